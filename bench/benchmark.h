@@ -1,0 +1,38 @@
+// The list of benchmarks, and what all of them are told. To add one: a file with its run function, a line in main.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "report.h"
+
+namespace far::bench {
+
+struct settings {
+  unsigned runs = 0;  // 0: what the benchmark thinks right
+  bool quick = false;
+  std::uint64_t working_set_bytes = 0;  // 0: what the benchmark thinks right
+  std::string only;                     // run only configurations whose name contains this text
+};
+
+// What a benchmark returns: its figures, and how to print them.
+struct outcome {
+  report figures;
+  table_layout layout;
+};
+
+// Each runs its configurations round-robin, so that noise of the machine hits all alike, and writes progress to
+// standard error. Fails only when nothing could be measured.
+[[nodiscard]] result<outcome> run_primitives(const settings& chosen);
+[[nodiscard]] result<outcome> run_pager(const settings& chosen);
+[[nodiscard]] result<outcome> run_overhead(const settings& chosen);
+
+// Hidden commands: what the benchmarks run in child processes. `specification` is JSON. Return the exit status.
+int pager_child(const std::string& specification);
+int overhead_child(const std::string& program, bool quick);
+
+// Whether a signal asked to stop; benchmarks look between measurements, undo what they set up, and return an error.
+[[nodiscard]] bool stop_requested();
+
+}  // namespace far::bench

@@ -1,0 +1,26 @@
+// Runs a program to its end, with a deadline, and collects what it printed and what it cost.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace far::bench {
+
+struct child_outcome {
+  std::string output;        // of its standard output
+  std::uint64_t cpu_ns = 0;  // user and system time of it and of the children it waited for
+  std::uint64_t elapsed_ns = 0;
+};
+
+// Requires: `arguments[0]` is a path. The child is killed at the deadline, when a signal asks this program to stop, and
+// when this program dies. Fails when it cannot start, is killed, or exits with a status other than 0; the message tells
+// the last line that it wrote to standard error.
+[[nodiscard]] result<child_outcome> run_child(const std::vector<std::string>& arguments, std::uint64_t deadline_ns);
+
+// The path of this program.
+[[nodiscard]] std::string own_path();
+
+}  // namespace far::bench

@@ -1,0 +1,112 @@
+// farheap-bench: measures Farheap beside local memory and its peers, interleaved in one run.
+#include <fmt/format.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/units.h"
+#include "benchmark.h"
+
+namespace far::bench {
+
+namespace {
+
+struct listed {
+  const char* name;
+  const char* summary;
+  result<outcome> (*run)(const settings&);
+};
+
+constexpr std::array benchmarks = {
+    listed{"pager", "page faults and throughput with a quarter of the memory, beside swap and local memory", run_pager},
+    listed{"primitives", "what the kernel's calls that move pages cost, and what replacements made of them cost",
+           run_primitives},
+    listed{"overhead", "CPU time of programs that fit in their budget, under farheap run and natively", run_overhead},
+};
+
+std::atomic<bool> stop_flag = false;
+
+void on_stop(int /*signal*/) {
+  stop_flag.store(true, std::memory_order_relaxed);
+}
+
+// Returns 0, or 1 with a message.
+int write_json(const nlohmann::json& document, const std::string& path) {
+  const std::string text = document.dump(2) + "\n";
+  FILE* file = path == "-" ? stdout : fopen(path.c_str(), "we");
+  bool written = file != nullptr && fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (file != nullptr && file != stdout) written = fclose(file) == 0 && written;
+  if (written) return 0;
+  fmt::print(stderr, "farheap-bench: cannot write {}: {}; give --json a path in a writable directory\n", path,
+             strerror(errno));
+  return 1;
+}
+
+int list_benchmarks() {
+  for (const listed& one : benchmarks) fmt::print("{:<12} {}\n", one.name, one.summary);
+  return 0;
+}
+
+int run_named(const std::string& name, const settings& chosen, const std::string& json_path) {
+  for (const listed& one : benchmarks) {
+    if (name != one.name) continue;
+    result<outcome> measured = one.run(chosen);
+    if (!measured) {
+      fmt::print(stderr, "farheap-bench: {}: {}\n", name, measured.error().message);
+      return 1;
+    }
+    if (json_path != "-") measured.value().figures.print(measured.value().layout);
+    return json_path.empty() ? 0 : write_json(measured.value().figures.to_json(), json_path);
+  }
+  fmt::print(stderr, "farheap-bench: no benchmark is called '{}'; see: farheap-bench list\n", name);
+  return 2;
+}
+
+}  // namespace
+
+bool stop_requested() {
+  return stop_flag.load(std::memory_order_relaxed);
+}
+
+}  // namespace far::bench
+
+int main(int argc, char** argv) {
+  using namespace far::bench;
+  if (argc == 3 && strcmp(argv[1], "pager-child") == 0) return pager_child(argv[2]);
+  if (argc == 4 && strcmp(argv[1], "overhead-child") == 0)
+    return overhead_child(argv[2], strcmp(argv[3], "quick") == 0);
+
+  CLI::App app("Measures Farheap, beside local memory and the peers that this machine allows, interleaved in one run.");
+  std::string name;
+  std::string json_path;
+  std::string working_set;
+  settings chosen;
+  app.add_option("name", name, "the benchmark to run, or 'list'")->required();
+  app.add_option("--json", json_path, "also write the figures as JSON to this file ('-': to standard output only)");
+  app.add_option("--runs", chosen.runs, "how often to measure each configuration")->check(CLI::Range(1u, 1000u));
+  app.add_flag("--quick", chosen.quick, "fewer and shorter runs, for a first look");
+  app.add_option("--working-set", working_set, "pager: how much memory the workloads walk over, such as 1G");
+  app.add_option("--only", chosen.only, "measure only configurations whose name contains this text");
+  CLI11_PARSE(app, argc, argv);
+
+  if (!working_set.empty()) {
+    const far::result<std::uint64_t> parsed = far::parse_size(working_set);
+    if (!parsed) {
+      fmt::print(stderr, "farheap-bench: {}\n", parsed.error().message);
+      return 2;
+    }
+    chosen.working_set_bytes = parsed.value();
+  }
+  if (name == "list") return list_benchmarks();
+  // No SA_RESTART: waits end early, and what was set up is undone on the way out.
+  struct sigaction action{};
+  action.sa_handler = on_stop;
+  for (const int stopping : {SIGINT, SIGTERM, SIGHUP}) sigaction(stopping, &action, nullptr);
+  return run_named(name, chosen, json_path);
+}

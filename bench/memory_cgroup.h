@@ -1,0 +1,33 @@
+// A memory cgroup with a limit, for the peers: what Farheap does with a budget, the kernel does with this.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+
+namespace far::bench {
+
+class memory_cgroup {
+ public:
+  // Makes a cgroup, version 1 or 2, whichever has the memory controller here. Fails with the reason, for instance
+  // without permission.
+  [[nodiscard]] static result<std::unique_ptr<memory_cgroup>> create(std::uint64_t limit_bytes);
+
+  // Removes the cgroup. Requires: its processes have ended.
+  ~memory_cgroup();
+
+  memory_cgroup(const memory_cgroup&) = delete;
+  memory_cgroup& operator=(const memory_cgroup&) = delete;
+
+  // A process that writes its id to this file joins.
+  [[nodiscard]] std::string members_file() const { return path_ + "/cgroup.procs"; }
+
+ private:
+  explicit memory_cgroup(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+};
+
+}  // namespace far::bench

@@ -1,0 +1,216 @@
+// `farheap-bench primitives`: what the kernel's primitives cost for a page of 4 KiB, and what whole replacements built
+// from them cost. The design's way of moving pages is chosen from these figures (docs/decisions/0001-moving-pages.md).
+#include <fmt/format.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <functional>
+#include <optional>
+
+#include "base/check.h"
+#include "benchmark.h"
+#include "clocks.h"
+#include "kernel_stage.h"
+#include "primitives.h"
+
+namespace far::bench {
+
+namespace {
+
+// Runs `body` on every page in scattered order; returns nanoseconds a page.
+template <typename Body>
+double for_scattered(kernel_stage& stage, Body body) {
+  const std::uint64_t start = monotonic_ns();
+  for (const std::uint32_t page : stage.scattered()) body(stage.heap_page(page), page);
+  return static_cast<double>(monotonic_ns() - start) / static_cast<double>(stage.pages());
+}
+
+// Runs `body` on every run of `run_pages`, in address order; returns nanoseconds a page.
+template <typename Body>
+double for_runs(kernel_stage& stage, std::size_t run_pages, Body body) {
+  const std::uint64_t start = monotonic_ns();
+  for (std::size_t i = 0; i < stage.pages(); i += run_pages) body(i);
+  return static_cast<double>(monotonic_ns() - start) / static_cast<double>(stage.pages());
+}
+
+double measure_copy(kernel_stage& stage, std::size_t run_pages, bool write_protected) {
+  stage.empty_heap();
+  if (run_pages == 1) {
+    return for_scattered(stage, [&](std::byte* page, std::size_t) { stage.copy_in(page, 1, write_protected); });
+  }
+  return for_runs(stage, run_pages,
+                  [&](std::size_t i) { stage.copy_in(stage.heap_page(i), run_pages, write_protected); });
+}
+
+double measure_move(kernel_stage& stage, std::size_t run_pages, bool out) {
+  stage.fill_heap(false);
+  stage.empty_staging();
+  const auto pass = [&](bool outwards) {
+    const auto one = [&](std::size_t i, std::size_t count) {
+      std::byte* to = outwards ? stage.staging_page(i) : stage.heap_page(i);
+      std::byte* from = outwards ? stage.heap_page(i) : stage.staging_page(i);
+      stage.move(to, from, count);
+    };
+    if (run_pages == 1) return for_scattered(stage, [&](std::byte*, std::size_t i) { one(i, 1); });
+    return for_runs(stage, run_pages, [&](std::size_t i) { one(i, run_pages); });
+  };
+  const double outwards_ns = pass(true);
+  return out ? outwards_ns : pass(false);
+}
+
+double measure_drop_scattered(kernel_stage& stage, std::size_t pages_a_call) {
+  stage.fill_heap(false);
+  if (pages_a_call == 1) {
+    return for_scattered(stage, [&](std::byte* page, std::size_t) { stage.drop_one(page); });
+  }
+  std::vector<std::byte*> batch;
+  return for_scattered(stage, [&](std::byte* page, std::size_t) {
+    batch.push_back(page);
+    if (batch.size() < pages_a_call) return;
+    stage.drop(batch, 1);
+    batch.clear();
+  });
+}
+
+double measure_drop_run(kernel_stage& stage) {
+  stage.fill_heap(false);
+  return for_runs(stage, batch_pages, [&](std::size_t i) { stage.drop({stage.heap_page(i)}, batch_pages); });
+}
+
+double measure_protect(kernel_stage& stage, std::size_t run_pages, bool protect) {
+  stage.fill_heap(!protect);
+  if (run_pages == 1) {
+    return for_scattered(stage, [&](std::byte* page, std::size_t) { stage.write_protect(page, 1, protect); });
+  }
+  return for_runs(stage, run_pages,
+                  [&](std::size_t i) { stage.write_protect(stage.heap_page(i), run_pages, protect); });
+}
+
+double measure_fault(kernel_stage& stage, kernel_stage::guard guard, resolution how) {
+  stage.empty_heap();
+  stage.choose_guard(guard, how);
+  if (how == resolution::allow_write) stage.fill_heap(true);
+  const double page_ns = for_scattered(
+      stage, [&](std::byte* page, std::size_t) { *static_cast<volatile std::byte*>(page) = std::byte{1}; });
+  stage.empty_heap();
+  stage.choose_guard(kernel_stage::guard::in_line, resolution::copy_page);
+  return page_ns;
+}
+
+double measure_memcpy(kernel_stage& stage) {
+  stage.fill_heap(false);
+  return for_scattered(stage, [&](std::byte* page, std::size_t) { memcpy(page, stage.next_far_run(1), page_bytes); });
+}
+
+double measure_pagemap(kernel_stage& stage) {
+  stage.fill_heap(false);
+  std::uint64_t seen = 0;
+  const double page_ns =
+      for_runs(stage, 512, [&](std::size_t i) { seen |= stage.read_pagemap(stage.heap_page(i), 512); });
+  FAR_CHECK((seen >> 63) == 1, "pagemap shows no page of a full heap");
+  return page_ns;
+}
+
+// One block of 2 MiB starts and stops being guarded while its neighbours stay as they are.
+double measure_guard_block(kernel_stage& stage) {
+  constexpr std::size_t block_bytes = 2 * mib;
+  constexpr std::size_t blocks = 16;
+  void* area = mmap(nullptr, blocks * block_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  FAR_CHECK(area != MAP_FAILED, "no memory for blocks");
+  madvise(area, blocks * block_bytes, MADV_NOHUGEPAGE);
+  memset(area, 1, blocks * block_bytes);
+  const std::uint64_t start_ns = monotonic_ns();
+  for (std::size_t i = 0; i < blocks; i += 2) {
+    const auto start = reinterpret_cast<std::uintptr_t>(area) + i * block_bytes;
+    FAR_CHECK(stage.current_guard().register_range(start, block_bytes, true) == 0, "cannot guard a block");
+    FAR_CHECK(stage.current_guard().unregister_range(start, block_bytes) == 0, "cannot stop guarding a block");
+  }
+  const std::uint64_t end_ns = monotonic_ns();
+  munmap(area, blocks * block_bytes);
+  return static_cast<double>(end_ns - start_ns) / static_cast<double>(blocks / 2) /
+         static_cast<double>(block_bytes / page_bytes);
+}
+
+void add_moving(std::vector<primitive>& list) {
+  for (const std::size_t run : {std::size_t{1}, std::size_t{16}, std::size_t{64}}) {
+    const std::string pages = run == 1 ? "1 scattered page a call" : fmt::format("run of {} pages a call", run);
+    const std::string fetch = "moving pages in";
+    const std::string evict = "moving pages out";
+    list.push_back({fetch, "UFFDIO_COPY, " + pages, [=](kernel_stage& s) { return measure_copy(s, run, false); }});
+    list.push_back(
+        {fetch, "UFFDIO_COPY protected, " + pages, [=](kernel_stage& s) { return measure_copy(s, run, true); }});
+    list.push_back({fetch, "UFFDIO_MOVE in, " + pages, [=](kernel_stage& s) { return measure_move(s, run, false); }});
+    list.push_back({evict, "UFFDIO_MOVE out, " + pages, [=](kernel_stage& s) { return measure_move(s, run, true); }});
+  }
+}
+
+std::vector<primitive> single_primitives() {
+  using guard = kernel_stage::guard;
+  std::vector<primitive> list;
+  add_moving(list);
+  const std::string evict = "moving pages out";
+  list.push_back({evict, "madvise DONTNEED, 1 page", [](kernel_stage& s) { return measure_drop_scattered(s, 1); }});
+  list.push_back(
+      {evict, "process_madvise, 64 scattered", [](kernel_stage& s) { return measure_drop_scattered(s, batch_pages); }});
+  list.push_back({evict, "process_madvise, run of 64", measure_drop_run});
+  const std::string protect = "write-protection";
+  for (const std::size_t run : {std::size_t{1}, batch_pages}) {
+    const std::string pages = run == 1 ? "1 scattered page a call" : "run of 64 pages a call";
+    list.push_back({protect, "protect, " + pages, [=](kernel_stage& s) { return measure_protect(s, run, true); }});
+    list.push_back({protect, "allow, " + pages, [=](kernel_stage& s) { return measure_protect(s, run, false); }});
+  }
+  const std::string fault = "faults, with their resolution";
+  for (const auto& [who, name] :
+       {std::pair{guard::in_line, "inline"}, std::pair{guard::sleeping_thread, "thread, poll"},
+        std::pair{guard::spinning_thread, "thread, spinning"}}) {
+    const guard chosen = who;
+    list.push_back({fault, fmt::format("miss, COPY, {}", name),
+                    [=](kernel_stage& s) { return measure_fault(s, chosen, resolution::copy_page); },
+                    who == guard::in_line});
+    list.push_back({fault, fmt::format("first write, {}", name),
+                    [=](kernel_stage& s) { return measure_fault(s, chosen, resolution::allow_write); },
+                    who == guard::in_line});
+  }
+  const std::string other = "other work for a page";
+  list.push_back({other, "memcpy from cold memory", measure_memcpy});
+  list.push_back({other, "pagemap, 512 entries a call", measure_pagemap});
+  list.push_back({other, "guard and unguard 2 MiB blocks", measure_guard_block});
+  return list;
+}
+
+}  // namespace
+
+result<outcome> run_primitives(const settings& chosen) {
+  const std::size_t pages = chosen.quick ? 1024 : 4096;
+  const unsigned runs = chosen.runs != 0 ? chosen.runs : (chosen.quick ? 3 : 15);
+  auto opened = kernel_stage::open(pages);
+  if (!opened) return opened.error();
+  kernel_stage& stage = *opened.value();
+  report figures("primitives");
+  figures.set("runs", runs);
+  figures.set("pages_per_sample", static_cast<double>(pages));
+  std::vector<primitive> list = single_primitives();
+  add_replacements(list);
+  if (const char* reason = add_hashing(list)) figures.skip("XXH3 of a page, and replacement with a hash", reason);
+  std::erase_if(list, [&](const primitive& one) { return one.name.find(chosen.only) == std::string::npos; });
+  for (unsigned run = 0; run <= runs && !stop_requested(); ++run) {
+    for (const int threads : {1, 2}) {
+      std::optional<neighbour> other;
+      if (threads == 2) other.emplace();
+      for (const primitive& one : list) {
+        if (threads == 2 && !one.beside_neighbour) continue;
+        const double page_ns = one.measure(stage);
+        if (run > 0) figures.add({one.group, one.name, threads}, "page_ns", page_ns);  // the first run warms up
+      }
+    }
+    fmt::print(stderr, "\rprimitives: run {} of {}", run, runs);
+  }
+  fmt::print(stderr, "\n");
+  if (stop_requested()) return error{"stopped by a signal", 0};
+  figures.note(
+      "times are of the calling thread, for one page of 4 KiB; with 2 threads, the other one computes "
+      "meanwhile, so that the page table's changes must interrupt its processor");
+  return outcome{std::move(figures), {{{"page_ns", "ns/page", 1, 0}}, "page_ns", chosen_replacement}};
+}
+
+}  // namespace far::bench

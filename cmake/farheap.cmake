@@ -1,0 +1,67 @@
+# Compiler settings shared by every target, and the three functions that the folders use to declare what they build.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+
+option(FARHEAP_SANITIZED "This build is under a sanitizer: what cannot run there is left out" OFF)
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+add_compile_options(-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+# Thread-local variables of the runtime are read inside malloc and inside fault handlers, where the dynamic TLS model
+# could allocate.
+add_compile_options(-ftls-model=initial-exec -fno-omit-frame-pointer)
+
+# far_library(NAME SOURCES ... [DEPENDS ...] [TESTS ...]): the static library of a folder, and the unit tests beside it.
+function(far_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPENDS;TESTS")
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+  target_link_libraries(${name} PUBLIC ${ARG_DEPENDS})
+  foreach(test_source ${ARG_TESTS})
+    get_filename_component(test_name ${test_source} NAME_WE)
+    far_test(${name}_${test_name} SOURCES ${test_source} DEPENDS ${name})
+  endforeach()
+endfunction()
+
+# The test programs that run under sanitizers; `scripts/run-tests` builds this target in the sanitized builds.
+add_custom_target(sanitized_tests)
+
+# far_test(NAME SOURCES ... [DEPENDS ...] [ARGS ...] [LABELS ...] [TIMEOUT SECONDS]): one GoogleTest program, one ctest
+# entry. Labels that mean something to scripts/run-tests (CONTRIBUTING.md, "Tests"):
+#   unit, contract, simulation   also run under sanitizers; `unit` when there is no label
+#   unsanitized                  not under sanitizers all the same
+#   exclusive                    alone on the machine, no other test beside it
+#   soak                         only in `make soak`
+function(far_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGS")
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  if("exclusive" IN_LIST ARG_LABELS)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
+  endif()
+  if("${ARG_LABELS}" MATCHES "(^|;)(unit|contract|simulation)($|;)" AND NOT "unsanitized" IN_LIST ARG_LABELS)
+    add_dependencies(sanitized_tests ${name})
+  endif()
+endfunction()

@@ -1,0 +1,21 @@
+# The target `header_check`: compiles every header alone, so that each includes what it uses. Not part of `all`;
+# `make lint` builds it. One source a header, so that Ninja knows what is out of date.
+
+function(far_check_headers)
+  set(folders include src server preload compiler tools bench tests)
+  list(TRANSFORM folders REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/\\1/*.h" OUTPUT_VARIABLE patterns)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} ${patterns})
+  set(sources)
+  foreach(header ${headers})
+    set(source ${CMAKE_BINARY_DIR}/header_check/${header}.cc)
+    # Twice: a header without a guard fails too.
+    file(CONFIGURE OUTPUT ${source} @ONLY CONTENT
+      "#include \"${CMAKE_SOURCE_DIR}/${header}\"\n#include \"${CMAKE_SOURCE_DIR}/${header}\"\n")
+    list(APPEND sources ${source})
+  endforeach()
+  add_library(header_check OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_include_directories(header_check PRIVATE
+    ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/bench ${CMAKE_SOURCE_DIR}/tools
+    ${CMAKE_SOURCE_DIR}/preload ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR})
+  target_compile_options(header_check PRIVATE -O0 -g0)
+endfunction()

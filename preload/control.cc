@@ -1,0 +1,254 @@
+#include "preload/control.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+
+#include "backend/descriptor.h"
+#include "base/check.h"
+#include "preload/report.h"
+
+namespace far::preload {
+namespace {
+
+constexpr std::string_view version_prefix = "farheap/1 ";
+constexpr int client_deadline_ms = 5000;
+
+struct abstract_name {
+  sockaddr_un address{};
+  socklen_t length = 0;
+};
+
+abstract_name name_of(pid_t pid) {
+  abstract_name name;
+  name.address.sun_family = AF_UNIX;
+  const int used =
+      std::snprintf(name.address.sun_path + 1, sizeof name.address.sun_path - 1, "farheap-%d", static_cast<int>(pid));
+  name.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(used));
+  return name;
+}
+
+int open_socket() {
+  return backend::move_descriptor_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+std::int64_t now_ms() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
+}
+
+// Waits until `descriptor` is ready for `events`. False at the deadline, or when `waker` (-1: none) becomes readable.
+bool wait_ready(int descriptor, short events, int waker, std::int64_t deadline_ms) {
+  while (true) {
+    const std::int64_t left = deadline_ms - now_ms();
+    if (left <= 0) return false;
+    pollfd watched[2] = {{descriptor, events, 0}, {waker, POLLIN, 0}};
+    const int ready = poll(watched, 2, static_cast<int>(left));
+    if (ready < 0 && errno != EINTR) return false;
+    if (ready <= 0) continue;
+    if (watched[1].revents != 0) return false;
+    if (watched[0].revents != 0) return true;
+  }
+}
+
+// One message; its length, or -1 with errno set. A longer one than `size` fails with EMSGSIZE.
+ssize_t receive(int socket, char* text, std::size_t size, int waker, std::int64_t deadline_ms) {
+  while (true) {
+    const ssize_t got = recv(socket, text, size, MSG_DONTWAIT | MSG_TRUNC);
+    if (got > static_cast<ssize_t>(size)) return errno = EMSGSIZE, -1;
+    if (got >= 0) return got;
+    if (errno != EAGAIN && errno != EINTR) return -1;
+    if (!wait_ready(socket, POLLIN, waker, deadline_ms)) return errno = ETIMEDOUT, -1;
+  }
+}
+
+bool transmit(int socket, const char* text, std::size_t size, int waker, std::int64_t deadline_ms) {
+  while (true) {
+    const ssize_t sent = send(socket, text, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0) return true;  // a message of SOCK_SEQPACKET goes whole or not at all
+    if (errno != EAGAIN && errno != EINTR) return false;
+    if (!wait_ready(socket, POLLOUT, waker, deadline_ms)) return errno = ETIMEDOUT, false;
+  }
+}
+
+result<ucred> credentials_of(int socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+    return error{std::string("cannot tell who is at the other end: ") + std::strerror(errno), errno};
+  }
+  return peer;
+}
+
+std::size_t reply_error(char* reply, const char* message) {
+  const int length = std::snprintf(reply, control_reply_bytes, "farheap/1 error %.1000s\n", message);
+  // What the runtime says is one line, whatever a message holds.
+  for (int i = 0; i < length - 1; ++i) {
+    if (reply[i] == '\n') reply[i] = ' ';
+  }
+  return static_cast<std::size_t>(length);
+}
+
+class open_descriptor {
+ public:
+  explicit open_descriptor(int number) : number_(number) {}
+  ~open_descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  open_descriptor(const open_descriptor&) = delete;
+  open_descriptor& operator=(const open_descriptor&) = delete;
+  [[nodiscard]] int number() const { return number_; }
+  [[nodiscard]] int release() {
+    const int number = number_;
+    number_ = -1;
+    return number;
+  }
+
+ private:
+  int number_;
+};
+
+}  // namespace
+
+result<std::unique_ptr<control_server>> control_server::open(const control_callbacks& callbacks) {
+  FAR_CHECK(callbacks.resize != nullptr && callbacks.stats != nullptr, "both callbacks are set");
+  const abstract_name name = name_of(getpid());
+  open_descriptor listener(open_socket());
+  open_descriptor waker(backend::move_descriptor_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+  if (listener.number() < 0 || waker.number() < 0 ||
+      bind(listener.number(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0 ||
+      listen(listener.number(), 8) != 0) {
+    const int failure = errno;
+    return error{std::string("cannot listen for `farheap resize` and `farheap stats` (") + std::strerror(failure) +
+                     "); the program runs without them",
+                 failure};
+  }
+  return std::unique_ptr<control_server>(new control_server(callbacks, listener.release(), waker.release()));
+}
+
+control_server::~control_server() {
+  close(listener_);
+  close(waker_);
+}
+
+void control_server::wake() noexcept {
+  const int saved_errno = errno;
+  const std::uint64_t one = 1;
+  // It fails only when the counter is full, and then the server has been woken long ago.
+  [[maybe_unused]] const ssize_t written = write(waker_, &one, sizeof one);
+  errno = saved_errno;
+}
+
+bool control_server::step(int timeout_ms) {
+  pollfd watched[2] = {{listener_, POLLIN, 0}, {waker_, POLLIN, 0}};
+  const int ready = poll(watched, 2, timeout_ms);
+  if (ready <= 0) return true;  // nobody came, or a signal did
+  if (watched[1].revents != 0) return false;
+  const open_descriptor peer(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (peer.number() >= 0) {
+    serve(peer.number());
+  } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+    // Most likely the program has no descriptor left. The peer stays in the queue: let some time pass, or this spins.
+    const bool woken = poll(&watched[1], 1, control_deadline_ms) > 0;
+    if (woken) return false;
+  }
+  return true;
+}
+
+void control_server::serve(int peer) {
+  const std::int64_t deadline_ms = now_ms() + control_deadline_ms;
+  const result<ucred> who = credentials_of(peer);
+  if (!who || (who.value().uid != geteuid() && who.value().uid != 0)) return;
+  char request[control_request_bytes];
+  char reply[control_reply_bytes];
+  const ssize_t got = receive(peer, request, sizeof request, waker_, deadline_ms);
+  if (got < 0 && errno != EMSGSIZE) return;
+  const std::size_t length =
+      got < 0 ? reply_error(reply, "the request is too long") : answer({request, static_cast<std::size_t>(got)}, reply);
+  // A peer that does not take its reply only harms itself.
+  static_cast<void>(transmit(peer, reply, length, waker_, deadline_ms));
+}
+
+std::size_t control_server::answer(std::string_view request, char* reply) {
+  if (!request.starts_with(version_prefix)) {
+    return reply_error(reply, "this program's runtime speaks farheap/1; use the `farheap` it was started with");
+  }
+  if (!request.ends_with('\n')) return reply_error(reply, "the request does not end with a newline");
+  request.remove_prefix(version_prefix.size());
+  request.remove_suffix(1);
+  constexpr std::string_view resize = "resize ";
+  if (request == "stats") {
+    std::memcpy(reply, "farheap/1 ok ", 13);
+    std::size_t length = 13;
+    length += format_statistics_json(callbacks_.stats(callbacks_.context), {reply + length, control_reply_bytes - 16});
+    reply[length++] = '\n';
+    return length;
+  }
+  if (request.starts_with(resize)) {
+    request.remove_prefix(resize.size());
+    std::uint64_t budget_bytes = 0;
+    const char* const end = request.data() + request.size();
+    const auto [rest, failure] = std::from_chars(request.data(), end, budget_bytes);
+    if (failure != std::errc{} || rest != end) return reply_error(reply, "resize takes a number of bytes");
+    const result<void> done = callbacks_.resize(callbacks_.context, budget_bytes);
+    if (!done) return reply_error(reply, done.error().message.c_str());
+    std::memcpy(reply, "farheap/1 ok\n", 13);
+    return 13;
+  }
+  return reply_error(reply, "unknown request; there are: resize BYTES, stats");
+}
+
+result<std::string> send_control_request(pid_t pid, std::string_view request) {
+  const std::string process = "process " + std::to_string(pid);
+  const std::int64_t deadline_ms = now_ms() + client_deadline_ms;
+  const abstract_name name = name_of(pid);
+  const open_descriptor socket(open_socket());
+  if (socket.number() < 0) return error{std::string("cannot open a socket: ") + std::strerror(errno), errno};
+  while (connect(socket.number(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0) {
+    const int failure = errno;
+    if (failure == EINTR) continue;
+    if (failure == EAGAIN && now_ms() < deadline_ms) {  // others wait in line already
+      poll(nullptr, 0, 10);
+      continue;
+    }
+    return error{process + " does not answer (" + std::strerror(failure) +
+                     "); is it running under `farheap run`, and in this container?",
+                 failure};
+  }
+  // Anybody may take the name of a process; only the process itself is believed.
+  const result<ucred> who = credentials_of(socket.number());
+  if (!who) return who.error();
+  if (who.value().pid != pid) {
+    return error{process + " is not who listens under its name, but process " + std::to_string(who.value().pid) +
+                     "; if that is its child, ask again when the child has ended",
+                 EPERM};
+  }
+  const std::string line = std::string(version_prefix) + std::string(request) + "\n";
+  std::array<char, control_reply_bytes> reply;
+  ssize_t got = -1;
+  if (transmit(socket.number(), line.data(), line.size(), -1, deadline_ms)) {
+    got = receive(socket.number(), reply.data(), reply.size(), -1, deadline_ms);
+  }
+  if (got < 0 && (errno == ECONNRESET || errno == EPIPE)) got = 0;
+  if (got < 0) return error{process + " gave no reply: " + std::strerror(errno) + "; try again", errno};
+  if (got == 0) return error{process + " refused to answer; only its own user and root may ask", EPERM};
+  std::string_view text(reply.data(), static_cast<std::size_t>(got));
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  if (text == "farheap/1 ok") return std::string();
+  if (text.starts_with("farheap/1 ok ")) return std::string(text.substr(13));
+  if (text.starts_with("farheap/1 error ")) return error{process + ": " + std::string(text.substr(16))};
+  return error{process + " speaks another version of the protocol; use the `farheap` it was started with"};
+}
+
+}  // namespace far::preload

@@ -1,0 +1,73 @@
+// How `farheap resize PID SIZE` and `farheap stats PID` reach the runtime inside a running program.
+//
+// The program listens on the abstract unix socket "\0farheap-PID" (SOCK_SEQPACKET). One connection carries one request
+// and one reply, a line of text each:
+//
+//     farheap/1 resize BYTES\n      ->  farheap/1 ok\n
+//     farheap/1 stats\n             ->  farheap/1 ok {"budget_bytes": ..., ...}\n
+//     anything else                 ->  farheap/1 error MESSAGE\n
+//
+// Only the same user and root are answered. Nothing a peer does, or does not do, holds the runtime for longer than
+// control_deadline_ms.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "engine/statistics.h"
+
+namespace far::preload {
+
+inline constexpr int control_deadline_ms = 500;            // for one peer, from its connection to its reply
+inline constexpr std::size_t control_request_bytes = 128;  // longer requests are refused
+inline constexpr std::size_t control_reply_bytes = 16384;
+
+// What the runtime can be asked for. Called by the thread that calls control_server::step().
+struct control_callbacks {
+  void* context = nullptr;
+  result<void> (*resize)(void* context, std::uint64_t budget_bytes) = nullptr;
+  engine::statistics (*stats)(void* context) = nullptr;
+};
+
+class control_server {
+ public:
+  // Starts to listen as the calling process. Errors: EADDRINUSE when somebody holds the name already. Requires: both
+  // callbacks are set.
+  [[nodiscard]] static result<std::unique_ptr<control_server>> open(const control_callbacks& callbacks);
+
+  // Closes the descriptors and tells nobody: the right thing also in the child of a fork.
+  ~control_server();
+  control_server(const control_server&) = delete;
+  control_server& operator=(const control_server&) = delete;
+
+  // Waits up to `timeout_ms` (-1: without end) for a peer or for wake(), and serves at most one peer. Returns false
+  // after wake(), for good. One thread at a time.
+  [[nodiscard]] bool step(int timeout_ms);
+
+  // Ends the step() under way and every later one. Any thread; safe inside a signal handler.
+  void wake() noexcept;
+
+ private:
+  control_server(const control_callbacks& callbacks, int listener, int waker)
+      : callbacks_(callbacks), listener_(listener), waker_(waker) {}
+
+  void serve(int peer);
+  [[nodiscard]] std::size_t answer(std::string_view request, char* reply);
+
+  control_callbacks callbacks_;
+  int listener_;
+  int waker_;
+};
+
+// The other side, for the command line: sends `request` ("stats", "resize 1073741824") to the runtime in process `pid`
+// and returns what follows "ok". Errors: nobody listens, the listener is another process, no reply in five seconds, or
+// the reply is an error; each says what to do.
+[[nodiscard]] result<std::string> send_control_request(pid_t pid, std::string_view request);
+
+}  // namespace far::preload

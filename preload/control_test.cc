@@ -1,0 +1,188 @@
+#include "preload/control.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "base/units.h"
+
+namespace far::preload {
+namespace {
+
+struct runtime {
+  std::uint64_t budget_bytes = 64 * mib;
+
+  static result<void> resize(void* context, std::uint64_t bytes) {
+    if (bytes < 16 * mib) return error{"too small\nfor anything", EINVAL};
+    static_cast<runtime*>(context)->budget_bytes = bytes;
+    return {};
+  }
+  static engine::statistics stats(void* context) {
+    engine::statistics counted;
+    counted.budget_bytes = static_cast<runtime*>(context)->budget_bytes;
+    counted.misses = 7;
+    return counted;
+  }
+};
+
+// A server for this process, and a thread that runs it.
+class control_test : public testing::Test {
+ protected:
+  void SetUp() override {
+    result<std::unique_ptr<control_server>> opened = control_server::open({&runtime_, runtime::resize, runtime::stats});
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    server_ = std::move(opened).value();
+  }
+  void TearDown() override { stop(); }
+
+  void start() {
+    thread_ = std::thread([this] {
+      while (server_->step(-1)) steps_.fetch_add(1);
+    });
+  }
+  void stop() {
+    server_->wake();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  static int connect_raw() {
+    const int descriptor = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string name = "farheap-" + std::to_string(getpid());
+    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    EXPECT_EQ(connect(descriptor, reinterpret_cast<sockaddr*>(&address), length), 0) << strerror(errno);
+    return descriptor;
+  }
+  static std::string ask_raw(const std::string& request) {
+    const int descriptor = connect_raw();
+    EXPECT_EQ(send(descriptor, request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
+    char reply[4096];
+    const ssize_t got = recv(descriptor, reply, sizeof reply, 0);
+    close(descriptor);
+    return got < 0 ? "nothing" : std::string(reply, static_cast<std::size_t>(got));
+  }
+
+  runtime runtime_;
+  std::unique_ptr<control_server> server_;
+  std::thread thread_;
+  std::atomic<int> steps_{0};
+};
+
+TEST_F(control_test, ResizeArrives) {
+  start();
+  const result<std::string> reply = send_control_request(getpid(), "resize 1073741824");
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(reply.value(), "");
+  stop();
+  EXPECT_EQ(runtime_.budget_bytes, 1 * gib);
+}
+
+TEST_F(control_test, StatsComeAsJson) {
+  start();
+  const result<std::string> reply = send_control_request(getpid(), "stats");
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(reply.value().find("{\"budget_bytes\": 67108864, "), 0u) << reply.value();
+  EXPECT_NE(reply.value().find("\"misses\": 7"), std::string::npos);
+  EXPECT_EQ(reply.value().back(), '}');
+}
+
+TEST_F(control_test, ARefusalOfTheRuntimeIsAnErrorOfOneLine) {
+  start();
+  const result<std::string> reply = send_control_request(getpid(), "resize 5");
+  ASSERT_FALSE(reply.ok());
+  EXPECT_NE(reply.error().message.find("too small for anything"), std::string::npos) << reply.error().message;
+  stop();
+  EXPECT_EQ(runtime_.budget_bytes, 64 * mib);
+}
+
+TEST_F(control_test, NonsenseIsRefused) {
+  start();
+  for (const char* request : {"stats\n", "farheap/2 stats\n", "farheap/1 stats", "farheap/1 \n", "farheap/1 resize\n",
+                              "farheap/1 resize -1\n", "farheap/1 resize 99999999999999999999\n",
+                              "farheap/1 resize 1G\n", "farheap/1 stats \n", "\n"}) {
+    EXPECT_EQ(ask_raw(request).find("farheap/1 error "), 0u) << request;
+  }
+  EXPECT_EQ(ask_raw(std::string(100000, 'x')).find("farheap/1 error the request is too long"), 0u);
+  stop();
+  EXPECT_EQ(runtime_.budget_bytes, 64 * mib);
+}
+
+TEST_F(control_test, ASilentPeerIsDroppedAndTheNextOneIsServed) {
+  start();
+  const int silent = connect_raw();
+  const result<std::string> reply = send_control_request(getpid(), "stats");
+  EXPECT_TRUE(reply.ok()) << reply.error().message;
+  char byte = 0;
+  EXPECT_EQ(recv(silent, &byte, 1, 0), 0) << "the silent peer is still connected";
+  close(silent);
+}
+
+TEST_F(control_test, APeerThatGoesAwayHarmsNobody) {
+  start();
+  for (int i = 0; i < 20; ++i) {
+    const int descriptor = connect_raw();
+    if (i % 2 == 0) {
+      ASSERT_EQ(send(descriptor, "farheap/1 stats\n", 16, 0), 16);
+    }
+    close(descriptor);
+  }
+  EXPECT_TRUE(send_control_request(getpid(), "stats").ok());
+}
+
+TEST_F(control_test, WakeEndsEveryStep) {
+  EXPECT_TRUE(server_->step(0));
+  server_->wake();
+  EXPECT_FALSE(server_->step(-1));
+  EXPECT_FALSE(server_->step(-1));
+}
+
+TEST_F(control_test, WakeEndsAWaitForASilentPeer) {
+  const int silent = connect_raw();
+  start();
+  stop();  // joins: would hang if step() did not see the waker
+  close(silent);
+  EXPECT_FALSE(server_->step(0));
+}
+
+TEST_F(control_test, TheNameIsTakenOnce) {
+  const result<std::unique_ptr<control_server>> second =
+      control_server::open({&runtime_, runtime::resize, runtime::stats});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, EADDRINUSE);
+}
+
+TEST(Control, NobodyListens) {
+  const result<std::string> reply = send_control_request(1 << 30, "stats");
+  ASSERT_FALSE(reply.ok());
+  EXPECT_EQ(reply.error().code, ECONNREFUSED);
+  EXPECT_NE(reply.error().message.find("farheap run"), std::string::npos);
+}
+
+TEST(Control, AnImpostorIsNotBelieved) {
+  const pid_t claimed = (1 << 30) + 1;
+  const int impostor = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "farheap-" + std::to_string(claimed);
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  ASSERT_EQ(bind(impostor, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(impostor, 1), 0);
+  const result<std::string> reply = send_control_request(claimed, "stats");
+  close(impostor);
+  ASSERT_FALSE(reply.ok());
+  EXPECT_EQ(reply.error().code, EPERM);
+}
+
+}  // namespace
+}  // namespace far::preload

@@ -1,0 +1,87 @@
+#include "preload/settings.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "base/units.h"
+
+namespace far::preload {
+namespace {
+
+error wrong_value(const char* name, std::string_view why) {
+  return error{std::string(name) + ": " + std::string(why) + "; `farheap run` sets it right", EINVAL};
+}
+
+// The value of a variable; an empty one counts as not set.
+std::string_view value_of(const char* (*look_up)(const char*), const char* name) {
+  const char* value = look_up(name);
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+result<std::uint64_t> parse_budget(std::string_view text) {
+  const result<std::uint64_t> bytes = parse_size(text);
+  if (!bytes) return wrong_value(variable::local_bytes, bytes.error().message);
+  if (bytes.value() < pager::minimum_budget_bytes) {
+    return wrong_value(variable::local_bytes, "'" + std::string(text) + "' is below the working minimum of " +
+                                                  format_size(pager::minimum_budget_bytes));
+  }
+  return bytes.value();
+}
+
+result<pid_t> parse_pid(std::string_view text) {
+  pid_t pid = 0;
+  const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), pid);
+  if (failure != std::errc{} || rest != text.data() + text.size() || pid <= 0) {
+    return wrong_value(variable::main_pid, "'" + std::string(text) + "' is not a process id");
+  }
+  return pid;
+}
+
+}  // namespace
+
+bool settings::in_main_process() const {
+  return main_pid == 0 || main_pid == getpid();
+}
+
+result<settings> read_settings(const char* (*look_up)(const char* name)) {
+  settings chosen;
+  const std::string_view budget = value_of(look_up, variable::local_bytes);
+  if (budget.empty()) return chosen;
+  const result<std::uint64_t> bytes = parse_budget(budget);
+  if (!bytes) return bytes.error();
+  chosen.active = true;
+  chosen.budget_bytes = bytes.value();
+  if (const std::string_view far = value_of(look_up, variable::far_uri); !far.empty()) chosen.far_uri = far;
+  if (const std::string_view name = value_of(look_up, variable::policy); !name.empty()) chosen.policy = name;
+  chosen.stats_json = value_of(look_up, variable::stats_json);
+  if (!chosen.stats_json.empty() && chosen.stats_json.front() != '/') {
+    return wrong_value(variable::stats_json, "'" + chosen.stats_json + "' is not an absolute path");
+  }
+  if (const std::string_view mode = value_of(look_up, variable::fault_mode); !mode.empty()) {
+    const result<pager::fault_mode> parsed = pager::parse_fault_mode(std::string(mode));
+    if (!parsed) return wrong_value(variable::fault_mode, parsed.error().message);
+    chosen.mode = parsed.value();
+  }
+  const std::string_view verbose = value_of(look_up, variable::verbose);
+  if (!verbose.empty() && verbose != "0" && verbose != "1") {
+    return wrong_value(variable::verbose, "'" + std::string(verbose) + "' is neither 0 nor 1");
+  }
+  chosen.verbose = verbose == "1";
+  if (const std::string_view text = value_of(look_up, variable::main_pid); !text.empty()) {
+    const result<pid_t> pid = parse_pid(text);
+    if (!pid) return pid.error();
+    chosen.main_pid = pid.value();
+  }
+  return chosen;
+}
+
+result<settings> read_settings() {
+  return read_settings([](const char* name) -> const char* { return std::getenv(name); });
+}
+
+}  // namespace far::preload

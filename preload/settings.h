@@ -1,0 +1,50 @@
+// What `farheap run` tells the runtime inside the program: names of environment variables, and their reader.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "pager/pager.h"
+
+namespace far::preload {
+
+// The environment variables. `farheap run` writes them after checking each value; whoever sets them by hand gets the
+// same checks from read_settings(), but later and inside the program.
+namespace variable {
+inline constexpr const char* local_bytes = "FARHEAP_LOCAL_BYTES";  // the budget, in bytes or as "512M"
+inline constexpr const char* far_uri = "FARHEAP_FAR";              // see backend::open
+inline constexpr const char* fault_mode = "FARHEAP_FAULT_MODE";    // "thread" or "inline"
+inline constexpr const char* policy = "FARHEAP_POLICY";            // see engine::policy_names
+inline constexpr const char* stats_json = "FARHEAP_STATS_JSON";    // an absolute path
+inline constexpr const char* verbose = "FARHEAP_VERBOSE";          // "1" or "0"
+inline constexpr const char* main_pid = "FARHEAP_MAIN_PID";        // the process that `farheap run` became
+}  // namespace variable
+
+inline constexpr const char* default_far_uri = "file:";
+inline constexpr const char* default_policy = "second-chance";
+
+struct settings {
+  bool active = false;  // false: FARHEAP_LOCAL_BYTES is not set; everything else keeps its default
+  std::uint64_t budget_bytes = 0;
+  std::string far_uri = default_far_uri;
+  pager::fault_mode mode = pager::fault_mode::thread;
+  std::string policy = default_policy;  // the name is checked when the engine makes the policy
+  std::string stats_json;               // empty: none
+  bool verbose = false;
+  pid_t main_pid = 0;  // 0: not set; else only the process with this pid reports at its exit
+
+  // Whether the calling process is the one that `farheap run` started, and not a child of it.
+  [[nodiscard]] bool in_main_process() const;
+};
+
+// Reads the variables through `look_up`, which answers like getenv(3). Allocates only the strings it returns. Errors
+// name the variable, its value and a right one.
+[[nodiscard]] result<settings> read_settings(const char* (*look_up)(const char* name));
+
+// The same from the process's environment.
+[[nodiscard]] result<settings> read_settings();
+
+}  // namespace far::preload

@@ -1,0 +1,114 @@
+// The contract of a backend: where bytes live while remote.
+//
+// A backend hands out slots, page-sized places named by a number, and moves bytes between slots and local memory. It
+// never blocks a worker: a channel takes a batch of requests, and their completions are polled later. One test suite,
+// tests/contract/, runs over every backend.
+//
+// Threads: `backend` may be called from any thread. A `channel` belongs to one thread at a time; whoever shares one
+// serialises the calls. Neither may touch far memory or allocate from it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/units.h"
+
+namespace far::backend {
+
+// A page-sized place in a backend. Slots are numbered from 0; neighbours are adjacent in the store, so one request may
+// span them.
+using slot_id = std::uint64_t;
+inline constexpr slot_id no_slot = std::numeric_limits<slot_id>::max();
+
+enum class operation : std::uint8_t { read, write };
+
+// One transfer between `slot` and `buffer`. `offset_bytes` + `length_bytes` may reach into the slots that follow
+// `slot`; all of them must be allocated. `buffer` stays valid, and for a write unchanged, until the completion is
+// polled. A backend that needs alignment for speed (O_DIRECT) still accepts any offset and length.
+struct request {
+  operation op = operation::read;
+  slot_id slot = no_slot;
+  std::uint32_t offset_bytes = 0;
+  std::uint32_t length_bytes = page_bytes;
+  std::byte* buffer = nullptr;
+  std::uint64_t cookie = 0;  // returned with the completion
+};
+
+// `error_code` is 0 or an errno value. A failed read leaves the buffer undefined; a failed write leaves the slot's
+// bytes undefined (the caller still holds the good copy). Requests of one channel complete in any order.
+struct completion {
+  std::uint64_t cookie = 0;
+  int error_code = 0;
+};
+
+// A queue of transfers. Requires: destroyed before its backend, with nothing in flight.
+class channel {
+ public:
+  virtual ~channel() = default;
+
+  // Takes as many requests from the front of the batch as fit in the queue and starts them; returns how many. Never
+  // blocks; 0 means the queue is full: poll, then try again.
+  [[nodiscard]] virtual std::size_t submit(std::span<const request> batch) = 0;
+
+  // Moves finished transfers to the front of `done`; returns how many. Never blocks.
+  [[nodiscard]] virtual std::size_t poll(std::span<completion> done) = 0;
+
+  // Sleeps until a completion may be ready or `timeout_ns` has passed; returns at once when nothing is in flight.
+  virtual void wait(std::uint64_t timeout_ns) = 0;
+
+  [[nodiscard]] virtual std::size_t in_flight() const = 0;
+
+  // A descriptor that becomes readable (for poll(2)) when completions may be ready, or -1 when there is none; then the
+  // owner sleeps in wait(). The channel owns it and consumes the readiness in poll().
+  [[nodiscard]] virtual int event_descriptor() const { return -1; }
+};
+
+struct capacity {
+  std::uint64_t total_slots = 0;  // the most that could be allocated; max() when only the device limits it
+  std::uint64_t used_slots = 0;
+};
+
+// What the far tier promises, for sizing prefetch windows: window >= latency * bandwidth. An estimate; 0 is "unknown".
+struct speed {
+  std::uint64_t latency_ns = 0;
+  std::uint64_t bytes_per_second = 0;
+};
+
+class backend {
+ public:
+  virtual ~backend() = default;
+
+  // Allocates `count` adjacent slots and returns the first. Fails with ENOSPC when there is no such run; the caller may
+  // ask for fewer. What a new slot holds is undefined.
+  [[nodiscard]] virtual result<slot_id> allocate(std::size_t count) = 0;
+
+  // Requires: the slots are allocated, and no transfer of theirs is in flight.
+  virtual void free(slot_id first, std::size_t count) = 0;
+
+  // A new queue that holds up to `depth` requests.
+  [[nodiscard]] virtual result<std::unique_ptr<channel>> open_channel(std::size_t depth) = 0;
+
+  // Where the bytes of `slot` can be read right now at the cost of a memory access, or nullptr. The address is valid
+  // until the slot is freed or written. Adjacent slots have adjacent addresses.
+  [[nodiscard]] virtual const std::byte* direct(slot_id slot) const {
+    static_cast<void>(slot);
+    return nullptr;
+  }
+
+  [[nodiscard]] virtual capacity report() const = 0;
+  [[nodiscard]] virtual speed expected_speed() const = 0;
+
+  // For messages: "memory:", "file:/var/tmp (unlinked)".
+  [[nodiscard]] virtual std::string describe() const = 0;
+};
+
+// Opens the far tier that `uri` names (DESIGN: memory:, file:PATH). Errors say what to write instead.
+[[nodiscard]] result<std::unique_ptr<backend>> open(std::string_view uri);
+
+}  // namespace far::backend

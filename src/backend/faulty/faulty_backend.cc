@@ -1,0 +1,173 @@
+#include "backend/faulty/faulty_backend.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "backend/slot_allocator.h"
+#include "base/check.h"
+#include "platform/clock.h"
+
+namespace far::backend {
+namespace {
+
+constexpr std::byte rubbish{0xdb};
+
+class faulty_channel final : public channel {
+ public:
+  faulty_channel(const faulty_backend& owner, std::unique_ptr<channel> inner, std::size_t depth, std::uint64_t number)
+      : owner_(owner), inner_(std::move(inner)), depth_(depth), random_(owner.options().seed * 1'000'003 + number) {
+    transfers_.reserve(depth);
+  }
+  ~faulty_channel() override { FAR_CHECK(transfers_.empty(), "a channel was destroyed with transfers in flight"); }
+
+  std::size_t submit(std::span<const request> batch) override;
+  std::size_t poll(std::span<completion> done) override;
+  void wait(std::uint64_t /*timeout_ns*/) override { ++ticks_; }
+  std::size_t in_flight() const override { return transfers_.size(); }
+
+ private:
+  struct transfer {
+    request what;
+    std::uint64_t due_ticks;
+    bool is_moved;  // the bytes already are where they belong
+    bool fails;
+  };
+
+  std::uint64_t draw(std::uint64_t bound) { return random_() % bound; }
+  std::uint64_t now_ticks() const {
+    return owner_.options().clock == nullptr ? ticks_ : owner_.options().clock->now_ns();
+  }
+  completion complete(const transfer& ended);
+  int run_inner(const request& what);
+  void spoil(const request& what);
+
+  const faulty_backend& owner_;
+  const std::unique_ptr<channel> inner_;
+  const std::size_t depth_;
+  std::mt19937_64 random_;
+  std::vector<transfer> transfers_;
+  std::uint64_t ticks_ = 0;
+};
+
+std::size_t faulty_channel::submit(std::span<const request> batch) {
+  const faulty_options& chosen = owner_.options();
+  std::size_t taken = std::min(batch.size(), depth_ - transfers_.size());
+  if (chosen.takes_partial_batches) taken = draw(taken + 1);
+  const std::uint64_t now = now_ticks();
+  for (const request& what : batch.first(taken)) {
+    const std::uint64_t delay =
+        chosen.minimum_delay_ticks + draw(chosen.maximum_delay_ticks - chosen.minimum_delay_ticks + 1);
+    const bool fails = draw(1'000'000) < owner_.failing_per_million(what.op);
+    // The bytes may move at any time between submission and completion; the two ends are the interesting ones.
+    const bool moves_now = !fails && !owner_.has_crashed() && draw(2) == 0 && run_inner(what) == 0;
+    transfers_.push_back({what, now + delay, moves_now, fails});
+  }
+  return taken;
+}
+
+std::size_t faulty_channel::poll(std::span<completion> done) {
+  ++ticks_;
+  const std::uint64_t now = now_ticks();
+  std::size_t count = 0;
+  while (count < done.size()) {
+    std::vector<transfer>::iterator chosen = transfers_.end();
+    std::uint64_t candidates = 0;
+    for (auto candidate = transfers_.begin(); candidate != transfers_.end(); ++candidate) {
+      if (candidate->due_ticks > now && !owner_.has_crashed()) continue;
+      ++candidates;
+      // Each candidate ends up chosen with the same probability.
+      if (candidates == 1 || (owner_.options().reorders && draw(candidates) == 0)) chosen = candidate;
+    }
+    if (chosen == transfers_.end()) break;
+    const transfer ended = *chosen;
+    transfers_.erase(chosen);
+    done[count++] = complete(ended);
+  }
+  return count;
+}
+
+completion faulty_channel::complete(const transfer& ended) {
+  int code = 0;
+  if (ended.fails || owner_.has_crashed()) {
+    spoil(ended.what);
+    code = owner_.options().error_code;
+  } else if (!ended.is_moved) {
+    code = run_inner(ended.what);
+  }
+  return {ended.what.cookie, code};
+}
+
+void faulty_channel::spoil(const request& what) {
+  if (what.op == operation::read) {
+    if (what.length_bytes > 0) std::memset(what.buffer, static_cast<int>(rubbish), what.length_bytes);
+    return;
+  }
+  std::vector<std::byte> bytes(what.length_bytes, rubbish);
+  request rubbish_write = what;
+  rubbish_write.buffer = bytes.data();
+  static_cast<void>(run_inner(rubbish_write));  // whether it arrives or not, the slots' bytes are undefined
+}
+
+int faulty_channel::run_inner(const request& what) {
+  const std::size_t taken = inner_->submit(std::span(&what, 1));
+  FAR_CHECK(taken == 1, "an empty queue takes a request");
+  completion done;
+  while (inner_->poll(std::span(&done, 1)) == 0) inner_->wait(1'000'000);
+  return done.error_code;
+}
+
+}  // namespace
+
+faulty_backend::faulty_backend(std::unique_ptr<backend> inner, const faulty_options& chosen)
+    : inner_(std::move(inner)),
+      chosen_(chosen),
+      failing_reads_(chosen.failing_reads_per_million),
+      failing_writes_(chosen.failing_writes_per_million),
+      slot_limit_(chosen.slot_limit) {
+  FAR_CHECK(chosen.minimum_delay_ticks <= chosen.maximum_delay_ticks, "delays begin above their maximum");
+}
+
+faulty_backend::~faulty_backend() = default;
+
+result<slot_id> faulty_backend::allocate(std::size_t count) {
+  if (crashed_) return error{"far tier down", chosen_.error_code};
+  if (used_slots_.fetch_add(count) + count > slot_limit_) {
+    used_slots_ -= count;
+    return out_of_slots();
+  }
+  result<slot_id> first = inner_->allocate(count);
+  if (!first.ok()) used_slots_ -= count;
+  return first;
+}
+
+void faulty_backend::free(slot_id first, std::size_t count) {
+  inner_->free(first, count);
+  used_slots_ -= count;
+}
+
+result<std::unique_ptr<channel>> faulty_backend::open_channel(std::size_t depth) {
+  if (depth == 0) return error{"a channel holds at least 1 request, not 0", EINVAL};
+  result<std::unique_ptr<channel>> inner = inner_->open_channel(1);
+  if (!inner) return inner.error();
+  const std::uint64_t number = channels_opened_++;
+  return std::unique_ptr<channel>(std::make_unique<faulty_channel>(*this, std::move(inner).value(), depth, number));
+}
+
+capacity faulty_backend::report() const {
+  return {std::min<std::uint64_t>(inner_->report().total_slots, slot_limit_), used_slots_};
+}
+
+speed faulty_backend::expected_speed() const {
+  return inner_->expected_speed();
+}
+
+std::string faulty_backend::describe() const {
+  return "faulty (seed " + std::to_string(chosen_.seed) + ") over " + inner_->describe();
+}
+
+}  // namespace far::backend

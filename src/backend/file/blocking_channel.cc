@@ -1,0 +1,130 @@
+#include "backend/file/blocking_channel.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "backend/descriptor.h"
+#include "backend/file/window.h"
+#include "backend/slot_allocator.h"
+#include "base/check.h"
+#include "base/spin_lock.h"
+#include "platform/local_memory.h"
+
+namespace far::backend {
+
+result<std::unique_ptr<channel>> blocking_channel::open(const store_file& file, const slot_allocator& slots,
+                                                        range_locks& locks, std::size_t depth) {
+  if (depth == 0 || depth > largest_depth) {
+    return error{"a channel of 'file:' holds between 1 and " + std::to_string(largest_depth) + " requests, not " +
+                     std::to_string(depth),
+                 EINVAL};
+  }
+  return std::unique_ptr<channel>(new blocking_channel(file, slots, locks, depth));
+}
+
+blocking_channel::blocking_channel(const store_file& file, const slot_allocator& slots, range_locks& locks,
+                                   std::size_t depth)
+    : file_(file),
+      slots_(slots),
+      locks_(locks),
+      depth_(depth),
+      ready_(depth),
+      bounce_(platform::map_local(bounce_bytes)) {}
+
+blocking_channel::~blocking_channel() {
+  if (event_ >= 0) close(event_);
+  platform::unmap_local(bounce_, bounce_bytes);
+}
+
+int blocking_channel::move(operation op, std::uint64_t position, std::byte* buffer, std::uint64_t length_bytes) const {
+  while (length_bytes > 0) {
+    const auto at = static_cast<off_t>(position);
+    const ssize_t moved = op == operation::read ? pread(file_.descriptor(), buffer, length_bytes, at)
+                                                : pwrite(file_.descriptor(), buffer, length_bytes, at);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved < 0) return errno;
+    // Space is always reserved first, so the file can end early only if somebody cut it off.
+    if (moved == 0) return EIO;
+    buffer += moved;
+    position += static_cast<std::uint64_t>(moved);
+    length_bytes -= static_cast<std::uint64_t>(moved);
+  }
+  return 0;
+}
+
+int blocking_channel::serve(const request& what) const {
+  const std::uint64_t position = file_.position_of(what.slot) + what.offset_bytes;
+  if (file_.is_aligned(position, what.length_bytes, what.buffer)) {
+    return move(what.op, position, what.buffer, what.length_bytes);
+  }
+  if (what.op == operation::write) return rewrite(what);
+  remainder rest{position, what.length_bytes, what.buffer};
+  while (rest.length_bytes > 0) {
+    const window current = next_window(rest, file_.position_alignment());
+    if (const int code = move(operation::read, current.begin, bounce_, current.length_bytes()); code != 0) return code;
+    copy_out_of(current, bounce_, rest);
+    advance(rest, current);
+  }
+  return 0;
+}
+
+int blocking_channel::rewrite(const request& what) const {
+  remainder rest{file_.position_of(what.slot) + what.offset_bytes, what.length_bytes, what.buffer};
+  while (rest.length_bytes > 0) {
+    const window current = next_window(rest, file_.position_alignment());
+    // Whoever holds the range is in the middle of a system call that ends.
+    for (backoff turn; !locks_.try_lock(current.begin, current.end);) turn.pause();
+    int code = current.is_covered() ? 0 : move(operation::read, current.begin, bounce_, current.length_bytes());
+    if (code == 0) {
+      copy_into(current, bounce_, rest);
+      code = move(operation::write, current.begin, bounce_, current.length_bytes());
+    }
+    locks_.unlock(current.begin, current.end);
+    if (code != 0) return code;
+    advance(rest, current);
+  }
+  return 0;
+}
+
+std::size_t blocking_channel::submit(std::span<const request> batch) {
+  const std::size_t taken = std::min(batch.size(), depth_ - in_flight_);
+  for (const request& what : batch.first(taken)) {
+    FAR_DCHECK(slots_.all_allocated(what.slot, pages_for(std::uint64_t{what.offset_bytes} + what.length_bytes)),
+               "a transfer of slots that are not allocated");
+    ready_.push({what.cookie, serve(what)});
+  }
+  in_flight_ += taken;
+  if (taken > 0) signal();
+  return taken;
+}
+
+std::size_t blocking_channel::poll(std::span<completion> done) {
+  const std::size_t count = ready_.pop(done);
+  in_flight_ -= count;
+  if (event_ >= 0 && ready_.empty()) {
+    std::uint64_t signals = 0;
+    static_cast<void>(!read(event_, &signals, sizeof signals));
+  }
+  return count;
+}
+
+void blocking_channel::wait(std::uint64_t /*timeout_ns*/) {}  // what was submitted is complete
+
+void blocking_channel::signal() const {
+  const std::uint64_t one = 1;
+  if (event_ >= 0) static_cast<void>(!write(event_, &one, sizeof one));
+}
+
+int blocking_channel::event_descriptor() const {
+  if (event_ < 0) {
+    event_ = move_descriptor_high(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (in_flight_ > 0) signal();
+  }
+  return event_;
+}
+
+}  // namespace far::backend

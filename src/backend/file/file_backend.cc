@@ -1,0 +1,110 @@
+#include "backend/file/file_backend.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "backend/file/blocking_channel.h"
+#include "backend/file/ring_channel.h"
+#include "backend/uri.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "platform/clock.h"
+#include "platform/kernel_features.h"
+
+namespace far::backend {
+namespace {
+
+// Reserving space is a system call that may take a millisecond: do it rarely. What a nearly full disk refuses in one
+// piece is asked for in smaller ones.
+constexpr std::uint64_t growth_slots = 64 * mib / page_bytes;
+
+// How long a full device is left alone, so that evictions that fail do so without system calls.
+constexpr std::uint64_t full_pause_ns = 20'000'000;
+
+}  // namespace
+
+result<std::unique_ptr<backend>> file_backend::open(const uri& name) {
+  if (result<void> known = name.allow_options({"capacity", "direct"}); !known) return known.error();
+  const auto capacity_bytes = name.size_bytes("capacity");
+  if (!capacity_bytes) return capacity_bytes.error();
+  const auto direct = name.flag("direct");
+  if (!direct) return direct.error();
+  return create(file_options{.path = name.rest(),
+                             .capacity_bytes = capacity_bytes.value().value_or(0),
+                             .direct = direct.value(),
+                             .use_io_uring = platform::probe_kernel().io_uring});
+}
+
+result<std::unique_ptr<backend>> file_backend::create(const file_options& chosen) {
+  result<std::unique_ptr<store_file>> file = store_file::open(chosen);
+  if (!file) return file.error();
+  const bool use_io_uring = chosen.use_io_uring && ring_channel::is_available();
+  if (!use_io_uring) {
+    log_line(log_level::verbose, "far tier 'file:': io_uring is not available (%s), so transfers block their thread",
+             chosen.use_io_uring ? std::strerror(errno) : "switched off or not permitted");
+  }
+  return std::unique_ptr<backend>(std::make_unique<file_backend>(std::move(file).value(), use_io_uring));
+}
+
+file_backend::file_backend(std::unique_ptr<store_file> file, bool use_io_uring)
+    : file_(std::move(file)), use_io_uring_(use_io_uring), slots_(file_->possible_slots()) {}
+
+result<slot_id> file_backend::allocate(std::size_t count) {
+  std::optional<slot_id> first = slots_.allocate(count);
+  if (first) return *first;
+  const std::lock_guard guard(growth_lock_);
+  // Another thread may take what we add, so look again after each growth; growth ends when the device is full.
+  while (!(first = slots_.allocate(count))) {
+    const std::uint64_t needed = count - std::min<std::uint64_t>(count, slots_.free_at_end());
+    if (!grow(std::max<std::uint64_t>(needed, 1))) return out_of_slots();
+  }
+  return *first;
+}
+
+bool file_backend::grow(std::uint64_t needed_slots) {
+  const std::uint64_t limit = slots_.limit();
+  const std::uint64_t possible = slots_.capacity() - limit;
+  if (needed_slots > possible) return false;
+  const std::uint64_t now_ns = platform::monotonic_clock().now_ns();
+  if (refused_slots_ != 0 && needed_slots >= refused_slots_ && now_ns < ask_again_ns_) return false;
+  for (std::uint64_t step = std::min(std::max(needed_slots, growth_slots), possible);;
+       step = std::max(step / 2, needed_slots)) {
+    if (file_->reserve(limit, step) == 0) {
+      refused_slots_ = 0;
+      slots_.extend(limit + step);
+      return true;
+    }
+    if (step == needed_slots) break;
+  }
+  refused_slots_ = needed_slots;
+  ask_again_ns_ = now_ns + full_pause_ns;
+  return false;
+}
+
+void file_backend::free(slot_id first, std::size_t count) {
+  slots_.free(first, count);
+}
+
+result<std::unique_ptr<channel>> file_backend::open_channel(std::size_t depth) {
+  if (use_io_uring_) return ring_channel::open(*file_, slots_, locks_, depth);
+  return blocking_channel::open(*file_, slots_, locks_, depth);
+}
+
+capacity file_backend::report() const {
+  return {file_->capacity_slots(), slots_.used()};
+}
+
+speed file_backend::expected_speed() const {
+  return {};  // depends on the device, which nobody asked yet
+}
+
+std::string file_backend::describe() const {
+  return "file:" + file_->describe() + (use_io_uring_ ? " through io_uring" : " through pread and pwrite");
+}
+
+}  // namespace far::backend

@@ -1,0 +1,38 @@
+// The far tiers that exist, by scheme.
+#include <array>
+#include <cerrno>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/file/file_backend.h"
+#include "backend/memory/memory_backend.h"
+#include "backend/uri.h"
+
+namespace far::backend {
+namespace {
+
+struct tier {
+  std::string_view scheme;
+  result<std::unique_ptr<backend>> (*open)(const uri& name);
+};
+
+constexpr std::array<tier, 2> tiers{{{"memory", memory_backend::open}, {"file", file_backend::open}}};
+
+}  // namespace
+
+result<std::unique_ptr<backend>> open(std::string_view name) {
+  const result<uri> parsed = uri::parse(name);
+  if (!parsed) return parsed.error();
+  std::string known;
+  for (const tier& candidate : tiers) {
+    if (candidate.scheme == parsed.value().scheme()) return candidate.open(parsed.value());
+    if (!known.empty()) known += ", ";
+    known += candidate.scheme;
+    known += ":";
+  }
+  return error{"far tier '" + parsed.value().text() + "': there is no '" + parsed.value().scheme() +
+                   ":'; the far tiers are " + known,
+               EINVAL};
+}
+
+}  // namespace far::backend

@@ -1,0 +1,40 @@
+#include <gtest/gtest.h>
+
+#include "backend/backend.h"
+
+namespace far::backend {
+namespace {
+
+std::string message_of(std::string_view uri) {
+  const result<std::unique_ptr<backend>> opened = open(uri);
+  return opened.ok() ? "opened" : opened.error().message;
+}
+
+TEST(open, every_far_tier_opens) {
+  EXPECT_EQ(message_of("memory:"), "opened");
+  EXPECT_EQ(message_of("memory:?latency=5us&gbps=25&capacity=8G"), "opened");
+  EXPECT_EQ(message_of("file:/var/tmp"), "opened");
+  EXPECT_EQ(message_of("file:/var/tmp?capacity=1G&direct=0"), "opened");
+}
+
+TEST(open, an_unknown_far_tier_is_told_the_known_ones) {
+  EXPECT_EQ(message_of("floppy:/dev/fd0"),
+            "far tier 'floppy:/dev/fd0': there is no 'floppy:'; the far tiers are memory:, file:");
+}
+
+TEST(open, an_unknown_option_is_told_the_known_ones) {
+  EXPECT_NE(message_of("memory:?latencie=5us").find("knows latency, gbps, capacity"), std::string::npos);
+  EXPECT_NE(message_of("file:/var/tmp?size=1G").find("knows capacity, direct"), std::string::npos);
+}
+
+TEST(open, values_without_sense_are_refused) {
+  for (const char* uri : {"memory:?latency=5", "memory:?gbps=0", "memory:?capacity=12", "memory:?capacity=9000T",
+                          "memory:/path", "file:/var/tmp?direct=2", "file:/var/tmp?capacity=x", "memory", ""}) {
+    const std::string message = message_of(uri);
+    EXPECT_NE(message, "opened") << uri;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace far::backend

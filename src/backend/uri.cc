@@ -1,0 +1,133 @@
+#include "backend/uri.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+
+#include "base/units.h"
+
+namespace far::backend {
+namespace {
+
+bool is_scheme(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
+}
+
+std::string quoted(std::string_view text) {
+  std::string out = "'";
+  out += text;
+  out += "'";
+  return out;
+}
+
+}  // namespace
+
+result<uri> uri::parse(std::string_view text) {
+  uri parsed;
+  parsed.text_ = text;
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos || !is_scheme(text.substr(0, colon))) {
+    return error{"far tier " + quoted(text) + " does not begin with a scheme and a colon; write for example file:, " +
+                     "file:/mnt/ssd or memory:?latency=5us",
+                 EINVAL};
+  }
+  parsed.scheme_ = text.substr(0, colon);
+  std::string_view rest = text.substr(colon + 1);
+  const std::size_t question_mark = rest.rfind('?');
+  if (question_mark != std::string_view::npos) {
+    if (result<void> options = parsed.parse_options(rest.substr(question_mark + 1)); !options) return options.error();
+    rest = rest.substr(0, question_mark);
+  }
+  parsed.rest_ = rest;
+  return parsed;
+}
+
+result<void> uri::parse_options(std::string_view options) {
+  while (!options.empty()) {
+    const std::size_t ampersand = options.find('&');
+    const std::string_view item = options.substr(0, ampersand);
+    options = ampersand == std::string_view::npos ? std::string_view{} : options.substr(ampersand + 1);
+    const std::size_t equals = item.find('=');
+    if (equals == std::string_view::npos || equals == 0 || equals + 1 == item.size()) {
+      return error{"far tier " + quoted(text_) + ": option " + quoted(item) + " is not of the form KEY=VALUE", EINVAL};
+    }
+    if (find(item.substr(0, equals)) != nullptr) {
+      return error{"far tier " + quoted(text_) + ": option " + quoted(item.substr(0, equals)) +
+                       " is given twice; keep one of them",
+                   EINVAL};
+    }
+    options_.push_back({std::string(item.substr(0, equals)), std::string(item.substr(equals + 1))});
+  }
+  return {};
+}
+
+const uri::option* uri::find(std::string_view key) const {
+  for (const option& candidate : options_) {
+    if (candidate.key == key) return &candidate;
+  }
+  return nullptr;
+}
+
+result<void> uri::allow_options(std::initializer_list<std::string_view> allowed) const {
+  for (const option& given : options_) {
+    if (std::find(allowed.begin(), allowed.end(), given.key) != allowed.end()) continue;
+    std::string names;
+    for (const std::string_view name : allowed) {
+      if (!names.empty()) names += ", ";
+      names += name;
+    }
+    return error{
+        "far tier " + quoted(text_) + ": unknown option " + quoted(given.key) + "; '" + scheme_ + ":' knows " + names,
+        EINVAL};
+  }
+  return {};
+}
+
+error uri::wrong_value(const option& wrong, std::string_view why) const {
+  std::string message = "far tier " + quoted(text_) + ": option " + quoted(wrong.key) + ": ";
+  message += why;
+  return {std::move(message), EINVAL};
+}
+
+result<std::optional<std::uint64_t>> uri::size_bytes(std::string_view key) const {
+  const option* const given = find(key);
+  if (given == nullptr) return std::optional<std::uint64_t>{};
+  const result<std::uint64_t> value = parse_size(given->value);
+  if (!value) return wrong_value(*given, value.error().message);
+  if (value.value() < page_bytes) {
+    return wrong_value(*given, quoted(given->value) + " is less than one page (4 KiB); write for example 8G");
+  }
+  return std::optional<std::uint64_t>{value.value()};
+}
+
+result<std::optional<std::uint64_t>> uri::duration_ns(std::string_view key) const {
+  const option* const given = find(key);
+  if (given == nullptr) return std::optional<std::uint64_t>{};
+  const result<std::uint64_t> value = parse_duration_ns(given->value);
+  if (!value) return wrong_value(*given, value.error().message);
+  return std::optional<std::uint64_t>{value.value()};
+}
+
+result<std::optional<double>> uri::positive_number(std::string_view key) const {
+  const option* const given = find(key);
+  if (given == nullptr) return std::optional<double>{};
+  double value = 0;
+  const char* const end = given->value.data() + given->value.size();
+  const auto [rest, failure] = std::from_chars(given->value.data(), end, value, std::chars_format::fixed);
+  // The comparison is written so that "nan" fails it too.
+  if (failure != std::errc{} || rest != end || !(value > 0 && value <= 1e9)) {
+    return wrong_value(*given, quoted(given->value) + " is not a number above 0; write for example 25 or 0.5");
+  }
+  return std::optional<double>{value};
+}
+
+result<std::optional<bool>> uri::flag(std::string_view key) const {
+  const option* const given = find(key);
+  if (given == nullptr) return std::optional<bool>{};
+  if (given->value == "1") return std::optional<bool>{true};
+  if (given->value == "0") return std::optional<bool>{false};
+  return wrong_value(*given, quoted(given->value) + " is neither 0 nor 1");
+}
+
+}  // namespace far::backend

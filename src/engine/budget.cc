@@ -1,0 +1,45 @@
+#include "engine/budget.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace far::engine {
+namespace {
+
+// Free frames kept ahead of need: enough for some batches of misses, and no more of the budget than 1/32.
+constexpr std::uint64_t smallest_low_pages = 128;
+constexpr std::uint64_t largest_low_pages = 4096;
+
+}  // namespace
+
+void budget::resize(std::uint64_t limit_pages) {
+  low_.store(std::clamp(limit_pages / 32, smallest_low_pages, largest_low_pages), std::memory_order_relaxed);
+  limit_.store(limit_pages, std::memory_order_relaxed);
+}
+
+bool budget::try_charge(std::uint64_t pages, std::uint64_t reserve_pages) {
+  std::uint64_t charged = charged_.load(std::memory_order_relaxed);
+  do {
+    if (charged + pages + reserve_pages > limit_pages()) return false;
+  } while (!charged_.compare_exchange_weak(charged, charged + pages, std::memory_order_relaxed));
+  note_peak(charged + pages);
+  return true;
+}
+
+void budget::charge(std::uint64_t pages) {
+  note_peak(charged_.fetch_add(pages, std::memory_order_relaxed) + pages);
+}
+
+void budget::release(std::uint64_t pages) {
+  const std::uint64_t before = charged_.fetch_sub(pages, std::memory_order_relaxed);
+  FAR_CHECK(before >= pages, "a frame is released once");
+}
+
+void budget::note_peak(std::uint64_t charged) {
+  std::uint64_t peak = peak_.load(std::memory_order_relaxed);
+  while (charged > peak && !peak_.compare_exchange_weak(peak, charged, std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace far::engine

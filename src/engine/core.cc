@@ -1,0 +1,90 @@
+#include "engine/core.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace far::engine {
+namespace {
+
+constexpr std::uint64_t retry_interval_ns = 100'000'000;
+constexpr unsigned epochs_a_budget = 8;
+
+}  // namespace
+
+core::core(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& clock,
+           std::uint64_t heap_pages, std::uint64_t budget_pages, bool tracks_writes)
+    : space(kernel),
+      far(far_tier),
+      time(clock),
+      pages(heap_pages),
+      blocks(heap_pages),
+      local(budget_pages),
+      writes_tracked(tracks_writes) {}
+
+void core::admit(page_id page, temperature how) {
+  page_word word = pages.load(page);
+  do {
+    if (word.queued()) return;
+  } while (!pages.transition(page, word, word.with_queued(true)));
+  const std::lock_guard guard(order_lock_);
+  order->admit(page, how);
+}
+
+std::size_t core::select_victims(std::span<page_id> victims) {
+  const std::lock_guard guard(order_lock_);
+  return order->select(victims);
+}
+
+bool core::charge_for_miss() {
+  if (local.try_charge(1)) return true;
+  if (!stalled()) return false;
+  local.charge(1);
+  allow_excess();
+  count.over_budget_pages.raise_to(static_cast<std::uint64_t>(std::max<std::int64_t>(0, -local.free_pages())));
+  return true;
+}
+
+unsigned core::epoch() const {
+  const std::uint64_t pages_an_epoch = std::max<std::uint64_t>(1, local.limit_pages() / epochs_a_budget);
+  return static_cast<unsigned>(count.evicted_pages.get() / pages_an_epoch % page_word::epochs);
+}
+
+bool core::evicted_recently(unsigned then) const {
+  return (epoch() - then) % page_word::epochs < epochs_a_budget;
+}
+
+void core::stall(stall_reason why) {
+  retry_at_ns_.store(time.now_ns() + retry_interval_ns);
+  if (stall_.exchange(why) != stall_reason::none) return;
+  const char* reason = "";
+  switch (why) {
+    case stall_reason::none: return;
+    case stall_reason::no_space: reason = "the far tier is full; free space there or choose a larger one with --far"; break;
+    case stall_reason::write_failed: reason = "writing to the far tier fails; check the device"; break;
+    case stall_reason::nothing_evictable: reason = "all local pages are locked or in use; raise the budget"; break;
+  }
+  log_line(log_level::warning, "eviction to %s stopped, so local memory may exceed the budget: %s",
+           far.describe().c_str(), reason);
+}
+
+void core::clear_stall() {
+  if (stall_.exchange(stall_reason::none) == stall_reason::none) return;
+  log_line(log_level::info, "eviction to %s works again", far.describe().c_str());
+}
+
+void wait_for_kernel_memory(int error_code, backoff* waiting) {
+  if (error_code != ENOMEM) {
+    log_line(log_level::error, "the kernel refuses to map a page of the far heap (%s)", std::strerror(error_code));
+    FAR_CHECK(error_code == ENOMEM, "a page that is not mapped can be mapped");
+  }
+  waiting->pause();
+}
+
+void core::note_far_peak() { count.peak_far_pages.raise_to(far.report().used_slots); }
+
+}  // namespace far::engine

@@ -1,0 +1,98 @@
+// What the parts of the engine share: the narrow interfaces to kernel, backend and clock, and the state of the far heap.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "backend/backend.h"
+#include "base/spin_lock.h"
+#include "engine/block.h"
+#include "engine/budget.h"
+#include "engine/counters.h"
+#include "engine/policy.h"
+#include "engine/residency.h"
+#include "platform/address_space.h"
+#include "platform/clock.h"
+
+namespace far::engine {
+
+// Pages that move in one batch, out or in; the B of invariant I2.
+inline constexpr std::size_t batch_pages = 64;
+
+// Why eviction cannot go on. While it cannot, the budget may be exceeded: a byte kept is worth more than a limit kept.
+enum class stall_reason : std::uint8_t { none, no_space, write_failed, nothing_evictable };
+
+class core {
+ public:
+  // Requires: the interfaces outlive the core. `tracks_writes`: the kernel can report first writes to clean pages.
+  core(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& time, std::uint64_t heap_pages,
+       std::uint64_t budget_pages, bool tracks_writes);
+
+  // Puts a resident page into the policy's care, unless it is there.
+  void admit(page_id page, temperature how);
+  [[nodiscard]] std::size_t select_victims(std::span<page_id> victims);
+
+  // Charges one frame for a page that somebody waits for; may exceed the budget while eviction is stalled.
+  [[nodiscard]] bool charge_for_miss();
+
+  // Gives the bytes of a slot up.
+  void free_slot(backend::slot_id slot) { far.free(slot, 1); }
+
+  // The time, counted in evictions: an eighth of the budget evicted is one epoch.
+  [[nodiscard]] unsigned epoch() const;
+  // Whether a page evicted in epoch `then` would still be here, were the budget twice as large.
+  [[nodiscard]] bool evicted_recently(unsigned then) const;
+
+  void stall(stall_reason why);
+  void clear_stall();
+  // Something could be evicted after all.
+  void note_evictable() {
+    if (stall_.load(std::memory_order_relaxed) == stall_reason::nothing_evictable) clear_stall();
+  }
+  [[nodiscard]] bool stalled() const { return stall_.load(std::memory_order_relaxed) != stall_reason::none; }
+  // While stalled, writing is tried again only once in a while.
+  [[nodiscard]] bool may_write() const { return !stalled() || time.now_ns() >= retry_at_ns_.load(); }
+
+  // The budget is exceeded for a known reason: eviction is stalled, or the budget has shrunk. Lasts until the evictor has
+  // caught up.
+  void allow_excess() { excess_allowed_.store(true, std::memory_order_relaxed); }
+  [[nodiscard]] bool excess_allowed() const {
+    if (!stalled() && local.free_pages() >= 0) excess_allowed_.store(false, std::memory_order_relaxed);
+    return excess_allowed_.load(std::memory_order_relaxed);
+  }
+
+  void note_far_peak();
+
+  platform::address_space& space;
+  backend::backend& far;
+  const platform::clock& time;
+  residency pages;
+  block_table blocks;
+  budget local;
+  counters count;
+  const bool writes_tracked;
+
+  // Set once, before any other call.
+  std::unique_ptr<policy> order;
+
+  // Staging for all evictors, so that a rescuer finds the bytes of a lifted page from its word alone.
+  std::byte* staging = nullptr;
+  std::atomic<std::uint8_t>* rescued = nullptr;  // per staging page: a rescuer is done with it
+
+  // A batch of zeros to fill untouched pages from.
+  std::byte* zeros = nullptr;
+
+ private:
+  spin_lock order_lock_;
+  std::atomic<stall_reason> stall_{stall_reason::none};
+  std::atomic<std::uint64_t> retry_at_ns_{0};
+  mutable std::atomic<bool> excess_allowed_{false};
+};
+
+// After a page could not be mapped: waits a little when the kernel is out of frames (the evictor, or the out-of-memory
+// killer, makes room), and stops the process for any other reason, because none is possible while the engine's picture of
+// the far heap is right.
+void wait_for_kernel_memory(int error_code, backoff* waiting);
+
+}  // namespace far::engine

@@ -1,0 +1,45 @@
+// The engine's counters: relaxed atomics that any thread bumps, read together into `statistics`.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace far::engine {
+
+class counter {
+ public:
+  void add(std::uint64_t amount = 1) { value_.fetch_add(amount, std::memory_order_relaxed); }
+  void raise_to(std::uint64_t value) {
+    std::uint64_t current = value_.load(std::memory_order_relaxed);
+    while (value > current && !value_.compare_exchange_weak(current, value, std::memory_order_relaxed)) {
+    }
+  }
+  [[nodiscard]] std::uint64_t get() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> value_{0};
+};
+
+// The meaning of each is that of the field of the same name in `statistics`. The two groups are bumped by different
+// threads and kept on different cache lines.
+struct counters {
+  alignas(64) counter misses;
+  counter waits;
+  counter rescues;
+  counter zero_fills;
+  counter write_faults;
+  counter wait_ns;
+  counter prefetched_pages;
+  counter prefetch_hits;
+  counter fetched_pages;
+  counter direct_reclaims;
+
+  alignas(64) counter evicted_pages;
+  counter clean_evictions;
+  counter written_pages;
+  counter backend_errors;
+  counter over_budget_pages;
+  counter peak_far_pages;
+};
+
+}  // namespace far::engine

@@ -1,0 +1,117 @@
+// The engine: residency, budget, fetch, evict. It owns no thread and never waits: whoever calls it (pager, simulation)
+// decides who polls and who sleeps, so the same code runs on a real kernel and on a simulated one.
+//
+// Every call may be made from any thread, at any time, unless it says otherwise.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "engine/core.h"
+#include "engine/evictor.h"
+#include "engine/fetcher.h"
+#include "engine/ranges.h"
+#include "engine/statistics.h"
+#include "engine/stream.h"
+
+namespace far::engine {
+
+struct options {
+  std::uint64_t heap_pages = 0;
+  std::uint64_t budget_pages = 0;
+  std::string policy = "second-chance";
+  bool tracks_writes = true;  // the kernel can write-protect pages and report the first write
+};
+
+class engine {
+ public:
+  // Requires: the interfaces outlive the engine.
+  [[nodiscard]] static result<std::unique_ptr<engine>> create(platform::address_space& space, backend::backend& far,
+                                                              const platform::clock& time, const options& chosen);
+  ~engine();
+  engine(const engine&) = delete;
+  engine& operator=(const engine&) = delete;
+
+  // A fetcher for a thread that resolves misses. The engine keeps it, so that others can finish what it started.
+  [[nodiscard]] result<fetcher*> add_fetcher();
+
+  // An access to `page` was reported. Does what can be done now; see `outcome` for what is left to the caller.
+  // Requires: the lock of `by` is held. `streams`: what is known of the accessing thread.
+  [[nodiscard]] outcome miss(fetcher& by, stream_table& streams, page_id page, bool write);
+
+  // Polls whatever is on its way, in any fetcher or evictor that nobody holds. Returns whether anything was done.
+  bool help();
+
+  // Evicts one batch, or finishes some, if a frame is wanted. For the evictor's thread (`ahead`: until the high
+  // watermark) and for missing threads that find no free frame. Returns whether anything was done.
+  bool reclaim(bool ahead);
+  [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low(); }
+  [[nodiscard]] bool has_frame_for_miss() const { return shared_.local.free_pages() > 0 || shared_.stalled(); }
+  // What became of an access: the page is still being fetched; it can be made now.
+  [[nodiscard]] bool on_its_way(page_id page) const { return shared_.pages.load(page).where() == state::fetching; }
+  [[nodiscard]] bool accessible(page_id page, bool write) const {
+    const page_word word = shared_.pages.load(page);
+    return word.where() == state::resident && (!write || word.dirty());
+  }
+  [[nodiscard]] bool below_high() const { return shared_.local.below_high(); }
+  [[nodiscard]] bool transfers_under_way() const;
+
+  // The program allocates, frees, or forgets the contents of a range. See ranges.h.
+  [[nodiscard]] result<void> allocate(page_range range) { return allocate_range(shared_, range, false); }
+  void release(page_range range);
+  void discard(page_range range);
+
+  // Makes the pages of `from` those of the equally long `to`; `from` is Untouched afterwards. Remote pages move by name
+  // only. Requires: both allocated, `to` Untouched.
+  [[nodiscard]] result<void> move(page_range from, page_id to);
+  // Allocates so that move() may go there.
+  [[nodiscard]] result<void> allocate_guarded(page_range range) { return allocate_range(shared_, range, true); }
+
+  // Evicts what can be evicted of a range, whatever the budget says.
+  void evict(page_range range);
+
+  // Keeps a page resident and writable. try_pin fails when the page is not so now; a page of an open block always is.
+  [[nodiscard]] bool try_pin(page_id page);
+  void unpin(page_id page);
+
+  void resize(std::uint64_t budget_pages);
+
+  [[nodiscard]] statistics snapshot() const;
+  void note_wait(std::uint64_t nanoseconds) { shared_.count.wait_ns.add(nanoseconds); }
+  void note_busy() { shared_.count.waits.add(); }
+  void note_direct_reclaim() { shared_.count.direct_reclaims.add(); }
+
+  // Recomputes every invariant and stops the process when one is broken. Requires: no other call at the same time.
+  void validate() const;
+
+  [[nodiscard]] const core& state_for_tests() const { return shared_; }
+
+ private:
+  static constexpr std::size_t evictors = 2;
+  static constexpr std::size_t maximum_fetchers = 64;
+
+  engine(platform::address_space& space, backend::backend& far, const platform::clock& time, const options& chosen);
+
+  [[nodiscard]] outcome fetch(fetcher& by, stream_table& streams, page_id page, bool write);
+  [[nodiscard]] outcome fill_with_zeros(stream_table& streams, page_id page, bool write);
+  [[nodiscard]] std::size_t claim_untouched(page_id page, std::size_t most);
+  [[nodiscard]] outcome on_resident(page_id page, bool write);
+  [[nodiscard]] outcome first_write(page_id page, page_word word);
+  [[nodiscard]] bool note_lost_mapping(page_id page, page_word word);
+  [[nodiscard]] window look_ahead(stream_table& streams, page_id page);
+  void discard_guarded(page_range range);
+  [[nodiscard]] bool discard_page(page_id page, bool* unmap);
+  void finish_discard(page_range range);
+  [[nodiscard]] bool move_page(page_id from, page_id to);
+
+  core shared_;
+  std::size_t largest_window_;
+  std::array<std::unique_ptr<evictor>, evictors> evictors_;
+  spin_lock fetchers_lock_;
+  std::array<std::unique_ptr<fetcher>, maximum_fetchers> fetchers_;
+  std::atomic<std::size_t> fetcher_count_{0};
+};
+
+}  // namespace far::engine

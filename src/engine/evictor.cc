@@ -1,0 +1,356 @@
+#include "engine/evictor.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+
+#include "base/check.h"
+#include "engine/ranges.h"
+#include "engine/rescue.h"
+
+namespace far::engine {
+namespace {
+
+struct cookie {
+  std::size_t batch;
+  std::size_t first;
+  std::size_t count;
+
+  [[nodiscard]] std::uint64_t pack() const { return batch << 32 | first << 16 | count; }
+  static cookie unpack(std::uint64_t packed) { return {packed >> 32, packed >> 16 & 0xffff, packed & 0xffff}; }
+};
+
+// The longest run of neighbours at the front of sorted pages.
+std::size_t run_length(std::span<const page_id> sorted) {
+  std::size_t length = 1;
+  while (length < sorted.size() && sorted[length] == sorted[length - 1] + 1) ++length;
+  return length;
+}
+
+}  // namespace
+
+result<std::unique_ptr<evictor>> evictor::create(core& shared, std::size_t first_staging_page) {
+  result<std::unique_ptr<backend::channel>> opened = shared.far.open_channel(staging_pages);
+  if (!opened) return opened.error();
+  return std::unique_ptr<evictor>(new evictor(shared, first_staging_page, std::move(opened).value()));
+}
+
+evictor::evictor(core& shared, std::size_t first_staging_page, std::unique_ptr<backend::channel> transfers)
+    : shared_(shared), first_staging_page_(first_staging_page), transfers_(std::move(transfers)) {}
+
+evictor::~evictor() {
+  while (transfers_->in_flight() > 0) {
+    std::array<backend::completion, 16> done;
+    if (transfers_->poll(done) == 0) transfers_->wait(10'000'000);
+  }
+}
+
+std::size_t evictor::staging_page_of(const batch& which, std::size_t position) const {
+  return first_staging_page_ + static_cast<std::size_t>(&which - batches_.data()) * batch_pages + position;
+}
+
+evictor::batch* evictor::free_batch() {
+  for (batch& candidate : batches_) {
+    if (candidate.count == 0) return &candidate;
+  }
+  return nullptr;
+}
+
+bool evictor::step(bool start_more) {
+  bool progress = poll_writes();
+  for (batch& each : batches_) {
+    if (each.count > 0 && each.outstanding_requests == 0) progress |= retire(each);
+  }
+  if (!start_more || free_batch() == nullptr) return progress;
+  std::array<page_id, batch_pages> victims;
+  const std::size_t count = shared_.select_victims(victims);
+  static_cast<void>(evict({victims.data(), count}));
+  const bool moved = count > kept_;
+  if (moved) shared_.note_evictable();
+  // Nothing to evict anywhere, nothing under way, round after round: the budget cannot be kept, and saying so is better
+  // than waiting for ever.
+  fruitless_steps_ = moved || !idle() ? 0 : fruitless_steps_ + 1;
+  if (fruitless_steps_ > 64 + shared_.order->size() / batch_pages * 2) {
+    shared_.stall(stall_reason::nothing_evictable);
+    fruitless_steps_ = 0;
+  }
+  return progress || moved;
+}
+
+bool evictor::evict(std::span<page_id> victims) {
+  batch* const into = free_batch();
+  if (into == nullptr) return false;
+  kept_ = 0;
+  std::array<page_id, batch_pages> clean;
+  std::array<page_id, batch_pages> dirty;
+  std::size_t clean_count = 0;
+  std::size_t dirty_count = 0;
+  for (const page_id page : victims) {
+    page_word word;
+    if (close_if_open(page) || !claim(page, &word)) continue;
+    if (word.dirty()) {
+      dirty[dirty_count++] = page;
+    } else {
+      clean[clean_count++] = page;
+    }
+  }
+  std::sort(clean.begin(), clean.begin() + static_cast<std::ptrdiff_t>(clean_count));
+  std::sort(dirty.begin(), dirty.begin() + static_cast<std::ptrdiff_t>(dirty_count));
+  drop_clean({clean.data(), clean_count});
+  lift_dirty({dirty.data(), dirty_count}, *into);
+  return true;
+}
+
+// A block that the kernel fills becomes guarded when the policy reaches it. Its pages are the next victims.
+bool evictor::close_if_open(page_id page) {
+  const block_id which = block_of(page);
+  block& closing = shared_.blocks.at(which);
+  const std::lock_guard guard(closing.lock);
+  if (closing.kind != block_kind::open) return false;
+  if (!close_block(shared_, which)) {
+    shared_.admit(page, temperature::warm);
+    ++kept_;
+  }
+  return true;
+}
+
+bool evictor::claim(page_id page, page_word* claimed) {
+  page_word word = shared_.pages.load(page);
+  while (word.where() == state::resident) {
+    if (word.pins() > 0) {
+      shared_.admit(page, temperature::warm);
+      ++kept_;
+      return false;
+    }
+    if (shared_.pages.transition(page, word, word.with_state(state::evicting).with_lifted(false))) {
+      *claimed = word;
+      return true;
+    }
+  }
+  return false;
+}
+
+void evictor::give_back(page_id page) {
+  shared_.pages.update(page, [](page_word word) { return word.with_state(state::resident).with_accessed(true); });
+  shared_.admit(page, temperature::warm);
+  ++kept_;
+}
+
+void evictor::drop_clean(std::span<page_id> clean) {
+  std::array<page_range, batch_pages> ranges;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < clean.size(); i += ranges[count++].count) {
+    ranges[count] = {clean[i], run_length(clean.subspan(i))};
+  }
+  std::size_t dropped_pages = 0;
+  std::size_t done = 0;
+  while (done < count) {
+    const std::size_t dropped = shared_.space.drop({ranges.data() + done, count - done});
+    for (std::size_t i = done; i < done + dropped; ++i) {
+      for (page_id page = ranges[i].first; page < ranges[i].end(); ++page) finish_clean(page);
+      dropped_pages += ranges[i].count;
+    }
+    done += dropped;
+    if (done == count) break;
+    for (page_id page = ranges[done].first; page < ranges[done].end(); ++page) give_back(page);
+    ++done;
+  }
+  shared_.local.release(dropped_pages);
+  shared_.count.evicted_pages.add(dropped_pages);
+  shared_.count.clean_evictions.add(dropped_pages);
+}
+
+// A clean page without a slot was read before it was ever written: all zeros, as if never touched.
+void evictor::finish_clean(page_id page) {
+  const unsigned epoch = shared_.epoch();
+  shared_.pages.update(page, [epoch](page_word word) {
+    return word.with_state(word.has_place() ? state::remote : state::untouched).with_accessed(false).with_epoch(epoch);
+  });
+}
+
+void evictor::lift_dirty(std::span<page_id> dirty, batch& into) {
+  const std::size_t slots = dirty.empty() || !shared_.may_write() ? 0 : allocate_slots(dirty.size(), into);
+  for (const page_id page : dirty.subspan(slots)) give_back(page);
+  if (slots == 0) return;
+  dirty = dirty.first(slots);
+  into.count = slots;
+  batches_in_use_.fetch_add(1, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < slots;) {
+    const std::size_t length = run_length(dirty.subspan(i));
+    lift_run({dirty[i], length}, i, into);
+    i += length;
+  }
+  submit(into);
+}
+
+// Adjacent slots make adjacent transfers. When the far tier is nearly full, shorter runs must do.
+std::size_t evictor::allocate_slots(std::size_t count, batch& into) {
+  std::size_t done = 0;
+  std::size_t run = count;
+  while (done < count && run > 0) {
+    run = std::min(run, count - done);
+    const result<backend::slot_id> first = shared_.far.allocate(run);
+    if (!first) {
+      run /= 2;
+      continue;
+    }
+    for (std::size_t i = 0; i < run; ++i) into.entries[done + i].slot = first.value() + i;
+    done += run;
+  }
+  if (done < count) shared_.stall(stall_reason::no_space);
+  if (done > 0) shared_.note_far_peak();
+  return done;
+}
+
+// Lifts a run as far as the kernel allows. A page it refuses (locked, or a device may be writing to it) stays.
+void evictor::lift_run(page_range run, std::size_t position, batch& into) {
+  for (std::size_t done = 0; done < run.count;) {
+    const std::size_t lifted =
+        shared_.space.lift({run.first + done, run.count - done}, staging_of(into, position + done));
+    for (std::size_t i = done; i < done + lifted; ++i) {
+      const std::size_t staged = staging_page_of(into, position + i);
+      into.entries[position + i].page = run.first + i;
+      into.entries[position + i].now = entry::phase::writing;
+      shared_.rescued[staged].store(0, std::memory_order_relaxed);
+      shared_.pages.update(run.first + i,
+                           [staged](page_word word) { return word.with_lifted(true).with_place(staged); });
+    }
+    done += lifted;
+    if (done == run.count) return;
+    entry& refused = into.entries[position + done];
+    refused.now = entry::phase::empty;
+    shared_.free_slot(refused.slot);
+    give_back(run.first + done);
+    ++done;
+  }
+}
+
+void evictor::submit(batch& which) {
+  std::array<backend::request, batch_pages> requests;
+  std::size_t count = 0;
+  const auto index = static_cast<std::size_t>(&which - batches_.data());
+  for (std::size_t i = 0; i < which.count; ++i) {
+    if (which.entries[i].now != entry::phase::writing) continue;
+    backend::request* const last = count > 0 ? &requests[count - 1] : nullptr;
+    const bool adjacent = last != nullptr && last->buffer + last->length_bytes == staging_of(which, i) &&
+                          last->slot + last->length_bytes / page_bytes == which.entries[i].slot;
+    if (adjacent) {
+      last->length_bytes += page_bytes;
+      ++last->cookie;  // its count
+      continue;
+    }
+    requests[count++] = {.op = backend::operation::write,
+                         .slot = which.entries[i].slot,
+                         .offset_bytes = 0,
+                         .length_bytes = page_bytes,
+                         .buffer = staging_of(which, i),
+                         .cookie = cookie{index, i, 1}.pack()};
+  }
+  which.outstanding_requests = count;
+  if (count == 0) return;
+  const std::size_t taken = transfers_->submit({requests.data(), count});
+  FAR_CHECK(taken == count, "the channel holds the requests of all batches");
+}
+
+bool evictor::poll_writes() {
+  std::array<backend::completion, batch_pages> done;
+  const std::size_t count = transfers_->poll(done);
+  for (std::size_t i = 0; i < count; ++i) {
+    const cookie which = cookie::unpack(done[i].cookie);
+    batch& written = batches_[which.batch];
+    const bool failed = done[i].error_code != 0;
+    if (failed) {
+      shared_.count.backend_errors.add();
+      shared_.stall(done[i].error_code == ENOSPC ? stall_reason::no_space : stall_reason::write_failed);
+    } else {
+      shared_.count.written_pages.add(which.count);
+      shared_.clear_stall();
+    }
+    for (std::size_t page = which.first; page < which.first + which.count; ++page) {
+      written.entries[page].now = failed ? entry::phase::failed : entry::phase::written;
+    }
+    --written.outstanding_requests;
+  }
+  return count > 0;
+}
+
+// Lets go of what is settled; the batch is free again when all of it is.
+bool evictor::retire(batch& which) {
+  std::size_t unsettled = 0;
+  for (std::size_t i = 0; i < which.count; ++i) {
+    if (which.entries[i].now != entry::phase::empty && !settle(which, i)) ++unsettled;
+  }
+  if (unsettled > 0) return false;
+  shared_.space.empty_staging(staging_of(which, 0), which.count);
+  shared_.local.release(frames_of(which));
+  which.count = 0;
+  which.entries = {};
+  batches_in_use_.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+bool evictor::settle(batch& which, std::size_t position) {
+  entry& settling = which.entries[position];
+  const std::size_t staged = staging_page_of(which, position);
+  if (settling.now == entry::phase::failed) {
+    shared_.free_slot(settling.slot);
+    restore(settling.page, staged);
+    settling.now = entry::phase::rescued;
+  }
+  if (settling.now == entry::phase::written) {
+    page_word word = shared_.pages.load(settling.page);
+    const unsigned epoch = shared_.epoch();
+    bool ours = true;
+    while (ours) {
+      ours = word.where() == state::evicting && word.lifted() && word.place() == staged;
+      if (!ours) break;
+      const page_word remote = word.with_lifted(false).with_dirty(false).with_place(settling.slot);
+      if (shared_.pages.transition(settling.page, word,
+                                   remote.with_state(state::remote).with_accessed(false).with_epoch(epoch))) {
+        break;
+      }
+    }
+    if (ours) {
+      shared_.count.evicted_pages.add(1);
+      settling.now = entry::phase::done;
+      return true;
+    }
+    shared_.free_slot(settling.slot);
+    settling.now = entry::phase::rescued;
+  }
+  if (settling.now == entry::phase::rescued) {
+    return shared_.rescued[staged].load(std::memory_order_acquire) != 0;
+  }
+  return true;
+}
+
+// The far tier did not take the bytes: they go back where they came from.
+void evictor::restore(page_id page, std::size_t staging_page) {
+  page_word word = shared_.pages.load(page);
+  while (word.where() == state::evicting && word.lifted() && word.place() == staging_page) {
+    if (!shared_.pages.transition(page, word, word.with_state(state::fetching))) continue;
+    bring_back(shared_, page, staging_page);
+    return;
+  }
+}
+
+std::size_t evictor::frames_of(const batch& which) {
+  std::size_t frames = 0;
+  for (std::size_t i = 0; i < which.count; ++i) frames += which.entries[i].now != entry::phase::empty;
+  return frames;
+}
+
+evictor::holdings evictor::held() const {
+  holdings sum;
+  for (const batch& each : batches_) {
+    sum.staged_frames += frames_of(each);
+    for (std::size_t i = 0; i < each.count; ++i) {
+      const entry::phase phase = each.entries[i].now;
+      sum.unreferenced_slots += phase == entry::phase::writing || phase == entry::phase::written ||
+                                phase == entry::phase::failed;
+    }
+  }
+  return sum;
+}
+
+}  // namespace far::engine

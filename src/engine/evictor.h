@@ -1,0 +1,94 @@
+// Evicting: making pages Remote, in batches, several of them under way at once.
+//
+// A batch: the policy names victims; clean ones are dropped, many with one TLB flush; dirty ones are lifted into staging
+// and written to adjacent slots with as few transfers as possible; when the bytes are safe, staging is emptied. A page
+// that is touched while it is lifted is rescued by whoever touches it (engine::rescue), and the batch lets go of it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "base/spin_lock.h"
+#include "engine/core.h"
+
+namespace far::engine {
+
+class evictor {
+ public:
+  static constexpr std::size_t batches = 8;
+  static constexpr std::size_t staging_pages = batches * batch_pages;
+
+  // `first_staging_page`: this evictor's part of core::staging, staging_pages long.
+  [[nodiscard]] static result<std::unique_ptr<evictor>> create(core& shared, std::size_t first_staging_page);
+  ~evictor();
+
+  // One step: finishes what was written and, if `start_more`, starts one batch. Returns whether anything was done.
+  // Requires: the caller holds `lock`.
+  bool step(bool start_more);
+
+  // Evicts these pages, as far as they are resident and not pinned, whatever the budget says. Requires: `lock` held; at
+  // most batch_pages pages; returns false when every batch is under way: step, then try again.
+  [[nodiscard]] bool evict(std::span<page_id> victims);
+
+  void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
+  [[nodiscard]] bool idle() const { return batches_in_use_.load(std::memory_order_relaxed) == 0; }
+
+  // For validators: slots and frames that batches hold, which no page's word shows.
+  struct holdings {
+    std::size_t staged_frames = 0;
+    std::size_t unreferenced_slots = 0;
+  };
+  [[nodiscard]] holdings held() const;
+
+  spin_lock lock;
+
+ private:
+  // One lifted page. Its place in staging is its position in the batch.
+  struct entry {
+    page_id page = 0;
+    backend::slot_id slot = backend::no_slot;
+    // empty: not lifted. rescued: somebody took the page back; wait until staging is no longer read. done: Remote.
+    enum class phase : std::uint8_t { empty, writing, written, failed, rescued, done };
+    phase now = phase::empty;
+  };
+
+  struct batch {
+    std::array<entry, batch_pages> entries{};
+    std::size_t count = 0;  // entries in use, from the first; 0: the batch is free
+    std::size_t outstanding_requests = 0;
+  };
+
+  evictor(core& shared, std::size_t first_staging_page, std::unique_ptr<backend::channel> transfers);
+
+  [[nodiscard]] batch* free_batch();
+  [[nodiscard]] bool close_if_open(page_id page);
+  [[nodiscard]] bool claim(page_id page, page_word* claimed);
+  void drop_clean(std::span<page_id> clean);
+  void finish_clean(page_id page);
+  void lift_dirty(std::span<page_id> dirty, batch& into);
+  [[nodiscard]] std::size_t allocate_slots(std::size_t count, batch& into);
+  void lift_run(page_range run, std::size_t position, batch& into);
+  void give_back(page_id page);
+  void submit(batch& which);
+  bool poll_writes();
+  bool retire(batch& which);
+  [[nodiscard]] bool settle(batch& which, std::size_t position);
+  void restore(page_id page, std::size_t staging_page);
+  [[nodiscard]] static std::size_t frames_of(const batch& which);
+  [[nodiscard]] std::size_t staging_page_of(const batch& which, std::size_t position) const;
+  [[nodiscard]] std::byte* staging_of(const batch& which, std::size_t position) const {
+    return shared_.staging + staging_page_of(which, position) * page_bytes;
+  }
+
+  core& shared_;
+  std::size_t first_staging_page_;
+  std::unique_ptr<backend::channel> transfers_;
+  std::array<batch, batches> batches_{};
+  std::atomic<std::size_t> batches_in_use_{0};
+  std::size_t kept_ = 0;  // victims of the last evict() that had to stay
+  std::size_t fruitless_steps_ = 0;
+};
+
+}  // namespace far::engine

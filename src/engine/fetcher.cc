@@ -1,0 +1,252 @@
+#include "engine/fetcher.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace far::engine {
+namespace {
+
+struct cookie {
+  std::size_t flight;
+  std::size_t first;
+  std::size_t count;
+
+  [[nodiscard]] std::uint64_t pack() const { return flight << 32 | first << 16 | count; }
+  static cookie unpack(std::uint64_t packed) {
+    return {packed >> 32, packed >> 16 & 0xffff, packed & 0xffff};
+  }
+};
+
+}  // namespace
+
+result<std::unique_ptr<fetcher>> fetcher::create(core& shared) {
+  result<std::unique_ptr<backend::channel>> opened = shared.far.open_channel(flights * batch_pages);
+  if (!opened) return opened.error();
+  return std::unique_ptr<fetcher>(new fetcher(shared, std::move(opened).value()));
+}
+
+fetcher::fetcher(core& shared, std::unique_ptr<backend::channel> transfers)
+    : shared_(shared),
+      transfers_(std::move(transfers)),
+      buffers_(platform::map_local(flights * batch_pages * page_bytes)) {}
+
+fetcher::~fetcher() {
+  // Bytes of a read still on its way would land in memory that is no longer ours.
+  while (transfers_->in_flight() > 0) {
+    std::array<backend::completion, 16> done;
+    if (transfers_->poll(done) == 0) transfers_->wait(10'000'000);
+  }
+  platform::unmap_local(buffers_, flights * batch_pages * page_bytes);
+}
+
+std::byte* fetcher::buffer_of(const flight& which) const {
+  return buffers_ + static_cast<std::size_t>(&which - flights_.data()) * batch_pages * page_bytes;
+}
+
+outcome fetcher::fetch(page_id page, bool write, window ahead) {
+  flight* const demanded = free_flight();
+  if (demanded == nullptr) return outcome::busy;
+  if (!shared_.charge_for_miss()) return outcome::no_budget;
+  page_word word = shared_.pages.load(page);
+  if (word.where() != state::remote ||
+      !shared_.pages.transition(page, word, word.with_state(state::fetching))) {
+    shared_.local.release(1);
+    return outcome::busy;
+  }
+  shared_.count.misses.add();
+
+  std::array<page_id, batch_pages> claimed;
+  claimed[0] = page;
+  const std::size_t count = 1 + claim_ahead(page, ahead, std::span(claimed).subspan(1));
+  shared_.count.prefetched_pages.add(count - 1);
+
+  if (shared_.far.direct(word.place()) != nullptr) {
+    // The bytes are a memory access away: everything comes in now, in the order of addresses.
+    std::sort(claimed.begin(), claimed.begin() + static_cast<std::ptrdiff_t>(count));
+    std::array<arrival, batch_pages> arrivals;
+    for (std::size_t i = 0; i < count; ++i) {
+      arrivals[i] = {claimed[i], shared_.far.direct(shared_.pages.load(claimed[i]).place())};
+    }
+    install({arrivals.data(), count}, write);
+    return outcome::resolved;
+  }
+
+  // The page that somebody waits for travels alone, so that it need not wait for the others.
+  flights_in_use_.fetch_add(1, std::memory_order_relaxed);
+  *demanded = {};
+  demanded->pages[0] = page;
+  demanded->count = 1;
+  demanded->write = write;
+  demanded->demanded = true;
+  start(*demanded);
+  if (count > 1) {
+    flight* const others = free_flight();
+    FAR_CHECK(others != nullptr, "claim_ahead left a flight free");
+    flights_in_use_.fetch_add(1, std::memory_order_relaxed);
+    *others = {};
+    std::sort(claimed.begin() + 1, claimed.begin() + static_cast<std::ptrdiff_t>(count));
+    std::copy(claimed.begin() + 1, claimed.begin() + static_cast<std::ptrdiff_t>(count), others->pages.begin());
+    others->count = count - 1;
+    others->write = write;
+    start(*others);
+  }
+  return outcome::in_flight;
+}
+
+fetcher::flight* fetcher::free_flight() {
+  for (flight& candidate : flights_) {
+    if (candidate.count == 0) return &candidate;
+  }
+  return nullptr;
+}
+
+// Claims what of the window is Remote, as far as frames are free without touching those that misses will need.
+std::size_t fetcher::claim_ahead(page_id page, window ahead, std::span<page_id> claimed) {
+  if (flights_in_use_.load(std::memory_order_relaxed) + 2 > flights) return 0;
+  const std::uint64_t reserve = shared_.local.low_watermark_pages() / 2;
+  std::size_t count = 0;
+  for (std::size_t i = 1; i <= ahead.count && count < claimed.size(); ++i) {
+    const page_id candidate = page + static_cast<page_id>(ahead.stride * static_cast<std::int64_t>(i));
+    if (candidate >= shared_.pages.pages()) break;
+    page_word word = shared_.pages.load(candidate);
+    if (word.where() != state::remote) continue;
+    if (!shared_.local.try_charge(1, reserve)) break;
+    if (shared_.pages.transition(candidate, word, word.with_state(state::fetching))) {
+      claimed[count++] = candidate;
+    } else {
+      shared_.local.release(1);
+    }
+  }
+  return count;
+}
+
+void fetcher::start(flight& which) {
+  std::array<backend::request, batch_pages> requests;
+  std::size_t count = 0;
+  const auto index = static_cast<std::size_t>(&which - flights_.data());
+  const bool retry = which.failed != 0;
+  for (std::size_t i = 0; i < which.count; ++i) {
+    if (retry && (which.failed >> i & 1) == 0) continue;
+    const backend::slot_id slot = shared_.pages.load(which.pages[i]).place();
+    backend::request* const last = count > 0 ? &requests[count - 1] : nullptr;
+    if (last != nullptr && !retry && last->slot + last->length_bytes / page_bytes == slot) {
+      last->length_bytes += page_bytes;
+      const cookie before = cookie::unpack(last->cookie);
+      last->cookie = cookie{before.flight, before.first, before.count + 1}.pack();
+      continue;
+    }
+    requests[count++] = {.op = backend::operation::read,
+                         .slot = slot,
+                         .offset_bytes = 0,
+                         .length_bytes = page_bytes,
+                         .buffer = buffer_of(which) + i * page_bytes,
+                         .cookie = cookie{index, i, 1}.pack()};
+  }
+  which.failed = 0;
+  which.outstanding_requests = count;
+  const std::size_t taken = transfers_->submit({requests.data(), count});
+  FAR_CHECK(taken == count, "the channel holds the requests of all flights");
+}
+
+bool fetcher::poll() {
+  std::array<backend::completion, 64> done;
+  const std::size_t count = transfers_->poll(done);
+  for (std::size_t i = 0; i < count; ++i) {
+    const cookie which = cookie::unpack(done[i].cookie);
+    flight& landed = flights_[which.flight];
+    if (done[i].error_code != 0) {
+      shared_.count.backend_errors.add();
+      landed.error_code = done[i].error_code;
+      for (std::size_t page = which.first; page < which.first + which.count; ++page) {
+        landed.failed |= std::uint64_t{1} << page;
+      }
+    }
+    if (--landed.outstanding_requests == 0) land(landed);
+  }
+  return count > 0;
+}
+
+void fetcher::land(flight& which) {
+  std::array<arrival, batch_pages> arrivals;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < which.count; ++i) {
+    if ((which.failed >> i & 1) != 0) continue;
+    arrivals[count++] = {which.pages[i], buffer_of(which) + i * page_bytes};
+  }
+  install({arrivals.data(), count}, which.write);
+  if (which.failed != 0) return retry_or_give_up(which);
+  which.count = 0;
+  flights_in_use_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// What was only prefetched is forgotten: whoever needs it will ask. What somebody waits for is tried again, and when it
+// keeps failing its bytes are Lost: better a clear end than wrong data.
+void fetcher::retry_or_give_up(flight& which) {
+  if (which.demanded && ++which.attempts < attempts_before_lost) {
+    start(which);
+    return;
+  }
+  for (std::size_t i = 0; i < which.count; ++i) {
+    if ((which.failed >> i & 1) == 0) continue;
+    const state next = which.demanded ? state::lost : state::remote;
+    shared_.pages.update(which.pages[i], [next](page_word word) { return word.with_state(next); });
+    shared_.local.release(1);
+    if (!which.demanded) continue;
+    log_line(log_level::error, "page %llu of the far heap is lost: reading it from %s failed %u times (%s)",
+             static_cast<unsigned long long>(which.pages[i]), shared_.far.describe().c_str(), which.attempts,
+             std::strerror(which.error_code));
+  }
+  which.count = 0;
+  flights_in_use_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// Maps pages, sorted by address, in as few calls as their neighbourhood allows.
+void fetcher::install(std::span<const arrival> arrivals, bool write) {
+  std::size_t first = 0;
+  for (std::size_t i = 1; i <= arrivals.size(); ++i) {
+    if (i < arrivals.size() && arrivals[i].page == arrivals[i - 1].page + 1) continue;
+    install_run(arrivals.subspan(first, i - first), write);
+    first = i;
+  }
+}
+
+void fetcher::install_run(std::span<const arrival> run, bool write) {
+  const std::byte* source = run[0].source;
+  bool adjacent = true;
+  for (std::size_t i = 1; i < run.size(); ++i) adjacent &= run[i].source == source + i * page_bytes;
+  if (!adjacent) {
+    // One call for the run costs less than a call a page, even with a copy more. No flight is in use when bytes come
+    // from direct memory, so the first buffer is free.
+    for (std::size_t i = 0; i < run.size(); ++i) std::memcpy(buffers_ + i * page_bytes, run[i].source, page_bytes);
+    source = buffers_;
+  }
+  const bool writable = write || !shared_.writes_tracked;
+  const platform::mapping how = writable ? platform::mapping::writable : platform::mapping::write_protected;
+  std::size_t done = 0;
+  backoff waiting;
+  while (done < run.size()) {
+    int failure = 0;
+    done += shared_.space.install({run[done].page, run.size() - done}, source + done * page_bytes, how, &failure);
+    if (done == run.size()) break;
+    wait_for_kernel_memory(failure, &waiting);
+  }
+  for (const arrival& arrived : run) make_resident(arrived.page, writable);
+  shared_.count.fetched_pages.add(run.size());
+}
+
+void fetcher::make_resident(page_id page, bool write) {
+  const page_word before = shared_.pages.load(page);
+  const bool hot = shared_.evicted_recently(before.epoch());
+  shared_.pages.update(page, [write, hot](page_word word) {
+    const page_word resident = word.with_state(state::resident).with_accessed(hot);
+    return write ? resident.with_place(page_word::no_place).with_dirty(true) : resident.with_dirty(false);
+  });
+  if (write) shared_.free_slot(before.place());
+  shared_.admit(page, temperature::warm);
+}
+
+}  // namespace far::engine

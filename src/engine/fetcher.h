@@ -1,0 +1,85 @@
+// Fetching: bringing Remote pages in, with the pages that a stream will want next.
+//
+// A fetcher owns a channel of the backend and the buffers that bytes land in. Any thread may use any fetcher under its
+// lock, so when the thread that started a fetch is held up, another finishes it (Eden, section 4: fault stealing).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "base/spin_lock.h"
+#include "engine/core.h"
+#include "engine/stream.h"
+
+namespace far::engine {
+
+enum class outcome : std::uint8_t {
+  resolved,   // the access can be repeated now
+  in_flight,  // the page is on its way: poll
+  busy,       // somebody else is at work on the page: try again
+  no_budget,  // a frame must be freed first: reclaim, then try again
+  lost,       // the bytes are gone for good
+};
+
+class fetcher {
+ public:
+  [[nodiscard]] static result<std::unique_ptr<fetcher>> create(core& shared);
+  ~fetcher();
+
+  // Starts to fetch `page`, which somebody waits for, and what of `ahead` is Remote and fits the budget. `write`: the
+  // waiting access is a write.
+  [[nodiscard]] outcome fetch(page_id page, bool write, window ahead);
+
+  // Finishes what has arrived. Returns whether anything had.
+  bool poll();
+
+  // Sleeps until something may have arrived. Requires: called by the lock's holder.
+  void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
+  [[nodiscard]] bool idle() const { return flights_in_use_.load(std::memory_order_relaxed) == 0; }
+  [[nodiscard]] int event_descriptor() const { return transfers_->event_descriptor(); }
+
+  spin_lock lock;
+
+ private:
+  static constexpr std::size_t flights = 16;
+  static constexpr unsigned attempts_before_lost = 3;
+
+  struct arrival {
+    page_id page = 0;
+    const std::byte* source = nullptr;
+  };
+
+  // Pages that were asked for together. Its buffer is the flight's own stretch of the fetcher's buffers.
+  struct flight {
+    std::array<page_id, batch_pages> pages{};
+    std::size_t count = 0;
+    std::size_t outstanding_requests = 0;
+    std::uint64_t failed = 0;  // a bit a page
+    unsigned attempts = 0;
+    int error_code = 0;
+    bool write = false;
+    bool demanded = false;  // somebody waits for it; otherwise it was only prefetched
+  };
+
+  fetcher(core& shared, std::unique_ptr<backend::channel> transfers);
+
+  [[nodiscard]] std::size_t claim_ahead(page_id page, window ahead, std::span<page_id> claimed);
+  [[nodiscard]] flight* free_flight();
+  void start(flight& which);
+  void land(flight& which);
+  void retry_or_give_up(flight& which);
+  void install(std::span<const arrival> arrivals, bool write);
+  void install_run(std::span<const arrival> run, bool write);
+  void make_resident(page_id page, bool write);
+  [[nodiscard]] std::byte* buffer_of(const flight& which) const;
+
+  core& shared_;
+  std::unique_ptr<backend::channel> transfers_;
+  std::byte* buffers_;
+  std::array<flight, flights> flights_{};
+  std::atomic<std::size_t> flights_in_use_{0};
+};
+
+}  // namespace far::engine

@@ -1,0 +1,43 @@
+// Policies: which pages leave first.
+//
+// A policy sees pages come in and names victims; it never changes residency beyond the accessed and queued flags of a
+// page's word. To add one: write a class like second_chance, add it to the table in policy.cc; the contract test runs
+// over all of them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "engine/residency.h"
+
+namespace far::engine {
+
+// `cold` pages are wanted as the next victims, `warm` ones have just been used.
+enum class temperature : std::uint8_t { cold, warm };
+
+class policy {
+ public:
+  virtual ~policy() = default;
+
+  // A page has become resident, or has escaped eviction. The caller has just set the queued flag of its word, so a
+  // page is never held twice.
+  virtual void admit(page_id page, temperature how) = 0;
+
+  // Takes up to `victims.size()` pages out, the coldest first, and clears their queued flags. They need not be resident
+  // any more: the engine checks. Returns fewer than asked only when it has no more to offer for now.
+  [[nodiscard]] virtual std::size_t select(std::span<page_id> victims) = 0;
+
+  // How many pages it holds.
+  [[nodiscard]] virtual std::size_t size() const = 0;
+};
+
+// For options and messages: "second-chance, fifo".
+[[nodiscard]] std::string policy_names();
+
+[[nodiscard]] result<std::unique_ptr<policy>> make_policy(std::string_view name, residency& pages);
+
+}  // namespace far::engine

@@ -1,0 +1,86 @@
+#include "engine/ranges.h"
+
+#include <array>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace far::engine {
+namespace {
+
+result<void> allocate_part(core& shared, block_id which, std::size_t pages, bool guarded) {
+  block& target = shared.blocks.at(which);
+  const std::lock_guard guard(target.lock);
+  const std::uint64_t reserve = shared.local.high_watermark_pages();
+  if (target.kind == block_kind::fresh && !guarded && shared.local.try_charge(pages, reserve)) {
+    target.kind = block_kind::open;
+    shared.admit(pages_of(which).first, temperature::warm);
+  } else if (target.kind == block_kind::fresh) {
+    const result<void> done = shared.space.guard(pages_of(which));
+    if (!done) return done;
+    target.kind = block_kind::guarded;
+  } else if (target.kind == block_kind::open && (guarded || !shared.local.try_charge(pages, reserve))) {
+    if (!close_block(shared, which)) return error{"the kernel refuses to guard more of the far heap", 0};
+  }
+  target.allocated_pages = static_cast<std::uint16_t>(target.allocated_pages + pages);
+  FAR_CHECK(target.allocated_pages <= block_pages, "a page is allocated once");
+  return {};
+}
+
+}  // namespace
+
+result<void> allocate_range(core& shared, page_range range, bool guarded) {
+  result<void> outcome;
+  page_range done{range.first, 0};
+  for_each_block(range, [&](block_id which, page_range part) {
+    if (!outcome) return;
+    outcome = allocate_part(shared, which, part.count, guarded);
+    if (outcome) done.count += part.count;
+  });
+  if (!outcome) release_range(shared, done);
+  return outcome;
+}
+
+void release_range(core& shared, page_range range) {
+  for_each_block(range, [&shared](block_id which, page_range part) {
+    block& target = shared.blocks.at(which);
+    const std::lock_guard guard(target.lock);
+    FAR_CHECK(target.allocated_pages >= part.count, "a page is freed once");
+    target.allocated_pages = static_cast<std::uint16_t>(target.allocated_pages - part.count);
+    if (target.kind == block_kind::open) shared.local.release(part.count);
+    if (target.allocated_pages > 0) return;
+    if (target.kind == block_kind::guarded) shared.space.unguard(pages_of(which));
+    target.kind = block_kind::fresh;
+  });
+}
+
+bool close_block(core& shared, block_id which) {
+  block& closing = shared.blocks.at(which);
+  const page_range range = pages_of(which);
+  const result<void> guarded = shared.space.guard(range);
+  if (!guarded) {
+    log_line(log_level::warning, "%s; local memory may exceed the budget until then", guarded.error().message.c_str());
+    return false;
+  }
+  // From here on no page of the block is filled behind our back, so what is filled now is all there is.
+  std::array<bool, block_pages> filled{};
+  shared.space.query_filled(range, filled);
+  std::size_t found = 0;
+  for (std::size_t i = block_pages; i-- > 0;) {
+    if (!filled[i]) continue;
+    ++found;
+    shared.pages.update(range.first + i,
+                        [](page_word word) { return word.with_state(state::resident).with_dirty(true); });
+    shared.admit(range.first + i, temperature::cold);
+  }
+  if (found <= closing.allocated_pages) {
+    shared.local.release(closing.allocated_pages - found);
+  } else {
+    shared.local.charge(found - closing.allocated_pages);
+  }
+  closing.kind = block_kind::guarded;
+  return true;
+}
+
+}  // namespace far::engine

@@ -1,0 +1,31 @@
+// Ranges of the far heap as the program allocates and frees them, block by block.
+#pragma once
+
+#include "engine/core.h"
+
+namespace far::engine {
+
+// Pages of the range become the program's: zeros until written. Opens blocks while the budget has room for them,
+// guards them otherwise. `guarded`: guard them whatever the budget says. Requires: not allocated.
+[[nodiscard]] result<void> allocate_range(core& shared, page_range range, bool guarded);
+
+// The range is no longer the program's. Requires: allocated, and discarded where guarded (engine::discard).
+void release_range(core& shared, page_range range);
+
+// From open to guarded: finds out which pages the kernel has filled, and offers them to the policy as the next victims.
+// Requires: the block's lock is held and it is open. Returns false when the kernel refuses; a warning says why.
+[[nodiscard]] bool close_block(core& shared, block_id which);
+
+// Calls `visit(block_id, page_range)` for the part of the range in each block.
+template <typename Visit>
+void for_each_block(page_range range, Visit visit) {
+  page_id page = range.first;
+  while (page < range.end()) {
+    const page_id block_end = pages_of(block_of(page)).end();
+    const page_id end = range.end() < block_end ? range.end() : block_end;
+    visit(block_of(page), page_range{page, static_cast<std::size_t>(end - page)});
+    page = end;
+  }
+}
+
+}  // namespace far::engine

@@ -1,0 +1,38 @@
+#include "engine/rescue.h"
+
+#include <cerrno>
+
+#include "base/check.h"
+
+namespace far::engine {
+
+bool rescue(core& shared, page_id page, page_word word) {
+  FAR_DCHECK(word.where() == state::evicting && word.lifted(), "only a lifted page can be rescued");
+  const std::size_t staging_page = word.place();
+  if (!shared.pages.transition(page, word, word.with_state(state::fetching))) return false;
+  bring_back(shared, page, staging_page);
+  shared.count.rescues.add();
+  return true;
+}
+
+void bring_back(core& shared, page_id page, std::size_t staging_page) {
+  // One frame more until the batch is retired, which is the batch that I2 allows for.
+  shared.local.charge(1);
+  const std::byte* const bytes = shared.staging + staging_page * page_bytes;
+  backoff waiting;
+  int failure = 0;
+  while (shared.space.install({page, 1}, bytes, platform::mapping::writable, &failure) != 1) {
+    wait_for_kernel_memory(failure, &waiting);
+  }
+  shared.pages.update(page, [](page_word word) {
+    return word.with_state(state::resident)
+        .with_lifted(false)
+        .with_place(page_word::no_place)
+        .with_dirty(true)
+        .with_accessed(true);
+  });
+  shared.rescued[staging_page].store(1, std::memory_order_release);
+  shared.admit(page, temperature::warm);
+}
+
+}  // namespace far::engine

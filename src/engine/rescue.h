@@ -1,0 +1,16 @@
+// Rescue: a page that is touched while it is lifted comes back from staging, without waiting for the far tier.
+#pragma once
+
+#include "engine/core.h"
+
+namespace far::engine {
+
+// Claims `page` for a rescue if it is lifted, and brings it back. `word` is its word as last seen. Returns false when
+// somebody else changed it first.
+[[nodiscard]] bool rescue(core& shared, page_id page, page_word word);
+
+// Maps a copy of the staged bytes at `page`, makes it Resident and lets the evictor have the staging page. Requires: the
+// caller has taken the page from Evicting, lifted, to Fetching.
+void bring_back(core& shared, page_id page, std::size_t staging_page);
+
+}  // namespace far::engine

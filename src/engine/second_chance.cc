@@ -1,0 +1,32 @@
+#include "engine/second_chance.h"
+
+namespace far::engine {
+
+void second_chance::admit(page_id page, temperature how) {
+  if (how == temperature::cold) {
+    queue_.push_front(page);
+  } else {
+    queue_.push_back(page);
+  }
+}
+
+std::size_t second_chance::select(std::span<page_id> victims) {
+  std::size_t found = 0;
+  // Once round at most: every accessed flag that is cleared stays clear, so the second pass finds victims.
+  for (std::size_t looked_at = queue_.size(); looked_at > 0 && found < victims.size(); --looked_at) {
+    const page_id page = queue_.pop_front();
+    bool spared = false;
+    pages_.update(page, [&spared](page_word word) {
+      spared = word.where() == state::resident && word.accessed();
+      return spared ? word.with_accessed(false) : word.with_queued(false);
+    });
+    if (spared) {
+      queue_.push_back(page);
+    } else {
+      victims[found++] = page;
+    }
+  }
+  return found;
+}
+
+}  // namespace far::engine

@@ -1,0 +1,89 @@
+#include "engine/stream.h"
+
+#include <algorithm>
+
+namespace far::engine {
+
+window stream_table::observe(page_id miss, std::size_t largest_window, prefetch_feedback* feedback) {
+  ++misses_;
+  const auto remember = [this, miss] {
+    recent_[recent_count_ % recent_misses] = miss;
+    ++recent_count_;
+  };
+
+  if (stream* const followed = find(miss)) {
+    feedback->used_pages = followed->window_pages;
+    learn(followed->window_pages, 0);
+    followed->window_pages = std::min(std::max(followed->window_pages * 2, first_window), largest_window);
+    followed->last_use = misses_;
+    followed->next = miss + static_cast<page_id>(followed->stride * static_cast<std::int64_t>(followed->window_pages + 1));
+    remember();
+    return {followed->stride, followed->window_pages};
+  }
+
+  const std::int64_t stride = detect_stride(miss);
+  remember();
+  if (stride == 0) return {};
+  stream& fresh = replace(feedback);
+  // A thread whose prefetches went unused must first show a stream that goes on.
+  const std::size_t start = usefulness_ >= 128 ? first_window : (usefulness_ >= 32 ? 1 : 0);
+  fresh.stride = stride;
+  fresh.window_pages = std::min(start, largest_window);
+  fresh.last_use = misses_;
+  fresh.next = miss + static_cast<page_id>(stride * static_cast<std::int64_t>(fresh.window_pages + 1));
+  return {stride, fresh.window_pages};
+}
+
+// A miss continues a stream when it is where the fetched part ends, or a little beyond: pages there may have been
+// resident already.
+stream_table::stream* stream_table::find(page_id miss) {
+  for (stream& candidate : streams_) {
+    if (candidate.stride == 0) continue;
+    const auto distance = static_cast<std::int64_t>(miss - candidate.next);
+    const std::int64_t tolerated = static_cast<std::int64_t>(std::max(candidate.window_pages, first_window));
+    if (distance % candidate.stride != 0) continue;
+    const std::int64_t steps = distance / candidate.stride;
+    if (steps >= 0 && steps <= tolerated) return &candidate;
+  }
+  return nullptr;
+}
+
+// Neighbouring misses make a stream at once; a wider stride must be seen twice, because two unrelated misses are often
+// close together.
+std::int64_t stream_table::detect_stride(page_id miss) const {
+  const std::size_t known = std::min(recent_count_, recent_misses);
+  const auto seen = [this, known](page_id page) {
+    return std::find(recent_.begin(), recent_.begin() + static_cast<std::ptrdiff_t>(known), page) !=
+           recent_.begin() + static_cast<std::ptrdiff_t>(known);
+  };
+  if (seen(miss - 1)) return 1;
+  if (seen(miss + 1)) return -1;
+  for (std::size_t i = 0; i < known; ++i) {
+    const auto stride = static_cast<std::int64_t>(miss - recent_[i]);
+    if (stride == 0 || stride > largest_stride || stride < -largest_stride) continue;
+    if (seen(miss - static_cast<page_id>(2 * stride))) return stride;
+  }
+  return 0;
+}
+
+stream_table::stream& stream_table::replace(prefetch_feedback* feedback) {
+  stream* oldest = &streams_[0];
+  for (stream& candidate : streams_) {
+    if (candidate.last_use < oldest->last_use) oldest = &candidate;
+  }
+  if (oldest->stride != 0 && oldest->window_pages > 0) {
+    feedback->unused_pages = oldest->window_pages;
+    learn(0, oldest->window_pages);
+  }
+  *oldest = {};
+  return *oldest;
+}
+
+void stream_table::learn(std::size_t used, std::size_t unused) {
+  const std::size_t all = used + unused;
+  if (all == 0) return;
+  const auto observed = static_cast<unsigned>(used * 256 / all);
+  usefulness_ = (usefulness_ * 7 + observed) / 8;
+}
+
+}  // namespace far::engine

@@ -1,0 +1,59 @@
+// Prefetch: recognising, for one thread, the streams in its misses, and how far ahead to fetch.
+//
+// After AIFM's per-thread prefetcher (OSDI'20, section 4.2): a window of recent misses, sequential and strided patterns, a
+// prefetch depth sized from bandwidth times delay. A thread may follow several streams at once (a scan of many columns).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/residency.h"
+
+namespace far::engine {
+
+// What to fetch besides the missing page: `count` pages, `stride` pages apart, the first `stride` after the miss.
+struct window {
+  std::int64_t stride = 1;
+  std::size_t count = 0;
+};
+
+// How one miss changed what is known of earlier prefetches.
+struct prefetch_feedback {
+  std::size_t used_pages = 0;    // prefetched pages that the stream has now walked over
+  std::size_t unused_pages = 0;  // prefetched pages of a stream that was given up
+};
+
+class stream_table {
+ public:
+  // Notes a miss and returns the window to fetch with it; at most `largest_window` pages. A stream's window doubles each
+  // time the stream walks over all of it; new streams start smaller while the thread's prefetches go unused.
+  [[nodiscard]] window observe(page_id miss, std::size_t largest_window, prefetch_feedback* feedback);
+
+ private:
+  static constexpr std::size_t maximum_streams = 8;
+  static constexpr std::size_t recent_misses = 8;
+  static constexpr std::int64_t largest_stride = 64;
+  static constexpr std::size_t first_window = 4;
+
+  struct stream {
+    page_id next = 0;            // the first page not fetched yet: where the next miss is expected
+    std::int64_t stride = 0;     // 0: unused entry
+    std::size_t window_pages = 0;
+    std::uint64_t last_use = 0;
+  };
+
+  [[nodiscard]] stream* find(page_id miss);
+  [[nodiscard]] std::int64_t detect_stride(page_id miss) const;
+  stream& replace(prefetch_feedback* feedback);
+  void learn(std::size_t used, std::size_t unused);
+
+  std::array<stream, maximum_streams> streams_{};
+  std::array<page_id, recent_misses> recent_{};
+  std::size_t recent_count_ = 0;
+  std::uint64_t misses_ = 0;
+  // Share of prefetched pages that were used, in 1/256, as a moving average. Starts hopeful.
+  unsigned usefulness_ = 192;
+};
+
+}  // namespace far::engine

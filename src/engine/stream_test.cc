@@ -1,0 +1,91 @@
+#include "engine/stream.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+namespace far::engine {
+namespace {
+
+constexpr std::size_t largest = 64;
+
+struct totals {
+  std::size_t misses = 0;
+  std::size_t prefetched = 0;
+  std::size_t used = 0;
+  std::size_t unused = 0;
+};
+
+// Plays accesses against a table: an access misses unless an earlier window covered it.
+class player {
+ public:
+  void access(page_id page) {
+    if (fetched_.contains(page)) return;
+    prefetch_feedback feedback;
+    const window ahead = table_.observe(page, largest, &feedback);
+    ++totals_.misses;
+    totals_.prefetched += ahead.count;
+    totals_.used += feedback.used_pages;
+    totals_.unused += feedback.unused_pages;
+    fetched_.insert(page);
+    for (std::size_t i = 1; i <= ahead.count; ++i) {
+      fetched_.insert(page + static_cast<page_id>(ahead.stride * static_cast<std::int64_t>(i)));
+    }
+  }
+  [[nodiscard]] const totals& result() const { return totals_; }
+
+ private:
+  stream_table table_;
+  std::set<page_id> fetched_;
+  totals totals_;
+};
+
+TEST(stream, a_scan_ramps_up_to_the_largest_window) {
+  player scan;
+  for (page_id page = 1000; page < 11000; ++page) scan.access(page);
+  // 4, 8, 16, 32, then 64 at a time: about 10000 / 65 misses.
+  EXPECT_LT(scan.result().misses, 170u);
+  EXPECT_EQ(scan.result().unused, 0u);
+  EXPECT_GT(scan.result().used, 9700u);
+}
+
+TEST(stream, backward_and_strided_scans_are_streams_too) {
+  for (const std::int64_t stride : {-1, 3, -7, 64}) {
+    player scan;
+    for (std::int64_t step = 0; step < 5000; ++step) scan.access(static_cast<page_id>(1'000'000 + step * stride));
+    EXPECT_LT(scan.result().misses, 100u) << stride;
+    EXPECT_GT(scan.result().used, 4800u) << stride;
+  }
+}
+
+TEST(stream, eight_interleaved_scans_are_told_apart) {
+  player scan;
+  for (page_id step = 0; step < 2000; ++step) {
+    for (page_id column = 0; column < 8; ++column) scan.access(column * 1'000'000 + step);
+  }
+  EXPECT_LT(scan.result().misses, 8 * 45u);
+  EXPECT_EQ(scan.result().unused, 0u);
+}
+
+TEST(stream, random_accesses_fetch_next_to_nothing) {
+  player scan;
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 20000; ++i) scan.access(random() % 1'000'000);
+  EXPECT_LT(scan.result().prefetched, scan.result().misses / 100);
+}
+
+TEST(stream, short_bursts_shrink_the_window) {
+  // Two neighbours, then somewhere else: every prefetch is wrong, and soon nothing is prefetched.
+  player bursts;
+  std::mt19937_64 random(8);
+  for (int i = 0; i < 2000; ++i) {
+    const page_id page = random() % 100'000'000;
+    bursts.access(page);
+    bursts.access(page + 1);
+  }
+  EXPECT_LT(bursts.result().prefetched, 300u);
+}
+
+}  // namespace
+}  // namespace far::engine

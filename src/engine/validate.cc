@@ -1,0 +1,77 @@
+// The validators: every invariant of the design, recomputed from scratch. See residency.h for the states.
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "engine/engine.h"
+
+namespace far::engine {
+namespace {
+
+using slot_list = std::vector<backend::slot_id, platform::local_allocator<backend::slot_id>>;
+
+struct tally {
+  std::uint64_t frames = 0;  // that should be charged
+  slot_list slots;
+};
+
+// I1, I3: a page is in one state, and its newest bytes are in exactly one place.
+void check_word(const core& shared, page_id page, tally* sum) {
+  const page_word word = shared.pages.load(page);
+  FAR_CHECK(shared.pages.state_bytes()[page] == static_cast<std::uint8_t>(word.where()), "I1: the state byte agrees");
+  switch (word.where()) {
+    case state::untouched:
+      FAR_CHECK(!word.has_place() && !word.dirty(), "I3: an Untouched page has no bytes anywhere");
+      return;
+    case state::resident:
+      FAR_CHECK(!word.dirty() || !word.has_place(), "I3: a dirty page has no slot");
+      FAR_CHECK(word.queued(), "a Resident page is in the policy's care");
+      ++sum->frames;
+      break;
+    case state::evicting:
+      FAR_CHECK(word.lifted(), "I3: between calls, an Evicting page is lifted");
+      return;  // its frame and its slot are the batch's
+    case state::remote:
+      FAR_CHECK(word.has_place() && !word.dirty(), "I3: a Remote page has its bytes in its slot");
+      break;
+    case state::fetching:
+      FAR_CHECK(word.has_place(), "I3: between calls, a Fetching page has its bytes in its slot");
+      ++sum->frames;
+      break;
+    case state::lost: break;
+  }
+  if (word.has_place()) sum->slots.push_back(word.place());
+}
+
+}  // namespace
+
+void engine::validate() const {
+  tally sum;
+  for (block_id which = 0; which < shared_.blocks.count(); ++which) {
+    const block& each = shared_.blocks.at(which);
+    if (each.kind == block_kind::fresh) continue;
+    // I8: an open block is the kernel's; only its allocation is charged, and no page of it is in any other state.
+    if (each.kind == block_kind::open) sum.frames += each.allocated_pages;
+    const page_range range = pages_of(which);
+    for (page_id page = range.first; page < range.end(); ++page) {
+      FAR_CHECK(each.kind == block_kind::guarded || shared_.pages.load(page).where() == state::untouched,
+                "I8: pages of an open block are Untouched");
+      check_word(shared_, page, &sum);
+    }
+  }
+  std::size_t unreferenced_slots = 0;
+  for (const std::unique_ptr<evictor>& each : evictors_) {
+    const evictor::holdings held = each->held();
+    sum.frames += held.staged_frames;
+    unreferenced_slots += held.unreferenced_slots;
+  }
+  FAR_CHECK(sum.frames == shared_.local.charged_pages(), "I2: every frame is charged once");
+  FAR_CHECK(shared_.excess_allowed() || sum.frames <= shared_.local.limit_pages() + batch_pages,
+            "I2: frames fit the budget and one batch");
+  // I7: a slot belongs to one page or one batch, and no other slot is in use.
+  std::sort(sum.slots.begin(), sum.slots.end());
+  FAR_CHECK(std::adjacent_find(sum.slots.begin(), sum.slots.end()) == sum.slots.end(), "I7: no slot has two owners");
+  FAR_CHECK(sum.slots.size() + unreferenced_slots == shared_.far.report().used_slots, "I7: no slot is leaked");
+}
+
+}  // namespace far::engine

@@ -1,0 +1,116 @@
+#include "pager/address_map.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/units.h"
+
+namespace far::pager {
+
+address_map::address_map(std::uint64_t heap_pages) { insert_free(0, heap_pages); }
+
+std::optional<page_id> address_map::take(std::uint64_t count, std::uint64_t alignment_pages, int protection) {
+  const std::lock_guard guard(lock_);
+  for (auto hole = holes_by_size_.lower_bound({count, 0}); hole != holes_by_size_.end(); ++hole) {
+    const page_id first = round_up(hole->second, alignment_pages);
+    if (first + count > hole->second + hole->first) continue;
+    take_from_hole(hole->second, {first, count});
+    used_[first] = {count, protection};
+    return first;
+  }
+  return std::nullopt;
+}
+
+bool address_map::take_at(page_range range, int protection) {
+  const std::lock_guard guard(lock_);
+  auto hole = free_.upper_bound(range.first);
+  if (hole == free_.begin()) return false;
+  --hole;
+  if (hole->first + hole->second < range.end()) return false;
+  take_from_hole(hole->first, range);
+  used_[range.first] = {range.count, protection};
+  return true;
+}
+
+std::optional<address_map::part> address_map::remove_next(page_range within) {
+  const std::lock_guard guard(lock_);
+  split_used_at(within.first);
+  split_used_at(within.end());
+  const auto next = used_.lower_bound(within.first);
+  if (next == used_.end() || next->first >= within.end()) return std::nullopt;
+  const part removed{{next->first, next->second.count}, next->second.protection};
+  used_.erase(next);
+  return removed;
+}
+
+void address_map::put_back(page_range range) {
+  const std::lock_guard guard(lock_);
+  pages_in_use_ -= range.count;
+  insert_free(range.first, range.count);
+}
+
+std::optional<address_map::part> address_map::find(page_id page) const {
+  const std::lock_guard guard(lock_);
+  auto holder = used_.upper_bound(page);
+  if (holder == used_.begin()) return std::nullopt;
+  --holder;
+  if (page >= holder->first + holder->second.count) return std::nullopt;
+  return part{{holder->first, holder->second.count}, holder->second.protection};
+}
+
+void address_map::set_protection(page_range range, int protection) {
+  const std::lock_guard guard(lock_);
+  split_used_at(range.first);
+  split_used_at(range.end());
+  for (auto each = used_.lower_bound(range.first); each != used_.end() && each->first < range.end(); ++each) {
+    each->second.protection = protection;
+  }
+}
+
+std::uint64_t address_map::pages_in_use() const {
+  const std::lock_guard guard(lock_);
+  return pages_in_use_;
+}
+
+void address_map::split_used_at(page_id page) {
+  auto holder = used_.upper_bound(page);
+  if (holder == used_.begin()) return;
+  --holder;
+  const page_id end = holder->first + holder->second.count;
+  if (holder->first == page || page >= end) return;
+  used_[page] = {end - page, holder->second.protection};
+  holder->second.count = page - holder->first;
+}
+
+void address_map::insert_free(page_id first, std::uint64_t count) {
+  auto next = free_.lower_bound(first);
+  if (next != free_.end() && next->first == first + count) {
+    count += next->second;
+    holes_by_size_.erase({next->second, next->first});
+    next = free_.erase(next);
+  }
+  if (next != free_.begin()) {
+    const auto before = std::prev(next);
+    FAR_CHECK(before->first + before->second <= first, "a range is freed once");
+    if (before->first + before->second == first) {
+      holes_by_size_.erase({before->second, before->first});
+      before->second += count;
+      holes_by_size_.insert({before->second, before->first});
+      return;
+    }
+  }
+  free_[first] = count;
+  holes_by_size_.insert({count, first});
+}
+
+void address_map::take_from_hole(page_id hole_first, page_range range) {
+  const std::uint64_t hole_end = hole_first + free_[hole_first];
+  holes_by_size_.erase({hole_end - hole_first, hole_first});
+  free_.erase(hole_first);
+  if (range.first > hole_first) insert_free(hole_first, range.first - hole_first);
+  if (range.end() < hole_end) insert_free(range.end(), hole_end - range.end());
+  pages_in_use_ += range.count;
+}
+
+}  // namespace far::pager

@@ -1,0 +1,70 @@
+// Which addresses of the far heap are in use, and with what protection: the pager's counterpart of the kernel's list of
+// mappings. Bookkeeping only. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/spin_lock.h"
+#include "platform/address_space.h"
+#include "platform/local_memory.h"
+
+namespace far::pager {
+
+using platform::page_id;
+using platform::page_range;
+
+class address_map {
+ public:
+  explicit address_map(std::uint64_t heap_pages);
+
+  // Finds and takes `count` free pages aligned to `alignment_pages` (a power of two). The lowest fitting hole of the
+  // smallest size that fits.
+  [[nodiscard]] std::optional<page_id> take(std::uint64_t count, std::uint64_t alignment_pages, int protection);
+
+  // Takes exactly this range if all of it is free.
+  [[nodiscard]] bool take_at(page_range range, int protection);
+
+  struct part {
+    page_range range;
+    int protection = 0;
+  };
+
+  // Removes from use the next part of `within` that is in use, from the lowest address; nullopt when there is none. The
+  // part is not free yet: give it back with put_back() when nothing of it is left.
+  [[nodiscard]] std::optional<part> remove_next(page_range within);
+  void put_back(page_range range);
+
+  // The part in use that holds `page`.
+  [[nodiscard]] std::optional<part> find(page_id page) const;
+
+  // Notes a new protection for what of the range is in use.
+  void set_protection(page_range range, int protection);
+
+  [[nodiscard]] std::uint64_t pages_in_use() const;
+
+ private:
+  struct used {
+    std::uint64_t count;
+    int protection;
+  };
+  template <typename Key, typename Value>
+  using local_map =
+      std::map<Key, Value, std::less<>, platform::local_allocator<std::pair<const Key, Value>>>;
+  using sized_hole = std::pair<std::uint64_t, page_id>;  // count, first
+
+  void split_used_at(page_id page);
+  void insert_free(page_id first, std::uint64_t count);
+  void take_from_hole(page_id hole_first, page_range range);
+
+  mutable spin_lock lock_;
+  local_map<page_id, used> used_;
+  local_map<page_id, std::uint64_t> free_;
+  std::set<sized_hole, std::less<>, platform::local_allocator<sized_hole>> holes_by_size_;
+  std::uint64_t pages_in_use_ = 0;
+};
+
+}  // namespace far::pager

@@ -1,0 +1,71 @@
+#include "pager/address_map.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace far::pager {
+namespace {
+
+TEST(address_map, takes_aligned_ranges_and_reuses_holes) {
+  address_map map(4096);
+  EXPECT_EQ(map.take(1, 1, 3), 0u);
+  EXPECT_EQ(map.take(512, 512, 3), 512u);
+  EXPECT_EQ(map.take(511, 1, 3), 1u);  // the hole that alignment left fits exactly
+  EXPECT_EQ(map.pages_in_use(), 1024u);
+  const auto part = map.remove_next({512, 512});
+  ASSERT_TRUE(part);
+  EXPECT_EQ(part->range.count, 512u);
+  map.put_back(part->range);
+  EXPECT_EQ(map.take(512, 512, 1), 512u);
+  EXPECT_EQ(map.take(4096, 1, 1), std::nullopt);
+}
+
+TEST(address_map, parts_split_when_a_piece_is_removed_or_protected) {
+  address_map map(1000);
+  ASSERT_EQ(map.take(100, 1, 3), 0u);
+  map.set_protection({10, 20}, 1);
+  EXPECT_EQ(map.find(9)->protection, 3);
+  EXPECT_EQ(map.find(10)->protection, 1);
+  EXPECT_EQ(map.find(30)->range.first, 30u);
+  const auto part = map.remove_next({20, 5});
+  EXPECT_EQ(part->range.first, 20u);
+  EXPECT_EQ(part->range.count, 5u);
+  EXPECT_FALSE(map.find(22));
+  EXPECT_FALSE(map.take_at({20, 5}, 3)) << "removed, but not put back yet";
+  map.put_back(part->range);
+  EXPECT_TRUE(map.take_at({20, 5}, 3));
+}
+
+TEST(address_map, random_use_never_hands_out_a_page_twice) {
+  constexpr std::uint64_t pages = 5000;
+  address_map map(pages);
+  std::vector<bool> taken(pages, false);
+  std::mt19937_64 random(11);
+  for (int step = 0; step < 20000; ++step) {
+    if (random() % 2 == 0) {
+      const std::uint64_t count = 1 + random() % 60;
+      const auto first = map.take(count, std::uint64_t{1} << random() % 5, 3);
+      if (!first) continue;
+      for (page_id page = *first; page < *first + count; ++page) {
+        ASSERT_FALSE(taken[page]);
+        taken[page] = true;
+      }
+    } else {
+      const page_range range{random() % pages, 1 + random() % 80};
+      while (const auto part = map.remove_next(range)) {
+        for (page_id page = part->range.first; page < part->range.end(); ++page) {
+          ASSERT_TRUE(taken[page]);
+          taken[page] = false;
+        }
+        map.put_back(part->range);
+      }
+      for (page_id page = range.first; page < std::min(range.end(), pages); ++page) ASSERT_FALSE(taken[page]);
+    }
+  }
+  EXPECT_EQ(map.pages_in_use(), static_cast<std::uint64_t>(std::count(taken.begin(), taken.end(), true)));
+}
+
+}  // namespace
+}  // namespace far::pager

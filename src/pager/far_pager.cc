@@ -1,0 +1,323 @@
+#include "pager/far_pager.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "pager/inline_guard.h"
+#include "pager/runtime_thread.h"
+#include "platform/signal_shield.h"
+
+namespace far::pager {
+namespace {
+
+constexpr std::size_t huge_page_bytes = 2 * mib;
+
+// Each thread starts with a fetcher of its own, as far as there are enough.
+std::atomic<unsigned> thread_tokens{0};
+thread_local const unsigned thread_token = thread_tokens.fetch_add(1, std::memory_order_relaxed);
+constinit thread_local engine::stream_table thread_streams;
+
+std::uint64_t default_heap_bytes() {
+  // Address space costs nothing until it is used; programs reserve far more than they touch.
+  const auto physical_pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
+  const std::uint64_t wanted = std::bit_ceil(16 * physical_pages * page_bytes);
+  return std::clamp<std::uint64_t>(wanted, 256 * gib, 8 * tib);
+}
+
+// Straight to the kernel: the program's mprotect may be the preload library's own.
+int set_kernel_protection(std::byte* address, std::size_t bytes, int protection) {
+  return syscall(SYS_mprotect, address, bytes, protection) == 0 ? 0 : errno;
+}
+
+error no_room(std::size_t bytes) {
+  return {"the far heap has no " + format_size(bytes) + " of free addresses left", ENOMEM};
+}
+
+}  // namespace
+
+result<fault_mode> parse_fault_mode(const std::string& name) {
+  if (name == "thread") return fault_mode::thread;
+  if (name == "inline") return fault_mode::in_line;
+  return error{"unknown fault mode '" + name + "'; known are: thread, inline", EINVAL};
+}
+
+result<std::unique_ptr<pager>> pager::create(const options& chosen) {
+  result<std::unique_ptr<far_pager>> created = far_pager::create(chosen);
+  if (!created) return created.error();
+  return std::unique_ptr<pager>(std::move(created).value());
+}
+
+result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
+  const runtime_section allocate_locally;
+  if (chosen.budget_bytes < minimum_budget_bytes) {
+    return error{"a budget of " + format_size(chosen.budget_bytes) + " is below the working minimum; give at least " +
+                     format_size(minimum_budget_bytes),
+                 EINVAL};
+  }
+  const platform::kernel_features& features = platform::probe_kernel();
+  result<platform::userfaultfd> faults =
+      platform::userfaultfd::open(features, chosen.mode == fault_mode::in_line);
+  if (!faults) return faults.error();
+  result<std::unique_ptr<backend::backend>> far = backend::open(chosen.far_uri);
+  if (!far) return far.error();
+  const std::uint64_t heap_bytes =
+      round_up(chosen.heap_bytes != 0 ? chosen.heap_bytes : default_heap_bytes(), huge_page_bytes);
+  const result<std::byte*> base = platform::far_address_space::reserve(heap_bytes);
+  if (!base) return base.error();
+  std::unique_ptr<far_pager> created(new far_pager(chosen, features, base.value(), heap_bytes,
+                                                   std::move(faults).value(), std::move(far).value()));
+  const result<void> started = created->start(chosen);
+  if (!started) return started.error();
+  return created;
+}
+
+far_pager::far_pager(const options& chosen, const platform::kernel_features& features, std::byte* base,
+                     std::uint64_t heap_bytes, platform::userfaultfd faults, std::unique_ptr<backend::backend> far)
+    : chosen_(chosen),
+      base_(base),
+      heap_bytes_(heap_bytes),
+      faults_(std::move(faults)),
+      space_(base, heap_bytes, faults_, features),
+      far_(std::move(far)),
+      addresses_(heap_bytes >> page_shift) {}
+
+result<void> far_pager::start(const options& chosen) {
+  const engine::options settings{.heap_pages = heap_bytes_ >> page_shift,
+                                 .budget_pages = chosen.budget_bytes >> page_shift,
+                                 .policy = chosen.policy,
+                                 .tracks_writes = platform::probe_kernel().write_protect};
+  result<std::unique_ptr<engine::engine>> made = engine::engine::create(space_, *far_, clock_, settings);
+  if (!made) return made.error();
+  engine_ = std::move(made).value();
+  for (engine::fetcher*& each : fetchers_) {
+    const result<engine::fetcher*> added = engine_->add_fetcher();
+    if (!added) return added.error();
+    each = added.value();
+  }
+  reclaimer_ = std::make_unique<reclaimer>(*engine_);
+  reclaimer_->start();
+  if (chosen.mode == fault_mode::in_line) {
+    const result<void> installed = install_inline_guard(*this);
+    handles_signals_ = installed.ok();
+    return installed;
+  }
+  const result<engine::fetcher*> own = engine_->add_fetcher();
+  if (!own) return own.error();
+  fault_thread_ = std::make_unique<fault_thread>(*engine_, *own.value(), faults_, base_, *reclaimer_,
+                                                 [this](page_id page) { die_of_lost_page(page); });
+  return fault_thread_->start();
+}
+
+far_pager::~far_pager() {
+  const runtime_section allocate_locally;
+  if (handles_signals_) remove_inline_guard(*this);
+  fault_thread_.reset();
+  reclaimer_.reset();
+  engine_.reset();
+  platform::far_address_space::release(base_, heap_bytes_);
+}
+
+result<std::byte*> far_pager::map(std::size_t bytes, int protection, std::size_t alignment_bytes) {
+  const platform::signal_shield shield;
+  const std::uint64_t count = pages_for(bytes);
+  const std::size_t natural = bytes >= huge_page_bytes ? huge_page_bytes : page_bytes;
+  const std::uint64_t alignment_pages = std::max(alignment_bytes, natural) >> page_shift;
+  const std::optional<page_id> first = addresses_.take(count, alignment_pages, protection);
+  if (!first) return no_room(bytes);
+  const page_range range{*first, count};
+  const result<void> opened = open_part(range, protection, false);
+  if (opened) return address_of(range.first);
+  while (const auto part = addresses_.remove_next(range)) addresses_.put_back(part->range);
+  return opened.error();
+}
+
+result<void> far_pager::map_at(std::byte* address, std::size_t bytes, int protection) {
+  const platform::signal_shield shield;
+  const result<void> emptied = unmap(address, bytes);
+  if (!emptied) return emptied;
+  const page_range range = pages_in(address, bytes);
+  if (!addresses_.take_at(range, protection)) {
+    return error{"another thread maps the same place of the far heap", EAGAIN};
+  }
+  return open_part(range, protection, false);
+}
+
+// Gives addresses that were just taken to the engine and to the program.
+result<void> far_pager::open_part(page_range range, int protection, bool guarded) {
+  const result<void> allocated = guarded ? engine_->allocate_guarded(range) : engine_->allocate(range);
+  if (!allocated) return allocated;
+  const int failure = set_kernel_protection(address_of(range.first), range.count << page_shift, protection);
+  if (failure != 0) {
+    engine_->release(range);
+    return error{std::string("the kernel refuses a mapping (") + std::strerror(failure) + "); raise vm.max_map_count",
+                 failure};
+  }
+  if (engine_->wants_reclaim()) reclaimer_->wake();
+  return {};
+}
+
+void far_pager::close_part(page_range range) {
+  const int failure = set_kernel_protection(address_of(range.first), range.count << page_shift, PROT_NONE);
+  FAR_CHECK(failure == 0 || failure == ENOMEM, "the far heap's own range can be protected");
+  engine_->release(range);
+  addresses_.put_back(range);
+}
+
+result<void> far_pager::unmap(std::byte* address, std::size_t bytes) {
+  const platform::signal_shield shield;
+  const page_range range = pages_in(address, bytes);
+  while (const auto part = addresses_.remove_next(range)) close_part(part->range);
+  return {};
+}
+
+result<void> far_pager::discard(std::byte* address, std::size_t bytes) {
+  const platform::signal_shield shield;
+  engine_->discard(pages_in(address, bytes));
+  return {};
+}
+
+result<void> far_pager::protect(std::byte* address, std::size_t bytes, int protection) {
+  const platform::signal_shield shield;
+  const int failure = set_kernel_protection(address, pages_for(bytes) << page_shift, protection);
+  if (failure != 0) return error{std::string("mprotect failed (") + std::strerror(failure) + ")", failure};
+  addresses_.set_protection(pages_in(address, bytes), protection);
+  return {};
+}
+
+result<std::byte*> far_pager::remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes, bool may_move) {
+  const platform::signal_shield shield;
+  const page_range old_range = pages_in(address, old_bytes);
+  const std::uint64_t new_count = pages_for(new_bytes);
+  const std::optional<address_map::part> holder = addresses_.find(old_range.first);
+  if (!holder || old_range.count == 0 || new_count == 0) return error{"mremap of memory that is not mapped", EFAULT};
+  if (new_count <= old_range.count) {
+    const result<void> cut = unmap(address_of(old_range.first + new_count), (old_range.count - new_count) << page_shift);
+    if (!cut) return cut.error();
+    return address;
+  }
+  if (grow_in_place(old_range, new_count - old_range.count, holder->protection)) return address;
+  if (!may_move) return no_room(new_bytes);
+  return grow_elsewhere(old_range, new_count, holder->protection);
+}
+
+bool far_pager::grow_in_place(page_range range, std::uint64_t more, int protection) {
+  const page_range added{range.end(), more};
+  if (added.end() > heap_bytes_ >> page_shift || !addresses_.take_at(added, protection)) return false;
+  if (open_part(added, protection, false)) return true;
+  while (const auto part = addresses_.remove_next(added)) addresses_.put_back(part->range);
+  return false;
+}
+
+result<std::byte*> far_pager::grow_elsewhere(page_range range, std::uint64_t new_count, int protection) {
+  const std::optional<page_id> first = addresses_.take(new_count, huge_page_bytes >> page_shift, protection);
+  if (!first) return no_room(new_count << page_shift);
+  const page_range grown{*first, new_count};
+  const result<void> opened = open_part(grown, protection, true);
+  const result<void> moved = opened ? engine_->move(range, grown.first) : opened;
+  if (!moved) {
+    while (const auto part = addresses_.remove_next(grown)) {
+      opened ? close_part(part->range) : addresses_.put_back(part->range);
+    }
+    return moved.error();
+  }
+  while (const auto part = addresses_.remove_next(range)) close_part(part->range);
+  return address_of(grown.first);
+}
+
+void far_pager::evict(std::byte* address, std::size_t bytes) {
+  const platform::signal_shield shield;
+  engine_->evict(pages_in(address, bytes));
+}
+
+result<void> far_pager::resize(std::uint64_t budget_bytes) {
+  if (budget_bytes < minimum_budget_bytes) {
+    return error{"a budget of " + format_size(budget_bytes) + " is below the working minimum; give at least " +
+                     format_size(minimum_budget_bytes),
+                 EINVAL};
+  }
+  engine_->resize(budget_bytes >> page_shift);
+  reclaimer_->wake();
+  return {};
+}
+
+void far_pager::pin(const std::byte* address, std::size_t bytes) {
+  const platform::signal_shield shield;
+  const page_id first = page_at(address);
+  const page_id last = page_at(address + (bytes == 0 ? 0 : bytes - 1));
+  for (page_id page = first; page <= last; ++page) {
+    while (!engine_->try_pin(page)) resolve(page, true);
+  }
+}
+
+void far_pager::unpin(const std::byte* address, std::size_t bytes) {
+  const platform::signal_shield shield;
+  const page_id last = page_at(address + (bytes == 0 ? 0 : bytes - 1));
+  for (page_id page = page_at(address); page <= last; ++page) engine_->unpin(page);
+}
+
+engine::fetcher& far_pager::lock_some_fetcher() noexcept {
+  backoff waiting;
+  while (true) {
+    for (std::size_t i = 0; i < shared_fetchers; ++i) {
+      engine::fetcher& candidate = *fetchers_[(thread_token + i) % shared_fetchers];
+      if (candidate.lock.try_lock()) return candidate;
+    }
+    waiting.pause();
+  }
+}
+
+void far_pager::wait_for_frame() noexcept {
+  reclaimer_->wake();
+  engine_->note_direct_reclaim();
+  backoff waiting;
+  while (!engine_->has_frame_for_miss()) {
+    if (!engine_->reclaim(false)) waiting.pause();
+  }
+}
+
+void far_pager::resolve(page_id page, bool write) noexcept {
+  const std::uint64_t since_ns = clock_.now_ns();
+  engine::outcome reached = engine::outcome::busy;
+  backoff waiting;
+  bool counted = false;
+  while (reached != engine::outcome::resolved) {
+    {
+      engine::fetcher& by = lock_some_fetcher();
+      const std::lock_guard guard(by.lock, std::adopt_lock);
+      reached = engine_->miss(by, thread_streams, page, write);
+      while (reached == engine::outcome::in_flight && engine_->on_its_way(page)) {
+        if (!by.poll()) by.wait(1'000'000);
+      }
+    }
+    if (reached == engine::outcome::in_flight && engine_->accessible(page, write)) break;
+    if (reached == engine::outcome::lost) die_of_lost_page(page);
+    if (reached == engine::outcome::no_budget) wait_for_frame();
+    if (reached == engine::outcome::busy) {
+      if (!counted) engine_->note_busy();
+      counted = true;
+      if (!engine_->help()) waiting.pause();
+    }
+  }
+  if (engine_->wants_reclaim() || engine_->transfers_under_way()) reclaimer_->wake();
+  engine_->note_wait(clock_.now_ns() - since_ns);
+}
+
+void far_pager::die_of_lost_page(page_id page) const noexcept {
+  log_line(log_level::error,
+           "the program needs the bytes at %p, and they are lost: %s cannot return them; the program is stopped "
+           "rather than given wrong data",
+           static_cast<void*>(address_of(page)), far_->describe().c_str());
+  std::abort();
+}
+
+}  // namespace far::pager

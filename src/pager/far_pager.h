@@ -1,0 +1,81 @@
+// The pager's implementation. See pager.h for what it does, ARCHITECTURE.md for the way through it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "engine/engine.h"
+#include "pager/address_map.h"
+#include "pager/fault_thread.h"
+#include "pager/pager.h"
+#include "pager/reclaimer.h"
+#include "platform/far_address_space.h"
+
+namespace far::pager {
+
+class far_pager final : public pager {
+ public:
+  [[nodiscard]] static result<std::unique_ptr<far_pager>> create(const options& chosen);
+  ~far_pager() override;
+
+  [[nodiscard]] bool contains(const void* address) const override {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(address) - base_) < heap_bytes_;
+  }
+  [[nodiscard]] result<std::byte*> map(std::size_t bytes, int protection, std::size_t alignment_bytes) override;
+  [[nodiscard]] result<void> map_at(std::byte* address, std::size_t bytes, int protection) override;
+  [[nodiscard]] result<void> unmap(std::byte* address, std::size_t bytes) override;
+  [[nodiscard]] result<void> discard(std::byte* address, std::size_t bytes) override;
+  [[nodiscard]] result<void> protect(std::byte* address, std::size_t bytes, int protection) override;
+  [[nodiscard]] result<std::byte*> remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,
+                                         bool may_move) override;
+  void pin(const std::byte* address, std::size_t bytes) override;
+  void unpin(const std::byte* address, std::size_t bytes) override;
+  void evict(std::byte* address, std::size_t bytes) override;
+  [[nodiscard]] result<void> resize(std::uint64_t budget_bytes) override;
+  [[nodiscard]] engine::statistics snapshot() const override { return engine_->snapshot(); }
+  void validate() const override { engine_->validate(); }
+
+  // Resolves an access of the calling thread to a page that is not resident, or not writable. Waits until it is done.
+  void resolve(page_id page, bool write) noexcept;
+
+  [[nodiscard]] page_id page_at(const void* address) const {
+    return static_cast<page_id>(static_cast<const std::byte*>(address) - base_) >> page_shift;
+  }
+
+ private:
+  // Fetchers for threads that resolve their own misses; a thread prefers one and takes another when that is held.
+  static constexpr std::size_t shared_fetchers = 8;
+
+  far_pager(const options& chosen, const platform::kernel_features& features, std::byte* base,
+            std::uint64_t heap_bytes, platform::userfaultfd faults, std::unique_ptr<backend::backend> far);
+
+  [[nodiscard]] result<void> start(const options& chosen);
+  [[nodiscard]] page_range pages_in(const std::byte* address, std::size_t bytes) const {
+    return {page_at(address), static_cast<std::size_t>(pages_for(bytes))};
+  }
+  [[nodiscard]] std::byte* address_of(page_id page) const { return base_ + (page << page_shift); }
+  [[nodiscard]] result<void> open_part(page_range range, int protection, bool guarded);
+  void close_part(page_range range);
+  [[nodiscard]] bool grow_in_place(page_range range, std::uint64_t more, int protection);
+  [[nodiscard]] result<std::byte*> grow_elsewhere(page_range range, std::uint64_t new_count, int protection);
+  [[nodiscard]] engine::fetcher& lock_some_fetcher() noexcept;
+  void wait_for_frame() noexcept;
+  [[noreturn]] void die_of_lost_page(page_id page) const noexcept;
+
+  options chosen_;
+  std::byte* base_;
+  std::uint64_t heap_bytes_;
+  platform::userfaultfd faults_;
+  platform::far_address_space space_;
+  platform::monotonic_clock clock_;
+  std::unique_ptr<backend::backend> far_;
+  address_map addresses_;
+  std::unique_ptr<engine::engine> engine_;
+  std::array<engine::fetcher*, shared_fetchers> fetchers_{};
+  std::unique_ptr<reclaimer> reclaimer_;
+  std::unique_ptr<fault_thread> fault_thread_;  // fault_mode::thread only
+  bool handles_signals_ = false;
+};
+
+}  // namespace far::pager

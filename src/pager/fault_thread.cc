@@ -1,0 +1,132 @@
+#include "pager/fault_thread.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "base/check.h"
+#include "pager/runtime_thread.h"
+
+namespace far::pager {
+namespace {
+
+// After a miss the next one often follows at once. Looking for it for a little while saves the 8 us that waking from
+// poll(2) costs the program; looking for longer would burn a core that the program could use.
+constexpr std::uint64_t spin_ns = 20'000;
+
+}  // namespace
+
+fault_thread::fault_thread(engine::engine& engine, engine::fetcher& fetcher, const platform::userfaultfd& faults,
+                           const std::byte* base, reclaimer& background,
+                           std::function<void(platform::page_id)> lost)
+    : engine_(engine),
+      fetcher_(fetcher),
+      faults_(faults),
+      base_(base),
+      background_(background),
+      lost_(std::move(lost)),
+      streams_(new (platform::map_local(sizeof(*streams_))) std::array<engine::stream_table, stream_tables>) {}
+
+result<void> fault_thread::start() {
+  stop_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (stop_descriptor_ < 0) {
+    return error{std::string("cannot create an eventfd (") + std::strerror(errno) + "); raise the limit on open files",
+                 errno};
+  }
+  thread_ = start_runtime_thread("farheap-fault", [this] { run(); });
+  return {};
+}
+
+void fault_thread::stop() {
+  if (thread_.joinable()) {
+    stopping_.store(true);
+    const std::uint64_t one = 1;
+    FAR_CHECK(write(stop_descriptor_, &one, sizeof one) == sizeof one, "an eventfd can be signalled");
+    thread_.join();
+  }
+  if (stop_descriptor_ >= 0) close(stop_descriptor_);
+  stop_descriptor_ = -1;
+  if (streams_ != nullptr) platform::unmap_local(reinterpret_cast<std::byte*>(streams_), sizeof(*streams_));
+  streams_ = nullptr;
+}
+
+void fault_thread::run() {
+  std::uint64_t last_work_ns = clock_.now_ns();
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    bool progress = read_new();
+    {
+      const std::lock_guard guard(fetcher_.lock);
+      progress |= fetcher_.poll();
+      progress |= try_pending();
+    }
+    if (engine_.wants_reclaim()) background_.wake();
+    const std::uint64_t now_ns = clock_.now_ns();
+    if (progress) {
+      last_work_ns = now_ns;
+    } else if (now_ns - last_work_ns > spin_ns) {
+      sleep();
+      last_work_ns = clock_.now_ns() - spin_ns;  // one look, then to sleep again unless there is work
+    } else {
+      cpu_relax();
+    }
+  }
+}
+
+bool fault_thread::read_new() {
+  std::array<platform::fault, faults_a_read> faults;
+  const std::size_t count = faults_.read(faults);
+  if (count == 0) return false;
+  const std::uint64_t now_ns = clock_.now_ns();
+  for (std::size_t i = 0; i < count; ++i) pending_.push_back({faults[i], now_ns, false});
+  return true;
+}
+
+bool fault_thread::try_pending() {
+  std::size_t kept = 0;
+  for (pending_fault& waiting : pending_) {
+    if (!try_one(waiting)) pending_[kept++] = waiting;
+  }
+  const bool progress = kept < pending_.size();
+  pending_.resize(kept);
+  return progress;
+}
+
+// Returns whether the fault needs no more attention: its page is in place, and whoever waited has been woken.
+bool fault_thread::try_one(pending_fault& waiting) {
+  const auto page = static_cast<platform::page_id>(reinterpret_cast<const std::byte*>(waiting.fault.address) - base_) >>
+                    page_shift;
+  engine::stream_table& streams = (*streams_)[waiting.fault.thread_id % stream_tables];
+  switch (engine_.miss(fetcher_, streams, page, waiting.fault.write)) {
+    case engine::outcome::resolved: engine_.note_wait(clock_.now_ns() - waiting.since_ns); return true;
+    case engine::outcome::in_flight: return false;
+    case engine::outcome::busy:
+      if (!waiting.counted) engine_.note_busy();
+      waiting.counted = true;
+      engine_.help();
+      return false;
+    case engine::outcome::no_budget:
+      engine_.note_direct_reclaim();
+      engine_.reclaim(false);
+      return false;
+    case engine::outcome::lost: lost_(page); return true;
+  }
+  return true;
+}
+
+// Until there is a miss, an arrival, or it is time to look at what is pending again.
+void fault_thread::sleep() {
+  const bool waiting = !pending_.empty() || !fetcher_.idle();
+  std::array<pollfd, 3> sources{{{faults_.descriptor(), POLLIN, 0},
+                                 {stop_descriptor_, POLLIN, 0},
+                                 {fetcher_.event_descriptor(), POLLIN, 0}}};
+  // What waits for the evictor, or for a far tier without a descriptor, is looked at again soon.
+  const timespec timeout = waiting ? timespec{0, 50'000} : timespec{1, 0};
+  ppoll(sources.data(), fetcher_.event_descriptor() < 0 ? 2 : 3, &timeout, nullptr);
+}
+
+}  // namespace far::pager

@@ -1,0 +1,59 @@
+// The handler thread of fault_mode::thread: reads misses from userfaultfd and resolves them, also those that the kernel
+// takes on behalf of a system call.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "pager/reclaimer.h"
+#include "platform/far_address_space.h"
+
+namespace far::pager {
+
+class fault_thread {
+ public:
+  // `lost`: called when an access can never be served; does not return.
+  fault_thread(engine::engine& engine, engine::fetcher& fetcher, const platform::userfaultfd& faults,
+               const std::byte* base, reclaimer& background, std::function<void(platform::page_id)> lost);
+  ~fault_thread() { stop(); }
+
+  [[nodiscard]] result<void> start();
+  void stop();
+
+ private:
+  static constexpr std::size_t faults_a_read = 64;
+  static constexpr std::size_t stream_tables = 256;
+
+  struct pending_fault {
+    platform::fault fault;
+    std::uint64_t since_ns = 0;
+    bool counted = false;  // as a wait for somebody else's work
+  };
+  using pending_list = std::vector<pending_fault, platform::local_allocator<pending_fault>>;
+
+  void run();
+  [[nodiscard]] bool read_new();
+  [[nodiscard]] bool try_pending();
+  [[nodiscard]] bool try_one(pending_fault& waiting);
+  void sleep();
+
+  engine::engine& engine_;
+  engine::fetcher& fetcher_;
+  const platform::userfaultfd& faults_;
+  const std::byte* base_;
+  reclaimer& background_;
+  std::function<void(platform::page_id)> lost_;
+  platform::monotonic_clock clock_;
+  pending_list pending_;
+  // What is known of each thread of the program, by its id; two threads may share an entry.
+  std::array<engine::stream_table, stream_tables>* streams_;
+  int stop_descriptor_ = -1;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace far::pager

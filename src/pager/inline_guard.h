@@ -1,0 +1,22 @@
+// The signal handler of fault_mode::in_line: a miss is a SIGBUS to the missing thread, which resolves it itself.
+#pragma once
+
+#include "base/result.h"
+
+struct sigaction;
+
+namespace far::pager {
+
+class far_pager;
+
+// From now on SIGBUS in the far heap of `pager` is a miss; any other SIGBUS goes to the handler that the program had, or
+// installs later through chained_sigbus_action. Fails when another pager has the signal.
+[[nodiscard]] result<void> install_inline_guard(far_pager& pager);
+void remove_inline_guard(far_pager& pager);
+
+// What the program believes its SIGBUS handler to be, for a door that interposes sigaction(2). Behaves like
+// sigaction(SIGBUS, act, old).
+[[nodiscard]] bool inline_guard_installed() noexcept;
+void chained_sigbus_action(const struct sigaction* act, struct sigaction* old) noexcept;
+
+}  // namespace far::pager

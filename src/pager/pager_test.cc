@@ -1,0 +1,208 @@
+// The pager on the real kernel: every test runs in both fault modes. Needs permission for userfaultfd.
+#include "pager/pager.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/units.h"
+#include "platform/kernel_features.h"
+
+namespace far::pager {
+namespace {
+
+constexpr std::uint64_t budget = 16 * mib;
+
+std::uint64_t content_of(const void* address, std::uint64_t salt) {
+  return (reinterpret_cast<std::uintptr_t>(address) ^ salt) * 0x9e3779b97f4a7c15u;
+}
+
+class pager_test : public ::testing::TestWithParam<std::tuple<fault_mode, const char*>> {
+ protected:
+  void SetUp() override {
+    if (!platform::probe_kernel().userfaultfd) GTEST_SKIP() << "no permission for userfaultfd";
+    options chosen;
+    chosen.budget_bytes = budget;
+    chosen.mode = std::get<0>(GetParam());
+    chosen.far_uri = std::get<1>(GetParam());
+    result<std::unique_ptr<pager>> created = pager::create(chosen);
+    ASSERT_TRUE(created.ok()) << created.error().message;
+    pager_ = std::move(created).value();
+  }
+
+  std::byte* map(std::size_t bytes) {
+    const result<std::byte*> mapped = pager_->map(bytes, PROT_READ | PROT_WRITE, page_bytes);
+    EXPECT_TRUE(mapped.ok());
+    return mapped.value();
+  }
+
+  static void fill(std::byte* start, std::size_t bytes, std::uint64_t salt) {
+    for (std::size_t at = 0; at < bytes; at += sizeof(std::uint64_t)) {
+      *reinterpret_cast<std::uint64_t*>(start + at) = content_of(start + at, salt);
+    }
+  }
+  static void verify(const std::byte* start, std::size_t bytes, std::uint64_t salt, std::ptrdiff_t moved_by = 0) {
+    for (std::size_t at = 0; at < bytes; at += sizeof(std::uint64_t)) {
+      ASSERT_EQ(*reinterpret_cast<const std::uint64_t*>(start + at), content_of(start + at - moved_by, salt)) << at;
+    }
+  }
+
+  std::unique_ptr<pager> pager_;
+};
+
+TEST_P(pager_test, memory_that_fits_costs_nothing) {
+  std::byte* const block = map(8 * mib);
+  fill(block, 8 * mib, 1);
+  verify(block, 8 * mib, 1);
+  const engine::statistics seen = pager_->snapshot();
+  EXPECT_EQ(seen.misses + seen.zero_fills + seen.evicted_pages, 0u);
+  EXPECT_GE(seen.local_bytes, 8 * mib);
+}
+
+TEST_P(pager_test, four_times_the_budget_keeps_every_byte) {
+  constexpr std::size_t bytes = 4 * budget;
+  std::byte* const block = map(bytes);
+  fill(block, bytes, 2);
+  verify(block, bytes, 2);
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 20000; ++i) {
+    std::byte* const at = block + random() % (bytes / 8) * 8;
+    ASSERT_EQ(*reinterpret_cast<std::uint64_t*>(at), content_of(at, 2));
+  }
+  const engine::statistics seen = pager_->snapshot();
+  EXPECT_LE(seen.peak_local_bytes, budget + 64 * page_bytes);
+  EXPECT_GT(seen.misses, 0u);
+  EXPECT_GT(seen.prefetch_hits, 0u);
+  EXPECT_EQ(seen.over_budget_pages, 0u);
+}
+
+TEST_P(pager_test, clean_pages_are_not_written_again) {
+  constexpr std::size_t bytes = 3 * budget;
+  std::byte* const block = map(bytes);
+  fill(block, bytes, 4);
+  verify(block, bytes, 4);
+  pager_->evict(block, bytes);
+  const std::uint64_t written = pager_->snapshot().written_pages;
+  verify(block, bytes, 4);
+  verify(block, bytes, 4);
+  pager_->evict(block, bytes);
+  EXPECT_EQ(pager_->snapshot().written_pages, written);
+  EXPECT_GT(pager_->snapshot().clean_evictions, 0u);
+}
+
+TEST_P(pager_test, a_write_to_a_clean_page_is_kept) {
+  std::byte* const block = map(mib);
+  fill(block, mib, 5);
+  for (std::uint64_t salt = 6; salt < 12; ++salt) {
+    pager_->evict(block, mib);
+    verify(block, mib, salt - 1);  // in again, clean
+    fill(block, mib, salt);
+  }
+  pager_->evict(block, mib);
+  verify(block, mib, 11);
+  EXPECT_GT(pager_->snapshot().write_faults, 0u);
+}
+
+TEST_P(pager_test, discarded_memory_reads_as_zeros_wherever_it_was) {
+  std::byte* const block = map(2 * mib);
+  fill(block, 2 * mib, 7);
+  pager_->evict(block, mib);
+  ASSERT_TRUE(pager_->discard(block, 2 * mib));
+  for (std::size_t at = 0; at < 2 * mib; at += 512) ASSERT_EQ(block[at], std::byte{0});
+  ASSERT_TRUE(pager_->unmap(block, 2 * mib));
+  EXPECT_EQ(pager_->snapshot().local_bytes, 0u);
+  EXPECT_EQ(pager_->snapshot().far_bytes, 0u);
+  pager_->validate();
+}
+
+TEST_P(pager_test, remap_moves_resident_and_remote_pages) {
+  constexpr std::size_t bytes = 3 * mib;
+  std::byte* const block = map(bytes);
+  std::byte* const fence = map(mib);
+  fill(block, bytes, 8);
+  pager_->evict(block, bytes / 2);
+  const std::uint64_t fetched = pager_->snapshot().fetched_pages;
+  const result<std::byte*> moved = pager_->remap(block, bytes, 2 * bytes, true);
+  ASSERT_TRUE(moved.ok());
+  ASSERT_NE(moved.value(), block);
+  EXPECT_EQ(pager_->snapshot().fetched_pages, fetched);
+  verify(moved.value(), bytes, 8, moved.value() - block);
+  EXPECT_EQ(moved.value()[2 * bytes - 1], std::byte{0});
+  EXPECT_FALSE(pager_->remap(fence, mib, 64 * gib * 1024, true).ok());
+}
+
+TEST_P(pager_test, the_budget_shrinks_and_grows) {
+  ASSERT_TRUE(pager_->resize(64 * mib));
+  std::byte* const block = map(48 * mib);
+  fill(block, 48 * mib, 9);
+  ASSERT_TRUE(pager_->resize(budget));
+  for (int i = 0; i < 1000 && pager_->snapshot().local_bytes > budget; ++i) usleep(10000);
+  EXPECT_LE(pager_->snapshot().local_bytes, budget);
+  verify(block, 48 * mib, 9);
+  EXPECT_FALSE(pager_->resize(1).ok());
+}
+
+TEST_P(pager_test, pinned_buffers_serve_system_calls) {
+  std::byte* const block = map(mib);
+  fill(block, mib, 10);
+  pager_->evict(block, mib);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  pager_->pin(block, 3 * page_bytes);
+  EXPECT_EQ(write(ends[1], block, 2 * page_bytes), static_cast<ssize_t>(2 * page_bytes));
+  EXPECT_EQ(read(ends[0], block + page_bytes, 2 * page_bytes), static_cast<ssize_t>(2 * page_bytes));
+  pager_->evict(block, mib);
+  EXPECT_EQ(std::memcmp(block, block + page_bytes, page_bytes), 0);
+  pager_->unpin(block, 3 * page_bytes);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_P(pager_test, threads_on_shared_pages_lose_no_update) {
+  constexpr std::size_t pages = 3 * budget / page_bytes;
+  constexpr int rounds = 40000;
+  std::byte* const block = map(pages * page_bytes);
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([=] {
+      std::mt19937_64 random(t);
+      for (int i = 0; i < rounds; ++i) {
+        auto* const number = reinterpret_cast<std::atomic<std::uint64_t>*>(block + random() % pages * page_bytes);
+        number->fetch_add(1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::uint64_t sum = 0;
+  for (std::size_t page = 0; page < pages; ++page) sum += *reinterpret_cast<std::uint64_t*>(block + page * page_bytes);
+  EXPECT_EQ(sum, 4u * rounds);
+  EXPECT_LE(pager_->snapshot().peak_local_bytes, budget + 64 * page_bytes);
+}
+
+TEST(pager, refuses_what_makes_no_sense) {
+  options chosen;
+  chosen.budget_bytes = mib;
+  EXPECT_NE(pager::create(chosen).error().message.find("working minimum"), std::string::npos);
+  chosen.budget_bytes = budget;
+  chosen.far_uri = "nowhere:";
+  EXPECT_FALSE(pager::create(chosen).ok());
+  chosen.far_uri = "memory:";
+  chosen.policy = "oracle";
+  if (platform::probe_kernel().userfaultfd) {
+    EXPECT_FALSE(pager::create(chosen).ok());
+  }
+  EXPECT_FALSE(parse_fault_mode("telepathy").ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(modes, pager_test,
+                         ::testing::Combine(::testing::Values(fault_mode::thread, fault_mode::in_line),
+                                            ::testing::Values("memory:", "memory:?latency=5us&gbps=25", "file:")));
+
+}  // namespace
+}  // namespace far::pager

@@ -1,0 +1,33 @@
+// The reclaimer: the background thread that evicts ahead of need, between the watermarks, and finishes transfers whose
+// starters have gone on.
+#pragma once
+
+#include <atomic>
+#include <thread>
+
+#include "engine/engine.h"
+#include "platform/waker.h"
+
+namespace far::pager {
+
+class reclaimer {
+ public:
+  explicit reclaimer(engine::engine& engine) : engine_(engine) {}
+  ~reclaimer() { stop(); }
+
+  void start();
+  void stop();
+
+  // There may be something to do. Cheap when the thread is awake.
+  void wake() noexcept { waker_.wake(); }
+
+ private:
+  void run();
+
+  engine::engine& engine_;
+  platform::waker waker_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace far::pager

@@ -1,0 +1,74 @@
+// What the engine asks of the kernel, as one narrow interface, so that the same engine also runs on a simulated kernel.
+//
+// The far heap is an array of pages; a page is named by its index. The calls move bytes and change mappings; they know
+// nothing of residency states. Every call may be made from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "base/units.h"
+
+namespace far::platform {
+
+// The index of a page in the far heap.
+using page_id = std::uint64_t;
+
+struct page_range {
+  page_id first = 0;
+  std::size_t count = 0;
+
+  [[nodiscard]] page_id end() const { return first + count; }
+};
+
+// How a page is mapped when its bytes come in. A `write_protected` page reports its first write to the guard, which is
+// how clean pages are known exactly.
+enum class mapping : std::uint8_t { write_protected, writable };
+
+class address_space {
+ public:
+  virtual ~address_space() = default;
+
+  // Maps `range.count` frames that hold a copy of `source`, and wakes whoever waits for them. Requires: the range is
+  // guarded and none of its pages is mapped. Returns how many pages, from the first, were installed; fewer than asked
+  // only when the kernel refuses, and then `error_code` says why (ENOMEM: try again later; ENOENT: the range is no
+  // longer ours).
+  [[nodiscard]] virtual std::size_t install(page_range range, const std::byte* source, mapping how,
+                                            int* error_code) = 0;
+
+  // Takes the frames out of the heap: afterwards `staging` holds the newest bytes and an access to the range meets the
+  // guard. No write is lost, and a page that a device may still write to is refused. Returns how many pages, from the
+  // first, were lifted; the next one cannot be lifted now. Requires: the range is guarded, `staging` came from
+  // map_staging and is empty there.
+  [[nodiscard]] virtual std::size_t lift(page_range range, std::byte* staging) = 0;
+
+  // Moves mapped pages to another place in the heap, where they become writable. Requires: both ranges are guarded and
+  // nothing is mapped at `to`. Returns how many pages, from the first, were moved.
+  [[nodiscard]] virtual std::size_t relocate(page_range range, page_id to) = 0;
+
+  // Unmaps pages and frees their frames; several ranges share one TLB flush where the kernel can. Returns how many of
+  // the ranges, from the first, were dropped; the next one is refused (locked memory).
+  [[nodiscard]] virtual std::size_t drop(std::span<const page_range> ranges) = 0;
+
+  // Ends write protection, and wakes whoever waits to write.
+  virtual void allow_write(page_range range) = 0;
+
+  // Wakes accesses that wait for a page that is mapped already.
+  virtual void wake(page_range range) = 0;
+
+  // Starts and stops reporting accesses to pages that are not mapped. Mapped pages stay mapped.
+  [[nodiscard]] virtual result<void> guard(page_range range) = 0;
+  virtual void unguard(page_range range) = 0;
+
+  // Sets filled[i] to whether page range.first + i holds bytes (mapped, or swapped out by the kernel).
+  virtual void query_filled(page_range range, std::span<bool> filled) = 0;
+
+  // Memory to lift into. Frames in it are freed, and the place is empty again, after empty_staging.
+  [[nodiscard]] virtual std::byte* map_staging(std::size_t pages) = 0;
+  virtual void unmap_staging(std::byte* staging, std::size_t pages) = 0;
+  virtual void empty_staging(std::byte* staging, std::size_t pages) = 0;
+};
+
+}  // namespace far::platform

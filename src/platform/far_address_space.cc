@@ -1,0 +1,268 @@
+#include "platform/far_address_space.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "platform/local_memory.h"
+
+namespace far::platform {
+namespace {
+
+constexpr std::size_t heap_alignment = 2 * mib;
+constexpr std::size_t ranges_a_call = 64;
+
+// Straight to the kernel: madvise and mmap of the program may be the preload library's own.
+int advise(std::byte* address, std::size_t bytes, int advice) {
+  return syscall(SYS_madvise, address, bytes, advice) == 0 ? 0 : errno;
+}
+
+// userfaultfd refuses a range that spans several of the kernel's mappings. They mostly end where blocks of the far heap
+// do; where they do not (the program changed the protection of a part), halving finds the end. `call(piece, failure)`
+// returns how many pages it did; `spans` is the error that may mean "several mappings".
+template <typename Call>
+std::size_t in_kernel_mappings(page_range range, int spans, int* error_code, Call call) {
+  constexpr std::size_t block_pages = heap_alignment >> page_shift;
+  std::size_t done = 0;
+  std::size_t most = range.count;
+  while (done < range.count) {
+    const page_id first = range.first + done;
+    const std::size_t to_block_end = block_pages - first % block_pages;
+    const std::size_t count = std::min({most, range.count - done, to_block_end});
+    int failure = 0;
+    const std::size_t completed = call(page_range{first, count}, &failure);
+    done += completed;
+    if (completed == count) continue;
+    if (completed == 0 && failure == spans && count > 1) {
+      most = count / 2;
+      continue;
+    }
+    if (completed == 0 || failure != spans) {
+      *error_code = failure;
+      break;
+    }
+  }
+  return done;
+}
+
+}  // namespace
+
+result<std::byte*> far_address_space::reserve(std::uint64_t heap_bytes) {
+  const std::size_t mapped = heap_bytes + heap_alignment;
+  const long raw = syscall(SYS_mmap, nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
+  if (raw == -1) {
+    return error{"cannot reserve " + format_size(heap_bytes) + " of address space for the far heap (" +
+                     std::strerror(errno) + "); raise the limit with: ulimit -v unlimited",
+                 errno};
+  }
+  const auto start = static_cast<std::uintptr_t>(raw);
+  const std::uintptr_t aligned = round_up(start, heap_alignment);
+  const std::uintptr_t tail = aligned + heap_bytes;
+  if (aligned > start) syscall(SYS_munmap, start, aligned - start);
+  if (start + mapped > tail) syscall(SYS_munmap, tail, start + mapped - tail);
+  return reinterpret_cast<std::byte*>(aligned);
+}
+
+void far_address_space::release(std::byte* base, std::uint64_t heap_bytes) { syscall(SYS_munmap, base, heap_bytes); }
+
+far_address_space::far_address_space(std::byte* base, std::uint64_t heap_bytes, userfaultfd& faults,
+                                     const kernel_features& features)
+    : base_(base), heap_bytes_(heap_bytes), faults_(faults), features_(features) {
+  self_descriptor_ = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
+  pagemap_descriptor_ = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  FAR_CHECK(pagemap_descriptor_ >= 0, "/proc/self/pagemap must be readable: mount /proc");
+}
+
+far_address_space::~far_address_space() {
+  if (self_descriptor_ >= 0) close(self_descriptor_);
+  close(pagemap_descriptor_);
+}
+
+std::size_t far_address_space::install(page_range range, const std::byte* source, mapping how, int* error_code) {
+  const bool protect = how == mapping::write_protected;
+  return in_kernel_mappings(range, ENOENT, error_code, [&](page_range piece, int* failure) {
+    const std::byte* const from = source + ((piece.first - range.first) << page_shift);
+    return faults_.copy(start_of(piece), from, piece.count << page_shift, protect, failure) >> page_shift;
+  });
+}
+
+std::size_t far_address_space::lift(page_range range, std::byte* staging) {
+  return features_.move ? lift_by_move(range, staging) : lift_by_copy(range, staging);
+}
+
+std::size_t far_address_space::move_out(page_range range, std::uintptr_t to, int* error_code) {
+  return in_kernel_mappings(range, EINVAL, error_code, [&](page_range piece, int* failure) {
+    const std::uintptr_t target = to + ((piece.first - range.first) << page_shift);
+    return faults_.move(target, start_of(piece), piece.count << page_shift, failure) >> page_shift;
+  });
+}
+
+std::size_t far_address_space::lift_by_move(page_range range, std::byte* staging) {
+  std::size_t done = 0;
+  bool retried = false;
+  while (done < range.count) {
+    int failure = 0;
+    const page_range rest{range.first + done, range.count - done};
+    const std::size_t moved =
+        move_out(rest, reinterpret_cast<std::uintptr_t>(staging) + (done << page_shift), &failure);
+    done += moved;
+    if (done == range.count) break;
+    if (moved > 0) retried = false;
+    // Pages shared since a fork, and the kernel's zero page, are refused until we own them; a page that a device may
+    // write to is refused whatever we do, and stays.
+    if (failure == EBUSY && !retried && own_exclusively(range.first + done)) {
+      retried = true;
+      continue;
+    }
+    // Read-only ranges are refused by the kernel's move, but nobody can write to them either.
+    if (failure == EINVAL) return done + lift_by_copy({range.first + done, range.count - done},
+                                                      staging + (done << page_shift));
+    break;
+  }
+  return done;
+}
+
+// Rewrites one word of a page with itself, which makes the kernel give this process its own copy of a shared page.
+// Through the kernel, because the page may be inaccessible to us.
+bool far_address_space::own_exclusively(page_id page) {
+  std::byte* const address = address_of(page);
+  if (syscall(SYS_madvise, address, page_bytes, /* MADV_POPULATE_WRITE */ 23) == 0) return true;
+  // Before Linux 5.14. An atomic add of nothing is a write that no other thread's write can be lost to.
+  if (errno != EINVAL) return false;
+  reinterpret_cast<std::atomic<std::uint64_t>*>(address)->fetch_add(0);
+  return true;
+}
+
+std::size_t far_address_space::lift_by_copy(page_range range, std::byte* staging) {
+  const std::size_t bytes = range.count << page_shift;
+  if (faults_.write_protect(start_of(range), bytes, true) != 0) return 0;
+  const iovec to{staging, bytes};
+  const iovec from{address_of(range.first), bytes};
+  // Through the kernel, which reports a range that may not be read where a plain copy would crash.
+  const ssize_t copied = syscall(SYS_process_vm_readv, getpid(), &to, 1L, &from, 1L, 0L);
+  const std::size_t complete = copied > 0 ? static_cast<std::size_t>(copied) >> page_shift : 0;
+  const page_range lifted{range.first, complete};
+  const bool dropped = complete > 0 && drop({&lifted, 1}) == 1;
+  const std::size_t done = dropped ? complete : 0;
+  if (done < range.count) allow_write({range.first + done, range.count - done});
+  return done;
+}
+
+std::size_t far_address_space::relocate(page_range range, page_id to) {
+  int failure = 0;
+  std::size_t done = 0;
+  if (features_.move) {
+    done = move_out(range, reinterpret_cast<std::uintptr_t>(address_of(to)), &failure);
+  }
+  while (done < range.count) {
+    const page_range page{range.first + done, 1};
+    if (install({to + done, 1}, address_of(page.first), mapping::writable, &failure) != 1) break;
+    ++done;
+    if (drop({&page, 1}) != 1) break;
+  }
+  return done;
+}
+
+std::size_t far_address_space::drop(std::span<const page_range> ranges) {
+  std::size_t done = 0;
+  while (done < ranges.size()) {
+    std::array<iovec, ranges_a_call> vectors;
+    const std::size_t count = std::min(ranges.size() - done, vectors.size());
+    if (!features_.vectored_discard || count == 1) {
+      const page_range& range = ranges[done];
+      if (advise(address_of(range.first), range.count << page_shift, MADV_DONTNEED) != 0) return done;
+      ++done;
+      continue;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      vectors[i] = {address_of(ranges[done + i].first), ranges[done + i].count << page_shift};
+    }
+    ssize_t dropped = syscall(SYS_process_madvise, self_descriptor_, vectors.data(), count, MADV_DONTNEED, 0);
+    if (dropped <= 0) return done;
+    for (std::size_t i = 0; i < count && dropped >= static_cast<ssize_t>(vectors[i].iov_len); ++i, ++done) {
+      dropped -= static_cast<ssize_t>(vectors[i].iov_len);
+    }
+  }
+  return done;
+}
+
+void far_address_space::allow_write(page_range range) {
+  const int failure = faults_.write_protect(start_of(range), range.count << page_shift, false);
+  FAR_CHECK(failure == 0 || failure == ENOENT, "write protection of a guarded range can always be ended");
+}
+
+void far_address_space::wake(page_range range) {
+  const int failure = faults_.wake(start_of(range), range.count << page_shift);
+  FAR_CHECK(failure == 0, "waiting accesses can always be woken");
+}
+
+result<void> far_address_space::guard(page_range range) {
+  const std::size_t bytes = range.count << page_shift;
+  // Evicting one page of a huge page would split it each time; the kernel builds none where we evict. Kernels without
+  // huge pages refuse the advice, and need none.
+  static_cast<void>(advise(address_of(range.first), bytes, MADV_NOHUGEPAGE));
+  const int failure = faults_.register_range(start_of(range), bytes, features_.write_protect);
+  if (failure == 0) return {};
+  // The program has mapped a file over a part (MAP_FIXED). The rest is still ours; the part is left alone.
+  if (failure == EINVAL && range.count > 1) {
+    for (page_id page = range.first; page < range.end(); ++page) {
+      static_cast<void>(faults_.register_range(start_of({page, 1}), page_bytes, features_.write_protect));
+    }
+    return {};
+  }
+  return error{std::string("cannot guard a range of the far heap (") + std::strerror(failure) +
+                   (failure == ENOMEM ? "); raise vm.max_map_count" : ")"),
+               failure};
+}
+
+void far_address_space::unguard(page_range range) {
+  const int failure = faults_.unregister_range(start_of(range), range.count << page_shift);
+  if (failure != EINVAL) return FAR_CHECK(failure == 0, "a guarded range can always be unguarded");
+  for (page_id page = range.first; page < range.end(); ++page) {
+    static_cast<void>(faults_.unregister_range(start_of({page, 1}), page_bytes));
+  }
+}
+
+void far_address_space::query_filled(page_range range, std::span<bool> filled) {
+  constexpr std::uint64_t present_or_swapped = (std::uint64_t{1} << 63) | (std::uint64_t{1} << 62);
+  constexpr std::size_t entries_a_read = 512;
+  std::array<std::uint64_t, entries_a_read> entries;
+  for (std::size_t done = 0; done < range.count;) {
+    const std::size_t wanted = std::min(range.count - done, entries_a_read);
+    const std::uint64_t position = (start_of(range) >> page_shift) + done;
+    const ssize_t got = pread(pagemap_descriptor_, entries.data(), wanted * sizeof(std::uint64_t),
+                              static_cast<off_t>(position * sizeof(std::uint64_t)));
+    FAR_CHECK(got == static_cast<ssize_t>(wanted * sizeof(std::uint64_t)), "/proc/self/pagemap must be readable");
+    for (std::size_t i = 0; i < wanted; ++i) filled[done + i] = (entries[i] & present_or_swapped) != 0;
+    done += wanted;
+  }
+}
+
+std::byte* far_address_space::map_staging(std::size_t pages) {
+  std::byte* const staging = map_local(pages << page_shift);
+  if (!features_.move) return staging;
+  static_cast<void>(advise(staging, pages << page_shift, MADV_NOHUGEPAGE));
+  const int failure = faults_.register_range(reinterpret_cast<std::uintptr_t>(staging), pages << page_shift, false);
+  FAR_CHECK(failure == 0, "staging memory can always be registered");
+  return staging;
+}
+
+void far_address_space::unmap_staging(std::byte* staging, std::size_t pages) {
+  unmap_local(staging, pages << page_shift);
+}
+
+void far_address_space::empty_staging(std::byte* staging, std::size_t pages) {
+  release_local_frames(staging, pages << page_shift);
+}
+
+}  // namespace far::platform

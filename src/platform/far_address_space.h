@@ -1,0 +1,54 @@
+// The address space of the engine on a real kernel: the far heap's reserved range, driven through userfaultfd.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "platform/address_space.h"
+#include "platform/userfaultfd.h"
+
+namespace far::platform {
+
+class far_address_space final : public address_space {
+ public:
+  // Reserves `heap_bytes` of inaccessible address space (a multiple of 2 MiB, aligned to it).
+  [[nodiscard]] static result<std::byte*> reserve(std::uint64_t heap_bytes);
+  static void release(std::byte* base, std::uint64_t heap_bytes);
+
+  far_address_space(std::byte* base, std::uint64_t heap_bytes, userfaultfd& faults, const kernel_features& features);
+  ~far_address_space() override;
+
+  [[nodiscard]] std::size_t install(page_range range, const std::byte* source, mapping how, int* error_code) override;
+  [[nodiscard]] std::size_t lift(page_range range, std::byte* staging) override;
+  [[nodiscard]] std::size_t relocate(page_range range, page_id to) override;
+  [[nodiscard]] std::size_t drop(std::span<const page_range> ranges) override;
+  void allow_write(page_range range) override;
+  void wake(page_range range) override;
+  [[nodiscard]] result<void> guard(page_range range) override;
+  void unguard(page_range range) override;
+  void query_filled(page_range range, std::span<bool> filled) override;
+  [[nodiscard]] std::byte* map_staging(std::size_t pages) override;
+  void unmap_staging(std::byte* staging, std::size_t pages) override;
+  void empty_staging(std::byte* staging, std::size_t pages) override;
+
+  [[nodiscard]] std::byte* base() const { return base_; }
+  [[nodiscard]] std::byte* address_of(page_id page) const { return base_ + (page << page_shift); }
+
+ private:
+  [[nodiscard]] std::uintptr_t start_of(page_range range) const {
+    return reinterpret_cast<std::uintptr_t>(address_of(range.first));
+  }
+  [[nodiscard]] std::size_t move_out(page_range range, std::uintptr_t to, int* error_code);
+  [[nodiscard]] std::size_t lift_by_move(page_range range, std::byte* staging);
+  [[nodiscard]] std::size_t lift_by_copy(page_range range, std::byte* staging);
+  [[nodiscard]] bool own_exclusively(page_id page);
+
+  std::byte* base_;
+  std::uint64_t heap_bytes_;
+  userfaultfd& faults_;
+  kernel_features features_;
+  int self_descriptor_ = -1;     // pidfd of this process, for process_madvise
+  int pagemap_descriptor_ = -1;  // /proc/self/pagemap
+};
+
+}  // namespace far::platform

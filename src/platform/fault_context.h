@@ -1,0 +1,22 @@
+// What a signal handler can learn about the access that faulted. The one place that knows the machine's registers.
+#pragma once
+
+#include <signal.h>
+#include <ucontext.h>
+
+namespace far::platform {
+
+// Whether the access that raised SIGBUS or SIGSEGV was a write. Unknown counts as a write: it costs a page written
+// once more, never a wrong byte.
+inline bool access_was_write(const void* context) noexcept {
+#if defined(__x86_64__)
+  constexpr unsigned long long page_fault_write = 2;
+  const auto* const user = static_cast<const ucontext_t*>(context);
+  return (static_cast<unsigned long long>(user->uc_mcontext.gregs[REG_ERR]) & page_fault_write) != 0;
+#else
+  static_cast<void>(context);
+  return true;
+#endif
+}
+
+}  // namespace far::platform

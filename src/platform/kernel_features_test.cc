@@ -1,0 +1,117 @@
+#include "platform/kernel_features.h"
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "platform/userfaultfd_abi.h"
+
+namespace far::platform {
+namespace {
+
+std::size_t open_descriptors() {
+  DIR* directory = opendir("/proc/self/fd");
+  std::size_t count = 0;
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+TEST(KernelFeatures, EveryFlagHasOneDescription) {
+  std::set<std::string> names;
+  kernel_features all;
+  for (const feature_description& description : known_features()) {
+    EXPECT_TRUE(names.insert(description.name).second) << description.name;
+    EXPECT_FALSE(all.*description.member) << description.name << " is described twice";
+    all.*description.member = true;
+    EXPECT_STRNE(description.use, "");
+    EXPECT_STRNE(description.enable, "");
+  }
+  // The flags are plain bools at the front of the struct, so one that nobody described would still be 0.
+  const auto* flags = reinterpret_cast<const unsigned char*>(&all);
+  for (std::size_t i = 0; i < known_features().size(); ++i) EXPECT_EQ(flags[i], 1) << "flag number " << i;
+}
+
+TEST(KernelFeatures, EachNameSwitchesOffItsFlagAndNothingUnrelated) {
+  const kernel_features everything = probe_kernel_now(nullptr);
+  for (const feature_description& disabled : known_features()) {
+    const kernel_features found = probe_kernel_now(disabled.name);
+    EXPECT_FALSE(found.*disabled.member) << disabled.name;
+    const bool base = std::string(disabled.name).starts_with("userfaultfd");
+    for (const feature_description& other : known_features()) {
+      if (other.member == disabled.member || base) continue;
+      EXPECT_EQ(found.*other.member, everything.*other.member) << disabled.name << " changed " << other.name;
+    }
+  }
+}
+
+TEST(KernelFeatures, WithoutUserfaultfdNothingOfItIsLeft) {
+  const kernel_features found = probe_kernel_now("userfaultfd");
+  EXPECT_FALSE(found.userfaultfd_kernel_faults);
+  EXPECT_FALSE(found.sigbus);
+  EXPECT_FALSE(found.move);
+  EXPECT_FALSE(found.write_protect);
+  EXPECT_NE(found.userfaultfd_error_code, 0);
+  EXPECT_LT(open_userfaultfd(found), 0);
+}
+
+TEST(KernelFeatures, AListDisablesEachOfItsNames) {
+  const kernel_features found = probe_kernel_now("move,process_madvise,,pagemap_scan");
+  EXPECT_FALSE(found.move);
+  EXPECT_FALSE(found.vectored_discard);
+  EXPECT_FALSE(found.pagemap_scan);
+  EXPECT_EQ(found.membarrier, probe_kernel_now(nullptr).membarrier);
+}
+
+TEST(KernelFeatures, AnUnknownNameIsReported) {
+  testing::internal::CaptureStderr();
+  const kernel_features found = probe_kernel_now("movee");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("'movee'"), std::string::npos) << said;
+  EXPECT_EQ(found.move, probe_kernel_now(nullptr).move);
+}
+
+TEST(KernelFeatures, AgreesWithWhatTheKernelSaysItOffers) {
+  const kernel_features found = probe_kernel_now(nullptr);
+  const int descriptor = open_userfaultfd(found);
+  if (descriptor < 0) GTEST_SKIP() << "no permission for userfaultfd here: " << strerror(-descriptor);
+  uffdio_api api{};
+  api.api = UFFD_API;
+  ASSERT_EQ(ioctl(descriptor, UFFDIO_API, &api), 0) << strerror(errno);
+  close(descriptor);
+  EXPECT_EQ(found.move, (api.features & abi::uffd_feature_move) != 0);
+  EXPECT_EQ(found.sigbus, (api.features & UFFD_FEATURE_SIGBUS) != 0);
+  EXPECT_EQ(found.thread_id, (api.features & UFFD_FEATURE_THREAD_ID) != 0);
+  EXPECT_EQ(found.exact_address, (api.features & UFFD_FEATURE_EXACT_ADDRESS) != 0);
+  EXPECT_EQ(found.write_protect, (api.features & UFFD_FEATURE_PAGEFAULT_FLAG_WP) != 0);
+  EXPECT_EQ(found.write_protect_async, (api.features & abi::uffd_feature_wp_async) != 0);
+  EXPECT_EQ(found.poison, (api.features & abi::uffd_feature_poison) != 0);
+}
+
+TEST(KernelFeatures, ProbingLeavesNoDescriptorAndKeepsErrno) {
+  const std::size_t before = open_descriptors();
+  errno = ERANGE;
+  static_cast<void>(probe_kernel_now(nullptr));
+  EXPECT_EQ(errno, ERANGE);
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(KernelFeatures, IsProbedOnce) {
+  EXPECT_EQ(&probe_kernel(), &probe_kernel());
+}
+
+TEST(KernelFeatures, DirectIo) {
+  EXPECT_EQ(direct_io_works("/no/such/directory"), -ENOENT);
+  EXPECT_EQ(direct_io_works("/proc/self/cmdline"), -ENOTDIR);
+  EXPECT_GE(direct_io_works("/var/tmp"), 0);
+}
+
+}  // namespace
+}  // namespace far::platform

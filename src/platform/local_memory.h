@@ -1,0 +1,44 @@
+// Local memory for the runtime itself: never far, never taken from the program's malloc or mmap, which may be our own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace far::platform {
+
+// Zeroed private memory, rounded up to whole pages, filled by the kernel on first touch (so a large sparse array is
+// cheap). Stops the process with a message when the kernel refuses.
+[[nodiscard]] std::byte* map_local(std::size_t bytes);
+
+// The same, or nullptr when the kernel refuses.
+[[nodiscard]] std::byte* try_map_local(std::size_t bytes);
+
+// Requires: what map_local(bytes) returned.
+void unmap_local(std::byte* address, std::size_t bytes);
+
+// Gives the frames of whole pages back to the kernel; the range stays mapped and reads as zeros.
+void release_local_frames(std::byte* address, std::size_t bytes);
+
+// Small blocks of local memory from process-wide free lists by power-of-two size. Thread-safe. Blocks above 64 KiB are
+// mappings of their own.
+[[nodiscard]] void* allocate_local(std::size_t bytes);
+void free_local(void* block, std::size_t bytes);
+
+// A standard allocator over allocate_local, for containers inside the runtime.
+template <typename T>
+class local_allocator {
+ public:
+  using value_type = T;
+  local_allocator() = default;
+  template <typename U>
+  local_allocator(const local_allocator<U>& /*other*/) {}
+  [[nodiscard]] T* allocate(std::size_t count) { return static_cast<T*>(allocate_local(count * sizeof(T))); }
+  void deallocate(T* block, std::size_t count) { free_local(block, count * sizeof(T)); }
+  template <typename U>
+  bool operator==(const local_allocator<U>& /*other*/) const {
+    return true;
+  }
+};
+
+}  // namespace far::platform

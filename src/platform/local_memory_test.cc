@@ -1,0 +1,57 @@
+#include "platform/local_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "base/units.h"
+
+namespace far::platform {
+namespace {
+
+TEST(local_memory, is_zeroed_and_can_give_its_frames_back) {
+  std::byte* const block = map_local(3 * page_bytes);
+  EXPECT_EQ(block[2 * page_bytes], std::byte{0});
+  std::memset(block, 0x5a, 3 * page_bytes);
+  release_local_frames(block, page_bytes);
+  EXPECT_EQ(block[0], std::byte{0});
+  EXPECT_EQ(block[page_bytes], std::byte{0x5a});
+  unmap_local(block, 3 * page_bytes);
+}
+
+TEST(local_memory, refuses_the_impossible) { EXPECT_EQ(try_map_local(std::size_t{1} << 60), nullptr); }
+
+TEST(local_memory, blocks_of_every_size_do_not_overlap) {
+  std::vector<std::pair<unsigned char*, std::size_t>> blocks;
+  for (std::size_t bytes = 1; bytes <= 128 * kib; bytes = bytes * 3 / 2 + 1) {
+    for (int copy = 0; copy < 3; ++copy) {
+      auto* const block = static_cast<unsigned char*>(allocate_local(bytes));
+      std::memset(block, static_cast<int>(blocks.size()), bytes);
+      blocks.emplace_back(block, bytes);
+    }
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    EXPECT_EQ(blocks[i].first[0], static_cast<unsigned char>(i));
+    EXPECT_EQ(blocks[i].first[blocks[i].second - 1], static_cast<unsigned char>(i));
+    free_local(blocks[i].first, blocks[i].second);
+  }
+}
+
+TEST(local_memory, serves_containers_of_several_threads) {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([t] {
+      for (int round = 0; round < 200; ++round) {
+        std::vector<int, local_allocator<int>> numbers;
+        for (int i = 0; i < 500; ++i) numbers.push_back(t * 1000 + i);
+        for (int i = 0; i < 500; ++i) ASSERT_EQ(numbers[static_cast<std::size_t>(i)], t * 1000 + i);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace far::platform

@@ -1,0 +1,28 @@
+// How much memory this process may count on: the machine's, or what its memory cgroups leave of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+
+namespace far::platform {
+
+struct system_memory {
+  std::uint64_t physical_bytes = 0;
+  // What can be had now without swapping: MemAvailable, or less where a memory cgroup is nearly full.
+  std::uint64_t available_bytes = 0;
+  // The lowest limit among the process's memory cgroup and the cgroups above it; empty when there is none below
+  // physical_bytes.
+  std::optional<std::uint64_t> cgroup_limit_bytes;
+
+  // Physical memory or the cgroup's limit, whichever is lower.
+  [[nodiscard]] std::uint64_t usable_bytes() const { return cgroup_limit_bytes.value_or(physical_bytes); }
+};
+
+// Reads /proc/meminfo, and the limits of cgroup versions 1 and 2. Fails when /proc/meminfo cannot be read; a cgroup
+// file system that is not mounted counts as "no limit". `root` stands before every path, for tests.
+[[nodiscard]] result<system_memory> read_system_memory(const std::string& root = "");
+
+}  // namespace far::platform

@@ -1,0 +1,23 @@
+// Every backend that must pass the contract, in every mode it has. A new backend joins the suite with a line in the
+// .cc.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace far::backend {
+
+struct backend_under_test {
+  std::string name;  // of the test: letters, digits and '_'
+  // A new backend that holds `capacity_slots`; stops the test program with a message when it cannot be opened.
+  std::function<std::unique_ptr<backend>(std::uint64_t capacity_slots)> open;
+};
+
+[[nodiscard]] std::vector<backend_under_test> backends_under_test();
+
+}  // namespace far::backend

@@ -1,0 +1,186 @@
+"""What the integration tests share: where things are, running programs under a deadline, cgroups, skipping."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("FARHEAP_BUILD", SOURCE / "build"))
+FARHEAP = BUILD / "bin" / "farheap"
+PROGRAMS = BUILD / "tests"
+VENV_PYTHON = SOURCE / "build" / "venv" / "bin" / "python"
+SOAK = os.environ.get("FARHEAP_SOAK") == "1"
+MIB = 1 << 20
+DEADLINE_S = 900 if SOAK else 240
+SKIPPED = 77  # the exit code by which ctest knows that everything was skipped
+
+
+@dataclasses.dataclass
+class Outcome:
+    """How a program ended. A negative code is the signal that ended it."""
+
+    code: int
+    out: str
+    err: str
+    peak_bytes: int
+    stats: dict | None = None
+
+    def __str__(self):
+        return (f"exit code {self.code}\n--- standard output:\n{self.out[-3000:]}\n"
+                f"--- standard error:\n{self.err[-3000:]}")
+
+
+def end(process):
+    """Ends a process started by `start`, and all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def start(command, **options):
+    """Starts a program in a session of its own, so that `end` reaches its children."""
+    return subprocess.Popen([str(part) for part in command], start_new_session=True, **options)
+
+
+def run(command, environment=None, cgroup=None, deadline_s=DEADLINE_S):
+    """Runs a program to its end and tells how it went. Raises TimeoutError, with what it printed, after deadline_s."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = start(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                        env=dict(os.environ, **(environment or {})), preexec_fn=cgroup.join if cgroup else None)
+        limit = time.monotonic() + deadline_s
+        late = False
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            if not late and time.monotonic() > limit:
+                late = True
+                end(process)
+            time.sleep(0.01)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        texts = []
+        for file in (out, err):
+            file.seek(0)
+            texts.append(file.read())
+    outcome = Outcome(process.returncode, *texts, usage.ru_maxrss * 1024)
+    if late:
+        raise TimeoutError(f"{' '.join(map(str, command))} did not end within {deadline_s} s; {outcome}")
+    return outcome
+
+
+def farheap_command(program, budget_bytes, far=None, mode=None, stats=None):
+    options = ["--local", str(budget_bytes)]
+    for name, value in [("--far", far), ("--fault-mode", mode), ("--stats-json", stats)]:
+        options += [name, str(value)] if value else []
+    return [FARHEAP, "run", *options, "--", *program]
+
+
+def run_far(program, budget_bytes, far=None, mode=None, **options):
+    """Runs a program under farheap. The statistics are those of the program itself, None if it left none."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory, "stats.json")
+        outcome = run(farheap_command(program, budget_bytes, far, mode, path), **options)
+        if path.exists():
+            outcome.stats = json.loads(path.read_text())
+    return outcome
+
+
+def wait_until(condition, what, deadline_s=60, process=None):
+    """Waits for a condition and returns it. Raises TimeoutError at the deadline, or when the process has ended."""
+    limit = time.monotonic() + deadline_s
+    while not (value := condition()):
+        if process and process.poll() is not None:
+            raise TimeoutError(f"the program ended, with code {process.returncode}, before {what}")
+        if time.monotonic() > limit:
+            raise TimeoutError(f"not within {deadline_s} s: {what}")
+        time.sleep(0.02)
+    return value
+
+
+def resident_bytes(pid):
+    """The physical memory that a process holds now."""
+    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Cgroup:
+    """A memory cgroup with a limit and no swap, of either version. Use it in a `with` statement, which removes it."""
+
+    V1 = pathlib.Path("/sys/fs/cgroup/memory")
+    V2 = pathlib.Path("/sys/fs/cgroup")
+
+    def __init__(self, limit_bytes):
+        self.limit_bytes = limit_bytes
+        self.path = None
+
+    def __enter__(self):
+        name = f"farheap-test-{os.getpid()}"
+        try:
+            if (self.V1 / "memory.limit_in_bytes").exists():
+                self._make(self.V1 / name, {"memory.limit_in_bytes": self.limit_bytes},
+                           {"memory.memsw.limit_in_bytes": self.limit_bytes, "memory.swappiness": 0})
+            elif (self.V2 / "cgroup.controllers").exists():
+                if "memory" not in (self.V2 / "cgroup.subtree_control").read_text().split():
+                    (self.V2 / "cgroup.subtree_control").write_text("+memory")
+                self._make(self.V2 / name, {"memory.max": self.limit_bytes}, {"memory.swap.max": 0})
+            else:
+                raise unittest.SkipTest("this machine mounts no memory cgroup controller")
+        except OSError as error:
+            self.__exit__()
+            raise unittest.SkipTest(f"a memory cgroup cannot be made here: {error}") from error
+        return self
+
+    def _make(self, path, required, optional):
+        path.mkdir()
+        self.path = path
+        for name, value in required.items():
+            (path / name).write_text(str(value))
+        for name, value in optional.items():
+            # Absent where the kernel counts no swap: then there is none to forbid.
+            if (path / name).exists():
+                (path / name).write_text(str(value))
+
+    def join(self):
+        """Moves the calling process into the cgroup."""
+        (self.path / "cgroup.procs").write_text("0" if self.path.parent == self.V2 else str(os.getpid()))
+
+    def __exit__(self, *_):
+        if self.path is None:
+            return
+        for pid in (self.path / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        limit = time.monotonic() + 10
+        while True:
+            try:
+                self.path.rmdir()  # EBUSY until the last of its processes is gone
+                return
+            except OSError:
+                if time.monotonic() > limit:
+                    raise
+                time.sleep(0.05)
+
+
+def need(condition, reason):
+    """Skips the test, and says why, unless the condition holds."""
+    if not condition:
+        raise unittest.SkipTest(reason)
+
+
+def main():
+    """Runs the tests of the calling file. All skipped: exit code SKIPPED, and the reasons are printed."""
+    if not os.access(FARHEAP, os.X_OK):
+        sys.exit(f"integration tests: there is no {FARHEAP}; run 'make build' first")
+    result = unittest.main(module="__main__", verbosity=2, exit=False).result
+    for test, reason in result.skipped:
+        print(f"skipped: {test}: {reason}", flush=True)
+    if not result.wasSuccessful():
+        sys.exit(1)
+    if result.testsRun and len(result.skipped) == result.testsRun:
+        sys.exit(SKIPPED)

@@ -1,0 +1,72 @@
+"""A program that is busy with its memory under farheap, for tests that change the world around it."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import threading
+
+import support
+
+# What a process holds besides the far heap's frames: code, stacks, the runtime's own memory.
+OVERHEAD_BYTES = 64 * support.MIB
+
+
+class Walk:
+    """The program `walker` under farheap. Use it in a `with` statement, which ends it."""
+
+    def __init__(self, mib, budget_bytes, environment=None):
+        self.directory = tempfile.TemporaryDirectory()
+        self.stats_path = pathlib.Path(self.directory.name, "stats.json")
+        self.errors = open(pathlib.Path(self.directory.name, "errors"), "w+")
+        program = [support.PROGRAMS / "walker", mib]
+        self.process = support.start(
+            support.farheap_command(program, budget_bytes, far="file:", stats=self.stats_path), text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
+            env=dict(os.environ, **(environment or {})))
+        self.lines = []
+        self.reader = threading.Thread(target=lambda: self.lines.extend(iter(self.process.stdout.readline, "")))
+        self.reader.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        support.end(self.process)
+        self.process.wait(10)
+        self.reader.join(10)
+        for file in (self.process.stdin, self.process.stdout, self.errors):
+            file.close()
+        self.directory.cleanup()
+
+    def pid(self):
+        text = support.wait_until(lambda: self.lines[0] if self.lines else None, "the walker's first line",
+                                  process=self.process)
+        return int(re.fullmatch(r"pid (\d+)\n", text)[1])
+
+    def wait_for_passes(self, count):
+        """Until the walker has gone `count` more times over all of its memory."""
+        wanted = len(self.lines) + count
+        support.wait_until(lambda: len(self.lines) >= wanted, f"{count} more passes", deadline_s=120,
+                           process=self.process)
+
+    def wait_for_resident(self, condition, what):
+        try:
+            support.wait_until(lambda: condition(support.resident_bytes(self.pid())), what, process=self.process)
+        except TimeoutError as error:
+            held = support.resident_bytes(self.pid()) if self.process.poll() is None else 0
+            raise AssertionError(f"{error}; the process holds {held >> 20} MiB; {self.error_text()}") from error
+
+    def error_text(self):
+        return pathlib.Path(self.errors.name).read_text()
+
+    def finish(self):
+        """Tells the walker to stop. Returns how it went."""
+        self.process.stdin.close()
+        self.process.stdin = open("/dev/null")
+        self.process.wait(120)
+        self.reader.join(10)
+        stats = json.loads(self.stats_path.read_text()) if self.stats_path.exists() else None
+        return support.Outcome(self.process.returncode, "".join(self.lines), self.error_text(), 0, stats)

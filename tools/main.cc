@@ -1,0 +1,163 @@
+// The `farheap` command.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "doctor.h"
+#include "message.h"
+#include "program.h"
+#include "remote.h"
+#include "run.h"
+
+namespace far::tools {
+namespace {
+
+// A command takes its arguments (without its name) and returns the exit code.
+struct command {
+  const char* name;
+  const char* summary;
+  int (*start)(std::vector<std::string> arguments);
+};
+
+// Parses `arguments` with `parser`; true to go on, false to end with `exit_code`.
+bool parse(CLI::App& parser, std::vector<std::string> arguments, int& exit_code) {
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  try {
+    parser.parse(arguments);
+    return true;
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", parser.help());
+    exit_code = 0;
+  } catch (const CLI::ParseError& failure) {
+    exit_code = fail(exit_usage, fmt::format("{}; see `{} --help`", failure.what(), parser.get_name()));
+  }
+  return false;
+}
+
+int start_run(std::vector<std::string> arguments) {
+  run_options chosen;
+  // What stands behind the first "--" is the program's, "--" and all.
+  const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
+  const bool separated = dashes != arguments.end();
+  if (separated) chosen.program.assign(dashes + 1, arguments.end());
+  arguments.erase(dashes, arguments.end());
+
+  CLI::App parser("Runs a program that may use more memory than it is given: what is cold goes to the far tier.",
+                  "farheap run");
+  parser
+      .add_option("--local", chosen.local,
+                  "budget of local memory: 2G, 512M, or 25% of this machine; default: half "
+                  "of what is available")
+      ->type_name("SIZE|PERCENT");
+  parser.add_option("--far", chosen.far_uri, "far tier: file:, file:PATH, memory:; default: file:")->type_name("URI");
+  parser
+      .add_option("--fault-mode", chosen.fault_mode,
+                  "who resolves a miss: thread (always right; the default) or "
+                  "inline (faster)")
+      ->type_name("thread|inline");
+  parser.add_option("--policy", chosen.policy, "which pages leave first: second-chance (the default) or fifo")
+      ->type_name("NAME");
+  parser.add_option("--stats-json", chosen.stats_json, "write what was counted to this file at exit")
+      ->type_name("FILE");
+  parser.add_flag("--verbose", chosen.verbose, "say what is chosen and done");
+  parser.footer("Example: farheap run --local 2G -- python3 analysis.py");
+  if (!separated) parser.prefix_command();
+  int exit_code = 0;
+  if (!parse(parser, arguments, exit_code)) return exit_code;
+  for (const CLI::Option* option : parser.get_options()) {
+    if (option->count() > 0 && option->get_expected_max() > 0 && option->as<std::string>().empty()) {
+      return fail(exit_usage, fmt::format("{} is empty; give it a value or leave it out", option->get_name()));
+    }
+  }
+  if (!separated) {
+    chosen.program = parser.remaining();
+    if (!chosen.program.empty() && chosen.program.front().starts_with('-')) {
+      return fail(exit_usage, fmt::format("there is no option '{}'; see `farheap run --help`", chosen.program.front()));
+    }
+  }
+  return run(chosen);
+}
+
+int start_resize(std::vector<std::string> arguments) {
+  std::string pid;
+  std::string size;
+  CLI::App parser("Changes the budget of a program while it runs.", "farheap resize");
+  parser.add_option("PID", pid, "the process that `farheap run` became")->required();
+  parser.add_option("SIZE", size, "the new budget: 2G, 512M, or 25% of this machine")->required();
+  int exit_code = 0;
+  if (!parse(parser, std::move(arguments), exit_code)) return exit_code;
+  return resize(pid, size);
+}
+
+int start_stats(std::vector<std::string> arguments) {
+  std::string pid;
+  bool json = false;
+  CLI::App parser("Shows what the runtime of a program has counted so far.", "farheap stats");
+  parser.add_option("PID", pid, "the process that `farheap run` became")->required();
+  parser.add_flag("--json", json, "for machines");
+  int exit_code = 0;
+  if (!parse(parser, std::move(arguments), exit_code)) return exit_code;
+  return stats(pid, json);
+}
+
+int start_doctor(std::vector<std::string> arguments) {
+  bool json = false;
+  CLI::App parser("Says what this machine supports, and how to enable the rest. Ends with 0 when `farheap run` works.",
+                  "farheap doctor");
+  parser.add_flag("--json", json, "for machines");
+  int exit_code = 0;
+  if (!parse(parser, std::move(arguments), exit_code)) return exit_code;
+  return doctor(json);
+}
+
+constexpr command commands[] = {
+    {"run", "run a program that may use more memory than it is given", start_run},
+    {"resize", "change the budget of a program while it runs", start_resize},
+    {"stats", "show what the runtime of a program has counted so far", start_stats},
+    {"doctor", "say what this machine supports, and how to enable the rest", start_doctor},
+};
+
+void print_help() {
+  fmt::print("farheap {}: more memory than the machine has to spare\n\nUsage: farheap COMMAND [OPTIONS]\n\n",
+             FARHEAP_VERSION);
+  for (const command& known : commands) fmt::print("  {:<8} {}\n", known.name, known.summary);
+  fmt::print("  {:<8} {}\n\n", "help", "show this, or the options of one command: farheap help run");
+  fmt::print("Example: farheap run --local 2G -- python3 analysis.py\n");
+}
+
+int start(std::vector<std::string> arguments) {
+  std::string names;
+  for (const command& known : commands) names += std::string(known.name) + ", ";
+  if (arguments.empty()) return fail(exit_usage, "no command is given; the commands are " + names + "help");
+  std::string name = arguments.front();
+  arguments.erase(arguments.begin());
+  if (name == "--version" || name == "version") {
+    fmt::print("farheap {}\n", FARHEAP_VERSION);
+    return 0;
+  }
+  if (name == "help" || name == "--help" || name == "-h") {
+    if (arguments.empty()) return print_help(), 0;
+    name = arguments.front();
+    arguments = {"--help"};
+  }
+  for (const command& known : commands) {
+    if (name == known.name) return known.start(std::move(arguments));
+  }
+  return fail(exit_usage, fmt::format("there is no command '{}'; the commands are {}help", name, names));
+}
+
+}  // namespace
+}  // namespace far::tools
+
+int main(int argc, char** argv) {
+  try {
+    return far::tools::start({argv + 1, argv + argc});
+  } catch (const std::exception& failure) {
+    return far::tools::fail(far::tools::exit_failure, failure.what());
+  }
+}

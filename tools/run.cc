@@ -1,0 +1,235 @@
+#include "run.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+
+#include "backend/backend.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "budget.h"
+#include "engine/policy.h"
+#include "message.h"
+#include "platform/system_memory.h"
+#include "preload/settings.h"
+#include "program.h"
+
+namespace far::tools {
+namespace {
+
+namespace variable = preload::variable;
+
+// Everything that was checked, ready to be handed over.
+struct plan {
+  std::string program_path;
+  std::string library;
+  std::uint64_t budget_bytes = 0;
+  std::string far_uri = preload::default_far_uri;
+  std::string far_description;
+  std::string fault_mode = "thread";
+  std::string policy = preload::default_policy;
+  std::string stats_json;  // absolute
+};
+
+// An error of a part that does not know about exit codes.
+error with_exit_code(const error& failure, int exit_code, const std::string& prefix = "") {
+  return error{prefix + failure.message, exit_code};
+}
+
+result<void> check_budget(const run_options& chosen, plan& made) {
+  const result<platform::system_memory> memory = platform::read_system_memory();
+  if (!memory) return with_exit_code(memory.error(), exit_failure);
+  made.budget_bytes = default_budget_bytes(memory.value());
+  if (chosen.local.empty()) return {};
+  const result<std::uint64_t> budget = parse_budget(chosen.local, memory.value());
+  if (!budget) return with_exit_code(budget.error(), exit_usage, "--local: ");
+  made.budget_bytes = budget.value();
+  if (made.budget_bytes > memory.value().usable_bytes()) {
+    log_line(log_level::warning, "--local %s is more than the %s that there is here; the system may run out of memory",
+             chosen.local.c_str(), format_size(memory.value().usable_bytes()).c_str());
+  }
+  return {};
+}
+
+result<void> check_policy(const run_options& chosen, plan& made) {
+  if (chosen.policy.empty()) return {};
+  made.policy = chosen.policy;
+  const std::string known = engine::policy_names();
+  // Between separators, so that a part of a name does not pass.
+  if (chosen.policy.find(',') == std::string::npos &&
+      (", " + known + ", ").find(", " + chosen.policy + ", ") != std::string::npos) {
+    return {};
+  }
+  return error{"--policy: there is no policy '" + chosen.policy + "'; the policies are " + known, exit_usage};
+}
+
+result<void> check_fault_mode(const run_options& chosen, plan& made) {
+  if (!chosen.fault_mode.empty()) made.fault_mode = chosen.fault_mode;
+  const result<pager::fault_mode> mode = pager::parse_fault_mode(made.fault_mode);
+  if (!mode) return with_exit_code(mode.error(), exit_usage, "--fault-mode: ");
+  const result<void> permitted = check_permission(platform::probe_kernel(), mode.value());
+  return permitted.ok() ? permitted : with_exit_code(permitted.error(), exit_failure);
+}
+
+// The far tier is opened once, as the program will, and given back.
+result<void> check_far(const run_options& chosen, plan& made) {
+  if (!chosen.far_uri.empty()) made.far_uri = chosen.far_uri;
+  set_log_level(log_level::error);  // the program will give the warnings, once
+  const result<std::unique_ptr<backend::backend>> opened = backend::open(made.far_uri);
+  set_log_level(log_level::info);
+  if (!opened) {
+    return with_exit_code(opened.error(), opened.error().code == EINVAL ? exit_usage : exit_failure, "--far: ");
+  }
+  made.far_description = opened.value()->describe();
+  return {};
+}
+
+// A path that means the same wherever the program goes. Links are followed, so that the runtime can replace the file
+// in one step; but what lies in /dev and /proc is written to as it is.
+std::string absolute_path(const std::string& path) {
+  std::error_code failure;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, failure).lexically_normal();
+  const std::string text = absolute.string();
+  if (text.starts_with("/dev/") || text.starts_with("/proc/")) return text;
+  const std::filesystem::path followed = std::filesystem::canonical(absolute, failure);
+  return failure ? text : followed.string();
+}
+
+result<void> check_stats_json(const run_options& chosen, plan& made) {
+  if (chosen.stats_json.empty()) return {};
+  made.stats_json = absolute_path(chosen.stats_json);
+  const auto refuse = [&chosen](const std::string& why) {
+    return error{"--stats-json: cannot write '" + chosen.stats_json + "': " + why + "; name a file you may write",
+                 exit_failure};
+  };
+  struct stat status{};
+  const bool exists = lstat(made.stats_json.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) return refuse("it is a directory");
+  // A regular file is replaced by a new one beside it; anything else is written to.
+  const bool beside = !exists || S_ISREG(status.st_mode);
+  const std::string parent = std::filesystem::path(made.stats_json).parent_path().string();
+  if (beside && stat(parent.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
+    return refuse("'" + parent + "' is not a directory");
+  }
+  const int wrong = beside ? access(parent.c_str(), W_OK | X_OK) : access(made.stats_json.c_str(), W_OK);
+  if (wrong == 0) return {};
+  const int failure = errno;
+  return refuse((beside ? "directory '" + parent + "': " : "") + std::strerror(failure));
+}
+
+result<void> check_program(const run_options& chosen, plan& made) {
+  if (chosen.program.empty()) {
+    return error{"no program is given; write it last, as in: farheap run --local 2G -- python3 analysis.py",
+                 exit_usage};
+  }
+  const result<std::string> path = find_program(chosen.program.front(), std::getenv("PATH"));
+  if (!path) return path.error();
+  made.program_path = path.value();
+  return check_preloadable(made.program_path);
+}
+
+result<void> check_library(plan& made) {
+  const result<std::string> library = find_preload_library();
+  if (!library) return library.error();
+  made.library = library.value();
+  return {};
+}
+
+// What the user typed first, then what the machine has to offer.
+result<plan> make_plan(const run_options& chosen) {
+  plan made;
+  result<void> checked = check_program(chosen, made);
+  if (checked.ok()) checked = check_budget(chosen, made);
+  if (checked.ok()) checked = check_policy(chosen, made);
+  if (checked.ok()) checked = check_fault_mode(chosen, made);
+  if (checked.ok()) checked = check_far(chosen, made);
+  if (checked.ok()) checked = check_stats_json(chosen, made);
+  if (checked.ok()) checked = check_library(made);
+  if (!checked) return checked.error();
+  return made;
+}
+
+void put(const char* name, const std::string& value) {
+  if (value.empty()) {
+    unsetenv(name);  // of a `farheap run` around this one
+  } else if (setenv(name, value.c_str(), 1) != 0) {
+    std::exit(fail(exit_failure, "out of memory for the environment; free some and try again"));
+  }
+}
+
+void set_environment(const plan& made, bool verbose) {
+  put(variable::local_bytes, std::to_string(made.budget_bytes));
+  put(variable::far_uri, made.far_uri);
+  put(variable::fault_mode, made.fault_mode);
+  put(variable::policy, made.policy);
+  put(variable::stats_json, made.stats_json);
+  put(variable::verbose, verbose ? "1" : "0");
+  put(variable::main_pid, std::to_string(getpid()));
+  const char* const others = std::getenv("LD_PRELOAD");
+  const bool any = others != nullptr && *others != 0;
+  put("LD_PRELOAD", any ? made.library + ":" + others : made.library);
+}
+
+}  // namespace
+
+result<void> check_permission(const platform::kernel_features& features, pager::fault_mode mode) {
+  static constexpr std::string_view advice =
+      "run `sysctl vm.unprivileged_userfaultfd=1`, or run as root, or grant CAP_SYS_PTRACE, or allow access to "
+      "/dev/userfaultfd";
+  if (!features.userfaultfd && features.userfaultfd_error_code == ENOSYS) {
+    return error{"this kernel has no userfaultfd; use one built with CONFIG_USERFAULTFD (see `farheap doctor`)",
+                 ENOSYS};
+  }
+  const bool inline_mode = mode == pager::fault_mode::in_line;
+  if (!features.userfaultfd || (!inline_mode && !features.userfaultfd_kernel_faults)) {
+    return error{fmt::format("no permission for userfaultfd; {}", advice), EPERM};
+  }
+  if (inline_mode && !features.sigbus) {
+    return error{"--fault-mode inline: this kernel has no UFFD_FEATURE_SIGBUS; use --fault-mode thread", ENOSYS};
+  }
+  return {};
+}
+
+result<std::string> find_preload_library() {
+  std::error_code failure;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failure);
+  if (failure) return error{"cannot read /proc/self/exe: " + failure.message() + "; mount /proc", exit_failure};
+  const std::string library = (self.parent_path().parent_path() / "lib" / "libfarheap-preload.so").string();
+  if (access(library.c_str(), R_OK) != 0) {
+    return error{
+        "the runtime '" + library + "' cannot be read: " + std::strerror(errno) + "; build or install it again",
+        exit_failure};
+  }
+  // The loader splits LD_PRELOAD there.
+  if (library.find_first_of(": ") != std::string::npos) {
+    return error{"the runtime '" + library + "' has a blank or a colon in its path; install it elsewhere",
+                 exit_failure};
+  }
+  return library;
+}
+
+int run(const run_options& chosen) {
+  const result<plan> made = make_plan(chosen);
+  if (!made) return fail(made.error().code, made.error().message);
+  const plan& ready = made.value();
+  if (chosen.verbose) {
+    fmt::print(stderr, "farheap: running {}: local {}, far {}, fault mode {}, policy {}\n", ready.program_path,
+               format_size(ready.budget_bytes), ready.far_description, ready.fault_mode, ready.policy);
+  }
+  set_environment(ready, chosen.verbose);
+  std::vector<char*> arguments;
+  for (const std::string& argument : chosen.program) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  execv(ready.program_path.c_str(), arguments.data());
+  return fail(exit_not_executable, fmt::format("'{}' cannot be executed: {}; check that it runs without farheap",
+                                               ready.program_path, std::strerror(errno)));
+}
+
+}  // namespace far::tools

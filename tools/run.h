@@ -1,0 +1,34 @@
+// `farheap run`: checks everything that can be checked beforehand, then becomes the program.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "pager/pager.h"
+#include "platform/kernel_features.h"
+
+namespace far::tools {
+
+// As typed; an empty string is "not given".
+struct run_options {
+  std::string local;
+  std::string far_uri;
+  std::string fault_mode;
+  std::string policy;
+  std::string stats_json;
+  bool verbose = false;
+  std::vector<std::string> program;  // with its arguments
+};
+
+// Runs the program in place of this process. Returns only when it cannot: the exit code, after one line on standard
+// error. 2: wrong usage, 127: no such program, 126: not executable, 1: anything else.
+[[nodiscard]] int run(const run_options& chosen);
+
+// Fails when this kernel does not let `farheap run --fault-mode MODE` work; says how to change that.
+[[nodiscard]] result<void> check_permission(const platform::kernel_features& features, pager::fault_mode mode);
+
+// The library that `farheap run` preloads: ../lib/libfarheap-preload.so, seen from this executable.
+[[nodiscard]] result<std::string> find_preload_library();
+
+}  // namespace far::tools
