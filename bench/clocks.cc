@@ -47,6 +47,12 @@ std::uint64_t process_cpu_ns() {
   return nanoseconds_of(usage.ru_utime) + nanoseconds_of(usage.ru_stime);
 }
 
+std::uint64_t thread_cpu_ns() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<std::uint64_t>(used.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(used.tv_nsec);
+}
+
 tick_scale calibrate_ticks() {
   constexpr std::uint64_t window_ns = 30'000'000;
   const std::uint64_t start_ns = monotonic_ns();

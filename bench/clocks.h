@@ -32,6 +32,9 @@ struct tick_scale {
 // User and system time of all threads of this process, ended ones included.
 [[nodiscard]] std::uint64_t process_cpu_ns();
 
+// User and system time of the calling thread: unlike elapsed time, it does not grow while other programs run.
+[[nodiscard]] std::uint64_t thread_cpu_ns();
+
 // Time that the kernel's own threads have run (swap and loop devices work there), from /proc/PID/schedstat. It counts
 // work for other programs too, and misses threads that ended. Fails where /proc does not tell.
 [[nodiscard]] result<std::uint64_t> kernel_threads_cpu_ns();

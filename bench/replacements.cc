@@ -109,11 +109,11 @@ void replace_move_hash(kernel_stage& stage, const batch& current) {
 double measure_hash(kernel_stage& stage, bool hot) {
   std::uint64_t sum = 0;
   const std::byte* same = stage.next_far_run(1);
-  const std::uint64_t start = monotonic_ns();
+  const std::uint64_t start = thread_cpu_ns();
   for (std::size_t i = 0; i < stage.pages(); ++i) {
     sum += XXH3_128bits(hot ? same : stage.next_far_run(1), page_bytes).low64;
   }
-  const std::uint64_t end = monotonic_ns();
+  const std::uint64_t end = thread_cpu_ns();
   FAR_CHECK(sum != 0, "every hash was zero");
   return static_cast<double>(end - start) / static_cast<double>(stage.pages());
 }
@@ -130,7 +130,7 @@ double measure(kernel_stage& stage, replacement replace, bool one_run, access ki
 #endif
   stage.choose_guard(kernel_stage::guard::in_line, resolution::allow_write);
   batch current{{}, one_run, kind};
-  const std::uint64_t start = monotonic_ns();
+  const std::uint64_t start = thread_cpu_ns();
   for (std::size_t first = 0; first < stage.pages(); first += batch_pages) {
     current.pages.clear();
     for (std::size_t i = first; i < first + batch_pages; ++i) {
@@ -138,7 +138,7 @@ double measure(kernel_stage& stage, replacement replace, bool one_run, access ki
     }
     replace(stage, current);
   }
-  const std::uint64_t end = monotonic_ns();
+  const std::uint64_t end = thread_cpu_ns();
   return static_cast<double>(end - start) / static_cast<double>(stage.pages());
 }
 

@@ -15,7 +15,7 @@ namespace far {
   (__builtin_expect(!!(condition), 1) ? void(0) : ::far::check_failed(__FILE__, __LINE__, #condition, why))
 
 #ifdef NDEBUG
-#define FAR_DCHECK(condition, why) void(0)
+#define FAR_DCHECK(condition, why) static_cast<void>(sizeof((condition) ? (why) : nullptr))
 #else
 #define FAR_DCHECK(condition, why) FAR_CHECK(condition, why)
 #endif

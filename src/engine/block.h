@@ -6,6 +6,7 @@
 // the budget, becomes guarded when eviction first reaches it, and is fresh again once all of it is freed.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "base/spin_lock.h"
@@ -38,12 +39,21 @@ class block_table {
   block_table(const block_table&) = delete;
   block_table& operator=(const block_table&) = delete;
 
+  // Blocks from here on have never been used.
+  [[nodiscard]] block_id used_end() const { return used_end_.load(std::memory_order_acquire); }
+  void note_use(block_id which) {
+    block_id end = used_end_.load(std::memory_order_relaxed);
+    while (which >= end && !used_end_.compare_exchange_weak(end, which + 1)) {
+    }
+  }
+
   [[nodiscard]] block_id count() const { return count_; }
   [[nodiscard]] block& at(block_id which) const { return blocks_[which]; }
   [[nodiscard]] block& holding(page_id page) const { return blocks_[block_of(page)]; }
 
  private:
   block_id count_;
+  std::atomic<block_id> used_end_{0};
   block* blocks_;  // zeroed memory is a table of fresh blocks
 };
 

@@ -27,6 +27,7 @@ core::core(platform::address_space& kernel, backend::backend& far_tier, const pl
       writes_tracked(tracks_writes) {}
 
 void core::admit(page_id page, temperature how) {
+  if (detached) return;
   page_word word = pages.load(page);
   do {
     if (word.queued()) return;
@@ -42,11 +43,33 @@ std::size_t core::select_victims(std::span<page_id> victims) {
 
 bool core::charge_for_miss() {
   if (local.try_charge(1)) return true;
-  if (!stalled()) return false;
+  if (!stalled() && !detached) return false;
   local.charge(1);
   allow_excess();
   count.over_budget_pages.raise_to(static_cast<std::uint64_t>(std::max<std::int64_t>(0, -local.free_pages())));
   return true;
+}
+
+void core::free_slot(backend::slot_id slot) {
+  if (detached) return;
+  {
+    const std::lock_guard guard(kept_slots_lock_);
+    if (freezes_ > 0) return kept_slots_.push_back(slot);
+  }
+  far.free(slot, 1);
+}
+
+void core::freeze_slots() {
+  const std::lock_guard guard(kept_slots_lock_);
+  ++freezes_;
+}
+
+void core::thaw_slots() {
+  const std::lock_guard guard(kept_slots_lock_);
+  FAR_CHECK(freezes_ > 0, "slots thaw as often as they froze");
+  if (--freezes_ > 0) return;
+  for (const backend::slot_id slot : kept_slots_) far.free(slot, 1);
+  kept_slots_.clear();
 }
 
 unsigned core::epoch() const {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "backend/backend.h"
 #include "base/spin_lock.h"
@@ -36,8 +37,12 @@ class core {
   // Charges one frame for a page that somebody waits for; may exceed the budget while eviction is stalled.
   [[nodiscard]] bool charge_for_miss();
 
-  // Gives the bytes of a slot up.
-  void free_slot(backend::slot_id slot) { far.free(slot, 1); }
+  // Gives the bytes of a slot up: to the backend, or, while a child of fork may read them, to the list of those to free
+  // later. In such a child the slots are not ours to free.
+  void free_slot(backend::slot_id slot);
+  void freeze_slots();
+  void thaw_slots();
+  [[nodiscard]] std::size_t kept_slots() const { return kept_slots_.size(); }
 
   // The time, counted in evictions: an eighth of the budget evicted is one epoch.
   [[nodiscard]] unsigned epoch() const;
@@ -73,6 +78,9 @@ class core {
   counters count;
   const bool writes_tracked;
 
+  // In the child of a fork: nothing is evicted, and slots are only read.
+  bool detached = false;
+
   // Set once, before any other call.
   std::unique_ptr<policy> order;
 
@@ -85,6 +93,9 @@ class core {
 
  private:
   spin_lock order_lock_;
+  spin_lock kept_slots_lock_;
+  unsigned freezes_ = 0;
+  std::vector<backend::slot_id, platform::local_allocator<backend::slot_id>> kept_slots_;
   std::atomic<stall_reason> stall_{stall_reason::none};
   std::atomic<std::uint64_t> retry_at_ns_{0};
   mutable std::atomic<bool> excess_allowed_{false};

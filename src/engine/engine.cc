@@ -92,7 +92,7 @@ window engine::look_ahead(stream_table& streams, page_id page) {
 
 outcome engine::fetch(fetcher& by, stream_table& streams, page_id page, bool write) {
   // Asked before the stream is told: a miss that must be repeated is still one miss.
-  if (shared_.local.free_pages() <= 0 && !shared_.stalled()) return outcome::no_budget;
+  if (shared_.local.free_pages() <= 0 && !shared_.stalled() && !shared_.detached) return outcome::no_budget;
   return by.fetch(page, write, look_ahead(streams, page));
 }
 
@@ -210,6 +210,7 @@ bool engine::help() {
     progress |= each.poll();
     each.lock.unlock();
   }
+  if (shared_.detached) return progress;
   for (const std::unique_ptr<evictor>& each : evictors_) {
     if (each->idle() || !each->lock.try_lock()) continue;
     progress |= each->step(false);
@@ -220,6 +221,7 @@ bool engine::help() {
 
 bool engine::reclaim(bool ahead) {
   bool progress = false;
+  if (shared_.detached) return progress;
   for (const std::unique_ptr<evictor>& each : evictors_) {
     const bool wanted = ahead ? shared_.local.below_high() : shared_.local.free_pages() <= 0;
     if (!wanted && each->idle()) continue;

@@ -47,8 +47,8 @@ class engine {
   // Evicts one batch, or finishes some, if a frame is wanted. For the evictor's thread (`ahead`: until the high
   // watermark) and for missing threads that find no free frame. Returns whether anything was done.
   bool reclaim(bool ahead);
-  [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low(); }
-  [[nodiscard]] bool has_frame_for_miss() const { return shared_.local.free_pages() > 0 || shared_.stalled(); }
+  [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low() && !shared_.detached; }
+  [[nodiscard]] bool has_frame_for_miss() const { return shared_.local.free_pages() > 0 || shared_.stalled() || shared_.detached; }
   // What became of an access: the page is still being fetched; it can be made now.
   [[nodiscard]] bool on_its_way(page_id page) const { return shared_.pages.load(page).where() == state::fetching; }
   [[nodiscard]] bool accessible(page_id page, bool write) const {
@@ -78,6 +78,18 @@ class engine {
 
   void resize(std::uint64_t budget_pages);
 
+  // The kernel has forgotten that a range is guarded, because something else was mapped there for a while.
+  void guard_again(page_range range);
+
+  // Around fork, see pager.h. Slots freed while frozen are kept until as many thaws have followed.
+  void freeze_slots() { shared_.freeze_slots(); }
+  void thaw_slots() { shared_.thaw_slots(); }
+  void lock_for_fork();
+  void unlock_after_fork();
+  // In the child: takes the copied state over. From then on nothing is evicted and no slot is allocated or freed.
+  // Requires: one thread; the address space reports misses again.
+  [[nodiscard]] result<void> resume_in_child();
+
   [[nodiscard]] statistics snapshot() const;
   void note_wait(std::uint64_t nanoseconds) { shared_.count.wait_ns.add(nanoseconds); }
   void note_busy() { shared_.count.waits.add(); }
@@ -101,6 +113,7 @@ class engine {
   [[nodiscard]] outcome first_write(page_id page, page_word word);
   [[nodiscard]] bool note_lost_mapping(page_id page, page_word word);
   [[nodiscard]] window look_ahead(stream_table& streams, page_id page);
+  void resume_page(page_id page);
   void discard_guarded(page_range range);
   [[nodiscard]] bool discard_page(page_id page, bool* unmap);
   void finish_discard(page_range range);

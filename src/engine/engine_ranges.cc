@@ -89,6 +89,15 @@ void engine::finish_discard(page_range range) {
   if (dropped) shared_.local.release(range.count);
 }
 
+void engine::guard_again(page_range range) {
+  for_each_block(range, [this](block_id which, page_range) {
+    block& holder = shared_.blocks.at(which);
+    const std::lock_guard guard(holder.lock);
+    // Were the kernel to refuse, the block's pages would stay resident: they are not ours to lose.
+    if (holder.kind == block_kind::guarded) static_cast<void>(shared_.space.guard(pages_of(which)));
+  });
+}
+
 result<void> engine::move(page_range from, page_id to) {
   bool closed = true;
   for_each_block(from, [this, &closed](block_id which, page_range) {
@@ -146,6 +155,7 @@ bool engine::move_page(page_id from, page_id to) {
 }
 
 void engine::evict(page_range range) {
+  if (shared_.detached) return;
   for_each_block(range, [this](block_id which, page_range) {
     block& holder = shared_.blocks.at(which);
     const std::lock_guard guard(holder.lock);

@@ -43,6 +43,18 @@ fetcher::~fetcher() {
   platform::unmap_local(buffers_, flights * batch_pages * page_bytes);
 }
 
+result<void> fetcher::restart_in_child() {
+  // The old channel belongs to the parent: closing it properly would wait for completions that never come here.
+  static_cast<void>(transfers_.release());
+  flights_ = {};
+  flights_in_use_.store(0);
+  lock.unlock();
+  result<std::unique_ptr<backend::channel>> opened = shared_.far.open_channel(flights * batch_pages);
+  if (!opened) return opened.error();
+  transfers_ = std::move(opened).value();
+  return {};
+}
+
 std::byte* fetcher::buffer_of(const flight& which) const {
   return buffers_ + static_cast<std::size_t>(&which - flights_.data()) * batch_pages * page_bytes;
 }

@@ -35,6 +35,9 @@ class fetcher {
   // Finishes what has arrived. Returns whether anything had.
   bool poll();
 
+  // In the child of a fork: forgets the transfers, which stayed with the parent.
+  [[nodiscard]] result<void> restart_in_child();
+
   // Sleeps until something may have arrived. Requires: called by the lock's holder.
   void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
   [[nodiscard]] bool idle() const { return flights_in_use_.load(std::memory_order_relaxed) == 0; }

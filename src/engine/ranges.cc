@@ -11,16 +11,21 @@ namespace {
 
 result<void> allocate_part(core& shared, block_id which, std::size_t pages, bool guarded) {
   block& target = shared.blocks.at(which);
+  shared.blocks.note_use(which);
   const std::lock_guard guard(target.lock);
   const std::uint64_t reserve = shared.local.high_watermark_pages();
-  if (target.kind == block_kind::fresh && !guarded && shared.local.try_charge(pages, reserve)) {
+  const auto charge = [&shared, pages, reserve] {
+    if (shared.detached) shared.local.charge(pages);
+    return shared.detached || shared.local.try_charge(pages, reserve);
+  };
+  if (target.kind == block_kind::fresh && !guarded && charge()) {
     target.kind = block_kind::open;
     shared.admit(pages_of(which).first, temperature::warm);
   } else if (target.kind == block_kind::fresh) {
     const result<void> done = shared.space.guard(pages_of(which));
     if (!done) return done;
     target.kind = block_kind::guarded;
-  } else if (target.kind == block_kind::open && (guarded || !shared.local.try_charge(pages, reserve))) {
+  } else if (target.kind == block_kind::open && (guarded || !charge())) {
     if (!close_block(shared, which)) return error{"the kernel refuses to guard more of the far heap", 0};
   }
   target.allocated_pages = static_cast<std::uint16_t>(target.allocated_pages + pages);

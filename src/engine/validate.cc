@@ -47,7 +47,7 @@ void check_word(const core& shared, page_id page, tally* sum) {
 
 void engine::validate() const {
   tally sum;
-  for (block_id which = 0; which < shared_.blocks.count(); ++which) {
+  for (block_id which = 0; which < shared_.blocks.used_end(); ++which) {
     const block& each = shared_.blocks.at(which);
     if (each.kind == block_kind::fresh) continue;
     // I8: an open block is the kernel's; only its allocation is charged, and no page of it is in any other state.
@@ -71,7 +71,7 @@ void engine::validate() const {
   // I7: a slot belongs to one page or one batch, and no other slot is in use.
   std::sort(sum.slots.begin(), sum.slots.end());
   FAR_CHECK(std::adjacent_find(sum.slots.begin(), sum.slots.end()) == sum.slots.end(), "I7: no slot has two owners");
-  FAR_CHECK(sum.slots.size() + unreferenced_slots == shared_.far.report().used_slots, "I7: no slot is leaked");
+  FAR_CHECK(sum.slots.size() + unreferenced_slots + shared_.kept_slots() == shared_.far.report().used_slots, "I7: no slot is leaked");
 }
 
 }  // namespace far::engine

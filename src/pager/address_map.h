@@ -46,6 +46,10 @@ class address_map {
 
   [[nodiscard]] std::uint64_t pages_in_use() const;
 
+  // Keeps everybody out, around fork.
+  void lock() { lock_.lock(); }
+  void unlock() { lock_.unlock(); }
+
  private:
   struct used {
     std::uint64_t count;

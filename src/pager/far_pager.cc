@@ -39,6 +39,16 @@ int set_kernel_protection(std::byte* address, std::size_t bytes, int protection)
   return syscall(SYS_mprotect, address, bytes, protection) == 0 ? 0 : errno;
 }
 
+// Stands for the protection of a place where something else is mapped (hand_over).
+constexpr int handed_over = -1;
+
+// Puts the inaccessible reservation back where something else was mapped.
+void reserve_again(std::byte* address, std::size_t bytes) {
+  const long mapped = syscall(SYS_mmap, address, bytes, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0L);
+  FAR_CHECK(mapped != -1, "a place of the far heap can be reserved again");
+}
+
 error no_room(std::size_t bytes) {
   return {"the far heap has no " + format_size(bytes) + " of free addresses left", ENOMEM};
 }
@@ -111,6 +121,10 @@ result<void> far_pager::start(const options& chosen) {
     handles_signals_ = installed.ok();
     return installed;
   }
+  return start_fault_thread();
+}
+
+result<void> far_pager::start_fault_thread() {
   const result<engine::fetcher*> own = engine_->add_fetcher();
   if (!own) return own.error();
   fault_thread_ = std::make_unique<fault_thread>(*engine_, *own.value(), faults_, base_, *reclaimer_,
@@ -166,17 +180,40 @@ result<void> far_pager::open_part(page_range range, int protection, bool guarded
   return {};
 }
 
-void far_pager::close_part(page_range range) {
-  const int failure = set_kernel_protection(address_of(range.first), range.count << page_shift, PROT_NONE);
-  FAR_CHECK(failure == 0 || failure == ENOMEM, "the far heap's own range can be protected");
-  engine_->release(range);
-  addresses_.put_back(range);
+// Takes a part that was removed from use back from the program and the engine.
+void far_pager::close_part(address_map::part part) {
+  std::byte* const address = address_of(part.range.first);
+  const std::size_t bytes = part.range.count << page_shift;
+  if (part.protection == handed_over) {
+    reserve_again(address, bytes);
+    engine_->guard_again(part.range);
+  } else {
+    const int failure = set_kernel_protection(address, bytes, PROT_NONE);
+    FAR_CHECK(failure == 0 || failure == ENOMEM, "the far heap's own range can be protected");
+    engine_->release(part.range);
+  }
+  addresses_.put_back(part.range);
+}
+
+result<void> far_pager::hand_over(std::byte* address, std::size_t bytes) {
+  const platform::signal_shield shield;
+  const result<void> emptied = unmap(address, bytes);
+  if (!emptied) return emptied;
+  if (addresses_.take_at(pages_in(address, bytes), handed_over)) return {};
+  return error{"another thread maps the same place of the far heap", EAGAIN};
+}
+
+result<int> far_pager::protection_of(const std::byte* address) const {
+  const platform::signal_shield shield;
+  const std::optional<address_map::part> holder = addresses_.find(page_at(address));
+  if (!holder || holder->protection == handed_over) return error{"nothing of ours is mapped there", EFAULT};
+  return holder->protection;
 }
 
 result<void> far_pager::unmap(std::byte* address, std::size_t bytes) {
   const platform::signal_shield shield;
   const page_range range = pages_in(address, bytes);
-  while (const auto part = addresses_.remove_next(range)) close_part(part->range);
+  while (const auto part = addresses_.remove_next(range)) close_part(*part);
   return {};
 }
 
@@ -188,7 +225,9 @@ result<void> far_pager::discard(std::byte* address, std::size_t bytes) {
 
 result<void> far_pager::protect(std::byte* address, std::size_t bytes, int protection) {
   const platform::signal_shield shield;
+  const std::optional<address_map::part> holder = addresses_.find(page_at(address));
   const int failure = set_kernel_protection(address, pages_for(bytes) << page_shift, protection);
+  if (failure == 0 && holder && holder->protection == handed_over) return {};
   if (failure != 0) return error{std::string("mprotect failed (") + std::strerror(failure) + ")", failure};
   addresses_.set_protection(pages_in(address, bytes), protection);
   return {};
@@ -226,11 +265,11 @@ result<std::byte*> far_pager::grow_elsewhere(page_range range, std::uint64_t new
   const result<void> moved = opened ? engine_->move(range, grown.first) : opened;
   if (!moved) {
     while (const auto part = addresses_.remove_next(grown)) {
-      opened ? close_part(part->range) : addresses_.put_back(part->range);
+      opened ? close_part(*part) : addresses_.put_back(part->range);
     }
     return moved.error();
   }
-  while (const auto part = addresses_.remove_next(range)) close_part(part->range);
+  while (const auto part = addresses_.remove_next(range)) close_part(*part);
   return address_of(grown.first);
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "engine/engine.h"
 #include "pager/address_map.h"
@@ -24,6 +25,8 @@ class far_pager final : public pager {
   }
   [[nodiscard]] result<std::byte*> map(std::size_t bytes, int protection, std::size_t alignment_bytes) override;
   [[nodiscard]] result<void> map_at(std::byte* address, std::size_t bytes, int protection) override;
+  [[nodiscard]] result<void> hand_over(std::byte* address, std::size_t bytes) override;
+  [[nodiscard]] result<int> protection_of(const std::byte* address) const override;
   [[nodiscard]] result<void> unmap(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<void> discard(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<void> protect(std::byte* address, std::size_t bytes, int protection) override;
@@ -33,6 +36,10 @@ class far_pager final : public pager {
   void unpin(const std::byte* address, std::size_t bytes) override;
   void evict(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<void> resize(std::uint64_t budget_bytes) override;
+  void prepare_fork() override;
+  void after_fork_in_parent() override;
+  void after_fork_in_child() override;
+  void release_slots_of_ended_children() override;
   [[nodiscard]] engine::statistics snapshot() const override { return engine_->snapshot(); }
   void validate() const override { engine_->validate(); }
 
@@ -56,7 +63,8 @@ class far_pager final : public pager {
   }
   [[nodiscard]] std::byte* address_of(page_id page) const { return base_ + (page << page_shift); }
   [[nodiscard]] result<void> open_part(page_range range, int protection, bool guarded);
-  void close_part(page_range range);
+  void close_part(address_map::part part);
+  [[nodiscard]] result<void> start_fault_thread();
   [[nodiscard]] bool grow_in_place(page_range range, std::uint64_t more, int protection);
   [[nodiscard]] result<std::byte*> grow_elsewhere(page_range range, std::uint64_t new_count, int protection);
   [[nodiscard]] engine::fetcher& lock_some_fetcher() noexcept;
@@ -76,6 +84,11 @@ class far_pager final : public pager {
   std::unique_ptr<reclaimer> reclaimer_;
   std::unique_ptr<fault_thread> fault_thread_;  // fault_mode::thread only
   bool handles_signals_ = false;
+  // For each child of a fork that may still read our slots, the read end of a pipe whose write end it holds; and the pipe
+  // of the fork under way.
+  spin_lock children_lock_;
+  std::vector<int, platform::local_allocator<int>> children_;
+  std::array<int, 2> fork_pipe_{-1, -1};
 };
 
 }  // namespace far::pager

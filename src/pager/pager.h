@@ -48,6 +48,13 @@ class pager {
   // The same at this very place of the far heap, replacing what is there (MAP_FIXED).
   [[nodiscard]] virtual result<void> map_at(std::byte* address, std::size_t bytes, int protection) = 0;
 
+  // The kernel is about to map something else over this place of the far heap (MAP_FIXED): drops what is there and leaves
+  // the place alone until it is unmapped.
+  [[nodiscard]] virtual result<void> hand_over(std::byte* address, std::size_t bytes) = 0;
+
+  // The protection that map() or protect() gave the page at `address`; EFAULT where nothing is mapped.
+  [[nodiscard]] virtual result<int> protection_of(const std::byte* address) const = 0;
+
   // Like munmap: drops the pages and their far copies. The range may cover parts of one or of several mappings.
   [[nodiscard]] virtual result<void> unmap(std::byte* address, std::size_t bytes) = 0;
 
@@ -70,6 +77,14 @@ class pager {
 
   // Changes the budget while the program runs, both ways. Returns at once; a smaller budget is reached by eviction.
   [[nodiscard]] virtual result<void> resize(std::uint64_t budget_bytes) = 0;
+
+  // Around fork(2), in this order, on the forking thread. The child's pager serves every byte as it was, but evicts
+  // nothing: a child has no budget. The parent keeps the slots that the child may read until the child has ended or
+  // called exec, and release_slots_of_ended_children() has noticed.
+  virtual void prepare_fork() = 0;
+  virtual void after_fork_in_parent() = 0;
+  virtual void after_fork_in_child() = 0;
+  virtual void release_slots_of_ended_children() = 0;
 
   [[nodiscard]] virtual engine::statistics snapshot() const = 0;
 

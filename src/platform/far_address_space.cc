@@ -78,14 +78,25 @@ void far_address_space::release(std::byte* base, std::uint64_t heap_bytes) { sys
 far_address_space::far_address_space(std::byte* base, std::uint64_t heap_bytes, userfaultfd& faults,
                                      const kernel_features& features)
     : base_(base), heap_bytes_(heap_bytes), faults_(faults), features_(features) {
+  open_self();
+}
+
+void far_address_space::open_self() {
   self_descriptor_ = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
   pagemap_descriptor_ = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
   FAR_CHECK(pagemap_descriptor_ >= 0, "/proc/self/pagemap must be readable: mount /proc");
 }
 
-far_address_space::~far_address_space() {
+far_address_space::~far_address_space() { close_self(); }
+
+void far_address_space::close_self() {
   if (self_descriptor_ >= 0) close(self_descriptor_);
   close(pagemap_descriptor_);
+}
+
+void far_address_space::reopen_after_fork() {
+  close_self();
+  open_self();
 }
 
 std::size_t far_address_space::install(page_range range, const std::byte* source, mapping how, int* error_code) {

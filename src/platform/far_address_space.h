@@ -18,6 +18,9 @@ class far_address_space final : public address_space {
   far_address_space(std::byte* base, std::uint64_t heap_bytes, userfaultfd& faults, const kernel_features& features);
   ~far_address_space() override;
 
+  // In the child of a fork: the descriptors that name this very process name the parent.
+  void reopen_after_fork();
+
   [[nodiscard]] std::size_t install(page_range range, const std::byte* source, mapping how, int* error_code) override;
   [[nodiscard]] std::size_t lift(page_range range, std::byte* staging) override;
   [[nodiscard]] std::size_t relocate(page_range range, page_id to) override;
@@ -35,6 +38,8 @@ class far_address_space final : public address_space {
   [[nodiscard]] std::byte* address_of(page_id page) const { return base_ + (page << page_shift); }
 
  private:
+  void open_self();
+  void close_self();
   [[nodiscard]] std::uintptr_t start_of(page_range range) const {
     return reinterpret_cast<std::uintptr_t>(address_of(range.first));
   }

@@ -86,6 +86,10 @@ void* allocate_local(std::size_t bytes) {
   return block;
 }
 
+void unlock_local_memory_after_fork() {
+  for (free_list& list : free_lists) list.lock.unlock();
+}
+
 void free_local(void* block, std::size_t bytes) {
   if (bytes > largest_block_bytes) return unmap_local(static_cast<std::byte*>(block), bytes);
   free_list& list = free_lists[class_of(bytes)];

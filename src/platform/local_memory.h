@@ -25,6 +25,9 @@ void release_local_frames(std::byte* address, std::size_t bytes);
 [[nodiscard]] void* allocate_local(std::size_t bytes);
 void free_local(void* block, std::size_t bytes);
 
+// In the child of a fork, whose other threads are gone: unlocks what they held.
+void unlock_local_memory_after_fork();
+
 // A standard allocator over allocate_local, for containers inside the runtime.
 template <typename T>
 class local_allocator {

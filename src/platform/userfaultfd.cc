@@ -45,6 +45,12 @@ userfaultfd::~userfaultfd() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
+void userfaultfd::replace_by(userfaultfd&& other) {
+  close(descriptor_);
+  descriptor_ = other.descriptor_;
+  other.descriptor_ = -1;
+}
+
 std::size_t userfaultfd::read(std::span<fault> faults) const {
   std::array<uffd_msg, events_a_read> events;
   const std::size_t wanted = faults.size() < events.size() ? faults.size() : events.size();

@@ -27,6 +27,9 @@ class userfaultfd {
   userfaultfd& operator=(userfaultfd&&) = delete;
   ~userfaultfd();
 
+  // Takes the place of the descriptor that a child of fork inherited, which serves its parent.
+  void replace_by(userfaultfd&& other);
+
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
   // Fills `faults` with what is queued; returns how many. Never blocks.

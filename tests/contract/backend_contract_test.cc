@@ -354,6 +354,14 @@ class random_traffic {
   random_traffic(channel& queue, slot_id first, std::size_t slots, std::uint64_t seed)
       : queue_(queue), first_(first), random_(seed), model_(slots * page_bytes) {}
 
+  // Only a test that failed leaves something in flight.
+  ~random_traffic() {
+    std::array<completion, 8> done;
+    while (queue_.in_flight() > 0) {
+      if (queue_.poll(done) == 0) queue_.wait(second_ns);
+    }
+  }
+
   void run(int transfers) {
     std::vector<std::byte> initial(model_.size());
     fill(initial, first_ * page_bytes, 0);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,11 @@ struct backend_under_test {
   // A new backend that holds `capacity_slots`; stops the test program with a message when it cannot be opened.
   std::function<std::unique_ptr<backend>(std::uint64_t capacity_slots)> open;
 };
+
+// How GoogleTest shows the parameter of a failed test.
+inline void PrintTo(const backend_under_test& shown, std::ostream* out) {
+  *out << shown.name;
+}
 
 [[nodiscard]] std::vector<backend_under_test> backends_under_test();
 

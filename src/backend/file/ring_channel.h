@@ -32,7 +32,8 @@ class slot_allocator;
 // one entry in the ring, so the ring never overflows.
 //
 // The kernel finishes transfers in the context of the thread that submitted them. When that thread ends first, the
-// kernel may cancel them; they are then submitted again by whoever polls.
+// kernel may cancel them; they are then submitted again by whoever polls. While it sleeps uninterruptibly they do not
+// complete at all: a thread that submits must never wait inside a page fault for somebody else to poll.
 //
 // After a fork the child must not use the channel; it may destroy it. The ring is not mapped in the child.
 class ring_channel final : public channel {

@@ -17,8 +17,10 @@
 namespace far::backend {
 namespace {
 
-// Sleeping and waking up takes about this long, so a shorter wait spins.
-constexpr std::uint64_t shortest_sleep_ns = 10'000;
+// A sleep of less than this would end too late, so a shorter wait spins. A longer one asks to be woken a little early,
+// for waking up takes 5 to 20 us, and spins for what is left.
+constexpr std::uint64_t shortest_sleep_ns = 20'000;
+constexpr std::uint64_t wake_early_ns = 10'000;
 
 std::uint64_t now_ns() {
   return platform::monotonic_clock().now_ns();
@@ -121,10 +123,11 @@ void memory_channel::wait(std::uint64_t timeout_ns) {
       continue;
     }
     slept = true;
-    set_timer(until_ns);
+    const std::uint64_t wake_ns = until_ns - wake_early_ns;
+    set_timer(wake_ns);
     std::uint64_t expirations = 0;
     if (timer_ >= 0 && (read(timer_, &expirations, sizeof expirations) > 0 || errno == EINTR)) continue;
-    const timespec wake = to_timespec(until_ns);
+    const timespec wake = to_timespec(wake_ns);
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, nullptr);
   }
   if (slept && timer_is_watched_) watch_next();

@@ -1,0 +1,258 @@
+#include "preload/allocator.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "base/log.h"
+#include "base/spin_lock.h"
+#include "base/units.h"
+#include "pager/runtime_thread.h"
+#include "platform/local_memory.h"
+#include "platform/signal_shield.h"
+#include "preload/jemalloc.h"
+
+// Read by jemalloc when it starts. One automatic arena, which is local; the far arenas are made explicitly. Freed memory
+// goes back within seconds, or at once under pressure (purge_freed_memory).
+extern "C" {
+__attribute__((visibility("hidden"))) const char* far_je_malloc_conf =
+    "narenas:1,dirty_decay_ms:5000,muzzy_decay_ms:0,oversize_threshold:0,background_thread:false";
+}
+
+namespace far::preload {
+namespace {
+
+constexpr std::size_t maximum_arenas = 64;
+constexpr int local_arena_flags = MALLOCX_ARENA(0) | MALLOCX_TCACHE_NONE;
+
+std::atomic<pager::pager*> far_memory{nullptr};
+std::array<unsigned, maximum_arenas> arenas{};
+unsigned arena_count = 0;
+std::atomic<unsigned> next_arena{0};
+thread_local bool bound_to_arena = false;
+
+// Large blocks by their first byte. Few and big, so one lock does.
+spin_lock large_lock;
+using large_map = std::map<std::byte*, std::size_t, std::less<>,
+                           platform::local_allocator<std::pair<std::byte* const, std::size_t>>>;
+large_map& large_blocks() {
+  // Built in place and never destroyed: blocks are freed until the very end of the process.
+  alignas(large_map) static std::byte storage[sizeof(large_map)];
+  static large_map* const blocks = new (storage) large_map;
+  return *blocks;
+}
+
+void* extent_alloc(extent_hooks_t*, void* wanted, std::size_t bytes, std::size_t alignment, bool* zero, bool* commit,
+                   unsigned) {
+  if (wanted != nullptr) return nullptr;
+  const pager::runtime_section allocate_locally;  // jemalloc's locks are held
+  const result<std::byte*> mapped = far_memory.load()->map(bytes, PROT_READ | PROT_WRITE, alignment);
+  if (!mapped) return nullptr;
+  *zero = true;
+  *commit = true;
+  return mapped.value();
+}
+
+bool extent_dalloc(extent_hooks_t*, void* address, std::size_t bytes, bool, unsigned) {
+  const pager::runtime_section allocate_locally;
+  return !far_memory.load()->unmap(static_cast<std::byte*>(address), bytes).ok();
+}
+
+void extent_destroy(extent_hooks_t* hooks, void* address, std::size_t bytes, bool committed, unsigned arena) {
+  extent_dalloc(hooks, address, bytes, committed, arena);
+}
+
+bool extent_purge(extent_hooks_t*, void* address, std::size_t, std::size_t offset, std::size_t bytes, unsigned) {
+  const pager::runtime_section allocate_locally;
+  return !far_memory.load()->discard(static_cast<std::byte*>(address) + offset, bytes).ok();
+}
+
+// The pager frees and forgets any range of pages, so extents may be cut and joined freely.
+bool extent_split(extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t, bool, unsigned) { return false; }
+bool extent_merge(extent_hooks_t*, void*, std::size_t, void*, std::size_t, bool, unsigned) { return false; }
+
+extent_hooks_t far_extents = {.alloc = extent_alloc,
+                              .dalloc = extent_dalloc,
+                              .destroy = extent_destroy,
+                              .commit = nullptr,
+                              .decommit = nullptr,
+                              .purge_lazy = nullptr,
+                              .purge_forced = extent_purge,
+                              .split = extent_split,
+                              .merge = extent_merge};
+
+void bind_to_arena() noexcept {
+  bound_to_arena = true;
+  unsigned arena = arenas[next_arena.fetch_add(1, std::memory_order_relaxed) % arena_count];
+  if (far_je_mallctl("thread.arena", nullptr, nullptr, &arena, sizeof arena) != 0) {
+    log_line(log_level::warning, "a thread could not be bound to far memory; what it allocates stays local");
+  }
+}
+
+// Where the calling thread's blocks come from: the pager, or nullptr for local memory.
+pager::pager* far_memory_for_caller() noexcept {
+  pager::pager* const far = far_memory.load(std::memory_order_acquire);
+  if (far == nullptr || pager::on_runtime_thread()) return nullptr;
+  if (__builtin_expect(!bound_to_arena, 0)) bind_to_arena();
+  return far;
+}
+
+void* allocate_large(pager::pager& far, std::size_t bytes, std::size_t alignment_bytes) noexcept {
+  const platform::signal_shield shield;
+  const pager::runtime_section allocate_locally;
+  const result<std::byte*> mapped = far.map(bytes, PROT_READ | PROT_WRITE, std::max(alignment_bytes, page_bytes));
+  if (!mapped) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  const std::lock_guard guard(large_lock);
+  large_blocks()[mapped.value()] = round_up(bytes, page_bytes);
+  return mapped.value();
+}
+
+// The size of a large block, or 0. Large blocks start at huge-page borders, where few others do.
+std::size_t large_size(void* block) noexcept {
+  if ((reinterpret_cast<std::uintptr_t>(block) & (2 * mib - 1)) != 0) return 0;
+  const platform::signal_shield shield;
+  const std::lock_guard guard(large_lock);
+  const auto found = large_blocks().find(static_cast<std::byte*>(block));
+  return found == large_blocks().end() ? 0 : found->second;
+}
+
+void forget_large(void* block) noexcept {
+  const platform::signal_shield shield;
+  const std::lock_guard guard(large_lock);
+  large_blocks().erase(static_cast<std::byte*>(block));
+}
+
+void* resize_large(pager::pager& far, void* block, std::size_t old_bytes, std::size_t bytes) noexcept {
+  const platform::signal_shield shield;
+  const pager::runtime_section allocate_locally;
+  const std::size_t rounded = round_up(bytes, page_bytes);
+  const result<std::byte*> moved = far.remap(static_cast<std::byte*>(block), old_bytes, rounded, true);
+  if (!moved) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  const std::lock_guard guard(large_lock);
+  large_blocks().erase(static_cast<std::byte*>(block));
+  large_blocks()[moved.value()] = rounded;
+  return moved.value();
+}
+
+}  // namespace
+
+result<void> use_far_memory(pager::pager& pager) {
+  const long processors = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
+  const unsigned wanted = std::min<unsigned>(maximum_arenas, 2 * static_cast<unsigned>(processors));
+  // Set before the hooks can be called.
+  far_memory.store(&pager);
+  const pager::runtime_section until_ready;
+  for (unsigned i = 0; i < wanted; ++i) {
+    // jemalloc's own records of the far extents stay local: they are looked at with its locks held.
+    struct {
+      extent_hooks_t* hooks;
+      bool metadata_use_hooks;
+    } config{&far_extents, false};
+    std::size_t length = sizeof arenas[i];
+    const int failure = far_je_mallctl("experimental.arenas_create_ext", &arenas[i], &length, &config, sizeof config);
+    if (failure != 0) {
+      far_memory.store(nullptr);
+      return error{std::string("jemalloc refuses an arena (") + std::strerror(failure) + ")", failure};
+    }
+  }
+  arena_count = wanted;
+  return {};
+}
+
+void* allocate(std::size_t bytes) noexcept {
+  pager::pager* const far = far_memory_for_caller();
+  if (far == nullptr) {
+    return pager::on_runtime_thread() ? far_je_mallocx(std::max<std::size_t>(bytes, 1), local_arena_flags)
+                                      : far_je_malloc(bytes);
+  }
+  return bytes < large_block_bytes ? far_je_malloc(bytes) : allocate_large(*far, bytes, page_bytes);
+}
+
+void* allocate_zeroed(std::size_t count, std::size_t bytes) noexcept {
+  std::size_t all = 0;
+  if (__builtin_mul_overflow(count, bytes, &all)) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  pager::pager* const far = far_memory_for_caller();
+  if (far == nullptr) {
+    return pager::on_runtime_thread() ? far_je_mallocx(std::max<std::size_t>(all, 1), local_arena_flags | MALLOCX_ZERO)
+                                      : far_je_calloc(count, bytes);
+  }
+  return all < large_block_bytes ? far_je_calloc(count, bytes) : allocate_large(*far, all, page_bytes);
+}
+
+void* allocate_aligned(std::size_t alignment_bytes, std::size_t bytes) noexcept {
+  if (!std::has_single_bit(alignment_bytes)) return nullptr;
+  pager::pager* const far = far_memory_for_caller();
+  if (far != nullptr && bytes >= large_block_bytes) return allocate_large(*far, bytes, alignment_bytes);
+  const int flags = MALLOCX_ALIGN(alignment_bytes) | (pager::on_runtime_thread() ? local_arena_flags : 0);
+  return far_je_mallocx(std::max<std::size_t>(bytes, 1), flags);
+}
+
+void* reallocate(void* block, std::size_t bytes) noexcept {
+  if (block == nullptr) return allocate(bytes);
+  pager::pager* const far = far_memory_for_caller();
+  const std::size_t large = far != nullptr ? large_size(block) : 0;
+  if (large == 0 && (far == nullptr || bytes < large_block_bytes)) {
+    if (pager::on_runtime_thread()) return far_je_rallocx(block, std::max<std::size_t>(bytes, 1), local_arena_flags);
+    return far_je_realloc(block, bytes);
+  }
+  if (large != 0 && bytes >= large_block_bytes) return resize_large(*far, block, large, bytes);
+  if (bytes == 0) {
+    release(block);
+    return nullptr;
+  }
+  void* const moved = allocate(bytes);
+  if (moved == nullptr) return nullptr;
+  std::memcpy(moved, block, std::min(bytes, usable_bytes(block)));
+  release(block);
+  return moved;
+}
+
+void release(void* block) noexcept {
+  if (block == nullptr) return;
+  pager::pager* const far = far_memory.load(std::memory_order_acquire);
+  const std::size_t large = far != nullptr ? large_size(block) : 0;
+  if (large == 0) return far_je_free(block);
+  const int saved_errno = errno;
+  forget_large(block);
+  const result<void> unmapped = far->unmap(static_cast<std::byte*>(block), large);
+  if (!unmapped) log_line(log_level::warning, "a freed block could not be unmapped: %s", unmapped.error().message.c_str());
+  errno = saved_errno;
+}
+
+std::size_t usable_bytes(void* block) noexcept {
+  if (block == nullptr) return 0;
+  const std::size_t large = far_memory.load(std::memory_order_acquire) != nullptr ? large_size(block) : 0;
+  return large != 0 ? large : far_je_malloc_usable_size(block);
+}
+
+void purge_freed_memory() noexcept {
+  for (unsigned i = 0; i < arena_count; ++i) {
+    std::array<char, 32> name{};
+    std::snprintf(name.data(), name.size(), "arena.%u.purge", arenas[i]);
+    if (far_je_mallctl(name.data(), nullptr, nullptr, nullptr, 0) != 0) {
+      log_line(log_level::verbose, "freed memory could not be purged");
+      return;
+    }
+  }
+}
+
+}  // namespace far::preload

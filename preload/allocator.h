@@ -1,0 +1,30 @@
+// The allocator behind the run door's malloc: jemalloc on far memory for small blocks, page ranges for large ones, local
+// memory for the runtime's own threads.
+#pragma once
+
+#include <cstddef>
+
+#include "base/result.h"
+#include "pager/pager.h"
+
+namespace far::preload {
+
+// From this size on a block is a page range of its own, given back when it is freed. glibc, too, stops recycling such
+// blocks here (the largest value of its dynamic M_MMAP_THRESHOLD).
+inline constexpr std::size_t large_block_bytes = std::size_t{32} << 20;
+
+// From now on the program's blocks come from `pager`. Blocks handed out before stay where they are. Called once.
+[[nodiscard]] result<void> use_far_memory(pager::pager& pager);
+
+// In the child of a fork: as before, but large blocks may be carved up no more than the pager allows there.
+void* allocate(std::size_t bytes) noexcept;
+void* allocate_zeroed(std::size_t count, std::size_t bytes) noexcept;
+void* allocate_aligned(std::size_t alignment_bytes, std::size_t bytes) noexcept;  // a power of two; else nullptr
+void* reallocate(void* block, std::size_t bytes) noexcept;
+void release(void* block) noexcept;
+[[nodiscard]] std::size_t usable_bytes(void* block) noexcept;
+
+// Gives freed memory that jemalloc still holds back to the pager, so that it is not written to the far tier.
+void purge_freed_memory() noexcept;
+
+}  // namespace far::preload

@@ -1,0 +1,28 @@
+// The kernel's memory calls, past every interposed name. They set errno and return what the C library's would.
+#pragma once
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstddef>
+
+namespace far::preload {
+
+inline void* kernel_mmap(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
+  return reinterpret_cast<void*>(syscall(SYS_mmap, address, bytes, protection, flags, descriptor, offset));
+}
+inline int kernel_munmap(void* address, std::size_t bytes) {
+  return static_cast<int>(syscall(SYS_munmap, address, bytes));
+}
+inline void* kernel_mremap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, void* wanted) {
+  return reinterpret_cast<void*>(syscall(SYS_mremap, address, old_bytes, new_bytes, flags, wanted));
+}
+inline int kernel_madvise(void* address, std::size_t bytes, int advice) {
+  return static_cast<int>(syscall(SYS_madvise, address, bytes, advice));
+}
+inline int kernel_mprotect(void* address, std::size_t bytes, int protection) {
+  return static_cast<int>(syscall(SYS_mprotect, address, bytes, protection));
+}
+
+}  // namespace far::preload

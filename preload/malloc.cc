@@ -1,0 +1,117 @@
+// The names that programs call: the malloc family of C, and operator new and delete of C++.
+#include <dlfcn.h>
+
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <new>
+
+#include "base/units.h"
+#include "preload/allocator.h"
+
+#define FAR_EXPORT __attribute__((visibility("default")))
+
+namespace {
+
+void* or_enomem(void* block) {
+  if (block == nullptr) errno = ENOMEM;
+  return block;
+}
+
+// Out of memory in operator new: the program's own C++ library calls its new-handler and throws its own exception, which
+// ours must not do in its place.
+void* let_the_program_fail(std::size_t bytes) {
+  using operator_new = void* (*)(std::size_t);
+  const auto next = reinterpret_cast<operator_new>(dlsym(RTLD_NEXT, "_Znwm"));
+  return next != nullptr ? next(bytes) : nullptr;
+}
+
+void* new_block(std::size_t bytes) {
+  void* const block = far::preload::allocate(bytes);
+  return block != nullptr ? block : let_the_program_fail(bytes);
+}
+
+void* new_aligned_block(std::size_t bytes, std::align_val_t alignment) {
+  void* const block = far::preload::allocate_aligned(static_cast<std::size_t>(alignment), bytes);
+  return block != nullptr ? block : let_the_program_fail(bytes);
+}
+
+}  // namespace
+
+extern "C" {
+
+FAR_EXPORT void* malloc(std::size_t bytes) { return far::preload::allocate(bytes); }
+FAR_EXPORT void* calloc(std::size_t count, std::size_t bytes) { return far::preload::allocate_zeroed(count, bytes); }
+FAR_EXPORT void* realloc(void* block, std::size_t bytes) { return far::preload::reallocate(block, bytes); }
+FAR_EXPORT void* reallocarray(void* block, std::size_t count, std::size_t bytes) {
+  std::size_t all = 0;
+  if (__builtin_mul_overflow(count, bytes, &all)) return or_enomem(nullptr);
+  return far::preload::reallocate(block, all);
+}
+FAR_EXPORT void free(void* block) { far::preload::release(block); }
+FAR_EXPORT std::size_t malloc_usable_size(void* block) { return far::preload::usable_bytes(block); }
+
+FAR_EXPORT int posix_memalign(void** block, std::size_t alignment, std::size_t bytes) {
+  if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
+  const int saved_errno = errno;
+  void* const made = far::preload::allocate_aligned(alignment, bytes);
+  errno = saved_errno;
+  if (made == nullptr) return ENOMEM;
+  *block = made;
+  return 0;
+}
+
+FAR_EXPORT void* memalign(std::size_t alignment, std::size_t bytes) {
+  // glibc takes any alignment and rounds it up.
+  return or_enomem(far::preload::allocate_aligned(std::bit_ceil(alignment), bytes));
+}
+
+FAR_EXPORT void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+  if (!std::has_single_bit(alignment)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  return or_enomem(far::preload::allocate_aligned(alignment, bytes));
+}
+
+FAR_EXPORT void* valloc(std::size_t bytes) { return memalign(far::page_bytes, bytes); }
+FAR_EXPORT void* pvalloc(std::size_t bytes) { return memalign(far::page_bytes, far::round_up(bytes, far::page_bytes)); }
+FAR_EXPORT void cfree(void* block) { far::preload::release(block); }
+
+}  // extern "C"
+
+FAR_EXPORT void* operator new(std::size_t bytes) { return new_block(bytes); }
+FAR_EXPORT void* operator new[](std::size_t bytes) { return new_block(bytes); }
+FAR_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return far::preload::allocate(bytes); }
+FAR_EXPORT void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return far::preload::allocate(bytes);
+}
+FAR_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return new_aligned_block(bytes, alignment);
+}
+FAR_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return new_aligned_block(bytes, alignment);
+}
+FAR_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return far::preload::allocate_aligned(static_cast<std::size_t>(alignment), bytes);
+}
+FAR_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return far::preload::allocate_aligned(static_cast<std::size_t>(alignment), bytes);
+}
+
+FAR_EXPORT void operator delete(void* block) noexcept { far::preload::release(block); }
+FAR_EXPORT void operator delete[](void* block) noexcept { far::preload::release(block); }
+FAR_EXPORT void operator delete(void* block, std::size_t) noexcept { far::preload::release(block); }
+FAR_EXPORT void operator delete[](void* block, std::size_t) noexcept { far::preload::release(block); }
+FAR_EXPORT void operator delete(void* block, const std::nothrow_t&) noexcept { far::preload::release(block); }
+FAR_EXPORT void operator delete[](void* block, const std::nothrow_t&) noexcept { far::preload::release(block); }
+FAR_EXPORT void operator delete(void* block, std::align_val_t) noexcept { far::preload::release(block); }
+FAR_EXPORT void operator delete[](void* block, std::align_val_t) noexcept { far::preload::release(block); }
+FAR_EXPORT void operator delete(void* block, std::size_t, std::align_val_t) noexcept { far::preload::release(block); }
+FAR_EXPORT void operator delete[](void* block, std::size_t, std::align_val_t) noexcept { far::preload::release(block); }
+FAR_EXPORT void operator delete(void* block, std::align_val_t, const std::nothrow_t&) noexcept {
+  far::preload::release(block);
+}
+FAR_EXPORT void operator delete[](void* block, std::align_val_t, const std::nothrow_t&) noexcept {
+  far::preload::release(block);
+}
