@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -228,6 +230,13 @@ void kernel_stage::stop_server() {
 }
 
 neighbour::neighbour() {
+  FAR_CHECK(sched_getaffinity(0, sizeof before_, &before_) == 0 && CPU_COUNT(&before_) >= 2, "two processors needed");
+  std::array<cpu_set_t, 2> places{};
+  int processor = 0;
+  for (cpu_set_t& place : places) {
+    while (!CPU_ISSET(processor, &before_)) ++processor;
+    CPU_SET(processor++, &place);
+  }
   thread_ = std::thread([this] {
     running_ = true;
     // Real arithmetic: a loop of pause instructions would leave a virtual machine and make interrupting it dearer.
@@ -237,12 +246,24 @@ neighbour::neighbour() {
       sink_.store(value, std::memory_order_relaxed);
     }
   });
+  FAR_CHECK(sched_setaffinity(0, sizeof places[0], &places[0]) == 0, "cannot bind a thread to a processor");
+  FAR_CHECK(pthread_setaffinity_np(thread_.native_handle(), sizeof places[1], &places[1]) == 0,
+            "cannot bind a thread to a processor");
   while (!running_.load()) std::this_thread::yield();
 }
 
 neighbour::~neighbour() {
   stop_ = true;
   thread_.join();
+  FAR_CHECK(sched_setaffinity(0, sizeof before_, &before_) == 0, "cannot let a thread run anywhere again");
+}
+
+std::uint64_t neighbour::cpu_ns() {
+  clockid_t clock = 0;
+  FAR_CHECK(pthread_getcpuclockid(thread_.native_handle(), &clock) == 0, "a thread without a clock");
+  timespec used{};
+  clock_gettime(clock, &used);
+  return static_cast<std::uint64_t>(used.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(used.tv_nsec);
 }
 
 }  // namespace far::bench

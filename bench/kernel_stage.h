@@ -1,6 +1,8 @@
 // The stage on which kernel primitives are measured: a guarded heap, staging, and far memory, all in this process.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -87,16 +89,21 @@ class kernel_stage {
   std::thread server_;
 };
 
-// A thread that computes while it lives, so that changes of the page table must interrupt its processor.
+// A thread that computes while it lives, so that changes of the page table must interrupt its processor. It and the
+// calling thread are each bound to a processor meanwhile. Requires: two processors.
 class neighbour {
  public:
   neighbour();
   ~neighbour();
 
+  // How long it has run: other programs may keep it from running, and then nothing needs to be interrupted.
+  [[nodiscard]] std::uint64_t cpu_ns();
+
  private:
   std::atomic<bool> stop_ = false;
   std::atomic<bool> running_ = false;
   std::atomic<std::uint64_t> sink_ = 0;
+  cpu_set_t before_{};  // where the calling thread was allowed to run
   std::thread thread_;
 };
 

@@ -15,7 +15,6 @@
 #include <array>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/units.h"
 #include "system_file.h"
@@ -45,9 +44,31 @@ struct descriptor {
   }
 };
 
+// A file in RAM that stays there. Its pages are all made now, by this process: made later, they would count against the
+// peer's cgroup. They are locked: while swap is on, any reclaim (also a proactive one, such as DAMON's) could otherwise
+// swap out the pages that hold the swap itself, and then the loop device waits for its own input for ever.
+class locked_file {
+ public:
+  [[nodiscard]] static result<std::unique_ptr<locked_file>> create(std::uint64_t bytes);
+  ~locked_file() { munmap(pages_, bytes_); }
+
+  locked_file(const locked_file&) = delete;
+  locked_file& operator=(const locked_file&) = delete;
+
+  [[nodiscard]] int number() const { return file_.number; }
+
+ private:
+  locked_file(int opened, void* pages, std::size_t bytes) : file_(opened), pages_(pages), bytes_(bytes) {}
+
+  descriptor file_;
+  void* pages_;
+  std::size_t bytes_;
+};
+
 class loop_device final : public ram_device {
  public:
-  loop_device(std::string path, int opened) : path_(std::move(path)), device_(opened) {}
+  loop_device(std::string path, int opened, std::unique_ptr<locked_file> file)
+      : path_(std::move(path)), file_(std::move(file)), device_(opened) {}
   ~loop_device() override {
     // Detaches at once, or at its last close.
     if (ioctl(device_.number, LOOP_CLR_FD) != 0 && errno != ENXIO) {
@@ -58,6 +79,7 @@ class loop_device final : public ram_device {
 
  private:
   std::string path_;
+  std::unique_ptr<locked_file> file_;  // outlives the device
   descriptor device_;
 };
 
@@ -103,24 +125,26 @@ result<void> write_swap_header(const std::string& path, std::uint64_t bytes) {
   return {};
 }
 
-// All pages are made now, by this process: made later, they would count against the peer's cgroup.
-result<void> fill_with_zeros(int file, std::uint64_t bytes) {
-  const std::vector<char> zeros(mib);
-  for (std::uint64_t offset = 0; offset < bytes; offset += zeros.size()) {
-    const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(zeros.size(), bytes - offset));
-    if (pwrite(file, zeros.data(), length, static_cast<off_t>(offset)) != static_cast<ssize_t>(length)) {
-      return failed("cannot fill a file in RAM");
-    }
+result<std::unique_ptr<locked_file>> locked_file::create(std::uint64_t bytes) {
+  descriptor file(memfd_create("farheap-bench-device", MFD_CLOEXEC));
+  if (file.number < 0 || ftruncate(file.number, static_cast<off_t>(bytes)) != 0) {
+    return failed("cannot make a file in RAM");
   }
-  return {};
+  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.number, 0);
+  if (pages == MAP_FAILED) return failed("cannot map a file in RAM");
+  auto made = std::unique_ptr<locked_file>(new locked_file(std::exchange(file.number, -1), pages, bytes));
+  if (mlock(pages, bytes) != 0) {
+    return failed(fmt::format("cannot lock {} of RAM for the peer's device (root? memory?)", format_size(bytes)));
+  }
+  return made;
 }
 
 }  // namespace
 
 result<std::unique_ptr<ram_device>> open_loop_device(std::uint64_t bytes) {
-  const descriptor file(memfd_create("farheap-bench-device", MFD_CLOEXEC));
-  if (file.number < 0) return failed("cannot make a file in RAM");
-  if (result<void> filled = fill_with_zeros(file.number, bytes); !filled) return filled.error();
+  auto created = locked_file::create(bytes);
+  if (!created) return created.error();
+  std::unique_ptr<locked_file> file = std::move(created).value();
   const descriptor control(open("/dev/loop-control", O_RDWR | O_CLOEXEC));
   if (control.number < 0) return failed("no loop device can be made, as /dev/loop-control cannot be opened (root?)");
   // Another program may take the free device first: try again.
@@ -131,11 +155,11 @@ result<std::unique_ptr<ram_device>> open_loop_device(std::uint64_t bytes) {
     descriptor device(open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (device.number < 0) return failed("cannot open " + path);
     loop_config config{};
-    config.fd = static_cast<__u32>(file.number);
+    config.fd = static_cast<__u32>(file->number());
     config.block_size = page_bytes;
     config.info.lo_flags = LO_FLAGS_AUTOCLEAR;  // detach at the last close, even if this program is killed
     if (ioctl(device.number, LOOP_CONFIGURE, &config) == 0) {
-      return std::unique_ptr<ram_device>(new loop_device(path, std::exchange(device.number, -1)));
+      return std::unique_ptr<ram_device>(new loop_device(path, std::exchange(device.number, -1), std::move(file)));
     }
     if (errno != EBUSY) return failed("cannot attach a file in RAM to " + path);
   }

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 
 #include <functional>
-#include <optional>
+#include <thread>
 
 #include "base/check.h"
 #include "benchmark.h"
@@ -179,6 +179,22 @@ std::vector<primitive> single_primitives() {
   return list;
 }
 
+// One sample of everything, into `kept` if it is there; beside `other` if it is there.
+void measure_all(kernel_stage& stage, const std::vector<primitive>& list, neighbour* other, report* kept) {
+  for (const primitive& one : list) {
+    if (other != nullptr && !one.beside_neighbour) continue;
+    const std::uint64_t start_ns = monotonic_ns();
+    const std::uint64_t other_start_ns = other != nullptr ? other->cpu_ns() : 0;
+    const double page_ns = one.measure(stage);
+    if (kept == nullptr) continue;
+    const row_key key{one.group, one.name, other != nullptr ? 2 : 1};
+    kept->add(key, "page_ns", page_ns);
+    if (other == nullptr) continue;
+    const auto other_ns = static_cast<double>(other->cpu_ns() - other_start_ns);
+    kept->add(key, "neighbour_share", other_ns / static_cast<double>(monotonic_ns() - start_ns));
+  }
+}
+
 }  // namespace
 
 result<outcome> run_primitives(const settings& chosen) {
@@ -194,15 +210,14 @@ result<outcome> run_primitives(const settings& chosen) {
   add_replacements(list);
   if (const char* reason = add_hashing(list)) figures.skip("XXH3 of a page, and replacement with a hash", reason);
   std::erase_if(list, [&](const primitive& one) { return one.name.find(chosen.only) == std::string::npos; });
+  const bool can_have_neighbour = std::thread::hardware_concurrency() >= 2;
+  if (!can_have_neighbour) figures.skip("beside another thread", "needs two processors");
   for (unsigned run = 0; run <= runs && !stop_requested(); ++run) {
-    for (const int threads : {1, 2}) {
-      std::optional<neighbour> other;
-      if (threads == 2) other.emplace();
-      for (const primitive& one : list) {
-        if (threads == 2 && !one.beside_neighbour) continue;
-        const double page_ns = one.measure(stage);
-        if (run > 0) figures.add({one.group, one.name, threads}, "page_ns", page_ns);  // the first run warms up
-      }
+    report* kept = run > 0 ? &figures : nullptr;  // the first run warms up
+    measure_all(stage, list, nullptr, kept);
+    if (can_have_neighbour) {
+      neighbour other;
+      measure_all(stage, list, &other, kept);
     }
     fmt::print(stderr, "\rprimitives: run {} of {}", run, runs);
   }
@@ -211,7 +226,9 @@ result<outcome> run_primitives(const settings& chosen) {
   figures.note(
       "CPU time of the calling thread, for one page of 4 KiB; elapsed time where a thread resolves faults; with 2 "
       "threads, the other one computes meanwhile, so that the page table's changes must interrupt its processor");
-  return outcome{std::move(figures), {{{"page_ns", "ns/page", 1, 0}}, "page_ns", chosen_replacement}};
+  return outcome{
+      std::move(figures),
+      {{{"page_ns", "ns/page", 1, 0}, {"neighbour_share", "other ran", 1, 2}}, "page_ns", chosen_replacement}};
 }
 
 }  // namespace far::bench

@@ -117,6 +117,7 @@ void patterned_memory::walk_part(pattern walked, part own, std::uint64_t seed, s
   const bool writes = walked == pattern::sequential_write || walked == pattern::random_write;
   const bool whole = is_sequential(walked);
   std::uint64_t state = mix(seed);
+  // Each pattern begins where no recent pass has been, so that it meets pages that are not resident.
   for (std::size_t i = 0; i < accesses; ++i) {
     std::size_t offset = 0;
     if (is_random(walked)) {
@@ -125,9 +126,9 @@ void patterned_memory::walk_part(pattern walked, part own, std::uint64_t seed, s
     } else if (whole) {
       offset = (sequential_cursor_ + i) % own.pages;
     } else if (walked == pattern::stride_read) {
-      offset = (3 * i) % own.pages;
+      offset = (sequential_cursor_ + 3 * i) % own.pages;
     } else {
-      offset = own.pages - 1 - i % own.pages;
+      offset = (sequential_cursor_ + own.pages / 2 + own.pages - i % own.pages) % own.pages;
     }
     const std::uint64_t start = ticks_now();
     if (writes) {

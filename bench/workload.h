@@ -80,7 +80,7 @@ class patterned_memory {
   tick_scale scale_;
   std::vector<std::uint32_t> generations_;  // how often each page was written: tells a stale page from a new one
   std::vector<std::uint32_t> ticks_;        // of each access of a pass
-  std::size_t sequential_cursor_ = 0;       // as a share of each part, in pages of the whole
+  std::size_t sequential_cursor_ = 0;       // where the next sequential pass begins, in pages from the start of a part
   std::uint64_t passes_ = 0;
 };
 

@@ -83,7 +83,8 @@ bool core::evicted_recently(unsigned then) const {
 
 void core::stall(stall_reason why) {
   retry_at_ns_.store(time.now_ns() + retry_interval_ns);
-  if (stall_.exchange(why) != stall_reason::none) return;
+  stall_.store(why);
+  if (stall_announced_.exchange(true)) return;
   const char* reason = "";
   switch (why) {
     case stall_reason::none: return;
@@ -96,7 +97,9 @@ void core::stall(stall_reason why) {
 }
 
 void core::clear_stall() {
-  if (stall_.exchange(stall_reason::none) == stall_reason::none) return;
+  stall_.store(stall_reason::none);
+  // A tier that is nearly full goes to and fro between full and not; the user hears of it once.
+  if (!stall_announced_.load() || local.below_high() || !stall_announced_.exchange(false)) return;
   log_line(log_level::info, "eviction to %s works again", far.describe().c_str());
 }
 

@@ -97,6 +97,7 @@ class core {
   unsigned freezes_ = 0;
   std::vector<backend::slot_id, platform::local_allocator<backend::slot_id>> kept_slots_;
   std::atomic<stall_reason> stall_{stall_reason::none};
+  std::atomic<bool> stall_announced_{false};
   std::atomic<std::uint64_t> retry_at_ns_{0};
   mutable std::atomic<bool> excess_allowed_{false};
 };

@@ -93,11 +93,18 @@ window engine::look_ahead(stream_table& streams, page_id page) {
 outcome engine::fetch(fetcher& by, stream_table& streams, page_id page, bool write) {
   // Asked before the stream is told: a miss that must be repeated is still one miss.
   if (shared_.local.free_pages() <= 0 && !shared_.stalled() && !shared_.detached) return outcome::no_budget;
-  return by.fetch(page, write, look_ahead(streams, page));
+  const window ahead = look_ahead(streams, page);
+  std::size_t prefetched = 0;
+  const outcome reached = by.fetch(page, write, ahead, &prefetched);
+  streams.note_fetched(ahead, prefetched);
+  return reached;
 }
 
 outcome engine::fill_with_zeros(stream_table& streams, page_id page, bool write) {
-  if (shared_.blocks.holding(page).kind != block_kind::guarded) {
+  // Held until the page is in place: the block must not be freed, and stop being guarded, in between.
+  block& holder = shared_.blocks.holding(page);
+  const std::lock_guard guard(holder.lock);
+  if (holder.kind != block_kind::guarded) {
     // Reported just before its block was freed, or opened again: the kernel fills it.
     shared_.space.wake({page, 1});
     return outcome::resolved;
@@ -110,6 +117,7 @@ outcome engine::fill_with_zeros(stream_table& streams, page_id page, bool write)
   }
   const window ahead = look_ahead(streams, page);
   const std::size_t count = 1 + (ahead.stride == 1 ? claim_untouched(page + 1, ahead.count) : 0);
+  streams.note_fetched(ahead, 0);
   const bool writable = write || !shared_.writes_tracked;
   int failure = 0;
   std::size_t done = 0;
@@ -131,7 +139,7 @@ outcome engine::fill_with_zeros(stream_table& streams, page_id page, bool write)
 }
 
 // Claims untouched neighbours in the same block, if the program has allocated all of it: zeroed ahead, they cost no
-// fault of their own.
+// fault of their own. Requires: the block's lock is held.
 std::size_t engine::claim_untouched(page_id first, std::size_t most) {
   const block_id which = block_of(first - 1);
   if (shared_.blocks.at(which).allocated_pages != block_pages) return 0;
@@ -241,15 +249,22 @@ bool engine::transfers_under_way() const {
 }
 
 bool engine::try_pin(page_id page) {
-  page_word word = shared_.pages.load(page);
-  while (true) {
-    const bool writable = (word.where() == state::resident && word.dirty()) ||
-                          (word.where() == state::untouched &&
-                           shared_.blocks.holding(page).kind != block_kind::guarded);
-    if (!writable) return false;
+  const auto with_pin = [](page_word word) {
     FAR_CHECK(word.pins() < page_word::maximum_pins, "a page is pinned by fewer than 256 callers");
-    if (shared_.pages.transition(page, word, word.with_pins(word.pins() + 1))) return true;
+    return word.with_pins(word.pins() + 1);
+  };
+  page_word word = shared_.pages.load(page);
+  while (word.where() == state::resident && word.dirty()) {
+    if (shared_.pages.transition(page, word, with_pin(word))) return true;
   }
+  if (word.where() != state::untouched) return false;
+  block& holder = shared_.blocks.holding(page);
+  const std::lock_guard guard(holder.lock);
+  if (holder.kind == block_kind::guarded) return false;
+  // What the kernel has filled stays when the block is closed; everything else in it becomes guarded.
+  shared_.space.populate({page, 1});
+  shared_.pages.update(page, with_pin);
+  return true;
 }
 
 void engine::unpin(page_id page) {

@@ -24,6 +24,7 @@ result<void> engine::resume_in_child() {
   shared_.allow_excess();
   platform::unlock_local_memory_after_fork();
   fetchers_lock_.unlock();
+  for (const std::unique_ptr<evictor>& each : evictors_) each->lock.unlock();
   for (std::size_t i = 0; i < fetcher_count_.load(); ++i) {
     const result<void> restarted = fetchers_[i]->restart_in_child();
     if (!restarted) return restarted;

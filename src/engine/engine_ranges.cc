@@ -9,8 +9,12 @@
 namespace far::engine {
 
 void engine::release(page_range range) {
-  discard(range);
-  release_range(shared_, range);
+  for_each_block(range, [this](block_id which, page_range part) {
+    do {
+      discard(part);
+      // A miss that was reported before the program freed the page may be resolved as late as now; then once more.
+    } while (!release_part(shared_, which, part));
+  });
 }
 
 void engine::discard(page_range range) {
@@ -74,19 +78,24 @@ bool engine::discard_page(page_id page, bool* unmap) {
 
 void engine::finish_discard(page_range range) {
   if (range.count == 0) return;
-  const bool dropped = shared_.space.drop({&range, 1}) == 1;
+  if (shared_.space.drop({&range, 1}) != 1) {
+    // Locked memory keeps its bytes. Pages before the locked one may be gone, so each is asked for alone.
+    if (range.count > 1) {
+      for (page_id page = range.first; page < range.end(); ++page) finish_discard({page, 1});
+      return;
+    }
+    shared_.pages.update(range.first, [](page_word word) { return word.with_state(state::resident); });
+    shared_.admit(range.first, temperature::warm);
+    return;
+  }
   for (page_id page = range.first; page < range.end(); ++page) {
     const page_word before = shared_.pages.load(page);
-    if (!dropped) {  // locked memory keeps its bytes
-      shared_.pages.update(page, [](page_word word) { return word.with_state(state::resident); });
-      continue;
-    }
     shared_.pages.update(page, [](page_word word) {
       return word.with_state(state::untouched).with_dirty(false).with_accessed(false).with_place(page_word::no_place);
     });
     if (before.has_place()) shared_.free_slot(before.place());
   }
-  if (dropped) shared_.local.release(range.count);
+  shared_.local.release(range.count);
 }
 
 void engine::guard_again(page_range range) {

@@ -152,12 +152,28 @@ void evictor::drop_clean(std::span<page_id> clean) {
     }
     done += dropped;
     if (done == count) break;
-    for (page_id page = ranges[done].first; page < ranges[done].end(); ++page) give_back(page);
+    dropped_pages += drop_one_by_one(ranges[done]);
     ++done;
   }
   shared_.local.release(dropped_pages);
   shared_.count.evicted_pages.add(dropped_pages);
   shared_.count.clean_evictions.add(dropped_pages);
+}
+
+// The kernel refused a range, because a page in it is locked; the pages before that one may be gone already. A single
+// page is dropped, or it is not.
+std::size_t evictor::drop_one_by_one(page_range refused) {
+  std::size_t dropped = 0;
+  for (page_id page = refused.first; page < refused.end(); ++page) {
+    const page_range single{page, 1};
+    if (shared_.space.drop({&single, 1}) == 1) {
+      finish_clean(page);
+      ++dropped;
+    } else {
+      give_back(page);
+    }
+  }
+  return dropped;
 }
 
 // A clean page without a slot was read before it was ever written: all zeros, as if never touched.

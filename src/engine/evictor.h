@@ -66,6 +66,7 @@ class evictor {
   [[nodiscard]] bool close_if_open(page_id page);
   [[nodiscard]] bool claim(page_id page, page_word* claimed);
   void drop_clean(std::span<page_id> clean);
+  [[nodiscard]] std::size_t drop_one_by_one(page_range refused);
   void finish_clean(page_id page);
   void lift_dirty(std::span<page_id> dirty, batch& into);
   [[nodiscard]] std::size_t allocate_slots(std::size_t count, batch& into);

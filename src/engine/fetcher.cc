@@ -59,7 +59,7 @@ std::byte* fetcher::buffer_of(const flight& which) const {
   return buffers_ + static_cast<std::size_t>(&which - flights_.data()) * batch_pages * page_bytes;
 }
 
-outcome fetcher::fetch(page_id page, bool write, window ahead) {
+outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* prefetched) {
   flight* const demanded = free_flight();
   if (demanded == nullptr) return outcome::busy;
   if (!shared_.charge_for_miss()) return outcome::no_budget;
@@ -74,6 +74,7 @@ outcome fetcher::fetch(page_id page, bool write, window ahead) {
   std::array<page_id, batch_pages> claimed;
   claimed[0] = page;
   const std::size_t count = 1 + claim_ahead(page, ahead, std::span(claimed).subspan(1));
+  *prefetched = count - 1;
   shared_.count.prefetched_pages.add(count - 1);
 
   if (shared_.far.direct(word.place()) != nullptr) {

@@ -29,8 +29,8 @@ class fetcher {
   ~fetcher();
 
   // Starts to fetch `page`, which somebody waits for, and what of `ahead` is Remote and fits the budget. `write`: the
-  // waiting access is a write.
-  [[nodiscard]] outcome fetch(page_id page, bool write, window ahead);
+  // waiting access is a write. `prefetched`: how many pages of `ahead` come in too.
+  [[nodiscard]] outcome fetch(page_id page, bool write, window ahead, std::size_t* prefetched);
 
   // Finishes what has arrived. Returns whether anything had.
   bool poll();

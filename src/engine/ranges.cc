@@ -43,21 +43,29 @@ result<void> allocate_range(core& shared, page_range range, bool guarded) {
     outcome = allocate_part(shared, which, part.count, guarded);
     if (outcome) done.count += part.count;
   });
-  if (!outcome) release_range(shared, done);
+  if (outcome) return outcome;
+  // Nothing was touched yet, so nothing is in the way of giving the first blocks back.
+  for_each_block(done, [&](block_id which, page_range part) {
+    FAR_CHECK(release_part(shared, which, part), "an allocation that failed was not used");
+  });
   return outcome;
 }
 
-void release_range(core& shared, page_range range) {
-  for_each_block(range, [&shared](block_id which, page_range part) {
-    block& target = shared.blocks.at(which);
-    const std::lock_guard guard(target.lock);
-    FAR_CHECK(target.allocated_pages >= part.count, "a page is freed once");
-    target.allocated_pages = static_cast<std::uint16_t>(target.allocated_pages - part.count);
-    if (target.kind == block_kind::open) shared.local.release(part.count);
-    if (target.allocated_pages > 0) return;
-    if (target.kind == block_kind::guarded) shared.space.unguard(pages_of(which));
-    target.kind = block_kind::fresh;
-  });
+bool release_part(core& shared, block_id which, page_range part) {
+  block& target = shared.blocks.at(which);
+  const std::lock_guard guard(target.lock);
+  FAR_CHECK(target.allocated_pages >= part.count, "a page is freed once");
+  if (target.kind == block_kind::guarded) {
+    for (page_id page = part.first; page < part.end(); ++page) {
+      if (shared.pages.load(page).where() != state::untouched) return false;
+    }
+  }
+  target.allocated_pages = static_cast<std::uint16_t>(target.allocated_pages - part.count);
+  if (target.kind == block_kind::open) shared.local.release(part.count);
+  if (target.allocated_pages > 0) return true;
+  if (target.kind == block_kind::guarded) shared.space.unguard(pages_of(which));
+  target.kind = block_kind::fresh;
+  return true;
 }
 
 bool close_block(core& shared, block_id which) {

@@ -9,8 +9,9 @@ namespace far::engine {
 // guards them otherwise. `guarded`: guard them whatever the budget says. Requires: not allocated.
 [[nodiscard]] result<void> allocate_range(core& shared, page_range range, bool guarded);
 
-// The range is no longer the program's. Requires: allocated, and discarded where guarded (engine::discard).
-void release_range(core& shared, page_range range);
+// The part of a block is no longer the program's. Requires: allocated. Returns false, and does nothing, when a page of it
+// is not Untouched: discard it first (engine::discard).
+[[nodiscard]] bool release_part(core& shared, block_id which, page_range part);
 
 // From open to guarded: finds out which pages the kernel has filled, and offers them to the policy as the next victims.
 // Requires: the block's lock is held and it is open. Returns false when the kernel refuses; a warning says why.

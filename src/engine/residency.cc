@@ -54,15 +54,24 @@ bool residency::transition(page_id page, page_word& expected, page_word desired)
   FAR_CHECK(is_legal_transition(expected.where(), desired.where()), "illegal residency transition");
   FAR_DCHECK(!desired.dirty() || desired.lifted() || !desired.has_place(), "a dirty page holds no slot");
   std::uint64_t bits = expected.bits();
-  if (!words_[page].compare_exchange_strong(bits, desired.bits(), std::memory_order_acq_rel,
+  if (!words_[page].compare_exchange_strong(bits, desired.bits(), std::memory_order_seq_cst,
                                             std::memory_order_acquire)) {
     expected = page_word(bits);
     return false;
   }
-  if (expected.where() != desired.where()) {
-    __atomic_store_n(&state_bytes_[page], static_cast<std::uint8_t>(desired.where()), __ATOMIC_RELEASE);
-  }
+  if (expected.where() != desired.where()) mirror(page, desired.where());
   return true;
+}
+
+// Others may change the page between the word's change and the byte's. Whoever stores the byte looks at the word once
+// more, so the last one to store it has seen that it is right.
+void residency::mirror(page_id page, state current) {
+  while (true) {
+    __atomic_store_n(&state_bytes_[page], static_cast<std::uint8_t>(current), __ATOMIC_SEQ_CST);
+    const state now = page_word(words_[page].load(std::memory_order_seq_cst)).where();
+    if (now == current) return;
+    current = now;
+  }
 }
 
 }  // namespace far::engine

@@ -115,6 +115,8 @@ class residency {
   [[nodiscard]] const std::uint8_t* state_bytes() const { return state_bytes_; }
 
  private:
+  void mirror(page_id page, state current);
+
   std::uint64_t pages_;
   std::atomic<std::uint64_t>* words_;
   std::uint8_t* state_bytes_;

@@ -12,13 +12,14 @@ window stream_table::observe(page_id miss, std::size_t largest_window, prefetch_
   };
 
   if (stream* const followed = find(miss)) {
-    feedback->used_pages = followed->window_pages;
-    learn(followed->window_pages, 0);
+    feedback->used_pages = followed->fetched_pages;
+    learn(followed->fetched_pages, 0);
     followed->window_pages = std::min(std::max(followed->window_pages * 2, first_window), largest_window);
     followed->last_use = misses_;
     followed->next = miss + static_cast<page_id>(followed->stride * static_cast<std::int64_t>(followed->window_pages + 1));
+    followed->fetched_pages = 0;
     remember();
-    return {followed->stride, followed->window_pages};
+    return {followed->stride, followed->window_pages, static_cast<std::size_t>(followed - streams_.data())};
   }
 
   const std::int64_t stride = detect_stride(miss);
@@ -31,7 +32,7 @@ window stream_table::observe(page_id miss, std::size_t largest_window, prefetch_
   fresh.window_pages = std::min(start, largest_window);
   fresh.last_use = misses_;
   fresh.next = miss + static_cast<page_id>(stride * static_cast<std::int64_t>(fresh.window_pages + 1));
-  return {stride, fresh.window_pages};
+  return {stride, fresh.window_pages, static_cast<std::size_t>(&fresh - streams_.data())};
 }
 
 // A miss continues a stream when it is where the fetched part ends, or a little beyond: pages there may have been
@@ -71,9 +72,9 @@ stream_table::stream& stream_table::replace(prefetch_feedback* feedback) {
   for (stream& candidate : streams_) {
     if (candidate.last_use < oldest->last_use) oldest = &candidate;
   }
-  if (oldest->stride != 0 && oldest->window_pages > 0) {
-    feedback->unused_pages = oldest->window_pages;
-    learn(0, oldest->window_pages);
+  if (oldest->stride != 0 && oldest->fetched_pages > 0) {
+    feedback->unused_pages = oldest->fetched_pages;
+    learn(0, oldest->fetched_pages);
   }
   *oldest = {};
   return *oldest;

@@ -16,6 +16,7 @@ namespace far::engine {
 struct window {
   std::int64_t stride = 1;
   std::size_t count = 0;
+  std::size_t stream = 0;  // which stream of the table it belongs to
 };
 
 // How one miss changed what is known of earlier prefetches.
@@ -30,6 +31,11 @@ class stream_table {
   // time the stream walks over all of it; new streams start smaller while the thread's prefetches go unused.
   [[nodiscard]] window observe(page_id miss, std::size_t largest_window, prefetch_feedback* feedback);
 
+  // How many pages of the window were really fetched: the others were here already, or there was no room for them.
+  void note_fetched(const window& ahead, std::size_t pages) {
+    if (ahead.count > 0) streams_[ahead.stream].fetched_pages = pages;
+  }
+
  private:
   static constexpr std::size_t maximum_streams = 8;
   static constexpr std::size_t recent_misses = 8;
@@ -40,6 +46,7 @@ class stream_table {
     page_id next = 0;            // the first page not fetched yet: where the next miss is expected
     std::int64_t stride = 0;     // 0: unused entry
     std::size_t window_pages = 0;
+    std::size_t fetched_pages = 0;  // of the window
     std::uint64_t last_use = 0;
   };
 

@@ -24,6 +24,7 @@ class player {
     if (fetched_.contains(page)) return;
     prefetch_feedback feedback;
     const window ahead = table_.observe(page, largest, &feedback);
+    table_.note_fetched(ahead, ahead.count);
     ++totals_.misses;
     totals_.prefetched += ahead.count;
     totals_.used += feedback.used_pages;

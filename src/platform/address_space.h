@@ -49,7 +49,8 @@ class address_space {
   [[nodiscard]] virtual std::size_t relocate(page_range range, page_id to) = 0;
 
   // Unmaps pages and frees their frames; several ranges share one TLB flush where the kernel can. Returns how many of
-  // the ranges, from the first, were dropped; the next one is refused (locked memory).
+  // the ranges, from the first, were dropped; the next one is refused (locked memory), and its pages before the locked
+  // one may be gone.
   [[nodiscard]] virtual std::size_t drop(std::span<const page_range> ranges) = 0;
 
   // Ends write protection, and wakes whoever waits to write.
@@ -64,6 +65,10 @@ class address_space {
 
   // Sets filled[i] to whether page range.first + i holds bytes (mapped, or swapped out by the kernel).
   virtual void query_filled(page_range range, std::span<bool> filled) = 0;
+
+  // Lets the kernel fill pages that are not guarded, as a first write by the program would. Best effort: pages that may
+  // not be written stay as they are.
+  virtual void populate(page_range range) = 0;
 
   // Memory to lift into. Frames in it are freed, and the place is empty again, after empty_staging.
   [[nodiscard]] virtual std::byte* map_staging(std::size_t pages) = 0;

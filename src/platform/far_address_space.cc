@@ -259,6 +259,11 @@ void far_address_space::query_filled(page_range range, std::span<bool> filled) {
   }
 }
 
+void far_address_space::populate(page_range range) {
+  constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, since Linux 5.14
+  static_cast<void>(advise(address_of(range.first), range.count << page_shift, populate_write));
+}
+
 std::byte* far_address_space::map_staging(std::size_t pages) {
   std::byte* const staging = map_local(pages << page_shift);
   if (!features_.move) return staging;

@@ -1,0 +1,101 @@
+#include "model.h"
+
+#include <cstring>
+
+#include "random_source.h"
+#include "trace.h"
+
+namespace far::simulation {
+namespace {
+
+constexpr std::size_t words = model::part_bytes / sizeof(std::uint64_t);
+
+std::uint64_t word_of(std::uint64_t number, std::size_t position) {
+  return number == 0 ? 0 : number << 16 ^ position * 0x9e3779b97f4a7c15u;
+}
+
+void fill(std::byte* bytes, std::uint64_t number) {
+  for (std::size_t i = 0; i < words; ++i) {
+    const std::uint64_t word = word_of(number, i);
+    std::memcpy(bytes + i * sizeof word, &word, sizeof word);
+  }
+}
+
+bool holds(const std::byte* bytes, std::uint64_t number) {
+  for (std::size_t i = 0; i < words; ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes + i * sizeof word, sizeof word);
+    if (word != word_of(number, i)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void model::write(page_id page, std::size_t part, std::byte* page_start) {
+  part_state& written = pages_[page].parts[part];
+  written.number = ++writes_;
+  written.may_be_zero = pages_[page].discarding;
+  written.written_since = true;
+  fill(page_start + part * part_bytes, written.number);
+}
+
+void model::check(page_id page, std::size_t part, const std::byte* page_start) {
+  page_state& holder = pages_[page];
+  part_state& expected = holder.parts[part];
+  const std::byte* const bytes = page_start + part * part_bytes;
+  if (holds(bytes, expected.number)) {
+    expected.may_be_zero &= holder.discarding;
+    return;
+  }
+  if (expected.may_be_zero && holds(bytes, 0)) {
+    expected.number = 0;
+    return;
+  }
+  std::uint64_t found = 0;
+  std::memcpy(&found, bytes, sizeof found);
+  fail("page %llu part %zu holds %s (write %llu?) instead of write %llu%s%s", static_cast<unsigned long long>(page), part,
+       holds(bytes, 0)             ? "zeros"
+       : holds(bytes, found >> 16) ? "other bytes of the program"
+                                   : "rubbish",
+       static_cast<unsigned long long>(found >> 16), static_cast<unsigned long long>(expected.number),
+       expected.may_be_zero ? " or zeros" : "", holder.lost ? "; it was lost" : "");
+}
+
+void model::begin_discard(page_range range) {
+  for (page_id page = range.first; page < range.end(); ++page) {
+    pages_[page].discarding = true;
+    for (part_state& each : pages_[page].parts) {
+      each.may_be_zero = true;
+      each.written_since = false;
+    }
+  }
+}
+
+void model::end_discard(page_range range, bool may_stay) {
+  for (page_id page = range.first; page < range.end(); ++page) {
+    pages_[page].discarding = false;
+    pages_[page].lost = false;
+    for (part_state& each : pages_[page].parts) {
+      if (!each.written_since && !may_stay) each = {};
+    }
+  }
+}
+
+void model::move(page_range from, page_id to) {
+  for (std::size_t i = 0; i < from.count; ++i) {
+    pages_[to + i] = pages_[from.first + i];
+    pages_[from.first + i] = {};
+  }
+}
+
+void model::forget(page_range range) {
+  for (page_id page = range.first; page < range.end(); ++page) pages_[page] = {};
+}
+
+void model::lose(page_id page) {
+  if (!pages_[page].lost) ++lost_pages_;
+  pages_[page].lost = true;
+}
+
+}  // namespace far::simulation

@@ -1,0 +1,61 @@
+// What the program's memory must hold: the model that every byte is checked against.
+//
+// A page has four parts; a part holds bytes that follow from the number of the write that made them, or zeros. Numbers
+// are never used twice, so a page in the wrong place, an old version of it, or a part of another version is noticed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "platform/address_space.h"
+
+namespace far::simulation {
+
+using platform::page_id;
+using platform::page_range;
+
+class model {
+ public:
+  static constexpr std::size_t parts_a_page = 4;
+  static constexpr std::size_t part_bytes = page_bytes / parts_a_page;
+
+  explicit model(std::uint64_t pages) : pages_(pages) {}
+
+  // The program writes a part: fills `page_start` there.
+  void write(page_id page, std::size_t part, std::byte* page_start);
+  // The program reads a part; stops the run when it does not hold what it must.
+  void check(page_id page, std::size_t part, const std::byte* page_start);
+
+  // Around a discard. Meanwhile a part that is read is as before or zero, and stays zero once it was. `may_stay`: the
+  // pages are locked in memory, and whether they are dropped is left open.
+  void begin_discard(page_range range);
+  void end_discard(page_range range, bool may_stay);
+
+  void move(page_range from, page_id to);
+  // The range is no longer the program's: whoever allocates it next finds zeros.
+  void forget(page_range range);
+
+  // The bytes of a page are gone for good; accesses end in an error until it is discarded.
+  void lose(page_id page);
+  [[nodiscard]] bool is_lost(page_id page) const { return pages_[page].lost; }
+  [[nodiscard]] std::uint64_t lost_pages() const { return lost_pages_; }
+
+ private:
+  struct part_state {
+    std::uint64_t number = 0;    // of the write; 0: zeros
+    bool may_be_zero = false;    // a discard may have come after the write
+    bool written_since = false;  // since the discard under way began
+  };
+  struct page_state {
+    std::array<part_state, parts_a_page> parts;
+    bool discarding = false;
+    bool lost = false;
+  };
+
+  std::vector<page_state> pages_;
+  std::uint64_t writes_ = 0;
+  std::uint64_t lost_pages_ = 0;
+};
+
+}  // namespace far::simulation

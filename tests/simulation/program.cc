@@ -1,0 +1,311 @@
+#include "program.h"
+
+#include <algorithm>
+
+#include "trace.h"
+
+namespace far::simulation {
+
+program::program(scheduler& threads, random_source& random, simulated_kernel& kernel, simulated_pager& pager,
+                 model& expected, engine::engine& engine, const program_options& chosen)
+    : threads_(threads),
+      random_(random),
+      kernel_(kernel),
+      pager_(pager),
+      expected_(expected),
+      engine_(engine),
+      chosen_(chosen),
+      taken_(chosen.heap_pages) {}
+
+void program::run_thread() {
+  engine::stream_table streams;
+  for (std::uint64_t i = 0; i < chosen_.operations_a_thread; ++i) {
+    do_something(streams);
+    threads_.yield();
+  }
+}
+
+void program::do_something(engine::stream_table& streams) {
+  const std::uint64_t drawn = random_.below(100);
+  if (allocated_pages_ < chosen_.target_pages && drawn < 40) return allocate(streams);
+  if (drawn < 45) return access_at_random(streams);
+  if (drawn < 63) return scan(streams);
+  if (drawn < 69) return discard_some();
+  if (drawn < 74) return release_some();
+  if (drawn < 78) return move_some();
+  if (drawn < 88) return evict_some();
+  if (drawn < 95) return pin_some(streams);
+  if (drawn < 97) return lock_some();
+  return allocate(streams);
+}
+
+// One access of 1 KiB, tried again until it goes through.
+void program::access(engine::stream_table& streams, page_id page, std::size_t part, bool write) {
+  ++accesses_;
+  threads_.switch_point();
+  while (true) {
+    if (expected_.is_lost(page)) return;
+    if (kernel_.touch(page, write) == simulated_kernel::fault::none) break;
+    if (!pager_.resolve(streams, page, write)) return;
+  }
+  if (write) {
+    expected_.write(page, part, kernel_.bytes(page));
+  } else {
+    expected_.check(page, part, kernel_.bytes(page));
+  }
+}
+
+void program::access_at_random(engine::stream_table& streams) {
+  allocation* const used = pick_shared();
+  if (used == nullptr) return;
+  const usage mark(*used);
+  const page_range range = hot_or_any(used->range, used->range.count);
+  for (std::uint64_t left = random_.between(1, 40); left > 0; --left) {
+    access(streams, range.first + random_.below(range.count), random_.below(model::parts_a_page),
+           random_.chance(chosen_.write_per_mille));
+  }
+}
+
+void program::scan(engine::stream_table& streams) {
+  allocation* const used = pick_shared();
+  if (used == nullptr) return;
+  const usage mark(*used);
+  const page_range range = part_of(used->range, 300);
+  const auto stride = random_.one_of<std::uint64_t>({1, 1, 1, 2, 3, 7});
+  const bool backward = random_.chance(250);
+  const bool write = random_.chance(chosen_.write_per_mille);
+  for (std::uint64_t at = 0; at < range.count; at += stride) {
+    const page_id page = backward ? range.end() - 1 - at : range.first + at;
+    access(streams, page, random_.below(model::parts_a_page), write);
+  }
+}
+
+void program::fill(engine::stream_table& streams, page_range range) {
+  for (page_id page = range.first; page < range.end(); ++page) {
+    access(streams, page, random_.below(model::parts_a_page), true);
+  }
+}
+
+void program::allocate(engine::stream_table& streams) {
+  const std::uint64_t pages = random_.chance(200) ? random_.between(200, 700) : random_.between(1, 120);
+  page_range range;
+  if (allocated_pages_ + pages > chosen_.heap_pages * 9 / 10 || !find_free(pages, pages >= 512, &range)) return;
+  set_taken(range, true);
+  bool done = false;
+  {
+    const scheduler::engine_call call(threads_);
+    done = engine_.allocate(range).ok();
+  }
+  if (!done) return set_taken(range, false);
+  expected_.forget(range);
+  allocations_.push_back(std::make_unique<allocation>());
+  allocations_.back()->range = range;
+  const usage mark(*allocations_.back());
+  if (random_.chance(600)) fill(streams, range);
+}
+
+// Frees an allocation, or a part of it.
+void program::release_some() {
+  allocation* const leaving = pick_exclusive();
+  if (leaving == nullptr) return;
+  leaving->is_exclusive = true;
+  const page_range whole = leaving->range;
+  const page_range gone = random_.chance(500) ? whole : part_of(whole, whole.count);
+  if (leaving->has_locks) kernel_.set_locked(whole, false);
+  release(gone);
+  for (const page_range rest : {page_range{whole.first, static_cast<std::size_t>(gone.first - whole.first)},
+                                page_range{gone.end(), static_cast<std::size_t>(whole.end() - gone.end())}}) {
+    if (rest.count == 0) continue;
+    allocations_.push_back(std::make_unique<allocation>());
+    allocations_.back()->range = rest;
+  }
+  remove(leaving);
+}
+
+void program::release(page_range range) {
+  {
+    const scheduler::engine_call call(threads_);
+    engine_.release(range);
+  }
+  expected_.forget(range);
+  set_taken(range, false);
+}
+
+void program::discard_some() {
+  allocation* const used = pick_shared();
+  if (used == nullptr || used->is_changing || used->pins > 0) return;
+  const usage mark(*used);
+  used->is_changing = true;
+  const page_range range = hot_or_any(used->range, 100);
+  bool has_locks = false;
+  for (page_id page = range.first; page < range.end(); ++page) has_locks |= kernel_.is_locked(page);
+  expected_.begin_discard(range);
+  {
+    const scheduler::engine_call call(threads_);
+    engine_.discard(range);
+  }
+  expected_.end_discard(range, has_locks);
+  used->is_changing = false;
+}
+
+void program::move_some() {
+  allocation* const moved = pick_exclusive();
+  if (moved == nullptr) return;
+  page_range to;
+  if (!find_free(moved->range.count + random_.below(20), true, &to)) return;
+  moved->is_exclusive = true;
+  set_taken(to, true);
+  if (moved->has_locks) kernel_.set_locked(moved->range, false);
+  moved->has_locks = false;
+  bool allocated = false;
+  bool done = false;
+  {
+    const scheduler::engine_call call(threads_);
+    allocated = engine_.allocate_guarded(to).ok();
+  }
+  if (!allocated) {
+    set_taken(to, false);
+    moved->is_exclusive = false;
+    return;
+  }
+  expected_.forget(to);
+  {
+    const scheduler::engine_call call(threads_);
+    done = engine_.move(moved->range, to.first).ok();
+  }
+  if (done) {
+    ++moves_;
+    expected_.move(moved->range, to.first);
+    std::swap(moved->range, to);
+  }
+  release(to);
+  moved->is_exclusive = false;
+}
+
+void program::evict_some() {
+  allocation* const used = pick_shared();
+  if (used == nullptr) return;
+  const usage mark(*used);
+  const page_range range = hot_or_any(used->range, 200);
+  const scheduler::engine_call call(threads_);
+  engine_.evict(range);
+}
+
+void program::pin_some(engine::stream_table& streams) {
+  allocation* const used = pick_shared();
+  if (used == nullptr || used->is_changing) return;
+  const usage mark(*used);
+  ++used->pins;
+  const page_range range = hot_or_any(used->range, 12);
+  std::size_t pinned = 0;
+  while (pinned < range.count && !expected_.is_lost(range.first + pinned) &&
+         pager_.pin(streams, range.first + pinned)) {
+    ++pinned;
+  }
+  for (std::uint64_t uses = random_.below(10); uses > 0; --uses) use_pinned({range.first, pinned});
+  for (std::size_t i = 0; i < pinned; ++i) pager_.unpin(range.first + i);
+  --used->pins;
+}
+
+// A system call on pinned pages: it must find every page in place, for reading and for writing.
+void program::use_pinned(page_range range) {
+  for (page_id page = range.first; page < range.end(); ++page) {
+    threads_.switch_point();
+    if (kernel_.touch(page, true) != simulated_kernel::fault::none) {
+      fail("page %llu is pinned, and an access to it faults", static_cast<unsigned long long>(page));
+    }
+    const std::size_t part = random_.below(model::parts_a_page);
+    expected_.check(page, part, kernel_.bytes(page));
+    if (random_.chance(500)) expected_.write(page, part, kernel_.bytes(page));
+  }
+}
+
+void program::lock_some() {
+  allocation* const used = pick_shared();
+  if (used == nullptr || used->is_changing) return;
+  const bool lock = !used->has_locks;
+  // Unlocking takes the whole; a locked part is small, so that the budget can be kept.
+  kernel_.set_locked(lock ? part_of(used->range, 6) : used->range, lock);
+  used->has_locks = lock;
+}
+
+void program::verify_all() {
+  engine::stream_table streams;
+  for (std::size_t i = 0; i < allocations_.size(); ++i) {
+    const page_range range = allocations_[i]->range;
+    for (page_id page = range.first; page < range.end(); ++page) {
+      for (std::size_t part = 0; part < model::parts_a_page; ++part) access(streams, page, part, false);
+    }
+  }
+}
+
+void program::evict_all() {
+  for (std::size_t i = 0; i < allocations_.size(); ++i) {
+    const scheduler::engine_call call(threads_);
+    engine_.evict(allocations_[i]->range);
+  }
+}
+
+void program::release_all() {
+  for (const std::unique_ptr<allocation>& each : allocations_) {
+    if (each->has_locks) kernel_.set_locked(each->range, false);
+    release(each->range);
+  }
+  allocations_.clear();
+}
+
+program::allocation* program::pick_shared() {
+  if (allocations_.empty()) return nullptr;
+  allocation* const picked = allocations_[random_.chance(400) ? 0 : random_.below(allocations_.size())].get();
+  return picked->is_exclusive ? nullptr : picked;
+}
+
+program::allocation* program::pick_exclusive() {
+  allocation* const picked = pick_shared();
+  return picked != nullptr && picked->users == 0 ? picked : nullptr;
+}
+
+// Threads meet at a few pages of each allocation, so that each state of a page is met by somebody.
+page_range program::hot_or_any(page_range range, std::uint64_t most) {
+  constexpr std::size_t hot_pages = 6;
+  if (random_.chance(600)) return {range.first, std::min(range.count, hot_pages)};
+  return part_of(range, most);
+}
+
+void program::remove(allocation* which) {
+  std::erase_if(allocations_, [which](const std::unique_ptr<allocation>& each) { return each.get() == which; });
+}
+
+page_range program::part_of(page_range range, std::uint64_t most) {
+  const std::uint64_t count = random_.between(1, std::min<std::uint64_t>(most, range.count));
+  return {range.first + random_.below(range.count - count + 1), count};
+}
+
+// First fit, from a place drawn at random.
+bool program::find_free(std::uint64_t pages, bool at_block_start, page_range* found) {
+  const std::uint64_t step = at_block_start ? engine::block_pages : 1;
+  const std::uint64_t places = chosen_.heap_pages / step;
+  const std::uint64_t start = random_.below(places);
+  std::uint64_t free_pages = 0;
+  for (std::uint64_t i = 0; i < places; ++i) {
+    const page_id first = (start + i) % places * step;
+    if (first + pages > chosen_.heap_pages) continue;
+    for (free_pages = 0; free_pages < pages && !taken_[first + free_pages]; ++free_pages) {
+    }
+    if (free_pages < pages) continue;
+    *found = {first, pages};
+    return true;
+  }
+  return false;
+}
+
+void program::set_taken(page_range range, bool taken) {
+  for (page_id page = range.first; page < range.end(); ++page) taken_[page] = taken;
+  if (taken) {
+    allocated_pages_ += range.count;
+  } else {
+    allocated_pages_ -= range.count;
+  }
+}
+
+}  // namespace far::simulation

@@ -1,0 +1,100 @@
+// The simulated program: threads that allocate, read, write, scan, discard, move, pin and free, and check every byte.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/engine.h"
+#include "model.h"
+#include "random_source.h"
+#include "scheduler.h"
+#include "simulated_kernel.h"
+#include "simulated_pager.h"
+
+namespace far::simulation {
+
+struct program_options {
+  std::uint64_t heap_pages = 0;
+  std::uint64_t target_pages = 0;        // about how much it keeps allocated
+  std::uint64_t operations_a_thread = 0; // what a thread does before it ends
+  std::uint64_t write_per_mille = 400;
+};
+
+class program {
+ public:
+  program(scheduler& threads, random_source& random, simulated_kernel& kernel, simulated_pager& pager, model& expected,
+          engine::engine& engine, const program_options& chosen);
+
+  // The body of one thread of the program.
+  void run_thread();
+
+  // For the end, when no thread of the program is left: reads everything, and frees everything.
+  void verify_all();
+  void release_all();
+  void evict_all();
+
+  [[nodiscard]] std::uint64_t accesses() const { return accesses_; }
+  [[nodiscard]] std::uint64_t moves() const { return moves_; }
+
+ private:
+  // A mapping of the program. Whoever frees or moves it has it alone.
+  struct allocation {
+    page_range range;
+    unsigned users = 0;
+    unsigned pins = 0;
+    bool is_changing = false;  // a discard or a change of locks is under way
+    bool is_exclusive = false;
+    bool has_locks = false;
+  };
+  using allocation_list = std::vector<std::unique_ptr<allocation>>;
+
+  // Makes an allocation's counters right at the end of a scope.
+  class usage {
+   public:
+    explicit usage(allocation& used) : used_(used) { ++used_.users; }
+    ~usage() { --used_.users; }
+    usage(const usage&) = delete;
+    usage& operator=(const usage&) = delete;
+
+   private:
+    allocation& used_;
+  };
+
+  void do_something(engine::stream_table& streams);
+  void access_at_random(engine::stream_table& streams);
+  void scan(engine::stream_table& streams);
+  void allocate(engine::stream_table& streams);
+  void release_some();
+  void discard_some();
+  void move_some();
+  void evict_some();
+  void pin_some(engine::stream_table& streams);
+  void lock_some();
+
+  void fill(engine::stream_table& streams, page_range range);
+  void access(engine::stream_table& streams, page_id page, std::size_t part, bool write);
+  void use_pinned(page_range range);
+  void release(page_range range);
+  [[nodiscard]] allocation* pick_shared();
+  [[nodiscard]] page_range hot_or_any(page_range range, std::uint64_t most);
+  [[nodiscard]] allocation* pick_exclusive();
+  void remove(allocation* which);
+  [[nodiscard]] page_range part_of(page_range range, std::uint64_t most);
+  [[nodiscard]] bool find_free(std::uint64_t pages, bool at_block_start, page_range* found);
+  void set_taken(page_range range, bool taken);
+
+  scheduler& threads_;
+  random_source& random_;
+  simulated_kernel& kernel_;
+  simulated_pager& pager_;
+  model& expected_;
+  engine::engine& engine_;
+  const program_options chosen_;
+  allocation_list allocations_;
+  std::vector<bool> taken_;
+  std::uint64_t allocated_pages_ = 0;
+  std::uint64_t accesses_ = 0;
+  std::uint64_t moves_ = 0;
+};
+
+}  // namespace far::simulation

@@ -1,0 +1,191 @@
+#include "scheduler.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/check.h"
+
+// This file must not be compiled with -fsanitize-coverage: the function below would call itself.
+
+namespace {
+
+// The running thread, for the function that the compiler calls.
+far::simulation::scheduler* active = nullptr;
+bool preemptible = false;
+std::uint64_t blocks_left = 0;
+
+}  // namespace
+
+extern "C" void __sanitizer_cov_trace_pc() {
+  if (!preemptible || --blocks_left > 0) return;
+  active->yield();
+}
+
+namespace far::simulation {
+
+scheduler::scheduler(random_source& random, simulated_clock& time, const schedule& chosen)
+    : random_(random), time_(time), chosen_(chosen) {
+  FAR_CHECK(active == nullptr, "one simulation at a time");
+  active = this;
+}
+
+scheduler::~scheduler() { active = nullptr; }
+
+thread_id scheduler::spawn(std::string name, std::function<void()> body) {
+  const thread_id id = threads_.size();
+  threads_.push_back(std::make_unique<simulated_thread>());
+  threads_.back()->name = std::move(name);
+  threads_.back()->body = std::make_unique<fiber>([this, id, body = std::move(body)] {
+    body();
+    threads_[id]->now = status::ended;
+  });
+  return id;
+}
+
+void scheduler::run(const std::function<void()>& between_slices) {
+  while (simulated_thread* const next = choose()) {
+    ++slices_;
+    if (seek_slices_ > 0) --seek_slices_;
+    note(current_ + 1);
+    blocks_left = 1 + random_.below(2 * chosen_.slice_blocks);
+    preemptible = next->preemptible;
+    running_ = true;
+    next->body->resume();
+    running_ = false;
+    next->preemptible = preemptible;
+    preemptible = false;
+    time_.advance_to(time_.now_ns() + 1 + random_.below(2 * chosen_.slice_ns));
+    between_slices();
+  }
+}
+
+// Nullptr when all threads have ended.
+scheduler::simulated_thread* scheduler::choose() {
+  draw_weights();
+  wake_sleepers();
+  if (seek_slices_ > 0) {
+    if (simulated_thread* const inside = choose_among(true)) return inside;
+    if (calls_ > 0 && jump_to_next_deadline(true)) return choose_among(true);
+  }
+  if (simulated_thread* const any = choose_among(false)) return any;
+  if (jump_to_next_deadline(false)) return choose_among(false);
+  const bool all_ended =
+      std::all_of(threads_.begin(), threads_.end(), [](const auto& each) { return each->now == status::ended; });
+  if (!all_ended) report_deadlock();
+  return nullptr;
+}
+
+scheduler::simulated_thread* scheduler::choose_among(bool inside_engine) {
+  std::uint64_t total = 0;
+  for (const auto& each : threads_) {
+    if (each->now == status::runnable && (!inside_engine || each->inside_engine)) total += each->weight;
+  }
+  if (total == 0) return nullptr;
+  std::uint64_t drawn = random_.below(total);
+  for (thread_id id = 0; id < threads_.size(); ++id) {
+    simulated_thread& each = *threads_[id];
+    if (each.now != status::runnable || (inside_engine && !each.inside_engine)) continue;
+    if (drawn < each.weight) {
+      current_ = id;
+      return &each;
+    }
+    drawn -= each.weight;
+  }
+  return nullptr;
+}
+
+void scheduler::draw_weights() {
+  if (slices_ < weights_until_) return;
+  weights_until_ = slices_ + random_.between(20, 2000);
+  for (const auto& each : threads_) {
+    each->weight = !chosen_.starves ? 1 : random_.one_of<std::uint64_t>({1, 100, 10'000});
+  }
+}
+
+void scheduler::wake_sleepers() {
+  for (const auto& each : threads_) {
+    const bool waits = each->now == status::sleeping || each->now == status::blocked;
+    if (waits && each->wake_at_ns <= time_.now_ns()) each->now = status::runnable;
+  }
+}
+
+bool scheduler::jump_to_next_deadline(bool inside_engine) {
+  std::uint64_t first = never;
+  for (const auto& each : threads_) {
+    const bool waits = each->now == status::sleeping || each->now == status::blocked;
+    if (waits && (!inside_engine || each->inside_engine)) first = std::min(first, each->wake_at_ns);
+  }
+  if (first == never) return false;
+  time_.advance_to(first);
+  wake_sleepers();
+  return true;
+}
+
+void scheduler::report_deadlock() const {
+  std::fprintf(stderr, "simulation: every thread waits for another:\n");
+  for (const auto& each : threads_) {
+    if (each->now == status::ended) continue;
+    std::fprintf(stderr, "  %s%s\n", each->name.c_str(), each->inside_engine ? ", inside the engine" : "");
+  }
+  check_failed(__FILE__, __LINE__, "a thread can run", "a lost wake-up");
+}
+
+void scheduler::suspend() {
+  // Kept per thread by run(), because another one runs now.
+  threads_[current_]->body->suspend();
+}
+
+void scheduler::yield() {
+  if (running_) suspend();
+}
+
+void scheduler::switch_point() {
+  if (running_ && random_.chance(chosen_.switch_per_mille)) suspend();
+}
+
+void scheduler::wait(status how, std::uint64_t nanoseconds) {
+  simulated_thread& self = *threads_[current_];
+  self.wake_at_ns = nanoseconds == never ? never : time_.now_ns() + nanoseconds;
+  self.now = how;
+  suspend();
+}
+
+void scheduler::sleep(std::uint64_t nanoseconds) {
+  if (running_) return wait(status::sleeping, nanoseconds);
+  time_.advance_to(time_.now_ns() + nanoseconds);
+}
+
+void scheduler::block() { block(never); }
+
+void scheduler::block(std::uint64_t nanoseconds) {
+  simulated_thread& self = *threads_[current_];
+  if (!self.woken) wait(status::blocked, nanoseconds);
+  self.woken = false;
+}
+
+void scheduler::wake(thread_id thread) {
+  threads_[thread]->woken = true;
+  if (threads_[thread]->now == status::blocked) threads_[thread]->now = status::runnable;
+}
+
+scheduler::engine_call::engine_call(scheduler& owner) : owner_(owner), before_(preemptible) {
+  if (!owner_.running_) return;
+  FAR_CHECK(!owner_.threads_[owner_.current_]->inside_engine, "the engine is not called from within");
+  owner_.threads_[owner_.current_]->inside_engine = true;
+  ++owner_.calls_;
+  owner_.switch_point();
+  preemptible = true;
+}
+
+scheduler::engine_call::~engine_call() {
+  preemptible = before_;
+  if (!owner_.running_) return;
+  owner_.threads_[owner_.current_]->inside_engine = false;
+  --owner_.calls_;
+}
+
+scheduler::uninterrupted::uninterrupted() : before_(preemptible) { preemptible = false; }
+
+scheduler::uninterrupted::~uninterrupted() { preemptible = before_; }
+
+}  // namespace far::simulation

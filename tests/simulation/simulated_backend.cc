@@ -1,0 +1,159 @@
+#include "simulated_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "trace.h"
+
+namespace far::simulation {
+namespace {
+
+using far::backend::completion;
+using far::backend::operation;
+using far::backend::request;
+using far::backend::slot_id;
+
+std::uint64_t sum_of(const request& what) {
+  std::uint64_t sum = 0;
+  for (std::size_t at = 0; at < what.length_bytes; at += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, what.buffer + at, sizeof word);
+    sum = (sum ^ word) * 0x9e3779b97f4a7c15u;
+  }
+  return sum;
+}
+
+}  // namespace
+
+class simulated_backend::checked_channel final : public far::backend::channel {
+ public:
+  checked_channel(simulated_backend& owner, std::unique_ptr<far::backend::channel> inner)
+      : owner_(owner), inner_(std::move(inner)) {}
+
+  std::size_t submit(std::span<const request> batch) override {
+    const scheduler::uninterrupted body;
+    owner_.threads_.switch_point();
+    for (const request& what : batch) {
+      owner_.begin(what);
+      request numbered = what;
+      numbered.cookie = next_;
+      under_way_.push_back({what, next_++, what.op == operation::write ? sum_of(what) : 0});
+      if (inner_->submit({&numbered, 1}) != 1) fail("more transfers in a channel than it was opened for");
+      owner_.threads_.switch_point();
+    }
+    return batch.size();
+  }
+
+  std::size_t poll(std::span<completion> done) override {
+    const scheduler::uninterrupted body;
+    owner_.threads_.switch_point();
+    const std::size_t count = inner_->poll(done);
+    for (completion& each : done.first(count)) {
+      const auto found = std::find_if(under_way_.begin(), under_way_.end(),
+                                      [&](const transfer& one) { return one.number == each.cookie; });
+      const transfer ended = *found;
+      under_way_.erase(found);
+      owner_.end(ended.what, each.error_code != 0);
+      if (ended.what.op == operation::write && sum_of(ended.what) != ended.sum) {
+        fail("the buffer of a write to slot %llu changed under way", static_cast<unsigned long long>(ended.what.slot));
+      }
+      each.cookie = ended.what.cookie;
+    }
+    return count;
+  }
+
+  void wait(std::uint64_t timeout_ns) override {
+    const scheduler::uninterrupted body;
+    if (inner_->in_flight() == 0) return;
+    const std::uint64_t longest = std::min<std::uint64_t>(timeout_ns, 1 + owner_.chosen_.maximum_delay_ns);
+    owner_.threads_.sleep(1 + owner_.random_.below(longest));
+  }
+
+  std::size_t in_flight() const override { return inner_->in_flight(); }
+
+ private:
+  struct transfer {
+    request what;
+    std::uint64_t number;
+    std::uint64_t sum;  // of the bytes to write
+  };
+
+  simulated_backend& owner_;
+  std::unique_ptr<far::backend::channel> inner_;
+  std::vector<transfer> under_way_;
+  std::uint64_t next_ = 0;
+};
+
+simulated_backend::simulated_backend(scheduler& threads, random_source& random, const simulated_clock& time,
+                                     const far_tier& chosen)
+    : threads_(threads), random_(random), chosen_(chosen), slots_(chosen.slots) {
+  auto opened = far::backend::open("memory:?capacity=" + std::to_string(chosen.slots * page_bytes));
+  memory_ = opened.value().get();
+  far::backend::faulty_options options;
+  options.seed = chosen.seed;
+  options.maximum_delay_ticks = chosen.maximum_delay_ns;
+  options.clock = &time;
+  options.reorders = chosen.reorders;
+  faulty_ = std::make_unique<far::backend::faulty_backend>(std::move(opened).value(), options);
+}
+
+simulated_backend::~simulated_backend() = default;
+
+result<slot_id> simulated_backend::allocate(std::size_t count) {
+  const scheduler::uninterrupted body;
+  threads_.switch_point();
+  result<slot_id> first = faulty_->allocate(count);
+  if (first) {
+    for (slot_id each = first.value(); each < first.value() + count; ++each) {
+      if (each >= slots_.size()) slots_.resize(each + 1);
+      slots_[each] = {.allocated = true, .written = false, .transfers = 0};
+    }
+  }
+  threads_.switch_point();
+  return first;
+}
+
+void simulated_backend::free(slot_id first, std::size_t count) {
+  const scheduler::uninterrupted body;
+  threads_.switch_point();
+  for (slot_id each = first; each < first + count; ++each) {
+    if (!slots_[each].allocated) fail("slot %llu is freed twice", static_cast<unsigned long long>(each));
+    if (slots_[each].transfers > 0) fail("slot %llu is freed under a transfer", static_cast<unsigned long long>(each));
+    slots_[each] = {};
+  }
+  faulty_->free(first, count);
+}
+
+result<std::unique_ptr<far::backend::channel>> simulated_backend::open_channel(std::size_t depth) {
+  result<std::unique_ptr<far::backend::channel>> inner = faulty_->open_channel(depth);
+  if (!inner) return inner.error();
+  return std::unique_ptr<far::backend::channel>(std::make_unique<checked_channel>(*this, std::move(inner).value()));
+}
+
+const std::byte* simulated_backend::direct(slot_id slot) const {
+  const scheduler::uninterrupted body;
+  if (!chosen_.is_direct) return nullptr;
+  if (!slots_[slot].written) fail("slot %llu is read and was not written", static_cast<unsigned long long>(slot));
+  return memory_->direct(slot);
+}
+
+void simulated_backend::begin(const request& what) {
+  for (slot_id each = what.slot; each < what.slot + what.length_bytes / page_bytes; ++each) {
+    slot_state& used = slots_[each];
+    const auto number = static_cast<unsigned long long>(each);
+    if (!used.allocated) fail("slot %llu is used and is not allocated", number);
+    if (what.op == operation::read && !used.written) fail("slot %llu is read and was not written", number);
+    if (what.op == operation::write && used.transfers > 0) fail("slot %llu is written under a transfer", number);
+    ++used.transfers;
+  }
+}
+
+void simulated_backend::end(const request& what, bool failed) {
+  for (slot_id each = what.slot; each < what.slot + what.length_bytes / page_bytes; ++each) {
+    --slots_[each].transfers;
+    if (what.op == operation::write) slots_[each].written = !failed;
+  }
+  if (failed && what.op == operation::read) ++failed_reads_;
+}
+
+}  // namespace far::simulation

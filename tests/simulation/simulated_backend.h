@@ -1,0 +1,62 @@
+// The far tier of a simulation: faulty_backend over memory:, with switch points, and with checks that the engine keeps
+// its side of the backend contract: no transfer of a slot that is not allocated, no slot freed under a transfer, no read
+// of a slot that was never written, no change of a buffer while it is being written.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/faulty/faulty_backend.h"
+#include "scheduler.h"
+
+namespace far::simulation {
+
+struct far_tier {
+  std::uint64_t slots = 0;
+  std::uint64_t maximum_delay_ns = 0;
+  bool reorders = false;
+  bool is_direct = false;  // bytes can be read in place
+  std::uint64_t seed = 1;
+  backend::speed speed;
+};
+
+class simulated_backend final : public backend::backend {
+ public:
+  simulated_backend(scheduler& threads, random_source& random, const simulated_clock& time, const far_tier& chosen);
+  ~simulated_backend() override;
+
+  // What goes wrong.
+  [[nodiscard]] far::backend::faulty_backend& faults() { return *faulty_; }
+  [[nodiscard]] std::uint64_t failed_reads() const { return failed_reads_; }
+
+  [[nodiscard]] result<far::backend::slot_id> allocate(std::size_t count) override;
+  void free(far::backend::slot_id first, std::size_t count) override;
+  [[nodiscard]] result<std::unique_ptr<far::backend::channel>> open_channel(std::size_t depth) override;
+  [[nodiscard]] const std::byte* direct(far::backend::slot_id slot) const override;
+  [[nodiscard]] far::backend::capacity report() const override { return faulty_->report(); }
+  [[nodiscard]] far::backend::speed expected_speed() const override { return chosen_.speed; }
+  [[nodiscard]] std::string describe() const override { return faulty_->describe(); }
+
+ private:
+  class checked_channel;
+
+  struct slot_state {
+    bool allocated = false;
+    bool written = false;
+    unsigned transfers = 0;
+  };
+
+  void begin(const far::backend::request& what);
+  void end(const far::backend::request& what, bool failed);
+
+  scheduler& threads_;
+  random_source& random_;
+  const far_tier chosen_;
+  far::backend::backend* memory_ = nullptr;
+  std::unique_ptr<far::backend::faulty_backend> faulty_;
+  mutable std::vector<slot_state> slots_;
+  std::uint64_t failed_reads_ = 0;
+};
+
+}  // namespace far::simulation

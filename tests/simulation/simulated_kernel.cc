@@ -1,0 +1,262 @@
+#include "simulated_kernel.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "platform/local_memory.h"
+#include "trace.h"
+
+namespace far::simulation {
+namespace {
+
+// What is where nothing should be read any more.
+constexpr int rubbish = 0xee;
+
+}  // namespace
+
+simulated_kernel::simulated_kernel(scheduler& threads, random_source& random, std::uint64_t heap_pages)
+    : threads_(threads),
+      random_(random),
+      pages_(heap_pages),
+      heap_(platform::map_local(heap_pages * page_bytes)) {}
+
+simulated_kernel::~simulated_kernel() { platform::unmap_local(heap_, pages_.size() * page_bytes); }
+
+void simulated_kernel::check(page_range range, const char* call) const {
+  if (range.count == 0 || range.end() > pages_.size()) {
+    fail("%s of %zu pages at %llu: not in the heap", call, range.count, static_cast<unsigned long long>(range.first));
+  }
+}
+
+void simulated_kernel::note(const char* call, page_range range) {
+  threads_.note(range.first * 64 + range.count);
+  if (tracing()) {
+    trace("%8llu %-10s %s %llu+%zu", static_cast<unsigned long long>(threads_.slices()),
+          threads_.inside_thread() ? threads_.name_of(threads_.current()).c_str() : "-", call,
+          static_cast<unsigned long long>(range.first), range.count);
+  }
+}
+
+simulated_kernel::fault simulated_kernel::touch(page_id which, bool write) {
+  page_state& touched = pages_[which];
+  if (!touched.present) {
+    if (touched.guarded) return fault::missing;
+    std::memset(bytes(which), 0, page_bytes);
+    touched.present = true;
+    touched.write_protected = false;
+  }
+  return write && touched.write_protected ? fault::write_protected : fault::none;
+}
+
+void simulated_kernel::set_locked(page_range range, bool locked) {
+  note(locked ? "lock" : "unlock", range);
+  for (page_id each = range.first; each < range.end(); ++each) pages_[each].locked = locked;
+}
+
+void simulated_kernel::report_and_wait(page_id which, bool write) {
+  const thread_id self = threads_.current();
+  note(write ? "write fault" : "read fault", {which, 1});
+  unread_.push_back({which, write, self});
+  waiters_.push_back({which, self});
+  threads_.wake(handler_);
+  threads_.block();
+}
+
+bool simulated_kernel::read_fault(reported_fault* next) {
+  if (unread_.empty()) return false;
+  *next = unread_.front();
+  unread_.pop_front();
+  return true;
+}
+
+// A fault that nobody has read yet goes away with whoever waited for it.
+void simulated_kernel::wake_waiters(page_range range) {
+  const auto in_range = [range](page_id which) { return which >= range.first && which < range.end(); };
+  std::erase_if(unread_, [&](const reported_fault& each) { return in_range(each.page); });
+  std::erase_if(waiters_, [&](const waiter& each) {
+    if (!in_range(each.page)) return false;
+    threads_.wake(each.thread);
+    return true;
+  });
+}
+
+std::uint64_t simulated_kernel::present_pages() const {
+  const auto present = std::count_if(pages_.begin(), pages_.end(), [](const page_state& each) { return each.present; });
+  return static_cast<std::uint64_t>(present + std::count(staged_.begin(), staged_.end(), true));
+}
+
+std::size_t simulated_kernel::install(page_range range, const std::byte* source, mapping how, int* error_code) {
+  const scheduler::uninterrupted body;
+  check(range, "install");
+  threads_.switch_point();
+  note(how == mapping::writable ? "install writable" : "install protected", range);
+  std::size_t done = 0;
+  for (; done < range.count; ++done) {
+    page_state& filled = pages_[range.first + done];
+    if (!filled.guarded) *error_code = ENOENT;
+    if (filled.present) *error_code = EEXIST;
+    if (!filled.guarded || filled.present) break;
+    if (random_.chance(faults_.failing_installs)) {
+      *error_code = ENOMEM;
+      break;
+    }
+    std::memcpy(bytes(range.first + done), source + done * page_bytes, page_bytes);
+    filled.present = true;
+    filled.write_protected = how == mapping::write_protected;
+    if (done + 1 < range.count) threads_.switch_point();
+  }
+  if (done > 0) wake_waiters({range.first, done});
+  threads_.switch_point();
+  return done;
+}
+
+std::size_t simulated_kernel::lift(page_range range, std::byte* staging) {
+  const scheduler::uninterrupted body;
+  check(range, "lift");
+  threads_.switch_point();
+  note("lift", range);
+  const auto first_staged = static_cast<std::size_t>(staging - staging_) / page_bytes;
+  std::size_t done = 0;
+  for (; done < range.count; ++done) {
+    page_state& lifted = pages_[range.first + done];
+    if (!lifted.guarded) fail("lift of page %llu, which is not guarded", static_cast<unsigned long long>(range.first + done));
+    if (!lifted.present) fail("lift of page %llu, which is not mapped", static_cast<unsigned long long>(range.first + done));
+    if (staged_[first_staged + done]) fail("lift into staging page %zu, which is in use", first_staged + done);
+    if (lifted.locked || random_.chance(faults_.refused_lifts)) break;
+    std::memcpy(staging + done * page_bytes, bytes(range.first + done), page_bytes);
+    std::memset(bytes(range.first + done), rubbish, page_bytes);
+    staged_[first_staged + done] = true;
+    lifted.present = false;
+    if (done + 1 < range.count) threads_.switch_point();
+  }
+  threads_.switch_point();
+  return done;
+}
+
+std::size_t simulated_kernel::relocate(page_range range, page_id to) {
+  const scheduler::uninterrupted body;
+  check(range, "relocate");
+  check({to, range.count}, "relocate");
+  threads_.switch_point();
+  note("relocate", range);
+  for (std::size_t done = 0; done < range.count; ++done) {
+    page_state& from = pages_[range.first + done];
+    page_state& target = pages_[to + done];
+    if (!from.guarded || !target.guarded) fail("relocate between pages that are not guarded");
+    if (!from.present || target.present) fail("relocate of a page that is not mapped, or onto one that is");
+    std::memcpy(bytes(to + done), bytes(range.first + done), page_bytes);
+    std::memset(bytes(range.first + done), rubbish, page_bytes);
+    from.present = false;
+    target.present = true;
+    target.write_protected = false;
+    threads_.switch_point();
+  }
+  wake_waiters({to, range.count});
+  return range.count;
+}
+
+std::size_t simulated_kernel::drop(std::span<const page_range> ranges) {
+  const scheduler::uninterrupted body;
+  threads_.switch_point();
+  std::size_t done = 0;
+  for (const page_range& range : ranges) {
+    check(range, "drop");
+    note("drop", range);
+    for (page_id which = range.first; which < range.end(); ++which) {
+      if (pages_[which].locked) return done;  // those before it are gone all the same, as with madvise(2)
+      pages_[which].present = false;
+      threads_.switch_point();
+    }
+    ++done;
+  }
+  return done;
+}
+
+void simulated_kernel::allow_write(page_range range) {
+  const scheduler::uninterrupted body;
+  check(range, "allow_write");
+  threads_.switch_point();
+  note("allow_write", range);
+  for (page_id which = range.first; which < range.end(); ++which) {
+    if (!pages_[which].guarded) fail("allow_write of page %llu, which is not guarded", static_cast<unsigned long long>(which));
+    pages_[which].write_protected = false;
+    threads_.switch_point();
+  }
+  wake_waiters(range);
+}
+
+void simulated_kernel::wake(page_range range) {
+  const scheduler::uninterrupted body;
+  check(range, "wake");
+  threads_.switch_point();
+  note("wake", range);
+  wake_waiters(range);
+}
+
+result<void> simulated_kernel::guard(page_range range) {
+  const scheduler::uninterrupted body;
+  check(range, "guard");
+  threads_.switch_point();
+  note("guard", range);
+  if (random_.chance(faults_.failing_guards)) return error{"cannot guard a range: the simulated kernel refuses", ENOMEM};
+  for (page_id which = range.first; which < range.end(); ++which) {
+    if (pages_[which].guarded) fail("guard of page %llu, which is guarded", static_cast<unsigned long long>(which));
+    pages_[which].guarded = true;
+  }
+  threads_.switch_point();
+  return {};
+}
+
+void simulated_kernel::unguard(page_range range) {
+  const scheduler::uninterrupted body;
+  check(range, "unguard");
+  threads_.switch_point();
+  note("unguard", range);
+  for (page_id which = range.first; which < range.end(); ++which) {
+    if (!pages_[which].guarded) fail("unguard of page %llu, which is not guarded", static_cast<unsigned long long>(which));
+    pages_[which].guarded = false;
+    pages_[which].write_protected = false;
+  }
+  wake_waiters(range);
+  threads_.switch_point();
+}
+
+void simulated_kernel::query_filled(page_range range, std::span<bool> filled) {
+  const scheduler::uninterrupted body;
+  check(range, "query_filled");
+  threads_.switch_point();
+  for (std::size_t i = 0; i < range.count; ++i) filled[i] = pages_[range.first + i].present;
+  threads_.switch_point();
+}
+
+void simulated_kernel::populate(page_range range) {
+  const scheduler::uninterrupted body;
+  check(range, "populate");
+  threads_.switch_point();
+  for (page_id which = range.first; which < range.end(); ++which) static_cast<void>(touch(which, true));
+  threads_.switch_point();
+}
+
+std::byte* simulated_kernel::map_staging(std::size_t pages) {
+  staging_ = platform::map_local(pages * page_bytes);
+  staged_.assign(pages, false);
+  return staging_;
+}
+
+void simulated_kernel::unmap_staging(std::byte* staging, std::size_t pages) {
+  platform::unmap_local(staging, pages * page_bytes);
+}
+
+void simulated_kernel::empty_staging(std::byte* staging, std::size_t pages) {
+  const scheduler::uninterrupted body;
+  threads_.switch_point();
+  const auto first = static_cast<std::size_t>(staging - staging_) / page_bytes;
+  for (std::size_t i = first; i < first + pages; ++i) {
+    if (staged_[i]) std::memset(staging_ + i * page_bytes, rubbish, page_bytes);
+    staged_[i] = false;
+  }
+  threads_.switch_point();
+}
+
+}  // namespace far::simulation

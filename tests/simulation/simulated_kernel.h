@@ -1,0 +1,104 @@
+// The kernel, as far as the engine sees it: page tables, userfaultfd, and the frames themselves.
+//
+// It behaves as Linux does where that is awkward: a call on several pages is not atomic (other threads run between the
+// pages), a refused drop() may have dropped the pages before the locked one, frames run out for a moment. And it stops
+// the run when the engine breaks the contract of platform::address_space.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "platform/address_space.h"
+#include "random_source.h"
+#include "scheduler.h"
+
+namespace far::simulation {
+
+using platform::mapping;
+using platform::page_id;
+using platform::page_range;
+
+// What goes wrong, per mille of the pages or calls in question.
+struct kernel_faults {
+  std::uint64_t refused_lifts = 0;    // a device may be writing to the page
+  std::uint64_t failing_installs = 0; // no free frame
+  std::uint64_t failing_guards = 0;   // too many mappings
+};
+
+class simulated_kernel final : public platform::address_space {
+ public:
+  enum class fault : std::uint8_t { none, missing, write_protected };
+
+  struct reported_fault {
+    page_id page = 0;
+    bool write = false;
+    thread_id thread = 0;
+  };
+
+  simulated_kernel(scheduler& threads, random_source& random, std::uint64_t heap_pages);
+  ~simulated_kernel() override;
+
+  // For programs: one access of the MMU. A page that is not guarded is filled with zeros.
+  [[nodiscard]] fault touch(page_id page, bool write);
+  [[nodiscard]] std::byte* bytes(page_id page) const { return heap_ + page * page_bytes; }
+  // mlock and munlock.
+  void set_locked(page_range range, bool locked);
+  [[nodiscard]] bool is_locked(page_id page) const { return pages_[page].locked; }
+
+  // For guards that resolve faults on another thread: the calling thread reports a fault and waits to be woken. The
+  // handler is woken when there is one to read.
+  void set_handler(thread_id handler) { handler_ = handler; }
+  void report_and_wait(page_id page, bool write);
+  [[nodiscard]] bool read_fault(reported_fault* next);
+
+  void set_faults(const kernel_faults& chosen) { faults_ = chosen; }
+  [[nodiscard]] const kernel_faults& faults() const { return faults_; }
+
+  // Frames of the heap and of staging, now.
+  [[nodiscard]] std::uint64_t present_pages() const;
+
+  // address_space.
+  [[nodiscard]] std::size_t install(page_range range, const std::byte* source, mapping how, int* error_code) override;
+  [[nodiscard]] std::size_t lift(page_range range, std::byte* staging) override;
+  [[nodiscard]] std::size_t relocate(page_range range, page_id to) override;
+  [[nodiscard]] std::size_t drop(std::span<const page_range> ranges) override;
+  void allow_write(page_range range) override;
+  void wake(page_range range) override;
+  [[nodiscard]] result<void> guard(page_range range) override;
+  void unguard(page_range range) override;
+  void query_filled(page_range range, std::span<bool> filled) override;
+  void populate(page_range range) override;
+  [[nodiscard]] std::byte* map_staging(std::size_t pages) override;
+  void unmap_staging(std::byte* staging, std::size_t pages) override;
+  void empty_staging(std::byte* staging, std::size_t pages) override;
+
+ private:
+  struct page_state {
+    bool present = false;
+    bool write_protected = false;
+    bool guarded = false;
+    bool locked = false;
+  };
+  struct waiter {
+    page_id page = 0;
+    thread_id thread = 0;
+  };
+
+  void check(page_range range, const char* call) const;
+  void note(const char* call, page_range range);
+  void wake_waiters(page_range range);
+
+  scheduler& threads_;
+  random_source& random_;
+  kernel_faults faults_;
+  std::vector<page_state> pages_;
+  std::byte* heap_;
+  std::byte* staging_ = nullptr;
+  std::vector<bool> staged_;
+  std::vector<waiter> waiters_;
+  std::deque<reported_fault> unread_;
+  thread_id handler_ = 0;
+};
+
+}  // namespace far::simulation

@@ -1,0 +1,200 @@
+#include "simulated_pager.h"
+
+#include <mutex>
+
+#include "trace.h"
+
+namespace far::simulation {
+
+using engine::outcome;
+
+simulated_pager::simulated_pager(scheduler& threads, simulated_kernel& kernel, simulated_backend& far, model& expected,
+                                 engine::engine& engine, bool in_line)
+    : threads_(threads), kernel_(kernel), far_(far), expected_(expected), engine_(engine), in_line_(in_line) {}
+
+void simulated_pager::start(std::size_t fetchers) {
+  for (std::size_t i = 0; i < fetchers; ++i) fetchers_.push_back(engine_.add_fetcher().value());
+  reclaimer_ = threads_.spawn("reclaimer", [this] { run_reclaimer(); });
+  if (in_line_) return;
+  handlers_own_ = engine_.add_fetcher().value();
+  handler_ = threads_.spawn("handler", [this] { run_handler(); });
+  kernel_.set_handler(handler_);
+}
+
+void simulated_pager::stop() {
+  stopping_ = true;
+  threads_.wake(reclaimer_);
+  if (!in_line_) threads_.wake(handler_);
+}
+
+outcome simulated_pager::miss(engine::fetcher& by, engine::stream_table& streams, page_id page, bool write) {
+  const scheduler::engine_call call(threads_);
+  return engine_.miss(by, streams, page, write);
+}
+
+bool simulated_pager::poll(engine::fetcher& by) {
+  const scheduler::engine_call call(threads_);
+  return by.poll();
+}
+
+engine::fetcher& simulated_pager::lock_some_fetcher() {
+  while (true) {
+    for (std::size_t i = 0; i < fetchers_.size(); ++i) {
+      engine::fetcher& candidate = *fetchers_[(threads_.current() + i) % fetchers_.size()];
+      if (candidate.lock.try_lock()) return candidate;
+    }
+    threads_.yield();
+  }
+}
+
+void simulated_pager::wait_for_frame() {
+  threads_.wake(reclaimer_);
+  const std::uint64_t since = threads_.slices();
+  while (!engine_.has_frame_for_miss()) {
+    if (threads_.slices() - since > longest_wait_slices) fail("a miss waits for ever for a free frame");
+    bool progress = false;
+    {
+      const scheduler::engine_call call(threads_);
+      progress = engine_.reclaim(false);
+    }
+    if (!progress) threads_.yield();
+  }
+}
+
+// What was lost a moment ago may have been discarded meanwhile.
+bool simulated_pager::note_lost(page_id page) {
+  if (engine_.state_for_tests().pages.load(page).where() != engine::state::lost) return false;
+  if (far_.failed_reads() < 3) fail("page %llu is lost, and no read failed", static_cast<unsigned long long>(page));
+  expected_.lose(page);
+  return true;
+}
+
+bool simulated_pager::resolve(engine::stream_table& streams, page_id page, bool write) {
+  if (in_line_) return resolve_here(streams, page, write);
+  kernel_.report_and_wait(page, write);
+  return !expected_.is_lost(page);
+}
+
+bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, bool write) {
+  const std::uint64_t since = threads_.slices();
+  outcome reached = outcome::busy;
+  while (reached != outcome::resolved) {
+    if (threads_.slices() - since > longest_wait_slices) {
+      fail("the miss of page %llu is never resolved", static_cast<unsigned long long>(page));
+    }
+    {
+      engine::fetcher& by = lock_some_fetcher();
+      const std::lock_guard guard(by.lock, std::adopt_lock);
+      reached = miss(by, streams, page, write);
+      while (reached == outcome::in_flight && engine_.on_its_way(page)) {
+        if (!poll(by)) by.wait(1'000'000);
+        threads_.switch_point();
+      }
+    }
+    if (reached == outcome::in_flight && engine_.accessible(page, write)) break;
+    if (reached == outcome::lost && note_lost(page)) return false;
+    if (reached == outcome::no_budget) wait_for_frame();
+    if (reached == outcome::busy) {
+      const scheduler::engine_call call(threads_);
+      static_cast<void>(engine_.help());
+    }
+    threads_.switch_point();
+  }
+  if (engine_.wants_reclaim() || engine_.transfers_under_way()) threads_.wake(reclaimer_);
+  return true;
+}
+
+bool simulated_pager::pin(engine::stream_table& streams, page_id page) {
+  while (true) {
+    {
+      const scheduler::engine_call call(threads_);
+      if (engine_.try_pin(page)) return true;
+    }
+    if (!resolve_here(streams, page, true)) return false;
+  }
+}
+
+void simulated_pager::unpin(page_id page) {
+  const scheduler::engine_call call(threads_);
+  engine_.unpin(page);
+}
+
+void simulated_pager::run_handler() {
+  while (!stopping_) {
+    bool progress = false;
+    for (simulated_kernel::reported_fault next; kernel_.read_fault(&next); progress = true) pending_.push_back({next});
+    while (!handlers_own_->lock.try_lock()) threads_.yield();
+    {
+      const std::lock_guard guard(handlers_own_->lock, std::adopt_lock);
+      progress |= poll(*handlers_own_);
+      progress |= try_pending();
+    }
+    if (engine_.wants_reclaim()) threads_.wake(reclaimer_);
+    if (progress) {
+      threads_.switch_point();
+    } else if (pending_.empty() && handlers_own_->idle()) {
+      threads_.block();
+    } else {
+      threads_.block(50'000);
+    }
+  }
+}
+
+bool simulated_pager::try_pending() {
+  std::size_t kept = 0;
+  for (const pending_fault& waiting : pending_) {
+    if (!try_one(waiting)) pending_[kept++] = waiting;
+  }
+  const bool progress = kept < pending_.size();
+  pending_.resize(kept);
+  return progress;
+}
+
+bool simulated_pager::try_one(const pending_fault& waiting) {
+  const page_id page = waiting.fault.page;
+  engine::stream_table& streams = handlers_streams_[waiting.fault.thread % handlers_streams_.size()];
+  switch (miss(*handlers_own_, streams, page, waiting.fault.write)) {
+    case outcome::resolved: return true;
+    case outcome::in_flight: return false;
+    case outcome::busy: {
+      const scheduler::engine_call call(threads_);
+      static_cast<void>(engine_.help());
+      return false;
+    }
+    case outcome::no_budget: {
+      const scheduler::engine_call call(threads_);
+      static_cast<void>(engine_.reclaim(false));
+      return false;
+    }
+    case outcome::lost:
+      // On a real kernel the process ends here. Here only the access does.
+      if (!note_lost(page)) return false;
+      kernel_.wake({page, 1});
+      return true;
+  }
+  return false;
+}
+
+void simulated_pager::run_reclaimer() {
+  bool reclaiming = false;
+  while (!stopping_) {
+    reclaiming = engine_.wants_reclaim() || (reclaiming && engine_.below_high());
+    bool progress = false;
+    {
+      const scheduler::engine_call call(threads_);
+      if (reclaiming) progress |= engine_.reclaim(true);
+    }
+    {
+      const scheduler::engine_call call(threads_);
+      progress |= engine_.help();
+    }
+    if (progress) {
+      threads_.switch_point();
+      continue;
+    }
+    const bool under_way = engine_.transfers_under_way();
+    threads_.block(under_way ? 50'000 : (reclaiming ? 10'000'000 : 1'000'000'000));
+  }
+}
+
+}  // namespace far::simulation

@@ -1,0 +1,68 @@
+// What src/pager is on a real kernel: the threads that resolve misses and evict ahead of need, around the same engine.
+// It follows far_pager, fault_thread and reclaimer step by step; what it waits for is the scheduler.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "engine/engine.h"
+#include "model.h"
+#include "scheduler.h"
+#include "simulated_backend.h"
+#include "simulated_kernel.h"
+
+namespace far::simulation {
+
+class simulated_pager {
+ public:
+  // `in_line`: the missing thread resolves its own misses; otherwise a handler thread does.
+  simulated_pager(scheduler& threads, simulated_kernel& kernel, simulated_backend& far, model& expected,
+                  engine::engine& engine, bool in_line);
+
+  // Starts the threads; they end after stop().
+  void start(std::size_t fetchers);
+  void stop();
+
+  // For program threads: makes the page accessible; returns false when its bytes are lost. Whoever calls it tries the
+  // access again, and may find that it must call again.
+  [[nodiscard]] bool resolve(engine::stream_table& streams, page_id page, bool write);
+  // Makes the page resident, and keeps it so until unpin. Returns false when its bytes are lost.
+  [[nodiscard]] bool pin(engine::stream_table& streams, page_id page);
+  void unpin(page_id page);
+  void wake_reclaimer() { threads_.wake(reclaimer_); }
+
+  // An access that is not resolved after so many slices never will be.
+  static constexpr std::uint64_t longest_wait_slices = 300'000;
+
+ private:
+  struct pending_fault {
+    simulated_kernel::reported_fault fault;
+  };
+
+  [[nodiscard]] bool resolve_here(engine::stream_table& streams, page_id page, bool write);
+  [[nodiscard]] bool note_lost(page_id page);
+  [[nodiscard]] engine::outcome miss(engine::fetcher& by, engine::stream_table& streams, page_id page, bool write);
+  [[nodiscard]] bool poll(engine::fetcher& by);
+  [[nodiscard]] engine::fetcher& lock_some_fetcher();
+  void wait_for_frame();
+  void run_handler();
+  [[nodiscard]] bool try_pending();
+  [[nodiscard]] bool try_one(const pending_fault& waiting);
+  void run_reclaimer();
+
+  scheduler& threads_;
+  simulated_kernel& kernel_;
+  simulated_backend& far_;
+  model& expected_;
+  engine::engine& engine_;
+  const bool in_line_;
+  std::vector<engine::fetcher*> fetchers_;
+  engine::fetcher* handlers_own_ = nullptr;
+  thread_id handler_ = 0;
+  thread_id reclaimer_ = 0;
+  bool stopping_ = false;
+  std::vector<pending_fault> pending_;
+  std::array<engine::stream_table, 4> handlers_streams_;
+};
+
+}  // namespace far::simulation

@@ -1,0 +1,209 @@
+#include "simulation.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "engine/engine.h"
+#include "program.h"
+#include "simulated_backend.h"
+#include "simulated_kernel.h"
+#include "simulated_pager.h"
+#include "trace.h"
+
+namespace far::simulation {
+namespace {
+
+// What the seed decides before anything runs.
+struct scenario {
+  std::uint64_t heap_pages;
+  std::uint64_t budget_pages;
+  const char* policy;
+  bool tracks_writes;
+  bool in_line;
+  bool is_calm;  // nothing fails
+  std::size_t program_threads;
+  std::size_t fetchers;
+  schedule threads;
+  far_tier far;
+  program_options program;
+};
+
+scenario draw(random_source& random, const run_options& chosen) {
+  scenario drawn{};
+  drawn.heap_pages = engine::block_pages * random.between(2, 4);
+  drawn.budget_pages = random.between(130, 900);
+  drawn.policy = random.one_of<const char*>({"second-chance", "fifo"});
+  drawn.tracks_writes = random.chance(850);
+  drawn.in_line = random.chance(500);
+  drawn.is_calm = random.chance(300);
+  drawn.program_threads = random.between(1, 4);
+  drawn.fetchers = random.between(1, 3);
+  drawn.threads = {.slice_blocks = random.one_of<std::uint64_t>({10, 30, 100, 300, 2000}),
+                   .switch_per_mille = random.one_of<std::uint64_t>({100, 300, 800}),
+                   .slice_ns = random.one_of<std::uint64_t>({100, 1000, 20'000}),
+                   .starves = random.chance(500)};
+  drawn.far = {.slots = drawn.heap_pages + 2 * engine::evictor::staging_pages,
+               .maximum_delay_ns = random.one_of<std::uint64_t>({0, 2000, 50'000, 1'000'000}),
+               .reorders = random.chance(700),
+               .is_direct = random.chance(200),
+               .seed = random.next(),
+               .speed = {.latency_ns = random.one_of<std::uint64_t>({0, 10'000, 1'000'000}),
+                         .bytes_per_second = 1'000'000'000}};
+  drawn.program = {.heap_pages = drawn.heap_pages,
+                   .target_pages = std::min(drawn.budget_pages * random.between(1, 5), drawn.heap_pages * 8 / 10),
+                   .operations_a_thread = chosen.operations,
+                   .write_per_mille = random.one_of<std::uint64_t>({50, 400, 900})};
+  return drawn;
+}
+
+// The world of one run.
+class world {
+ public:
+  world(const run_options& chosen)
+      : random_(chosen.seed),
+        scenario_(draw(random_, chosen)),
+        threads_(random_, clock_, scenario_.threads),
+        kernel_(threads_, random_, scenario_.heap_pages),
+        far_(threads_, random_, clock_, scenario_.far),
+        expected_(scenario_.heap_pages),
+        engine_(engine::engine::create(kernel_, far_, clock_,
+                                       {.heap_pages = scenario_.heap_pages,
+                                        .budget_pages = scenario_.budget_pages,
+                                        .policy = scenario_.policy,
+                                        .tracks_writes = scenario_.tracks_writes})
+                    .value()),
+        pager_(threads_, kernel_, far_, expected_, *engine_, scenario_.in_line),
+        program_(threads_, random_, kernel_, pager_, expected_, *engine_, scenario_.program) {}
+
+  report run();
+
+ private:
+  static constexpr std::uint64_t slices_between_validations = 250;
+
+  void run_weather();
+  void run_end();
+  void clear_weather();
+  void between_slices();
+
+  random_source random_;
+  simulated_clock clock_;
+  const scenario scenario_;
+  scheduler threads_;
+  simulated_kernel kernel_;
+  simulated_backend far_;
+  model expected_;
+  std::unique_ptr<engine::engine> engine_;
+  simulated_pager pager_;
+  program program_;
+  std::size_t running_ = 0;
+  thread_id end_ = 0;
+  std::uint64_t validations_ = 0;
+  std::uint64_t validate_at_ = slices_between_validations;
+};
+
+report world::run() {
+  trace("heap %llu, budget %llu, %s, tracks writes %d, %s, calm %d", static_cast<unsigned long long>(scenario_.heap_pages),
+        static_cast<unsigned long long>(scenario_.budget_pages), scenario_.policy, scenario_.tracks_writes,
+        scenario_.in_line ? "inline" : "thread", scenario_.is_calm);
+  pager_.start(scenario_.fetchers);
+  running_ = scenario_.program_threads;
+  end_ = threads_.spawn("end", [this] { run_end(); });
+  for (std::size_t i = 0; i < scenario_.program_threads; ++i) {
+    threads_.spawn("program " + std::to_string(i), [this] {
+      program_.run_thread();
+      if (--running_ == 0) threads_.wake(end_);
+    });
+  }
+  threads_.spawn("weather", [this] { run_weather(); });
+  threads_.run([this] { between_slices(); });
+  engine_->validate();
+  return {.statistics = engine_->snapshot(),
+          .slices = threads_.slices(),
+          .validations = validations_,
+          .accesses = program_.accesses(),
+          .moves = program_.moves(),
+          .lost_pages = expected_.lost_pages(),
+          .digest = threads_.digest()};
+}
+
+void world::between_slices() {
+  if (threads_.slices() < validate_at_) return;
+  if (!threads_.quiescent()) {
+    if (threads_.slices() == validate_at_) threads_.seek_quiescence(slices_between_validations);
+    return;
+  }
+  engine_->validate();
+  ++validations_;
+  validate_at_ = threads_.slices() + slices_between_validations;
+}
+
+// What fails, and how large the budget is, changes all the time.
+void world::run_weather() {
+  while (running_ > 0) {
+    threads_.sleep(random_.between(1, 400) * scenario_.threads.slice_ns);
+    if (random_.chance(250)) {
+      const std::uint64_t budget_pages = random_.between(150, 1200);
+      trace("%8llu resize to %llu", static_cast<unsigned long long>(threads_.slices()),
+            static_cast<unsigned long long>(budget_pages));
+      const scheduler::engine_call call(threads_);
+      engine_->resize(budget_pages);
+      pager_.wake_reclaimer();
+    }
+    if (scenario_.is_calm) continue;
+    kernel_.set_faults({.refused_lifts = random_.one_of<std::uint64_t>({0, 0, 50, 500}),
+                        .failing_installs = random_.one_of<std::uint64_t>({0, 0, 20, 300}),
+                        .failing_guards = random_.one_of<std::uint64_t>({0, 0, 100})});
+    far::backend::faulty_backend& faults = far_.faults();
+    faults.set_failing_reads_per_million(random_.one_of<std::uint32_t>({0, 0, 10'000, 200'000}));
+    faults.set_failing_writes_per_million(random_.one_of<std::uint32_t>({0, 0, 10'000, 300'000, 1'000'000}));
+    const std::uint64_t used = faults.report().used_slots;
+    faults.set_slot_limit(random_.one_of<std::uint64_t>({scenario_.far.slots, scenario_.far.slots, used, used + 30}));
+  }
+  clear_weather();
+}
+
+void world::clear_weather() {
+  kernel_.set_faults({});
+  far_.faults().set_failing_reads_per_million(0);
+  far_.faults().set_failing_writes_per_million(0);
+  far_.faults().set_slot_limit(scenario_.far.slots);
+}
+
+// After the program's threads: every byte, from wherever it is, and again after all of it was made remote. Then
+// everything is freed, and nothing must be left.
+void world::run_end() {
+  threads_.block();
+  clear_weather();
+  program_.verify_all();
+  program_.evict_all();
+  program_.verify_all();
+  program_.release_all();
+  while (engine_->transfers_under_way()) {
+    {
+      const scheduler::engine_call call(threads_);
+      static_cast<void>(engine_->help());
+    }
+    threads_.sleep(1000);
+  }
+  const engine::core& state = engine_->state_for_tests();
+  if (state.local.charged_pages() != 0) {
+    fail("%llu frames are charged when everything is free",
+         static_cast<unsigned long long>(state.local.charged_pages()));
+  }
+  if (far_.report().used_slots != 0) {
+    fail("%llu slots are in use when everything is free", static_cast<unsigned long long>(far_.report().used_slots));
+  }
+  if (kernel_.present_pages() != 0) {
+    fail("%llu frames exist when everything is free", static_cast<unsigned long long>(kernel_.present_pages()));
+  }
+  pager_.stop();
+}
+
+}  // namespace
+
+report run_simulation(const run_options& chosen) {
+  const auto simulated = std::make_unique<world>(chosen);
+  return simulated->run();
+}
+
+}  // namespace far::simulation

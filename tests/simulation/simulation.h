@@ -1,0 +1,29 @@
+// One run of the engine in the simulated world, from a seed.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/statistics.h"
+
+namespace far::simulation {
+
+struct run_options {
+  std::uint64_t seed = 1;
+  std::uint64_t operations = 40;  // of each thread of the program
+};
+
+// What a run came across.
+struct report {
+  engine::statistics statistics;
+  std::uint64_t slices = 0;
+  std::uint64_t validations = 0;
+  std::uint64_t accesses = 0;
+  std::uint64_t moves = 0;
+  std::uint64_t lost_pages = 0;
+  std::uint64_t digest = 0;  // of every choice that was made
+};
+
+// Stops the process when anything is wrong.
+[[nodiscard]] report run_simulation(const run_options& chosen);
+
+}  // namespace far::simulation
