@@ -6,7 +6,7 @@
 #include <linux/loop.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/swap.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,6 +15,7 @@
 #include <array>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/units.h"
 #include "system_file.h"
@@ -44,31 +45,32 @@ struct descriptor {
   }
 };
 
-// A file in RAM that stays there. Its pages are all made now, by this process: made later, they would count against the
-// peer's cgroup. They are locked: while swap is on, any reclaim (also a proactive one, such as DAMON's) could otherwise
-// swap out the pages that hold the swap itself, and then the loop device waits for its own input for ever.
-class locked_file {
- public:
-  [[nodiscard]] static result<std::unique_ptr<locked_file>> create(std::uint64_t bytes);
-  ~locked_file() { munmap(pages_, bytes_); }
-
-  locked_file(const locked_file&) = delete;
-  locked_file& operator=(const locked_file&) = delete;
-
-  [[nodiscard]] int number() const { return file_.number; }
-
- private:
-  locked_file(int opened, void* pages, std::size_t bytes) : file_(opened), pages_(pages), bytes_(bytes) {}
-
-  descriptor file_;
-  void* pages_;
-  std::size_t bytes_;
-};
+// A file in RAM whose pages are all there and stay there: in a ramfs that is mounted nowhere. Never a file in tmpfs:
+// while swap is on, any reclaim (also a proactive one, such as DAMON's) may swap out tmpfs pages, and when these hold
+// the swap itself, the loop device waits for its own input for ever. The kernel never swaps ramfs, even when this
+// program is killed. The pages are made now, by this process: made later, they would count against the peer's cgroup.
+result<int> open_unswappable_file(std::uint64_t bytes) {
+  const descriptor context(fsopen("ramfs", FSOPEN_CLOEXEC));
+  if (context.number < 0 || fsconfig(context.number, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0) {
+    return failed("cannot make a ramfs (root?)");
+  }
+  const descriptor mounted(fsmount(context.number, FSMOUNT_CLOEXEC, 0));
+  if (mounted.number < 0) return failed("cannot make a ramfs (root?)");
+  descriptor file(openat(mounted.number, "device", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (file.number < 0) return failed("cannot make a file in a ramfs");
+  const std::vector<char> zeros(mib);
+  for (std::uint64_t offset = 0; offset < bytes; offset += zeros.size()) {
+    const auto length = static_cast<std::size_t>(std::min<std::uint64_t>(zeros.size(), bytes - offset));
+    if (pwrite(file.number, zeros.data(), length, static_cast<off_t>(offset)) != static_cast<ssize_t>(length)) {
+      return failed("cannot fill a file in RAM");
+    }
+  }
+  return std::exchange(file.number, -1);
+}
 
 class loop_device final : public ram_device {
  public:
-  loop_device(std::string path, int opened, std::unique_ptr<locked_file> file)
-      : path_(std::move(path)), file_(std::move(file)), device_(opened) {}
+  loop_device(std::string path, int opened) : path_(std::move(path)), device_(opened) {}
   ~loop_device() override {
     // Detaches at once, or at its last close.
     if (ioctl(device_.number, LOOP_CLR_FD) != 0 && errno != ENXIO) {
@@ -79,7 +81,6 @@ class loop_device final : public ram_device {
 
  private:
   std::string path_;
-  std::unique_ptr<locked_file> file_;  // outlives the device
   descriptor device_;
 };
 
@@ -125,26 +126,12 @@ result<void> write_swap_header(const std::string& path, std::uint64_t bytes) {
   return {};
 }
 
-result<std::unique_ptr<locked_file>> locked_file::create(std::uint64_t bytes) {
-  descriptor file(memfd_create("farheap-bench-device", MFD_CLOEXEC));
-  if (file.number < 0 || ftruncate(file.number, static_cast<off_t>(bytes)) != 0) {
-    return failed("cannot make a file in RAM");
-  }
-  void* pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.number, 0);
-  if (pages == MAP_FAILED) return failed("cannot map a file in RAM");
-  auto made = std::unique_ptr<locked_file>(new locked_file(std::exchange(file.number, -1), pages, bytes));
-  if (mlock(pages, bytes) != 0) {
-    return failed(fmt::format("cannot lock {} of RAM for the peer's device (root? memory?)", format_size(bytes)));
-  }
-  return made;
-}
-
 }  // namespace
 
 result<std::unique_ptr<ram_device>> open_loop_device(std::uint64_t bytes) {
-  auto created = locked_file::create(bytes);
-  if (!created) return created.error();
-  std::unique_ptr<locked_file> file = std::move(created).value();
+  const result<int> opened = open_unswappable_file(bytes);
+  if (!opened) return opened.error();
+  const descriptor file(opened.value());
   const descriptor control(open("/dev/loop-control", O_RDWR | O_CLOEXEC));
   if (control.number < 0) return failed("no loop device can be made, as /dev/loop-control cannot be opened (root?)");
   // Another program may take the free device first: try again.
@@ -155,11 +142,11 @@ result<std::unique_ptr<ram_device>> open_loop_device(std::uint64_t bytes) {
     descriptor device(open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (device.number < 0) return failed("cannot open " + path);
     loop_config config{};
-    config.fd = static_cast<__u32>(file->number());
+    config.fd = static_cast<__u32>(file.number);
     config.block_size = page_bytes;
     config.info.lo_flags = LO_FLAGS_AUTOCLEAR;  // detach at the last close, even if this program is killed
     if (ioctl(device.number, LOOP_CONFIGURE, &config) == 0) {
-      return std::unique_ptr<ram_device>(new loop_device(path, std::exchange(device.number, -1), std::move(file)));
+      return std::unique_ptr<ram_device>(new loop_device(path, std::exchange(device.number, -1)));
     }
     if (errno != EBUSY) return failed("cannot attach a file in RAM to " + path);
   }

@@ -17,7 +17,7 @@ class ram_device {
   [[nodiscard]] virtual std::string path() const = 0;
 };
 
-// A loop device over an anonymous file in RAM (tmpfs), whose pages are all there from the start.
+// A loop device over a file in RAM that the kernel never swaps, with all its pages there from the start.
 [[nodiscard]] result<std::unique_ptr<ram_device>> open_loop_device(std::uint64_t bytes);
 
 // A zram device of its own, compressing with LZ4 where the kernel has it.

@@ -115,8 +115,7 @@ class engine {
   [[nodiscard]] window look_ahead(stream_table& streams, page_id page);
   void resume_page(page_id page);
   void discard_guarded(page_range range);
-  [[nodiscard]] bool discard_page(page_id page, bool* unmap);
-  void finish_discard(page_range range);
+  void claim_target(page_id page);
   [[nodiscard]] bool move_page(page_id from, page_id to);
 
   core shared_;

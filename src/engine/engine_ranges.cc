@@ -10,10 +10,13 @@ namespace far::engine {
 
 void engine::release(page_range range) {
   for_each_block(range, [this](block_id which, page_range part) {
-    do {
+    backoff waiting;
+    while (true) {
       discard(part);
       // A miss that was reported before the program freed the page may be resolved as late as now; then once more.
-    } while (!release_part(shared_, which, part));
+      if (release_part(shared_, which, part)) return;
+      if (!help()) waiting.pause();
+    }
   });
 }
 
@@ -38,64 +41,17 @@ void engine::discard_guarded(page_range range) {
   for (page_id page = range.first; page < range.end(); ++page) {
     bool unmap = false;
     backoff waiting;
-    while (!discard_page(page, &unmap)) {
+    while (!begin_discard(shared_, page, &unmap)) {
       if (!help()) waiting.pause();
     }
     if (unmap && unmapping.end() == page) {
       ++unmapping.count;
       continue;
     }
-    finish_discard(unmapping);
+    finish_discard(shared_, unmapping);
     unmapping = {unmap ? page : page + 1, unmap ? std::size_t{1} : std::size_t{0}};
   }
-  finish_discard(unmapping);
-}
-
-// Forgets a page, or claims it for finish_discard and sets `unmap`. Returns false while somebody else is at work on it.
-bool engine::discard_page(page_id page, bool* unmap) {
-  page_word word = shared_.pages.load(page);
-  while (true) {
-    switch (word.where()) {
-      case state::untouched: return true;
-      case state::lost:
-      case state::remote: {
-        const page_word before = word;
-        if (!shared_.pages.transition(page, word, word.with_state(state::untouched).with_place(page_word::no_place))) {
-          break;
-        }
-        if (before.has_place()) shared_.free_slot(before.place());
-        return true;
-      }
-      case state::resident:
-        if (!shared_.pages.transition(page, word, word.with_state(state::evicting).with_lifted(false))) break;
-        *unmap = true;
-        return true;
-      case state::evicting:
-      case state::fetching: return false;
-    }
-  }
-}
-
-void engine::finish_discard(page_range range) {
-  if (range.count == 0) return;
-  if (shared_.space.drop({&range, 1}) != 1) {
-    // Locked memory keeps its bytes. Pages before the locked one may be gone, so each is asked for alone.
-    if (range.count > 1) {
-      for (page_id page = range.first; page < range.end(); ++page) finish_discard({page, 1});
-      return;
-    }
-    shared_.pages.update(range.first, [](page_word word) { return word.with_state(state::resident); });
-    shared_.admit(range.first, temperature::warm);
-    return;
-  }
-  for (page_id page = range.first; page < range.end(); ++page) {
-    const page_word before = shared_.pages.load(page);
-    shared_.pages.update(page, [](page_word word) {
-      return word.with_state(state::untouched).with_dirty(false).with_accessed(false).with_place(page_word::no_place);
-    });
-    if (before.has_place()) shared_.free_slot(before.place());
-  }
-  shared_.local.release(range.count);
+  finish_discard(shared_, unmapping);
 }
 
 void engine::guard_again(page_range range) {
@@ -124,9 +80,27 @@ result<void> engine::move(page_range from, page_id to) {
   return {};
 }
 
+// Takes an Untouched page for bytes that are about to come. A miss from before the program had the page may have filled it
+// with zeros meanwhile; those go.
+void engine::claim_target(page_id page) {
+  backoff waiting;
+  while (true) {
+    page_word word = shared_.pages.load(page);
+    if (word.where() == state::untouched) {
+      if (shared_.pages.transition(page, word, word.with_state(state::fetching))) return;
+      continue;
+    }
+    bool unmap = false;
+    if (!begin_discard(shared_, page, &unmap)) {
+      if (!help()) waiting.pause();
+    } else if (unmap) {
+      finish_discard(shared_, {page, 1});
+    }
+  }
+}
+
 // Returns false while somebody else is at work on the page.
 bool engine::move_page(page_id from, page_id to) {
-  const auto claim = [](page_word word) { return word.with_state(state::fetching); };
   const auto forget = [](page_word word) {
     return word.with_state(state::untouched).with_dirty(false).with_place(page_word::no_place);
   };
@@ -140,7 +114,7 @@ bool engine::move_page(page_id from, page_id to) {
       case state::lost:
       case state::remote: {
         if (!shared_.pages.transition(from, word, forget(word))) break;
-        shared_.pages.update(to, claim);
+        claim_target(to);
         shared_.pages.update(to, [before](page_word moved) {
           return moved.with_state(before.where()).with_place(before.place()).with_epoch(before.epoch());
         });
@@ -148,7 +122,7 @@ bool engine::move_page(page_id from, page_id to) {
       }
       case state::resident: {
         if (!shared_.pages.transition(from, word, word.with_state(state::evicting).with_lifted(false))) break;
-        shared_.pages.update(to, claim);
+        claim_target(to);
         const std::size_t moved = shared_.space.relocate({from, 1}, to);
         FAR_CHECK(moved == 1, "a resident page can be moved (is it locked in memory?)");
         if (before.has_place()) shared_.free_slot(before.place());

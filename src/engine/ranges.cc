@@ -44,11 +44,58 @@ result<void> allocate_range(core& shared, page_range range, bool guarded) {
     if (outcome) done.count += part.count;
   });
   if (outcome) return outcome;
-  // Nothing was touched yet, so nothing is in the way of giving the first blocks back.
   for_each_block(done, [&](block_id which, page_range part) {
-    FAR_CHECK(release_part(shared, which, part), "an allocation that failed was not used");
+    // Nothing was touched yet, except by a late miss, and the evictor may be at work on that.
+    backoff waiting;
+    while (!release_part(shared, which, part)) waiting.pause();
   });
   return outcome;
+}
+
+bool begin_discard(core& shared, page_id page, bool* unmap) {
+  page_word word = shared.pages.load(page);
+  while (true) {
+    switch (word.where()) {
+      case state::untouched: return true;
+      case state::lost:
+      case state::remote: {
+        const page_word before = word;
+        if (!shared.pages.transition(page, word, word.with_state(state::untouched).with_place(page_word::no_place))) {
+          break;
+        }
+        if (before.has_place()) shared.free_slot(before.place());
+        return true;
+      }
+      case state::resident:
+        if (!shared.pages.transition(page, word, word.with_state(state::evicting).with_lifted(false))) break;
+        *unmap = true;
+        return true;
+      case state::evicting:
+      case state::fetching: return false;
+    }
+  }
+}
+
+void finish_discard(core& shared, page_range range) {
+  if (range.count == 0) return;
+  if (shared.space.drop({&range, 1}) != 1) {
+    // Locked memory keeps its bytes. Pages before the locked one may be gone, so each is asked for alone.
+    if (range.count > 1) {
+      for (page_id page = range.first; page < range.end(); ++page) finish_discard(shared, {page, 1});
+      return;
+    }
+    shared.pages.update(range.first, [](page_word word) { return word.with_state(state::resident); });
+    shared.admit(range.first, temperature::warm);
+    return;
+  }
+  for (page_id page = range.first; page < range.end(); ++page) {
+    const page_word before = shared.pages.load(page);
+    shared.pages.update(page, [](page_word word) {
+      return word.with_state(state::untouched).with_dirty(false).with_accessed(false).with_place(page_word::no_place);
+    });
+    if (before.has_place()) shared.free_slot(before.place());
+  }
+  shared.local.release(range.count);
 }
 
 bool release_part(core& shared, block_id which, page_range part) {
@@ -56,7 +103,12 @@ bool release_part(core& shared, block_id which, page_range part) {
   const std::lock_guard guard(target.lock);
   FAR_CHECK(target.allocated_pages >= part.count, "a page is freed once");
   if (target.kind == block_kind::guarded) {
-    for (page_id page = part.first; page < part.end(); ++page) {
+    // A fresh block has Untouched pages only, also where a late miss has filled one that was freed long ago.
+    const page_range checked = target.allocated_pages == part.count ? pages_of(which) : part;
+    for (page_id page = checked.first; page < checked.end(); ++page) {
+      bool unmap = false;
+      if (!begin_discard(shared, page, &unmap)) return false;
+      if (unmap) finish_discard(shared, {page, 1});
       if (shared.pages.load(page).where() != state::untouched) return false;
     }
   }

@@ -9,9 +9,15 @@ namespace far::engine {
 // guards them otherwise. `guarded`: guard them whatever the budget says. Requires: not allocated.
 [[nodiscard]] result<void> allocate_range(core& shared, page_range range, bool guarded);
 
-// The part of a block is no longer the program's. Requires: allocated. Returns false, and does nothing, when a page of it
-// is not Untouched: discard it first (engine::discard).
+// The part of a block is no longer the program's. Requires: allocated, discarded (engine::discard), and not locked in
+// memory. Returns false, and frees nothing, while somebody is at work on a page of it.
 [[nodiscard]] bool release_part(core& shared, block_id which, page_range part);
+
+// Forgets the bytes of a page of a guarded block. begin_discard does so, or claims the page for finish_discard and sets
+// `unmap`; it returns false while somebody else is at work on the page. finish_discard takes a range of claimed pages;
+// those that are locked in memory stay Resident.
+[[nodiscard]] bool begin_discard(core& shared, page_id page, bool* unmap);
+void finish_discard(core& shared, page_range range);
 
 // From open to guarded: finds out which pages the kernel has filled, and offers them to the policy as the next victims.
 // Requires: the block's lock is held and it is open. Returns false when the kernel refuses; a warning says why.

@@ -1,5 +1,7 @@
 #include "scheduler.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -19,6 +21,12 @@ std::uint64_t blocks_left = 0;
 extern "C" void __sanitizer_cov_trace_pc() {
   if (!preemptible || --blocks_left > 0) return;
   active->yield();
+}
+
+// Whoever waits for a lock gives up the simulated CPU, and not the real one.
+extern "C" int sched_yield() noexcept {
+  if (preemptible) active->yield();
+  return 0;
 }
 
 namespace far::simulation {

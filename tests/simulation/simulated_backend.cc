@@ -99,11 +99,20 @@ simulated_backend::simulated_backend(scheduler& threads, random_source& random, 
 
 simulated_backend::~simulated_backend() = default;
 
+void simulated_backend::note(const char* call, slot_id first, std::size_t count) {
+  threads_.note(first * 64 + count);
+  if (!tracing()) return;
+  trace("%8llu %-10s %s slots %llu+%zu", static_cast<unsigned long long>(threads_.slices()),
+        threads_.inside_thread() ? threads_.name_of(threads_.current()).c_str() : "-", call,
+        static_cast<unsigned long long>(first), count);
+}
+
 result<slot_id> simulated_backend::allocate(std::size_t count) {
   const scheduler::uninterrupted body;
   threads_.switch_point();
   result<slot_id> first = faulty_->allocate(count);
   if (first) {
+    note("allocate", first.value(), count);
     for (slot_id each = first.value(); each < first.value() + count; ++each) {
       if (each >= slots_.size()) slots_.resize(each + 1);
       slots_[each] = {.allocated = true, .written = false, .transfers = 0};
@@ -116,6 +125,7 @@ result<slot_id> simulated_backend::allocate(std::size_t count) {
 void simulated_backend::free(slot_id first, std::size_t count) {
   const scheduler::uninterrupted body;
   threads_.switch_point();
+  note("free", first, count);
   for (slot_id each = first; each < first + count; ++each) {
     if (!slots_[each].allocated) fail("slot %llu is freed twice", static_cast<unsigned long long>(each));
     if (slots_[each].transfers > 0) fail("slot %llu is freed under a transfer", static_cast<unsigned long long>(each));
@@ -138,6 +148,7 @@ const std::byte* simulated_backend::direct(slot_id slot) const {
 }
 
 void simulated_backend::begin(const request& what) {
+  note(what.op == operation::read ? "read" : "write", what.slot, what.length_bytes / page_bytes);
   for (slot_id each = what.slot; each < what.slot + what.length_bytes / page_bytes; ++each) {
     slot_state& used = slots_[each];
     const auto number = static_cast<unsigned long long>(each);
@@ -149,6 +160,7 @@ void simulated_backend::begin(const request& what) {
 }
 
 void simulated_backend::end(const request& what, bool failed) {
+  note(failed ? "failed" : "done", what.slot, what.length_bytes / page_bytes);
   for (slot_id each = what.slot; each < what.slot + what.length_bytes / page_bytes; ++each) {
     --slots_[each].transfers;
     if (what.op == operation::write) slots_[each].written = !failed;

@@ -47,6 +47,7 @@ class simulated_backend final : public backend::backend {
     unsigned transfers = 0;
   };
 
+  void note(const char* call, far::backend::slot_id first, std::size_t count);
   void begin(const far::backend::request& what);
   void end(const far::backend::request& what, bool failed);
 

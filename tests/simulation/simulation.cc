@@ -178,7 +178,7 @@ void world::run_end() {
   program_.evict_all();
   program_.verify_all();
   program_.release_all();
-  while (engine_->transfers_under_way()) {
+  while (engine_->transfers_under_way() || !threads_.quiescent()) {
     {
       const scheduler::engine_call call(threads_);
       static_cast<void>(engine_->help());
