@@ -27,6 +27,15 @@ bool budget::try_charge(std::uint64_t pages, std::uint64_t reserve_pages) {
   return true;
 }
 
+bool budget::try_charge_above(std::uint64_t excess_pages) {
+  std::uint64_t charged = charged_.load(std::memory_order_relaxed);
+  do {
+    if (charged + 1 > limit_pages() + excess_pages) return false;
+  } while (!charged_.compare_exchange_weak(charged, charged + 1, std::memory_order_relaxed));
+  note_peak(charged + 1);
+  return true;
+}
+
 void budget::charge(std::uint64_t pages) {
   note_peak(charged_.fetch_add(pages, std::memory_order_relaxed) + pages);
 }

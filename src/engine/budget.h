@@ -19,6 +19,9 @@ class budget {
   // Charges `pages` if at least `reserve_pages` stay free afterwards.
   [[nodiscard]] bool try_charge(std::uint64_t pages, std::uint64_t reserve_pages = 0);
 
+  // Charges one page if no more than `excess_pages` are above the limit afterwards.
+  [[nodiscard]] bool try_charge_above(std::uint64_t excess_pages);
+
   // Charges whatever the limit says: for frames that exist already, and when eviction cannot go on (I6).
   void charge(std::uint64_t pages);
   void release(std::uint64_t pages);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/page_hash.h"
 #include "base/spin_lock.h"
 #include "engine/block.h"
 #include "engine/budget.h"
@@ -83,6 +84,9 @@ class core {
 
   // Set once, before any other call.
   std::unique_ptr<policy> order;
+
+  // By page: the hash of the bytes in the slot of a suspect page, see page_word.
+  page_hash* hashes = nullptr;
 
   // Staging for all evictors, so that a rescuer finds the bytes of a lifted page from its word alone.
   std::byte* staging = nullptr;

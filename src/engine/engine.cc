@@ -38,6 +38,7 @@ result<std::unique_ptr<engine>> engine::create(platform::address_space& space, b
   shared.staging = space.map_staging(evictors * evictor::staging_pages);
   shared.rescued =
       reinterpret_cast<std::atomic<std::uint8_t>*>(platform::map_local(evictors * evictor::staging_pages));
+  shared.hashes = reinterpret_cast<page_hash*>(platform::map_local(chosen.heap_pages * sizeof(page_hash)));
   shared.zeros = platform::map_local(batch_pages * page_bytes);
   for (std::size_t i = 0; i < evictors; ++i) {
     result<std::unique_ptr<evictor>> made = evictor::create(shared, i * evictor::staging_pages);
@@ -51,6 +52,9 @@ engine::~engine() {
   for (std::unique_ptr<evictor>& each : evictors_) each.reset();
   for (std::unique_ptr<fetcher>& each : fetchers_) each.reset();
   if (shared_.staging != nullptr) shared_.space.unmap_staging(shared_.staging, evictors * evictor::staging_pages);
+  if (shared_.hashes != nullptr) {
+    platform::unmap_local(reinterpret_cast<std::byte*>(shared_.hashes), shared_.pages.pages() * sizeof(page_hash));
+  }
   if (shared_.zeros != nullptr) platform::unmap_local(shared_.zeros, batch_pages * page_bytes);
   if (shared_.rescued != nullptr) {
     platform::unmap_local(reinterpret_cast<std::byte*>(shared_.rescued), evictors * evictor::staging_pages);
@@ -176,17 +180,24 @@ outcome engine::first_write(page_id page, page_word word) {
     if (before.where() != state::resident || !before.dirty()) break;
     ++written_before;
   }
+  // The pages are claimed until the kernel lets them be written: were they only marked dirty, they could be evicted and
+  // fetched again meanwhile, and the permission would come to clean pages whose writes nobody notices.
   std::size_t count = 0;
   for (; count <= written_before && page + count < shared_.pages.pages(); ++count) {
     if (count > 0) word = shared_.pages.load(page + count);
     if (word.where() != state::resident || word.dirty()) break;
-    const page_word dirty = word.with_dirty(true).with_accessed(true).with_place(page_word::no_place);
-    const page_word before = word;
-    if (!shared_.pages.transition(page + count, word, dirty)) break;
-    if (before.has_place()) shared_.free_slot(before.place());
+    if (!shared_.pages.transition(page + count, word, word.with_state(state::evicting).with_lifted(false))) break;
   }
   if (count == 0) return outcome::busy;
   shared_.space.allow_write({page, count});
+  for (page_id written = page; written < page + count; ++written) {
+    const page_word before = shared_.pages.load(written);
+    shared_.pages.update(written, [](page_word each) {
+      return each.with_state(state::resident).with_dirty(true).with_accessed(true).with_place(page_word::no_place);
+    });
+    if (before.has_place()) shared_.free_slot(before.place());
+    shared_.admit(written, temperature::warm);  // the policy may have named it as a victim meanwhile
+  }
   shared_.count.write_faults.add();
   return outcome::resolved;
 }
@@ -199,6 +210,7 @@ bool engine::note_lost_mapping(page_id page, page_word word) {
   shared_.space.query_filled({page, 1}, {&filled, 1});
   if (filled) {
     shared_.pages.update(page, [](page_word each) { return each.with_state(state::resident); });
+    shared_.admit(page, temperature::warm);
     return false;
   }
   const page_word before = shared_.pages.load(page);

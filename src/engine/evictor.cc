@@ -223,14 +223,7 @@ void evictor::lift_run(page_range run, std::size_t position, batch& into) {
   for (std::size_t done = 0; done < run.count;) {
     const std::size_t lifted =
         shared_.space.lift({run.first + done, run.count - done}, staging_of(into, position + done));
-    for (std::size_t i = done; i < done + lifted; ++i) {
-      const std::size_t staged = staging_page_of(into, position + i);
-      into.entries[position + i].page = run.first + i;
-      into.entries[position + i].now = entry::phase::writing;
-      shared_.rescued[staged].store(0, std::memory_order_relaxed);
-      shared_.pages.update(run.first + i,
-                           [staged](page_word word) { return word.with_lifted(true).with_place(staged); });
-    }
+    for (std::size_t i = done; i < done + lifted; ++i) note_lifted(run.first + i, position + i, into);
     done += lifted;
     if (done == run.count) return;
     entry& refused = into.entries[position + done];
@@ -239,6 +232,29 @@ void evictor::lift_run(page_range run, std::size_t position, batch& into) {
     give_back(run.first + done);
     ++done;
   }
+}
+
+// The bytes are in staging. A suspect page turns out clean, and keeps its slot, or dirty, and gives it up.
+void evictor::note_lifted(page_id page, std::size_t position, batch& into) {
+  entry& lifted = into.entries[position];
+  const std::size_t staged = staging_page_of(into, position);
+  const page_word before = shared_.pages.load(page);
+  lifted.page = page;
+  lifted.now = entry::phase::writing;
+  if (before.has_place()) {
+    const bool clean = hash_page(staging_of(into, position)) == shared_.hashes[page];
+    shared_.free_slot(clean ? lifted.slot : before.place());
+    if (clean) lifted.slot = before.place();
+    if (clean) lifted.now = entry::phase::written;
+    shared_.count.clean_evictions.add(clean ? 1 : 0);
+  }
+  // Bytes that ended as they began may have been written all the same (a count that went up and down again), so a clean
+  // suspect mostly stays one; now and then it is tried as clean.
+  const bool written = lifted.now == entry::phase::writing || (page + shared_.epoch()) % 4 != 0;
+  shared_.rescued[staged].store(0, std::memory_order_relaxed);
+  shared_.pages.update(page, [=](page_word word) {
+    return word.with_lifted(true).with_place(staged).with_writes_expected(written);
+  });
 }
 
 void evictor::submit(batch& which) {
@@ -345,6 +361,9 @@ void evictor::restore(page_id page, std::size_t staging_page) {
   page_word word = shared_.pages.load(page);
   while (word.where() == state::evicting && word.lifted() && word.place() == staging_page) {
     if (!shared_.pages.transition(page, word, word.with_state(state::fetching))) continue;
+    // Staging still has a frame of its own until the batch is retired.
+    shared_.local.charge(1);
+    shared_.allow_excess();
     bring_back(shared_, page, staging_page);
     return;
   }

@@ -71,6 +71,7 @@ class evictor {
   void lift_dirty(std::span<page_id> dirty, batch& into);
   [[nodiscard]] std::size_t allocate_slots(std::size_t count, batch& into);
   void lift_run(page_range run, std::size_t position, batch& into);
+  void note_lifted(page_id page, std::size_t position, batch& into);
   void give_back(page_id page);
   void submit(batch& which);
   bool poll_writes();

@@ -217,17 +217,29 @@ void fetcher::retry_or_give_up(flight& which) {
   flights_in_use_.fetch_sub(1, std::memory_order_relaxed);
 }
 
+// How a page is mapped when it comes in for a read: writable if the last visit saw a write, which saves the fault of the
+// next one; then its hash is kept, to tell at eviction whether there was one.
+platform::mapping fetcher::mapping_for_read(page_id page) const {
+  const bool writable = shared_.pages.load(page).writes_expected() || !shared_.writes_tracked;
+  return writable ? platform::mapping::writable : platform::mapping::write_protected;
+}
+
 // Maps pages, sorted by address, in as few calls as their neighbourhood allows.
 void fetcher::install(std::span<const arrival> arrivals, bool write) {
+  const auto mapping_of = [this, write](page_id page) {
+    return write ? platform::mapping::writable : mapping_for_read(page);
+  };
   std::size_t first = 0;
   for (std::size_t i = 1; i <= arrivals.size(); ++i) {
-    if (i < arrivals.size() && arrivals[i].page == arrivals[i - 1].page + 1) continue;
-    install_run(arrivals.subspan(first, i - first), write);
+    const bool same_run = i < arrivals.size() && arrivals[i].page == arrivals[i - 1].page + 1 &&
+                          mapping_of(arrivals[i].page) == mapping_of(arrivals[first].page);
+    if (same_run) continue;
+    install_run(arrivals.subspan(first, i - first), mapping_of(arrivals[first].page), write);
     first = i;
   }
 }
 
-void fetcher::install_run(std::span<const arrival> run, bool write) {
+void fetcher::install_run(std::span<const arrival> run, platform::mapping how, bool write) {
   const std::byte* source = run[0].source;
   bool adjacent = true;
   for (std::size_t i = 1; i < run.size(); ++i) adjacent &= run[i].source == source + i * page_bytes;
@@ -237,8 +249,10 @@ void fetcher::install_run(std::span<const arrival> run, bool write) {
     for (std::size_t i = 0; i < run.size(); ++i) std::memcpy(buffers_ + i * page_bytes, run[i].source, page_bytes);
     source = buffers_;
   }
-  const bool writable = write || !shared_.writes_tracked;
-  const platform::mapping how = writable ? platform::mapping::writable : platform::mapping::write_protected;
+  const bool suspect = how == platform::mapping::writable && !write;
+  for (std::size_t i = 0; suspect && i < run.size(); ++i) {
+    shared_.hashes[run[i].page] = hash_page(source + i * page_bytes);
+  }
   std::size_t done = 0;
   backoff waiting;
   while (done < run.size()) {
@@ -247,16 +261,16 @@ void fetcher::install_run(std::span<const arrival> run, bool write) {
     if (done == run.size()) break;
     wait_for_kernel_memory(failure, &waiting);
   }
-  for (const arrival& arrived : run) make_resident(arrived.page, writable);
+  for (const arrival& arrived : run) make_resident(arrived.page, write, how == platform::mapping::writable);
   shared_.count.fetched_pages.add(run.size());
 }
 
-void fetcher::make_resident(page_id page, bool write) {
+void fetcher::make_resident(page_id page, bool write, bool writable) {
   const page_word before = shared_.pages.load(page);
   const bool hot = shared_.evicted_recently(before.epoch());
-  shared_.pages.update(page, [write, hot](page_word word) {
-    const page_word resident = word.with_state(state::resident).with_accessed(hot);
-    return write ? resident.with_place(page_word::no_place).with_dirty(true) : resident.with_dirty(false);
+  shared_.pages.update(page, [=](page_word word) {
+    const page_word resident = word.with_state(state::resident).with_accessed(hot).with_dirty(writable);
+    return write ? resident.with_place(page_word::no_place) : resident;
   });
   if (write) shared_.free_slot(before.place());
   shared_.admit(page, temperature::warm);

@@ -74,8 +74,9 @@ class fetcher {
   void land(flight& which);
   void retry_or_give_up(flight& which);
   void install(std::span<const arrival> arrivals, bool write);
-  void install_run(std::span<const arrival> run, bool write);
-  void make_resident(page_id page, bool write);
+  [[nodiscard]] platform::mapping mapping_for_read(page_id page) const;
+  void install_run(std::span<const arrival> run, platform::mapping how, bool write);
+  void make_resident(page_id page, bool write, bool writable);
   [[nodiscard]] std::byte* buffer_of(const flight& which) const;
 
   core& shared_;

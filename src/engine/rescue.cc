@@ -9,15 +9,18 @@ namespace far::engine {
 bool rescue(core& shared, page_id page, page_word word) {
   FAR_DCHECK(word.where() == state::evicting && word.lifted(), "only a lifted page can be rescued");
   const std::size_t staging_page = word.place();
-  if (!shared.pages.transition(page, word, word.with_state(state::fetching))) return false;
+  // One frame more until the batch is retired. I2 allows for one batch of them; whoever comes later waits for a batch.
+  if (!shared.local.try_charge_above(batch_pages) && !shared.charge_for_miss()) return false;
+  if (!shared.pages.transition(page, word, word.with_state(state::fetching))) {
+    shared.local.release(1);
+    return false;
+  }
   bring_back(shared, page, staging_page);
   shared.count.rescues.add();
   return true;
 }
 
 void bring_back(core& shared, page_id page, std::size_t staging_page) {
-  // One frame more until the batch is retired, which is the batch that I2 allows for.
-  shared.local.charge(1);
   const std::byte* const bytes = shared.staging + staging_page * page_bytes;
   backoff waiting;
   int failure = 0;

@@ -52,7 +52,6 @@ residency::~residency() {
 
 bool residency::transition(page_id page, page_word& expected, page_word desired) {
   FAR_CHECK(is_legal_transition(expected.where(), desired.where()), "illegal residency transition");
-  FAR_DCHECK(!desired.dirty() || desired.lifted() || !desired.has_place(), "a dirty page holds no slot");
   std::uint64_t bits = expected.bits();
   if (!words_[page].compare_exchange_strong(bits, desired.bits(), std::memory_order_seq_cst,
                                             std::memory_order_acquire)) {

@@ -33,7 +33,8 @@ inline constexpr unsigned state_count = 6;
 // The word of one page. A value; residency holds the atomic copies.
 //
 //     bits  0-2   state
-//     bit   3     dirty: the bytes are nowhere else. A dirty page holds no slot
+//     bit   3     dirty: the bytes may be nowhere else. A dirty page that has a slot is a suspect: it was mapped writable
+//                 because writes were expected, and its hash tells at eviction whether one came
 //     bit   4     accessed: used since the policy last looked
 //     bit   5     queued: the policy holds an entry for the page
 //     bit   6     lifted: Evicting, and the bytes are in staging; then `place` is a staging index
@@ -41,7 +42,8 @@ inline constexpr unsigned state_count = 6;
 //     bits  8-9   eviction priority
 //     bits 10-17  pin count
 //     bits 18-23  epoch of the last eviction, modulo 64
-//     bits 24-63  place + 1: backend slot, or staging index; 0 = none
+//     bit  24     writes expected: the page was written to the last time it was here
+//     bits 25-63  place + 1: backend slot, or staging index; 0 = none
 class page_word {
  public:
   static constexpr std::uint64_t no_place = ~std::uint64_t{0};
@@ -59,8 +61,9 @@ class page_word {
   [[nodiscard]] bool lifted() const { return get(6, 1) != 0; }
   [[nodiscard]] unsigned pins() const { return static_cast<unsigned>(get(10, 8)); }
   [[nodiscard]] unsigned epoch() const { return static_cast<unsigned>(get(18, 6)); }
-  [[nodiscard]] bool has_place() const { return get(24, 40) != 0; }
-  [[nodiscard]] std::uint64_t place() const { return get(24, 40) - 1; }
+  [[nodiscard]] bool writes_expected() const { return get(24, 1) != 0; }
+  [[nodiscard]] bool has_place() const { return get(25, 39) != 0; }
+  [[nodiscard]] std::uint64_t place() const { return get(25, 39) - 1; }
 
   [[nodiscard]] page_word with_state(state value) const { return set(0, 3, static_cast<std::uint64_t>(value)); }
   [[nodiscard]] page_word with_dirty(bool value) const { return set(3, 1, value); }
@@ -69,7 +72,8 @@ class page_word {
   [[nodiscard]] page_word with_lifted(bool value) const { return set(6, 1, value); }
   [[nodiscard]] page_word with_pins(unsigned value) const { return set(10, 8, value); }
   [[nodiscard]] page_word with_epoch(unsigned value) const { return set(18, 6, value % epochs); }
-  [[nodiscard]] page_word with_place(std::uint64_t value) const { return set(24, 40, value + 1); }
+  [[nodiscard]] page_word with_place(std::uint64_t value) const { return set(25, 39, value + 1); }
+  [[nodiscard]] page_word with_writes_expected(bool value) const { return set(24, 1, value); }
 
   bool operator==(const page_word&) const = default;
 

@@ -68,7 +68,7 @@ void fault_thread::run() {
     const std::uint64_t now_ns = clock_.now_ns();
     if (progress) {
       last_work_ns = now_ns;
-    } else if (now_ns - last_work_ns > spin_ns) {
+    } else if (now_ns - last_work_ns > spin_ns || waits_for_device()) {
       sleep();
       last_work_ns = clock_.now_ns() - spin_ns;  // one look, then to sleep again unless there is work
     } else {
@@ -117,6 +117,9 @@ bool fault_thread::try_one(pending_fault& waiting) {
   }
   return true;
 }
+
+// An arrival wakes us by itself, and takes longer than it is worth spinning.
+bool fault_thread::waits_for_device() const { return !fetcher_.idle() && fetcher_.event_descriptor() >= 0; }
 
 // Until there is a miss, an arrival, or it is time to look at what is pending again.
 void fault_thread::sleep() {

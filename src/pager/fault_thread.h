@@ -39,6 +39,7 @@ class fault_thread {
   [[nodiscard]] bool read_new();
   [[nodiscard]] bool try_pending();
   [[nodiscard]] bool try_one(pending_fault& waiting);
+  [[nodiscard]] bool waits_for_device() const;
   void sleep();
 
   engine::engine& engine_;

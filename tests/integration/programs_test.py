@@ -86,7 +86,7 @@ class Programs(unittest.TestCase):
     def test_sqlite(self):
         support.need(shutil.which("sqlite3"), "there is no sqlite3 on this machine")
         script = self.directory / "script.sql"
-        script.write_text(SQL.format(rows=4_000_000 if support.SOAK else 1_000_000))
+        script.write_text(SQL.format(rows=2_000_000 if support.SOAK else 300_000))
         native = self.compare(["sqlite3", "-batch", "-bail", "-cmd", "PRAGMA temp_store=MEMORY", ":memory:",
                                f".read {script}"])
         self.assertTrue(native.out.endswith("ok\n"), native)

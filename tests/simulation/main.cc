@@ -145,6 +145,7 @@ int main(int count, char** words) {
   constexpr std::uint64_t seeds_between_repetitions = 25;
   install_handlers();
   far::simulation::set_tracing(chosen.verbose);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (!chosen.verbose) far::set_log_level(far::log_level::error);
   report sum;
   for (std::uint64_t i = 0; i < chosen.seeds; ++i) {

@@ -27,13 +27,13 @@ void program::run_thread() {
 
 void program::do_something(engine::stream_table& streams) {
   const std::uint64_t drawn = random_.below(100);
-  if (allocated_pages_ < chosen_.target_pages && drawn < 40) return allocate(streams);
+  if (allocated_pages_ < chosen_.target_pages && drawn < 25) return allocate(streams);
   if (drawn < 45) return access_at_random(streams);
-  if (drawn < 63) return scan(streams);
-  if (drawn < 69) return discard_some();
-  if (drawn < 74) return release_some();
-  if (drawn < 78) return move_some();
-  if (drawn < 88) return evict_some();
+  if (drawn < 60) return scan(streams);
+  if (drawn < 65) return discard_some();
+  if (drawn < 69) return release_some();
+  if (drawn < 73) return move_some();
+  if (drawn < 88) return evict_some(streams);
   if (drawn < 95) return pin_some(streams);
   if (drawn < 97) return lock_some();
   return allocate(streams);
@@ -70,7 +70,7 @@ void program::scan(engine::stream_table& streams) {
   allocation* const used = pick_shared();
   if (used == nullptr) return;
   const usage mark(*used);
-  const page_range range = part_of(used->range, 300);
+  const page_range range = part_of(used->range, 80);
   const auto stride = random_.one_of<std::uint64_t>({1, 1, 1, 2, 3, 7});
   const bool backward = random_.chance(250);
   const bool write = random_.chance(chosen_.write_per_mille);
@@ -87,7 +87,7 @@ void program::fill(engine::stream_table& streams, page_range range) {
 }
 
 void program::allocate(engine::stream_table& streams) {
-  const std::uint64_t pages = random_.chance(200) ? random_.between(200, 700) : random_.between(1, 120);
+  const std::uint64_t pages = random_.chance(60) ? random_.between(200, 700) : random_.between(1, 60);
   page_range range;
   if (allocated_pages_ + pages > chosen_.heap_pages * 9 / 10 || !find_free(pages, pages >= 512, &range)) return;
   set_taken(range, true);
@@ -182,13 +182,20 @@ void program::move_some() {
   moved->is_exclusive = false;
 }
 
-void program::evict_some() {
+void program::evict_some(engine::stream_table& streams) {
   allocation* const used = pick_shared();
   if (used == nullptr) return;
   const usage mark(*used);
-  const page_range range = hot_or_any(used->range, 200);
-  const scheduler::engine_call call(threads_);
-  engine_.evict(range);
+  const page_range range = hot_or_any(used->range, 100);
+  {
+    const scheduler::engine_call call(threads_);
+    engine_.evict(range);
+  }
+  if (random_.chance(400)) return;
+  // What was written comes back clean, and its next write is a first one.
+  for (page_id page = range.first; page < range.end(); ++page) {
+    access(streams, page, random_.below(model::parts_a_page), random_.chance(200));
+  }
 }
 
 void program::pin_some(engine::stream_table& streams) {
@@ -256,7 +263,7 @@ void program::release_all() {
 
 program::allocation* program::pick_shared() {
   if (allocations_.empty()) return nullptr;
-  allocation* const picked = allocations_[random_.chance(400) ? 0 : random_.below(allocations_.size())].get();
+  allocation* const picked = allocations_[random_.chance(600) ? 0 : random_.below(allocations_.size())].get();
   return picked->is_exclusive ? nullptr : picked;
 }
 
@@ -267,7 +274,7 @@ program::allocation* program::pick_exclusive() {
 
 // Threads meet at a few pages of each allocation, so that each state of a page is met by somebody.
 page_range program::hot_or_any(page_range range, std::uint64_t most) {
-  constexpr std::size_t hot_pages = 6;
+  constexpr std::size_t hot_pages = 4;
   if (random_.chance(600)) return {range.first, std::min(range.count, hot_pages)};
   return part_of(range, most);
 }

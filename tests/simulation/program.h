@@ -67,7 +67,7 @@ class program {
   void release_some();
   void discard_some();
   void move_some();
-  void evict_some();
+  void evict_some(engine::stream_table& streams);
   void pin_some(engine::stream_table& streams);
   void lock_some();
 

@@ -61,6 +61,7 @@ void scheduler::run(const std::function<void()>& between_slices) {
     next->body->resume();
     running_ = false;
     next->preemptible = preemptible;
+    perhaps_freeze(next);
     preemptible = false;
     time_.advance_to(time_.now_ns() + 1 + random_.below(2 * chosen_.slice_ns));
     between_slices();
@@ -69,45 +70,41 @@ void scheduler::run(const std::function<void()>& between_slices) {
 
 // Nullptr when all threads have ended.
 scheduler::simulated_thread* scheduler::choose() {
-  draw_weights();
   wake_sleepers();
   if (seek_slices_ > 0) {
-    if (simulated_thread* const inside = choose_among(true)) return inside;
-    if (calls_ > 0 && jump_to_next_deadline(true)) return choose_among(true);
+    if (simulated_thread* const inside = choose_among(true, true)) return inside;
+    if (calls_ > 0 && jump_to_next_deadline(true)) return choose_among(true, true);
   }
-  if (simulated_thread* const any = choose_among(false)) return any;
-  if (jump_to_next_deadline(false)) return choose_among(false);
+  if (simulated_thread* const any = choose_among(false, false)) return any;
+  if (simulated_thread* const any = choose_among(false, true)) return any;
+  if (jump_to_next_deadline(false)) return choose_among(false, true);
   const bool all_ended =
       std::all_of(threads_.begin(), threads_.end(), [](const auto& each) { return each->now == status::ended; });
   if (!all_ended) report_deadlock();
   return nullptr;
 }
 
-scheduler::simulated_thread* scheduler::choose_among(bool inside_engine) {
-  std::uint64_t total = 0;
-  for (const auto& each : threads_) {
-    if (each->now == status::runnable && (!inside_engine || each->inside_engine)) total += each->weight;
-  }
-  if (total == 0) return nullptr;
-  std::uint64_t drawn = random_.below(total);
+scheduler::simulated_thread* scheduler::choose_among(bool inside_engine, bool frozen) {
+  const auto may_run = [&](const simulated_thread& each) {
+    return each.now == status::runnable && (each.inside_engine || !inside_engine) &&
+           (each.frozen_until_slice <= slices_ || frozen);
+  };
+  std::uint64_t candidates = 0;
+  for (const auto& each : threads_) candidates += may_run(*each);
+  if (candidates == 0) return nullptr;
+  std::uint64_t drawn = random_.below(candidates);
   for (thread_id id = 0; id < threads_.size(); ++id) {
-    simulated_thread& each = *threads_[id];
-    if (each.now != status::runnable || (inside_engine && !each.inside_engine)) continue;
-    if (drawn < each.weight) {
-      current_ = id;
-      return &each;
-    }
-    drawn -= each.weight;
+    if (!may_run(*threads_[id]) || drawn-- > 0) continue;
+    current_ = id;
+    return threads_[id].get();
   }
   return nullptr;
 }
 
-void scheduler::draw_weights() {
-  if (slices_ < weights_until_) return;
-  weights_until_ = slices_ + random_.between(20, 2000);
-  for (const auto& each : threads_) {
-    each->weight = !chosen_.starves ? 1 : random_.one_of<std::uint64_t>({1, 100, 10'000});
-  }
+// As when the kernel gives the CPU to somebody else for some milliseconds, in the middle of anything.
+void scheduler::perhaps_freeze(simulated_thread* thread) {
+  if (thread->now != status::runnable || !random_.chance(chosen_.freeze_per_mille)) return;
+  thread->frozen_until_slice = slices_ + random_.between(50, 5000);
 }
 
 void scheduler::wake_sleepers() {

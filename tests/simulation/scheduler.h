@@ -40,7 +40,7 @@ struct schedule {
   std::uint64_t slice_blocks = 100;       // basic blocks of the engine in a slice, on average
   std::uint64_t switch_per_mille = 500;   // at how many of the switch points
   std::uint64_t slice_ns = 1000;          // what a slice takes, on average
-  bool starves = false;                   // for a while at a time, some threads hardly run
+  std::uint64_t freeze_per_mille = 0;     // of the slices end with the thread not running for a long time
 };
 
 using thread_id = std::size_t;
@@ -116,17 +116,17 @@ class scheduler {
     bool woken = false;
     bool inside_engine = false;
     bool preemptible = false;
-    std::uint64_t weight = 1;
+    std::uint64_t frozen_until_slice = 0;
   };
 
   static constexpr std::uint64_t never = ~std::uint64_t{0};
 
   void wait(status how, std::uint64_t nanoseconds);
   void suspend();
-  void draw_weights();
   void wake_sleepers();
   [[nodiscard]] simulated_thread* choose();
-  [[nodiscard]] simulated_thread* choose_among(bool inside_engine);
+  [[nodiscard]] simulated_thread* choose_among(bool inside_engine, bool frozen);
+  void perhaps_freeze(simulated_thread* thread);
   [[nodiscard]] bool jump_to_next_deadline(bool inside_engine);
   [[noreturn]] void report_deadlock() const;
 
@@ -139,7 +139,6 @@ class scheduler {
   std::uint64_t calls_ = 0;
   std::uint64_t slices_ = 0;
   std::uint64_t seek_slices_ = 0;
-  std::uint64_t weights_until_ = 0;
   std::uint64_t digest_ = 0;
 };
 

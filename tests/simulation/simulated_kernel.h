@@ -55,6 +55,9 @@ class simulated_kernel final : public platform::address_space {
   void set_faults(const kernel_faults& chosen) { faults_ = chosen; }
   [[nodiscard]] const kernel_faults& faults() const { return faults_; }
 
+  // What the page tables say.
+  [[nodiscard]] bool is_present(page_id page) const { return pages_[page].present; }
+  [[nodiscard]] bool is_write_protected(page_id page) const { return pages_[page].write_protected; }
   // Frames of the heap and of staging, now.
   [[nodiscard]] std::uint64_t present_pages() const;
 

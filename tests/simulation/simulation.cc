@@ -36,12 +36,12 @@ scenario draw(random_source& random, const run_options& chosen) {
   drawn.tracks_writes = random.chance(850);
   drawn.in_line = random.chance(500);
   drawn.is_calm = random.chance(300);
-  drawn.program_threads = random.between(1, 4);
-  drawn.fetchers = random.between(1, 3);
+  drawn.program_threads = random.between(2, 5);
+  drawn.fetchers = random.between(1, 4);
   drawn.threads = {.slice_blocks = random.one_of<std::uint64_t>({10, 30, 100, 300, 2000}),
                    .switch_per_mille = random.one_of<std::uint64_t>({100, 300, 800}),
                    .slice_ns = random.one_of<std::uint64_t>({100, 1000, 20'000}),
-                   .starves = random.chance(500)};
+                   .freeze_per_mille = random.one_of<std::uint64_t>({0, 2, 10, 30})};
   drawn.far = {.slots = drawn.heap_pages + 2 * engine::evictor::staging_pages,
                .maximum_delay_ns = random.one_of<std::uint64_t>({0, 2000, 50'000, 1'000'000}),
                .reorders = random.chance(700),
@@ -78,12 +78,13 @@ class world {
   report run();
 
  private:
-  static constexpr std::uint64_t slices_between_validations = 250;
+  static constexpr std::uint64_t slices_to_seek = 250;
 
   void run_weather();
   void run_end();
   void clear_weather();
   void between_slices();
+  void check_mappings() const;
 
   random_source random_;
   simulated_clock clock_;
@@ -98,7 +99,7 @@ class world {
   std::size_t running_ = 0;
   thread_id end_ = 0;
   std::uint64_t validations_ = 0;
-  std::uint64_t validate_at_ = slices_between_validations;
+  std::uint64_t validate_at_ = 100;
 };
 
 report world::run() {
@@ -129,12 +130,31 @@ report world::run() {
 void world::between_slices() {
   if (threads_.slices() < validate_at_) return;
   if (!threads_.quiescent()) {
-    if (threads_.slices() == validate_at_) threads_.seek_quiescence(slices_between_validations);
+    if (threads_.slices() == validate_at_) threads_.seek_quiescence(slices_to_seek);
     return;
   }
   engine_->validate();
+  check_mappings();
   ++validations_;
-  validate_at_ = threads_.slices() + slices_between_validations;
+  // Seeking quiescence ends what was frozen in the middle of a call, so it must leave some time for that.
+  validate_at_ = threads_.slices() + random_.between(50, 3000);
+}
+
+// The page tables agree with the words: a page that is not Resident is not mapped, and a clean one reports its first write.
+void world::check_mappings() const {
+  const engine::core& state = engine_->state_for_tests();
+  for (page_id page = 0; page < scenario_.heap_pages; ++page) {
+    if (state.blocks.holding(page).kind != engine::block_kind::guarded) continue;
+    const engine::page_word word = state.pages.load(page);
+    const auto number = static_cast<unsigned long long>(page);
+    const bool is_resident = word.where() == engine::state::resident;
+    if (kernel_.is_present(page) != is_resident) {
+      fail("page %llu is %s and is%s mapped", number, engine::name_of(word.where()), is_resident ? " not" : "");
+    }
+    if (is_resident && !word.dirty() && !kernel_.is_write_protected(page)) {
+      fail("page %llu is clean, and nobody would notice a write", number);
+    }
+  }
 }
 
 // What fails, and how large the budget is, changes all the time.

@@ -9,7 +9,7 @@ namespace far::simulation {
 
 struct run_options {
   std::uint64_t seed = 1;
-  std::uint64_t operations = 40;  // of each thread of the program
+  std::uint64_t operations = 100;  // of each thread of the program
 };
 
 // What a run came across.
