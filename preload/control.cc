@@ -14,9 +14,9 @@
 #include <cstring>
 #include <ctime>
 
-#include "backend/descriptor.h"
 #include "base/check.h"
 #include "preload/report.h"
+#include "platform/own_descriptors.h"
 
 namespace far::preload {
 namespace {
@@ -39,7 +39,7 @@ abstract_name name_of(pid_t pid) {
 }
 
 int open_socket() {
-  return backend::move_descriptor_high(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  return platform::own_descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 std::int64_t now_ms() {
@@ -125,7 +125,7 @@ result<std::unique_ptr<control_server>> control_server::open(const control_callb
   FAR_CHECK(callbacks.resize != nullptr && callbacks.stats != nullptr, "both callbacks are set");
   const abstract_name name = name_of(getpid());
   open_descriptor listener(open_socket());
-  open_descriptor waker(backend::move_descriptor_high(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+  open_descriptor waker(platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   if (listener.number() < 0 || waker.number() < 0 ||
       bind(listener.number(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0 ||
       listen(listener.number(), 8) != 0) {

@@ -11,11 +11,14 @@
 namespace far::engine {
 namespace {
 
-// A prefetch window holds what is on its way during one round trip: latency times bandwidth. A far tier without latency
-// still wants some pages a fault, to share the cost of the fault.
+// A prefetch window holds what is on its way during one round trip: latency times bandwidth. A far tier whose speed is not
+// known, or which has no latency to speak of, gets the largest: the more pages, the less each pays for the fault.
 std::size_t window_for(const backend::speed& expected, std::uint64_t budget_pages) {
   constexpr std::size_t smallest = 32;
   constexpr std::size_t largest = batch_pages - 1;
+  if (expected.latency_ns == 0 || expected.bytes_per_second == 0) {
+    return std::min<std::size_t>(largest, std::max<std::uint64_t>(1, budget_pages / 32));
+  }
   const double bytes = static_cast<double>(expected.latency_ns) * 1e-9 * static_cast<double>(expected.bytes_per_second);
   const auto wanted = static_cast<std::size_t>(bytes / static_cast<double>(page_bytes));
   return std::min<std::size_t>(std::clamp(wanted, smallest, largest), std::max<std::uint64_t>(1, budget_pages / 32));

@@ -160,13 +160,12 @@ void evictor::drop_clean(std::span<page_id> clean) {
   shared_.count.clean_evictions.add(dropped_pages);
 }
 
-// The kernel refused a range, because a page in it is locked; the pages before that one may be gone already. A single
-// page is dropped, or it is not.
+// The kernel refused a range, because a page in it is locked; the pages before that one may be gone already, also when
+// they have been locked since. So each is asked for alone, and what is gone counts as dropped.
 std::size_t evictor::drop_one_by_one(page_range refused) {
   std::size_t dropped = 0;
   for (page_id page = refused.first; page < refused.end(); ++page) {
-    const page_range single{page, 1};
-    if (shared_.space.drop({&single, 1}) == 1) {
+    if (drop_page(shared_, page)) {
       finish_clean(page);
       ++dropped;
     } else {
@@ -249,8 +248,8 @@ void evictor::note_lifted(page_id page, std::size_t position, batch& into) {
     shared_.count.clean_evictions.add(clean ? 1 : 0);
   }
   // Bytes that ended as they began may have been written all the same (a count that went up and down again), so a clean
-  // suspect mostly stays one; now and then it is tried as clean.
-  const bool written = lifted.now == entry::phase::writing || (page + shared_.epoch()) % 4 != 0;
+  // suspect mostly stays one; now and then it is tried as clean, together with its neighbours, which come in together.
+  const bool written = lifted.now == entry::phase::writing || (page / batch_pages + shared_.epoch()) % 4 != 0;
   shared_.rescued[staged].store(0, std::memory_order_relaxed);
   shared_.pages.update(page, [=](page_word word) {
     return word.with_lifted(true).with_place(staged).with_writes_expected(written);

@@ -10,6 +10,8 @@
 namespace far::engine {
 namespace {
 
+constexpr std::size_t pages_a_piece = 8;
+
 struct cookie {
   std::size_t flight;
   std::size_t first;
@@ -241,11 +243,12 @@ void fetcher::install(std::span<const arrival> arrivals, bool write) {
 
 void fetcher::install_run(std::span<const arrival> run, platform::mapping how, bool write) {
   const std::byte* source = run[0].source;
-  bool adjacent = true;
-  for (std::size_t i = 1; i < run.size(); ++i) adjacent &= run[i].source == source + i * page_bytes;
-  if (!adjacent) {
-    // One call for the run costs less than a call a page, even with a copy more. No flight is in use when bytes come
-    // from direct memory, so the first buffer is free.
+  std::size_t breaks = 0;
+  for (std::size_t i = 1; i < run.size(); ++i) breaks += run[i].source != run[i - 1].source + page_bytes;
+  if (breaks > 0 && breaks <= run.size() / pages_a_piece) return install_in_pieces(run, how, write);
+  if (breaks > 0) {
+    // One call for the run costs less than a call for each small piece, even with a copy more. No flight is in use when
+    // bytes come from direct memory, so the first buffer is free.
     for (std::size_t i = 0; i < run.size(); ++i) std::memcpy(buffers_ + i * page_bytes, run[i].source, page_bytes);
     source = buffers_;
   }
@@ -263,6 +266,16 @@ void fetcher::install_run(std::span<const arrival> run, platform::mapping how, b
   }
   for (const arrival& arrived : run) make_resident(arrived.page, write, how == platform::mapping::writable);
   shared_.count.fetched_pages.add(run.size());
+}
+
+// Where the bytes of a run lie in few places, a call for each place is cheaper than gathering them first.
+void fetcher::install_in_pieces(std::span<const arrival> run, platform::mapping how, bool write) {
+  std::size_t first = 0;
+  for (std::size_t i = 1; i <= run.size(); ++i) {
+    if (i < run.size() && run[i].source == run[i - 1].source + page_bytes) continue;
+    install_run(run.subspan(first, i - first), how, write);
+    first = i;
+  }
 }
 
 void fetcher::make_resident(page_id page, bool write, bool writable) {

@@ -76,6 +76,7 @@ class fetcher {
   void install(std::span<const arrival> arrivals, bool write);
   [[nodiscard]] platform::mapping mapping_for_read(page_id page) const;
   void install_run(std::span<const arrival> run, platform::mapping how, bool write);
+  void install_in_pieces(std::span<const arrival> run, platform::mapping how, bool write);
   void make_resident(page_id page, bool write, bool writable);
   [[nodiscard]] std::byte* buffer_of(const flight& which) const;
 

@@ -76,14 +76,23 @@ bool begin_discard(core& shared, page_id page, bool* unmap) {
   }
 }
 
+bool drop_page(core& shared, page_id page) {
+  const page_range single{page, 1};
+  if (shared.space.drop({&single, 1}) == 1) return true;
+  bool filled = true;
+  shared.space.query_filled(single, {&filled, 1});
+  return !filled;
+}
+
 void finish_discard(core& shared, page_range range) {
   if (range.count == 0) return;
-  if (shared.space.drop({&range, 1}) != 1) {
-    // Locked memory keeps its bytes. Pages before the locked one may be gone, so each is asked for alone.
-    if (range.count > 1) {
-      for (page_id page = range.first; page < range.end(); ++page) finish_discard(shared, {page, 1});
-      return;
-    }
+  if (range.count > 1 && shared.space.drop({&range, 1}) != 1) {
+    // Pages before the locked one may be gone, so each is asked for alone.
+    for (page_id page = range.first; page < range.end(); ++page) finish_discard(shared, {page, 1});
+    return;
+  }
+  if (range.count == 1 && !drop_page(shared, range.first)) {
+    // Locked memory keeps its bytes.
     shared.pages.update(range.first, [](page_word word) { return word.with_state(state::resident); });
     shared.admit(range.first, temperature::warm);
     return;

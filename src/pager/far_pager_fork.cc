@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "pager/far_pager.h"
 #include "pager/runtime_thread.h"
+#include "platform/own_descriptors.h"
 #include "platform/signal_shield.h"
 
 namespace far::pager {
@@ -37,7 +38,7 @@ void far_pager::after_fork_in_parent() {
   close(fork_pipe_[1]);
   const platform::signal_shield shield;
   const std::lock_guard guard(children_lock_);
-  children_.push_back(fork_pipe_[0]);
+  children_.push_back(platform::own_descriptor(fork_pipe_[0]));
 }
 
 void far_pager::release_slots_of_ended_children() {
@@ -61,7 +62,9 @@ void far_pager::after_fork_in_child() {
   children_lock_.unlock();
   for (const int other : children_) close(other);
   children_.clear();
-  if (fork_pipe_[0] >= 0) close(fork_pipe_[0]);  // the write end stays open: it tells the parent that we live
+  if (fork_pipe_[0] >= 0) close(fork_pipe_[0]);
+  // The write end stays open, and tells the parent that we live.
+  static_cast<void>(platform::own_descriptor(fork_pipe_[1]));
   const auto stop = [](const char* what) {
     log_line(log_level::error,
              "a child of fork cannot go on with its far memory (%s) and is stopped; use vfork or posix_spawn, or exec at "

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "pager/runtime_thread.h"
+#include "platform/own_descriptors.h"
 
 namespace far::pager {
 namespace {
@@ -33,12 +34,16 @@ fault_thread::fault_thread(engine::engine& engine, engine::fetcher& fetcher, con
       streams_(new (platform::map_local(sizeof(*streams_))) std::array<engine::stream_table, stream_tables>) {}
 
 result<void> fault_thread::start() {
-  stop_descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  stop_descriptor_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (stop_descriptor_ < 0) {
     return error{std::string("cannot create an eventfd (") + std::strerror(errno) + "); raise the limit on open files",
                  errno};
   }
   thread_ = start_runtime_thread("farheap-fault", [this] { run(); });
+  backoff waiting;
+  while (!at_work_.load(std::memory_order_acquire)) {
+    if (!serve()) waiting.pause();
+  }
   return {};
 }
 
@@ -56,14 +61,14 @@ void fault_thread::stop() {
 }
 
 void fault_thread::run() {
+  {
+    // Whoever starts us may be in the middle of serve().
+    const std::lock_guard guard(fetcher_.lock);
+    at_work_.store(true, std::memory_order_release);
+  }
   std::uint64_t last_work_ns = clock_.now_ns();
   while (!stopping_.load(std::memory_order_relaxed)) {
-    bool progress = read_new();
-    {
-      const std::lock_guard guard(fetcher_.lock);
-      progress |= fetcher_.poll();
-      progress |= try_pending();
-    }
+    const bool progress = serve();
     if (engine_.wants_reclaim()) background_.wake();
     const std::uint64_t now_ns = clock_.now_ns();
     if (progress) {
@@ -75,6 +80,15 @@ void fault_thread::run() {
       cpu_relax();
     }
   }
+}
+
+// Takes what is new and does what can be done. Returns whether anything was.
+bool fault_thread::serve() {
+  const std::lock_guard guard(fetcher_.lock);
+  bool progress = read_new();
+  progress |= fetcher_.poll();
+  progress |= try_pending();
+  return progress;
 }
 
 bool fault_thread::read_new() {

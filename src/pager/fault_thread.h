@@ -21,6 +21,8 @@ class fault_thread {
                const std::byte* base, reclaimer& background, std::function<void(platform::page_id)> lost);
   ~fault_thread() { stop(); }
 
+  // Returns when the thread is at work. Until then the caller does its work: a thread that starts may itself touch far
+  // memory, for instance the program's locale.
   [[nodiscard]] result<void> start();
   void stop();
 
@@ -36,6 +38,7 @@ class fault_thread {
   using pending_list = std::vector<pending_fault, platform::local_allocator<pending_fault>>;
 
   void run();
+  [[nodiscard]] bool serve();
   [[nodiscard]] bool read_new();
   [[nodiscard]] bool try_pending();
   [[nodiscard]] bool try_one(pending_fault& waiting);
@@ -53,6 +56,7 @@ class fault_thread {
   // What is known of each thread of the program, by its id; two threads may share an entry.
   std::array<engine::stream_table, stream_tables>* streams_;
   int stop_descriptor_ = -1;
+  std::atomic<bool> at_work_{false};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

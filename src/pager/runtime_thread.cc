@@ -1,5 +1,6 @@
 #include "pager/runtime_thread.h"
 
+#include <locale.h>
 #include <pthread.h>
 
 #include "platform/signal_shield.h"
@@ -22,6 +23,8 @@ std::thread start_runtime_thread(const char* name, std::function<void()> body) {
   const platform::signal_shield shield;
   return std::thread([name, body = std::move(body)] {
     const runtime_section for_good;
+    // The program's locale may have been read into far memory; the C locale is part of the C library.
+    uselocale(newlocale(LC_ALL_MASK, "C", locale_t{}));
     pthread_setname_np(pthread_self(), name);
     body();
   });

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "platform/local_memory.h"
+#include "platform/own_descriptors.h"
 
 namespace far::platform {
 namespace {
@@ -82,8 +83,8 @@ far_address_space::far_address_space(std::byte* base, std::uint64_t heap_bytes, 
 }
 
 void far_address_space::open_self() {
-  self_descriptor_ = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
-  pagemap_descriptor_ = ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  self_descriptor_ = own_descriptor(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  pagemap_descriptor_ = own_descriptor(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   FAR_CHECK(pagemap_descriptor_ >= 0, "/proc/self/pagemap must be readable: mount /proc");
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "platform/own_descriptors.h"
 #include "platform/userfaultfd_abi.h"
 
 namespace far::platform {
@@ -19,7 +20,7 @@ constexpr std::size_t events_a_read = 64;
 }  // namespace
 
 result<userfaultfd> userfaultfd::open(const kernel_features& features, bool signal_faults) {
-  const int descriptor = open_userfaultfd(features);
+  const int descriptor = own_descriptor(open_userfaultfd(features));
   if (descriptor < 0) {
     return error{std::string("cannot open a userfaultfd (") + std::strerror(-descriptor) +
                      "); run as root, or ask the administrator for: sysctl vm.unprivileged_userfaultfd=1",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 
 #include <cstdint>
 

@@ -51,6 +51,27 @@ for child, receiver in children:
 print([sum(part) for part in data], [len(part) for part in data])
 """
 
+CLOSES_EVERYTHING = """
+import os
+data = bytearray(100 << 20)
+for page in range(0, len(data), 4096):
+    data[page] = page >> 12 & 255
+expected = sum(page & 255 for page in range(len(data) >> 12))
+os.closerange(3, 65536)                                   # as daemons do; far memory must survive it
+assert sum(data[::4096]) == expected
+child = os.fork()
+if child == 0:
+    os.closerange(3, 65536)
+    assert sum(data[::4096]) == expected
+    for page in range(0, len(data), 4096):
+        data[page] = 1
+    os._exit(7 if sum(data[::4096]) == len(data) >> 12 else 1)
+for value in (2, 3):                                      # slots that the child still needs fall free here
+    for page in range(0, len(data), 4096):
+        data[page] = value
+print(sum(data[::4096]), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
 
 class Fork(unittest.TestCase):
     def compare(self, program, budget_bytes):
@@ -86,6 +107,9 @@ class Fork(unittest.TestCase):
 
     def test_subprocess_after_far_memory(self):
         self.compare_script(SUBPROCESS, 32 * support.MIB)
+
+    def test_descriptors_are_closed_behind_our_back(self):
+        self.compare_script(CLOSES_EVERYTHING, 24 * support.MIB)
 
     def test_multiprocessing(self):
         self.compare_script(MULTIPROCESSING, 32 * support.MIB)

@@ -21,6 +21,7 @@ void program::run_thread() {
   engine::stream_table streams;
   for (std::uint64_t i = 0; i < chosen_.operations_a_thread; ++i) {
     do_something(streams);
+    ++operations_;
     threads_.yield();
   }
 }

@@ -33,6 +33,8 @@ class program {
   void release_all();
   void evict_all();
 
+  // Grows as long as the program's threads get anywhere.
+  [[nodiscard]] std::uint64_t progress() const { return accesses_ + operations_; }
   [[nodiscard]] std::uint64_t accesses() const { return accesses_; }
   [[nodiscard]] std::uint64_t moves() const { return moves_; }
 
@@ -93,6 +95,7 @@ class program {
   allocation_list allocations_;
   std::vector<bool> taken_;
   std::uint64_t allocated_pages_ = 0;
+  std::uint64_t operations_ = 0;
   std::uint64_t accesses_ = 0;
   std::uint64_t moves_ = 0;
 };

@@ -23,6 +23,7 @@ struct scenario {
   bool is_calm;  // nothing fails
   std::size_t program_threads;
   std::size_t fetchers;
+  std::uint64_t most_slices_unvalidated;
   schedule threads;
   far_tier far;
   program_options program;
@@ -38,10 +39,11 @@ scenario draw(random_source& random, const run_options& chosen) {
   drawn.is_calm = random.chance(300);
   drawn.program_threads = random.between(2, 5);
   drawn.fetchers = random.between(1, 4);
+  drawn.most_slices_unvalidated = random.one_of<std::uint64_t>({300, 3000});
   drawn.threads = {.slice_blocks = random.one_of<std::uint64_t>({10, 30, 100, 300, 2000}),
                    .switch_per_mille = random.one_of<std::uint64_t>({100, 300, 800}),
                    .slice_ns = random.one_of<std::uint64_t>({100, 1000, 20'000}),
-                   .freeze_per_mille = random.one_of<std::uint64_t>({0, 2, 10, 30})};
+                   .freeze_per_mille = random.one_of<std::uint64_t>({0, 1, 4})};
   drawn.far = {.slots = drawn.heap_pages + 2 * engine::evictor::staging_pages,
                .maximum_delay_ns = random.one_of<std::uint64_t>({0, 2000, 50'000, 1'000'000}),
                .reorders = random.chance(700),
@@ -100,6 +102,8 @@ class world {
   thread_id end_ = 0;
   std::uint64_t validations_ = 0;
   std::uint64_t validate_at_ = 100;
+  std::uint64_t last_progress_ = 0;
+  std::uint64_t progress_at_ = 0;
 };
 
 report world::run() {
@@ -128,6 +132,10 @@ report world::run() {
 }
 
 void world::between_slices() {
+  const std::uint64_t progress = program_.progress();
+  if (progress != last_progress_) progress_at_ = threads_.slices();
+  last_progress_ = progress;
+  if (threads_.slices() - progress_at_ > simulated_pager::longest_wait_slices) fail("nothing goes on any more");
   if (threads_.slices() < validate_at_) return;
   if (!threads_.quiescent()) {
     if (threads_.slices() == validate_at_) threads_.seek_quiescence(slices_to_seek);
@@ -137,7 +145,7 @@ void world::between_slices() {
   check_mappings();
   ++validations_;
   // Seeking quiescence ends what was frozen in the middle of a call, so it must leave some time for that.
-  validate_at_ = threads_.slices() + random_.between(50, 3000);
+  validate_at_ = threads_.slices() + random_.between(50, scenario_.most_slices_unvalidated);
 }
 
 // The page tables agree with the words: a page that is not Resident is not mapped, and a clean one reports its first write.

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <string>
 
-#include "backend/descriptor.h"
+#include "platform/own_descriptors.h"
 #include "backend/file/window.h"
 #include "backend/slot_allocator.h"
 #include "base/check.h"
@@ -121,7 +121,7 @@ void blocking_channel::signal() const {
 
 int blocking_channel::event_descriptor() const {
   if (event_ < 0) {
-    event_ = move_descriptor_high(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    event_ = platform::own_descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (in_flight_ > 0) signal();
   }
   return event_;

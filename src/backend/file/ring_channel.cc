@@ -10,7 +10,7 @@
 #include <cstring>
 #include <string>
 
-#include "backend/descriptor.h"
+#include "platform/own_descriptors.h"
 #include "backend/slot_allocator.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -86,7 +86,7 @@ result<void> ring_channel::open_ring() {
                  -failed};
   }
   ring_open_ = true;
-  ring_.ring_fd = move_descriptor_high(ring_.ring_fd);
+  ring_.ring_fd = platform::own_descriptor(ring_.ring_fd);
   ring_.enter_ring_fd = ring_.ring_fd;
   // A child of fork that touched these pages would corrupt its parent's queue.
   static_cast<void>(io_uring_ring_dontfork(&ring_));
@@ -390,7 +390,7 @@ void ring_channel::wait(std::uint64_t timeout_ns) {
 
 int ring_channel::event_descriptor() const {
   if (event_ >= 0) return event_;
-  const int event = move_descriptor_high(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  const int event = platform::own_descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (event < 0) return -1;
   if (io_uring_register_eventfd(&ring_, event) != 0) {
     close(event);

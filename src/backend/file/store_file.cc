@@ -20,7 +20,7 @@
 #include <limits>
 #include <string_view>
 
-#include "backend/descriptor.h"
+#include "platform/own_descriptors.h"
 #include "backend/slot_allocator.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -42,7 +42,7 @@ int open_retrying(const char* path, int flags) {
   do {
     descriptor = ::open(path, flags | O_CLOEXEC, 0600);
   } while (descriptor < 0 && errno == EINTR);
-  return move_descriptor_high(descriptor);
+  return platform::own_descriptor(descriptor);
 }
 
 int make_unlinked(const std::string& directory) {
@@ -50,7 +50,7 @@ int make_unlinked(const std::string& directory) {
   // Some file systems (overlays, network) have no O_TMPFILE: a file that is removed at once is as good.
   if (descriptor >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)) return descriptor;
   std::string name = directory + "/farheap-XXXXXX";
-  const int named = move_descriptor_high(mkostemp(name.data(), O_CLOEXEC));
+  const int named = platform::own_descriptor(mkostemp(name.data(), O_CLOEXEC));
   if (named >= 0) unlink(name.c_str());
   return named;
 }

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "backend/descriptor.h"
+#include "platform/own_descriptors.h"
 #include "backend/slot_allocator.h"
 #include "base/check.h"
 #include "base/spin_lock.h"
@@ -35,7 +35,7 @@ timespec to_timespec(std::uint64_t ns) {
 memory_channel::memory_channel(const slot_allocator& slots, std::byte* frames, emulated_link& link, std::size_t depth)
     : slots_(slots), frames_(frames), link_(link), depth_(depth), directions_{direction(depth), direction(depth)} {
   // Without a timer (no descriptor left) wait() makes do with nanosleep, and there is no event descriptor.
-  if (!link.instant()) timer_ = move_descriptor_high(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
+  if (!link.instant()) timer_ = platform::own_descriptor(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
 }
 
 memory_channel::~memory_channel() {

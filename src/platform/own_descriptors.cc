@@ -1,13 +1,15 @@
-#include "backend/descriptor.h"
+#include "platform/own_descriptors.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 
-namespace far::backend {
+namespace far::platform {
 namespace {
 
 // High enough to be out of the way of shells (bash keeps 255 for itself), low enough that the kernel's table of
@@ -15,9 +17,13 @@ namespace {
 constexpr rlim_t usual_limit = 1024;
 constexpr rlim_t reserved_numbers = 256;
 
+std::array<std::atomic<bool>, usual_limit> owned{};
+
+bool can_be_noted(int descriptor) { return descriptor >= 0 && descriptor < static_cast<int>(owned.size()); }
+
 }  // namespace
 
-int move_descriptor_high(int descriptor) {
+int own_descriptor(int descriptor) {
   if (descriptor < 0) return descriptor;
   const int saved_errno = errno;
   rlimit limit{};
@@ -29,8 +35,17 @@ int move_descriptor_high(int descriptor) {
       descriptor = moved;
     }
   }
+  if (can_be_noted(descriptor)) owned[static_cast<std::size_t>(descriptor)].store(true);
   errno = saved_errno;
   return descriptor;
 }
 
-}  // namespace far::backend
+bool is_own_descriptor(int descriptor) noexcept {
+  return can_be_noted(descriptor) && owned[static_cast<std::size_t>(descriptor)].load(std::memory_order_relaxed);
+}
+
+void disown_descriptor(int descriptor) noexcept {
+  if (can_be_noted(descriptor)) owned[static_cast<std::size_t>(descriptor)].store(false);
+}
+
+}  // namespace far::platform
