@@ -22,8 +22,8 @@
 #include "platform/signal_shield.h"
 #include "preload/jemalloc.h"
 
-// Read by jemalloc when it starts. One automatic arena, which is local; the far arenas are made explicitly. Freed memory
-// goes back within seconds, or at once under pressure (purge_freed_memory).
+// Read by jemalloc when it starts. One automatic arena, which is local; the far arenas are made explicitly. Freed
+// memory goes back within seconds, or at once under pressure (purge_freed_memory).
 extern "C" {
 __attribute__((visibility("hidden"))) const char* far_je_malloc_conf =
     "narenas:1,dirty_decay_ms:5000,muzzy_decay_ms:0,oversize_threshold:0,background_thread:false";
@@ -43,8 +43,8 @@ thread_local bool bound_to_arena = false;
 
 // Large blocks by their first byte. Few and big, so one lock does.
 spin_lock large_lock;
-using large_map = std::map<std::byte*, std::size_t, std::less<>,
-                           platform::local_allocator<std::pair<std::byte* const, std::size_t>>>;
+using large_map =
+    std::map<std::byte*, std::size_t, std::less<>, platform::local_allocator<std::pair<std::byte* const, std::size_t>>>;
 large_map& large_blocks() {
   // Built in place and never destroyed: blocks are freed until the very end of the process.
   alignas(large_map) static std::byte storage[sizeof(large_map)];
@@ -78,8 +78,12 @@ bool extent_purge(extent_hooks_t*, void* address, std::size_t, std::size_t offse
 }
 
 // The pager frees and forgets any range of pages, so extents may be cut and joined freely.
-bool extent_split(extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t, bool, unsigned) { return false; }
-bool extent_merge(extent_hooks_t*, void*, std::size_t, void*, std::size_t, bool, unsigned) { return false; }
+bool extent_split(extent_hooks_t*, void*, std::size_t, std::size_t, std::size_t, bool, unsigned) {
+  return false;
+}
+bool extent_merge(extent_hooks_t*, void*, std::size_t, void*, std::size_t, bool, unsigned) {
+  return false;
+}
 
 extent_hooks_t far_extents = {.alloc = extent_alloc,
                               .dalloc = extent_dalloc,
@@ -175,6 +179,22 @@ result<void> use_far_memory(pager::pager& pager) {
   return {};
 }
 
+void* allocate_record(std::size_t bytes) noexcept {
+  return far_je_mallocx(std::max<std::size_t>(bytes, 1), local_arena_flags | MALLOCX_ZERO);
+}
+
+void* reallocate_record(void* block, std::size_t bytes) noexcept {
+  if (block == nullptr) return allocate_record(bytes);
+  if (far_memory.load(std::memory_order_acquire) == nullptr || large_size(block) == 0) {
+    return far_je_rallocx(block, bytes, local_arena_flags);
+  }
+  void* const moved = allocate_record(bytes);
+  if (moved == nullptr) return nullptr;
+  std::memcpy(moved, block, bytes);  // a large block is larger than any record
+  release(block);
+  return moved;
+}
+
 void* allocate(std::size_t bytes) noexcept {
   pager::pager* const far = far_memory_for_caller();
   if (far == nullptr) {
@@ -234,7 +254,8 @@ void release(void* block) noexcept {
   const int saved_errno = errno;
   forget_large(block);
   const result<void> unmapped = far->unmap(static_cast<std::byte*>(block), large);
-  if (!unmapped) log_line(log_level::warning, "a freed block could not be unmapped: %s", unmapped.error().message.c_str());
+  if (!unmapped)
+    log_line(log_level::warning, "a freed block could not be unmapped: %s", unmapped.error().message.c_str());
   errno = saved_errno;
 }
 

@@ -1,5 +1,5 @@
-// The allocator behind the run door's malloc: jemalloc on far memory for small blocks, page ranges for large ones, local
-// memory for the runtime's own threads.
+// The allocator behind the run door's malloc: jemalloc on far memory for small blocks, page ranges for large ones,
+// local memory for the runtime's own threads.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,11 @@ inline constexpr std::size_t large_block_bytes = std::size_t{32} << 20;
 // From now on the program's blocks come from `pager`. Blocks handed out before stay where they are. Called once.
 [[nodiscard]] result<void> use_far_memory(pager::pager& pager);
 
-// In the child of a fork: as before, but large blocks may be carved up no more than the pager allows there.
+// A zeroed record of the C library, and a block that becomes one: local, whoever asks. See c_library.h.
+void* allocate_record(std::size_t bytes) noexcept;
+void* reallocate_record(void* block, std::size_t bytes) noexcept;
+
+// The malloc family. Each sets errno as the C library's would.
 void* allocate(std::size_t bytes) noexcept;
 void* allocate_zeroed(std::size_t count, std::size_t bytes) noexcept;
 void* allocate_aligned(std::size_t alignment_bytes, std::size_t bytes) noexcept;  // a power of two; else nullptr

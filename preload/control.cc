@@ -15,8 +15,8 @@
 #include <ctime>
 
 #include "base/check.h"
-#include "preload/report.h"
 #include "platform/own_descriptors.h"
+#include "preload/report.h"
 
 namespace far::preload {
 namespace {

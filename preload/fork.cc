@@ -47,7 +47,9 @@ extern "C" __attribute__((visibility("hidden"))) int far_je_pthread_atfork(handl
 
 namespace far::preload {
 
-void serve_forks(pager::pager& pager) noexcept { forking_pager.store(&pager); }
+void serve_forks(pager::pager& pager) noexcept {
+  forking_pager.store(&pager);
+}
 
 void release_slots_of_ended_children() noexcept {
   if (pager::pager* const pager = forking_pager.load()) pager->release_slots_of_ended_children();

@@ -1,5 +1,5 @@
-// fork(2) under the run door. A child sees every byte as it was: what was remote at the fork it reads from the slots that
-// the parent had then, which the parent keeps untouched until the child has ended or called exec. The child itself
+// fork(2) under the run door. A child sees every byte as it was: what was remote at the fork it reads from the slots
+// that the parent had then, which the parent keeps untouched until the child has ended or called exec. The child itself
 // evicts nothing. See docs/decisions/0004-fork.md.
 #pragma once
 

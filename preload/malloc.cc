@@ -8,18 +8,23 @@
 
 #include "base/units.h"
 #include "preload/allocator.h"
+#include "preload/c_library.h"
 
 #define FAR_EXPORT __attribute__((visibility("default")))
 
 namespace {
+
+bool is_record(std::size_t bytes, const void* caller) {
+  return bytes <= far::preload::largest_record_bytes && far::preload::in_c_library(caller);
+}
 
 void* or_enomem(void* block) {
   if (block == nullptr) errno = ENOMEM;
   return block;
 }
 
-// Out of memory in operator new: the program's own C++ library calls its new-handler and throws its own exception, which
-// ours must not do in its place.
+// Out of memory in operator new: the program's own C++ library calls its new-handler and throws its own exception,
+// which ours must not do in its place.
 void* let_the_program_fail(std::size_t bytes) {
   using operator_new = void* (*)(std::size_t);
   const auto next = reinterpret_cast<operator_new>(dlsym(RTLD_NEXT, "_Znwm"));
@@ -40,16 +45,31 @@ void* new_aligned_block(std::size_t bytes, std::align_val_t alignment) {
 
 extern "C" {
 
-FAR_EXPORT void* malloc(std::size_t bytes) { return far::preload::allocate(bytes); }
-FAR_EXPORT void* calloc(std::size_t count, std::size_t bytes) { return far::preload::allocate_zeroed(count, bytes); }
-FAR_EXPORT void* realloc(void* block, std::size_t bytes) { return far::preload::reallocate(block, bytes); }
+FAR_EXPORT void* malloc(std::size_t bytes) {
+  if (is_record(bytes, __builtin_return_address(0))) return far::preload::allocate_record(bytes);
+  return far::preload::allocate(bytes);
+}
+FAR_EXPORT void* calloc(std::size_t count, std::size_t bytes) {
+  std::size_t all = 0;
+  const bool sensible = !__builtin_mul_overflow(count, bytes, &all);
+  if (sensible && is_record(all, __builtin_return_address(0))) return far::preload::allocate_record(all);
+  return far::preload::allocate_zeroed(count, bytes);
+}
+FAR_EXPORT void* realloc(void* block, std::size_t bytes) {
+  if (bytes > 0 && is_record(bytes, __builtin_return_address(0))) return far::preload::reallocate_record(block, bytes);
+  return far::preload::reallocate(block, bytes);
+}
 FAR_EXPORT void* reallocarray(void* block, std::size_t count, std::size_t bytes) {
   std::size_t all = 0;
   if (__builtin_mul_overflow(count, bytes, &all)) return or_enomem(nullptr);
   return far::preload::reallocate(block, all);
 }
-FAR_EXPORT void free(void* block) { far::preload::release(block); }
-FAR_EXPORT std::size_t malloc_usable_size(void* block) { return far::preload::usable_bytes(block); }
+FAR_EXPORT void free(void* block) {
+  far::preload::release(block);
+}
+FAR_EXPORT std::size_t malloc_usable_size(void* block) {
+  return far::preload::usable_bytes(block);
+}
 
 FAR_EXPORT int posix_memalign(void** block, std::size_t alignment, std::size_t bytes) {
   if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
@@ -74,15 +94,27 @@ FAR_EXPORT void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
   return or_enomem(far::preload::allocate_aligned(alignment, bytes));
 }
 
-FAR_EXPORT void* valloc(std::size_t bytes) { return memalign(far::page_bytes, bytes); }
-FAR_EXPORT void* pvalloc(std::size_t bytes) { return memalign(far::page_bytes, far::round_up(bytes, far::page_bytes)); }
-FAR_EXPORT void cfree(void* block) { far::preload::release(block); }
+FAR_EXPORT void* valloc(std::size_t bytes) {
+  return memalign(far::page_bytes, bytes);
+}
+FAR_EXPORT void* pvalloc(std::size_t bytes) {
+  return memalign(far::page_bytes, far::round_up(bytes, far::page_bytes));
+}
+FAR_EXPORT void cfree(void* block) {
+  far::preload::release(block);
+}
 
 }  // extern "C"
 
-FAR_EXPORT void* operator new(std::size_t bytes) { return new_block(bytes); }
-FAR_EXPORT void* operator new[](std::size_t bytes) { return new_block(bytes); }
-FAR_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return far::preload::allocate(bytes); }
+FAR_EXPORT void* operator new(std::size_t bytes) {
+  return new_block(bytes);
+}
+FAR_EXPORT void* operator new[](std::size_t bytes) {
+  return new_block(bytes);
+}
+FAR_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return far::preload::allocate(bytes);
+}
 FAR_EXPORT void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
   return far::preload::allocate(bytes);
 }
@@ -99,16 +131,36 @@ FAR_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment, c
   return far::preload::allocate_aligned(static_cast<std::size_t>(alignment), bytes);
 }
 
-FAR_EXPORT void operator delete(void* block) noexcept { far::preload::release(block); }
-FAR_EXPORT void operator delete[](void* block) noexcept { far::preload::release(block); }
-FAR_EXPORT void operator delete(void* block, std::size_t) noexcept { far::preload::release(block); }
-FAR_EXPORT void operator delete[](void* block, std::size_t) noexcept { far::preload::release(block); }
-FAR_EXPORT void operator delete(void* block, const std::nothrow_t&) noexcept { far::preload::release(block); }
-FAR_EXPORT void operator delete[](void* block, const std::nothrow_t&) noexcept { far::preload::release(block); }
-FAR_EXPORT void operator delete(void* block, std::align_val_t) noexcept { far::preload::release(block); }
-FAR_EXPORT void operator delete[](void* block, std::align_val_t) noexcept { far::preload::release(block); }
-FAR_EXPORT void operator delete(void* block, std::size_t, std::align_val_t) noexcept { far::preload::release(block); }
-FAR_EXPORT void operator delete[](void* block, std::size_t, std::align_val_t) noexcept { far::preload::release(block); }
+FAR_EXPORT void operator delete(void* block) noexcept {
+  far::preload::release(block);
+}
+FAR_EXPORT void operator delete[](void* block) noexcept {
+  far::preload::release(block);
+}
+FAR_EXPORT void operator delete(void* block, std::size_t) noexcept {
+  far::preload::release(block);
+}
+FAR_EXPORT void operator delete[](void* block, std::size_t) noexcept {
+  far::preload::release(block);
+}
+FAR_EXPORT void operator delete(void* block, const std::nothrow_t&) noexcept {
+  far::preload::release(block);
+}
+FAR_EXPORT void operator delete[](void* block, const std::nothrow_t&) noexcept {
+  far::preload::release(block);
+}
+FAR_EXPORT void operator delete(void* block, std::align_val_t) noexcept {
+  far::preload::release(block);
+}
+FAR_EXPORT void operator delete[](void* block, std::align_val_t) noexcept {
+  far::preload::release(block);
+}
+FAR_EXPORT void operator delete(void* block, std::size_t, std::align_val_t) noexcept {
+  far::preload::release(block);
+}
+FAR_EXPORT void operator delete[](void* block, std::size_t, std::align_val_t) noexcept {
+  far::preload::release(block);
+}
 FAR_EXPORT void operator delete(void* block, std::align_val_t, const std::nothrow_t&) noexcept {
   far::preload::release(block);
 }

@@ -26,16 +26,22 @@ Value fail_with(const error& why, Value value) {
   return value;
 }
 
-pager::pager* pager_for_caller() noexcept { return pager::on_runtime_thread() ? nullptr : active_pager(); }
+pager::pager* pager_for_caller() noexcept {
+  return pager::on_runtime_thread() ? nullptr : active_pager();
+}
 
 pager::pager* pager_of(const void* address) noexcept {
   pager::pager* const far = pager_for_caller();
   return far != nullptr && far->contains(address) ? far : nullptr;
 }
 
-bool page_aligned(const void* address) { return (reinterpret_cast<std::uintptr_t>(address) & (page_bytes - 1)) == 0; }
+bool page_aligned(const void* address) {
+  return (reinterpret_cast<std::uintptr_t>(address) & (page_bytes - 1)) == 0;
+}
 
-std::byte* bytes_at(void* address) { return static_cast<std::byte*>(address); }
+std::byte* bytes_at(void* address) {
+  return static_cast<std::byte*>(address);
+}
 
 void* map_in_far_heap(pager::pager& far, void* address, std::size_t bytes, int protection) {
   const pager::runtime_section allocate_locally;
@@ -134,8 +140,7 @@ void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int fla
   }
   if ((flags & MREMAP_FIXED) != 0) return remap_to(*far, address, old_bytes, new_bytes, wanted);
   const pager::runtime_section allocate_locally;
-  const result<std::byte*> moved =
-      far->remap(bytes_at(address), old_bytes, new_bytes, (flags & MREMAP_MAYMOVE) != 0);
+  const result<std::byte*> moved = far->remap(bytes_at(address), old_bytes, new_bytes, (flags & MREMAP_MAYMOVE) != 0);
   return moved ? moved.value() : fail_with(moved.error(), MAP_FAILED);
 }
 
@@ -150,7 +155,9 @@ FAR_EXPORT void* mmap(void* address, std::size_t bytes, int protection, int flag
 FAR_EXPORT void* mmap64(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
   return far::preload::map(address, bytes, protection, flags, descriptor, offset);
 }
-FAR_EXPORT int munmap(void* address, std::size_t bytes) { return far::preload::unmap(address, bytes); }
+FAR_EXPORT int munmap(void* address, std::size_t bytes) {
+  return far::preload::unmap(address, bytes);
+}
 FAR_EXPORT int mprotect(void* address, std::size_t bytes, int protection) {
   return far::preload::protect(address, bytes, protection);
 }

@@ -13,7 +13,9 @@
 #include "base/log.h"
 #include "pager/runtime_thread.h"
 #include "platform/clock.h"
+#include "platform/signal_shield.h"
 #include "preload/allocator.h"
+#include "preload/c_library.h"
 #include "preload/control.h"
 #include "preload/fork.h"
 #include "preload/report.h"
@@ -38,7 +40,9 @@ struct runtime {
 runtime* the_runtime = nullptr;
 std::atomic<pager::pager*> serving{nullptr};
 
-std::uint64_t now_ns() { return platform::monotonic_clock().now_ns(); }
+std::uint64_t now_ns() {
+  return platform::monotonic_clock().now_ns();
+}
 
 [[noreturn]] void refuse_to_start(const error& why) {
   log_line(log_level::error, "%s", why.message.c_str());
@@ -49,7 +53,9 @@ result<void> resize_budget(void* context, std::uint64_t budget_bytes) {
   return static_cast<pager::pager*>(context)->resize(budget_bytes);
 }
 
-engine::statistics read_statistics(void* context) { return static_cast<pager::pager*>(context)->snapshot(); }
+engine::statistics read_statistics(void* context) {
+  return static_cast<pager::pager*>(context)->snapshot();
+}
 
 // Serves `farheap resize` and `farheap stats`, and does what must not be done by a thread that resolves misses: under
 // pressure, it takes freed memory back from jemalloc before the evictor writes it out.
@@ -76,12 +82,11 @@ void start() {
   starting->chosen = std::move(read).value();
   const settings& chosen = starting->chosen;
   if (chosen.verbose) set_log_level(log_level::verbose);
-  result<std::unique_ptr<pager::pager>> made = pager::pager::create({.budget_bytes = chosen.budget_bytes,
-                                                                     .far_uri = chosen.far_uri,
-                                                                     .mode = chosen.mode,
-                                                                     .policy = chosen.policy});
+  result<std::unique_ptr<pager::pager>> made = pager::pager::create(
+      {.budget_bytes = chosen.budget_bytes, .far_uri = chosen.far_uri, .mode = chosen.mode, .policy = chosen.policy});
   if (!made) refuse_to_start(made.error());
   starting->pager = std::move(made).value();
+  find_c_library();
   const result<void> used = use_far_memory(*starting->pager);
   if (!used) refuse_to_start(used.error());
   result<std::unique_ptr<control_server>> control =
@@ -94,15 +99,22 @@ void start() {
   starting->control_thread = pager::start_runtime_thread("farheap-control", [starting] { run_control(*starting); });
 }
 
-__attribute__((constructor)) void start_runtime() { start(); }
-__attribute__((destructor)) void end_runtime() { report_at_exit(); }
+__attribute__((constructor)) void start_runtime() {
+  start();
+}
+__attribute__((destructor)) void end_runtime() {
+  report_at_exit();
+}
 
 }  // namespace
 
-pager::pager* active_pager() noexcept { return serving.load(std::memory_order_acquire); }
+pager::pager* active_pager() noexcept {
+  return serving.load(std::memory_order_acquire);
+}
 
 void report_at_exit() noexcept {
   if (the_runtime == nullptr || the_runtime->reported.exchange(true)) return;
+  const platform::signal_shield shield;
   const pager::runtime_section allocate_locally;
   const settings& chosen = the_runtime->chosen;
   if (!chosen.in_main_process()) return;

@@ -25,9 +25,13 @@ const char* prefix(log_level level) {
 
 }  // namespace
 
-void set_log_level(log_level level) noexcept { maximum_level.store(level, std::memory_order_relaxed); }
+void set_log_level(log_level level) noexcept {
+  maximum_level.store(level, std::memory_order_relaxed);
+}
 
-bool log_enabled(log_level level) noexcept { return level <= maximum_level.load(std::memory_order_relaxed); }
+bool log_enabled(log_level level) noexcept {
+  return level <= maximum_level.load(std::memory_order_relaxed);
+}
 
 void log_line(log_level level, const char* format, ...) noexcept {
   if (!log_enabled(level)) return;

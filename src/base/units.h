@@ -18,7 +18,9 @@ inline constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 inline constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 inline constexpr std::uint64_t tib = std::uint64_t{1} << 40;
 
-[[nodiscard]] constexpr std::uint64_t pages_for(std::uint64_t bytes) { return (bytes + page_bytes - 1) >> page_shift; }
+[[nodiscard]] constexpr std::uint64_t pages_for(std::uint64_t bytes) {
+  return (bytes + page_bytes - 1) >> page_shift;
+}
 [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t power_of_two) {
   return (value + power_of_two - 1) & ~(power_of_two - 1);
 }

@@ -2,8 +2,8 @@
 //
 // Fresh: nothing allocated there. Open: the kernel fills the pages and the program pays nothing for us (I8); because we
 // do not see which pages are touched, all that are allocated count against the budget. Guarded: every access to a page
-// that is not mapped is reported to us, and the words of its pages are exact. A block is opened when the allocation fits
-// the budget, becomes guarded when eviction first reaches it, and is fresh again once all of it is freed.
+// that is not mapped is reported to us, and the words of its pages are exact. A block is opened when the allocation
+// fits the budget, becomes guarded when eviction first reaches it, and is fresh again once all of it is freed.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,12 @@ struct block {
 
 using block_id = std::uint64_t;
 
-[[nodiscard]] constexpr block_id block_of(page_id page) { return page / block_pages; }
-[[nodiscard]] constexpr page_range pages_of(block_id which) { return {which * block_pages, block_pages}; }
+[[nodiscard]] constexpr block_id block_of(page_id page) {
+  return page / block_pages;
+}
+[[nodiscard]] constexpr page_range pages_of(block_id which) {
+  return {which * block_pages, block_pages};
+}
 
 class block_table {
  public:

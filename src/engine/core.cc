@@ -88,7 +88,9 @@ void core::stall(stall_reason why) {
   const char* reason = "";
   switch (why) {
     case stall_reason::none: return;
-    case stall_reason::no_space: reason = "the far tier is full; free space there or choose a larger one with --far"; break;
+    case stall_reason::no_space:
+      reason = "the far tier is full; free space there or choose a larger one with --far";
+      break;
     case stall_reason::write_failed: reason = "writing to the far tier fails; check the device"; break;
     case stall_reason::nothing_evictable: reason = "all local pages are locked or in use; raise the budget"; break;
   }
@@ -111,6 +113,8 @@ void wait_for_kernel_memory(int error_code, backoff* waiting) {
   waiting->pause();
 }
 
-void core::note_far_peak() { count.peak_far_pages.raise_to(far.report().used_slots); }
+void core::note_far_peak() {
+  count.peak_far_pages.raise_to(far.report().used_slots);
+}
 
 }  // namespace far::engine

@@ -1,4 +1,5 @@
-// What the parts of the engine share: the narrow interfaces to kernel, backend and clock, and the state of the far heap.
+// What the parts of the engine share: the narrow interfaces to kernel, backend and clock, and the state of the far
+// heap.
 #pragma once
 
 #include <atomic>
@@ -28,8 +29,8 @@ enum class stall_reason : std::uint8_t { none, no_space, write_failed, nothing_e
 class core {
  public:
   // Requires: the interfaces outlive the core. `tracks_writes`: the kernel can report first writes to clean pages.
-  core(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& time, std::uint64_t heap_pages,
-       std::uint64_t budget_pages, bool tracks_writes);
+  core(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& time,
+       std::uint64_t heap_pages, std::uint64_t budget_pages, bool tracks_writes);
 
   // Puts a resident page into the policy's care, unless it is there.
   void admit(page_id page, temperature how);
@@ -43,6 +44,8 @@ class core {
   void free_slot(backend::slot_id slot);
   void freeze_slots();
   void thaw_slots();
+  void lock_kept_slots() { kept_slots_lock_.lock(); }  // around fork
+  void unlock_kept_slots() { kept_slots_lock_.unlock(); }
   [[nodiscard]] std::size_t kept_slots() const { return kept_slots_.size(); }
 
   // The time, counted in evictions: an eighth of the budget evicted is one epoch.
@@ -60,8 +63,8 @@ class core {
   // While stalled, writing is tried again only once in a while.
   [[nodiscard]] bool may_write() const { return !stalled() || time.now_ns() >= retry_at_ns_.load(); }
 
-  // The budget is exceeded for a known reason: eviction is stalled, or the budget has shrunk. Lasts until the evictor has
-  // caught up.
+  // The budget is exceeded for a known reason: eviction is stalled, or the budget has shrunk. Lasts until the evictor
+  // has caught up.
   void allow_excess() { excess_allowed_.store(true, std::memory_order_relaxed); }
   [[nodiscard]] bool excess_allowed() const {
     if (!stalled() && local.free_pages() >= 0) excess_allowed_.store(false, std::memory_order_relaxed);
@@ -107,8 +110,8 @@ class core {
 };
 
 // After a page could not be mapped: waits a little when the kernel is out of frames (the evictor, or the out-of-memory
-// killer, makes room), and stops the process for any other reason, because none is possible while the engine's picture of
-// the far heap is right.
+// killer, makes room), and stops the process for any other reason, because none is possible while the engine's picture
+// of the far heap is right.
 void wait_for_kernel_memory(int error_code, backoff* waiting);
 
 }  // namespace far::engine

@@ -11,8 +11,8 @@
 namespace far::engine {
 namespace {
 
-// A prefetch window holds what is on its way during one round trip: latency times bandwidth. A far tier whose speed is not
-// known, or which has no latency to speak of, gets the largest: the more pages, the less each pays for the fault.
+// A prefetch window holds what is on its way during one round trip: latency times bandwidth. A far tier whose speed is
+// not known, or which has no latency to speak of, gets the largest: the more pages, the less each pays for the fault.
 std::size_t window_for(const backend::speed& expected, std::uint64_t budget_pages) {
   constexpr std::size_t smallest = 32;
   constexpr std::size_t largest = batch_pages - 1;
@@ -39,8 +39,7 @@ result<std::unique_ptr<engine>> engine::create(platform::address_space& space, b
   if (!order) return order.error();
   shared.order = std::move(order).value();
   shared.staging = space.map_staging(evictors * evictor::staging_pages);
-  shared.rescued =
-      reinterpret_cast<std::atomic<std::uint8_t>*>(platform::map_local(evictors * evictor::staging_pages));
+  shared.rescued = reinterpret_cast<std::atomic<std::uint8_t>*>(platform::map_local(evictors * evictor::staging_pages));
   shared.hashes = reinterpret_cast<page_hash*>(platform::map_local(chosen.heap_pages * sizeof(page_hash)));
   shared.zeros = platform::map_local(batch_pages * page_bytes);
   for (std::size_t i = 0; i < evictors; ++i) {
@@ -130,8 +129,9 @@ outcome engine::fill_with_zeros(stream_table& streams, page_id page, bool write)
   std::size_t done = 0;
   backoff waiting;
   while (done < count) {
-    done += shared_.space.install({page + done, count - done}, shared_.zeros,
-                                  writable ? platform::mapping::writable : platform::mapping::write_protected, &failure);
+    done +=
+        shared_.space.install({page + done, count - done}, shared_.zeros,
+                              writable ? platform::mapping::writable : platform::mapping::write_protected, &failure);
     if (done == count) break;
     wait_for_kernel_memory(failure, &waiting);
   }
@@ -173,8 +173,8 @@ outcome engine::on_resident(page_id page, bool write) {
   return outcome::resolved;
 }
 
-// The first write to a clean page: its slot is stale from now on. When the pages before it were written too, a stream of
-// writes is passing, and the pages after it are taken for dirty as well, which saves their faults.
+// The first write to a clean page: its slot is stale from now on. When the pages before it were written too, a stream
+// of writes is passing, and the pages after it are taken for dirty as well, which saves their faults.
 outcome engine::first_write(page_id page, page_word word) {
   constexpr std::size_t most_ahead = 16;
   std::size_t written_before = 0;

@@ -48,7 +48,9 @@ class engine {
   // watermark) and for missing threads that find no free frame. Returns whether anything was done.
   bool reclaim(bool ahead);
   [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low() && !shared_.detached; }
-  [[nodiscard]] bool has_frame_for_miss() const { return shared_.local.free_pages() > 0 || shared_.stalled() || shared_.detached; }
+  [[nodiscard]] bool has_frame_for_miss() const {
+    return shared_.local.free_pages() > 0 || shared_.stalled() || shared_.detached;
+  }
   // What became of an access: the page is still being fetched; it can be made now.
   [[nodiscard]] bool on_its_way(page_id page) const { return shared_.pages.load(page).where() == state::fetching; }
   [[nodiscard]] bool accessible(page_id page, bool write) const {

@@ -11,9 +11,11 @@ void engine::lock_for_fork() {
   fetchers_lock_.lock();
   for (std::size_t i = 0; i < fetcher_count_.load(); ++i) fetchers_[i]->lock.lock();
   for (const std::unique_ptr<evictor>& each : evictors_) each->lock.lock();
+  shared_.lock_kept_slots();
 }
 
 void engine::unlock_after_fork() {
+  shared_.unlock_kept_slots();
   for (const std::unique_ptr<evictor>& each : evictors_) each->lock.unlock();
   for (std::size_t i = 0; i < fetcher_count_.load(); ++i) fetchers_[i]->lock.unlock();
   fetchers_lock_.unlock();
@@ -23,6 +25,7 @@ result<void> engine::resume_in_child() {
   shared_.detached = true;
   shared_.allow_excess();
   platform::unlock_local_memory_after_fork();
+  shared_.unlock_kept_slots();
   fetchers_lock_.unlock();
   for (const std::unique_ptr<evictor>& each : evictors_) each->lock.unlock();
   for (std::size_t i = 0; i < fetcher_count_.load(); ++i) {

@@ -80,8 +80,8 @@ result<void> engine::move(page_range from, page_id to) {
   return {};
 }
 
-// Takes an Untouched page for bytes that are about to come. A miss from before the program had the page may have filled it
-// with zeros meanwhile; those go.
+// Takes an Untouched page for bytes that are about to come. A miss from before the program had the page may have filled
+// it with zeros meanwhile; those go.
 void engine::claim_target(page_id page) {
   backoff waiting;
   while (true) {

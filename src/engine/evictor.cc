@@ -188,13 +188,14 @@ void evictor::lift_dirty(std::span<page_id> dirty, batch& into) {
   for (const page_id page : dirty.subspan(slots)) give_back(page);
   if (slots == 0) return;
   dirty = dirty.first(slots);
-  into.count = slots;
-  batches_in_use_.fetch_add(1, std::memory_order_relaxed);
   for (std::size_t i = 0; i < slots;) {
     const std::size_t length = run_length(dirty.subspan(i));
     lift_run({dirty[i], length}, i, into);
     i += length;
   }
+  if (frames_of(into, slots) == 0) return;  // every page was refused: the batch stays free
+  into.count = slots;
+  batches_in_use_.fetch_add(1, std::memory_order_relaxed);
   submit(into);
 }
 
@@ -251,9 +252,8 @@ void evictor::note_lifted(page_id page, std::size_t position, batch& into) {
   // suspect mostly stays one; now and then it is tried as clean, together with its neighbours, which come in together.
   const bool written = lifted.now == entry::phase::writing || (page / batch_pages + shared_.epoch()) % 4 != 0;
   shared_.rescued[staged].store(0, std::memory_order_relaxed);
-  shared_.pages.update(page, [=](page_word word) {
-    return word.with_lifted(true).with_place(staged).with_writes_expected(written);
-  });
+  shared_.pages.update(
+      page, [=](page_word word) { return word.with_lifted(true).with_place(staged).with_writes_expected(written); });
 }
 
 void evictor::submit(batch& which) {
@@ -313,7 +313,7 @@ bool evictor::retire(batch& which) {
   }
   if (unsettled > 0) return false;
   shared_.space.empty_staging(staging_of(which, 0), which.count);
-  shared_.local.release(frames_of(which));
+  shared_.local.release(frames_of(which, which.count));
   which.count = 0;
   which.entries = {};
   batches_in_use_.fetch_sub(1, std::memory_order_relaxed);
@@ -368,20 +368,20 @@ void evictor::restore(page_id page, std::size_t staging_page) {
   }
 }
 
-std::size_t evictor::frames_of(const batch& which) {
+std::size_t evictor::frames_of(const batch& which, std::size_t count) {
   std::size_t frames = 0;
-  for (std::size_t i = 0; i < which.count; ++i) frames += which.entries[i].now != entry::phase::empty;
+  for (std::size_t i = 0; i < count; ++i) frames += which.entries[i].now != entry::phase::empty;
   return frames;
 }
 
 evictor::holdings evictor::held() const {
   holdings sum;
   for (const batch& each : batches_) {
-    sum.staged_frames += frames_of(each);
+    sum.staged_frames += frames_of(each, each.count);
     for (std::size_t i = 0; i < each.count; ++i) {
       const entry::phase phase = each.entries[i].now;
-      sum.unreferenced_slots += phase == entry::phase::writing || phase == entry::phase::written ||
-                                phase == entry::phase::failed;
+      sum.unreferenced_slots +=
+          phase == entry::phase::writing || phase == entry::phase::written || phase == entry::phase::failed;
     }
   }
   return sum;

@@ -1,8 +1,9 @@
 // Evicting: making pages Remote, in batches, several of them under way at once.
 //
-// A batch: the policy names victims; clean ones are dropped, many with one TLB flush; dirty ones are lifted into staging
-// and written to adjacent slots with as few transfers as possible; when the bytes are safe, staging is emptied. A page
-// that is touched while it is lifted is rescued by whoever touches it (engine::rescue), and the batch lets go of it.
+// A batch: the policy names victims; clean ones are dropped, many with one TLB flush; dirty ones are lifted into
+// staging and written to adjacent slots with as few transfers as possible; when the bytes are safe, staging is emptied.
+// A page that is touched while it is lifted is rescued by whoever touches it (engine::rescue), and the batch lets go of
+// it.
 #pragma once
 
 #include <array>
@@ -78,7 +79,7 @@ class evictor {
   bool retire(batch& which);
   [[nodiscard]] bool settle(batch& which, std::size_t position);
   void restore(page_id page, std::size_t staging_page);
-  [[nodiscard]] static std::size_t frames_of(const batch& which);
+  [[nodiscard]] static std::size_t frames_of(const batch& which, std::size_t count);
   [[nodiscard]] std::size_t staging_page_of(const batch& which, std::size_t position) const;
   [[nodiscard]] std::byte* staging_of(const batch& which, std::size_t position) const {
     return shared_.staging + staging_page_of(which, position) * page_bytes;

@@ -18,9 +18,7 @@ struct cookie {
   std::size_t count;
 
   [[nodiscard]] std::uint64_t pack() const { return flight << 32 | first << 16 | count; }
-  static cookie unpack(std::uint64_t packed) {
-    return {packed >> 32, packed >> 16 & 0xffff, packed & 0xffff};
-  }
+  static cookie unpack(std::uint64_t packed) { return {packed >> 32, packed >> 16 & 0xffff, packed & 0xffff}; }
 };
 
 }  // namespace
@@ -66,8 +64,7 @@ outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* pref
   if (demanded == nullptr) return outcome::busy;
   if (!shared_.charge_for_miss()) return outcome::no_budget;
   page_word word = shared_.pages.load(page);
-  if (word.where() != state::remote ||
-      !shared_.pages.transition(page, word, word.with_state(state::fetching))) {
+  if (word.where() != state::remote || !shared_.pages.transition(page, word, word.with_state(state::fetching))) {
     shared_.local.release(1);
     return outcome::busy;
   }
@@ -219,8 +216,8 @@ void fetcher::retry_or_give_up(flight& which) {
   flights_in_use_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// How a page is mapped when it comes in for a read: writable if the last visit saw a write, which saves the fault of the
-// next one; then its hash is kept, to tell at eviction whether there was one.
+// How a page is mapped when it comes in for a read: writable if the last visit saw a write, which saves the fault of
+// the next one; then its hash is kept, to tell at eviction whether there was one.
 platform::mapping fetcher::mapping_for_read(page_id page) const {
   const bool writable = shared_.pages.load(page).writes_expected() || !shared_.writes_tracked;
   return writable ? platform::mapping::writable : platform::mapping::write_protected;

@@ -19,7 +19,8 @@ namespace far::engine {
 [[nodiscard]] bool begin_discard(core& shared, page_id page, bool* unmap);
 void finish_discard(core& shared, page_range range);
 
-// Drops the frame of one page that the caller has claimed. Returns false when it is locked in memory and keeps its bytes.
+// Drops the frame of one page that the caller has claimed. Returns false when it is locked in memory and keeps its
+// bytes.
 [[nodiscard]] bool drop_page(core& shared, page_id page);
 
 // From open to guarded: finds out which pages the kernel has filled, and offers them to the policy as the next victims.

@@ -9,8 +9,8 @@ namespace far::engine {
 // somebody else changed it first, or when so many were rescued that a batch must be finished before the next.
 [[nodiscard]] bool rescue(core& shared, page_id page, page_word word);
 
-// Maps a copy of the staged bytes at `page`, makes it Resident and lets the evictor have the staging page. Requires: the
-// caller has taken the page from Evicting, lifted, to Fetching, and has charged a frame for it.
+// Maps a copy of the staged bytes at `page`, makes it Resident and lets the evictor have the staging page. Requires:
+// the caller has taken the page from Evicting, lifted, to Fetching, and has charged a frame for it.
 void bring_back(core& shared, page_id page, std::size_t staging_page);
 
 }  // namespace far::engine

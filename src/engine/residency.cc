@@ -9,7 +9,9 @@ namespace far::engine {
 namespace {
 
 // legal[from] is the set of states that may follow, a bit a state. Staying in a state is always legal: flags change.
-constexpr std::uint8_t bit(state which) { return static_cast<std::uint8_t>(1u << static_cast<unsigned>(which)); }
+constexpr std::uint8_t bit(state which) {
+  return static_cast<std::uint8_t>(1u << static_cast<unsigned>(which));
+}
 
 constexpr std::array<std::uint8_t, state_count> legal = {
     /* untouched */ static_cast<std::uint8_t>(bit(state::fetching) | bit(state::resident)),

@@ -3,6 +3,8 @@
 //     Untouched --touch--> Fetching --zeros in place----------------> Resident
 //     Remote ----miss----> Fetching --bytes in place----------------> Resident
 //                                   --read failed for good----------> Lost
+//                                   --prefetch failed---------------> Remote
+//     Untouched --block closed, kernel had filled it----------------> Resident
 //     Resident --victim--> Evicting --clean: dropped----------------> Remote (or Untouched when it was all zeros)
 //                                   --dirty: lifted, written--------> Remote
 //                                   --lifted, touched meanwhile-----> Fetching (a rescue: its second chance)
@@ -33,7 +35,8 @@ inline constexpr unsigned state_count = 6;
 // The word of one page. A value; residency holds the atomic copies.
 //
 //     bits  0-2   state
-//     bit   3     dirty: the bytes may be nowhere else. A dirty page that has a slot is a suspect: it was mapped writable
+//     bit   3     dirty: the bytes may be nowhere else. A dirty page that has a slot is a suspect: it was mapped
+//     writable
 //                 because writes were expected, and its hash tells at eviction whether one came
 //     bit   4     accessed: used since the policy last looked
 //     bit   5     queued: the policy holds an entry for the page

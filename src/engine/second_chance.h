@@ -2,7 +2,7 @@
 //
 // The hardware guard does not see accesses to mapped pages, so "used" is what software knows: a first write, a rescue
 // while the page was on its way out, a hint or software guard, and a page fetched again so soon after its eviction that
-// a slightly larger memory would have kept it (its epoch tells).
+// a memory twice as large would have kept it (its epoch tells).
 #pragma once
 
 #include "engine/page_queue.h"

@@ -16,7 +16,8 @@ window stream_table::observe(page_id miss, std::size_t largest_window, prefetch_
     learn(followed->fetched_pages, 0);
     followed->window_pages = std::min(std::max(followed->window_pages * 2, first_window), largest_window);
     followed->last_use = misses_;
-    followed->next = miss + static_cast<page_id>(followed->stride * static_cast<std::int64_t>(followed->window_pages + 1));
+    followed->next =
+        miss + static_cast<page_id>(followed->stride * static_cast<std::int64_t>(followed->window_pages + 1));
     followed->fetched_pages = 0;
     remember();
     return {followed->stride, followed->window_pages, static_cast<std::size_t>(followed - streams_.data())};

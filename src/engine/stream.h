@@ -1,7 +1,8 @@
 // Prefetch: recognising, for one thread, the streams in its misses, and how far ahead to fetch.
 //
-// After AIFM's per-thread prefetcher (OSDI'20, section 4.2): a window of recent misses, sequential and strided patterns, a
-// prefetch depth sized from bandwidth times delay. A thread may follow several streams at once (a scan of many columns).
+// After AIFM's per-thread prefetcher (OSDI'20, section 4.2): a window of recent misses, sequential and strided
+// patterns, a prefetch depth sized from bandwidth times delay. A thread may follow several streams at once (a scan of
+// many columns).
 #pragma once
 
 #include <array>
@@ -27,8 +28,8 @@ struct prefetch_feedback {
 
 class stream_table {
  public:
-  // Notes a miss and returns the window to fetch with it; at most `largest_window` pages. A stream's window doubles each
-  // time the stream walks over all of it; new streams start smaller while the thread's prefetches go unused.
+  // Notes a miss and returns the window to fetch with it; at most `largest_window` pages. A stream's window doubles
+  // each time the stream walks over all of it; new streams start smaller while the thread's prefetches go unused.
   [[nodiscard]] window observe(page_id miss, std::size_t largest_window, prefetch_feedback* feedback);
 
   // How many pages of the window were really fetched: the others were here already, or there was no room for them.
@@ -43,8 +44,8 @@ class stream_table {
   static constexpr std::size_t first_window = 4;
 
   struct stream {
-    page_id next = 0;            // the first page not fetched yet: where the next miss is expected
-    std::int64_t stride = 0;     // 0: unused entry
+    page_id next = 0;         // the first page not fetched yet: where the next miss is expected
+    std::int64_t stride = 0;  // 0: unused entry
     std::size_t window_pages = 0;
     std::size_t fetched_pages = 0;  // of the window
     std::uint64_t last_use = 0;

@@ -72,7 +72,8 @@ void engine::validate() const {
   // I7: a slot belongs to one page or one batch, and no other slot is in use.
   std::sort(sum.slots.begin(), sum.slots.end());
   FAR_CHECK(std::adjacent_find(sum.slots.begin(), sum.slots.end()) == sum.slots.end(), "I7: no slot has two owners");
-  FAR_CHECK(sum.slots.size() + unreferenced_slots + shared_.kept_slots() == shared_.far.report().used_slots, "I7: no slot is leaked");
+  FAR_CHECK(sum.slots.size() + unreferenced_slots + shared_.kept_slots() == shared_.far.report().used_slots,
+            "I7: no slot is leaked");
 }
 
 }  // namespace far::engine

@@ -8,7 +8,9 @@
 
 namespace far::pager {
 
-address_map::address_map(std::uint64_t heap_pages) { insert_free(0, heap_pages); }
+address_map::address_map(std::uint64_t heap_pages) {
+  insert_free(0, heap_pages);
+}
 
 std::optional<page_id> address_map::take(std::uint64_t count, std::uint64_t alignment_pages, int protection) {
   const std::lock_guard guard(lock_);

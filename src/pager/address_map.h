@@ -56,8 +56,7 @@ class address_map {
     int protection;
   };
   template <typename Key, typename Value>
-  using local_map =
-      std::map<Key, Value, std::less<>, platform::local_allocator<std::pair<const Key, Value>>>;
+  using local_map = std::map<Key, Value, std::less<>, platform::local_allocator<std::pair<const Key, Value>>>;
   using sized_hole = std::pair<std::uint64_t, page_id>;  // count, first
 
   void split_used_at(page_id page);

@@ -44,8 +44,8 @@ constexpr int handed_over = -1;
 
 // Puts the inaccessible reservation back where something else was mapped.
 void reserve_again(std::byte* address, std::size_t bytes) {
-  const long mapped = syscall(SYS_mmap, address, bytes, PROT_NONE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0L);
+  const long mapped =
+      syscall(SYS_mmap, address, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0L);
   FAR_CHECK(mapped != -1, "a place of the far heap can be reserved again");
 }
 
@@ -75,8 +75,7 @@ result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
                  EINVAL};
   }
   const platform::kernel_features& features = platform::probe_kernel();
-  result<platform::userfaultfd> faults =
-      platform::userfaultfd::open(features, chosen.mode == fault_mode::in_line);
+  result<platform::userfaultfd> faults = platform::userfaultfd::open(features, chosen.mode == fault_mode::in_line);
   if (!faults) return faults.error();
   result<std::unique_ptr<backend::backend>> far = backend::open(chosen.far_uri);
   if (!far) return far.error();
@@ -84,8 +83,8 @@ result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
       round_up(chosen.heap_bytes != 0 ? chosen.heap_bytes : default_heap_bytes(), huge_page_bytes);
   const result<std::byte*> base = platform::far_address_space::reserve(heap_bytes);
   if (!base) return base.error();
-  std::unique_ptr<far_pager> created(new far_pager(chosen, features, base.value(), heap_bytes,
-                                                   std::move(faults).value(), std::move(far).value()));
+  std::unique_ptr<far_pager> created(
+      new far_pager(chosen, features, base.value(), heap_bytes, std::move(faults).value(), std::move(far).value()));
   const result<void> started = created->start(chosen);
   if (!started) return started.error();
   return created;
@@ -125,9 +124,12 @@ result<void> far_pager::start(const options& chosen) {
 }
 
 result<void> far_pager::start_fault_thread() {
-  const result<engine::fetcher*> own = engine_->add_fetcher();
-  if (!own) return own.error();
-  fault_thread_ = std::make_unique<fault_thread>(*engine_, *own.value(), faults_, base_, *reclaimer_,
+  if (fault_fetcher_ == nullptr) {
+    const result<engine::fetcher*> own = engine_->add_fetcher();
+    if (!own) return own.error();
+    fault_fetcher_ = own.value();
+  }
+  fault_thread_ = std::make_unique<fault_thread>(*engine_, *fault_fetcher_, faults_, base_, *reclaimer_,
                                                  [this](page_id page) { die_of_lost_page(page); });
   return fault_thread_->start();
 }
@@ -240,7 +242,8 @@ result<std::byte*> far_pager::remap(std::byte* address, std::size_t old_bytes, s
   const std::optional<address_map::part> holder = addresses_.find(old_range.first);
   if (!holder || old_range.count == 0 || new_count == 0) return error{"mremap of memory that is not mapped", EFAULT};
   if (new_count <= old_range.count) {
-    const result<void> cut = unmap(address_of(old_range.first + new_count), (old_range.count - new_count) << page_shift);
+    const result<void> cut =
+        unmap(address_of(old_range.first + new_count), (old_range.count - new_count) << page_shift);
     if (!cut) return cut.error();
     return address;
   }

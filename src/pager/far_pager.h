@@ -54,8 +54,8 @@ class far_pager final : public pager {
   // Fetchers for threads that resolve their own misses; a thread prefers one and takes another when that is held.
   static constexpr std::size_t shared_fetchers = 8;
 
-  far_pager(const options& chosen, const platform::kernel_features& features, std::byte* base,
-            std::uint64_t heap_bytes, platform::userfaultfd faults, std::unique_ptr<backend::backend> far);
+  far_pager(const options& chosen, const platform::kernel_features& features, std::byte* base, std::uint64_t heap_bytes,
+            platform::userfaultfd faults, std::unique_ptr<backend::backend> far);
 
   [[nodiscard]] result<void> start(const options& chosen);
   [[nodiscard]] page_range pages_in(const std::byte* address, std::size_t bytes) const {
@@ -83,12 +83,14 @@ class far_pager final : public pager {
   std::array<engine::fetcher*, shared_fetchers> fetchers_{};
   std::unique_ptr<reclaimer> reclaimer_;
   std::unique_ptr<fault_thread> fault_thread_;  // fault_mode::thread only
+  engine::fetcher* fault_fetcher_ = nullptr;    // the one that the thread uses
   bool handles_signals_ = false;
-  // For each child of a fork that may still read our slots, the read end of a pipe whose write end it holds; and the pipe
-  // of the fork under way.
+  // For each child of a fork that may still read our slots, the read end of a pipe whose write end it holds; and the
+  // pipe of the fork under way.
   spin_lock children_lock_;
   std::vector<int, platform::local_allocator<int>> children_;
   std::array<int, 2> fork_pipe_{-1, -1};
+  std::uint64_t signals_before_fork_ = 0;
 };
 
 }  // namespace far::pager

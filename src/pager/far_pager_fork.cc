@@ -18,6 +18,8 @@
 namespace far::pager {
 
 void far_pager::prepare_fork() {
+  // A signal handler of the program that touched far memory now would wait for locks that its own thread holds.
+  signals_before_fork_ = platform::block_signals();
   fork_pipe_ = {-1, -1};
   // Before anything else: a slot freed from here on may be one that the child needs.
   engine_->freeze_slots();
@@ -33,12 +35,12 @@ void far_pager::prepare_fork() {
 void far_pager::after_fork_in_parent() {
   engine_->unlock_after_fork();
   addresses_.unlock();
+  if (fork_pipe_[0] >= 0) {
+    close(fork_pipe_[1]);
+    children_.push_back(platform::own_descriptor(fork_pipe_[0]));
+  }
   children_lock_.unlock();
-  if (fork_pipe_[0] < 0) return;
-  close(fork_pipe_[1]);
-  const platform::signal_shield shield;
-  const std::lock_guard guard(children_lock_);
-  children_.push_back(platform::own_descriptor(fork_pipe_[0]));
+  platform::restore_signals(signals_before_fork_);
 }
 
 void far_pager::release_slots_of_ended_children() {
@@ -66,14 +68,15 @@ void far_pager::after_fork_in_child() {
   // The write end stays open, and tells the parent that we live.
   static_cast<void>(platform::own_descriptor(fork_pipe_[1]));
   const auto stop = [](const char* what) {
-    log_line(log_level::error,
-             "a child of fork cannot go on with its far memory (%s) and is stopped; use vfork or posix_spawn, or exec at "
-             "once", what);
+    log_line(
+        log_level::error,
+        "a child of fork cannot go on with its far memory (%s) and is stopped; use vfork or posix_spawn, or exec at "
+        "once",
+        what);
     _exit(EXIT_FAILURE);
   };
   const platform::kernel_features& features = platform::probe_kernel();
-  result<platform::userfaultfd> reopened =
-      platform::userfaultfd::open(features, chosen_.mode == fault_mode::in_line);
+  result<platform::userfaultfd> reopened = platform::userfaultfd::open(features, chosen_.mode == fault_mode::in_line);
   if (!reopened) return stop(reopened.error().message.c_str());
   faults_.replace_by(std::move(reopened).value());
   space_.reopen_after_fork();
@@ -82,10 +85,12 @@ void far_pager::after_fork_in_child() {
   // The threads of the old objects are not in this process; there is nothing to join or destroy.
   static_cast<void>(reclaimer_.release());
   reclaimer_ = std::make_unique<reclaimer>(*engine_);
-  if (chosen_.mode == fault_mode::in_line) return;
-  static_cast<void>(fault_thread_.release());
-  const result<void> started = start_fault_thread();
-  if (!started) stop(started.error().message.c_str());
+  if (chosen_.mode == fault_mode::thread) {
+    static_cast<void>(fault_thread_.release());
+    const result<void> started = start_fault_thread();
+    if (!started) stop(started.error().message.c_str());
+  }
+  platform::restore_signals(signals_before_fork_);
 }
 
 }  // namespace far::pager

@@ -23,15 +23,14 @@ constexpr std::uint64_t spin_ns = 20'000;
 }  // namespace
 
 fault_thread::fault_thread(engine::engine& engine, engine::fetcher& fetcher, const platform::userfaultfd& faults,
-                           const std::byte* base, reclaimer& background,
-                           std::function<void(platform::page_id)> lost)
+                           const std::byte* base, reclaimer& background, std::function<void(platform::page_id)> lost)
     : engine_(engine),
       fetcher_(fetcher),
       faults_(faults),
       base_(base),
       background_(background),
       lost_(std::move(lost)),
-      streams_(new (platform::map_local(sizeof(*streams_))) std::array<engine::stream_table, stream_tables>) {}
+      streams_(new(platform::map_local(sizeof(*streams_))) std::array<engine::stream_table, stream_tables>) {}
 
 result<void> fault_thread::start() {
   stop_descriptor_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -112,12 +111,12 @@ bool fault_thread::try_pending() {
 
 // Returns whether the fault needs no more attention: its page is in place, and whoever waited has been woken.
 bool fault_thread::try_one(pending_fault& waiting) {
-  const auto page = static_cast<platform::page_id>(reinterpret_cast<const std::byte*>(waiting.fault.address) - base_) >>
-                    page_shift;
+  const auto page =
+      static_cast<platform::page_id>(reinterpret_cast<const std::byte*>(waiting.fault.address) - base_) >> page_shift;
   engine::stream_table& streams = (*streams_)[waiting.fault.thread_id % stream_tables];
   switch (engine_.miss(fetcher_, streams, page, waiting.fault.write)) {
     case engine::outcome::resolved: engine_.note_wait(clock_.now_ns() - waiting.since_ns); return true;
-    case engine::outcome::in_flight: return false;
+    case engine::outcome::in_flight: waiting.counted = true; return false;
     case engine::outcome::busy:
       if (!waiting.counted) engine_.note_busy();
       waiting.counted = true;
@@ -133,14 +132,15 @@ bool fault_thread::try_one(pending_fault& waiting) {
 }
 
 // An arrival wakes us by itself, and takes longer than it is worth spinning.
-bool fault_thread::waits_for_device() const { return !fetcher_.idle() && fetcher_.event_descriptor() >= 0; }
+bool fault_thread::waits_for_device() const {
+  return !fetcher_.idle() && fetcher_.event_descriptor() >= 0;
+}
 
 // Until there is a miss, an arrival, or it is time to look at what is pending again.
 void fault_thread::sleep() {
   const bool waiting = !pending_.empty() || !fetcher_.idle();
-  std::array<pollfd, 3> sources{{{faults_.descriptor(), POLLIN, 0},
-                                 {stop_descriptor_, POLLIN, 0},
-                                 {fetcher_.event_descriptor(), POLLIN, 0}}};
+  std::array<pollfd, 3> sources{
+      {{faults_.descriptor(), POLLIN, 0}, {stop_descriptor_, POLLIN, 0}, {fetcher_.event_descriptor(), POLLIN, 0}}};
   // What waits for the evictor, or for a far tier without a descriptor, is looked at again soon.
   const timespec timeout = waiting ? timespec{0, 50'000} : timespec{1, 0};
   ppoll(sources.data(), fetcher_.event_descriptor() < 0 ? 2 : 3, &timeout, nullptr);

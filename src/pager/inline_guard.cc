@@ -17,7 +17,7 @@ namespace {
 
 std::atomic<far_pager*> guarded_pager{nullptr};
 spin_lock program_action_lock;
-struct sigaction program_action {};  // what the program wants done with a SIGBUS that is not ours
+struct sigaction program_action{};  // what the program wants done with a SIGBUS that is not ours
 
 // Gives a SIGBUS that is none of ours to the program, as if we were not here.
 void pass_on(int signal, siginfo_t* info, void* context) {
@@ -26,7 +26,7 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   if (action.sa_handler == SIG_IGN) return;
   if (action.sa_handler != SIG_DFL) return action.sa_handler(signal);
   // The default is to die of it: put the default back and let the access fault again.
-  struct sigaction fatal {};
+  struct sigaction fatal{};
   fatal.sa_handler = SIG_DFL;
   sigaction(SIGBUS, &fatal, nullptr);
 }
@@ -49,7 +49,7 @@ result<void> install_inline_guard(far_pager& pager) {
   if (!guarded_pager.compare_exchange_strong(none, &pager)) {
     return error{"another far heap of this process resolves faults inline already; use --fault-mode thread", EBUSY};
   }
-  struct sigaction ours {};
+  struct sigaction ours{};
   ours.sa_sigaction = on_sigbus;
   // On the thread's signal stack where it has one: its own stack may be far memory. Everything is blocked, because
   // another handler that touched far memory would wait for locks that we hold.
@@ -67,7 +67,9 @@ void remove_inline_guard(far_pager& pager) {
   guarded_pager.store(nullptr);
 }
 
-bool inline_guard_installed() noexcept { return guarded_pager.load() != nullptr; }
+bool inline_guard_installed() noexcept {
+  return guarded_pager.load() != nullptr;
+}
 
 void chained_sigbus_action(const struct sigaction* act, struct sigaction* old) noexcept {
   const std::lock_guard guard(program_action_lock);

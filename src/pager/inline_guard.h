@@ -9,8 +9,8 @@ namespace far::pager {
 
 class far_pager;
 
-// From now on SIGBUS in the far heap of `pager` is a miss; any other SIGBUS goes to the handler that the program had, or
-// installs later through chained_sigbus_action. Fails when another pager has the signal.
+// From now on SIGBUS in the far heap of `pager` is a miss; any other SIGBUS goes to the handler that the program had,
+// or installs later through chained_sigbus_action. Fails when another pager has the signal.
 [[nodiscard]] result<void> install_inline_guard(far_pager& pager);
 void remove_inline_guard(far_pager& pager);
 

@@ -22,11 +22,11 @@ enum class fault_mode { thread, in_line };
 [[nodiscard]] result<fault_mode> parse_fault_mode(const std::string& name);  // "thread", "inline"
 
 struct options {
-  std::uint64_t budget_bytes = 0;         // frames the far heap may hold; at least minimum_budget_bytes
-  std::string far_uri = "memory:";        // see backend::open
+  std::uint64_t budget_bytes = 0;   // frames the far heap may hold; at least minimum_budget_bytes
+  std::string far_uri = "memory:";  // see backend::open
   fault_mode mode = fault_mode::thread;
-  std::string policy = "second-chance";   // see engine::make_policy
-  std::uint64_t heap_bytes = 0;           // address space to reserve; 0: chosen from the machine
+  std::string policy = "second-chance";  // see engine::make_policy
+  std::uint64_t heap_bytes = 0;          // address space to reserve; 0: chosen from the machine
 };
 
 inline constexpr std::uint64_t minimum_budget_bytes = std::uint64_t{16} << 20;
@@ -48,8 +48,8 @@ class pager {
   // The same at this very place of the far heap, replacing what is there (MAP_FIXED).
   [[nodiscard]] virtual result<void> map_at(std::byte* address, std::size_t bytes, int protection) = 0;
 
-  // The kernel is about to map something else over this place of the far heap (MAP_FIXED): drops what is there and leaves
-  // the place alone until it is unmapped.
+  // The kernel is about to map something else over this place of the far heap (MAP_FIXED): drops what is there and
+  // leaves the place alone until it is unmapped.
   [[nodiscard]] virtual result<void> hand_over(std::byte* address, std::size_t bytes) = 0;
 
   // The protection that map() or protect() gave the page at `address`; EFAULT where nothing is mapped.

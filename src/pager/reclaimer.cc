@@ -5,9 +5,9 @@
 namespace far::pager {
 namespace {
 
-constexpr std::uint64_t idle_sleep_ns = 1'000'000'000;   // until woken
-constexpr std::uint64_t busy_sleep_ns = 50'000;          // while transfers are under way
-constexpr std::uint64_t stuck_sleep_ns = 10'000'000;     // while eviction is wanted and cannot go on
+constexpr std::uint64_t idle_sleep_ns = 1'000'000'000;  // until woken
+constexpr std::uint64_t busy_sleep_ns = 50'000;         // while transfers are under way
+constexpr std::uint64_t stuck_sleep_ns = 10'000'000;    // while eviction is wanted and cannot go on
 constexpr unsigned polls_before_sleep = 50;
 
 }  // namespace

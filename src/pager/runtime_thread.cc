@@ -12,10 +12,16 @@ thread_local unsigned runtime_depth = 0;
 
 }  // namespace
 
-bool on_runtime_thread() noexcept { return runtime_depth > 0; }
+bool on_runtime_thread() noexcept {
+  return runtime_depth > 0;
+}
 
-runtime_section::runtime_section() noexcept { ++runtime_depth; }
-runtime_section::~runtime_section() { --runtime_depth; }
+runtime_section::runtime_section() noexcept {
+  ++runtime_depth;
+}
+runtime_section::~runtime_section() {
+  --runtime_depth;
+}
 
 std::thread start_runtime_thread(const char* name, std::function<void()> body) {
   const runtime_section allocate_locally;

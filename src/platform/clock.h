@@ -1,8 +1,8 @@
 // Time, as the engine sees it: monotonic nanoseconds. The simulation has a clock of its own.
 #pragma once
 
-#include <ctime>
 #include <cstdint>
+#include <ctime>
 
 namespace far::platform {
 

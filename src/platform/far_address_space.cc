@@ -74,7 +74,9 @@ result<std::byte*> far_address_space::reserve(std::uint64_t heap_bytes) {
   return reinterpret_cast<std::byte*>(aligned);
 }
 
-void far_address_space::release(std::byte* base, std::uint64_t heap_bytes) { syscall(SYS_munmap, base, heap_bytes); }
+void far_address_space::release(std::byte* base, std::uint64_t heap_bytes) {
+  syscall(SYS_munmap, base, heap_bytes);
+}
 
 far_address_space::far_address_space(std::byte* base, std::uint64_t heap_bytes, userfaultfd& faults,
                                      const kernel_features& features)
@@ -88,7 +90,9 @@ void far_address_space::open_self() {
   FAR_CHECK(pagemap_descriptor_ >= 0, "/proc/self/pagemap must be readable: mount /proc");
 }
 
-far_address_space::~far_address_space() { close_self(); }
+far_address_space::~far_address_space() {
+  close_self();
+}
 
 void far_address_space::close_self() {
   if (self_descriptor_ >= 0) close(self_descriptor_);
@@ -137,8 +141,8 @@ std::size_t far_address_space::lift_by_move(page_range range, std::byte* staging
       continue;
     }
     // Read-only ranges are refused by the kernel's move, but nobody can write to them either.
-    if (failure == EINVAL) return done + lift_by_copy({range.first + done, range.count - done},
-                                                      staging + (done << page_shift));
+    if (failure == EINVAL)
+      return done + lift_by_copy({range.first + done, range.count - done}, staging + (done << page_shift));
     break;
   }
   return done;
@@ -220,9 +224,6 @@ void far_address_space::wake(page_range range) {
 
 result<void> far_address_space::guard(page_range range) {
   const std::size_t bytes = range.count << page_shift;
-  // Evicting one page of a huge page would split it each time; the kernel builds none where we evict. Kernels without
-  // huge pages refuse the advice, and need none.
-  static_cast<void>(advise(address_of(range.first), bytes, MADV_NOHUGEPAGE));
   const int failure = faults_.register_range(start_of(range), bytes, features_.write_protect);
   if (failure == 0) return {};
   // The program has mapped a file over a part (MAP_FIXED). The rest is still ours; the part is left alone.

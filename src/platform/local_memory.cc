@@ -52,7 +52,9 @@ std::byte* try_map_local(std::size_t bytes) {
 std::byte* map_local(std::size_t bytes) {
   std::byte* const address = try_map_local(bytes);
   if (address == nullptr) {
-    log_line(log_level::error, "cannot map %zu bytes of local memory for the runtime (%s); raise the limit on address space (ulimit -v) or vm.max_map_count",
+    log_line(log_level::error,
+             "cannot map %zu bytes of local memory for the runtime (%s); raise the limit on address space (ulimit -v) "
+             "or vm.max_map_count",
              bytes, std::strerror(errno));
     FAR_CHECK(address != nullptr, "no local memory");
   }

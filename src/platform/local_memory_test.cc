@@ -21,7 +21,9 @@ TEST(local_memory, is_zeroed_and_can_give_its_frames_back) {
   unmap_local(block, 3 * page_bytes);
 }
 
-TEST(local_memory, refuses_the_impossible) { EXPECT_EQ(try_map_local(std::size_t{1} << 60), nullptr); }
+TEST(local_memory, refuses_the_impossible) {
+  EXPECT_EQ(try_map_local(std::size_t{1} << 60), nullptr);
+}
 
 TEST(local_memory, blocks_of_every_size_do_not_overlap) {
   std::vector<std::pair<unsigned char*, std::size_t>> blocks;

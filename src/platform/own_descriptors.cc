@@ -19,7 +19,9 @@ constexpr rlim_t reserved_numbers = 256;
 
 std::array<std::atomic<bool>, usual_limit> owned{};
 
-bool can_be_noted(int descriptor) { return descriptor >= 0 && descriptor < static_cast<int>(owned.size()); }
+bool can_be_noted(int descriptor) {
+  return descriptor >= 0 && descriptor < static_cast<int>(owned.size());
+}
 
 }  // namespace
 

@@ -3,13 +3,13 @@
 
 namespace far::platform {
 
-// Takes `descriptor` (close-on-exec) into the runtime's care and returns the number to use from now on: a high one where
-// that can be had. Programs that count on low numbers, such as shells with `exec 3>log`, would otherwise write over it.
-// A negative `descriptor` is returned as it is; errno is preserved.
+// Takes `descriptor` (close-on-exec) into the runtime's care and returns the number to use from now on: a high one
+// where that can be had. Programs that count on low numbers, such as shells with `exec 3>log`, would otherwise write
+// over it. A negative `descriptor` is returned as it is; errno is preserved.
 [[nodiscard]] int own_descriptor(int descriptor);
 
-// Whether `descriptor` is in the runtime's care, so that a door can keep the program from closing it. Were a userfaultfd
-// closed, memory that is not resident would read as zeros.
+// Whether `descriptor` is in the runtime's care, so that a door can keep the program from closing it. Were a
+// userfaultfd closed, memory that is not resident would read as zeros.
 [[nodiscard]] bool is_own_descriptor(int descriptor) noexcept;
 
 // The runtime has closed it.

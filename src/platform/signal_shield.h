@@ -10,19 +10,28 @@
 
 namespace far::platform {
 
+// Blocks every signal for this thread; returns what to restore. Straight to the kernel: the program's sigprocmask
+// symbol may be interposed. Cannot fail for valid arguments.
+[[nodiscard]] inline std::uint64_t block_signals() noexcept {
+  const std::uint64_t all = ~std::uint64_t{0};
+  std::uint64_t before = 0;
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before, sizeof before);
+  return before;
+}
+
+inline void restore_signals(std::uint64_t before) noexcept {
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, sizeof before);
+}
+
 class signal_shield {
  public:
-  // Straight to the kernel: the program's sigprocmask symbol may be interposed. Cannot fail for valid arguments.
-  signal_shield() noexcept {
-    const std::uint64_t all = ~std::uint64_t{0};
-    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &saved_, sizeof saved_);
-  }
-  ~signal_shield() { syscall(SYS_rt_sigprocmask, SIG_SETMASK, &saved_, nullptr, sizeof saved_); }
+  signal_shield() noexcept : before_(block_signals()) {}
+  ~signal_shield() { restore_signals(before_); }
   signal_shield(const signal_shield&) = delete;
   signal_shield& operator=(const signal_shield&) = delete;
 
  private:
-  std::uint64_t saved_ = 0;
+  std::uint64_t before_;
 };
 
 }  // namespace far::platform

@@ -71,7 +71,7 @@ void program::scan(engine::stream_table& streams) {
   allocation* const used = pick_shared();
   if (used == nullptr) return;
   const usage mark(*used);
-  const page_range range = part_of(used->range, 80);
+  const page_range range = part_of(used->range, random_.chance(100) ? used->range.count : 60);
   const auto stride = random_.one_of<std::uint64_t>({1, 1, 1, 2, 3, 7});
   const bool backward = random_.chance(250);
   const bool write = random_.chance(chosen_.write_per_mille);
@@ -88,7 +88,7 @@ void program::fill(engine::stream_table& streams, page_range range) {
 }
 
 void program::allocate(engine::stream_table& streams) {
-  const std::uint64_t pages = random_.chance(60) ? random_.between(200, 700) : random_.between(1, 60);
+  const std::uint64_t pages = random_.chance(100) ? random_.between(200, 700) : random_.between(1, 60);
   page_range range;
   if (allocated_pages_ + pages > chosen_.heap_pages * 9 / 10 || !find_free(pages, pages >= 512, &range)) return;
   set_taken(range, true);

@@ -7,12 +7,12 @@
 #include <cerrno>
 #include <string>
 
-#include "platform/own_descriptors.h"
 #include "backend/file/window.h"
 #include "backend/slot_allocator.h"
 #include "base/check.h"
 #include "base/spin_lock.h"
 #include "platform/local_memory.h"
+#include "platform/own_descriptors.h"
 
 namespace far::backend {
 

@@ -10,11 +10,11 @@
 #include <cstring>
 #include <string>
 
-#include "platform/own_descriptors.h"
 #include "backend/slot_allocator.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "platform/clock.h"
+#include "platform/own_descriptors.h"
 
 namespace far::backend {
 namespace {

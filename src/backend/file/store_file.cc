@@ -20,10 +20,10 @@
 #include <limits>
 #include <string_view>
 
-#include "platform/own_descriptors.h"
 #include "backend/slot_allocator.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "platform/own_descriptors.h"
 
 namespace far::backend {
 namespace {

@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <cstring>
 
-#include "platform/own_descriptors.h"
 #include "backend/slot_allocator.h"
 #include "base/check.h"
 #include "base/spin_lock.h"
 #include "platform/clock.h"
+#include "platform/own_descriptors.h"
 
 namespace far::backend {
 namespace {

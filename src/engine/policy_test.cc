@@ -1,0 +1,204 @@
+// What every policy promises (policy.h), over each of them by name, and what single policies promise about order.
+#include "engine/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace far::engine {
+namespace {
+
+constexpr std::uint64_t heap_pages = 5000;
+
+std::vector<std::string> all_policies() {
+  std::vector<std::string> names;
+  const std::string list = policy_names();
+  for (std::size_t at = 0; at < list.size();) {
+    const std::size_t end = std::min(list.find(", ", at), list.size());
+    names.push_back(list.substr(at, end - at));
+    at = end + 2;
+  }
+  return names;
+}
+
+// A policy over pages of its own, used as the engine does it.
+class tested_policy {
+ public:
+  explicit tested_policy(const std::string& name) : pages_(heap_pages), order_(make_policy(name, pages_).value()) {}
+
+  void make_resident(page_id page) {
+    if (pages_.load(page).where() == state::resident) return;
+    change(page, [](page_word word) { return word.with_state(state::resident); });
+  }
+  void admit(page_id page, temperature how) {
+    if (pages_.load(page).queued()) return;
+    change(page, [](page_word word) { return word.with_queued(true); });
+    order_->admit(page, how);
+  }
+  void access(page_id page) {
+    change(page, [](page_word word) { return word.with_accessed(true); });
+  }
+  std::vector<page_id> select(std::size_t most) {
+    std::vector<page_id> victims(most);
+    victims.resize(order_->select(victims));
+    return victims;
+  }
+  // All it has to offer.
+  std::vector<page_id> drain() {
+    std::vector<page_id> all;
+    for (int rounds = 0; rounds < 100 && order_->size() > 0; ++rounds) {
+      const std::vector<page_id> some = select(64);
+      all.insert(all.end(), some.begin(), some.end());
+      if (some.size() == 64) rounds = 0;
+    }
+    return all;
+  }
+  template <typename Change>
+  void change(page_id page, Change apply) {
+    pages_.update(page, apply);
+  }
+  [[nodiscard]] page_word word(page_id page) const { return pages_.load(page); }
+  [[nodiscard]] std::size_t size() const { return order_->size(); }
+
+ private:
+  residency pages_;
+  std::unique_ptr<policy> order_;
+};
+
+class any_policy : public testing::TestWithParam<std::string> {
+ protected:
+  tested_policy order{GetParam()};
+};
+
+INSTANTIATE_TEST_SUITE_P(all, any_policy, testing::ValuesIn(all_policies()), [](const auto& one) {
+  std::string name = one.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+TEST_P(any_policy, an_empty_one_names_no_victims) {
+  EXPECT_EQ(order.size(), 0u);
+  EXPECT_TRUE(order.select(10).empty());
+  EXPECT_TRUE(order.select(0).empty());
+}
+
+TEST_P(any_policy, every_page_comes_out_once_and_is_not_queued_any_more) {
+  for (page_id page = 0; page < 3000; ++page) {
+    order.make_resident(page);
+    order.admit(page, page % 5 == 0 ? temperature::cold : temperature::warm);
+  }
+  EXPECT_EQ(order.size(), 3000u);
+  const std::vector<page_id> victims = order.drain();
+  EXPECT_EQ(victims.size(), 3000u);
+  EXPECT_EQ(std::set<page_id>(victims.begin(), victims.end()).size(), 3000u);
+  EXPECT_EQ(order.size(), 0u);
+  for (const page_id page : victims) EXPECT_FALSE(order.word(page).queued());
+}
+
+TEST_P(any_policy, names_no_more_than_asked_and_keeps_the_rest) {
+  for (page_id page = 0; page < 100; ++page) {
+    order.make_resident(page);
+    order.admit(page, temperature::warm);
+  }
+  EXPECT_EQ(order.select(30).size(), 30u);
+  EXPECT_EQ(order.size(), 70u);
+  EXPECT_EQ(order.select(100).size(), 70u);
+}
+
+// The flag is the page's: whatever a policy thinks of an access, asking often enough gets every page.
+TEST_P(any_policy, accesses_delay_a_victim_and_do_not_save_it_for_ever) {
+  for (page_id page = 0; page < 500; ++page) {
+    order.make_resident(page);
+    order.admit(page, temperature::warm);
+    order.access(page);
+  }
+  EXPECT_EQ(order.drain().size(), 500u);
+}
+
+TEST_P(any_policy, cold_pages_leave_before_warm_ones) {
+  for (page_id page = 0; page < 200; ++page) {
+    order.make_resident(page);
+    order.admit(page, page < 150 ? temperature::warm : temperature::cold);
+  }
+  for (const page_id page : order.select(50)) EXPECT_GE(page, 150u);
+}
+
+TEST_P(any_policy, changes_nothing_of_a_word_but_accessed_and_queued) {
+  order.make_resident(7);
+  order.change(7, [](page_word word) { return word.with_pins(3).with_epoch(9).with_place(77); });
+  order.access(7);
+  order.admit(7, temperature::warm);
+  const page_word before = order.word(7);
+  ASSERT_EQ(order.drain(), std::vector<page_id>{7});
+  EXPECT_EQ(order.word(7).with_accessed(true).with_queued(true), before);
+}
+
+// Pages may have left by other ways; they are named or forgotten, and nothing is stuck.
+TEST_P(any_policy, copes_with_pages_that_are_gone) {
+  for (page_id page = 0; page < 100; ++page) {
+    order.make_resident(page);
+    order.admit(page, temperature::warm);
+    order.access(page);
+    order.change(page, [](page_word word) { return word.with_state(state::evicting); });
+    if (page % 2 == 0) order.change(page, [](page_word word) { return word.with_state(state::untouched); });
+  }
+  static_cast<void>(order.drain());
+  EXPECT_EQ(order.size(), 0u);
+  for (page_id page = 0; page < 100; ++page) EXPECT_FALSE(order.word(page).queued()) << page;
+}
+
+TEST_P(any_policy, random_use_loses_no_page) {
+  std::mt19937_64 random(3);
+  std::set<page_id> held;
+  for (int i = 0; i < 50'000; ++i) {
+    const page_id page = random() % heap_pages;
+    if (random() % 3 != 0) {
+      order.make_resident(page);
+      order.admit(page, random() % 4 == 0 ? temperature::cold : temperature::warm);
+      held.insert(page);
+      if (random() % 2 == 0) order.access(page);
+    } else {
+      for (const page_id victim : order.select(random() % 8)) ASSERT_EQ(held.erase(victim), 1u) << victim;
+    }
+    ASSERT_EQ(order.size(), held.size());
+  }
+  const std::vector<page_id> rest = order.drain();
+  EXPECT_EQ(std::set<page_id>(rest.begin(), rest.end()), held);
+}
+
+TEST(policy, an_unknown_name_gets_the_list) {
+  residency pages(1);
+  const auto made = make_policy("lru-17", pages);
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().message.find("lru-17"), std::string::npos);
+  EXPECT_NE(made.error().message.find(policy_names()), std::string::npos);
+}
+
+TEST(fifo, warm_pages_leave_in_the_order_in_which_they_came_whatever_is_accessed) {
+  tested_policy order("fifo");
+  for (const page_id page : {5, 9, 2}) {
+    order.make_resident(page);
+    order.admit(page, temperature::warm);
+  }
+  order.access(5);
+  EXPECT_EQ(order.select(3), (std::vector<page_id>{5, 9, 2}));
+}
+
+TEST(second_chance, an_accessed_page_goes_round_once_more) {
+  tested_policy order("second-chance");
+  for (const page_id page : {5, 9, 2}) {
+    order.make_resident(page);
+    order.admit(page, temperature::warm);
+  }
+  order.access(5);
+  EXPECT_EQ(order.select(2), (std::vector<page_id>{9, 2}));
+  EXPECT_FALSE(order.word(5).accessed());
+  EXPECT_EQ(order.select(1), std::vector<page_id>{5});
+}
+
+}  // namespace
+}  // namespace far::engine

@@ -1,0 +1,282 @@
+// Single situations in the simulated world, one thread, step by step: what random runs meet too rarely to be relied on,
+// and what the engine's counters must say.
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "engine/engine.h"
+#include "model.h"
+#include "simulated_backend.h"
+#include "simulated_kernel.h"
+
+namespace far::simulation {
+namespace {
+
+using engine::outcome;
+using engine::state;
+
+constexpr std::uint64_t heap_pages = 2048;
+constexpr std::uint64_t slots = 8192;
+
+class directed : public testing::Test {
+ protected:
+  explicit directed(std::uint64_t delay_ns = 0) : far_(threads_, random_, clock_, tier(delay_ns)) {
+    engine_ = engine::engine::create(kernel_, far_, clock_, {.heap_pages = heap_pages, .budget_pages = 600}).value();
+    fetcher_ = engine_->add_fetcher().value();
+  }
+  ~directed() override { settle(); }
+
+  static far_tier tier(std::uint64_t delay_ns) {
+    far_tier chosen;
+    chosen.slots = slots;
+    chosen.maximum_delay_ns = delay_ns;
+    return chosen;
+  }
+
+  outcome miss(page_id page, bool write) {
+    const std::lock_guard guard(fetcher_->lock);
+    return engine_->miss(*fetcher_, streams_, page, write);
+  }
+  // Makes the access possible, however long it takes.
+  outcome resolve(page_id page, bool write) {
+    for (int attempts = 0; attempts < 10'000; ++attempts) {
+      if (kernel_.touch(page, write) == simulated_kernel::fault::none) return outcome::resolved;
+      const outcome reached = miss(page, write);
+      if (reached == outcome::lost) return reached;
+      if (reached == outcome::no_budget) static_cast<void>(engine_->reclaim(false));
+      static_cast<void>(engine_->help());
+      clock_.advance_to(clock_.now_ns() + 1000);
+    }
+    ADD_FAILURE() << "page " << page << " never comes";
+    return outcome::busy;
+  }
+  void write(page_range range) {
+    for (page_id page = range.first; page < range.end(); ++page) {
+      ASSERT_EQ(resolve(page, true), outcome::resolved);
+      for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.write(page, part, kernel_.bytes(page));
+    }
+  }
+  void check(page_range range) {
+    for (page_id page = range.first; page < range.end(); ++page) {
+      ASSERT_EQ(resolve(page, false), outcome::resolved);
+      for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.check(page, part, kernel_.bytes(page));
+    }
+  }
+  void settle() {
+    while (engine_->transfers_under_way()) {
+      static_cast<void>(engine_->help());
+      clock_.advance_to(clock_.now_ns() + 100'000);
+    }
+    engine_->validate();
+  }
+  [[nodiscard]] state state_of(page_id page) const { return engine_->state_for_tests().pages.load(page).where(); }
+  [[nodiscard]] std::uint64_t count_in(page_range range, state wanted) const {
+    std::uint64_t count = 0;
+    for (page_id page = range.first; page < range.end(); ++page) count += state_of(page) == wanted;
+    return count;
+  }
+
+  random_source random_{1};
+  simulated_clock clock_;
+  scheduler threads_{random_, clock_, {}};
+  simulated_kernel kernel_{threads_, random_, heap_pages};
+  simulated_backend far_;
+  model expected_{heap_pages};
+  std::unique_ptr<engine::engine> engine_;
+  engine::fetcher* fetcher_ = nullptr;
+  engine::stream_table streams_;
+};
+
+class directed_slow : public directed {
+ protected:
+  directed_slow() : directed(1'000'000) {}
+};
+
+TEST_F(directed, memory_that_fits_is_the_kernels_alone) {
+  const page_range range{0, 300};
+  ASSERT_TRUE(engine_->allocate(range));
+  write(range);
+  EXPECT_EQ(engine_->snapshot().zero_fills, 0u);
+  EXPECT_EQ(count_in(range, state::untouched), range.count);
+  EXPECT_EQ(engine_->snapshot().local_bytes, range.count * page_bytes);
+  engine_->validate();
+}
+
+TEST_F(directed, what_comes_back_unchanged_is_not_written_again) {
+  const page_range range{0, 200};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict(range);
+  EXPECT_EQ(count_in(range, state::remote), range.count);
+  check(range);
+  settle();
+  const engine::statistics before = engine_->snapshot();
+  EXPECT_EQ(before.written_pages, range.count);
+  engine_->evict(range);
+  EXPECT_EQ(count_in(range, state::remote), range.count);
+  const engine::statistics after = engine_->snapshot();
+  EXPECT_EQ(after.written_pages, range.count);
+  EXPECT_EQ(after.clean_evictions, before.clean_evictions + range.count);
+  check(range);
+}
+
+TEST_F(directed, a_page_that_was_only_read_holds_no_slot) {
+  const page_range range{0, 64};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  check(range);
+  engine_->evict(range);
+  EXPECT_EQ(count_in(range, state::untouched), range.count);
+  EXPECT_EQ(engine_->snapshot().far_bytes, 0u);
+  EXPECT_EQ(engine_->snapshot().local_bytes, 0u);
+}
+
+// I2: pages that are touched while their batch is being written have two frames for a while.
+TEST_F(directed_slow, rescues_exceed_the_budget_by_one_batch_at_most) {
+  const page_range range{0, 400};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->resize(410);
+  while (engine_->reclaim(true)) {
+  }
+  ASSERT_GT(count_in(range, state::evicting), 2 * engine::batch_pages);
+  std::uint64_t rescued = 0;
+  for (page_id page = range.first; page < range.end(); ++page) {
+    if (state_of(page) == state::evicting && miss(page, false) == outcome::resolved) ++rescued;
+    engine_->validate();
+  }
+  EXPECT_EQ(rescued, 10 + engine::batch_pages);
+  EXPECT_EQ(engine_->snapshot().rescues, rescued);
+  check(range);
+}
+
+TEST_F(directed, a_full_far_tier_loses_nothing_and_eviction_resumes) {
+  const page_range first{0, 512};
+  const page_range second{512, 1024};
+  ASSERT_TRUE(engine_->allocate_guarded(first));
+  ASSERT_TRUE(engine_->allocate_guarded(second));
+  far_.faults().set_slot_limit(100);
+  write(first);
+  write(second);
+  engine_->validate();
+  EXPECT_GT(engine_->snapshot().over_budget_pages, 500u) << "a byte kept is worth more than a limit kept";
+  check(first);
+  check(second);
+
+  far_.faults().set_slot_limit(slots);
+  clock_.advance_to(clock_.now_ns() + 1'000'000'000);
+  for (int rounds = 0; rounds < 1000 && engine_->below_high(); ++rounds) {
+    static_cast<void>(engine_->reclaim(true));
+    clock_.advance_to(clock_.now_ns() + 1000);
+  }
+  EXPECT_FALSE(engine_->below_high());
+  check(first);
+  check(second);
+}
+
+TEST_F(directed, pages_come_back_when_writing_them_fails) {
+  const page_range range{0, 100};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  far_.faults().set_failing_writes_per_million(1'000'000);
+  engine_->evict(range);
+  EXPECT_EQ(count_in(range, state::resident), range.count);
+  EXPECT_EQ(engine_->snapshot().far_bytes, 0u);
+  EXPECT_GT(engine_->snapshot().backend_errors, 0u);
+  check(range);
+}
+
+TEST_F(directed, a_read_is_tried_three_times_and_then_the_page_is_lost_until_discarded) {
+  const page_range range{0, 1};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict(range);
+  far_.faults().set_failing_reads_per_million(1'000'000);
+  EXPECT_EQ(resolve(0, false), outcome::lost);
+  EXPECT_EQ(far_.failed_reads(), 3u);
+  far_.faults().set_failing_reads_per_million(0);
+  EXPECT_EQ(resolve(0, false), outcome::lost) << "never stale or zero bytes";
+  engine_->discard(range);
+  EXPECT_EQ(resolve(0, false), outcome::resolved);
+  expected_.forget(range);
+  check(range);
+  EXPECT_EQ(engine_->snapshot().far_bytes, 0u) << "the slot is free";
+}
+
+TEST_F(directed, remote_pages_move_by_name) {
+  const page_range from{0, 100};
+  const page_id to = 1024;
+  ASSERT_TRUE(engine_->allocate_guarded(from));
+  write(from);
+  engine_->evict({0, 60});
+  ASSERT_TRUE(engine_->allocate_guarded({to, 100}));
+  ASSERT_TRUE(engine_->move(from, to));
+  expected_.move(from, to);
+  EXPECT_EQ(engine_->snapshot().misses, 0u);
+  EXPECT_EQ(count_in(from, state::untouched), from.count);
+  EXPECT_EQ(count_in({to, 60}, state::remote), 60u);
+  EXPECT_EQ(count_in({to + 60, 40}, state::resident), 40u);
+  engine_->validate();
+  check({to, 100});
+  check(from);
+}
+
+// A drop that meets locked memory has dropped the pages before it.
+TEST_F(directed, clean_pages_beside_a_locked_one_keep_their_bytes) {
+  const page_range range{0, 64};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict(range);
+  check(range);
+  settle();
+  kernel_.set_locked({40, 1}, true);
+  engine_->evict(range);
+  EXPECT_EQ(count_in(range, state::remote), range.count - 1);
+  EXPECT_EQ(state_of(40), state::resident);
+  engine_->validate();
+  check(range);
+}
+
+TEST_F(directed, a_pinned_page_stays_and_the_rest_of_its_block_goes) {
+  const page_range range{0, 100};
+  ASSERT_TRUE(engine_->allocate(range));
+  ASSERT_TRUE(engine_->try_pin(7)) << "not touched so far";
+  engine_->evict(range);
+  EXPECT_EQ(kernel_.touch(7, true), simulated_kernel::fault::none);
+  EXPECT_EQ(kernel_.touch(8, true), simulated_kernel::fault::missing);
+  engine_->unpin(7);
+  engine_->evict(range);
+  EXPECT_EQ(kernel_.touch(7, false), simulated_kernel::fault::missing);
+}
+
+TEST_F(directed, a_block_freed_and_allocated_again_is_zeros) {
+  const page_range range{512, 512};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict({512, 300});
+  engine_->release(range);
+  EXPECT_EQ(engine_->snapshot().far_bytes, 0u);
+  EXPECT_EQ(engine_->snapshot().local_bytes, 0u);
+  EXPECT_EQ(kernel_.present_pages(), 0u);
+  expected_.forget(range);
+  ASSERT_TRUE(engine_->allocate(range));
+  check(range);
+  engine_->validate();
+}
+
+// A handler may look at a fault late, when the program has freed the page: then the page is filled once more.
+TEST_F(directed, a_late_miss_does_not_outlive_its_block) {
+  ASSERT_TRUE(engine_->allocate_guarded({0, 20}));
+  write({0, 20});
+  engine_->release({10, 10});
+  ASSERT_EQ(miss(12, true), outcome::resolved);
+  EXPECT_EQ(state_of(12), state::resident);
+  engine_->release({0, 10});
+  EXPECT_EQ(state_of(12), state::untouched);
+  EXPECT_EQ(engine_->snapshot().local_bytes, 0u);
+  EXPECT_EQ(miss(12, true), outcome::resolved) << "only woken";
+  EXPECT_EQ(state_of(12), state::untouched);
+  engine_->validate();
+}
+
+}  // namespace
+}  // namespace far::simulation
