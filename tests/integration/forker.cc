@@ -2,6 +2,7 @@
 // Every process must see its own data.
 //
 //   forker MIB CHILDREN    exit code 0: all data right; 3: wrong data somewhere; 4: a child was stopped
+#include <pwd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,6 +30,28 @@ void check(const char* who, const std::uint64_t* words, std::size_t begin, std::
     std::printf("wrong data: %s, word %zu: expected %016llx, found %016llx\n", who, index,
                 static_cast<unsigned long long>(expected(words + index, owner)),
                 static_cast<unsigned long long>(words[index]));
+    std::fflush(stdout);
+    std::_Exit(wrong_data);
+  }
+}
+
+// What the C library keeps for itself and touches in the middle of fork: streams and name-service records. They have
+// gone cold by the time of the fork.
+std::vector<std::FILE*> open_streams() {
+  constexpr int stream_count = 200;
+  std::vector<std::FILE*> streams;
+  static_cast<void>(::getpwuid(::getuid()));
+  for (int i = 0; i < stream_count; ++i) {
+    std::FILE* const stream = std::fopen("/dev/zero", "r");
+    if (stream != nullptr && std::fgetc(stream) == 0) streams.push_back(stream);
+  }
+  return streams;
+}
+
+void check_streams(const std::vector<std::FILE*>& streams) {
+  for (std::FILE* const stream : streams) {
+    if (std::fgetc(stream) == 0) continue;
+    std::puts("wrong data: a stream is broken in the child");
     std::fflush(stdout);
     std::_Exit(wrong_data);
   }
@@ -73,6 +96,7 @@ int main(int argument_count, char** arguments) {
     std::perror("forker: malloc");
     return 2;
   }
+  const std::vector<std::FILE*> streams = open_streams();
   write(words, 0, count, 0);
 
   std::vector<pid_t> children;
@@ -82,7 +106,10 @@ int main(int argument_count, char** arguments) {
       std::perror("forker: fork");
       return 2;
     }
-    if (pid == 0) be_child(words, count, child);
+    if (pid == 0) {
+      check_streams(streams);
+      be_child(words, count, child);
+    }
     children.push_back(pid);
   }
   // The children must go on to see what was there when they were forked.
