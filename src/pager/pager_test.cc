@@ -106,7 +106,18 @@ TEST_P(pager_test, a_write_to_a_clean_page_is_kept) {
   }
   pager_->evict(block, mib);
   verify(block, mib, 11);
+  EXPECT_GE(pager_->snapshot().written_pages, 7 * mib / page_bytes);
+}
+
+TEST_P(pager_test, the_first_write_to_a_page_that_was_only_read_is_noticed) {
+  std::byte* const block = map(2 * mib);
+  pager_->evict(block, 2 * mib);  // nothing to evict, but from now on the block is guarded
+  for (std::size_t at = 0; at < 2 * mib; at += page_bytes) ASSERT_EQ(block[at], std::byte{0});
+  EXPECT_EQ(pager_->snapshot().write_faults, 0u);
+  fill(block, 2 * mib, 12);
   EXPECT_GT(pager_->snapshot().write_faults, 0u);
+  pager_->evict(block, 2 * mib);
+  verify(block, 2 * mib, 12);
 }
 
 TEST_P(pager_test, discarded_memory_reads_as_zeros_wherever_it_was) {
