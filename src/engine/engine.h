@@ -48,6 +48,7 @@ class engine {
   // watermark) and for missing threads that find no free frame. Returns whether anything was done.
   bool reclaim(bool ahead);
   [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low() && !shared_.detached; }
+  [[nodiscard]] std::uint64_t pages() const { return shared_.pages.pages(); }
   [[nodiscard]] bool has_frame_for_miss() const {
     return shared_.local.free_pages() > 0 || shared_.stalled() || shared_.detached;
   }

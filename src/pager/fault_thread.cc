@@ -113,6 +113,7 @@ bool fault_thread::try_pending() {
 bool fault_thread::try_one(pending_fault& waiting) {
   const auto page =
       static_cast<platform::page_id>(reinterpret_cast<const std::byte*>(waiting.fault.address) - base_) >> page_shift;
+  FAR_CHECK(page < engine_.pages(), "misses are reported in the far heap only");
   engine::stream_table& streams = (*streams_)[waiting.fault.thread_id % stream_tables];
   switch (engine_.miss(fetcher_, streams, page, waiting.fault.write)) {
     case engine::outcome::resolved: engine_.note_wait(clock_.now_ns() - waiting.since_ns); return true;

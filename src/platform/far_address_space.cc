@@ -159,16 +159,28 @@ bool far_address_space::own_exclusively(page_id page) {
   return true;
 }
 
+// Through the kernel, which reports a range that may not be read where a plain copy would crash.
+std::size_t far_address_space::copy_out(page_range range, std::byte* staging) {
+  const std::size_t bytes = range.count << page_shift;
+  if (features_.move) {
+    // Staging is registered, so its empty pages can be filled only by userfaultfd.
+    int failure = 0;
+    const auto to = reinterpret_cast<std::uintptr_t>(staging);
+    return faults_.copy(to, address_of(range.first), bytes, false, &failure) >> page_shift;
+  }
+  const iovec to{staging, bytes};
+  const iovec from{address_of(range.first), bytes};
+  const ssize_t copied = syscall(SYS_process_vm_readv, getpid(), &to, 1L, &from, 1L, 0L);
+  return copied > 0 ? static_cast<std::size_t>(copied) >> page_shift : 0;
+}
+
 std::size_t far_address_space::lift_by_copy(page_range range, std::byte* staging) {
   const std::size_t bytes = range.count << page_shift;
   if (faults_.write_protect(start_of(range), bytes, true) != 0) return 0;
-  const iovec to{staging, bytes};
-  const iovec from{address_of(range.first), bytes};
-  // Through the kernel, which reports a range that may not be read where a plain copy would crash.
-  const ssize_t copied = syscall(SYS_process_vm_readv, getpid(), &to, 1L, &from, 1L, 0L);
-  const std::size_t complete = copied > 0 ? static_cast<std::size_t>(copied) >> page_shift : 0;
+  const std::size_t complete = copy_out(range, staging);
   const page_range lifted{range.first, complete};
   const bool dropped = complete > 0 && drop({&lifted, 1}) == 1;
+  if (complete > 0 && !dropped && features_.move) empty_staging(staging, complete);
   const std::size_t done = dropped ? complete : 0;
   if (done < range.count) allow_write({range.first + done, range.count - done});
   return done;

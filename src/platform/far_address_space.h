@@ -46,6 +46,7 @@ class far_address_space final : public address_space {
   }
   [[nodiscard]] std::size_t move_out(page_range range, std::uintptr_t to, int* error_code);
   [[nodiscard]] std::size_t lift_by_move(page_range range, std::byte* staging);
+  [[nodiscard]] std::size_t copy_out(page_range range, std::byte* staging);
   [[nodiscard]] std::size_t lift_by_copy(page_range range, std::byte* staging);
   [[nodiscard]] bool own_exclusively(page_id page);
 
