@@ -20,6 +20,7 @@
 #include "preload/fork.h"
 #include "preload/report.h"
 #include "preload/settings.h"
+#include "preload/syscall_guard.h"
 
 namespace far::preload {
 namespace {
@@ -97,6 +98,13 @@ void start() {
   serving.store(starting->pager.get(), std::memory_order_release);
   serve_forks(*starting->pager);
   starting->control_thread = pager::start_runtime_thread("farheap-control", [starting] { run_control(*starting); });
+  if (chosen.mode == pager::fault_mode::in_line) {
+    const result<void> guarded = guard_system_calls();
+    if (!guarded) {
+      the_runtime = nullptr;  // there is no run to report
+      refuse_to_start(guarded.error());
+    }
+  }
 }
 
 __attribute__((constructor)) void start_runtime() {

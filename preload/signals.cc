@@ -1,81 +1,138 @@
-// The names that matter to fault_mode::in_line: what a program does with SIGBUS must not take our misses away, and every
-// thread needs a signal stack in local memory, because its own stack may be far.
-#include <dlfcn.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdlib.h>
+#include "preload/signals.h"
+
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
+#include <cstring>
+#include <mutex>
 
-#include "base/units.h"
-#include "pager/inline_guard.h"
-#include "platform/local_memory.h"
+#include "base/spin_lock.h"
+#include "pager/far_pager.h"
+#include "platform/fault_context.h"
 #include "preload/runtime.h"
+#include "preload/syscall_stubs.h"
+#include "preload/threads.h"
 
-#define FAR_EXPORT __attribute__((visibility("default")))
-
+namespace far::preload {
 namespace {
 
-template <typename Function>
-Function next_definition(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+constexpr unsigned long restorer_given = 0x04000000;  // SA_RESTORER
+constexpr int signals = 64;
+
+constexpr kernel_mask bit_of(int number) {
+  return kernel_mask{1} << (number - 1);
 }
 
-bool guards_sigbus() noexcept { return far::pager::inline_guard_installed(); }
+struct program_actions {
+  spin_lock lock;
+  kernel_action of_sigbus{};
+  kernel_action of_sigsys{};
+};
+constinit program_actions wanted;
+
+kernel_action& wanted_for(int number) {
+  return number == SIGBUS ? wanted.of_sigbus : wanted.of_sigsys;
+}
+
+long kernel_sigaction(int number, const kernel_action* action, kernel_action* old) {
+  return far_raw_syscall(SYS_rt_sigaction, number, reinterpret_cast<long>(action), reinterpret_cast<long>(old),
+                         sizeof(kernel_mask));
+}
+
+void set_mask(kernel_mask mask) {
+  far_raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&mask), 0, sizeof mask);
+}
+
+kernel_mask mask_of(const ucontext_t& context) {
+  kernel_mask mask = 0;
+  std::memcpy(&mask, &context.uc_sigmask, sizeof mask);
+  return mask;
+}
+
+void on_sigbus(int number, siginfo_t* info, void* context) {
+  pager::pager* const pager = active_pager();
+  if (pager == nullptr || info->si_code <= 0 || !pager->contains(info->si_addr)) {
+    return pass_to_program(number, info, *static_cast<ucontext_t*>(context));
+  }
+  const int saved_errno = errno;
+  {
+    const undispatched_section section;
+    auto& far = static_cast<pager::far_pager&>(*pager);
+    far.resolve(far.page_at(info->si_addr), platform::access_was_write(context));
+  }
+  errno = saved_errno;
+}
+
+// On the signal stack, because the thread's own may be far; with everything else blocked but misses, because a handler
+// of the program that touched far memory would wait for locks that we hold.
+void install(int number, signal_handler handler, kernel_mask open) {
+  const kernel_action ours{reinterpret_cast<void*>(handler), SA_SIGINFO | SA_ONSTACK | SA_RESTART | restorer_given,
+                           far_signal_return, ~open};
+  kernel_sigaction(number, &ours, nullptr);
+}
 
 }  // namespace
 
-extern "C" {
-
-FAR_EXPORT int sigaction(int number, const struct sigaction* action, struct sigaction* old) {
-  static const auto next = next_definition<int (*)(int, const struct sigaction*, struct sigaction*)>("sigaction");
-  if (number != SIGBUS || !guards_sigbus()) return next(number, action, old);
-  far::pager::chained_sigbus_action(action, old);
-  return 0;
+bool signal_is_ours(int number) noexcept {
+  return number == SIGBUS || number == SIGSYS;
 }
 
-FAR_EXPORT sighandler_t signal(int number, sighandler_t handler) {
-  static const auto next = next_definition<sighandler_t (*)(int, sighandler_t)>("signal");
-  if (number != SIGBUS || !guards_sigbus()) return next(number, handler);
-  struct sigaction action {};
-  struct sigaction old {};
-  action.sa_handler = handler;
-  far::pager::chained_sigbus_action(&action, &old);
-  return old.sa_handler;
+kernel_mask without_ours(kernel_mask mask) noexcept {
+  return mask & ~(bit_of(SIGBUS) | bit_of(SIGSYS));
 }
 
-// A miss while SIGBUS is blocked would end the process, so it never is.
-FAR_EXPORT int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) {
-  static const auto next = next_definition<int (*)(int, const sigset_t*, sigset_t*)>("pthread_sigmask");
-  if (set == nullptr || how == SIG_UNBLOCK || !guards_sigbus()) return next(how, set, old);
-  sigset_t without_sigbus = *set;
-  sigdelset(&without_sigbus, SIGBUS);
-  return next(how, &without_sigbus, old);
+void take_signals(signal_handler on_sigsys) noexcept {
+  kernel_sigaction(SIGSYS, nullptr, &wanted.of_sigsys);
+  // The pager has SIGBUS by now; the program's constructors that ran before ours had no reason to.
+  wanted.of_sigbus = {};
+  for (int number = 1; number <= signals; ++number) {
+    kernel_action action{};
+    if (signal_is_ours(number) || kernel_sigaction(number, nullptr, &action) != 0) continue;
+    if (without_ours(action.mask) == action.mask) continue;
+    action.mask = without_ours(action.mask);
+    kernel_sigaction(number, &action, nullptr);
+  }
+  install(SIGBUS, on_sigbus, 0);
+  install(SIGSYS, on_sigsys, bit_of(SIGBUS));
+  kernel_mask ours = bit_of(SIGBUS) | bit_of(SIGSYS);
+  far_raw_syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, reinterpret_cast<long>(&ours), 0, sizeof ours);
 }
 
-FAR_EXPORT int sigprocmask(int how, const sigset_t* set, sigset_t* old) {
-  const int failure = pthread_sigmask(how, set, old);
-  if (failure == 0) return 0;
-  errno = failure;
-  return -1;
+void exchange_program_action(int number, const kernel_action* action, kernel_action* old) noexcept {
+  const kernel_action asked = action != nullptr ? *action : kernel_action{};
+  kernel_action before{};
+  {
+    const std::lock_guard guard(wanted.lock);
+    before = wanted_for(number);
+    if (action != nullptr) wanted_for(number) = asked;
+  }
+  if (old != nullptr) *old = before;
 }
 
-FAR_EXPORT void _exit(int status) {
-  far::preload::report_at_exit();
-  static const auto next = next_definition<void (*)(int)>("_exit");
-  next(status);
-  __builtin_unreachable();
+void pass_to_program(int number, siginfo_t* info, ucontext_t& context) noexcept {
+  kernel_action action{};
+  exchange_program_action(number, nullptr, &action);
+  // A signal that somebody sent, rather than an access that would fault again at once.
+  const bool sent = info->si_code <= 0;
+  if (action.handler == reinterpret_cast<void*>(SIG_IGN) && sent) return;
+  if (action.handler == reinterpret_cast<void*>(SIG_DFL) || action.handler == reinterpret_cast<void*>(SIG_IGN)) {
+    // Ends the process as soon as this handler returns.
+    const kernel_action fatal{};
+    kernel_sigaction(number, &fatal, nullptr);
+    far_raw_syscall(SYS_tgkill, far_raw_syscall(SYS_getpid), far_raw_syscall(SYS_gettid), number);
+    return;
+  }
+  if ((action.flags & SA_RESETHAND) != 0) {
+    const kernel_action fatal{};
+    exchange_program_action(number, &fatal, nullptr);
+  }
+  set_mask(without_ours(mask_of(context) | action.mask));
+  if ((action.flags & SA_SIGINFO) != 0) {
+    reinterpret_cast<signal_handler>(action.handler)(number, info, &context);
+  } else {
+    reinterpret_cast<void (*)(int)>(action.handler)(number);
+  }
 }
 
-FAR_EXPORT void _Exit(int status) { _exit(status); }
-
-FAR_EXPORT void quick_exit(int status) {
-  far::preload::report_at_exit();
-  static const auto next = next_definition<void (*)(int)>("quick_exit");
-  next(status);
-  __builtin_unreachable();
-}
-
-}  // extern "C"
+}  // namespace far::preload

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <mutex>
 
 #include "engine/engine.h"
 #include "model.h"
@@ -220,14 +221,47 @@ TEST_F(directed, remote_pages_move_by_name) {
   check(from);
 }
 
+// The thread that reports a first write may be held up between what it says in the word and what it tells the kernel.
+TEST_F(directed, permission_to_write_never_comes_to_a_clean_page) {
+  const page_range range{0, 1};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  check(range);
+  write(range);
+  for (int times = 0; times < 2; ++times) {
+    engine_->evict(range);
+    check(range);
+    settle();
+  }
+  ASSERT_TRUE(kernel_.is_write_protected(0));
+  engine::fetcher& others = *engine_->add_fetcher().value();
+  kernel_.before_allow_write([&] {
+    // The first time back the page is mapped writable in any case.
+    for (int times = 0; times < 2; ++times) {
+      engine_->evict(range);
+      const std::lock_guard guard(others.lock);
+      static_cast<void>(engine_->miss(others, streams_, 0, false));
+      static_cast<void>(others.poll());
+    }
+  });
+  write(range);
+  const engine::page_word word = engine_->state_for_tests().pages.load(0);
+  EXPECT_TRUE(word.where() != state::resident || word.dirty() || kernel_.is_write_protected(0));
+  engine_->evict(range);
+  check(range);
+}
+
 // A drop that meets locked memory has dropped the pages before it.
 TEST_F(directed, clean_pages_beside_a_locked_one_keep_their_bytes) {
   const page_range range{0, 64};
   ASSERT_TRUE(engine_->allocate_guarded(range));
   write(range);
-  engine_->evict(range);
-  check(range);
-  settle();
+  // The first time back they are mapped writable, because they were written to before; the second time as clean pages.
+  for (int times = 0; times < 2; ++times) {
+    engine_->evict(range);
+    check(range);
+    settle();
+  }
+  ASSERT_TRUE(kernel_.is_write_protected(39));
   kernel_.set_locked({40, 1}, true);
   engine_->evict(range);
   EXPECT_EQ(count_in(range, state::remote), range.count - 1);

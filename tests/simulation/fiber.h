@@ -34,10 +34,10 @@ class fiber {
   std::function<void()> body_;
   std::byte* stack_;
   ucontext_t own_{};
-  ucontext_t resumer_{};
+  [[maybe_unused]] ucontext_t resumer_{};
   // Where each side goes on, where no sanitizer watches: swapcontext saves the signal mask, with two system calls.
-  jmp_buf own_place_;
-  jmp_buf resumer_place_;
+  [[maybe_unused]] jmp_buf own_place_;
+  [[maybe_unused]] jmp_buf resumer_place_;
   bool started_ = false;
   bool ended_ = false;
 

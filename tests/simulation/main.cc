@@ -109,7 +109,7 @@ void add(report* sum, const report& one) {
 
 // Prints what the runs came across; enough runs must have come across everything.
 bool print_and_judge(const report& sum, std::uint64_t seeds) {
-  constexpr std::uint64_t enough_seeds = 40;
+  constexpr std::uint64_t enough_seeds = 100;
   const struct {
     const char* name;
     std::uint64_t count;

@@ -54,7 +54,8 @@ void model::check(page_id page, std::size_t part, const std::byte* page_start) {
   }
   std::uint64_t found = 0;
   std::memcpy(&found, bytes, sizeof found);
-  fail("page %llu part %zu holds %s (write %llu?) instead of write %llu%s%s", static_cast<unsigned long long>(page), part,
+  fail("page %llu part %zu holds %s (write %llu?) instead of write %llu%s%s", static_cast<unsigned long long>(page),
+       part,
        holds(bytes, 0)             ? "zeros"
        : holds(bytes, found >> 16) ? "other bytes of the program"
                                    : "rubbish",

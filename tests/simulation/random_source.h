@@ -23,7 +23,9 @@ class random_source {
   // Requires: bound > 0.
   [[nodiscard]] std::uint64_t below(std::uint64_t bound) { return next() % bound; }
   // Both ends included.
-  [[nodiscard]] std::uint64_t between(std::uint64_t least, std::uint64_t most) { return least + below(most - least + 1); }
+  [[nodiscard]] std::uint64_t between(std::uint64_t least, std::uint64_t most) {
+    return least + below(most - least + 1);
+  }
   [[nodiscard]] bool chance(std::uint64_t per_mille) { return below(1000) < per_mille; }
   template <typename Choice>
   [[nodiscard]] Choice one_of(std::initializer_list<Choice> choices) {

@@ -37,7 +37,9 @@ scheduler::scheduler(random_source& random, simulated_clock& time, const schedul
   active = this;
 }
 
-scheduler::~scheduler() { active = nullptr; }
+scheduler::~scheduler() {
+  active = nullptr;
+}
 
 thread_id scheduler::spawn(std::string name, std::function<void()> body) {
   const thread_id id = threads_.size();
@@ -160,7 +162,9 @@ void scheduler::sleep(std::uint64_t nanoseconds) {
   time_.advance_to(time_.now_ns() + nanoseconds);
 }
 
-void scheduler::block() { block(never); }
+void scheduler::block() {
+  block(never);
+}
 
 void scheduler::block(std::uint64_t nanoseconds) {
   simulated_thread& self = *threads_[current_];
@@ -189,8 +193,12 @@ scheduler::engine_call::~engine_call() {
   --owner_.calls_;
 }
 
-scheduler::uninterrupted::uninterrupted() : before_(preemptible) { preemptible = false; }
+scheduler::uninterrupted::uninterrupted() : before_(preemptible) {
+  preemptible = false;
+}
 
-scheduler::uninterrupted::~uninterrupted() { preemptible = before_; }
+scheduler::uninterrupted::~uninterrupted() {
+  preemptible = before_;
+}
 
 }  // namespace far::simulation

@@ -1,6 +1,6 @@
 // The far tier of a simulation: faulty_backend over memory:, with switch points, and with checks that the engine keeps
-// its side of the backend contract: no transfer of a slot that is not allocated, no slot freed under a transfer, no read
-// of a slot that was never written, no change of a buffer while it is being written.
+// its side of the backend contract: no transfer of a slot that is not allocated, no slot freed under a transfer, no
+// read of a slot that was never written, no change of a buffer while it is being written.
 #pragma once
 
 #include <memory>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "platform/local_memory.h"
 #include "trace.h"
@@ -16,12 +17,11 @@ constexpr int rubbish = 0xee;
 }  // namespace
 
 simulated_kernel::simulated_kernel(scheduler& threads, random_source& random, std::uint64_t heap_pages)
-    : threads_(threads),
-      random_(random),
-      pages_(heap_pages),
-      heap_(platform::map_local(heap_pages * page_bytes)) {}
+    : threads_(threads), random_(random), pages_(heap_pages), heap_(platform::map_local(heap_pages * page_bytes)) {}
 
-simulated_kernel::~simulated_kernel() { platform::unmap_local(heap_, pages_.size() * page_bytes); }
+simulated_kernel::~simulated_kernel() {
+  platform::unmap_local(heap_, pages_.size() * page_bytes);
+}
 
 void simulated_kernel::check(page_range range, const char* call) const {
   if (range.count == 0 || range.end() > pages_.size()) {
@@ -120,8 +120,10 @@ std::size_t simulated_kernel::lift(page_range range, std::byte* staging) {
   std::size_t done = 0;
   for (; done < range.count; ++done) {
     page_state& lifted = pages_[range.first + done];
-    if (!lifted.guarded) fail("lift of page %llu, which is not guarded", static_cast<unsigned long long>(range.first + done));
-    if (!lifted.present) fail("lift of page %llu, which is not mapped", static_cast<unsigned long long>(range.first + done));
+    if (!lifted.guarded)
+      fail("lift of page %llu, which is not guarded", static_cast<unsigned long long>(range.first + done));
+    if (!lifted.present)
+      fail("lift of page %llu, which is not mapped", static_cast<unsigned long long>(range.first + done));
     if (staged_[first_staged + done]) fail("lift into staging page %zu, which is in use", first_staged + done);
     if (lifted.locked || random_.chance(faults_.refused_lifts)) break;
     std::memcpy(staging + done * page_bytes, bytes(range.first + done), page_bytes);
@@ -177,9 +179,11 @@ void simulated_kernel::allow_write(page_range range) {
   const scheduler::uninterrupted body;
   check(range, "allow_write");
   threads_.switch_point();
+  if (meanwhile_) std::exchange(meanwhile_, nullptr)();
   note("allow_write", range);
   for (page_id which = range.first; which < range.end(); ++which) {
-    if (!pages_[which].guarded) fail("allow_write of page %llu, which is not guarded", static_cast<unsigned long long>(which));
+    if (!pages_[which].guarded)
+      fail("allow_write of page %llu, which is not guarded", static_cast<unsigned long long>(which));
     pages_[which].write_protected = false;
     threads_.switch_point();
   }
@@ -199,7 +203,8 @@ result<void> simulated_kernel::guard(page_range range) {
   check(range, "guard");
   threads_.switch_point();
   note("guard", range);
-  if (random_.chance(faults_.failing_guards)) return error{"cannot guard a range: the simulated kernel refuses", ENOMEM};
+  if (random_.chance(faults_.failing_guards))
+    return error{"cannot guard a range: the simulated kernel refuses", ENOMEM};
   for (page_id which = range.first; which < range.end(); ++which) {
     if (pages_[which].guarded) fail("guard of page %llu, which is guarded", static_cast<unsigned long long>(which));
     pages_[which].guarded = true;
@@ -214,7 +219,8 @@ void simulated_kernel::unguard(page_range range) {
   threads_.switch_point();
   note("unguard", range);
   for (page_id which = range.first; which < range.end(); ++which) {
-    if (!pages_[which].guarded) fail("unguard of page %llu, which is not guarded", static_cast<unsigned long long>(which));
+    if (!pages_[which].guarded)
+      fail("unguard of page %llu, which is not guarded", static_cast<unsigned long long>(which));
     pages_[which].guarded = false;
     pages_[which].write_protected = false;
   }

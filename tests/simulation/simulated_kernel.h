@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <vector>
 
 #include "platform/address_space.h"
@@ -21,9 +22,9 @@ using platform::page_range;
 
 // What goes wrong, per mille of the pages or calls in question.
 struct kernel_faults {
-  std::uint64_t refused_lifts = 0;    // a device may be writing to the page
-  std::uint64_t failing_installs = 0; // no free frame
-  std::uint64_t failing_guards = 0;   // too many mappings
+  std::uint64_t refused_lifts = 0;     // a device may be writing to the page
+  std::uint64_t failing_installs = 0;  // no free frame
+  std::uint64_t failing_guards = 0;    // too many mappings
 };
 
 class simulated_kernel final : public platform::address_space {
@@ -51,6 +52,9 @@ class simulated_kernel final : public platform::address_space {
   void set_handler(thread_id handler) { handler_ = handler; }
   void report_and_wait(page_id page, bool write);
   [[nodiscard]] bool read_fault(reported_fault* next);
+
+  // What another thread does just before the next allow_write, once.
+  void before_allow_write(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
 
   void set_faults(const kernel_faults& chosen) { faults_ = chosen; }
   [[nodiscard]] const kernel_faults& faults() const { return faults_; }
@@ -95,6 +99,7 @@ class simulated_kernel final : public platform::address_space {
   scheduler& threads_;
   random_source& random_;
   kernel_faults faults_;
+  std::function<void()> meanwhile_;
   std::vector<page_state> pages_;
   std::byte* heap_;
   std::byte* staging_ = nullptr;

@@ -44,13 +44,13 @@ scenario draw(random_source& random, const run_options& chosen) {
                    .switch_per_mille = random.one_of<std::uint64_t>({100, 300, 800}),
                    .slice_ns = random.one_of<std::uint64_t>({100, 1000, 20'000}),
                    .freeze_per_mille = random.one_of<std::uint64_t>({0, 1, 4})};
-  drawn.far = {.slots = drawn.heap_pages + 2 * engine::evictor::staging_pages,
-               .maximum_delay_ns = random.one_of<std::uint64_t>({0, 2000, 50'000, 1'000'000}),
-               .reorders = random.chance(700),
-               .is_direct = random.chance(200),
-               .seed = random.next(),
-               .speed = {.latency_ns = random.one_of<std::uint64_t>({0, 10'000, 1'000'000}),
-                         .bytes_per_second = 1'000'000'000}};
+  drawn.far = {
+      .slots = drawn.heap_pages + 2 * engine::evictor::staging_pages,
+      .maximum_delay_ns = random.one_of<std::uint64_t>({0, 2000, 50'000, 1'000'000}),
+      .reorders = random.chance(700),
+      .is_direct = random.chance(200),
+      .seed = random.next(),
+      .speed = {.latency_ns = random.one_of<std::uint64_t>({0, 10'000, 1'000'000}), .bytes_per_second = 1'000'000'000}};
   drawn.program = {.heap_pages = drawn.heap_pages,
                    .target_pages = std::min(drawn.budget_pages * random.between(1, 5), drawn.heap_pages * 8 / 10),
                    .operations_a_thread = chosen.operations,
@@ -107,9 +107,9 @@ class world {
 };
 
 report world::run() {
-  trace("heap %llu, budget %llu, %s, tracks writes %d, %s, calm %d", static_cast<unsigned long long>(scenario_.heap_pages),
-        static_cast<unsigned long long>(scenario_.budget_pages), scenario_.policy, scenario_.tracks_writes,
-        scenario_.in_line ? "inline" : "thread", scenario_.is_calm);
+  trace("heap %llu, budget %llu, %s, tracks writes %d, %s, calm %d",
+        static_cast<unsigned long long>(scenario_.heap_pages), static_cast<unsigned long long>(scenario_.budget_pages),
+        scenario_.policy, scenario_.tracks_writes, scenario_.in_line ? "inline" : "thread", scenario_.is_calm);
   pager_.start(scenario_.fetchers);
   running_ = scenario_.program_threads;
   end_ = threads_.spawn("end", [this] { run_end(); });
@@ -148,7 +148,8 @@ void world::between_slices() {
   validate_at_ = threads_.slices() + random_.between(50, scenario_.most_slices_unvalidated);
 }
 
-// The page tables agree with the words: a page that is not Resident is not mapped, and a clean one reports its first write.
+// The page tables agree with the words: a page that is not Resident is not mapped, and a clean one reports its first
+// write.
 void world::check_mappings() const {
   const engine::core& state = engine_->state_for_tests();
   for (page_id page = 0; page < scenario_.heap_pages; ++page) {
@@ -182,7 +183,7 @@ void world::run_weather() {
                         .failing_installs = random_.one_of<std::uint64_t>({0, 0, 20, 300}),
                         .failing_guards = random_.one_of<std::uint64_t>({0, 0, 100})});
     far::backend::faulty_backend& faults = far_.faults();
-    faults.set_failing_reads_per_million(random_.one_of<std::uint32_t>({0, 0, 10'000, 200'000}));
+    faults.set_failing_reads_per_million(random_.one_of<std::uint32_t>({0, 0, 0, 10'000, 200'000, 600'000}));
     faults.set_failing_writes_per_million(random_.one_of<std::uint32_t>({0, 0, 10'000, 300'000, 1'000'000}));
     const std::uint64_t used = faults.report().used_slots;
     faults.set_slot_limit(random_.one_of<std::uint64_t>({scenario_.far.slots, scenario_.far.slots, used, used + 30}));

@@ -11,9 +11,13 @@ bool is_on = false;
 
 }  // namespace
 
-void set_tracing(bool on) { is_on = on; }
+void set_tracing(bool on) {
+  is_on = on;
+}
 
-bool tracing() { return is_on; }
+bool tracing() {
+  return is_on;
+}
 
 void trace(const char* format, ...) {
   if (!is_on) return;

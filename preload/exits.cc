@@ -1,0 +1,30 @@
+// The names that end a process without running destructors: the report must come before.
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "preload/runtime.h"
+
+extern "C" {
+
+__attribute__((visibility("default"))) void _exit(int status) {
+  far::preload::report_at_exit();
+  using function = void (*)(int);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "_exit"));
+  next(status);
+  __builtin_unreachable();
+}
+
+__attribute__((visibility("default"))) void _Exit(int status) {
+  _exit(status);
+}
+
+__attribute__((visibility("default"))) void quick_exit(int status) {
+  far::preload::report_at_exit();
+  using function = void (*)(int);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "quick_exit"));
+  next(status);
+  __builtin_unreachable();
+}
+
+}  // extern "C"

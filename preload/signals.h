@@ -1,0 +1,39 @@
+// Signals in fault_mode::in_line. SIGBUS is a miss and SIGSYS a dispatched system call: both are ours, a thread never
+// blocks them, and what the program wants done with them is only remembered and done for signals that are not ours.
+#pragma once
+
+#include <signal.h>
+#include <ucontext.h>
+
+#include <cstdint>
+
+namespace far::preload {
+
+using kernel_mask = std::uint64_t;
+
+// The kernel's own form of struct sigaction.
+struct kernel_action {
+  void* handler;
+  unsigned long flags;
+  void (*restorer)();
+  kernel_mask mask;
+};
+
+using signal_handler = void (*)(int, siginfo_t*, void*);
+
+// Takes SIGBUS for misses and SIGSYS for `on_sigsys`. Takes both out of the mask of the calling thread, and of every
+// handler that the program has by now.
+void take_signals(signal_handler on_sigsys) noexcept;
+
+[[nodiscard]] bool signal_is_ours(int number) noexcept;
+
+// Without the signals that are ours.
+[[nodiscard]] kernel_mask without_ours(kernel_mask mask) noexcept;
+
+// Behaves like rt_sigaction(2) of a signal that is ours.
+void exchange_program_action(int number, const kernel_action* action, kernel_action* old) noexcept;
+
+// Does with a signal what the program wants; in a handler, which then returns.
+void pass_to_program(int number, siginfo_t* info, ucontext_t& context) noexcept;
+
+}  // namespace far::preload

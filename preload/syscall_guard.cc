@@ -1,0 +1,243 @@
+#include "preload/syscall_guard.h"
+
+#if defined(__x86_64__)
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/units.h"
+#include "pager/runtime_thread.h"
+#include "preload/runtime.h"
+#include "preload/signals.h"
+#include "preload/syscall_memory.h"
+#include "preload/syscall_stubs.h"
+#include "preload/threads.h"
+
+namespace far::preload {
+namespace {
+
+constexpr int dispatched_by_kernel = 2;          // SYS_USER_DISPATCH, the si_code
+constexpr unsigned machine_x86_64 = 0xc000003e;  // AUDIT_ARCH_X86_64
+
+constexpr std::array<int, 6> argument_registers{REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
+
+std::array<long, 6> arguments_of(const greg_t* registers) {
+  std::array<long, 6> arguments{};
+  for (std::size_t i = 0; i < arguments.size(); ++i) arguments[i] = registers[argument_registers[i]];
+  return arguments;
+}
+
+greg_t address_of(const char* code) {
+  return reinterpret_cast<greg_t>(code);
+}
+
+template <typename Value>
+Value* pointer_to(long argument) {
+  return reinterpret_cast<Value*>(argument);
+}
+
+// Where a call is given a mask that its thread waits with.
+kernel_mask* waiting_mask(long number, const std::array<long, 6>& arguments) {
+  switch (number) {
+    case SYS_rt_sigsuspend: return pointer_to<kernel_mask>(arguments[0]);
+    case SYS_ppoll: return pointer_to<kernel_mask>(arguments[3]);
+    case SYS_epoll_pwait:
+    case 441 /* epoll_pwait2 */: return pointer_to<kernel_mask>(arguments[4]);
+    case SYS_pselect6: return arguments[5] == 0 ? nullptr : *pointer_to<kernel_mask*>(arguments[5]);
+    default: return nullptr;
+  }
+}
+
+// Whether a handler that ran while the thread waits would have our signals blocked, and die of its first call.
+bool blocks_ours(long number, const std::array<long, 6>& arguments) {
+  const kernel_mask* const mask = waiting_mask(number, arguments);
+  return mask != nullptr && without_ours(*mask) != *mask;
+}
+
+// Gives the call a copy of its mask, without our signals.
+void replace_mask(long number, std::array<long, 6>& arguments, long* scratch) {
+  if (!blocks_ours(number, arguments)) return;
+  scratch[0] = static_cast<long>(without_ours(*waiting_mask(number, arguments)));
+  const long copy = reinterpret_cast<long>(scratch);
+  if (number == SYS_rt_sigsuspend) arguments[0] = copy;
+  if (number == SYS_ppoll) arguments[3] = copy;
+  if (number == SYS_epoll_pwait || number == 441) arguments[4] = copy;
+  if (number != SYS_pselect6) return;
+  scratch[1] = copy;
+  scratch[2] = pointer_to<const long>(arguments[5])[1];
+  arguments[5] = reinterpret_cast<long>(scratch + 1);
+}
+
+void set_arguments(greg_t* registers, const std::array<long, 6>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) registers[argument_registers[i]] = arguments[i];
+}
+
+guarded_call* guard(long number, const std::array<long, 6>& arguments, std::uintptr_t stack) {
+  pager::pager* const pager = active_pager();
+  // The runtime's own calls touch nothing far, and its locks are held.
+  if (pager == nullptr || pager::on_runtime_thread()) return nullptr;
+  const int saved_errno = errno;
+  const undispatched_section section;
+  const pager::runtime_section allocate_locally;
+  guarded_call* const call = guard_call(*pager, number, arguments, blocks_ours(number, arguments), stack);
+  errno = saved_errno;
+  return call;
+}
+
+void prepare_guarded(greg_t* registers, const guarded_call& call, pushed_call& pushed) {
+  std::array<long, 6> arguments = call.arguments;
+  replace_mask(call.number, arguments, pushed.scratch);
+  set_arguments(registers, arguments);
+  registers[REG_RAX] = call.number;
+  registers[REG_RIP] = address_of(far_guarded_call);
+}
+
+// Lets the thread make the call when we have returned to it.
+void make_call(ucontext_t& context, long number) {
+  greg_t* const registers = context.uc_mcontext.gregs;
+  guarded_call* const call = guard(number, arguments_of(registers), static_cast<std::uintptr_t>(registers[REG_RSP]));
+  registers[REG_RSP] -= static_cast<greg_t>(far_pushed_bytes);
+  auto* const pushed = reinterpret_cast<pushed_call*>(registers[REG_RSP]);
+  pushed->return_address = static_cast<unsigned long>(registers[REG_RIP]);
+  registers[REG_RAX] = number;
+  registers[REG_RIP] = address_of(far_plain_call);
+  if (call == nullptr) return;
+  pushed->guarded = call;
+  prepare_guarded(registers, *call, *pushed);
+}
+
+// The call that make_call prepared has been made.
+void end_call(ucontext_t& context) {
+  greg_t* const registers = context.uc_mcontext.gregs;
+  auto* const pushed = reinterpret_cast<pushed_call*>(registers[REG_RSP]);
+  auto* const call = static_cast<guarded_call*>(pushed->guarded);
+  const int saved_errno = errno;
+  const undispatched_section section;
+  const pager::runtime_section allocate_locally;
+  long result = pushed->result;
+  const bool known = is_under_way(call);
+  if (known && wants_another_part(*active_pager(), *call, &result)) {
+    prepare_guarded(registers, *call, *pushed);
+  } else {
+    // The kernel leaves every register but the result as it was.
+    if (known) set_arguments(registers, call->original);
+    registers[REG_RAX] = result;
+    registers[REG_RIP] = static_cast<greg_t>(pushed->return_address);
+    registers[REG_RSP] += static_cast<greg_t>(far_pushed_bytes);
+    if (known) release_call(*call);
+  }
+  errno = saved_errno;
+}
+
+// rt_sigprocmask: of the mask that the thread will have again when we return to it.
+void change_mask(ucontext_t& context) {
+  greg_t* const registers = context.uc_mcontext.gregs;
+  const auto* const given = pointer_to<const kernel_mask>(registers[REG_RSI]);
+  auto* const old = pointer_to<kernel_mask>(registers[REG_RDX]);
+  kernel_mask before = 0;
+  std::memcpy(&before, &context.uc_sigmask, sizeof before);
+  kernel_mask after = before;
+  if (given != nullptr) {
+    switch (registers[REG_RDI]) {
+      case SIG_BLOCK: after |= *given; break;
+      case SIG_UNBLOCK: after &= ~*given; break;
+      case SIG_SETMASK: after = *given; break;
+      default: registers[REG_RAX] = -EINVAL; return;
+    }
+  }
+  // A thread that blocked our signals would die of its next miss or system call.
+  after = without_ours(after);
+  std::memcpy(&context.uc_sigmask, &after, sizeof after);
+  if (old != nullptr) *old = before;
+  registers[REG_RAX] = 0;
+}
+
+// rt_sigaction, by way of copies, which cannot be far.
+void change_action(ucontext_t& context) {
+  greg_t* const registers = context.uc_mcontext.gregs;
+  const int number = static_cast<int>(registers[REG_RDI]);
+  const auto* const given = pointer_to<const kernel_action>(registers[REG_RSI]);
+  auto* const old = pointer_to<kernel_action>(registers[REG_RDX]);
+  kernel_action action = given != nullptr ? *given : kernel_action{};
+  action.mask = without_ours(action.mask);
+  kernel_action before{};
+  long result = 0;
+  if (signal_is_ours(number)) {
+    exchange_program_action(number, given != nullptr ? &action : nullptr, &before);
+  } else {
+    result = far_raw_syscall(SYS_rt_sigaction, number, given != nullptr ? reinterpret_cast<long>(&action) : 0,
+                             reinterpret_cast<long>(&before), registers[REG_R10]);
+  }
+  if (result == 0 && old != nullptr) *old = before;
+  registers[REG_RAX] = result;
+}
+
+// The end of a handler of the program, by the C library's code: from ours, which is not dispatched.
+void return_from_handler(ucontext_t& context) {
+  greg_t* const registers = context.uc_mcontext.gregs;
+  auto* const interrupted = reinterpret_cast<ucontext_t*>(registers[REG_RSP]);
+  kernel_mask mask = 0;
+  std::memcpy(&mask, &interrupted->uc_sigmask, sizeof mask);
+  mask = without_ours(mask);
+  std::memcpy(&interrupted->uc_sigmask, &mask, sizeof mask);
+  registers[REG_RAX] = SYS_rt_sigreturn;
+  registers[REG_RIP] = address_of(far_signal_return_call);
+}
+
+void on_dispatched(ucontext_t& context, long number) {
+  greg_t* const registers = context.uc_mcontext.gregs;
+  if (registers[REG_RIP] == address_of(far_guarded_return)) return end_call(context);
+  switch (number) {
+    case SYS_rt_sigreturn: return return_from_handler(context);
+    case SYS_sigaltstack: return do_sigaltstack(context);
+    case SYS_clone:
+    case SYS_clone3:
+    case SYS_fork:
+    case SYS_vfork: return do_clone(context, number);
+    case SYS_exit: do_exit_thread(registers[REG_RDI]);
+    case SYS_rt_sigaction: return change_action(context);
+    case SYS_rt_sigprocmask:
+      if (registers[REG_R10] == sizeof(kernel_mask)) return change_mask(context);
+      break;
+    default: break;
+  }
+  make_call(context, number);
+}
+
+void on_sigsys(int signal, siginfo_t* info, void* context) {
+  auto& interrupted = *static_cast<ucontext_t*>(context);
+  if (info->si_code != dispatched_by_kernel) return pass_to_program(signal, info, interrupted);
+  if (info->si_arch != machine_x86_64) {
+    interrupted.uc_mcontext.gregs[REG_RAX] = -ENOSYS;  // a call of the 32-bit interface; this is a 64-bit program
+    return;
+  }
+  on_dispatched(interrupted, info->si_syscall);
+}
+
+}  // namespace
+
+result<void> guard_system_calls() {
+  take_signals(on_sigsys);
+  return arm_this_thread();
+}
+
+}  // namespace far::preload
+
+#else
+
+#include <cerrno>
+
+namespace far::preload {
+
+result<void> guard_system_calls() {
+  return error{"--fault-mode inline runs unmodified programs on x86-64 only; use --fault-mode thread", ENOSYS};
+}
+
+}  // namespace far::preload
+
+#endif

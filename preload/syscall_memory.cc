@@ -1,0 +1,375 @@
+#include "preload/syscall_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "base/units.h"
+#include "platform/local_memory.h"
+#include "preload/runtime.h"
+#include "preload/syscall_stubs.h"
+#include "preload/syscall_table.h"
+#include "preload/threads.h"
+
+namespace far::preload {
+namespace {
+
+constexpr std::uint64_t largest_part_bytes = 8 * mib;
+constexpr std::uint64_t smallest_part_bytes = 64 * kib;  // granted even when too much is pinned already
+constexpr unsigned most_attempts = 4;
+constexpr std::size_t most_vectors = 1024;  // IOV_MAX
+constexpr std::size_t most_strings = std::size_t{1} << 16;
+
+// The pager counts up to 255 pins of a page. We stop before, by counting in buckets that several pages share; a page
+// that cannot be pinned is only made resident, and the call is made again if the kernel came too late.
+constexpr std::size_t bucket_count = 4096;
+constexpr int most_pins = 200;
+std::array<std::atomic<int>, bucket_count> pins{};
+std::atomic<std::int64_t> pinned_pages{0};
+
+std::atomic<int>& bucket_of(const std::byte* page) {
+  return pins[(reinterpret_cast<std::uintptr_t>(page) >> page_shift) % bucket_count];
+}
+
+std::byte* page_of(const std::byte* address) {
+  return reinterpret_cast<std::byte*>(round_down(reinterpret_cast<std::uintptr_t>(address), page_bytes));
+}
+
+void remember(guarded_call& call, pinned_run run) {
+  if (call.run_count == call.run_capacity) {
+    auto* const more = static_cast<pinned_run*>(platform::allocate_local(2 * call.run_capacity * sizeof(pinned_run)));
+    std::copy_n(call.runs, call.run_count, more);
+    if (call.runs != call.few_runs.data()) platform::free_local(call.runs, call.run_capacity * sizeof(pinned_run));
+    call.runs = more;
+    call.run_capacity *= 2;
+  }
+  call.runs[call.run_count++] = run;
+}
+
+void unpin_runs(pager::pager& pager, guarded_call& call) {
+  for (std::size_t i = 0; i < call.run_count; ++i) {
+    const pinned_run& run = call.runs[i];
+    pager.unpin(run.first, run.pages << page_shift);
+    for (std::uint64_t page = 0; page < run.pages; ++page) bucket_of(run.first + (page << page_shift)).fetch_sub(1);
+    pinned_pages.fetch_sub(static_cast<std::int64_t>(run.pages));
+  }
+  call.run_count = 0;
+}
+
+// Finds and pins what one attempt of a call touches.
+class collector {
+ public:
+  collector(pager::pager& pager, guarded_call& call) : pager_(pager), call_(call) {}
+
+  // Whether anything was far.
+  bool collect() {
+    call_.arguments = call_.given;
+    call_.left = 0;
+    unsigned covered = 0;
+    for (const table_row& row : rows_of(call_.number)) {
+      if (row.what == shape::addresses) return false;
+      covered |= row.alone ? ~0U : 1U << row.pointer;
+      collect_row(row);
+    }
+    // What the table does not tell: enough for a structure or a short name at first, more if that was not enough.
+    static constexpr std::array<std::size_t, most_attempts> guesses{512, page_bytes, 64 * kib, 64 * kib};
+    for (unsigned i = 0; i < call_.given.size(); ++i) {
+      if ((covered & (1U << i)) == 0) guess(argument(i), guesses[call_.attempts]);
+    }
+    return found_;
+  }
+
+ private:
+  [[nodiscard]] std::byte* argument(unsigned index) const { return reinterpret_cast<std::byte*>(call_.given[index]); }
+  [[nodiscard]] std::size_t size_argument(unsigned index) const { return static_cast<std::size_t>(call_.given[index]); }
+
+  void collect_row(const table_row& row) {
+    std::byte* const memory = argument(row.pointer);
+    switch (row.what) {
+      case shape::addresses: return;
+      case shape::fixed: return hold(memory, row.bytes);
+      case shape::buffer: return hold(memory, std::min<std::size_t>(size_argument(row.count), gib) * row.bytes);
+      case shape::transfer: return collect_transfer(row.pointer, row.count);
+      case shape::vectors: return collect_vectors(row.pointer, row.count);
+      case shape::message: return collect_message(memory);
+      case shape::messages: return collect_messages(memory, size_argument(row.count));
+      case shape::strings: return collect_strings(memory);
+    }
+  }
+
+  // How much one call may pin now. Short transfers are legal; a budget full of pinned pages is not.
+  [[nodiscard]] std::uint64_t part_bytes() const {
+    const std::uint64_t budget = pager_.snapshot().budget_bytes;
+    const std::uint64_t pinned = static_cast<std::uint64_t>(std::max<std::int64_t>(0, pinned_pages.load()))
+                                 << page_shift;
+    const std::uint64_t unpinned = budget / 4 > pinned ? budget / 4 - pinned : 0;
+    return std::max(smallest_part_bytes, std::min({largest_part_bytes, budget / 8, unpinned}));
+  }
+
+  void collect_transfer(unsigned pointer, unsigned count) {
+    std::byte* const memory = argument(pointer);
+    if (!pager_.contains(memory)) return;
+    const std::size_t bytes = size_argument(count);
+    std::size_t now = bytes;
+    if (bytes > smallest_part_bytes) now = std::min<std::size_t>(bytes, part_bytes());
+    call_.arguments[count] = static_cast<long>(now);
+    call_.left = bytes - now;
+    hold(memory, now);
+  }
+
+  void collect_vectors(unsigned pointer, unsigned count) {
+    const auto* const vectors = reinterpret_cast<const iovec*>(argument(pointer));
+    const std::size_t asked = size_argument(count);
+    if (vectors == nullptr || asked > most_vectors) return;  // the kernel refuses it
+    hold(argument(pointer), asked * sizeof(iovec));
+    std::uint64_t allowed = 0;
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < asked; ++i) {
+      const iovec each = vectors[i];
+      if (!pager_.contains(each.iov_base)) continue;
+      if (allowed == 0) allowed = part_bytes();
+      if (bytes > 0 && bytes + each.iov_len > allowed) {
+        call_.arguments[count] = static_cast<long>(i);
+        return;
+      }
+      if (each.iov_len > allowed) {
+        // The elements before it, which are local, go alone; the first goes in part.
+        call_.arguments[count] = static_cast<long>(std::max<std::size_t>(i, 1));
+        if (i > 0) return;
+        call_.part = {each.iov_base, allowed};
+        call_.arguments[pointer] = reinterpret_cast<long>(&call_.part);
+        return hold(static_cast<std::byte*>(each.iov_base), allowed);
+      }
+      bytes += each.iov_len;
+      hold(static_cast<std::byte*>(each.iov_base), each.iov_len);
+    }
+  }
+
+  void collect_message(std::byte* memory) {
+    if (memory == nullptr) return;
+    hold(memory, sizeof(msghdr));
+    const msghdr message = *reinterpret_cast<const msghdr*>(memory);
+    hold(static_cast<std::byte*>(message.msg_name), message.msg_namelen);
+    hold(static_cast<std::byte*>(message.msg_control), message.msg_controllen);
+    if (message.msg_iov == nullptr || message.msg_iovlen > most_vectors) return;
+    hold(reinterpret_cast<std::byte*>(message.msg_iov), message.msg_iovlen * sizeof(iovec));
+    for (std::size_t i = 0; i < message.msg_iovlen; ++i) {
+      hold(static_cast<std::byte*>(message.msg_iov[i].iov_base), message.msg_iov[i].iov_len);
+    }
+  }
+
+  void collect_messages(std::byte* memory, std::size_t count) {
+    count = std::min(count, most_vectors);
+    hold(memory, count * sizeof(mmsghdr));
+    for (std::size_t i = 0; memory != nullptr && i < count; ++i) collect_message(memory + i * sizeof(mmsghdr));
+  }
+
+  // argv and its like.
+  void collect_strings(std::byte* memory) {
+    auto* const strings = reinterpret_cast<std::byte**>(memory);
+    if (strings == nullptr) return;
+    for (std::size_t i = 0; i < most_strings; ++i) {
+      hold(reinterpret_cast<std::byte*>(strings + i), sizeof(char*));
+      if (strings[i] == nullptr) return;
+      if (pager_.contains(strings[i])) hold(strings[i], std::strlen(reinterpret_cast<const char*>(strings[i])) + 1);
+    }
+  }
+
+  void guess(std::byte* address, std::size_t bytes) {
+    if (!pager_.contains(address)) return;
+    // Only as far as something is mapped: behind it, another thread's memory may come and go.
+    std::byte* const end = address + bytes;
+    std::byte* page = page_of(address);
+    while (page < end && writable(page)) page += page_bytes;
+    hold_pages(page_of(address), page);
+  }
+
+  void hold(std::byte* address, std::size_t bytes) {
+    if (bytes == 0 || !pager_.contains(address)) return;
+    std::byte* const first = page_of(address);
+    std::byte* const last = page_of(address + bytes - 1);
+    if (writable(first) && (first == last || writable(last))) return hold_pages(first, last + page_bytes);
+    for (std::byte* page = first; page <= last; page += page_bytes) {
+      if (writable(page)) hold_pages(page, page + page_bytes);
+    }
+  }
+
+  // Pages that may only be read are looked at, so that they are resident at least now.
+  bool writable(std::byte* page) {
+    if (!pager_.contains(page)) return false;
+    const result<int> protection = pager_.protection_of(page);
+    if (!protection) return false;
+    found_ = true;
+    if ((protection.value() & PROT_WRITE) != 0) return true;
+    if ((protection.value() & PROT_READ) != 0) static_cast<void>(*reinterpret_cast<volatile std::byte*>(page));
+    return false;
+  }
+
+  void hold_pages(std::byte* first, std::byte* end) {
+    if (call_.run_count > 0) {
+      const pinned_run& newest = call_.runs[call_.run_count - 1];
+      std::byte* const held_end = newest.first + (newest.pages << page_shift);
+      if (first >= newest.first && first < held_end) first = std::min(end, held_end);
+    }
+    std::byte* page = first;
+    for (; page < end; page += page_bytes) {
+      std::atomic<int>& bucket = bucket_of(page);
+      if (bucket.fetch_add(1) < most_pins) continue;
+      bucket.fetch_sub(1);
+      pin(first, page);
+      reinterpret_cast<std::atomic<unsigned char>*>(page)->fetch_or(0);
+      first = page + page_bytes;
+    }
+    pin(first, page);
+  }
+
+  void pin(std::byte* first, std::byte* end) {
+    if (first >= end) return;
+    const auto bytes = static_cast<std::size_t>(end - first);
+    pinned_pages.fetch_add(static_cast<std::int64_t>(bytes >> page_shift));
+    pager_.pin(first, bytes);
+    remember(call_, {first, bytes >> page_shift});
+  }
+
+  pager::pager& pager_;
+  guarded_call& call_;
+  bool found_ = false;
+};
+
+// Calls whose repetition after EFAULT could find that what they were to return is gone.
+bool repeatable(long number) {
+  switch (number) {
+    case SYS_accept:
+    case SYS_accept4:
+    case SYS_recvmsg:
+    case SYS_recvmmsg:
+    case SYS_msgrcv:
+    case SYS_wait4:
+    case SYS_waitid:
+    case SYS_ioctl: return false;
+    default: return true;
+  }
+}
+
+// Whether the program expects a transfer to go on after a part that was completed.
+bool goes_on(const guarded_call& call) {
+  switch (call.number) {
+    case SYS_write:
+    case SYS_pwrite64: return true;
+    case SYS_sendto: return call.given[4] == 0;
+    case SYS_recvfrom: return (call.given[3] & MSG_WAITALL) != 0;
+    case SYS_read:
+    case SYS_pread64: {
+      struct stat about{};
+      return far_raw_syscall(SYS_fstat, call.given[0], reinterpret_cast<long>(&about)) == 0 && S_ISREG(about.st_mode);
+    }
+    default: return false;
+  }
+}
+
+bool touches_far(const pager::pager& pager, long number, const std::array<long, 6>& arguments) {
+  for (const table_row& row : rows_of(number)) {
+    if (row.what == shape::addresses) return false;
+    if (is_nested(row.what)) return true;
+  }
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [&pager](long each) { return pager.contains(reinterpret_cast<const void*>(each)); });
+}
+
+// A handler may leave the call that it interrupted by a jump. The stack then ends above where it ended in that call; in
+// the handler itself it ends below, or is the signal stack.
+void release_abandoned_calls(std::uintptr_t stack) {
+  constexpr std::uintptr_t same_stack_bytes = mib;
+  const auto signal_stack = reinterpret_cast<std::uintptr_t>(this_thread().signal_stack);
+  if (stack - signal_stack < signal_stack_bytes) return;
+  while (guarded_call* const newest = this_thread().calls) {
+    if (stack <= newest->stack || stack - newest->stack > same_stack_bytes) return;
+    release_call(*newest);
+  }
+}
+
+}  // namespace
+
+bool is_under_way(const guarded_call* call) noexcept {
+  const guarded_call* each = this_thread().calls;
+  while (each != nullptr && each != call) each = each->next;
+  return each != nullptr;
+}
+
+guarded_call* guard_call(pager::pager& pager, long number, const std::array<long, 6>& arguments, bool anyway,
+                         std::uintptr_t stack) {
+  if (!anyway && !touches_far(pager, number, arguments)) return nullptr;
+  release_abandoned_calls(stack);
+  auto* const call = new (platform::allocate_local(sizeof(guarded_call))) guarded_call{};
+  call->number = number;
+  call->stack = stack;
+  call->original = arguments;
+  call->given = arguments;
+  call->runs = call->few_runs.data();
+  call->run_capacity = call->few_runs.size();
+  call->next = this_thread().calls;
+  this_thread().calls = call;
+  if (collector(pager, *call).collect() || anyway) return call;
+  release_call(*call);
+  return nullptr;
+}
+
+bool wants_another_part(pager::pager& pager, guarded_call& call, long* result) {
+  const std::span<const table_row> rows = rows_of(call.number);
+  if (*result == -EFAULT && call.attempts + 1 < most_attempts && repeatable(call.number)) {
+    ++call.attempts;
+    unpin_runs(pager, call);
+    collector(pager, call).collect();
+    return true;
+  }
+  if (call.left > 0 && rows.size() > 0 && rows[0].what == shape::transfer && *result == call.arguments[rows[0].count] &&
+      goes_on(call)) {
+    call.transferred += *result;
+    call.given[rows[0].pointer] += *result;
+    call.given[rows[0].count] -= *result;
+    if (call.number == SYS_pread64 || call.number == SYS_pwrite64) call.given[3] += *result;
+    call.attempts = 0;
+    unpin_runs(pager, call);
+    collector(pager, call).collect();
+    return true;
+  }
+  if (call.transferred > 0) *result = call.transferred + std::max(*result, 0L);
+  return false;
+}
+
+void release_call(guarded_call& call) {
+  unpin_runs(*active_pager(), call);
+  for (guarded_call** link = &this_thread().calls; *link != nullptr; link = &(*link)->next) {
+    if (*link != &call) continue;
+    *link = call.next;
+    break;
+  }
+  if (call.runs != call.few_runs.data()) platform::free_local(call.runs, call.run_capacity * sizeof(pinned_run));
+  platform::free_local(&call, sizeof call);
+}
+
+void release_calls_until(const guarded_call* last) {
+  while (this_thread().calls != nullptr && this_thread().calls != last) release_call(*this_thread().calls);
+}
+
+void forget_calls_of_other_threads() noexcept {
+  for (std::atomic<int>& bucket : pins) bucket.store(0);
+  pinned_pages.store(0);
+  for (const guarded_call* call = this_thread().calls; call != nullptr; call = call->next) {
+    for (std::size_t i = 0; i < call->run_count; ++i) {
+      const pinned_run& run = call->runs[i];
+      for (std::uint64_t page = 0; page < run.pages; ++page) bucket_of(run.first + (page << page_shift)).fetch_add(1);
+      pinned_pages.fetch_add(static_cast<std::int64_t>(run.pages));
+    }
+  }
+}
+
+}  // namespace far::preload

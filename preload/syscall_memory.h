@@ -1,0 +1,60 @@
+// What a system call touches of far memory in fault_mode::in_line. The kernel cannot resolve misses in that mode: it
+// would fail with EFAULT, so everything it may touch is made resident and pinned before the call.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "pager/pager.h"
+
+namespace far::preload {
+
+// Neighbouring pages that a call holds.
+struct pinned_run {
+  std::byte* first;
+  std::uint64_t pages;
+};
+
+// A system call under way that holds pages. In local memory.
+struct guarded_call {
+  guarded_call* next;  // the one that it interrupted, on the same thread
+  long number;
+  std::uintptr_t stack;           // where the thread's stack ended
+  std::array<long, 6> original;   // arguments, as the program gave them
+  std::array<long, 6> given;      // the same for what is left of a long transfer
+  std::array<long, 6> arguments;  // as the kernel gets them: maybe for a shorter transfer
+  long transferred;               // bytes, by the parts done before this one
+  unsigned long left;             // bytes of the transfer after this part
+  unsigned attempts;              // that ended with EFAULT
+  iovec part;                     // stands for an iovec too long to be pinned as a whole
+  std::size_t run_count;
+  std::size_t run_capacity;
+  pinned_run* runs;
+  std::array<pinned_run, 6> few_runs;
+};
+
+// Pins what the call touches. The call becomes the thread's innermost. nullptr when it touches nothing far, unless it
+// is wanted `anyway`. Requires: an undispatched_section, and a section of the runtime.
+[[nodiscard]] guarded_call* guard_call(pager::pager& pager, long number, const std::array<long, 6>& arguments,
+                                       bool anyway, std::uintptr_t stack);
+
+// Whether the calling thread has this call under way.
+[[nodiscard]] bool is_under_way(const guarded_call* call) noexcept;
+
+// Whether the call must be made again, with `call.arguments`: for the next part of a long transfer, or because the
+// kernel touched more than we knew. Otherwise `*result` is what the program gets. Requires: as guard_call.
+[[nodiscard]] bool wants_another_part(pager::pager& pager, guarded_call& call, long* result);
+
+// Unpins, and forgets the call.
+void release_call(guarded_call& call);
+
+// Releases the calling thread's innermost calls, until `last` is the innermost: those of them that never returned.
+void release_calls_until(const guarded_call* last);
+
+// In the child of a fork: what other threads held is held no more.
+void forget_calls_of_other_threads() noexcept;
+
+}  // namespace far::preload

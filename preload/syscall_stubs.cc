@@ -1,0 +1,117 @@
+#include "preload/syscall_stubs.h"
+
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <cstddef>
+
+// The offsets and numbers below.
+static_assert(offsetof(far::preload::pushed_call, result) == 16);
+static_assert(SYS_rt_sigreturn == 15 && SYS_prctl == 157 && SYS_munmap == 11 && SYS_exit == 60);
+
+// far_plain_call and far_guarded_call describe themselves to unwinders, since cancelled threads are unwound through
+// them. far_signal_return must have just these bytes, by which unwinders know the end of a signal frame.
+//
+// The kernel looks at the address behind the instruction, so something must follow the last one.
+asm(R"(
+  .section .text.farheap_stubs, "ax", @progbits
+  .balign 64
+  .globl far_stubs_begin, far_stubs_end, far_plain_call, far_guarded_call, far_guarded_return
+  .globl far_signal_return, far_signal_return_call, far_raw_syscall, far_raw_clone, far_end_thread
+  .hidden far_stubs_begin, far_stubs_end, far_plain_call, far_guarded_call, far_guarded_return
+  .hidden far_signal_return, far_signal_return_call, far_raw_syscall, far_raw_clone, far_end_thread
+  .type far_raw_syscall, @function
+  .type far_raw_clone, @function
+  .type far_end_thread, @function
+far_stubs_begin:
+  nop
+  .cfi_startproc
+  .cfi_def_cfa_offset 200
+  .cfi_offset rip, -200
+far_plain_call:
+  syscall
+  ret $192
+far_guarded_call:
+  syscall
+  movq %rax, 16(%rsp)
+  jmp far_report
+  .cfi_endproc
+
+far_raw_syscall:
+  .cfi_startproc
+  movq %rdi, %rax
+  movq %rsi, %rdi
+  movq %rdx, %rsi
+  movq %rcx, %rdx
+  movq %r8, %r10
+  movq %r9, %r8
+  movq 8(%rsp), %r9
+  syscall
+  ret
+  .cfi_endproc
+
+far_raw_clone:
+  .cfi_startproc
+  pushq %r12
+  .cfi_adjust_cfa_offset 8
+  pushq %r13
+  .cfi_adjust_cfa_offset 8
+  movq %rsi, %r12
+  movq %rdx, %r13
+  movq %rdi, %rcx
+  movq (%rcx), %rax
+  movq 8(%rcx), %rdi
+  movq 16(%rcx), %rsi
+  movq 24(%rcx), %rdx
+  movq 32(%rcx), %r10
+  movq 40(%rcx), %r8
+  syscall
+  testq %rax, %rax
+  jz 1f
+  popq %r13
+  popq %r12
+  ret
+1:
+  movq %r12, %rsp
+  testq %r13, %r13
+  jz far_signal_return
+  movl $157, %eax
+  movl $59, %edi
+  movl $1, %esi
+  leaq far_stubs_begin(%rip), %rdx
+  leaq far_stubs_end(%rip), %r10
+  subq %rdx, %r10
+  movq %r13, %r8
+  syscall
+  movb $1, (%r13)
+  jmp far_signal_return
+  .cfi_endproc
+
+far_end_thread:
+  movq %rdx, %r12
+  movl $11, %eax
+  syscall
+  movq %r12, %rdi
+  movl $60, %eax
+  syscall
+  hlt
+
+  nop
+far_signal_return:
+  movq $15, %rax
+far_signal_return_call:
+  syscall
+  hlt
+far_stubs_end:
+
+  .cfi_startproc
+  .cfi_def_cfa_offset 200
+  .cfi_offset rip, -200
+far_report:
+  movl $-1, %eax
+  syscall
+far_guarded_return:
+  nop
+  .cfi_endproc
+  .text
+)");

@@ -1,0 +1,54 @@
+// The only code of the library whose system calls go straight to the kernel in fault_mode::in_line; every other system
+// call of a program thread is first shown to the guard (syscall_guard.h). Written in assembler, x86-64 only.
+#pragma once
+
+#include <cstddef>
+
+extern "C" {
+
+#pragma GCC visibility push(hidden)
+
+// The addresses between which system calls are not dispatched (PR_SET_SYSCALL_USER_DISPATCH).
+extern const char far_stubs_begin[];
+extern const char far_stubs_end[];
+
+// Where a dispatched thread goes on with its system call: with all registers as they were, and far_pushed_bytes more on
+// its stack (struct pushed_call). The first does the call and returns to the program; the second does the call and
+// reports to the guard, by a call from far_guarded_return, which ends it.
+extern const char far_plain_call[];
+extern const char far_guarded_call[];
+extern const char far_guarded_return[];
+
+// The restorer of our own signal handlers, and its system call alone.
+void far_signal_return();
+extern const char far_signal_return_call[];
+
+// A system call that is never dispatched: the kernel's result, -errno on failure.
+long far_raw_syscall(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0);
+
+// `call` is the number and five arguments of a clone, clone3 or vfork whose child starts on another stack. The child
+// arms itself with `selector`, if that is not null, and then takes all its registers from `context`, as if it returned
+// from a signal handler. Returns in the parent only.
+long far_raw_clone(const long* call, void* context, unsigned char* selector);
+
+// Unmaps the stack that it runs on and ends the calling thread.
+[[noreturn]] void far_end_thread(void* stack, std::size_t bytes, long status);
+
+#pragma GCC visibility pop
+
+}  // extern "C"
+
+namespace far::preload {
+
+// What the guard pushes below the red zone of a dispatched thread's stack.
+struct pushed_call {
+  unsigned long return_address;
+  void* guarded;    // struct guarded_call, far_guarded_call only
+  long result;      // of the system call, far_guarded_call only
+  long scratch[6];  // copies of arguments that were changed, such as a signal mask
+};
+inline constexpr std::size_t red_zone_bytes = 128;
+inline constexpr std::size_t far_pushed_bytes = 200;
+static_assert(sizeof(pushed_call) + red_zone_bytes == far_pushed_bytes);
+
+}  // namespace far::preload

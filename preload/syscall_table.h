@@ -1,0 +1,37 @@
+// Which arguments of which system calls are memory, and how much of it (x86-64).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace far::preload {
+
+enum class shape : std::uint8_t {
+  addresses,  // no memory of this call is touched: its arguments are addresses to work on, or it is ours
+  fixed,      // `bytes` at `pointer`
+  buffer,     // `count` times `bytes` at `pointer`
+  transfer,   // `count` bytes at `pointer`, and doing less than all is legal
+  vectors,    // `count` iovecs at `pointer`, and doing less than all is legal
+  message,    // a msghdr
+  messages,   // `count` mmsghdrs
+  strings,    // an array of strings that ends with a null pointer
+};
+
+// Whether memory is named in memory, so that it may be far although no argument is.
+[[nodiscard]] constexpr bool is_nested(shape what) {
+  return what == shape::vectors || what == shape::message || what == shape::messages || what == shape::strings;
+}
+
+struct table_row {
+  std::uint16_t number;
+  shape what;
+  std::uint8_t pointer = 0;  // which argument
+  std::uint8_t count = 0;    // which argument
+  std::uint16_t bytes = 1;
+  bool alone = false;  // no other argument is a pointer, whatever is in its register
+};
+
+// Other arguments are pointers to no more than a structure, or no pointers.
+[[nodiscard]] std::span<const table_row> rows_of(long number) noexcept;
+
+}  // namespace far::preload

@@ -1,0 +1,53 @@
+// Threads of the program in fault_mode::in_line: each has a selector, by which the kernel knows whether to dispatch its
+// system calls to the guard, and a signal stack in local memory, because its own stack may be far.
+#pragma once
+
+#include <signal.h>
+#include <ucontext.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+
+namespace far::preload {
+
+struct guarded_call;
+
+// The values that the kernel knows (SYSCALL_DISPATCH_FILTER_ALLOW, SYSCALL_DISPATCH_FILTER_BLOCK).
+inline constexpr unsigned char selector_undispatched = 0;
+inline constexpr unsigned char selector_dispatched = 1;
+
+struct thread_state {
+  volatile unsigned char selector = selector_undispatched;
+  bool lent_to_child = false;                     // a child of vfork runs on our memory while this thread waits for it
+  std::byte* signal_stack = nullptr;              // signal_stack_bytes, or null
+  stack_t program_stack{nullptr, SS_DISABLE, 0};  // what the program believes its signal stack to be
+  guarded_call* calls = nullptr;                  // system calls under way that hold pages, innermost first
+};
+inline constexpr std::size_t signal_stack_bytes = std::size_t{256} << 10;
+
+[[nodiscard]] thread_state& this_thread() noexcept;
+
+// While one of these lives, system calls of the calling thread go straight to the kernel. For signal handlers only:
+// whatever runs meanwhile must not leave by a jump.
+class undispatched_section {
+ public:
+  undispatched_section() noexcept : before_(this_thread().selector) { this_thread().selector = selector_undispatched; }
+  ~undispatched_section() { this_thread().selector = before_; }
+  undispatched_section(const undispatched_section&) = delete;
+  undispatched_section& operator=(const undispatched_section&) = delete;
+
+ private:
+  unsigned char before_;
+};
+
+// Gives the calling thread a signal stack and turns dispatch on. Fails where the kernel has no system call dispatch.
+[[nodiscard]] result<void> arm_this_thread();
+
+// The system calls below, in a handler of SIGSYS with the registers `context`, which get the result.
+void do_clone(ucontext_t& context, long number);    // clone, clone3, fork, vfork: the child is dispatched as well
+void do_sigaltstack(ucontext_t& context) noexcept;  // seemingly: the signal stack stays ours
+[[noreturn]] void do_exit_thread(long status);
+
+}  // namespace far::preload

@@ -1,0 +1,282 @@
+"""Unmodified programs under --fault-mode inline, with less memory than they use: the kernel meets far buffers, paths, locks
+and arguments in their system calls, and the output is the native one."""
+
+import hashlib
+import os
+import pathlib
+import random
+import sys
+import tempfile
+import unittest
+
+import support
+from fork_test import MULTIPROCESSING, PIPELINE, SUBPROCESS
+from programs_test import SQL
+
+MAKE_FAR = """
+import os, sys
+cold = [bytes([number % 251]) * 4096 for number in range(16_000)]    # 64 MiB
+def make_far():
+    return sum(each[9] for each in cold)                              # whatever was there before is far now
+"""
+
+FILES = MAKE_FAR + """
+path = os.path.join(sys.argv[1], "a-file")
+with open(path, "wb") as file:
+    for each in cold:
+        file.write(each)
+whole = bytearray(64 << 20)                                           # in one read, more than the budget
+make_far()
+with open(path, "rb", buffering=0) as file:
+    print(file.readinto(whole), hash(bytes(whole)) == hash(b"".join(cold)))
+print(os.path.getsize(path), sum(whole[::4096]), make_far())
+with open(path, "wb", buffering=0) as file:
+    print(file.write(whole))                                          # in one write
+print(open(path, "rb").read() == whole)
+names = [os.path.join(sys.argv[1], "a-long-enough-name-%05d" % number) for number in range(2000)]
+for name in names:
+    with open(name, "w") as file:
+        file.write(name)
+make_far()
+print(sum(os.stat(name).st_size for name in names), len(os.listdir(sys.argv[1])))
+os.chdir(sys.argv[1])
+print(sum(len(open(name).read()) for name in names), os.getcwd() == os.path.realpath(sys.argv[1]))
+"""
+
+VECTORS = MAKE_FAR + """
+import socket, threading
+def every_byte(step, *arguments):
+    done = 0
+    while (now := step(done, *arguments)) > 0:
+        done += now
+    return done
+
+def exchange(write, read, close):
+    received = [bytearray(100_000) for _ in range(200)]
+    views = [memoryview(each) for each in received]
+    make_far()
+    def send():
+        parts = [memoryview(each) for each in cold]
+        first = 0
+        while first < 4800:
+            sent = write(parts[first:first + 100])
+            while sent > 0:
+                part = parts[first]
+                if sent >= len(part):
+                    sent -= len(part)
+                    first += 1
+                else:
+                    parts[first] = part[sent:]
+                    sent = 0
+        close()
+    sender = threading.Thread(target=send)
+    sender.start()
+    total, which, rest = 0, 0, views[:]
+    while rest and (now := read(rest[:50])) > 0:
+        total += now
+        while rest and now >= len(rest[0]):
+            now -= len(rest.pop(0))
+        if now:
+            rest[0] = rest[0][now:]
+    sender.join()
+    make_far()
+    print(total, b"".join(received)[:total] == b"".join(cold[:4800])[:total])
+
+out, into = os.pipe()
+exchange(lambda parts: os.writev(into, parts), lambda parts: os.readv(out, parts), lambda: os.close(into))
+left, right = socket.socketpair()
+exchange(lambda parts: left.sendmsg(parts), lambda parts: right.recvmsg_into(parts)[0], left.close)
+left, right = socket.socketpair()
+big = b"".join(cold)
+sender = threading.Thread(target=lambda: (left.sendall(big), left.close()))
+sender.start()
+received = bytearray(len(big))
+view, total = memoryview(received), 0
+while (now := right.recv_into(view[total:])) > 0:
+    total += now
+sender.join()
+print(total, received == big)
+"""
+
+SIGNALS = MAKE_FAR + """
+import faulthandler, select, signal, threading, time
+faulthandler.enable()                                                 # asks for a signal stack of its own
+seen = []
+def handler(number, frame):
+    seen.append((number, sum(each[1] for each in cold[:5000])))
+signal.signal(signal.SIGALRM, handler)
+signal.signal(signal.SIGUSR1, handler)
+signal.signal(signal.SIGBUS, handler)
+for round in range(3):
+    out, into = os.pipe()
+    buffer = bytearray(1 << 20)
+    make_far()
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    threading.Timer(0.3, lambda: os.write(into, b"late" * 1000)).start()
+    print(os.readv(out, [buffer]), bytes(buffer[:8]))                 # interrupted, then goes on
+    os.close(out), os.close(into)
+signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))                # also those that must never be blocked
+os.kill(os.getpid(), signal.SIGUSR1)
+print(make_far(), signal.SIGUSR1 in signal.sigpending())
+print(signal.sigtimedwait([signal.SIGUSR1], 5).si_signo == signal.SIGUSR1)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, range(1, 65))
+os.kill(os.getpid(), signal.SIGBUS)                                   # its own, not one of ours
+print(seen, select.select([], [], [], 0.01), make_far())
+"""
+
+SPAWNS = MAKE_FAR + """
+import subprocess
+words = ["word-%06d" % number for number in range(2000)]
+environment = {"NAME_%d" % number: "value %d" % number * 10 for number in range(500)}
+environment["PATH"] = os.environ["PATH"]
+for round in range(5):
+    make_far()
+    pid = os.posix_spawn("/bin/sh", ["/bin/sh", "-c", 'echo $# $NAME_77', *words], environment)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    make_far()
+    print(subprocess.run(["/bin/echo", *words[:100]], stdout=subprocess.PIPE, env=environment).stdout[-30:])
+    print(os.system("exit 3"), os.popen("echo through a shell").read(), end="", flush=True)
+    make_far()
+    child = os.fork()
+    if child == 0:
+        print("child", make_far(), flush=True)
+        os.execve("/bin/echo", ["echo", *words[:50]], environment)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+try:
+    os.execv("/no/such/program", words)
+except FileNotFoundError:
+    print("no such program", make_far())
+"""
+
+THREADS = MAKE_FAR + """
+import concurrent.futures, queue, threading
+def work(part):
+    return sum(each[part % 4096] for each in cold[part::16])
+for _ in range(20):                                                   # many short threads
+    threads = [threading.Thread(target=work, args=(part,)) for part in range(16)]
+    [each.start() for each in threads]
+    [each.join() for each in threads]
+with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    print(list(pool.map(work, range(64))))
+line, total = queue.Queue(10), []
+def consume():
+    while (item := line.get()) is not None:
+        total.append(item[7])
+consumers = [threading.Thread(target=consume) for _ in range(4)]
+[each.start() for each in consumers]
+for each in cold:
+    line.put(each)
+for _ in consumers:
+    line.put(None)
+[each.join() for each in consumers]
+print(sum(total))
+"""
+
+# A kernel that refuses system call user dispatch, as those before Linux 5.11 do: prctl(59, ...) fails with EINVAL.
+WITHOUT_DISPATCH = """
+import ctypes, os, struct, sys
+program = b"".join(struct.pack("HBBI", *each) for each in [
+    (0x20, 0, 0, 0), (0x15, 0, 3, 157), (0x20, 0, 0, 16), (0x15, 0, 1, 59), (0x06, 0, 0, 0x00050016),
+    (0x06, 0, 0, 0x7fff0000)])
+kept = ctypes.create_string_buffer(program)
+filters = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(kept)))
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+if prctl(38, 1, 0, 0, 0) != 0 or prctl(22, 2, ctypes.byref(filters), 0, 0) != 0:
+    sys.exit("no seccomp: " + os.strerror(ctypes.get_errno()))
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+class Inline(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(dir=os.environ.get("FARHEAP_DIR", "/var/tmp"))
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+
+    def compare(self, program, budget_bytes=None, result=lambda outcome: outcome.out, far_used=True, **options):
+        """Runs natively, then inline within the budget, or at a quarter of the native peak; the results must agree."""
+        native = support.run(program, **options)
+        self.assertEqual(native.code, 0, native)
+        expected = result(native)
+        self.assertTrue(expected)
+        outcome = support.run_far(program, budget_bytes or native.peak_bytes // 4, far="memory:", mode="inline", **options)
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertEqual(result(outcome), expected, outcome)
+        self.assertIsNotNone(outcome.stats, outcome)
+        self.assertEqual(outcome.stats["fault_mode"], "inline")
+        if far_used:
+            self.assertGreater(outcome.stats["fetched_pages"], 0, "far memory was never used")
+        self.assertEqual(outcome.stats["over_budget_pages"], 0, outcome.stats)
+
+    def compare_script(self, text):
+        script = self.directory / "script.py"
+        script.write_text(text)
+        place = self.directory / "place"
+        place.mkdir()
+        self.compare([sys.executable, script, place], 32 * support.MIB)
+
+    def test_refused_without_dispatch(self):
+        command = [sys.executable, "-c", WITHOUT_DISPATCH]
+        able = support.run(command + ["/bin/true"])
+        support.need("no seccomp" not in able.err, able.err.strip())
+        program = ["/bin/echo", "it ran"]
+        refused = support.run(command + support.farheap_command(program, 32 * support.MIB, "memory:", "inline"))
+        self.assertNotEqual(refused.code, 0, refused)
+        self.assertNotIn("it ran", refused.out)
+        self.assertRegex(refused.err, r"^farheap: error: .*--fault-mode thread\n$")
+        thread = support.run(command + support.farheap_command(program, 32 * support.MIB, "memory:", "thread"))
+        self.assertEqual((thread.code, thread.out), (0, "it ran\n"), thread)
+
+    def test_files(self):
+        self.compare_script(FILES)
+
+    def test_pipes_and_sockets(self):
+        self.compare_script(VECTORS)
+
+    def test_signals(self):
+        self.compare_script(SIGNALS)
+
+    def test_spawned_programs(self):
+        self.compare_script(SPAWNS)
+
+    def test_subprocess(self):
+        self.compare_script(SUBPROCESS)
+
+    def test_children(self):
+        self.compare_script(MULTIPROCESSING)
+
+    def test_threads(self):
+        self.compare_script(THREADS)
+
+    def test_shell_pipeline(self):
+        # The shell itself needs no far memory; the programs it starts each have a far heap of their own.
+        self.compare(["sh", "-c", PIPELINE], 16 * support.MIB, far_used=False)
+
+    def test_verifier(self):
+        program = [support.PROGRAMS / "verifier", "--seed", "11", "--threads", "4", "--operations", "300", "--live-mib",
+                   "256", "--largest-mib", "32"]
+        self.compare(program)
+
+    def test_sort(self):
+        text, ordered = self.directory / "text", self.directory / "ordered"
+        source = random.Random(2)
+        with text.open("w") as file:
+            for _ in range(64):
+                file.write(source.randbytes(support.MIB // 2).hex("\n", 64) + "\n")
+
+        def digest(_):
+            value = hashlib.sha256(ordered.read_bytes()).hexdigest()
+            ordered.unlink()
+            return value
+
+        self.compare(["sort", "--parallel=2", "--buffer-size=1G", "-o", ordered, text], result=digest,
+                     environment={"LC_ALL": "C"})
+
+    def test_sqlite(self):
+        script = self.directory / "script.sql"
+        script.write_text(SQL.format(rows=600_000))
+        self.compare(["sqlite3", ":memory:", f".read {script}"])
+
+
+if __name__ == "__main__":
+    support.main()
