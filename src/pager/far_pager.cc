@@ -96,7 +96,7 @@ far_pager::far_pager(const options& chosen, const platform::kernel_features& fea
       base_(base),
       heap_bytes_(heap_bytes),
       faults_(std::move(faults)),
-      space_(base, heap_bytes, faults_, features),
+      space_(base, faults_, features),
       far_(std::move(far)),
       addresses_(heap_bytes >> page_shift) {}
 
@@ -190,6 +190,8 @@ void far_pager::close_part(address_map::part part) {
     reserve_again(address, bytes);
     engine_->guard_again(part.range);
   } else {
+    // Locked memory could not be emptied. It fails for memory that is not locked on old kernels, which is as good.
+    static_cast<void>(syscall(SYS_munlock, address, bytes));
     // Empty first: taking access away from pages that are mapped costs the kernel a visit to each.
     engine_->discard(part.range);
     const int failure = set_kernel_protection(address, bytes, PROT_NONE);

@@ -78,9 +78,8 @@ void far_address_space::release(std::byte* base, std::uint64_t heap_bytes) {
   syscall(SYS_munmap, base, heap_bytes);
 }
 
-far_address_space::far_address_space(std::byte* base, std::uint64_t heap_bytes, userfaultfd& faults,
-                                     const kernel_features& features)
-    : base_(base), heap_bytes_(heap_bytes), faults_(faults), features_(features) {
+far_address_space::far_address_space(std::byte* base, userfaultfd& faults, const kernel_features& features)
+    : base_(base), faults_(faults), features_(features) {
   open_self();
 }
 
@@ -179,9 +178,12 @@ std::size_t far_address_space::lift_by_copy(page_range range, std::byte* staging
   if (faults_.write_protect(start_of(range), bytes, true) != 0) return 0;
   const std::size_t complete = copy_out(range, staging);
   const page_range lifted{range.first, complete};
-  const bool dropped = complete > 0 && drop({&lifted, 1}) == 1;
-  if (complete > 0 && !dropped && features_.move) empty_staging(staging, complete);
-  const std::size_t done = dropped ? complete : 0;
+  std::size_t done = complete > 0 && drop({&lifted, 1}) == 1 ? complete : 0;
+  if (done < complete) {
+    // A page is locked, and those before it are gone already: they count as lifted.
+    for (page_range page{range.first, 1}; done < complete && drop({&page, 1}) == 1; ++page.first) ++done;
+    if (features_.move) empty_staging(staging + (done << page_shift), complete - done);
+  }
   if (done < range.count) allow_write({range.first + done, range.count - done});
   return done;
 }

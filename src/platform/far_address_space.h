@@ -15,7 +15,7 @@ class far_address_space final : public address_space {
   [[nodiscard]] static result<std::byte*> reserve(std::uint64_t heap_bytes);
   static void release(std::byte* base, std::uint64_t heap_bytes);
 
-  far_address_space(std::byte* base, std::uint64_t heap_bytes, userfaultfd& faults, const kernel_features& features);
+  far_address_space(std::byte* base, userfaultfd& faults, const kernel_features& features);
   ~far_address_space() override;
 
   // In the child of a fork: the descriptors that name this very process name the parent.
@@ -51,7 +51,6 @@ class far_address_space final : public address_space {
   [[nodiscard]] bool own_exclusively(page_id page);
 
   std::byte* base_;
-  std::uint64_t heap_bytes_;
   userfaultfd& faults_;
   kernel_features features_;
   int self_descriptor_ = -1;     // pidfd of this process, for process_madvise

@@ -312,5 +312,20 @@ TEST_F(directed, a_late_miss_does_not_outlive_its_block) {
   engine_->validate();
 }
 
+TEST_F(directed, a_late_miss_does_not_stand_in_the_way_of_a_move) {
+  const page_range from{0, 3};
+  const page_id to = 1024;
+  ASSERT_TRUE(engine_->allocate_guarded(from));
+  write(from);
+  engine_->evict({0, 1});
+  ASSERT_TRUE(engine_->allocate_guarded({to, 3}));
+  ASSERT_EQ(miss(to, true), outcome::resolved);
+  ASSERT_EQ(miss(to + 1, true), outcome::resolved);
+  ASSERT_TRUE(engine_->move(from, to));
+  expected_.move(from, to);
+  engine_->validate();
+  check({to, 3});
+}
+
 }  // namespace
 }  // namespace far::simulation
