@@ -248,9 +248,9 @@ void evictor::note_lifted(page_id page, std::size_t position, batch& into) {
     if (clean) lifted.now = entry::phase::written;
     shared_.count.clean_evictions.add(clean ? 1 : 0);
   }
-  // Bytes that ended as they began may have been written all the same (a count that went up and down again), so a clean
-  // suspect mostly stays one; now and then it is tried as clean, together with its neighbours, which come in together.
-  const bool written = lifted.now == entry::phase::writing || (page / batch_pages + shared_.epoch()) % 4 != 0;
+  // The last visit predicts the next: a suspect that turns out clean costs a lift too many, a page taken for clean that
+  // is written costs a fault too many, and the two are about as dear.
+  const bool written = lifted.now == entry::phase::writing;
   shared_.rescued[staged].store(0, std::memory_order_relaxed);
   shared_.pages.update(
       page, [=](page_word word) { return word.with_lifted(true).with_place(staged).with_writes_expected(written); });
