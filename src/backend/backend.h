@@ -80,12 +80,16 @@ struct speed {
   std::uint64_t bytes_per_second = 0;
 };
 
+// What tend() returns when there is nothing to do.
+inline constexpr std::uint64_t no_tending = std::numeric_limits<std::uint64_t>::max();
+
 class backend {
  public:
   virtual ~backend() = default;
 
   // Allocates `count` adjacent slots and returns the first. Fails with ENOSPC when there is no such run; the caller may
-  // ask for fewer. What a new slot holds is undefined.
+  // ask for fewer. Fails with EAGAIN when there may be one soon, because a server has been asked for more: the caller
+  // tries again later and tells nobody. What a new slot holds is undefined.
   [[nodiscard]] virtual result<slot_id> allocate(std::size_t count) = 0;
 
   // Requires: the slots are allocated, and no transfer of theirs is in flight.
@@ -101,6 +105,14 @@ class backend {
     return nullptr;
   }
 
+  // Does a step of what is to be done behind the transfers (connect again, make slots available ahead of need, restore
+  // copies) and returns after how many nanoseconds it wants the next call; never blocks. One thread at a time calls it.
+  virtual std::uint64_t tend() { return no_tending; }
+
+  // In the child of a fork, before its first open_channel(): connections belong to the parent, and slots are only read.
+  // The parent's channels must not be touched any more, not even to destroy them.
+  virtual void after_fork_in_child() {}
+
   [[nodiscard]] virtual capacity report() const = 0;
   [[nodiscard]] virtual speed expected_speed() const = 0;
 
@@ -108,7 +120,7 @@ class backend {
   [[nodiscard]] virtual std::string describe() const = 0;
 };
 
-// Opens the far tier that `uri` names (memory:, file:PATH, see docs/run.md). Errors say what to write instead.
+// Opens the far tier that `uri` names (memory:, file:PATH, tcp://HOST:PORT, shm:NAME; see docs/run.md). Errors say what to write instead.
 [[nodiscard]] result<std::unique_ptr<backend>> open(std::string_view uri);
 
 }  // namespace far::backend

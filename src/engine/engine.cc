@@ -29,7 +29,8 @@ std::size_t window_for(const backend::speed& expected, std::uint64_t budget_page
 engine::engine(platform::address_space& space, backend::backend& far, const platform::clock& time,
                const options& chosen)
     : shared_(space, far, time, chosen.heap_pages, chosen.budget_pages, chosen.tracks_writes),
-      largest_window_(window_for(far.expected_speed(), chosen.budget_pages)) {}
+      largest_window_(window_for(far.expected_speed(), chosen.budget_pages)),
+      places_(chosen.where, chosen.measures_where) {}
 
 result<std::unique_ptr<engine>> engine::create(platform::address_space& space, backend::backend& far,
                                                const platform::clock& time, const options& chosen) {
@@ -242,15 +243,30 @@ bool engine::help() {
   return progress;
 }
 
-bool engine::reclaim(bool ahead) {
+bool engine::reclaim_at_miss() {
+  if (!wants_reclaim() || places_.next() != eviction_place::at_miss) return false;
+  return reclaim_if(true, eviction_place::at_miss);
+}
+
+// What has begun goes on until the high watermark, so that the thread is not woken for every batch.
+bool engine::reclaim_in_background() {
+  const bool here = places_.next() == eviction_place::background;
+  background_reclaiming_ = wants_background() || (here && background_reclaiming_ && shared_.local.below_high());
+  if (!background_reclaiming_) return false;
+  return reclaim_if(true, eviction_place::background);
+}
+
+bool engine::reclaim_if(bool wanted, eviction_place place) {
   bool progress = false;
   if (shared_.detached) return progress;
+  const std::uint64_t since_ns = shared_.time.now_ns();
   for (const std::unique_ptr<evictor>& each : evictors_) {
-    const bool wanted = ahead ? shared_.local.below_high() : shared_.local.free_pages() <= 0;
     if (!wanted && each->idle()) continue;
     if (!each->lock.try_lock()) continue;
     progress |= each->step(wanted);
+    const std::size_t pages = each->started_pages();
     each->lock.unlock();
+    if (pages > 0) places_.note(place, shared_.time.now_ns() - since_ns, pages);
     if (progress) break;
   }
   return progress;

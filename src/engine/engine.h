@@ -10,6 +10,7 @@
 #include <string>
 
 #include "engine/core.h"
+#include "engine/eviction_place.h"
 #include "engine/evictor.h"
 #include "engine/fetcher.h"
 #include "engine/ranges.h"
@@ -23,6 +24,9 @@ struct options {
   std::uint64_t budget_pages = 0;
   std::string policy = "second-chance";
   bool tracks_writes = true;  // the kernel can write-protect pages and report the first write
+  // Where to evict: as measured, from this place on; or always there.
+  eviction_place where = eviction_place::background;
+  bool measures_where = true;
 };
 
 class engine {
@@ -44,10 +48,24 @@ class engine {
   // Polls whatever is on its way, in any fetcher or evictor that nobody holds. Returns whether anything was done.
   bool help();
 
-  // Evicts one batch, or finishes some, if a frame is wanted. For the evictor's thread (`ahead`: until the high
-  // watermark) and for missing threads that find no free frame. Returns whether anything was done.
-  bool reclaim(bool ahead);
-  [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low() && !shared_.detached; }
+  // Evicts one batch, or finishes some, if a frame is wanted. For missing threads that find no free frame. Returns
+  // whether anything was done.
+  bool reclaim() { return reclaim_if(shared_.local.free_pages() <= 0, eviction_place::at_miss); }
+
+  // Evicts ahead of need, between the watermarks. A thread that resolves a miss calls the first before it does, while
+  // the missing thread stands still; the evictor's thread calls the second. Whichever place is the cheaper one evicts a
+  // batch. Both return whether anything was done.
+  bool reclaim_at_miss();
+  bool reclaim_in_background();
+  // Whether the evictor's thread has something to evict: also while the budget is exceeded, because it has shrunk, and
+  // no miss may come to do it.
+  [[nodiscard]] bool wants_background() const {
+    return wants_reclaim() && (places_.next() == eviction_place::background || shared_.local.free_pages() < 0);
+  }
+
+  // What the far tier has to do behind the transfers; see backend::tend().
+  [[nodiscard]] std::uint64_t tend() { return shared_.far.tend(); }
+
   [[nodiscard]] std::uint64_t pages() const { return shared_.pages.pages(); }
   [[nodiscard]] bool has_frame_for_miss() const {
     return shared_.local.free_pages() > 0 || shared_.stalled() || shared_.detached;
@@ -58,7 +76,6 @@ class engine {
     const page_word word = shared_.pages.load(page);
     return word.where() == state::resident && (!write || word.dirty());
   }
-  [[nodiscard]] bool below_high() const { return shared_.local.below_high(); }
   [[nodiscard]] bool transfers_under_way() const;
 
   // The program allocates, frees, or forgets the contents of a range. See ranges.h.
@@ -109,6 +126,8 @@ class engine {
 
   engine(platform::address_space& space, backend::backend& far, const platform::clock& time, const options& chosen);
 
+  [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low() && !shared_.detached; }
+  bool reclaim_if(bool wanted, eviction_place place);
   [[nodiscard]] outcome fetch(fetcher& by, stream_table& streams, page_id page, bool write);
   [[nodiscard]] outcome fill_with_zeros(stream_table& streams, page_id page, bool write);
   [[nodiscard]] std::size_t claim_untouched(page_id page, std::size_t most);
@@ -123,6 +142,8 @@ class engine {
 
   core shared_;
   std::size_t largest_window_;
+  eviction_places places_;
+  bool background_reclaiming_ = false;  // between the watermarks; the evictor's thread alone
   std::array<std::unique_ptr<evictor>, evictors> evictors_;
   spin_lock fetchers_lock_;
   std::array<std::unique_ptr<fetcher>, maximum_fetchers> fetchers_;

@@ -23,6 +23,7 @@ void engine::unlock_after_fork() {
 
 result<void> engine::resume_in_child() {
   shared_.detached = true;
+  shared_.far.after_fork_in_child();
   shared_.allow_excess();
   platform::unlock_local_memory_after_fork();
   shared_.unlock_kept_slots();

@@ -57,16 +57,17 @@ evictor::batch* evictor::free_batch() {
 }
 
 bool evictor::step(bool start_more) {
-  bool progress = poll_writes();
-  for (batch& each : batches_) {
-    if (each.count > 0 && each.outstanding_requests == 0) progress |= retire(each);
-  }
+  bool progress = finish_batches();
+  started_pages_ = 0;
   if (!start_more || free_batch() == nullptr) return progress;
   std::array<page_id, batch_pages> victims;
   const std::size_t count = shared_.select_victims(victims);
   static_cast<void>(evict({victims.data(), count}));
   const bool moved = count > kept_;
   if (moved) shared_.note_evictable();
+  started_pages_ = moved ? count - kept_ : 0;
+  // A far tier that is a memory access away is done already.
+  if (moved) finish_batches();
   // Nothing to evict anywhere, nothing under way, round after round: the budget cannot be kept, and saying so is better
   // than waiting for ever.
   fruitless_steps_ = moved || !idle() ? 0 : fruitless_steps_ + 1;
@@ -75,6 +76,14 @@ bool evictor::step(bool start_more) {
     fruitless_steps_ = 0;
   }
   return progress || moved;
+}
+
+bool evictor::finish_batches() {
+  bool progress = poll_writes();
+  for (batch& each : batches_) {
+    if (each.count > 0 && each.outstanding_requests == 0) progress |= retire(each);
+  }
+  return progress;
 }
 
 bool evictor::evict(std::span<page_id> victims) {
@@ -203,17 +212,19 @@ void evictor::lift_dirty(std::span<page_id> dirty, batch& into) {
 std::size_t evictor::allocate_slots(std::size_t count, batch& into) {
   std::size_t done = 0;
   std::size_t run = count;
+  bool more_is_coming = false;
   while (done < count && run > 0) {
     run = std::min(run, count - done);
     const result<backend::slot_id> first = shared_.far.allocate(run);
     if (!first) {
+      more_is_coming = first.error().code == EAGAIN;
       run /= 2;
       continue;
     }
     for (std::size_t i = 0; i < run; ++i) into.entries[done + i].slot = first.value() + i;
     done += run;
   }
-  if (done < count) shared_.stall(stall_reason::no_space);
+  if (done < count && !more_is_coming) shared_.stall(stall_reason::no_space);
   if (done > 0) shared_.note_far_peak();
   return done;
 }

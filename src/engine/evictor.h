@@ -34,6 +34,8 @@ class evictor {
   [[nodiscard]] bool evict(std::span<page_id> victims);
 
   void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
+  // How many pages the last step() began to evict. Requires: `lock` held.
+  [[nodiscard]] std::size_t started_pages() const { return started_pages_; }
   [[nodiscard]] bool idle() const { return batches_in_use_.load(std::memory_order_relaxed) == 0; }
 
   // For validators: slots and frames that batches hold, which no page's word shows.
@@ -75,6 +77,7 @@ class evictor {
   void note_lifted(page_id page, std::size_t position, batch& into);
   void give_back(page_id page);
   void submit(batch& which);
+  bool finish_batches();
   bool poll_writes();
   bool retire(batch& which);
   [[nodiscard]] bool settle(batch& which, std::size_t position);
@@ -90,6 +93,7 @@ class evictor {
   std::unique_ptr<backend::channel> transfers_;
   std::array<batch, batches> batches_{};
   std::atomic<std::size_t> batches_in_use_{0};
+  std::size_t started_pages_ = 0;
   std::size_t kept_ = 0;  // victims of the last evict() that had to stay
   std::size_t fruitless_steps_ = 0;
 };

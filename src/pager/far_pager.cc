@@ -178,7 +178,7 @@ result<void> far_pager::open_part(page_range range, int protection, bool guarded
     return error{std::string("the kernel refuses a mapping (") + std::strerror(failure) + "); raise vm.max_map_count",
                  failure};
   }
-  if (engine_->wants_reclaim()) reclaimer_->wake();
+  if (engine_->wants_background()) reclaimer_->wake();
   return {};
 }
 
@@ -327,7 +327,7 @@ void far_pager::wait_for_frame() noexcept {
   engine_->note_direct_reclaim();
   backoff waiting;
   while (!engine_->has_frame_for_miss()) {
-    if (!engine_->reclaim(false)) waiting.pause();
+    if (!engine_->reclaim()) waiting.pause();
   }
 }
 
@@ -336,6 +336,7 @@ void far_pager::resolve(page_id page, bool write) noexcept {
   engine::outcome reached = engine::outcome::busy;
   backoff waiting;
   bool counted = false;
+  engine_->reclaim_at_miss();
   while (reached != engine::outcome::resolved) {
     {
       engine::fetcher& by = lock_some_fetcher();
@@ -354,7 +355,7 @@ void far_pager::resolve(page_id page, bool write) noexcept {
       if (!engine_->help()) waiting.pause();
     }
   }
-  if (engine_->wants_reclaim() || engine_->transfers_under_way()) reclaimer_->wake();
+  if (engine_->wants_background() || engine_->transfers_under_way()) reclaimer_->wake();
   engine_->note_wait(clock_.now_ns() - since_ns);
 }
 

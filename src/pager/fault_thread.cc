@@ -68,7 +68,7 @@ void fault_thread::run() {
   std::uint64_t last_work_ns = clock_.now_ns();
   while (!stopping_.load(std::memory_order_relaxed)) {
     const bool progress = serve();
-    if (engine_.wants_reclaim()) background_.wake();
+    if (engine_.wants_background()) background_.wake();
     const std::uint64_t now_ns = clock_.now_ns();
     if (progress) {
       last_work_ns = now_ns;
@@ -115,6 +115,7 @@ bool fault_thread::try_one(pending_fault& waiting) {
       static_cast<platform::page_id>(reinterpret_cast<const std::byte*>(waiting.fault.address) - base_) >> page_shift;
   FAR_CHECK(page < engine_.pages(), "misses are reported in the far heap only");
   engine::stream_table& streams = (*streams_)[waiting.fault.thread_id % stream_tables];
+  engine_.reclaim_at_miss();
   switch (engine_.miss(fetcher_, streams, page, waiting.fault.write)) {
     case engine::outcome::resolved: engine_.note_wait(clock_.now_ns() - waiting.since_ns); return true;
     case engine::outcome::in_flight: waiting.counted = true; return false;
@@ -125,7 +126,7 @@ bool fault_thread::try_one(pending_fault& waiting) {
       return false;
     case engine::outcome::no_budget:
       engine_.note_direct_reclaim();
-      engine_.reclaim(false);
+      engine_.reclaim();
       return false;
     case engine::outcome::lost: lost_(page); return true;
   }

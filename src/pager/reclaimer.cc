@@ -1,5 +1,7 @@
 #include "pager/reclaimer.h"
 
+#include <algorithm>
+
 #include "pager/runtime_thread.h"
 
 namespace far::pager {
@@ -24,14 +26,16 @@ void reclaimer::stop() {
 }
 
 void reclaimer::run() {
-  bool reclaiming = false;
   unsigned idle_polls = 0;
+  std::uint64_t tend_at_ns = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
-    // Between the watermarks an eviction that has begun goes on, and none begins.
-    reclaiming = engine_.wants_reclaim() || (reclaiming && engine_.below_high());
-    bool progress = false;
-    if (reclaiming) progress |= engine_.reclaim(true);
+    bool progress = engine_.reclaim_in_background();
     progress |= engine_.help();
+    const std::uint64_t now_ns = clock_.now_ns();
+    if (now_ns >= tend_at_ns) {
+      const std::uint64_t pause_ns = engine_.tend();
+      tend_at_ns = pause_ns < backend::no_tending - now_ns ? now_ns + pause_ns : backend::no_tending;
+    }
     if (progress) {
       idle_polls = 0;
       continue;
@@ -42,7 +46,9 @@ void reclaimer::run() {
       continue;
     }
     idle_polls = 0;
-    waker_.sleep(under_way ? busy_sleep_ns : (reclaiming ? stuck_sleep_ns : idle_sleep_ns));
+    const std::uint64_t sleep_ns =
+        under_way ? busy_sleep_ns : (engine_.wants_background() ? stuck_sleep_ns : idle_sleep_ns);
+    waker_.sleep(std::min(sleep_ns, tend_at_ns - std::min(tend_at_ns, now_ns)));
   }
 }
 

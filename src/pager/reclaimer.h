@@ -25,6 +25,7 @@ class reclaimer {
   void run();
 
   engine::engine& engine_;
+  platform::monotonic_clock clock_;
   platform::waker waker_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;

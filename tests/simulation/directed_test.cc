@@ -44,7 +44,7 @@ class directed : public testing::Test {
       if (kernel_.touch(page, write) == simulated_kernel::fault::none) return outcome::resolved;
       const outcome reached = miss(page, write);
       if (reached == outcome::lost) return reached;
-      if (reached == outcome::no_budget) static_cast<void>(engine_->reclaim(false));
+      if (reached == outcome::no_budget) static_cast<void>(engine_->reclaim());
       static_cast<void>(engine_->help());
       clock_.advance_to(clock_.now_ns() + 1000);
     }
@@ -137,7 +137,7 @@ TEST_F(directed_slow, rescues_exceed_the_budget_by_one_batch_at_most) {
   ASSERT_TRUE(engine_->allocate_guarded(range));
   write(range);
   engine_->resize(410);
-  while (engine_->reclaim(true)) {
+  while (engine_->reclaim_in_background()) {
   }
   ASSERT_GT(count_in(range, state::evicting), 2 * engine::batch_pages);
   std::uint64_t rescued = 0;
@@ -165,11 +165,11 @@ TEST_F(directed, a_full_far_tier_loses_nothing_and_eviction_resumes) {
 
   far_.faults().set_slot_limit(slots);
   clock_.advance_to(clock_.now_ns() + 1'000'000'000);
-  for (int rounds = 0; rounds < 1000 && engine_->below_high(); ++rounds) {
-    static_cast<void>(engine_->reclaim(true));
+  for (int rounds = 0; rounds < 1000 && engine_->state_for_tests().local.below_high(); ++rounds) {
+    static_cast<void>(engine_->reclaim_in_background());
     clock_.advance_to(clock_.now_ns() + 1000);
   }
-  EXPECT_FALSE(engine_->below_high());
+  EXPECT_FALSE(engine_->state_for_tests().local.below_high());
   check(first);
   check(second);
 }

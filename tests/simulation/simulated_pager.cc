@@ -47,6 +47,11 @@ engine::fetcher& simulated_pager::lock_some_fetcher() {
   }
 }
 
+void simulated_pager::reclaim_at_miss() {
+  const scheduler::engine_call call(threads_);
+  static_cast<void>(engine_.reclaim_at_miss());
+}
+
 void simulated_pager::wait_for_frame() {
   threads_.wake(reclaimer_);
   const std::uint64_t since = threads_.slices();
@@ -55,7 +60,7 @@ void simulated_pager::wait_for_frame() {
     bool progress = false;
     {
       const scheduler::engine_call call(threads_);
-      progress = engine_.reclaim(false);
+      progress = engine_.reclaim();
     }
     if (!progress) threads_.yield();
   }
@@ -78,6 +83,7 @@ bool simulated_pager::resolve(engine::stream_table& streams, page_id page, bool 
 bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, bool write) {
   const std::uint64_t since = threads_.slices();
   outcome reached = outcome::busy;
+  reclaim_at_miss();
   while (reached != outcome::resolved) {
     if (threads_.slices() - since > longest_wait_slices) {
       fail("the miss of page %llu is never resolved", static_cast<unsigned long long>(page));
@@ -100,7 +106,7 @@ bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, 
     }
     threads_.switch_point();
   }
-  if (engine_.wants_reclaim() || engine_.transfers_under_way()) threads_.wake(reclaimer_);
+  if (engine_.wants_background() || engine_.transfers_under_way()) threads_.wake(reclaimer_);
   return true;
 }
 
@@ -129,7 +135,7 @@ void simulated_pager::run_handler() {
       progress |= poll(*handlers_own_);
       progress |= try_pending();
     }
-    if (engine_.wants_reclaim()) threads_.wake(reclaimer_);
+    if (engine_.wants_background()) threads_.wake(reclaimer_);
     if (progress) {
       threads_.switch_point();
     } else if (pending_.empty() && handlers_own_->idle()) {
@@ -153,6 +159,7 @@ bool simulated_pager::try_pending() {
 bool simulated_pager::try_one(const pending_fault& waiting) {
   const page_id page = waiting.fault.page;
   engine::stream_table& streams = handlers_streams_[waiting.fault.thread % handlers_streams_.size()];
+  reclaim_at_miss();
   switch (miss(*handlers_own_, streams, page, waiting.fault.write)) {
     case outcome::resolved: return true;
     case outcome::in_flight: return false;
@@ -163,7 +170,7 @@ bool simulated_pager::try_one(const pending_fault& waiting) {
     }
     case outcome::no_budget: {
       const scheduler::engine_call call(threads_);
-      static_cast<void>(engine_.reclaim(false));
+      static_cast<void>(engine_.reclaim());
       return false;
     }
     case outcome::lost:
@@ -176,13 +183,11 @@ bool simulated_pager::try_one(const pending_fault& waiting) {
 }
 
 void simulated_pager::run_reclaimer() {
-  bool reclaiming = false;
   while (!stopping_) {
-    reclaiming = engine_.wants_reclaim() || (reclaiming && engine_.below_high());
     bool progress = false;
     {
       const scheduler::engine_call call(threads_);
-      if (reclaiming) progress |= engine_.reclaim(true);
+      progress |= engine_.reclaim_in_background();
     }
     {
       const scheduler::engine_call call(threads_);
@@ -193,7 +198,7 @@ void simulated_pager::run_reclaimer() {
       continue;
     }
     const bool under_way = engine_.transfers_under_way();
-    threads_.block(under_way ? 50'000 : (reclaiming ? 10'000'000 : 1'000'000'000));
+    threads_.block(under_way ? 50'000 : (engine_.wants_background() ? 10'000'000 : 1'000'000'000));
   }
 }
 

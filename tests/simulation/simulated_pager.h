@@ -44,6 +44,7 @@ class simulated_pager {
   [[nodiscard]] engine::outcome miss(engine::fetcher& by, engine::stream_table& streams, page_id page, bool write);
   [[nodiscard]] bool poll(engine::fetcher& by);
   [[nodiscard]] engine::fetcher& lock_some_fetcher();
+  void reclaim_at_miss();
   void wait_for_frame();
   void run_handler();
   [[nodiscard]] bool try_pending();

@@ -19,6 +19,8 @@ struct scenario {
   std::uint64_t budget_pages;
   const char* policy;
   bool tracks_writes;
+  engine::eviction_place where;
+  bool measures_where;
   bool in_line;
   bool is_calm;  // nothing fails
   std::size_t program_threads;
@@ -35,6 +37,8 @@ scenario draw(random_source& random, const run_options& chosen) {
   drawn.budget_pages = random.between(130, 900);
   drawn.policy = random.one_of<const char*>({"second-chance", "fifo"});
   drawn.tracks_writes = random.chance(850);
+  drawn.where = random.one_of({engine::eviction_place::background, engine::eviction_place::at_miss});
+  drawn.measures_where = random.chance(500);
   drawn.in_line = random.chance(500);
   drawn.is_calm = random.chance(300);
   drawn.program_threads = random.between(2, 5);
@@ -72,7 +76,9 @@ class world {
                                        {.heap_pages = scenario_.heap_pages,
                                         .budget_pages = scenario_.budget_pages,
                                         .policy = scenario_.policy,
-                                        .tracks_writes = scenario_.tracks_writes})
+                                        .tracks_writes = scenario_.tracks_writes,
+                                        .where = scenario_.where,
+                                        .measures_where = scenario_.measures_where})
                     .value()),
         pager_(threads_, kernel_, far_, expected_, *engine_, scenario_.in_line),
         program_(threads_, random_, kernel_, pager_, expected_, *engine_, scenario_.program) {}
