@@ -1,15 +1,13 @@
 #include "base/page_hash.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "base/units.h"
+#include "base/xxh3.h"
 
 namespace far {
 
 page_hash hash_page(const std::byte* page) noexcept {
-  const XXH128_hash_t hash = XXH3_128bits(page, page_bytes);
-  return {hash.low64, hash.high64};
+  const wide_hash hash = fastest_xxh3().hash_128(page, page_bytes);
+  return {hash.low, hash.high};
 }
 
 }  // namespace far

@@ -1,0 +1,36 @@
+// The body of one form of XXH3, for xxh3_baseline.cc and xxh3_avx2.cc, which name it FAR_XXH3_FORM.
+//
+// Include nothing of the standard library here: an inline function of it, compiled with AVX2, could become the copy
+// that the linker keeps for the whole program.
+#pragma once
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/xxh3.h"
+
+#ifndef FAR_XXH3_FORM
+#define FAR_XXH3_FORM xxh3_baseline
+#endif
+
+namespace far {
+
+static std::uint64_t form_hash_64(const void* data, std::size_t bytes) {
+  return XXH3_64bits(data, bytes);
+}
+
+static std::uint64_t form_hash_64_of_parts(const hash_part* parts, std::size_t count) {
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (std::size_t i = 0; i < count; ++i) XXH3_64bits_update(&state, parts[i].data, parts[i].bytes);
+  return XXH3_64bits_digest(&state);
+}
+
+static wide_hash form_hash_128(const void* data, std::size_t bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(data, bytes);
+  return {hash.low64, hash.high64};
+}
+
+const xxh3_form FAR_XXH3_FORM = {form_hash_64, form_hash_64_of_parts, form_hash_128};
+
+}  // namespace far

@@ -1,0 +1,99 @@
+// The handshake: both sides agree on a version and prove that they know the tenant's token, without sending it.
+//
+//     client                                          server
+//     hello: versions, client nonce, tenant  ------->
+//                                            <------- challenge: version, server nonce, token wanted?
+//     proof: 32 bytes, prove(client)  ------------>
+//                                            <------- welcome: prove(server), session
+//
+// A proof is always sent; it is all zeros when no token is wanted. Proofs cover the payloads of hello and challenge, so
+// a proof is good for one connection only and a version cannot be talked down. A client that was given a token refuses
+// a server that cannot prove it. Without TLS the connection is authenticated at its start, not encrypted.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "wire/message.h"
+
+namespace far::wire {
+
+using nonce = std::array<std::byte, 32>;
+using digest = std::array<std::byte, 32>;
+using session_id = std::array<std::byte, 16>;  // all zero: a new session, please
+
+inline constexpr std::size_t maximum_tenant_bytes = 64;
+inline constexpr std::size_t maximum_refusal_bytes = 256;
+inline constexpr std::size_t minimum_token_bytes = 16;
+inline constexpr std::size_t maximum_token_bytes = 1024;
+inline constexpr std::size_t proof_bytes = sizeof(digest);
+inline constexpr std::size_t challenge_bytes = 40;
+inline constexpr std::size_t welcome_bytes = 64;
+
+// How a refusal begins when the session to join does not exist (any more). Everything else in it is for people only.
+inline constexpr std::string_view refusal_unknown_session = "unknown session";
+
+// A tenant's name: letters, digits, '-', '_' and '.', 1 to maximum_tenant_bytes of them.
+[[nodiscard]] bool is_tenant_name(std::string_view name);
+
+// A decoder ignores what follows the tenant: a later version may add fields there, and the proof covers them.
+struct hello {
+  std::uint16_t oldest = oldest_version;
+  std::uint16_t newest = newest_version;
+  nonce client{};
+  session_id join{};          // the session whose slots this connection wants to use
+  std::uint32_t channel = 0;  // of that session; a new connection of the same number ends the old one (a fence)
+  std::string tenant = "default";
+};
+
+struct challenge {
+  std::uint16_t version = 0;
+  bool token_wanted = false;
+  nonce server{};
+};
+
+struct welcome {
+  digest proof{};  // all zero when no token is wanted
+  session_id session{};
+  std::uint64_t quota_slots = 0;
+  std::uint32_t grace_ms = 0;             // how long slots live after the session's last connection ended
+  std::uint32_t maximum_outstanding = 0;  // requests that the server takes before it stops reading from us
+};
+
+// Each returns the payload's length. Requires: `to` holds maximum_handshake_bytes.
+inline constexpr std::size_t maximum_handshake_bytes = 512;
+std::size_t encode(const hello& from, std::span<std::byte> to);
+std::size_t encode(const challenge& from, std::span<std::byte> to);
+std::size_t encode(const welcome& from, std::span<std::byte> to);
+std::size_t encode_refusal(std::string_view why, std::span<std::byte> to);
+
+[[nodiscard]] std::optional<hello> decode_hello(std::span<const std::byte> payload);
+[[nodiscard]] std::optional<challenge> decode_challenge(std::span<const std::byte> payload);
+[[nodiscard]] std::optional<welcome> decode_welcome(std::span<const std::byte> payload);
+// Printable, whatever the peer has sent.
+[[nodiscard]] std::string decode_refusal(std::span<const std::byte> payload);
+
+enum class side : std::uint8_t { client, server };
+
+// The proof of one side: HMAC-SHA256(token, label of the side, hello, challenge). Compare with equal_digests only.
+[[nodiscard]] digest prove(side whose, std::string_view token, std::span<const std::byte> hello_payload,
+                           std::span<const std::byte> challenge_payload);
+
+// Takes the same time whatever differs.
+[[nodiscard]] bool equal_digests(const digest& a, const digest& b);
+
+// Unpredictable bytes from the kernel.
+void fill_random(std::span<std::byte> to);
+
+// The token in a file of mode 0600 (or stricter): its first line, minimum_token_bytes to
+// maximum_token_bytes long. Errors say what to do; none of
+// them holds the token.
+[[nodiscard]] result<std::string> read_token_file(const std::string& path);
+
+}  // namespace far::wire
