@@ -6,6 +6,8 @@
 #include "backend/backend.h"
 #include "backend/file/file_backend.h"
 #include "backend/memory/memory_backend.h"
+#include "backend/shm/shm_backend.h"
+#include "backend/tcp/open_tcp.h"
 #include "backend/uri.h"
 
 namespace far::backend {
@@ -16,7 +18,8 @@ struct tier {
   result<std::unique_ptr<backend>> (*open)(const uri& name);
 };
 
-constexpr std::array<tier, 2> tiers{{{"memory", memory_backend::open}, {"file", file_backend::open}}};
+constexpr std::array<tier, 4> tiers{
+    {{"memory", memory_backend::open}, {"file", file_backend::open}, {"shm", shm_backend::open}, {"tcp", open_tcp}}};
 
 }  // namespace
 

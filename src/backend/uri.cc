@@ -122,12 +122,38 @@ result<std::optional<double>> uri::positive_number(std::string_view key) const {
   return std::optional<double>{value};
 }
 
+std::optional<std::string> uri::text_of(std::string_view key) const {
+  const option* const given = find(key);
+  if (given == nullptr) return std::nullopt;
+  return given->value;
+}
+
 result<std::optional<bool>> uri::flag(std::string_view key) const {
   const option* const given = find(key);
   if (given == nullptr) return std::optional<bool>{};
   if (given->value == "1") return std::optional<bool>{true};
   if (given->value == "0") return std::optional<bool>{false};
   return wrong_value(*given, quoted(given->value) + " is neither 0 nor 1");
+}
+
+result<std::optional<std::uint64_t>> uri::whole_number(std::string_view key, std::uint64_t least,
+                                                       std::uint64_t most) const {
+  const option* const given = find(key);
+  if (given == nullptr) return std::optional<std::uint64_t>{};
+  std::uint64_t value = 0;
+  const char* const end = given->value.data() + given->value.size();
+  const auto [rest, failure] = std::from_chars(given->value.data(), end, value);
+  if (failure != std::errc{} || rest != end || value < least || value > most) {
+    return wrong_value(*given, quoted(given->value) + " is not a whole number between " + std::to_string(least) +
+                                   " and " + std::to_string(most));
+  }
+  return std::optional<std::uint64_t>{value};
+}
+
+std::optional<std::string> uri::text_value(std::string_view key) const {
+  const option* const given = find(key);
+  if (given == nullptr) return std::nullopt;
+  return given->value;
 }
 
 }  // namespace far::backend

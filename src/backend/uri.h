@@ -33,8 +33,13 @@ class uri {
   [[nodiscard]] result<std::optional<std::uint64_t>> duration_ns(std::string_view key) const;
   // A decimal number above zero, such as 25 or 0.5.
   [[nodiscard]] result<std::optional<double>> positive_number(std::string_view key) const;
+  // As it stands there.
+  [[nodiscard]] std::optional<std::string> text_of(std::string_view key) const;
   // 0 or 1.
   [[nodiscard]] result<std::optional<bool>> flag(std::string_view key) const;
+  [[nodiscard]] result<std::optional<std::uint64_t>> whole_number(std::string_view key, std::uint64_t least,
+                                                                  std::uint64_t most) const;
+  [[nodiscard]] std::optional<std::string> text_value(std::string_view key) const;
 
  private:
   struct option {

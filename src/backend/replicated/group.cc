@@ -1,0 +1,112 @@
+#include "backend/replicated/group.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "backend/replicated/member.h"
+
+namespace far::backend {
+namespace {
+
+constexpr place_mask bit(std::size_t place) {
+  return static_cast<place_mask>(1u << place);
+}
+
+}  // namespace
+
+// The fastest of those that have most of the bytes.
+started_read group::begin_read(std::span<const member* const> members, byte_range bytes, const read_choice& choice) {
+  struct candidate {
+    std::size_t place = maximum_places;
+    std::size_t end_slot = 0;
+    std::uint64_t cost = std::numeric_limits<std::uint64_t>::max();
+  };
+  candidate best;
+  candidate second;
+  started_read begun;
+  for (std::size_t place = 0; place < copies.size(); ++place) {
+    const copy& held = copies[place];
+    if (!held.present || held.leaving || (choice.tried & bit(place)) != 0) continue;
+    const std::size_t end_slot = std::min(stale(place).next(bytes.first_slot()), bytes.end_slot());
+    if (end_slot == bytes.first_slot()) continue;
+    const member_state state = members[held.member]->state();
+    if (state == member_state::emptied) continue;
+    if (state == member_state::suspect) begun.how = started_read::outcome::waits;
+    if (state != member_state::serving && !choice.any_state) continue;
+    const candidate found{place, end_slot, choice.costs[held.member] + (state == member_state::serving ? 0 : 1u << 30)};
+    const bool better = found.end_slot > best.end_slot || (found.end_slot == best.end_slot && found.cost < best.cost);
+    if (better) second = best;
+    if (better) best = found;
+    if (!better) second = found;
+  }
+  if (best.place == maximum_places) return begun;
+  if (choice.explore && second.place != maximum_places && second.end_slot == best.end_slot) best = second;
+  const copy& chosen = copies[best.place];
+  ++in_flight_[phase_];
+  return {.how = started_read::outcome::served,
+          .place = static_cast<std::uint8_t>(best.place),
+          .phase = phase_,
+          .member = chosen.member,
+          .first = chosen.first,
+          .end = std::min<std::uint32_t>(bytes.end, static_cast<std::uint32_t>(best.end_slot * page_bytes))};
+}
+
+started_write group::begin_write(std::span<const member* const> members, byte_range bytes) {
+  started_write begun;
+  for (std::size_t place = 0; place < copies.size(); ++place) {
+    const copy& held = copies[place];
+    if (!held.present || held.leaving || !members[held.member]->serves()) continue;
+    begun.places |= bit(place);
+    begun.members[place] = held.member;
+    begun.firsts[place] = held.first;
+  }
+  if (begun.places == 0) return begun;
+  if (window_ != nullptr && !(window_->slots & bytes.slots()).empty()) {
+    window_->touched |= bytes.slots();
+    begun.raced = bit(window_->target);
+  }
+  begun.phase = phase_;
+  ++in_flight_[phase_];
+  return begun;
+}
+
+ended_write group::end_write(const started_write& which, byte_range bytes, place_mask succeeded) {
+  const slot_set whole = bytes.whole_slots();
+  slot_set safe;
+  for (std::size_t place = 0; place < copies.size(); ++place) {
+    if ((succeeded & bit(place)) == 0) continue;
+    if ((which.raced & bit(place)) == 0) copies[place].missing = copies[place].missing - whole;
+    safe |= ~copies[place].missing;
+  }
+  end(which.phase);
+  const slot_set written = bytes.slots();
+  if (!(written - safe).empty()) return {.is_safe = false, .leaves_stale = false};
+  bool leaves_stale = which.raced != 0;
+  for (std::size_t place = 0; place < copies.size(); ++place) {
+    if (!copies[place].present || (succeeded & bit(place)) != 0) continue;
+    copies[place].missing |= written;
+    leaves_stale = true;
+  }
+  return {.is_safe = true, .leaves_stale = leaves_stale};
+}
+
+void group::own(const slot_set& slots) {
+  owned |= slots;
+  if (window_ != nullptr) window_->touched |= slots & window_->slots;
+  for (std::size_t place = 0; place < copies.size(); ++place) {
+    const bool is_target = window_ != nullptr && window_->target == place;
+    copies[place].missing = copies[place].missing - (is_target ? slots - window_->slots : slots);
+  }
+}
+
+bool group::drained(bool* turned) {
+  // Those that an earlier drain did not wait for to the end.
+  const std::uint8_t other = phase_ ^ 1;
+  if (in_flight_[other] != 0) return false;
+  if (*turned) return true;
+  phase_ = other;
+  *turned = true;
+  return in_flight_[phase_ ^ 1] == 0;
+}
+
+}  // namespace far::backend

@@ -1,0 +1,144 @@
+// A group of 512 virtual slots, and where its copies are.
+//
+// Which bytes are where. A copy is an extent of 512 adjacent slots of a member and the set of slots whose bytes it
+// misses. A copy is current for a slot that is not missing, and only such copies are read:
+//
+//     (none) ---- the layer allocates an extent ------------> missing: every slot
+//     missing --- a write of the whole slot succeeded ------> current
+//     missing --- repaired: copied from a current copy -----> current
+//     current --- a write succeeded elsewhere, not here ----> missing
+//     any ------- leaving: nothing new uses it; when nobody does any more, the extent is freed ----> (none)
+//
+// A slot that is not `owned` (allocated by the layer's user) holds nothing, and what misses it misses nothing.
+//
+// Repair beside writes. Repair copies what one copy, the target, misses inside a window of slots, while the program may
+// write there. It (1) opens the window: a write that begins now marks its slots touched, and its success on the target
+// does not count; (2) waits until all writes that began before have ended: in_flight is counted by phase, and opening
+// turns the phase; (3) reads from a current copy and writes to the target; (4) closes the window: what was not touched
+// is current now. What was touched stays missing and is repaired later. So a write and a repair of one slot that were
+// in flight together never make the target current, whichever came last.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "backend/backend.h"
+#include "backend/replicated/slot_set.h"
+#include "base/spin_lock.h"
+
+namespace far::backend {
+
+class member;
+
+inline constexpr std::size_t maximum_copies = 3;
+// A replacement is complete before what it replaces is given up.
+inline constexpr std::size_t maximum_places = maximum_copies + 1;
+
+struct copy {
+  bool present = false;
+  bool leaving = false;
+  std::uint8_t member = 0;
+  slot_id first = 0;  // of the member's slots
+  slot_set missing;
+};
+
+struct repair_window {
+  std::uint8_t target = 0;
+  slot_set slots;
+  slot_set touched;
+};
+
+// Bytes [begin, end) of a group. Requires: begin < end <= group_slots * page_bytes.
+struct byte_range {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+
+  [[nodiscard]] std::size_t first_slot() const { return begin / page_bytes; }
+  [[nodiscard]] std::size_t end_slot() const { return (end + page_bytes - 1) / page_bytes; }
+  [[nodiscard]] slot_set slots() const { return slot_set::range(first_slot(), end_slot() - first_slot()); }
+  // The slots that lie in it as a whole.
+  [[nodiscard]] slot_set whole_slots() const {
+    const std::size_t first = (begin + page_bytes - 1) / page_bytes;
+    const std::size_t last = end / page_bytes;
+    return first < last ? slot_set::range(first, last - first) : slot_set();
+  }
+};
+
+// A bit for each place in a group.
+using place_mask = std::uint8_t;
+
+struct started_read {
+  // served: `place` has the first bytes, up to `end`. waits: only a suspect member has them. gone: nobody has them.
+  enum class outcome : std::uint8_t { served, waits, gone };
+  outcome how = outcome::gone;
+  std::uint8_t place = 0;
+  std::uint8_t phase = 0;
+  std::uint8_t member = 0;
+  slot_id first = 0;  // of the extent
+  std::uint32_t end = 0;
+};
+
+struct started_write {
+  std::array<std::uint8_t, maximum_places> members{};
+  std::array<slot_id, maximum_places> firsts{};
+  place_mask places = 0;  // 0: nobody can take it now
+  place_mask raced = 0;   // the target of a repair that is under way
+  std::uint8_t phase = 0;
+};
+
+struct ended_write {
+  bool is_safe = false;       // every slot is current somewhere
+  bool leaves_stale = false;  // and missing somewhere
+};
+
+// How a reader chooses among copies.
+struct read_choice {
+  place_mask tried = 0;
+  bool any_state = false;                // in the child of a fork: nobody there learns that a member came back
+  bool explore = false;                  // take the second best, to learn how fast it is now
+  std::span<const std::uint64_t> costs;  // by member
+};
+
+// All zero bytes: a group that is not placed. The methods require that the caller holds `lock`.
+class group {
+ public:
+  // A read of these bytes begins; served: end() must follow.
+  [[nodiscard]] started_read begin_read(std::span<const member* const> members, byte_range bytes,
+                                        const read_choice& choice);
+
+  // A write of these bytes begins; it goes to all of `places`. Unless there are none, end_write() must follow.
+  [[nodiscard]] started_write begin_write(std::span<const member* const> members, byte_range bytes);
+
+  // The write ended, and succeeded where the bit is set. What did not get the bytes misses them from now on.
+  [[nodiscard]] ended_write end_write(const started_write& which, byte_range bytes, place_mask succeeded);
+
+  void end(std::uint8_t phase) { --in_flight_[phase]; }
+
+  // Waits for transfers that began before the first call: `turned` starts as false and is kept between the calls.
+  [[nodiscard]] bool drained(bool* turned);
+
+  void open_window(repair_window* opened) { window_ = opened; }
+  void close_window() { window_ = nullptr; }
+
+  // These slots have a new owner, who has written nothing yet: nobody misses anything of them. But a repair that is
+  // under way may still write there.
+  void own(const slot_set& slots);
+
+  // Slots that are owned and missing in this place.
+  [[nodiscard]] slot_set stale(std::size_t place) const { return copies[place].missing & owned; }
+
+  spin_lock lock;
+  bool placed = false;     // it has been given extents
+  bool available = false;  // slots of it that are free may be allocated
+  std::uint8_t holds = 0;  // what the repairer has under way here: the group's extents must stay
+  slot_set owned;
+  std::array<copy, maximum_places> copies;
+
+ private:
+  std::uint8_t phase_ = 0;
+  std::array<std::uint32_t, 2> in_flight_{};
+  repair_window* window_ = nullptr;
+};
+
+}  // namespace far::backend

@@ -1,0 +1,93 @@
+#include "backend/replicated/layer.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace far::backend {
+namespace {
+
+constexpr std::size_t shared_bytes = maximum_members * sizeof(std::atomic<std::uint32_t>);
+constexpr std::uint64_t report_interval_ns = 1'000'000'000;
+
+// Zeroed memory that a child of fork keeps in common with its parent.
+std::byte* map_shared() {
+  void* const mapped = mmap(nullptr, shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  FAR_CHECK(mapped != MAP_FAILED, "no memory to share with children");
+  return static_cast<std::byte*>(mapped);
+}
+
+}  // namespace
+
+// Zero bytes are groups that are not placed and counters of nothing.
+layer::layer(std::vector<std::unique_ptr<member>> members, std::size_t copies_a_group, std::uint64_t most_groups,
+             std::uint64_t lost_after, const platform::clock& clock)
+    : copies(copies_a_group),
+      lost_after_ns(lost_after),
+      time(clock),
+      members_(std::move(members)),
+      most_groups_(most_groups),
+      groups_(reinterpret_cast<group*>(platform::map_local(most_groups * sizeof(group)))),
+      removals_(reinterpret_cast<std::atomic<std::uint32_t>*>(map_shared())),
+      removals_at_fork_(members_.size()) {
+  for (const std::unique_ptr<member>& each : members_) view_.push_back(each.get());
+}
+
+layer::~layer() {
+  platform::unmap_local(reinterpret_cast<std::byte*>(groups_), most_groups_ * sizeof(group));
+  munmap(removals_, shared_bytes);
+}
+
+void layer::note_error(std::size_t index, int error_code) {
+  const member_state before = at(index).state();
+  if (!at(index).note_error(error_code)) return;
+  call_for_attention();
+  const member_state after = at(index).state();
+  if (detached_ || after == before) return;
+  if (after == member_state::emptied) {
+    log_line(log_level::warning, "far tier %s has lost what it held (it was restarted, or the lease ran out)",
+             at(index).name().c_str());
+  } else {
+    log_line(log_level::warning, "far tier %s does not answer (%s); going on without it", at(index).name().c_str(),
+             std::strerror(error_code));
+  }
+}
+
+void layer::report_unreadable(std::uint64_t number) {
+  std::uint64_t last_ns = reported_at_ns_.load();
+  const std::uint64_t now_ns = time.now_ns();
+  if (last_ns != 0 && now_ns - last_ns < report_interval_ns) return;
+  if (!reported_at_ns_.compare_exchange_strong(last_ns, now_ns)) return;
+  char holders[512] = "";
+  std::size_t length = 0;
+  {
+    group& unreadable = group_at(number);
+    const std::lock_guard guard(unreadable.lock);
+    for (const copy& held : unreadable.copies) {
+      if (!held.present || length >= sizeof holders) continue;
+      const member& holder = at(held.member);
+      const int added = std::snprintf(holders + length, sizeof holders - length, "%s%s (%s)", length > 0 ? ", " : "",
+                                      holder.name().c_str(), name_of(holder.state()));
+      if (added > 0) length += static_cast<std::size_t>(added);
+    }
+  }
+  log_line(log_level::error, "bytes in the far tier cannot be read; they were on %s",
+           length > 0 ? holders : "a server that is gone");
+}
+
+void layer::detach() {
+  detached_ = true;
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    removals_at_fork_[i] = removals_[i].load();
+    members_[i]->store().after_fork_in_child();
+  }
+  // Whoever held a group's lock is not in this process. What it was changing is one word or one set of a copy, and a
+  // set that is half changed names too many missing slots or those of a write that has not been reported.
+  for (std::uint64_t number = 0; number < groups_end.load(); ++number) group_at(number).lock.unlock();
+}
+
+}  // namespace far::backend

@@ -1,0 +1,139 @@
+// One member of a replicated far tier: a backend, usually a memory server, and what is known of its health.
+//
+//     serving ----- a transfer did not reach it -----------> suspect
+//     suspect ----- a probe came back ---------------------> serving
+//     suspect ----- no probe came back for lost_after -----> lost
+//     lost -------- a probe came back ---------------------> serving
+//     any --------- it has forgotten our slots (ESTALE) ---> emptied
+//     emptied ----- the layer has let go of all of them ---> suspect
+//
+// - serving: used for everything.
+// - suspect: perhaps paused, restarting, or cut off. Nothing is sent to it but probes. Reads wait for it when nobody
+// else
+//   has the bytes; writes go past it and leave its copies stale.
+// - lost: as suspect, but nobody waits any more, and its groups get copies elsewhere. What it held is kept in the books
+//   while it is not held elsewhere: it may still come back.
+// - emptied: as lost, but what it held is gone.
+//
+// What the layer requires of a member, beyond the contract of a backend (docs/decisions/0009-replication.md):
+// - A transfer that was not answered ends, within a deadline, with one of the errors that is_unreachable() knows. Such
+// a
+//   write may still be stored later, but not after a write that was submitted after that end, on any channel, has
+//   succeeded (the fence). Every other error means that the transfer is over.
+// - Once its server has forgotten slots, transfers of slots allocated before fail with ESTALE until they are freed.
+// - free() may be called at any time, whatever the member's health.
+#pragma once
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/replicated/placement.h"
+
+namespace far::backend {
+
+enum class member_state : std::uint8_t { serving, suspect, lost, emptied };
+
+[[nodiscard]] constexpr const char* name_of(member_state state) {
+  switch (state) {
+    case member_state::serving: return "serving";
+    case member_state::suspect: return "not answering";
+    case member_state::lost: return "lost";
+    case member_state::emptied: return "has lost its contents";
+  }
+  return "?";
+}
+
+// The member did not answer; it may have got the message all the same.
+[[nodiscard]] constexpr bool is_unreachable(int error_code) {
+  switch (error_code) {
+    case ETIMEDOUT:
+    case ECONNRESET:
+    case ECONNREFUSED:
+    case ECONNABORTED:
+    case ENOTCONN:
+    case EPIPE:
+    case ESHUTDOWN:
+    case EHOSTUNREACH:
+    case EHOSTDOWN:
+    case ENETUNREACH:
+    case ENETDOWN:
+    case ENETRESET: return true;
+    default: return false;
+  }
+}
+
+// Thread-safe.
+class member {
+ public:
+  member(std::unique_ptr<backend> store, std::string name)
+      : store_(std::move(store)), name_(std::move(name)), name_hash_(hash_of_name(name_)) {
+    read_latency_ns_.store(store_->expected_speed().latency_ns, std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] backend& store() const { return *store_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] std::uint64_t name_hash() const { return name_hash_; }
+
+  // The state, and how many errors there were: a probe that succeeds says nothing about errors that came after it was
+  // sent.
+  struct health {
+    member_state state = member_state::serving;
+    std::uint64_t errors = 0;
+    bool operator==(const health&) const = default;
+  };
+  [[nodiscard]] health now() const { return unpack(health_.load(std::memory_order_acquire)); }
+  [[nodiscard]] member_state state() const { return now().state; }
+  [[nodiscard]] bool serves() const { return state() == member_state::serving; }
+
+  // A transfer ended with this error. Returns whether the state changed.
+  bool note_error(int error_code) {
+    if (error_code != ESTALE && !is_unreachable(error_code)) return false;
+    std::uint64_t seen = health_.load(std::memory_order_relaxed);
+    health next;
+    do {
+      next = unpack(seen);
+      ++next.errors;
+      if (error_code == ESTALE) next.state = member_state::emptied;
+      if (next.state == member_state::serving) next.state = member_state::suspect;
+    } while (!health_.compare_exchange_weak(seen, pack(next), std::memory_order_acq_rel));
+    return next.state != unpack(seen).state;
+  }
+
+  // Goes to `state` unless anything has happened since `seen`; returns whether it did.
+  bool change(health seen, member_state state) {
+    std::uint64_t expected = pack(seen);
+    return health_.compare_exchange_strong(expected, pack({state, seen.errors}), std::memory_order_acq_rel);
+  }
+
+  // Moving average of how long reads take.
+  [[nodiscard]] std::uint64_t read_latency_ns() const { return read_latency_ns_.load(std::memory_order_relaxed); }
+  void note_read(std::uint64_t took_ns) {
+    // Two threads may overwrite each other's sample; an average survives that.
+    const std::uint64_t before = read_latency_ns_.load(std::memory_order_relaxed);
+    read_latency_ns_.store(before == 0 ? took_ns : before - before / 8 + took_ns / 8, std::memory_order_relaxed);
+  }
+
+  // How many groups it holds a copy of.
+  std::atomic<std::uint64_t> extents{0};
+
+ private:
+  static constexpr unsigned state_bits = 2;
+  static constexpr std::uint64_t pack(health from) {
+    return from.errors << state_bits | static_cast<std::uint64_t>(from.state);
+  }
+  static constexpr health unpack(std::uint64_t from) {
+    return {static_cast<member_state>(from & ((1u << state_bits) - 1)), from >> state_bits};
+  }
+
+  const std::unique_ptr<backend> store_;
+  const std::string name_;
+  const std::uint64_t name_hash_;
+  std::atomic<std::uint64_t> health_{0};
+  std::atomic<std::uint64_t> read_latency_ns_{0};
+};
+
+}  // namespace far::backend

@@ -1,0 +1,126 @@
+// The work behind the transfers of a replicated far tier, in small steps: tend().
+//
+// It walks over the groups while anything is to be done, at most a few hundred a step, and does one thing at a time:
+// copy up to 256 KiB that a copy misses (the protocol is in group.h), place a copy that a group lacks, let go of one
+// that it does not need any more. Everything it needs is allocated when it is made.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/replicated/layer.h"
+
+namespace far::backend {
+
+// What the repairer asks of whoever places groups.
+class placement {
+ public:
+  virtual ~placement() = default;
+  // Gives a group one more copy, which misses everything, on the best member that has none. Returns 0 or an errno
+  // value.
+  [[nodiscard]] virtual int place_copy(std::uint64_t number) = 0;
+  // Frees the extent of a copy that is leaving and that nobody uses.
+  virtual void remove_copy(std::uint64_t number, std::size_t place) = 0;
+  // Takes a group's free slots into use, or out of it. A group without a copy that serves cannot be written to, and
+  // whoever evicts shall not be given slots of it. When nothing of it is owned, it is given up altogether.
+  virtual void set_available(std::uint64_t number, bool available) = 0;
+};
+
+struct repair_counts {
+  std::uint64_t repaired_slots = 0;
+  std::uint64_t placed_copies = 0;
+  std::uint64_t removed_copies = 0;
+  std::uint64_t raced_slots = 0;  // written by the program while they were being repaired
+};
+
+class repairer {
+ public:
+  repairer(layer& shared, placement& groups, std::uint64_t probe_interval_ns);
+  ~repairer();
+
+  // Before the first step. May block.
+  [[nodiscard]] result<void> open_channels();
+
+  // One step. Returns after how many nanoseconds it wants the next one. One thread at a time calls it.
+  std::uint64_t step();
+
+  // No step is under way, nothing is being repaired, and nobody has called for attention since all groups were seen to
+  // be in order.
+  [[nodiscard]] bool idle() const { return idle_.load(std::memory_order_acquire); }
+  [[nodiscard]] repair_counts counts() const;
+
+ private:
+  static constexpr std::size_t window_slots = 64;
+  static constexpr std::uint64_t no_group = ~std::uint64_t{0};
+
+  enum class phase : std::uint8_t { none, draining, reading, writing, leaving };
+
+  // What is under way.
+  struct job {
+    phase now = phase::none;
+    std::uint64_t group = 0;
+    std::size_t place = 0;  // repaired, or leaving
+    std::size_t source = 0;
+    bool turned = false;
+    bool unsent = false;
+    std::size_t first = 0;  // of the group's slots: what is being copied
+    std::size_t count = 0;
+    repair_window window;
+  };
+
+  struct probe {
+    bool sent = false;
+    member::health seen;
+    std::uint64_t suspect_since_ns = 0;
+    std::uint64_t next_ns = 0;
+    std::uint64_t cursor = 0;
+    std::uint64_t held_group = no_group;  // one that the member holds a copy of
+    slot_id held_slot = no_slot;
+    slot_id borrowed = no_slot;  // allocated only to be probed
+    std::array<std::byte, 64> bytes{};
+  };
+
+  void tend_member(std::size_t index, std::uint64_t now_ns);
+  void send_probe(std::size_t index, std::uint64_t now_ns);
+  [[nodiscard]] slot_id slot_to_probe(std::size_t index);
+  void on_probe(std::size_t index, int error_code);
+  void drop_borrowed(std::size_t index);
+  void poll_channels();
+  void start_walk();
+  void walk(std::uint64_t now_ns);
+  [[nodiscard]] bool look_at(std::uint64_t number);
+  [[nodiscard]] bool replace_copies(std::uint64_t number);
+  [[nodiscard]] bool begin_repair(std::uint64_t number);
+  [[nodiscard]] bool is_held_elsewhere(const group& seen, std::size_t place) const;
+  [[nodiscard]] std::size_t first_repairable(const group& seen, std::size_t place, const slot_set& stale) const;
+  void begin_leaving(std::uint64_t number, std::size_t place);
+  void advance();
+  void start_copying();
+  void send();
+  void on_moved(int error_code);
+  void close(bool copied);
+
+  layer& shared_;
+  placement& groups_;
+  const std::uint64_t probe_interval_ns_;
+  std::vector<std::unique_ptr<channel>> channels_;  // by member
+  std::vector<probe> probes_;
+  std::byte* const buffer_;
+  job job_;
+  std::uint64_t cursor_ = 0;
+  bool walking_ = false;  // over the groups
+  bool walk_found_work_ = false;
+  bool walk_missed_ = false;         // something is wanting that could not be done now
+  std::uint64_t walk_again_ns_ = 0;  // what could not be done is tried again then
+  std::atomic<bool> idle_{true};
+  std::atomic<std::uint64_t> repaired_slots_{0};
+  std::atomic<std::uint64_t> placed_copies_{0};
+  std::atomic<std::uint64_t> removed_copies_{0};
+  std::atomic<std::uint64_t> raced_slots_{0};
+};
+
+}  // namespace far::backend

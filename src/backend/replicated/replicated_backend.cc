@@ -1,0 +1,429 @@
+#include "backend/replicated/replicated_backend.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <mutex>
+#include <set>
+
+#include "backend/replicated/replicated_channel.h"
+#include "base/check.h"
+
+namespace far::backend {
+namespace {
+
+// Groups without any owned slot that keep their extents, for the next evictions.
+constexpr std::uint64_t kept_free_groups = 4;
+
+// A member whose server is asked for room is waited for so long before others are taken in its place.
+constexpr std::uint64_t patience_ns = 1'000'000'000;
+
+constexpr std::uint64_t capacity_interval_ns = 100'000'000;
+constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t largest_capacity_slots = std::uint64_t{1} << 31;  // 8 TiB
+constexpr std::uint64_t room_to_grow_slots = std::uint64_t{1} << 20;
+
+// Visits the parts of a run of slots by group: visit(number, first slot in the group, count).
+template <typename F>
+void for_each_group(slot_id first, std::uint64_t count, F&& visit) {
+  for (const slot_id end = first + count; first < end;) {
+    const std::uint64_t part = std::min(end - first, group_slots - first % group_slots);
+    visit(first / group_slots, first % group_slots, part);
+    first += part;
+  }
+}
+
+// What fits with all copies, or, while members are lost, with as many as there can be.
+std::uint64_t placeable_slots(const layer& members, std::size_t copies) {
+  std::vector<std::uint64_t, platform::local_allocator<std::uint64_t>> room;
+  for (std::size_t i = 0; i < members.member_count(); ++i) {
+    const member_state state = members.at(i).state();
+    if (state == member_state::lost) continue;
+    const std::uint64_t total = members.at(i).store().report().total_slots;
+    room.push_back(total == unlimited ? unlimited : total / group_slots);
+  }
+  if (room.empty()) return 0;
+  const std::uint64_t groups = placeable_groups(room, std::min(copies, room.size()));
+  return groups > unlimited / group_slots ? unlimited : groups * group_slots;
+}
+
+// Members of one name would compete for the same groups.
+void make_distinct(std::vector<std::string>* names) {
+  std::set<std::string> seen;
+  for (std::string& name : *names) {
+    const std::string base = name;
+    for (int number = 2; !seen.insert(name).second; ++number) name = base + " #" + std::to_string(number);
+  }
+}
+
+}  // namespace
+
+result<std::unique_ptr<replicated_backend>> replicated_backend::create(std::vector<std::unique_ptr<backend>> members,
+                                                                       const replicated_options& chosen) {
+  if (members.empty() || members.size() > maximum_members) {
+    return error{"a far tier takes between 1 and " + std::to_string(maximum_members) + " servers, not " +
+                     std::to_string(members.size()),
+                 EINVAL};
+  }
+  const std::size_t most = std::min(members.size(), maximum_copies);
+  if (chosen.copies == 0 || chosen.copies > most) {
+    return error{"copies=" + std::to_string(chosen.copies) + " with " + std::to_string(members.size()) +
+                     " server(s): each copy needs a server of its own; write copies=1 to copies=" +
+                     std::to_string(most) + ", or name more servers",
+                 EINVAL};
+  }
+  std::vector<std::string> names = chosen.names;
+  for (std::size_t i = names.size(); i < members.size(); ++i) names.push_back(members[i]->describe());
+  make_distinct(&names);
+  std::vector<std::unique_ptr<member>> named;
+  std::vector<std::uint64_t> room;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const std::uint64_t total = members[i]->report().total_slots;
+    room.push_back(total == unlimited ? unlimited : total / group_slots);
+    named.push_back(std::make_unique<member>(std::move(members[i]), names[i]));
+  }
+  const std::uint64_t groups = placeable_groups(room, chosen.copies);
+  std::uint64_t most_slots = chosen.capacity_slots;
+  if (most_slots == 0) {
+    most_slots = std::min(groups, largest_capacity_slots / group_slots) * group_slots * 4 + room_to_grow_slots;
+  }
+  static const platform::monotonic_clock machine_clock;
+  const platform::clock& time = chosen.clock != nullptr ? *chosen.clock : machine_clock;
+  std::unique_ptr<replicated_backend> made(
+      new replicated_backend(std::move(named), chosen, time, std::min(most_slots, largest_capacity_slots)));
+  if (result<void> ready = made->repairer_->open_channels(); !ready) return ready.error();
+  return made;
+}
+
+replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> members, const replicated_options& chosen,
+                                       const platform::clock& time, std::uint64_t most_slots)
+    : capacity_limit_(most_slots),
+      shared_(std::move(members), chosen.copies, (most_slots + group_slots - 1) / group_slots, chosen.lost_after_ns,
+              time),
+      slots_(most_slots),
+      repairer_(std::make_unique<repairer>(shared_, static_cast<placement&>(*this), chosen.probe_interval_ns)) {
+  update_capacity();
+}
+
+replicated_backend::~replicated_backend() = default;
+
+std::size_t replicated_backend::serving_members() const {
+  std::size_t count = 0;
+  for (const member* each : shared_.view()) count += each->serves();
+  return count;
+}
+
+member_order replicated_backend::order_of(std::uint64_t number) const {
+  std::array<std::uint64_t, maximum_members> hashes{};
+  for (std::size_t i = 0; i < shared_.member_count(); ++i) hashes[i] = shared_.at(i).name_hash();
+  return order_for({hashes.data(), shared_.member_count()}, number);
+}
+
+result<slot_id> replicated_backend::allocate(std::size_t count) {
+  const std::lock_guard guard(placement_lock_);
+  while (true) {
+    if (const std::optional<slot_id> first = slots_.allocate(count)) {
+      take_in(*first, count);
+      return *first;
+    }
+    if (count > total_slots_.load() - std::min(total_slots_.load(), used_slots_.load())) return out_of_slots();
+    const int code = place_next_group();
+    if (code == EAGAIN) return error{"far tier asked", EAGAIN};
+    if (code != 0) return out_of_slots();
+  }
+}
+
+void replicated_backend::take_in(slot_id first, std::size_t count) {
+  for_each_group(first, count, [this](std::uint64_t number, std::size_t begin, std::size_t part) {
+    group& taken = shared_.group_at(number);
+    const std::lock_guard guard(taken.lock);
+    if (taken.owned.empty()) --free_groups_;
+    taken.own(slot_set::range(begin, part));
+  });
+  used_slots_ += count;
+}
+
+void replicated_backend::free(slot_id first, std::size_t count) {
+  const std::lock_guard guard(placement_lock_);
+  for_each_group(first, count, [this](std::uint64_t number, std::size_t begin, std::size_t part) {
+    group& given = shared_.group_at(number);
+    bool empty = false;
+    {
+      const std::lock_guard group_guard(given.lock);
+      const slot_set freed = slot_set::range(begin, part);
+      FAR_CHECK((freed - given.owned).empty(), "a slot that is not allocated was freed");
+      given.owned = given.owned - freed;
+      empty = given.owned.empty();
+    }
+    if (given.available) slots_.free(number * group_slots + begin, part);
+    if (empty && given.available) ++free_groups_;
+    if (empty && given.holds == 0 && (!given.available || free_groups_ > kept_free_groups)) give_up(number);
+  });
+  used_slots_ -= count;
+}
+
+// The lowest group that has no place.
+int replicated_backend::place_next_group() {
+  const std::uint64_t end = shared_.groups_end.load();
+  while (first_unplaced_ < end && shared_.group_at(first_unplaced_).placed) ++first_unplaced_;
+  if (first_unplaced_ == shared_.most_groups()) return ENOSPC;
+  const std::uint64_t number = first_unplaced_;
+  const int code = place_group(number);
+  if (code != 0) return code;
+  if (number == end) {
+    slots_.extend(std::min((number + 1) * group_slots, capacity_limit_));
+    shared_.groups_end.store(end + 1);
+  } else {
+    const slot_id first = number * group_slots;
+    slots_.free(first, std::min(group_slots, capacity_limit_ - first));
+  }
+  ++free_groups_;
+  return 0;
+}
+
+int replicated_backend::take_extent(std::size_t index, slot_id* first) {
+  const result<slot_id> taken = shared_.at(index).store().allocate(group_slots);
+  if (taken) {
+    *first = taken.value();
+    asked_since_ns_[index] = 0;
+    ++shared_.at(index).extents;
+    return 0;
+  }
+  if (is_unreachable(taken.error().code)) shared_.note_error(index, taken.error().code);
+  if (taken.error().code != EAGAIN) return ENOSPC;
+  const std::uint64_t now_ns = shared_.time.now_ns();
+  if (asked_since_ns_[index] == 0) asked_since_ns_[index] = now_ns;
+  return now_ns - asked_since_ns_[index] < patience_ns ? EAGAIN : ENOSPC;
+}
+
+// While fewer members serve than there should be copies, fewer must do; the repairer adds the others later.
+int replicated_backend::place_group(std::uint64_t number) {
+  const std::size_t wanted = std::min(shared_.copies, serving_members());
+  if (wanted == 0) return EAGAIN;
+  std::array<copy, maximum_places> taken{};
+  std::size_t count = 0;
+  int code = ENOSPC;
+  const member_order order = order_of(number);
+  for (const std::uint8_t index : order.all()) {
+    if (count == wanted) break;
+    if (!shared_.at(index).serves()) continue;
+    slot_id first = no_slot;
+    const int refused = take_extent(index, &first);
+    if (refused == EAGAIN) code = EAGAIN;
+    if (refused == EAGAIN) break;
+    if (refused == 0)
+      taken[count++] = {.present = true, .leaving = false, .member = index, .first = first, .missing = {}};
+  }
+  if (count < wanted) {
+    for (const copy& each : std::span(taken).first(count)) {
+      shared_.at(each.member).store().free(each.first, group_slots);
+      --shared_.at(each.member).extents;
+    }
+    return code;
+  }
+  group& placed = shared_.group_at(number);
+  const std::lock_guard guard(placed.lock);
+  placed.placed = true;
+  placed.available = true;
+  placed.owned = {};
+  placed.copies = taken;
+  if (count < shared_.copies) shared_.call_for_attention();
+  return 0;
+}
+
+void replicated_backend::give_up(std::uint64_t number) {
+  group& leaving = shared_.group_at(number);
+  const slot_id first = number * group_slots;
+  if (leaving.available) {
+    FAR_CHECK(slots_.claim(first, std::min(group_slots, capacity_limit_ - first)), "nobody owns a slot of the group");
+    --free_groups_;
+  }
+  std::array<copy, maximum_places> freed;
+  {
+    const std::lock_guard guard(leaving.lock);
+    freed = leaving.copies;
+    leaving.copies = {};
+    leaving.placed = false;
+    leaving.available = false;
+  }
+  for (const copy& each : freed) {
+    if (!each.present) continue;
+    shared_.at(each.member).store().free(each.first, group_slots);
+    --shared_.at(each.member).extents;
+  }
+  first_unplaced_ = std::min(first_unplaced_, number);
+}
+
+int replicated_backend::place_copy(std::uint64_t number) {
+  const std::lock_guard guard(placement_lock_);
+  group& grown = shared_.group_at(number);
+  std::array<bool, maximum_members> holds{};
+  std::size_t place = maximum_places;
+  for (std::size_t i = 0; i < grown.copies.size(); ++i) {
+    if (grown.copies[i].present) {
+      holds[grown.copies[i].member] = true;
+    } else {
+      place = i;
+    }
+  }
+  if (!grown.placed || place == maximum_places) return ENOSPC;
+  int code = ENOSPC;
+  const member_order order = order_of(number);
+  for (const std::uint8_t index : order.all()) {
+    if (holds[index] || !shared_.at(index).serves()) continue;
+    slot_id first = no_slot;
+    const int refused = take_extent(index, &first);
+    if (refused == EAGAIN) code = EAGAIN;
+    if (refused != 0) continue;
+    const std::lock_guard group_guard(grown.lock);
+    grown.copies[place] = {
+        .present = true, .leaving = false, .member = index, .first = first, .missing = slot_set::everything()};
+    return 0;
+  }
+  return code;
+}
+
+void replicated_backend::remove_copy(std::uint64_t number, std::size_t place) {
+  const std::lock_guard guard(placement_lock_);
+  copy removed;
+  {
+    group& shrunk = shared_.group_at(number);
+    const std::lock_guard group_guard(shrunk.lock);
+    removed = shrunk.copies[place];
+    shrunk.copies[place] = {};
+  }
+  shared_.note_removal(removed.member);
+  shared_.at(removed.member).store().free(removed.first, group_slots);
+  --shared_.at(removed.member).extents;
+}
+
+void replicated_backend::set_available(std::uint64_t number, bool available) {
+  const std::lock_guard guard(placement_lock_);
+  group& changed = shared_.group_at(number);
+  if (!changed.placed || changed.available == available) return;
+  if (changed.owned.empty() && !available && changed.holds == 0) return give_up(number);
+  const std::uint64_t end = std::min(group_slots, capacity_limit_ - number * group_slots);
+  const slot_set unowned = slot_set::range(0, end) - changed.owned;
+  for (std::size_t slot = unowned.next(0); slot < group_slots; slot = unowned.next(slot)) {
+    const std::size_t run = unowned.run_from(slot);
+    if (available) {
+      slots_.free(number * group_slots + slot, run);
+    } else {
+      FAR_CHECK(slots_.claim(number * group_slots + slot, run), "a free slot can be taken");
+    }
+    slot += run;
+  }
+  const std::lock_guard group_guard(changed.lock);
+  changed.available = available;
+  if (changed.owned.empty()) free_groups_ += available ? 1 : std::uint64_t(-1);
+}
+
+result<std::unique_ptr<channel>> replicated_backend::open_channel(std::size_t depth) {
+  return replicated_channel::open(shared_, depth);
+}
+
+std::uint64_t replicated_backend::tend() {
+  if (shared_.detached()) return no_tending;
+  const std::unique_lock guard(tending_, std::try_to_lock);
+  if (!guard.owns_lock()) return 1'000'000;
+  std::uint64_t next_ns = no_tending;
+  for (const member* each : shared_.view()) next_ns = std::min(next_ns, each->store().tend());
+  if (shared_.time.now_ns() >= next_capacity_ns_) update_capacity();
+  return std::min(next_ns, repairer_->step());
+}
+
+void replicated_backend::update_capacity() {
+  next_capacity_ns_ = shared_.time.now_ns() + capacity_interval_ns;
+  total_slots_.store(std::min(capacity_limit_, placeable_slots(shared_, shared_.copies)));
+}
+
+void replicated_backend::after_fork_in_child() {
+  placement_lock_.unlock();
+  shared_.detach();
+}
+
+capacity replicated_backend::report() const {
+  return {total_slots_.load(std::memory_order_relaxed), used_slots_.load(std::memory_order_relaxed)};
+}
+
+// A read goes to one member, and many reads go to all of them.
+speed replicated_backend::expected_speed() const {
+  speed sum;
+  for (const member* each : shared_.view()) {
+    const speed one = each->store().expected_speed();
+    sum.latency_ns = std::max(sum.latency_ns, one.latency_ns);
+    sum.bytes_per_second += one.bytes_per_second;
+  }
+  return sum;
+}
+
+std::string replicated_backend::describe() const {
+  std::string text = shared_.copies > 1 ? std::to_string(shared_.copies) + " copies on " : "striped over ";
+  const char* separator = "";
+  for (const member* each : shared_.view()) {
+    text += separator + each->name();
+    if (!each->serves()) text += std::string(" (") + name_of(each->state()) + ")";
+    separator = ", ";
+  }
+  return text;
+}
+
+std::vector<replicated_backend::member_status> replicated_backend::members() const {
+  std::vector<member_status> all;
+  for (const member* each : shared_.view()) {
+    all.push_back({each->name(), each->state(), each->extents.load(), each->read_latency_ns()});
+  }
+  return all;
+}
+
+bool replicated_backend::is_whole() const {
+  if (serving_members() < shared_.member_count() || !repairer_->idle()) return false;
+  for (std::uint64_t number = 0; number < shared_.groups_end.load(); ++number) {
+    group& each = shared_.group_at(number);
+    const std::lock_guard guard(each.lock);
+    if (!each.placed) continue;
+    std::size_t current = 0;
+    for (std::size_t place = 0; place < each.copies.size(); ++place) {
+      const copy& held = each.copies[place];
+      if (!held.present) continue;
+      if (held.leaving || !each.stale(place).empty()) return false;
+      ++current;
+    }
+    if (current != shared_.copies) return false;
+  }
+  return true;
+}
+
+void replicated_backend::validate() const {
+  const std::lock_guard guard(placement_lock_);
+  std::uint64_t used = 0;
+  std::uint64_t free_groups = 0;
+  std::array<std::uint64_t, maximum_members> extents{};
+  for (std::uint64_t number = 0; number < shared_.groups_end.load(); ++number) {
+    group& each = shared_.group_at(number);
+    const std::lock_guard group_guard(each.lock);
+    used += each.owned.size();
+    FAR_CHECK(each.placed || (!each.available && each.owned.empty()), "a group without a place holds nothing");
+    free_groups += each.available && each.owned.empty();
+    std::array<bool, maximum_members> seen{};
+    for (const copy& held : each.copies) {
+      if (!held.present) continue;
+      FAR_CHECK(each.placed, "a group without a place has no copies");
+      FAR_CHECK(!seen[held.member], "a member holds one copy of a group");
+      seen[held.member] = true;
+      ++extents[held.member];
+    }
+    const std::uint64_t end = std::min(group_slots, capacity_limit_ - number * group_slots);
+    for (std::uint64_t slot = 0; slot < end; ++slot) {
+      const bool taken = slots_.all_allocated(number * group_slots + slot, 1);
+      FAR_CHECK(taken == (each.owned.contains(slot) || !each.available), "the slot map agrees with the groups");
+    }
+  }
+  FAR_CHECK(used == used_slots_.load(), "used slots are counted");
+  FAR_CHECK(free_groups == free_groups_, "free groups are counted");
+  for (std::size_t i = 0; i < shared_.member_count(); ++i) {
+    FAR_CHECK(extents[i] == shared_.at(i).extents.load(), "extents of a member are counted");
+  }
+}
+
+}  // namespace far::backend

@@ -1,0 +1,117 @@
+// One layer above backends: striping over several of them, copies, and repair. Written once for all kinds of members.
+//
+// Virtual slots are cut into groups of 512 (2 MiB). A group is placed on `copies` members when it is first needed: on
+// those with the highest rendezvous weight that serve and have room (placement.h). With copies=1 that is plain
+// striping.
+//
+// - Writes go to every serving copy and end when all of them have; one success that leaves every slot current somewhere
+//   is needed, otherwise the write fails and the caller keeps the bytes. Copies that did not get the bytes are marked
+//   before the write is reported (group.h).
+// - Reads go to the copy that will answer first, and to another one when it fails. When only a suspect member has the
+//   bytes they wait for it; when nobody has them they fail with EIO, and a line in the log names who had them.
+// - tend() probes members that do not answer (member.h), copies what a copy misses, places copies anew where a member
+// is
+//   lost (repairer.h), and takes groups that nobody can write to out of use.
+//
+// Placement never moves back: a member that returns or gets room takes part in groups that are placed from then on.
+// Moving would cost a transfer of everything for no gain in safety, and eviction, which always writes to fresh slots,
+// evens the load out by itself.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/replicated/layer.h"
+#include "backend/replicated/repairer.h"
+#include "backend/slot_allocator.h"
+#include "base/spin_lock.h"
+
+namespace far::backend {
+
+struct replicated_options {
+  std::size_t copies = 1;  // 1 to maximum_copies, and at most one for each member
+  // What members are called in messages and in placement; must stay the same from start to start only as far as the
+  // members' contents do. Empty: what their describe() says.
+  std::vector<std::string> names;
+  // The most that may be allocated; 0: what the members have room for.
+  std::uint64_t capacity_slots = 0;
+  // A member that has not answered for so long is taken for lost.
+  std::uint64_t lost_after_ns = 10'000'000'000;
+  std::uint64_t probe_interval_ns = 50'000'000;
+  const platform::clock* clock = nullptr;  // nullptr: the machine's; otherwise outlives the backend
+};
+
+class replicated_backend final : public backend, private placement {
+ public:
+  // Errors: no members, too many, or fewer than copies.
+  [[nodiscard]] static result<std::unique_ptr<replicated_backend>> create(std::vector<std::unique_ptr<backend>> members,
+                                                                          const replicated_options& chosen);
+  ~replicated_backend() override;
+
+  [[nodiscard]] result<slot_id> allocate(std::size_t count) override;
+  void free(slot_id first, std::size_t count) override;
+  [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
+  std::uint64_t tend() override;
+  void after_fork_in_child() override;
+  [[nodiscard]] capacity report() const override;
+  [[nodiscard]] speed expected_speed() const override;
+  [[nodiscard]] std::string describe() const override;
+
+  // For status reports and tests.
+  struct member_status {
+    std::string name;
+    member_state state;
+    std::uint64_t groups;
+    std::uint64_t read_latency_ns;
+  };
+  [[nodiscard]] std::vector<member_status> members() const;
+  // Whether every group has all its copies, on members that serve, and none of them misses anything.
+  [[nodiscard]] bool is_whole() const;
+  [[nodiscard]] repair_counts repaired() const { return repairer_->counts(); }
+  // For validators.
+  [[nodiscard]] const layer& books() const { return shared_; }
+
+  // Recomputes counts and checks every group's record; requires that no call is under way. Stops the process when
+  // something is wrong.
+  void validate() const;
+
+ private:
+  replicated_backend(std::vector<std::unique_ptr<member>> members, const replicated_options& chosen,
+                     const platform::clock& time, std::uint64_t most_slots);
+
+  // placement: for the repairer.
+  [[nodiscard]] int place_copy(std::uint64_t number) override;
+  void remove_copy(std::uint64_t number, std::size_t place) override;
+  void set_available(std::uint64_t number, bool available) override;
+
+  [[nodiscard]] int place_group(std::uint64_t number);
+  [[nodiscard]] int place_next_group();
+  [[nodiscard]] int take_extent(std::size_t member, slot_id* first);
+  void take_in(slot_id first, std::size_t count);
+  void give_up(std::uint64_t number);
+  void update_capacity();
+  [[nodiscard]] std::size_t serving_members() const;
+  [[nodiscard]] member_order order_of(std::uint64_t number) const;
+
+  const std::uint64_t capacity_limit_;
+  mutable layer shared_;
+  slot_allocator slots_;
+  std::unique_ptr<repairer> repairer_;
+
+  // Guards which slots are whose: `slots_`, and of groups `placed`, `available` and `owned` (these also by the group's
+  // lock). Taken before a group's lock.
+  mutable spin_lock placement_lock_;
+  std::uint64_t free_groups_ = 0;                                // available, and no slot of theirs is owned
+  std::uint64_t first_unplaced_ = 0;                             // no group below is unplaced
+  std::array<std::uint64_t, maximum_members> asked_since_ns_{};  // the member's server is being asked for room
+  std::atomic<std::uint64_t> used_slots_{0};
+  std::atomic<std::uint64_t> total_slots_{0};
+  std::uint64_t next_capacity_ns_ = 0;
+  spin_lock tending_;
+};
+
+}  // namespace far::backend

@@ -1,0 +1,388 @@
+#include "backend/replicated/replicated_channel.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+
+#include "base/check.h"
+#include "platform/own_descriptors.h"
+
+namespace far::backend {
+namespace {
+
+// Parts beyond one for each request: for requests that span several groups.
+constexpr std::size_t spare_parts = 8;
+
+// A read that waits for a suspect member asks again so often.
+constexpr std::uint64_t retry_interval_ns = 200'000;
+
+// Of so many reads one goes to the second best copy.
+constexpr std::uint64_t reads_between_explorations = 128;
+
+constexpr std::uint64_t group_bytes = group_slots * page_bytes;
+
+constexpr std::uint64_t pack(std::uint32_t part, std::uint8_t place) {
+  return std::uint64_t{part} << 8 | place;
+}
+
+constexpr place_mask bit(std::uint8_t place) {
+  return static_cast<place_mask>(1u << place);
+}
+
+}  // namespace
+
+result<std::unique_ptr<channel>> replicated_channel::open(layer& shared, std::size_t depth) {
+  constexpr std::size_t largest_depth = 1 << 15;
+  if (depth == 0 || depth > largest_depth) {
+    return error{
+        "a channel holds between 1 and " + std::to_string(largest_depth) + " requests, not " + std::to_string(depth),
+        EINVAL};
+  }
+  std::unique_ptr<replicated_channel> opened(new replicated_channel(shared, depth));
+  if (result<void> queues = opened->open_queues(depth + spare_parts); !queues) return queues.error();
+  opened->watch_queues();
+  return std::unique_ptr<channel>(std::move(opened));
+}
+
+replicated_channel::replicated_channel(layer& shared, std::size_t depth)
+    : shared_(shared), requests_(depth), parts_(depth + spare_parts) {
+  for (std::size_t i = depth; i-- > 0;) free_requests_.push_back(static_cast<std::uint32_t>(i));
+  for (std::size_t i = parts_.size(); i-- > 0;) free_parts_.push_back(static_cast<std::uint32_t>(i));
+  unfinished_.reserve(depth);
+  ended_.reserve(depth);
+}
+
+result<void> replicated_channel::open_queues(std::size_t depth) {
+  for (std::size_t i = 0; i < shared_.member_count(); ++i) {
+    result<std::unique_ptr<channel>> opened = shared_.at(i).store().open_channel(depth);
+    if (!opened) return opened.error();
+    queues_.emplace_back();
+    queues_.back().transfers = std::move(opened).value();
+    queues_.back().unsent.reserve(parts_.size());
+  }
+  return {};
+}
+
+void replicated_channel::watch_queues() {
+  for (const member_queue& each : queues_) {
+    if (each.transfers->event_descriptor() < 0) return;
+  }
+  events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
+  ended_event_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  bool watched = events_ >= 0 && ended_event_ >= 0;
+  const auto watch = [&](int descriptor) {
+    epoll_event wanted{};
+    wanted.events = EPOLLIN;
+    watched = watched && epoll_ctl(events_, EPOLL_CTL_ADD, descriptor, &wanted) == 0;
+  };
+  for (const member_queue& each : queues_) watch(each.transfers->event_descriptor());
+  watch(ended_event_);
+  if (watched) return;
+  for (int* const descriptor : {&events_, &ended_event_}) {
+    if (*descriptor >= 0) platform::disown_descriptor(*descriptor);
+    if (*descriptor >= 0) close(*descriptor);
+    *descriptor = -1;
+  }
+}
+
+replicated_channel::~replicated_channel() {
+  FAR_CHECK(in_flight_ == 0, "a channel was destroyed with transfers in flight");
+  for (const int descriptor : {events_, ended_event_}) {
+    if (descriptor < 0) continue;
+    platform::disown_descriptor(descriptor);
+    close(descriptor);
+  }
+}
+
+std::size_t replicated_channel::submit(std::span<const request> batch) {
+  std::size_t taken = 0;
+  while (taken < batch.size() && !free_requests_.empty()) {
+    const request& what = batch[taken++];
+    const std::uint32_t index = free_requests_.back();
+    free_requests_.pop_back();
+    ++in_flight_;
+    const std::uint64_t begin = what.slot * page_bytes + what.offset_bytes;
+    requests_[index] = {what.op, what.cookie, begin, begin + what.length_bytes, what.buffer, 0, 0};
+    if (what.length_bytes == 0) {
+      end_request(index);
+    } else if (unfinished_.empty()) {
+      start_parts(index);
+    } else {
+      unfinished_.push_back(index);
+    }
+  }
+  flush();
+  announce();
+  return taken;
+}
+
+// Begins as many parts as there is room for. While they begin, none of the request's parts ends it.
+void replicated_channel::start_parts(std::uint32_t index) {
+  taken_request& what = requests_[index];
+  ++what.parts;
+  while (what.next_byte < what.end_byte && has_room()) {
+    const std::uint64_t number = what.next_byte / group_bytes;
+    const std::uint64_t end = std::min(what.end_byte, (number + 1) * group_bytes);
+    const std::uint32_t begun = free_parts_.back();
+    free_parts_.pop_back();
+    part fresh;
+    fresh.request = index;
+    fresh.op = what.op;
+    fresh.group = number;
+    fresh.bytes = {static_cast<std::uint32_t>(what.next_byte - number * group_bytes),
+                   static_cast<std::uint32_t>(end - number * group_bytes)};
+    fresh.buffer = what.buffer;
+    parts_[begun] = fresh;
+    what.buffer += end - what.next_byte;
+    what.next_byte = end;
+    ++what.parts;
+    start(begun);
+  }
+  if (what.next_byte < what.end_byte && std::find(unfinished_.begin(), unfinished_.end(), index) == unfinished_.end()) {
+    unfinished_.push_back(index);
+  }
+  if (--what.parts == 0 && what.next_byte == what.end_byte) end_request(index);
+}
+
+void replicated_channel::start_unfinished() {
+  while (!unfinished_.empty() && has_room()) {
+    const std::uint32_t index = unfinished_.front();
+    start_parts(index);
+    if (requests_[index].next_byte < requests_[index].end_byte) return;
+    unfinished_.erase(unfinished_.begin());
+  }
+}
+
+void replicated_channel::start(std::uint32_t index) {
+  if (parts_[index].op == operation::read) {
+    start_read(index);
+  } else {
+    start_write(index);
+  }
+}
+
+// What a read costs at each member: how long one takes there, times those that are before it.
+read_choice replicated_channel::choice_for(const part& reading) {
+  for (std::size_t i = 0; i < queues_.size(); ++i) {
+    costs_[i] = (shared_.at(i).read_latency_ns() + 1) * (queues_[i].reads + 1);
+    if (!shared_.still_valid(i)) shared_.note_error(i, ESTALE);
+  }
+  return {.tried = reading.tried,
+          .any_state = shared_.detached(),
+          .explore = ++reads_ % reads_between_explorations == 0,
+          .costs = {costs_.data(), queues_.size()}};
+}
+
+void replicated_channel::start_read(std::uint32_t index) {
+  part& reading = parts_[index];
+  const read_choice choice = choice_for(reading);
+  group& holder = shared_.group_at(reading.group);
+  {
+    const std::lock_guard guard(holder.lock);
+    reading.read = holder.begin_read(shared_.view(), reading.bytes, choice);
+  }
+  const std::uint64_t now_ns = shared_.time.now_ns();
+  switch (reading.read.how) {
+    case started_read::outcome::served:
+      reading.started_ns = now_ns;
+      ++queues_[reading.read.member].reads;
+      return push(reading.read.member, index, reading.read.place, reading.read.first,
+                  {reading.bytes.begin, reading.read.end});
+    case started_read::outcome::waits:
+      // After an error the caller learns of it at once; it asks again if it wants to wait.
+      if (reading.tried != 0) return fail_read(index, reading.error_code);
+      if (!reading.parked) {
+        reading.parked = true;
+        reading.parked_at_ns = now_ns;
+        ++parked_;
+      }
+      if (now_ns - reading.parked_at_ns < shared_.lost_after_ns) return;
+      return fail_read(index, ETIMEDOUT);
+    case started_read::outcome::gone: return fail_read(index, reading.error_code != 0 ? reading.error_code : EIO);
+  }
+}
+
+void replicated_channel::fail_read(std::uint32_t index, int error_code) {
+  shared_.report_unreadable(parts_[index].group);
+  if (parts_[index].parked) --parked_;
+  parts_[index].parked = false;
+  parts_[index].error_code = error_code;
+  end_part(index);
+}
+
+void replicated_channel::start_write(std::uint32_t index) {
+  part& writing = parts_[index];
+  group& holder = shared_.group_at(writing.group);
+  FAR_CHECK(!shared_.detached(), "a child of fork only reads the far tier");
+  {
+    const std::lock_guard guard(holder.lock);
+    writing.write = holder.begin_write(shared_.view(), writing.bytes);
+  }
+  writing.outstanding = writing.write.places;
+  if (writing.outstanding == 0) {
+    writing.error_code = EIO;
+    return end_part(index);
+  }
+  for (std::uint8_t place = 0; place < maximum_places; ++place) {
+    if ((writing.write.places & bit(place)) == 0) continue;
+    push(writing.write.members[place], index, place, writing.write.firsts[place], writing.bytes);
+  }
+}
+
+void replicated_channel::push(std::size_t member, std::uint32_t index, std::uint8_t place, slot_id first,
+                              byte_range bytes) {
+  const part& moving = parts_[index];
+  queues_[member].unsent.push_back({.op = moving.op,
+                                    .slot = first + bytes.first_slot(),
+                                    .offset_bytes = static_cast<std::uint32_t>(bytes.begin % page_bytes),
+                                    .length_bytes = bytes.end - bytes.begin,
+                                    .buffer = moving.buffer,
+                                    .cookie = pack(index, place)});
+}
+
+void replicated_channel::flush() {
+  for (member_queue& each : queues_) {
+    if (each.unsent.empty()) continue;
+    const std::size_t sent = each.transfers->submit(each.unsent);
+    each.unsent.erase(each.unsent.begin(), each.unsent.begin() + static_cast<std::ptrdiff_t>(sent));
+  }
+}
+
+std::size_t replicated_channel::poll(std::span<completion> done) {
+  if (in_flight_ == 0) return 0;
+  if (parked_ > 0) retry_parked();
+  // A member's queue is asked for no more than can be handed on, so that its descriptor tells of the rest.
+  do {
+    start_unfinished();
+  } while (ended_.size() < done.size() && take_completions(done.size() - ended_.size()) > 0);
+  flush();
+  const std::size_t count = std::min(done.size(), ended_.size());
+  std::copy_n(ended_.begin(), count, done.begin());
+  ended_.erase(ended_.begin(), ended_.begin() + static_cast<std::ptrdiff_t>(count));
+  in_flight_ -= count;
+  announce();
+  return count;
+}
+
+std::size_t replicated_channel::take_completions(std::size_t most) {
+  std::array<completion, 32> taken;
+  const std::size_t wanted = std::min(most, taken.size());
+  for (std::size_t i = 0; i < queues_.size(); ++i) {
+    const std::size_t member = next_queue_++ % queues_.size();
+    if (queues_[member].transfers->in_flight() == 0) continue;
+    const std::size_t count = queues_[member].transfers->poll({taken.data(), wanted});
+    for (const completion& each : std::span(taken).first(count)) on_transfer(member, each);
+    if (count > 0) return count;
+  }
+  return 0;
+}
+
+void replicated_channel::on_transfer(std::size_t member, completion ended) {
+  const auto index = static_cast<std::uint32_t>(ended.cookie >> 8);
+  const auto place = static_cast<std::uint8_t>(ended.cookie & 0xff);
+  part& moved = parts_[index];
+  int code = ended.error_code;
+  if (code == 0 && !shared_.still_valid(member)) code = ESTALE;
+  if (code != 0) shared_.note_error(member, code);
+  if (code != 0) moved.error_code = code;
+  if (moved.op == operation::read) {
+    --queues_[member].reads;
+    if (code == 0) shared_.at(member).note_read(shared_.time.now_ns() - moved.started_ns);
+    return end_read(index, code);
+  }
+  moved.outstanding &= static_cast<place_mask>(~bit(place));
+  if (code == 0) moved.succeeded |= bit(place);
+  if (moved.outstanding != 0) return;
+  group& holder = shared_.group_at(moved.group);
+  ended_write outcome;
+  {
+    const std::lock_guard guard(holder.lock);
+    outcome = holder.end_write(moved.write, moved.bytes, moved.succeeded);
+  }
+  if (outcome.leaves_stale) shared_.call_for_attention();
+  moved.error_code = outcome.is_safe ? 0 : EIO;
+  end_part(index);
+}
+
+void replicated_channel::end_read(std::uint32_t index, int error_code) {
+  part& reading = parts_[index];
+  {
+    group& holder = shared_.group_at(reading.group);
+    const std::lock_guard guard(holder.lock);
+    holder.end(reading.read.phase);
+  }
+  if (reading.parked) --parked_;
+  reading.parked = false;
+  if (error_code != 0) {
+    reading.tried |= bit(reading.read.place);
+    return start_read(index);
+  }
+  reading.error_code = 0;
+  reading.tried = 0;
+  reading.buffer += reading.read.end - reading.bytes.begin;
+  reading.bytes.begin = reading.read.end;
+  if (reading.bytes.begin < reading.bytes.end) return start_read(index);
+  end_part(index);
+}
+
+void replicated_channel::end_part(std::uint32_t index) {
+  taken_request& whole = requests_[parts_[index].request];
+  if (parts_[index].error_code != 0) whole.error_code = parts_[index].error_code;
+  free_parts_.push_back(index);
+  if (--whole.parts == 0 && whole.next_byte == whole.end_byte) end_request(parts_[index].request);
+}
+
+void replicated_channel::end_request(std::uint32_t index) {
+  ended_.push_back({requests_[index].cookie, requests_[index].error_code == 0 ? 0 : EIO});
+  free_requests_.push_back(index);
+}
+
+void replicated_channel::retry_parked() {
+  const std::uint64_t now_ns = shared_.time.now_ns();
+  if (now_ns < next_retry_ns_) return;
+  next_retry_ns_ = now_ns + retry_interval_ns;
+  for (std::size_t i = 0; i < parts_.size() && parked_ > 0; ++i) {
+    // One that has been sent keeps the mark until it ends, so that its wait is counted once.
+    if (parts_[i].parked && parts_[i].read.how == started_read::outcome::waits) {
+      start_read(static_cast<std::uint32_t>(i));
+    }
+  }
+}
+
+// Requests that end outside of the members' queues make the descriptor readable, too.
+void replicated_channel::announce() {
+  if (ended_event_ < 0 || announced_ == !ended_.empty()) return;
+  std::uint64_t count = 1;
+  const ssize_t moved =
+      ended_.empty() ? read(ended_event_, &count, sizeof count) : write(ended_event_, &count, sizeof count);
+  FAR_CHECK(moved == sizeof count, "an eventfd takes and gives its count");
+  announced_ = !ended_.empty();
+}
+
+void replicated_channel::wait(std::uint64_t timeout_ns) {
+  constexpr std::uint64_t longest_without_events_ns = 50'000;
+  if (in_flight_ == 0 || !ended_.empty()) return;
+  channel* busy = nullptr;
+  std::size_t busy_count = 0;
+  for (const member_queue& each : queues_) {
+    // What could not be sent is tried again soon.
+    if (!each.unsent.empty()) timeout_ns = std::min(timeout_ns, longest_without_events_ns);
+    if (each.transfers->in_flight() == 0) continue;
+    busy = each.transfers.get();
+    ++busy_count;
+  }
+  if (parked_ > 0) timeout_ns = std::min(timeout_ns, retry_interval_ns);
+  if (busy_count == 1) return busy->wait(timeout_ns);
+  if (events_ < 0 && busy != nullptr) return busy->wait(std::min(timeout_ns, longest_without_events_ns));
+  const timespec timeout{static_cast<std::time_t>(timeout_ns / 1'000'000'000),
+                         static_cast<long>(timeout_ns % 1'000'000'000)};
+  pollfd watched{.fd = events_, .events = POLLIN, .revents = 0};
+  ppoll(&watched, events_ >= 0 ? 1 : 0, &timeout, nullptr);
+}
+
+}  // namespace far::backend

@@ -1,0 +1,114 @@
+// A queue of a replicated far tier: one queue of each member, and what of every request is under way in them.
+//
+// A request is cut at the borders of groups into parts. A part of a read is one transfer, from the copy that will
+// answer first, and is repeated on another copy when it fails; a part of a write is one transfer to each copy.
+// Requests, parts and transfers come from fixed tables, so nothing is allocated on the way of a transfer.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/replicated/layer.h"
+
+namespace far::backend {
+
+class replicated_channel final : public channel {
+ public:
+  // A queue for `depth` requests. Errors: a member's queue cannot be opened (a member that is down is not an error: it
+  // opens its connections later).
+  [[nodiscard]] static result<std::unique_ptr<channel>> open(layer& shared, std::size_t depth);
+  ~replicated_channel() override;
+
+  [[nodiscard]] std::size_t submit(std::span<const request> batch) override;
+  [[nodiscard]] std::size_t poll(std::span<completion> done) override;
+  void wait(std::uint64_t timeout_ns) override;
+  [[nodiscard]] std::size_t in_flight() const override { return in_flight_; }
+
+  // Readable when a member's queue is, or a request has ended without one; -1 when a member's queue has none.
+  [[nodiscard]] int event_descriptor() const override { return events_; }
+
+ private:
+  template <typename T>
+  using local_vector = std::vector<T, platform::local_allocator<T>>;
+
+  struct taken_request {
+    operation op = operation::read;
+    std::uint64_t cookie = 0;
+    std::uint64_t next_byte = 0;  // of the virtual slots: where the next part begins
+    std::uint64_t end_byte = 0;
+    std::byte* buffer = nullptr;  // of next_byte
+    std::size_t parts = 0;        // under way
+    int error_code = 0;
+  };
+
+  struct part {
+    std::uint32_t request = 0;
+    operation op = operation::read;
+    std::uint64_t group = 0;
+    byte_range bytes;  // of the group; of a read: what is left
+    std::byte* buffer = nullptr;
+    int error_code = 0;
+    // Of a read: the transfer under way.
+    started_read read;
+    place_mask tried = 0;
+    bool parked = false;
+    std::uint64_t parked_at_ns = 0;
+    std::uint64_t started_ns = 0;
+    // Of a write.
+    started_write write;
+    place_mask outstanding = 0;
+    place_mask succeeded = 0;
+  };
+
+  struct member_queue {
+    std::unique_ptr<channel> transfers;
+    local_vector<request> unsent;
+    std::size_t reads = 0;  // under way
+  };
+
+  replicated_channel(layer& shared, std::size_t depth);
+  [[nodiscard]] result<void> open_queues(std::size_t depth);
+  void watch_queues();
+
+  void start_parts(std::uint32_t request);
+  void start_unfinished();
+  void start(std::uint32_t index);
+  void start_read(std::uint32_t index);
+  void start_write(std::uint32_t index);
+  void push(std::size_t member, std::uint32_t index, std::uint8_t place, slot_id first, byte_range bytes);
+  void flush();
+  std::size_t take_completions(std::size_t most);
+  void on_transfer(std::size_t member, completion ended);
+  void end_read(std::uint32_t index, int error_code);
+  void fail_read(std::uint32_t index, int error_code);
+  void end_part(std::uint32_t index);
+  void end_request(std::uint32_t index);
+  void retry_parked();
+  [[nodiscard]] read_choice choice_for(const part& reading);
+  [[nodiscard]] bool has_room() const { return !free_parts_.empty(); }
+  void announce();
+
+  layer& shared_;
+  local_vector<taken_request> requests_;
+  local_vector<std::uint32_t> free_requests_;
+  local_vector<std::uint32_t> unfinished_;  // requests with parts that have not begun, in order
+  local_vector<part> parts_;
+  local_vector<std::uint32_t> free_parts_;
+  local_vector<completion> ended_;  // to be polled
+  local_vector<member_queue> queues_;
+  std::array<std::uint64_t, maximum_members> costs_{};
+  std::size_t in_flight_ = 0;
+  std::size_t parked_ = 0;
+  std::size_t next_queue_ = 0;
+  std::uint64_t next_retry_ns_ = 0;
+  std::uint64_t reads_ = 0;
+  int events_ = -1;
+  int ended_event_ = -1;  // readable while `ended_` is not empty
+  bool announced_ = false;
+};
+
+}  // namespace far::backend

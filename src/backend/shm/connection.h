@@ -1,0 +1,99 @@
+// One connection of a client to the server behind `shm:NAME`: handshake over the socket, then requests and replies
+// through the rings.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "backend/shm/ring_file.h"
+#include "base/result.h"
+#include "wire/handshake.h"
+
+namespace far::backend::shm {
+
+struct connection_options {
+  std::string name;  // as the user wrote it: for messages, and where to look for the socket
+  std::string tenant = "default";
+  std::string token;  // empty: none
+  wire::session_id join{};
+};
+
+// One thread at a time; alive(), revoked() from any.
+class connection {
+ public:
+  enum class state : std::uint8_t { greeting, proving, ready, ended };
+
+  // Finds the server's socket and says hello. Blocks nothing. Errors: no server listens there, or it is somebody
+  // else's; what to do.
+  [[nodiscard]] static result<std::unique_ptr<connection>> start(const connection_options& chosen);
+  // The server sees the end when the last process that has the socket closes it.
+  ~connection();
+  connection(const connection&) = delete;
+  connection& operator=(const connection&) = delete;
+
+  // Goes on with the handshake as far as the server has answered; returns where it is. An error ends the connection.
+  [[nodiscard]] result<state> step();
+  // Until the connection is ready or the time is over. For set-up only: it sleeps.
+  [[nodiscard]] result<void> finish(std::uint64_t timeout_ns);
+
+  // All below require: ready.
+
+  [[nodiscard]] const wire::welcome& welcome() const { return welcome_; }
+  // The session's memory file; the caller's from now on.
+  [[nodiscard]] int take_memory();
+  [[nodiscard]] std::byte* area() { return file_->area; }
+
+  // How many requests can be sent now.
+  [[nodiscard]] std::uint32_t room();
+  // Puts a request; it goes out with flush(). Requires: room.
+  void put(const ring_request& added);
+  void flush();
+  // The next reply, if there is one.
+  [[nodiscard]] bool take(ring_reply& into);
+  // Sleeps until there may be a reply, the server is gone, or the time is over.
+  void wait(std::uint64_t timeout_ns);
+  // Ends the connection. What is mapped stays, so revoked() may still be asked.
+  void hang_up();
+  // Looks at the socket; after the server's end, alive() is false. Cheap enough for every tend(), not for every
+  // transfer.
+  void check();
+
+  [[nodiscard]] bool alive() const { return alive_.load(std::memory_order_relaxed); }
+  // The server has taken, or is about to take, the session's blocks away: their bytes are lost.
+  [[nodiscard]] bool revoked() const { return file_->revoked.value.load(std::memory_order_acquire) != 0; }
+  [[nodiscard]] int socket() const { return socket_; }
+  // To whom: the path of the socket.
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  connection() = default;
+  [[nodiscard]] result<void> connect(const connection_options& chosen);
+  [[nodiscard]] result<void> check_peer(bool has_token);
+  [[nodiscard]] result<void> send_message(wire::opcode op, std::span<const std::byte> payload);
+  [[nodiscard]] result<void> answer(std::span<const std::byte> message, std::span<const int> descriptors);
+  [[nodiscard]] result<void> on_challenge(std::span<const std::byte> payload);
+  [[nodiscard]] result<void> on_welcome(std::span<const std::byte> payload, std::span<const int> descriptors);
+  [[nodiscard]] result<void> map_rings(int rings);
+  [[nodiscard]] error failure(const std::string& what, int code) const;
+  void end();
+
+  connection_options chosen_;
+  std::string path_;
+  int socket_ = -1;
+  int memory_ = -1;
+  state state_ = state::greeting;
+  std::atomic<bool> alive_{true};
+  std::array<std::byte, wire::maximum_handshake_bytes> hello_{};
+  std::size_t hello_bytes_ = 0;
+  wire::digest expected_proof_{};
+  wire::welcome welcome_;
+  ring_file* file_ = nullptr;
+  ring_producer requests_;
+  ring_consumer replies_;
+};
+
+}  // namespace far::backend::shm

@@ -1,0 +1,139 @@
+#include "backend/shm/server_copy_channel.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "backend/shm/memory_channel.h"
+#include "backend/shm/shm_backend.h"
+#include "base/check.h"
+
+namespace far::backend::shm {
+namespace {
+
+// How many polls in vain before the socket is looked at, which is a system call: is the server still there?
+constexpr unsigned polls_between_checks = 4096;
+
+}  // namespace
+
+server_copy_channel::server_copy_channel(const shm_backend& owner, std::unique_ptr<connection> through,
+                                         std::size_t depth)
+    : owner_(owner), through_(std::move(through)), depth_(depth), ready_(depth), transfers_(depth), unsent_(depth) {
+  idle_.reserve(depth);
+  for (std::size_t i = depth; i-- > 0;) idle_.push_back(static_cast<std::uint32_t>(i));
+  for (std::uint32_t i = 0; i < ring_length; ++i) idle_pieces_[idle_piece_count_++] = i;
+}
+
+server_copy_channel::~server_copy_channel() {
+  FAR_CHECK(in_flight_ == 0, "a channel was destroyed with transfers in flight");
+}
+
+std::size_t server_copy_channel::submit(std::span<const request> batch) {
+  const std::size_t taken = std::min(batch.size(), depth_ - in_flight_);
+  for (const request& what : batch.first(taken)) {
+    ++in_flight_;
+    const std::uint32_t index = idle_.back();
+    idle_.pop_back();
+    transfers_[index] = {.what = what};
+    if (what.length_bytes == 0) {
+      finish(index);
+    } else {
+      unsent_[(unsent_head_ + unsent_count_++) % unsent_.size()] = index;
+    }
+  }
+  send();
+  return taken;
+}
+
+void server_copy_channel::send() {
+  bool sent = false;
+  std::uint32_t room = unsent_count_ > 0 ? through_->room() : 0;
+  while (unsent_count_ > 0 && idle_piece_count_ > 0 && room > 0) {
+    const std::uint32_t index = unsent_[unsent_head_];
+    transfer& of = transfers_[index];
+    send_piece(index, of);
+    sent = true;
+    --room;
+    if (of.sent_bytes < of.what.length_bytes) continue;
+    unsent_head_ = (unsent_head_ + 1) % unsent_.size();
+    --unsent_count_;
+  }
+  if (sent) through_->flush();
+  if (!through_->alive()) copy_all_that_is_left();
+}
+
+void server_copy_channel::send_piece(std::uint32_t index, transfer& of) {
+  const std::uint32_t number = idle_pieces_[--idle_piece_count_];
+  const std::uint64_t position = std::uint64_t{of.what.offset_bytes} + of.sent_bytes;
+  const auto length =
+      static_cast<std::uint32_t>(std::min<std::size_t>(piece_bytes, of.what.length_bytes - of.sent_bytes));
+  ring_request wanted;
+  wanted.op = of.what.op == operation::read ? ring_operation::read : ring_operation::write;
+  wanted.piece = number;
+  wanted.cookie = number;
+  wanted.first = of.what.slot + position / page_bytes;
+  wanted.offset_bytes = static_cast<std::uint32_t>(position % page_bytes);
+  wanted.length_bytes = length;
+  if (of.what.op == operation::write) {
+    std::memcpy(through_->area() + number * piece_bytes, of.what.buffer + of.sent_bytes, length);
+  }
+  pieces_[number] = {index, of.sent_bytes, length};
+  of.sent_bytes += length;
+  ++of.pieces_out;
+  through_->put(wanted);
+}
+
+void server_copy_channel::finish(std::uint32_t index) {
+  ready_.push({transfers_[index].what.cookie, transfers_[index].error_code});
+  idle_.push_back(index);
+}
+
+void server_copy_channel::receive() {
+  ring_reply reply;
+  while (through_->take(reply)) {
+    empty_polls_ = 0;
+    const std::uint64_t number = reply.cookie;
+    FAR_CHECK(number < ring_length && pieces_[number].length_bytes > 0, "the server answers what was not asked");
+    const piece arrived = std::exchange(pieces_[number], {});
+    transfer& of = transfers_[arrived.transfer];
+    if (reply.status != static_cast<std::uint8_t>(wire::status::ok)) {
+      of.error_code = EIO;
+    } else if (of.what.op == operation::read) {
+      std::memcpy(of.what.buffer + arrived.offset_bytes, through_->area() + number * piece_bytes, arrived.length_bytes);
+    }
+    idle_pieces_[idle_piece_count_++] = static_cast<std::uint32_t>(number);
+    if (--of.pieces_out == 0 && of.sent_bytes == of.what.length_bytes) finish(arrived.transfer);
+  }
+}
+
+// The server is gone, and with it whoever could still write into the pieces. The slots' memory is not.
+void server_copy_channel::copy_all_that_is_left() {
+  receive();
+  unsent_count_ = 0;
+  for (piece& each : pieces_) {
+    if (each.length_bytes > 0) idle_pieces_[idle_piece_count_++] = static_cast<std::uint32_t>(&each - pieces_.data());
+    each = {};
+  }
+  std::vector<bool, platform::local_allocator<bool>> idle(depth_, false);
+  for (const std::uint32_t index : idle_) idle[index] = true;
+  for (std::uint32_t index = 0; index < depth_; ++index) {
+    if (idle[index]) continue;
+    transfers_[index].error_code = copy(owner_, transfers_[index].what);
+    finish(index);
+  }
+}
+
+std::size_t server_copy_channel::poll(std::span<completion> done) {
+  receive();
+  send();
+  if (ready_.empty() && in_flight_ > 0 && ++empty_polls_ % polls_between_checks == 0) through_->check();
+  const std::size_t count = ready_.pop(done);
+  in_flight_ -= count;
+  return count;
+}
+
+void server_copy_channel::wait(std::uint64_t timeout_ns) {
+  if (in_flight_ > 0 && ready_.empty()) through_->wait(timeout_ns);
+}
+
+}  // namespace far::backend::shm

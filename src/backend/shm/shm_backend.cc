@@ -1,0 +1,257 @@
+#include "backend/shm/shm_backend.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "backend/shm/memory_channel.h"
+#include "backend/shm/server_copy_channel.h"
+#include "backend/uri.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "platform/clock.h"
+
+namespace far::backend {
+namespace {
+
+using shm::block_map;
+using wire::block_slots;
+
+constexpr std::uint64_t millisecond_ns = 1'000'000;
+
+constexpr std::uint64_t idle_ns = 100 * millisecond_ns;
+constexpr std::uint64_t busy_ns = millisecond_ns;
+constexpr std::uint64_t handshake_step_ns = 10 * millisecond_ns;
+constexpr std::size_t largest_depth = 1 << 20;
+
+std::uint64_t now_ns() {
+  return platform::monotonic_clock().now_ns();
+}
+
+std::uint64_t blocks_for(std::uint64_t slots) {
+  return (slots + block_slots - 1) / block_slots;
+}
+
+}  // namespace
+
+result<std::unique_ptr<backend>> shm_backend::open(const uri& name) {
+  if (result<void> known = name.allow_options({"token-file", "capacity", "tenant", "timeout", "copy"}); !known) {
+    return known.error();
+  }
+  shm_options chosen;
+  chosen.name = name.rest();
+  const auto capacity_bytes = name.size_bytes("capacity");
+  if (!capacity_bytes) return capacity_bytes.error();
+  chosen.capacity_bytes = capacity_bytes.value().value_or(0);
+  const auto timeout = name.duration_ns("timeout");
+  if (!timeout) return timeout.error();
+  chosen.timeout_ns = timeout.value().value_or(chosen.timeout_ns);
+  chosen.tenant = name.text_of("tenant").value_or(chosen.tenant);
+  if (!wire::is_tenant_name(chosen.tenant)) {
+    return error{"far tier '" + name.text() + "': '" + chosen.tenant +
+                     "' is no tenant's name; write letters, digits, '-', '_' and '.'",
+                 EINVAL};
+  }
+  const std::string copy = name.text_of("copy").value_or("client");
+  if (copy != "client" && copy != "server") {
+    return error{"far tier '" + name.text() + "': option 'copy' is 'client' or 'server', not '" + copy + "'", EINVAL};
+  }
+  chosen.server_copies = copy == "server";
+  if (const auto file = name.text_of("token-file")) {
+    result<std::string> token = wire::read_token_file(*file);
+    if (!token) return error{"far tier '" + name.text() + "': " + token.error().message, token.error().code};
+    chosen.token = std::move(token).value();
+  }
+  return create(chosen);
+}
+
+result<std::unique_ptr<backend>> shm_backend::create(const shm_options& chosen) {
+  const auto named = [&](const error& why) {
+    return error{"far tier 'shm:" + chosen.name + "': " + why.message, why.code};
+  };
+  const shm::connection_options settings{
+      .name = chosen.name, .tenant = chosen.tenant, .token = chosen.token, .join = {}};
+  result<std::unique_ptr<shm::connection>> started = shm::connection::start(settings);
+  if (!started) return started.error();
+  std::unique_ptr<shm::connection> control = std::move(started).value();
+  if (result<void> ready = control->finish(chosen.timeout_ns); !ready) return ready.error();
+  const std::uint64_t most_blocks = chosen.capacity_bytes == 0 ? slot_allocator::maximum_capacity_slots / block_slots
+                                                               : blocks_for(chosen.capacity_bytes / page_bytes);
+  result<std::unique_ptr<block_map>> mapped = block_map::create(control->take_memory(), most_blocks);
+  if (!mapped) return named(mapped.error());
+  std::uint64_t capacity_slots = mapped.value()->blocks() * block_slots;
+  if (chosen.capacity_bytes != 0) capacity_slots = std::min(capacity_slots, chosen.capacity_bytes / page_bytes);
+  std::unique_ptr<shm_backend> made(
+      new shm_backend(chosen, std::move(control), std::move(mapped).value(), capacity_slots));
+  if (result<void> waited = made->wait_for_first_blocks(); !waited) return named(waited.error());
+  return std::unique_ptr<backend>(std::move(made));
+}
+
+shm_backend::shm_backend(const shm_options& chosen, std::unique_ptr<shm::connection> control,
+                         std::unique_ptr<block_map> blocks, std::uint64_t capacity_slots)
+    : chosen_(chosen),
+      blocks_(std::move(blocks)),
+      base_(blocks_->base()),
+      capacity_slots_(capacity_slots),
+      slots_(capacity_slots),
+      current_(control.get()),
+      control_(std::move(control)) {}
+
+shm_backend::~shm_backend() = default;
+
+shm::connection_options shm_backend::connection_settings(bool joins) const {
+  shm::connection_options settings{.name = chosen_.name, .tenant = chosen_.tenant, .token = chosen_.token, .join = {}};
+  if (joins) settings.join = current_.load()->welcome().session;
+  return settings;
+}
+
+// So that a far tier that is full, or whose server hangs, is noticed before the program starts.
+result<void> shm_backend::wait_for_first_blocks() {
+  const std::uint64_t deadline_ns = now_ns() + chosen_.timeout_ns;
+  ask_ahead();
+  while (asked_.count > 0) {
+    const std::uint64_t current_ns = now_ns();
+    if (!control_->alive() || current_ns >= deadline_ns) {
+      return error{"the server at " + control_->path() + " does not answer; is it stopped, or short of memory?",
+                   ETIMEDOUT};
+    }
+    control_->wait(deadline_ns - current_ns);
+    take_replies();
+  }
+  populate_granted();
+  if (slots_.limit() > 0) return {};
+  return error{"the server at " + control_->path() + " has no memory left for tenant '" + chosen_.tenant +
+                   "'; raise its --memory or the tenant's --quota",
+               ENOSPC};
+}
+
+result<slot_id> shm_backend::allocate(std::size_t count) {
+  if (const std::optional<slot_id> first = slots_.allocate(count)) return *first;
+  if (in_child_.load(std::memory_order_relaxed)) return out_of_slots();
+  const std::lock_guard guard(control_lock_);
+  take_replies();
+  if (const std::optional<slot_id> first = slots_.allocate(count)) return *first;
+  return why_no_slot(count);
+}
+
+error shm_backend::why_no_slot(std::size_t count) {
+  control_->check();
+  if (!control_->alive()) {
+    note_lost();
+    return out_of_slots();
+  }
+  const std::uint64_t current_ns = now_ns();
+  if (asked_.count > 0) {
+    if (current_ns - asked_.since_ns < chosen_.timeout_ns) return {"more on its way", EAGAIN};
+    if (!std::exchange(hang_noted_, true)) {
+      log_line(log_level::warning,
+               "far tier 'shm:%s': the server has not answered for %llu ms; is it stopped? Nothing "
+               "is lost, but no new memory comes from it until it goes on",
+               chosen_.name.c_str(), static_cast<unsigned long long>((current_ns - asked_.since_ns) / millisecond_ns));
+    }
+    return out_of_slots();
+  }
+  if (current_ns < refused_until_ns_ || !ask_for_run(count)) return out_of_slots();
+  return {"more on its way", EAGAIN};
+}
+
+void shm_backend::free(slot_id first, std::size_t count) {
+  slots_.free(first, count);  // blocks that are free as a whole go back in tend()
+}
+
+result<std::unique_ptr<channel>> shm_backend::open_channel(std::size_t depth) {
+  if (depth == 0 || depth > largest_depth) {
+    return error{"a channel of 'shm:' holds between 1 and " + std::to_string(largest_depth) + " requests, not " +
+                     std::to_string(depth),
+                 EINVAL};
+  }
+  if (!chosen_.server_copies) return std::unique_ptr<channel>(std::make_unique<shm::memory_channel>(*this, depth));
+  result<std::unique_ptr<shm::connection>> started = shm::connection::start(connection_settings(true));
+  if (!started) return started.error();
+  if (result<void> ready = started.value()->finish(chosen_.timeout_ns); !ready) return ready.error();
+  return std::unique_ptr<channel>(std::make_unique<shm::server_copy_channel>(*this, std::move(started).value(), depth));
+}
+
+const std::byte* shm_backend::direct(slot_id slot) const {
+  return chosen_.server_copies || revoked() ? nullptr : address_of(slot);
+}
+
+void shm_backend::after_fork_in_child() {
+  // The parent's ring must have one user. Its socket, which we inherited, stays open: so the session, whose slots we
+  // read, lives as long as we do.
+  in_child_.store(true);
+}
+
+capacity shm_backend::report() const {
+  const std::uint64_t absent = absent_slots_.load(std::memory_order_relaxed);
+  return {capacity_slots_, slots_.used() - std::min(slots_.used(), absent)};
+}
+
+speed shm_backend::expected_speed() const {
+  // What copying 4 KiB from cold memory takes on an ordinary machine; with the server in between, a round trip more.
+  if (chosen_.server_copies) return {3'000, 5'000'000'000};
+  return {500, 7'000'000'000};
+}
+
+std::string shm_backend::describe() const {
+  return "shm:" + chosen_.name;
+}
+
+std::uint64_t shm_backend::tend() {
+  if (in_child_.load(std::memory_order_relaxed)) return no_tending;
+  bool busy = false;
+  bool alive = false;
+  {
+    const std::lock_guard guard(control_lock_);
+    control_->check();
+    alive = control_->alive();
+    if (alive) {
+      take_replies();
+      ask_ahead();
+      if (asked_.count == 0) hang_noted_ = false;
+    } else {
+      note_lost();
+    }
+  }
+  // Before anything goes back: to touch a block that we have no more is what the server punishes.
+  populate_granted();
+  {
+    const std::lock_guard guard(control_lock_);
+    busy = give_back_some() || asked_.count > 0;
+  }
+  if (alive) return busy ? busy_ns : idle_ns;
+  if (revoked()) return no_tending;
+  reconnect(now_ns());
+  return handshake_step_ns;
+}
+
+void shm_backend::populate_granted() {
+  std::array<block_range, 8> ranges;
+  std::size_t count = 0;
+  {
+    const std::lock_guard guard(control_lock_);
+    count = std::exchange(granted_count_, 0);
+    ranges = granted_;
+  }
+  for (const block_range& each : std::span(ranges).first(count)) blocks_->populate(each.first, each.count);
+}
+
+// Blocks that are lost with their server are noted once; what is stored there can still be read.
+void shm_backend::note_lost() {
+  if (std::exchange(lost_noted_, true)) return;
+  asked_ = {};
+  if (revoked()) {
+    log_line(log_level::error,
+             "far tier 'shm:%s': the server has ended our session and takes its memory away; its log says why. Pages "
+             "that are stored there are lost",
+             chosen_.name.c_str());
+    return;
+  }
+  log_line(log_level::warning,
+           "far tier 'shm:%s': the server has gone. What is stored there stays readable; no new memory until a server "
+           "listens there again: start farheapd --shm %s",
+           chosen_.name.c_str(), chosen_.name.c_str());
+}
+
+}  // namespace far::backend

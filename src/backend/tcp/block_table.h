@@ -1,0 +1,109 @@
+// Which slots of a server are ours: blocks of 512, asked for ahead of need and given back when they are empty.
+//
+//               asked for, granted           swept with free slots only, or
+//     absent ------------------------> held  wholly free beyond the reserve ----> (to be) returned ---> absent
+//        ^                              |
+//        |   the last slot is freed     |  the session is lost while slots are in use
+//        +---------- lost <-------------+
+//
+// Slots are numbered by the client. A slot of a lost block is never handed out again before its last user has freed it,
+// so a stale slot number cannot meet another owner's bytes: transfers name the epoch in which their slot was allocated.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "backend/slot_allocator.h"
+#include "backend/tcp/connection.h"
+#include "base/spin_lock.h"
+
+namespace far::backend {
+
+// Thread-safe; every call holds a spin lock for some hundreds of nanoseconds at most (a step of a sweep: some ten
+// microseconds). Its part as a control_source is called by one connection at a time.
+class block_table final : public control_source {
+ public:
+  // Requires: 0 < capacity_slots <= most_capacity_slots.
+  static constexpr std::uint64_t most_capacity_slots = std::uint64_t{1} << 30;
+  explicit block_table(std::uint64_t capacity_slots);
+  ~block_table() override;
+  block_table(const block_table&) = delete;
+  block_table& operator=(const block_table&) = delete;
+
+  // As backend::allocate(). `epoch`: the session's present one.
+  [[nodiscard]] result<slot_id> allocate(std::size_t count, std::uint32_t epoch);
+  void free(slot_id first, std::size_t count);
+
+  // In which epoch the slot's block was granted. Lock-free.
+  [[nodiscard]] std::uint32_t epoch_of(slot_id slot) const;
+
+  // Whether the server is to be asked for blocks, before anybody wants them, and has not been.
+  [[nodiscard]] bool below_reserve() const;
+  // Whether blocks are missing that may still come: asked for or not.
+  [[nodiscard]] bool wants_blocks() const;
+  [[nodiscard]] capacity report() const;
+
+  [[nodiscard]] bool next(std::uint32_t epoch, std::uint64_t now_ns, control_request* into) override;
+  void done(const control_request& what, std::uint32_t epoch, wire::status outcome, std::uint64_t now_ns) override;
+  void draining(std::uint32_t epoch) override;
+
+  // In the child of a fork, where nobody else holds it.
+  void unlock_after_fork() { lock_.unlock(); }
+
+  // Recomputes every count from the blocks, and stops the process when one is wrong.
+  void validate() const;
+
+ private:
+  enum class state : std::uint8_t { absent, asked, held, returning, lost };
+  struct block {
+    std::atomic<std::uint32_t> epoch;
+    std::uint16_t used;  // slots of it that callers hold
+    state now;
+    std::uint32_t next;  // in the list of absent or of returning blocks: number + 1
+  };
+
+  [[nodiscard]] std::uint64_t usable_slots(std::uint64_t number) const;
+  [[nodiscard]] std::uint64_t free_slots() const { return held_slots_ - live_used_slots_; }
+  [[nodiscard]] std::uint64_t reserve_blocks() const;
+  [[nodiscard]] bool needs_blocks() const;
+  [[nodiscard]] bool may_grow_by(std::uint64_t blocks) const;
+  void begin_epoch(std::uint32_t epoch);
+  void sweep(std::uint64_t blocks);
+  void sweep_block(std::uint64_t number);
+  void claim_free(slot_id first, std::uint64_t count);
+  void grant(std::uint64_t number);
+  void extend(slot_id begin, slot_id end);
+  [[nodiscard]] bool take_back();
+  void push(std::uint32_t* list, std::uint64_t number, state now);
+  [[nodiscard]] wire::block_range pop_run(std::uint32_t* list, std::uint64_t most);
+  [[nodiscard]] bool ask_for_blocks(control_request* into);
+  void granted(wire::block_range blocks);
+  void refused(wire::block_range blocks, wire::status why, std::uint64_t now_ns);
+
+  const std::uint64_t capacity_slots_;
+  const std::uint64_t capacity_blocks_;
+  const std::uint64_t numbers_;  // of blocks that may be named: lost ones keep theirs while they are in use
+  slot_allocator slots_;
+  block* const blocks_;
+
+  mutable spin_lock lock_;
+  std::uint32_t epoch_ = 1;
+  std::uint64_t limit_blocks_ = 0;  // numbers below it have been used
+  std::uint64_t held_blocks_ = 0;
+  std::uint64_t held_slots_ = 0;
+  std::uint64_t live_used_slots_ = 0;  // of held blocks
+  std::uint64_t used_slots_ = 0;       // and of lost ones
+  std::uint32_t absent_ = 0;
+  std::uint32_t returning_ = 0;
+  std::uint64_t asked_blocks_ = 0;   // on their way
+  std::uint64_t wanted_blocks_ = 0;  // adjacent ones, for an allocation that failed
+  std::uint64_t most_to_ask_;        // less after a refusal
+  std::uint64_t sweep_at_ = 0;
+  std::uint64_t sweep_end_ = 0;
+  bool full_ = false;  // the server has no more, until the time is over
+  std::uint64_t ask_again_ns_ = 0;
+  bool draining_ = false;
+};
+
+}  // namespace far::backend

@@ -1,0 +1,48 @@
+// What a connection moves its bytes over: a socket, a socket with TLS, or, in tests and the simulation, something that
+// breaks when it is told to.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <span>
+
+namespace far::backend {
+
+// A stream to one server that can be connected, closed, and connected again. No call blocks. Not thread-safe.
+class byte_stream {
+ public:
+  virtual ~byte_stream() = default;
+
+  // Starts to connect. Returns 0, or the errno value of a failure that is known at once. Requires: closed.
+  [[nodiscard]] virtual int connect() = 0;
+
+  // 0: connected, bytes may be sent; EINPROGRESS: not yet; else why it failed.
+  [[nodiscard]] virtual int finish_connecting() = 0;
+
+  // Takes bytes from the front of the pieces. Returns how many; 0: there is no room now; a negative errno value: the
+  // stream is broken. Without pieces it moves on what it took earlier and could not pass on.
+  [[nodiscard]] virtual std::ptrdiff_t try_send(std::span<const iovec> pieces) = 0;
+
+  // Fills the front of the pieces. Returns how many bytes; 0: nothing has come; a negative errno value: the stream is
+  // broken, -EPIPE: the server has closed it.
+  [[nodiscard]] virtual std::ptrdiff_t try_receive(std::span<const iovec> into) = 0;
+
+  // Whether bytes that try_send() took wait for room.
+  [[nodiscard]] virtual bool has_unsent() const { return false; }
+
+  // Ends the connection, if there is one.
+  virtual void close() = 0;
+
+  // In the child of a fork: forgets the connection without a sign to the server, which goes on with the parent.
+  virtual void abandon() = 0;
+
+  // Readable (for poll(2)) when there is something to receive, or room again for what could not be sent. Stays the same
+  // until abandon(), however often the stream connects. -1: there is none.
+  [[nodiscard]] virtual int descriptor() const = 0;
+
+  // What a person should know about the last failure beyond its errno value; empty: nothing.
+  [[nodiscard]] virtual const char* explanation() const { return ""; }
+};
+
+}  // namespace far::backend

@@ -1,0 +1,206 @@
+// One connection to a memory server: it connects, says who it is, moves transfers as messages, and begins again when it
+// breaks.
+//
+//                 first advance()          connected              welcome
+//          idle ------------------> connecting ----> handshaking ---------> ready
+//                                    ^     |              |                   |
+//                  backoff is over   |     | failure, or  | refused, failure, | the server is gone, silent beyond the
+//                  (1 ms, doubled    |     | no answer    | or no answer      | deadline, damages replies, or breaks
+//                  up to 1 s)        |     v in time      v in time           v the protocol
+//                                    +-- broken <---------+-------------------+
+//
+// Messages outlive the connection that carried them: whatever has no reply is sent again, in the same order, on the
+// next one. Before that, the server ends what an earlier connection of this channel number may still have on its way. A
+// request whose deadline passes ends with ETIMEDOUT, in any phase; if it was on its way, the connection breaks with it,
+// so that its bytes can no longer land anywhere.
+//
+// When the server does not know the session any more, all its slots are gone: every request of that epoch ends with
+// ESTALE, and a connection that may do so opens a new session.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "backend/tcp/byte_stream.h"
+#include "backend/tcp/client_handshake.h"
+#include "backend/tcp/message_pool.h"
+#include "backend/tcp/tcp_session.h"
+#include "backend/tcp/transfer.h"
+#include "base/spin_lock.h"
+#include "platform/clock.h"
+
+namespace far::backend {
+
+// What else is asked of the server than transfers: blocks to allocate and to free.
+struct control_request {
+  wire::opcode op = wire::opcode::allocate;
+  wire::block_range blocks{};
+};
+
+// Is asked for the next request whenever the one before is done. Both are called with the connection's lock held.
+class control_source {
+ public:
+  virtual ~control_source() = default;
+  // False: nothing to ask for in this epoch now.
+  [[nodiscard]] virtual bool next(std::uint32_t epoch, std::uint64_t now_ns, control_request* into) = 0;
+  virtual void done(const control_request& what, std::uint32_t epoch, wire::status outcome, std::uint64_t now_ns) = 0;
+  // The server is about to stop.
+  virtual void draining(std::uint32_t epoch) = 0;
+};
+
+struct tcp_connection_settings {
+  std::string peer;  // for messages: "tcp://cache1:7000"
+  std::uint32_t channel = 0;
+  std::uint64_t timeout_ns = 0;
+  bool opens_session = false;  // when there is none; the others wait for it
+};
+
+// Calls no system but its stream and its clock; allocates nothing once made (a refusal apart).
+class tcp_connection {
+ public:
+  enum class phase : std::uint8_t { idle, connecting, handshaking, ready, broken };
+
+  // Requires: the references outlive the connection. `control` may be nullptr.
+  tcp_connection(tcp_connection_settings chosen, std::unique_ptr<byte_stream> stream, tcp_session& session,
+                 const tcp_credentials& shown, const platform::clock& time, control_source* control);
+  ~tcp_connection();
+  tcp_connection(const tcp_connection&) = delete;
+  tcp_connection& operator=(const tcp_connection&) = delete;
+
+  // Everything below requires it to be held.
+  spin_lock lock;
+
+  // Takes a transfer of at least one byte; its owner hears of its end.
+  void enqueue(transfer& added);
+
+  // Sends what can be sent, `by` whom.
+  void push(const completion_sink* by);
+
+  // The same for a single small request, but the second and further ones since the last advance() wait for the next,
+  // and travel together. Returns whether one waits: then somebody must not sleep without advance() before.
+  [[nodiscard]] bool push_soon(const completion_sink* by);
+
+  // Does all that can be done now: connects, receives, sends, ends what is overdue. Returns when (in the clock's time)
+  // it wants to be called again, if the descriptor is silent until then.
+  std::uint64_t advance(const completion_sink* by);
+
+  // Whom to ask for control requests from now on.
+  void set_control(control_source* control) { control_ = control; }
+
+  // Tells the server that the session is over, as far as this can be said without waiting.
+  void end_session();
+
+  // In the child of a fork: a new connection, under a channel number of the child's own, that opens no session.
+  void restart_in_child(std::uint32_t channel);
+
+  [[nodiscard]] phase now() const { return phase_; }
+  // Of the last attempt that failed.
+  [[nodiscard]] int failure_code() const { return failure_code_; }
+  [[nodiscard]] const char* explanation() const { return explanation_.data(); }
+  [[nodiscard]] bool refused() const { return refused_; }
+  // How many attempts failed in a row.
+  [[nodiscard]] unsigned failures() const { return failures_; }
+  // Since when the server has not been reached; 0: it has. May be called without the lock.
+  [[nodiscard]] std::uint64_t away_since_ns() const { return away_since_ns_.load(std::memory_order_relaxed); }
+  [[nodiscard]] int descriptor() const { return stream_->descriptor(); }
+
+  // Recomputes what it knows from its lists, and stops the process when something is wrong.
+  void validate() const;
+
+ private:
+  static constexpr std::size_t receive_buffer_bytes = std::size_t{128} << 10;
+  static constexpr std::size_t pieces_a_call = 192;
+  static constexpr std::uint64_t longest_silence_ns = 10'000'000'000;
+
+  // A quiet connection shows that it lives: often enough for our own deadline and for the server's patience.
+  [[nodiscard]] std::uint64_t ping_after_ns() const { return std::min(settings_.timeout_ns / 2, longest_silence_ns); }
+
+  // connection.cc
+  void start_connecting(std::uint64_t now_ns);
+  void go_on_connecting();
+  void shake_hands(std::uint64_t now_ns, const completion_sink* by);
+  [[nodiscard]] std::ptrdiff_t send_handshake();
+  void take_handshake(std::uint64_t now_ns, const completion_sink* by);
+  void become_ready(std::uint64_t now_ns, const completion_sink* by);
+  void lose_session(const completion_sink* by);
+  void enter_epoch(const completion_sink* by);
+  void break_off(int code, const char* why);
+  void expire(std::uint64_t now_ns, const completion_sink* by);
+  void expire_messages(std::uint64_t now_ns, const completion_sink* by);
+  [[nodiscard]] std::uint64_t next_call_ns(std::uint64_t now_ns) const;
+
+  // connection_messages.cc
+  void build(std::uint64_t now_ns, const completion_sink* by);
+  void build_reserved(std::uint64_t now_ns);
+  void fill(message& made);
+  void encode(message& made);
+  void add_reserved(message& made, wire::opcode op, std::uint64_t now_ns);
+  void send();
+  [[nodiscard]] std::size_t gather(std::span<iovec> pieces, std::size_t* total_bytes) const;
+  void note_sent(std::size_t bytes);
+  void receive(std::uint64_t now_ns, const completion_sink* by);
+  [[nodiscard]] std::size_t place_for_reply(std::span<iovec> pieces, std::size_t* direct_bytes) const;
+  [[nodiscard]] bool parse(std::uint64_t now_ns, const completion_sink* by);
+  [[nodiscard]] bool take_header(std::uint64_t now_ns, const completion_sink* by);
+  void skip_in_reply(std::size_t bytes);
+  void copy_to_reply();
+  [[nodiscard]] bool finish(message& answered, wire::status outcome, std::uint64_t now_ns, const completion_sink* by);
+  void fail(message& failed, int code, const completion_sink* by);
+  void fail_pending(int code, const completion_sink* by, std::uint32_t except_epoch);
+  void pop_failed(const completion_sink* by);
+
+  const tcp_connection_settings settings_;
+  const std::unique_ptr<byte_stream> stream_;
+  tcp_session& session_;
+  const platform::clock& time_;
+  control_source* control_;
+  client_handshake handshake_;
+  std::uint32_t channel_;
+  bool opens_session_;
+
+  phase phase_ = phase::idle;
+  std::uint32_t epoch_;                    // of the session that this connection joins
+  wire::session_id joining_{};             // what the hello asked for
+  std::uint64_t retry_at_ns_ = 0;          // idle and broken
+  std::uint64_t attempt_deadline_ns_ = 0;  // connecting and handshaking
+  std::uint64_t heard_ns_ = 0;             // ready: when bytes came last
+  std::atomic<std::uint64_t> away_since_ns_;
+  unsigned failures_ = 0;  // in a row, without an answer in between
+  bool refused_ = false;
+  int failure_code_ = 0;
+  std::array<char, 448> explanation_{};
+
+  // What waits for a message.
+  transfer* pending_first_ = nullptr;
+  transfer* pending_last_ = nullptr;
+
+  // Messages in the pool's list up to `cursor_` are sent; of that one, `cursor_bytes_`.
+  message_pool pool_;
+  message* cursor_ = nullptr;
+  std::size_t cursor_bytes_ = 0;
+  unsigned pushes_ = 0;  // since the last advance()
+  message* control_message_ = nullptr;
+  message* ping_message_ = nullptr;
+
+  // Bytes received and not yet looked at.
+  std::byte* const received_;
+  std::size_t received_begin_ = 0;
+  std::size_t received_end_ = 0;
+
+  // The read whose reply is coming in, and the place of its next byte.
+  message* reply_ = nullptr;
+  std::uint64_t reply_checksum_ = 0;
+  std::size_t reply_part_ = 0;
+  std::size_t reply_part_bytes_ = 0;
+  std::size_t reply_left_bytes_ = 0;
+};
+
+}  // namespace far::backend

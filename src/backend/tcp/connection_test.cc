@@ -1,0 +1,525 @@
+#include "backend/tcp/connection.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/tcp/scripted_server.h"
+
+namespace far::backend {
+namespace {
+
+constexpr std::uint64_t millisecond_ns = 1'000'000;
+constexpr std::uint64_t timeout_ns = 1000 * millisecond_ns;
+constexpr std::string_view secret = "a token of enough bytes";
+
+struct fake_clock final : platform::clock {
+  std::uint64_t ns = 1'000'000'000;
+  [[nodiscard]] std::uint64_t now_ns() const override { return ns; }
+};
+
+std::byte content(std::uint64_t address, unsigned generation) {
+  return static_cast<std::byte>((address * 0x9e3779b97f4a7c15u >> 32) + generation * 37);
+}
+
+struct scripted_control final : control_source {
+  std::vector<control_request> wanted;
+  std::vector<wire::status> outcomes;
+  bool is_draining = false;
+
+  bool next(std::uint32_t /*epoch*/, std::uint64_t /*now_ns*/, control_request* into) override {
+    if (wanted.empty()) return false;
+    *into = wanted.front();
+    return true;
+  }
+  void done(const control_request& what, std::uint32_t /*epoch*/, wire::status outcome,
+            std::uint64_t /*now_ns*/) override {
+    ASSERT_FALSE(wanted.empty());
+    EXPECT_EQ(what.blocks, wanted.front().blocks);
+    wanted.erase(wanted.begin());
+    outcomes.push_back(outcome);
+  }
+  void draining(std::uint32_t /*epoch*/) override { is_draining = true; }
+};
+
+// A client with one connection, its server, and a clock that moves when it is told to.
+struct bench final : completion_sink {
+  struct job {
+    transfer moved;
+    std::vector<std::byte> buffer;
+    bool ended = false;
+  };
+
+  fake_clock time;
+  scripted_server server;
+  scripted_stream::script plan;
+  tcp_session session;
+  tcp_credentials shown;
+  scripted_control control;
+  std::vector<std::unique_ptr<job>> jobs;
+  std::unique_ptr<tcp_connection> tested;
+
+  tcp_connection& make(bool opens_session = true) {
+    tcp_connection_settings settings{
+        .peer = "tcp://scripted:1", .channel = 7, .timeout_ns = timeout_ns, .opens_session = opens_session};
+    tested = std::make_unique<tcp_connection>(settings, std::make_unique<scripted_stream>(server, plan), session, shown,
+                                              time, &control);
+    return *tested;
+  }
+
+  job& start(operation op, slot_id slot, std::uint32_t offset, std::uint32_t length, unsigned generation) {
+    jobs.push_back(std::make_unique<job>());
+    job& made = *jobs.back();
+    made.buffer.resize(length, std::byte{0xee});
+    const std::uint64_t address = slot * page_bytes + offset;
+    for (std::uint32_t i = 0; op == operation::write && i < length; ++i)
+      made.buffer[i] = content(address + i, generation);
+    made.moved.what = {op, slot, offset, length, made.buffer.data(), jobs.size()};
+    made.moved.owner = this;
+    made.moved.epoch = session.epoch();
+    made.moved.deadline_ns = time.ns + timeout_ns;
+    tested->enqueue(made.moved);
+    tested->push(this);
+    tested->validate();
+    return made;
+  }
+
+  void complete(transfer& ended, const completion_sink* /*by*/) override {
+    for (const auto& each : jobs) {
+      if (&each->moved != &ended) continue;
+      EXPECT_FALSE(each->ended) << "a completion comes once";
+      EXPECT_EQ(ended.outstanding, 0u);
+      each->ended = true;
+    }
+  }
+
+  void step(std::uint64_t ns = millisecond_ns) {
+    tested->advance(this);
+    tested->validate();
+    time.ns += ns;
+  }
+  void run(const std::function<bool()>& reached, int steps = 400, std::uint64_t step_ns = millisecond_ns) {
+    while (!reached() && steps-- > 0) step(step_ns);
+    EXPECT_TRUE(reached());
+  }
+  void run_to_end(int steps = 400, std::uint64_t step_ns = millisecond_ns) {
+    const auto ended = [](const auto& each) { return each->ended; };
+    run([&] { return std::all_of(jobs.begin(), jobs.end(), ended); }, steps, step_ns);
+  }
+  void become_ready() {
+    run([this] { return tested->now() == tcp_connection::phase::ready; });
+  }
+};
+
+bool holds(const bench::job& read, unsigned generation) {
+  const std::uint64_t address = read.moved.what.slot * page_bytes + read.moved.what.offset_bytes;
+  for (std::size_t i = 0; i < read.buffer.size(); ++i) {
+    if (read.buffer[i] != content(address + i, generation)) return false;
+  }
+  return true;
+}
+
+// Some writes, then reads of the same, and that everything ended well.
+void write_and_read(bench& all) {
+  constexpr unsigned count = 5;
+  for (unsigned i = 0; i < count; ++i) all.start(operation::write, i * 3, i * 17, 60 + i, i);
+  all.run_to_end();
+  std::vector<bench::job*> reads;
+  for (unsigned i = 0; i < count; ++i) reads.push_back(&all.start(operation::read, i * 3, i * 17, 60 + i, i));
+  all.run_to_end();
+  for (const auto& each : all.jobs) EXPECT_EQ(each->moved.error_code, 0);
+  for (unsigned i = 0; i < count; ++i) EXPECT_TRUE(holds(*reads[i], i)) << i;
+}
+
+TEST(connection, moves_bytes) {
+  bench all;
+  all.make();
+  write_and_read(all);
+  EXPECT_EQ(all.plan.connects, 1);
+  EXPECT_EQ(all.server.hellos[0].channel, 7u);
+}
+
+TEST(connection, what_waits_goes_into_one_message) {
+  bench all;
+  all.make();
+  write_and_read(all);  // all writes were there before the connection was
+  EXPECT_EQ(all.server.requests[0], wire::opcode::write);
+  EXPECT_EQ(all.server.requests[1], wire::opcode::read);
+}
+
+TEST(connection, replies_may_come_in_any_order_and_in_any_pieces) {
+  for (const std::size_t bytes : {1u, 7u, 39u, 41u, 1000u}) {
+    bench all;
+    all.server.replies_backwards = true;
+    all.plan.bytes_a_call = bytes;
+    all.make();
+    all.become_ready();
+    for (unsigned i = 0; i < 4; ++i) all.start(operation::write, i, 0, 3000, i);
+    all.run_to_end(40'000, 0);
+    std::vector<bench::job*> reads;
+    for (unsigned i = 0; i < 4; ++i) reads.push_back(&all.start(operation::read, i, 0, 3000, i));
+    all.run_to_end(40'000, 0);
+    for (unsigned i = 0; i < 4; ++i) EXPECT_TRUE(holds(*reads[i], i)) << i;
+  }
+}
+
+TEST(connection, long_transfers_travel_in_several_messages) {
+  bench all;
+  all.server.maximum_outstanding = 2;
+  all.make();
+  constexpr std::uint32_t length = 1'500'000;
+  all.start(operation::write, 3, 99, length, 1);
+  all.run_to_end();
+  bench::job& read = all.start(operation::read, 3, 99, length, 1);
+  all.run_to_end();
+  EXPECT_EQ(read.moved.error_code, 0);
+  EXPECT_TRUE(holds(read, 1));
+  EXPECT_GE(all.server.requests.size(), 4u);
+}
+
+TEST(connection, a_cut_at_any_byte_sent_loses_nothing) {
+  bench whole;
+  whole.make();
+  write_and_read(whole);
+  for (std::uint64_t at = 1; at <= whole.plan.sent; ++at) {
+    SCOPED_TRACE(testing::Message() << "cut after " << at << " bytes sent");
+    bench all;
+    all.plan.cut_sent_at = at;
+    all.make();
+    write_and_read(all);
+    EXPECT_EQ(all.plan.connects, at < whole.plan.sent ? 2 : all.plan.connects);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(connection, a_cut_at_any_byte_received_loses_nothing) {
+  bench whole;
+  whole.make();
+  write_and_read(whole);
+  for (std::uint64_t at = 1; at <= whole.plan.received; ++at) {
+    SCOPED_TRACE(testing::Message() << "cut after " << at << " bytes received");
+    bench all;
+    all.plan.cut_received_at = at;
+    all.make();
+    write_and_read(all);
+    EXPECT_EQ(all.plan.connects, 2);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(connection, damage_of_any_byte_received_is_noticed_and_made_good) {
+  bench whole;
+  whole.shown.token = whole.server.token = secret;
+  whole.make();
+  write_and_read(whole);
+  for (std::uint64_t at = 0; at < whole.plan.received; ++at) {
+    SCOPED_TRACE(testing::Message() << "byte " << at << " damaged");
+    bench all;
+    all.shown.token = all.server.token = secret;
+    all.plan.damage_received_at = at;
+    all.make();
+    write_and_read(all);
+    EXPECT_EQ(all.plan.connects, 2);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+TEST(connection, what_arrives_damaged_at_the_server_is_sent_again) {
+  bench all;
+  all.make();
+  all.become_ready();
+  all.plan.damage_sent_at = all.plan.sent + wire::header_bytes + 30;
+  write_and_read(all);
+  EXPECT_EQ(all.plan.connects, 2);
+}
+
+TEST(connection, messages_are_sent_again_in_their_order) {
+  bench all;
+  all.make();
+  all.become_ready();
+  all.server.answers_requests = false;
+  for (unsigned i = 0; i < 3; ++i) {
+    all.start(i == 1 ? operation::read : operation::write, i, 0, 50, i);
+  }
+  ASSERT_EQ(all.server.requests.size(), 3u);
+  all.server.requests.clear();
+  all.server.answers_requests = true;
+  all.plan.cut_sent_at = all.plan.sent + 1;
+  all.start(operation::write, 5, 0, 50, 1);
+  all.run_to_end();
+  const std::vector<wire::opcode> expected{wire::opcode::write, wire::opcode::read, wire::opcode::write,
+                                           wire::opcode::write};
+  EXPECT_EQ(all.server.requests, expected);
+  EXPECT_EQ(all.server.hellos[1].channel, 7u) << "the same channel number: the server fences the old connection";
+  EXPECT_NE(all.server.hellos[1].join, wire::session_id{});
+}
+
+TEST(connection, a_request_without_answer_times_out_and_its_bytes_land_nowhere) {
+  bench all;
+  all.make();
+  all.become_ready();
+  all.server.answers_requests = false;
+  bench::job& late = all.start(operation::read, 0, 0, 100, 0);
+  const std::uint64_t deadline_ns = late.moved.deadline_ns;
+  while (all.time.ns < deadline_ns) {
+    all.step();
+    ASSERT_FALSE(late.ended);
+  }
+  all.step();
+  ASSERT_TRUE(late.ended);
+  EXPECT_EQ(late.moved.error_code, ETIMEDOUT);
+  EXPECT_EQ(late.buffer, std::vector<std::byte>(100, std::byte{0xee}));
+  EXPECT_EQ(all.tested->now(), tcp_connection::phase::broken);
+  all.server.answers_requests = true;
+  all.server.requests.clear();
+  bench::job& next = all.start(operation::write, 1, 0, 100, 1);
+  all.run_to_end();
+  EXPECT_EQ(next.moved.error_code, 0);
+  EXPECT_EQ(all.server.requests.size(), 1u) << "what has ended is not sent again";
+}
+
+TEST(connection, requests_time_out_while_there_is_no_connection) {
+  bench all;
+  all.plan.unreachable = true;
+  all.make();
+  bench::job& waiting = all.start(operation::write, 0, 0, 10, 0);
+  for (int i = 0; i < 990; ++i) all.step();
+  EXPECT_FALSE(waiting.ended);
+  all.run_to_end();
+  EXPECT_EQ(waiting.moved.error_code, ETIMEDOUT);
+  EXPECT_EQ(all.tested->failure_code(), ECONNREFUSED);
+}
+
+TEST(connection, a_long_transfer_that_times_out_ends_once) {
+  bench all;
+  all.server.maximum_outstanding = 1;
+  all.make();
+  all.become_ready();
+  all.server.answers_requests = false;
+  bench::job& late = all.start(operation::write, 0, 0, 1'000'000, 0);
+  all.run([&] { return late.ended; }, 1200);
+  EXPECT_EQ(late.moved.error_code, ETIMEDOUT);
+}
+
+TEST(connection, backs_off_longer_each_time) {
+  bench all;
+  all.plan.unreachable = true;
+  all.make();
+  std::uint64_t before_ns = 0;
+  for (int i = 0; i < 8; ++i) {
+    const std::uint64_t next_ns = all.tested->advance(&all);
+    ASSERT_GT(next_ns, all.time.ns);
+    EXPECT_EQ(next_ns - all.time.ns, i > 0 ? 2 * before_ns : next_ns - all.time.ns);
+    before_ns = next_ns - all.time.ns;
+    all.time.ns = next_ns;
+  }
+  all.plan.unreachable = false;
+  write_and_read(all);
+}
+
+TEST(connection, a_silent_handshake_is_given_up) {
+  bench all;
+  all.server.answers_hello = false;
+  all.make();
+  all.step();
+  EXPECT_EQ(all.tested->now(), tcp_connection::phase::handshaking);
+  all.run([&] { return all.tested->now() == tcp_connection::phase::broken; }, 1100);
+  EXPECT_EQ(all.tested->failure_code(), ETIMEDOUT);
+  all.server.answers_hello = true;
+  write_and_read(all);
+}
+
+TEST(connection, proves_its_token_and_wants_proof) {
+  bench all;
+  all.shown.token = all.server.token = secret;
+  all.make();
+  write_and_read(all);
+}
+
+// What a client that cannot get on says, without its token.
+std::string refusal_of(bench& all) {
+  all.make();
+  all.run([&] { return all.tested->refused(); });
+  const std::string said = all.tested->explanation();
+  EXPECT_EQ(said.find(secret), std::string::npos);
+  EXPECT_EQ(all.server.requests.size(), 0u);
+  return said;
+}
+
+TEST(connection, a_wrong_token_is_refused) {
+  bench all;
+  all.server.token = "another token altogether";
+  all.shown.token = secret;
+  EXPECT_NE(refusal_of(all).find("token"), std::string::npos);
+}
+
+TEST(connection, a_missing_token_is_asked_for) {
+  bench all;
+  all.server.token = secret;
+  EXPECT_NE(refusal_of(all).find("token-file"), std::string::npos);
+}
+
+TEST(connection, a_server_that_wants_no_token_is_refused_by_a_client_that_has_one) {
+  bench all;
+  all.shown.token = secret;
+  EXPECT_NE(refusal_of(all).find("token"), std::string::npos);
+}
+
+TEST(connection, a_server_that_cannot_prove_the_token_is_refused) {
+  bench all;
+  all.shown.token = all.server.token = secret;
+  all.server.proven_token = "only the client's proof was guessed";
+  EXPECT_NE(refusal_of(all).find("cannot prove"), std::string::npos);
+}
+
+TEST(connection, another_version_is_refused) {
+  bench all;
+  all.server.version = wire::newest_version + 1;
+  EXPECT_NE(refusal_of(all).find("version"), std::string::npos);
+}
+
+TEST(connection, says_what_the_server_said) {
+  bench all;
+  all.server.refusal = "no more sessions for today";
+  EXPECT_NE(refusal_of(all).find("no more sessions for today"), std::string::npos);
+}
+
+TEST(connection, a_lost_session_fails_everything_and_a_new_one_begins) {
+  bench all;
+  all.make();
+  write_and_read(all);
+  all.server.answers_requests = false;
+  bench::job& read = all.start(operation::read, 0, 0, 60, 0);
+  all.server.forget_session();
+  all.server.answers_requests = true;
+  all.plan.cut_sent_at = all.plan.sent + 1;
+  bench::job& write = all.start(operation::write, 1, 0, 60, 0);
+  all.run_to_end();
+  EXPECT_EQ(read.moved.error_code, ESTALE);
+  EXPECT_EQ(write.moved.error_code, ESTALE);
+  EXPECT_EQ(read.buffer, std::vector<std::byte>(60, std::byte{0xee}));
+  EXPECT_EQ(all.session.epoch(), 2u);
+  all.become_ready();
+  EXPECT_EQ(all.server.sessions, 2);
+  // A slot of the first session is not read in the second.
+  bench::job& stale = all.start(operation::read, 0, 0, 60, 0);
+  EXPECT_EQ(stale.moved.epoch, 2u);
+  all.run_to_end();
+  EXPECT_EQ(stale.moved.error_code, 0);
+  all.jobs.push_back(std::make_unique<bench::job>());
+  bench::job& old = *all.jobs.back();
+  old.buffer.resize(60);
+  old.moved.what = {operation::read, 0, 0, 60, old.buffer.data(), 0};
+  old.moved.owner = &all;
+  old.moved.epoch = 1;
+  old.moved.deadline_ns = all.time.ns + timeout_ns;
+  all.tested->enqueue(old.moved);
+  all.run_to_end();
+  EXPECT_EQ(old.moved.error_code, ESTALE);
+}
+
+TEST(connection, only_one_connection_opens_the_session) {
+  bench all;
+  all.make(false);
+  for (int i = 0; i < 10; ++i) all.step();
+  EXPECT_EQ(all.plan.connects, 0);
+  wire::welcome by;
+  by.session[0] = std::byte{1};
+  ASSERT_TRUE(all.session.opened(1, by));
+  all.run([&] { return all.session.epoch() == 2; });  // the server knows no such session
+  EXPECT_EQ(all.server.hellos[0].join, by.session);
+}
+
+TEST(connection, control_requests_are_asked_until_they_are_answered) {
+  bench all;
+  all.control.wanted = {
+      {wire::opcode::allocate, {0, 4}}, {wire::opcode::free, {2, 1}}, {wire::opcode::allocate, {9, 1}}};
+  all.server.verdicts[wire::opcode::allocate] = wire::status::no_space;
+  all.server.answers_requests = false;
+  all.make();
+  all.become_ready();
+  for (int i = 0; i < 2500; ++i) all.step();
+  EXPECT_TRUE(all.control.outcomes.empty());
+  EXPECT_GE(all.plan.connects, 3) << "each deadline that passes ends the connection";
+  all.server.answers_requests = true;
+  all.run([&] { return all.control.wanted.empty(); }, 3000);
+  const std::vector<wire::status> expected{wire::status::no_space, wire::status::ok, wire::status::no_space};
+  EXPECT_EQ(all.control.outcomes, expected);
+}
+
+TEST(connection, a_quiet_connection_is_asked_for_a_sign_of_life) {
+  bench all;
+  all.make();
+  all.become_ready();
+  for (int i = 0; i < 2000; ++i) all.step();
+  EXPECT_GE(all.server.requests.size(), 2u);
+  for (const wire::opcode each : all.server.requests) EXPECT_EQ(each, wire::opcode::ping);
+  EXPECT_EQ(all.plan.connects, 1);
+  all.plan.stuck = true;
+  all.run([&] { return all.tested->now() != tcp_connection::phase::ready; }, 1700);
+  EXPECT_NE(all.tested->away_since_ns(), 0u);
+}
+
+TEST(connection, hears_that_the_server_drains) {
+  bench all;
+  all.make();
+  all.become_ready();
+  all.server.say(wire::opcode::draining, false, 0, {});
+  all.step();
+  EXPECT_TRUE(all.control.is_draining);
+  EXPECT_EQ(all.tested->now(), tcp_connection::phase::ready);
+}
+
+TEST(connection, a_reply_to_nothing_breaks_it) {
+  for (int kind = 0; kind < 3; ++kind) {
+    bench all;
+    all.make();
+    all.become_ready();
+    const std::array<std::byte, 8> junk{};
+    if (kind == 0) all.server.say(wire::opcode::ping, true, 12345, {});
+    if (kind == 1) all.server.say(wire::opcode::read, false, 0, junk);
+    if (kind == 2) all.server.out().assign(40, std::byte{0x55});
+    all.step();
+    EXPECT_EQ(all.tested->now(), tcp_connection::phase::broken) << kind;
+    write_and_read(all);
+  }
+}
+
+TEST(connection, a_slot_that_the_server_does_not_know_is_an_error) {
+  bench all;
+  all.server.verdicts[wire::opcode::write] = wire::status::not_allocated;
+  all.make();
+  bench::job& write = all.start(operation::write, 0, 0, 60, 0);
+  all.run_to_end();
+  EXPECT_EQ(write.moved.error_code, EIO);
+  EXPECT_EQ(all.plan.connects, 1);
+}
+
+TEST(connection, a_child_leaves_the_parents_connection_alone) {
+  bench all;
+  all.make();
+  write_and_read(all);
+  all.server.answers_requests = false;
+  all.start(operation::read, 0, 0, 60, 0);
+  all.jobs.clear();
+  all.server.answers_requests = true;
+  const std::uint64_t sent = all.plan.sent;
+  all.tested->lock.lock();
+  all.tested->restart_in_child(0x80000001);
+  EXPECT_TRUE(all.tested->lock.try_lock());
+  EXPECT_EQ(all.plan.sent, sent);
+  EXPECT_EQ(all.plan.closes, 0);
+  EXPECT_EQ(all.plan.abandons, 1);
+  bench::job& read = all.start(operation::read, 3, 17, 61, 1);
+  all.run_to_end();
+  EXPECT_EQ(read.moved.error_code, 0);
+  EXPECT_TRUE(holds(read, 1));
+  EXPECT_EQ(all.server.hellos.back().channel, 0x80000001u);
+  EXPECT_EQ(all.server.sessions, 1);
+}
+
+}  // namespace
+}  // namespace far::backend

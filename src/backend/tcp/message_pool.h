@@ -1,0 +1,93 @@
+// Messages of a connection: those not in use, and, in the order in which they are sent, those that wait for a reply.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "backend/tcp/transfer.h"
+#include "wire/message.h"
+
+namespace far::backend {
+
+// A request message. Its header and ranges stay encoded until the reply has come, so that it can be sent again on the
+// next connection; bytes to be written are taken from the callers' buffers each time.
+struct message {
+  // Where the reply's bytes go, or what is written: a part of a transfer.
+  struct part {
+    transfer* of = nullptr;
+    std::byte* buffer = nullptr;
+    std::uint32_t length_bytes = 0;
+  };
+
+  message* previous = nullptr;
+  message* next = nullptr;
+  std::uint64_t cookie = 0;
+  std::uint64_t deadline_ns = 0;
+  std::uint32_t index = 0;
+  std::uint32_t epoch = 0;
+  std::uint32_t part_count = 0;
+  std::uint32_t data_bytes = 0;    // of all parts
+  std::uint32_t prefix_bytes = 0;  // header, and what stands in front of the data
+  wire::opcode op = wire::opcode::ping;
+  wire::block_range blocks{};  // of allocate and free
+  bool in_use = false;
+  bool sent = false;                                      // as a whole, on the present connection
+  std::array<wire::range, wire::maximum_batch> ranges{};  // of the parts
+  std::array<part, wire::maximum_batch> parts{};
+  std::array<std::byte, wire::header_bytes + wire::write_prefix_bytes(wire::maximum_batch)> prefix{};
+
+  [[nodiscard]] std::span<const part> all() const { return {parts.data(), part_count}; }
+  [[nodiscard]] bool carries_data() const { return op == wire::opcode::write; }
+  // What is sent, and what the reply brings when all is well.
+  [[nodiscard]] std::size_t sent_bytes() const { return prefix_bytes + (carries_data() ? data_bytes : 0); }
+  [[nodiscard]] std::size_t reply_bytes() const { return op == wire::opcode::read ? data_bytes : 0; }
+};
+
+class message_pool {
+ public:
+  // The last `reserved` messages are handed out by take_reserved() only.
+  static constexpr std::size_t messages = 256;
+  static constexpr std::size_t reserved = 2;
+
+  message_pool();
+  ~message_pool();
+  message_pool(const message_pool&) = delete;
+  message_pool& operator=(const message_pool&) = delete;
+
+  // At most this many at a time, beyond the reserved ones: what the server is willing to take.
+  void limit(std::size_t most);
+
+  // A message with a cookie of its own, not in the list yet; nullptr: all are in use.
+  [[nodiscard]] message* take();
+  // The same from the reserve. Requires: that one is not in use.
+  [[nodiscard]] message& take_reserved(std::size_t which);
+  // Back to the pool. Requires: not in the list.
+  void give_back(message& unused);
+
+  void append(message& added);
+  void remove(message& removed);
+  [[nodiscard]] message* first() const { return first_; }
+  [[nodiscard]] message* last() const { return last_; }
+  // The message of the list with this cookie, or nullptr.
+  [[nodiscard]] message* find(std::uint64_t cookie) const;
+
+  // Forgets the list and every use.
+  void reset();
+
+ private:
+  message& start(message& taken);
+
+  message* const all_;
+  std::array<std::uint32_t, messages>
+      unused_{};  // the last one given back is the first to be taken: its memory is warm
+  std::size_t unused_count_ = 0;
+  std::size_t used_ = 0;
+  std::size_t limit_ = messages - reserved;
+  std::uint64_t serial_ = 0;
+  message* first_ = nullptr;
+  message* last_ = nullptr;
+};
+
+}  // namespace far::backend

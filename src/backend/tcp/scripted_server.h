@@ -1,0 +1,243 @@
+// For tests: a memory server in a few lines, and a stream to it that breaks when it is told to.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/tcp/byte_stream.h"
+#include "base/units.h"
+#include "wire/handshake.h"
+#include "wire/message.h"
+
+namespace far::backend {
+
+// One session, any number of connections one after the other. Slots exist as soon as they are written.
+class scripted_server {
+ public:
+  // What the test wants of it.
+  std::string token;
+  std::string proven_token;  // what it proves to know; empty: `token`
+  std::uint16_t version = wire::newest_version;
+  std::string refusal;  // of every hello
+  bool answers_hello = true;
+  bool answers_requests = true;
+  bool replies_backwards = false;  // of the requests that come in together
+  std::uint32_t maximum_outstanding = 64;
+  std::map<wire::opcode, wire::status> verdicts;  // of control requests; ok where there is none
+
+  // What it saw.
+  std::vector<wire::hello> hellos;
+  std::vector<wire::opcode> requests;
+  std::vector<wire::block_range> allocated;
+  int sessions = 0;
+
+  void forget_session() { session_ = {}, bytes_.clear(); }
+  void say(wire::opcode op, bool is_reply, std::uint64_t cookie, std::span<const std::byte> payload,
+           wire::status result = wire::status::ok) {
+    std::array<std::byte, wire::header_bytes> head{};
+    wire::encode({op, is_reply, result, static_cast<std::uint32_t>(payload.size()), cookie, wire::checksum(payload)},
+                 head);
+    out_.insert(out_.end(), head.begin(), head.end());
+    out_.insert(out_.end(), payload.begin(), payload.end());
+  }
+
+  // A new connection.
+  void begin() { in_.clear(), out_.clear(); }
+  void take(std::span<const std::byte> bytes) {
+    in_.insert(in_.end(), bytes.begin(), bytes.end());
+    std::vector<std::byte> all;
+    while (const std::optional<wire::header> head = complete_message()) {
+      const std::vector<std::byte> payload(in_.begin() + wire::header_bytes,
+                                           in_.begin() + wire::header_bytes + head->payload_bytes);
+      in_.erase(in_.begin(), in_.begin() + wire::header_bytes + head->payload_bytes);
+      out_.swap(reply_);
+      out_.clear();
+      handle(*head, payload);
+      out_.swap(reply_);
+      all.insert(replies_backwards ? all.begin() : all.end(), reply_.begin(), reply_.end());
+    }
+    out_.insert(out_.end(), all.begin(), all.end());
+  }
+  std::vector<std::byte>& out() { return out_; }
+  std::byte byte_at(std::uint64_t address) { return bytes_[address]; }
+
+ private:
+  std::optional<wire::header> complete_message() const {
+    if (in_.size() < wire::header_bytes) return std::nullopt;
+    const auto head =
+        wire::decode_header(std::span<const std::byte, wire::header_bytes>(in_.data(), wire::header_bytes));
+    if (!head || in_.size() < wire::header_bytes + head->payload_bytes) return std::nullopt;
+    return head;
+  }
+
+  void handle(const wire::header& head, const std::vector<std::byte>& payload) {
+    std::array<std::byte, wire::maximum_handshake_bytes> made{};
+    const auto answer = [&](wire::opcode op, std::size_t bytes) { say(op, false, 0, {made.data(), bytes}); };
+    if (head.op == wire::opcode::hello) {
+      hellos.push_back(*wire::decode_hello(payload));
+      if (!answers_hello) return;
+      if (!refusal.empty()) return answer(wire::opcode::refuse, wire::encode_refusal(refusal, made));
+      hello_ = payload;
+      wire::challenge asked{.version = version, .token_wanted = !token.empty()};
+      wire::fill_random(asked.server);
+      const std::size_t bytes = wire::encode(asked, made);
+      challenge_.assign(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(bytes));
+      return answer(wire::opcode::challenge, bytes);
+    }
+    if (head.op == wire::opcode::proof) {
+      const wire::digest right = wire::prove(wire::side::client, token, hello_, challenge_);
+      if (!token.empty() && std::memcmp(right.data(), payload.data(), right.size()) != 0) {
+        return answer(wire::opcode::refuse, wire::encode_refusal("the token is not that of the tenant", made));
+      }
+      const bool joins = hellos.back().join != wire::session_id{};
+      if (joins && hellos.back().join != session_) {
+        return answer(wire::opcode::refuse, wire::encode_refusal("unknown session: it has ended", made));
+      }
+      if (!joins) session_ = {}, session_[0] = static_cast<std::byte>(++sessions), bytes_.clear();
+      wire::welcome hi{.session = session_, .quota_slots = 4096, .maximum_outstanding = maximum_outstanding};
+      const std::string& known = proven_token.empty() ? token : proven_token;
+      if (!known.empty()) hi.proof = wire::prove(wire::side::server, known, hello_, challenge_);
+      return answer(wire::opcode::welcome, wire::encode(hi, made));
+    }
+    requests.push_back(head.op);
+    if (answers_requests) serve(head, payload);
+  }
+
+  void serve(const wire::header& head, const std::vector<std::byte>& payload) {
+    if (wire::checksum(payload) != head.payload_checksum) {
+      return say(head.op, true, head.cookie, {}, wire::status::bad_checksum);
+    }
+    wire::batch asked;
+    std::vector<std::byte> answer;
+    if (head.op == wire::opcode::read && wire::decode_read(payload, &asked)) {
+      for (const wire::range& each : asked.all()) {
+        const std::uint64_t first = each.slot * page_bytes + each.offset_bytes;
+        for (std::uint64_t i = 0; i < each.length_bytes; ++i) answer.push_back(bytes_[first + i]);
+      }
+    } else if (head.op == wire::opcode::write && wire::decode_write(payload, &asked)) {
+      const std::byte* from = asked.bytes.data();
+      for (const wire::range& each : asked.all()) {
+        const std::uint64_t first = each.slot * page_bytes + each.offset_bytes;
+        for (std::uint64_t i = 0; i < each.length_bytes; ++i) bytes_[first + i] = *from++;
+      }
+    } else if (head.op == wire::opcode::allocate) {
+      allocated.push_back(wire::decode_block_range(
+          std::span<const std::byte, wire::block_range_bytes>(payload.data(), wire::block_range_bytes)));
+    }
+    const auto verdict = verdicts.find(head.op);
+    say(head.op, true, head.cookie, answer, verdict == verdicts.end() ? wire::status::ok : verdict->second);
+  }
+
+  wire::session_id session_{};
+  std::map<std::uint64_t, std::byte> bytes_;
+  std::vector<std::byte> in_;
+  std::vector<std::byte> out_;
+  std::vector<std::byte> reply_;
+  std::vector<std::byte> hello_;
+  std::vector<std::byte> challenge_;
+};
+
+class scripted_stream final : public byte_stream {
+ public:
+  static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
+
+  // What happens to the bytes, counted over all connections; each happens once.
+  struct script {
+    std::uint64_t cut_sent_at = never;
+    std::uint64_t cut_received_at = never;
+    std::uint64_t damage_sent_at = never;
+    std::uint64_t damage_received_at = never;
+    std::size_t bytes_a_call = 1 << 20;
+    bool unreachable = false;
+    bool stuck = false;  // sends and receives nothing, and does not break
+    // What happened.
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    int connects = 0;
+    int closes = 0;
+    int abandons = 0;
+  };
+
+  scripted_stream(scripted_server& server, script& plan) : server_(server), plan_(plan) {}
+
+  [[nodiscard]] int connect() override {
+    if (plan_.unreachable) return ECONNREFUSED;
+    ++plan_.connects;
+    open_ = true;
+    server_.begin();
+    return 0;
+  }
+  [[nodiscard]] int finish_connecting() override { return open_ ? 0 : ENOTCONN; }
+  [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> pieces) override {
+    if (!open_) return -ENOTCONN;
+    if (plan_.stuck) return 0;
+    std::vector<std::byte> bytes;
+    for (const iovec& piece : pieces) {
+      const auto* const from = static_cast<const std::byte*>(piece.iov_base);
+      bytes.insert(bytes.end(), from, from + piece.iov_len);
+    }
+    bytes.resize(std::min({bytes.size(), plan_.bytes_a_call, left(plan_.cut_sent_at, plan_.sent)}));
+    damage(bytes, plan_.sent, &plan_.damage_sent_at);
+    plan_.sent += bytes.size();
+    server_.take(bytes);
+    return cut(plan_.sent, &plan_.cut_sent_at) ? -ECONNRESET : static_cast<std::ptrdiff_t>(bytes.size());
+  }
+  [[nodiscard]] std::ptrdiff_t try_receive(std::span<const iovec> into) override {
+    if (!open_) return -ENOTCONN;
+    if (plan_.stuck) return 0;
+    std::vector<std::byte>& out = server_.out();
+    std::vector<std::byte> bytes(
+        out.begin(), out.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                       {out.size(), plan_.bytes_a_call, left(plan_.cut_received_at, plan_.received)})));
+    damage(bytes, plan_.received, &plan_.damage_received_at);
+    std::size_t done = 0;
+    for (const iovec& piece : into) {
+      const std::size_t step = std::min(piece.iov_len, bytes.size() - done);
+      if (step > 0) std::memcpy(piece.iov_base, bytes.data() + done, step);
+      done += step;
+    }
+    out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(done));
+    plan_.received += done;
+    return cut(plan_.received, &plan_.cut_received_at) ? -ECONNRESET : static_cast<std::ptrdiff_t>(done);
+  }
+  void close() override {
+    plan_.closes += open_;
+    open_ = false;
+  }
+  void abandon() override {
+    ++plan_.abandons;
+    open_ = false;
+  }
+  [[nodiscard]] int descriptor() const override { return -1; }
+
+ private:
+  static std::size_t left(std::uint64_t at, std::uint64_t done) { return at < done ? never : at - done; }
+  static bool cut(std::uint64_t done, std::uint64_t* at) {
+    if (done != *at) return false;
+    *at = never;
+    return true;
+  }
+  static void damage(std::vector<std::byte>& bytes, std::uint64_t done, std::uint64_t* at) {
+    if (*at < done || *at >= done + bytes.size()) return;
+    bytes[*at - done] ^= std::byte{0x10};
+    *at = never;
+  }
+
+  scripted_server& server_;
+  script& plan_;
+  bool open_ = false;
+};
+
+}  // namespace far::backend

@@ -1,0 +1,51 @@
+// TLS over another stream.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "backend/tcp/byte_stream.h"
+#include "wire/tls.h"
+
+namespace far::backend {
+
+// The certificate is checked before a byte of ours is sent. Closing is abrupt: every message above says where it ends,
+// so TLS need not tell.
+class secure_stream final : public byte_stream {
+ public:
+  // `server_name`: what the certificate must name. `trust` outlives the stream.
+  secure_stream(std::unique_ptr<byte_stream> below, wire::tls_context& trust, std::string server_name);
+  ~secure_stream() override;
+
+  [[nodiscard]] int connect() override;
+  [[nodiscard]] int finish_connecting() override;
+  [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> pieces) override;
+  [[nodiscard]] std::ptrdiff_t try_receive(std::span<const iovec> into) override;
+  [[nodiscard]] bool has_unsent() const override;
+  void close() override;
+  void abandon() override;
+  [[nodiscard]] int descriptor() const override { return below_->descriptor(); }
+  [[nodiscard]] const char* explanation() const override { return explanation_.data(); }
+
+ private:
+  // Each returns 0 or a negative errno value.
+  [[nodiscard]] int flush();
+  [[nodiscard]] int fill();
+  [[nodiscard]] int failed(const far::error& why);
+
+  static constexpr std::size_t buffer_bytes = std::size_t{64} << 10;
+
+  const std::unique_ptr<byte_stream> below_;
+  wire::tls_context& trust_;
+  const std::string server_name_;
+  std::unique_ptr<wire::tls_stream> tls_;
+  std::byte* buffers_;  // two of them: what goes out, and what came in
+  std::size_t out_begin_ = 0;
+  std::size_t out_end_ = 0;
+  std::array<char, 256> explanation_{};
+};
+
+}  // namespace far::backend

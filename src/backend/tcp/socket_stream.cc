@@ -1,0 +1,177 @@
+#include "backend/tcp/socket_stream.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "platform/own_descriptors.h"
+
+namespace far::backend {
+namespace {
+
+// What a batch of evictions or a window of prefetching may put on its way without waiting for the other side.
+constexpr int buffer_bytes = 4 << 20;
+
+void close_owned(int descriptor) {
+  if (descriptor < 0) return;
+  platform::disown_descriptor(descriptor);
+  ::close(descriptor);
+}
+
+int make_watch() {
+  return platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
+}
+
+// The kernel grows buffers by itself where a size is not forced upon it; a size that is merely asked for is cut to a
+// small limit and stops that. So: by force, which takes CAP_NET_ADMIN, or not at all.
+void tune(int socket) {
+  const int one = 1;
+  // Failures cost speed only.
+  static_cast<void>(setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one));
+  static_cast<void>(setsockopt(socket, SOL_SOCKET, SO_SNDBUFFORCE, &buffer_bytes, sizeof buffer_bytes));
+  static_cast<void>(setsockopt(socket, SOL_SOCKET, SO_RCVBUFFORCE, &buffer_bytes, sizeof buffer_bytes));
+}
+
+msghdr message_of(std::span<const iovec> pieces) {
+  msghdr made{};
+  made.msg_iov = const_cast<iovec*>(pieces.data());  // sendmsg and recvmsg only read the list
+  made.msg_iovlen = pieces.size();
+  return made;
+}
+
+}  // namespace
+
+result<std::vector<socket_address>> resolve(const tcp_endpoint& server) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int failed = getaddrinfo(server.host.c_str(), std::to_string(server.port).c_str(), &wanted, &list);
+  if (failed != 0) {
+    return error{"memory server " + server.text() + ": its name cannot be resolved (" + gai_strerror(failed) +
+                     "); check the name, or write its address",
+                 EHOSTUNREACH};
+  }
+  std::vector<socket_address> addresses;
+  for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
+    socket_address added;
+    if (each->ai_addrlen > sizeof added.storage) continue;
+    std::memcpy(&added.storage, each->ai_addr, each->ai_addrlen);
+    added.bytes = each->ai_addrlen;
+    addresses.push_back(added);
+  }
+  freeaddrinfo(list);
+  if (addresses.empty()) return error{"memory server " + server.text() + " has no address", EHOSTUNREACH};
+  return addresses;
+}
+
+result<std::unique_ptr<byte_stream>> socket_stream::create(std::vector<socket_address> addresses) {
+  const int watch = make_watch();
+  if (watch < 0) {
+    return error{std::string("no descriptor for a connection (") + std::strerror(errno) + "); raise ulimit -n", errno};
+  }
+  return std::unique_ptr<byte_stream>(new socket_stream(std::move(addresses), watch));
+}
+
+socket_stream::socket_stream(std::vector<socket_address> addresses, int watch)
+    : addresses_(std::move(addresses)), watch_(watch) {}
+
+socket_stream::~socket_stream() {
+  close();
+  close_owned(watch_);
+}
+
+int socket_stream::connect() {
+  const socket_address& to = addresses_[next_address_];
+  next_address_ = (next_address_ + 1) % addresses_.size();
+  socket_ =
+      platform::own_descriptor(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+  if (socket_ < 0) return errno;
+  tune(socket_);
+  connecting_ = true;
+  watching_for_room_ = true;
+  epoll_event events{.events = EPOLLIN | EPOLLOUT, .data = {}};
+  if (epoll_ctl(watch_, EPOLL_CTL_ADD, socket_, &events) != 0) return errno;
+  int failed = 0;
+  do {
+    failed = ::connect(socket_, reinterpret_cast<const sockaddr*>(&to.storage), to.bytes);
+  } while (failed != 0 && errno == EINTR);
+  return failed == 0 || errno == EINPROGRESS || errno == EALREADY || errno == EISCONN ? 0 : errno;
+}
+
+int socket_stream::finish_connecting() {
+  if (socket_ < 0) return ENOTCONN;
+  if (!connecting_) return 0;
+  pollfd ready{.fd = socket_, .events = POLLOUT, .revents = 0};
+  if (::poll(&ready, 1, 0) < 1) return EINPROGRESS;
+  int failure = 0;
+  socklen_t bytes = sizeof failure;
+  if (getsockopt(socket_, SOL_SOCKET, SO_ERROR, &failure, &bytes) != 0) return errno;
+  if (failure != 0) return failure;
+  connecting_ = false;
+  watch_for_room(false);
+  return 0;
+}
+
+std::ptrdiff_t socket_stream::try_send(std::span<const iovec> pieces) {
+  if (socket_ < 0) return -ENOTCONN;
+  if (pieces.empty()) return 0;
+  std::size_t wanted = 0;
+  for (const iovec& piece : pieces) wanted += piece.iov_len;
+  const msghdr message = message_of(pieces);
+  ssize_t sent = 0;
+  do {
+    sent = sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  const bool full = sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS);
+  if (sent < 0 && !full) return -errno;
+  const bool all = !full && static_cast<std::size_t>(sent) == wanted;
+  if (watching_for_room_ == all) watch_for_room(!all);
+  return full ? 0 : sent;
+}
+
+std::ptrdiff_t socket_stream::try_receive(std::span<const iovec> into) {
+  if (socket_ < 0) return -ENOTCONN;
+  msghdr message = message_of(into);
+  ssize_t received = 0;
+  do {
+    received = into.size() == 1 ? recv(socket_, into[0].iov_base, into[0].iov_len, MSG_DONTWAIT)
+                                : recvmsg(socket_, &message, MSG_DONTWAIT);
+  } while (received < 0 && errno == EINTR);
+  if (received > 0) return received;
+  if (received == 0) return -EPIPE;
+  return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -errno;
+}
+
+void socket_stream::watch_for_room(bool wanted) {
+  epoll_event events{.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN, .data = {}};
+  // Fails only when the program has closed our descriptor, which the next transfer notices.
+  static_cast<void>(epoll_ctl(watch_, EPOLL_CTL_MOD, socket_, &events));
+  watching_for_room_ = wanted;
+}
+
+void socket_stream::close() {
+  if (socket_ < 0) return;
+  // A child of a fork may have a copy of the socket, which would keep it in the epoll.
+  static_cast<void>(epoll_ctl(watch_, EPOLL_CTL_DEL, socket_, nullptr));
+  close_owned(std::exchange(socket_, -1));
+  connecting_ = false;
+}
+
+void socket_stream::abandon() {
+  // The epoll is shared with the parent: nothing may be changed in it.
+  close_owned(std::exchange(socket_, -1));
+  close_owned(watch_);
+  watch_ = make_watch();
+  connecting_ = false;
+}
+
+}  // namespace far::backend

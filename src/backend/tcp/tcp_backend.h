@@ -1,0 +1,79 @@
+// One memory server over TCP.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/tcp/block_table.h"
+#include "backend/tcp/client_handshake.h"
+#include "backend/tcp/connection.h"
+#include "backend/tcp/tcp_session.h"
+#include "backend/tcp/tcp_uri.h"
+#include "base/result.h"
+#include "platform/clock.h"
+#include "wire/tls.h"
+
+namespace far::backend {
+
+// What all servers of a far tier share: read and checked once.
+struct tcp_trust {
+  tcp_credentials shown;
+  std::shared_ptr<wire::tls_context> tls;  // nullptr: no TLS
+
+  // Reads the token file and the authorities that the options name. Errors say what to do.
+  [[nodiscard]] static result<tcp_trust> load(const tcp_options& chosen);
+};
+
+// The first connection carries the writes, and asks for blocks; the others carry reads, so that a page that somebody
+// waits for never stands behind a batch of evictions. With one connection, it does both.
+//
+// All writes take one way for a reason: a write that was given up may still reach the server, until that connection's
+// successor has fenced it off. So whatever is written to the slot later comes after the fence.
+class tcp_backend final : public backend {
+ public:
+  // Connects, opens a session, and waits for the first blocks, for up to the timeout. Errors name the server, and say
+  // what to do; none of them holds the token.
+  [[nodiscard]] static result<std::unique_ptr<backend>> open(const tcp_endpoint& server, const tcp_options& chosen,
+                                                             const tcp_trust& trust);
+  ~tcp_backend() override;
+
+  // ENOSPC also when the server has not been reached for longer than the timeout.
+  [[nodiscard]] result<slot_id> allocate(std::size_t count) override;
+  void free(slot_id first, std::size_t count) override;
+  [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
+  std::uint64_t tend() override;
+  void after_fork_in_child() override;
+  [[nodiscard]] capacity report() const override;
+  [[nodiscard]] speed expected_speed() const override;
+  [[nodiscard]] std::string describe() const override;
+
+ private:
+  tcp_backend(const tcp_endpoint& server, const tcp_options& chosen, const tcp_trust& trust);
+  [[nodiscard]] result<void> make_connections(const tcp_endpoint& server);
+  [[nodiscard]] result<void> connect();
+  [[nodiscard]] result<void> wait_until(const std::function<bool()>& reached, tcp_connection& by,
+                                        std::uint64_t until_ns);
+  void measure_round_trip(std::uint64_t until_ns);
+  [[nodiscard]] far::error cannot_open(const tcp_connection& failed) const;
+  void nudge();
+
+  const std::string peer_;
+  const tcp_options chosen_;
+  const tcp_trust trust_;
+  const platform::monotonic_clock time_;
+  tcp_session session_;
+  // Made when the server has said what it lends.
+  std::unique_ptr<block_table> blocks_;
+  std::vector<std::unique_ptr<tcp_connection>> connections_;
+  std::atomic<std::size_t> next_channel_{0};
+  std::uint64_t round_trip_ns_ = 0;
+  bool in_child_ = false;
+};
+
+}  // namespace far::backend

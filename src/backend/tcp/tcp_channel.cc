@@ -1,0 +1,222 @@
+#include "backend/tcp/tcp_channel.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "platform/own_descriptors.h"
+
+namespace far::backend {
+namespace {
+
+// A long transfer may take longer than the timeout merely to pass: a second is added for each of these.
+constexpr std::uint64_t bytes_a_second = 16 * mib;
+constexpr std::uint64_t second_ns = 1'000'000'000;
+
+void close_owned(int descriptor) {
+  if (descriptor < 0) return;
+  platform::disown_descriptor(descriptor);
+  ::close(descriptor);
+}
+
+timespec to_timespec(std::uint64_t ns) {
+  return {static_cast<time_t>(ns / second_ns), static_cast<long>(ns % second_ns)};
+}
+
+}  // namespace
+
+result<std::unique_ptr<channel>> tcp_channel::open(const tcp_lanes& lanes, const block_table& blocks,
+                                                   const tcp_session& session, std::uint64_t timeout_ns,
+                                                   std::size_t depth) {
+  if (depth == 0 || depth > largest_depth) {
+    return error{"a channel of 'tcp:' holds between 1 and " + std::to_string(largest_depth) + " requests, not " +
+                     std::to_string(depth),
+                 EINVAL};
+  }
+  const int watch = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
+  const int event = platform::own_descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  epoll_event events{.events = EPOLLIN, .data = {}};
+  if (watch < 0 || event < 0 || epoll_ctl(watch, EPOLL_CTL_ADD, event, &events) != 0) {
+    const int code = errno;
+    close_owned(watch);
+    close_owned(event);
+    return error{std::string("no descriptor for a channel of 'tcp:' (") + std::strerror(code) + "); raise ulimit -n",
+                 code};
+  }
+  return std::unique_ptr<channel>(new tcp_channel(lanes, blocks, session, timeout_ns, depth, watch, event));
+}
+
+tcp_channel::tcp_channel(const tcp_lanes& lanes, const block_table& blocks, const tcp_session& session,
+                         std::uint64_t timeout_ns, std::size_t depth, int watch, int event)
+    : blocks_(blocks),
+      session_(session),
+      timeout_ns_(timeout_ns),
+      depth_(depth),
+      watch_(watch),
+      event_(event),
+      lanes_{{{lanes.reads}, {lanes.writes}}},
+      lane_count_(lanes.reads == lanes.writes ? 1 : 2),
+      transfers_(reinterpret_cast<transfer*>(platform::map_local(depth * sizeof(transfer)))) {
+  unused_.reserve(depth);
+  for (std::size_t i = depth; i > 0; --i) unused_.push_back(static_cast<std::uint32_t>(i - 1));
+}
+
+tcp_channel::~tcp_channel() {
+  FAR_CHECK(in_flight() == 0, "a channel was destroyed with transfers in flight");
+  platform::unmap_local(reinterpret_cast<std::byte*>(transfers_), depth_ * sizeof(transfer));
+  close_owned(event_);
+  close_owned(watch_);
+}
+
+std::uint64_t tcp_channel::deadline_of(const request& what, std::uint64_t now_ns) const {
+  return now_ns + timeout_ns_ + what.length_bytes / bytes_a_second * second_ns;
+}
+
+std::size_t tcp_channel::submit(std::span<const request> batch) {
+  const std::size_t taken = std::min(batch.size(), unused_.size());
+  if (taken == 0) return 0;
+  const std::uint64_t now_ns = time_.now_ns();
+  for (const request& what : batch.first(taken)) prepare(what, now_ns);
+  for (std::size_t i = 0; i < lane_count_; ++i) {
+    transfer* each = std::exchange(prepared_first_[i], nullptr);
+    if (each == nullptr) continue;
+    watch_lane(lanes_[i]);
+    tcp_connection& over = *lanes_[i].over;
+    const std::lock_guard guard(over.lock);
+    while (each != nullptr) {
+      transfer& added = *each;
+      each = added.next;
+      over.enqueue(added);
+    }
+    if (taken > 1 || batch[0].length_bytes > page_bytes) {
+      over.push(this);
+    } else if (over.push_soon(this)) {
+      wake_owner();
+    }
+  }
+  return taken;
+}
+
+// Makes a transfer of the request and puts it in line for its lane.
+void tcp_channel::prepare(const request& what, std::uint64_t now_ns) {
+  const std::size_t index = lane_count_ == 1 || what.op == operation::read ? 0 : 1;
+  transfer& made = *new (&transfers_[unused_.back()]) transfer;
+  unused_.pop_back();
+  made.what = what;
+  made.owner = this;
+  made.lane = static_cast<std::uint32_t>(index);
+  made.deadline_ns = deadline_of(what, now_ns);
+  made.epoch = blocks_.epoch_of(what.slot);
+  ++lanes_[index].in_flight;
+  const bool lost = made.epoch != session_.epoch();
+  if (lost || what.length_bytes == 0) {
+    made.error_code = lost ? ESTALE : 0;
+    return complete(made, this);
+  }
+  (prepared_first_[index] == nullptr ? prepared_first_[index] : prepared_last_[index]->next) = &made;
+  prepared_last_[index] = &made;
+}
+
+// A lane is watched from its first use on, so that a channel that only reads is not woken by writes of others.
+void tcp_channel::watch_lane(lane& used) {
+  const int descriptor = used.over->descriptor();
+  if (used.watched == descriptor) return;
+  epoll_event events{.events = EPOLLIN, .data = {}};
+  // Without it, wait() looks again after a while.
+  static_cast<void>(epoll_ctl(watch_, EPOLL_CTL_ADD, descriptor, &events));
+  used.watched = descriptor;
+}
+
+void tcp_channel::complete(transfer& ended, const completion_sink* by) {
+  const std::lock_guard guard(queue_lock_);
+  ended.next = nullptr;
+  (done_first_ == nullptr ? done_first_ : done_last_->next) = &ended;
+  done_last_ = &ended;
+  if (by != this && watched_) signal(true);
+}
+
+// Whoever sleeps on the descriptor is to poll first.
+void tcp_channel::wake_owner() const {
+  const std::lock_guard guard(queue_lock_);
+  if (watched_) signal(true);
+}
+
+void tcp_channel::signal(bool wanted) const {
+  if (signalled_ == wanted) return;
+  signalled_ = wanted;
+  std::uint64_t number = 1;
+  // An eventfd of ours takes and gives a small number at any time.
+  static_cast<void>(wanted ? write(event_, &number, sizeof number) : read(event_, &number, sizeof number));
+}
+
+std::size_t tcp_channel::poll(std::span<completion> done) {
+  // With nothing in flight it is only of interest why our descriptor was readable.
+  for (lane& each : std::span(lanes_).first(lane_count_)) {
+    if (each.in_flight == 0 && !(watched_ && each.watched >= 0)) continue;
+    // Whoever holds it brings our completions as well.
+    if (!each.over->lock.try_lock()) continue;
+    const std::lock_guard guard(each.over->lock, std::adopt_lock);
+    each.over->advance(this);
+  }
+  return pop(done);
+}
+
+std::size_t tcp_channel::pop(std::span<completion> done) {
+  const std::lock_guard guard(queue_lock_);
+  std::size_t count = 0;
+  while (count < done.size() && done_first_ != nullptr) {
+    transfer& ended = *done_first_;
+    done_first_ = ended.next;
+    done[count++] = {ended.what.cookie, ended.error_code};
+    --lanes_[ended.lane].in_flight;
+    unused_.push_back(static_cast<std::uint32_t>(&ended - transfers_));
+  }
+  if (watched_) signal(done_first_ != nullptr);
+  return count;
+}
+
+void tcp_channel::wait(std::uint64_t timeout_ns) {
+  if (in_flight() == 0) return;
+  const std::uint64_t now_ns = time_.now_ns();
+  std::uint64_t until_ns = timeout_ns > std::numeric_limits<std::uint64_t>::max() - now_ns ? 0 : now_ns + timeout_ns;
+  if (until_ns == 0) until_ns = std::numeric_limits<std::uint64_t>::max();
+  for (lane& each : std::span(lanes_).first(lane_count_)) {
+    if (each.in_flight == 0) continue;
+    const std::lock_guard guard(each.over->lock);
+    until_ns = std::min(until_ns, each.over->advance(this));
+  }
+  bool was_watched = false;
+  {
+    const std::lock_guard guard(queue_lock_);
+    if (done_first_ != nullptr) return;
+    was_watched = std::exchange(watched_, true);
+  }
+  if (until_ns > now_ns) {
+    const timespec sleep = to_timespec(until_ns - now_ns);
+    pollfd watched{.fd = watch_, .events = POLLIN, .revents = 0};
+    ppoll(&watched, 1, &sleep, nullptr);
+  }
+  const std::lock_guard guard(queue_lock_);
+  if (!was_watched) signal(false);
+  watched_ = was_watched;
+}
+
+int tcp_channel::event_descriptor() const {
+  const std::lock_guard guard(queue_lock_);
+  watched_ = true;
+  if (done_first_ != nullptr) signal(true);
+  return watch_;
+}
+
+}  // namespace far::backend

@@ -1,0 +1,90 @@
+// The queue of `tcp:`: its transfers travel over connections that it shares with other channels.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/tcp/block_table.h"
+#include "backend/tcp/connection.h"
+#include "backend/tcp/transfer.h"
+#include "base/result.h"
+#include "base/spin_lock.h"
+#include "platform/clock.h"
+#include "platform/local_memory.h"
+
+namespace far::backend {
+
+// The connections that a channel uses: one lane for each direction; they may be the same.
+struct tcp_lanes {
+  tcp_connection* reads = nullptr;
+  tcp_connection* writes = nullptr;
+};
+
+// A connection is polled by whoever of its channels comes along; what it meets for another channel goes into that one's
+// queue, and wakes its owner if that one sleeps.
+//
+// Error codes of completions: ETIMEDOUT: no answer in time; ESTALE: the server has lost the slot, for good; EIO: the
+// server does not know the slot.
+class tcp_channel final : public channel, public completion_sink {
+ public:
+  static constexpr std::size_t largest_depth = 1 << 16;
+
+  // Requires: the arguments outlive the channel. Errors: depth out of range, no descriptor left.
+  [[nodiscard]] static result<std::unique_ptr<channel>> open(const tcp_lanes& lanes, const block_table& blocks,
+                                                             const tcp_session& session, std::uint64_t timeout_ns,
+                                                             std::size_t depth);
+  ~tcp_channel() override;
+
+  [[nodiscard]] std::size_t submit(std::span<const request> batch) override;
+  [[nodiscard]] std::size_t poll(std::span<completion> done) override;
+  void wait(std::uint64_t timeout_ns) override;
+  [[nodiscard]] std::size_t in_flight() const override { return depth_ - unused_.size(); }
+  [[nodiscard]] int event_descriptor() const override;
+
+  void complete(transfer& ended, const completion_sink* by) override;
+
+ private:
+  struct lane {
+    tcp_connection* over = nullptr;
+    std::size_t in_flight = 0;
+    int watched = -1;  // the descriptor of `over` that is in ours
+  };
+
+  tcp_channel(const tcp_lanes& lanes, const block_table& blocks, const tcp_session& session, std::uint64_t timeout_ns,
+              std::size_t depth, int watch, int event);
+
+  [[nodiscard]] std::uint64_t deadline_of(const request& what, std::uint64_t now_ns) const;
+  void prepare(const request& what, std::uint64_t now_ns);
+  void watch_lane(lane& used);
+  [[nodiscard]] std::size_t pop(std::span<completion> done);
+  void wake_owner() const;
+  // Requires: queue_lock_ is held.
+  void signal(bool wanted) const;
+
+  const block_table& blocks_;
+  const tcp_session& session_;
+  const platform::monotonic_clock time_;
+  const std::uint64_t timeout_ns_;
+  const std::size_t depth_;
+  const int watch_;  // an epoll descriptor: the lanes in use, and `event_`
+  const int event_;
+  std::array<lane, 2> lanes_;
+  std::size_t lane_count_;
+  std::array<transfer*, 2> prepared_first_{};  // of the batch that is being submitted, by lane
+  std::array<transfer*, 2> prepared_last_{};
+  transfer* const transfers_;
+  std::vector<std::uint32_t, platform::local_allocator<std::uint32_t>> unused_;
+
+  mutable spin_lock queue_lock_;
+  transfer* done_first_ = nullptr;
+  transfer* done_last_ = nullptr;
+  mutable bool watched_ = false;  // somebody looks at our descriptor
+  mutable bool signalled_ = false;
+};
+
+}  // namespace far::backend

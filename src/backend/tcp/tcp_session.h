@@ -1,0 +1,64 @@
+// The session on one server that all connections of a backend join.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "base/spin_lock.h"
+#include "wire/handshake.h"
+
+namespace far::backend {
+
+// A session that the server has lost takes all its slots along. The next one begins a new epoch, and what belongs to an
+// earlier epoch fails from then on. Thread-safe.
+class tcp_session {
+ public:
+  struct view {
+    wire::session_id id{};  // all zero: to be opened
+    std::uint32_t epoch = 1;
+  };
+
+  [[nodiscard]] view now() const {
+    const std::lock_guard guard(lock_);
+    return now_;
+  }
+  [[nodiscard]] std::uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+
+  // A connection has opened a session for `epoch`. False when that is over, or has a session already.
+  [[nodiscard]] bool opened(std::uint32_t epoch, const wire::welcome& by) {
+    const std::lock_guard guard(lock_);
+    if (now_.epoch != epoch || now_.id != wire::session_id{}) return false;
+    now_.id = by.session;
+    quota_slots_.store(by.quota_slots, std::memory_order_relaxed);
+    return true;
+  }
+
+  // The server does not know the session of `epoch` any more. Returns whether that is news.
+  bool lost(std::uint32_t epoch) {
+    const std::lock_guard guard(lock_);
+    if (now_.epoch != epoch) return false;
+    now_ = {{}, epoch + 1};
+    epoch_.store(now_.epoch, std::memory_order_release);
+    return true;
+  }
+
+  // What the server lends at most, as it said last; 0 before it was asked.
+  [[nodiscard]] std::uint64_t quota_slots() const { return quota_slots_.load(std::memory_order_relaxed); }
+
+  // Outages are told once, however many connections notice. Each returns whether this is the first to notice.
+  [[nodiscard]] bool note_outage() { return !in_outage_.exchange(true); }
+  [[nodiscard]] bool note_recovery() { return in_outage_.exchange(false); }
+
+  // In the child of a fork, where nobody else holds it.
+  void unlock_after_fork() { lock_.unlock(); }
+
+ private:
+  mutable spin_lock lock_;
+  view now_;
+  std::atomic<std::uint32_t> epoch_{1};
+  std::atomic<std::uint64_t> quota_slots_{0};
+  std::atomic<bool> in_outage_{false};
+};
+
+}  // namespace far::backend

@@ -1,0 +1,50 @@
+// `tcp://HOST:PORT[,HOST:PORT...][?OPTIONS]`, as users write it, taken apart.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/uri.h"
+#include "base/result.h"
+#include "base/units.h"
+
+namespace far::backend {
+
+// A memory server. `host` is a name, an IPv4 address, or an IPv6 address without its brackets.
+struct tcp_endpoint {
+  std::string host;
+  std::uint16_t port = 0;
+
+  bool operator==(const tcp_endpoint&) const = default;
+
+  // "cache1:7000", "[::1]:7000".
+  [[nodiscard]] std::string text() const;
+};
+
+inline constexpr std::uint64_t most_tcp_servers = 64;
+inline constexpr std::uint64_t most_tcp_connections = 16;
+
+// Everything but the list of servers; the same for each.
+struct tcp_options {
+  std::uint64_t copies = 1;
+  std::string token_file;  // empty: no token
+  bool tls = false;
+  std::string authority_file;  // empty: the authorities that the system trusts
+  std::uint64_t connections = 2;
+  std::string tenant = "default";
+  std::uint64_t timeout_ns = 10'000'000'000;
+  std::uint64_t capacity_bytes = 0;  // of each server; 0: what it lends
+};
+
+struct tcp_name {
+  std::vector<tcp_endpoint> servers;
+  tcp_options options;
+};
+
+// Errors: no server, a server without port, one given twice, an unknown option or one without sense, more copies than
+// servers. They say what to write instead.
+[[nodiscard]] result<tcp_name> parse_tcp(const uri& name);
+
+}  // namespace far::backend

@@ -1,0 +1,86 @@
+#include "backend/tcp/tcp_uri.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace far::backend {
+namespace {
+
+result<tcp_name> parse(const std::string& text) {
+  return parse_tcp(uri::parse(text).value());
+}
+
+std::string error_of(const std::string& text) {
+  const result<tcp_name> parsed = parse(text);
+  EXPECT_FALSE(parsed.ok()) << text;
+  return parsed.ok() ? "" : parsed.error().message;
+}
+
+TEST(tcp_uri, one_server_with_what_is_usual) {
+  const tcp_name parsed = parse("tcp://cache1.example:7000").value();
+  ASSERT_EQ(parsed.servers.size(), 1u);
+  EXPECT_EQ(parsed.servers[0], (tcp_endpoint{"cache1.example", 7000}));
+  EXPECT_EQ(parsed.options.copies, 1u);
+  EXPECT_EQ(parsed.options.connections, 2u);
+  EXPECT_EQ(parsed.options.tenant, "default");
+  EXPECT_EQ(parsed.options.timeout_ns, 10'000'000'000u);
+  EXPECT_EQ(parsed.options.capacity_bytes, 0u);
+  EXPECT_FALSE(parsed.options.tls);
+}
+
+TEST(tcp_uri, several_servers_of_all_kinds_of_addresses) {
+  const tcp_name parsed = parse("tcp://10.0.0.1:7000,[fd00::2]:7001,[fe80::1%eth0]:7002,b_c-d:1").value();
+  ASSERT_EQ(parsed.servers.size(), 4u);
+  EXPECT_EQ(parsed.servers[0].text(), "10.0.0.1:7000");
+  EXPECT_EQ(parsed.servers[1], (tcp_endpoint{"fd00::2", 7001}));
+  EXPECT_EQ(parsed.servers[1].text(), "[fd00::2]:7001");
+  EXPECT_EQ(parsed.servers[2].host, "fe80::1%eth0");
+  EXPECT_EQ(parsed.servers[3].text(), "b_c-d:1");
+}
+
+TEST(tcp_uri, all_options) {
+  const tcp_options chosen =
+      parse(
+          "tcp://a:1,b:2?copies=2&token-file=/etc/t&tls=1&ca=/etc/ca.pem&connections=4&tenant=x.y"
+          "&timeout=1.5s&capacity=8G")
+          .value()
+          .options;
+  EXPECT_EQ(chosen.copies, 2u);
+  EXPECT_EQ(chosen.token_file, "/etc/t");
+  EXPECT_TRUE(chosen.tls);
+  EXPECT_EQ(chosen.authority_file, "/etc/ca.pem");
+  EXPECT_EQ(chosen.connections, 4u);
+  EXPECT_EQ(chosen.tenant, "x.y");
+  EXPECT_EQ(chosen.timeout_ns, 1'500'000'000u);
+  EXPECT_EQ(chosen.capacity_bytes, 8 * gib);
+}
+
+TEST(tcp_uri, what_is_no_server_is_named) {
+  for (const char* const wrong :
+       {"tcp:",         "tcp://",     "tcp:a:1",     "tcp://a",     "tcp://a:",       "tcp://a:0",     "tcp://a:65536",
+        "tcp://a:-1",   "tcp://a:1x", "tcp://:1",    "tcp://a:1,",  "tcp://,a:1",     "tcp://::1:1",   "tcp://[::1]",
+        "tcp://[::1:1", "tcp://[]:1", "tcp://[a]:1", "tcp://a b:1", "tcp://user@a:1", "tcp://a:1/path"}) {
+    const std::string said = error_of(wrong);
+    EXPECT_NE(said.find(wrong), std::string::npos) << said;
+    EXPECT_NE(said.find("write for example"), std::string::npos) << said;
+  }
+  EXPECT_NE(error_of("tcp://a:1,b:1,a:1").find("twice"), std::string::npos);
+}
+
+TEST(tcp_uri, options_without_sense_are_refused) {
+  EXPECT_NE(error_of("tcp://a:1?copies=2").find("copies"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?copies=0").find("copies"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?connections=0").find("connections"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?connections=17").find("connections"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?timeout=1ms").find("timeout"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?timeout=soon").find("timeout"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?capacity=1").find("capacity"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?tls=yes").find("tls"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?ca=/x").find("tls=1"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?tenant=a%20b").find("tenant"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?token=secret").find("token-file"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace far::backend
