@@ -1,0 +1,49 @@
+// How an event loop moves bytes between sockets and buffers: transfers are started, and their ends are collected in
+// batches. On io_uring, or on epoll where that is not permitted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/result.h"
+
+namespace far::server {
+
+// Belongs to one thread, but for wake().
+class byte_mover {
+ public:
+  enum class motion : std::uint8_t { received, sent, woken };
+  struct event {
+    motion what = motion::woken;
+    std::uint32_t connection = 0;
+    int outcome = 0;  // bytes moved, or a negative errno; 0 bytes received: the peer has closed
+  };
+
+  virtual ~byte_mover() = default;
+
+  // A connection, by a number below the one that the mover was made for. The socket stays the caller's.
+  virtual void add(std::uint32_t connection, int socket) = 0;
+  // Requires: no transfer of the connection is under way.
+  virtual void remove(std::uint32_t connection) = 0;
+
+  // Starts one transfer; at most one each way is under way for a connection, and the buffer stays until its event.
+  virtual void receive(std::uint32_t connection, std::span<std::byte> to) = 0;
+  virtual void send(std::uint32_t connection, std::span<const std::byte> from) = 0;
+
+  // Starts what was asked for and collects events; when there is none, sleeps until there is one or `timeout_ns` has
+  // passed.
+  [[nodiscard]] virtual std::size_t wait(std::span<event> into, std::uint64_t timeout_ns) = 0;
+
+  // From any thread: the next or present wait() ends with an event `woken`.
+  virtual void wake() = 0;
+
+  [[nodiscard]] virtual const char* name() const = 0;
+};
+
+// Requires: called by the thread that will use it. Errors: not permitted, too old a kernel, no descriptors left.
+[[nodiscard]] result<std::unique_ptr<byte_mover>> make_ring_mover(std::uint32_t most_connections);
+[[nodiscard]] result<std::unique_ptr<byte_mover>> make_epoll_mover(std::uint32_t most_connections);
+
+}  // namespace far::server

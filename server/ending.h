@@ -1,0 +1,40 @@
+// Why a connection ended.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace far::server {
+
+enum class ending : std::uint8_t {
+  none,            // it has not
+  peer_gone,       // the client closed it, or it broke
+  session_closed,  // the client closed its session
+  fenced,          // a newer connection of the channel, or the end of the session
+  refused,         // the handshake: wrong token, unknown session, no common version
+  late_handshake,  // half-open for too long
+  malformed,       // bad length, bad header, unknown opcode, a message out of order
+  foreign_slot,    // a slot that the session has not allocated
+  slow_sender,     // a message that does not come to its end
+  slow_reader,     // replies that nobody reads
+  silent,          // not even a ping
+  insecure,        // TLS failed
+  stopped,         // the server stopped
+};
+inline constexpr std::size_t ending_kinds = static_cast<std::size_t>(ending::stopped) + 1;
+
+// For the log and for metrics.
+[[nodiscard]] constexpr const char* name_of(ending why) {
+  constexpr std::array<const char*, ending_kinds> names{
+      "none",         "peer_gone",   "session_closed", "fenced", "refused",  "late_handshake", "malformed",
+      "foreign_slot", "slow_sender", "slow_reader",    "silent", "insecure", "stopped"};
+  return names[static_cast<std::size_t>(why)];
+}
+
+// The client did something that a correct one does not.
+[[nodiscard]] constexpr bool is_misbehaviour(ending why) {
+  return why >= ending::refused && why <= ending::insecure;
+}
+
+}  // namespace far::server

@@ -1,0 +1,162 @@
+// The byte mover on epoll, for systems that do not permit io_uring: a transfer is tried at once, and again when the
+// kernel says that it may succeed.
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/byte_mover.h"
+
+namespace far::server {
+namespace {
+
+constexpr std::uint32_t waker_number = ~std::uint32_t{0};
+
+class epoll_mover final : public byte_mover {
+ public:
+  explicit epoll_mover(std::uint32_t most_connections) : all_(most_connections) {
+    to_try_.reserve(2 * std::size_t{most_connections});
+  }
+
+  ~epoll_mover() override {
+    if (set_ >= 0) close(set_);
+    if (waker_ >= 0) close(waker_);
+  }
+
+  [[nodiscard]] result<void> open() {
+    set_ = epoll_create1(EPOLL_CLOEXEC);
+    waker_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    epoll_event interest{.events = EPOLLIN, .data = {.u32 = waker_number}};
+    if (set_ < 0 || waker_ < 0 || epoll_ctl(set_, EPOLL_CTL_ADD, waker_, &interest) != 0) {
+      return error{std::string("epoll: ") + std::strerror(errno) + "; raise the limit on descriptors (ulimit -n)",
+                   errno};
+    }
+    return {};
+  }
+
+  void add(std::uint32_t connection, int socket) override {
+    all_.at(connection) = {.socket = socket};
+    epoll_event interest{.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data = {.u32 = connection}};
+    // A socket that cannot be watched fails its first transfer.
+    if (epoll_ctl(set_, EPOLL_CTL_ADD, socket, &interest) != 0) all_[connection].broken = errno;
+  }
+
+  void remove(std::uint32_t connection) override {
+    static_cast<void>(epoll_ctl(set_, EPOLL_CTL_DEL, all_.at(connection).socket, nullptr));
+    all_[connection] = {};
+  }
+
+  void receive(std::uint32_t connection, std::span<std::byte> to) override {
+    all_[connection].to = to;
+    to_try_.push_back({connection, motion::received});
+  }
+
+  void send(std::uint32_t connection, std::span<const std::byte> from) override {
+    all_[connection].from = from;
+    to_try_.push_back({connection, motion::sent});
+  }
+
+  std::size_t wait(std::span<event> into, std::uint64_t timeout_ns) override {
+    std::size_t count = try_all(into);
+    std::array<epoll_event, 64> ready;
+    const std::uint64_t timeout_ms = std::min<std::uint64_t>((timeout_ns + 999'999) / 1'000'000, 60'000);
+    const int got = epoll_wait(set_, ready.data(), ready.size(), count > 0 ? 0 : static_cast<int>(timeout_ms));
+    for (int i = 0; i < got; ++i) note_ready(ready[static_cast<std::size_t>(i)]);
+    count += try_all(into.subspan(count));
+    if (woken_ && count < into.size()) {
+      woken_ = false;
+      into[count++] = {};
+    }
+    return count;
+  }
+
+  void wake() override {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(waker_, &one, sizeof one);
+  }
+
+  [[nodiscard]] const char* name() const override { return "epoll"; }
+
+ private:
+  struct state {
+    int socket = -1;
+    int broken = 0;
+    std::span<std::byte> to{};          // of a receive that waits
+    std::span<const std::byte> from{};  // of a send that waits
+  };
+  struct attempt {
+    std::uint32_t connection;
+    motion what;
+  };
+
+  void note_ready(const epoll_event& ready) {
+    const std::uint32_t connection = ready.data.u32;
+    if (connection == waker_number) {
+      std::uint64_t wakes = 0;
+      [[maybe_unused]] const ssize_t got = read(waker_, &wakes, sizeof wakes);
+      woken_ = true;
+      return;
+    }
+    // Edge-triggered: both sides are tried; a transfer that is not ready stays as it is.
+    const state& each = all_[connection];
+    if (!each.to.empty()) to_try_.push_back({connection, motion::received});
+    if (!each.from.empty()) to_try_.push_back({connection, motion::sent});
+  }
+
+  std::size_t try_all(std::span<event> into) {
+    std::size_t count = 0;
+    std::size_t tried = 0;
+    while (tried < to_try_.size() && count < into.size()) {
+      const attempt each = to_try_[tried++];
+      int outcome = 0;
+      if (try_one(each, &outcome)) into[count++] = {each.what, each.connection, outcome};
+    }
+    to_try_.erase(to_try_.begin(), to_try_.begin() + static_cast<std::ptrdiff_t>(tried));
+    return count;
+  }
+
+  // Whether the transfer has ended.
+  bool try_one(const attempt& what, int* outcome) {
+    state& each = all_[what.connection];
+    const bool receives = what.what == motion::received;
+    // It has ended since: the kernel spoke twice.
+    if (receives ? each.to.empty() : each.from.empty()) return false;
+    ssize_t moved = -1;
+    do {
+      moved = receives ? recv(each.socket, each.to.data(), each.to.size(), MSG_DONTWAIT)
+                       : ::send(each.socket, each.from.data(), each.from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (moved < 0 && errno == EINTR);
+    if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && each.broken == 0) return false;
+    *outcome = moved >= 0 ? static_cast<int>(moved) : -(each.broken != 0 ? each.broken : errno);
+    if (receives) {
+      each.to = {};
+    } else {
+      each.from = {};
+    }
+    return true;
+  }
+
+  int set_ = -1;
+  int waker_ = -1;
+  bool woken_ = false;
+  std::vector<state> all_;
+  std::vector<attempt> to_try_;
+};
+
+}  // namespace
+
+result<std::unique_ptr<byte_mover>> make_epoll_mover(std::uint32_t most_connections) {
+  auto made = std::make_unique<epoll_mover>(most_connections);
+  if (result<void> opened = made->open(); !opened) return opened.error();
+  return std::unique_ptr<byte_mover>(std::move(made));
+}
+
+}  // namespace far::server

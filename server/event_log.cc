@@ -1,0 +1,53 @@
+#include "server/event_log.h"
+
+#include <unistd.h>
+
+#include <mutex>
+#include <utility>
+
+namespace far::server {
+namespace {
+
+constexpr std::uint64_t lines_of_second = 20;
+
+struct limiter {
+  std::mutex lock;
+  std::uint64_t second = 0;
+  std::uint64_t lines = 0;
+  std::uint64_t left_out = 0;
+};
+
+limiter& the_limiter() {
+  static limiter only;
+  return only;
+}
+
+}  // namespace
+
+void log_event(const std::string& what) {
+  const std::string line = "farheapd: " + what + "\n";
+  // One call, so that lines of several threads do not mix. A standard error that is gone leaves nobody to tell.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+}
+
+void log_limited(const std::string& what, std::uint64_t now_ns) {
+  limiter& limit = the_limiter();
+  std::uint64_t left_out = 0;
+  {
+    const std::lock_guard guard(limit.lock);
+    const std::uint64_t second = now_ns / 1'000'000'000;
+    if (second != limit.second) {
+      limit.second = second;
+      limit.lines = 0;
+      left_out = std::exchange(limit.left_out, 0);
+    }
+    if (++limit.lines > lines_of_second) {
+      ++limit.left_out;
+      return;
+    }
+  }
+  if (left_out > 0) log_event(std::to_string(left_out) + " more lines like the ones before were left out");
+  log_event(what);
+}
+
+}  // namespace far::server

@@ -1,0 +1,274 @@
+#include "server/event_loop.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+#include "platform/clock.h"
+#include "server/event_log.h"
+
+namespace far::server {
+namespace {
+
+// How often every connection is looked at, for its deadlines and for fences.
+constexpr std::uint64_t look_ns = 50'000'000;
+constexpr std::uint64_t idle_look_ns = 1'000'000'000;  // without connections
+
+// A connection that was busy gives its buffers' memory back after so long.
+constexpr std::uint64_t idle_ns = 1'000'000'000;
+
+// Connections that have not said who they are; the oldest one goes when there are more.
+constexpr std::size_t most_strangers = 256;
+
+std::uint64_t now() {
+  return platform::monotonic_clock().now_ns();
+}
+
+}  // namespace
+
+event_loop::event_loop(const loop_settings& settings, quiet_points& readers)
+    : settings_(settings), readers_(readers), all_(settings.most_connections) {
+  for (std::uint32_t number = settings.most_connections; number-- > 0;) unused_.push_back(number);
+  to_serve_.reserve(settings.most_connections);
+  due_.reserve(settings.most_connections);
+  thread_ = std::thread([this] { run(); });
+}
+
+event_loop::~event_loop() {
+  thread_.join();
+  for (const newcomer& each : newcomers_) close(each.socket);
+}
+
+void event_loop::adopt(int socket, std::string peer) {
+  {
+    const std::lock_guard guard(newcomers_lock_);
+    newcomers_.push_back({socket, std::move(peer)});
+    has_newcomers_.store(true);
+  }
+  const std::lock_guard guard(mover_lock_);
+  if (mover_) mover_->wake();
+}
+
+void event_loop::drain() {
+  int running = 0;
+  orders_.compare_exchange_strong(running, 1);
+  const std::lock_guard guard(mover_lock_);
+  if (mover_) mover_->wake();
+}
+
+void event_loop::end_now() {
+  orders_.store(2);
+  const std::lock_guard guard(mover_lock_);
+  if (mover_) mover_->wake();
+}
+
+void event_loop::run() {
+  {
+    result<std::unique_ptr<byte_mover>> made = settings_.use_io_uring ? make_ring_mover(settings_.most_connections)
+                                                                      : make_epoll_mover(settings_.most_connections);
+    if (!made) {
+      log_event(made.error().message + "; using epoll, which is slower");
+      made = make_epoll_mover(settings_.most_connections);
+    }
+    FAR_CHECK(made.ok(), "an event loop got neither io_uring nor epoll; raise the limit on descriptors (ulimit -n)");
+    const std::lock_guard guard(mover_lock_);
+    mover_ = std::move(made).value();
+  }
+  quiet_points::reader reader(readers_);
+  std::array<byte_mover::event, 256> events;
+  for (;;) {
+    const std::uint64_t sleep = sleep_ns(now());
+    if (sleep > 0) reader.offline();
+    const std::size_t count = mover_->wait(events, sleep);
+    reader.quiet();
+    const std::uint64_t now_ns = now();
+    for (std::size_t i = 0; i < count; ++i) on_event(events[i], now_ns);
+    if (has_newcomers_.load(std::memory_order_relaxed)) take_newcomers(now_ns);
+    obey_orders();
+    if (now_ns >= look_at_ns_) look_after_all(now_ns);
+    for (const std::uint32_t number : due_) touch(number);
+    due_.clear();
+    due_at_ns_ = protocol::never;
+    // serve() fills due_ for the next turn; it touches nobody.
+    for (const std::uint32_t number : to_serve_) serve(number, now_ns);
+    to_serve_.clear();
+    if (orders_.load() != 0 && open_count_.load() == 0) break;
+  }
+  reader.offline();
+  ended_.store(true);
+}
+
+std::uint64_t event_loop::sleep_ns(std::uint64_t now_ns) const {
+  std::uint64_t until = look_at_ns_;
+  if (!due_.empty()) until = std::min(until, due_at_ns_);
+  return until > now_ns ? until - now_ns : 0;
+}
+
+void event_loop::take_newcomers(std::uint64_t now_ns) {
+  std::vector<newcomer> arrived;
+  {
+    const std::lock_guard guard(newcomers_lock_);
+    arrived.swap(newcomers_);
+    has_newcomers_.store(false);
+  }
+  for (newcomer& each : arrived) admit(each, now_ns);
+}
+
+void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
+  make_room_for_newcomers();
+  if (unused_.empty() || obeyed_ != 0) {
+    if (obeyed_ == 0) log_limited("too many connections; refused " + arrived.peer, now_ns);
+    close(arrived.socket);
+    return;
+  }
+  result<std::unique_ptr<connection>> made =
+      connection::create(*settings_.protocol, counters_, settings_.security, now_ns);
+  if (!made) {
+    log_limited(arrived.peer + ": " + made.error().message, now_ns);
+    close(arrived.socket);
+    return;
+  }
+  const std::uint32_t number = unused_.back();
+  unused_.pop_back();
+  served& fresh = all_[number];
+  fresh = {};
+  fresh.talk = std::move(made).value();
+  fresh.peer = std::move(arrived.peer);
+  fresh.socket = arrived.socket;
+  fresh.active_at_ns = now_ns;
+  mover_->add(number, fresh.socket);
+  open_count_.fetch_add(1, std::memory_order_relaxed);
+  look_at_ns_ = std::min(look_at_ns_, now_ns + look_ns);
+  touch(number);
+}
+
+void event_loop::make_room_for_newcomers() {
+  std::size_t strangers = 0;
+  std::uint32_t oldest = 0;
+  for (std::uint32_t number = 0; number < all_.size(); ++number) {
+    const served& each = all_[number];
+    if (!each.talk || each.closing || each.talk->messages().is_serving()) continue;
+    if (strangers++ == 0 || each.active_at_ns < all_[oldest].active_at_ns) oldest = number;
+  }
+  if (strangers < most_strangers && !(unused_.empty() && strangers > 0)) return;
+  all_[oldest].talk->messages().end(ending::late_handshake);
+  touch(oldest);
+}
+
+void event_loop::touch(std::uint32_t number) {
+  if (all_[number].touched) return;
+  all_[number].touched = true;
+  to_serve_.push_back(number);
+}
+
+void event_loop::on_event(const byte_mover::event& what, std::uint64_t now_ns) {
+  if (what.what == byte_mover::motion::woken) return;
+  served& whose = all_[what.connection];
+  const bool received = what.what == byte_mover::motion::received;
+  (received ? whose.receiving : whose.sending) = false;
+  touch(what.connection);
+  // The end of a transfer that was interrupted by a signal, say, is only a reason to start it again.
+  if (what.outcome == -EINTR || what.outcome == -EAGAIN) return;
+  if (what.outcome < 0 || (received && what.outcome == 0)) {
+    whose.talk->messages().end(ending::peer_gone);
+    return;
+  }
+  const auto bytes = static_cast<std::size_t>(what.outcome);
+  whose.active_at_ns = now_ns;
+  if (received) {
+    whose.talk->received(bytes, now_ns);
+    if (whose.waiting_since_ns == 0) whose.waiting_since_ns = now_ns;
+  } else {
+    whose.talk->sent(bytes, now_ns);
+    measure(whose, now_ns);
+  }
+}
+
+// Whatever was answered by now has been sent, and arrived at waiting_since_ns or later.
+void event_loop::measure(served& whose, std::uint64_t now_ns) {
+  const protocol& messages = whose.talk->messages();
+  if (!messages.to_send().empty() || whose.waiting_since_ns == 0) return;
+  const std::uint64_t answers = messages.answered() - whose.measured;
+  if (answers > 0) counters_.latency.add(now_ns - whose.waiting_since_ns, answers);
+  whose.measured = messages.answered();
+  whose.waiting_since_ns = 0;
+}
+
+void event_loop::serve(std::uint32_t number, std::uint64_t now_ns) {
+  served& whose = all_[number];
+  whose.touched = false;
+  if (!whose.talk) return;
+  connection& talk = *whose.talk;
+  talk.work(now_ns);
+  if (talk.is_done(now_ns) || whose.closing) return close_down(number, now_ns);
+  if (!whose.sending) {
+    const std::span<const std::byte> out = talk.to_send();
+    whose.sending = !out.empty();
+    if (whose.sending) mover_->send(number, out);
+  }
+  if (!whose.receiving) {
+    const std::span<std::byte> space = talk.receive_space();
+    whose.receiving = !space.empty();
+    if (whose.receiving) mover_->receive(number, space);
+  }
+  const std::uint64_t next = talk.next_work_ns();
+  if (next < look_at_ns_) {
+    due_.push_back(number);
+    due_at_ns_ = std::min(due_at_ns_, next);
+  }
+}
+
+void event_loop::close_down(std::uint32_t number, std::uint64_t now_ns) {
+  served& whose = all_[number];
+  if (!whose.closing) {
+    whose.closing = true;
+    // What is under way ends now, and then there is an event.
+    shutdown(whose.socket, SHUT_RDWR);
+  }
+  if (whose.receiving || whose.sending) return;
+  const protocol& messages = whose.talk->messages();
+  if (is_misbehaviour(messages.why())) {
+    log_limited(
+        std::string(name_of(messages.why())) + ": ended the connection of " + messages.describe() + " at " + whose.peer,
+        now_ns);
+  }
+  mover_->remove(number);
+  close(whose.socket);
+  whose.talk->messages().leave(now_ns);
+  whose = {};
+  unused_.push_back(number);
+  open_count_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void event_loop::look_after_all(std::uint64_t now_ns) {
+  look_at_ns_ = now_ns + (open_count_.load(std::memory_order_relaxed) > 0 ? look_ns : idle_look_ns);
+  for (std::uint32_t number = 0; number < all_.size(); ++number) {
+    served& each = all_[number];
+    if (!each.talk) continue;
+    touch(number);
+    const bool idle = !each.sending && now_ns - each.active_at_ns >= idle_ns;
+    if (idle) each.talk->messages().release_memory();
+  }
+}
+
+void event_loop::obey_orders() {
+  const int orders = orders_.load(std::memory_order_relaxed);
+  if (orders == obeyed_) return;
+  obeyed_ = orders;
+  for (std::uint32_t number = 0; number < all_.size(); ++number) {
+    if (!all_[number].talk) continue;
+    protocol& messages = all_[number].talk->messages();
+    if (orders == 1) {
+      messages.drain();
+    } else {
+      messages.end(ending::stopped);
+    }
+    touch(number);
+  }
+}
+
+}  // namespace far::server

@@ -1,0 +1,104 @@
+// One thread that serves connections: it moves bytes in batches (byte_mover.h), and hands them to each connection's
+// protocol. Loops share the store and nothing else.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/byte_mover.h"
+#include "server/connection.h"
+#include "server/counters.h"
+#include "server/quiet_points.h"
+
+namespace far::server {
+
+struct loop_settings {
+  const protocol_settings* protocol = nullptr;
+  wire::tls_context* security = nullptr;  // nullptr: plain
+  std::uint32_t most_connections = 1024;
+  bool use_io_uring = true;  // where it is permitted
+};
+
+class event_loop {
+ public:
+  // Starts the thread. `settings` outlives the loop.
+  event_loop(const loop_settings& settings, quiet_points& readers);
+  // Requires: stopped by end_now(), or drained.
+  ~event_loop();
+  event_loop(const event_loop&) = delete;
+  event_loop& operator=(const event_loop&) = delete;
+
+  // Thread-safe. Serves the socket from now on, and closes it in the end.
+  void adopt(int socket, std::string peer);
+  // Tells every client that the server will stop; the loop ends with its last connection.
+  void drain();
+  // Closes every connection, and ends.
+  void end_now();
+
+  [[nodiscard]] bool has_ended() const { return ended_.load(); }
+  [[nodiscard]] std::size_t connections() const { return open_count_.load(std::memory_order_relaxed); }
+  [[nodiscard]] const loop_counters& counters() const { return counters_; }
+
+ private:
+  struct served {
+    std::unique_ptr<connection> talk;  // nullptr: this number is unused
+    std::string peer;
+    int socket = -1;
+    bool receiving = false;
+    bool sending = false;
+    bool closing = false;
+    bool touched = false;
+    std::uint64_t active_at_ns = 0;
+    std::uint64_t waiting_since_ns = 0;  // what arrived then is not answered yet; 0: nothing is
+    std::uint64_t measured = 0;          // answers whose latency has been counted
+  };
+  struct newcomer {
+    int socket;
+    std::string peer;
+  };
+
+  void run();
+  void take_newcomers(std::uint64_t now_ns);
+  void admit(newcomer& arrived, std::uint64_t now_ns);
+  void make_room_for_newcomers();
+  void on_event(const byte_mover::event& what, std::uint64_t now_ns);
+  void touch(std::uint32_t number);
+  void serve(std::uint32_t number, std::uint64_t now_ns);
+  void close_down(std::uint32_t number, std::uint64_t now_ns);
+  void look_after_all(std::uint64_t now_ns);
+  void obey_orders();
+  void measure(served& whose, std::uint64_t now_ns);
+  [[nodiscard]] std::uint64_t sleep_ns(std::uint64_t now_ns) const;
+
+  const loop_settings& settings_;
+  quiet_points& readers_;
+  loop_counters counters_;
+
+  std::mutex newcomers_lock_;
+  std::vector<newcomer> newcomers_;
+  std::atomic<bool> has_newcomers_{false};
+  std::atomic<int> orders_{0};  // 1: drain, 2: end now
+  std::atomic<bool> ended_{false};
+  std::atomic<std::size_t> open_count_{0};
+  std::mutex mover_lock_;  // mover_ exists; for wake()
+
+  // The thread's own:
+  std::unique_ptr<byte_mover> mover_;
+  std::vector<served> all_;
+  std::vector<std::uint32_t> unused_;
+  std::vector<std::uint32_t> to_serve_;  // at this turn
+  std::vector<std::uint32_t> due_;       // to be served again before the next look at all
+  int obeyed_ = 0;
+  std::uint64_t due_at_ns_ = 0;
+  std::uint64_t look_at_ns_ = 0;
+
+  std::thread thread_;
+};
+
+}  // namespace far::server

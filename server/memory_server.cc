@@ -1,0 +1,212 @@
+#include "server/memory_server.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/units.h"
+#include "platform/clock.h"
+#include "server/event_log.h"
+
+namespace far::server {
+namespace {
+
+// How often expired sessions are looked for, and freed blocks while there are some.
+constexpr int idle_ms = 100;
+constexpr int reclaim_ms = 2;
+
+// How long loops may take to close their connections when they must.
+constexpr std::uint64_t closing_ns = 5'000'000'000;
+
+std::uint64_t now() {
+  return platform::monotonic_clock().now_ns();
+}
+
+void use_all_descriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  // Where it is not granted, fewer clients can connect.
+  static_cast<void>(setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+// Waits for a signal, or for the listener, for at most so long; true when a signal has come.
+bool wait_for(int signals, int listener, int timeout_ms) {
+  std::array<pollfd, 2> watched{{{signals, POLLIN, 0}, {listener, POLLIN, 0}}};
+  if (poll(watched.data(), watched.size(), timeout_ms) <= 0) return false;
+  if ((watched[0].revents & POLLIN) == 0) return false;
+  signalfd_siginfo told{};
+  return read(signals, &told, sizeof told) == sizeof told;
+}
+
+}  // namespace
+
+memory_server::memory_server(options chosen) : chosen_(std::move(chosen)), started_at_ns_(now()) {}
+
+result<std::unique_ptr<memory_server>> memory_server::start(options chosen) {
+  std::unique_ptr<memory_server> made(new memory_server(std::move(chosen)));
+  if (result<void> done = made->prepare(); !done) return done.error();
+  return made;
+}
+
+memory_server::~memory_server() {
+  metrics_.reset();
+  shared_memory_.reset();
+  for (const auto& each : loops_) each->end_now();
+  loops_.clear();
+  if (listener_ >= 0) close(listener_);
+}
+
+result<void> memory_server::prepare() {
+  use_all_descriptors();
+  if (!chosen_.certificate_file.empty()) {
+    result<std::unique_ptr<wire::tls_context>> made =
+        wire::tls_context::for_server(chosen_.certificate_file, chosen_.key_file);
+    if (!made) return made.error();
+    security_ = std::move(made).value();
+  }
+  result<std::unique_ptr<store>> lent = store::create({.memory_bytes = chosen_.memory_bytes,
+                                                       .grace_ns = chosen_.grace_ns,
+                                                       .quota_bytes = chosen_.quota_bytes,
+                                                       .make_source = {}});
+  if (!lent) return lent.error();
+  store_ = std::move(lent).value();
+  protocol_.lent = store_.get();
+  protocol_.tokens = &chosen_.tokens;
+  protocol_.patience_ns = chosen_.patience_ns;
+  protocol_.silence_ns = chosen_.silence_ns;
+  loop_ = {.protocol = &protocol_, .security = security_.get(), .use_io_uring = chosen_.use_io_uring};
+  if (chosen_.listen) {
+    const result<int> listening = listen_at(&*chosen_.listen);
+    if (!listening) return listening.error();
+    listener_ = listening.value();
+    for (unsigned i = 0; i < chosen_.threads; ++i) {
+      loops_.push_back(std::make_unique<event_loop>(loop_, store_->readers()));
+    }
+  }
+  if (result<void> done = start_shared_memory(); !done) return done;
+  return start_metrics();
+}
+
+result<void> memory_server::start_shared_memory() {
+  if (chosen_.shm_name.empty()) return {};
+  shm_service_options wanted;
+  wanted.name = chosen_.shm_name;
+  wanted.settings = {.lent = store_.get(), .tokens = &chosen_.tokens, .patience_ns = chosen_.patience_ns};
+  result<std::unique_ptr<shm_service>> made = shm_service::start(wanted);
+  if (!made) return made.error();
+  shared_memory_ = std::move(made).value();
+  return {};
+}
+
+result<void> memory_server::start_metrics() {
+  if (!chosen_.metrics) return {};
+  server_view view{.lent = store_.get(), .loops = {}, .address = {}, .started_at_ns = started_at_ns_};
+  for (const auto& each : loops_) view.loops.push_back(&each->counters());
+  if (shared_memory_) view.loops.push_back(&shared_memory_->counters());
+  for (const std::string& each : addresses()) view.address += (view.address.empty() ? "" : " and ") + each;
+  result<std::unique_ptr<metrics_server>> made = metrics_server::start(*chosen_.metrics, std::move(view));
+  if (!made) return made.error();
+  metrics_ = std::move(made).value();
+  log_event("metrics on http://" + metrics_->where() + "/");
+  return {};
+}
+
+std::vector<std::string> memory_server::addresses() const {
+  std::vector<std::string> all;
+  if (shared_memory_) all.push_back("shm:" + chosen_.shm_name);
+  if (chosen_.listen) all.push_back(chosen_.listen->text());
+  return all;
+}
+
+void memory_server::run(int signals) {
+  const bool open_to_all = chosen_.tokens.empty();
+  log_event("lending " + format_size(chosen_.memory_bytes) + (security_ ? ", with TLS" : "") +
+            (open_to_all ? ", without tokens" : ", with tokens"));
+  serve_until_signal(signals);
+  drain(signals);
+  log_event("stopped");
+}
+
+void memory_server::serve_until_signal(int signals) {
+  for (;;) {
+    const int pause_ms = housekeeping_ms();
+    const int listener = accepting_ ? listener_ : -1;
+    accepting_ = true;
+    if (wait_for(signals, listener, pause_ms)) return;
+    accept_all();
+  }
+}
+
+void memory_server::accept_all() {
+  while (listener_ >= 0) {
+    const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket >= 0) {
+      deal_out(socket);
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+    // Out of descriptors or memory: whoever connects waits until some are free.
+    log_limited(std::string("cannot accept a connection: ") + std::strerror(errno), now());
+    accepting_ = false;
+    return;
+  }
+}
+
+// To the loop with the fewest connections; among equals, the next one.
+void memory_server::deal_out(int socket) {
+  const int on = 1;
+  static_cast<void>(setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
+  std::size_t best = next_loop_++ % loops_.size();
+  for (std::size_t i = 0; i < loops_.size(); ++i) {
+    if (loops_[i]->connections() < loops_[best]->connections()) best = i;
+  }
+  loops_[best]->adopt(socket, peer_of(socket));
+}
+
+int memory_server::housekeeping_ms() {
+  store_->expire(now());
+  std::uint64_t left = store_->reclaim();
+  for (std::uint64_t before = left + 1; left > 0 && left < before;) {
+    before = left;
+    left = store_->reclaim();
+  }
+  return left > 0 ? reclaim_ms : idle_ms;
+}
+
+bool memory_server::clients_have_gone() const {
+  const bool loops_ended =
+      std::all_of(loops_.begin(), loops_.end(), [](const auto& each) { return each->has_ended(); });
+  return loops_ended && store_->report().connections == 0;
+}
+
+void memory_server::drain(int signals) {
+  log_event("draining: no new blocks and sessions; ending in at most " + format_duration(chosen_.drain_ns) +
+            ", or at a second signal");
+  store_->drain();
+  if (listener_ >= 0) close(std::exchange(listener_, -1));
+  for (const auto& each : loops_) each->drain();
+  const std::uint64_t started_ns = now();
+  while (!clients_have_gone() && now() - started_ns < chosen_.drain_ns) {
+    if (wait_for(signals, -1, std::min(housekeeping_ms(), 20))) break;
+  }
+  for (const auto& each : loops_) each->end_now();
+  shared_memory_.reset();
+  const std::uint64_t closing_since_ns = now();
+  while (!clients_have_gone() && now() - closing_since_ns < closing_ns) {
+    if (wait_for(signals, -1, 5)) _exit(1);
+  }
+}
+
+}  // namespace far::server

@@ -1,0 +1,65 @@
+// A whole farheapd: the store, its event loops, the listener that deals connections out to them, shared memory,
+// metrics, and what is done now and then.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "server/event_loop.h"
+#include "server/metrics_server.h"
+#include "server/options.h"
+#include "server/protocol.h"
+#include "server/shm_service.h"
+#include "server/store.h"
+#include "wire/tls.h"
+
+namespace far::server {
+
+class memory_server {
+ public:
+  // Listens, and starts every thread. Requires: the signals of `until` are blocked in every thread. Errors: what cannot
+  // be had, and what to do.
+  [[nodiscard]] static result<std::unique_ptr<memory_server>> start(options chosen);
+  ~memory_server();
+  memory_server(const memory_server&) = delete;
+  memory_server& operator=(const memory_server&) = delete;
+
+  // What to tell whoever waits for the server: where it listens, a line each.
+  [[nodiscard]] std::vector<std::string> addresses() const;
+
+  // Serves until `signals`, a signalfd, tells of a signal; then drains until the clients have gone, the time for it is
+  // over, or a second signal comes.
+  void run(int signals);
+
+ private:
+  explicit memory_server(options chosen);
+  [[nodiscard]] result<void> prepare();
+  [[nodiscard]] result<void> start_shared_memory();
+  [[nodiscard]] result<void> start_metrics();
+  void serve_until_signal(int signals);
+  void drain(int signals);
+  void accept_all();
+  void deal_out(int socket);
+  // Returns when to come again.
+  [[nodiscard]] int housekeeping_ms();
+  [[nodiscard]] bool clients_have_gone() const;
+
+  options chosen_;
+  std::unique_ptr<store> store_;
+  std::unique_ptr<wire::tls_context> security_;
+  protocol_settings protocol_;
+  loop_settings loop_;
+  int listener_ = -1;
+  bool accepting_ = true;  // false for a moment when there are no descriptors left
+  std::vector<std::unique_ptr<event_loop>> loops_;
+  std::size_t next_loop_ = 0;
+  std::unique_ptr<shm_service> shared_memory_;
+  std::unique_ptr<metrics_server> metrics_;
+  std::uint64_t started_at_ns_;
+};
+
+}  // namespace far::server

@@ -1,0 +1,160 @@
+#include "server/metrics.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <numeric>
+
+namespace far::server {
+namespace {
+
+constexpr std::array<const char*, request_kinds> request_names{"read",     "write", "allocate", "free",
+                                                               "capacity", "call",  "ping",     "close"};
+
+class text_writer {
+ public:
+  void describe(const char* name, const char* type, const char* help) {
+    fmt::format_to(std::back_inserter(text_), "# HELP farheapd_{} {}\n# TYPE farheapd_{} {}\n", name, help, name, type);
+  }
+  template <typename T>
+  void value(const char* name, const std::string& labels, T value) {
+    fmt::format_to(std::back_inserter(text_), "farheapd_{}{} {}\n", name, labels.empty() ? "" : "{" + labels + "}",
+                   value);
+  }
+  template <typename T>
+  void single(const char* name, const char* type, const char* help, T number) {
+    describe(name, type, help);
+    value(name, "", number);
+  }
+  [[nodiscard]] std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+// A tenant's name holds nothing that would need escaping (wire::is_tenant_name).
+std::string label(const char* name, const std::string& value) {
+  return fmt::format("{}=\"{}\"", name, value);
+}
+
+void write_store(text_writer& to, const store_report& report) {
+  to.single("memory_bytes", "gauge", "What the server may lend.", report.memory_blocks * block_bytes);
+  to.single("used_bytes", "gauge", "What is lent, or not yet given back.", report.held_blocks * block_bytes);
+  to.single("unreclaimed_bytes", "gauge", "Freed, and not yet given back.", report.unreclaimed_blocks * block_bytes);
+  to.single("sessions", "gauge", "Sessions, those in their grace period included.", report.sessions);
+  to.single("sessions_expired_total", "counter", "Sessions that ended with their grace period.",
+            report.sessions_expired);
+  to.single("draining", "gauge", "1 when the server is about to stop.", report.draining ? 1 : 0);
+  to.describe("tenant_quota_bytes", "gauge", "The most that the tenant may hold.");
+  for (const auto& each : report.tenants) {
+    to.value("tenant_quota_bytes", label("tenant", each.name), each.quota_blocks * block_bytes);
+  }
+  to.describe("tenant_used_bytes", "gauge", "What the tenant holds.");
+  for (const auto& each : report.tenants) {
+    to.value("tenant_used_bytes", label("tenant", each.name), each.held_blocks * block_bytes);
+  }
+  to.describe("tenant_sessions", "gauge", "Sessions of the tenant.");
+  for (const auto& each : report.tenants) {
+    to.value("tenant_sessions", label("tenant", each.name), each.sessions);
+  }
+}
+
+void write_traffic(text_writer& to, const totals& all) {
+  to.describe("requests_total", "counter", "Requests that were answered.");
+  for (std::size_t i = 0; i < request_kinds; ++i) {
+    to.value("requests_total", label("operation", request_names[i]), all.requests[i]);
+  }
+  to.single("failed_requests_total", "counter", "Of these, answered with another status than ok.", all.failed_requests);
+  to.single("damaged_requests_total", "counter", "Of these, whose payload did not match its checksum.",
+            all.damaged_requests);
+  to.single("read_bytes_total", "counter", "Bytes that clients have read.", all.bytes_read);
+  to.single("written_bytes_total", "counter", "Bytes that clients have written.", all.bytes_written);
+  to.single("connections_total", "counter", "Connections that were accepted.", all.connections);
+  to.single("connections", "gauge", "Connections that are open.", all.connections_open());
+  to.single("sessions_opened_total", "counter", "Sessions that were opened.", all.sessions_opened);
+  to.single("sessions_joined_total", "counter", "Connections that joined a session.", all.sessions_joined);
+  to.describe("connection_endings_total", "counter", "Connections that ended, by reason.");
+  for (std::size_t i = 1; i < ending_kinds; ++i) {
+    to.value("connection_endings_total", label("reason", name_of(static_cast<ending>(i))), all.endings[i]);
+  }
+}
+
+void write_latency(text_writer& to, const totals& all) {
+  constexpr const char* name = "request_duration_seconds";
+  to.describe(name, "histogram", "From the arrival of a batch of requests until its replies are sent.");
+  std::uint64_t below = 0;
+  for (std::size_t i = 0; i < all.latency.size(); ++i) {
+    below += all.latency[i];
+    const double limit = static_cast<double>(latency_histogram::limit_ns(i)) / 1e9;
+    const bool last = i + 1 == all.latency.size();
+    to.value("request_duration_seconds_bucket", label("le", last ? "+Inf" : fmt::format("{:.9g}", limit)), below);
+  }
+  to.value("request_duration_seconds_sum", "", static_cast<double>(all.latency_sum_ns) / 1e9);
+  to.value("request_duration_seconds_count", "", below);
+}
+
+template <std::size_t N>
+void add(std::array<std::uint64_t, N>& to, const std::array<counter, N>& from) {
+  for (std::size_t i = 0; i < N; ++i) to[i] += from[i].value();
+}
+
+}  // namespace
+
+totals sum(const std::vector<const loop_counters*>& loops) {
+  totals all;
+  for (const loop_counters* each : loops) {
+    add(all.requests, each->requests);
+    // Before the connections that were accepted, so that never more have ended than began.
+    add(all.endings, each->endings);
+    all.failed_requests += each->failed_requests.value();
+    all.damaged_requests += each->damaged_requests.value();
+    all.bytes_read += each->bytes_read.value();
+    all.bytes_written += each->bytes_written.value();
+    all.connections += each->connections.value();
+    all.sessions_opened += each->sessions_opened.value();
+    all.sessions_joined += each->sessions_joined.value();
+    for (std::size_t i = 0; i < all.latency.size(); ++i) all.latency[i] += each->latency.count_of(i);
+    all.latency_sum_ns += each->latency.sum_ns();
+  }
+  return all;
+}
+
+std::uint64_t totals::all_requests() const {
+  return std::accumulate(requests.begin(), requests.end(), std::uint64_t{0});
+}
+
+std::uint64_t totals::connections_open() const {
+  const std::uint64_t ended = std::accumulate(endings.begin(), endings.end(), std::uint64_t{0});
+  return connections > ended ? connections - ended : 0;
+}
+
+std::string prometheus_text(const server_view& of, std::uint64_t now_ns) {
+  text_writer to;
+  to.describe("build_info", "gauge", "The version, as a label.");
+  to.value("build_info", label("version", FARHEAP_VERSION), 1);
+  to.single("uptime_seconds", "gauge", "Since the server started.",
+            static_cast<double>(now_ns - of.started_at_ns) / 1e9);
+  const totals all = sum(of.loops);
+  write_store(to, of.lent->report());
+  write_traffic(to, all);
+  write_latency(to, all);
+  return to.take();
+}
+
+rates rate_meter::look(const totals& now, std::uint64_t now_ns) {
+  const std::lock_guard guard(lock_);
+  if (seen_at_ns_ != 0 && now_ns - seen_at_ns_ < least_ns) return last_;
+  if (seen_at_ns_ != 0) {
+    const double seconds = static_cast<double>(now_ns - seen_at_ns_) / 1e9;
+    last_.requests = static_cast<double>(now.all_requests() - requests_) / seconds;
+    last_.bytes_read = static_cast<double>(now.bytes_read - bytes_read_) / seconds;
+    last_.bytes_written = static_cast<double>(now.bytes_written - bytes_written_) / seconds;
+  }
+  seen_at_ns_ = now_ns;
+  requests_ = now.all_requests();
+  bytes_read_ = now.bytes_read;
+  bytes_written_ = now.bytes_written;
+  return last_;
+}
+
+}  // namespace far::server

@@ -1,0 +1,72 @@
+// What a server tells about itself: text for Prometheus, and a page for people.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "server/counters.h"
+#include "server/store.h"
+
+namespace far::server {
+
+// The sums over all loops.
+struct totals {
+  std::array<std::uint64_t, request_kinds> requests{};
+  std::uint64_t failed_requests = 0;
+  std::uint64_t damaged_requests = 0;
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
+  std::uint64_t connections = 0;
+  std::uint64_t sessions_opened = 0;
+  std::uint64_t sessions_joined = 0;
+  std::array<std::uint64_t, ending_kinds> endings{};
+  std::array<std::uint64_t, latency_histogram::buckets> latency{};
+  std::uint64_t latency_sum_ns = 0;
+
+  [[nodiscard]] std::uint64_t all_requests() const;
+  [[nodiscard]] std::uint64_t connections_open() const;
+};
+
+[[nodiscard]] totals sum(const std::vector<const loop_counters*>& loops);
+
+struct server_view {
+  const store* lent = nullptr;
+  std::vector<const loop_counters*> loops;
+  std::string address;  // for people
+  std::uint64_t started_at_ns = 0;
+};
+
+// The text format of Prometheus, version 0.0.4.
+[[nodiscard]] std::string prometheus_text(const server_view& of, std::uint64_t now_ns);
+
+// Requests and bytes a second, between two looks.
+struct rates {
+  double requests = 0;
+  double bytes_read = 0;
+  double bytes_written = 0;
+};
+
+// Remembers what was seen last. Thread-safe.
+class rate_meter {
+ public:
+  // Since a look that is about a second old, or older when nobody looked.
+  [[nodiscard]] rates look(const totals& now, std::uint64_t now_ns);
+
+ private:
+  static constexpr std::uint64_t least_ns = 900'000'000;
+
+  std::mutex lock_;
+  std::uint64_t seen_at_ns_ = 0;
+  std::uint64_t requests_ = 0;
+  std::uint64_t bytes_read_ = 0;
+  std::uint64_t bytes_written_ = 0;
+  rates last_;
+};
+
+// One page, without scripts, that loads itself again every two seconds.
+[[nodiscard]] std::string status_page(const server_view& of, const rates& speed, std::uint64_t now_ns);
+
+}  // namespace far::server

@@ -1,0 +1,50 @@
+#include "server/offload.h"
+
+#include <array>
+#include <cstring>
+
+#include "server/pieces.h"
+#include "wire/bytes.h"
+
+namespace far::server {
+namespace {
+
+// "checksum": the XXH3-64 of ranges, so that a client can verify bytes without fetching them.
+// Arguments: as in a read. Result: wire::checksum() of what the read would answer, 8 bytes.
+class checksum_ranges final : public offload {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "checksum"; }
+
+  [[nodiscard]] outcome run(const session& data, std::span<const std::byte> arguments,
+                            std::span<std::byte> result) const override {
+    wire::batch ranges;
+    if (!wire::decode_read(arguments, &ranges)) return {wire::status::call_failed, 0, 0};
+    // A range of at most a payload crosses one block's end, so it has at most two pieces.
+    std::array<hash_part, 2 * wire::maximum_batch> pieces;
+    std::size_t count = 0;
+    for (const wire::range& each : ranges.all()) {
+      const auto note = [&](std::span<std::byte> piece) { pieces[count++] = {piece.data(), piece.size()}; };
+      if (!for_each_piece(data, each, note)) return {wire::status::not_allocated, 0, 0};
+    }
+    wire::store(wire::checksum_of_parts({pieces.data(), count}), result.data());
+    return {wire::status::ok, sizeof(std::uint64_t), ranges.total_bytes};
+  }
+};
+static_assert(wire::maximum_payload_bytes <= block_bytes);
+
+}  // namespace
+
+std::span<const offload* const> built_in_offloads() {
+  static const checksum_ranges checksum;
+  static const std::array<const offload*, 1> all{&checksum};
+  return all;
+}
+
+const offload* find_offload(std::string_view name) {
+  for (const offload* each : built_in_offloads()) {
+    if (each->name() == name) return each;
+  }
+  return nullptr;
+}
+
+}  // namespace far::server

@@ -1,0 +1,203 @@
+#include "server/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+#include <utility>
+
+#include "base/units.h"
+#include "platform/system_memory.h"
+#include "server/quiet_points.h"
+#include "server/store.h"
+
+namespace far::server {
+namespace {
+
+constexpr const char* footer =
+    "Beyond loopback farheapd listens only with a token or TLS. The token file has mode 0600 and one line a tenant:\n"
+    "TENANT TOKEN (or only TOKEN, for the tenant 'default'); make a token with: openssl rand -hex 32\n"
+    "A configuration file holds the same options, one a line, without the dashes: memory=\"16G\"\n"
+    "SIGTERM drains: no new blocks, clients are told, and the server ends with the last of them. A second one ends "
+    "it.\n"
+    "Example: farheapd --listen 127.0.0.1:7070 --memory 4G";
+
+// As written.
+struct texts {
+  std::string listen;
+  std::string memory;
+  std::string token_file;
+  std::string certificate_file;
+  std::string key_file;
+  std::vector<std::string> quotas;
+  std::string metrics;
+  std::string shm_name;
+  std::string grace = "60s";
+  std::string drain = "10s";
+  std::string patience = "10s";
+  std::string silence = "60s";
+  unsigned threads = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 8u);
+  bool epoll = false;
+};
+
+void declare(CLI::App& parser, texts& into) {
+  const auto text = [&](const char* name, std::string& value, const char* type, const char* what) {
+    parser.add_option(name, value, what)->type_name(type);
+  };
+  text("--listen", into.listen, "ADDR:PORT", "where clients connect; default 127.0.0.1:7070; port 0: any");
+  text("--memory", into.memory, "SIZE", "memory to lend, at most; never exceeded: 512M, 16G");
+  parser.add_option("--threads", into.threads, "event loops; default: half of the processors, at most 8")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 64u));
+  text("--token-file", into.token_file, "FILE", "clients must know their tenant's token");
+  text("--tls-cert", into.certificate_file, "FILE", "encrypt with TLS 1.3: certificate chain, PEM");
+  text("--tls-key", into.key_file, "FILE", "its private key, PEM, mode 0600");
+  parser.add_option("--quota", into.quotas, "the most that a tenant may hold; may be repeated")
+      ->type_name("TENANT=SIZE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  text("--metrics", into.metrics, "ADDR:PORT", "HTTP: /metrics for Prometheus, / for people");
+  text("--shm", into.shm_name, "NAME", "lend to clients on this machine through shared memory: shm:NAME");
+  text("--grace", into.grace, "DURATION", "how long slots outlive their client's last connection; default 60s");
+  text("--drain", into.drain, "DURATION", "how long SIGTERM waits for clients to go; default 10s");
+  text("--patience", into.patience, "DURATION", "for a handshake, a message, and for replies to be read; default 10s");
+  text("--silence", into.silence, "DURATION", "a client that is silent for so long is gone; default 60s");
+  parser.add_flag("--epoll", into.epoll, "use epoll although io_uring is there");
+  parser.set_config("--config", "", "read options from this file")->type_name("FILE");
+  parser.set_version_flag("--version", "farheapd " FARHEAP_VERSION);
+  parser.footer(footer);
+}
+
+error about(const char* option, const std::string& why) {
+  return error{std::string(option) + ": " + why, EINVAL};
+}
+
+result<void> take_sizes(const texts& from, options& into) {
+  if (from.memory.empty()) return about("--memory", "how much to lend is not said; write for example --memory 4G");
+  const result<std::uint64_t> memory = parse_size(from.memory);
+  if (!memory) return about("--memory", memory.error().message);
+  if (memory.value() < block_bytes) {
+    return about("--memory", format_size(memory.value()) + " is less than one block of " + format_size(block_bytes) +
+                                 "; write for example --memory 1G");
+  }
+  const result<platform::system_memory> machine = platform::read_system_memory();
+  if (machine && memory.value() > machine.value().usable_bytes()) {
+    return about("--memory", format_size(memory.value()) + " is more than this machine, or its memory cgroup, has (" +
+                                 format_size(machine.value().usable_bytes()) + "); write less");
+  }
+  into.memory_bytes = memory.value();
+  for (const std::string& each : from.quotas) {
+    const std::size_t sign = each.find('=');
+    const std::string tenant = each.substr(0, sign);
+    const result<std::uint64_t> size = parse_size(sign == each.npos ? "" : each.substr(sign + 1));
+    if (sign == each.npos || !size || !wire::is_tenant_name(tenant)) {
+      return about("--quota", "'" + each + "' is not a tenant and a size; write for example --quota alice=2G");
+    }
+    if (!into.quota_bytes.emplace(tenant, size.value()).second) {
+      return about("--quota", "two quotas for tenant '" + tenant + "'; leave one out");
+    }
+  }
+  return {};
+}
+
+result<void> take_durations(const texts& from, options& into) {
+  const auto take = [](const char* option, const std::string& text, std::uint64_t& value) -> result<void> {
+    const result<std::uint64_t> parsed = parse_duration_ns(text);
+    if (!parsed) return about(option, parsed.error().message);
+    value = parsed.value();
+    return {};
+  };
+  if (result<void> done = take("--grace", from.grace, into.grace_ns); !done) return done;
+  if (result<void> done = take("--drain", from.drain, into.drain_ns); !done) return done;
+  if (result<void> done = take("--patience", from.patience, into.patience_ns); !done) return done;
+  if (result<void> done = take("--silence", from.silence, into.silence_ns); !done) return done;
+  constexpr std::uint64_t least_ns = 100'000'000;
+  if (into.patience_ns < least_ns || into.silence_ns < least_ns) {
+    return about(into.patience_ns < least_ns ? "--patience" : "--silence",
+                 "no client is that fast; write at least 100ms");
+  }
+  return {};
+}
+
+result<void> take_secrets(const texts& from, options& into) {
+  if (!from.token_file.empty()) {
+    result<token_book> tokens = token_book::read(from.token_file);
+    if (!tokens) return about("--token-file", tokens.error().message);
+    into.tokens = std::move(tokens).value();
+    for (const auto& [tenant, bytes] : into.quota_bytes) {
+      if (into.tokens.find(tenant) != nullptr) continue;
+      return about("--quota",
+                   "the token file has no token for tenant '" + tenant + "'; add one, or leave the quota out");
+    }
+  }
+  if (from.certificate_file.empty() != from.key_file.empty()) {
+    return about(from.key_file.empty() ? "--tls-cert" : "--tls-key",
+                 "TLS needs both --tls-cert FILE and --tls-key FILE");
+  }
+  if (!from.key_file.empty()) {
+    const result<std::string> key = read_secret_file(from.key_file, "key file");
+    if (!key) return about("--tls-key", key.error().message);
+  }
+  into.certificate_file = from.certificate_file;
+  into.key_file = from.key_file;
+  return {};
+}
+
+result<void> take_address(const char* option, const std::string& text, const options& chosen,
+                          std::optional<address>& into) {
+  const result<address> parsed = parse_address(text);
+  if (!parsed) return about(option, parsed.error().message);
+  const bool protected_enough = !chosen.tokens.empty() || !chosen.certificate_file.empty();
+  if (!parsed.value().is_loopback() && !protected_enough) {
+    return about(option, parsed.value().text() +
+                             " can be reached from other machines; give --token-file FILE (or --tls-cert FILE and "
+                             "--tls-key FILE), or listen on 127.0.0.1");
+  }
+  into = parsed.value();
+  return {};
+}
+
+result<options> check(const texts& from) {
+  options made;
+  made.threads = from.threads;
+  made.shm_name = from.shm_name;
+  made.use_io_uring = !from.epoll;
+  if (result<void> done = take_sizes(from, made); !done) return done.error();
+  if (result<void> done = take_durations(from, made); !done) return done.error();
+  if (result<void> done = take_secrets(from, made); !done) return done.error();
+  const bool wants_tcp = !from.listen.empty() || from.shm_name.empty();
+  const std::string listen = from.listen.empty() ? "127.0.0.1:7070" : from.listen;
+  if (wants_tcp) {
+    if (result<void> done = take_address("--listen", listen, made, made.listen); !done) return done.error();
+  }
+  if (!from.metrics.empty()) {
+    if (result<void> done = take_address("--metrics", from.metrics, made, made.metrics); !done) return done.error();
+  }
+  return made;
+}
+
+}  // namespace
+
+result<command_line> parse_command_line(std::vector<std::string> arguments) {
+  texts said;
+  CLI::App parser("Lends memory to programs on other machines, or on this one: the far tier tcp://ADDR:PORT.",
+                  "farheapd");
+  declare(parser, said);
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  try {
+    parser.parse(arguments);
+  } catch (const CLI::CallForHelp&) {
+    return command_line{std::nullopt, parser.help()};
+  } catch (const CLI::CallForVersion& version) {
+    return command_line{std::nullopt, std::string(version.what()) + "\n"};
+  } catch (const CLI::ParseError& failure) {
+    std::string what = failure.what();
+    std::replace(what.begin(), what.end(), '\n', ' ');
+    return error{what + "; see `farheapd --help`", EINVAL};
+  }
+  result<options> chosen = check(said);
+  if (!chosen) return chosen.error();
+  return command_line{std::move(chosen).value(), ""};
+}
+
+}  // namespace far::server

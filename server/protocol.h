@@ -1,0 +1,155 @@
+// One connection of a memory server, without its socket and without a clock: bytes in, bytes out.
+//
+//     received() -> [in] -> work(): handshake, then requests on the session -> [out] -> to_send(), sent()
+//
+// An event loop, the simulation and a fuzzer drive it alike. Whatever the client does, only its own connection ends.
+// No allocation a request: both buffers have a fixed size, and a client that does not read its replies is not read
+// from. Between two calls of work() the driver passes a quiet point (quiet_points.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/byte_buffer.h"
+#include "server/counters.h"
+#include "server/ending.h"
+#include "server/store.h"
+#include "server/token_book.h"
+#include "wire/handshake.h"
+#include "wire/message.h"
+
+namespace far::server {
+
+// What all connections of a server share. It outlives them.
+struct protocol_settings {
+  store* lent = nullptr;
+  const token_book* tokens = nullptr;
+  // For a handshake, for the rest of a message that has begun, and for replies to be read.
+  std::uint64_t patience_ns = 10'000'000'000;
+  // For a client to be heard of; it pings several times within it.
+  std::uint64_t silence_ns = 60'000'000'000;
+  void (*random)(std::span<std::byte>) = wire::fill_random;  // nonces; a simulation passes its own
+};
+
+class protocol {
+ public:
+  static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
+
+  protocol(const protocol_settings& settings, loop_counters& counters, std::uint64_t now_ns);
+  // Requires: leave() was called.
+  ~protocol();
+  protocol(const protocol&) = delete;
+  protocol& operator=(const protocol&) = delete;
+
+  // Where bytes of the client go next; empty while there is no room: then call again after work().
+  [[nodiscard]] std::span<std::byte> receive_space();
+  // So many bytes have been put there.
+  void received(std::size_t bytes, std::uint64_t now_ns);
+
+  // Handles what has come, as far as there is room for replies and the turn's share of work goes. Call it after
+  // received() and sent(), and when next_work_ns() has come.
+  void work(std::uint64_t now_ns);
+  // When to call work() although nothing has come or gone: 0 is at once.
+  [[nodiscard]] std::uint64_t next_work_ns() const;
+
+  // What is to be sent. It stays where it is until sent(), while work() may append to it.
+  [[nodiscard]] std::span<const std::byte> to_send() const { return out_.filled(); }
+  void sent(std::size_t bytes, std::uint64_t now_ns);
+
+  // The connection is to be closed: now, or, when flushes(), after to_send() has been sent.
+  [[nodiscard]] bool is_over() const { return why_ != ending::none; }
+  [[nodiscard]] bool flushes() const { return flushes_ && !out_.empty(); }
+  [[nodiscard]] ending why() const { return why_; }
+  // Ends it, for a reason of the driver's.
+  void end(ending why);
+
+  // The connection is closed, and the driver passes no more bytes. The session's grace period begins if it was the
+  // last.
+  void leave(std::uint64_t now_ns);
+
+  // The server will stop: tells the client.
+  void drain() { drain_wanted_ = true; }
+
+  // Gives the memory of idle buffers back.
+  void release_memory();
+
+  // For the log: "tenant 'x'", or "a client" before its handshake.
+  [[nodiscard]] std::string describe() const;
+  [[nodiscard]] bool is_serving() const { return phase_ == phase::serving; }
+  // Since the start; the difference of two calls is how many were answered between them.
+  [[nodiscard]] std::uint64_t answered() const { return answered_; }
+
+ private:
+  enum class phase : std::uint8_t { awaiting_hello, awaiting_proof, awaiting_fence, serving };
+  enum class outcome : std::uint8_t { handled, later };  // later: the message stays where it is
+
+  void check_deadlines(std::uint64_t now_ns);
+  void note_reading(std::uint64_t now_ns);
+  [[nodiscard]] bool handle_next(std::uint64_t now_ns);
+  [[nodiscard]] outcome handle(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
+
+  void on_hello(std::span<const std::byte> payload);
+  void on_proof(std::span<const std::byte> payload, std::uint64_t now_ns);
+  void try_welcome(std::uint64_t now_ns);
+  void refuse(std::string_view why);
+
+  [[nodiscard]] outcome on_request(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
+  void on_read(const wire::header& head, std::span<const std::byte> payload);
+  void on_write(const wire::header& head, std::span<const std::byte> payload);
+  [[nodiscard]] outcome on_allocate(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
+  void on_free(const wire::header& head, std::span<const std::byte> payload);
+  void on_capacity(const wire::header& head);
+  void on_call(const wire::header& head, std::span<const std::byte> payload);
+  void on_close(const wire::header& head);
+
+  // Room for the payload of the next message to the client. Requires: has_reply_room().
+  [[nodiscard]] std::span<std::byte> payload_space() { return out_.space().subspan(wire::header_bytes); }
+  [[nodiscard]] bool has_reply_room() const;
+  void append(wire::header head, std::size_t payload_bytes);
+  void reply(const wire::header& request, wire::status result, std::size_t payload_bytes = 0);
+  void reply_not_allocated(const wire::header& request);
+
+  const protocol_settings& settings_;
+  loop_counters& counters_;
+  byte_buffer in_;
+  byte_buffer out_;
+
+  phase phase_ = phase::awaiting_hello;
+  ending why_ = ending::none;
+  bool flushes_ = false;
+  bool left_ = false;
+  bool drain_wanted_ = false;
+  bool drain_told_ = false;
+
+  // The handshake's.
+  wire::hello hello_;
+  std::array<std::byte, wire::maximum_handshake_bytes> hello_payload_{};
+  std::size_t hello_bytes_ = 0;
+  std::array<std::byte, wire::challenge_bytes> challenge_payload_{};
+  wire::digest server_proof_{};
+
+  attachment mine_;
+  session::allocation allocation_;  // under way while allocating_
+  bool allocating_ = false;
+  wire::batch batch_;
+
+  std::size_t offered_ = 0;  // of in_, as space to receive into
+  std::uint64_t answered_ = 0;
+  std::size_t work_left_ = 0;  // bytes that this turn may still touch
+  bool is_tired_ = false;      // the turn's share of work is used up, and there is more
+  std::uint64_t retry_at_ns_ = never;
+
+  // Deadlines, each counted from here.
+  std::uint64_t started_at_ns_;
+  std::uint64_t heard_at_ns_;
+  std::uint64_t message_began_ns_ = never;  // a message that is not complete
+  std::uint64_t reading_since_ns_ = never;  // replies wait to be read
+  std::uint64_t read_bytes_ = 0;            // how many of them were, since then
+};
+
+}  // namespace far::server

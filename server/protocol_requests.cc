@@ -1,0 +1,134 @@
+// What a connection does after its handshake: one function a request.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "server/offload.h"
+#include "server/pieces.h"
+#include "server/protocol.h"
+
+namespace far::server {
+
+using wire::header;
+using wire::opcode;
+using wire::status;
+
+namespace {
+
+// How many blocks are filled before the others of the loop have their turn: about a millisecond's worth.
+constexpr std::uint64_t turn_blocks = 4;
+
+// How long an allocation waits for blocks that are on their way back.
+constexpr std::uint64_t retry_ns = 200'000;
+
+std::optional<wire::block_range> blocks_in(std::span<const std::byte> payload) {
+  if (payload.size() != wire::block_range_bytes) return std::nullopt;
+  const wire::block_range blocks = wire::decode_block_range(payload.first<wire::block_range_bytes>());
+  if (!session::can_name(blocks)) return std::nullopt;
+  return blocks;
+}
+
+}  // namespace
+
+protocol::outcome protocol::on_request(const header& head, std::span<const std::byte> payload, std::uint64_t now_ns) {
+  const bool takes_nothing = head.op == opcode::capacity || head.op == opcode::ping || head.op == opcode::close;
+  if (head.is_reply || (takes_nothing && !payload.empty())) {
+    end(ending::malformed);
+    return outcome::handled;
+  }
+  switch (head.op) {
+    case opcode::read: on_read(head, payload); break;
+    case opcode::write: on_write(head, payload); break;
+    case opcode::allocate: return on_allocate(head, payload, now_ns);
+    case opcode::free: on_free(head, payload); break;
+    case opcode::capacity: on_capacity(head); break;
+    case opcode::call: on_call(head, payload); break;
+    case opcode::ping: reply(head, status::ok); break;
+    case opcode::close: on_close(head); break;
+    default: end(ending::malformed); break;
+  }
+  return outcome::handled;
+}
+
+void protocol::on_read(const header& head, std::span<const std::byte> payload) {
+  if (!wire::decode_read(payload, &batch_)) return end(ending::malformed);
+  std::byte* to = payload_space().data();
+  for (const wire::range& each : batch_.all()) {
+    const auto copy_out = [&](std::span<const std::byte> piece) {
+      std::memcpy(to, piece.data(), piece.size());
+      to += piece.size();
+    };
+    if (!for_each_piece(*mine_.to, each, copy_out)) return reply_not_allocated(head);
+  }
+  counters_.bytes_read.add(batch_.total_bytes);
+  reply(head, status::ok, batch_.total_bytes);
+}
+
+void protocol::on_write(const header& head, std::span<const std::byte> payload) {
+  if (!wire::decode_write(payload, &batch_)) return end(ending::malformed);
+  const std::byte* from = batch_.bytes.data();
+  for (const wire::range& each : batch_.all()) {
+    const auto copy_in = [&](std::span<std::byte> piece) {
+      std::memcpy(piece.data(), from, piece.size());
+      from += piece.size();
+    };
+    if (!for_each_piece(*mine_.to, each, copy_in)) return reply_not_allocated(head);
+  }
+  counters_.bytes_written.add(batch_.total_bytes);
+  reply(head, status::ok);
+}
+
+protocol::outcome protocol::on_allocate(const header& head, std::span<const std::byte> payload, std::uint64_t now_ns) {
+  if (!allocating_) {
+    const std::optional<wire::block_range> wanted = blocks_in(payload);
+    if (!wanted) {
+      end(ending::malformed);
+      return outcome::handled;
+    }
+    allocation_ = {.blocks = *wanted};
+    allocating_ = true;
+  }
+  const session::step got = mine_.to->allocate_some(allocation_, turn_blocks);
+  if (got.at != session::progress::done) {
+    is_tired_ = got.at == session::progress::more;
+    if (got.at == session::progress::wait) retry_at_ns_ = now_ns + retry_ns;
+    return outcome::later;
+  }
+  allocating_ = false;
+  reply(head, got.result);
+  return outcome::handled;
+}
+
+void protocol::on_free(const header& head, std::span<const std::byte> payload) {
+  const std::optional<wire::block_range> wanted = blocks_in(payload);
+  if (!wanted) return end(ending::malformed);
+  const status freed = mine_.to->free(*wanted);
+  if (freed == status::not_allocated) return reply_not_allocated(head);
+  reply(head, freed);
+}
+
+void protocol::on_capacity(const header& head) {
+  wire::encode(mine_.to->report(), payload_space().first<wire::capacity_report_bytes>());
+  reply(head, status::ok, wire::capacity_report_bytes);
+}
+
+void protocol::on_call(const header& head, std::span<const std::byte> payload) {
+  const std::optional<wire::call_request> asked = wire::decode_call(payload);
+  if (!asked) return end(ending::malformed);
+  const offload* const named = find_offload(asked->name);
+  if (named == nullptr) return reply(head, status::unknown_call);
+  const offload::outcome got =
+      named->run(*mine_.to, asked->arguments, payload_space().first(wire::maximum_payload_bytes));
+  work_left_ -= std::min(work_left_, got.touched_bytes);
+  if (got.result == status::not_allocated) return reply_not_allocated(head);
+  reply(head, got.result, got.result == status::ok ? got.result_bytes : 0);
+}
+
+void protocol::on_close(const header& head) {
+  settings_.lent->end(*mine_.to);
+  reply(head, status::ok);
+  flushes_ = true;
+  end(ending::session_closed);
+}
+
+}  // namespace far::server

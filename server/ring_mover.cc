@@ -1,0 +1,137 @@
+// The byte mover on io_uring: one system call a turn of the loop, for all its connections.
+#include <liburing.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "server/byte_mover.h"
+
+namespace far::server {
+namespace {
+
+constexpr unsigned ring_entries = 256;
+
+class ring_mover final : public byte_mover {
+ public:
+  explicit ring_mover(std::uint32_t most_connections) : sockets_(most_connections, -1) {}
+
+  ~ring_mover() override {
+    if (ring_open_) io_uring_queue_exit(&ring_);
+    if (waker_ >= 0) close(waker_);
+  }
+
+  [[nodiscard]] result<void> open() {
+    // The first is fastest (Linux 6.1); a kernel that does not know it is asked for less.
+    int failed = 0;
+    for (const unsigned flags :
+         {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_COOP_TASKRUN, 0u}) {
+      io_uring_params parameters{};
+      parameters.flags = flags;
+      failed = io_uring_queue_init_params(ring_entries, &ring_, &parameters);
+      if (failed == 0) {
+        ring_open_ = true;
+        if ((parameters.features & IORING_FEAT_EXT_ARG) != 0) break;
+        return error{"this kernel's io_uring cannot wait with a timeout (Linux 5.11 can)", ENOSYS};
+      }
+      if (failed != -EINVAL) break;
+    }
+    if (failed != 0) return error{std::string("io_uring: ") + std::strerror(-failed), -failed};
+    waker_ = eventfd(0, EFD_CLOEXEC);
+    if (waker_ < 0) return error{std::string("eventfd: ") + std::strerror(errno), errno};
+    listen_for_wake();
+    return {};
+  }
+
+  void add(std::uint32_t connection, int socket) override { sockets_.at(connection) = socket; }
+  void remove(std::uint32_t connection) override { sockets_.at(connection) = -1; }
+
+  void receive(std::uint32_t connection, std::span<std::byte> to) override {
+    io_uring_sqe* const entry = next_entry();
+    io_uring_prep_recv(entry, sockets_[connection], to.data(), to.size(), 0);
+    entry->user_data = tag(motion::received, connection);
+  }
+
+  void send(std::uint32_t connection, std::span<const std::byte> from) override {
+    io_uring_sqe* const entry = next_entry();
+    io_uring_prep_send(entry, sockets_[connection], from.data(), from.size(), MSG_NOSIGNAL);
+    entry->user_data = tag(motion::sent, connection);
+  }
+
+  std::size_t wait(std::span<event> into, std::uint64_t timeout_ns) override {
+    io_uring_cqe* first = nullptr;
+    __kernel_timespec timeout{.tv_sec = static_cast<long long>(timeout_ns / 1'000'000'000u),
+                              .tv_nsec = static_cast<long long>(timeout_ns % 1'000'000'000u)};
+    if (timeout_ns == 0) {
+      static_cast<void>(io_uring_submit_and_get_events(&ring_));
+    } else {
+      // Its errors (a timeout, a signal) leave entries in the queue, which the next call submits.
+      static_cast<void>(io_uring_submit_and_wait_timeout(&ring_, &first, 1, &timeout, nullptr));
+    }
+    std::size_t count = 0;
+    bool woken = false;
+    unsigned seen = 0;
+    unsigned head = 0;
+    io_uring_cqe* each = nullptr;
+    io_uring_for_each_cqe(&ring_, head, each) {
+      if (count == into.size()) break;
+      ++seen;
+      into[count++] = {static_cast<motion>(each->user_data >> 32), static_cast<std::uint32_t>(each->user_data),
+                       each->res};
+      if (into[count - 1].what == motion::woken) woken = true;
+    }
+    io_uring_cq_advance(&ring_, seen);
+    if (woken) listen_for_wake();
+    return count;
+  }
+
+  void wake() override {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(waker_, &one, sizeof one);
+  }
+
+  [[nodiscard]] const char* name() const override { return "io_uring"; }
+
+ private:
+  static std::uint64_t tag(motion what, std::uint32_t connection) {
+    return static_cast<std::uint64_t>(what) << 32 | connection;
+  }
+
+  io_uring_sqe* next_entry() {
+    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+    for (int tries = 0; entry == nullptr && tries < 1000; ++tries) {
+      static_cast<void>(io_uring_submit(&ring_));
+      entry = io_uring_get_sqe(&ring_);
+    }
+    FAR_CHECK(entry != nullptr, "io_uring takes no more entries");
+    return entry;
+  }
+
+  void listen_for_wake() {
+    io_uring_sqe* const entry = next_entry();
+    io_uring_prep_read(entry, waker_, &wakes_, sizeof wakes_, 0);
+    entry->user_data = tag(motion::woken, 0);
+  }
+
+  io_uring ring_{};
+  bool ring_open_ = false;
+  int waker_ = -1;
+  std::uint64_t wakes_ = 0;
+  std::vector<int> sockets_;
+};
+
+}  // namespace
+
+result<std::unique_ptr<byte_mover>> make_ring_mover(std::uint32_t most_connections) {
+  auto made = std::make_unique<ring_mover>(most_connections);
+  if (result<void> opened = made->open(); !opened) return opened.error();
+  return std::unique_ptr<byte_mover>(std::move(made));
+}
+
+}  // namespace far::server

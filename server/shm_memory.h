@@ -1,0 +1,62 @@
+// The memory of one session over shared memory: a file in memory that the client maps too.
+//
+// The file is as large as the session may ever become, and sealed so: nobody can make it smaller, which would kill
+// whoever touches the rest, or larger. Its pages are filled by take() alone, block by block. A client that touches what
+// it was not granted fills pages too; overdrawn() finds that out, because the kernel counts the file's pages.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+
+#include "base/result.h"
+#include "server/store.h"
+
+namespace far::server {
+
+// Thread-safe.
+class shm_memory final : public block_source {
+ public:
+  shm_memory() = default;
+  ~shm_memory() override;
+
+  // Makes the file. Requires: called once, before anything else. Errors: no descriptor, no address space.
+  [[nodiscard]] result<void> create(std::uint64_t blocks);
+
+  [[nodiscard]] std::byte* take(std::uint64_t number) override;
+  // Frees the block's frames, whoever maps them, unless keep_bytes() was called.
+  void give_back(std::uint64_t number, std::byte* block) override;
+
+  // The file has more pages than were granted: the client has touched, or filled, what is not its own.
+  [[nodiscard]] bool overdrawn() const;
+
+  // The server stops: clients go on reading what is there.
+  void keep_bytes() { keeps_bytes_.store(true); }
+
+  [[nodiscard]] int descriptor() const { return file_; }
+  [[nodiscard]] std::uint64_t blocks() const { return blocks_; }
+  // How many connections use it; for the service.
+  unsigned connections = 0;
+
+ private:
+  [[nodiscard]] bool fill(std::uint64_t number);
+  [[nodiscard]] bool machine_can_spare();
+
+  int file_ = -1;
+  std::uint64_t blocks_ = 0;
+  std::byte* base_ = nullptr;
+  bool through_mapping_ = false;  // huge pages are to be had only by touching a mapping that asks for them
+  std::atomic<bool> keeps_bytes_{false};
+
+  mutable std::mutex lock_;  // so that pages and grants are counted at one moment
+  std::uint64_t granted_blocks_ = 0;
+  std::uint64_t takes_ = 0;
+  bool enough_memory_ = true;
+};
+
+// A file in memory of this size, filled on first touch, sealed against any change of size. Returns a close-on-exec
+// descriptor. Errors: no descriptor or memory left.
+[[nodiscard]] result<int> make_sealed_file(const char* name, std::uint64_t bytes);
+
+}  // namespace far::server

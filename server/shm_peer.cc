@@ -1,0 +1,256 @@
+#include "server/shm_peer.h"
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "backend/shm/rendezvous.h"
+#include "base/check.h"
+
+namespace far::server {
+namespace {
+
+using backend::shm::ring_file;
+using backend::shm::ring_file_bytes;
+using wire::opcode;
+
+constexpr std::size_t largest_message_bytes = wire::header_bytes + wire::maximum_handshake_bytes;
+constexpr unsigned maximum_connections_of_session = 64;
+
+}  // namespace
+
+shm_peer::shm_peer(const shm_settings& settings, loop_counters& counters, int socket, std::uint64_t now_ns)
+    : settings_(settings), counters_(counters), socket_(socket), started_at_ns_(now_ns) {
+  counters_.connections.add();
+}
+
+shm_peer::~shm_peer() {
+  FAR_CHECK(left_, "a connection was destroyed before it left its session");
+  if (rings_ != nullptr) munmap(rings_, ring_file_bytes);
+  if (ring_descriptor_ >= 0) close(ring_descriptor_);
+  close(socket_);
+}
+
+void shm_peer::end(ending why) {
+  if (why_ == ending::none) why_ = why;
+}
+
+void shm_peer::revoke() {
+  if (rings_ != nullptr) rings_->revoked.value.store(1, std::memory_order_seq_cst);
+}
+
+void shm_peer::leave(std::uint64_t now_ns) {
+  if (left_) return;
+  left_ = true;
+  end(ending::peer_gone);
+  counters_.endings[static_cast<std::size_t>(why_)].add();
+  if (!mine_.to) return;
+  if (step_.begun) mine_.to->abandon(step_);
+  // The kernel itself says that nobody has the socket any more, so there is nobody to wait for.
+  const bool was_last = --memory_->connections == 0;
+  if (was_last && why_ == ending::peer_gone) settings_.lent->end(*mine_.to);
+  settings_.lent->leave(mine_, now_ns);
+  memory_ = nullptr;  // it lives no longer than the session
+}
+
+std::string shm_peer::describe() const {
+  return phase_ == phase::serving ? "tenant '" + hello_.tenant + "' (shared memory)" : "a client (shared memory)";
+}
+
+void shm_peer::on_socket() {
+  if (is_over()) return;
+  if (phase_ == phase::serving) {
+    const int code = backend::shm::answer_bells(socket_);
+    if (code != 0) end(code == ECONNRESET ? ending::peer_gone : ending::malformed);
+    return;
+  }
+  std::array<std::byte, largest_message_bytes> message;
+  backend::shm::packet got;
+  const int code = backend::shm::receive_packet(socket_, message, got);
+  if (code == EAGAIN) return;
+  for (const int descriptor : got.descriptors) {
+    if (descriptor >= 0) close(descriptor);  // a client has none to send
+  }
+  if (code != 0) return end(code == EMSGSIZE ? ending::malformed : ending::peer_gone);
+  on_message(std::span(message).first(got.length_bytes));
+}
+
+void shm_peer::on_message(std::span<const std::byte> message) {
+  if (message.size() < wire::header_bytes) return end(ending::malformed);
+  const auto head = wire::decode_header(message.first<wire::header_bytes>());
+  const auto payload = message.subspan(wire::header_bytes);
+  const opcode wanted = phase_ == phase::awaiting_hello ? opcode::hello : opcode::proof;
+  if (!head || head->op != wanted || head->payload_bytes != payload.size() ||
+      wire::checksum(payload) != head->payload_checksum) {
+    return end(ending::malformed);
+  }
+  if (wanted == opcode::hello) {
+    on_hello(payload);
+  } else {
+    on_proof(payload);
+  }
+}
+
+bool shm_peer::send(opcode op, std::span<const std::byte> payload, std::span<const int> descriptors) {
+  std::array<std::byte, largest_message_bytes> message{};
+  wire::header head;
+  head.op = op;
+  head.payload_bytes = static_cast<std::uint32_t>(payload.size());
+  head.payload_checksum = wire::checksum(payload);
+  wire::encode(head, std::span(message).first<wire::header_bytes>());
+  std::copy(payload.begin(), payload.end(), message.begin() + wire::header_bytes);
+  const auto whole = std::span(message).first(wire::header_bytes + payload.size());
+  return backend::shm::send_packet(socket_, whole, descriptors) == 0;
+}
+
+void shm_peer::refuse(std::string_view why) {
+  std::array<std::byte, wire::maximum_handshake_bytes> payload{};
+  const std::size_t bytes = wire::encode_refusal(why, payload);
+  // A client that does not even read its refusal learns of it by the end of the connection.
+  static_cast<void>(send(opcode::refuse, std::span(payload).first(bytes)));
+  end(ending::refused);
+}
+
+void shm_peer::on_hello(std::span<const std::byte> payload) {
+  std::optional<wire::hello> said = wire::decode_hello(payload);
+  if (!said) return end(ending::malformed);
+  if (said->oldest > wire::newest_version || said->newest < wire::oldest_version) {
+    return refuse("version: install the same Farheap on both sides");
+  }
+  if (settings_.tokens->empty()) {
+    const auto who = backend::shm::peer_of(socket_);
+    if (!who || (who.value().uid != geteuid() && who.value().uid != 0)) {
+      return refuse("user: without --token-file only the server's own user and root may connect");
+    }
+  }
+  hello_ = std::move(*said);
+  hello_bytes_ = payload.size();
+  std::copy(payload.begin(), payload.end(), hello_payload_.begin());
+  wire::challenge asked{.version = std::min(hello_.newest, wire::newest_version),
+                        .token_wanted = !settings_.tokens->empty(),
+                        .server = {}};
+  wire::fill_random(asked.server);
+  std::array<std::byte, wire::maximum_handshake_bytes> answer{};
+  const std::size_t bytes = wire::encode(asked, answer);
+  FAR_CHECK(bytes == challenge_payload_.size(), "a challenge has one length");
+  std::copy_n(answer.begin(), bytes, challenge_payload_.begin());
+  if (!send(opcode::challenge, std::span(answer).first(bytes))) return end(ending::peer_gone);
+  phase_ = phase::awaiting_proof;
+}
+
+bool shm_peer::is_proven(std::span<const std::byte> payload, wire::digest* ours) {
+  if (settings_.tokens->empty()) return true;
+  wire::digest shown{};
+  std::copy(payload.begin(), payload.end(), shown.begin());
+  const std::string* const token = settings_.tokens->find(hello_.tenant);
+  // For an unknown tenant, a token that nobody has: it takes as long, and fails alike.
+  std::array<char, 32> nobody_has{};
+  wire::fill_random(std::as_writable_bytes(std::span(nobody_has)));
+  const std::string_view secret = token != nullptr ? *token : std::string_view(nobody_has.data(), nobody_has.size());
+  const std::span<const std::byte> hello(hello_payload_.data(), hello_bytes_);
+  *ours = wire::prove(wire::side::server, secret, hello, challenge_payload_);
+  return wire::equal_digests(shown, wire::prove(wire::side::client, secret, hello, challenge_payload_));
+}
+
+void shm_peer::on_proof(std::span<const std::byte> payload) {
+  if (payload.size() != wire::proof_bytes) return end(ending::malformed);
+  wire::digest ours{};
+  if (!is_proven(payload, &ours)) {
+    return refuse("token: it is not the one of this tenant, or the server knows no such tenant");
+  }
+  if (result<void> attached = attach(); !attached) return refuse(attached.error().message);
+  if (result<void> made = make_rings(); !made) return refuse(made.error().message);
+  welcome(ours);
+}
+
+result<void> shm_peer::attach() {
+  const bool joins = hello_.join != wire::session_id{};
+  if (joins) {
+    result<attachment> joined = settings_.lent->join(hello_.tenant, hello_.join, hello_.channel);
+    if (!joined) return joined.error();
+    // A session of a client over TCP has other memory.
+    auto* const shared = dynamic_cast<shm_memory*>(&joined.value().to->source());
+    if (shared == nullptr || shared->connections >= maximum_connections_of_session) {
+      settings_.lent->leave(joined.value(), started_at_ns_);
+      return error{"session: it is not of shared memory, or has too many connections", EBUSY};
+    }
+    mine_ = std::move(joined).value();
+    memory_ = shared;
+    counters_.sessions_joined.add();
+  } else {
+    auto source = std::make_unique<shm_memory>();
+    shm_memory* const shared = source.get();
+    result<attachment> opened = settings_.lent->open(hello_.tenant, hello_.channel, std::move(source));
+    if (!opened) return opened.error();
+    const std::uint64_t blocks = std::min(opened.value().to->quota_blocks(), maximum_session_blocks);
+    result<void> made = blocks > 0 ? shared->create(blocks)
+                                   : result<void>(error{"quota: the tenant's is less than one block of 2 MiB", ENOSPC});
+    if (!made) {
+      settings_.lent->end(*opened.value().to);
+      return made;
+    }
+    mine_ = std::move(opened).value();
+    memory_ = shared;
+    counters_.sessions_opened.add();
+  }
+  ++memory_->connections;
+  return {};
+}
+
+result<void> shm_peer::make_rings() {
+  const result<int> file = make_sealed_file("farheap-rings", ring_file_bytes);
+  if (!file) return file.error();
+  ring_descriptor_ = file.value();
+  void* const mapped = mmap(nullptr, ring_file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring_descriptor_, 0);
+  if (mapped == MAP_FAILED) {
+    return error{std::string("the server cannot map one more connection: ") + std::strerror(errno), errno};
+  }
+  rings_ = static_cast<ring_file*>(mapped);
+  rings_->magic = backend::shm::ring_magic;
+  rings_->version = backend::shm::ring_version;
+  requests_ = backend::shm::ring_consumer(rings_->request_ring());
+  replies_ = backend::shm::ring_producer(rings_->reply_ring());
+  return {};
+}
+
+void shm_peer::welcome(const wire::digest& proof) {
+  const std::uint64_t grace_ms = settings_.lent->grace_ns() / 1'000'000;
+  const wire::welcome said{.proof = proof,
+                           .session = mine_.to->id(),
+                           .quota_slots = mine_.to->quota_blocks() * wire::block_slots,
+                           .grace_ms = static_cast<std::uint32_t>(std::min<std::uint64_t>(grace_ms, 0xffff'ffffu)),
+                           .maximum_outstanding = backend::shm::ring_length};
+  std::array<std::byte, wire::maximum_handshake_bytes> payload{};
+  const std::size_t bytes = wire::encode(said, payload);
+  const std::array<int, backend::shm::maximum_descriptors> shared{memory_->descriptor(), ring_descriptor_};
+  if (!send(opcode::welcome, std::span(payload).first(bytes), shared)) return end(ending::peer_gone);
+  close(std::exchange(ring_descriptor_, -1));
+  phase_ = phase::serving;
+}
+
+void shm_peer::check(std::uint64_t now_ns) {
+  if (is_over()) return;
+  if (phase_ != phase::serving) {
+    if (now_ns - started_at_ns_ >= settings_.patience_ns) end(ending::late_handshake);
+  } else if (memory_->overdrawn()) {
+    end(ending::foreign_slot);
+  }
+}
+
+bool shm_peer::doze() {
+  if (phase_ != phase::serving || is_over()) return true;
+  // What waits for something else than a request keeps nobody awake; it is looked at again soon.
+  return allocating_ || replies_.room() == 0 || requests_.doze();
+}
+
+void shm_peer::awake() {
+  if (phase_ == phase::serving) requests_.wake();
+}
+
+}  // namespace far::server

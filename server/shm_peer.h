@@ -1,0 +1,122 @@
+// One connection of a client over shared memory: the handshake on its socket, then its rings.
+//
+// All that a client shares with us it may change at any moment, and make into anything: positions are checked, entries
+// copied out before they are looked at, what we have written is never read again. Its socket is only ever used without
+// waiting. Whatever a client does, only its own session ends.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "backend/shm/ring_file.h"
+#include "server/counters.h"
+#include "server/ending.h"
+#include "server/shm_memory.h"
+#include "server/store.h"
+#include "server/token_book.h"
+#include "wire/handshake.h"
+
+namespace far::server {
+
+// What all connections of the service share. It outlives them.
+struct shm_settings {
+  store* lent = nullptr;
+  const token_book* tokens = nullptr;          // empty: only the server's own user, and root, may connect
+  std::uint64_t patience_ns = 10'000'000'000;  // for a handshake
+};
+
+// Used by one thread. Between two calls of work() that thread passes a quiet point (quiet_points.h).
+class shm_peer {
+ public:
+  // Takes the socket over.
+  shm_peer(const shm_settings& settings, loop_counters& counters, int socket, std::uint64_t now_ns);
+  // Requires: leave() was called.
+  ~shm_peer();
+  shm_peer(const shm_peer&) = delete;
+  shm_peer& operator=(const shm_peer&) = delete;
+
+  // The socket is readable: goes on with the handshake, takes bells, notices the end.
+  void on_socket();
+  // Handles requests, up to the turn's share. Returns whether there was anything to do.
+  bool work();
+  // Deadlines, and whether the client has touched memory that it was not granted.
+  void check(std::uint64_t now_ns);
+
+  // Announces that the server sleeps; false when there is something to do first. Then awake().
+  [[nodiscard]] bool doze();
+  void awake();
+  // An allocation waits for freed blocks, or for its next step: call work() again soon, whether or not a bell rings.
+  [[nodiscard]] bool is_allocating() const { return allocating_; }
+
+  [[nodiscard]] bool is_over() const { return why_ != ending::none; }
+  [[nodiscard]] ending why() const { return why_; }
+  void end(ending why);
+  // Says that the bytes of the session's blocks are about to go; before they go.
+  void revoke();
+  // Leaves the session; its grace period begins if this was the last connection, or it ends at once when the client
+  // closed it: then no process has the socket any more.
+  void leave(std::uint64_t now_ns);
+
+  [[nodiscard]] int socket() const { return socket_; }
+  // nullptr before the end of the handshake.
+  [[nodiscard]] shm_memory* memory() const { return memory_; }
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  enum class phase : std::uint8_t { awaiting_hello, awaiting_proof, serving };
+
+  void on_message(std::span<const std::byte> message);
+  void on_hello(std::span<const std::byte> payload);
+  void on_proof(std::span<const std::byte> payload);
+  [[nodiscard]] bool is_proven(std::span<const std::byte> payload, wire::digest* ours);
+  [[nodiscard]] result<void> attach();
+  [[nodiscard]] result<void> make_rings();
+  void welcome(const wire::digest& proof);
+  void refuse(std::string_view why);
+  [[nodiscard]] bool send(wire::opcode op, std::span<const std::byte> payload, std::span<const int> descriptors = {});
+
+  void handle(const backend::shm::ring_request& asked);
+  void on_transfer(const backend::shm::ring_request& asked);
+  void on_allocate(const backend::shm::ring_request& asked);
+  bool go_on_allocating();
+  void on_free(const backend::shm::ring_request& asked);
+  void on_call(const backend::shm::ring_request& asked);
+  void reply(const backend::shm::ring_request& asked, wire::status result, backend::shm::ring_reply with = {});
+  [[nodiscard]] bool names_blocks(const backend::shm::ring_request& asked) const;
+  [[nodiscard]] std::byte* piece(const backend::shm::ring_request& asked) const;
+
+  const shm_settings& settings_;
+  loop_counters& counters_;
+  int socket_;
+  int ring_descriptor_ = -1;
+  phase phase_ = phase::awaiting_hello;
+  ending why_ = ending::none;
+  bool left_ = false;
+  std::uint64_t started_at_ns_;
+
+  wire::hello hello_;
+  std::array<std::byte, wire::maximum_handshake_bytes> hello_payload_{};
+  std::size_t hello_bytes_ = 0;
+  std::array<std::byte, wire::challenge_bytes> challenge_payload_{};
+
+  attachment mine_;
+  shm_memory* memory_ = nullptr;
+  backend::shm::ring_file* rings_ = nullptr;
+  backend::shm::ring_consumer requests_;
+  backend::shm::ring_producer replies_;
+
+  // The allocation under way, block by block.
+  bool allocating_ = false;
+  backend::shm::ring_request wanted_;
+  std::uint64_t granted_ = 0;
+  session::allocation step_;
+
+  std::unique_ptr<std::byte[]> call_result_;  // made by the first call
+};
+
+}  // namespace far::server

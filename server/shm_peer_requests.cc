@@ -1,0 +1,168 @@
+// What a connection over shared memory does after its handshake: one function a request.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <optional>
+
+#include "backend/shm/rendezvous.h"
+#include "server/offload.h"
+#include "server/pieces.h"
+#include "server/shm_peer.h"
+
+namespace far::server {
+
+using backend::shm::piece_bytes;
+using backend::shm::ring_operation;
+using backend::shm::ring_reply;
+using backend::shm::ring_request;
+using wire::status;
+
+namespace {
+
+// What one connection may do before the others have their turn.
+constexpr unsigned turn_requests = 32;
+
+}  // namespace
+
+bool shm_peer::work() {
+  if (is_over() || phase_ != phase::serving) return false;
+  if (mine_.is_fenced()) {
+    end(ending::fenced);
+    return true;
+  }
+  // The older connection of the same number may still be at work.
+  if (!settings_.lent->readers().passed(mine_.fence)) return false;
+  bool progress = false;
+  unsigned replies = 0;
+  if (allocating_) {
+    progress = go_on_allocating();
+    replies += allocating_ ? 0 : 1;
+  }
+  backend::shm::ring_entry entry;
+  // Without room for the reply, requests wait: a client that does not read harms only itself.
+  for (std::uint32_t room = replies_.room();
+       replies < std::min(turn_requests, room) && !allocating_ && !is_over() && requests_.take(entry);) {
+    handle(std::bit_cast<ring_request>(entry));
+    replies += allocating_ ? 0 : 1;
+    progress = true;
+  }
+  if (requests_.broken() || replies_.broken()) end(ending::malformed);
+  if (progress) requests_.release();
+  if (replies > 0 && replies_.publish()) backend::shm::ring_bell(socket_);
+  return progress;
+}
+
+void shm_peer::handle(const ring_request& asked) {
+  const auto kind = static_cast<std::size_t>(asked.op) - first_request;
+  if (kind < counters_.requests.size()) counters_.requests[kind].add();
+  switch (asked.op) {
+    case ring_operation::read:
+    case ring_operation::write: return on_transfer(asked);
+    case ring_operation::allocate: return on_allocate(asked);
+    case ring_operation::free: return on_free(asked);
+    case ring_operation::capacity: {
+      const wire::capacity_report now = mine_.to->report();
+      return reply(asked, status::ok,
+                   {.values = {now.quota_slots, now.tenant_slots, now.server_free_slots, now.session_slots}});
+    }
+    case ring_operation::call: return on_call(asked);
+    case ring_operation::ping: return reply(asked, status::ok);
+  }
+  end(ending::malformed);
+}
+
+void shm_peer::reply(const ring_request& asked, status result, ring_reply with) {
+  with.cookie = asked.cookie;
+  with.status = static_cast<std::uint8_t>(result);
+  if (result != status::ok) counters_.failed_requests.add();
+  replies_.put(std::bit_cast<backend::shm::ring_entry>(with));
+}
+
+std::byte* shm_peer::piece(const ring_request& asked) const {
+  if (asked.piece >= backend::shm::ring_length || asked.length_bytes > piece_bytes) return nullptr;
+  return rings_->area + asked.piece * piece_bytes;
+}
+
+void shm_peer::on_transfer(const ring_request& asked) {
+  std::byte* shared = piece(asked);
+  if (shared == nullptr || asked.length_bytes == 0 || asked.offset_bytes >= page_bytes) return end(ending::malformed);
+  const bool reads = asked.op == ring_operation::read;
+  const auto copy = [&](std::span<std::byte> part) {
+    if (reads) {
+      std::memcpy(shared, part.data(), part.size());
+    } else {
+      std::memcpy(part.data(), shared, part.size());
+    }
+    shared += part.size();
+  };
+  const wire::range where{asked.first, asked.offset_bytes, asked.length_bytes};
+  if (!for_each_piece(*mine_.to, where, copy)) {
+    reply(asked, status::not_allocated);
+    return end(ending::foreign_slot);
+  }
+  (reads ? counters_.bytes_read : counters_.bytes_written).add(asked.length_bytes);
+  reply(asked, status::ok);
+}
+
+bool shm_peer::names_blocks(const ring_request& asked) const {
+  return asked.count > 0 && asked.count <= memory_->blocks() && asked.first <= memory_->blocks() - asked.count;
+}
+
+void shm_peer::on_allocate(const ring_request& asked) {
+  if (!names_blocks(asked)) return end(ending::malformed);
+  allocating_ = true;
+  wanted_ = asked;
+  granted_ = 0;
+  step_ = {.blocks = {asked.first, 1}};
+}
+
+// One block at a time, about half a millisecond: the others of this thread wait no longer than that.
+bool shm_peer::go_on_allocating() {
+  if (memory_->overdrawn()) {
+    end(ending::foreign_slot);
+    return true;
+  }
+  const session::step got = mine_.to->allocate_some(step_, 1);
+  if (got.at == session::progress::wait) return false;
+  if (got.at == session::progress::more) return true;
+  if (got.result == status::ok && ++granted_ < wanted_.count) {
+    step_ = {.blocks = {wanted_.first + granted_, 1}};
+    return true;
+  }
+  step_ = {};
+  allocating_ = false;
+  reply(wanted_, got.result, {.values = {granted_}});
+  return true;
+}
+
+void shm_peer::on_free(const ring_request& asked) {
+  if (!names_blocks(asked)) return end(ending::malformed);
+  const status freed = mine_.to->free({asked.first, asked.count});
+  reply(asked, freed);
+  if (freed == status::not_allocated) end(ending::foreign_slot);
+}
+
+void shm_peer::on_call(const ring_request& asked) {
+  std::byte* const shared = piece(asked);
+  if (shared == nullptr) return end(ending::malformed);
+  // A copy, so that what is checked is what is used.
+  std::array<std::byte, piece_bytes> arguments;
+  std::memcpy(arguments.data(), shared, asked.length_bytes);
+  const std::optional<wire::call_request> call = wire::decode_call({arguments.data(), asked.length_bytes});
+  if (!call) return end(ending::malformed);
+  const offload* const named = find_offload(call->name);
+  if (named == nullptr) return reply(asked, status::unknown_call);
+  if (!call_result_) call_result_ = std::make_unique<std::byte[]>(wire::maximum_payload_bytes);
+  const offload::outcome got =
+      named->run(*mine_.to, call->arguments, {call_result_.get(), wire::maximum_payload_bytes});
+  if (got.result == status::not_allocated) {
+    reply(asked, got.result);
+    return end(ending::foreign_slot);
+  }
+  // A result that does not fit into a piece is for a connection over TCP.
+  if (got.result != status::ok || got.result_bytes > piece_bytes) return reply(asked, status::call_failed);
+  std::memcpy(shared, call_result_.get(), got.result_bytes);
+  reply(asked, status::ok, {.length_bytes = static_cast<std::uint32_t>(got.result_bytes)});
+}
+
+}  // namespace far::server

@@ -1,0 +1,200 @@
+#include "server/shm_service.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/spin_lock.h"
+#include "platform/clock.h"
+#include "server/event_log.h"
+
+namespace far::server {
+namespace {
+
+constexpr std::uint64_t millisecond_ns = 1'000'000;
+// How often memory is checked for pages that nobody granted, and leases and freed blocks are looked after.
+constexpr std::uint64_t tick_ns = 100 * millisecond_ns;
+constexpr int soon_ms = 1;
+// While the rings keep the thread busy, sockets are looked at this often.
+constexpr std::uint64_t sockets_ns = 200'000;
+constexpr std::size_t most_peers = 1024;
+constexpr std::size_t events_at_once = 64;
+
+std::uint64_t now_ns() {
+  return platform::monotonic_clock().now_ns();
+}
+
+}  // namespace
+
+result<std::unique_ptr<shm_service>> shm_service::start(const shm_service_options& chosen) {
+  result<std::unique_ptr<shm_socket>> socket = shm_socket::listen(chosen.name, !chosen.settings.tokens->empty());
+  if (!socket) return socket.error();
+  std::unique_ptr<shm_service> made(new shm_service(chosen, std::move(socket).value()));
+  if (result<void> prepared = made->prepare(); !prepared) return prepared.error();
+  // Signals are the main thread's.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  made->thread_ = std::thread([service = made.get()] { service->run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return made;
+}
+
+shm_service::shm_service(const shm_service_options& chosen, std::unique_ptr<shm_socket> socket)
+    : chosen_(chosen), socket_(std::move(socket)) {}
+
+result<void> shm_service::prepare() {
+  events_ = epoll_create1(EPOLL_CLOEXEC);
+  waker_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  epoll_event wanted{.events = EPOLLIN, .data = {.ptr = this}};
+  if (events_ < 0 || waker_ < 0 || epoll_ctl(events_, EPOLL_CTL_ADD, waker_, &wanted) != 0) {
+    return error{std::string("--shm: no descriptor left: ") + std::strerror(errno), errno};
+  }
+  listen(true);
+  return {};
+}
+
+shm_service::~shm_service() {
+  stopping_.store(true);
+  const std::uint64_t one = 1;
+  if (waker_ >= 0) static_cast<void>(!write(waker_, &one, sizeof one));
+  if (thread_.joinable()) thread_.join();
+  if (waker_ >= 0) close(waker_);
+  if (events_ >= 0) close(events_);
+}
+
+void shm_service::listen(bool wanted) {
+  if (wanted == listening_) return;
+  epoll_event event{.events = EPOLLIN, .data = {.ptr = socket_.get()}};
+  const int code = epoll_ctl(events_, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, socket_->descriptor(), &event);
+  if (code == 0) listening_ = wanted;  // else tick() tries again
+}
+
+void shm_service::run() {
+  pthread_setname_np(pthread_self(), "farheapd-shm");
+  quiet_points::reader reading(chosen_.settings.lent->readers());
+  std::uint64_t active_ns = now_ns();
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    reading.quiet();
+    bool progress = false;
+    bool allocating = false;
+    for (const auto& each : peers_) {
+      progress |= each->work();
+      allocating |= each->is_allocating();
+    }
+    const std::uint64_t current_ns = now_ns();
+    if (current_ns >= next_tick_ns_) tick(current_ns);
+    if (progress) active_ns = current_ns;
+    const bool sleepy = current_ns - active_ns >= chosen_.spin_ns;
+    if (!sleepy && current_ns - looked_at_sockets_ns_ < sockets_ns) {
+      if (!progress) cpu_relax();
+      continue;
+    }
+    if (sleepy) {
+      sleep(reading, allocating);
+    } else {
+      take_events(0);
+    }
+    remove_ended(now_ns());
+  }
+  for (const auto& each : peers_) {
+    if (each->memory() != nullptr) each->memory()->keep_bytes();
+  }
+  for (const auto& each : peers_) {
+    each->end(ending::stopped);
+    each->leave(now_ns());
+  }
+  peers_.clear();
+}
+
+void shm_service::sleep(quiet_points::reader& reading, bool soon) {
+  bool may_sleep = true;
+  for (const auto& each : peers_) may_sleep &= each->doze();
+  int timeout_ms = 0;
+  if (may_sleep) {
+    reading.offline();
+    timeout_ms = soon ? soon_ms : static_cast<int>(tick_ns / millisecond_ns);
+  }
+  take_events(timeout_ms);
+  for (const auto& each : peers_) each->awake();
+}
+
+void shm_service::take_events(int timeout_ms) {
+  std::array<epoll_event, events_at_once> events;
+  const int count = epoll_wait(events_, events.data(), static_cast<int>(events.size()), timeout_ms);
+  looked_at_sockets_ns_ = now_ns();
+  for (int i = 0; i < count; ++i) {
+    void* const source = events[static_cast<std::size_t>(i)].data.ptr;
+    if (source == this) continue;  // stopping_ is set
+    if (source == socket_.get()) {
+      accept_all(looked_at_sockets_ns_);
+    } else {
+      static_cast<shm_peer*>(source)->on_socket();
+    }
+  }
+}
+
+void shm_service::accept_all(std::uint64_t current_ns) {
+  while (true) {
+    const int socket = accept4(socket_->descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      // No descriptor left: until the next tick, or this thread would try in vain without end.
+      if (errno != EAGAIN && errno != EWOULDBLOCK) {
+        log_limited(std::string("shared memory: cannot accept a client: ") + std::strerror(errno), current_ns);
+        listen(false);
+      }
+      return;
+    }
+    if (peers_.size() >= most_peers) {
+      log_limited("shared memory: too many connections; one was turned away", current_ns);
+      close(socket);
+      continue;
+    }
+    peers_.push_back(std::make_unique<shm_peer>(chosen_.settings, counters_, socket, current_ns));
+    epoll_event wanted{.events = EPOLLIN, .data = {.ptr = peers_.back().get()}};
+    if (epoll_ctl(events_, EPOLL_CTL_ADD, socket, &wanted) != 0) peers_.back()->end(ending::peer_gone);
+  }
+}
+
+void shm_service::tick(std::uint64_t current_ns) {
+  store& lent = *chosen_.settings.lent;
+  for (const auto& each : peers_) each->check(current_ns);
+  lent.expire(current_ns);
+  const bool more = lent.reclaim() > 0;
+  listen(true);
+  next_tick_ns_ = current_ns + (more ? millisecond_ns : tick_ns);
+}
+
+void shm_service::revoke_session(const shm_peer& of) {
+  if (of.memory() == nullptr) return;
+  for (const auto& each : peers_) {
+    if (each->memory() != of.memory()) continue;
+    each->revoke();
+    each->end(ending::fenced);
+  }
+}
+
+void shm_service::remove_ended(std::uint64_t current_ns) {
+  if (std::none_of(peers_.begin(), peers_.end(), [](const auto& each) { return each->is_over(); })) return;
+  for (const auto& each : peers_) {
+    if (!each->is_over() || !is_misbehaviour(each->why())) continue;
+    log_limited(each->describe() + ": connection ended: " + name_of(each->why()), current_ns);
+    revoke_session(*each);
+  }
+  for (const auto& each : peers_) {
+    if (each->is_over()) each->leave(current_ns);
+  }
+  std::erase_if(peers_, [](const auto& each) { return each->is_over(); });
+}
+
+}  // namespace far::server

@@ -1,0 +1,35 @@
+// The socket at which `farheapd --shm NAME` is found.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+
+namespace far::server {
+
+// In a directory of mode 0700, or at the path that was asked for. A lock beside it tells a server that runs from a
+// socket that one left behind.
+class shm_socket {
+ public:
+  // `open_to_all`: the socket may be opened by whoever reaches it (a token decides), else only by its owner and root.
+  // Errors: another server has the name; no directory to put it.
+  [[nodiscard]] static result<std::unique_ptr<shm_socket>> listen(const std::string& name, bool open_to_all);
+  // Removes it.
+  ~shm_socket();
+  shm_socket(const shm_socket&) = delete;
+  shm_socket& operator=(const shm_socket&) = delete;
+
+  [[nodiscard]] int descriptor() const { return listener_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  shm_socket() = default;
+  [[nodiscard]] result<void> listen_at(const std::string& path, bool open_to_all);
+
+  std::string path_;
+  int lock_ = -1;
+  int listener_ = -1;
+};
+
+}  // namespace far::server

@@ -1,0 +1,413 @@
+#include "server/store.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "platform/local_memory.h"
+
+namespace far::server {
+namespace {
+
+// How many freed blocks are given back before the thread looks around again.
+constexpr std::size_t reclaim_batch = 16;
+
+constexpr std::size_t table_bytes = maximum_session_blocks * sizeof(std::atomic<std::uintptr_t>);
+
+class frame_source final : public block_source {
+ public:
+  explicit frame_source(frames& from) : from_(from) {}
+  std::byte* take(std::uint64_t /*number*/) override { return from_.take(); }
+  void give_back(std::uint64_t /*number*/, std::byte* block) override { from_.give_back(block); }
+
+ private:
+  frames& from_;
+};
+
+std::byte* address_in(std::uintptr_t entry) {
+  return reinterpret_cast<std::byte*>(entry & ~std::uintptr_t{3});
+}
+
+}  // namespace
+
+session::session(store& owner, std::shared_ptr<tenant> whose, wire::session_id id, std::unique_ptr<block_source> source,
+                 std::atomic<std::uintptr_t>* blocks)
+    : store_(owner), tenant_(std::move(whose)), id_(id), source_(std::move(source)), blocks_(blocks) {}
+
+// A session that has ended holds nothing by now; others end with the store.
+session::~session() {
+  for (std::uint64_t number = 0; number < highest_ && !ended_; ++number) {
+    const std::uintptr_t entry = blocks_[number].load();
+    if (entry != 0) source_->give_back(number, address_in(entry));
+  }
+  platform::unmap_local(reinterpret_cast<std::byte*>(blocks_), table_bytes);
+}
+
+std::optional<session::step> session::begin(allocation& work) {
+  const std::lock_guard guard(store_.lock_);
+  if (ended_) return step{progress::done, wire::status::not_allocated};
+  if (store_.draining()) return step{progress::done, wire::status::draining};
+  if (under_way_ != nullptr) return step{progress::wait, wire::status::ok};
+  std::uint64_t missing = 0;
+  // More than the quota is too much, however much more.
+  for (std::uint64_t i = 0; i < work.blocks.count && missing <= tenant_->quota_blocks; ++i) {
+    const std::uint64_t number = work.blocks.first + i;
+    if (number >= highest_) {
+      missing += work.blocks.count - i;
+      break;
+    }
+    const std::uintptr_t entry = blocks_[number].load();
+    if (entry == 0 || (entry & flags) != 0) ++missing;
+  }
+  const std::uint64_t room =
+      std::min(tenant_->quota_blocks - tenant_->held_blocks, store_.memory_blocks_ - store_.held_blocks_);
+  if (missing > room) {
+    const bool comes_back = missing <= tenant_->quota_blocks && store_.freed_.size() + store_.being_reclaimed_ > 0;
+    return step{comes_back ? progress::wait : progress::done, wire::status::no_space};
+  }
+  tenant_->held_blocks += missing;
+  store_.held_blocks_ += missing;
+  held_blocks_ += missing;
+  work.charged = missing;
+  work.next = 0;
+  work.begun = true;
+  under_way_ = &work;
+  highest_ = std::max(highest_, work.blocks.first + work.blocks.count);
+  return std::nullopt;
+}
+
+session::step session::allocate_some(allocation& work, std::uint64_t most_blocks) {
+  FAR_CHECK(can_name(work.blocks), "an allocation of blocks without a number");
+  if (!work.begun) {
+    std::optional<step> ended = begin(work);
+    if (ended && ended->at == progress::wait) static_cast<void>(store_.reclaim());
+    if (ended) return *ended;
+  }
+  for (std::uint64_t dealt_with = 0; work.next < work.blocks.count; ++dealt_with) {
+    // Looking costs little, so what is there already counts little too.
+    if (work.charged == 0) break;
+    if (dealt_with >= most_blocks) return {progress::more, wire::status::ok};
+    const std::uint64_t number = work.blocks.first + work.next;
+    const std::uintptr_t entry = blocks_[number].load();
+    if ((entry & being_freed) != 0) {
+      static_cast<void>(store_.reclaim());
+      return {progress::wait, wire::status::ok};
+    }
+    if (entry == 0) {
+      std::byte* const block = source_->take(number);
+      if (block == nullptr) return finish(work, wire::status::no_space);
+      FAR_CHECK((reinterpret_cast<std::uintptr_t>(block) & flags) == 0, "a block that is not aligned");
+      blocks_[number].store(reinterpret_cast<std::uintptr_t>(block) | being_allocated);
+      --work.charged;
+    }
+    ++work.next;
+  }
+  return finish(work, wire::status::ok);
+}
+
+session::step session::finish(allocation& work, wire::status result) {
+  {
+    const std::lock_guard guard(store_.lock_);
+    if (ended_) result = wire::status::not_allocated;
+    if (result == wire::status::ok) {
+      for (std::uint64_t i = 0; i < work.next; ++i) {
+        std::atomic<std::uintptr_t>& entry = blocks_[work.blocks.first + i];
+        const std::uintptr_t value = entry.load();
+        if ((value & being_allocated) != 0) entry.store(value & ~being_allocated);
+      }
+      under_way_ = nullptr;
+      return {progress::done, result};
+    }
+  }
+  // Nobody has seen these blocks, so nobody uses them. The numbers stay ours until under_way_ says otherwise.
+  std::uint64_t unused = work.charged;
+  for (std::uint64_t i = 0; i < work.next; ++i) {
+    std::atomic<std::uintptr_t>& entry = blocks_[work.blocks.first + i];
+    const std::uintptr_t value = entry.load();
+    if ((value & being_allocated) == 0) continue;
+    source_->give_back(work.blocks.first + i, address_in(value));
+    entry.store(0);
+    ++unused;
+  }
+  const std::lock_guard guard(store_.lock_);
+  held_blocks_ -= unused;
+  under_way_ = nullptr;
+  store_.uncharge(*tenant_, unused);
+  return {progress::done, result};
+}
+
+void session::abandon(allocation& work) {
+  if (work.begun) static_cast<void>(finish(work, wire::status::no_space));
+}
+
+wire::status session::allocate(wire::block_range blocks) {
+  allocation work{.blocks = blocks};
+  for (unsigned waits = 0; waits < 1000; ++waits) {
+    const step got = allocate_some(work, maximum_session_blocks);
+    if (got.at == progress::done) return got.result;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  abandon(work);
+  return wire::status::no_space;
+}
+
+bool session::overlaps_allocation(wire::block_range blocks) const {
+  if (under_way_ == nullptr) return false;
+  const wire::block_range& other = under_way_->blocks;
+  return blocks.first < other.first + other.count && other.first < blocks.first + blocks.count;
+}
+
+wire::status session::free(wire::block_range blocks) {
+  FAR_CHECK(can_name(blocks), "freeing of blocks without a number");
+  const std::lock_guard guard(store_.lock_);
+  if (ended_ || overlaps_allocation(blocks)) return wire::status::not_allocated;
+  if (blocks.first + blocks.count > highest_) return wire::status::not_allocated;
+  for (std::uint64_t i = 0; i < blocks.count; ++i) {
+    const std::uintptr_t entry = blocks_[blocks.first + i].load();
+    if (entry == 0 || (entry & flags) != 0) return wire::status::not_allocated;
+  }
+  for (std::uint64_t i = 0; i < blocks.count; ++i) {
+    std::atomic<std::uintptr_t>& entry = blocks_[blocks.first + i];
+    entry.store(entry.load() | being_freed);
+  }
+  const quiet_points::ticket unused_after = store_.readers_.draw();
+  for (std::uint64_t i = 0; i < blocks.count; ++i) {
+    store_.freed_.push_back({shared_from_this(), blocks.first + i, unused_after});
+  }
+  held_blocks_ -= blocks.count;
+  return wire::status::ok;
+}
+
+wire::capacity_report session::report() const {
+  const std::lock_guard guard(store_.lock_);
+  return {.quota_slots = tenant_->quota_blocks * wire::block_slots,
+          .tenant_slots = tenant_->held_blocks * wire::block_slots,
+          .server_free_slots = (store_.memory_blocks_ - store_.held_blocks_) * wire::block_slots,
+          .session_slots = held_blocks_ * wire::block_slots};
+}
+
+result<std::unique_ptr<store>> store::create(store_settings settings) {
+  if (settings.memory_bytes < block_bytes) {
+    return error{"--memory " + format_size(settings.memory_bytes) + " is less than one block of " +
+                     format_size(block_bytes) + "; write for example --memory 1G",
+                 EINVAL};
+  }
+  std::unique_ptr<store> made(new store(std::move(settings)));
+  if (!made->settings_.make_source) {
+    result<std::unique_ptr<frames>> reserved = frames::reserve(made->memory_blocks_, frames::free_in_pool());
+    if (!reserved) return reserved.error();
+    made->frames_ = std::move(reserved).value();
+    made->settings_.make_source = [from = made->frames_.get()] { return std::make_unique<frame_source>(*from); };
+  }
+  return made;
+}
+
+store::store(store_settings settings)
+    : settings_(std::move(settings)), memory_blocks_(settings_.memory_bytes / block_bytes) {}
+
+store::~store() = default;
+
+std::uint64_t store::quota_of(const std::string& name) const {
+  const auto found = settings_.quota_bytes.find(name);
+  if (found == settings_.quota_bytes.end()) return memory_blocks_;
+  return std::min(found->second / block_bytes, memory_blocks_);
+}
+
+std::shared_ptr<tenant> store::tenant_named(const std::string& name) {
+  std::shared_ptr<tenant>& known = tenants_[name];
+  if (!known) known = std::make_shared<tenant>(tenant{name, quota_of(name), 0, 0});
+  return known;
+}
+
+void store::forget_if_unused(const std::string& name) {
+  const auto found = tenants_.find(name);
+  if (found == tenants_.end()) return;
+  if (found->second->sessions == 0 && found->second->held_blocks == 0) tenants_.erase(found);
+}
+
+void store::uncharge(tenant& whose, std::uint64_t blocks) {
+  FAR_CHECK(blocks <= whose.held_blocks && blocks <= held_blocks_, "more blocks come back than were lent");
+  whose.held_blocks -= blocks;
+  held_blocks_ -= blocks;
+  forget_if_unused(whose.name);
+}
+
+result<attachment> store::open(const std::string& tenant_name, std::uint32_t channel,
+                               std::unique_ptr<block_source> source) {
+  std::byte* const table = platform::try_map_local(table_bytes);
+  if (table == nullptr) return error{"the server has no address space for one more session", ENOMEM};
+  if (!source) source = settings_.make_source();
+  wire::session_id id{};
+  settings_.random(id);
+  const std::lock_guard guard(lock_);
+  std::shared_ptr<tenant> whose = tenant_named(tenant_name);
+  const bool too_many = whose->sessions >= maximum_sessions_of_tenant;
+  if (draining() || too_many || sessions_.contains(id)) {
+    forget_if_unused(tenant_name);
+    platform::unmap_local(table, table_bytes);
+    if (draining()) return error{"draining: the server is about to stop and takes no new sessions", ESHUTDOWN};
+    return error{"the tenant has too many sessions; close some, or wait until their grace period is over", EBUSY};
+  }
+  ++whose->sessions;
+  std::shared_ptr<session> opened(new session(*this, std::move(whose), id, std::move(source),
+                                              reinterpret_cast<std::atomic<std::uintptr_t>*>(table)));
+  sessions_.emplace(id, opened);
+  return attach(opened, channel);
+}
+
+result<attachment> store::join(const std::string& tenant_name, const wire::session_id& id, std::uint32_t channel) {
+  const std::lock_guard guard(lock_);
+  const auto found = sessions_.find(id);
+  // One answer for both, so that nobody learns of other tenants' sessions.
+  if (found == sessions_.end() || found->second->tenant_name() != tenant_name) {
+    return error{"unknown session: it has ended, or its grace period was over", ENOENT};
+  }
+  return attach(found->second, channel);
+}
+
+result<attachment> store::attach(const std::shared_ptr<session>& to, std::uint32_t channel) {
+  attachment made{to, channel, std::make_shared<std::atomic<bool>>(false), 0};
+  const auto found = to->channels_.find(channel);
+  if (found != to->channels_.end()) {
+    found->second->store(true);
+    made.fence = readers_.draw();
+    found->second = made.fenced;
+    return made;
+  }
+  if (to->channels_.size() >= maximum_channels_of_session) {
+    return error{"the session has too many connections", EBUSY};
+  }
+  to->channels_.emplace(channel, made.fenced);
+  return made;
+}
+
+void store::leave(attachment& connection, std::uint64_t now_ns) {
+  const std::shared_ptr<session> left = std::exchange(connection.to, nullptr);
+  if (!left) return;
+  const std::lock_guard guard(lock_);
+  const auto found = left->channels_.find(connection.channel);
+  if (found == left->channels_.end() || found->second != connection.fenced) return;
+  left->channels_.erase(found);
+  if (left->channels_.empty()) left->expires_at_ns_ = now_ns + settings_.grace_ns;
+}
+
+void store::end(session& which) {
+  const std::lock_guard guard(lock_);
+  end_locked(which);
+}
+
+void store::end_locked(session& which) {
+  if (which.ended_) return;
+  which.ended_ = true;
+  const std::shared_ptr<session> kept = which.shared_from_this();
+  for (const auto& [channel, fenced] : which.channels_) fenced->store(true);
+  which.channels_.clear();
+  std::vector<std::uint64_t> numbers;
+  numbers.reserve(which.held_blocks_);
+  for (std::uint64_t number = 0; number < which.highest_ && numbers.size() < which.held_blocks_; ++number) {
+    const std::uintptr_t entry = which.blocks_[number].load();
+    // What is being allocated is given back by the thread that allocates it.
+    if (entry == 0 || (entry & session::flags) != 0) continue;
+    which.blocks_[number].store(entry | session::being_freed);
+    numbers.push_back(number);
+  }
+  const quiet_points::ticket unused_after = readers_.draw();
+  for (const std::uint64_t number : numbers) freed_.push_back({kept, number, unused_after});
+  which.held_blocks_ -= numbers.size();
+  --which.tenant_->sessions;
+  sessions_.erase(which.id_);
+  forget_if_unused(which.tenant_->name);
+}
+
+void store::expire(std::uint64_t now_ns) {
+  const std::lock_guard guard(lock_);
+  for (auto at = sessions_.begin(); at != sessions_.end();) {
+    session& each = *(at++)->second;  // its end takes it out of the map
+    if (!each.channels_.empty() || each.expires_at_ns_ > now_ns) continue;
+    ++sessions_expired_;
+    end_locked(each);
+  }
+}
+
+bool store::take_freed(std::vector<freed>* batch) {
+  const std::lock_guard guard(lock_);
+  while (batch->size() < reclaim_batch && !freed_.empty() && readers_.passed(freed_.front().unused_after)) {
+    batch->push_back(std::move(freed_.front()));
+    freed_.pop_front();
+  }
+  being_reclaimed_ = batch->size();
+  return !batch->empty();
+}
+
+std::uint64_t store::reclaim() {
+  const std::unique_lock reclaiming(reclaiming_, std::try_to_lock);
+  std::vector<freed> batch;
+  if (reclaiming.owns_lock() && take_freed(&batch)) {
+    for (const freed& each : batch) {
+      std::atomic<std::uintptr_t>& entry = each.owner->blocks_[each.number];
+      each.owner->source_->give_back(each.number, address_in(entry.load()));
+      entry.store(0);
+    }
+    const std::lock_guard guard(lock_);
+    for (const freed& each : batch) uncharge(*each.owner->tenant_, 1);
+    being_reclaimed_ = 0;
+  }
+  const std::lock_guard guard(lock_);
+  return freed_.size() + being_reclaimed_;
+}
+
+void store::drain() {
+  draining_.store(true);
+}
+
+store_report store::report() const {
+  const std::lock_guard guard(lock_);
+  store_report made{.memory_blocks = memory_blocks_,
+                    .held_blocks = held_blocks_,
+                    .unreclaimed_blocks = freed_.size() + being_reclaimed_,
+                    .sessions = sessions_.size(),
+                    .connections = 0,
+                    .sessions_expired = sessions_expired_,
+                    .draining = draining(),
+                    .tenants = {}};
+  for (const auto& [id, each] : sessions_) made.connections += each->channels_.size();
+  for (const auto& [name, each] : tenants_) {
+    made.tenants.push_back({name, each->quota_blocks, each->held_blocks, each->sessions});
+  }
+  // Tenants with a quota are worth a line even while they hold nothing.
+  for (const auto& [name, bytes] : settings_.quota_bytes) {
+    if (!tenants_.contains(name)) made.tenants.push_back({name, quota_of(name), 0, 0});
+  }
+  return made;
+}
+
+void store::validate() const {
+  const std::lock_guard guard(lock_);
+  std::map<const tenant*, std::uint64_t> held;
+  std::map<const tenant*, std::size_t> opened;
+  for (const auto& [id, each] : sessions_) {
+    std::uint64_t counted = each->under_way_ != nullptr ? each->under_way_->charged : 0;
+    for (std::uint64_t number = 0; number < each->highest_; ++number) {
+      const std::uintptr_t entry = each->blocks_[number].load();
+      if (entry != 0 && (entry & session::being_freed) == 0) ++counted;
+    }
+    FAR_CHECK(counted == each->held_blocks_, "a session's blocks are miscounted");
+    held[each->tenant_.get()] += counted;
+    ++opened[each->tenant_.get()];
+  }
+  FAR_CHECK(being_reclaimed_ == 0, "validate() while blocks are reclaimed");
+  for (const freed& each : freed_) ++held[each.owner->tenant_.get()];
+  std::uint64_t total = 0;
+  for (const auto& [name, each] : tenants_) {
+    FAR_CHECK(held[each.get()] == each->held_blocks, "a tenant's blocks are miscounted");
+    FAR_CHECK(opened[each.get()] == each->sessions, "a tenant's sessions are miscounted");
+    FAR_CHECK(each->held_blocks <= each->quota_blocks, "a tenant holds more than its quota");
+    total += each->held_blocks;
+  }
+  FAR_CHECK(total == held_blocks_ && total <= memory_blocks_, "the store's blocks are miscounted");
+}
+
+}  // namespace far::server

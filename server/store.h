@@ -1,0 +1,271 @@
+// The store: the memory that a server lends, in blocks of 2 MiB, to sessions of tenants.
+//
+//     store --------- counts every block of every kind against --memory
+//       tenants ----- a name, a quota, what its sessions hold
+//         sessions -- a table of blocks: block number -> memory; lives as long as its lease
+//
+// Data path (session::address_of): lock-free, no allocation, between two quiet points (quiet_points.h). Control path
+// (everything else): one mutex, never held while memory is filled or given back.
+//
+// Equations that validate() recomputes:
+//     a tenant's held_blocks = what its sessions hold or are allocating, and freed blocks not yet reclaimed
+//     store's held_blocks = the sum over tenants <= memory_blocks
+//
+// Time is passed in, as monotonic nanoseconds.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "server/frames.h"
+#include "server/quiet_points.h"
+#include "wire/handshake.h"
+#include "wire/message.h"
+
+namespace far::server {
+
+inline constexpr std::size_t block_bytes = wire::block_slots * page_bytes;
+
+// The highest number of blocks that a session can name: 8 TiB.
+inline constexpr std::uint64_t maximum_session_blocks = std::uint64_t{1} << 22;
+
+inline constexpr std::size_t maximum_sessions_of_tenant = 1024;
+inline constexpr std::size_t maximum_channels_of_session = 1024;
+
+class store;
+
+// Where the blocks of one session come from: frames of the server (TCP), or a file in memory that the client maps too
+// (shared memory). Called from any thread, for one block by one thread at a time; a number is not taken again before
+// it was given back.
+class block_source {
+ public:
+  virtual ~block_source() = default;
+  // Zeroed memory for block `number`, 8-byte aligned or more, filled, so that using it later cannot fail; nullptr when
+  // the machine has no more.
+  [[nodiscard]] virtual std::byte* take(std::uint64_t number) = 0;
+  // Nobody uses the block any more: its frames go back, its bytes are gone.
+  virtual void give_back(std::uint64_t number, std::byte* block) = 0;
+};
+
+// Counted under the store's mutex.
+struct tenant {
+  std::string name;
+  std::uint64_t quota_blocks = 0;
+  std::uint64_t held_blocks = 0;
+  std::size_t sessions = 0;
+};
+
+class session : public std::enable_shared_from_this<session> {
+ public:
+  // An allocation that is done in steps, so that a large one does not hold up an event loop.
+  struct allocation {
+    wire::block_range blocks{};
+    std::uint64_t next = 0;     // blocks of the range before this one are dealt with
+    std::uint64_t charged = 0;  // blocks counted for it, not yet taken
+    bool begun = false;
+  };
+  enum class progress : std::uint8_t {
+    done,  // `result` says how it ended
+    more,  // call again, after other work
+    wait,  // call again later: freed blocks are on their way back, or another allocation of the session is under way
+  };
+  struct step {
+    progress at = progress::done;
+    wire::status result = wire::status::ok;
+  };
+
+  ~session();
+  session(const session&) = delete;
+  session& operator=(const session&) = delete;
+
+  [[nodiscard]] const wire::session_id& id() const { return id_; }
+  [[nodiscard]] const std::string& tenant_name() const { return tenant_->name; }
+  [[nodiscard]] std::uint64_t quota_blocks() const { return tenant_->quota_blocks; }
+  [[nodiscard]] block_source& source() { return *source_; }
+
+  // Where the slot's bytes are, up to the end of its block; nullptr when the session has not allocated the block. Valid
+  // until the caller's next quiet point.
+  [[nodiscard]] std::byte* address_of(std::uint64_t slot) const {
+    const std::uint64_t number = slot / wire::block_slots;
+    if (number >= maximum_session_blocks) return nullptr;
+    const std::uintptr_t entry = blocks_[number].load();
+    if (entry == 0 || (entry & flags) != 0) return nullptr;
+    return reinterpret_cast<std::byte*>(entry) + slot % wire::block_slots * page_bytes;
+  }
+
+  // Not empty, and every number of it below maximum_session_blocks.
+  [[nodiscard]] static bool can_name(wire::block_range blocks) {
+    return blocks.count > 0 && blocks.count <= maximum_session_blocks &&
+           blocks.first <= maximum_session_blocks - blocks.count;
+  }
+
+  // Deals with at most `most_blocks` of the allocation: all of its blocks are allocated at its end, or none. Blocks
+  // that the session holds already stay. Result: ok, no_space, draining, or not_allocated when the session has ended.
+  // Requires: can_name(), and the allocation is continued until it is done, or abandoned.
+  [[nodiscard]] step allocate_some(allocation& work, std::uint64_t most_blocks);
+  void abandon(allocation& work);
+
+  // The whole allocation at once; sleeps up to a second while freed blocks are on their way back. Requires: the caller
+  // is no reader of quiet points, or offline.
+  [[nodiscard]] wire::status allocate(wire::block_range blocks);
+
+  // All of them, or none and not_allocated when one of them is not. The memory serves others once store::reclaim() has
+  // taken it back. Requires: can_name().
+  [[nodiscard]] wire::status free(wire::block_range blocks);
+
+  [[nodiscard]] wire::capacity_report report() const;
+
+ private:
+  friend class store;
+
+  // An entry of the table is 0 (nothing), an address (allocated), or an address with one of these.
+  static constexpr std::uintptr_t being_allocated = 1;
+  static constexpr std::uintptr_t being_freed = 2;
+  static constexpr std::uintptr_t flags = being_allocated | being_freed;
+
+  session(store& owner, std::shared_ptr<tenant> whose, wire::session_id id, std::unique_ptr<block_source> source,
+          std::atomic<std::uintptr_t>* blocks);
+  [[nodiscard]] std::optional<step> begin(allocation& work);
+  [[nodiscard]] step finish(allocation& work, wire::status result);
+  [[nodiscard]] bool overlaps_allocation(wire::block_range blocks) const;
+
+  store& store_;
+  std::shared_ptr<tenant> tenant_;
+  wire::session_id id_;
+  std::unique_ptr<block_source> source_;
+  std::atomic<std::uintptr_t>* blocks_;  // maximum_session_blocks of them
+
+  // Under the store's mutex:
+  std::uint64_t highest_ = 0;      // no entry from here on was ever used
+  std::uint64_t held_blocks_ = 0;  // allocated, or being allocated
+  allocation* under_way_ = nullptr;
+  bool ended_ = false;
+  std::map<std::uint32_t, std::shared_ptr<std::atomic<bool>>> channels_;  // what fences the connection of a number
+  std::uint64_t expires_at_ns_ = 0;                                       // while there is no connection
+};
+
+// One connection's share in a session: made by store::open and join, ended by store::leave.
+struct attachment {
+  std::shared_ptr<session> to;
+  std::uint32_t channel = 0;
+  // Set when a newer connection has taken the channel, or the session has ended. Look at it at least once between two
+  // quiet points, and then do nothing more in the session.
+  std::shared_ptr<std::atomic<bool>> fenced;
+  // Once this has passed, an older connection of the channel does nothing more; 0: there was none.
+  quiet_points::ticket fence = 0;
+
+  [[nodiscard]] bool is_fenced() const { return fenced->load(std::memory_order_relaxed); }
+};
+
+struct store_settings {
+  std::uint64_t memory_bytes = 0;                    // rounded down to whole blocks
+  std::uint64_t grace_ns = 0;                        // how long a session lives without a connection
+  std::map<std::string, std::uint64_t> quota_bytes;  // of single tenants; the others may use all of the memory
+  // Session ids; a simulation passes its own.
+  void (*random)(std::span<std::byte>) = wire::fill_random;
+  // Blocks of sessions opened without a source of their own; empty: frames of the server.
+  std::function<std::unique_ptr<block_source>()> make_source;
+};
+
+struct store_report {
+  struct tenant_line {
+    std::string name;
+    std::uint64_t quota_blocks = 0;
+    std::uint64_t held_blocks = 0;
+    std::size_t sessions = 0;
+  };
+  std::uint64_t memory_blocks = 0;
+  std::uint64_t held_blocks = 0;  // includes those that are not yet reclaimed
+  std::uint64_t unreclaimed_blocks = 0;
+  std::size_t sessions = 0;
+  std::size_t connections = 0;         // of all sessions
+  std::uint64_t sessions_expired = 0;  // since the start
+  bool draining = false;
+  std::vector<tenant_line> tenants;
+};
+
+// Thread-safe.
+class store {
+ public:
+  // Errors: memory_bytes below one block, no address space.
+  [[nodiscard]] static result<std::unique_ptr<store>> create(store_settings settings);
+  ~store();
+  store(const store&) = delete;
+  store& operator=(const store&) = delete;
+
+  // A new session of the tenant, with its first connection. `source` nullptr: as the settings say. Errors, in words for
+  // the client: draining, too many sessions.
+  [[nodiscard]] result<attachment> open(const std::string& tenant_name, std::uint32_t channel,
+                                        std::unique_ptr<block_source> source = nullptr);
+  // One more connection of a session. Errors: no such session of this tenant, too many channels.
+  [[nodiscard]] result<attachment> join(const std::string& tenant_name, const wire::session_id& id,
+                                        std::uint32_t channel);
+  // The connection is gone; after the last one the grace period begins.
+  void leave(attachment& connection, std::uint64_t now_ns);
+  // Ends the session now and for all its connections, and frees its blocks.
+  void end(session& which);
+
+  // Ends the sessions whose grace period is over.
+  void expire(std::uint64_t now_ns);
+  // Gives freed blocks back whose quiet point has passed; returns how many are left to reclaim. Call it often.
+  std::uint64_t reclaim();
+
+  // No new blocks and no new sessions from now on.
+  void drain();
+  [[nodiscard]] bool draining() const { return draining_.load(std::memory_order_relaxed); }
+
+  [[nodiscard]] quiet_points& readers() { return readers_; }
+  [[nodiscard]] std::uint64_t grace_ns() const { return settings_.grace_ns; }
+  [[nodiscard]] store_report report() const;
+
+  // Recomputes every count; stops the process when one is wrong. For tests: no allocation may be between two steps.
+  void validate() const;
+
+ private:
+  friend class session;
+
+  // A block that its session has freed and that a loop may still be reading.
+  struct freed {
+    std::shared_ptr<session> owner;
+    std::uint64_t number = 0;
+    quiet_points::ticket unused_after = 0;
+  };
+
+  explicit store(store_settings settings);
+  [[nodiscard]] std::shared_ptr<tenant> tenant_named(const std::string& name);
+  [[nodiscard]] result<attachment> attach(const std::shared_ptr<session>& to, std::uint32_t channel);
+  void end_locked(session& which);
+  void uncharge(tenant& whose, std::uint64_t blocks);
+  void forget_if_unused(const std::string& name);
+  [[nodiscard]] bool take_freed(std::vector<freed>* batch);
+  [[nodiscard]] std::uint64_t quota_of(const std::string& name) const;
+
+  store_settings settings_;
+  std::uint64_t memory_blocks_;
+  std::unique_ptr<frames> frames_;
+  quiet_points readers_;
+  std::atomic<bool> draining_{false};
+
+  std::mutex reclaiming_;  // one thread at a time reclaims; before lock_
+  mutable std::mutex lock_;
+  std::uint64_t held_blocks_ = 0;
+  std::uint64_t sessions_expired_ = 0;
+  std::uint64_t being_reclaimed_ = 0;                       // taken from freed_, not yet uncharged
+  std::deque<freed> freed_;                                 // oldest first
+  std::map<std::string, std::shared_ptr<tenant>> tenants_;  // those that have sessions
+  std::map<wire::session_id, std::shared_ptr<session>> sessions_;
+};
+
+}  // namespace far::server
