@@ -27,7 +27,7 @@ run:  ## the main job: a pandas analysis in a quarter of the memory that it want
 	@apps/flights/run
 
 test:  ## every check and every test, also under sanitizers; under 15 minutes
-	@scripts/install-packages build run test
+	@scripts/install-packages build run test clang
 	@scripts/run-tests
 
 lint:  ## the checks of the code base alone
@@ -45,7 +45,7 @@ bench:  ## the pager's benchmark, beside Linux swap where this machine allows it
 	@build/bin/farheap-bench pager
 
 soak:  ## the tests that take long
-	@scripts/install-packages build run test
+	@scripts/install-packages build run test clang
 	@scripts/run-tests --soak
 
 sanitize:  ## the unit, contract and simulation tests under address, undefined-behaviour and thread sanitizers

@@ -27,6 +27,8 @@ struct outcome {
 [[nodiscard]] result<outcome> run_primitives(const settings& chosen);
 [[nodiscard]] result<outcome> run_pager(const settings& chosen);
 [[nodiscard]] result<outcome> run_overhead(const settings& chosen);
+[[nodiscard]] result<outcome> run_fiber(const settings& chosen);
+[[nodiscard]] result<outcome> run_transport(const settings& chosen);
 
 // Hidden commands: what the benchmarks run in child processes. `specification` is JSON. Return the exit status.
 int pager_child(const std::string& specification);

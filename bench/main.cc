@@ -28,6 +28,8 @@ constexpr std::array benchmarks = {
     listed{"primitives", "what the kernel's calls that move pages cost, and what replacements made of them cost",
            run_primitives},
     listed{"overhead", "CPU time of programs that fit in their budget, under farheap run and natively", run_overhead},
+    listed{"fiber", "what fibers cost: switching, spawning, waiting, waking, beside threads", run_fiber},
+    listed{"transport", "a transfer over each far tier with a server, beside Redis", run_transport},
 };
 
 std::atomic<bool> stop_flag = false;

@@ -24,7 +24,8 @@ struct configuration {
   std::string far_uri = {};  // empty: no Farheap
   std::string fault_mode = {};
   peer kind = peer::none;
-  int cluster = -1;  // page-cluster, for swap
+  int cluster = -1;         // page-cluster, for swap
+  std::string evicts = {};  // always there: "background", "misses". Measured only when --only asks for it
 };
 
 constexpr const char* local_name = "local memory, all fits";
@@ -40,6 +41,14 @@ std::vector<configuration> all_configurations() {
       {.name = local_name},
       {.name = inline_name, .far_uri = "memory:", .fault_mode = "inline"},
       {.name = "farheap memory: thread", .far_uri = "memory:", .fault_mode = "thread"},
+      {.name = "farheap memory: inline, evicts in the background",
+       .far_uri = "memory:",
+       .fault_mode = "inline",
+       .evicts = "background"},
+      {.name = "farheap memory: inline, evicts at misses",
+       .far_uri = "memory:",
+       .fault_mode = "inline",
+       .evicts = "misses"},
       {.name = "farheap file: thread", .far_uri = "file:", .fault_mode = "thread"},
       {.name = "swap, loop in RAM, page-cluster 0", .kind = peer::loop_swap, .cluster = 0},
       {.name = "swap, loop in RAM, page-cluster 3", .kind = peer::loop_swap, .cluster = 3},
@@ -107,6 +116,7 @@ result<void> run_configuration(const configuration& one, const sizes& picked, re
   const surroundings& around = made.value();
   const nlohmann::json specification = {{"far_uri", one.far_uri},
                                         {"fault_mode", one.fault_mode},
+                                        {"evicts", one.evicts},
                                         {"device", around.mapped ? around.mapped->path() : std::string()},
                                         {"cgroup_members_file", around.cgroup ? around.cgroup->members_file() : ""},
                                         {"working_set_bytes", picked.working_set_bytes},
@@ -189,7 +199,9 @@ result<outcome> run_pager(const settings& chosen) {
   figures.set("random_accesses", static_cast<double>(picked.pass.random_accesses));
 
   std::vector<configuration> measured = all_configurations();
-  std::erase_if(measured, [&](const configuration& one) { return one.name.find(chosen.only) == std::string::npos; });
+  std::erase_if(measured, [&](const configuration& one) {
+    return one.name.find(chosen.only) == std::string::npos || (chosen.only.empty() && !one.evicts.empty());
+  });
   for (unsigned run = 1; run <= runs; ++run) {
     // Those that cannot run are tried again each time: a failure in one run must not pass for a rule.
     for (const configuration& one : measured) {

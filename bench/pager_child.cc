@@ -33,6 +33,9 @@ result<working_set> open_far_heap(const nlohmann::json& told, std::uint64_t byte
   const auto mode = far::pager::parse_fault_mode(told.at("fault_mode").get<std::string>());
   if (!mode) return mode.error();
   chosen.mode = mode.value();
+  const std::string where = told.at("evicts").get<std::string>();
+  if (where == "background") chosen.where = far::pager::options::eviction::background;
+  if (where == "misses") chosen.where = far::pager::options::eviction::at_miss;
   auto created = far::pager::pager::create(chosen);
   if (!created) return created.error();
   working_set opened;

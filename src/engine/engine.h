@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "engine/core.h"
@@ -63,8 +64,11 @@ class engine {
     return wants_reclaim() && (places_.next() == eviction_place::background || shared_.local.free_pages() < 0);
   }
 
-  // What the far tier has to do behind the transfers; see backend::tend().
-  [[nodiscard]] std::uint64_t tend() { return shared_.far.tend(); }
+  // What the far tier has to do behind the transfers; see backend::tend(). Not while the process forks.
+  [[nodiscard]] std::uint64_t tend() {
+    const std::lock_guard guard(tending_);
+    return shared_.far.tend();
+  }
 
   [[nodiscard]] std::uint64_t pages() const { return shared_.pages.pages(); }
   [[nodiscard]] bool has_frame_for_miss() const {
@@ -145,6 +149,7 @@ class engine {
   eviction_places places_;
   bool background_reclaiming_ = false;  // between the watermarks; the evictor's thread alone
   std::array<std::unique_ptr<evictor>, evictors> evictors_;
+  spin_lock tending_;
   spin_lock fetchers_lock_;
   std::array<std::unique_ptr<fetcher>, maximum_fetchers> fetchers_;
   std::atomic<std::size_t> fetcher_count_{0};

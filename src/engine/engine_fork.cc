@@ -8,6 +8,7 @@ namespace far::engine {
 
 // With these locks held no miss and no eviction is half done.
 void engine::lock_for_fork() {
+  tending_.lock();
   fetchers_lock_.lock();
   for (std::size_t i = 0; i < fetcher_count_.load(); ++i) fetchers_[i]->lock.lock();
   for (const std::unique_ptr<evictor>& each : evictors_) each->lock.lock();
@@ -19,6 +20,7 @@ void engine::unlock_after_fork() {
   for (const std::unique_ptr<evictor>& each : evictors_) each->lock.unlock();
   for (std::size_t i = 0; i < fetcher_count_.load(); ++i) fetchers_[i]->lock.unlock();
   fetchers_lock_.unlock();
+  tending_.unlock();
 }
 
 result<void> engine::resume_in_child() {
@@ -26,6 +28,7 @@ result<void> engine::resume_in_child() {
   shared_.far.after_fork_in_child();
   shared_.allow_excess();
   platform::unlock_local_memory_after_fork();
+  tending_.unlock();
   shared_.unlock_kept_slots();
   fetchers_lock_.unlock();
   for (const std::unique_ptr<evictor>& each : evictors_) each->lock.unlock();

@@ -62,6 +62,7 @@ bool evictor::step(bool start_more) {
   if (!start_more || free_batch() == nullptr) return progress;
   std::array<page_id, batch_pages> victims;
   const std::size_t count = shared_.select_victims(victims);
+  awaits_slots_ = false;
   static_cast<void>(evict({victims.data(), count}));
   const bool moved = count > kept_;
   if (moved) shared_.note_evictable();
@@ -70,7 +71,7 @@ bool evictor::step(bool start_more) {
   if (moved) finish_batches();
   // Nothing to evict anywhere, nothing under way, round after round: the budget cannot be kept, and saying so is better
   // than waiting for ever.
-  fruitless_steps_ = moved || !idle() ? 0 : fruitless_steps_ + 1;
+  fruitless_steps_ = moved || !idle() || awaits_slots_ ? 0 : fruitless_steps_ + 1;
   if (fruitless_steps_ > 64 + shared_.order->size() / batch_pages * 2) {
     shared_.stall(stall_reason::nothing_evictable);
     fruitless_steps_ = 0;
@@ -212,19 +213,19 @@ void evictor::lift_dirty(std::span<page_id> dirty, batch& into) {
 std::size_t evictor::allocate_slots(std::size_t count, batch& into) {
   std::size_t done = 0;
   std::size_t run = count;
-  bool more_is_coming = false;
+  awaits_slots_ = false;
   while (done < count && run > 0) {
     run = std::min(run, count - done);
     const result<backend::slot_id> first = shared_.far.allocate(run);
     if (!first) {
-      more_is_coming = first.error().code == EAGAIN;
+      awaits_slots_ = first.error().code == EAGAIN;
       run /= 2;
       continue;
     }
     for (std::size_t i = 0; i < run; ++i) into.entries[done + i].slot = first.value() + i;
     done += run;
   }
-  if (done < count && !more_is_coming) shared_.stall(stall_reason::no_space);
+  if (done < count && !awaits_slots_) shared_.stall(stall_reason::no_space);
   if (done > 0) shared_.note_far_peak();
   return done;
 }

@@ -96,6 +96,7 @@ class evictor {
   std::size_t started_pages_ = 0;
   std::size_t kept_ = 0;  // victims of the last evict() that had to stay
   std::size_t fruitless_steps_ = 0;
+  bool awaits_slots_ = false;  // the far tier had none for the last batch, and will have more soon
 };
 
 }  // namespace far::engine

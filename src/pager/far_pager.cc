@@ -101,10 +101,14 @@ far_pager::far_pager(const options& chosen, const platform::kernel_features& fea
       addresses_(heap_bytes >> page_shift) {}
 
 result<void> far_pager::start(const options& chosen) {
-  const engine::options settings{.heap_pages = heap_bytes_ >> page_shift,
-                                 .budget_pages = chosen.budget_bytes >> page_shift,
-                                 .policy = chosen.policy,
-                                 .tracks_writes = platform::probe_kernel().write_protect};
+  const bool at_misses = chosen.where == options::eviction::at_miss;
+  const engine::options settings{
+      .heap_pages = heap_bytes_ >> page_shift,
+      .budget_pages = chosen.budget_bytes >> page_shift,
+      .policy = chosen.policy,
+      .tracks_writes = platform::probe_kernel().write_protect,
+      .where = at_misses ? engine::eviction_place::at_miss : engine::eviction_place::background,
+      .measures_where = chosen.where == options::eviction::measured};
   result<std::unique_ptr<engine::engine>> made = engine::engine::create(space_, *far_, clock_, settings);
   if (!made) return made.error();
   engine_ = std::move(made).value();

@@ -27,6 +27,8 @@ struct options {
   fault_mode mode = fault_mode::thread;
   std::string policy = "second-chance";  // see engine::make_policy
   std::uint64_t heap_bytes = 0;          // address space to reserve; 0: chosen from the machine
+  // Where to evict (engine/eviction_place.h): as measured while the program runs, or always in one place.
+  enum class eviction { measured, background, at_miss } where = eviction::measured;
 };
 
 inline constexpr std::uint64_t minimum_budget_bytes = std::uint64_t{16} << 20;

@@ -19,4 +19,17 @@ inline bool access_was_write(const void* context) noexcept {
 #endif
 }
 
+// Where the stack of the interrupted code ended, or nullptr when unknown.
+inline const void* interrupted_stack_pointer(const void* context) noexcept {
+  const auto* const user = static_cast<const ucontext_t*>(context);
+#if defined(__x86_64__)
+  return reinterpret_cast<const void*>(user->uc_mcontext.gregs[REG_RSP]);
+#elif defined(__aarch64__)
+  return reinterpret_cast<const void*>(user->uc_mcontext.sp);
+#else
+  static_cast<void>(user);
+  return nullptr;
+#endif
+}
+
 }  // namespace far::platform

@@ -1,12 +1,18 @@
 #include "backends_under_test.h"
 
+#include <sys/stat.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 #include "backend/faulty/faulty_backend.h"
 #include "backend/file/file_backend.h"
+#include "backend/replicated/replicated_backend.h"
 #include "base/units.h"
+#include "memory_server.h"
+#include "server/shm_test_server.h"
+#include "wire/tls_test_files.h"
 
 namespace far::backend {
 namespace {
@@ -44,6 +50,91 @@ backend_under_test faulty(const std::string& name, const faulty_options& chosen)
           }};
 }
 
+// Over three members in memory, the first of which may be `flawed`.
+backend_under_test replicated(const std::string& name, std::size_t copies, const faulty_options* flawed,
+                              const std::string& member = "memory:?") {
+  const faulty_options flaws = flawed != nullptr ? *flawed : faulty_options{};
+  const bool is_flawed = flawed != nullptr;
+  return {name, [=](std::uint64_t capacity_slots) -> std::unique_ptr<backend> {
+            const std::uint64_t member_bytes = round_up(capacity_slots, 512) * page_bytes;
+            std::vector<std::unique_ptr<backend>> members;
+            for (int i = 0; i < 3; ++i) {
+              members.push_back(require(open(member + "capacity=" + std::to_string(member_bytes))));
+            }
+            if (is_flawed) members[0] = std::make_unique<faulty_backend>(std::move(members[0]), flaws);
+            replicated_options chosen;
+            chosen.copies = copies;
+            chosen.capacity_slots = capacity_slots;
+            return std::move(replicated_backend::create(std::move(members), chosen)).value();
+          }};
+}
+
+// Started by the first test that needs it, and there until the end, as one that is shared by programs would be.
+using testing_support::memory_server;
+
+const std::string& token_of_servers() {
+  static const std::string token = "a-token-for-the-contract-tests";
+  return token;
+}
+
+backend_under_test tcp_plain(const std::string& name, const std::string& options) {
+  return {name, [=](std::uint64_t capacity_slots) {
+            static memory_server server({});
+            return require(open("tcp://" + server.address() + "?" + options +
+                                "capacity=" + std::to_string(capacity_slots * page_bytes)));
+          }};
+}
+
+std::string write_token(const std::string& folder) {
+  const std::string path = folder + "/token";
+  std::FILE* const file = std::fopen(path.c_str(), "w");
+  if (file == nullptr || chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0 ||
+      std::fputs((token_of_servers() + "\n").c_str(), file) < 0 || std::fclose(file) != 0) {
+    std::perror(path.c_str());
+    std::abort();
+  }
+  return path;
+}
+
+backend_under_test tcp_with_token() {
+  return {"tcp_with_token", [](std::uint64_t capacity_slots) {
+            static const wire::tls_test_files files;
+            static memory_server server({.token = token_of_servers()});
+            static const std::string path = write_token(files.folder());
+            return require(open("tcp://" + server.address() + "?token-file=" + path +
+                                "&capacity=" + std::to_string(capacity_slots * page_bytes)));
+          }};
+}
+
+backend_under_test shared_memory(const std::string& name, const std::string& options) {
+  return {name, [=](std::uint64_t capacity_slots) {
+            static server::shm_test_server lender(512 * mib);
+            return require(open("shm:" + lender.path() + "?" + options +
+                                "capacity=" + std::to_string(capacity_slots * page_bytes)));
+          }};
+}
+
+// The certificates of the test's own authority.
+struct certificates {
+  wire::tls_test_files files;
+  certificates() {
+    files.make_authority("authority");
+    files.make_server("server", "authority", "IP:127.0.0.1");
+  }
+};
+
+backend_under_test tcp_with_tls() {
+  return {"tcp_with_tls", [](std::uint64_t capacity_slots) {
+            static const certificates made;
+            static memory_server server({.token = token_of_servers(),
+                                         .certificate_file = made.files.certificate("server"),
+                                         .key_file = made.files.key("server")});
+            static const std::string path = write_token(made.files.folder());
+            return require(open("tcp://" + server.address() + "?tls=1&ca=" + made.files.certificate("authority") +
+                                "&token-file=" + path + "&capacity=" + std::to_string(capacity_slots * page_bytes)));
+          }};
+}
+
 }  // namespace
 
 std::vector<backend_under_test> backends_under_test() {
@@ -52,6 +143,9 @@ std::vector<backend_under_test> backends_under_test() {
   unruly.maximum_delay_ticks = 20;
   unruly.reorders = true;
   unruly.takes_partial_batches = true;
+  faulty_options failing = unruly;
+  failing.failing_reads_per_million = 200'000;
+  failing.failing_writes_per_million = 200'000;
   return {
       by_uri("memory", "memory:?"),
       by_uri("memory_with_latency", "memory:?latency=100us&gbps=20&"),
@@ -62,6 +156,16 @@ std::vector<backend_under_test> backends_under_test() {
       without_io_uring("file_without_io_uring_through_page_cache", false),
       faulty("faulty_without_faults", {}),
       faulty("faulty_delaying_and_reordering", unruly),
+      replicated("striped_over_three", 1, nullptr),
+      replicated("two_copies_on_three", 2, nullptr),
+      replicated("two_copies_with_latency", 2, nullptr, "memory:?latency=100us&gbps=20&"),
+      replicated("two_copies_and_a_member_that_fails", 2, &failing),
+      tcp_plain("tcp", ""),
+      tcp_plain("tcp_with_one_connection", "connections=1&"),
+      tcp_with_token(),
+      tcp_with_tls(),
+      shared_memory("shm", ""),
+      shared_memory("shm_copied_by_the_server", "copy=server&"),
   };
 }
 

@@ -1,4 +1,4 @@
-// simulation [--seed N] [--seeds COUNT] [--operations M] [--verbose]
+// simulation [--replicated] [--seed N] [--seeds COUNT] [--operations M] [--verbose]
 //
 // Runs COUNT seeds, from N on. When one fails, prints the command that repeats it, and ends. The build decides with the
 // seed what happens (scheduler.h), so a failure is repeated with the program that showed it.
@@ -51,7 +51,7 @@ void install_handlers() {
 }
 
 [[noreturn]] void usage(const char* program) {
-  std::fprintf(stderr, "usage: %s [--seed N] [--seeds COUNT] [--operations M] [--verbose]\n", program);
+  std::fprintf(stderr, "usage: %s [--replicated] [--seed N] [--seeds COUNT] [--operations M] [--verbose]\n", program);
   std::exit(2);
 }
 
@@ -72,6 +72,8 @@ arguments parse(int count, char** words) {
       parsed.seeds = number(&i);
     } else if (word == "--operations") {
       parsed.run.operations = number(&i);
+    } else if (word == "--replicated") {
+      parsed.run.replicated = true;
     } else if (word == "--verbose") {
       parsed.verbose = true;
     } else {
@@ -82,8 +84,8 @@ arguments parse(int count, char** words) {
 }
 
 report run_one(const char* program, const run_options& chosen) {
-  std::snprintf(repeat_command, sizeof repeat_command, "repeat with: %s --seed %llu --operations %llu --verbose\n",
-                program, static_cast<unsigned long long>(chosen.seed),
+  std::snprintf(repeat_command, sizeof repeat_command, "repeat with: %s %s--seed %llu --operations %llu --verbose\n",
+                program, chosen.replicated ? "--replicated " : "", static_cast<unsigned long long>(chosen.seed),
                 static_cast<unsigned long long>(chosen.operations));
   return far::simulation::run_simulation(chosen);
 }
@@ -95,6 +97,13 @@ void add(report* sum, const report& one) {
   count(sum->accesses, one.accesses);
   count(sum->moves, one.moves);
   count(sum->lost_pages, one.lost_pages);
+  count(sum->servers.troubles, one.servers.troubles);
+  count(sum->servers.crashes, one.servers.crashes);
+  count(sum->servers.late_writes, one.servers.late_writes);
+  count(sum->servers.repaired.repaired_slots, one.servers.repaired.repaired_slots);
+  count(sum->servers.repaired.raced_slots, one.servers.repaired.raced_slots);
+  count(sum->servers.repaired.placed_copies, one.servers.repaired.placed_copies);
+  count(sum->servers.repaired.removed_copies, one.servers.repaired.removed_copies);
   count(sum->statistics.misses, one.statistics.misses);
   count(sum->statistics.rescues, one.statistics.rescues);
   count(sum->statistics.zero_fills, one.statistics.zero_fills);
@@ -108,16 +117,25 @@ void add(report* sum, const report& one) {
 }
 
 // Prints what the runs came across; enough runs must have come across everything.
-bool print_and_judge(const report& sum, std::uint64_t seeds) {
+bool print_and_judge(const report& sum, std::uint64_t seeds, bool replicated) {
   constexpr std::uint64_t enough_seeds = 100;
+  enum class kind : std::uint8_t { either, only_single, only_replicated };
   const struct {
     const char* name;
     std::uint64_t count;
+    kind where = kind::either;
   } lines[] = {{"slices", sum.slices},
                {"validations", sum.validations},
                {"accesses", sum.accesses},
                {"moves", sum.moves},
-               {"lost pages", sum.lost_pages},
+               {"lost pages", sum.lost_pages, kind::only_single},
+               {"troubles", sum.servers.troubles, kind::only_replicated},
+               {"crashes", sum.servers.crashes, kind::only_replicated},
+               {"late writes", sum.servers.late_writes, kind::only_replicated},
+               {"repaired slots", sum.servers.repaired.repaired_slots, kind::only_replicated},
+               {"raced slots", sum.servers.repaired.raced_slots, kind::only_replicated},
+               {"placed copies", sum.servers.repaired.placed_copies, kind::only_replicated},
+               {"removed copies", sum.servers.repaired.removed_copies, kind::only_replicated},
                {"misses", sum.statistics.misses},
                {"rescues", sum.statistics.rescues},
                {"zero fills", sum.statistics.zero_fills},
@@ -126,10 +144,11 @@ bool print_and_judge(const report& sum, std::uint64_t seeds) {
                {"prefetch hits", sum.statistics.prefetch_hits},
                {"clean evictions", sum.statistics.clean_evictions},
                {"written pages", sum.statistics.written_pages},
-               {"failed transfers", sum.statistics.backend_errors},
-               {"pages over budget", sum.statistics.over_budget_pages}};
+               {"failed transfers", sum.statistics.backend_errors, kind::only_single},
+               {"pages over budget", sum.statistics.over_budget_pages, kind::only_single}};
   bool reached_all = true;
   for (const auto& line : lines) {
+    if (line.where == (replicated ? kind::only_single : kind::only_replicated)) continue;
     std::printf("%18s %llu\n", line.name, static_cast<unsigned long long>(line.count));
     reached_all &= line.count > 0;
   }
@@ -158,5 +177,5 @@ int main(int count, char** words) {
   }
   std::printf("%llu seeds from %llu\n", static_cast<unsigned long long>(chosen.seeds),
               static_cast<unsigned long long>(chosen.run.seed));
-  return print_and_judge(sum, chosen.seeds) ? 0 : 1;
+  return print_and_judge(sum, chosen.seeds, chosen.run.replicated) ? 0 : 1;
 }

@@ -31,13 +31,15 @@ class simulated_backend::checked_channel final : public far::backend::channel {
       : owner_(owner), inner_(std::move(inner)) {}
 
   std::size_t submit(std::span<const request> batch) override {
-    const scheduler::uninterrupted body;
     owner_.threads_.switch_point();
     for (const request& what : batch) {
-      owner_.begin(what);
       request numbered = what;
-      numbered.cookie = next_;
-      under_way_.push_back({what, next_++, what.op == operation::write ? sum_of(what) : 0});
+      {
+        const scheduler::uninterrupted body;
+        owner_.begin(what);
+        numbered.cookie = next_;
+        under_way_.push_back({what, next_++, what.op == operation::write ? sum_of(what) : 0});
+      }
       if (inner_->submit({&numbered, 1}) != 1) fail("more transfers in a channel than it was opened for");
       owner_.threads_.switch_point();
     }
@@ -45,9 +47,9 @@ class simulated_backend::checked_channel final : public far::backend::channel {
   }
 
   std::size_t poll(std::span<completion> done) override {
-    const scheduler::uninterrupted body;
     owner_.threads_.switch_point();
     const std::size_t count = inner_->poll(done);
+    const scheduler::uninterrupted body;
     for (completion& each : done.first(count)) {
       const auto found = std::find_if(under_way_.begin(), under_way_.end(),
                                       [&](const transfer& one) { return one.number == each.cookie; });
@@ -94,8 +96,14 @@ simulated_backend::simulated_backend(scheduler& threads, random_source& random, 
   options.maximum_delay_ticks = chosen.maximum_delay_ns;
   options.clock = &time;
   options.reorders = chosen.reorders;
-  faulty_ = std::make_unique<far::backend::faulty_backend>(std::move(opened).value(), options);
+  auto faulty = std::make_unique<far::backend::faulty_backend>(std::move(opened).value(), options);
+  faulty_ = faulty.get();
+  inner_ = std::move(faulty);
 }
+
+simulated_backend::simulated_backend(scheduler& threads, random_source& random, const far_tier& chosen,
+                                     std::unique_ptr<far::backend::backend> inner)
+    : threads_(threads), random_(random), chosen_(chosen), inner_(std::move(inner)), slots_(chosen.slots) {}
 
 simulated_backend::~simulated_backend() = default;
 
@@ -108,10 +116,10 @@ void simulated_backend::note(const char* call, slot_id first, std::size_t count)
 }
 
 result<slot_id> simulated_backend::allocate(std::size_t count) {
-  const scheduler::uninterrupted body;
   threads_.switch_point();
-  result<slot_id> first = faulty_->allocate(count);
+  result<slot_id> first = inner_->allocate(count);
   if (first) {
+    const scheduler::uninterrupted body;
     note("allocate", first.value(), count);
     for (slot_id each = first.value(); each < first.value() + count; ++each) {
       if (each >= slots_.size()) slots_.resize(each + 1);
@@ -123,19 +131,22 @@ result<slot_id> simulated_backend::allocate(std::size_t count) {
 }
 
 void simulated_backend::free(slot_id first, std::size_t count) {
-  const scheduler::uninterrupted body;
   threads_.switch_point();
-  note("free", first, count);
-  for (slot_id each = first; each < first + count; ++each) {
-    if (!slots_[each].allocated) fail("slot %llu is freed twice", static_cast<unsigned long long>(each));
-    if (slots_[each].transfers > 0) fail("slot %llu is freed under a transfer", static_cast<unsigned long long>(each));
-    slots_[each] = {};
+  {
+    const scheduler::uninterrupted body;
+    note("free", first, count);
+    for (slot_id each = first; each < first + count; ++each) {
+      const auto number = static_cast<unsigned long long>(each);
+      if (!slots_[each].allocated) fail("slot %llu is freed twice", number);
+      if (slots_[each].transfers > 0) fail("slot %llu is freed under a transfer", number);
+      slots_[each] = {};
+    }
   }
-  faulty_->free(first, count);
+  inner_->free(first, count);
 }
 
 result<std::unique_ptr<far::backend::channel>> simulated_backend::open_channel(std::size_t depth) {
-  result<std::unique_ptr<far::backend::channel>> inner = faulty_->open_channel(depth);
+  result<std::unique_ptr<far::backend::channel>> inner = inner_->open_channel(depth);
   if (!inner) return inner.error();
   return std::unique_ptr<far::backend::channel>(std::make_unique<checked_channel>(*this, std::move(inner).value()));
 }

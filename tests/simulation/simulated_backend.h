@@ -1,6 +1,7 @@
-// The far tier of a simulation: faulty_backend over memory:, with switch points, and with checks that the engine keeps
-// its side of the backend contract: no transfer of a slot that is not allocated, no slot freed under a transfer, no
-// read of a slot that was never written, no change of a buffer while it is being written.
+// The far tier of a simulation: faulty_backend over memory:, or several simulated servers (simulated_cluster.h), with
+// switch points, and with checks that the engine keeps its side of the backend contract: no transfer of a slot that is
+// not allocated, no slot freed under a transfer, no read of a slot that was never written, no change of a buffer while
+// it is being written.
 #pragma once
 
 #include <memory>
@@ -24,19 +25,26 @@ struct far_tier {
 class simulated_backend final : public backend::backend {
  public:
   simulated_backend(scheduler& threads, random_source& random, const simulated_clock& time, const far_tier& chosen);
+  // Over `inner`, which may be preempted in its calls.
+  simulated_backend(scheduler& threads, random_source& random, const far_tier& chosen,
+                    std::unique_ptr<far::backend::backend> inner);
   ~simulated_backend() override;
 
-  // What goes wrong.
+  // What goes wrong; not with an `inner` of its own.
   [[nodiscard]] far::backend::faulty_backend& faults() { return *faulty_; }
   [[nodiscard]] std::uint64_t failed_reads() const { return failed_reads_; }
+  // Whether the slot holds bytes that were written and that nobody is at work on.
+  [[nodiscard]] bool is_settled(far::backend::slot_id slot) const {
+    return slot < slots_.size() && slots_[slot].written && slots_[slot].transfers == 0;
+  }
 
   [[nodiscard]] result<far::backend::slot_id> allocate(std::size_t count) override;
   void free(far::backend::slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<far::backend::channel>> open_channel(std::size_t depth) override;
   [[nodiscard]] const std::byte* direct(far::backend::slot_id slot) const override;
-  [[nodiscard]] far::backend::capacity report() const override { return faulty_->report(); }
+  [[nodiscard]] far::backend::capacity report() const override { return inner_->report(); }
   [[nodiscard]] far::backend::speed expected_speed() const override { return chosen_.speed; }
-  [[nodiscard]] std::string describe() const override { return faulty_->describe(); }
+  [[nodiscard]] std::string describe() const override { return inner_->describe(); }
 
  private:
   class checked_channel;
@@ -55,7 +63,8 @@ class simulated_backend final : public backend::backend {
   random_source& random_;
   const far_tier chosen_;
   far::backend::backend* memory_ = nullptr;
-  std::unique_ptr<far::backend::faulty_backend> faulty_;
+  far::backend::faulty_backend* faulty_ = nullptr;
+  std::unique_ptr<far::backend::backend> inner_;
   mutable std::vector<slot_state> slots_;
   std::uint64_t failed_reads_ = 0;
 };

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "program.h"
 #include "simulated_backend.h"
+#include "simulated_cluster.h"
 #include "simulated_kernel.h"
 #include "simulated_pager.h"
 #include "trace.h"
@@ -59,6 +60,7 @@ scenario draw(random_source& random, const run_options& chosen) {
                    .target_pages = std::min(drawn.budget_pages * random.between(1, 5), drawn.heap_pages * 8 / 10),
                    .operations_a_thread = chosen.operations,
                    .write_per_mille = random.one_of<std::uint64_t>({50, 400, 900})};
+  if (chosen.replicated) drawn.far.is_direct = false;
   return drawn;
 }
 
@@ -70,7 +72,8 @@ class world {
         scenario_(draw(random_, chosen)),
         threads_(random_, clock_, scenario_.threads),
         kernel_(threads_, random_, scenario_.heap_pages),
-        far_(threads_, random_, clock_, scenario_.far),
+        cluster_(chosen.replicated ? make_cluster() : nullptr),
+        far_(make_far()),
         expected_(scenario_.heap_pages),
         engine_(engine::engine::create(kernel_, far_, clock_,
                                        {.heap_pages = scenario_.heap_pages,
@@ -87,7 +90,10 @@ class world {
 
  private:
   static constexpr std::uint64_t slices_to_seek = 250;
+  static constexpr std::uint64_t validations_between_copies = 4;
 
+  [[nodiscard]] std::unique_ptr<simulated_cluster> make_cluster();
+  [[nodiscard]] simulated_backend make_far();
   void run_weather();
   void run_end();
   void clear_weather();
@@ -99,6 +105,7 @@ class world {
   const scenario scenario_;
   scheduler threads_;
   simulated_kernel kernel_;
+  std::unique_ptr<simulated_cluster> cluster_;  // of a replicated run
   simulated_backend far_;
   model expected_;
   std::unique_ptr<engine::engine> engine_;
@@ -111,6 +118,18 @@ class world {
   std::uint64_t last_progress_ = 0;
   std::uint64_t progress_at_ = 0;
 };
+
+std::unique_ptr<simulated_cluster> world::make_cluster() {
+  return std::make_unique<simulated_cluster>(threads_, random_, clock_,
+                                             cluster_options{.slots = scenario_.far.slots,
+                                                             .maximum_delay_ns = scenario_.far.maximum_delay_ns,
+                                                             .slice_ns = scenario_.threads.slice_ns});
+}
+
+simulated_backend world::make_far() {
+  if (cluster_ != nullptr) return {threads_, random_, scenario_.far, cluster_->take_tier()};
+  return {threads_, random_, clock_, scenario_.far};
+}
 
 report world::run() {
   trace("heap %llu, budget %llu, %s, tracks writes %d, %s, calm %d",
@@ -126,6 +145,10 @@ report world::run() {
     });
   }
   threads_.spawn("weather", [this] { run_weather(); });
+  if (cluster_ != nullptr) {
+    threads_.spawn("tender", [this] { cluster_->run_tender(); });
+    threads_.spawn("servers", [this] { cluster_->run_weather(); });
+  }
   threads_.run([this] { between_slices(); });
   engine_->validate();
   return {.statistics = engine_->snapshot(),
@@ -134,6 +157,7 @@ report world::run() {
           .accesses = program_.accesses(),
           .moves = program_.moves(),
           .lost_pages = expected_.lost_pages(),
+          .servers = cluster_ != nullptr ? cluster_->counted() : simulated_cluster::counts{},
           .digest = threads_.digest()};
 }
 
@@ -142,6 +166,8 @@ void world::between_slices() {
   if (progress != last_progress_) progress_at_ = threads_.slices();
   last_progress_ = progress;
   if (threads_.slices() - progress_at_ > simulated_pager::longest_wait_slices) fail("nothing goes on any more");
+  if (cluster_ != nullptr && expected_.lost_pages() > 0)
+    fail("a page is lost, and never more than one server was down");
   if (threads_.slices() < validate_at_) return;
   if (!threads_.quiescent()) {
     if (threads_.slices() == validate_at_) threads_.seek_quiescence(slices_to_seek);
@@ -149,6 +175,7 @@ void world::between_slices() {
   }
   engine_->validate();
   check_mappings();
+  if (cluster_ != nullptr && validations_ % validations_between_copies == 0) cluster_->check_copies(far_);
   ++validations_;
   // Seeking quiescence ends what was frozen in the middle of a call, so it must leave some time for that.
   validate_at_ = threads_.slices() + random_.between(50, scenario_.most_slices_unvalidated);
@@ -188,6 +215,7 @@ void world::run_weather() {
     kernel_.set_faults({.refused_lifts = random_.one_of<std::uint64_t>({0, 0, 50, 500}),
                         .failing_installs = random_.one_of<std::uint64_t>({0, 0, 20, 300}),
                         .failing_guards = random_.one_of<std::uint64_t>({0, 0, 100})});
+    if (cluster_ != nullptr) continue;  // its servers have a weather of their own
     far::backend::faulty_backend& faults = far_.faults();
     faults.set_failing_reads_per_million(random_.one_of<std::uint32_t>({0, 0, 0, 10'000, 200'000, 600'000}));
     faults.set_failing_writes_per_million(random_.one_of<std::uint32_t>({0, 0, 10'000, 300'000, 1'000'000}));
@@ -199,6 +227,7 @@ void world::run_weather() {
 
 void world::clear_weather() {
   kernel_.set_faults({});
+  if (cluster_ != nullptr) return;
   far_.faults().set_failing_reads_per_million(0);
   far_.faults().set_failing_writes_per_million(0);
   far_.faults().set_slot_limit(scenario_.far.slots);
@@ -209,8 +238,13 @@ void world::clear_weather() {
 void world::run_end() {
   threads_.block();
   clear_weather();
+  if (cluster_ != nullptr) cluster_->clear_weather();
   program_.verify_all();
   program_.evict_all();
+  if (cluster_ != nullptr) {
+    cluster_->wait_until_whole();
+    cluster_->lose_one();
+  }
   program_.verify_all();
   program_.release_all();
   while (engine_->transfers_under_way() || !threads_.quiescent()) {
@@ -232,6 +266,7 @@ void world::run_end() {
     fail("%llu frames exist when everything is free", static_cast<unsigned long long>(kernel_.present_pages()));
   }
   pager_.stop();
+  if (cluster_ != nullptr) cluster_->stop();
 }
 
 }  // namespace

@@ -8,12 +8,6 @@
 #include <string_view>
 
 namespace far::backend {
-namespace {
-
-// How a server's refusal begins when the session to join does not exist (any more).
-constexpr std::string_view unknown_session_prefix = "unknown session";
-
-}  // namespace
 
 client_handshake::client_handshake(const tcp_credentials& shown) : shown_(shown) {
   hello_.tenant = shown.tenant;
@@ -55,7 +49,7 @@ client_handshake::step client_handshake::take_refusal(std::span<const std::byte>
   const std::string reason = wire::decode_refusal(payload);
   const bool joining = hello_.join != wire::session_id{};
   static_cast<void>(std::snprintf(explanation_.data(), explanation_.size(), "it refuses: %s", reason.c_str()));
-  return joining && reason.starts_with(unknown_session_prefix) ? step::unknown_session : step::refused;
+  return joining && reason.starts_with(wire::refusal_unknown_session) ? step::unknown_session : step::refused;
 }
 
 client_handshake::step client_handshake::take_challenge(std::span<const std::byte> payload) {

@@ -10,6 +10,7 @@
 namespace far::backend {
 namespace {
 
+constexpr std::uint64_t default_timeout_with_copies_ns = 2'000'000'000;
 constexpr std::uint64_t shortest_timeout_ns = 10'000'000;
 constexpr std::uint64_t longest_timeout_ns = 3'600'000'000'000;
 
@@ -126,7 +127,8 @@ result<tcp_name> parse_tcp(const uri& name) {
   into.connections = connections.value().value_or(into.connections);
   const auto timeout = name.duration_ns("timeout");
   if (!timeout) return timeout.error();
-  into.timeout_ns = timeout.value().value_or(into.timeout_ns);
+  // Where another server has the bytes, a silent one is not waited for long.
+  into.timeout_ns = timeout.value().value_or(into.copies > 1 ? default_timeout_with_copies_ns : into.timeout_ns);
   if (into.timeout_ns < shortest_timeout_ns || into.timeout_ns > longest_timeout_ns) {
     return wrong(name, "option 'timeout' is between " + format_duration(shortest_timeout_ns) +
                            " and an hour; write for example timeout=10s");

@@ -1,0 +1,92 @@
+#include "fiber/blocking.h"
+
+#include <pthread.h>
+
+#include <mutex>
+#include <system_error>
+
+#include "base/log.h"
+#include "fiber/core.h"
+
+namespace far::fiber {
+
+helper_pool* current_helpers() noexcept {
+  const control_block* const self = current_fiber();
+  return self == nullptr ? nullptr : &self->owner->helpers;
+}
+
+void helper_pool::run(job& one) noexcept {
+  calls_.fetch_add(1, std::memory_order_relaxed);
+  bool more = false;
+  {
+    const std::lock_guard guard(lock_);
+    if (free_ > 0) {
+      --free_;
+    } else if (starting_or_running_ < most_threads_) {
+      ++starting_or_running_;
+      more = true;
+    }
+  }
+  if (more && !start_thread()) {
+    const std::lock_guard guard(lock_);
+    --starting_or_running_;
+    more = false;
+    if (starting_or_running_ == 0) return one.run(one);
+  }
+  {
+    const std::lock_guard guard(lock_);
+    (last_ == nullptr ? first_ : last_->next) = &one;
+    last_ = &one;
+  }
+  jobs_.release();
+  one.done.park();
+}
+
+bool helper_pool::start_thread() noexcept {
+  try {
+    std::thread fresh([this] { work(); });
+    const std::lock_guard guard(lock_);
+    threads_.push_back(std::move(fresh));
+    started_.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  } catch (const std::system_error& refused) {
+    log_line(log_level::warning, "cannot start a helper thread for blocking calls (%s); they wait for the others",
+             refused.what());
+    return false;
+  }
+}
+
+helper_pool::job* helper_pool::take() noexcept {
+  const std::lock_guard guard(lock_);
+  job* const taken = first_;
+  if (taken != nullptr) first_ = taken->next;
+  if (first_ == nullptr) last_ = nullptr;
+  return taken;
+}
+
+void helper_pool::work() noexcept {
+  pthread_setname_np(pthread_self(), "far-helper");
+  while (true) {
+    jobs_.acquire();
+    job* const one = take();
+    if (one == nullptr) {
+      if (stopping_.load(std::memory_order_acquire)) return;
+      continue;
+    }
+    one->run(*one);
+    {
+      const std::lock_guard guard(lock_);
+      ++free_;
+    }
+    one->done.wake();
+  }
+}
+
+void helper_pool::stop() noexcept {
+  stopping_.store(true, std::memory_order_release);
+  jobs_.release(threads_.size());
+  for (std::thread& one : threads_) one.join();
+  threads_.clear();
+}
+
+}  // namespace far::fiber

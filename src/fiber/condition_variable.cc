@@ -1,0 +1,56 @@
+#include "fiber/condition_variable.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+
+namespace far::fiber {
+
+void condition_variable::begin(waiter& mine) noexcept {
+  const std::lock_guard guard(list_lock_);
+  waiting_.append(mine);
+  somebody_waits_.store(true, std::memory_order_relaxed);
+}
+
+void condition_variable::finish(waiter& mine) noexcept {
+  const std::lock_guard guard(list_lock_);
+  waiting_.remove(mine);
+  somebody_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
+}
+
+void condition_variable::notify_one() noexcept {
+  // A waiter that matters announced itself before it let go of the lock that we have, or had.
+  if (!somebody_waits_.load(std::memory_order_relaxed)) return;
+  wake_up told;
+  {
+    const std::lock_guard guard(list_lock_);
+    static_cast<void>(waiting_.claim_first(told));
+    somebody_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
+  }
+  told.deliver();
+}
+
+void condition_variable::notify_all() noexcept {
+  if (!somebody_waits_.load(std::memory_order_relaxed)) return;
+  constexpr std::size_t batch = 16;
+  // Those that wait now; whoever comes back to wait again meanwhile is not notified again.
+  std::size_t left = 0;
+  {
+    const std::lock_guard guard(list_lock_);
+    left = waiting_.size();
+  }
+  while (left > 0) {
+    std::array<wake_up, batch> told;
+    std::size_t claimed = 0;
+    {
+      const std::lock_guard guard(list_lock_);
+      while (claimed < std::min(batch, left) && waiting_.claim_first(told[claimed])) ++claimed;
+      somebody_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
+    }
+    for (std::size_t i = 0; i < claimed; ++i) told[i].deliver();
+    if (claimed < batch) return;
+    left -= claimed;
+  }
+}
+
+}  // namespace far::fiber

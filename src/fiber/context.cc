@@ -1,0 +1,63 @@
+#include "fiber/context.h"
+
+#include <boost/context/detail/fcontext.hpp>
+
+#include "base/check.h"
+#include "fiber/sanitizers.h"
+
+namespace far::fiber {
+
+namespace raw = boost::context::detail;
+
+// What fcontext calls on a fresh stack: `transferred.data` is the passage, whose `data` belongs to the entry.
+struct context_entry {
+  static void start(raw::transfer_t transferred) {
+    const auto& by = *static_cast<context::passage*>(transferred.data);
+    context& here = *by.to;
+    void* const data = by.data;
+    here.arrived(by, transferred.fctx);
+    here.entry_(data);
+    FAR_CHECK(false, "a fiber's entry returned");
+  }
+};
+
+context::~context() {
+  if (owns_thread_sanitizer_fiber_) sanitizers::destroy_thread_sanitizer_fiber(known_to_thread_sanitizer_);
+}
+
+void context::prepare(std::byte* low, std::size_t bytes, void (*entry)(void* data)) {
+  stack_low_ = low;
+  stack_bytes_ = bytes;
+  entry_ = entry;
+  saved_by_address_sanitizer_ = nullptr;
+  if (!owns_thread_sanitizer_fiber_) {
+    known_to_thread_sanitizer_ = sanitizers::create_thread_sanitizer_fiber();
+    owns_thread_sanitizer_fiber_ = known_to_thread_sanitizer_ != nullptr;
+  }
+  resume_at_ = raw::make_fcontext(low + bytes, bytes, &context_entry::start);
+}
+
+void context::set_name(const char* name) {
+  if (owns_thread_sanitizer_fiber_) sanitizers::name_thread_sanitizer_fiber(known_to_thread_sanitizer_, name);
+}
+
+void* context::switch_to(context& from, context& to, void* data, bool for_good) {
+  passage by{.from = &from, .to = &to, .data = data};
+  if (from.known_to_thread_sanitizer_ == nullptr) {
+    from.known_to_thread_sanitizer_ = sanitizers::current_thread_sanitizer_fiber();
+  }
+  sanitizers::leave_stack(for_good ? nullptr : &from.saved_by_address_sanitizer_, to.stack_low_, to.stack_bytes_);
+  sanitizers::switch_thread_sanitizer_fiber(to.known_to_thread_sanitizer_);
+  const raw::transfer_t transferred = raw::jump_fcontext(to.resume_at_, &by);
+  const auto& back = *static_cast<passage*>(transferred.data);
+  void* const carried = back.data;
+  from.arrived(back, transferred.fctx);
+  return carried;
+}
+
+void context::arrived(const passage& by, void* left_at) {
+  by.from->resume_at_ = left_at;
+  sanitizers::arrive_on_stack(saved_by_address_sanitizer_, &by.from->stack_low_, &by.from->stack_bytes_);
+}
+
+}  // namespace far::fiber

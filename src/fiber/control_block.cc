@@ -1,0 +1,30 @@
+#include "fiber/control_block.h"
+
+#include <cstdio>
+#include <new>
+
+#include "base/check.h"
+#include "base/units.h"
+
+namespace far::fiber {
+namespace {
+
+constexpr std::size_t line_bytes = 64;
+
+}  // namespace
+
+void control_block::set_name(const char* given) {
+  std::snprintf(name, sizeof name, "%s", given == nullptr || *given == '\0' ? "unnamed" : given);
+  where.set_name(name);
+}
+
+control_block& control_block::create_on(stack on, std::size_t closure_bytes) {
+  FAR_CHECK(closure_bytes <= largest_closure_bytes, "the closure of a fiber is small");
+  constexpr std::size_t block_bytes = round_up(sizeof(control_block), line_bytes);
+  auto* const block = new (on.low + on.bytes - block_bytes) control_block;
+  block->memory = on;
+  block->closure = reinterpret_cast<std::byte*>(block) - round_up(closure_bytes, line_bytes);
+  return *block;
+}
+
+}  // namespace far::fiber

@@ -1,0 +1,50 @@
+#include "fiber/mutex.h"
+
+#include <mutex>
+
+#include "base/check.h"
+#include "fiber/this_fiber.h"
+
+namespace far::fiber {
+
+bool mutex::wait_for_it(time_point deadline) noexcept {
+  // An OS thread sleeps in the kernel, which is worth a little patience.
+  for (unsigned i = 0; i < 32 && !on_fiber(); ++i) {
+    if (try_lock()) return true;
+    cpu_relax();
+  }
+  waiter mine;
+  {
+    const std::lock_guard guard(list_lock_);
+    std::uint32_t seen = state_.load(std::memory_order_relaxed);
+    while (seen != contended) {
+      const std::uint32_t wanted = seen == free ? locked : contended;
+      if (!state_.compare_exchange_weak(seen, wanted, std::memory_order_acquire, std::memory_order_relaxed)) continue;
+      if (wanted == locked) return true;
+      break;
+    }
+    waiting_.append(mine);
+  }
+  const bool handed_over = mine.park_until(deadline);
+  // Also when it is ours: then it may be destroyed as soon as we unlock it, and the other side must be out of here.
+  const std::lock_guard guard(list_lock_);
+  waiting_.remove(mine);
+  return handed_over;
+}
+
+void mutex::hand_over() noexcept {
+  wake_up next;
+  {
+    const std::lock_guard guard(list_lock_);
+    FAR_DCHECK(state_.load() == contended, "only a locked mutex is unlocked");
+    const bool somebody = waiting_.claim_first(next);
+    if (!somebody) {
+      state_.store(free, std::memory_order_release);
+    } else if (waiting_.empty()) {
+      state_.store(locked, std::memory_order_relaxed);
+    }
+  }
+  next.deliver();
+}
+
+}  // namespace far::fiber

@@ -1,0 +1,83 @@
+#include "fiber/scheduler.h"
+
+#include "base/check.h"
+#include "base/spin_lock.h"
+#include "fiber/core.h"
+
+namespace far::fiber {
+
+handle& handle::operator=(handle&& other) noexcept {
+  if (this != &other) {
+    if (joinable()) join();
+    fiber_ = std::exchange(other.fiber_, nullptr);
+  }
+  return *this;
+}
+
+handle::~handle() {
+  if (joinable()) join();
+}
+
+bool handle::join_until(time_point deadline) noexcept {
+  FAR_CHECK(joinable(), "join a handle that has a fiber");
+  FAR_CHECK(fiber_ != current_fiber(), "a fiber cannot join itself");
+  waiter mine;
+  waiter* seen = nullptr;
+  if (fiber_->joiner.compare_exchange_strong(seen, &mine, std::memory_order_acq_rel) && !mine.park_until(deadline)) {
+    seen = &mine;
+    if (fiber_->joiner.compare_exchange_strong(seen, nullptr, std::memory_order_acq_rel)) return false;
+    // It has just ended, and its worker has `mine` in hand for another moment.
+    backoff waiting;
+    while (fiber_->joiner.load(std::memory_order_acquire) != control_block::told()) waiting.pause();
+  }
+  detach();
+  return true;
+}
+
+void handle::detach() noexcept {
+  FAR_CHECK(joinable(), "detach a handle that has a fiber");
+  control_block* const fiber = std::exchange(fiber_, nullptr);
+  fiber->owner->drop_reference(*fiber);
+}
+
+scheduler::scheduler(const scheduler_options& chosen) : core_(std::make_unique<core>(chosen)) {}
+scheduler::~scheduler() = default;
+
+control_block& scheduler::create(const spawn_options& how, std::size_t closure_bytes) {
+  return core_->create(how, closure_bytes);
+}
+
+void scheduler::discard(control_block& fresh) noexcept {
+  core_->discard(fresh);
+}
+
+handle scheduler::submit(control_block& fresh) noexcept {
+  handle mine(fresh);
+  core_->submit(fresh);
+  return mine;
+}
+
+unsigned scheduler::add_poller(poller one) {
+  const unsigned number = core_->pollers.add(std::move(one));
+  core_->note_pending();
+  return number;
+}
+
+void scheduler::remove_poller(unsigned number) noexcept {
+  core_->pollers.remove(number);
+}
+
+void scheduler::poll_soon(unsigned number) noexcept {
+  core_->pollers.soon(number);
+  core_->note_pending();
+}
+
+unsigned scheduler::workers() const noexcept {
+  return core_->worker_count();
+}
+
+statistics scheduler::snapshot() const noexcept {
+  return core_->snapshot();
+}
+
+}  // namespace far::fiber

@@ -1,0 +1,45 @@
+#include "fiber/semaphore.h"
+
+#include <mutex>
+
+namespace far::fiber {
+
+bool semaphore::try_acquire() noexcept {
+  const std::lock_guard guard(list_lock_);
+  if (permits_ == 0) return false;
+  --permits_;
+  return true;
+}
+
+bool semaphore::try_acquire_until(time_point deadline) noexcept {
+  waiter mine;
+  {
+    const std::lock_guard guard(list_lock_);
+    if (permits_ > 0) {
+      --permits_;
+      return true;
+    }
+    waiting_.append(mine);
+  }
+  const bool in_time = mine.park_until(deadline);
+  // Also when it was in time: the semaphore may be destroyed next, and the other side must be out of here.
+  const std::lock_guard guard(list_lock_);
+  waiting_.remove(mine);
+  return in_time;
+}
+
+void semaphore::release(std::uint64_t permits) noexcept {
+  for (; permits > 0; --permits) {
+    wake_up told;
+    {
+      const std::lock_guard guard(list_lock_);
+      if (!waiting_.claim_first(told)) {
+        permits_ += permits;
+        return;
+      }
+    }
+    told.deliver();
+  }
+}
+
+}  // namespace far::fiber

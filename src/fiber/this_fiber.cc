@@ -1,0 +1,54 @@
+#include "fiber/this_fiber.h"
+
+#include <sched.h>
+
+#include "fiber/control_block.h"
+#include "fiber/worker.h"
+
+namespace far::fiber {
+namespace {
+
+constinit thread_local identity of_thread;
+
+}  // namespace
+
+// Opaque like worker::current().
+[[gnu::noinline]] identity& current_identity() noexcept {
+  control_block* const self = current_fiber();
+  asm volatile("");
+  return self != nullptr ? self->who : of_thread;
+}
+
+bool on_fiber() noexcept {
+  return current_fiber() != nullptr;
+}
+
+void yield() noexcept {
+  control_block* const self = current_fiber();
+  if (self != nullptr) {
+    worker::current()->yield(*self);
+  } else {
+    sched_yield();
+  }
+}
+
+void sleep_until(time_point when) noexcept {
+  waiter nobody;  // wakes it
+  static_cast<void>(nobody.park_until(when));
+}
+
+void sleep_for(std::chrono::nanoseconds how_long) noexcept {
+  sleep_until(after(how_long));
+}
+
+const char* current_name() noexcept {
+  const control_block* const self = current_fiber();
+  return self != nullptr ? self->name : "";
+}
+
+std::uint64_t current_number() noexcept {
+  const control_block* const self = current_fiber();
+  return self != nullptr ? self->number : 0;
+}
+
+}  // namespace far::fiber

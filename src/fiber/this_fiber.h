@@ -1,0 +1,26 @@
+// What code asks of the fiber that it runs on. On an OS thread that runs no fiber, the same for the thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "fiber/identity.h"
+#include "fiber/waiter.h"
+
+namespace far::fiber {
+
+[[nodiscard]] bool on_fiber() noexcept;
+
+// Lets other ready fibers run first, by priority; returns at once when there are none. The fiber may go on on another
+// worker, as after everything in this folder that waits: addresses of thread-local variables, errno among them, must be
+// taken again.
+void yield() noexcept;
+
+void sleep_until(time_point when) noexcept;
+void sleep_for(std::chrono::nanoseconds how_long) noexcept;
+
+// Of the calling fiber: its name, and its number (from 1, in the order of spawning). "" and 0 on an OS thread.
+[[nodiscard]] const char* current_name() noexcept;
+[[nodiscard]] std::uint64_t current_number() noexcept;
+
+}  // namespace far::fiber

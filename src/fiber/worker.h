@@ -1,0 +1,108 @@
+// The OS thread that runs fibers: its queue of ready fibers, its deadlines, and its loop.
+//
+// A fiber that stops switches straight to the next one. Every few switches, and when nothing is ready, it switches to
+// the worker's own context instead, whose loop calls pollers, expires deadlines, steals, spins and sleeps.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "fiber/context.h"
+#include "fiber/control_block.h"
+#include "fiber/run_queue.h"
+#include "fiber/statistics.h"
+#include "fiber/timer_heap.h"
+#include "platform/local_memory.h"
+#include "platform/waker.h"
+
+namespace far::fiber {
+
+class core;
+class waiter;
+
+// The fiber that runs on the calling thread, or nullptr.
+[[nodiscard]] control_block* current_fiber() noexcept;
+
+class worker {
+ public:
+  // Pollers and deadlines are looked at after at most so many switches.
+  static constexpr unsigned switches_between_polls = 8;
+
+  worker(core& shared, unsigned index) : shared_(shared), index_(index) {}
+  worker(const worker&) = delete;
+  worker& operator=(const worker&) = delete;
+
+  // Starts the thread. `cpu` < 0: wherever the system puts it.
+  void start(int cpu);
+  // After the scheduler is told to stop. Also when it was not started.
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // The worker that the calling thread is, or nullptr. Never remember it across anything that may park: the fiber may
+  // go on on another worker.
+  [[nodiscard]] static worker* current() noexcept;
+
+  // Called on a fiber, about itself. Each returns when the fiber goes on, perhaps on another worker.
+  void yield(control_block& self) noexcept;
+  void park(control_block& self, waiter& wait) noexcept;  // the fiber is parked once its stack was left
+  [[noreturn]] void end(control_block& self) noexcept;
+
+  [[nodiscard]] core& shared() const noexcept { return shared_; }
+  [[nodiscard]] unsigned index() const noexcept { return index_; }
+  // Blocked on this worker while fibers run: every signal but those that an access or an instruction raises, and those
+  // of profilers. A handler of the program never interrupts the runtime, which holds locks.
+  [[nodiscard]] std::uint64_t usual_signals() const noexcept { return usual_signals_; }
+
+  run_queue ready;
+  timer_heap timers;
+  platform::waker sleeper;
+  std::atomic<bool> idle{false};  // asleep or about to be; whoever turns it off wakes it
+  worker_counts counts;
+
+ private:
+  friend control_block* current_fiber() noexcept;
+  friend struct fiber_entry;
+
+  enum class leaving { loop, yields, parks, ends };
+
+  // What the side that leaves tells the side that arrives, which acts on it: only then is the stack free to be used.
+  struct departure {
+    leaving how = leaving::loop;
+    control_block* fiber = nullptr;
+    waiter* wait = nullptr;
+    worker* on = nullptr;
+  };
+
+  struct looked_at {  // another worker's queue, when this one last looked
+    std::uint64_t pops = 0;
+    bool had_one = false;
+  };
+
+  void loop(int cpu);
+  void set_up_thread(int cpu);
+  void leave(control_block& self, departure how) noexcept;
+  void run(control_block& next) noexcept;
+  void arrive(const departure& came) noexcept;
+  void serve() noexcept;
+  [[nodiscard]] control_block* find_work() noexcept;
+  [[nodiscard]] control_block* steal() noexcept;
+  [[nodiscard]] control_block* spin_for_work() noexcept;
+  [[nodiscard]] bool sleep() noexcept;
+
+  core& shared_;
+  const unsigned index_;
+  context own_;
+  control_block* current_ = nullptr;
+  unsigned since_poll_ = 0;
+  unsigned next_victim_ = 0;
+  bool watches_ = false;                  // it is the one that watches (core.h)
+  void* exceptions_of_thread_ = nullptr;  // abi::__cxa_get_globals()
+  std::uint64_t usual_signals_ = 0;
+  std::vector<looked_at, platform::local_allocator<looked_at>> looks_;
+  std::thread thread_;
+};
+
+}  // namespace far::fiber

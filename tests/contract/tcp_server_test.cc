@@ -1,0 +1,308 @@
+// The client of `tcp:` and a real server: what happens when the server goes, when it comes back, and after a fork.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/units.h"
+#include "memory_server.h"
+#include "wire/tls_test_files.h"
+
+namespace far::backend {
+namespace {
+
+using testing_support::memory_server;
+
+constexpr std::uint64_t second_ns = 1'000'000'000;
+
+std::unique_ptr<backend> open_at(const memory_server& server, const std::string& options = "capacity=64M&timeout=2s") {
+  result<std::unique_ptr<backend>> opened = open("tcp://" + server.address() + "?" + options);
+  EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().message);
+  return opened.ok() ? std::move(opened).value() : nullptr;
+}
+
+std::byte content(slot_id slot, std::size_t at) {
+  return static_cast<std::byte>((slot * 4096 + at) * 0x9e3779b97f4a7c15u >> 40);
+}
+
+// One transfer and its outcome, for as long as the timeout of the far tier lets it take.
+int transfer(backend& far, channel& queue, operation op, slot_id slot, std::vector<std::byte>& bytes) {
+  const request one{.op = op,
+                    .slot = slot,
+                    .length_bytes = static_cast<std::uint32_t>(bytes.size()),
+                    .buffer = bytes.data(),
+                    .cookie = slot};
+  EXPECT_EQ(queue.submit({&one, 1}), 1u);
+  std::array<completion, 1> done;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (queue.poll(done) == 0) {
+    if (std::chrono::steady_clock::now() > until) return EDEADLK;
+    queue.wait(second_ns / 100);
+    far.tend();
+  }
+  EXPECT_EQ(done[0].cookie, slot);
+  return done[0].error_code;
+}
+
+int write_slot(backend& far, channel& queue, slot_id slot) {
+  std::vector<std::byte> bytes(page_bytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = content(slot, i);
+  return transfer(far, queue, operation::write, slot, bytes);
+}
+
+// 0, an error code, or EBADMSG when the bytes are not those that were written.
+int read_slot(backend& far, channel& queue, slot_id slot) {
+  std::vector<std::byte> bytes(page_bytes);
+  if (const int code = transfer(far, queue, operation::read, slot, bytes); code != 0) return code;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] != content(slot, i)) return EBADMSG;
+  }
+  return 0;
+}
+
+bool reached(backend& far, const std::function<bool()>& condition) {
+  for (int i = 0; i < 3000 && !condition(); ++i) {
+    far.tend();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return condition();
+}
+
+TEST(tcp_server, what_is_freed_goes_back_and_the_session_ends_with_the_backend) {
+  memory_server server({});
+  {
+    const auto far = open_at(server, "capacity=200M");
+    std::vector<slot_id> taken;
+    while (taken.size() < 90) {
+      const result<slot_id> block = far->allocate(512);
+      if (block) {
+        taken.push_back(block.value());
+      } else {
+        ASSERT_EQ(block.error().code, EAGAIN);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        far->tend();
+      }
+    }
+    EXPECT_GE(server.report().held_blocks, 90u);
+    for (const slot_id block : taken) far->free(block, 512);
+    EXPECT_TRUE(reached(*far, [&] { return server.report().held_blocks < 60; }));
+  }
+  EXPECT_TRUE(server.report().sessions == 0 || [&] {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    return server.report().sessions == 0;
+  }());
+}
+
+TEST(tcp_server, a_restarted_server_has_lost_its_slots_and_serves_new_ones) {
+  memory_server server({});
+  const auto far = open_at(server);
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id old = far->allocate(4).value();
+  ASSERT_EQ(write_slot(*far, *queue, old), 0);
+  ASSERT_EQ(read_slot(*far, *queue, old), 0);
+  server.restart();
+  EXPECT_EQ(read_slot(*far, *queue, old), ESTALE);
+  result<slot_id> fresh = far->allocate(1);
+  EXPECT_TRUE(reached(*far, [&] { return fresh.ok() || (fresh = far->allocate(1)).ok(); }));
+  ASSERT_TRUE(fresh.ok());
+  EXPECT_FALSE(fresh.value() >= old && fresh.value() < old + 4);
+  EXPECT_EQ(write_slot(*far, *queue, fresh.value()), 0);
+  EXPECT_EQ(read_slot(*far, *queue, fresh.value()), 0);
+  EXPECT_EQ(read_slot(*far, *queue, old + 1), ESTALE);
+  EXPECT_EQ(write_slot(*far, *queue, old + 1), ESTALE);
+  far->free(old, 4);
+  EXPECT_EQ(far->report().used_slots, 1u);
+}
+
+TEST(tcp_server, a_server_that_is_gone_is_waited_for_until_the_timeout) {
+  memory_server server({});
+  const auto far = open_at(server, "capacity=8M&timeout=300ms");
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id slot = far->allocate(1).value();
+  ASSERT_EQ(write_slot(*far, *queue, slot), 0);
+  server.kill();
+  EXPECT_EQ(read_slot(*far, *queue, slot), ETIMEDOUT);
+  EXPECT_EQ(write_slot(*far, *queue, slot), ETIMEDOUT);
+}
+
+TEST(tcp_server, a_draining_server_serves_what_it_holds) {
+  memory_server server({});
+  const auto far = open_at(server);
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id slot = far->allocate(1).value();
+  ASSERT_EQ(write_slot(*far, *queue, slot), 0);
+  server.drain();
+  EXPECT_TRUE(reached(*far, [&] {
+    const result<slot_id> more = far->allocate(64);
+    return !more && more.error().code == ENOSPC;
+  }));
+  EXPECT_EQ(read_slot(*far, *queue, slot), 0);
+}
+
+TEST(tcp_server, refusals_say_what_to_do_and_not_the_token) {
+  const std::string token = "a-token-that-nobody-shall-see";
+  wire::tls_test_files files;
+  files.make_authority("ours");
+  files.make_authority("theirs");
+  files.make_server("server", "ours", "IP:127.0.0.1");
+  files.make_server("elsewhere", "ours", "IP:127.0.0.2");
+  const auto write_file = [&](const std::string& name, const std::string& line) {
+    std::FILE* const file = std::fopen((files.folder() + "/" + name).c_str(), "w");
+    std::fputs((line + "\n").c_str(), file);
+    std::fclose(file);
+    chmod((files.folder() + "/" + name).c_str(), 0600);
+    return files.folder() + "/" + name;
+  };
+  const std::string right = write_file("right", token);
+  const std::string wrong = write_file("wrong", "another-token-of-some-length");
+  memory_server with_token({.token = token});
+  memory_server secure({.certificate_file = files.certificate("server"), .key_file = files.key("server")});
+  memory_server misplaced({.certificate_file = files.certificate("elsewhere"), .key_file = files.key("elsewhere")});
+  memory_server plain({});
+  const std::string ours = "&ca=" + files.certificate("ours");
+  const std::string theirs = "&ca=" + files.certificate("theirs");
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {with_token.address() + "?timeout=2s", "token-file"},
+      {with_token.address() + "?timeout=2s&token-file=" + wrong, "refuses"},
+      {plain.address() + "?timeout=2s&token-file=" + right, "token"},
+      {plain.address() + "?timeout=1s&tls=1" + ours, "cannot be used"},
+      {secure.address() + "?timeout=1s", "cannot be used"},
+      {secure.address() + "?timeout=2s&tls=1" + theirs, "certificate"},
+      {misplaced.address() + "?timeout=2s&tls=1" + ours, "certificate"},
+      {"127.0.0.1:1?timeout=2s", "farheapd"},
+      {"does-not-exist.invalid:1?timeout=2s", "resolved"},
+      {plain.address() + "?token-file=" + files.folder() + "/absent", "absent"},
+  };
+  for (const auto& [name, expected] : cases) {
+    const result<std::unique_ptr<backend>> opened = open("tcp://" + name);
+    ASSERT_FALSE(opened.ok()) << name;
+    EXPECT_NE(opened.error().message.find(expected), std::string::npos) << opened.error().message;
+    EXPECT_EQ(opened.error().message.find(token), std::string::npos);
+  }
+  EXPECT_TRUE(open("tcp://" + with_token.address() + "?token-file=" + right).ok());
+  EXPECT_TRUE(open("tcp://" + secure.address() + "?tls=1" + ours).ok());
+}
+
+// Two threads, each with a channel, over one connection. One sleeps on its descriptor; the other polls all the time and
+// meets the first one's completions as well.
+TEST(tcp_server, who_sleeps_is_woken_though_another_channel_receives) {
+  memory_server server({});
+  const auto far = open_at(server, "capacity=64M&connections=1");
+  const slot_id slots = far->allocate(2).value();
+  const auto sleeper = std::move(far->open_channel(4)).value();
+  const auto other = std::move(far->open_channel(4)).value();
+  ASSERT_EQ(write_slot(*far, *sleeper, slots), 0);
+  ASSERT_EQ(write_slot(*far, *other, slots + 1), 0);
+  std::atomic<bool> done{false};
+  std::thread busy([&] {
+    while (!done.load()) EXPECT_EQ(read_slot(*far, *other, slots + 1), 0);
+  });
+  std::vector<std::byte> bytes(page_bytes);
+  const request one{.op = operation::read, .slot = slots, .buffer = bytes.data()};
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_EQ(sleeper->submit({&one, 1}), 1u);
+    std::array<completion, 1> ended;
+    pollfd watched{.fd = sleeper->event_descriptor(), .events = POLLIN, .revents = 0};
+    do {
+      ASSERT_EQ(poll(&watched, 1, 10'000), 1) << "nobody woke the sleeper";
+    } while (sleeper->poll(ended) == 0);
+    ASSERT_EQ(ended[0].error_code, 0);
+  }
+  done.store(true);
+  busy.join();
+}
+
+// The same without luck: the reply is received on behalf of nobody, and nothing follows it on the connection.
+TEST(tcp_server, who_sleeps_is_woken_by_what_was_received_before) {
+  memory_server server({});
+  const auto far = open_at(server, "capacity=64M&connections=1");
+  const slot_id slot = far->allocate(1).value();
+  const auto sleeper = std::move(far->open_channel(4)).value();
+  ASSERT_EQ(write_slot(*far, *sleeper, slot), 0);
+  pollfd watched{.fd = sleeper->event_descriptor(), .events = POLLIN, .revents = 0};
+  std::vector<std::byte> bytes(page_bytes);
+  const request one{.op = operation::read, .slot = slot, .buffer = bytes.data()};
+  ASSERT_EQ(sleeper->submit({&one, 1}), 1u);
+  // Until the descriptor has been told of the reply, and tend() has taken that reply from the connection.
+  ASSERT_EQ(poll(&watched, 1, 10'000), 1);
+  far->tend();
+  EXPECT_EQ(poll(&watched, 1, 0), 1) << "the completion is there, and nothing says so";
+  std::array<completion, 1> ended;
+  EXPECT_EQ(sleeper->poll(ended), 1u);
+  EXPECT_EQ(poll(&watched, 1, 0), 0);
+}
+
+// What a child does: exit code 0, or where it failed.
+int in_child(const std::function<int()>& body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+void check_fork(memory_server& server, const std::string& options) {
+  const auto far = open_at(server, options);
+  auto queue = std::move(far->open_channel(8)).value();
+  const slot_id first = far->allocate(16).value();
+  for (slot_id slot = first; slot < first + 16; ++slot) ASSERT_EQ(write_slot(*far, *queue, slot), 0);
+  // A read of the parent is on its way at the fork; its bytes are the parent's.
+  std::vector<std::byte> bytes(page_bytes);
+  const request pending{.op = operation::read, .slot = first, .buffer = bytes.data(), .cookie = 7};
+  ASSERT_EQ(queue->submit({&pending, 1}), 1u);
+  const auto child_reads = [&] {
+    static_cast<void>(queue.release());
+    far->after_fork_in_child();
+    const auto mine = std::move(far->open_channel(4)).value();
+    for (slot_id slot = first; slot < first + 16; ++slot) {
+      if (read_slot(*far, *mine, slot) != 0) return static_cast<int>(1 + slot - first);
+    }
+    return 0;
+  };
+  EXPECT_EQ(in_child(child_reads), 0);
+  // A child of the child, too.
+  EXPECT_EQ(in_child([&] {
+              const int own = child_reads();
+              return own != 0 ? own : in_child([&] { return child_reads(); });
+            }),
+            0);
+  std::array<completion, 1> done;
+  while (queue->poll(done) == 0) queue->wait(second_ns);
+  EXPECT_EQ(done[0].error_code, 0);
+  EXPECT_EQ(bytes[100], content(first, 100));
+  for (slot_id slot = first; slot < first + 16; ++slot) {
+    EXPECT_EQ(write_slot(*far, *queue, slot), 0);
+    EXPECT_EQ(read_slot(*far, *queue, slot), 0);
+  }
+  EXPECT_EQ(server.report().sessions, 1u) << "children join the session of their parent";
+}
+
+TEST(tcp_server, a_child_reads_over_connections_of_its_own) {
+  memory_server server({});
+  check_fork(server, "capacity=64M&timeout=5s");
+}
+
+TEST(tcp_server, a_child_reads_over_tls_connections_of_its_own) {
+  wire::tls_test_files files;
+  files.make_authority("authority");
+  files.make_server("server", "authority", "IP:127.0.0.1");
+  memory_server server({.certificate_file = files.certificate("server"), .key_file = files.key("server")});
+  check_fork(server, "capacity=64M&timeout=5s&tls=1&ca=" + files.certificate("authority"));
+}
+
+}  // namespace
+}  // namespace far::backend

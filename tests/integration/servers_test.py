@@ -1,0 +1,240 @@
+"""Programs that check every byte of their memory, on several memory servers that are killed, cut off, paused and
+started again beside them."""
+
+import contextlib
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import support
+
+FARHEAPD = support.BUILD / "bin" / "farheapd"
+TOKEN = "0123456789abcdef0123456789abcdef"
+LOCAL_BYTES = 48 * support.MIB
+ROUNDS = 100 if support.SOAK else 6
+
+
+def verifier(operations, seed=21):
+    return [support.PROGRAMS / "verifier", "--seed", str(seed), "--threads", "4", "--operations", str(operations),
+            "--live-mib", "256", "--largest-mib", "32"]
+
+
+class Server:
+    """A farheapd, in a network namespace of its own or on loopback. Its address stays the same when it starts again."""
+
+    def __init__(self, folder, namespace=None, address="127.0.0.1", port=0):
+        self.folder, self.namespace, self.address, self.port = folder, namespace, address, port
+        self.process = None
+        self.start()
+
+    def start(self):
+        inside = ["ip", "netns", "exec", self.namespace] if self.namespace else []
+        protected = ["--token-file", self.folder / "token"] if self.namespace else []
+        self.process = support.start([*inside, FARHEAPD, "--listen", f"{self.address}:{self.port}", "--memory", "1G",
+                                      "--threads", "1", "--grace", "60s", *protected],
+                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        line = self.process.stdout.readline()
+        found = re.search(r"listening on .*:(\d+)", line)
+        if not found:
+            raise RuntimeError(f"farheapd did not start: it printed {line!r}")
+        self.port = int(found[1])
+
+    def signal(self, number):
+        os.killpg(self.process.pid, number)
+
+    def kill(self):
+        support.end(self.process)
+        self.process.wait(10)
+        self.process.stdout.close()
+
+    def where(self):
+        return f"{self.address}:{self.port}"
+
+
+class Servers(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        token = self.folder / "token"
+        token.write_text(TOKEN + "\n")
+        token.chmod(0o600)
+
+    def server(self, *arguments, **options):
+        made = Server(self.folder, *arguments, **options)
+        self.addCleanup(made.kill)
+        return made
+
+    def begin(self, program, far):
+        """Starts a program under farheap; its output goes to files that outlive it."""
+        files = [open(self.folder / name, "w+", encoding="utf-8") for name in ("out", "err")]
+        for file in files:
+            self.addCleanup(file.close)
+        process = support.start(support.farheap_command(program, LOCAL_BYTES, far), stdin=subprocess.DEVNULL,
+                                stdout=files[0], stderr=files[1])
+        self.addCleanup(process.wait)
+        self.addCleanup(support.end, process)
+        return process
+
+    def texts(self):
+        return [(self.folder / name).read_text(encoding="utf-8") for name in ("out", "err")]
+
+    def finish(self, process, expected):
+        """Waits for the program's end: it has printed what it prints natively."""
+        process.wait(support.DEADLINE_S)
+        out, err = self.texts()
+        self.assertEqual((process.returncode, out), (0, expected), err[-3000:])
+        return err
+
+
+class Namespaces:
+    """Network namespaces, each joined to this one by a veth pair. Use it in a `with` statement, which removes them."""
+
+    def __init__(self, count):
+        self.names = [f"farheap-{os.getpid()}-{i}" for i in range(count)]
+        self.subnet = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}"
+
+    def __enter__(self):
+        support.need(os.geteuid() == 0, "network namespaces need root")
+        support.need(shutil.which("ip"), "network namespaces need the command ip (Debian: iproute2)")
+        for i, name in enumerate(self.names):
+            for command in (f"netns add {name}",
+                            f"link add fh{os.getpid()}{i} type veth peer name eth0 netns {name}",
+                            f"addr add {self.subnet}.{4 * i + 1}/30 dev fh{os.getpid()}{i}",
+                            f"link set fh{os.getpid()}{i} up",
+                            f"-n {name} addr add {self.address(i)}/30 dev eth0",
+                            f"-n {name} link set eth0 up",
+                            f"-n {name} link set lo up"):
+                done = subprocess.run(["ip", *command.split()], capture_output=True, text=True)
+                if done.returncode != 0:
+                    self.__exit__()
+                    raise unittest.SkipTest(f"network namespaces are not permitted here: {done.stderr.strip()}")
+        return self
+
+    def address(self, i):
+        return f"{self.subnet}.{4 * i + 2}"
+
+    def cut(self, i, down):
+        """Cuts a namespace off, or joins it again."""
+        subprocess.run(["ip", "link", "set", f"fh{os.getpid()}{i}", "down" if down else "up"], check=True)
+
+    def __exit__(self, *_):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+
+class CopiesOnThreeServers(Servers):
+    def test_one_killed_one_cut_off_one_paused(self):
+        program = verifier(2500)
+        expected = support.run(program).out
+        with contextlib.ExitStack() as stack:
+            nets = stack.enter_context(Namespaces(3))
+            servers = [self.server(name, nets.address(i), 7000) for i, name in enumerate(nets.names)]
+            far = (f"tcp://{','.join(each.where() for each in servers)}"
+                   f"?copies=2&token-file={self.folder / 'token'}&timeout=2s")
+            process = self.begin(program, far)
+            pause_s = 4 if support.SOAK else 1.5
+
+            def go_on(seconds):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(seconds)
+
+            go_on(2)
+            self.assertIsNone(process.poll(), f"the program ended too early: {self.texts()}")
+            servers[0].signal(signal.SIGSTOP)
+            go_on(pause_s)
+            servers[0].signal(signal.SIGCONT)
+            go_on(6)
+            nets.cut(1, True)
+            go_on(pause_s)
+            nets.cut(1, False)
+            go_on(8)
+            servers[2].kill()
+            go_on(pause_s)
+            servers[2].start()
+            err = self.finish(process, expected)
+            self.assertNotIn(TOKEN, err)
+
+    def test_servers_killed_at_random(self):
+        """One server at a time is killed and started again, empty, whenever all bytes have two copies again."""
+        program = verifier(400)
+        expected = support.run(program).out
+        chance = random.Random(1)
+        servers = [self.server() for _ in range(3)]
+        far = f"tcp://{','.join(each.where() for each in servers)}?copies=2&timeout=2s"
+        for _ in range(ROUNDS):
+            process = self.begin(program, far)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0.1, 2.5))
+            victim = chance.choice(servers)
+            victim.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0, 1))
+            victim.start()
+            self.finish(process, expected)
+
+    def test_clients_killed_at_random(self):
+        """What a dead client held comes back when its grace period is over; others never notice."""
+        program = verifier(400)
+        expected = support.run(program).out
+        chance = random.Random(2)
+        servers = [self.server() for _ in range(2)]
+        far = f"tcp://{','.join(each.where() for each in servers)}?copies=2&timeout=2s"
+        for _ in range(ROUNDS):
+            process = self.begin(program, far)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0.1, 1.5))
+            support.end(process)
+            process.wait(10)
+        self.finish(self.begin(program, far), expected)
+
+
+class OneCopy(Servers):
+    def test_a_lost_server_ends_the_program_with_a_clear_message(self):
+        server = self.server()
+        process = self.begin(verifier(100_000), f"tcp://{server.where()}?timeout=1s")
+        limit = time.monotonic() + 60
+        while support.resident_bytes(server.process.pid) < 64 * support.MIB:
+            self.assertLess(time.monotonic(), limit, "nothing reached the server")
+            self.assertIsNone(process.poll(), f"the program ended too early: {self.texts()}")
+            time.sleep(0.05)
+        server.kill()
+        process.wait(support.DEADLINE_S)
+        out, err = self.texts()
+        self.assertEqual(process.returncode, -signal.SIGABRT, err[-3000:])
+        self.assertNotIn("corrupt", out)
+        self.assertRegex(err, r"the program needs the bytes at 0x[0-9a-f]+, and they are lost: .*" +
+                         re.escape(server.where()))
+
+    def test_a_paused_server_only_delays(self):
+        program = verifier(600)
+        expected = support.run(program).out
+        server = self.server()
+        process = self.begin(program, f"tcp://{server.where()}?timeout=20s")
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1.5)
+        self.assertIsNone(process.poll(), f"the program ended too early: {self.texts()}")
+        server.signal(signal.SIGSTOP)
+        time.sleep(3)
+        server.signal(signal.SIGCONT)
+        self.finish(process, expected)
+
+    def test_children_of_fork_never_use_their_parents_connections(self):
+        forker = [support.PROGRAMS / "forker", "128", "3"]
+        native = support.run(forker)
+        self.assertEqual(native.code, 0, native)
+        server = self.server()
+        outcome = support.run_far(forker, LOCAL_BYTES, far=f"tcp://{server.where()}")
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertEqual(outcome.out, native.out, outcome)
+
+
+if __name__ == "__main__":
+    support.main()
