@@ -19,7 +19,8 @@ TEST(open, every_far_tier_opens) {
 
 TEST(open, an_unknown_far_tier_is_told_the_known_ones) {
   EXPECT_EQ(message_of("floppy:/dev/fd0"),
-            "far tier 'floppy:/dev/fd0': there is no 'floppy:'; the far tiers are memory:, file:");
+            "far tier 'floppy:/dev/fd0': there is no 'floppy:'; the far tiers are memory:, file:, "
+            "shm:, tcp:");
 }
 
 TEST(open, an_unknown_option_is_told_the_known_ones) {
