@@ -143,13 +143,15 @@ void* resize_large(pager::pager& far, void* block, std::size_t old_bytes, std::s
   const platform::signal_shield shield;
   const pager::runtime_section allocate_locally;
   const std::size_t rounded = round_up(bytes, page_bytes);
+  // Before its place is free: the next moment it may be another thread's block.
+  forget_large(block);
   const result<std::byte*> moved = far.remap(static_cast<std::byte*>(block), old_bytes, rounded, true);
+  const std::lock_guard guard(large_lock);
   if (!moved) {
+    large_blocks()[static_cast<std::byte*>(block)] = old_bytes;
     errno = ENOMEM;
     return nullptr;
   }
-  const std::lock_guard guard(large_lock);
-  large_blocks().erase(static_cast<std::byte*>(block));
   large_blocks()[moved.value()] = rounded;
   return moved.value();
 }
@@ -252,6 +254,7 @@ void release(void* block) noexcept {
   const std::size_t large = far != nullptr ? large_size(block) : 0;
   if (large == 0) return far_je_free(block);
   const int saved_errno = errno;
+  const pager::runtime_section allocate_locally;
   forget_large(block);
   const result<void> unmapped = far->unmap(static_cast<std::byte*>(block), large);
   if (!unmapped)

@@ -35,14 +35,16 @@ bool address_map::take_at(page_range range, int protection) {
   return true;
 }
 
-std::optional<address_map::part> address_map::remove_next(page_range within) {
+address_map::parts address_map::remove(page_range within) {
   const std::lock_guard guard(lock_);
   split_used_at(within.first);
   split_used_at(within.end());
-  const auto next = used_.lower_bound(within.first);
-  if (next == used_.end() || next->first >= within.end()) return std::nullopt;
-  const part removed{{next->first, next->second.count}, next->second.protection};
-  used_.erase(next);
+  parts removed;
+  auto next = used_.lower_bound(within.first);
+  while (next != used_.end() && next->first < within.end()) {
+    removed.push_back({{next->first, next->second.count}, next->second.protection});
+    next = used_.erase(next);
+  }
   return removed;
 }
 

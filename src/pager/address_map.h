@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "base/spin_lock.h"
 #include "platform/address_space.h"
@@ -33,9 +34,10 @@ class address_map {
     int protection = 0;
   };
 
-  // Removes from use the next part of `within` that is in use, from the lowest address; nullopt when there is none. The
-  // part is not free yet: give it back with put_back() when nothing of it is left.
-  [[nodiscard]] std::optional<part> remove_next(page_range within);
+  // Removes from use all parts of `within` that are in use, at once: what somebody else takes there later is not among
+  // them. The parts are not free yet: give each back with put_back() when nothing of it is left.
+  using parts = std::vector<part, platform::local_allocator<part>>;
+  [[nodiscard]] parts remove(page_range within);
   void put_back(page_range range);
 
   // The part in use that holds `page`.

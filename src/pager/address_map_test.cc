@@ -14,10 +14,10 @@ TEST(address_map, takes_aligned_ranges_and_reuses_holes) {
   EXPECT_EQ(map.take(512, 512, 3), 512u);
   EXPECT_EQ(map.take(511, 1, 3), 1u);  // the hole that alignment left fits exactly
   EXPECT_EQ(map.pages_in_use(), 1024u);
-  const auto part = map.remove_next({512, 512});
-  ASSERT_TRUE(part);
-  EXPECT_EQ(part->range.count, 512u);
-  map.put_back(part->range);
+  const auto parts = map.remove({512, 512});
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0].range.count, 512u);
+  map.put_back(parts[0].range);
   EXPECT_EQ(map.take(512, 512, 1), 512u);
   EXPECT_EQ(map.take(4096, 1, 1), std::nullopt);
 }
@@ -29,13 +29,27 @@ TEST(address_map, parts_split_when_a_piece_is_removed_or_protected) {
   EXPECT_EQ(map.find(9)->protection, 3);
   EXPECT_EQ(map.find(10)->protection, 1);
   EXPECT_EQ(map.find(30)->range.first, 30u);
-  const auto part = map.remove_next({20, 5});
-  EXPECT_EQ(part->range.first, 20u);
-  EXPECT_EQ(part->range.count, 5u);
+  const auto parts = map.remove({20, 5});
+  ASSERT_EQ(parts.size(), 1u);
+  EXPECT_EQ(parts[0].range.first, 20u);
+  EXPECT_EQ(parts[0].range.count, 5u);
   EXPECT_FALSE(map.find(22));
   EXPECT_FALSE(map.take_at({20, 5}, 3)) << "removed, but not put back yet";
-  map.put_back(part->range);
+  map.put_back(parts[0].range);
   EXPECT_TRUE(map.take_at({20, 5}, 3));
+}
+
+TEST(address_map, a_part_that_was_given_back_is_not_removed_from_its_next_user) {
+  address_map map(20);
+  ASSERT_EQ(map.take(20, 1, 3), 0u);
+  map.set_protection({10, 10}, 1);
+  const auto parts = map.remove({0, 20});
+  ASSERT_EQ(parts.size(), 2u);
+  map.put_back(parts[0].range);
+  EXPECT_EQ(map.take(5, 1, 3), 0u);
+  EXPECT_EQ(parts[1].range.first, 10u);
+  map.put_back(parts[1].range);
+  EXPECT_TRUE(map.find(0));
 }
 
 TEST(address_map, random_use_never_hands_out_a_page_twice) {
@@ -54,12 +68,12 @@ TEST(address_map, random_use_never_hands_out_a_page_twice) {
       }
     } else {
       const page_range range{random() % pages, 1 + random() % 80};
-      while (const auto part = map.remove_next(range)) {
-        for (page_id page = part->range.first; page < part->range.end(); ++page) {
+      for (const address_map::part& part : map.remove(range)) {
+        for (page_id page = part.range.first; page < part.range.end(); ++page) {
           ASSERT_TRUE(taken[page]);
           taken[page] = false;
         }
-        map.put_back(part->range);
+        map.put_back(part.range);
       }
       for (page_id page = range.first; page < std::min(range.end(), pages); ++page) ASSERT_FALSE(taken[page]);
     }

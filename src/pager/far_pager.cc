@@ -157,7 +157,7 @@ result<std::byte*> far_pager::map(std::size_t bytes, int protection, std::size_t
   const page_range range{*first, count};
   const result<void> opened = open_part(range, protection, false);
   if (opened) return address_of(range.first);
-  while (const auto part = addresses_.remove_next(range)) addresses_.put_back(part->range);
+  for (const address_map::part& part : addresses_.remove(range)) addresses_.put_back(part.range);
   return opened.error();
 }
 
@@ -223,7 +223,7 @@ result<int> far_pager::protection_of(const std::byte* address) const {
 result<void> far_pager::unmap(std::byte* address, std::size_t bytes) {
   const platform::signal_shield shield;
   const page_range range = pages_in(address, bytes);
-  while (const auto part = addresses_.remove_next(range)) close_part(*part);
+  for (const address_map::part& part : addresses_.remove(range)) close_part(part);
   return {};
 }
 
@@ -264,7 +264,7 @@ bool far_pager::grow_in_place(page_range range, std::uint64_t more, int protecti
   const page_range added{range.end(), more};
   if (added.end() > heap_bytes_ >> page_shift || !addresses_.take_at(added, protection)) return false;
   if (open_part(added, protection, false)) return true;
-  while (const auto part = addresses_.remove_next(added)) addresses_.put_back(part->range);
+  for (const address_map::part& part : addresses_.remove(added)) addresses_.put_back(part.range);
   return false;
 }
 
@@ -275,12 +275,12 @@ result<std::byte*> far_pager::grow_elsewhere(page_range range, std::uint64_t new
   const result<void> opened = open_part(grown, protection, true);
   const result<void> moved = opened ? engine_->move(range, grown.first) : opened;
   if (!moved) {
-    while (const auto part = addresses_.remove_next(grown)) {
-      opened ? close_part(*part) : addresses_.put_back(part->range);
+    for (const address_map::part& part : addresses_.remove(grown)) {
+      opened ? close_part(part) : addresses_.put_back(part.range);
     }
     return moved.error();
   }
-  while (const auto part = addresses_.remove_next(range)) close_part(*part);
+  for (const address_map::part& part : addresses_.remove(range)) close_part(part);
   return address_of(grown.first);
 }
 

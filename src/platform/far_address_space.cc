@@ -147,15 +147,10 @@ std::size_t far_address_space::lift_by_move(page_range range, std::byte* staging
   return done;
 }
 
-// Rewrites one word of a page with itself, which makes the kernel give this process its own copy of a shared page.
-// Through the kernel, because the page may be inaccessible to us.
+// Makes the kernel give this process its own copy of a shared page. The kernel says no where the program has just made
+// the page inaccessible or read-only; a write of our own would crash there. Every kernel that can move pages has this.
 bool far_address_space::own_exclusively(page_id page) {
-  std::byte* const address = address_of(page);
-  if (syscall(SYS_madvise, address, page_bytes, /* MADV_POPULATE_WRITE */ 23) == 0) return true;
-  // Before Linux 5.14. An atomic add of nothing is a write that no other thread's write can be lost to.
-  if (errno != EINVAL) return false;
-  reinterpret_cast<std::atomic<std::uint64_t>*>(address)->fetch_add(0);
-  return true;
+  return syscall(SYS_madvise, address_of(page), page_bytes, /* MADV_POPULATE_WRITE */ 23) == 0;
 }
 
 // Through the kernel, which reports a range that may not be read where a plain copy would crash.

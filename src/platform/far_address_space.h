@@ -1,7 +1,6 @@
 // The address space of the engine on a real kernel: the far heap's reserved range, driven through userfaultfd.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "platform/address_space.h"

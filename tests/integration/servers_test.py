@@ -18,7 +18,7 @@ import support
 FARHEAPD = support.BUILD / "bin" / "farheapd"
 TOKEN = "0123456789abcdef0123456789abcdef"
 LOCAL_BYTES = 48 * support.MIB
-ROUNDS = 100 if support.SOAK else 6
+ROUNDS = 100 if support.SOAK else 4
 
 
 def verifier(operations, seed=21):
@@ -132,7 +132,7 @@ class Namespaces:
 
 class CopiesOnThreeServers(Servers):
     def test_one_killed_one_cut_off_one_paused(self):
-        program = verifier(2500)
+        program = verifier(1500)
         expected = support.run(program).out
         with contextlib.ExitStack() as stack:
             nets = stack.enter_context(Namespaces(3))

@@ -48,6 +48,10 @@ class Verifier(unittest.TestCase):
     def test_file_tier(self):
         self.check_under_farheap("file:")
 
+    def test_large_blocks_grow_where_others_come_and_go(self):
+        outcome = support.run_far([support.PROGRAMS / "grower"], 64 * support.MIB, far="memory:")
+        self.assertEqual((outcome.code, outcome.out), (0, "grower: done\n"), outcome)
+
 
 if __name__ == "__main__":
     support.main()

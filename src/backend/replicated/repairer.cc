@@ -240,10 +240,10 @@ bool repairer::look_at(std::uint64_t number) {
       writable |= state == member_state::serving;
       if (state == member_state::emptied) forgotten = place;
     }
-  }
-  if (forgotten != maximum_places) {
-    begin_leaving(number, forgotten);
-    return true;
+    if (forgotten != maximum_places) {
+      begin_leaving(seen, number, forgotten);
+      return true;
+    }
   }
   if (available != writable) {
     groups_.set_available(number, writable);
@@ -276,11 +276,11 @@ bool repairer::replace_copies(std::uint64_t number) {
         surplus_rank = rank;
       }
     }
-  }
-  const bool no_place_left = present == maximum_places && surplus_rank == 4;
-  if (surplus != maximum_places && (no_place_left || (present > shared_.copies && current >= shared_.copies))) {
-    begin_leaving(number, surplus);
-    return true;
+    const bool no_place_left = present == maximum_places && surplus_rank == 4;
+    if (surplus != maximum_places && (no_place_left || (present > shared_.copies && current >= shared_.copies))) {
+      begin_leaving(seen, number, surplus);
+      return true;
+    }
   }
   if (expected >= shared_.copies) return false;
   if (groups_.place_copy(number) == 0) {
@@ -302,9 +302,8 @@ bool repairer::is_held_elsewhere(const group& seen, std::size_t place) const {
   return (seen.owned - elsewhere).empty();
 }
 
-void repairer::begin_leaving(std::uint64_t number, std::size_t place) {
-  group& shrunk = shared_.group_at(number);
-  const std::lock_guard guard(shrunk.lock);
+// Requires: the group's lock, since the copy was chosen; otherwise its place could be empty by now.
+void repairer::begin_leaving(group& shrunk, std::uint64_t number, std::size_t place) {
   shrunk.copies[place].leaving = true;
   ++shrunk.holds;
   job_ = {};
@@ -363,16 +362,17 @@ void repairer::advance() {
     const std::lock_guard guard(shrunk.lock);
     const bool is_probed = shrunk.holds > 1;
     if (is_probed || !shrunk.drained(&job_.turned)) return;
-    --shrunk.holds;
     copy& leaving = shrunk.copies[job_.place];
     const bool is_gone = shared_.at(leaving.member).state() == member_state::emptied;
     if (!is_gone && !is_held_elsewhere(shrunk, job_.place)) {
       // A write that was under way has failed on all the others.
       leaving.leaving = false;
+      --shrunk.holds;
       job_.now = phase::none;
       return;
     }
   }
+  // Held until the copy is gone: were the group given up before, its place could be another's.
   groups_.remove_copy(job_.group, job_.place);
   ++removed_copies_;
   job_.now = phase::none;

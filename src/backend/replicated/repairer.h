@@ -23,7 +23,7 @@ class placement {
   // Gives a group one more copy, which misses everything, on the best member that has none. Returns 0 or an errno
   // value.
   [[nodiscard]] virtual int place_copy(std::uint64_t number) = 0;
-  // Frees the extent of a copy that is leaving and that nobody uses.
+  // Frees the extent of a copy that is leaving and that nobody uses, and ends the hold on its group.
   virtual void remove_copy(std::uint64_t number, std::size_t place) = 0;
   // Takes a group's free slots into use, or out of it. A group without a copy that serves cannot be written to, and
   // whoever evicts shall not be given slots of it. When nothing of it is owned, it is given up altogether.
@@ -97,7 +97,7 @@ class repairer {
   [[nodiscard]] bool begin_repair(std::uint64_t number);
   [[nodiscard]] bool is_held_elsewhere(const group& seen, std::size_t place) const;
   [[nodiscard]] std::size_t first_repairable(const group& seen, std::size_t place, const slot_set& stale) const;
-  void begin_leaving(std::uint64_t number, std::size_t place);
+  void begin_leaving(group& shrunk, std::uint64_t number, std::size_t place);
   void advance();
   void start_copying();
   void send();

@@ -157,7 +157,7 @@ void replicated_backend::free(slot_id first, std::size_t count) {
     }
     if (given.available) slots_.free(number * group_slots + begin, part);
     if (empty && given.available) ++free_groups_;
-    if (empty && given.holds == 0 && (!given.available || free_groups_ > kept_free_groups)) give_up(number);
+    if (empty && (!given.available || free_groups_ > kept_free_groups)) static_cast<void>(give_up(number));
   });
   used_slots_ -= count;
 }
@@ -231,20 +231,23 @@ int replicated_backend::place_group(std::uint64_t number) {
   return 0;
 }
 
-void replicated_backend::give_up(std::uint64_t number) {
+// Returns false, and leaves the group as it is, while the repairer is at work on it. Requires: no slot of it is owned.
+bool replicated_backend::give_up(std::uint64_t number) {
   group& leaving = shared_.group_at(number);
   const slot_id first = number * group_slots;
-  if (leaving.available) {
-    FAR_CHECK(slots_.claim(first, std::min(group_slots, capacity_limit_ - first)), "nobody owns a slot of the group");
-    --free_groups_;
-  }
+  const bool was_available = leaving.available;
   std::array<copy, maximum_places> freed;
   {
     const std::lock_guard guard(leaving.lock);
+    if (leaving.holds > 0) return false;
     freed = leaving.copies;
     leaving.copies = {};
     leaving.placed = false;
     leaving.available = false;
+  }
+  if (was_available) {
+    FAR_CHECK(slots_.claim(first, std::min(group_slots, capacity_limit_ - first)), "nobody owns a slot of the group");
+    --free_groups_;
   }
   for (const copy& each : freed) {
     if (!each.present) continue;
@@ -252,6 +255,7 @@ void replicated_backend::give_up(std::uint64_t number) {
     --shared_.at(each.member).extents;
   }
   first_unplaced_ = std::min(first_unplaced_, number);
+  return true;
 }
 
 int replicated_backend::place_copy(std::uint64_t number) {
@@ -290,7 +294,9 @@ void replicated_backend::remove_copy(std::uint64_t number, std::size_t place) {
     group& shrunk = shared_.group_at(number);
     const std::lock_guard group_guard(shrunk.lock);
     removed = shrunk.copies[place];
+    FAR_CHECK(removed.present && removed.leaving, "only a copy that is leaving is removed");
     shrunk.copies[place] = {};
+    --shrunk.holds;
   }
   shared_.note_removal(removed.member);
   shared_.at(removed.member).store().free(removed.first, group_slots);
@@ -301,7 +307,7 @@ void replicated_backend::set_available(std::uint64_t number, bool available) {
   const std::lock_guard guard(placement_lock_);
   group& changed = shared_.group_at(number);
   if (!changed.placed || changed.available == available) return;
-  if (changed.owned.empty() && !available && changed.holds == 0) return give_up(number);
+  if (changed.owned.empty() && !available && give_up(number)) return;
   const std::uint64_t end = std::min(group_slots, capacity_limit_ - number * group_slots);
   const slot_set unowned = slot_set::range(0, end) - changed.owned;
   for (std::size_t slot = unowned.next(0); slot < group_slots; slot = unowned.next(slot)) {

@@ -92,7 +92,7 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] int place_next_group();
   [[nodiscard]] int take_extent(std::size_t member, slot_id* first);
   void take_in(slot_id first, std::size_t count);
-  void give_up(std::uint64_t number);
+  bool give_up(std::uint64_t number);
   void update_capacity();
   [[nodiscard]] std::size_t serving_members() const;
   [[nodiscard]] member_order order_of(std::uint64_t number) const;

@@ -6,10 +6,15 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "backend/slot_allocator.h"
@@ -33,6 +38,7 @@ class controlled final : public backend {
   std::uint64_t reads = 0;
   std::uint64_t writes = 0;
   std::uint64_t latency_ns = 0;
+  std::function<void()> before_free;
 
   void forget() {
     ++epoch_;
@@ -48,7 +54,10 @@ class controlled final : public backend {
     for (std::size_t i = 0; i < count; ++i) epochs_[*first + i] = epoch_;
     return *first;
   }
-  void free(slot_id first, std::size_t count) override { slots_.free(first, count); }
+  void free(slot_id first, std::size_t count) override {
+    if (before_free) before_free();
+    slots_.free(first, count);
+  }
   result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
   capacity report() const override { return {slots_.capacity(), slots_.used()}; }
   speed expected_speed() const override { return {latency_ns, 0}; }
@@ -411,6 +420,41 @@ TEST_F(replicated, slots_of_groups_that_cannot_be_written_are_not_given_out) {
   tested_->validate();
   for (std::size_t i = 0; i < taken.size(); ++i) tested_->free(taken[i], i < 6 ? 200 : 1);
   EXPECT_EQ(tested_->report().used_slots, 0u);
+}
+
+// The repairer has decided to let go of a copy, and the group's last slots are freed before it has done so.
+TEST_F(replicated, a_group_is_not_given_up_while_a_copy_of_it_is_let_go_of) {
+  constexpr std::uint64_t raced = 6;  // the group; the first to be given up is the one before
+  open(2, 2);
+  for (std::uint64_t number = 0; number < 8; ++number) {
+    ASSERT_EQ(tested_->allocate(group_slots).value(), number * group_slots);
+  }
+  ASSERT_EQ(write(0, 9), 0);
+  tested_->free(group_slots, 4 * group_slots);
+  members_[1]->forget();
+  for (int steps = 0; tested_->repaired().removed_copies < raced; ++steps) {
+    ASSERT_LT(steps, 10'000);
+    clock_.now += ms;
+    static_cast<void>(tested_->tend());
+  }
+  std::atomic<bool> freeing{false};
+  std::atomic<bool> tending{false};
+  members_[0]->before_free = [&] {
+    if (freeing.exchange(true)) return;
+    while (!tending) std::this_thread::yield();
+    // tend() is to come as far as it can meanwhile.
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  std::thread other([&] { tested_->free((raced - 1) * group_slots, 2 * group_slots); });
+  while (!freeing) std::this_thread::yield();
+  tending = true;
+  static_cast<void>(tested_->tend());
+  other.join();
+  members_[0]->before_free = nullptr;
+  EXPECT_EQ(tested_->repaired().removed_copies, raced + 1) << "the race was not met";
+  EXPECT_EQ(members_[0]->used(), tested_->members()[0].groups * group_slots);
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(write(tested_->allocate(group_slots).value(), 1), 0);
+  EXPECT_EQ(read(0), 9) << "somebody else was given its place";
 }
 
 TEST_F(replicated, room_is_needed_on_as_many_members_as_there_are_copies) {
