@@ -1,9 +1,7 @@
 #include "backend/file/blocking_channel.h"
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -12,7 +10,6 @@
 #include "base/check.h"
 #include "base/spin_lock.h"
 #include "platform/local_memory.h"
-#include "platform/own_descriptors.h"
 
 namespace far::backend {
 
@@ -28,15 +25,9 @@ result<std::unique_ptr<channel>> blocking_channel::open(const store_file& file, 
 
 blocking_channel::blocking_channel(const store_file& file, const slot_allocator& slots, range_locks& locks,
                                    std::size_t depth)
-    : file_(file),
-      slots_(slots),
-      locks_(locks),
-      depth_(depth),
-      ready_(depth),
-      bounce_(platform::map_local(bounce_bytes)) {}
+    : immediate_channel(depth), file_(file), slots_(slots), locks_(locks), bounce_(platform::map_local(bounce_bytes)) {}
 
 blocking_channel::~blocking_channel() {
-  if (event_ >= 0) close(event_);
   platform::unmap_local(bounce_, bounce_bytes);
 }
 
@@ -56,7 +47,9 @@ int blocking_channel::move(operation op, std::uint64_t position, std::byte* buff
   return 0;
 }
 
-int blocking_channel::serve(const request& what) const {
+int blocking_channel::serve(const request& what) {
+  FAR_DCHECK(slots_.all_allocated(what.slot, pages_for(std::uint64_t{what.offset_bytes} + what.length_bytes)),
+             "a transfer of slots that are not allocated");
   const std::uint64_t position = file_.position_of(what.slot) + what.offset_bytes;
   if (file_.is_aligned(position, what.length_bytes, what.buffer)) {
     return move(what.op, position, what.buffer, what.length_bytes);
@@ -88,43 +81,6 @@ int blocking_channel::rewrite(const request& what) const {
     advance(rest, current);
   }
   return 0;
-}
-
-std::size_t blocking_channel::submit(std::span<const request> batch) {
-  const std::size_t taken = std::min(batch.size(), depth_ - in_flight_);
-  for (const request& what : batch.first(taken)) {
-    FAR_DCHECK(slots_.all_allocated(what.slot, pages_for(std::uint64_t{what.offset_bytes} + what.length_bytes)),
-               "a transfer of slots that are not allocated");
-    ready_.push({what.cookie, serve(what)});
-  }
-  in_flight_ += taken;
-  if (taken > 0) signal();
-  return taken;
-}
-
-std::size_t blocking_channel::poll(std::span<completion> done) {
-  const std::size_t count = ready_.pop(done);
-  in_flight_ -= count;
-  if (event_ >= 0 && ready_.empty()) {
-    std::uint64_t signals = 0;
-    static_cast<void>(!read(event_, &signals, sizeof signals));
-  }
-  return count;
-}
-
-void blocking_channel::wait(std::uint64_t /*timeout_ns*/) {}  // what was submitted is complete
-
-void blocking_channel::signal() const {
-  const std::uint64_t one = 1;
-  if (event_ >= 0) static_cast<void>(!write(event_, &one, sizeof one));
-}
-
-int blocking_channel::event_descriptor() const {
-  if (event_ < 0) {
-    event_ = platform::own_descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (in_flight_ > 0) signal();
-  }
-  return event_;
 }
 
 }  // namespace far::backend

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/file/completion_queue.h"
+#include "backend/completion_queue.h"
 #include "backend/file/range_locks.h"
 #include "backend/file/store_file.h"
 #include "backend/file/window.h"

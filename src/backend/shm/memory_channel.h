@@ -2,11 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <span>
 
-#include "backend/backend.h"
-#include "backend/file/completion_queue.h"
+#include "backend/immediate_channel.h"
 
 namespace far::backend {
 class shm_backend;
@@ -15,26 +12,15 @@ class shm_backend;
 namespace far::backend::shm {
 
 // A transfer is made, and finished, inside submit(): it takes as long as the copy.
-class memory_channel final : public channel {
+class memory_channel final : public immediate_channel {
  public:
   // Requires: `owner` outlives the channel; depth > 0.
-  memory_channel(const shm_backend& owner, std::size_t depth) : owner_(owner), depth_(depth), ready_(depth) {}
-  ~memory_channel() override;
-
-  [[nodiscard]] std::size_t submit(std::span<const request> batch) override;
-  [[nodiscard]] std::size_t poll(std::span<completion> done) override;
-  void wait(std::uint64_t /*timeout_ns*/) override {}  // what was submitted is complete
-  [[nodiscard]] std::size_t in_flight() const override { return in_flight_; }
-  [[nodiscard]] int event_descriptor() const override;
+  memory_channel(const shm_backend& owner, std::size_t depth) : immediate_channel(depth), owner_(owner) {}
 
  private:
-  void signal() const;
+  [[nodiscard]] int serve(const request& what) override;
 
   const shm_backend& owner_;
-  const std::size_t depth_;
-  std::size_t in_flight_ = 0;
-  completion_queue ready_;
-  mutable int event_ = -1;
 };
 
 // Copies between a slot and the buffer. Returns 0, or EIO when the server has taken the slots away.

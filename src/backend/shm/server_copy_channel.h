@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/file/completion_queue.h"
+#include "backend/completion_queue.h"
 #include "backend/shm/connection.h"
 #include "platform/local_memory.h"
 
