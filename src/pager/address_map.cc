@@ -39,6 +39,11 @@ address_map::parts address_map::remove(page_range within) {
   const std::lock_guard guard(lock_);
   split_used_at(within.first);
   split_used_at(within.end());
+  return erase_used(within);
+}
+
+// Requires: the lock; no part reaches over an end of the range.
+address_map::parts address_map::erase_used(page_range within) {
   parts removed;
   auto next = used_.lower_bound(within.first);
   while (next != used_.end() && next->first < within.end()) {
@@ -46,6 +51,34 @@ address_map::parts address_map::remove(page_range within) {
     next = used_.erase(next);
   }
   return removed;
+}
+
+std::optional<address_map::parts> address_map::take_over(page_range range) {
+  const std::lock_guard guard(lock_);
+  split_used_at(range.first);
+  split_used_at(range.end());
+  std::uint64_t known = 0;
+  for (auto each = used_.lower_bound(range.first); each != used_.end() && each->first < range.end(); ++each) {
+    known += each->second.count;
+  }
+  std::vector<page_range, platform::local_allocator<page_range>> holes;
+  auto hole = free_.upper_bound(range.first);
+  if (hole != free_.begin()) --hole;
+  for (; hole != free_.end() && hole->first < range.end(); ++hole) {
+    const page_id first = std::max(hole->first, range.first);
+    const page_id end = std::min(hole->first + hole->second, range.end());
+    if (first >= end) continue;
+    holes.push_back({first, end - first});
+    known += end - first;
+  }
+  if (known < range.count) return std::nullopt;
+  for (const page_range& each : holes) take_from_hole(std::prev(free_.upper_bound(each.first))->first, each);
+  return erase_used(range);
+}
+
+void address_map::use(page_range range, int protection) {
+  const std::lock_guard guard(lock_);
+  used_[range.first] = {range.count, protection};
 }
 
 void address_map::put_back(page_range range) {

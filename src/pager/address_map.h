@@ -40,6 +40,12 @@ class address_map {
   [[nodiscard]] parts remove(page_range within);
   void put_back(page_range range);
 
+  // Takes the whole range from whoever uses parts of it, in one step, so that nobody else gets any of it: the parts
+  // that were in use, or nullopt while somebody is about to put a part back. The range is neither in use nor free until
+  // use().
+  [[nodiscard]] std::optional<parts> take_over(page_range range);
+  void use(page_range range, int protection);
+
   // The part in use that holds `page`.
   [[nodiscard]] std::optional<part> find(page_id page) const;
 
@@ -61,6 +67,7 @@ class address_map {
   using local_map = std::map<Key, Value, std::less<>, platform::local_allocator<std::pair<const Key, Value>>>;
   using sized_hole = std::pair<std::uint64_t, page_id>;  // count, first
 
+  [[nodiscard]] parts erase_used(page_range within);
   void split_used_at(page_id page);
   void insert_free(page_id first, std::uint64_t count);
   void take_from_hole(page_id hole_first, page_range range);

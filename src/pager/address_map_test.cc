@@ -52,6 +52,26 @@ TEST(address_map, a_part_that_was_given_back_is_not_removed_from_its_next_user) 
   EXPECT_TRUE(map.find(0));
 }
 
+TEST(address_map, a_range_is_taken_over_in_one_step) {
+  address_map map(40);
+  ASSERT_EQ(map.take(10, 1, 3), 0u);
+  ASSERT_TRUE(map.take_at({15, 10}, 1));
+  const auto parts = map.take_over({5, 25});  // used, free, used, free
+  ASSERT_TRUE(parts);
+  ASSERT_EQ(parts->size(), 2u);
+  EXPECT_EQ((*parts)[0].range.first, 5u);
+  EXPECT_EQ((*parts)[0].range.count, 5u);
+  EXPECT_EQ((*parts)[1].range.first, 15u);
+  EXPECT_EQ((*parts)[1].range.count, 10u);
+  EXPECT_FALSE(map.take_at({12, 1}, 3)) << "free before, and nobody else's now";
+  EXPECT_FALSE(map.take_over({29, 2})) << "somebody is at work on a part";
+  EXPECT_EQ(map.pages_in_use(), 30u);
+  map.use({5, 25}, 2);
+  EXPECT_EQ(map.find(12)->protection, 2);
+  EXPECT_EQ(map.find(4)->protection, 3);
+  EXPECT_TRUE(map.take_over({29, 2}));
+}
+
 TEST(address_map, random_use_never_hands_out_a_page_twice) {
   constexpr std::uint64_t pages = 5000;
   address_map map(pages);

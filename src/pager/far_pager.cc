@@ -163,13 +163,22 @@ result<std::byte*> far_pager::map(std::size_t bytes, int protection, std::size_t
 
 result<void> far_pager::map_at(std::byte* address, std::size_t bytes, int protection) {
   const platform::signal_shield shield;
-  const result<void> emptied = unmap(address, bytes);
-  if (!emptied) return emptied;
   const page_range range = pages_in(address, bytes);
-  if (!addresses_.take_at(range, protection)) {
-    return error{"another thread maps the same place of the far heap", EAGAIN};
-  }
-  return open_part(range, protection, false);
+  take_over(range, protection);
+  const result<void> opened = open_part(range, protection, false);
+  if (opened) return opened;
+  for (const address_map::part& part : addresses_.remove(range)) addresses_.put_back(part.range);
+  return opened.error();
+}
+
+// Takes addresses from whoever uses them. A thread that is about to give up a part of them, and holds it for a moment
+// more, is waited for.
+void far_pager::take_over(page_range range, int protection) {
+  backoff waiting;
+  std::optional<address_map::parts> parts;
+  while (!(parts = addresses_.take_over(range))) waiting.pause();
+  for (const address_map::part& part : *parts) empty_part(part);
+  addresses_.use(range, protection);
 }
 
 // Gives addresses that were just taken to the engine and to the program.
@@ -186,8 +195,13 @@ result<void> far_pager::open_part(page_range range, int protection, bool guarded
   return {};
 }
 
-// Takes a part that was removed from use back from the program and the engine.
+// Takes a part that was removed from use back from the program and the engine, and frees its addresses.
 void far_pager::close_part(address_map::part part) {
+  empty_part(part);
+  addresses_.put_back(part.range);
+}
+
+void far_pager::empty_part(address_map::part part) {
   std::byte* const address = address_of(part.range.first);
   const std::size_t bytes = part.range.count << page_shift;
   if (part.protection == handed_over) {
@@ -202,15 +216,12 @@ void far_pager::close_part(address_map::part part) {
     FAR_CHECK(failure == 0 || failure == ENOMEM, "the far heap's own range can be protected");
     engine_->release(part.range);
   }
-  addresses_.put_back(part.range);
 }
 
 result<void> far_pager::hand_over(std::byte* address, std::size_t bytes) {
   const platform::signal_shield shield;
-  const result<void> emptied = unmap(address, bytes);
-  if (!emptied) return emptied;
-  if (addresses_.take_at(pages_in(address, bytes), handed_over)) return {};
-  return error{"another thread maps the same place of the far heap", EAGAIN};
+  take_over(pages_in(address, bytes), handed_over);
+  return {};
 }
 
 result<int> far_pager::protection_of(const std::byte* address) const {

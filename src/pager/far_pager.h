@@ -64,6 +64,8 @@ class far_pager final : public pager {
   [[nodiscard]] std::byte* address_of(page_id page) const { return base_ + (page << page_shift); }
   [[nodiscard]] result<void> open_part(page_range range, int protection, bool guarded);
   void close_part(address_map::part part);
+  void empty_part(address_map::part part);
+  void take_over(page_range range, int protection);
   [[nodiscard]] result<void> start_fault_thread();
   [[nodiscard]] bool grow_in_place(page_range range, std::uint64_t more, int protection);
   [[nodiscard]] result<std::byte*> grow_elsewhere(page_range range, std::uint64_t new_count, int protection);
