@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "report.h"
+#include "svg.h"
 
 namespace far::bench {
 
@@ -20,6 +22,7 @@ struct settings {
 struct outcome {
   report figures;
   table_layout layout;
+  std::vector<chart> charts = {};  // for --plot; none: bars of every column of the table
 };
 
 // Each runs its configurations round-robin, so that noise of the machine hits all alike, and writes progress to
@@ -29,10 +32,17 @@ struct outcome {
 [[nodiscard]] result<outcome> run_overhead(const settings& chosen);
 [[nodiscard]] result<outcome> run_fiber(const settings& chosen);
 [[nodiscard]] result<outcome> run_transport(const settings& chosen);
+[[nodiscard]] result<outcome> run_deref(const settings& chosen);
+[[nodiscard]] result<outcome> run_objects(const settings& chosen);
+[[nodiscard]] result<outcome> run_hybrid(const settings& chosen);
+[[nodiscard]] result<outcome> run_pauseless(const settings& chosen);
+[[nodiscard]] result<outcome> run_pressure(const settings& chosen);
+[[nodiscard]] result<outcome> run_pointers(const settings& chosen);
 
 // Hidden commands: what the benchmarks run in child processes. `specification` is JSON. Return the exit status.
 int pager_child(const std::string& specification);
 int overhead_child(const std::string& program, bool quick);
+int heap_child(const std::string& specification);
 
 // Whether a signal asked to stop; benchmarks look between measurements, undo what they set up, and return an error.
 [[nodiscard]] bool stop_requested();

@@ -22,7 +22,9 @@
 #include "fiber/scheduler.h"
 #include "fiber/semaphore.h"
 #include "fiber/this_fiber.h"
+#include "fiber_faults.h"
 #include "instructions.h"
+#include "platform/kernel_features.h"
 
 namespace far::bench {
 
@@ -31,11 +33,13 @@ namespace {
 constexpr const char* fibers_name = "fibers, 1 worker";
 constexpr const char* fibers_apart_name = "fibers, 2 workers";
 constexpr const char* threads_name = "std::thread";
+constexpr const char* faults_workload = "hardware_fault_20us";
 
 // One sample, for each operation.
 struct cost {
   double elapsed_ns = 0;
   double instructions = 0;  // of the one thread that runs everything; 0 where several do or nothing counts
+  double cpu_ns = 0;        // of the process; 0: all that it used during the sample
 };
 
 struct measured {
@@ -296,6 +300,14 @@ cost signal_on_fiber(unsigned operations, bool waits) {
   return {found.elapsed_ns, 0};
 }
 
+// ---- missing ----
+
+cost fault(unsigned operations, unsigned fibers) {
+  const result<fault_cost> found = measure_faults(fibers, operations);
+  if (!found) return {};
+  return {found.value().elapsed_ns, 0, found.value().cpu_ns};
+}
+
 std::vector<measured> all_measured() {
   return {
       {"switch", "context only", 400'000, switch_bare},
@@ -315,6 +327,8 @@ std::vector<measured> all_measured() {
       {"wake", threads_name, 20'000, wake_threads},
       {"signal", "handler returns", 50'000, [](unsigned n) { return signal_on_fiber(n, false); }},
       {"signal", "handler parks its fiber", 50'000, [](unsigned n) { return signal_on_fiber(n, true); }},
+      {faults_workload, "1 fiber, 1 worker", 20'000, [](unsigned n) { return fault(n, 1); }},
+      {faults_workload, "64 fibers, 1 worker", 200'000, [](unsigned n) { return fault(n, 64); }},
   };
 }
 
@@ -326,17 +340,22 @@ result<outcome> run_fiber(const settings& chosen) {
   figures.set("runs", runs);
   const instruction_counter counter;
   if (!counter.works()) figures.skip("instructions", counter.why_not());
+  const bool can_miss = platform::probe_kernel().userfaultfd;
+  if (!can_miss) figures.skip(faults_workload, "no permission for userfaultfd");
   const std::vector<measured> list = all_measured();
   for (unsigned run = 0; run < runs; ++run) {
     fmt::print(stderr, "fiber: run {} of {}\n", run + 1, runs);
     for (const measured& one : list) {
       if (std::string(one.configuration).find(chosen.only) == std::string::npos) continue;
+      if (one.workload == faults_workload && !can_miss) continue;
       const unsigned operations = chosen.quick ? one.operations / 10 : one.operations;
       const std::uint64_t cpu_ns = process_cpu_ns();
       const cost found = one.run(operations);
+      if (found.elapsed_ns == 0) return error{"a far heap could not be made; `farheap doctor` says why", 0};
       const row_key key{one.workload, one.configuration, 1};
       figures.add(key, "elapsed_ns", found.elapsed_ns);
-      figures.add(key, "cpu_ns", static_cast<double>(process_cpu_ns() - cpu_ns) / operations);
+      const double all_cpu_ns = static_cast<double>(process_cpu_ns() - cpu_ns) / operations;
+      figures.add(key, "cpu_ns", found.cpu_ns > 0 ? found.cpu_ns : all_cpu_ns);
       if (found.instructions > 0) figures.add(key, "instructions", found.instructions);
       if (stop_requested()) return error{"stopped by a signal", EINTR};
     }

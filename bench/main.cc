@@ -12,6 +12,7 @@
 
 #include "base/units.h"
 #include "benchmark.h"
+#include "report_charts.h"
 
 namespace far::bench {
 
@@ -30,6 +31,14 @@ constexpr std::array benchmarks = {
     listed{"overhead", "CPU time of programs that fit in their budget, under farheap run and natively", run_overhead},
     listed{"fiber", "what fibers cost: switching, spawning, waiting, waking, beside threads", run_fiber},
     listed{"transport", "a transfer over each far tier with a server, beside Redis", run_transport},
+    listed{"deref", "dereferencing a far pointer, in L1 and out of cache, beside std::unique_ptr", run_deref},
+    listed{"objects", "random accesses to far objects with a quarter of the memory, beside swap (AIFM, figure 1)",
+           run_objects},
+    listed{"hybrid", "object path, page path and the choice between them, as a program changes (Atlas)", run_hybrid},
+    listed{"pauseless", "iteration times while objects are evacuated, beside stopping the world (AIFM, figure 14)",
+           run_pauseless},
+    listed{"pressure", "free local memory under 100 busy fibers, prioritised and not (AIFM, figure 15)", run_pressure},
+    listed{"pointers", "lists, trees and maps of far pointers that are all local, beside raw pointers", run_pointers},
 };
 
 std::atomic<bool> stop_flag = false;
@@ -55,7 +64,23 @@ int list_benchmarks() {
   return 0;
 }
 
-int run_named(const std::string& name, const settings& chosen, const std::string& json_path) {
+// Returns 0, or 1 with a message.
+int write_plots(const outcome& measured, const std::string& folder) {
+  const std::vector<chart> drawn =
+      measured.charts.empty() ? charts_of(measured.figures, measured.layout) : measured.charts;
+  const result<void> written = write_charts(drawn, folder);
+  if (written) return 0;
+  fmt::print(stderr, "farheap-bench: {}\n", written.error().message);
+  return 1;
+}
+
+// Where the figures go beside the table on standard output; empty: nowhere.
+struct destinations {
+  std::string json_path;
+  std::string plot_folder;
+};
+
+int run_named(const std::string& name, const settings& chosen, const destinations& where) {
   for (const listed& one : benchmarks) {
     if (name != one.name) continue;
     result<outcome> measured = one.run(chosen);
@@ -63,8 +88,10 @@ int run_named(const std::string& name, const settings& chosen, const std::string
       fmt::print(stderr, "farheap-bench: {}: {}\n", name, measured.error().message);
       return 1;
     }
-    if (json_path != "-") measured.value().figures.print(measured.value().layout);
-    return json_path.empty() ? 0 : write_json(measured.value().figures.to_json(), json_path);
+    if (where.json_path != "-") measured.value().figures.print(measured.value().layout);
+    int status = where.json_path.empty() ? 0 : write_json(measured.value().figures.to_json(), where.json_path);
+    if (!where.plot_folder.empty()) status |= write_plots(measured.value(), where.plot_folder);
+    return status;
   }
   fmt::print(stderr, "farheap-bench: no benchmark is called '{}'; see: farheap-bench list\n", name);
   return 2;
@@ -81,19 +108,23 @@ bool stop_requested() {
 int main(int argc, char** argv) {
   using namespace far::bench;
   if (argc == 3 && strcmp(argv[1], "pager-child") == 0) return pager_child(argv[2]);
+  if (argc == 3 && strcmp(argv[1], "heap-child") == 0) return heap_child(argv[2]);
   if (argc == 4 && strcmp(argv[1], "overhead-child") == 0)
     return overhead_child(argv[2], strcmp(argv[3], "quick") == 0);
 
   CLI::App app("Measures Farheap, beside local memory and the peers that this machine allows, interleaved in one run.");
   std::string name;
-  std::string json_path;
+  destinations where;
   std::string working_set;
   settings chosen;
   app.add_option("name", name, "the benchmark to run, or 'list'")->required();
-  app.add_option("--json", json_path, "also write the figures as JSON to this file ('-': to standard output only)");
+  app.add_option("--json", where.json_path,
+                 "also write the figures as JSON to this file ('-': to standard output only)");
+  app.add_option("--plot", where.plot_folder, "also write charts (SVG) to this folder");
   app.add_option("--runs", chosen.runs, "how often to measure each configuration")->check(CLI::Range(1u, 1000u));
   app.add_flag("--quick", chosen.quick, "fewer and shorter runs, for a first look");
-  app.add_option("--working-set", working_set, "pager: how much memory the workloads walk over, such as 1G");
+  app.add_option("--working-set", working_set,
+                 "pager, deref, objects, hybrid: how much memory the workloads use, such as 1G");
   app.add_option("--only", chosen.only, "measure only configurations whose name contains this text");
   CLI11_PARSE(app, argc, argv);
 
@@ -110,5 +141,5 @@ int main(int argc, char** argv) {
   struct sigaction action{};
   action.sa_handler = on_stop;
   for (const int stopping : {SIGINT, SIGTERM, SIGHUP}) sigaction(stopping, &action, nullptr);
-  return run_named(name, chosen, json_path);
+  return run_named(name, chosen, where);
 }

@@ -1,7 +1,6 @@
 // `farheap-bench pager`: a working set of which a quarter fits in local memory, walked over in several ways: Farheap
 // beside Linux swap, a mapped device, and memory that fits.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -9,15 +8,12 @@
 #include "base/units.h"
 #include "benchmark.h"
 #include "child.h"
-#include "memory_cgroup.h"
-#include "peer_device.h"
+#include "peer_setup.h"
 #include "workload.h"
 
 namespace far::bench {
 
 namespace {
-
-enum class peer { none, loop_swap, zram_swap, mapped_device };
 
 struct configuration {
   std::string name;
@@ -31,9 +27,6 @@ struct configuration {
 constexpr const char* local_name = "local memory, all fits";
 constexpr const char* inline_name = "farheap memory: inline";
 
-// What a peer's process needs beside its working set and the kernel counts against the cgroup: its program, stacks,
-// page tables, and the samples. Farheap's own are not counted against its budget either.
-constexpr std::uint64_t peer_allowance_bytes = 16 * mib;
 constexpr std::uint64_t child_deadline_ns = 120'000'000'000;
 
 std::vector<configuration> all_configurations() {
@@ -78,40 +71,9 @@ sizes choose_sizes(const settings& chosen) {
   return picked;
 }
 
-// What a configuration needs around its process, in the order in which it is set up; undone in reverse.
-struct surroundings {
-  std::unique_ptr<ram_device> mapped;
-  std::unique_ptr<swap_area> swap;
-  std::unique_ptr<page_cluster> cluster;
-  std::unique_ptr<memory_cgroup> cgroup;
-};
-
-result<surroundings> set_up(const configuration& one, const sizes& picked) {
-  surroundings made;
-  if (one.kind == peer::none) return made;
-  if (geteuid() != 0) return error{"needs root, to make devices and a memory cgroup", EPERM};
-  const std::uint64_t device_bytes = picked.working_set_bytes + picked.working_set_bytes / 4;
-  auto device = one.kind == peer::zram_swap ? open_zram_device(device_bytes) : open_loop_device(device_bytes);
-  if (!device) return device.error();
-  if (one.kind == peer::mapped_device) {
-    made.mapped = std::move(device).value();
-  } else {
-    auto swap = swap_area::enable(std::move(device).value(), device_bytes);
-    if (!swap) return swap.error();
-    made.swap = std::move(swap).value();
-    auto cluster = page_cluster::set(one.cluster);
-    if (!cluster) return cluster.error();
-    made.cluster = std::move(cluster).value();
-  }
-  auto cgroup = memory_cgroup::create(picked.local_bytes + peer_allowance_bytes);
-  if (!cgroup) return cgroup.error();
-  made.cgroup = std::move(cgroup).value();
-  return made;
-}
-
 // Runs every workload of one configuration and records what it measured.
 result<void> run_configuration(const configuration& one, const sizes& picked, report& figures) {
-  auto made = set_up(one, picked);
+  auto made = set_up_peer(one.kind, one.cluster, picked.working_set_bytes, picked.local_bytes);
   if (!made) return made.error();
   const surroundings& around = made.value();
   const nlohmann::json specification = {{"far_uri", one.far_uri},

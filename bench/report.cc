@@ -47,6 +47,12 @@ double report::median(const row_key& key, const std::string& metric) const {
   return samples == known->metrics.end() ? 0 : summarise(samples->second).median;
 }
 
+std::vector<row_key> report::keys() const {
+  std::vector<row_key> found;
+  for (const row& one : rows_) found.push_back(one.key);
+  return found;
+}
+
 void report::print_row(const row& shown, const table_layout& layout, std::size_t name_width) const {
   fmt::print("  {:<{}}", shown.key.configuration, name_width);
   for (const column& told : layout.columns) {

@@ -57,6 +57,9 @@ class report {
   // The median of a metric, or 0 when it was never recorded.
   [[nodiscard]] double median(const row_key& key, const std::string& metric) const;
   [[nodiscard]] bool has(const row_key& key) const { return find(key) != nullptr; }
+  // In the order of their first samples.
+  [[nodiscard]] std::vector<row_key> keys() const;
+  [[nodiscard]] const std::string& benchmark() const { return benchmark_; }
 
   // Prints to standard output: a table a workload, then what was skipped, the aims and the notes.
   void print(const table_layout& layout) const;

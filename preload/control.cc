@@ -23,6 +23,10 @@ namespace {
 
 constexpr std::string_view version_prefix = "farheap/1 ";
 constexpr int client_deadline_ms = 5000;
+constexpr int patient_client_deadline_ms = 30'000;  // of who waits for a connection
+
+constexpr std::string_view resize_prefix = "resize ";
+constexpr std::string_view add_server_prefix = "add-server ";
 
 struct abstract_name {
   sockaddr_un address{};
@@ -122,7 +126,8 @@ class open_descriptor {
 }  // namespace
 
 result<std::unique_ptr<control_server>> control_server::open(const control_callbacks& callbacks) {
-  FAR_CHECK(callbacks.resize != nullptr && callbacks.stats != nullptr, "both callbacks are set");
+  FAR_CHECK(callbacks.resize != nullptr && callbacks.stats != nullptr && callbacks.add_server != nullptr,
+            "all callbacks are set");
   const abstract_name name = name_of(getpid());
   open_descriptor listener(open_socket());
   open_descriptor waker(platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
@@ -130,8 +135,8 @@ result<std::unique_ptr<control_server>> control_server::open(const control_callb
       bind(listener.number(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0 ||
       listen(listener.number(), 8) != 0) {
     const int failure = errno;
-    return error{std::string("cannot listen for `farheap resize` and `farheap stats` (") + std::strerror(failure) +
-                     "); the program runs without them",
+    return error{std::string("cannot listen for `farheap resize`, `stats` and `add-server` (") +
+                     std::strerror(failure) + "); the program runs without them",
                  failure};
   }
   return std::unique_ptr<control_server>(new control_server(callbacks, listener.release(), waker.release()));
@@ -187,31 +192,41 @@ std::size_t control_server::answer(std::string_view request, char* reply) {
   if (!request.ends_with('\n')) return reply_error(reply, "the request does not end with a newline");
   request.remove_prefix(version_prefix.size());
   request.remove_suffix(1);
-  constexpr std::string_view resize = "resize ";
-  if (request == "stats") {
-    std::memcpy(reply, "farheap/1 ok ", 13);
-    std::size_t length = 13;
-    length += format_statistics_json(callbacks_.stats(callbacks_.context), {reply + length, control_reply_bytes - 16});
-    reply[length++] = '\n';
-    return length;
-  }
-  if (request.starts_with(resize)) {
-    request.remove_prefix(resize.size());
+  if (request == "stats") return answer_stats(reply);
+  const result<void> done = obey(request);
+  if (!done) return reply_error(reply, done.error().message.c_str());
+  std::memcpy(reply, "farheap/1 ok\n", 13);
+  return 13;
+}
+
+std::size_t control_server::answer_stats(char* reply) {
+  std::memcpy(reply, "farheap/1 ok ", 13);
+  std::size_t length = 13;
+  length += format_statistics_json(callbacks_.stats(callbacks_.context), {reply + length, control_reply_bytes - 16});
+  reply[length++] = '\n';
+  return length;
+}
+
+result<void> control_server::obey(std::string_view request) {
+  if (request.starts_with(resize_prefix)) {
+    request.remove_prefix(resize_prefix.size());
     std::uint64_t budget_bytes = 0;
     const char* const end = request.data() + request.size();
     const auto [rest, failure] = std::from_chars(request.data(), end, budget_bytes);
-    if (failure != std::errc{} || rest != end) return reply_error(reply, "resize takes a number of bytes");
-    const result<void> done = callbacks_.resize(callbacks_.context, budget_bytes);
-    if (!done) return reply_error(reply, done.error().message.c_str());
-    std::memcpy(reply, "farheap/1 ok\n", 13);
-    return 13;
+    if (failure != std::errc{} || rest != end) return error{"resize takes a number of bytes", EINVAL};
+    return callbacks_.resize(callbacks_.context, budget_bytes);
   }
-  return reply_error(reply, "unknown request; there are: resize BYTES, stats");
+  if (request.starts_with(add_server_prefix)) {
+    request.remove_prefix(add_server_prefix.size());
+    return callbacks_.add_server(callbacks_.context, request);
+  }
+  return error{"unknown request; there are: resize BYTES, add-server HOST:PORT, stats", EINVAL};
 }
 
 result<std::string> send_control_request(pid_t pid, std::string_view request) {
   const std::string process = "process " + std::to_string(pid);
-  const std::int64_t deadline_ms = now_ms() + client_deadline_ms;
+  const bool is_patient = request.starts_with(add_server_prefix);
+  const std::int64_t deadline_ms = now_ms() + (is_patient ? patient_client_deadline_ms : client_deadline_ms);
   const abstract_name name = name_of(pid);
   const open_descriptor socket(open_socket());
   if (socket.number() < 0) return error{std::string("cannot open a socket: ") + std::strerror(errno), errno};

@@ -1,14 +1,16 @@
-// How `farheap resize PID SIZE` and `farheap stats PID` reach the runtime inside a running program.
+// How `farheap resize PID SIZE`, `farheap add-server PID HOST:PORT` and `farheap stats PID` reach the runtime inside a
+// running program.
 //
 // The program listens on the abstract unix socket "\0farheap-PID" (SOCK_SEQPACKET). One connection carries one request
 // and one reply, a line of text each:
 //
 //     farheap/1 resize BYTES\n      ->  farheap/1 ok\n
+//     farheap/1 add-server NAME\n   ->  farheap/1 ok\n
 //     farheap/1 stats\n             ->  farheap/1 ok {"budget_bytes": ..., ...}\n
 //     anything else                 ->  farheap/1 error MESSAGE\n
 //
 // Only the same user and root are answered. Nothing a peer does, or does not do, holds the runtime for longer than
-// control_deadline_ms.
+// control_deadline_ms; connecting to a new server may.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +27,7 @@
 namespace far::preload {
 
 inline constexpr int control_deadline_ms = 500;            // for one peer, from its connection to its reply
-inline constexpr std::size_t control_request_bytes = 128;  // longer requests are refused
+inline constexpr std::size_t control_request_bytes = 512;  // longer requests are refused
 inline constexpr std::size_t control_reply_bytes = 16384;
 
 // What the runtime can be asked for. Called by the thread that calls control_server::step().
@@ -33,11 +35,12 @@ struct control_callbacks {
   void* context = nullptr;
   result<void> (*resize)(void* context, std::uint64_t budget_bytes) = nullptr;
   engine::statistics (*stats)(void* context) = nullptr;
+  result<void> (*add_server)(void* context, std::string_view server) = nullptr;
 };
 
 class control_server {
  public:
-  // Starts to listen as the calling process. Errors: EADDRINUSE when somebody holds the name already. Requires: both
+  // Starts to listen as the calling process. Errors: EADDRINUSE when somebody holds the name already. Requires: all
   // callbacks are set.
   [[nodiscard]] static result<std::unique_ptr<control_server>> open(const control_callbacks& callbacks);
 
@@ -59,6 +62,8 @@ class control_server {
 
   void serve(int peer);
   [[nodiscard]] std::size_t answer(std::string_view request, char* reply);
+  [[nodiscard]] std::size_t answer_stats(char* reply);
+  [[nodiscard]] result<void> obey(std::string_view request);
 
   control_callbacks callbacks_;
   int listener_;
@@ -66,8 +71,8 @@ class control_server {
 };
 
 // The other side, for the command line: sends `request` ("stats", "resize 1073741824") to the runtime in process `pid`
-// and returns what follows "ok". Errors: nobody listens, the listener is another process, no reply in five seconds, or
-// the reply is an error; each says what to do.
+// and returns what follows "ok". Errors: nobody listens, the listener is another process, no reply in five seconds
+// ("add-server": thirty), or the reply is an error; each says what to do.
 [[nodiscard]] result<std::string> send_control_request(pid_t pid, std::string_view request);
 
 }  // namespace far::preload

@@ -31,13 +31,18 @@ struct runtime {
     counted.misses = 7;
     return counted;
   }
+  static result<void> add_server(void* context, std::string_view server) {
+    static_cast<runtime*>(context)->added = server;
+    return {};
+  }
+  std::string added;
 };
 
 // A server for this process, and a thread that runs it.
 class control_test : public testing::Test {
  protected:
   void SetUp() override {
-    result<std::unique_ptr<control_server>> opened = control_server::open({&runtime_, runtime::resize, runtime::stats});
+    result<std::unique_ptr<control_server>> opened = control_server::open(callbacks());
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     server_ = std::move(opened).value();
   }
@@ -52,6 +57,8 @@ class control_test : public testing::Test {
     server_->wake();
     if (thread_.joinable()) thread_.join();
   }
+
+  control_callbacks callbacks() { return {&runtime_, runtime::resize, runtime::stats, runtime::add_server}; }
 
   static int connect_raw() {
     const int descriptor = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -85,6 +92,15 @@ TEST_F(control_test, ResizeArrives) {
   EXPECT_EQ(reply.value(), "");
   stop();
   EXPECT_EQ(runtime_.budget_bytes, 1 * gib);
+}
+
+TEST_F(control_test, AServerIsAdded) {
+  const std::string longest = std::string(253, 'x') + ":65535";
+  start();
+  const result<std::string> reply = send_control_request(getpid(), "add-server " + longest);
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  stop();
+  EXPECT_EQ(runtime_.added, longest);
 }
 
 TEST_F(control_test, StatsComeAsJson) {
@@ -155,8 +171,7 @@ TEST_F(control_test, WakeEndsAWaitForASilentPeer) {
 }
 
 TEST_F(control_test, TheNameIsTakenOnce) {
-  const result<std::unique_ptr<control_server>> second =
-      control_server::open({&runtime_, runtime::resize, runtime::stats});
+  const result<std::unique_ptr<control_server>> second = control_server::open(callbacks());
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, EADDRINUSE);
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "base/log.h"
@@ -54,12 +55,16 @@ result<void> resize_budget(void* context, std::uint64_t budget_bytes) {
   return static_cast<pager::pager*>(context)->resize(budget_bytes);
 }
 
+result<void> add_server(void* context, std::string_view server) {
+  return static_cast<pager::pager*>(context)->add_server(server);
+}
+
 engine::statistics read_statistics(void* context) {
   return static_cast<pager::pager*>(context)->snapshot();
 }
 
-// Serves `farheap resize` and `farheap stats`, and does what must not be done by a thread that resolves misses: under
-// pressure, it takes freed memory back from jemalloc before the evictor writes it out.
+// Serves `farheap resize`, `stats` and `add-server`, and does what must not be done by a thread that resolves misses:
+// under pressure, it takes freed memory back from jemalloc before the evictor writes it out.
 void run_control(runtime& of) {
   std::uint64_t evicted_before = 0;
   bool serving_peers = true;
@@ -91,7 +96,7 @@ void start() {
   const result<void> used = use_far_memory(*starting->pager);
   if (!used) refuse_to_start(used.error());
   result<std::unique_ptr<control_server>> control =
-      control_server::open({starting->pager.get(), resize_budget, read_statistics});
+      control_server::open({starting->pager.get(), resize_budget, read_statistics, add_server});
   if (!control) refuse_to_start(control.error());
   starting->control = std::move(control).value();
   the_runtime = starting;

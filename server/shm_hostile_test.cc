@@ -284,6 +284,33 @@ TEST(shm_hostile, memory_that_was_not_granted_is_noticed) {
   EXPECT_EQ(server.lent().report().held_blocks, 2u);
 }
 
+// The mapping of a client outlives its session, whether the server ended it or the client did.
+TEST(shm_hostile, what_is_filled_after_the_session_is_taken_away_again) {
+  for (const bool closes_itself : {false, true}) {
+    shm_test_server server(64 * mib);
+    bystander innocent(server);
+    auto client = std::make_unique<raw_client>(server);
+    ASSERT_EQ(client->ask(request_of(ring_operation::allocate, 0, 2))->values[0], 2u);
+    const int file = dup(client->memory());
+    auto* const mapped = static_cast<std::byte*>(mmap(nullptr, 64 * mib, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+    ASSERT_NE(mapped, MAP_FAILED);
+    if (!closes_itself) {
+      mapped[2 * block_bytes] = std::byte{1};
+      EXPECT_TRUE(client->is_ended());
+    }
+    client.reset();
+    EXPECT_TRUE(eventually([&] { return server.lent().report().held_blocks == 2; })) << "the bystander's are left";
+    for (int round = 0; round < 3; ++round) {
+      std::memset(mapped, 1, 16 * mib);
+      struct stat about{};
+      EXPECT_TRUE(eventually([&] { return fstat(file, &about) == 0 && about.st_blocks == 0; })) << about.st_blocks;
+    }
+    munmap(mapped, 64 * mib);
+    close(file);
+    EXPECT_TRUE(innocent.is_unharmed());
+  }
+}
+
 TEST(shm_hostile, who_does_not_read_replies_waits_alone) {
   shm_test_server server(32 * mib);
   bystander innocent(server);

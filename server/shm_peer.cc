@@ -45,7 +45,7 @@ void shm_peer::revoke() {
   if (rings_ != nullptr) rings_->revoked.value.store(1, std::memory_order_seq_cst);
 }
 
-void shm_peer::leave(std::uint64_t now_ns) {
+void shm_peer::leave(std::uint64_t now_ns, shm_leftovers* left_over) {
   if (left_) return;
   left_ = true;
   end(ending::peer_gone);
@@ -54,6 +54,7 @@ void shm_peer::leave(std::uint64_t now_ns) {
   if (step_.begun) mine_.to->abandon(step_);
   // The kernel itself says that nobody has the socket any more, so there is nobody to wait for.
   const bool was_last = --memory_->connections == 0;
+  if (was_last && left_over != nullptr) left_over->keep(socket_, mine_.to, now_ns);
   if (was_last && why_ == ending::peer_gone) settings_.lent->end(*mine_.to);
   settings_.lent->leave(mine_, now_ns);
   memory_ = nullptr;  // it lives no longer than the session

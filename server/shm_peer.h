@@ -16,6 +16,7 @@
 #include "backend/shm/ring_file.h"
 #include "server/counters.h"
 #include "server/ending.h"
+#include "server/shm_leftovers.h"
 #include "server/shm_memory.h"
 #include "server/store.h"
 #include "server/token_book.h"
@@ -59,8 +60,8 @@ class shm_peer {
   // Says that the bytes of the session's blocks are about to go; before they go.
   void revoke();
   // Leaves the session; its grace period begins if this was the last connection, or it ends at once when the client
-  // closed it: then no process has the socket any more.
-  void leave(std::uint64_t now_ns);
+  // closed it: then no process has the socket any more. `left_over` nullptr: the server stops.
+  void leave(std::uint64_t now_ns, shm_leftovers* left_over);
 
   [[nodiscard]] int socket() const { return socket_; }
   // nullptr before the end of the handshake.

@@ -111,7 +111,7 @@ void shm_service::run() {
   }
   for (const auto& each : peers_) {
     each->end(ending::stopped);
-    each->leave(now_ns());
+    each->leave(now_ns(), nullptr);
   }
   peers_.clear();
 }
@@ -169,6 +169,7 @@ void shm_service::accept_all(std::uint64_t current_ns) {
 void shm_service::tick(std::uint64_t current_ns) {
   store& lent = *chosen_.settings.lent;
   for (const auto& each : peers_) each->check(current_ns);
+  left_over_.look(lent);
   lent.expire(current_ns);
   const bool more = lent.reclaim() > 0;
   listen(true);
@@ -192,7 +193,7 @@ void shm_service::remove_ended(std::uint64_t current_ns) {
     revoke_session(*each);
   }
   for (const auto& each : peers_) {
-    if (each->is_over()) each->leave(current_ns);
+    if (each->is_over()) each->leave(current_ns, &left_over_);
   }
   std::erase_if(peers_, [](const auto& each) { return each->is_over(); });
 }

@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "server/counters.h"
 #include "server/quiet_points.h"
+#include "server/shm_leftovers.h"
 #include "server/shm_peer.h"
 #include "server/shm_socket.h"
 
@@ -64,6 +65,7 @@ class shm_service {
 
   // The thread's:
   std::vector<std::unique_ptr<shm_peer>> peers_;
+  shm_leftovers left_over_;
   std::uint64_t next_tick_ns_ = 0;
   std::uint64_t looked_at_sockets_ns_ = 0;
   bool listening_ = false;

@@ -61,7 +61,7 @@ class command_test(unittest.TestCase):
 
 class usage_test(command_test):
     def test_commands(self):
-        self.check_refused(2, says="the commands are run, resize, stats, doctor, help")
+        self.check_refused(2, says="the commands are run, resize, add-server, stats, doctor, help")
         self.check_refused(2, "rn", says="'rn'")
         self.check_refused(2, "help", "rn", says="'rn'")
         for words in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["doctor", "--help"], ["--version"]):
@@ -99,6 +99,9 @@ class usage_test(command_test):
         self.check_refused(2, "resize", "x", "1G", says="'x'")
         self.check_refused(2, "resize", "1", "huge", says="'huge'")
         self.check_refused(1, "resize", str(os.getpid()), "1G", says="farheap run")
+        self.check_refused(2, "add-server", "12", says="HOST:PORT")
+        self.check_refused(2, "add-server", "12", "cache1", says="'cache1'")
+        self.check_refused(1, "add-server", str(os.getpid()), "cache1:7000", says="farheap run")
         self.check_refused(2, "stats", "-5", says="-5")
         self.check_refused(1, "stats", str(os.getpid()), says="farheap run")
 

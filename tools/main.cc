@@ -94,6 +94,18 @@ int start_resize(std::vector<std::string> arguments) {
   return resize(pid, size);
 }
 
+int start_add_server(std::vector<std::string> arguments) {
+  std::string pid;
+  std::string server;
+  CLI::App parser("Adds a memory server to the far tier tcp: of a program while it runs.", "farheap add-server");
+  parser.add_option("PID", pid, "the process that `farheap run` became")->required();
+  parser.add_option("HOST:PORT", server, "a farheapd that takes the token and the TLS of those at the start")
+      ->required();
+  int exit_code = 0;
+  if (!parse(parser, std::move(arguments), exit_code)) return exit_code;
+  return add_server(pid, server);
+}
+
 int start_stats(std::vector<std::string> arguments) {
   std::string pid;
   bool json = false;
@@ -118,6 +130,7 @@ int start_doctor(std::vector<std::string> arguments) {
 constexpr command commands[] = {
     {"run", "run a program that may use more memory than it is given", start_run},
     {"resize", "change the budget of a program while it runs", start_resize},
+    {"add-server", "add a memory server to a program while it runs", start_add_server},
     {"stats", "show what the runtime of a program has counted so far", start_stats},
     {"doctor", "say what this machine supports, and how to enable the rest", start_doctor},
 };
@@ -125,8 +138,8 @@ constexpr command commands[] = {
 void print_help() {
   fmt::print("farheap {}: more memory than the machine has to spare\n\nUsage: farheap COMMAND [OPTIONS]\n\n",
              FARHEAP_VERSION);
-  for (const command& known : commands) fmt::print("  {:<8} {}\n", known.name, known.summary);
-  fmt::print("  {:<8} {}\n\n", "help", "show this, or the options of one command: farheap help run");
+  for (const command& known : commands) fmt::print("  {:<10} {}\n", known.name, known.summary);
+  fmt::print("  {:<10} {}\n\n", "help", "show this, or the options of one command: farheap help run");
   fmt::print("Example: farheap run --local 2G -- python3 analysis.py\n");
 }
 

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "backend/tcp/tcp_uri.h"
 #include "base/units.h"
 #include "budget.h"
 #include "message.h"
@@ -44,6 +45,18 @@ int resize(const std::string& pid, const std::string& size) {
       preload::send_control_request(process.value(), fmt::format("resize {}", budget.value()));
   if (!reply) return fail(exit_failure, reply.error().message);
   fmt::print("process {} now has a budget of {}\n", process.value(), format_size(budget.value()));
+  return 0;
+}
+
+int add_server(const std::string& pid, const std::string& server) {
+  const result<pid_t> process = parse_pid(pid);
+  if (!process) return fail(exit_usage, process.error().message);
+  const result<backend::tcp_endpoint> endpoint = backend::parse_tcp_endpoint(server);
+  if (!endpoint) return fail(exit_usage, endpoint.error().message);
+  const std::string name = endpoint.value().text();
+  const result<std::string> reply = preload::send_control_request(process.value(), "add-server " + name);
+  if (!reply) return fail(exit_failure, reply.error().message);
+  fmt::print("process {} now uses server {}\n", process.value(), name);
   return 0;
 }
 

@@ -8,6 +8,7 @@
 // serialises the calls. Neither may touch far memory or allocate from it.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -108,6 +109,25 @@ class backend {
   // Does a step of what is to be done behind the transfers (connect again, make slots available ahead of need, restore
   // copies) and returns after how many nanoseconds it wants the next call; never blocks. One thread at a time calls it.
   virtual std::uint64_t tend() { return no_tending; }
+
+  // Takes one more server into use, beside the transfers that are under way. `server`: as in the tier's name. May wait
+  // for some seconds, so not for a thread that others wait for. Errors: no such server, one that is used already, a
+  // tier that has no servers.
+  [[nodiscard]] virtual result<void> add_server(std::string_view server) {
+    static_cast<void>(server);
+    return error{"far tier '" + describe() + "' takes no servers; tcp: does, started as farheap run --far tcp://...",
+                 ENOTSUP};
+  }
+
+  // While `wanted`, what is stored stays where it is unless a failure forces it to move: children of a fork go on
+  // reading where it was at the fork.
+  virtual void keep_in_place(bool wanted) { static_cast<void>(wanted); }
+
+  // Of the server behind it, as far as it is known without asking. Cheap, for any thread. Whether it can be reached;
+  // and a number that changes when it has forgotten all slots, before the first transfer ends with ESTALE, and before
+  // allocate() returns a slot that is not among the forgotten.
+  [[nodiscard]] virtual bool answers() const { return true; }
+  [[nodiscard]] virtual std::uint64_t incarnation() const { return 0; }
 
   // In the child of a fork, before its first open_channel(): connections belong to the parent, and slots are only read.
   // The parent's channels must not be touched any more, not even to destroy them.

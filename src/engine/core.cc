@@ -51,7 +51,7 @@ bool core::charge_for_miss() {
 }
 
 void core::free_slot(backend::slot_id slot) {
-  if (detached) return;
+  if (detached || reads.leave_to_readers(slot)) return;
   {
     const std::lock_guard guard(kept_slots_lock_);
     if (freezes_ > 0) return kept_slots_.push_back(slot);

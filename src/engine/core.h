@@ -13,8 +13,10 @@
 #include "engine/block.h"
 #include "engine/budget.h"
 #include "engine/counters.h"
+#include "engine/departure_guard.h"
 #include "engine/policy.h"
 #include "engine/residency.h"
+#include "engine/slot_reads.h"
 #include "platform/address_space.h"
 #include "platform/clock.h"
 
@@ -39,8 +41,8 @@ class core {
   // Charges one frame for a page that somebody waits for; may exceed the budget while eviction is stalled.
   [[nodiscard]] bool charge_for_miss();
 
-  // Gives the bytes of a slot up: to the backend, or, while a child of fork may read them, to the list of those to free
-  // later. In such a child the slots are not ours to free.
+  // Gives the bytes of a slot up: to the backend; or to the reads of it that are under way; or, while a child of fork
+  // may read them, to the list of those to free later. In such a child the slots are not ours to free.
   void free_slot(backend::slot_id slot);
   void freeze_slots();
   void thaw_slots();
@@ -78,6 +80,7 @@ class core {
   const platform::clock& time;
   residency pages;
   block_table blocks;
+  slot_reads reads;
   budget local;
   counters count;
   const bool writes_tracked;
@@ -87,6 +90,9 @@ class core {
 
   // Set once, before any other call.
   std::unique_ptr<policy> order;
+
+  // Asked before victims leave; none when nobody has anything to say. Set before the first eviction.
+  departure_guard* departures = nullptr;
 
   // By page: the hash of the bytes in the slot of a suspect page, see page_word.
   page_hash* hashes = nullptr;

@@ -36,6 +36,7 @@ result<std::unique_ptr<engine>> engine::create(platform::address_space& space, b
                                                const platform::clock& time, const options& chosen) {
   std::unique_ptr<engine> created(new engine(space, far, time, chosen));
   core& shared = created->shared_;
+  shared.departures = chosen.departures;
   result<std::unique_ptr<policy>> order = make_policy(chosen.policy, shared.pages);
   if (!order) return order.error();
   shared.order = std::move(order).value();
@@ -54,6 +55,7 @@ result<std::unique_ptr<engine>> engine::create(platform::address_space& space, b
 engine::~engine() {
   for (std::unique_ptr<evictor>& each : evictors_) each.reset();
   for (std::unique_ptr<fetcher>& each : fetchers_) each.reset();
+  for (std::unique_ptr<object_reader>& each : readers_) each.reset();
   if (shared_.staging != nullptr) shared_.space.unmap_staging(shared_.staging, evictors * evictor::staging_pages);
   if (shared_.hashes != nullptr) {
     platform::unmap_local(reinterpret_cast<std::byte*>(shared_.hashes), shared_.pages.pages() * sizeof(page_hash));
@@ -73,6 +75,17 @@ result<fetcher*> engine::add_fetcher() {
   fetchers_[index] = std::move(made).value();
   fetcher_count_.store(index + 1, std::memory_order_release);
   return fetchers_[index].get();
+}
+
+result<object_reader*> engine::add_object_reader() {
+  const std::lock_guard guard(fetchers_lock_);
+  const std::size_t index = reader_count_.load(std::memory_order_relaxed);
+  if (index == maximum_readers) return error{"too many object readers", 0};
+  result<std::unique_ptr<object_reader>> made = object_reader::create(shared_);
+  if (!made) return made.error();
+  readers_[index] = std::move(made).value();
+  reader_count_.store(index + 1, std::memory_order_release);
+  return readers_[index].get();
 }
 
 outcome engine::miss(fetcher& by, stream_table& streams, page_id page, bool write) {
@@ -234,6 +247,12 @@ bool engine::help() {
     progress |= each.poll();
     each.lock.unlock();
   }
+  for (std::size_t i = 0; i < reader_count_.load(std::memory_order_acquire); ++i) {
+    object_reader& each = *readers_[i];
+    if (each.idle() || !each.lock.try_lock()) continue;
+    progress |= each.poll();
+    each.lock.unlock();
+  }
   if (shared_.detached) return progress;
   for (const std::unique_ptr<evictor>& each : evictors_) {
     if (each->idle() || !each->lock.try_lock()) continue;
@@ -275,6 +294,9 @@ bool engine::reclaim_if(bool wanted, eviction_place place) {
 bool engine::transfers_under_way() const {
   for (std::size_t i = 0; i < fetcher_count_.load(std::memory_order_acquire); ++i) {
     if (!fetchers_[i]->idle()) return true;
+  }
+  for (std::size_t i = 0; i < reader_count_.load(std::memory_order_acquire); ++i) {
+    if (!readers_[i]->idle()) return true;
   }
   return std::any_of(evictors_.begin(), evictors_.end(), [](const auto& each) { return !each->idle(); });
 }

@@ -14,6 +14,7 @@
 #include "engine/eviction_place.h"
 #include "engine/evictor.h"
 #include "engine/fetcher.h"
+#include "engine/object_reader.h"
 #include "engine/ranges.h"
 #include "engine/statistics.h"
 #include "engine/stream.h"
@@ -28,6 +29,7 @@ struct options {
   // Where to evict: as measured, from this place on; or always there.
   eviction_place where = eviction_place::background;
   bool measures_where = true;
+  departure_guard* departures = nullptr;  // asked before pages leave; outlives the engine
 };
 
 class engine {
@@ -42,11 +44,34 @@ class engine {
   // A fetcher for a thread that resolves misses. The engine keeps it, so that others can finish what it started.
   [[nodiscard]] result<fetcher*> add_fetcher();
 
+  // A reader for those who take objects out of Remote pages. The engine keeps it, and polls it in help().
+  [[nodiscard]] result<object_reader*> add_object_reader();
+
+  // `listener` is told when pages settle (residency.h). Before the first miss; it outlives the engine's last call.
+  void tell(settling_listener& listener) { shared_.pages.tell(listener); }
+
   // An access to `page` was reported. Does what can be done now; see `outcome` for what is left to the caller.
   // Requires: the lock of `by` is held. `streams`: what is known of the accessing thread.
   [[nodiscard]] outcome miss(fetcher& by, stream_table& streams, page_id page, bool write);
 
-  // Polls whatever is on its way, in any fetcher or evictor that nobody holds. Returns whether anything was done.
+  // Starts to fetch what of the range is Remote, as far as frames are free ahead of need; nobody waits for it. At most
+  // batch_pages of it are looked at. Returns how many pages come in. Requires: the lock of `by` is held.
+  std::size_t prefetch(fetcher& by, page_range range) { return by.prefetch(range); }
+  // Whether prefetch() would find frames.
+  [[nodiscard]] bool has_frames_ahead() const {
+    return shared_.local.free_pages() > static_cast<std::int64_t>(shared_.local.low_watermark_pages() / 2);
+  }
+
+  // For hardware guards, about a miss that they were told of: departure_guard::on_unguarded_miss, unless the page is
+  // Resident, and only not writable.
+  void note_unguarded_miss(page_id page) const {
+    if (shared_.departures != nullptr && shared_.pages.load(page).where() != state::resident) {
+      shared_.departures->on_unguarded_miss(page);
+    }
+  }
+
+  // Polls whatever is on its way, in any fetcher, reader or evictor that nobody holds. Returns whether anything was
+  // done.
   bool help();
 
   // Evicts one batch, or finishes some, if a frame is wanted. For missing threads that find no free frame. Returns
@@ -71,11 +96,22 @@ class engine {
   }
 
   [[nodiscard]] std::uint64_t pages() const { return shared_.pages.pages(); }
+  // Where the pages are, for those who wait for them and for software guards.
+  [[nodiscard]] const residency& words() const { return shared_.pages; }
+  [[nodiscard]] std::int64_t free_frames() const { return shared_.local.free_pages(); }
   [[nodiscard]] bool has_frame_for_miss() const {
     return shared_.local.free_pages() > 0 || shared_.stalled() || shared_.detached;
   }
   // What became of an access: the page is still being fetched; it can be made now.
   [[nodiscard]] bool on_its_way(page_id page) const { return shared_.pages.load(page).where() == state::fetching; }
+  [[nodiscard]] bool is_away(page_id page) const {
+    const state where = shared_.pages.load_in_order(page).where();
+    return where == state::remote || where == state::untouched || where == state::lost;
+  }
+  [[nodiscard]] bool takes_object_path(page_id page) const {
+    const page_word word = shared_.pages.load(page);
+    return word.where() == state::remote && word.object_path();
+  }
   [[nodiscard]] bool accessible(page_id page, bool write) const {
     const page_word word = shared_.pages.load(page);
     return word.where() == state::resident && (!write || word.dirty());
@@ -127,6 +163,7 @@ class engine {
  private:
   static constexpr std::size_t evictors = 2;
   static constexpr std::size_t maximum_fetchers = 64;
+  static constexpr std::size_t maximum_readers = 16;
 
   engine(platform::address_space& space, backend::backend& far, const platform::clock& time, const options& chosen);
 
@@ -153,6 +190,8 @@ class engine {
   spin_lock fetchers_lock_;
   std::array<std::unique_ptr<fetcher>, maximum_fetchers> fetchers_;
   std::atomic<std::size_t> fetcher_count_{0};
+  std::array<std::unique_ptr<object_reader>, maximum_readers> readers_;  // added under fetchers_lock_
+  std::atomic<std::size_t> reader_count_{0};
 };
 
 }  // namespace far::engine

@@ -11,6 +11,7 @@ void engine::lock_for_fork() {
   tending_.lock();
   fetchers_lock_.lock();
   for (std::size_t i = 0; i < fetcher_count_.load(); ++i) fetchers_[i]->lock.lock();
+  for (std::size_t i = 0; i < reader_count_.load(); ++i) readers_[i]->lock.lock();
   for (const std::unique_ptr<evictor>& each : evictors_) each->lock.lock();
   shared_.lock_kept_slots();
 }
@@ -18,6 +19,7 @@ void engine::lock_for_fork() {
 void engine::unlock_after_fork() {
   shared_.unlock_kept_slots();
   for (const std::unique_ptr<evictor>& each : evictors_) each->lock.unlock();
+  for (std::size_t i = 0; i < reader_count_.load(); ++i) readers_[i]->lock.unlock();
   for (std::size_t i = 0; i < fetcher_count_.load(); ++i) fetchers_[i]->lock.unlock();
   fetchers_lock_.unlock();
   tending_.unlock();
@@ -34,6 +36,11 @@ result<void> engine::resume_in_child() {
   for (const std::unique_ptr<evictor>& each : evictors_) each->lock.unlock();
   for (std::size_t i = 0; i < fetcher_count_.load(); ++i) {
     const result<void> restarted = fetchers_[i]->restart_in_child();
+    if (!restarted) return restarted;
+  }
+  shared_.reads.restart_in_child();
+  for (std::size_t i = 0; i < reader_count_.load(); ++i) {
+    const result<void> restarted = readers_[i]->restart_in_child();
     if (!restarted) return restarted;
   }
   const block_id end = shared_.blocks.used_end();

@@ -91,14 +91,18 @@ bool evictor::evict(std::span<page_id> victims) {
   batch* const into = free_batch();
   if (into == nullptr) return false;
   kept_ = 0;
+  std::array<page_id, batch_pages> claimed;
+  std::size_t claimed_count = 0;
+  for (const page_id page : victims) {
+    if (!close_if_open(page) && claim(page)) claimed[claimed_count++] = page;
+  }
+  claimed_count = ask_departure_guard({claimed.data(), claimed_count});
   std::array<page_id, batch_pages> clean;
   std::array<page_id, batch_pages> dirty;
   std::size_t clean_count = 0;
   std::size_t dirty_count = 0;
-  for (const page_id page : victims) {
-    page_word word;
-    if (close_if_open(page) || !claim(page, &word)) continue;
-    if (word.dirty()) {
+  for (const page_id page : std::span(claimed).first(claimed_count)) {
+    if (shared_.pages.load(page).dirty()) {
       dirty[dirty_count++] = page;
     } else {
       clean[clean_count++] = page;
@@ -124,7 +128,7 @@ bool evictor::close_if_open(page_id page) {
   return true;
 }
 
-bool evictor::claim(page_id page, page_word* claimed) {
+bool evictor::claim(page_id page) {
   page_word word = shared_.pages.load(page);
   while (word.where() == state::resident) {
     if (word.pins() > 0) {
@@ -132,12 +136,29 @@ bool evictor::claim(page_id page, page_word* claimed) {
       ++kept_;
       return false;
     }
-    if (shared_.pages.transition(page, word, word.with_state(state::evicting).with_lifted(false))) {
-      *claimed = word;
-      return true;
-    }
+    if (shared_.pages.transition(page, word, word.with_state(state::evicting).with_lifted(false))) return true;
   }
   return false;
+}
+
+// Invariant I4. Pages that scopes use go back; the path selector of the others is set. Returns how many are left, at
+// the front.
+std::size_t evictor::ask_departure_guard(std::span<page_id> claimed) {
+  if (shared_.departures == nullptr || claimed.empty()) return claimed.size();
+  const departure said = shared_.departures->judge(claimed);
+  std::size_t left = 0;
+  for (std::size_t i = 0; i < claimed.size(); ++i) {
+    if ((said.stay >> i & 1) != 0) {
+      give_back(claimed[i]);
+      continue;
+    }
+    const bool object_path = (said.object_path >> i & 1) != 0;
+    if (shared_.pages.load(claimed[i]).object_path() != object_path) {
+      shared_.pages.update(claimed[i], [object_path](page_word word) { return word.with_object_path(object_path); });
+    }
+    claimed[left++] = claimed[i];
+  }
+  return left;
 }
 
 void evictor::give_back(page_id page) {

@@ -67,7 +67,8 @@ class evictor {
 
   [[nodiscard]] batch* free_batch();
   [[nodiscard]] bool close_if_open(page_id page);
-  [[nodiscard]] bool claim(page_id page, page_word* claimed);
+  [[nodiscard]] bool claim(page_id page);
+  [[nodiscard]] std::size_t ask_departure_guard(std::span<page_id> claimed);
   void drop_clean(std::span<page_id> clean);
   [[nodiscard]] std::size_t drop_one_by_one(page_range refused);
   void finish_clean(page_id page);

@@ -60,8 +60,7 @@ std::byte* fetcher::buffer_of(const flight& which) const {
 }
 
 outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* prefetched) {
-  flight* const demanded = free_flight();
-  if (demanded == nullptr) return outcome::busy;
+  if (!has_room()) return outcome::busy;
   if (!shared_.charge_for_miss()) return outcome::no_budget;
   page_word word = shared_.pages.load(page);
   if (word.where() != state::remote || !shared_.pages.transition(page, word, word.with_state(state::fetching))) {
@@ -77,36 +76,50 @@ outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* pref
   shared_.count.prefetched_pages.add(count - 1);
 
   if (shared_.far.direct(word.place()) != nullptr) {
-    // The bytes are a memory access away: everything comes in now, in the order of addresses.
-    std::sort(claimed.begin(), claimed.begin() + static_cast<std::ptrdiff_t>(count));
-    std::array<arrival, batch_pages> arrivals;
-    for (std::size_t i = 0; i < count; ++i) {
-      arrivals[i] = {claimed[i], shared_.far.direct(shared_.pages.load(claimed[i]).place())};
-    }
-    install({arrivals.data(), count}, write);
+    install_direct({claimed.data(), count}, write);
     return outcome::resolved;
   }
-
   // The page that somebody waits for travels alone, so that it need not wait for the others.
-  flights_in_use_.fetch_add(1, std::memory_order_relaxed);
-  *demanded = {};
-  demanded->pages[0] = page;
-  demanded->count = 1;
-  demanded->write = write;
-  demanded->demanded = true;
-  start(*demanded);
-  if (count > 1) {
-    flight* const others = free_flight();
-    FAR_CHECK(others != nullptr, "claim_ahead left a flight free");
-    flights_in_use_.fetch_add(1, std::memory_order_relaxed);
-    *others = {};
-    std::sort(claimed.begin() + 1, claimed.begin() + static_cast<std::ptrdiff_t>(count));
-    std::copy(claimed.begin() + 1, claimed.begin() + static_cast<std::ptrdiff_t>(count), others->pages.begin());
-    others->count = count - 1;
-    others->write = write;
-    start(*others);
-  }
+  start(std::span(claimed).first(1), write, true);
+  if (count > 1) start(std::span(claimed).subspan(1, count - 1), write, false);
   return outcome::in_flight;
+}
+
+std::size_t fetcher::prefetch(page_range range) {
+  std::array<page_id, batch_pages> claimed;
+  const std::size_t count = claim_ahead(range.first - 1, {.stride = 1, .count = range.count}, claimed);
+  if (count == 0) return 0;
+  shared_.count.prefetched_pages.add(count);
+  if (shared_.far.direct(shared_.pages.load(claimed[0]).place()) != nullptr) {
+    install_direct({claimed.data(), count}, false);
+  } else {
+    start({claimed.data(), count}, false, false);
+  }
+  return count;
+}
+
+// The bytes are a memory access away: everything comes in now, in the order of addresses.
+void fetcher::install_direct(std::span<page_id> claimed, bool write) {
+  std::sort(claimed.begin(), claimed.end());
+  std::array<arrival, batch_pages> arrivals;
+  for (std::size_t i = 0; i < claimed.size(); ++i) {
+    arrivals[i] = {claimed[i], shared_.far.direct(shared_.pages.load(claimed[i]).place())};
+  }
+  install({arrivals.data(), claimed.size()}, write);
+}
+
+// A flight for pages that were claimed. Requires: one is free.
+void fetcher::start(std::span<page_id> pages, bool write, bool demanded) {
+  flight* const fresh = free_flight();
+  FAR_CHECK(fresh != nullptr, "claim_ahead left a flight free");
+  flights_in_use_.fetch_add(1, std::memory_order_relaxed);
+  std::sort(pages.begin(), pages.end());
+  *fresh = {};
+  std::copy(pages.begin(), pages.end(), fresh->pages.begin());
+  fresh->count = pages.size();
+  fresh->write = write;
+  fresh->demanded = demanded;
+  start(*fresh);
 }
 
 fetcher::flight* fetcher::free_flight() {

@@ -32,6 +32,10 @@ class fetcher {
   // waiting access is a write. `prefetched`: how many pages of `ahead` come in too.
   [[nodiscard]] outcome fetch(page_id page, bool write, window ahead, std::size_t* prefetched);
 
+  // Starts to fetch what of the first batch_pages of the range is Remote, as far as frames are free ahead of need.
+  // Returns how many pages come in.
+  std::size_t prefetch(page_range range);
+
   // Finishes what has arrived. Returns whether anything had.
   bool poll();
 
@@ -41,6 +45,9 @@ class fetcher {
   // Sleeps until something may have arrived. Requires: called by the lock's holder.
   void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
   [[nodiscard]] bool idle() const { return flights_in_use_.load(std::memory_order_relaxed) == 0; }
+  // Whether fetch() can start something; may be outdated unless the lock is held.
+  [[nodiscard]] bool has_room() const { return free_flights() > 0; }
+  [[nodiscard]] std::size_t free_flights() const { return flights - flights_in_use_.load(std::memory_order_relaxed); }
   [[nodiscard]] int event_descriptor() const { return transfers_->event_descriptor(); }
 
   spin_lock lock;
@@ -70,6 +77,8 @@ class fetcher {
 
   [[nodiscard]] std::size_t claim_ahead(page_id page, window ahead, std::span<page_id> claimed);
   [[nodiscard]] flight* free_flight();
+  void install_direct(std::span<page_id> claimed, bool write);
+  void start(std::span<page_id> pages, bool write, bool demanded);
   void start(flight& which);
   void land(flight& which);
   void retry_or_give_up(flight& which);

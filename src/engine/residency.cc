@@ -24,6 +24,11 @@ constexpr std::array<std::uint8_t, state_count> legal = {
     /* lost      */ bit(state::untouched),
 };
 
+// Whether somebody may have waited for this change: the page was in somebody's hands and is not any more.
+constexpr bool settles(state from, state to) {
+  return (from == state::fetching || from == state::evicting) && to != state::fetching && to != state::evicting;
+}
+
 }  // namespace
 
 const char* name_of(state which) {
@@ -52,27 +57,25 @@ residency::~residency() {
   platform::unmap_local(reinterpret_cast<std::byte*>(state_bytes_), pages_);
 }
 
+// The byte changes under exclusive ownership, so that a late store can never claim that a page is Resident after
+// another thread has made it Evicting: it is set before the owner of a Fetching or Evicting page (or of the block of an
+// Untouched one) lets go of it, and reset after the page was claimed and before anybody else can act on it.
 bool residency::transition(page_id page, page_word& expected, page_word desired) {
   FAR_CHECK(is_legal_transition(expected.where(), desired.where()), "illegal residency transition");
+  const bool arrives = desired.where() == state::resident && expected.where() != state::resident;
+  const bool leaves = expected.where() == state::resident && desired.where() != state::resident;
+  if (arrives) __atomic_store_n(&state_bytes_[page], byte_of_resident, __ATOMIC_RELEASE);
   std::uint64_t bits = expected.bits();
   if (!words_[page].compare_exchange_strong(bits, desired.bits(), std::memory_order_seq_cst,
                                             std::memory_order_acquire)) {
     expected = page_word(bits);
     return false;
   }
-  if (expected.where() != desired.where()) mirror(page, desired.where());
-  return true;
-}
-
-// Others may change the page between the word's change and the byte's. Whoever stores the byte looks at the word once
-// more, so the last one to store it has seen that it is right.
-void residency::mirror(page_id page, state current) {
-  while (true) {
-    __atomic_store_n(&state_bytes_[page], static_cast<std::uint8_t>(current), __ATOMIC_SEQ_CST);
-    const state now = page_word(words_[page].load(std::memory_order_seq_cst)).where();
-    if (now == current) return;
-    current = now;
+  if (leaves) {
+    __atomic_store_n(&state_bytes_[page], static_cast<std::uint8_t>(desired.where()), __ATOMIC_SEQ_CST);
   }
+  if (listener_ != nullptr && settles(expected.where(), desired.where())) listener_->settled(page);
+  return true;
 }
 
 }  // namespace far::engine

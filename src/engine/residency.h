@@ -62,6 +62,7 @@ class page_word {
   [[nodiscard]] bool accessed() const { return get(4, 1) != 0; }
   [[nodiscard]] bool queued() const { return get(5, 1) != 0; }
   [[nodiscard]] bool lifted() const { return get(6, 1) != 0; }
+  [[nodiscard]] bool object_path() const { return get(7, 1) != 0; }
   [[nodiscard]] unsigned pins() const { return static_cast<unsigned>(get(10, 8)); }
   [[nodiscard]] unsigned epoch() const { return static_cast<unsigned>(get(18, 6)); }
   [[nodiscard]] bool writes_expected() const { return get(24, 1) != 0; }
@@ -73,6 +74,7 @@ class page_word {
   [[nodiscard]] page_word with_accessed(bool value) const { return set(4, 1, value); }
   [[nodiscard]] page_word with_queued(bool value) const { return set(5, 1, value); }
   [[nodiscard]] page_word with_lifted(bool value) const { return set(6, 1, value); }
+  [[nodiscard]] page_word with_object_path(bool value) const { return set(7, 1, value); }
   [[nodiscard]] page_word with_pins(unsigned value) const { return set(10, 8, value); }
   [[nodiscard]] page_word with_epoch(unsigned value) const { return set(18, 6, value % epochs); }
   [[nodiscard]] page_word with_place(std::uint64_t value) const { return set(25, 39, value + 1); }
@@ -92,7 +94,18 @@ class page_word {
   std::uint64_t bits_ = 0;
 };
 
-// The words of all pages, and a byte a page that mirrors the state for software guards (which may be approximate).
+// Told when a page settles: it has left Fetching or Evicting, and whoever waits for it can go on.
+class settling_listener {
+ public:
+  // Called by whoever changed the page, perhaps with locks of the engine held, perhaps inside a fault handler: must not
+  // wait, touch far memory, or call the engine.
+  virtual void settled(page_id page) noexcept = 0;
+
+ protected:
+  ~settling_listener() = default;
+};
+
+// The words of all pages, and a byte a page for software guards: whether it is Resident.
 // 9 bytes a page; with the 16 of its hash (core::hashes) 0.61% of the far heap, and only of the part that was ever
 // used.
 class residency {
@@ -104,6 +117,12 @@ class residency {
 
   [[nodiscard]] std::uint64_t pages() const { return pages_; }
   [[nodiscard]] page_word load(page_id page) const { return page_word(words_[page].load(std::memory_order_acquire)); }
+
+  // The same in the one total order of all transitions: for those who first publish something for whoever changes the
+  // word to find, and then look.
+  [[nodiscard]] page_word load_in_order(page_id page) const {
+    return page_word(words_[page].load(std::memory_order_seq_cst));
+  }
 
   // The only way a word changes. Replaces `expected` by `desired` if the word still is `expected`; otherwise loads the
   // word into `expected` and returns false. Stops the process when the transition is not a legal one.
@@ -119,15 +138,20 @@ class residency {
     return desired;
   }
 
-  // The mirror: one byte a page, holding a `state`.
+  // One byte a page: `byte_of_resident` while the page is Resident, and something else in every other state. It is
+  // `byte_of_resident` a moment before the word says Resident, when the page is in place already, and ceases to be a
+  // moment after the word says Evicting: whoever makes a page Evicting has changed its byte when transition() returns.
   [[nodiscard]] const std::uint8_t* state_bytes() const { return state_bytes_; }
+  static constexpr auto byte_of_resident = static_cast<std::uint8_t>(state::resident);
+
+  // At most one listener. Before anybody waits for a page; it outlives every transition that follows.
+  void tell(settling_listener& listener) { listener_ = &listener; }
 
  private:
-  void mirror(page_id page, state current);
-
   std::uint64_t pages_;
   std::atomic<std::uint64_t>* words_;
   std::uint8_t* state_bytes_;
+  settling_listener* listener_ = nullptr;
 };
 
 }  // namespace far::engine

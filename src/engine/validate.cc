@@ -18,7 +18,8 @@ struct tally {
 // I1, I3: a page is in one state, and its newest bytes are in exactly one place.
 void check_word(const core& shared, page_id page, tally* sum) {
   const page_word word = shared.pages.load(page);
-  FAR_CHECK(shared.pages.state_bytes()[page] == static_cast<std::uint8_t>(word.where()), "I1: the state byte agrees");
+  FAR_CHECK((shared.pages.state_bytes()[page] == residency::byte_of_resident) == (word.where() == state::resident),
+            "I1: the state byte agrees");
   switch (word.where()) {
     case state::untouched:
       FAR_CHECK(!word.has_place() && !word.dirty(), "I3: an Untouched page has no bytes anywhere");
@@ -69,7 +70,9 @@ void engine::validate() const {
   FAR_CHECK(sum.frames == shared_.local.charged_pages(), "I2: every frame is charged once");
   FAR_CHECK(shared_.excess_allowed() || sum.frames <= shared_.local.limit_pages() + batch_pages,
             "I2: frames fit the budget and one batch");
-  // I7: a slot belongs to one page or one batch, and no other slot is in use.
+  // I7: a slot belongs to one page, one batch, or, when its page has given it up, to the reads that still need it; no
+  // other slot is in use.
+  unreferenced_slots += shared_.reads.owned_slots();
   std::sort(sum.slots.begin(), sum.slots.end());
   FAR_CHECK(std::adjacent_find(sum.slots.begin(), sum.slots.end()) == sum.slots.end(), "I7: no slot has two owners");
   FAR_CHECK(sum.slots.size() + unreferenced_slots + shared_.kept_slots() == shared_.far.report().used_slots,

@@ -23,6 +23,7 @@ control_block& control_block::create_on(stack on, std::size_t closure_bytes) {
   constexpr std::size_t block_bytes = round_up(sizeof(control_block), line_bytes);
   auto* const block = new (on.low + on.bytes - block_bytes) control_block;
   block->memory = on;
+  block->who.of_fiber = true;
   block->closure = reinterpret_cast<std::byte*>(block) - round_up(closure_bytes, line_bytes);
   return *block;
 }

@@ -38,6 +38,7 @@ struct control_block {
   worker* pinned = nullptr;       // when set, only this worker may run it
   control_block* next = nullptr;  // in a run queue
   identity who;
+  miss_room misses;
   std::uint64_t number = 0;
   fiber::priority usual = priority::normal;
   char name[name_bytes] = {};

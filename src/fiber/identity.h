@@ -1,6 +1,7 @@
 // What the layers above keep for each fiber, and for each OS thread that is not running one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace far::fiber {
@@ -10,12 +11,25 @@ namespace far::fiber {
 struct identity {
   // How many scopes it is in. While this is not 0, its priority is `in_scope`.
   std::uint32_t scope_depth = 0;
-  // For the object heap: its record of this fiber. Not touched here.
+  // For the object heap: its record of this fiber, and what takes the record back when the fiber has ended (a thread's
+  // end is for the object heap to notice).
   void* heap_record = nullptr;
+  void (*release_heap_record)(void* record) = nullptr;
+  bool of_fiber = false;
 };
 
 // The one of the calling fiber, or of the calling OS thread. Costs a call; keep the reference while on the same fiber.
 [[nodiscard]] identity& current_identity() noexcept;
+
+// Room for whoever resolves the fiber's misses: what it has learnt of them. It must not need to be destroyed.
+struct miss_room {
+  static constexpr std::size_t bytes = 448;
+  alignas(std::max_align_t) std::byte room[bytes];  // undefined until `used`
+  bool used = false;
+};
+
+// The one of the calling fiber, or nullptr on an OS thread. Inside a fault handler too.
+[[nodiscard]] miss_room* current_miss_room() noexcept;
 
 // While one lives, the fiber is in a scope. Created and destroyed on the same fiber.
 class scope_mark {

@@ -2,8 +2,15 @@
 
 #include <sched.h>
 
+#include "far/detail/record.h"
 #include "fiber/control_block.h"
 #include "fiber/worker.h"
+
+namespace far::detail {
+
+constinit thread_local record* record_here = nullptr;
+
+}  // namespace far::detail
 
 namespace far::fiber {
 namespace {
@@ -17,6 +24,11 @@ constinit thread_local identity of_thread;
   control_block* const self = current_fiber();
   asm volatile("");
   return self != nullptr ? self->who : of_thread;
+}
+
+miss_room* current_miss_room() noexcept {
+  control_block* const self = current_fiber();
+  return self != nullptr ? &self->misses : nullptr;
 }
 
 bool on_fiber() noexcept {

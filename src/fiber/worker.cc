@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "far/detail/record.h"
 #include "fiber/core.h"
 #include "fiber/overflow.h"
 #include "fiber/waiter.h"
@@ -46,6 +47,7 @@ struct fiber_entry {
     control_block& self = *came.on->current_;
     came.on->arrive(came);
     run_body(self);
+    if (self.who.heap_record != nullptr) self.who.release_heap_record(std::exchange(self.who.heap_record, nullptr));
     worker::current()->end(self);
   }
 
@@ -136,9 +138,14 @@ void worker::serve() noexcept {
 
 // ---- switching ----
 
+void worker::set_current(control_block* next) noexcept {
+  current_ = next;
+  detail::record_here = next == nullptr ? nullptr : static_cast<detail::record*>(next->who.heap_record);
+}
+
 void worker::run(control_block& next) noexcept {
   departure mine{.how = leaving::loop, .on = this};
-  current_ = &next;
+  set_current(&next);
   next.home = this;
   const auto came = *static_cast<departure*>(context::switch_to(own_, next.where, &mine, false));
   // Whoever came back has set current_ to nullptr.
@@ -150,7 +157,7 @@ __attribute__((no_sanitize_address)) void worker::leave(control_block& self, dep
   how.on = this;
   how.fiber = &self;
   control_block* const next = ++since_poll_ < switches_between_polls ? ready.pop() : nullptr;
-  current_ = next;
+  set_current(next);
   context* to = &own_;
   if (next != nullptr) {
     next->home = this;

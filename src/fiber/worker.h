@@ -84,6 +84,7 @@ class worker {
   void loop(int cpu);
   void set_up_thread(int cpu);
   void leave(control_block& self, departure how) noexcept;
+  void set_current(control_block* next) noexcept;
   void run(control_block& next) noexcept;
   void arrive(const departure& came) noexcept;
   void serve() noexcept;

@@ -22,11 +22,6 @@ namespace {
 
 constexpr std::size_t huge_page_bytes = 2 * mib;
 
-// Each thread starts with a fetcher of its own, as far as there are enough.
-std::atomic<unsigned> thread_tokens{0};
-thread_local const unsigned thread_token = thread_tokens.fetch_add(1, std::memory_order_relaxed);
-constinit thread_local engine::stream_table thread_streams;
-
 std::uint64_t default_heap_bytes() {
   // Address space costs nothing until it is used; programs reserve far more than they touch.
   const auto physical_pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
@@ -108,7 +103,8 @@ result<void> far_pager::start(const options& chosen) {
       .policy = chosen.policy,
       .tracks_writes = platform::probe_kernel().write_protect,
       .where = at_misses ? engine::eviction_place::at_miss : engine::eviction_place::background,
-      .measures_where = chosen.where == options::eviction::measured};
+      .measures_where = chosen.where == options::eviction::measured,
+      .departures = chosen.departures};
   result<std::unique_ptr<engine::engine>> made = engine::engine::create(space_, *far_, clock_, settings);
   if (!made) return made.error();
   engine_ = std::move(made).value();
@@ -117,7 +113,16 @@ result<void> far_pager::start(const options& chosen) {
     if (!added) return added.error();
     each = added.value();
   }
-  reclaimer_ = std::make_unique<reclaimer>(*engine_);
+  for (unsigned i = 0; i < chosen.object_readers; ++i) {
+    const result<engine::object_reader*> added = engine_->add_object_reader();
+    if (!added) return added.error();
+    readers_.push_back(added.value());
+  }
+  if (chosen.fibers != nullptr) {
+    waiting_ = std::make_unique<waiting_fibers>(*chosen.fibers);
+    engine_->tell(*waiting_);
+  }
+  reclaimer_ = std::make_unique<reclaimer>(*engine_, waiting_ != nullptr);
   reclaimer_->start();
   if (chosen.mode == fault_mode::in_line) {
     const result<void> installed = install_inline_guard(*this);
@@ -148,6 +153,15 @@ far_pager::~far_pager() {
 }
 
 result<std::byte*> far_pager::map(std::size_t bytes, int protection, std::size_t alignment_bytes) {
+  return map_somewhere(bytes, protection, alignment_bytes, false);
+}
+
+result<std::byte*> far_pager::map_guarded(std::size_t bytes, std::size_t alignment_bytes) {
+  return map_somewhere(bytes, PROT_READ | PROT_WRITE, alignment_bytes, true);
+}
+
+result<std::byte*> far_pager::map_somewhere(std::size_t bytes, int protection, std::size_t alignment_bytes,
+                                            bool guarded) {
   const platform::signal_shield shield;
   const std::uint64_t count = pages_for(bytes);
   const std::size_t natural = bytes >= huge_page_bytes ? huge_page_bytes : page_bytes;
@@ -155,7 +169,7 @@ result<std::byte*> far_pager::map(std::size_t bytes, int protection, std::size_t
   const std::optional<page_id> first = addresses_.take(count, alignment_pages, protection);
   if (!first) return no_room(bytes);
   const page_range range{*first, count};
-  const result<void> opened = open_part(range, protection, false);
+  const result<void> opened = open_part(range, protection, guarded);
   if (opened) return address_of(range.first);
   for (const address_map::part& part : addresses_.remove(range)) addresses_.put_back(part.range);
   return opened.error();
@@ -311,12 +325,17 @@ result<void> far_pager::resize(std::uint64_t budget_bytes) {
   return {};
 }
 
+result<void> far_pager::add_server(std::string_view server) {
+  const runtime_section allocate_locally;
+  return far_->add_server(server);
+}
+
 void far_pager::pin(const std::byte* address, std::size_t bytes) {
   const platform::signal_shield shield;
   const page_id first = page_at(address);
   const page_id last = page_at(address + (bytes == 0 ? 0 : bytes - 1));
   for (page_id page = first; page <= last; ++page) {
-    while (!engine_->try_pin(page)) resolve(page, true);
+    while (!engine_->try_pin(page)) resolve(page, true, miss_waiter::place::fault_handler);
   }
 }
 
@@ -324,54 +343,6 @@ void far_pager::unpin(const std::byte* address, std::size_t bytes) {
   const platform::signal_shield shield;
   const page_id last = page_at(address + (bytes == 0 ? 0 : bytes - 1));
   for (page_id page = page_at(address); page <= last; ++page) engine_->unpin(page);
-}
-
-engine::fetcher& far_pager::lock_some_fetcher() noexcept {
-  backoff waiting;
-  while (true) {
-    for (std::size_t i = 0; i < shared_fetchers; ++i) {
-      engine::fetcher& candidate = *fetchers_[(thread_token + i) % shared_fetchers];
-      if (candidate.lock.try_lock()) return candidate;
-    }
-    waiting.pause();
-  }
-}
-
-void far_pager::wait_for_frame() noexcept {
-  reclaimer_->wake();
-  engine_->note_direct_reclaim();
-  backoff waiting;
-  while (!engine_->has_frame_for_miss()) {
-    if (!engine_->reclaim()) waiting.pause();
-  }
-}
-
-void far_pager::resolve(page_id page, bool write) noexcept {
-  const std::uint64_t since_ns = clock_.now_ns();
-  engine::outcome reached = engine::outcome::busy;
-  backoff waiting;
-  bool counted = false;
-  engine_->reclaim_at_miss();
-  while (reached != engine::outcome::resolved) {
-    {
-      engine::fetcher& by = lock_some_fetcher();
-      const std::lock_guard guard(by.lock, std::adopt_lock);
-      reached = engine_->miss(by, thread_streams, page, write);
-      while (reached == engine::outcome::in_flight && engine_->on_its_way(page)) {
-        if (!by.poll()) by.wait(1'000'000);
-      }
-    }
-    if (reached == engine::outcome::in_flight && engine_->accessible(page, write)) break;
-    if (reached == engine::outcome::lost) die_of_lost_page(page);
-    if (reached == engine::outcome::no_budget) wait_for_frame();
-    if (reached == engine::outcome::busy) {
-      if (!counted) engine_->note_busy();
-      counted = true;
-      if (!engine_->help()) waiting.pause();
-    }
-  }
-  if (engine_->wants_background() || engine_->transfers_under_way()) reclaimer_->wake();
-  engine_->note_wait(clock_.now_ns() - since_ns);
 }
 
 void far_pager::die_of_lost_page(page_id page) const noexcept {

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/engine.h"
@@ -11,6 +12,7 @@
 #include "pager/fault_thread.h"
 #include "pager/pager.h"
 #include "pager/reclaimer.h"
+#include "pager/waiting_fibers.h"
 #include "platform/far_address_space.h"
 
 namespace far::pager {
@@ -36,6 +38,20 @@ class far_pager final : public pager {
   void unpin(const std::byte* address, std::size_t bytes) override;
   void evict(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<void> resize(std::uint64_t budget_bytes) override;
+  [[nodiscard]] result<void> add_server(std::string_view server) override;
+  [[nodiscard]] const std::byte* start() const override { return base_; }
+  [[nodiscard]] std::uint64_t pages() const override { return heap_bytes_ >> page_shift; }
+  [[nodiscard]] result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) override;
+  [[nodiscard]] bool under_pressure() const override { return !engine_->has_frames_ahead(); }
+  [[nodiscard]] bool is_away(const std::byte* address) const override { return engine_->is_away(page_at(address)); }
+  [[nodiscard]] bool takes_object_path(const std::byte* address) const override {
+    return engine_->takes_object_path(page_at(address));
+  }
+  [[nodiscard]] const std::uint8_t* state_bytes() const override { return engine_->words().state_bytes(); }
+  void fetch(const std::byte* address, std::size_t bytes, bool write) override;
+  void prefetch(const std::byte* address, std::size_t bytes) override;
+  [[nodiscard]] slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) override;
+  [[nodiscard]] std::uint64_t poll() noexcept override;
   void prepare_fork() override;
   void after_fork_in_parent() override;
   void after_fork_in_child() override;
@@ -43,8 +59,10 @@ class far_pager final : public pager {
   [[nodiscard]] engine::statistics snapshot() const override { return engine_->snapshot(); }
   void validate() const override { engine_->validate(); }
 
-  // Resolves an access of the calling thread to a page that is not resident, or not writable. Waits until it is done.
-  void resolve(page_id page, bool write) noexcept;
+  // Resolves an access of the calling thread to a page that is not resident, or not writable. Waits until it is done;
+  // on a fiber, others run meanwhile.
+  void resolve(page_id page, bool write, miss_waiter::place from = miss_waiter::place::fault_handler) noexcept;
+  [[nodiscard]] bool has_fibers() const { return waiting_ != nullptr; }
 
   [[nodiscard]] page_id page_at(const void* address) const {
     return static_cast<page_id>(static_cast<const std::byte*>(address) - base_) >> page_shift;
@@ -62,6 +80,8 @@ class far_pager final : public pager {
     return {page_at(address), static_cast<std::size_t>(pages_for(bytes))};
   }
   [[nodiscard]] std::byte* address_of(page_id page) const { return base_ + (page << page_shift); }
+  [[nodiscard]] result<std::byte*> map_somewhere(std::size_t bytes, int protection, std::size_t alignment_bytes,
+                                                 bool guarded);
   [[nodiscard]] result<void> open_part(page_range range, int protection, bool guarded);
   void close_part(address_map::part part);
   void empty_part(address_map::part part);
@@ -69,8 +89,21 @@ class far_pager final : public pager {
   [[nodiscard]] result<void> start_fault_thread();
   [[nodiscard]] bool grow_in_place(page_range range, std::uint64_t more, int protection);
   [[nodiscard]] result<std::byte*> grow_elsewhere(page_range range, std::uint64_t new_count, int protection);
+  [[nodiscard]] bool on_fiber() const { return waiting_ != nullptr && chosen_.fibers->on_fiber(); }
+  [[nodiscard]] engine::fetcher* try_lock_fetcher() noexcept;
   [[nodiscard]] engine::fetcher& lock_some_fetcher() noexcept;
+  [[nodiscard]] std::size_t free_flights() const noexcept;
+  void resolve_on_thread(page_id page, bool write) noexcept;
   void wait_for_frame() noexcept;
+  void resolve_on_fiber(page_id page, bool write, miss_waiter::place from) noexcept;
+  [[nodiscard]] engine::outcome try_miss(page_id page, bool write) noexcept;
+  void let_others_finish(page_id page, miss_waiter::place from) noexcept;
+  void wait_for_frame_on_fiber(miss_waiter::place from) noexcept;
+  void look_after_transfers() noexcept;
+  void prefetch_range(page_range range) noexcept;
+  [[nodiscard]] engine::read_outcome start_read(engine::object_read& one) noexcept;
+  [[nodiscard]] slot_read read_slot_on_thread(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);
+  [[nodiscard]] slot_read read_slot_on_fiber(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);
   [[noreturn]] void die_of_lost_page(page_id page) const noexcept;
 
   options chosen_;
@@ -83,6 +116,9 @@ class far_pager final : public pager {
   address_map addresses_;
   std::unique_ptr<engine::engine> engine_;
   std::array<engine::fetcher*, shared_fetchers> fetchers_{};
+  std::vector<engine::object_reader*, platform::local_allocator<engine::object_reader*>> readers_;
+  std::unique_ptr<waiting_fibers> waiting_;      // where there are fibers
+  std::atomic<std::uint64_t> idle_since_ns_{0};  // when poll() first found nothing; 0: it last found something
   std::unique_ptr<reclaimer> reclaimer_;
   std::unique_ptr<fault_thread> fault_thread_;  // fault_mode::thread only
   engine::fetcher* fault_fetcher_ = nullptr;    // the one that the thread uses
@@ -91,6 +127,8 @@ class far_pager final : public pager {
   // pipe of the fork under way.
   spin_lock children_lock_;
   std::vector<int, platform::local_allocator<int>> children_;
+  // Forks whose child may still read, those without a pipe among them.
+  std::uint64_t reading_children_ = 0;
   std::array<int, 2> fork_pipe_{-1, -1};
   std::uint64_t signals_before_fork_ = 0;
 };

@@ -28,6 +28,8 @@ void far_pager::prepare_fork() {
              std::strerror(errno));
   }
   children_lock_.lock();
+  ++reading_children_;
+  far_->keep_in_place(true);
   addresses_.lock();
   engine_->lock_for_fork();
 }
@@ -53,6 +55,7 @@ void far_pager::release_slots_of_ended_children() {
     if (read(child, &nothing, 1) != 0) return false;
     close(child);
     engine_->thaw_slots();
+    if (--reading_children_ == 0) far_->keep_in_place(false);
     return true;
   });
 }
@@ -84,7 +87,7 @@ void far_pager::after_fork_in_child() {
   if (!resumed) return stop(resumed.error().message.c_str());
   // The threads of the old objects are not in this process; there is nothing to join or destroy.
   static_cast<void>(reclaimer_.release());
-  reclaimer_ = std::make_unique<reclaimer>(*engine_);
+  reclaimer_ = std::make_unique<reclaimer>(*engine_, waiting_ != nullptr);
   if (chosen_.mode == fault_mode::thread) {
     static_cast<void>(fault_thread_.release());
     const result<void> started = start_fault_thread();

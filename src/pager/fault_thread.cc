@@ -95,8 +95,18 @@ bool fault_thread::read_new() {
   const std::size_t count = faults_.read(faults);
   if (count == 0) return false;
   const std::uint64_t now_ns = clock_.now_ns();
-  for (std::size_t i = 0; i < count; ++i) pending_.push_back({faults[i], now_ns, false});
+  for (std::size_t i = 0; i < count; ++i) {
+    pending_.push_back({faults[i], now_ns, false});
+    engine_.note_unguarded_miss(page_of(faults[i]));
+  }
   return true;
+}
+
+platform::page_id fault_thread::page_of(const platform::fault& reported) const {
+  const auto page =
+      static_cast<platform::page_id>(reinterpret_cast<const std::byte*>(reported.address) - base_) >> page_shift;
+  FAR_CHECK(page < engine_.pages(), "misses are reported in the far heap only");
+  return page;
 }
 
 bool fault_thread::try_pending() {
@@ -111,9 +121,7 @@ bool fault_thread::try_pending() {
 
 // Returns whether the fault needs no more attention: its page is in place, and whoever waited has been woken.
 bool fault_thread::try_one(pending_fault& waiting) {
-  const auto page =
-      static_cast<platform::page_id>(reinterpret_cast<const std::byte*>(waiting.fault.address) - base_) >> page_shift;
-  FAR_CHECK(page < engine_.pages(), "misses are reported in the far heap only");
+  const platform::page_id page = page_of(waiting.fault);
   engine::stream_table& streams = (*streams_)[waiting.fault.thread_id % stream_tables];
   engine_.reclaim_at_miss();
   switch (engine_.miss(fetcher_, streams, page, waiting.fault.write)) {

@@ -41,6 +41,7 @@ class fault_thread {
   [[nodiscard]] bool serve();
   [[nodiscard]] bool read_new();
   [[nodiscard]] bool try_pending();
+  [[nodiscard]] platform::page_id page_of(const platform::fault& reported) const;
   [[nodiscard]] bool try_one(pending_fault& waiting);
   [[nodiscard]] bool waits_for_device() const;
   void sleep();

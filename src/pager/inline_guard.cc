@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -11,11 +12,17 @@
 #include "base/spin_lock.h"
 #include "pager/far_pager.h"
 #include "platform/fault_context.h"
+#include "platform/signal_shield.h"
 
 namespace far::pager {
 namespace {
 
-std::atomic<far_pager*> guarded_pager{nullptr};
+constexpr std::size_t most_pagers = 8;
+
+std::array<std::atomic<far_pager*>, most_pagers> guarded_pagers{};
+std::atomic<unsigned> guarded_count{0};
+spin_lock installing;  // held to change the above, and the kernel's idea of the handler
+bool avoids_signal_stacks = false;
 spin_lock program_action_lock;
 struct sigaction program_action{};  // what the program wants done with a SIGBUS that is not ours
 
@@ -31,44 +38,75 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   sigaction(SIGBUS, &fatal, nullptr);
 }
 
+far_pager* pager_of(const void* address) {
+  for (const std::atomic<far_pager*>& each : guarded_pagers) {
+    far_pager* const pager = each.load(std::memory_order_acquire);
+    if (pager != nullptr && pager->contains(address)) return pager;
+  }
+  return nullptr;
+}
+
 void on_sigbus(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
-  far_pager* const pager = guarded_pager.load(std::memory_order_acquire);
-  if (pager != nullptr && pager->contains(info->si_addr)) {
-    pager->resolve(pager->page_at(info->si_addr), platform::access_was_write(context));
+  far_pager* const pager = pager_of(info->si_addr);
+  if (pager != nullptr) {
+    pager->resolve(pager->page_at(info->si_addr), platform::access_was_write(context),
+                   miss_waiter::place::fault_handler);
   } else {
     pass_on(signal, info, context);
   }
   errno = saved_errno;
 }
 
+// Everything is blocked in the handler, because another handler that touched far memory would wait for locks that we
+// hold. It runs on the thread's signal stack where it has one, because the thread's own stack may be far memory; not
+// with fibers: one that waits in the handler leaves its frames there, and the next would overwrite them.
+struct sigaction our_action() {
+  struct sigaction ours{};
+  ours.sa_sigaction = on_sigbus;
+  ours.sa_flags = SA_SIGINFO | SA_RESTART | (avoids_signal_stacks ? 0 : SA_ONSTACK);
+  sigfillset(&ours.sa_mask);
+  return ours;
+}
+
 }  // namespace
 
 result<void> install_inline_guard(far_pager& pager) {
-  far_pager* none = nullptr;
-  if (!guarded_pager.compare_exchange_strong(none, &pager)) {
-    return error{"another far heap of this process resolves faults inline already; use --fault-mode thread", EBUSY};
+  const platform::signal_shield shield;
+  const std::lock_guard guard(installing);
+  std::atomic<far_pager*>* place = nullptr;
+  for (std::atomic<far_pager*>& each : guarded_pagers) {
+    if (each.load() == nullptr) place = &each;
   }
-  struct sigaction ours{};
-  ours.sa_sigaction = on_sigbus;
-  // On the thread's signal stack where it has one: its own stack may be far memory. Everything is blocked, because
-  // another handler that touched far memory would wait for locks that we hold.
-  ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
-  sigfillset(&ours.sa_mask);
-  if (sigaction(SIGBUS, &ours, &program_action) != 0) {
-    return error{std::string("cannot install a SIGBUS handler (") + std::strerror(errno) + ")", errno};
+  if (place == nullptr) {
+    return error{"eight far heaps of this process resolve faults inline already; use --fault-mode thread", EBUSY};
   }
+  const bool first = guarded_count.load() == 0;
+  if (first || (pager.has_fibers() && !avoids_signal_stacks)) {
+    avoids_signal_stacks = pager.has_fibers();
+    const struct sigaction ours = our_action();
+    if (sigaction(SIGBUS, &ours, first ? &program_action : nullptr) != 0) {
+      return error{std::string("cannot install a SIGBUS handler (") + std::strerror(errno) + ")", errno};
+    }
+  }
+  place->store(&pager, std::memory_order_release);
+  guarded_count.fetch_add(1);
   return {};
 }
 
 void remove_inline_guard(far_pager& pager) {
-  if (guarded_pager.load() != &pager) return;
-  sigaction(SIGBUS, &program_action, nullptr);
-  guarded_pager.store(nullptr);
+  const platform::signal_shield shield;
+  const std::lock_guard guard(installing);
+  for (std::atomic<far_pager*>& each : guarded_pagers) {
+    if (each.load() != &pager) continue;
+    if (guarded_count.fetch_sub(1) == 1) sigaction(SIGBUS, &program_action, nullptr);
+    each.store(nullptr);
+    return;
+  }
 }
 
 bool inline_guard_installed() noexcept {
-  return guarded_pager.load() != nullptr;
+  return guarded_count.load() > 0;
 }
 
 void chained_sigbus_action(const struct sigaction* act, struct sigaction* old) noexcept {

@@ -10,7 +10,8 @@ namespace far::pager {
 class far_pager;
 
 // From now on SIGBUS in the far heap of `pager` is a miss; any other SIGBUS goes to the handler that the program had,
-// or installs later through chained_sigbus_action. Fails when another pager has the signal.
+// or installs later through chained_sigbus_action. Fails when too many pagers have the signal. With fibers, the handler
+// runs on the stack of whoever misses.
 [[nodiscard]] result<void> install_inline_guard(far_pager& pager);
 void remove_inline_guard(far_pager& pager);
 

@@ -8,11 +8,18 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "engine/statistics.h"
 
+namespace far::engine {
+class departure_guard;
+}
+
 namespace far::pager {
+
+class miss_waiter;
 
 // Who resolves a miss. `thread`: a handler thread, also for accesses that the kernel makes on behalf of a system call;
 // always correct for unmodified programs. `in_line`: the missing thread itself, inside a SIGBUS handler; 2 to 4 times
@@ -29,14 +36,30 @@ struct options {
   std::uint64_t heap_bytes = 0;          // address space to reserve; 0: chosen from the machine
   // Where to evict (engine/eviction_place.h): as measured while the program runs, or always in one place.
   enum class eviction { measured, background, at_miss } where = eviction::measured;
+  // How fibers wait (miss_waiter.h): a fiber that misses lets others run. Whoever sets this calls poll() from then on,
+  // and keeps it until the pager is gone. The threads' signal stacks are not used for misses then: threads that touch
+  // the far heap have stacks of local memory, with room for the handler.
+  miss_waiter* fibers = nullptr;
+  engine::departure_guard* departures = nullptr;  // asked before pages leave; outlives the pager
+  unsigned object_readers = 0;  // queues to the far tier for read_slot(); without one it must not be called
 };
+
+// What became of pager::read_slot().
+enum class slot_read {
+  done,        // the bytes are in the buffer, and were the newest when the read ended
+  not_remote,  // the page is not Remote, or was not for a moment: look again
+  failed,      // the far tier keeps failing; fetch() finds out whether the bytes are lost
+};
+
+// What pager::poll() returns when it need not be called before miss_waiter::poll_soon().
+inline constexpr std::uint64_t no_poll = ~std::uint64_t{0};
 
 inline constexpr std::uint64_t minimum_budget_bytes = std::uint64_t{16} << 20;
 
 class pager {
  public:
   // Reserves the far heap, opens the far tier, checks permissions, starts the threads. Errors say what to do.
-  // In one process at most one pager may use fault_mode::in_line.
+  // In one process at most eight pagers may use fault_mode::in_line.
   [[nodiscard]] static result<std::unique_ptr<pager>> create(const options& chosen);
   virtual ~pager() = default;  // requires: nobody touches the far heap any more
 
@@ -74,11 +97,59 @@ class pager {
   virtual void pin(const std::byte* address, std::size_t bytes) = 0;
   virtual void unpin(const std::byte* address, std::size_t bytes) = 0;
 
+  // ---- software guards ----
+  // A software guard finds out by a look at a byte whether an access would miss, and fetches without a hardware fault.
+  // All of this works from fibers and OS threads; on a fiber, others run while it waits.
+
+  // The first address of the far heap, and how many pages it has.
+  [[nodiscard]] virtual const std::byte* start() const = 0;
+  [[nodiscard]] virtual std::uint64_t pages() const = 0;
+
+  // Like map(), readable and writable, for memory that is filled by fetch() and never by the kernel behind our back, so
+  // that its state bytes tell the truth from the beginning.
+  [[nodiscard]] virtual result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) = 0;
+
+  // The bytes of software guards, one a page from start(); engine/residency.h says exactly when they change. A page is
+  // resident when its byte is engine::residency::byte_of_resident; another value means: find out, by fetch(). Read them
+  // as atomics (__atomic_load_n).
+  [[nodiscard]] virtual const std::uint8_t* state_bytes() const = 0;
+
+  // Makes the range resident, and writable if `write`; of a longer range, everything is on its way before the first
+  // page is waited for. A page may be evicted again at once: look again in the protocol that keeps it. Where the
+  // program has more memory than it used so far, the kernel fills the page at the access itself; then there is nothing
+  // to do.
+  virtual void fetch(const std::byte* address, std::size_t bytes, bool write) = 0;
+
+  // Starts to fetch what of the range is remote, as far as frames are free ahead of need; does not wait.
+  virtual void prefetch(const std::byte* address, std::size_t bytes) = 0;
+
+  // Whether frames run out faster than they are freed: time for those who use them up to let others run.
+  [[nodiscard]] virtual bool under_pressure() const = 0;
+
+  // Whether the page is neither resident nor on its way in or out. One that is on its way out may come back at once, so
+  // a state byte that does not say "resident" does not say this.
+  [[nodiscard]] virtual bool is_away(const std::byte* address) const = 0;
+
+  // Whether the page is remote, and its path selector says that it comes back object by object.
+  [[nodiscard]] virtual bool takes_object_path(const std::byte* address) const = 0;
+
+  // Reads bytes of one remote page from the far tier without making the page resident (engine/object_reader.h). Several
+  // such reads of a page may run at once, and others may fetch, discard or move it meanwhile. Requires: the range lies
+  // within a page; `buffer` is local memory; options::object_readers > 0.
+  [[nodiscard]] virtual slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) = 0;
+
+  // With options::fibers: finishes what has arrived and wakes whom it can; never waits, touches no far memory. Returns
+  // after how many nanoseconds it wants the next call. One thread at a time, outside fibers.
+  [[nodiscard]] virtual std::uint64_t poll() noexcept = 0;
+
   // Evicts what it can of the range now, whatever the budget says (MADV_PAGEOUT). For tests and benchmarks too.
   virtual void evict(std::byte* address, std::size_t bytes) = 0;
 
   // Changes the budget while the program runs, both ways. Returns at once; a smaller budget is reached by eviction.
   [[nodiscard]] virtual result<void> resize(std::uint64_t budget_bytes) = 0;
+
+  // Takes one more server of the far tier into use (backend::add_server). May wait for some seconds.
+  [[nodiscard]] virtual result<void> add_server(std::string_view server) = 0;
 
   // Around fork(2), in this order, on the forking thread. The child's pager serves every byte as it was, but evicts
   // nothing: a child has no budget. The parent keeps the slots that the child may read until the child has ended or

@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::uint64_t idle_sleep_ns = 1'000'000'000;  // until woken
 constexpr std::uint64_t busy_sleep_ns = 50'000;         // while transfers are under way
+constexpr std::uint64_t watch_sleep_ns = 2'000'000;     // while others poll them
 constexpr std::uint64_t stuck_sleep_ns = 10'000'000;    // while eviction is wanted and cannot go on
 constexpr unsigned polls_before_sleep = 50;
 
@@ -41,13 +42,15 @@ void reclaimer::run() {
       continue;
     }
     const bool under_way = engine_.transfers_under_way();
-    if (under_way && ++idle_polls < polls_before_sleep) {
+    const bool waits_for_them = under_way && (!others_poll_ || engine_.wants_background());
+    if (waits_for_them && ++idle_polls < polls_before_sleep) {
       cpu_relax();
       continue;
     }
     idle_polls = 0;
-    const std::uint64_t sleep_ns =
-        under_way ? busy_sleep_ns : (engine_.wants_background() ? stuck_sleep_ns : idle_sleep_ns);
+    const std::uint64_t sleep_ns = waits_for_them ? busy_sleep_ns
+                                   : under_way    ? watch_sleep_ns
+                                                  : (engine_.wants_background() ? stuck_sleep_ns : idle_sleep_ns);
     waker_.sleep(std::min(sleep_ns, tend_at_ns - std::min(tend_at_ns, now_ns)));
   }
 }

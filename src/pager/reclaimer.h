@@ -12,7 +12,8 @@ namespace far::pager {
 
 class reclaimer {
  public:
-  explicit reclaimer(engine::engine& engine) : engine_(engine) {}
+  // `others_poll`: somebody else finishes transfers, so that this thread need not look at them all the time.
+  reclaimer(engine::engine& engine, bool others_poll) : engine_(engine), others_poll_(others_poll) {}
   ~reclaimer() { stop(); }
 
   void start();
@@ -25,6 +26,7 @@ class reclaimer {
   void run();
 
   engine::engine& engine_;
+  const bool others_poll_;
   platform::monotonic_clock clock_;
   platform::waker waker_;
   std::atomic<bool> stopping_{false};

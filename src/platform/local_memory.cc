@@ -16,6 +16,12 @@
 #include "base/spin_lock.h"
 #include "base/units.h"
 
+#if defined(__has_feature)
+#define FAR_HAS_THREAD_SANITIZER __has_feature(thread_sanitizer)
+#else
+#define FAR_HAS_THREAD_SANITIZER 0
+#endif
+
 namespace far::platform {
 namespace {
 
@@ -35,6 +41,30 @@ struct free_list {
 
 std::array<free_list, size_classes> free_lists;
 
+constexpr int protection = PROT_READ | PROT_WRITE;
+constexpr int mapping_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+#if defined(__SANITIZE_THREAD__) || FAR_HAS_THREAD_SANITIZER
+// By the functions that the sanitizer intercepts. Otherwise it takes two mappings that had the same address one after
+// the other for one piece of memory, and finds races between their owners. Nothing is preloaded in such a build.
+long map(std::size_t bytes) {
+  return reinterpret_cast<long>(mmap(nullptr, bytes, protection, mapping_flags, -1, 0));
+}
+
+long unmap(std::byte* address, std::size_t bytes) {
+  return munmap(address, bytes);
+}
+#else
+// Straight to the kernel: the program's mmap symbol may be the one that the preload library defines.
+long map(std::size_t bytes) {
+  return syscall(SYS_mmap, nullptr, bytes, protection, mapping_flags, -1, 0L);
+}
+
+long unmap(std::byte* address, std::size_t bytes) {
+  return syscall(SYS_munmap, address, bytes);
+}
+#endif
+
 std::size_t class_of(std::size_t bytes) {
   const std::size_t rounded = std::bit_ceil(bytes < smallest_block_bytes ? smallest_block_bytes : bytes);
   return static_cast<std::size_t>(std::countr_zero(rounded) - std::countr_zero(smallest_block_bytes));
@@ -43,9 +73,7 @@ std::size_t class_of(std::size_t bytes) {
 }  // namespace
 
 std::byte* try_map_local(std::size_t bytes) {
-  // Straight to the kernel: the program's mmap symbol may be the one that the preload library defines.
-  const long address = syscall(SYS_mmap, nullptr, round_up(bytes, page_bytes), PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
+  const long address = map(round_up(bytes, page_bytes));
   return address == -1 ? nullptr : reinterpret_cast<std::byte*>(address);
 }
 
@@ -62,7 +90,7 @@ std::byte* map_local(std::size_t bytes) {
 }
 
 void unmap_local(std::byte* address, std::size_t bytes) {
-  const long failed = syscall(SYS_munmap, address, round_up(bytes, page_bytes));
+  const long failed = unmap(address, round_up(bytes, page_bytes));
   FAR_CHECK(failed == 0, "local memory must be unmapped as it was mapped");
 }
 

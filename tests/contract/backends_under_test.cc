@@ -9,6 +9,9 @@
 #include "backend/faulty/faulty_backend.h"
 #include "backend/file/file_backend.h"
 #include "backend/replicated/replicated_backend.h"
+#include "backend/tcp/tcp_backend.h"
+#include "backend/tcp/tcp_uri.h"
+#include "backend/uri.h"
 #include "base/units.h"
 #include "memory_server.h"
 #include "server/shm_test_server.h"
@@ -77,11 +80,27 @@ const std::string& token_of_servers() {
   return token;
 }
 
-backend_under_test tcp_plain(const std::string& name, const std::string& options) {
+// One server, with or without the layer that every tcp: has above its servers.
+std::unique_ptr<backend> tcp_at(const memory_server& server, const std::string& options, std::uint64_t capacity_slots,
+                                bool layered) {
+  const std::uint64_t lent_slots = layered ? round_up(capacity_slots, group_slots) : capacity_slots;
+  const std::string text =
+      "tcp://" + server.address() + "?" + options + "capacity=" + std::to_string(lent_slots * page_bytes);
+  const tcp_name name = parse_tcp(uri::parse(text).value()).value();
+  std::unique_ptr<backend> opened =
+      require(tcp_backend::open(name.servers[0], name.options, tcp_trust::load(name.options).value()));
+  if (!layered) return opened;
+  std::vector<std::unique_ptr<backend>> members;
+  members.push_back(std::move(opened));
+  replicated_options chosen;
+  chosen.capacity_slots = capacity_slots;
+  return std::move(replicated_backend::create(std::move(members), chosen)).value();
+}
+
+backend_under_test tcp_plain(const std::string& name, const std::string& options, bool layered = false) {
   return {name, [=](std::uint64_t capacity_slots) {
             static memory_server server({});
-            return require(open("tcp://" + server.address() + "?" + options +
-                                "capacity=" + std::to_string(capacity_slots * page_bytes)));
+            return tcp_at(server, options, capacity_slots, layered);
           }};
 }
 
@@ -101,8 +120,7 @@ backend_under_test tcp_with_token() {
             static const wire::tls_test_files files;
             static memory_server server({.token = token_of_servers()});
             static const std::string path = write_token(files.folder());
-            return require(open("tcp://" + server.address() + "?token-file=" + path +
-                                "&capacity=" + std::to_string(capacity_slots * page_bytes)));
+            return tcp_at(server, "token-file=" + path + "&", capacity_slots, false);
           }};
 }
 
@@ -130,8 +148,8 @@ backend_under_test tcp_with_tls() {
                                          .certificate_file = made.files.certificate("server"),
                                          .key_file = made.files.key("server")});
             static const std::string path = write_token(made.files.folder());
-            return require(open("tcp://" + server.address() + "?tls=1&ca=" + made.files.certificate("authority") +
-                                "&token-file=" + path + "&capacity=" + std::to_string(capacity_slots * page_bytes)));
+            return tcp_at(server, "tls=1&ca=" + made.files.certificate("authority") + "&token-file=" + path + "&",
+                          capacity_slots, false);
           }};
 }
 
@@ -162,6 +180,7 @@ std::vector<backend_under_test> backends_under_test() {
       replicated("two_copies_and_a_member_that_fails", 2, &failing),
       tcp_plain("tcp", ""),
       tcp_plain("tcp_with_one_connection", "connections=1&"),
+      tcp_plain("tcp_under_the_layer", "", true),
       tcp_with_token(),
       tcp_with_tls(),
       shared_memory("shm", ""),

@@ -18,6 +18,9 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/tcp/tcp_backend.h"
+#include "backend/tcp/tcp_uri.h"
+#include "backend/uri.h"
 #include "base/units.h"
 #include "memory_server.h"
 #include "wire/tls_test_files.h"
@@ -29,8 +32,11 @@ using testing_support::memory_server;
 
 constexpr std::uint64_t second_ns = 1'000'000'000;
 
+// Without the layer above servers, so that what it hides can be seen.
 std::unique_ptr<backend> open_at(const memory_server& server, const std::string& options = "capacity=64M&timeout=2s") {
-  result<std::unique_ptr<backend>> opened = open("tcp://" + server.address() + "?" + options);
+  const tcp_name name = parse_tcp(uri::parse("tcp://" + server.address() + "?" + options).value()).value();
+  result<std::unique_ptr<backend>> opened =
+      tcp_backend::open(name.servers[0], name.options, tcp_trust::load(name.options).value());
   EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().message);
   return opened.ok() ? std::move(opened).value() : nullptr;
 }
@@ -302,6 +308,40 @@ TEST(tcp_server, a_child_reads_over_tls_connections_of_its_own) {
   files.make_server("server", "authority", "IP:127.0.0.1");
   memory_server server({.certificate_file = files.certificate("server"), .key_file = files.key("server")});
   check_fork(server, "capacity=64M&timeout=5s&tls=1&ca=" + files.certificate("authority"));
+}
+
+// A child that nobody prepares: it leaves the program's objects behind, as main() returning does.
+TEST(tcp_server, a_child_that_destroys_the_far_tier_ends_nothing_of_its_parents) {
+  for (const bool is_told : {false, true}) {
+    memory_server server({.grace_ns = second_ns / 100});
+    auto far = open_at(server, "capacity=64M&timeout=20s");
+    auto queue = std::move(far->open_channel(8)).value();
+    const slot_id first = far->allocate(4).value();
+    for (slot_id slot = first; slot < first + 4; ++slot) ASSERT_EQ(write_slot(*far, *queue, slot), 0);
+    pollfd watched{.fd = queue->event_descriptor(), .events = POLLIN, .revents = 0};
+    const auto leave = [&] {
+      far.reset();
+      return 0;
+    };
+    const auto leave_with_a_child = [&] {
+      static_cast<void>(queue.release());
+      if (is_told) far->after_fork_in_child();
+      const int grandchild = in_child(leave);
+      return grandchild != 0 ? grandchild : leave();
+    };
+    EXPECT_EQ(in_child(leave_with_a_child), 0);
+    for (slot_id slot = first; slot < first + 4; ++slot) EXPECT_EQ(read_slot(*far, *queue, slot), 0);
+    EXPECT_EQ(server.report().sessions, 1u);
+    // What tells the parent of an answer is still there, too.
+    std::vector<std::byte> bytes(page_bytes);
+    std::array<completion, 1> done;
+    EXPECT_EQ(queue->poll(done), 0u);
+    const request one{.op = operation::read, .slot = first, .buffer = bytes.data(), .cookie = 1};
+    ASSERT_EQ(queue->submit({&one, 1}), 1u);
+    EXPECT_EQ(::poll(&watched, 1, 10'000), 1) << "nobody is told that the answer has come";
+    while (queue->poll(done) == 0) queue->wait(second_ns);
+    EXPECT_EQ(done[0].error_code, 0);
+  }
 }
 
 }  // namespace

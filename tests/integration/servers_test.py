@@ -1,5 +1,5 @@
-"""Programs that check every byte of their memory, on several memory servers that are killed, cut off, paused and
-started again beside them."""
+"""Programs that check every byte of their memory, on several memory servers that are killed, cut off, paused, started
+again, added and missing beside them."""
 
 import contextlib
 import os
@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -86,6 +87,22 @@ class Servers(unittest.TestCase):
     def texts(self):
         return [(self.folder / name).read_text(encoding="utf-8") for name in ("out", "err")]
 
+    def go_on(self, process, seconds):
+        """Lets the program run on, or end."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+
+    def expect_running(self, process):
+        self.assertIsNone(process.poll(), f"the program ended too early: {self.texts()}")
+
+    def wait_until_far(self, process, server, size_bytes=64 * support.MIB):
+        """Waits until a server holds so much."""
+        support.wait_until(lambda: support.resident_bytes(server.process.pid) >= size_bytes,
+                           f"{server.where()} held {size_bytes >> 20} MiB", process=process)
+
+    def far(self, servers, options="copies=2&timeout=2s"):
+        return f"tcp://{','.join(each.where() for each in servers)}?{options}"
+
     def finish(self, process, expected):
         """Waits for the program's end: it has printed what it prints natively."""
         process.wait(support.DEADLINE_S)
@@ -137,74 +154,143 @@ class CopiesOnThreeServers(Servers):
         with contextlib.ExitStack() as stack:
             nets = stack.enter_context(Namespaces(3))
             servers = [self.server(name, nets.address(i), 7000) for i, name in enumerate(nets.names)]
-            far = (f"tcp://{','.join(each.where() for each in servers)}"
-                   f"?copies=2&token-file={self.folder / 'token'}&timeout=2s")
-            process = self.begin(program, far)
+            process = self.begin(program, self.far(servers, f"copies=2&token-file={self.folder / 'token'}&timeout=2s"))
             pause_s = 4 if support.SOAK else 1.5
-
-            def go_on(seconds):
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(seconds)
-
-            go_on(2)
-            self.assertIsNone(process.poll(), f"the program ended too early: {self.texts()}")
+            self.go_on(process, 2)
+            self.expect_running(process)
             servers[0].signal(signal.SIGSTOP)
-            go_on(pause_s)
+            self.go_on(process, pause_s)
             servers[0].signal(signal.SIGCONT)
-            go_on(6)
+            self.go_on(process, 6)
             nets.cut(1, True)
-            go_on(pause_s)
+            self.go_on(process, pause_s)
             nets.cut(1, False)
-            go_on(8)
+            self.go_on(process, 8)
             servers[2].kill()
-            go_on(pause_s)
+            self.go_on(process, pause_s)
             servers[2].start()
             err = self.finish(process, expected)
             self.assertNotIn(TOKEN, err)
 
-    def test_servers_killed_at_random(self):
-        """One server at a time is killed and started again, empty, whenever all bytes have two copies again."""
+    def play_rounds(self, servers, seed, one_round):
+        """Programs that run while one_round(process, chance, expected) makes trouble; the last one is left alone."""
         program = verifier(400)
         expected = support.run(program).out
-        chance = random.Random(1)
+        chance = random.Random(seed)
+        for number in range(ROUNDS):
+            process = self.begin(program, self.far(servers))
+            self.go_on(process, chance.uniform(0.1, 2.5))
+            try:
+                one_round(process, chance, expected)
+            except AssertionError as failure:
+                raise AssertionError(f"in round {number}: {failure}") from None
+        self.finish(self.begin(program, self.far(servers)), expected)
+        print(f"{self.id()}: {ROUNDS} rounds", file=sys.stderr)
+
+    def test_servers_killed_at_random(self):
+        """One server is killed, and started again empty."""
         servers = [self.server() for _ in range(3)]
-        far = f"tcp://{','.join(each.where() for each in servers)}?copies=2&timeout=2s"
-        for _ in range(ROUNDS):
-            process = self.begin(program, far)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(chance.uniform(0.1, 2.5))
+
+        def kill_a_server(process, chance, expected):
             victim = chance.choice(servers)
             victim.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(chance.uniform(0, 1))
+            self.go_on(process, chance.uniform(0, 1))
             victim.start()
             self.finish(process, expected)
 
+        self.play_rounds(servers, 1, kill_a_server)
+
     def test_clients_killed_at_random(self):
         """What a dead client held comes back when its grace period is over; others never notice."""
-        program = verifier(400)
-        expected = support.run(program).out
-        chance = random.Random(2)
-        servers = [self.server() for _ in range(2)]
-        far = f"tcp://{','.join(each.where() for each in servers)}?copies=2&timeout=2s"
-        for _ in range(ROUNDS):
-            process = self.begin(program, far)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(chance.uniform(0.1, 1.5))
+
+        def kill_the_client(process, _chance, _expected):
             support.end(process)
             process.wait(10)
-        self.finish(self.begin(program, far), expected)
+
+        self.play_rounds([self.server() for _ in range(2)], 2, kill_the_client)
+
+
+def add_server(process, where):
+    return subprocess.run([support.FARHEAP, "add-server", str(process.pid), where], capture_output=True, text=True,
+                          timeout=60)
+
+
+class ServersThatCome(Servers):
+    def test_one_is_added_and_an_old_one_killed(self):
+        program = verifier(1000)
+        expected = support.run(program).out
+        servers = [self.server() for _ in range(2)]
+        process = self.begin(program, self.far(servers))
+        self.wait_until_far(process, servers[0])
+        added = self.server()
+        done = add_server(process, added.where())
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done)
+        self.assertIn(added.where(), done.stdout)
+        self.wait_until_far(process, added)
+        servers[0].kill()
+        self.go_on(process, 3)
+        self.expect_running(process)
+        err = self.finish(process, expected)
+        self.assertIn(f"{servers[0].where()} does not answer", err)
+
+    def test_a_single_one_grows(self):
+        program = verifier(800)
+        expected = support.run(program).out
+        server = self.server()
+        process = self.begin(program, self.far([server], "timeout=5s"))
+        self.wait_until_far(process, server)
+        added = self.server()
+        self.assertEqual(add_server(process, added.where()).returncode, 0)
+        self.wait_until_far(process, added, 32 * support.MIB)
+        self.finish(process, expected)
+
+    def test_what_cannot_be_added_is_told(self):
+        server = self.server()
+        process = self.begin(verifier(100_000), self.far([server], "timeout=2s"))
+        self.wait_until_far(process, server)
+        gone = self.server()
+        gone.kill()
+        for where, reason in ((server.where(), "already"), (gone.where(), "check the address"),
+                              ("no-such-host.invalid:7000", "cannot be resolved")):
+            done = add_server(process, where)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), done)
+            self.assertIn(where, done.stderr)
+            self.assertIn(reason, done.stderr)
+        self.expect_running(process)
+
+    def test_other_far_tiers_take_none(self):
+        process = self.begin(verifier(100_000), "memory:")
+        support.wait_until(lambda: add_server(process, "127.0.0.1:1").stderr.find("takes no servers") >= 0,
+                           "the runtime said that memory: takes no servers", process=process)
+
+    def test_one_is_missing_at_the_start_and_comes_later(self):
+        program = verifier(1000)
+        expected = support.run(program).out
+        servers = [self.server() for _ in range(2)]
+        servers[1].kill()
+        process = self.begin(program, self.far(servers))
+        self.wait_until_far(process, servers[0])
+        servers[1].start()
+        self.wait_until_far(process, servers[1])
+        err = self.finish(process, expected)
+        self.assertRegex(err, f"warning: .*{re.escape(servers[1].where())}.* Going on without it")
+        self.assertIn(f"{servers[1].where()} answers", err)
+
+    def test_without_copies_or_without_any_server_nothing_starts(self):
+        servers = [self.server() for _ in range(2)]
+        servers[1].kill()
+        for options, named in (("copies=1&timeout=1s", servers[1]), ("copies=2&timeout=1s", servers[0])):
+            outcome = support.run_far(["true"], LOCAL_BYTES, far=self.far(servers, options))
+            self.assertEqual(outcome.code, 1, outcome)
+            self.assertIn(named.where(), outcome.err)
+            servers[0].kill()
 
 
 class OneCopy(Servers):
     def test_a_lost_server_ends_the_program_with_a_clear_message(self):
         server = self.server()
-        process = self.begin(verifier(100_000), f"tcp://{server.where()}?timeout=1s")
-        limit = time.monotonic() + 60
-        while support.resident_bytes(server.process.pid) < 64 * support.MIB:
-            self.assertLess(time.monotonic(), limit, "nothing reached the server")
-            self.assertIsNone(process.poll(), f"the program ended too early: {self.texts()}")
-            time.sleep(0.05)
+        process = self.begin(verifier(100_000), self.far([server], "timeout=1s"))
+        self.wait_until_far(process, server)
         server.kill()
         process.wait(support.DEADLINE_S)
         out, err = self.texts()
@@ -217,10 +303,9 @@ class OneCopy(Servers):
         program = verifier(600)
         expected = support.run(program).out
         server = self.server()
-        process = self.begin(program, f"tcp://{server.where()}?timeout=20s")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1.5)
-        self.assertIsNone(process.poll(), f"the program ended too early: {self.texts()}")
+        process = self.begin(program, self.far([server], "timeout=20s"))
+        self.go_on(process, 1.5)
+        self.expect_running(process)
         server.signal(signal.SIGSTOP)
         time.sleep(3)
         server.signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-// simulation [--replicated] [--seed N] [--seeds COUNT] [--operations M] [--verbose]
+// simulation [--replicated | --network] [--seed N] [--seeds COUNT] [--operations M] [--verbose]
 //
 // Runs COUNT seeds, from N on. When one fails, prints the command that repeats it, and ends. The build decides with the
 // seed what happens (scheduler.h), so a failure is repeated with the program that showed it.
@@ -19,6 +19,7 @@ namespace {
 
 using far::simulation::report;
 using far::simulation::run_options;
+using far_tier = run_options::far_tier;
 
 struct arguments {
   run_options run;
@@ -51,7 +52,8 @@ void install_handlers() {
 }
 
 [[noreturn]] void usage(const char* program) {
-  std::fprintf(stderr, "usage: %s [--replicated] [--seed N] [--seeds COUNT] [--operations M] [--verbose]\n", program);
+  std::fprintf(stderr, "usage: %s [--replicated | --network] [--seed N] [--seeds COUNT] [--operations M] [--verbose]\n",
+               program);
   std::exit(2);
 }
 
@@ -73,7 +75,9 @@ arguments parse(int count, char** words) {
     } else if (word == "--operations") {
       parsed.run.operations = number(&i);
     } else if (word == "--replicated") {
-      parsed.run.replicated = true;
+      parsed.run.tier = far_tier::replicated;
+    } else if (word == "--network") {
+      parsed.run.tier = far_tier::network;
     } else if (word == "--verbose") {
       parsed.verbose = true;
     } else {
@@ -83,9 +87,18 @@ arguments parse(int count, char** words) {
   return parsed;
 }
 
+const char* option_for(far_tier tier) {
+  switch (tier) {
+    case far_tier::memory: return "";
+    case far_tier::replicated: return "--replicated ";
+    case far_tier::network: return "--network ";
+  }
+  return "";
+}
+
 report run_one(const char* program, const run_options& chosen) {
   std::snprintf(repeat_command, sizeof repeat_command, "repeat with: %s %s--seed %llu --operations %llu --verbose\n",
-                program, chosen.replicated ? "--replicated " : "", static_cast<unsigned long long>(chosen.seed),
+                program, option_for(chosen.tier), static_cast<unsigned long long>(chosen.seed),
                 static_cast<unsigned long long>(chosen.operations));
   return far::simulation::run_simulation(chosen);
 }
@@ -97,13 +110,13 @@ void add(report* sum, const report& one) {
   count(sum->accesses, one.accesses);
   count(sum->moves, one.moves);
   count(sum->lost_pages, one.lost_pages);
-  count(sum->servers.troubles, one.servers.troubles);
-  count(sum->servers.crashes, one.servers.crashes);
-  count(sum->servers.late_writes, one.servers.late_writes);
-  count(sum->servers.repaired.repaired_slots, one.servers.repaired.repaired_slots);
-  count(sum->servers.repaired.raced_slots, one.servers.repaired.raced_slots);
-  count(sum->servers.repaired.placed_copies, one.servers.repaired.placed_copies);
-  count(sum->servers.repaired.removed_copies, one.servers.repaired.removed_copies);
+  count(sum->object_reads, one.object_reads);
+  count(sum->lost_object_reads, one.lost_object_reads);
+  if (sum->servers.empty()) {
+    sum->servers = one.servers;
+  } else {
+    for (std::size_t i = 0; i < one.servers.size(); ++i) count(sum->servers[i].number, one.servers[i].number);
+  }
   count(sum->statistics.misses, one.statistics.misses);
   count(sum->statistics.rescues, one.statistics.rescues);
   count(sum->statistics.zero_fills, one.statistics.zero_fills);
@@ -117,25 +130,20 @@ void add(report* sum, const report& one) {
 }
 
 // Prints what the runs came across; enough runs must have come across everything.
-bool print_and_judge(const report& sum, std::uint64_t seeds, bool replicated) {
+bool print_and_judge(const report& sum, std::uint64_t seeds, far_tier tier) {
   constexpr std::uint64_t enough_seeds = 100;
-  enum class kind : std::uint8_t { either, only_single, only_replicated };
+  enum class kind : std::uint8_t { any, only_memory };
   const struct {
     const char* name;
     std::uint64_t count;
-    kind where = kind::either;
+    kind where = kind::any;
   } lines[] = {{"slices", sum.slices},
                {"validations", sum.validations},
                {"accesses", sum.accesses},
                {"moves", sum.moves},
-               {"lost pages", sum.lost_pages, kind::only_single},
-               {"troubles", sum.servers.troubles, kind::only_replicated},
-               {"crashes", sum.servers.crashes, kind::only_replicated},
-               {"late writes", sum.servers.late_writes, kind::only_replicated},
-               {"repaired slots", sum.servers.repaired.repaired_slots, kind::only_replicated},
-               {"raced slots", sum.servers.repaired.raced_slots, kind::only_replicated},
-               {"placed copies", sum.servers.repaired.placed_copies, kind::only_replicated},
-               {"removed copies", sum.servers.repaired.removed_copies, kind::only_replicated},
+               {"lost pages", sum.lost_pages, kind::only_memory},
+               {"object reads", sum.object_reads},
+               {"lost object reads", sum.lost_object_reads},
                {"misses", sum.statistics.misses},
                {"rescues", sum.statistics.rescues},
                {"zero fills", sum.statistics.zero_fills},
@@ -144,14 +152,17 @@ bool print_and_judge(const report& sum, std::uint64_t seeds, bool replicated) {
                {"prefetch hits", sum.statistics.prefetch_hits},
                {"clean evictions", sum.statistics.clean_evictions},
                {"written pages", sum.statistics.written_pages},
-               {"failed transfers", sum.statistics.backend_errors, kind::only_single},
-               {"pages over budget", sum.statistics.over_budget_pages, kind::only_single}};
+               {"failed transfers", sum.statistics.backend_errors, kind::only_memory},
+               {"pages over budget", sum.statistics.over_budget_pages, kind::only_memory}};
   bool reached_all = true;
+  const auto print = [&](const char* name, std::uint64_t number) {
+    std::printf("%18s %llu\n", name, static_cast<unsigned long long>(number));
+    reached_all &= number > 0;
+  };
   for (const auto& line : lines) {
-    if (line.where == (replicated ? kind::only_single : kind::only_replicated)) continue;
-    std::printf("%18s %llu\n", line.name, static_cast<unsigned long long>(line.count));
-    reached_all &= line.count > 0;
+    if (line.where == kind::any || tier == far_tier::memory) print(line.name, line.count);
   }
+  for (const auto& line : sum.servers) print(line.name, line.number);
   if (reached_all || seeds < enough_seeds) return true;
   std::fprintf(stderr, "simulation: what is 0 above was never simulated\n");
   return false;
@@ -166,6 +177,8 @@ int main(int count, char** words) {
   far::simulation::set_tracing(chosen.verbose);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (!chosen.verbose) far::set_log_level(far::log_level::error);
+  // Servers that lose everything are no news here, and to a client they are an error.
+  if (!chosen.verbose && chosen.run.tier == far_tier::network) far::set_log_level(static_cast<far::log_level>(-1));
   report sum;
   for (std::uint64_t i = 0; i < chosen.seeds; ++i) {
     run_options one = chosen.run;
@@ -177,5 +190,5 @@ int main(int count, char** words) {
   }
   std::printf("%llu seeds from %llu\n", static_cast<unsigned long long>(chosen.seeds),
               static_cast<unsigned long long>(chosen.run.seed));
-  return print_and_judge(sum, chosen.seeds, chosen.run.replicated) ? 0 : 1;
+  return print_and_judge(sum, chosen.seeds, chosen.run.tier) ? 0 : 1;
 }

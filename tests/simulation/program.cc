@@ -14,6 +14,7 @@ program::program(scheduler& threads, random_source& random, simulated_kernel& ke
       pager_(pager),
       expected_(expected),
       engine_(engine),
+      objects_(threads, random, expected, engine),
       chosen_(chosen),
       taken_(chosen.heap_pages) {}
 
@@ -34,7 +35,8 @@ void program::do_something(engine::stream_table& streams) {
   if (drawn < 65) return discard_some();
   if (drawn < 69) return release_some();
   if (drawn < 73) return move_some();
-  if (drawn < 88) return evict_some(streams);
+  if (drawn < 82) return evict_some(streams);
+  if (drawn < 88) return read_objects();
   if (drawn < 95) return pin_some(streams);
   if (drawn < 97) return lock_some();
   return allocate(streams);
@@ -197,6 +199,24 @@ void program::evict_some(engine::stream_table& streams) {
   for (page_id page = range.first; page < range.end(); ++page) {
     access(streams, page, random_.below(model::parts_a_page), random_.chance(200));
   }
+}
+
+// Some of them out of pages that others may free or move meanwhile.
+void program::read_objects() {
+  allocation* const used = pick_shared();
+  if (used == nullptr) return;
+  const page_range range = hot_or_any(used->range, 100);
+  if (random_.chance(500)) {
+    const usage mark(*used);
+    const scheduler::engine_call call(threads_);
+    engine_.evict(range);
+  }
+  const auto read_one = [this, range](bool holds_page) {
+    objects_.read(range.first + random_.below(range.count), random_.below(model::parts_a_page), holds_page);
+  };
+  if (random_.chance(300)) return read_one(false);
+  const usage mark(*used);
+  for (std::uint64_t left = random_.between(1, 60); left > 0; --left) read_one(true);
 }
 
 void program::pin_some(engine::stream_table& streams) {

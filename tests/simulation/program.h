@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "model.h"
+#include "object_reads.h"
 #include "random_source.h"
 #include "scheduler.h"
 #include "simulated_kernel.h"
@@ -37,6 +38,7 @@ class program {
   [[nodiscard]] std::uint64_t progress() const { return accesses_ + operations_; }
   [[nodiscard]] std::uint64_t accesses() const { return accesses_; }
   [[nodiscard]] std::uint64_t moves() const { return moves_; }
+  [[nodiscard]] const object_reads& objects() const { return objects_; }
 
  private:
   // A mapping of the program. Whoever frees or moves it has it alone.
@@ -70,6 +72,7 @@ class program {
   void discard_some();
   void move_some();
   void evict_some(engine::stream_table& streams);
+  void read_objects();
   void pin_some(engine::stream_table& streams);
   void lock_some();
 
@@ -91,6 +94,7 @@ class program {
   simulated_pager& pager_;
   model& expected_;
   engine::engine& engine_;
+  object_reads objects_;
   const program_options chosen_;
   allocation_list allocations_;
   std::vector<bool> taken_;

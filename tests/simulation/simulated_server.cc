@@ -161,7 +161,10 @@ void simulated_server::count_transfers(const request& what, bool begin) {
 
 // The server does what was asked of it.
 int simulated_server::run(const request& what, std::uint64_t submitted_at) {
-  if (states_[what.slot].epoch != epoch_) return ESTALE;
+  if (states_[what.slot].epoch != epoch_) {
+    known_epoch_ = epoch_;
+    return ESTALE;
+  }
   if (what.op == operation::write) pass_fence(submitted_at);
   if (random_.chance(failures_per_mille_)) {
     if (what.op == operation::write) std::memset(store_ + first_byte(what), 0xdb, what.length_bytes);
@@ -220,7 +223,7 @@ result<slot_id> simulated_server::allocate(std::size_t count) {
     if (asked_at_ns_ == 0) asked_at_ns_ = time_.now_ns();
     return error{"asked", EAGAIN};
   }
-  for (slot_id slot = *first; slot < *first + count; ++slot) states_[slot] = {true, epoch_, 0};
+  for (slot_id slot = *first; slot < *first + count; ++slot) states_[slot] = {true, known_epoch_, 0};
   return *first;
 }
 
@@ -241,6 +244,7 @@ result<std::unique_ptr<far::backend::channel>> simulated_server::open_channel(st
 
 std::uint64_t simulated_server::tend() {
   const scheduler::uninterrupted body;
+  if (answers()) known_epoch_ = epoch_;
   if (asked_at_ns_ == 0) return far::backend::no_tending;
   if (!crashed_ && !cut_off_ && time_.now_ns() >= asked_at_ns_ + chosen_.grant_after_ns) {
     asked_at_ns_ = 0;

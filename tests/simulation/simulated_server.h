@@ -50,6 +50,8 @@ class simulated_server final : public backend::backend {
   void free(far::backend::slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<far::backend::channel>> open_channel(std::size_t depth) override;
   std::uint64_t tend() override;
+  [[nodiscard]] bool answers() const override { return !crashed_ && !cut_off_; }
+  [[nodiscard]] std::uint64_t incarnation() const override { return known_epoch_; }
   [[nodiscard]] far::backend::capacity report() const override { return {chosen_.slots, slots_.used()}; }
   [[nodiscard]] far::backend::speed expected_speed() const override { return {}; }
   [[nodiscard]] std::string describe() const override { return chosen_.name; }
@@ -59,7 +61,7 @@ class simulated_server final : public backend::backend {
 
   struct slot_state {
     bool allocated = false;
-    std::uint64_t epoch = 0;  // of the server, when it was allocated
+    std::uint64_t epoch = 0;  // of the server, as far as known when it was allocated
     unsigned transfers = 0;
   };
   struct late_write {
@@ -83,8 +85,9 @@ class simulated_server final : public backend::backend {
   std::vector<slot_state> states_;
   std::byte* const store_;
   std::vector<late_write> late_;
-  std::uint64_t events_ = 0;  // what comes after what
-  std::uint64_t epoch_ = 1;
+  std::uint64_t events_ = 0;       // what comes after what
+  std::uint64_t epoch_ = 1;        // of the server
+  std::uint64_t known_epoch_ = 1;  // to its client
   std::uint64_t drops_per_mille_ = 0;
   std::uint64_t failures_per_mille_ = 0;
   std::uint64_t asked_at_ns_ = 0;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <memory>
 
+#include "cluster.h"
 #include "engine/engine.h"
+#include "network_cluster.h"
 #include "program.h"
 #include "simulated_backend.h"
 #include "simulated_cluster.h"
@@ -29,8 +31,16 @@ struct scenario {
   std::uint64_t most_slices_unvalidated;
   schedule threads;
   far_tier far;
+  cluster_options servers;
   program_options program;
 };
+
+// Connections wait for milliseconds before they try again, so time is to pass faster.
+void draw_network(random_source& random, scenario& drawn) {
+  drawn.threads.slice_ns = random.one_of<std::uint64_t>({1000, 20'000});
+  drawn.threads.freeze_per_mille = random.one_of<std::uint64_t>({0, 0, 1});
+  drawn.far.maximum_delay_ns = random.one_of<std::uint64_t>({0, 5, 50, 400}) * drawn.threads.slice_ns;
+}
 
 scenario draw(random_source& random, const run_options& chosen) {
   scenario drawn{};
@@ -60,7 +70,16 @@ scenario draw(random_source& random, const run_options& chosen) {
                    .target_pages = std::min(drawn.budget_pages * random.between(1, 5), drawn.heap_pages * 8 / 10),
                    .operations_a_thread = chosen.operations,
                    .write_per_mille = random.one_of<std::uint64_t>({50, 400, 900})};
-  if (chosen.replicated) drawn.far.is_direct = false;
+  if (chosen.tier == run_options::far_tier::network) draw_network(random, drawn);
+  drawn.servers = {.slots = drawn.far.slots,
+                   .maximum_delay_ns = drawn.far.maximum_delay_ns,
+                   .slice_ns = drawn.threads.slice_ns,
+                   .is_calm = drawn.threads.freeze_per_mille == 0};
+  if (chosen.tier != run_options::far_tier::memory) drawn.far.is_direct = false;
+  // Whoever waits for a transfer does not look every few nanoseconds.
+  if (chosen.tier == run_options::far_tier::network) {
+    drawn.far.maximum_delay_ns = std::max(drawn.far.maximum_delay_ns, 30 * drawn.threads.slice_ns);
+  }
   return drawn;
 }
 
@@ -72,7 +91,7 @@ class world {
         scenario_(draw(random_, chosen)),
         threads_(random_, clock_, scenario_.threads),
         kernel_(threads_, random_, scenario_.heap_pages),
-        cluster_(chosen.replicated ? make_cluster() : nullptr),
+        cluster_(make_cluster(chosen.tier)),
         far_(make_far()),
         expected_(scenario_.heap_pages),
         engine_(engine::engine::create(kernel_, far_, clock_,
@@ -92,7 +111,7 @@ class world {
   static constexpr std::uint64_t slices_to_seek = 250;
   static constexpr std::uint64_t validations_between_copies = 4;
 
-  [[nodiscard]] std::unique_ptr<simulated_cluster> make_cluster();
+  [[nodiscard]] std::unique_ptr<cluster> make_cluster(run_options::far_tier tier);
   [[nodiscard]] simulated_backend make_far();
   void run_weather();
   void run_end();
@@ -105,7 +124,7 @@ class world {
   const scenario scenario_;
   scheduler threads_;
   simulated_kernel kernel_;
-  std::unique_ptr<simulated_cluster> cluster_;  // of a replicated run
+  std::unique_ptr<cluster> cluster_;  // of a run with servers
   simulated_backend far_;
   model expected_;
   std::unique_ptr<engine::engine> engine_;
@@ -119,11 +138,15 @@ class world {
   std::uint64_t progress_at_ = 0;
 };
 
-std::unique_ptr<simulated_cluster> world::make_cluster() {
-  return std::make_unique<simulated_cluster>(threads_, random_, clock_,
-                                             cluster_options{.slots = scenario_.far.slots,
-                                                             .maximum_delay_ns = scenario_.far.maximum_delay_ns,
-                                                             .slice_ns = scenario_.threads.slice_ns});
+std::unique_ptr<cluster> world::make_cluster(run_options::far_tier tier) {
+  switch (tier) {
+    case run_options::far_tier::memory: return nullptr;
+    case run_options::far_tier::replicated:
+      return std::make_unique<simulated_cluster>(threads_, random_, clock_, scenario_.servers);
+    case run_options::far_tier::network:
+      return std::make_unique<network_cluster>(threads_, random_, clock_, scenario_.servers);
+  }
+  return nullptr;
 }
 
 simulated_backend world::make_far() {
@@ -145,10 +168,7 @@ report world::run() {
     });
   }
   threads_.spawn("weather", [this] { run_weather(); });
-  if (cluster_ != nullptr) {
-    threads_.spawn("tender", [this] { cluster_->run_tender(); });
-    threads_.spawn("servers", [this] { cluster_->run_weather(); });
-  }
+  if (cluster_ != nullptr) cluster_->start();
   threads_.run([this] { between_slices(); });
   engine_->validate();
   return {.statistics = engine_->snapshot(),
@@ -157,7 +177,9 @@ report world::run() {
           .accesses = program_.accesses(),
           .moves = program_.moves(),
           .lost_pages = expected_.lost_pages(),
-          .servers = cluster_ != nullptr ? cluster_->counted() : simulated_cluster::counts{},
+          .object_reads = program_.objects().done(),
+          .lost_object_reads = program_.objects().lost_races(),
+          .servers = cluster_ != nullptr ? cluster_->counted() : std::vector<cluster::count>{},
           .digest = threads_.digest()};
 }
 

@@ -2,16 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "cluster.h"
 #include "engine/statistics.h"
-#include "simulated_cluster.h"
 
 namespace far::simulation {
 
 struct run_options {
   std::uint64_t seed = 1;
   std::uint64_t operations = 100;  // of each thread of the program
-  bool replicated = false;         // the far tier is two copies on three servers, of which one at a time is in trouble
+  enum class far_tier : std::uint8_t {
+    memory,      // one, whose transfers fail
+    replicated,  // two copies on three servers, of which one at a time is in trouble
+    network,     // the same, down to the bytes between the clients and the servers of `tcp:`
+  };
+  far_tier tier = far_tier::memory;
 };
 
 // What a run came across.
@@ -22,8 +28,10 @@ struct report {
   std::uint64_t accesses = 0;
   std::uint64_t moves = 0;
   std::uint64_t lost_pages = 0;
-  simulated_cluster::counts servers;  // of a replicated run
-  std::uint64_t digest = 0;           // of every choice that was made
+  std::uint64_t object_reads = 0;
+  std::uint64_t lost_object_reads = 0;  // the page came in, or went, while it was read
+  std::vector<cluster::count> servers;  // of a run with servers
+  std::uint64_t digest = 0;             // of every choice that was made
 };
 
 // Stops the process when anything is wrong.

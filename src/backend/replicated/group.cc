@@ -70,13 +70,15 @@ started_write group::begin_write(std::span<const member* const> members, byte_ra
   return begun;
 }
 
-ended_write group::end_write(const started_write& which, byte_range bytes, place_mask succeeded) {
+ended_write group::end_write(std::span<const member* const> members, const started_write& which, byte_range bytes,
+                             place_mask succeeded) {
   const slot_set whole = bytes.whole_slots();
   slot_set safe;
   for (std::size_t place = 0; place < copies.size(); ++place) {
     if ((succeeded & bit(place)) == 0) continue;
     if ((which.raced & bit(place)) == 0) copies[place].missing = copies[place].missing - whole;
-    safe |= ~copies[place].missing;
+    const member& holder = *members[copies[place].member];
+    if (holder.state() != member_state::emptied && !holder.has_forgotten()) safe |= ~copies[place].missing;
   }
   end(which.phase);
   const slot_set written = bytes.slots();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <memory>
 #include <vector>
 
@@ -66,7 +67,7 @@ class group_test : public testing::Test {
 
   bool write(byte_range bytes, place_mask succeeded) {
     const started_write begun = tested_.begin_write(view_, bytes);
-    return begun.places != 0 && tested_.end_write(begun, bytes, succeeded).is_safe;
+    return begun.places != 0 && tested_.end_write(view_, begun, bytes, succeeded).is_safe;
   }
   started_read read(byte_range bytes, place_mask tried = 0) {
     const started_read begun = tested_.begin_read(view_, bytes, {.tried = tried, .costs = costs_});
@@ -102,6 +103,13 @@ TEST_F(group_test, a_copy_that_missed_a_write_is_not_read_until_it_gets_one) {
   EXPECT_EQ(read(slots(12, 1)).member, 0);
 }
 
+// The thread that sent it may be late in taking note of its end.
+TEST_F(group_test, a_write_whose_only_success_was_on_a_member_that_has_forgotten_it_fails) {
+  const started_write late = tested_.begin_write(view_, slots(10, 4));
+  static_cast<void>(members_[1]->note_error(ESTALE));
+  EXPECT_FALSE(tested_.end_write(view_, late, slots(10, 4), 0b10).is_safe);
+}
+
 TEST_F(group_test, a_write_that_reaches_only_what_is_stale_fails) {
   ASSERT_TRUE(write(slots(10, 1), 0b10));
   const byte_range part{10 * page_bytes, 10 * page_bytes + 100};
@@ -135,11 +143,11 @@ TEST_F(group_test, a_repair_waits_for_the_writes_that_began_before_it) {
   EXPECT_FALSE(tested_.drained(&turned));
   const started_write later = tested_.begin_write(view_, slots(5, 1));
   EXPECT_FALSE(tested_.drained(&turned));
-  EXPECT_TRUE(tested_.end_write(before, slots(0, 1), 0b11).is_safe);
+  EXPECT_TRUE(tested_.end_write(view_, before, slots(0, 1), 0b11).is_safe);
   EXPECT_TRUE(tested_.drained(&turned)) << "it does not wait for what began later";
   bool again = false;
   EXPECT_FALSE(tested_.drained(&again)) << "but the next one does";
-  EXPECT_TRUE(tested_.end_write(later, slots(5, 1), 0b11).is_safe);
+  EXPECT_TRUE(tested_.end_write(view_, later, slots(5, 1), 0b11).is_safe);
   EXPECT_TRUE(tested_.drained(&again));
 }
 
@@ -152,7 +160,7 @@ TEST_F(group_test, a_write_beside_a_repair_does_not_make_its_target_current) {
   const started_write beside = tested_.begin_write(view_, slots(11, 1));
   EXPECT_TRUE(window.touched.contains(11));
   tested_.close_window();
-  EXPECT_TRUE(tested_.end_write(beside, slots(11, 1), 0b11).leaves_stale);
+  EXPECT_TRUE(tested_.end_write(view_, beside, slots(11, 1), 0b11).leaves_stale);
   EXPECT_TRUE(tested_.stale(1).contains(11)) << "the repair may have overwritten it";
   ASSERT_TRUE(write(slots(11, 1), 0b11));
   EXPECT_FALSE(tested_.stale(1).contains(11));

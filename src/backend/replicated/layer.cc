@@ -2,8 +2,11 @@
 
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -29,17 +32,69 @@ layer::layer(std::vector<std::unique_ptr<member>> members, std::size_t copies_a_
     : copies(copies_a_group),
       lost_after_ns(lost_after),
       time(clock),
-      members_(std::move(members)),
       most_groups_(most_groups),
       groups_(reinterpret_cast<group*>(platform::map_local(most_groups * sizeof(group)))),
-      removals_(reinterpret_cast<std::atomic<std::uint32_t>*>(map_shared())),
-      removals_at_fork_(members_.size()) {
-  for (const std::unique_ptr<member>& each : members_) view_.push_back(each.get());
+      removals_(reinterpret_cast<std::atomic<std::uint32_t>*>(map_shared())) {
+  FAR_CHECK(members.size() <= maximum_members, "more members than a layer can hold");
+  std::size_t count = 0;
+  for (std::unique_ptr<member>& each : members) {
+    view_[count] = each.get();
+    members_[count++] = std::move(each);
+  }
+  count_.store(count);
 }
 
 layer::~layer() {
   platform::unmap_local(reinterpret_cast<std::byte*>(groups_), most_groups_ * sizeof(group));
   munmap(removals_, shared_bytes);
+}
+
+result<void> layer::join(queue_holder& joining) {
+  const std::lock_guard guard(members_lock_);
+  for (std::size_t i = 0; i < member_count(); ++i) {
+    result<std::unique_ptr<channel>> opened = joining.open_queue(at(i).store());
+    if (!opened) return opened.error();
+    joining.take_queue(std::move(opened).value());
+  }
+  joining.has_joined();
+  holders_.push_back(&joining);
+  return {};
+}
+
+void layer::leave(queue_holder& leaving) {
+  const std::lock_guard guard(members_lock_);
+  std::erase(holders_, &leaving);
+}
+
+result<void> layer::check_new(const member& added) const {
+  for (const member* each : view()) {
+    if (each->name() != added.name()) continue;
+    return error{"server " + added.name() + " is one of the far tier's already (" + name_of(each->state()) + ")",
+                 EEXIST};
+  }
+  if (member_count() < maximum_members) return {};
+  return error{"the far tier has " + std::to_string(maximum_members) +
+                   " servers already, and cannot take another; give those more memory",
+               ENOSPC};
+}
+
+// Nobody is told of the member before everybody has a queue to it.
+result<void> layer::add(std::unique_ptr<member> added) {
+  const std::lock_guard guard(members_lock_);
+  if (result<void> fits = check_new(*added); !fits) return fits;
+  std::vector<std::unique_ptr<channel>> queues;
+  for (queue_holder* each : holders_) {
+    result<std::unique_ptr<channel>> opened = each->open_queue(added->store());
+    if (!opened) return opened.error();
+    queues.push_back(std::move(opened).value());
+  }
+  const std::size_t index = member_count();
+  view_[index] = added.get();
+  members_[index] = std::move(added);
+  for (std::size_t i = 0; i < queues.size(); ++i) holders_[i]->take_queue(std::move(queues[i]));
+  count_.store(index + 1, std::memory_order_release);
+  want_spreading();
+  return {};
 }
 
 void layer::note_error(std::size_t index, int error_code) {
@@ -49,6 +104,8 @@ void layer::note_error(std::size_t index, int error_code) {
   const member_state after = at(index).state();
   if (detached_ || after == before) return;
   if (after == member_state::emptied) {
+    // Nobody misses what was not there.
+    if (at(index).extents.load() == 0) return;
     log_line(log_level::warning, "far tier %s has lost what it held (it was restarted, or the lease ran out)",
              at(index).name().c_str());
   } else {
@@ -81,7 +138,9 @@ void layer::report_unreadable(std::uint64_t number) {
 
 void layer::detach() {
   detached_ = true;
-  for (std::size_t i = 0; i < members_.size(); ++i) {
+  members_lock_.unlock();
+  holders_.clear();
+  for (std::size_t i = 0; i < member_count(); ++i) {
     removals_at_fork_[i] = removals_[i].load();
     members_[i]->store().after_fork_in_child();
   }

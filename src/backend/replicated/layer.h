@@ -1,18 +1,33 @@
 // What the parts of a replicated far tier share.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <span>
 #include <vector>
 
 #include "backend/replicated/group.h"
 #include "backend/replicated/member.h"
+#include "base/spin_lock.h"
 #include "platform/clock.h"
 #include "platform/local_memory.h"
 
 namespace far::backend {
+
+// Whoever has a queue to each member. A member that is added is known to nobody before all of them have one to it, so
+// whoever finds it in a group's record has a queue. Called with the lock on members held.
+class queue_holder {
+ public:
+  virtual ~queue_holder() = default;
+  // Opens a queue to one more member, and leaves it to the caller.
+  [[nodiscard]] virtual result<std::unique_ptr<channel>> open_queue(backend& store) = 0;
+  // Takes it into use as that of the next member, while others may be at work with the queues that there are.
+  virtual void take_queue(std::unique_ptr<channel> queue) = 0;
+  // All the members that there are now have been taken.
+  virtual void has_joined() {}
+};
 
 class layer {
  public:
@@ -22,17 +37,42 @@ class layer {
   layer(const layer&) = delete;
   layer& operator=(const layer&) = delete;
 
+  // Members are numbered from 0, and stay. A number found in a group's record, under its lock, is below the count that
+  // is read afterwards.
   [[nodiscard]] member& at(std::size_t index) const { return *members_[index]; }
-  [[nodiscard]] std::span<const member* const> view() const { return view_; }
-  [[nodiscard]] std::size_t member_count() const { return members_.size(); }
+  [[nodiscard]] std::span<const member* const> view() const { return {view_.data(), member_count()}; }
+  [[nodiscard]] std::size_t member_count() const { return count_.load(std::memory_order_acquire); }
   [[nodiscard]] group& group_at(std::uint64_t number) const { return groups_[number]; }
   [[nodiscard]] std::uint64_t most_groups() const { return most_groups_; }
+
+  // Opens queues to all members for `joining`, and to those that are added until it leaves.
+  [[nodiscard]] result<void> join(queue_holder& joining);
+  void leave(queue_holder& leaving);
+
+  // Adds a member, and has groups spread over it. Errors: its name is a member's already, there are maximum_members, or
+  // a queue to it cannot be opened.
+  [[nodiscard]] result<void> add(std::unique_ptr<member> added);
 
   // Tells tend() that there may be something to repair.
   void call_for_attention() { attention_.store(true, std::memory_order_release); }
   [[nodiscard]] bool take_attention() { return attention_.exchange(false, std::memory_order_acq_rel); }
 
-  // A transfer with a member failed: keeps the member's health, and tells the user when it changes.
+  // Groups are to be moved to where they hash to, because there is a new member. How often that was wanted, and whether
+  // it has been done as often.
+  void want_spreading() {
+    ++spreadings_wanted_;
+    call_for_attention();
+  }
+  [[nodiscard]] std::uint64_t spreadings_wanted() const { return spreadings_wanted_.load(); }
+  void note_spread(std::uint64_t wanted_before) { spreadings_done_.store(wanted_before); }
+  [[nodiscard]] bool is_spreading() const { return spreadings_done_.load() != spreadings_wanted_.load(); }
+
+  // Children of a fork read what is where it was at the fork: no copy is given up that could stay.
+  void keep_in_place(bool wanted) { kept_in_place_.store(wanted, std::memory_order_release); }
+  [[nodiscard]] bool is_kept_in_place() const { return kept_in_place_.load(std::memory_order_acquire); }
+
+  // A transfer with a member failed, or its server was found to be away or to have forgotten: keeps the member's
+  // health, and tells the user when it changes.
   void note_error(std::size_t index, int error_code);
 
   // A read could not be served: names who held the bytes, at most once a second.
@@ -42,7 +82,7 @@ class layer {
   // the fork, must not read from this member any more; it shares the counter with its parent.
   void note_removal(std::size_t index) { removals_[index].fetch_add(1, std::memory_order_acq_rel); }
 
-  // In the child of a fork: forgets locks and transfers of other threads. From then on only reads.
+  // In the child of a fork: forgets locks, queues and transfers of other threads. From then on only reads.
   void detach();
   [[nodiscard]] bool detached() const { return detached_; }
   // In the child: whether what it knows of this member's extents still holds.
@@ -57,13 +97,22 @@ class layer {
   std::atomic<std::uint64_t> groups_end{0};
 
  private:
-  std::vector<std::unique_ptr<member>> members_;
-  std::vector<const member*> view_;
+  [[nodiscard]] result<void> check_new(const member& added) const;
+
+  std::array<std::unique_ptr<member>, maximum_members> members_;
+  std::array<const member*, maximum_members> view_{};
+  std::atomic<std::size_t> count_{0};
+  // Guards who holds queues, and that members are added one at a time.
+  spin_lock members_lock_;
+  std::vector<queue_holder*, platform::local_allocator<queue_holder*>> holders_;
   const std::uint64_t most_groups_;
   group* const groups_;
   std::atomic<std::uint32_t>* const removals_;
-  std::vector<std::uint32_t, platform::local_allocator<std::uint32_t>> removals_at_fork_;
+  std::array<std::uint32_t, maximum_members> removals_at_fork_{};
   std::atomic<bool> attention_{false};
+  std::atomic<std::uint64_t> spreadings_wanted_{0};
+  std::atomic<std::uint64_t> spreadings_done_{0};
+  std::atomic<bool> kept_in_place_{false};
   std::atomic<std::uint64_t> reported_at_ns_{0};
   bool detached_ = false;
 };

@@ -4,23 +4,24 @@
 //     suspect ----- a probe came back ---------------------> serving
 //     suspect ----- no probe came back for lost_after -----> lost
 //     lost -------- a probe came back ---------------------> serving
-//     any --------- it has forgotten our slots (ESTALE) ---> emptied
+//     any --------- it has forgotten our slots ------------> emptied
 //     emptied ----- the layer has let go of all of them ---> suspect
+//
+// A member begins as serving, or as lost when its server does not answer yet.
 //
 // - serving: used for everything.
 // - suspect: perhaps paused, restarting, or cut off. Nothing is sent to it but probes. Reads wait for it when nobody
-// else
-//   has the bytes; writes go past it and leave its copies stale.
+//   else has the bytes; writes go past it and leave its copies stale.
 // - lost: as suspect, but nobody waits any more, and its groups get copies elsewhere. What it held is kept in the books
 //   while it is not held elsewhere: it may still come back.
 // - emptied: as lost, but what it held is gone.
 //
 // What the layer requires of a member, beyond the contract of a backend (docs/decisions/0009-replication.md):
-// - A transfer that was not answered ends, within a deadline, with one of the errors that is_unreachable() knows. Such
-// a
-//   write may still be stored later, but not after a write that was submitted after that end, on any channel, has
-//   succeeded (the fence). Every other error means that the transfer is over.
-// - Once its server has forgotten slots, transfers of slots allocated before fail with ESTALE until they are freed.
+// - A transfer that was not answered ends, within a deadline, with one of the errors that is_unreachable() knows.
+//   Such a write may still be stored later, but not after a write that was submitted after that end, on any channel,
+//   has succeeded (the fence). Every other error means that the transfer is over.
+// - Once its server has forgotten slots, transfers of slots allocated before fail with ESTALE until they are freed, and
+//   incarnation() tells. A server that is away for long is told by answers(). Nobody asks a member that serves.
 // - free() may be called at any time, whatever the member's health.
 #pragma once
 
@@ -70,7 +71,11 @@ enum class member_state : std::uint8_t { serving, suspect, lost, emptied };
 class member {
  public:
   member(std::unique_ptr<backend> store, std::string name)
-      : store_(std::move(store)), name_(std::move(name)), name_hash_(hash_of_name(name_)) {
+      : store_(std::move(store)),
+        name_(std::move(name)),
+        name_hash_(hash_of_name(name_)),
+        health_(pack({store_->answers() ? member_state::serving : member_state::lost, 0})),
+        incarnation_(store_->incarnation()) {
     read_latency_ns_.store(store_->expected_speed().latency_ns, std::memory_order_relaxed);
   }
 
@@ -85,7 +90,7 @@ class member {
     std::uint64_t errors = 0;
     bool operator==(const health&) const = default;
   };
-  [[nodiscard]] health now() const { return unpack(health_.load(std::memory_order_acquire)); }
+  [[nodiscard]] health now() const { return unpack(health_.load()); }
   [[nodiscard]] member_state state() const { return now().state; }
   [[nodiscard]] bool serves() const { return state() == member_state::serving; }
 
@@ -99,15 +104,21 @@ class member {
       ++next.errors;
       if (error_code == ESTALE) next.state = member_state::emptied;
       if (next.state == member_state::serving) next.state = member_state::suspect;
-    } while (!health_.compare_exchange_weak(seen, pack(next), std::memory_order_acq_rel));
+    } while (!health_.compare_exchange_weak(seen, pack(next)));
     return next.state != unpack(seen).state;
   }
 
   // Goes to `state` unless anything has happened since `seen`; returns whether it did.
   bool change(health seen, member_state state) {
     std::uint64_t expected = pack(seen);
-    return health_.compare_exchange_strong(expected, pack({state, seen.errors}), std::memory_order_acq_rel);
+    return health_.compare_exchange_strong(expected, pack({state, seen.errors}));
   }
+
+  // Whether the server has forgotten slots since recognise(). A slot that was allocated before this was false is known
+  // to be of the present incarnation.
+  [[nodiscard]] bool has_forgotten() const { return store_->incarnation() != incarnation_.load(); }
+  // Requires: the layer holds nothing of it (`extents`).
+  void recognise() { incarnation_.store(store_->incarnation()); }
 
   // Moving average of how long reads take.
   [[nodiscard]] std::uint64_t read_latency_ns() const { return read_latency_ns_.load(std::memory_order_relaxed); }
@@ -117,7 +128,7 @@ class member {
     read_latency_ns_.store(before == 0 ? took_ns : before - before / 8 + took_ns / 8, std::memory_order_relaxed);
   }
 
-  // How many groups it holds a copy of.
+  // How many groups it holds a copy of. Counted up before an extent is allocated, and before the state is looked at.
   std::atomic<std::uint64_t> extents{0};
 
  private:
@@ -132,7 +143,8 @@ class member {
   const std::unique_ptr<backend> store_;
   const std::string name_;
   const std::uint64_t name_hash_;
-  std::atomic<std::uint64_t> health_{0};
+  std::atomic<std::uint64_t> health_;
+  std::atomic<std::uint64_t> incarnation_;
   std::atomic<std::uint64_t> read_latency_ns_{0};
 };
 

@@ -16,7 +16,9 @@ constexpr std::size_t channel_depth = 4;
 constexpr std::uint64_t busy_interval_ns = 50'000;
 constexpr std::uint64_t idle_interval_ns = 50'000'000;
 constexpr std::uint64_t probes_between_walks = 4;
-constexpr std::uint64_t probes_between_checks = 20;
+
+// After a window was copied for a move, nothing is moved for so many times as long.
+constexpr std::uint64_t rests_a_move = 1;
 
 constexpr std::uint64_t probe_cookie = 0;
 constexpr std::uint64_t job_cookie = 1;
@@ -27,10 +29,14 @@ repairer::repairer(layer& shared, placement& groups, std::uint64_t probe_interva
     : shared_(shared),
       groups_(groups),
       probe_interval_ns_(probe_interval_ns),
-      probes_(shared.member_count()),
-      buffer_(platform::map_local(window_slots * page_bytes)) {}
+      buffer_(platform::map_local(window_slots * page_bytes)) {
+  // A probe's buffer stays where it is while others are added.
+  channels_.reserve(maximum_members);
+  probes_.reserve(maximum_members);
+}
 
 repairer::~repairer() {
+  shared_.leave(*this);
   // In the child of a fork the channels are the parent's, and nothing of theirs may be touched.
   for (std::unique_ptr<channel>& each : channels_) {
     if (shared_.detached()) static_cast<void>(each.release());
@@ -42,13 +48,15 @@ repairer::~repairer() {
   platform::unmap_local(buffer_, window_slots * page_bytes);
 }
 
-result<void> repairer::open_channels() {
-  for (std::size_t i = 0; i < shared_.member_count(); ++i) {
-    result<std::unique_ptr<channel>> opened = shared_.at(i).store().open_channel(channel_depth);
-    if (!opened) return opened.error();
-    channels_.push_back(std::move(opened).value());
-  }
-  return {};
+result<std::unique_ptr<channel>> repairer::open_queue(backend& store) {
+  return store.open_channel(channel_depth);
+}
+
+void repairer::take_queue(std::unique_ptr<channel> queue) {
+  const member& added = shared_.at(channels_.size());
+  channels_.push_back(std::move(queue));
+  probes_.emplace_back();
+  probes_.back().is_spread_to = added.serves();
 }
 
 std::uint64_t repairer::step() {
@@ -57,21 +65,33 @@ std::uint64_t repairer::step() {
   bool troubled = false;
   bool probing = false;
   for (std::size_t i = 0; i < probes_.size(); ++i) {
+    heed_server(i);
     tend_member(i, now_ns);
     troubled |= !shared_.at(i).serves();
     probing |= probes_[i].sent;
   }
   advance();
-  if (shared_.take_attention() || (walk_again_ns_ != 0 && now_ns >= walk_again_ns_)) start_walk();
-  if (walking_ && job_.now == phase::none) walk(now_ns);
+  if (shared_.take_attention() || (walk_again_ns_ != 0 && now_ns >= walk_again_ns_)) start_walk(false);
+  if (walking_ && job_.now == phase::none && !rests(now_ns)) walk(now_ns);
   advance();
-  if (walking_ || job_.now != phase::none) return busy_interval_ns;
+  if (job_.now != phase::none || (walking_ && !rests(now_ns))) return busy_interval_ns;
+  if (walking_) return std::min(rest_until_ns_ - now_ns, idle_interval_ns);
   if (probing) return busy_interval_ns * 4;
   return troubled ? std::min(probe_interval_ns_, idle_interval_ns) : idle_interval_ns;
 }
 
 repair_counts repairer::counts() const {
-  return {repaired_slots_.load(), placed_copies_.load(), removed_copies_.load(), raced_slots_.load()};
+  return {repaired_slots_.load(), placed_copies_.load(), moved_groups_.load(), removed_copies_.load(),
+          raced_slots_.load()};
+}
+
+// What its server tells without being asked. A member that serves is not probed: one that nobody happens to use is
+// found to have lost everything, or to be gone, by its own connection.
+void repairer::heed_server(std::size_t index) {
+  const member& heeded = shared_.at(index);
+  const member_state state = heeded.state();
+  if (state != member_state::emptied && heeded.has_forgotten()) shared_.note_error(index, ESTALE);
+  if (state == member_state::serving && !heeded.store().answers()) shared_.note_error(index, ETIMEDOUT);
 }
 
 // The health of one member: probes while it does not answer, and time.
@@ -81,17 +101,13 @@ void repairer::tend_member(std::size_t index, std::uint64_t now_ns) {
   const member::health seen = tended.now();
   if (seen.state == member_state::serving) {
     own.suspect_since_ns = 0;
-    // A server that nobody happens to use may have lost everything, and its copies should be made again soon.
-    if (!own.sent && tended.extents.load() > 0 && now_ns >= own.next_ns) {
-      send_probe(index, now_ns);
-      own.next_ns = now_ns + probes_between_checks * probe_interval_ns_;
-    }
     return;
   }
   if (seen.state == member_state::emptied) {
     own.suspect_since_ns = 0;
     if (own.sent || tended.extents.load() > 0) return;
     drop_borrowed(index);
+    tended.recognise();
     static_cast<void>(tended.change(seen, member_state::suspect));
     return;
   }
@@ -167,7 +183,8 @@ void repairer::on_probe(std::size_t index, int error_code) {
   if (own.seen.state == member_state::emptied || own.seen.state == member_state::serving) return;
   if (!asked.change(own.seen, member_state::serving)) return;
   drop_borrowed(index);
-  log_line(log_level::info, "far tier %s answers again", asked.name().c_str());
+  log_line(log_level::info, "far tier %s answers%s", asked.name().c_str(), own.is_spread_to ? " again" : "");
+  if (!own.is_spread_to) shared_.want_spreading();
   shared_.call_for_attention();
 }
 
@@ -192,9 +209,11 @@ void repairer::poll_channels() {
   }
 }
 
-void repairer::start_walk() {
+void repairer::start_walk(bool moving) {
   idle_.store(false, std::memory_order_release);
   walking_ = true;
+  moving_ = moving;
+  walk_wanted_spreadings_ = shared_.spreadings_wanted();
   walk_found_work_ = false;
   walk_again_ns_ = 0;
   walk_missed_ = false;
@@ -204,16 +223,7 @@ void repairer::start_walk() {
 // Ends when all groups were seen and none needed anything.
 void repairer::walk(std::uint64_t now_ns) {
   for (std::uint64_t looked_at = 0; looked_at < groups_a_step; ++looked_at) {
-    if (cursor_ >= shared_.groups_end.load()) {
-      walking_ = false;
-      if (walk_found_work_) return start_walk();
-      if (walk_missed_) {
-        walk_again_ns_ = now_ns + probes_between_walks * probe_interval_ns_;
-      } else {
-        idle_.store(true, std::memory_order_release);
-      }
-      return;
-    }
+    if (cursor_ >= shared_.groups_end.load()) return end_walk(now_ns);
     if (look_at(cursor_)) {
       walk_found_work_ = true;
       if (job_.now != phase::none) return;
@@ -221,6 +231,21 @@ void repairer::walk(std::uint64_t now_ns) {
       ++cursor_;
     }
   }
+}
+
+void repairer::end_walk(std::uint64_t now_ns) {
+  walking_ = false;
+  if (walk_found_work_) return start_walk(false);
+  if (!moving_ && shared_.is_spreading()) return start_walk(true);
+  if (walk_missed_) {
+    walk_again_ns_ = now_ns + probes_between_walks * probe_interval_ns_;
+    return;
+  }
+  if (moving_) {
+    for (std::size_t i = 0; i < probes_.size(); ++i) probes_[i].is_spread_to |= shared_.at(i).serves();
+    shared_.note_spread(walk_wanted_spreadings_);
+  }
+  idle_.store(true, std::memory_order_release);
 }
 
 // Does or begins what the group needs most; false when it needs nothing, or nothing can be done.
@@ -249,46 +274,84 @@ bool repairer::look_at(std::uint64_t number) {
     groups_.set_available(number, writable);
     return true;
   }
-  return replace_copies(number) || begin_repair(number);
+  return replace_copies(number) || begin_repair(number) || (moving_ && begin_move(number));
 }
 
 // Adds a copy where one is missing, and lets go of one where there is one more than needed.
 bool repairer::replace_copies(std::uint64_t number) {
   group& seen = shared_.group_at(number);
   std::size_t expected = 0;
-  std::size_t current = 0;
-  std::size_t surplus = maximum_places;
-  unsigned surplus_rank = 0;
-  std::size_t present = 0;
   {
     const std::lock_guard guard(seen.lock);
+    std::size_t present = 0;
     for (std::size_t place = 0; place < seen.copies.size(); ++place) {
       const copy& held = seen.copies[place];
       if (!held.present) continue;
       ++present;
       const member_state state = shared_.at(held.member).state();
-      const bool complete = seen.stale(place).empty();
       expected += state == member_state::serving || state == member_state::suspect;
-      current += state == member_state::serving && complete;
-      const unsigned rank = state == member_state::lost ? 4 : !complete ? 3 : state == member_state::suspect ? 2 : 1;
-      if (rank > surplus_rank && is_held_elsewhere(seen, place)) {
-        surplus = place;
-        surplus_rank = rank;
-      }
     }
-    const bool no_place_left = present == maximum_places && surplus_rank == 4;
-    if (surplus != maximum_places && (no_place_left || (present > shared_.copies && current >= shared_.copies))) {
+    std::size_t surplus = present > shared_.copies ? surplus_of(seen, number, false) : maximum_places;
+    if (surplus == maximum_places && present == maximum_places) surplus = surplus_of(seen, number, true);
+    if (surplus != maximum_places) {
       begin_leaving(seen, number, surplus);
       return true;
     }
   }
   if (expected >= shared_.copies) return false;
-  if (groups_.place_copy(number) == 0) {
+  if (groups_.place_copy(number, false) == 0) {
     ++placed_copies_;
     return true;
   }
   walk_missed_ = true;
   return false;
+}
+
+// Which copy to let go of: the least useful one of those without which there are all that there should be, or none
+// (maximum_places). `make_room`: of those on lost members, without which nothing is lost. Requires: the group's lock.
+std::size_t repairer::surplus_of(const group& seen, std::uint64_t number, bool make_room) {
+  const member_order order = groups_.order_of(number);
+  std::array<std::size_t, maximum_members> position{};
+  for (std::size_t i = 0; i < order.count; ++i) position[order.members[i]] = i;
+  std::size_t worst_whole = 0;
+  for (std::size_t place = 0; place < seen.copies.size(); ++place) {
+    const copy& held = seen.copies[place];
+    if (held.present && seen.stale(place).empty()) worst_whole = std::max(worst_whole, position[held.member]);
+  }
+  std::size_t surplus = maximum_places;
+  std::size_t surplus_rank = 0;
+  for (std::size_t place = 0; place < seen.copies.size(); ++place) {
+    const copy& held = seen.copies[place];
+    if (!held.present) continue;
+    const member_state state = shared_.at(held.member).state();
+    const bool is_stale = !seen.stale(place).empty();
+    const bool is_lost = state == member_state::lost;
+    if (make_room ? !is_lost || !is_held_elsewhere(seen, place) : !is_whole_without(seen, place)) continue;
+    // The group is moving there.
+    if (shared_.is_spreading() && state == member_state::serving && is_stale && position[held.member] < worst_whole) {
+      continue;
+    }
+    const std::size_t worth = is_lost ? 4 : is_stale ? 3 : state == member_state::suspect ? 2 : 1;
+    const std::size_t rank = worth * maximum_members + position[held.member];
+    if (rank < surplus_rank) continue;
+    surplus = place;
+    surplus_rank = rank;
+  }
+  const bool may_stay = surplus != maximum_places && shared_.at(seen.copies[surplus].member).serves();
+  if (!may_stay || !shared_.is_kept_in_place()) return surplus;
+  walk_missed_ = true;
+  return maximum_places;
+}
+
+// Whether as many others as there should be copies have everything. Requires: the group's lock.
+bool repairer::is_whole_without(const group& seen, std::size_t place) const {
+  std::size_t whole = 0;
+  for (std::size_t other = 0; other < seen.copies.size(); ++other) {
+    const copy& held = seen.copies[other];
+    if (other == place || !held.present || held.leaving || !shared_.at(held.member).serves()) continue;
+    whole += seen.stale(other).empty();
+  }
+  return whole >= shared_.copies;
 }
 
 // Whether the group could do without this copy. Requires: the group's lock.
@@ -319,12 +382,17 @@ bool repairer::begin_repair(std::uint64_t number) {
     const copy& held = seen.copies[place];
     const slot_set stale = seen.stale(place);
     if (!held.present || held.leaving || stale.empty()) continue;
+    // Moving has its own time.
+    const bool is_move = is_whole_without(seen, place);
+    if (is_move && !moving_) continue;
     walk_missed_ = true;
     if (!shared_.at(held.member).serves()) continue;
     const std::size_t first = first_repairable(seen, place, stale);
     if (first == group_slots) continue;
     job_ = {};
     job_.now = phase::draining;
+    job_.is_move = is_move;
+    job_.begun_ns = shared_.time.now_ns();
     job_.group = number;
     job_.place = place;
     job_.window.target = static_cast<std::uint8_t>(place);
@@ -334,6 +402,32 @@ bool repairer::begin_repair(std::uint64_t number) {
     return true;
   }
   return false;
+}
+
+// Puts a copy on a better member, when all is well with the group.
+bool repairer::begin_move(std::uint64_t number) {
+  {
+    group& seen = shared_.group_at(number);
+    const std::lock_guard guard(seen.lock);
+    std::size_t whole = 0;
+    for (std::size_t place = 0; place < seen.copies.size(); ++place) {
+      const copy& held = seen.copies[place];
+      if (!held.present) continue;
+      if (held.leaving || !shared_.at(held.member).serves() || !seen.stale(place).empty()) return false;
+      ++whole;
+    }
+    if (whole != shared_.copies) return false;
+  }
+  if (shared_.is_kept_in_place()) {
+    walk_missed_ = true;
+    return false;
+  }
+  const int code = groups_.place_copy(number, true);
+  if (code == EAGAIN) walk_missed_ = true;
+  if (code != 0) return false;
+  ++placed_copies_;
+  ++moved_groups_;
+  return true;
 }
 
 // The first of these slots that somebody else has. Requires: the group's lock.
@@ -363,9 +457,11 @@ void repairer::advance() {
     const bool is_probed = shrunk.holds > 1;
     if (is_probed || !shrunk.drained(&job_.turned)) return;
     copy& leaving = shrunk.copies[job_.place];
-    const bool is_gone = shared_.at(leaving.member).state() == member_state::emptied;
-    if (!is_gone && !is_held_elsewhere(shrunk, job_.place)) {
-      // A write that was under way has failed on all the others.
+    const member_state state = shared_.at(leaving.member).state();
+    const bool must_stay =
+        state == member_state::serving && (shared_.is_kept_in_place() || !is_whole_without(shrunk, job_.place));
+    if (must_stay || (state != member_state::emptied && !is_held_elsewhere(shrunk, job_.place))) {
+      // A child was forked meanwhile; or a write that was under way has failed on all the others.
       leaving.leaving = false;
       --shrunk.holds;
       job_.now = phase::none;
@@ -443,6 +539,8 @@ void repairer::close(bool copied) {
   }
   mended.close_window();
   --mended.holds;
+  const std::uint64_t now_ns = shared_.time.now_ns();
+  if (job_.is_move) rest_until_ns_ = now_ns + rests_a_move * (now_ns - job_.begun_ns);
   job_.now = phase::none;
 }
 

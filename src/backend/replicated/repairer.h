@@ -2,7 +2,12 @@
 //
 // It walks over the groups while anything is to be done, at most a few hundred a step, and does one thing at a time:
 // copy up to 256 KiB that a copy misses (the protocol is in group.h), place a copy that a group lacks, let go of one
-// that it does not need any more. Everything it needs is allocated when it is made.
+// that it does not need any more. Everything it needs is allocated when it is made, and when a member is added.
+//
+// When there is a new member, groups move to where they hash to. A move is nothing but an additional copy on the better
+// member; the rest is repair: it is filled, and then there is one copy more than needed, of which the one on the worst
+// member is let go of. This is done when nothing else is to be done, and for at most half of the time, so that
+// the program has the network to itself in the other half.
 #pragma once
 
 #include <array>
@@ -20,9 +25,11 @@ namespace far::backend {
 class placement {
  public:
   virtual ~placement() = default;
-  // Gives a group one more copy, which misses everything, on the best member that has none. Returns 0 or an errno
-  // value.
-  [[nodiscard]] virtual int place_copy(std::uint64_t number) = 0;
+  // Gives a group one more copy, which misses everything, on the best member that has none; `better`: only on one that
+  // is better than the worst that has one. Returns 0 or an errno value.
+  [[nodiscard]] virtual int place_copy(std::uint64_t number, bool better) = 0;
+  // The members, from the best for this group to the worst.
+  [[nodiscard]] virtual member_order order_of(std::uint64_t number) const = 0;
   // Frees the extent of a copy that is leaving and that nobody uses, and ends the hold on its group.
   virtual void remove_copy(std::uint64_t number, std::size_t place) = 0;
   // Takes a group's free slots into use, or out of it. A group without a copy that serves cannot be written to, and
@@ -32,25 +39,28 @@ class placement {
 
 struct repair_counts {
   std::uint64_t repaired_slots = 0;
-  std::uint64_t placed_copies = 0;
+  std::uint64_t placed_copies = 0;  // on members that hold a group for the first time or again
+  std::uint64_t moved_groups = 0;   // of these, to a member that is better for the group
   std::uint64_t removed_copies = 0;
   std::uint64_t raced_slots = 0;  // written by the program while they were being repaired
 };
 
-class repairer {
+// Joins the layer (queue_holder) before the first step.
+class repairer final : public queue_holder {
  public:
   repairer(layer& shared, placement& groups, std::uint64_t probe_interval_ns);
-  ~repairer();
+  ~repairer() override;
 
-  // Before the first step. May block.
-  [[nodiscard]] result<void> open_channels();
+  // No step may be under way.
+  [[nodiscard]] result<std::unique_ptr<channel>> open_queue(backend& store) override;
+  void take_queue(std::unique_ptr<channel> queue) override;
 
   // One step. Returns after how many nanoseconds it wants the next one. One thread at a time calls it.
   std::uint64_t step();
 
   // No step is under way, nothing is being repaired, and nobody has called for attention since all groups were seen to
   // be in order.
-  [[nodiscard]] bool idle() const { return idle_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool idle() const { return idle_.load(std::memory_order_acquire) && !shared_.is_spreading(); }
   [[nodiscard]] repair_counts counts() const;
 
  private:
@@ -67,6 +77,8 @@ class repairer {
     std::size_t source = 0;
     bool turned = false;
     bool unsent = false;
+    bool is_move = false;  // the group has all its copies without this one
+    std::uint64_t begun_ns = 0;
     std::size_t first = 0;  // of the group's slots: what is being copied
     std::size_t count = 0;
     repair_window window;
@@ -78,6 +90,7 @@ class repairer {
     std::uint64_t suspect_since_ns = 0;
     std::uint64_t next_ns = 0;
     std::uint64_t cursor = 0;
+    bool is_spread_to = true;             // or a new member that groups are to be moved to
     std::uint64_t held_group = no_group;  // one that the member holds a copy of
     slot_id held_slot = no_slot;
     slot_id borrowed = no_slot;  // allocated only to be probed
@@ -85,16 +98,22 @@ class repairer {
   };
 
   void tend_member(std::size_t index, std::uint64_t now_ns);
+  void heed_server(std::size_t index);
   void send_probe(std::size_t index, std::uint64_t now_ns);
   [[nodiscard]] slot_id slot_to_probe(std::size_t index);
   void on_probe(std::size_t index, int error_code);
   void drop_borrowed(std::size_t index);
   void poll_channels();
-  void start_walk();
+  void start_walk(bool moving);
   void walk(std::uint64_t now_ns);
+  void end_walk(std::uint64_t now_ns);
+  [[nodiscard]] bool rests(std::uint64_t now_ns) const { return moving_ && now_ns < rest_until_ns_; }
   [[nodiscard]] bool look_at(std::uint64_t number);
   [[nodiscard]] bool replace_copies(std::uint64_t number);
+  [[nodiscard]] std::size_t surplus_of(const group& seen, std::uint64_t number, bool make_room);
+  [[nodiscard]] bool is_whole_without(const group& seen, std::size_t place) const;
   [[nodiscard]] bool begin_repair(std::uint64_t number);
+  [[nodiscard]] bool begin_move(std::uint64_t number);
   [[nodiscard]] bool is_held_elsewhere(const group& seen, std::size_t place) const;
   [[nodiscard]] std::size_t first_repairable(const group& seen, std::size_t place, const slot_set& stale) const;
   void begin_leaving(group& shrunk, std::uint64_t number, std::size_t place);
@@ -112,13 +131,17 @@ class repairer {
   std::byte* const buffer_;
   job job_;
   std::uint64_t cursor_ = 0;
-  bool walking_ = false;  // over the groups
+  bool walking_ = false;                      // over the groups
+  bool moving_ = false;                       // this walk also moves groups
+  std::uint64_t walk_wanted_spreadings_ = 0;  // when this walk began
+  std::uint64_t rest_until_ns_ = 0;           // of moving
   bool walk_found_work_ = false;
   bool walk_missed_ = false;         // something is wanting that could not be done now
   std::uint64_t walk_again_ns_ = 0;  // what could not be done is tried again then
   std::atomic<bool> idle_{true};
   std::atomic<std::uint64_t> repaired_slots_{0};
   std::atomic<std::uint64_t> placed_copies_{0};
+  std::atomic<std::uint64_t> moved_groups_{0};
   std::atomic<std::uint64_t> removed_copies_{0};
   std::atomic<std::uint64_t> raced_slots_{0};
 };

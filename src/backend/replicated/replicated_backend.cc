@@ -21,7 +21,6 @@ constexpr std::uint64_t patience_ns = 1'000'000'000;
 constexpr std::uint64_t capacity_interval_ns = 100'000'000;
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t largest_capacity_slots = std::uint64_t{1} << 31;  // 8 TiB
-constexpr std::uint64_t room_to_grow_slots = std::uint64_t{1} << 20;
 
 // Visits the parts of a run of slots by group: visit(number, first slot in the group, count).
 template <typename F>
@@ -76,28 +75,23 @@ result<std::unique_ptr<replicated_backend>> replicated_backend::create(std::vect
   for (std::size_t i = names.size(); i < members.size(); ++i) names.push_back(members[i]->describe());
   make_distinct(&names);
   std::vector<std::unique_ptr<member>> named;
-  std::vector<std::uint64_t> room;
   for (std::size_t i = 0; i < members.size(); ++i) {
-    const std::uint64_t total = members[i]->report().total_slots;
-    room.push_back(total == unlimited ? unlimited : total / group_slots);
     named.push_back(std::make_unique<member>(std::move(members[i]), names[i]));
   }
-  const std::uint64_t groups = placeable_groups(room, chosen.copies);
-  std::uint64_t most_slots = chosen.capacity_slots;
-  if (most_slots == 0) {
-    most_slots = std::min(groups, largest_capacity_slots / group_slots) * group_slots * 4 + room_to_grow_slots;
-  }
+  // Members that are added bring room, and books that are not used cost addresses only.
+  const std::uint64_t most_slots = chosen.capacity_slots != 0 ? chosen.capacity_slots : largest_capacity_slots;
   static const platform::monotonic_clock machine_clock;
   const platform::clock& time = chosen.clock != nullptr ? *chosen.clock : machine_clock;
   std::unique_ptr<replicated_backend> made(
       new replicated_backend(std::move(named), chosen, time, std::min(most_slots, largest_capacity_slots)));
-  if (result<void> ready = made->repairer_->open_channels(); !ready) return ready.error();
+  if (result<void> ready = made->shared_.join(*made->repairer_); !ready) return ready.error();
   return made;
 }
 
 replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> members, const replicated_options& chosen,
                                        const platform::clock& time, std::uint64_t most_slots)
     : capacity_limit_(most_slots),
+      connect_(chosen.connect),
       shared_(std::move(members), chosen.copies, (most_slots + group_slots - 1) / group_slots, chosen.lost_after_ns,
               time),
       slots_(most_slots),
@@ -181,12 +175,27 @@ int replicated_backend::place_next_group() {
   return 0;
 }
 
+// It is counted first: a member that holds nothing may become one of another incarnation at any moment.
 int replicated_backend::take_extent(std::size_t index, slot_id* first) {
-  const result<slot_id> taken = shared_.at(index).store().allocate(group_slots);
+  member& lender = shared_.at(index);
+  ++lender.extents;
+  const int refused = lender.serves() ? ask_for_extent(index, first) : EAGAIN;
+  if (refused != 0) --lender.extents;
+  return refused;
+}
+
+int replicated_backend::ask_for_extent(std::size_t index, slot_id* first) {
+  member& lender = shared_.at(index);
+  const result<slot_id> taken = lender.store().allocate(group_slots);
+  if (taken && lender.has_forgotten()) {
+    // What it holds of before is let go of first; this would go with it.
+    lender.store().free(taken.value(), group_slots);
+    shared_.note_error(index, ESTALE);
+    return EAGAIN;
+  }
   if (taken) {
     *first = taken.value();
     asked_since_ns_[index] = 0;
-    ++shared_.at(index).extents;
     return 0;
   }
   if (is_unreachable(taken.error().code)) shared_.note_error(index, taken.error().code);
@@ -258,14 +267,16 @@ bool replicated_backend::give_up(std::uint64_t number) {
   return true;
 }
 
-int replicated_backend::place_copy(std::uint64_t number) {
+int replicated_backend::place_copy(std::uint64_t number, bool better) {
   const std::lock_guard guard(placement_lock_);
   group& grown = shared_.group_at(number);
   std::array<bool, maximum_members> holds{};
   std::size_t place = maximum_places;
+  std::size_t holders = 0;
   for (std::size_t i = 0; i < grown.copies.size(); ++i) {
     if (grown.copies[i].present) {
       holds[grown.copies[i].member] = true;
+      ++holders;
     } else {
       place = i;
     }
@@ -274,6 +285,7 @@ int replicated_backend::place_copy(std::uint64_t number) {
   int code = ENOSPC;
   const member_order order = order_of(number);
   for (const std::uint8_t index : order.all()) {
+    if (holds[index] && --holders == 0 && better) break;
     if (holds[index] || !shared_.at(index).serves()) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
@@ -328,6 +340,21 @@ result<std::unique_ptr<channel>> replicated_backend::open_channel(std::size_t de
   return replicated_channel::open(shared_, depth);
 }
 
+result<void> replicated_backend::add_server(std::string_view server) {
+  if (!connect_) return backend::add_server(server);
+  result<named_backend> connected = connect_(server);
+  if (!connected) return connected.error();
+  return add_member(std::move(connected.value().store), std::move(connected.value().name));
+}
+
+result<void> replicated_backend::add_member(std::unique_ptr<backend> store, std::string name) {
+  auto added = std::make_unique<member>(std::move(store), std::move(name));
+  const std::lock_guard guard(tending_);
+  if (result<void> done = shared_.add(std::move(added)); !done) return done;
+  update_capacity();
+  return {};
+}
+
 std::uint64_t replicated_backend::tend() {
   if (shared_.detached()) return no_tending;
   const std::unique_lock guard(tending_, std::try_to_lock);
@@ -364,6 +391,7 @@ speed replicated_backend::expected_speed() const {
 }
 
 std::string replicated_backend::describe() const {
+  if (shared_.member_count() == 1 && shared_.at(0).serves()) return shared_.at(0).store().describe();
   std::string text = shared_.copies > 1 ? std::to_string(shared_.copies) + " copies on " : "striped over ";
   const char* separator = "";
   for (const member* each : shared_.view()) {

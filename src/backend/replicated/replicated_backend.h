@@ -10,18 +10,20 @@
 // - Reads go to the copy that will answer first, and to another one when it fails. When only a suspect member has the
 //   bytes they wait for it; when nobody has them they fail with EIO, and a line in the log names who had them.
 // - tend() probes members that do not answer (member.h), copies what a copy misses, places copies anew where a member
-// is
-//   lost (repairer.h), and takes groups that nobody can write to out of use.
+//   is lost (repairer.h), and takes groups that nobody can write to out of use.
+// - A member may be added at any time, also to a single one. Groups for which it is among the best move to it.
 //
-// Placement never moves back: a member that returns or gets room takes part in groups that are placed from then on.
-// Moving would cost a transfer of everything for no gain in safety, and eviction, which always writes to fresh slots,
-// evens the load out by itself.
+// Otherwise placement never moves back: a member that returns takes part in groups that are placed from then on. Moving
+// would cost a transfer of everything for no gain in safety, and eviction, which always writes to fresh slots, evens
+// the load out by itself.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/backend.h"
@@ -31,6 +33,11 @@
 #include "base/spin_lock.h"
 
 namespace far::backend {
+
+struct named_backend {
+  std::unique_ptr<backend> store;
+  std::string name;
+};
 
 struct replicated_options {
   std::size_t copies = 1;  // 1 to maximum_copies, and at most one for each member
@@ -43,11 +50,14 @@ struct replicated_options {
   std::uint64_t lost_after_ns = 10'000'000'000;
   std::uint64_t probe_interval_ns = 50'000'000;
   const platform::clock* clock = nullptr;  // nullptr: the machine's; otherwise outlives the backend
+  // Connects to one more server, for add_server(); returns it with its name. Empty: there are no others. Errors are for
+  // the user.
+  std::function<result<named_backend>(std::string_view server)> connect;
 };
 
 class replicated_backend final : public backend, private placement {
  public:
-  // Errors: no members, too many, or fewer than copies.
+  // A member that does not answer() begins as lost. Errors: no members, too many, or fewer than copies.
   [[nodiscard]] static result<std::unique_ptr<replicated_backend>> create(std::vector<std::unique_ptr<backend>> members,
                                                                           const replicated_options& chosen);
   ~replicated_backend() override;
@@ -55,11 +65,17 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] result<slot_id> allocate(std::size_t count) override;
   void free(slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
+  [[nodiscard]] result<void> add_server(std::string_view server) override;
+  void keep_in_place(bool wanted) override { shared_.keep_in_place(wanted); }
   std::uint64_t tend() override;
   void after_fork_in_child() override;
   [[nodiscard]] capacity report() const override;
   [[nodiscard]] speed expected_speed() const override;
   [[nodiscard]] std::string describe() const override;
+
+  // Takes one more member into use, beside calls and transfers that are under way; groups move to it. Errors: as of
+  // layer::add().
+  [[nodiscard]] result<void> add_member(std::unique_ptr<backend> store, std::string name);
 
   // For status reports and tests.
   struct member_status {
@@ -84,20 +100,22 @@ class replicated_backend final : public backend, private placement {
                      const platform::clock& time, std::uint64_t most_slots);
 
   // placement: for the repairer.
-  [[nodiscard]] int place_copy(std::uint64_t number) override;
+  [[nodiscard]] int place_copy(std::uint64_t number, bool better) override;
+  [[nodiscard]] member_order order_of(std::uint64_t number) const override;
   void remove_copy(std::uint64_t number, std::size_t place) override;
   void set_available(std::uint64_t number, bool available) override;
 
   [[nodiscard]] int place_group(std::uint64_t number);
   [[nodiscard]] int place_next_group();
-  [[nodiscard]] int take_extent(std::size_t member, slot_id* first);
+  [[nodiscard]] int take_extent(std::size_t index, slot_id* first);
+  [[nodiscard]] int ask_for_extent(std::size_t index, slot_id* first);
   void take_in(slot_id first, std::size_t count);
   bool give_up(std::uint64_t number);
   void update_capacity();
   [[nodiscard]] std::size_t serving_members() const;
-  [[nodiscard]] member_order order_of(std::uint64_t number) const;
 
   const std::uint64_t capacity_limit_;
+  const std::function<result<named_backend>(std::string_view)> connect_;
   mutable layer shared_;
   slot_allocator slots_;
   std::unique_ptr<repairer> repairer_;

@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <mutex>
+#include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "platform/own_descriptors.h"
@@ -44,8 +47,7 @@ result<std::unique_ptr<channel>> replicated_channel::open(layer& shared, std::si
         EINVAL};
   }
   std::unique_ptr<replicated_channel> opened(new replicated_channel(shared, depth));
-  if (result<void> queues = opened->open_queues(depth + spare_parts); !queues) return queues.error();
-  opened->watch_queues();
+  if (result<void> joined = shared.join(*opened); !joined) return joined.error();
   return std::unique_ptr<channel>(std::move(opened));
 }
 
@@ -55,33 +57,40 @@ replicated_channel::replicated_channel(layer& shared, std::size_t depth)
   for (std::size_t i = parts_.size(); i-- > 0;) free_parts_.push_back(static_cast<std::uint32_t>(i));
   unfinished_.reserve(depth);
   ended_.reserve(depth);
+  // Of a member that is not known here yet.
+  costs_.fill(std::numeric_limits<std::uint64_t>::max() / 2);
 }
 
-result<void> replicated_channel::open_queues(std::size_t depth) {
-  for (std::size_t i = 0; i < shared_.member_count(); ++i) {
-    result<std::unique_ptr<channel>> opened = shared_.at(i).store().open_channel(depth);
-    if (!opened) return opened.error();
-    queues_.emplace_back();
-    queues_.back().transfers = std::move(opened).value();
-    queues_.back().unsent.reserve(parts_.size());
+result<std::unique_ptr<channel>> replicated_channel::open_queue(backend& store) {
+  result<std::unique_ptr<channel>> opened = store.open_channel(parts_.size());
+  // Whoever sleeps on our descriptor must hear of the new queue, too.
+  if (opened && events_ >= 0 && !watch(opened.value()->event_descriptor())) {
+    return error{"server " + store.describe() + " cannot be waited for beside the others; raise ulimit -n", EMFILE};
   }
-  return {};
+  return opened;
 }
 
-void replicated_channel::watch_queues() {
-  for (const member_queue& each : queues_) {
+void replicated_channel::take_queue(std::unique_ptr<channel> queue) {
+  const std::size_t index = queue_count_.load(std::memory_order_relaxed);
+  queues_[index].transfers = std::move(queue);
+  queues_[index].unsent.reserve(parts_.size());
+  queue_count_.store(index + 1, std::memory_order_release);
+}
+
+bool replicated_channel::watch(int descriptor) const {
+  epoll_event wanted{};
+  wanted.events = EPOLLIN;
+  return epoll_ctl(events_, EPOLL_CTL_ADD, descriptor, &wanted) == 0;
+}
+
+void replicated_channel::has_joined() {
+  for (const member_queue& each : queues()) {
     if (each.transfers->event_descriptor() < 0) return;
   }
   events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
   ended_event_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  bool watched = events_ >= 0 && ended_event_ >= 0;
-  const auto watch = [&](int descriptor) {
-    epoll_event wanted{};
-    wanted.events = EPOLLIN;
-    watched = watched && epoll_ctl(events_, EPOLL_CTL_ADD, descriptor, &wanted) == 0;
-  };
-  for (const member_queue& each : queues_) watch(each.transfers->event_descriptor());
-  watch(ended_event_);
+  bool watched = events_ >= 0 && ended_event_ >= 0 && watch(ended_event_);
+  for (const member_queue& each : queues()) watched = watched && watch(each.transfers->event_descriptor());
   if (watched) return;
   for (int* const descriptor : {&events_, &ended_event_}) {
     if (*descriptor >= 0) platform::disown_descriptor(*descriptor);
@@ -92,6 +101,7 @@ void replicated_channel::watch_queues() {
 
 replicated_channel::~replicated_channel() {
   FAR_CHECK(in_flight_ == 0, "a channel was destroyed with transfers in flight");
+  shared_.leave(*this);
   for (const int descriptor : {events_, ended_event_}) {
     if (descriptor < 0) continue;
     platform::disown_descriptor(descriptor);
@@ -168,14 +178,14 @@ void replicated_channel::start(std::uint32_t index) {
 
 // What a read costs at each member: how long one takes there, times those that are before it.
 read_choice replicated_channel::choice_for(const part& reading) {
-  for (std::size_t i = 0; i < queues_.size(); ++i) {
+  for (std::size_t i = 0; i < queues().size(); ++i) {
     costs_[i] = (shared_.at(i).read_latency_ns() + 1) * (queues_[i].reads + 1);
     if (!shared_.still_valid(i)) shared_.note_error(i, ESTALE);
   }
   return {.tried = reading.tried,
           .any_state = shared_.detached(),
           .explore = ++reads_ % reads_between_explorations == 0,
-          .costs = {costs_.data(), queues_.size()}};
+          .costs = costs_};
 }
 
 void replicated_channel::start_read(std::uint32_t index) {
@@ -246,7 +256,7 @@ void replicated_channel::push(std::size_t member, std::uint32_t index, std::uint
 }
 
 void replicated_channel::flush() {
-  for (member_queue& each : queues_) {
+  for (member_queue& each : queues()) {
     if (each.unsent.empty()) continue;
     const std::size_t sent = each.transfers->submit(each.unsent);
     each.unsent.erase(each.unsent.begin(), each.unsent.begin() + static_cast<std::ptrdiff_t>(sent));
@@ -272,8 +282,9 @@ std::size_t replicated_channel::poll(std::span<completion> done) {
 std::size_t replicated_channel::take_completions(std::size_t most) {
   std::array<completion, 32> taken;
   const std::size_t wanted = std::min(most, taken.size());
-  for (std::size_t i = 0; i < queues_.size(); ++i) {
-    const std::size_t member = next_queue_++ % queues_.size();
+  const std::size_t queue_count = queues().size();
+  for (std::size_t i = 0; i < queue_count; ++i) {
+    const std::size_t member = next_queue_++ % queue_count;
     if (queues_[member].transfers->in_flight() == 0) continue;
     const std::size_t count = queues_[member].transfers->poll({taken.data(), wanted});
     for (const completion& each : std::span(taken).first(count)) on_transfer(member, each);
@@ -302,7 +313,7 @@ void replicated_channel::on_transfer(std::size_t member, completion ended) {
   ended_write outcome;
   {
     const std::lock_guard guard(holder.lock);
-    outcome = holder.end_write(moved.write, moved.bytes, moved.succeeded);
+    outcome = holder.end_write(shared_.view(), moved.write, moved.bytes, moved.succeeded);
   }
   if (outcome.leaves_stale) shared_.call_for_attention();
   moved.error_code = outcome.is_safe ? 0 : EIO;
@@ -369,7 +380,7 @@ void replicated_channel::wait(std::uint64_t timeout_ns) {
   if (in_flight_ == 0 || !ended_.empty()) return;
   channel* busy = nullptr;
   std::size_t busy_count = 0;
-  for (const member_queue& each : queues_) {
+  for (const member_queue& each : queues()) {
     // What could not be sent is tried again soon.
     if (!each.unsent.empty()) timeout_ns = std::min(timeout_ns, longest_without_events_ns);
     if (each.transfers->in_flight() == 0) continue;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -16,7 +17,7 @@
 
 namespace far::backend {
 
-class replicated_channel final : public channel {
+class replicated_channel final : public channel, private queue_holder {
  public:
   // A queue for `depth` requests. Errors: a member's queue cannot be opened (a member that is down is not an error: it
   // opens its connections later).
@@ -71,8 +72,15 @@ class replicated_channel final : public channel {
   };
 
   replicated_channel(layer& shared, std::size_t depth);
-  [[nodiscard]] result<void> open_queues(std::size_t depth);
-  void watch_queues();
+
+  // queue_holder. When one is taken later, its owner may be in any of the calls above.
+  [[nodiscard]] result<std::unique_ptr<channel>> open_queue(backend& store) override;
+  void take_queue(std::unique_ptr<channel> queue) override;
+  void has_joined() override;
+  [[nodiscard]] bool watch(int descriptor) const;
+  [[nodiscard]] std::span<member_queue> queues() {
+    return {queues_.data(), queue_count_.load(std::memory_order_acquire)};
+  }
 
   void start_parts(std::uint32_t request);
   void start_unfinished();
@@ -99,8 +107,9 @@ class replicated_channel final : public channel {
   local_vector<part> parts_;
   local_vector<std::uint32_t> free_parts_;
   local_vector<completion> ended_;  // to be polled
-  local_vector<member_queue> queues_;
-  std::array<std::uint64_t, maximum_members> costs_{};
+  std::array<member_queue, maximum_members> queues_;
+  std::atomic<std::size_t> queue_count_{0};
+  std::array<std::uint64_t, maximum_members> costs_;
   std::size_t in_flight_ = 0;
   std::size_t parked_ = 0;
   std::size_t next_queue_ = 0;

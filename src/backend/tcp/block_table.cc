@@ -54,6 +54,13 @@ block_table::~block_table() {
   platform::unmap_local(reinterpret_cast<std::byte*>(blocks_), numbers_ * sizeof(block));
 }
 
+void block_table::limit_capacity(std::uint64_t slots) {
+  const std::lock_guard guard(lock_);
+  FAR_CHECK(slots > 0 && slots <= capacity_slots_ && limit_blocks_ == 0, "the capacity is known before it is used");
+  capacity_slots_ = slots;
+  capacity_blocks_ = blocks_for(slots);
+}
+
 // The block in which the capacity ends is used up to there only. Blocks of a higher number take the place of lost ones.
 std::uint64_t block_table::usable_slots(std::uint64_t number) const {
   const std::uint64_t first = number * block_slots;

@@ -31,6 +31,9 @@ class block_table final : public control_source {
   block_table(const block_table&) = delete;
   block_table& operator=(const block_table&) = delete;
 
+  // Lowers the capacity. Requires: 0 < slots <= the capacity, and no block has been asked for.
+  void limit_capacity(std::uint64_t slots);
+
   // As backend::allocate(). `epoch`: the session's present one.
   [[nodiscard]] result<slot_id> allocate(std::size_t count, std::uint32_t epoch);
   void free(slot_id first, std::size_t count);
@@ -81,8 +84,8 @@ class block_table final : public control_source {
   void granted(wire::block_range blocks);
   void refused(wire::block_range blocks, wire::status why, std::uint64_t now_ns);
 
-  const std::uint64_t capacity_slots_;
-  const std::uint64_t capacity_blocks_;
+  std::uint64_t capacity_slots_;
+  std::uint64_t capacity_blocks_;
   const std::uint64_t numbers_;  // of blocks that may be named: lost ones keep theirs while they are in use
   slot_allocator slots_;
   block* const blocks_;

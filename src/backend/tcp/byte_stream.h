@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace far::backend {
@@ -38,8 +39,11 @@ class byte_stream {
   virtual void abandon() = 0;
 
   // Readable (for poll(2)) when there is something to receive, or room again for what could not be sent. Stays the same
-  // until abandon(), however often the stream connects. -1: there is none.
+  // until abandon(), however often the stream connects. -1: there is none, and never will be.
   [[nodiscard]] virtual int descriptor() const = 0;
+
+  // Where there is no descriptor to sleep on: lets up to `timeout_ns` pass, unless something may have come.
+  virtual void wait(std::uint64_t timeout_ns) { static_cast<void>(timeout_ns); }
 
   // What a person should know about the last failure beyond its errno value; empty: nothing.
   [[nodiscard]] virtual const char* explanation() const { return ""; }

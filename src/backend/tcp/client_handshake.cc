@@ -14,7 +14,7 @@ client_handshake::client_handshake(const tcp_credentials& shown) : shown_(shown)
 }
 
 void client_handshake::begin(const wire::session_id& join, std::uint32_t channel) {
-  wire::fill_random(hello_.client);
+  shown_.random(hello_.client);
   hello_.join = join;
   hello_.channel = channel;
   expected_ = wire::opcode::challenge;

@@ -14,7 +14,8 @@ namespace far::backend {
 
 struct tcp_credentials {
   std::string tenant = "default";
-  std::string token;  // empty: none. Never shown
+  std::string token;                                         // empty: none. Never shown
+  void (*random)(std::span<std::byte>) = wire::fill_random;  // nonces; a simulation passes its own
 };
 
 class client_handshake {

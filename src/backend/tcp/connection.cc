@@ -225,7 +225,8 @@ std::uint64_t tcp_connection::next_call_ns(std::uint64_t now_ns) const {
   std::uint64_t when_ns = std::numeric_limits<std::uint64_t>::max();
   if (phase_ == phase::idle || phase_ == phase::broken) when_ns = retry_at_ns_;
   if (phase_ == phase::connecting || phase_ == phase::handshaking) when_ns = attempt_deadline_ns_;
-  if (phase_ == phase::ready) when_ns = std::max(heard_ns_ + ping_after_ns(), now_ns);
+  // While an answer is outstanding, nobody pings: the deadline below says how long the silence may last.
+  if (phase_ == phase::ready && pool_.first() == nullptr) when_ns = std::max(heard_ns_ + ping_after_ns(), now_ns);
   if (pool_.first() != nullptr) when_ns = std::min(when_ns, pool_.first()->deadline_ns);
   if (pending_first_ != nullptr) when_ns = std::min(when_ns, pending_first_->deadline_ns);
   return when_ns;

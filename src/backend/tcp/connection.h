@@ -111,6 +111,8 @@ class tcp_connection {
   // Since when the server has not been reached; 0: it has. May be called without the lock.
   [[nodiscard]] std::uint64_t away_since_ns() const { return away_since_ns_.load(std::memory_order_relaxed); }
   [[nodiscard]] int descriptor() const { return stream_->descriptor(); }
+  // Where descriptor() is -1; without the lock.
+  void wait(std::uint64_t timeout_ns) { stream_->wait(timeout_ns); }
 
   // Recomputes what it knows from its lists, and stops the process when something is wrong.
   void validate() const;

@@ -463,6 +463,18 @@ TEST(connection, a_quiet_connection_is_asked_for_a_sign_of_life) {
   EXPECT_NE(all.tested->away_since_ns(), 0u);
 }
 
+// Whoever waits sleeps until advance() wants to be called.
+TEST(connection, nobody_looks_again_and_again_at_a_server_that_does_not_answer) {
+  bench all;
+  all.make();
+  all.become_ready();
+  all.server.answers_requests = false;
+  bench::job& asked = all.start(operation::read, 1, 0, 64, 0);
+  all.time.ns += timeout_ns * 3 / 4;  // long after it would have been asked for a sign of life
+  EXPECT_EQ(all.tested->advance(&all), asked.moved.deadline_ns);
+  EXPECT_GT(asked.moved.deadline_ns, all.time.ns);
+}
+
 TEST(connection, hears_that_the_server_drains) {
   bench all;
   all.make();

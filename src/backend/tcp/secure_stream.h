@@ -28,6 +28,7 @@ class secure_stream final : public byte_stream {
   void close() override;
   void abandon() override;
   [[nodiscard]] int descriptor() const override { return below_->descriptor(); }
+  void wait(std::uint64_t timeout_ns) override { below_->wait(timeout_ns); }
   [[nodiscard]] const char* explanation() const override { return explanation_.data(); }
 
  private:

@@ -1,6 +1,7 @@
 #include "backend/tcp/tcp_backend.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +15,8 @@
 #include "backend/tcp/secure_stream.h"
 #include "backend/tcp/socket_stream.h"
 #include "backend/tcp/tcp_channel.h"
+#include "base/check.h"
+#include "base/log.h"
 
 namespace far::backend {
 namespace {
@@ -27,6 +30,11 @@ constexpr std::uint64_t usual_bytes_per_second = 1'250'000'000;
 
 // Channel numbers below this are a parent's; a child draws one above it, so that it fences nobody off.
 constexpr std::uint32_t first_child_channel = std::uint32_t{1} << 31;
+
+const platform::clock& machine_clock() {
+  static const platform::monotonic_clock time;
+  return time;
+}
 
 }  // namespace
 
@@ -47,20 +55,84 @@ result<tcp_trust> tcp_trust::load(const tcp_options& chosen) {
 }
 
 result<std::unique_ptr<backend>> tcp_backend::open(const tcp_endpoint& server, const tcp_options& chosen,
-                                                   const tcp_trust& trust) {
-  std::unique_ptr<tcp_backend> opened(new tcp_backend(server, chosen, trust));
+                                                   const tcp_trust& trust, std::uint64_t patience_ns) {
+  std::unique_ptr<tcp_backend> opened(new tcp_backend("tcp://" + server.text(), chosen, trust, machine_clock()));
   if (result<void> made = opened->make_connections(server); !made) return made.error();
-  if (result<void> connected = opened->connect(); !connected) return connected.error();
+  if (result<void> connected = opened->connect(patience_ns); !connected) {
+    return connected.error();
+  }
   return std::unique_ptr<backend>(std::move(opened));
 }
 
-tcp_backend::tcp_backend(const tcp_endpoint& server, const tcp_options& chosen, const tcp_trust& trust)
-    : peer_("tcp://" + server.text()), chosen_(chosen), trust_(trust) {}
+result<std::unique_ptr<backend>> tcp_backend::open_later(const tcp_endpoint& server, const tcp_options& chosen,
+                                                         const tcp_trust& trust) {
+  std::unique_ptr<tcp_backend> opened(new tcp_backend("tcp://" + server.text(), chosen, trust, machine_clock()));
+  if (result<void> made = opened->make_connections(server); !made) return made.error();
+  opened->was_reached_.store(false);
+  opened->blocks_ = std::make_unique<block_table>(block_table::most_capacity_slots);
+  return std::unique_ptr<backend>(std::move(opened));
+}
+
+// It has said what it lends, so blocks can be asked for.
+void tcp_backend::greet_late_server() {
+  tcp_connection& first = *connections_[0];
+  if (first.away_since_ns() != 0) return;
+  const std::uint64_t lent_slots = session_.quota_slots();
+  const std::uint64_t wanted_slots = chosen_.capacity_bytes != 0 ? chosen_.capacity_bytes / page_bytes : lent_slots;
+  was_reached_.store(true);
+  if (wanted_slots == 0) return log_line(log_level::error, "%s", lends_nothing().message.c_str());
+  blocks_->limit_capacity(std::min(wanted_slots, block_table::most_capacity_slots));
+  const std::lock_guard guard(first.lock);
+  first.set_control(blocks_.get());
+}
+
+error tcp_backend::lends_nothing() const {
+  return {"far tier '" + peer_ + "' lends tenant '" + chosen_.tenant +
+              "' no memory; raise its quota there (--quota), or name another tenant",
+          ENOSPC};
+}
+
+std::unique_ptr<tcp_backend> tcp_backend::assemble(std::string peer, const tcp_options& chosen, const tcp_trust& trust,
+                                                   std::vector<std::unique_ptr<byte_stream>> streams,
+                                                   const platform::clock& time) {
+  FAR_CHECK(!streams.empty() && chosen.capacity_bytes >= page_bytes, "connections, and something to lend");
+  std::unique_ptr<tcp_backend> made(new tcp_backend(std::move(peer), chosen, trust, time));
+  for (std::unique_ptr<byte_stream>& each : streams) made->add_connection(std::move(each));
+  made->lend(chosen.capacity_bytes / page_bytes);
+  return made;
+}
+
+tcp_backend::tcp_backend(std::string peer, const tcp_options& chosen, const tcp_trust& trust,
+                         const platform::clock& time)
+    : peer_(std::move(peer)), chosen_(chosen), trust_(trust), time_(time), owner_(getpid()) {}
 
 tcp_backend::~tcp_backend() {
-  if (in_child_ || connections_.empty()) return;
+  if (connections_.empty()) return;
+  if (getpid() != owner_) {
+    // Nobody has told us of the fork. Sockets are closed without a sign, and what watches them is left alone: both are
+    // shared with the parent. Whoever held a lock there is not here to give it back.
+    for (const std::unique_ptr<tcp_connection>& each : connections_) each->restart_in_child(first_child_channel);
+    return;
+  }
+  if (in_child_) return;
   const std::lock_guard guard(connections_[0]->lock);
   connections_[0]->end_session();
+}
+
+void tcp_backend::add_connection(std::unique_ptr<byte_stream> stream) {
+  tcp_connection_settings settings{.peer = peer_,
+                                   .channel = static_cast<std::uint32_t>(connections_.size()),
+                                   .timeout_ns = chosen_.timeout_ns,
+                                   .opens_session = connections_.empty()};
+  connections_.push_back(
+      std::make_unique<tcp_connection>(std::move(settings), std::move(stream), session_, trust_.shown, time_, nullptr));
+}
+
+// From now on there are slots to allocate, as soon as the server grants blocks.
+void tcp_backend::lend(std::uint64_t slots) {
+  blocks_ = std::make_unique<block_table>(std::min(slots, block_table::most_capacity_slots));
+  const std::lock_guard guard(connections_[0]->lock);
+  connections_[0]->set_control(blocks_.get());
 }
 
 result<void> tcp_backend::make_connections(const tcp_endpoint& server) {
@@ -71,35 +143,22 @@ result<void> tcp_backend::make_connections(const tcp_endpoint& server) {
     if (!stream) return stream.error();
     std::unique_ptr<byte_stream> used = std::move(stream).value();
     if (trust_.tls) used = std::make_unique<secure_stream>(std::move(used), *trust_.tls, server.host);
-    tcp_connection_settings settings{.peer = peer_,
-                                     .channel = static_cast<std::uint32_t>(i),
-                                     .timeout_ns = chosen_.timeout_ns,
-                                     .opens_session = i == 0};
-    connections_.push_back(
-        std::make_unique<tcp_connection>(std::move(settings), std::move(used), session_, trust_.shown, time_, nullptr));
+    add_connection(std::move(used));
   }
   return {};
 }
 
-result<void> tcp_backend::connect() {
+result<void> tcp_backend::connect(std::uint64_t patience_ns) {
   tcp_connection& first = *connections_[0];
-  const std::uint64_t until_ns = time_.now_ns() + chosen_.timeout_ns;
+  const std::uint64_t until_ns = time_.now_ns() + std::min(chosen_.timeout_ns, patience_ns);
   for (const std::unique_ptr<tcp_connection>& each : connections_) {
     const auto ready = [&each] { return each->now() == tcp_connection::phase::ready; };
     if (result<void> reached = wait_until(ready, *each, until_ns); !reached) return reached.error();
   }
   const std::uint64_t lent_slots = session_.quota_slots();
   const std::uint64_t wanted_slots = chosen_.capacity_bytes != 0 ? chosen_.capacity_bytes / page_bytes : lent_slots;
-  if (wanted_slots == 0) {
-    return error{"far tier '" + peer_ + "' lends tenant '" + chosen_.tenant +
-                     "' no memory; raise its quota there (--quota), or name another tenant",
-                 ENOSPC};
-  }
-  blocks_ = std::make_unique<block_table>(std::min(wanted_slots, block_table::most_capacity_slots));
-  {
-    const std::lock_guard guard(first.lock);
-    first.set_control(blocks_.get());
-  }
+  if (wanted_slots == 0) return lends_nothing();
+  lend(wanted_slots);
   // A full server is found out here too, but it may have room by the time that it is wanted.
   const result<void> stocked = wait_until([this] { return !blocks_->wants_blocks(); }, first, until_ns);
   if (stocked) measure_round_trip(until_ns);
@@ -187,8 +246,14 @@ void tcp_backend::free(slot_id first, std::size_t count) {
 result<std::unique_ptr<channel>> tcp_backend::open_channel(std::size_t depth) {
   const std::size_t readers = connections_.size() - 1;
   const std::size_t reads = readers == 0 ? 0 : 1 + next_channel_.fetch_add(1) % readers;
-  return tcp_channel::open({connections_[reads].get(), connections_[0].get()}, *blocks_, session_, chosen_.timeout_ns,
-                           depth);
+  return tcp_channel::open({connections_[reads].get(), connections_[0].get()}, *blocks_, session_, time_,
+                           chosen_.timeout_ns, depth);
+}
+
+bool tcp_backend::answers() const {
+  const std::uint64_t away_since_ns = connections_[0]->away_since_ns();
+  if (!was_reached_.load()) return false;
+  return away_since_ns == 0 || time_.now_ns() <= away_since_ns + chosen_.timeout_ns;
 }
 
 std::uint64_t tcp_backend::tend() {
@@ -198,12 +263,14 @@ std::uint64_t tcp_backend::tend() {
     const std::lock_guard guard(each->lock, std::adopt_lock);
     next_ns = std::min(next_ns, each->advance(nullptr));
   }
+  if (!was_reached_.load()) greet_late_server();
   const std::uint64_t now_ns = time_.now_ns();
   return std::clamp(next_ns - std::min(next_ns, now_ns), shortest_pause_ns, longest_pause_ns);
 }
 
 void tcp_backend::after_fork_in_child() {
   in_child_ = true;
+  owner_ = getpid();
   session_.unlock_after_fork();
   blocks_->unlock_after_fork();
   // Drawn at random: numbers of processes are not unique among containers.
@@ -214,7 +281,7 @@ void tcp_backend::after_fork_in_child() {
 }
 
 capacity tcp_backend::report() const {
-  return blocks_->report();
+  return was_reached_.load() ? blocks_->report() : capacity{};
 }
 
 speed tcp_backend::expected_speed() const {

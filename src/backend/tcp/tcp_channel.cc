@@ -37,13 +37,17 @@ timespec to_timespec(std::uint64_t ns) {
 }  // namespace
 
 result<std::unique_ptr<channel>> tcp_channel::open(const tcp_lanes& lanes, const block_table& blocks,
-                                                   const tcp_session& session, std::uint64_t timeout_ns,
-                                                   std::size_t depth) {
+                                                   const tcp_session& session, const platform::clock& time,
+                                                   std::uint64_t timeout_ns, std::size_t depth) {
   if (depth == 0 || depth > largest_depth) {
     return error{"a channel of 'tcp:' holds between 1 and " + std::to_string(largest_depth) + " requests, not " +
                      std::to_string(depth),
                  EINVAL};
   }
+  const auto made = [&](int watch, int event) {
+    return std::unique_ptr<channel>(new tcp_channel(lanes, blocks, session, time, timeout_ns, depth, watch, event));
+  };
+  if (lanes.reads->descriptor() < 0) return made(-1, -1);
   const int watch = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
   const int event = platform::own_descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   epoll_event events{.events = EPOLLIN, .data = {}};
@@ -54,13 +58,14 @@ result<std::unique_ptr<channel>> tcp_channel::open(const tcp_lanes& lanes, const
     return error{std::string("no descriptor for a channel of 'tcp:' (") + std::strerror(code) + "); raise ulimit -n",
                  code};
   }
-  return std::unique_ptr<channel>(new tcp_channel(lanes, blocks, session, timeout_ns, depth, watch, event));
+  return made(watch, event);
 }
 
 tcp_channel::tcp_channel(const tcp_lanes& lanes, const block_table& blocks, const tcp_session& session,
-                         std::uint64_t timeout_ns, std::size_t depth, int watch, int event)
+                         const platform::clock& time, std::uint64_t timeout_ns, std::size_t depth, int watch, int event)
     : blocks_(blocks),
       session_(session),
+      time_(time),
       timeout_ns_(timeout_ns),
       depth_(depth),
       watch_(watch),
@@ -131,7 +136,7 @@ void tcp_channel::prepare(const request& what, std::uint64_t now_ns) {
 // A lane is watched from its first use on, so that a channel that only reads is not woken by writes of others.
 void tcp_channel::watch_lane(lane& used) {
   const int descriptor = used.over->descriptor();
-  if (used.watched == descriptor) return;
+  if (used.watched == descriptor || watch_ < 0) return;
   epoll_event events{.events = EPOLLIN, .data = {}};
   // Without it, wait() looks again after a while.
   static_cast<void>(epoll_ctl(watch_, EPOLL_CTL_ADD, descriptor, &events));
@@ -153,7 +158,7 @@ void tcp_channel::wake_owner() const {
 }
 
 void tcp_channel::signal(bool wanted) const {
-  if (signalled_ == wanted) return;
+  if (signalled_ == wanted || event_ < 0) return;
   signalled_ = wanted;
   std::uint64_t number = 1;
   // An eventfd of ours takes and gives a small number at any time.
@@ -202,17 +207,21 @@ void tcp_channel::wait(std::uint64_t timeout_ns) {
     if (done_first_ != nullptr) return;
     was_watched = std::exchange(watched_, true);
   }
-  if (until_ns > now_ns) {
-    const timespec sleep = to_timespec(until_ns - now_ns);
-    pollfd watched{.fd = watch_, .events = POLLIN, .revents = 0};
-    ppoll(&watched, 1, &sleep, nullptr);
-  }
+  if (until_ns > now_ns) sleep(until_ns - now_ns);
   const std::lock_guard guard(queue_lock_);
   if (!was_watched) signal(false);
   watched_ = was_watched;
 }
 
+void tcp_channel::sleep(std::uint64_t ns) const {
+  if (watch_ < 0) return lanes_[0].over->wait(ns);
+  const timespec timeout = to_timespec(ns);
+  pollfd watched{.fd = watch_, .events = POLLIN, .revents = 0};
+  ppoll(&watched, 1, &timeout, nullptr);
+}
+
 int tcp_channel::event_descriptor() const {
+  if (watch_ < 0) return -1;
   const std::lock_guard guard(queue_lock_);
   watched_ = true;
   if (done_first_ != nullptr) signal(true);

@@ -34,10 +34,11 @@ class tcp_channel final : public channel, public completion_sink {
  public:
   static constexpr std::size_t largest_depth = 1 << 16;
 
-  // Requires: the arguments outlive the channel. Errors: depth out of range, no descriptor left.
+  // Requires: the arguments outlive the channel. Errors: depth out of range, no descriptor left. Over connections
+  // without descriptors it has none either.
   [[nodiscard]] static result<std::unique_ptr<channel>> open(const tcp_lanes& lanes, const block_table& blocks,
-                                                             const tcp_session& session, std::uint64_t timeout_ns,
-                                                             std::size_t depth);
+                                                             const tcp_session& session, const platform::clock& time,
+                                                             std::uint64_t timeout_ns, std::size_t depth);
   ~tcp_channel() override;
 
   [[nodiscard]] std::size_t submit(std::span<const request> batch) override;
@@ -55,12 +56,13 @@ class tcp_channel final : public channel, public completion_sink {
     int watched = -1;  // the descriptor of `over` that is in ours
   };
 
-  tcp_channel(const tcp_lanes& lanes, const block_table& blocks, const tcp_session& session, std::uint64_t timeout_ns,
-              std::size_t depth, int watch, int event);
+  tcp_channel(const tcp_lanes& lanes, const block_table& blocks, const tcp_session& session,
+              const platform::clock& time, std::uint64_t timeout_ns, std::size_t depth, int watch, int event);
 
   [[nodiscard]] std::uint64_t deadline_of(const request& what, std::uint64_t now_ns) const;
   void prepare(const request& what, std::uint64_t now_ns);
   void watch_lane(lane& used);
+  void sleep(std::uint64_t ns) const;
   [[nodiscard]] std::size_t pop(std::span<completion> done);
   void wake_owner() const;
   // Requires: queue_lock_ is held.
@@ -68,10 +70,10 @@ class tcp_channel final : public channel, public completion_sink {
 
   const block_table& blocks_;
   const tcp_session& session_;
-  const platform::monotonic_clock time_;
+  const platform::clock& time_;
   const std::uint64_t timeout_ns_;
   const std::size_t depth_;
-  const int watch_;  // an epoll descriptor: the lanes in use, and `event_`
+  const int watch_;  // an epoll descriptor: the lanes in use, and `event_`; -1: there is nothing to watch
   const int event_;
   std::array<lane, 2> lanes_;
   std::size_t lane_count_;

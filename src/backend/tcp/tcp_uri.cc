@@ -106,6 +106,12 @@ std::string tcp_endpoint::text() const {
   return (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
+result<tcp_endpoint> parse_tcp_endpoint(std::string_view text) {
+  std::optional<tcp_endpoint> server = parse_endpoint(text);
+  if (server) return *std::move(server);
+  return error{"'" + std::string(text) + "' is not HOST:PORT; write for example cache1:7000 or [fd00::2]:7000", EINVAL};
+}
+
 result<tcp_name> parse_tcp(const uri& name) {
   const result<void> known =
       name.allow_options({"copies", "token-file", "tls", "ca", "connections", "tenant", "timeout", "capacity"});

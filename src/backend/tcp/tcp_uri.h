@@ -43,6 +43,9 @@ struct tcp_name {
   tcp_options options;
 };
 
+// "cache1:7000", "[::1]:7000". Errors: anything else.
+[[nodiscard]] result<tcp_endpoint> parse_tcp_endpoint(std::string_view text);
+
 // Errors: no server, a server without port, one given twice, an unknown option or one without sense, more copies than
 // servers. They say what to write instead.
 [[nodiscard]] result<tcp_name> parse_tcp(const uri& name);

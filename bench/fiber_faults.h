@@ -1,0 +1,18 @@
+// Hardware faults of fibers, for `farheap-bench fiber`.
+#pragma once
+
+#include "base/result.h"
+
+namespace far::bench {
+
+// What a miss costs, on average: a page of a far tier that takes 20 us for a read, evicting another page included.
+struct fault_cost {
+  double elapsed_ns = 0;
+  double cpu_ns = 0;  // of the whole process
+};
+
+// About `accesses` reads of random pages, most of them misses, by `fibers` fibers on one worker, of a far heap eight
+// times the budget. Fails without permission for userfaultfd.
+[[nodiscard]] result<fault_cost> measure_faults(unsigned fibers, unsigned accesses);
+
+}  // namespace far::bench

@@ -1,0 +1,84 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "benchmark.h"
+#include "child.h"
+#include "heap_bench.h"
+
+namespace far::bench {
+
+namespace {
+
+struct entry {
+  const char* name;
+  result<nlohmann::json> (*run)(const nlohmann::json& told);
+};
+
+constexpr std::array entries = {
+    entry{"deref", deref_child},         entry{"objects", objects_child},   entry{"hybrid", hybrid_child},
+    entry{"pauseless", pauseless_child}, entry{"pressure", pressure_child}, entry{"pointers", pointers_child},
+};
+
+// far::runtime throws when it cannot start.
+result<nlohmann::json> run_entry(const entry& one, const nlohmann::json& told) {
+  try {
+    return one.run(told);
+  } catch (const std::exception& failed) {
+    return error{failed.what(), ECANCELED};
+  }
+}
+
+}  // namespace
+
+result<nlohmann::json> run_in_child(const nlohmann::json& told, const std::vector<std::string>& before) {
+  std::vector<std::string> arguments = before;
+  arguments.insert(arguments.end(), {own_path(), "heap-child", told.dump()});
+  auto ended = run_child(arguments, heap_child_deadline_ns);
+  if (!ended) return ended.error();
+  nlohmann::json answer = nlohmann::json::parse(ended.value().output, nullptr, false);
+  if (answer.is_discarded()) return error{"its process printed no figures", EPROTO};
+  return answer;
+}
+
+int heap_child(const std::string& specification) {
+  const nlohmann::json told = nlohmann::json::parse(specification, nullptr, false);
+  for (const entry& one : entries) {
+    if (!told.is_object() || told.value("benchmark", "") != one.name) continue;
+    const result<nlohmann::json> done = run_entry(one, told);
+    if (!done) {
+      fmt::print(stderr, "{}\n", done.error().message);
+      return 1;
+    }
+    fmt::print("{}\n", done.value().dump());
+    return 0;
+  }
+  fmt::print(stderr, "heap-child is started by farheap-bench itself\n");
+  return 1;
+}
+
+void add_samples(report& figures, const row_key& key, const nlohmann::json& metrics) {
+  for (const auto& [metric, value] : metrics.items()) figures.add(key, metric, value.get<double>());
+}
+
+transfer_counts count_transfers(const far::runtime& of) {
+  const far::runtime_statistics now = of.snapshot();
+  return {{"object_fetches_per_access", now.object_fetches},
+          {"fetched_pages_per_access", now.fetched_pages},
+          {"evicted_pages_per_access", now.evicted_pages},
+          {"fetched_bytes_per_access", now.object_fetch_bytes + now.fetched_pages * page_bytes}};
+}
+
+void add_transfers(const transfer_counts& before, const transfer_counts& after, double accesses,
+                   nlohmann::json& metrics) {
+  for (const auto& [name, value] : after) {
+    const auto place = before.find(name);
+    const std::uint64_t since = value - (place == before.end() ? 0 : place->second);
+    metrics[name] = static_cast<double>(since) / accesses;
+  }
+}
+
+}  // namespace far::bench

@@ -1,0 +1,31 @@
+// What a peer's process needs around it: a device in RAM, swap on it, a memory cgroup.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "memory_cgroup.h"
+#include "peer_device.h"
+
+namespace far::bench {
+
+enum class peer { none, loop_swap, zram_swap, mapped_device };
+
+// In the order in which they are set up; undone in reverse.
+struct surroundings {
+  std::unique_ptr<ram_device> mapped;
+  std::unique_ptr<swap_area> swap;
+  std::unique_ptr<page_cluster> cluster;
+  std::unique_ptr<memory_cgroup> cgroup;
+};
+
+// What a peer's process needs beside its working set and the kernel counts against the cgroup: its program, stacks,
+// page tables, and the samples. Farheap's own are not counted against its budget either.
+inline constexpr std::uint64_t peer_allowance_bytes = std::uint64_t{16} << 20;
+
+// For a working set of which `local_bytes` fit; `cluster`: page-cluster, for swap. Nothing for peer::none. Needs root.
+[[nodiscard]] result<surroundings> set_up_peer(peer kind, int cluster, std::uint64_t working_set_bytes,
+                                               std::uint64_t local_bytes);
+
+}  // namespace far::bench

@@ -1,0 +1,129 @@
+// The runtime of the link door: one budget of local memory, one far tier, and the fibers that hide its latency.
+//
+//     far::runtime farheap({.local_bytes = std::size_t{2} << 30, .far = "tcp://storage:7000"});
+//     auto cell = far::make_unique<int>(farheap, 7);
+//     farheap.run([&] {
+//       far::scope here(farheap);
+//       cell.deref_mut(here) += 1;
+//     });
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "far/detail/view.h"
+
+namespace far {
+
+namespace fiber {
+class scheduler;
+}
+
+class runtime;
+
+namespace detail {
+class object_heap;
+[[nodiscard]] object_heap& heap_of(runtime& of) noexcept;
+}  // namespace detail
+
+struct runtime_options {
+  std::size_t local_bytes = std::size_t{1} << 30;  // the budget: local memory for objects; at least 16 MiB
+  std::string far = "memory:";                     // the far tier, as for `farheap run --far`
+  unsigned workers = 0;                            // OS threads that run fibers; 0: one for each CPU
+  std::string policy = "second-chance";            // which pages leave first, as for `farheap run --policy`
+  // The share of a page's 16-byte cards that must have been touched for it to come back as a whole (Atlas, section
+  // 4.1). Above 1: objects always come back one by one; 0: pages always come back whole.
+  double page_path_share = 0.8;
+  // Segments of which at least this share is garbage are evacuated; above 1: only by evacuate().
+  double evacuate_garbage_share = 0.5;
+  // Who resolves accesses that no software guard has seen. `thread`: a thread of the runtime. `in_line`: the thread
+  // itself, cheaper, but system calls fail with EFAULT on far memory that is not resident.
+  enum class guard { thread, in_line } hardware_guard = guard::thread;
+  bool process_wide = false;  // this is the one that runtime::process() returns; at most one at a time
+};
+
+// Counters since the start, and sizes now.
+struct runtime_statistics {
+  std::uint64_t budget_bytes = 0;
+  std::uint64_t local_bytes = 0;
+  std::uint64_t far_bytes = 0;
+  std::uint64_t object_fetches = 0;  // objects that came in over the object path
+  std::uint64_t object_fetch_bytes = 0;
+  std::uint64_t page_fetches = 0;   // dereferences that waited for a page
+  std::uint64_t fetched_pages = 0;  // prefetched ones included
+  std::uint64_t evicted_pages = 0;
+  std::uint64_t object_path_pages = 0;  // of them, those that come back object by object
+  std::uint64_t page_path_pages = 0;
+  std::uint64_t held_pages = 0;  // victims that stayed because a scope held them
+  std::uint64_t evacuated_objects = 0;
+  std::uint64_t evacuated_segments = 0;
+  std::uint64_t lost_races = 0;  // moves that a dereference called off
+};
+
+// A fiber that was spawned. Joins when it is destroyed. Move-only.
+class task {
+ public:
+  task(task&& other) noexcept;
+  task& operator=(task&& other) noexcept;
+  ~task();
+
+  // Waits until it has ended, and throws what it threw. Once; from a fiber or an OS thread, not from itself.
+  void join();
+
+ private:
+  friend class runtime;
+  struct state;
+  explicit task(std::unique_ptr<state> started);
+  std::unique_ptr<state> state_;
+};
+
+class runtime {
+ public:
+  // Throws std::runtime_error, with what to do about it, when it cannot start.
+  explicit runtime(const runtime_options& chosen = {});
+  // Waits until its fibers have ended. Requires: every far pointer of this runtime is gone.
+  ~runtime();
+  runtime(const runtime&) = delete;
+  runtime& operator=(const runtime&) = delete;
+
+  // The process-wide one, for code that is not handed one: the one made with `process_wide`, or else one that is made
+  // at the first call from the environment: FARHEAP_LOCAL (1 GiB unless set) and FARHEAP_FAR ("memory:" unless set).
+  [[nodiscard]] static runtime& process();
+
+  // Runs `body` on a fiber of this runtime and waits for its end. What it throws is thrown here.
+  void run(const std::function<void()>& body);
+  // Runs `body` on a new fiber. A fiber that waits for a far object lets others run. Throws std::system_error when
+  // there is no memory for its stack.
+  [[nodiscard]] task spawn(std::function<void()> body);
+  // The scheduler itself (fiber/scheduler.h), for its mutexes, channels and priorities. OS threads may use far pointers
+  // as well.
+  [[nodiscard]] fiber::scheduler& fibers() noexcept;
+
+  // Changes the budget, both ways. Returns at once; a smaller budget is reached by eviction.
+  void resize(std::size_t local_bytes);
+
+  // Evacuates every segment that has at least this share of garbage, now, on the calling fiber or thread. Returns how
+  // many segments became free. Others may use the objects meanwhile.
+  std::size_t evacuate(double garbage_share = 0);
+  // Evicts what no scope holds, whatever the budget says.
+  void evict_all();
+
+  void set_page_path_share(double share);
+  [[nodiscard]] runtime_statistics snapshot() const;
+
+  // Recomputes every invariant and stops the process when one is broken. Requires: no other call meanwhile. Slow.
+  void validate() const;
+
+ private:
+  friend detail::object_heap& detail::heap_of(runtime& of) noexcept;
+  friend class scope;
+  struct parts;
+
+  detail::heap_view view_;
+  std::unique_ptr<parts> parts_;
+};
+
+}  // namespace far

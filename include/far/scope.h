@@ -1,0 +1,99 @@
+// Scopes: while one is open, the objects that were dereferenced in it stay where they are.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "far/detail/record.h"
+#include "far/detail/word.h"
+#include "far/runtime.h"
+
+namespace far {
+
+namespace detail {
+
+// The calling fiber's record, or the calling thread's. Stays the same on one fiber.
+[[nodiscard]] record& current_record() noexcept;
+
+#if defined(__x86_64__)
+// Thread-local variables are read through a segment register, so no address of the wrong thread's can be left over from
+// before the fiber changed workers.
+[[nodiscard]] inline record& record_now() noexcept {
+  record* const known = record_here;
+  return known != nullptr ? *known : current_record();
+}
+#else
+[[nodiscard]] inline record& record_now() noexcept {
+  return current_record();
+}
+#endif
+
+// Makes the object that `owner` points to resident, holds it in `by`, and returns its address. `write`: it will be
+// written. `lasting`: it is worth keeping in local memory afterwards.
+[[nodiscard]] std::byte* touch(runtime& in, record& by, std::atomic<std::uint64_t>& owner, bool write, bool lasting);
+
+// In checked builds, in place of record::cut_back: what no other scope holds leaves local memory at once, so that
+// whoever uses it again is found out.
+void leave_checked(runtime& in, record& by, std::size_t held_before);
+// Stops the program with a message unless the scope is open and belongs to whoever runs now.
+void check_scope(const record& of, bool is_open);
+
+}  // namespace detail
+
+// Opened and closed on the same fiber or OS thread, in nested order: a local variable. Cheap. May last as long as it
+// likes: nothing waits for it, but what it has dereferenced stays in local memory. References obtained in it are good
+// until it ends. In checked builds (every file compiled with -DFARHEAP_CHECKED) a reference that is used later, and a
+// scope that is used after its end or by another fiber, stop the program with a message; that is slow.
+class [[nodiscard]] scope {
+ public:
+  // For objects of the process-wide runtime; see runtime::process().
+  scope() : scope(runtime::process()) {}
+  // For objects of `of`, and of no other runtime.
+  explicit scope(runtime& of) : record_(detail::record_now()), runtime_(of), held_before_(record_.held()) {
+    ++*record_.depth;
+  }
+  ~scope() {
+#if defined(FARHEAP_CHECKED)
+    detail::leave_checked(runtime_, record_, held_before_);
+    is_open_ = false;
+#else
+    record_.cut_back(held_before_);
+#endif
+    --*record_.depth;
+  }
+  scope(const scope&) = delete;
+  scope& operator=(const scope&) = delete;
+  // A scope is a stretch of code, not an object to pass on.
+  static void* operator new(std::size_t) = delete;
+  static void* operator new[](std::size_t) = delete;
+
+  // For far pointers: the address of the object that `owner` points to.
+  [[nodiscard]] std::byte* reach(std::atomic<std::uint64_t>& owner, bool write, bool lasting) const {
+#if defined(FARHEAP_CHECKED)
+    detail::check_scope(record_, is_open_);
+#endif
+    const std::uint64_t value = owner.load(std::memory_order_acquire);
+    if (record_.knows(value)) [[likely]]
+      return reinterpret_cast<std::byte*>(detail::word::address(value));
+    if ((value & (detail::word::flags | detail::word::huge)) == 0 && value != 0) [[likely]] {
+      record_.hold(detail::word::page(value));
+      // Now page and object stay, unless they were leaving already: then the word or the state byte says so.
+      if (runtime_.view_.is_ready(value) && owner.load(std::memory_order_acquire) == value) [[likely]] {
+        record_.know(value);
+        return reinterpret_cast<std::byte*>(detail::word::address(value));
+      }
+    }
+    return detail::touch(runtime_, record_, owner, write, lasting);
+  }
+
+ private:
+  detail::record& record_;
+  runtime& runtime_;
+  std::size_t held_before_;
+#if defined(FARHEAP_CHECKED)
+  volatile bool is_open_ = true;
+#endif
+};
+
+}  // namespace far

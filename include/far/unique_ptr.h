@@ -1,0 +1,189 @@
+// far::unique_ptr: a pointer of 8 bytes that owns an object in the far heap.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "far/detail/pointer.h"
+#include "far/scope.h"
+
+namespace far {
+
+// Owns one object, wherever its bytes are (AIFM, section 4.1). It may be dereferenced from many fibers and threads at a
+// time, also while the runtime moves the object; it is moved, reset and destroyed by one, while nobody else uses it. It
+// may itself be part of a far object (pointers_of).
+template <typename T>
+class unique_ptr {
+ public:
+  unique_ptr() = default;
+  unique_ptr(std::nullptr_t) {}
+  unique_ptr(unique_ptr&& other) noexcept { detail::move_owner(other.word_, word_); }
+  unique_ptr& operator=(unique_ptr&& other) noexcept {
+    if (this != &other) {
+      reset();
+      detail::move_owner(other.word_, word_);
+    }
+    return *this;
+  }
+  ~unique_ptr() { reset(); }
+
+  // Destroys the object. Fetches it first if its destructor does anything.
+  void reset() noexcept { detail::destroy<T>(word_); }
+
+  [[nodiscard]] explicit operator bool() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
+
+  // The object, for as long as the scope lasts. Waits for it when it is remote; on a fiber, others run meanwhile.
+  // Requires: it points to an object; `in` is open, of the calling fiber or thread, and of the object's runtime.
+  [[nodiscard]] const T& deref(const scope& in) const { return *at(in.reach(word_, false, true)); }
+  [[nodiscard]] T& deref_mut(const scope& in) { return *at(in.reach(word_, true, true)); }
+  [[nodiscard]] const T& deref(const scope& in, non_temporal_t /*how*/) const {
+    return *at(in.reach(word_, false, false));
+  }
+  [[nodiscard]] T& deref_mut(const scope& in, non_temporal_t /*how*/) { return *at(in.reach(word_, true, false)); }
+
+  // A copy of the object, without a scope; and the other way round.
+  [[nodiscard]] T read() const
+    requires std::is_trivially_copyable_v<T>
+  {
+    return deref(scope(detail::runtime_of(word_)));
+  }
+  void write(const T& value)
+    requires std::is_trivially_copyable_v<T>
+  {
+    deref_mut(scope(detail::runtime_of(word_))) = value;
+  }
+  [[nodiscard]] T read(non_temporal_t how) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    return deref(scope(detail::runtime_of(word_)), how);
+  }
+  void write(const T& value, non_temporal_t how)
+    requires std::is_trivially_copyable_v<T>
+  {
+    deref_mut(scope(detail::runtime_of(word_)), how) = value;
+  }
+
+  // Starts to bring the object in; does not wait. Returns false when only a dereference can: it comes back alone, and
+  // not with its page.
+  bool prefetch() const { return detail::prefetch(word_); }
+
+  // For pointers_of.
+  void visit_word(detail::type_of_object::word_visitor visit, void* context) { visit(word_, context); }
+
+ private:
+  template <typename U, typename... Arguments>
+  friend unique_ptr<U> make_unique(runtime& in, Arguments&&... arguments);
+
+  [[nodiscard]] static T* at(std::byte* address) { return std::launder(reinterpret_cast<T*>(address)); }
+
+  mutable detail::owner_word word_{0};
+};
+
+// An array of run-time size.
+template <typename T>
+class unique_ptr<T[]> {
+  static_assert(relocatable<T> && std::is_trivially_copyable_v<T>, "elements of far arrays are trivially copyable");
+
+ public:
+  unique_ptr() = default;
+  unique_ptr(std::nullptr_t) {}
+  unique_ptr(unique_ptr&& other) noexcept { detail::move_owner(other.word_, word_); }
+  unique_ptr& operator=(unique_ptr&& other) noexcept {
+    if (this != &other) {
+      reset();
+      detail::move_owner(other.word_, word_);
+    }
+    return *this;
+  }
+  ~unique_ptr() { reset(); }
+
+  void reset() noexcept { detail::release(word_); }
+  [[nodiscard]] explicit operator bool() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
+
+  // As for one object. Of an array above 64 KiB only the beginning is fetched and held; the rest comes in when it is
+  // touched, and may leave again during the scope, but never moves.
+  [[nodiscard]] std::span<const T> deref(const scope& in) const { return whole(in.reach(word_, false, true)); }
+  [[nodiscard]] std::span<T> deref_mut(const scope& in) { return whole(in.reach(word_, true, true)); }
+  [[nodiscard]] std::span<const T> deref(const scope& in, non_temporal_t /*how*/) const {
+    return whole(in.reach(word_, false, false));
+  }
+  [[nodiscard]] std::span<T> deref_mut(const scope& in, non_temporal_t /*how*/) {
+    return whole(in.reach(word_, true, false));
+  }
+
+  // Copies elements out, from `first` on, or in. Requires: first + the span's size <= the array's size.
+  void read(std::size_t first, std::span<T> into) const {
+    const scope here(detail::runtime_of(word_));
+    const std::span<const T> from = deref(here).subspan(first, into.size());
+    std::copy(from.begin(), from.end(), into.begin());
+  }
+  void write(std::size_t first, std::span<const T> from) {
+    const scope here(detail::runtime_of(word_));
+    std::copy(from.begin(), from.end(), deref_mut(here).subspan(first, from.size()).begin());
+  }
+
+  bool prefetch() const { return detail::prefetch(word_); }
+  void visit_word(detail::type_of_object::word_visitor visit, void* context) { visit(word_, context); }
+
+ private:
+  template <typename U>
+    requires std::is_unbounded_array_v<U>
+  friend unique_ptr<U> make_unique(runtime& in, std::size_t count);
+
+  [[nodiscard]] std::span<T> whole(std::byte* address) const {
+    return {std::launder(reinterpret_cast<T*>(address)), detail::bytes_of(word_) / sizeof(T)};
+  }
+
+  mutable detail::owner_word word_{0};
+};
+
+// Makes an object in the far heap of `in`. Waits for the evictor when local memory is short. Throws std::bad_alloc when
+// the far heap's addresses run out, and what the constructor throws.
+template <typename T, typename... Arguments>
+[[nodiscard]] unique_ptr<T> make_unique(runtime& in, Arguments&&... arguments) {
+  static_assert(relocatable<T>, "a far object is moved by copying its bytes: see far::relocatable");
+  detail::give_way(in);
+  const scope here(in);
+  unique_ptr<T> made;
+  std::byte* const at = detail::allocate(detail::heap_of(in), detail::current_record(), made.word_, sizeof(T),
+                                         detail::type_of<T>(), true);
+  try {
+    new (at) T(std::forward<Arguments>(arguments)...);
+  } catch (...) {
+    detail::release(made.word_);
+    throw;
+  }
+  return made;
+}
+
+// An array of `count` value-initialised elements.
+template <typename T>
+  requires std::is_unbounded_array_v<T>
+[[nodiscard]] unique_ptr<T> make_unique(runtime& in, std::size_t count) {
+  using element = std::remove_extent_t<T>;
+  if (count > (std::size_t{1} << 46) / sizeof(element)) throw std::bad_array_new_length();
+  detail::give_way(in);
+  const scope here(in);
+  unique_ptr<T> made;
+  std::byte* const at = detail::allocate(detail::heap_of(in), detail::current_record(), made.word_,
+                                         std::max<std::size_t>(count * sizeof(element), 1), nullptr, true);
+  // Pages of large arrays are zeros already; to write them would bring them all in.
+  if (count * sizeof(element) <= 4096 || !std::is_trivially_default_constructible_v<element>) {
+    std::uninitialized_value_construct_n(reinterpret_cast<element*>(at), count);
+  }
+  return made;
+}
+
+// Starts to bring in what these point to, without waiting; null pointers are allowed.
+template <typename T>
+void prefetch(std::span<const unique_ptr<T>> pointers) {
+  for (const unique_ptr<T>& each : pointers) {
+    if (each) static_cast<void>(each.prefetch());
+  }
+}
+
+}  // namespace far

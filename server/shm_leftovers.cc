@@ -1,0 +1,103 @@
+#include "server/shm_leftovers.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "backend/shm/rendezvous.h"
+#include "server/event_log.h"
+#include "server/shm_memory.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+namespace far::server {
+namespace {
+
+// A descriptor of the process at the other end, or -1. Since Linux 6.5 the kernel knows it for sure; before, by its
+// number, which is another's only if the client has ended already and its number was given out anew.
+int process_of(int socket, pid_t number) {
+  int process = -1;
+  socklen_t bytes = sizeof process;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &process, &bytes) == 0) return process;
+  return number > 0 ? static_cast<int>(syscall(SYS_pidfd_open, number, 0)) : -1;
+}
+
+bool has_ended(int process) {
+  pollfd watched{.fd = process, .events = POLLIN, .revents = 0};
+  return process >= 0 && ::poll(&watched, 1, 0) == 1;
+}
+
+void punch_out(int file) {
+  struct stat about{};
+  if (fstat(file, &about) != 0 || about.st_blocks == 0) return;
+  // What cannot be punched out now may be next time.
+  static_cast<void>(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, about.st_size));
+}
+
+}  // namespace
+
+shm_leftovers::~shm_leftovers() {
+  for (const leftover& each : kept_) let_go(each);
+}
+
+void shm_leftovers::let_go(const leftover& unused) {
+  close(unused.file);
+  if (unused.process >= 0) close(unused.process);
+}
+
+void shm_leftovers::keep(int socket, const std::shared_ptr<session>& of, std::uint64_t now_ns) {
+  const auto who = backend::shm::peer_of(socket);
+  leftover added{.owner = of, .file = -1, .process = -1, .number = who ? who.value().pid : 0};
+  const bool known = std::any_of(kept_.begin(), kept_.end(), [&](const leftover& each) {
+    return each.number == added.number && each.owner.lock() == of;
+  });
+  if (known) return;
+  added.process = process_of(socket, added.number);
+  if (has_ended(added.process)) {
+    close(added.process);
+    return;
+  }
+  added.file = fcntl(static_cast<const shm_memory&>(of->source()).descriptor(), F_DUPFD_CLOEXEC, 0);
+  if (added.file < 0) {
+    log_limited(
+        std::string("shared memory: a client that lives on after its session is not watched: ") + std::strerror(errno),
+        now_ns);
+    if (added.process >= 0) close(added.process);
+    return;
+  }
+  if (kept_.size() >= most_files) {
+    log_limited("shared memory: too many clients live on after their sessions; the oldest is not watched any more",
+                now_ns);
+    let_go(kept_.front());
+    kept_.erase(kept_.begin());
+  }
+  kept_.push_back(std::move(added));
+}
+
+void shm_leftovers::look(store& lent) {
+  std::erase_if(kept_, [&lent](const leftover& each) {
+    const std::shared_ptr<session> owner = each.owner.lock();
+    if (owner == nullptr) {
+      punch_out(each.file);
+    } else {
+      // Somebody may have joined it again, and is looked after then.
+      const auto& memory = static_cast<const shm_memory&>(owner->source());
+      if (memory.connections == 0 && memory.overdrawn()) lent.end(*owner);
+    }
+    if (!has_ended(each.process)) return false;
+    let_go(each);
+    return true;
+  });
+}
+
+}  // namespace far::server

@@ -1,0 +1,53 @@
+// Files of sessions over shared memory that have ended, while the client that maps them lives on.
+//
+// A mapping outlives its session, and whoever writes to it fills pages that no grant covers. Nothing can take the
+// mapping away, but what it fills can be punched out again, as often as one looks. So the file is kept until the
+// client's process has ended.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "server/store.h"
+
+namespace far::server {
+
+// Used by one thread.
+class shm_leftovers {
+ public:
+  // So many files are kept at a time, two descriptors each; then the oldest is let go of.
+  static constexpr std::size_t most_files = 256;
+
+  shm_leftovers() = default;
+  // Nothing is punched out any more.
+  ~shm_leftovers();
+  shm_leftovers(const shm_leftovers&) = delete;
+  shm_leftovers& operator=(const shm_leftovers&) = delete;
+
+  // The last connection of a session, this socket, is about to be left. Nothing happens when its process has ended.
+  // Requires: the session's memory is shared memory.
+  void keep(int socket, const std::shared_ptr<session>& of, std::uint64_t now_ns);
+
+  // Punches out what was filled, and ends sessions in their grace period whose client fills more than it was granted.
+  void look(store& lent);
+
+  [[nodiscard]] std::size_t count() const { return kept_.size(); }
+
+ private:
+  struct leftover {
+    std::weak_ptr<session> owner;  // while it exists, its own blocks are to stay
+    int file = -1;
+    int process = -1;  // becomes readable when it has ended; -1: who it is is not known
+    pid_t number = 0;
+  };
+
+  static void let_go(const leftover& unused);
+
+  std::vector<leftover> kept_;
+};
+
+}  // namespace far::server

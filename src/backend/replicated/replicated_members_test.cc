@@ -1,0 +1,235 @@
+// Members that are added, that come late, and that are restarted.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "backend/replicated/controlled_members.h"
+#include "backend/replicated/replicated_backend.h"
+
+namespace far::backend {
+namespace {
+
+class replicated_members : public replicated_test {};
+
+TEST_F(replicated_members, groups_move_to_a_member_that_is_added) {
+  constexpr std::uint64_t groups = 12;
+  open(2, 2);
+  const slot_id first = tested_->allocate(groups * group_slots).value();
+  fill(first, groups);
+  ASSERT_TRUE(add().ok());
+  EXPECT_FALSE(tested_->is_whole());
+  tend_until_whole();
+  expect_best_places();
+  EXPECT_GT(tested_->members()[2].groups, groups / 3);
+  EXPECT_EQ(tested_->repaired().moved_groups, tested_->members()[2].groups);
+  EXPECT_EQ(members_[0]->used(), tested_->members()[0].groups * group_slots) << "what has moved is given back";
+  for (std::size_t down = 0; down < 2; ++down) {
+    take_down(down);
+    expect_values(first, groups);
+    members_[down]->error_code = 0;
+    tend_until_whole();
+  }
+  take_down(2);
+  expect_values(first, groups);
+}
+
+// Any member may fail at any moment of a move.
+TEST_F(replicated_members, a_group_has_all_its_copies_while_it_moves) {
+  constexpr std::uint64_t groups = 6;
+  open(3, 2);
+  const slot_id first = tested_->allocate(groups * group_slots).value();
+  fill(first, groups);
+  ASSERT_TRUE(add().ok());
+  const layer& books = tested_->books();
+  for (int i = 0; i < 60'000 && !tested_->is_whole(); ++i) {
+    tend(ms);
+    for (std::uint64_t number = 0; number < groups; ++number) {
+      const group& seen = books.group_at(number);
+      std::size_t whole = 0;
+      for (std::size_t place = 0; place < maximum_places; ++place) {
+        const copy& held = seen.copies[place];
+        whole += held.present && !held.leaving && seen.stale(place).empty();
+      }
+      ASSERT_GE(whole, 2u);
+    }
+  }
+  ASSERT_TRUE(tested_->is_whole());
+  EXPECT_GT(tested_->repaired().moved_groups, 0u);
+}
+
+TEST_F(replicated_members, a_single_member_grows_and_what_is_written_meanwhile_moves_along) {
+  constexpr std::uint64_t groups = 8;
+  open(1, 1);
+  const slot_id first = tested_->allocate(groups * group_slots).value();
+  fill(first, groups);
+  ASSERT_TRUE(add().ok());
+  int value = 0;
+  for (int i = 0; i < 6000 && !tested_->is_whole(); ++i) {
+    tend(10 * ms);
+    ++value;
+    for (std::uint64_t number = 0; number < groups; ++number) {
+      ASSERT_EQ(write(first + number * group_slots + 7, value % 200), 0);
+      ASSERT_EQ(read(first + number * group_slots + 7), value % 200);
+    }
+  }
+  ASSERT_TRUE(tested_->is_whole());
+  tested_->validate();
+  expect_best_places();
+  EXPECT_GT(tested_->members()[1].groups, 0u);
+  EXPECT_GT(tested_->members()[0].groups, 0u);
+  expect_values(first, groups);
+  for (std::uint64_t number = 0; number < groups; ++number) {
+    EXPECT_EQ(read(first + number * group_slots + 7), value % 200);
+  }
+}
+
+TEST_F(replicated_members, an_added_member_brings_room) {
+  open(1, 1, 2 * group_slots);
+  const slot_id first = tested_->allocate(2 * group_slots).value();
+  fill(first, 2);
+  EXPECT_EQ(tested_->allocate(1).error().code, ENOSPC);
+  ASSERT_TRUE(add(2 * group_slots).ok());
+  const slot_id second = tested_->allocate(2 * group_slots).value();
+  fill(second, 2);
+  EXPECT_EQ(tested_->report().total_slots, 4 * group_slots);
+  tend_until_whole();
+  expect_values(first, 2);
+  expect_values(second, 2);
+}
+
+TEST_F(replicated_members, a_member_is_added_as_a_whole_or_not_at_all) {
+  open(1, 1);
+  const auto refused = [this](std::string name, int open_code) {
+    auto added = std::make_unique<controlled>(name, 512);
+    added->open_code = open_code;
+    const result<void> done = tested_->add_member(std::move(added), std::move(name));
+    EXPECT_FALSE(done.ok());
+    return done.ok() ? error{} : done.error();
+  };
+  EXPECT_EQ(refused("m0", 0).code, EEXIST);
+  EXPECT_NE(refused("m0", 0).message.find("m0 is one of the far tier's already (serving)"), std::string::npos);
+  EXPECT_EQ(refused("m1", EMFILE).code, EMFILE);
+  EXPECT_EQ(tested_->members().size(), 1u);
+  EXPECT_EQ(tested_->add_server("a:1").error().code, ENOTSUP);
+  for (std::size_t i = 1; i < maximum_members; ++i) ASSERT_TRUE(add(group_slots).ok());
+  EXPECT_EQ(refused("one more", 0).code, ENOSPC);
+  tend_until_whole();
+}
+
+TEST_F(replicated_members, nothing_moves_away_from_where_a_child_may_read_it) {
+  constexpr std::uint64_t groups = 8;
+  open(1, 1);
+  const slot_id first = tested_->allocate(groups * group_slots).value();
+  fill(first, groups);
+  tested_->keep_in_place(true);
+  ASSERT_TRUE(add().ok());
+  tend(5000 * ms);
+  EXPECT_EQ(members_[0]->used(), groups * group_slots);
+  EXPECT_EQ(members_[1]->used(), 0u);
+  tested_->keep_in_place(false);
+  for (int i = 0; i < 1000 && tested_->repaired().moved_groups == 0; ++i) tend(ms);
+  // In the middle of a move.
+  tested_->keep_in_place(true);
+  tend(5000 * ms);
+  EXPECT_EQ(tested_->repaired().removed_copies, 0u);
+  tested_->keep_in_place(false);
+  tend_until_whole();
+  expect_best_places();
+  expect_values(first, groups);
+}
+
+TEST_F(replicated_members, a_copy_that_is_being_given_up_stays_when_a_child_is_forked) {
+  constexpr std::uint64_t groups = 6;
+  open(1, 1);
+  const slot_id first = tested_->allocate(groups * group_slots).value();
+  fill(first, groups);
+  const layer& books = tested_->books();
+  // As if a transfer was under way in each.
+  for (std::uint64_t number = 0; number < groups; ++number) ++books.group_at(number).holds;
+  const auto leaving = [&] {
+    std::size_t count = 0;
+    for (std::uint64_t number = 0; number < groups; ++number) {
+      for (const copy& held : books.group_at(number).copies) count += held.leaving;
+    }
+    return count;
+  };
+  ASSERT_TRUE(add().ok());
+  for (int i = 0; i < 10'000 && leaving() == 0; ++i) tend(ms);
+  ASSERT_EQ(leaving(), 1u);
+  tested_->keep_in_place(true);
+  for (std::uint64_t number = 0; number < groups; ++number) --books.group_at(number).holds;
+  tend(1000 * ms);
+  EXPECT_EQ(leaving(), 0u);
+  EXPECT_EQ(tested_->repaired().removed_copies, 0u);
+  tested_->keep_in_place(false);
+  tend_until_whole();
+  expect_values(first, groups);
+}
+
+TEST_F(replicated_members, a_member_that_is_missing_at_the_start_takes_its_share_when_it_comes) {
+  constexpr std::uint64_t groups = 6;
+  open(2, 2, 8192, 1);
+  EXPECT_EQ(tested_->members()[0].state, member_state::lost);
+  const slot_id first = tested_->allocate(groups * group_slots).value();
+  fill(first, groups);
+  tend(3000 * ms);
+  EXPECT_FALSE(tested_->is_whole());
+  members_[0]->error_code = 0;
+  tend_until_whole();
+  take_down(1);
+  expect_values(first, groups);
+}
+
+TEST_F(replicated_members, of_three_members_one_that_comes_late_is_moved_to) {
+  constexpr std::uint64_t groups = 12;
+  open(3, 2, 8192, 1);
+  const slot_id first = tested_->allocate(groups * group_slots).value();
+  fill(first, groups);
+  tend(3000 * ms);
+  members_[0]->error_code = 0;
+  tend_until_whole();
+  expect_best_places();
+  expect_values(first, groups);
+}
+
+TEST_F(replicated_members, a_server_that_was_restarted_is_noticed_though_nobody_asks_it) {
+  open(3, 2);
+  const std::uint64_t errors = tested_->books().at(2).now().errors;
+  members_[2]->forget();
+  tend(ms);
+  EXPECT_NE(tested_->books().at(2).now().errors, errors) << "one that held nothing, too";
+  const slot_id slot = tested_->allocate(1).value();
+  ASSERT_EQ(write(slot, 5), 0);
+  const std::size_t victim = holder(slot, 0);
+  const std::uint64_t reads = members_[victim]->reads;
+  members_[victim]->forget();
+  tend(ms);
+  EXPECT_EQ(tested_->members()[victim].state, member_state::emptied);
+  EXPECT_EQ(members_[victim]->reads, reads);
+  tend_until_whole();
+  EXPECT_EQ(read(slot), 5);
+}
+
+// Its groups of before are let go of, and what is written from now on must not go with them.
+TEST_F(replicated_members, nothing_new_is_put_on_a_member_that_has_forgotten_before_that_is_noticed) {
+  open(1, 1);
+  static_cast<void>(tested_->allocate(group_slots));
+  members_[0]->forget();
+  result<slot_id> fresh = tested_->allocate(1);
+  EXPECT_EQ(fresh.error().code, EAGAIN);
+  for (int i = 0; i < 100 && !fresh; ++i) {
+    tend(10 * ms);
+    fresh = tested_->allocate(1);
+  }
+  ASSERT_TRUE(fresh.ok());
+  ASSERT_EQ(write(fresh.value(), 8), 0);
+  tend(2000 * ms);
+  EXPECT_EQ(read(fresh.value()), 8);
+}
+
+}  // namespace
+}  // namespace far::backend

@@ -1,0 +1,30 @@
+// What the layer above has to say when pages are about to leave: which are in use, and how the others come back.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/residency.h"
+
+namespace far::engine {
+
+// A bit a page, in the order of the pages asked about.
+struct departure {
+  std::uint64_t stay = 0;         // a scope holds a pointer into it, or it has just been used
+  std::uint64_t object_path = 0;  // the path selector of those that leave
+};
+
+class departure_guard {
+ public:
+  virtual ~departure_guard() = default;
+
+  // Called by evictors, on any thread, possibly several at a time, with at most 64 pages that have just become
+  // Evicting: their state bytes say so already. Must not wait, allocate from the far heap, or touch it.
+  [[nodiscard]] virtual departure judge(std::span<const page_id> leaving) noexcept = 0;
+
+  // The hardware guard found an access to a page that is not Resident: no software guard had looked. Called before the
+  // page is fetched, perhaps inside a fault handler; the same limits apply.
+  virtual void on_unguarded_miss(page_id page) noexcept { static_cast<void>(page); }
+};
+
+}  // namespace far::engine

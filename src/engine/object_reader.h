@@ -1,0 +1,81 @@
+// The object path's way to the far tier: reading any byte range of a Remote page out of its slot, without making the
+// page resident. AIFM, section 4.3; Atlas, section 4.
+//
+// A read does not hold the page: it may be fetched, written, discarded or moved meanwhile, and several reads of one
+// page may run at once. At its end a read says whether the page was Remote, in the same slot, all the time; only then
+// are the bytes the page's newest. The slot itself stays as it is until the read has ended (slot_reads.h).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "base/spin_lock.h"
+#include "engine/core.h"
+
+namespace far::engine {
+
+enum class read_outcome : std::uint8_t {
+  done,        // the bytes are in the buffer, and were the page's newest when the read ended
+  in_flight,   // on their way: poll
+  not_remote,  // the page is not Remote any more, or was not for a moment: look again
+  busy,        // the channel is full, nothing was started: poll, then try again
+  failed,      // the far tier keeps failing: fetch the page, which finds out whether it is Lost
+};
+
+// One read, in the frame of whoever waits for it. Stays where it is while `outcome` is in_flight.
+struct object_read {
+  page_id page = 0;
+  std::uint32_t offset_bytes = 0;  // offset_bytes + length_bytes <= page_bytes
+  std::uint32_t length_bytes = 0;
+  std::byte* buffer = nullptr;  // local memory; undefined unless the outcome is `done`
+  // Called once `outcome` is final, unless start() returned it; under the reader's lock, perhaps inside a fault
+  // handler. The read may be gone as soon as it has told somebody.
+  void (*finished)(object_read& one) noexcept = nullptr;
+  std::atomic<read_outcome> outcome{read_outcome::not_remote};
+
+  // The reader's own.
+  slot_reads::entry held;
+  unsigned attempts = 0;
+};
+
+class object_reader {
+ public:
+  [[nodiscard]] static result<std::unique_ptr<object_reader>> create(core& shared);
+  ~object_reader();
+
+  // Starts `one`, and ends it at once where the far tier's bytes are a memory access away. Requires: `lock` held.
+  [[nodiscard]] read_outcome start(object_read& one);
+
+  // Finishes what has arrived. Returns whether anything had. Requires: `lock` held.
+  bool poll();
+
+  // In the child of a fork: forgets the transfers, which stayed with the parent.
+  [[nodiscard]] result<void> restart_in_child();
+
+  // Sleeps until something may have arrived. Requires: `lock` held.
+  void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
+  [[nodiscard]] bool idle() const { return under_way_.load(std::memory_order_relaxed) == 0; }
+  [[nodiscard]] bool has_room() const { return under_way_.load(std::memory_order_relaxed) < most_reads; }
+
+  spin_lock lock;
+
+ private:
+  static constexpr std::size_t most_reads = 256;
+  static constexpr unsigned attempts_before_failed = 3;
+
+  object_reader(core& shared, std::unique_ptr<backend::channel> transfers)
+      : shared_(shared), transfers_(std::move(transfers)) {}
+
+  [[nodiscard]] bool is_remote_at(page_id page, backend::slot_id slot) const;
+  [[nodiscard]] bool submit(object_read& one);
+  [[nodiscard]] read_outcome conclude(object_read& one, read_outcome reached);
+  void release(object_read& one);
+
+  core& shared_;
+  std::unique_ptr<backend::channel> transfers_;
+  std::atomic<std::size_t> under_way_{0};
+};
+
+}  // namespace far::engine

@@ -1,0 +1,131 @@
+#include "heap/allocator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "base/check.h"
+#include "heap/header.h"
+
+namespace far::heap {
+
+// A stretch of an open segment that is still free: [next, end). No object begins at next == 0.
+struct open_segment {
+  std::uintptr_t next = 0;
+  std::uintptr_t end = 0;
+
+  // Takes a place within one page, or returns 0. The object's header lies in the second half of the unit at `next`.
+  [[nodiscard]] std::uintptr_t bump(std::size_t bytes) {
+    const std::uintptr_t left_in_page = page_bytes - next % page_bytes;
+    if (next != end && left_in_page < unit_bytes + bytes) next += left_in_page;
+    if (next == end) return 0;
+    const std::uintptr_t object = next + unit_bytes;
+    next += units_for(bytes) * unit_bytes;
+    return object;
+  }
+};
+
+namespace {
+
+// Which allocators live, so that a thread that ends knows to whom its segments belong.
+struct living_allocators {
+  spin_lock lock;
+  std::vector<std::pair<std::uint64_t, segments*>> all;
+  std::uint64_t last_number = 0;
+};
+
+living_allocators& living() {
+  static auto* const only = new living_allocators;  // outlives every thread
+  return *only;
+}
+
+void close(std::uint64_t number, std::uintptr_t first) {
+  living_allocators& known = living();
+  const std::lock_guard guard(known.lock);
+  for (const auto& [each, from] : known.all) {
+    if (each == number) from->close(first);
+  }
+}
+
+}  // namespace
+
+// The open segments of one OS thread, for the allocators that it used last.
+struct thread_segments {
+  static constexpr std::size_t most_allocators = 4;
+
+  struct set {
+    std::uint64_t number = 0;
+    std::array<open_segment, placements> open{};
+  };
+
+  ~thread_segments() {
+    for (set& each : sets) let_go(each);
+  }
+
+  static void let_go(set& of) {
+    for (open_segment& each : of.open) {
+      if (each.end != 0) close(of.number, each.end - segment_bytes);
+    }
+    of = {};
+  }
+
+  [[nodiscard]] set& of(std::uint64_t number) {
+    if (sets[0].number == number) [[likely]]
+      return sets[0];
+    auto found = std::find_if(sets.begin(), sets.end(), [number](const set& each) { return each.number == number; });
+    if (found == sets.end()) {
+      found = sets.end() - 1;
+      let_go(*found);
+      found->number = number;
+    }
+    std::rotate(sets.begin(), found, found + 1);
+    return sets[0];
+  }
+
+  std::array<set, most_allocators> sets{};
+};
+
+namespace {
+
+thread_local thread_segments of_thread;
+
+// Opaque, so that no address of a thread-local variable is kept while a fiber changes workers.
+[[gnu::noinline]] thread_segments& segments_of_thread() {
+  asm volatile("");
+  return of_thread;
+}
+
+}  // namespace
+
+allocator::allocator(class segments& from) : from_(from) {
+  living_allocators& known = living();
+  const std::lock_guard guard(known.lock);
+  number_ = ++known.last_number;
+  known.all.emplace_back(number_, &from);
+}
+
+allocator::~allocator() {
+  living_allocators& known = living();
+  const std::lock_guard guard(known.lock);
+  std::erase_if(known.all, [this](const auto& each) { return each.first == number_; });
+}
+
+std::uintptr_t allocator::take(std::size_t bytes, placement where) {
+  FAR_CHECK(bytes <= largest_small_bytes, "a small object fits a page");
+  while (true) {
+    open_segment& open = segments_of_thread().of(number_).open[static_cast<std::size_t>(where)];
+    const std::uintptr_t object = open.bump(bytes);
+    if (object != 0) {
+      from_.add_object(object, units_for(bytes));
+      return object;
+    }
+    if (open.end != 0) from_.close(open.end - segment_bytes);
+    open = {};
+    const std::uintptr_t first = from_.take(segment_state::open);
+    // take() does not let other fibers run, so this is still the thread's, and still without a segment.
+    open = {first, first + segment_bytes};
+  }
+}
+
+}  // namespace far::heap

@@ -1,0 +1,43 @@
+// Places for small objects: a bump of the open segment of the calling OS thread. Fibers of one worker share its
+// segments; none of them waits between looking and taking, so no lock is needed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/spin_lock.h"
+#include "heap/segments.h"
+
+namespace far::heap {
+
+// Where an object goes. `lasting`: among those that were accessed just before. `passing`: non-temporal, among those
+// that will be the next to leave (AIFM, section 5.3). `hot` and `cold` are the evacuator's.
+enum class placement : std::uint8_t { lasting, passing, hot, cold };
+inline constexpr std::size_t placements = 4;
+
+class allocator {
+ public:
+  explicit allocator(class segments& from);
+  // Requires: nobody allocates any more. Threads that live on let go of their segments by themselves.
+  ~allocator();
+  allocator(const allocator&) = delete;
+  allocator& operator=(const allocator&) = delete;
+
+  // A place for an object of `bytes` and its header within one page, counted in its segment; the page need not be
+  // resident. Returns the object's address. Throws std::bad_alloc when the far heap's addresses run out. Requires:
+  // bytes
+  // <= largest_small_bytes.
+  [[nodiscard]] std::uintptr_t take(std::size_t bytes, placement where);
+
+  // The rest of the segment after `object`: what will be used next.
+  [[nodiscard]] static std::size_t bytes_ahead(std::uintptr_t object) { return segment_bytes - object % segment_bytes; }
+
+ private:
+  friend struct thread_segments;
+
+  class segments& from_;
+  std::uint64_t number_;  // unlike that of every other allocator of the process
+};
+
+}  // namespace far::heap

@@ -1,0 +1,37 @@
+// Checked builds: misuse of scopes stops the program (FARHEAP_CHECKED, far/scope.h).
+#include <cstdlib>
+#include <vector>
+
+#include "base/log.h"
+#include "far/scope.h"
+#include "heap/heap.h"
+
+namespace far::detail {
+
+void leave_checked(runtime& in, record& by, std::size_t held_before) {
+  std::vector<std::uint64_t> left;
+  std::size_t position = 0;
+  by.for_each([&](std::uint64_t page) {
+    if (position++ >= held_before) left.push_back(page);
+  });
+  by.cut_back(held_before);
+  object_heap& heap = heap_of(in);
+  for (const std::uint64_t page : left) heap.evict_page(page << page_shift);
+}
+
+void check_scope(const record& of, bool is_open) {
+  const char* wrong = nullptr;
+  if (!is_open) {
+    wrong = "after its end";
+  } else if (&of != &current_record()) {
+    wrong = "by another fiber or thread than the one that opened it";
+  }
+  if (wrong == nullptr) return;
+  log_line(
+      log_level::error,
+      "a far::scope is used %s; open a scope of its own where the far pointer is dereferenced, as a local variable",
+      wrong);
+  std::abort();
+}
+
+}  // namespace far::detail

@@ -1,0 +1,85 @@
+// Misuse of scopes in a checked build: this file, and the headers that it includes, are compiled with FARHEAP_CHECKED.
+// Needs permission for userfaultfd.
+#define FARHEAP_CHECKED
+#include <gtest/gtest.h>
+
+#include <new>
+
+#include "base/units.h"
+#include "far/runtime.h"
+#include "far/unique_ptr.h"
+
+namespace far {
+namespace {
+
+runtime_options options(runtime_options::guard guard) {
+  runtime_options chosen;
+  chosen.local_bytes = 16 * mib;
+  chosen.workers = 1;
+  chosen.hardware_guard = guard;
+  return chosen;
+}
+
+class checked_death_test : public ::testing::TestWithParam<runtime_options::guard> {};
+
+TEST_P(checked_death_test, a_reference_that_is_used_after_its_scope_stops_the_program) {
+  EXPECT_DEATH(
+      {
+        runtime farheap(options(GetParam()));
+        unique_ptr<long> cell = make_unique<long>(farheap, 5);
+        const long* kept = nullptr;
+        {
+          const scope here(farheap);
+          kept = &cell.deref(here);
+        }
+        static_cast<void>(*const_cast<const volatile long*>(kept));
+      },
+      "outside the scope");
+}
+
+TEST_P(checked_death_test, a_scope_that_has_ended_stops_the_program) {
+  EXPECT_DEATH(
+      {
+        runtime farheap(options(GetParam()));
+        unique_ptr<long> cell = make_unique<long>(farheap, 5);
+        alignas(scope) std::byte room[sizeof(scope)];
+        const scope* const ended = ::new (room) scope(farheap);
+        ended->~scope();
+        static_cast<void>(cell.deref(*ended));
+      },
+      "after its end");
+}
+
+TEST_P(checked_death_test, another_threads_scope_stops_the_program) {
+  EXPECT_DEATH(
+      {
+        runtime farheap(options(GetParam()));
+        unique_ptr<long> cell = make_unique<long>(farheap, 5);
+        const scope mine(farheap);
+        farheap.run([&] { static_cast<void>(cell.deref(mine)); });
+      },
+      "by another fiber");
+}
+
+TEST_P(checked_death_test, correct_use_goes_on) {
+  runtime farheap(options(GetParam()));
+  unique_ptr<long> cell = make_unique<long>(farheap, 5);
+  for (long i = 5; i < 50; ++i) {
+    const scope outer(farheap);
+    EXPECT_EQ(cell.deref(outer), i);
+    {
+      const scope inner(farheap);
+      cell.deref_mut(inner) += 1;
+    }
+    EXPECT_EQ(cell.deref(outer), i + 1);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(guards, checked_death_test,
+                         ::testing::Values(runtime_options::guard::thread, runtime_options::guard::in_line),
+                         [](const auto& chosen) {
+                           return chosen.param == runtime_options::guard::thread ? "thread" : "in_line";
+                         });
+
+}  // namespace
+}  // namespace far

@@ -1,0 +1,23 @@
+// What the object heap counts, for far::runtime::snapshot().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace far::heap {
+
+struct counters {
+  std::atomic<std::uint64_t> object_fetches{0};
+  std::atomic<std::uint64_t> object_fetch_bytes{0};
+  std::atomic<std::uint64_t> page_fetches{0};
+  std::atomic<std::uint64_t> object_path_pages{0};  // evicted so that their objects come back one by one
+  std::atomic<std::uint64_t> page_path_pages{0};
+  std::atomic<std::uint64_t> kept_pages{0};  // victims that a scope held
+  std::atomic<std::uint64_t> evacuated_objects{0};
+  std::atomic<std::uint64_t> evacuated_segments{0};
+  std::atomic<std::uint64_t> lost_races{0};  // objects that a mutator took back from the evacuator
+
+  static void add(std::atomic<std::uint64_t>& to, std::uint64_t by = 1) { to.fetch_add(by, std::memory_order_relaxed); }
+};
+
+}  // namespace far::heap

@@ -1,0 +1,182 @@
+#include "heap/evacuator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "heap/hazards.h"
+#include "heap/heap.h"
+
+namespace far::heap {
+
+namespace word = detail::word;
+
+namespace {
+
+// How often the thread looks for garbage.
+constexpr std::chrono::milliseconds pause_between_rounds{20};
+
+}  // namespace
+
+evacuator::evacuator(detail::object_heap& heap, double garbage_share)
+    : heap_(heap), garbage_share_(garbage_share), places_(heap.segments) {
+  marked_.reserve(units_a_page);
+  if (garbage_share <= 1) thread_ = std::thread([this] { loop(); });
+}
+
+evacuator::~evacuator() {
+  {
+    const std::lock_guard guard(waiting_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void evacuator::loop() {
+  std::unique_lock guard(waiting_);
+  while (!changed_.wait_for(guard, pause_between_rounds, [this] { return stopping_; })) {
+    guard.unlock();
+    run_round(garbage_share_);
+    guard.lock();
+  }
+}
+
+std::size_t evacuator::run_round(double garbage_share) {
+  const std::lock_guard one_at_a_time(round_);
+  const std::uint64_t freed_before = heap_.segments.freed();
+  borrowed_record mine;
+  for (std::size_t index = 0; index < heap_.segments.count(); ++index) {
+    segment& one = heap_.segments.at(index);
+    if (!is_worth(one, garbage_share) || !heap_.segments.keep(one)) continue;
+    evacuate(*mine, heap_.pages.page_of(heap_.segments.address_of(index)));
+    one.live_units_left = one.live_units.load(std::memory_order_relaxed);
+    heap_.segments.let_go(heap_.segments.address_of(index));
+  }
+  const std::uint64_t freed = heap_.segments.freed() - freed_before;
+  counters::add(heap_.count.evacuated_segments, freed);
+  return freed;
+}
+
+bool evacuator::is_worth(const segment& one, double garbage_share) const {
+  if (one.state.load(std::memory_order_acquire) != segment_state::closed) return false;
+  const std::uint32_t live = one.live_units.load(std::memory_order_relaxed);
+  // What had to stay stays for the same reason, until something changes.
+  if (live == one.live_units_left && garbage_share > 0) return false;
+  // The free rest of a segment that was closed early counts as garbage, too.
+  return 1 - live / static_cast<double>(segment_pages * units_a_page) >= garbage_share;
+}
+
+void evacuator::evacuate(record& mine, std::size_t first_page) {
+  std::array<std::uint64_t, segment_pages> pages;
+  std::size_t count = 0;
+  const std::size_t held_before = mine.held();
+  for (std::size_t page = first_page; page < first_page + segment_pages; ++page) {
+    if (heap_.pages.objects_in(page) == 0) continue;
+    const std::uintptr_t address = heap_.pages.address_of(page);
+    mine.hold(word::page(address));
+    if (heap_.memory.is_resident(address)) pages[count++] = address >> page_shift;
+  }
+  if (count > 0) {
+    // Whoever changes a count, a live bit or an owner from here on sees the page resident, and takes the header's lock.
+    fence_all_threads();
+    marked_.clear();
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t page = heap_.pages.page_of(pages[i] << page_shift);
+      if (heap_.pages.stale_in(page) == 0) mark(mine, page);
+    }
+    const std::uint64_t held = held_pages({pages.data(), count}, &mine);
+    for (const candidate& each : marked_) {
+      const auto at = std::lower_bound(pages.begin(), pages.begin() + count, each.object >> page_shift) - pages.begin();
+      if ((held >> at & 1) != 0) {
+        call_off(mine, each);
+      } else {
+        move(mine, each);
+      }
+    }
+  }
+  mine.cut_back(held_before);
+}
+
+// Announces the move of every object in the page that can be moved.
+void evacuator::mark(record& mine, std::size_t page) {
+  heap_.pages.for_each_live(page, [&](std::size_t unit) {
+    const std::uintptr_t object = heap_.pages.address_of(page) + unit * unit_bytes;
+    const std::uint64_t locked = header::of(object).lock();
+    owner_word* const owner = heap_.pages.is_live(object) ? owner_at_hand(mine, locked) : nullptr;
+    if (owner != nullptr) {
+      std::uint64_t value = owner->load(std::memory_order_acquire);
+      const bool settled =
+          word::address(value) == object && (value & (word::fetching | word::stale | word::moving)) == 0;
+      if (settled &&
+          owner->compare_exchange_strong(value, value | word::moving | word::idle, std::memory_order_seq_cst)) {
+        marked_.push_back({object, (value & word::idle) == 0 && heap_.pages.has_card(object)});
+      }
+    }
+    header::of(object).unlock(locked);
+  });
+}
+
+// The owner that a header names, if its word can be read and changed: it is local memory, or in a far object that is
+// resident, held from here on, and live. Otherwise nullptr: objects whose owner is remote stay (DESIGN.md, section 7).
+// Requires: the header is locked, which keeps the owner where it is.
+owner_word* evacuator::owner_at_hand(record& mine, std::uint64_t header_value) {
+  owner_word* const named = header::owner(header_value);
+  const auto at = reinterpret_cast<std::uintptr_t>(named);
+  if (named == nullptr || !heap_.memory.contains(at)) return named;
+  mine.hold(at >> page_shift);
+  if (!heap_.memory.is_resident(at)) return nullptr;
+  const segment_state state = heap_.segments.holding(at).state.load(std::memory_order_acquire);
+  if (state != segment_state::closed && state != segment_state::open) return named;  // a huge object does not move
+  const std::uintptr_t whole = heap_.pages.live_object_before(at);
+  return whole != 0 && at < whole + header::bytes(header::of(whole).load()) ? named : nullptr;
+}
+
+// A word that cannot be reached any more keeps its flag, until it is dereferenced.
+void evacuator::call_off(record& mine, const candidate& one) {
+  const std::uint64_t locked = header::of(one.object).lock();
+  if (owner_word* const owner = owner_at_hand(mine, locked); owner != nullptr) {
+    std::uint64_t value = owner->load(std::memory_order_acquire);
+    while ((value & word::moving) != 0 && word::address(value) == one.object &&
+           !owner->compare_exchange_weak(value, value & ~word::moving, std::memory_order_seq_cst)) {
+    }
+  }
+  header::of(one.object).unlock(locked);
+}
+
+void evacuator::move(record& mine, const candidate& one) {
+  const std::size_t held_before = mine.held();
+  const std::uint64_t old_header = header::of(one.object).load();
+  const std::size_t bytes = header::bytes(old_header);
+  const std::uintptr_t copy = places_.take(bytes, one.hot ? placement::hot : placement::cold);
+  mine.hold(word::page(copy));
+  while (!heap_.memory.is_resident(copy)) heap_.memory.fetch(copy, 1, true);
+  std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
+  if (heap_.pages.has_card(one.object)) heap_.pages.mark_cards(copy, bytes);
+
+  const std::uint64_t locked = header::of(one.object).lock();
+  // Not always who it was when the object was marked: pointers move, with the far objects that they are part of, too.
+  owner_word* const owner = owner_at_hand(mine, locked);
+  header::of(copy).store(locked);  // the copy's header names its owner before the owner's word names the copy
+  heap_.pages.set_live(copy);
+  bool moved = false;
+  if (owner != nullptr) {
+    std::uint64_t value = owner->load(std::memory_order_acquire);
+    while (!moved && (value & word::moving) != 0 && word::address(value) == one.object) {
+      const std::uint64_t there = (value & ~(word::address_mask | word::moving)) | copy;
+      moved = owner->compare_exchange_weak(value, there, std::memory_order_seq_cst);
+    }
+  }
+  if (moved) heap_.pages.clear_live(one.object);
+  header::of(one.object).unlock(moved ? locked & ~header::owner_mask : locked);
+  if (moved) {
+    heap_.follow_children(reinterpret_cast<std::byte*>(copy), locked);
+    counters::add(heap_.count.evacuated_objects);
+  } else {
+    heap_.pages.clear_live(copy);
+  }
+  heap_.segments.remove_object(moved ? one.object : copy, units_for(bytes));
+  mine.cut_back(held_before);
+}
+
+}  // namespace far::heap

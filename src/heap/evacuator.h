@@ -1,0 +1,67 @@
+// The evacuator: moves live objects together, so that segments full of garbage become free (AIFM, section 5.3; Atlas,
+// section 4.3). It runs beside the program and never makes it wait: a dereference that meets a moving object calls the
+// move off. Rounds are as in docs/heap.md.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "fiber/mutex.h"
+#include "heap/allocator.h"
+#include "heap/header.h"
+#include "heap/records.h"
+
+namespace far::detail {
+class object_heap;
+}
+
+namespace far::heap {
+
+class evacuator {
+ public:
+  // `garbage_share`: what the thread of its own looks for; above 1 it is not started.
+  evacuator(detail::object_heap& heap, double garbage_share);
+  ~evacuator();
+  evacuator(const evacuator&) = delete;
+  evacuator& operator=(const evacuator&) = delete;
+
+  // Evacuates what is resident of every closed segment that has at least this share of garbage. One round at a time.
+  // Returns how many segments became free. On an OS thread or a fiber that holds no spin lock.
+  std::size_t run_round(double garbage_share);
+
+  // While this is held, nothing is evacuated.
+  [[nodiscard]] std::unique_lock<fiber::mutex> stop_rounds() { return std::unique_lock(round_); }
+
+ private:
+  // An object on its way: marked moving, to be copied.
+  struct candidate {
+    std::uintptr_t object = 0;
+    bool hot = false;
+  };
+
+  void loop();
+  [[nodiscard]] bool is_worth(const segment& one, double garbage_share) const;
+  void evacuate(record& mine, std::size_t first_page);
+  void mark(record& mine, std::size_t page);
+  [[nodiscard]] owner_word* owner_at_hand(record& mine, std::uint64_t header_value);
+  void call_off(record& mine, const candidate& one);
+  void move(record& mine, const candidate& one);
+
+  detail::object_heap& heap_;
+  double garbage_share_;
+  fiber::mutex round_;  // one round at a time
+  std::vector<candidate> marked_;
+  allocator places_;
+  std::mutex waiting_;
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace far::heap

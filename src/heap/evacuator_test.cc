@@ -1,0 +1,240 @@
+// Evacuation on the real kernel, beside a program that goes on. Needs permission for userfaultfd.
+#include "heap/evacuator.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/units.h"
+#include "far/runtime.h"
+#include "far/shared_ptr.h"
+#include "far/unique_ptr.h"
+
+namespace far {
+namespace {
+
+struct item {
+  std::uint64_t number = 0;
+  std::array<std::uint64_t, 7> content{};
+
+  explicit item(std::uint64_t value) { set(value); }
+  void set(std::uint64_t value) {
+    number = value;
+    for (std::size_t i = 0; i < content.size(); ++i) content[i] = value * 31 + i;
+  }
+  [[nodiscard]] bool is(std::uint64_t value) const {
+    bool right = number == value;
+    for (std::size_t i = 0; i < content.size(); ++i) right &= content[i] == value * 31 + i;
+    return right;
+  }
+};
+
+// A list in the far heap, whose pointers are in far objects.
+struct node {
+  std::uint64_t number = 0;
+  unique_ptr<node> next;
+};
+
+runtime_options with_budget(std::size_t bytes) {
+  runtime_options chosen;
+  chosen.local_bytes = bytes;
+  chosen.workers = 2;
+  chosen.evacuate_garbage_share = 2;
+  return chosen;
+}
+
+}  // namespace
+
+template <>
+struct pointers_of<node> {
+  static void visit(node& in, auto&& pointer) { pointer(in.next); }
+};
+
+namespace {
+
+std::vector<unique_ptr<item>> fill(runtime& farheap, std::size_t count) {
+  std::vector<unique_ptr<item>> all;
+  all.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) all.push_back(make_unique<item>(farheap, i));
+  return all;
+}
+
+std::size_t count_wrong(runtime& farheap, const std::vector<unique_ptr<item>>& all) {
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!all[i]) continue;
+    const scope here(farheap);
+    wrong += !all[i].deref(here).is(i);
+  }
+  return wrong;
+}
+
+TEST(evacuator, frees_segments_that_are_mostly_garbage) {
+  runtime farheap(with_budget(64 * mib));
+  std::vector<unique_ptr<item>> all = fill(farheap, 200'000);  // 16 MiB
+  const std::uint64_t before = farheap.snapshot().local_bytes;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i % 5 != 0) all[i].reset();
+  }
+  EXPECT_GT(farheap.evacuate(0.5), 40u);
+  EXPECT_EQ(count_wrong(farheap, all), 0u);
+  const runtime_statistics now = farheap.snapshot();
+  EXPECT_LT(now.local_bytes, before / 2);
+  EXPECT_GE(now.evacuated_objects, all.size() / 5 * 9 / 10);
+  farheap.validate();
+}
+
+TEST(evacuator, leaves_objects_that_a_scope_holds) {
+  runtime farheap(with_budget(64 * mib));
+  std::vector<unique_ptr<item>> all = fill(farheap, 50'000);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i % 2 != 0) all[i].reset();
+  }
+  {
+    const scope here(farheap);
+    const item& held = all[20'000].deref(here);
+    static_cast<void>(farheap.evacuate(0));
+    EXPECT_EQ(&held, &all[20'000].deref(here));
+    EXPECT_TRUE(held.is(20'000));
+  }
+  const item* before = nullptr;
+  {
+    const scope here(farheap);
+    before = &all[20'000].deref(here);
+  }
+  static_cast<void>(farheap.evacuate(0));
+  const scope here(farheap);
+  EXPECT_NE(before, &all[20'000].deref(here)) << "without a scope it moves";
+  farheap.validate();
+}
+
+TEST(evacuator, pointers_inside_far_objects_follow) {
+  runtime farheap(with_budget(64 * mib));
+  constexpr std::uint64_t length = 20'000;
+  unique_ptr<node> first;
+  std::vector<unique_ptr<item>> garbage;
+  for (std::uint64_t i = 0; i < length; ++i) {
+    unique_ptr<node> before = make_unique<node>(farheap, i, std::move(first));
+    first = std::move(before);
+    garbage.push_back(make_unique<item>(farheap, i));
+  }
+  garbage.clear();
+  for (unsigned round = 0; round < 3; ++round) {
+    static_cast<void>(farheap.evacuate(0));
+    farheap.validate();
+    if (round == 1) farheap.evict_all();
+    std::uint64_t expected = length;
+    const scope whole(farheap);
+    for (const unique_ptr<node>* at = &first; *at;) {
+      const node& here = at->deref(whole);
+      ASSERT_EQ(here.number, --expected);
+      at = &here.next;
+    }
+    EXPECT_EQ(expected, 0u);
+  }
+  EXPECT_GT(farheap.snapshot().evacuated_objects, length);
+  // From the front, one by one: destroying the first would destroy all, each inside the other.
+  while (first) {
+    unique_ptr<node> next;
+    {
+      const scope here(farheap);
+      next = std::move(first.deref_mut(here).next);
+    }
+    first = std::move(next);
+  }
+  farheap.validate();
+}
+
+TEST(evacuator, all_aliases_follow) {
+  runtime farheap(with_budget(64 * mib));
+  std::vector<shared_ptr<item>> one;
+  std::vector<shared_ptr<item>> other;
+  for (std::size_t i = 0; i < 50'000; ++i) {
+    one.push_back(make_shared<item>(farheap, i));
+    if (i % 3 == 0) other.push_back(one.back());
+  }
+  for (std::size_t i = 0; i < one.size(); ++i) one[i].reset();
+  static_cast<void>(farheap.evacuate(0));
+  const shared_ptr<std::uint64_t> part(other[100], &item::number);
+  for (std::size_t i = 0; i < other.size(); ++i) {
+    const scope here(farheap);
+    ASSERT_TRUE(other[i].deref(here).is(i * 3));
+  }
+  other.clear();
+  EXPECT_EQ(part.read(), 300u);
+  EXPECT_EQ(part.use_count(), 1u);
+  farheap.validate();
+}
+
+// Owners move while their objects are remote, so the headers name places that are no more.
+TEST(evacuator, owners_that_moved_are_found_again) {
+  runtime farheap(with_budget(16 * mib));
+  std::vector<unique_ptr<item>> all = fill(farheap, 400'000);  // 32 MiB
+  farheap.evict_all();
+  std::vector<unique_ptr<item>> moved;
+  moved.reserve(all.size());
+  for (unique_ptr<item>& each : all) moved.push_back(std::move(each));
+  std::vector<unique_ptr<item>>().swap(all);
+  EXPECT_EQ(count_wrong(farheap, moved), 0u);
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    if (i % 4 != 0) moved[i].reset();
+  }
+  for (unsigned round = 0; round < 3; ++round) {
+    static_cast<void>(farheap.evacuate(0.2));
+    EXPECT_EQ(count_wrong(farheap, moved), 0u);
+  }
+  EXPECT_GT(farheap.snapshot().evacuated_objects, 0u);
+  farheap.validate();
+}
+
+// Readers and writers go on while everything is evacuated again and again.
+TEST(evacuator, nobody_sees_a_move) {
+  runtime farheap(with_budget(16 * mib));
+  constexpr std::size_t count = 300'000;
+  std::vector<unique_ptr<item>> all = fill(farheap, count);
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> wrong{0};
+  std::vector<std::thread> users;
+  for (unsigned user = 0; user < 2; ++user) {
+    users.emplace_back([&, user] {
+      std::mt19937_64 random(user);
+      for (unsigned i = 0; i < 200'000; ++i) {
+        const std::size_t at = random() % (count / 2) * 2 + user;  // each has its own objects
+        const scope here(farheap);
+        if (i % 3 == 0) {
+          item& mine = all[at].deref_mut(here);
+          wrong += !mine.is(mine.number);
+          mine.set(mine.number + count);
+        } else {
+          const item& mine = all[at].deref(here);
+          wrong += !mine.is(mine.number) || mine.number % count != at;
+        }
+        if (i % 16 == 0) {
+          const std::uint64_t number = all[at].read().number;
+          all[at] = make_unique<item>(farheap, number);
+        }
+      }
+    });
+  }
+  std::thread evacuates([&] {
+    while (!stop) static_cast<void>(farheap.evacuate(0));
+  });
+  for (std::thread& each : users) each.join();
+  stop = true;
+  evacuates.join();
+  EXPECT_EQ(wrong, 0u);
+  for (std::size_t i = 0; i < count; ++i) {
+    const item now = all[i].read();
+    ASSERT_TRUE(now.is(now.number) && now.number % count == i) << i;
+  }
+  EXPECT_GT(farheap.snapshot().evacuated_objects, 100'000u);
+  farheap.validate();
+}
+
+}  // namespace
+}  // namespace far

@@ -1,0 +1,79 @@
+// All that the object heap asks of the pager.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/units.h"
+#include "engine/departure_guard.h"
+#include "engine/residency.h"
+#include "pager/pager.h"
+
+namespace far::heap {
+
+class far_memory {
+ public:
+  // Requires: the pager outlives it, has been created with a departure guard, and with a reader for objects.
+  explicit far_memory(pager::pager& from)
+      : from_(from),
+        base_(reinterpret_cast<std::uintptr_t>(from.start())),
+        state_bytes_(from.state_bytes()),
+        pages_(from.pages()) {}
+
+  [[nodiscard]] std::uintptr_t base() const { return base_; }
+  [[nodiscard]] std::uint64_t pages() const { return pages_; }
+  [[nodiscard]] bool contains(std::uintptr_t address) const { return address - base_ < pages_ << page_shift; }
+
+  // Addresses that have no bytes yet; every page of them comes by fetch(). Throws std::bad_alloc when there are no
+  // more.
+  [[nodiscard]] std::uintptr_t map(std::size_t bytes, std::size_t alignment_bytes);
+  void unmap(std::uintptr_t address, std::size_t bytes);
+  // The bytes are not needed any more. The addresses stay.
+  void discard(std::uintptr_t address, std::size_t bytes);
+
+  // The software guard. Hold the page first (far/detail/record.h).
+  [[nodiscard]] bool is_resident(std::uintptr_t address) const {
+    return __atomic_load_n(&state_bytes_[(address - base_) >> page_shift], __ATOMIC_ACQUIRE) ==
+           engine::residency::byte_of_resident;
+  }
+
+  // The state bytes by page number (address / page size).
+  [[nodiscard]] const std::uint8_t* state_bytes_by_page() const {
+    return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(state_bytes_) -
+                                                 (base_ >> page_shift));
+  }
+
+  // Whether the page is neither resident nor on its way: nobody holds it, and whoever holds it later sees what was
+  // changed before this call.
+  [[nodiscard]] bool is_away(std::uintptr_t address) const { return from_.is_away(pointer(address)); }
+
+  // Makes pages resident; waits, and lets other fibers run. They may be evicted again before it returns.
+  void fetch(std::uintptr_t address, std::size_t bytes, bool write) { from_.fetch(pointer(address), bytes, write); }
+  void prefetch(std::uintptr_t address, std::size_t bytes) { from_.prefetch(pointer(address), bytes); }
+
+  // Evicts what can be evicted of the range now, whatever the budget says.
+  void evict(std::uintptr_t address, std::size_t bytes) { from_.evict(reinterpret_cast<std::byte*>(address), bytes); }
+
+  // Whether the page is remote, and comes back object by object.
+  [[nodiscard]] bool takes_object_path(std::uintptr_t address) const {
+    return from_.takes_object_path(pointer(address));
+  }
+
+  // Reads bytes of a remote page into local memory, without making it resident. Returns false when the page is not
+  // remote any more, or the far tier fails: look again, on the page path.
+  [[nodiscard]] bool read_remote(std::uintptr_t address, std::size_t bytes, std::byte* into) {
+    return from_.read_slot(pointer(address), bytes, into) == pager::slot_read::done;
+  }
+
+ private:
+  [[nodiscard]] static const std::byte* pointer(std::uintptr_t address) {
+    return reinterpret_cast<const std::byte*>(address);
+  }
+
+  pager::pager& from_;
+  std::uintptr_t base_;
+  const std::uint8_t* state_bytes_;
+  std::uint64_t pages_;
+};
+
+}  // namespace far::heap

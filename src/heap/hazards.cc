@@ -1,0 +1,111 @@
+#include "heap/hazards.h"
+
+#include <array>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "heap/heap.h"
+#include "heap/records.h"
+
+namespace far::heap {
+namespace {
+
+// A small hash table from page number to position: records hold far more pages than leave at a time.
+class position_table {
+ public:
+  explicit position_table(std::span<const std::uint64_t> pages) {
+    FAR_CHECK(pages.size() <= 64, "a batch has at most 64 pages");
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      std::size_t at = slot_of(pages[i]);
+      while (entries_[at].position != 0) at = (at + 1) % slots;
+      entries_[at] = {pages[i], static_cast<std::uint8_t>(i + 1)};
+    }
+  }
+
+  // A bit for the position of this page, or 0.
+  [[nodiscard]] std::uint64_t bit_of(std::uint64_t page) const {
+    for (std::size_t at = slot_of(page); entries_[at].position != 0; at = (at + 1) % slots) {
+      if (entries_[at].page == page) return std::uint64_t{1} << (entries_[at].position - 1);
+    }
+    return 0;
+  }
+
+ private:
+  static constexpr std::size_t slots = 256;
+
+  struct entry {
+    std::uint64_t page = 0;
+    std::uint8_t position = 0;  // from 1
+  };
+
+  [[nodiscard]] static std::size_t slot_of(std::uint64_t page) { return page * 0x9e3779b97f4a7c15u >> 56; }
+
+  std::array<entry, slots> entries_{};
+};
+
+}  // namespace
+
+std::uint64_t held_pages(std::span<const std::uint64_t> pages, const detail::record* except) noexcept {
+  const position_table positions(pages);
+  fence_all_threads();
+  std::uint64_t held = 0;
+  for_each_record([&](const record& one) {
+    if (&one == except) return;
+    one.for_each([&](std::uint64_t page) { held |= positions.bit_of(page); });
+  });
+  return held;
+}
+
+engine::departure hazards::judge(std::span<const engine::page_id> leaving) noexcept {
+  detail::object_heap* const heap = heap_.load(std::memory_order_acquire);
+  engine::departure said;
+  if (heap == nullptr) return said;
+  told_(context_);
+  std::array<std::uint64_t, 64> pages{};
+  for (std::size_t i = 0; i < leaving.size(); ++i) pages[i] = heap->pages.address_of(leaving[i]) >> page_shift;
+  const std::uint64_t held = held_pages({pages.data(), leaving.size()}, nullptr);
+  counters::add(heap->count.kept_pages, static_cast<std::uint64_t>(std::popcount(held)));
+  said.stay = held;
+  for (std::size_t i = 0; i < leaving.size(); ++i) {
+    const std::uint64_t bit = std::uint64_t{1} << i;
+    const bool touched = heap->pages.take_touched(leaving[i]);
+    if ((held & bit) != 0) continue;
+    if (touched) {
+      said.stay |= bit;
+    } else if (comes_back_by_object(*heap, leaving[i])) {
+      said.object_path |= bit;
+    }
+  }
+  return said;
+}
+
+void hazards::on_unguarded_miss(engine::page_id page) noexcept {
+  detail::object_heap* const heap = heap_.load(std::memory_order_acquire);
+  if (heap == nullptr) return;
+  const std::uintptr_t address = heap->pages.address_of(page);
+  const segment_state state = heap->segments.holding(address).state.load(std::memory_order_acquire);
+  if (state != segment_state::open && state != segment_state::closed) return;
+  bool held = false;
+  for_each_record(
+      [&](const record& one) { one.for_each([&](std::uint64_t each) { held |= each == address >> page_shift; }); });
+  if (held) return;
+  log_line(log_level::error,
+           "the program uses a far object in the page at %p outside the scope in which it was dereferenced; keep the "
+           "far::scope open for as long as the reference is used, or copy the object with read(). A build with "
+           "-DFARHEAP_CHECKED stops at the first such use",
+           reinterpret_cast<void*>(address));
+  std::abort();
+}
+
+// Atlas, section 4.1: a page of which only a small share was accessed is sparse.
+bool hazards::comes_back_by_object(detail::object_heap& heap, std::size_t page) const {
+  const segment_state state = heap.segments.holding(heap.pages.address_of(page)).state.load(std::memory_order_acquire);
+  const unsigned cards = heap.pages.take_cards(page);
+  if (state != segment_state::closed && state != segment_state::open) return false;
+  const bool sparse = cards < heap.page_path_cards();
+  counters::add(sparse ? heap.count.object_path_pages : heap.count.page_path_pages);
+  return sparse;
+}
+
+}  // namespace far::heap

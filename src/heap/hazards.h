@@ -1,0 +1,46 @@
+// What the evictor asks before pages leave: scopes hold some of them, and the cards tell how the others come back.
+#pragma once
+
+#include <atomic>
+
+#include "engine/departure_guard.h"
+#include "far/detail/record.h"
+#include "heap/counters.h"
+#include "heap/page_table.h"
+
+namespace far::detail {
+class object_heap;
+}
+
+namespace far::heap {
+
+// Made before the pager, because the pager wants it at its start; says nothing until the heap is there.
+class hazards final : public engine::departure_guard {
+ public:
+  // `told` is called, with `context`, whenever pages are about to leave: local memory is short. Any thread; must not
+  // wait. Requires: `heap` outlives the pager.
+  void attach(detail::object_heap& heap, void (*told)(void* context), void* context) {
+    told_ = told;
+    context_ = context;
+    heap_.store(&heap, std::memory_order_release);
+  }
+
+  [[nodiscard]] engine::departure judge(std::span<const engine::page_id> leaving) noexcept override;
+
+  // Stops the program when the page belongs to small objects and no scope holds it: somebody uses an object outside its
+  // scope, and would get bytes that may have moved. In checked builds (FARHEAP_CHECKED) every such use comes here.
+  void on_unguarded_miss(engine::page_id page) noexcept override;
+
+ private:
+  [[nodiscard]] bool comes_back_by_object(detail::object_heap& heap, std::size_t page) const;
+
+  void (*told_)(void* context) = nullptr;
+  void* context_ = nullptr;
+  std::atomic<detail::object_heap*> heap_{nullptr};  // set last
+};
+
+// Which of `pages` (page numbers of addresses: address / page size) some record holds: a bit a page, in their order.
+// Passes the process-wide fence first. At most 64 pages. `except`: whose holds do not count, or null.
+[[nodiscard]] std::uint64_t held_pages(std::span<const std::uint64_t> pages, const detail::record* except) noexcept;
+
+}  // namespace far::heap

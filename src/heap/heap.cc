@@ -1,0 +1,202 @@
+#include "heap/heap.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+
+#include "base/check.h"
+
+namespace far::detail {
+
+using heap::header;
+using heap::owner_word;
+using heap::placement;
+
+namespace {
+
+// How much of an open segment is made ready at a time, when an object is the first in its page.
+constexpr std::size_t bytes_ready_ahead = 16 * page_bytes;
+
+constexpr std::uint64_t busy_flags = word::moving | word::fetching;
+
+}  // namespace
+
+object_heap::object_heap(pager::pager& from, fiber::scheduler& workers)
+    : memory(from),
+      pages(memory.base(), memory.pages()),
+      segments(memory, pages),
+      huge(memory, segments, pages),
+      workers_(workers),
+      allocator_(segments) {}
+
+object_heap::~object_heap() = default;
+
+// Holds the pages and makes them resident; they stay so while they are held.
+void object_heap::bring_in(record& by, std::uintptr_t address, std::size_t bytes, bool write) {
+  by.hold(word::page(address));
+  while (!memory.is_resident(address)) {
+    heap::counters::add(count.page_fetches);
+    memory.fetch(address, bytes, write);
+  }
+}
+
+std::byte* object_heap::allocate(record& by, owner_word& owner, std::size_t bytes, const type_of_object* type,
+                                 placement where) {
+  if (bytes + (type != nullptr ? sizeof type : 0) > heap::largest_small_bytes) {
+    const std::uintptr_t object = huge.take(bytes);
+    owner.store(object | word::huge, std::memory_order_relaxed);
+    return touch_huge(by, object | word::huge, true);
+  }
+  const std::size_t whole = type != nullptr ? ((bytes + 7) & ~std::size_t{7}) + sizeof type : bytes;
+  const std::uintptr_t object = allocator_.take(whole, where);
+  bring_in(by, object, std::min(heap::allocator::bytes_ahead(object), bytes_ready_ahead), true);
+  if (type != nullptr) std::memcpy(reinterpret_cast<std::byte*>(object) + whole - sizeof type, &type, sizeof type);
+  header::of(object).store(header::make(owner, whole, type != nullptr));
+  pages.set_live(object);
+  pages.mark_cards(object, whole);
+  if (where == placement::lasting) pages.touch(pages.page_of(object));
+  owner.store(object | std::uint64_t{heap::units_for(whole)} << word::size_shift, std::memory_order_release);
+  return reinterpret_cast<std::byte*>(object);
+}
+
+std::byte* object_heap::touch(record& by, owner_word& owner, bool write, bool lasting) {
+  while (true) {
+    const std::uint64_t value = owner.load(std::memory_order_acquire);
+    if ((value & (busy_flags | word::huge)) != 0 || value == 0) [[unlikely]] {
+      FAR_CHECK(word::address(value) != 0, "a far pointer that is dereferenced points to an object");
+      if ((value & word::huge) != 0) return touch_huge(by, value, write);
+      if (!settle(owner, value)) waits_.wait_while(owner, word::fetching);
+      continue;
+    }
+    const std::uintptr_t object = word::address(value);
+    by.hold(word::page(value));
+    // Now the page and the object stay, unless they were leaving already; then the word or the state byte says so.
+    if (owner.load(std::memory_order_acquire) != value) continue;
+    if (!memory.is_resident(object)) [[unlikely]] {
+      come_in(by, owner, value, write, lasting);
+      continue;
+    }
+    if ((value & word::flags) != 0) [[unlikely]] {
+      if ((value & word::stale) != 0) follow(owner);
+      owner.fetch_and(~word::idle, std::memory_order_relaxed);
+      continue;
+    }
+    const std::size_t page = pages.page_of(object);
+    if (!pages.has_card(object)) pages.mark_cards(object, header::bytes(header::of(object).load()));
+    if (lasting) pages.touch(page);
+    by.know(value);
+    return reinterpret_cast<std::byte*>(object);
+  }
+}
+
+// By the path that the selector of the object's page names.
+void object_heap::come_in(record& by, owner_word& owner, std::uint64_t value, bool write, bool lasting) {
+  give_way();
+  const std::uintptr_t object = word::address(value);
+  if (memory.takes_object_path(object)) {
+    fetch_object(by, owner, value, lasting ? placement::lasting : placement::passing);
+  } else {
+    heap::counters::add(count.page_fetches);
+    memory.fetch(object, 1, write);
+  }
+}
+
+// Huge objects stay where they are, so nothing goes wrong when their pages leave during a scope: they come back to the
+// same place. Those of a few pages are held all the same, because fetching them again would be a waste.
+std::byte* object_heap::touch_huge(record& by, std::uint64_t value, bool write) {
+  constexpr std::size_t most_held_bytes = 16 * page_bytes;
+  const std::uintptr_t object = word::address(value);
+  const std::size_t bytes = std::min(huge.bytes_of(object), most_held_bytes);
+  const std::uintptr_t end = object + bytes;
+  for (std::uintptr_t page = object; page < end; page += page_bytes) by.hold(word::page(page));
+  for (std::uintptr_t page = object; page < end; page += page_bytes) {
+    while (!memory.is_resident(page)) {
+      heap::counters::add(count.page_fetches);
+      memory.fetch(page, end - page, write);
+    }
+    pages.touch(pages.page_of(page));
+  }
+  by.know(value);
+  return reinterpret_cast<std::byte*>(object);
+}
+
+// The object is being moved or fetched. A move is called off, and the evacuator has lost; a fetch is for the caller to
+// wait for: then returns false.
+bool object_heap::settle(owner_word& owner, std::uint64_t value) {
+  if ((value & word::fetching) != 0) return false;
+  if (owner.compare_exchange_strong(value, value & ~word::moving, std::memory_order_seq_cst)) {
+    heap::counters::add(count.lost_races);
+  }
+  return true;
+}
+
+// The object path (AIFM, section 4.3; Atlas, section 4.2). The flag `fetching` keeps everyone from the object, so its
+// bytes in the far tier are its newest for as long as the page is remote. The old copy's live bit goes first: from then
+// on the evacuator does not take pointers inside the old copy for owners, should the page become resident for another
+// object.
+void object_heap::fetch_object(record& by, owner_word& owner, std::uint64_t value, placement where) {
+  if (!owner.compare_exchange_strong(value, value | word::fetching, std::memory_order_seq_cst)) return;
+  const std::uintptr_t object = word::address(value);
+  const std::size_t units = word::units(value);
+  pages.clear_live(object);
+  alignas(heap::unit_bytes) std::array<std::byte, page_bytes> local;
+  // From the header on to the end of the last unit, which may be the page's.
+  const std::uintptr_t first = object - heap::header_bytes;
+  const std::size_t bytes = std::min(units * unit_bytes, page_bytes - first % page_bytes);
+  if (!memory.read_remote(first, bytes, local.data())) {
+    pages.set_live(object);
+    owner.fetch_and(~word::fetching, std::memory_order_seq_cst);
+    waits_.wake_all(owner);
+    memory.fetch(object, 1, false);
+    return;
+  }
+  const std::uintptr_t copy = place_copy(by, owner, local.data(), where);
+  const std::uint64_t was = owner.exchange(copy | (value & word::size_mask), std::memory_order_seq_cst);
+  waits_.wake_all(owner);
+  if ((was & word::stale) != 0) pages.uncount_stale(object);
+  segments.remove_object(object, units);
+  heap::counters::add(count.object_fetches);
+  heap::counters::add(count.object_fetch_bytes, bytes);
+}
+
+// Puts an object, `bytes` from its header on, into a fresh place that `by` holds. It is not live before its owner's
+// word can be found by its header.
+std::uintptr_t object_heap::place_copy(record& by, owner_word& owner, const std::byte* bytes, placement where) {
+  std::uint64_t header_value = 0;
+  std::memcpy(&header_value, bytes, sizeof header_value);
+  const std::size_t size = header::bytes(header_value);
+  const std::uintptr_t copy = allocator_.take(size, where);
+  bring_in(by, copy, std::min(heap::allocator::bytes_ahead(copy), bytes_ready_ahead), true);
+  std::memcpy(reinterpret_cast<std::byte*>(copy), bytes + heap::header_bytes, size);
+  const std::uint64_t fresh = header::make(owner, size, (header_value & header::has_pointers) != 0);
+  header::of(copy).store(fresh);
+  pages.mark_cards(copy, size);
+  if (where == placement::lasting) pages.touch(pages.page_of(copy));
+  follow_children(reinterpret_cast<std::byte*>(copy), fresh);
+  pages.set_live(copy);
+  return copy;
+}
+
+void object_heap::evict_page(std::uintptr_t address) {
+  static_cast<void>(pages.take_touched(pages.page_of(address)));
+  memory.evict(address, page_bytes);
+}
+
+bool object_heap::prefetch(owner_word& owner) {
+  const std::uint64_t value = owner.load(std::memory_order_acquire);
+  const std::uintptr_t object = word::address(value);
+  if (object == 0 || memory.is_resident(object)) return true;
+  if ((value & word::huge) == 0 && memory.takes_object_path(object)) return false;
+  memory.prefetch(object, (value & word::huge) != 0 ? huge.bytes_of(object) : 1);
+  return true;
+}
+
+std::size_t object_heap::bytes_of(std::uint64_t value) const {
+  const std::uintptr_t object = word::address(value);
+  if ((value & word::huge) != 0) return huge.bytes_of(object);
+  const std::uint64_t header_value = header::of(object).load();
+  return header::bytes(header_value) - ((header_value & header::has_pointers) != 0 ? sizeof(void*) : 0);
+}
+
+}  // namespace far::detail

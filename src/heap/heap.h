@@ -1,0 +1,114 @@
+// The object heap of one runtime: start reading here, after docs/heap.md. It allocates objects, brings them in when
+// they are dereferenced, and keeps the owner's word and the object's header in agreement.
+//
+// Every call may be made from any fiber or OS thread. A pointer is dereferenced by many at a time; it is moved and
+// destroyed by one, while nobody else uses it. The evacuator (evacuator.h) may be at work on any object at any time.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "far/detail/type.h"
+#include "far/scope.h"
+#include "fiber/scheduler.h"
+#include "fiber/this_fiber.h"
+#include "heap/allocator.h"
+#include "heap/counters.h"
+#include "heap/far_memory.h"
+#include "heap/header.h"
+#include "heap/huge_space.h"
+#include "heap/object_waits.h"
+#include "heap/page_table.h"
+#include "heap/segments.h"
+
+namespace far::detail {
+
+class object_heap {
+ public:
+  using owner_word = heap::owner_word;
+
+  // Requires: the pager outlives the heap, and so do the workers, whose fibers use it.
+  object_heap(pager::pager& from, fiber::scheduler& workers);
+  ~object_heap();
+  object_heap(const object_heap&) = delete;
+  object_heap& operator=(const object_heap&) = delete;
+
+  // Sends a page away now, unless a scope holds it.
+  void evict_page(std::uintptr_t address);
+
+  // Called before allocations: under memory pressure the calling fiber lets others run (AIFM, section 5.4).
+  void give_way() const {
+    if (workers_.should_yield()) [[unlikely]]
+      fiber::yield();
+  }
+
+  // Makes an object of `bytes` undefined bytes, aligned to 16, that `owner` owns; it is resident, and held in `by`.
+  // `type`: of objects with far pointers, otherwise null. Throws std::bad_alloc when the far heap's addresses run out.
+  [[nodiscard]] std::byte* allocate(record& by, owner_word& owner, std::size_t bytes, const type_of_object* type,
+                                    heap::placement where);
+
+  // See detail::touch.
+  [[nodiscard]] std::byte* touch(record& by, owner_word& owner, bool write, bool lasting);
+
+  // Starts to bring in what `owner` points to, if it is remote and on the page path; does not wait. Returns whether the
+  // object is, or will be, resident without more.
+  [[nodiscard]] bool prefetch(owner_word& owner);
+
+  // `from`, which is null afterwards, gives its object to `to`, whose word is not read. Requires: nobody else uses
+  // either.
+  void move_owner(owner_word& from, owner_word& to);
+  // `word` has been copied to where it is now: the header of its object shall name it.
+  void follow(owner_word& word);
+  // An object has been copied to `object`: the far pointers in it own their objects from there.
+  void follow_children(std::byte* object, std::uint64_t header_value);
+
+  // The object is gone; its destructor has run. `owner` is null afterwards. Requires: nobody else uses it.
+  void release(owner_word& owner);
+
+  // The size that the object was allocated with. Requires: it is held, or huge.
+  [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
+
+  // What dereferences look at.
+  [[nodiscard]] heap_view view() const {
+    return {.state_bytes = memory.state_bytes_by_page(),
+            .touched = pages.touched_by_page(),
+            .cards = pages.cards_by_address(),
+            .byte_of_resident = engine::residency::byte_of_resident};
+  }
+
+  // Recomputes every count and checks every header that can be read. Requires: no other call meanwhile.
+  void validate() const;
+
+  // The share of a page's cards that must be set for it to come back as a page; 0 to 1. More than 1: always by object;
+  // 0: always as a page.
+  void set_page_path_share(double share) { page_path_cards_.store(static_cast<unsigned>(share * heap::units_a_page)); }
+  [[nodiscard]] unsigned page_path_cards() const { return page_path_cards_.load(std::memory_order_relaxed); }
+
+  heap::far_memory memory;
+  heap::page_table pages;
+  heap::segments segments;
+  heap::huge_space huge;
+  heap::counters count;
+
+ private:
+  [[nodiscard]] std::byte* touch_huge(record& by, std::uint64_t value, bool write);
+  void bring_in(record& by, std::uintptr_t page, std::size_t bytes, bool write);
+  [[nodiscard]] bool settle(owner_word& owner, std::uint64_t value);
+  void come_in(record& by, owner_word& owner, std::uint64_t value, bool write, bool lasting);
+  void fetch_object(record& by, owner_word& owner, std::uint64_t value, heap::placement where);
+  [[nodiscard]] std::uintptr_t place_copy(record& by, owner_word& owner, const std::byte* bytes, heap::placement where);
+  struct standing {
+    std::uint64_t value;  // of the owner's word
+    bool is_here;         // its page is resident, and held; otherwise it is away
+  };
+  [[nodiscard]] standing stand_still(record& by, owner_word& owner);
+
+  fiber::scheduler& workers_;
+  heap::allocator allocator_;
+  heap::object_waits waits_;
+  std::atomic<unsigned> page_path_cards_{heap::units_a_page * 8 / 10};
+};
+
+}  // namespace far::detail

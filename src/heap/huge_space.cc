@@ -1,0 +1,87 @@
+#include "heap/huge_space.h"
+
+#include <bit>
+#include <mutex>
+
+#include "base/check.h"
+#include "platform/local_memory.h"
+
+namespace far::heap {
+namespace {
+
+constexpr std::uint64_t mask_of(std::size_t first, std::size_t count) {
+  return (count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << first;
+}
+
+// The first page of `count` free ones in a row, or 64.
+std::size_t find_run(std::uint64_t in_use, std::size_t count) {
+  for (std::size_t first = 0; first + count <= 64; ++first) {
+    if ((in_use & mask_of(first, count)) == 0) return first;
+  }
+  return 64;
+}
+
+}  // namespace
+
+huge_space::huge_space(far_memory& memory, segments& from, page_table& pages)
+    : memory_(memory),
+      segments_(from),
+      pages_(pages),
+      sizes_(reinterpret_cast<std::uint64_t*>(platform::map_local(memory.pages() * sizeof(std::uint64_t)))) {}
+
+std::uintptr_t huge_space::take(std::size_t bytes) {
+  const std::size_t count = pages_for(bytes);
+  const std::uintptr_t object =
+      count <= most_run_pages ? take_run(count) : memory_.map(count << page_shift, page_bytes);
+  sizes_[pages_.page_of(object)] = bytes;
+  return object;
+}
+
+void huge_space::release(std::uintptr_t object) {
+  const std::size_t count = pages_for(bytes_of(object));
+  if (count > most_run_pages) return memory_.unmap(object, count << page_shift);
+  memory_.discard(object, count << page_shift);
+  release_run(object, count);
+}
+
+std::uintptr_t huge_space::take_run(std::size_t run_pages) {
+  while (true) {
+    {
+      const std::lock_guard guard(lock_);
+      while (!with_room_.empty()) {
+        segment& in = segments_.holding(with_room_.back());
+        const std::size_t first = find_run(in.pages_in_use, run_pages);
+        if (first < 64) {
+          in.pages_in_use |= mask_of(first, run_pages);
+          return with_room_.back() + (first << page_shift);
+        }
+        in.listed = false;
+        with_room_.pop_back();
+      }
+    }
+    const std::uintptr_t fresh = segments_.take(segment_state::runs);
+    const std::lock_guard guard(lock_);
+    segments_.holding(fresh).listed = true;
+    with_room_.push_back(fresh);
+  }
+}
+
+void huge_space::release_run(std::uintptr_t object, std::size_t run_pages) {
+  const std::uintptr_t first = object - object % segment_bytes;
+  segment& in = segments_.holding(object);
+  bool empty = false;
+  {
+    const std::lock_guard guard(lock_);
+    in.pages_in_use &= ~mask_of((object - first) >> page_shift, run_pages);
+    empty = in.pages_in_use == 0;
+    if (empty && in.listed) {
+      std::erase(with_room_, first);
+    } else if (!empty && !in.listed) {
+      with_room_.push_back(first);
+    }
+    in.listed = !empty;
+  }
+  if (empty) segments_.release_runs(first);
+}
+
+}  // namespace far::heap

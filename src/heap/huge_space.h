@@ -1,0 +1,39 @@
+// Places for objects above a page, or of a whole page: pages of their own, on the page path (Atlas, section 4.3).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/spin_lock.h"
+#include "heap/segments.h"
+
+namespace far::heap {
+
+class huge_space {
+ public:
+  huge_space(far_memory& memory, segments& from, page_table& pages);
+  huge_space(const huge_space&) = delete;
+  huge_space& operator=(const huge_space&) = delete;
+
+  // Zeroed bytes, none of them resident. Throws std::bad_alloc when the far heap's addresses run out.
+  [[nodiscard]] std::uintptr_t take(std::size_t bytes);
+  void release(std::uintptr_t object);
+
+  [[nodiscard]] std::size_t bytes_of(std::uintptr_t object) const { return sizes_[pages_.page_of(object)]; }
+
+ private:
+  static constexpr std::size_t most_run_pages = segment_pages / 2;
+
+  [[nodiscard]] std::uintptr_t take_run(std::size_t run_pages);
+  void release_run(std::uintptr_t object, std::size_t run_pages);
+
+  far_memory& memory_;
+  segments& segments_;
+  page_table& pages_;
+  std::uint64_t* sizes_;  // by first page
+  spin_lock lock_;
+  std::vector<std::uintptr_t> with_room_;  // segments of runs that may have room; the last is tried first
+};
+
+}  // namespace far::heap

@@ -1,0 +1,46 @@
+#include "heap/object_waits.h"
+
+#include <mutex>
+
+namespace far::heap {
+
+void object_waits::wait_while(const std::atomic<std::uint64_t>& word, std::uint64_t flag) noexcept {
+  bucket& in = bucket_of(&word);
+  while ((word.load(std::memory_order_acquire) & flag) != 0) {
+    fiber::waiter self;
+    {
+      const std::lock_guard guard(in.lock);
+      in.count.fetch_add(1, std::memory_order_seq_cst);
+      // Once more: whoever takes the flag away looks at the count afterwards.
+      if ((word.load(std::memory_order_seq_cst) & flag) == 0) {
+        in.count.fetch_sub(1, std::memory_order_relaxed);
+        return;
+      }
+      in.waiting.append(self);
+    }
+    self.park();  // whoever fetches always ends, with the object or without
+  }
+}
+
+void object_waits::wake_all(const std::atomic<std::uint64_t>& word) noexcept {
+  bucket& in = bucket_of(&word);
+  // The flag was taken away before this in the one order of all such accesses (ThreadSanitizer knows no fences).
+  if (in.count.load(std::memory_order_seq_cst) == 0) return;
+  // Those of other words in the bucket look again and wait again: each is woken once.
+  std::size_t left = 0;
+  {
+    const std::lock_guard guard(in.lock);
+    left = in.waiting.size();
+  }
+  for (; left > 0; --left) {
+    fiber::wake_up told;
+    {
+      const std::lock_guard guard(in.lock);
+      if (!in.waiting.claim_first(told)) return;
+      in.count.fetch_sub(1, std::memory_order_relaxed);
+    }
+    told.deliver();
+  }
+}
+
+}  // namespace far::heap

@@ -1,0 +1,33 @@
+// Those who wait for an object that somebody else is fetching over the object path.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "base/spin_lock.h"
+#include "fiber/waiter.h"
+
+namespace far::heap {
+
+class object_waits {
+ public:
+  // Waits while `word` has `flag`. Whoever takes the flag away (memory_order_seq_cst) calls wake_all() after it.
+  void wait_while(const std::atomic<std::uint64_t>& word, std::uint64_t flag) noexcept;
+  void wake_all(const std::atomic<std::uint64_t>& word) noexcept;
+
+ private:
+  struct bucket {
+    spin_lock lock;
+    fiber::wait_list waiting;
+    std::atomic<unsigned> count{0};
+  };
+
+  [[nodiscard]] bucket& bucket_of(const void* word) {
+    return buckets_[reinterpret_cast<std::uintptr_t>(word) / 8 % buckets_.size()];
+  }
+
+  std::array<bucket, 64> buckets_;
+};
+
+}  // namespace far::heap

@@ -1,0 +1,163 @@
+// Keeping owners' words and objects' headers in agreement: moving and destroying far pointers while the evacuator may
+// be at work on their objects.
+//
+// A header can be written only while its page is resident. Otherwise the word becomes stale, and the page counts it.
+// Against the evacuator this is safe without a lock: the count (or the live bit) changes first, then the page is looked
+// at again, and is still away; the evacuator holds the page first, sees that it is resident, passes a process-wide
+// fence, and then looks at the count (or the bit). tests/model/ownership_model_test.cc is the model of this file.
+#include <cstring>
+
+#include "heap/heap.h"
+
+namespace far::detail {
+
+using heap::header;
+using heap::owner_word;
+
+namespace {
+
+// A stretch of work in which pages are held beside those of the caller's scopes.
+class holding {
+ public:
+  explicit holding(record& by) : by_(by), before_(by.held()) {}
+  ~holding() { by_.cut_back(before_); }
+  holding(const holding&) = delete;
+  holding& operator=(const holding&) = delete;
+
+ private:
+  record& by_;
+  std::size_t before_;
+};
+
+}  // namespace
+
+// Holds the object's page. Afterwards the word, as returned, is not moving, and the page is either resident, and stays
+// so while it is held, or away.
+object_heap::standing object_heap::stand_still(record& by, owner_word& owner) {
+  while (true) {
+    const std::uint64_t value = owner.load(std::memory_order_acquire);
+    const std::uintptr_t object = word::address(value);
+    if (object == 0) return {value, false};
+    if ((value & word::moving) != 0) {
+      static_cast<void>(settle(owner, value));
+      continue;
+    }
+    by.hold(word::page(value));
+    // Only what it says now is held: until the page was, the object could move and its place be used again.
+    if (owner.load(std::memory_order_acquire) != value) continue;
+    if (memory.is_resident(object)) return {value, true};
+    if (memory.is_away(object)) return {value, false};
+    memory.fetch(object, 1, false);  // on its way in, or out and perhaps back
+  }
+}
+
+void object_heap::move_owner(owner_word& from, owner_word& to) {
+  const std::uint64_t before = from.load(std::memory_order_acquire);
+  if (word::address(before) == 0 || (before & word::huge) != 0) {
+    to.store(before, std::memory_order_relaxed);
+    from.store(0, std::memory_order_relaxed);
+    return;
+  }
+  record& mine = current_record();
+  const holding until_done(mine);
+  while (true) {
+    const standing now = stand_still(mine, from);
+    const std::uintptr_t object = word::address(now.value);
+    if (now.is_here) {
+      const std::uint64_t locked = header::of(object).lock();
+      // Under the lock the evacuator neither begins nor ends a move; one that has begun since finds the word changed.
+      const std::uint64_t value = from.load(std::memory_order_acquire);
+      if ((value & word::stale) != 0) pages.uncount_stale(object);
+      to.store(value & ~(word::moving | word::stale), std::memory_order_seq_cst);
+      from.store(0, std::memory_order_seq_cst);
+      header::of(object).unlock((locked & ~header::owner_mask) | reinterpret_cast<std::uintptr_t>(&to));
+      return;
+    }
+    std::uint64_t value = now.value;
+    const bool counted = (value & word::stale) == 0;
+    if (counted) pages.count_stale(object);
+    // It may have come meanwhile: then the header can be written after all.
+    if (memory.is_away(object) && from.compare_exchange_strong(value, 0, std::memory_order_seq_cst)) {
+      to.store(value | word::stale, std::memory_order_seq_cst);
+      return;
+    }
+    if (counted) pages.uncount_stale(object);
+  }
+}
+
+// The word has been copied to where it is now, or its object is to be told again where it is.
+void object_heap::follow(owner_word& word_here) {
+  record& mine = current_record();
+  const holding until_done(mine);
+  while (true) {
+    if ((word_here.load(std::memory_order_acquire) & word::huge) != 0) return;
+    const standing now = stand_still(mine, word_here);
+    const std::uintptr_t object = word::address(now.value);
+    if (object == 0) return;
+    if (now.is_here) {
+      const std::uint64_t locked = header::of(object).lock();
+      // Whoever owns the pointer may have moved it on.
+      const bool same = word::address(word_here.load(std::memory_order_acquire)) == object;
+      if (same) {
+        const std::uint64_t was = word_here.fetch_and(~(word::stale | word::moving), std::memory_order_seq_cst);
+        if ((was & word::stale) != 0) pages.uncount_stale(object);
+      }
+      const std::uint64_t kept = locked & ~header::owner_mask;
+      header::of(object).unlock(same ? kept | reinterpret_cast<std::uintptr_t>(&word_here) : locked);
+      if (same) return;
+      continue;
+    }
+    if ((now.value & word::stale) != 0) return;
+    pages.count_stale(object);
+    std::uint64_t expected = now.value;
+    if (memory.is_away(object) &&
+        word_here.compare_exchange_strong(expected, now.value | word::stale, std::memory_order_seq_cst)) {
+      return;
+    }
+    pages.uncount_stale(object);
+  }
+}
+
+void object_heap::release(owner_word& owner) {
+  const std::uint64_t before = owner.load(std::memory_order_acquire);
+  if (word::address(before) == 0) return;
+  if ((before & word::huge) != 0) {
+    owner.store(0, std::memory_order_relaxed);
+    huge.release(word::address(before));
+    return;
+  }
+  record& mine = current_record();
+  const holding until_done(mine);
+  while (true) {
+    const standing now = stand_still(mine, owner);
+    std::uint64_t value = now.value;
+    const std::uintptr_t object = word::address(value);
+    if (now.is_here) {
+      const std::uint64_t locked = header::of(object).lock();
+      value = owner.load(std::memory_order_acquire);
+      pages.clear_live(object);
+      owner.store(0, std::memory_order_seq_cst);
+      header::of(object).unlock(locked & ~header::owner_mask);
+    } else {
+      pages.clear_live(object);
+      // It may have come meanwhile, and the evacuator may have seen the live bit.
+      if (!memory.is_away(object) || !owner.compare_exchange_strong(value, 0, std::memory_order_seq_cst)) {
+        pages.set_live(object);
+        continue;
+      }
+    }
+    if ((value & word::stale) != 0) pages.uncount_stale(object);
+    segments.remove_object(object, word::units(value));
+    return;
+  }
+}
+
+void object_heap::follow_children(std::byte* object, std::uint64_t header_value) {
+  if ((header_value & header::has_pointers) == 0) return;
+  const type_of_object* type = nullptr;
+  std::memcpy(&type, object + header::bytes(header_value) - sizeof type, sizeof type);
+  type->for_each_word(
+      object, [](owner_word& child, void* self) { static_cast<object_heap*>(self)->follow(child); }, this);
+}
+
+}  // namespace far::detail

@@ -1,0 +1,94 @@
+#include "heap/page_table.h"
+
+#include <cstring>
+
+#include "base/check.h"
+#include "platform/local_memory.h"
+
+namespace far::heap {
+namespace {
+
+// Zeroed memory is an array of these in their initial state.
+template <typename Element>
+Element* map_array(std::uint64_t count) {
+  return reinterpret_cast<Element*>(platform::map_local(count * sizeof(Element)));
+}
+
+template <typename Element>
+void unmap_array(Element* array, std::uint64_t count) {
+  platform::unmap_local(reinterpret_cast<std::byte*>(array), count * sizeof(Element));
+}
+
+}  // namespace
+
+page_table::page_table(std::uintptr_t base, std::uint64_t pages)
+    : base_(base),
+      pages_(pages),
+      live_(map_array<unit_bits>(pages)),
+      cards_(map_array<card_bytes>(pages)),
+      counts_(map_array<counts>(pages)),
+      touched_(map_array<std::atomic<std::uint8_t>>(pages)) {
+  FAR_CHECK(base % page_bytes == 0, "a far heap begins at a page");
+}
+
+page_table::~page_table() {
+  unmap_array(live_, pages_);
+  unmap_array(cards_, pages_);
+  unmap_array(counts_, pages_);
+  unmap_array(touched_, pages_);
+}
+
+void page_table::mark_cards(std::uintptr_t from, std::size_t bytes) {
+  const std::size_t first = from / unit_bytes % units_a_page;
+  std::size_t left = (from % unit_bytes + bytes + unit_bytes - 1) / unit_bytes;
+  std::uint8_t* const cards = cards_[page_of(from)];
+  for (std::size_t card = first; left > 0 && card < units_a_page;) {
+    const std::size_t in_byte = card % 8;
+    const std::size_t some = std::min<std::size_t>(left, 8 - in_byte);
+    const auto mask = static_cast<std::uint8_t>(((1u << some) - 1) << in_byte);
+    std::uint8_t* const at = &cards[card / 8];
+    if ((__atomic_load_n(at, __ATOMIC_RELAXED) & mask) != mask) __atomic_fetch_or(at, mask, __ATOMIC_RELAXED);
+    card += some;
+    left -= some;
+  }
+}
+
+unsigned page_table::cards_in(std::size_t page) const {
+  unsigned set = 0;
+  for (std::size_t i = 0; i < sizeof(card_bytes); i += sizeof(std::uint64_t)) {
+    const auto* const at = reinterpret_cast<const std::uint64_t*>(&cards_[page][i]);
+    set += static_cast<unsigned>(std::popcount(__atomic_load_n(at, __ATOMIC_RELAXED)));
+  }
+  return set;
+}
+
+unsigned page_table::take_cards(std::size_t page) {
+  const unsigned set = cards_in(page);
+  for (std::size_t i = 0; set != 0 && i < sizeof(card_bytes); i += sizeof(std::uint64_t)) {
+    __atomic_store_n(reinterpret_cast<std::uint64_t*>(&cards_[page][i]), 0, __ATOMIC_RELAXED);
+  }
+  return set;
+}
+
+std::uintptr_t page_table::live_object_before(std::uintptr_t address) const {
+  const std::size_t page = page_of(address);
+  const std::size_t unit = address / unit_bytes % units_a_page;
+  std::uint64_t mask = ~std::uint64_t{0} >> (63 - unit % 64);
+  for (std::size_t i = unit / 64 + 1; i-- > 0; mask = ~std::uint64_t{0}) {
+    const std::uint64_t found = live_[page][i].load(std::memory_order_seq_cst) & mask;
+    if (found != 0)
+      return address_of(page) + (i * 64 + 63 - static_cast<unsigned>(std::countl_zero(found))) * unit_bytes;
+  }
+  return 0;
+}
+
+void page_table::forget(std::size_t first_page, std::size_t count) {
+  for (std::size_t page = first_page; page < first_page + count; ++page) {
+    // Not so the count of stale headers: the evacuator may be about to find out that an object is gone.
+    FAR_CHECK(objects_in(page) == 0, "a segment that becomes free holds no object");
+    static_cast<void>(take_cards(page));
+    touched_[page].store(0, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace far::heap

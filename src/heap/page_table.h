@@ -1,0 +1,118 @@
+// What the object heap knows of each page, in local memory: where live objects start, what was touched, and counts.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/units.h"
+#include "far/detail/word.h"
+
+namespace far::heap {
+
+using detail::unit_bytes;
+
+inline constexpr std::size_t units_a_page = page_bytes / unit_bytes;
+
+// Bits of one page, one for each unit, as four words.
+using unit_bits = std::atomic<std::uint64_t>[units_a_page / 64];
+
+// Flat arrays over the addresses of one far heap; only what is used takes memory. Positions are addresses.
+class page_table {
+ public:
+  page_table(std::uintptr_t base, std::uint64_t pages);
+  ~page_table();
+  page_table(const page_table&) = delete;
+  page_table& operator=(const page_table&) = delete;
+
+  [[nodiscard]] std::size_t page_of(std::uintptr_t address) const { return (address - base_) >> page_shift; }
+  [[nodiscard]] std::uintptr_t address_of(std::size_t page) const { return base_ + (page << page_shift); }
+
+  // Live bits: a bit where a live object starts. The count is kept apart, because an object
+  // that is being fetched has no live bit but still needs its page.
+  void set_live(std::uintptr_t object) { live_word(object).fetch_or(bit_of(object), std::memory_order_seq_cst); }
+  void clear_live(std::uintptr_t object) { live_word(object).fetch_and(~bit_of(object), std::memory_order_seq_cst); }
+  [[nodiscard]] bool is_live(std::uintptr_t object) const {
+    return (live_word(object).load(std::memory_order_seq_cst) & bit_of(object)) != 0;
+  }
+  // The last live object of the page that starts at or before `address`, or 0.
+  [[nodiscard]] std::uintptr_t live_object_before(std::uintptr_t address) const;
+  // Calls `found` with the unit of each live object of a page.
+  template <typename Found>
+  void for_each_live(std::size_t page, Found found) const {
+    for (std::size_t i = 0; i < units_a_page / 64; ++i) {
+      for (std::uint64_t left = live_[page][i].load(std::memory_order_seq_cst); left != 0; left &= left - 1) {
+        found(i * 64 + static_cast<std::size_t>(std::countr_zero(left)));
+      }
+    }
+  }
+
+  void count_object(std::uintptr_t object) { counts_[page_of(object)].live.fetch_add(1, std::memory_order_relaxed); }
+  // Returns how many are left.
+  [[nodiscard]] unsigned uncount_object(std::uintptr_t object) {
+    return counts_[page_of(object)].live.fetch_sub(1, std::memory_order_seq_cst) - 1u;
+  }
+  [[nodiscard]] unsigned objects_in(std::size_t page) const {
+    return counts_[page].live.load(std::memory_order_seq_cst);
+  }
+
+  // Headers in the page that do not name the owner of their object.
+  void count_stale(std::uintptr_t object) { counts_[page_of(object)].stale.fetch_add(1, std::memory_order_seq_cst); }
+  void uncount_stale(std::uintptr_t object) { counts_[page_of(object)].stale.fetch_sub(1, std::memory_order_seq_cst); }
+  [[nodiscard]] unsigned stale_in(std::size_t page) const {
+    return counts_[page].stale.load(std::memory_order_seq_cst);
+  }
+
+  // Cards: units touched since the page became resident.
+  void mark_cards(std::uintptr_t from, std::size_t bytes);
+  // How many of the page's cards are set; clears them.
+  [[nodiscard]] unsigned take_cards(std::size_t page);
+  [[nodiscard]] unsigned cards_in(std::size_t page) const;
+  [[nodiscard]] bool has_card(std::uintptr_t address) const {
+    const std::uint8_t* const at = &cards_[page_of(address)][address / unit_bytes % units_a_page / 8];
+    return (__atomic_load_n(at, __ATOMIC_RELAXED) >> (address / unit_bytes % 8) & 1) != 0;
+  }
+  // Used since the evictor last looked.
+  void touch(std::size_t page) {
+    if (touched_[page].load(std::memory_order_relaxed) == 0) touched_[page].store(1, std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool take_touched(std::size_t page) {
+    return touched_[page].load(std::memory_order_relaxed) != 0 &&
+           touched_[page].exchange(0, std::memory_order_relaxed) != 0;
+  }
+
+  // For dereferences; see heap_view.
+  [[nodiscard]] const std::uint8_t* cards_by_address() const {
+    return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(cards_) - base_ / (8 * unit_bytes));
+  }
+  [[nodiscard]] const std::uint8_t* touched_by_page() const {
+    return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(touched_) - (base_ >> page_shift));
+  }
+
+  // Page counts and bits go back to what they were before the first use. Requires: no object in the pages.
+  void forget(std::size_t first_page, std::size_t count);
+
+ private:
+  struct counts {
+    std::atomic<std::uint16_t> live{0};
+    std::atomic<std::uint16_t> stale{0};
+  };
+  using card_bytes = std::uint8_t[units_a_page / 8];
+
+  [[nodiscard]] static std::uint64_t bit_of(std::uintptr_t address) {
+    return std::uint64_t{1} << (address / unit_bytes % 64);
+  }
+  [[nodiscard]] std::atomic<std::uint64_t>& live_word(std::uintptr_t address) const {
+    return live_[page_of(address)][address / unit_bytes % units_a_page / 64];
+  }
+
+  std::uintptr_t base_;
+  std::uint64_t pages_;
+  unit_bits* live_;
+  card_bytes* cards_;
+  counts* counts_;
+  std::atomic<std::uint8_t>* touched_;
+};
+
+}  // namespace far::heap

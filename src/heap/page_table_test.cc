@@ -1,0 +1,70 @@
+#include "heap/page_table.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace far::heap {
+namespace {
+
+constexpr std::uintptr_t base = std::uintptr_t{1} << 40;
+
+TEST(page_table, finds_live_objects) {
+  page_table pages(base, 8);
+  const std::vector<std::size_t> units = {1, 2, 63, 64, 100, 191, 192, 255};
+  for (const std::size_t unit : units) pages.set_live(base + 3 * page_bytes + unit * unit_bytes);
+  std::vector<std::size_t> found;
+  pages.for_each_live(3, [&](std::size_t unit) { found.push_back(unit); });
+  EXPECT_EQ(found, units);
+  EXPECT_TRUE(pages.is_live(base + 3 * page_bytes + 64 * unit_bytes));
+  pages.clear_live(base + 3 * page_bytes + 64 * unit_bytes);
+  EXPECT_FALSE(pages.is_live(base + 3 * page_bytes + 64 * unit_bytes));
+  const auto before = [&](std::size_t unit) {
+    const std::uintptr_t object = pages.live_object_before(base + 3 * page_bytes + unit * unit_bytes + 5);
+    return object == 0 ? std::size_t{999} : (object - base - 3 * page_bytes) / unit_bytes;
+  };
+  EXPECT_EQ(before(0), 999u);
+  EXPECT_EQ(before(1), 1u);
+  EXPECT_EQ(before(62), 2u);
+  EXPECT_EQ(before(64), 63u);
+  EXPECT_EQ(before(150), 100u);
+  EXPECT_EQ(before(255), 255u);
+}
+
+TEST(page_table, counts_cards_by_unit) {
+  page_table pages(base, 8);
+  const std::uintptr_t page = base + page_bytes;
+  pages.mark_cards(page + 16, 1);
+  EXPECT_EQ(pages.cards_in(1), 1u);
+  EXPECT_TRUE(pages.has_card(page + 16));
+  EXPECT_FALSE(pages.has_card(page + 32));
+  pages.mark_cards(page + 16 * 6, 16 * 20);
+  EXPECT_EQ(pages.cards_in(1), 21u);
+  pages.mark_cards(page + 16 * 10, 8);
+  EXPECT_EQ(pages.cards_in(1), 21u) << "marked already";
+  pages.mark_cards(page + 16 * 40 + 8, 16);
+  EXPECT_EQ(pages.cards_in(1), 23u) << "it reaches into the next unit";
+  pages.mark_cards(page + page_bytes - 16, 64);
+  EXPECT_EQ(pages.cards_in(1), 24u) << "no further than the page";
+  EXPECT_EQ(pages.cards_in(2), 0u);
+  EXPECT_EQ(pages.take_cards(1), 24u);
+  EXPECT_EQ(pages.cards_in(1), 0u);
+  pages.mark_cards(page, page_bytes);
+  EXPECT_EQ(pages.cards_in(1), units_a_page);
+}
+
+TEST(page_table, views_by_address_agree) {
+  page_table pages(base, 8);
+  const std::uintptr_t object = base + 5 * page_bytes + 16 * 77;
+  EXPECT_EQ(pages.cards_by_address()[object / 128] >> (object / 16 % 8) & 1, 0);
+  pages.mark_cards(object, 16);
+  EXPECT_EQ(pages.cards_by_address()[object / 128] >> (object / 16 % 8) & 1, 1);
+  EXPECT_EQ(pages.touched_by_page()[object / page_bytes], 0);
+  pages.touch(5);
+  EXPECT_EQ(pages.touched_by_page()[object / page_bytes], 1);
+  EXPECT_TRUE(pages.take_touched(5));
+  EXPECT_FALSE(pages.take_touched(5));
+}
+
+}  // namespace
+}  // namespace far::heap

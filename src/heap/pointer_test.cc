@@ -1,0 +1,102 @@
+// far::unique_ptr and far::shared_ptr on the real kernel. Needs permission for userfaultfd.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/units.h"
+#include "far/runtime.h"
+#include "far/shared_ptr.h"
+#include "far/unique_ptr.h"
+#include "fiber/scheduler.h"
+
+namespace far {
+namespace {
+
+struct item {
+  std::uint64_t number = 0;
+  std::array<std::uint64_t, 7> content{};
+
+  explicit item(std::uint64_t value) : number(value) {
+    for (std::size_t i = 0; i < content.size(); ++i) content[i] = value * 31 + i;
+  }
+  [[nodiscard]] bool is(std::uint64_t value) const {
+    bool right = number == value;
+    for (std::size_t i = 0; i < content.size(); ++i) right &= content[i] == value * 31 + i;
+    return right;
+  }
+};
+
+runtime_options small() {
+  runtime_options chosen;
+  chosen.local_bytes = 16 * mib;
+  chosen.workers = 2;
+  chosen.evacuate_garbage_share = 2;
+  return chosen;
+}
+
+TEST(unique_ptr, is_eight_bytes_and_shared_ptr_sixteen) {
+  EXPECT_EQ(sizeof(unique_ptr<item>), 8u);
+  EXPECT_EQ(sizeof(unique_ptr<item[]>), 8u);
+  EXPECT_EQ(sizeof(shared_ptr<item>), 16u);
+}
+
+TEST(unique_ptr, holds_what_was_put_into_it) {
+  runtime farheap(small());
+  unique_ptr<item> one = make_unique<item>(farheap, 5);
+  const scope here(farheap);
+  EXPECT_TRUE(one.deref(here).is(5));
+  one.deref_mut(here) = item(6);
+  EXPECT_TRUE(one.deref(here).is(6));
+  unique_ptr<item> moved = std::move(one);
+  EXPECT_FALSE(one);
+  EXPECT_TRUE(moved.deref(here).is(6));
+  EXPECT_TRUE(moved.read().is(6));
+  moved.write(item(7));
+  EXPECT_TRUE(moved.deref(here).is(7));
+}
+
+// Three times the budget, so most of it is remote; each path in turn.
+void store_and_read_back(double page_path_share) {
+  runtime_options chosen = small();
+  chosen.page_path_share = page_path_share;
+  runtime farheap(chosen);
+  constexpr std::size_t count = 48 * mib / 80;
+  std::vector<unique_ptr<item>> all;
+  all.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) all.push_back(make_unique<item>(farheap, i));
+  for (unsigned round = 0; round < 2; ++round) {
+    std::size_t wrong = 0;
+    std::uint64_t next = 1;
+    for (std::size_t i = 0; i < count / 4; ++i) {
+      next = next * 6364136223846793005u + 1442695040888963407u;
+      const std::size_t at = (next >> 33) % count;
+      const scope here(farheap);
+      wrong += !all[at].deref(here).is(at);
+    }
+    EXPECT_EQ(wrong, 0u);
+  }
+  farheap.validate();
+  const runtime_statistics now = farheap.snapshot();
+  EXPECT_GT(now.evicted_pages, count * 80 / page_bytes / 2);
+  if (page_path_share > 1) {
+    EXPECT_GT(now.object_fetches, count / 8);
+  } else if (page_path_share == 0) {
+    EXPECT_EQ(now.object_fetches, 0u);
+  }
+}
+
+TEST(unique_ptr, comes_back_object_by_object) {
+  store_and_read_back(2);
+}
+TEST(unique_ptr, comes_back_page_by_page) {
+  store_and_read_back(0);
+}
+TEST(unique_ptr, comes_back_as_its_cards_say) {
+  store_and_read_back(0.8);
+}
+
+}  // namespace
+}  // namespace far

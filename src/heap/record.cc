@@ -1,0 +1,113 @@
+#include "far/detail/record.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "heap/records.h"
+
+namespace far::detail {
+namespace {
+
+std::size_t home_of(std::uint64_t page, std::size_t capacity) {
+  return (page * 0x9e3779b97f4a7c15u >> 32) % capacity;
+}
+
+}  // namespace
+
+record::record() {
+  forget_words();
+  std::fill(std::begin(slots_), std::end(slots_), no_page);
+}
+
+void record::forget_words() {
+  std::fill(std::begin(words_), std::end(words_), ~std::uint64_t{0});
+}
+
+record::~record() {
+  delete[] others_;
+  for (chunk* each = first_.next.load(std::memory_order_relaxed); each != nullptr;) {
+    delete std::exchange(each, each->next.load(std::memory_order_relaxed));
+  }
+}
+
+void record::append_further(std::uint64_t page, std::size_t at) {
+  if (at % chunk_entries == 0) {
+    chunk* next = last_->next.load(std::memory_order_relaxed);
+    if (next == nullptr) {
+      next = new chunk;
+      next->previous = last_;
+      last_->next.store(next, std::memory_order_release);
+    }
+    last_ = next;
+  }
+  last_->pages[at % chunk_entries].store(page, std::memory_order_relaxed);
+  count_.store(at + 1, std::memory_order_release);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+void record::forget_down_to(std::size_t count) {
+  for (std::size_t at = held(); at-- > count;) {
+    if (forget_in_slots(at)) continue;
+    const std::uint64_t page =
+        at < chunk_entries ? first_.pages[at].load(std::memory_order_relaxed) : further_entry(at);
+    std::uint64_t& slot = slots_[page % slot_count];
+    if (slot == page) {
+      slot = no_page;
+    } else {
+      forget_remembered(page);
+    }
+  }
+}
+
+// The log is only cut back from its end, so the entry is in the last chunk, or in the one before when that is used up.
+std::uint64_t record::further_entry(std::size_t at) {
+  const std::uint64_t page = last_->pages[at % chunk_entries].load(std::memory_order_relaxed);
+  if (at % chunk_entries == 0) last_ = last_->previous;
+  return page;
+}
+
+// Returns whether the page was not there yet.
+bool record::remember(std::uint64_t page) {
+  if (others_count_ * 2 >= others_capacity_) grow();
+  std::size_t at = home_of(page, others_capacity_);
+  while (others_[at] != no_page) {
+    if (others_[at] == page) return false;
+    at = (at + 1) % others_capacity_;
+  }
+  others_[at] = page;
+  ++others_count_;
+  return true;
+}
+
+// Deletion from linear probing: later pages that would not be found any more move up (Knuth, volume 3, algorithm 6.4
+// R).
+void record::forget_remembered(std::uint64_t page) {
+  std::size_t hole = home_of(page, others_capacity_);
+  while (others_[hole] != page) hole = (hole + 1) % others_capacity_;
+  for (std::size_t at = (hole + 1) % others_capacity_; others_[at] != no_page; at = (at + 1) % others_capacity_) {
+    const std::size_t home = home_of(others_[at], others_capacity_);
+    const bool reachable = hole < at ? hole < home && home <= at : hole < home || home <= at;
+    if (reachable) continue;
+    others_[hole] = others_[at];
+    hole = at;
+  }
+  others_[hole] = no_page;
+  --others_count_;
+}
+
+void record::grow() {
+  const std::size_t before = others_capacity_;
+  std::uint64_t* const old = others_;
+  others_capacity_ = before == 0 ? 256 : before * 2;
+  others_ = new std::uint64_t[others_capacity_];
+  std::fill(others_, others_ + others_capacity_, no_page);
+  for (std::size_t i = 0; i < before; ++i) {
+    if (old[i] == no_page) continue;
+    std::size_t at = home_of(old[i], others_capacity_);
+    while (others_[at] != no_page) at = (at + 1) % others_capacity_;
+    others_[at] = old[i];
+  }
+  delete[] old;
+}
+
+}  // namespace far::detail

@@ -1,0 +1,132 @@
+#include "far/detail/record.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/spin_lock.h"
+#include "heap/hazards.h"
+#include "heap/records.h"
+
+namespace far::detail {
+namespace {
+
+std::vector<std::uint64_t> log_of(const record& one) {
+  std::vector<std::uint64_t> pages;
+  one.for_each([&](std::uint64_t page) { pages.push_back(page); });
+  return pages;
+}
+
+TEST(record, logs_each_page_once) {
+  record one;
+  for (unsigned round = 0; round < 3; ++round) {
+    for (std::uint64_t page = 100; page < 110; ++page) one.hold(page);
+  }
+  EXPECT_EQ(one.held(), 10u);
+  one.cut_back(4);
+  EXPECT_EQ(log_of(one), (std::vector<std::uint64_t>{100, 101, 102, 103}));
+  one.hold(105);
+  EXPECT_EQ(log_of(one).back(), 105u);
+  one.cut_back(0);
+  EXPECT_TRUE(log_of(one).empty());
+}
+
+// Against a simple model: nested scopes, more pages than the tables have places, and pages that share places.
+TEST(record, agrees_with_a_model) {
+  std::mt19937_64 random(3);
+  record one;
+  std::vector<std::uint64_t> model;
+  std::vector<std::size_t> scopes;
+  for (unsigned step = 0; step < 200'000; ++step) {
+    const std::uint64_t choice = random() % 64;
+    if (choice == 0) {
+      scopes.push_back(one.held());
+    } else if (choice <= 2 && !scopes.empty()) {
+      const std::size_t left = choice == 1 ? scopes.back() : scopes[random() % scopes.size()];
+      while (!scopes.empty() && scopes.back() >= left) scopes.pop_back();
+      one.cut_back(left);
+      model.resize(left);
+    } else {
+      const std::uint64_t page = random() % 40 * record::slot_count + random() % 8;
+      one.hold(page);
+      if (std::find(model.begin(), model.end(), page) == model.end()) model.push_back(page);
+    }
+    ASSERT_EQ(one.held(), model.size()) << step;
+    if (step % 64 == 0) {
+      ASSERT_EQ(log_of(one), model) << step;
+    }
+  }
+  one.cut_back(0);
+}
+
+TEST(record, knows_words_until_a_scope_ends) {
+  record one;
+  const std::uint64_t word = std::uint64_t{0x123450} | std::uint64_t{5} << word::size_shift;
+  EXPECT_FALSE(one.knows(word));
+  EXPECT_FALSE(one.knows(0));
+  for (unsigned round = 0; round < 1000; ++round) {
+    one.hold(word::page(word));
+    ASSERT_FALSE(one.knows(word)) << round;
+    one.know(word);
+    ASSERT_TRUE(one.knows(word));
+    ASSERT_FALSE(one.knows(word | word::moving));
+    ASSERT_FALSE(one.knows(word + 16));
+    one.cut_back(0);
+    ASSERT_FALSE(one.knows(word)) << round;
+  }
+}
+
+// The protocol of DESIGN.md, section 6: either the reader sees that the page is leaving, or the evictor sees the
+// reader.
+TEST(record, a_page_never_leaves_under_a_reader) {
+  constexpr std::uint64_t page = 77;
+  constexpr unsigned rounds = 30'000;
+  constexpr unsigned looks = 20;
+  std::mt19937_64 random(1);
+  std::atomic<bool> leaving{false};
+  std::atomic<bool> gone{false};
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> wrong{0};
+  std::atomic<std::uint64_t> reads{0};
+  std::vector<std::thread> readers;
+  for (unsigned i = 0; i < 2; ++i) {
+    readers.emplace_back([&] {
+      heap::borrowed_record mine;
+      while (!stop.load(std::memory_order_relaxed)) {
+        mine->hold(page);
+        if (!leaving.load(std::memory_order_acquire)) {
+          for (unsigned look = 0; look < looks; ++look) {
+            wrong += gone.load(std::memory_order_relaxed);
+            cpu_relax();
+          }
+          reads.fetch_add(1, std::memory_order_relaxed);
+        }
+        mine->cut_back(0);
+      }
+    });
+  }
+  unsigned evicted = 0;
+  for (unsigned i = 0; i < rounds; ++i) {
+    leaving.store(true, std::memory_order_relaxed);
+    if (heap::held_pages({&page, 1}, nullptr) == 0) {
+      gone.store(true, std::memory_order_relaxed);
+      ++evicted;
+      for (unsigned look = 0; look < looks; ++look) cpu_relax();
+      gone.store(false, std::memory_order_release);
+    }
+    leaving.store(false, std::memory_order_release);
+    for (std::uint64_t pause = random() % looks; pause > 0; --pause) cpu_relax();
+  }
+  stop = true;
+  for (std::thread& each : readers) each.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GT(reads, 0u);
+  EXPECT_GT(evicted, 0u);
+}
+
+}  // namespace
+}  // namespace far::detail

@@ -1,0 +1,312 @@
+#include "far/runtime.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "far/detail/pointer.h"
+#include "fiber/scheduler.h"
+#include "heap/evacuator.h"
+#include "heap/fiber_misses.h"
+#include "heap/hazards.h"
+#include "heap/heap.h"
+#include "platform/kernel_features.h"
+
+namespace far {
+
+namespace {
+
+constexpr std::chrono::microseconds pause_under_pressure{20};
+
+}  // namespace
+
+// In the order in which they depend on each other; destroyed from the last.
+struct runtime::parts {
+  fiber::scheduler workers;
+  heap::fiber_misses misses;
+  heap::hazards departures;
+  std::unique_ptr<pager::pager> far;
+  std::unique_ptr<detail::object_heap> objects;
+  std::unique_ptr<heap::evacuator> compactor;
+
+  unsigned pressure_watch = 0;  // the poller's number
+  bool watches = false;
+
+  explicit parts(unsigned worker_count) : workers({.workers = worker_count}), misses(workers) {}
+
+  // While frames run out, running fibers yield at their next guard (AIFM, section 5.4).
+  void watch_pressure() {
+    pressure_watch = workers.add_poller([this] {
+      if (far->under_pressure()) {
+        workers.request_yield();
+        return std::chrono::nanoseconds(pause_under_pressure);
+      }
+      workers.withdraw_yield_request();
+      return std::chrono::nanoseconds::max();  // until pages leave
+    });
+    watches = true;
+    departures.attach(
+        *objects,
+        [](void* self) {
+          auto& mine = *static_cast<parts*>(self);
+          mine.workers.poll_soon(mine.pressure_watch);
+        },
+        this);
+  }
+
+  ~parts() {
+    compactor.reset();
+    misses.stop();
+    if (watches) workers.remove_poller(pressure_watch);
+    far.reset();  // evicts until here, and asks about pages of `objects`
+    objects.reset();
+  }
+};
+
+namespace {
+
+// The runtimes that live, by the addresses of their far heaps: far pointers name addresses only.
+struct living_runtimes {
+  static constexpr std::size_t most = 16;
+
+  struct entry {
+    std::atomic<std::uintptr_t> base{0};
+    std::atomic<std::uintptr_t> end{0};
+    std::atomic<runtime*> owner{nullptr};
+  };
+
+  std::mutex lock;
+  std::array<entry, most> all;
+  std::atomic<runtime*> process_wide{nullptr};
+
+  void add(runtime& one, const detail::object_heap& objects) {
+    const std::lock_guard guard(lock);
+    for (entry& each : all) {
+      if (each.owner.load(std::memory_order_relaxed) != nullptr) continue;
+      each.base.store(objects.memory.base(), std::memory_order_relaxed);
+      each.end.store(objects.memory.base() + (objects.memory.pages() << page_shift), std::memory_order_relaxed);
+      each.owner.store(&one, std::memory_order_release);
+      return;
+    }
+    throw std::runtime_error("a process has at most 16 far::runtime objects at a time");
+  }
+
+  void remove(runtime& one) {
+    const std::lock_guard guard(lock);
+    for (entry& each : all) {
+      if (each.owner.load(std::memory_order_relaxed) == &one) each.owner.store(nullptr, std::memory_order_release);
+    }
+    if (process_wide.load() == &one) process_wide.store(nullptr);
+  }
+
+  [[nodiscard]] runtime& of(std::uintptr_t address) {
+    for (entry& each : all) {
+      runtime* const owner = each.owner.load(std::memory_order_acquire);
+      if (owner != nullptr && address >= each.base.load(std::memory_order_relaxed) &&
+          address < each.end.load(std::memory_order_relaxed)) {
+        return *owner;
+      }
+    }
+    FAR_CHECK(false, "a far pointer points into the far heap of a living far::runtime");
+  }
+};
+
+constinit living_runtimes living;
+
+pager::options pager_options(const runtime_options& chosen) {
+  pager::options made;
+  made.budget_bytes = chosen.local_bytes;
+  made.far_uri = chosen.far;
+  made.mode =
+      chosen.hardware_guard == runtime_options::guard::in_line ? pager::fault_mode::in_line : pager::fault_mode::thread;
+  made.policy = chosen.policy;
+  made.object_readers = 8;
+  return made;
+}
+
+runtime_options options_of_environment() {
+  runtime_options chosen;
+  if (const char* const bytes = std::getenv("FARHEAP_LOCAL"); bytes != nullptr) {
+    const result<std::uint64_t> parsed = parse_size(bytes);
+    if (!parsed) throw std::runtime_error("FARHEAP_LOCAL: " + parsed.error().message);
+    chosen.local_bytes = parsed.value();
+  }
+  if (const char* const uri = std::getenv("FARHEAP_FAR"); uri != nullptr) chosen.far = uri;
+  chosen.process_wide = true;
+  return chosen;
+}
+
+}  // namespace
+
+runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>(chosen.workers)) {
+  if (!platform::probe_kernel().membarrier) {
+    throw std::runtime_error("far::runtime needs membarrier(2); use a kernel from 4.14 on, and allow the call");
+  }
+  pager::options wanted = pager_options(chosen);
+  wanted.fibers = &parts_->misses;
+  wanted.departures = &parts_->departures;
+  result<std::unique_ptr<pager::pager>> made = pager::pager::create(wanted);
+  if (!made) throw std::runtime_error("far::runtime cannot start: " + made.error().message);
+  parts_->far = std::move(made).value();
+  parts_->misses.serve(*parts_->far);
+  parts_->objects = std::make_unique<detail::object_heap>(*parts_->far, parts_->workers);
+  parts_->objects->set_page_path_share(chosen.page_path_share);
+  parts_->watch_pressure();
+  parts_->compactor = std::make_unique<heap::evacuator>(*parts_->objects, chosen.evacuate_garbage_share);
+  view_ = parts_->objects->view();
+  living.add(*this, *parts_->objects);
+  if (chosen.process_wide && living.process_wide.exchange(this) != nullptr) {
+    living.remove(*this);
+    throw std::runtime_error("there is a process-wide far::runtime already");
+  }
+}
+
+runtime::~runtime() {
+  living.remove(*this);
+}
+
+runtime& runtime::process() {
+  runtime* const set = living.process_wide.load(std::memory_order_acquire);
+  if (set != nullptr) return *set;
+  // Never destroyed: far pointers in static variables may outlive everything else.
+  static runtime* const from_environment = new runtime(options_of_environment());
+  return *from_environment;
+}
+
+struct task::state {
+  std::function<void()> body;
+  std::exception_ptr thrown;
+  fiber::handle running;
+};
+
+task::task(std::unique_ptr<state> started) : state_(std::move(started)) {}
+task::task(task&& other) noexcept = default;
+task& task::operator=(task&& other) noexcept = default;
+task::~task() = default;  // the handle joins
+
+void task::join() {
+  const std::unique_ptr<state> ended = std::move(state_);
+  FAR_CHECK(ended != nullptr, "a task is joined once");
+  ended->running.join();
+  if (ended->thrown != nullptr) std::rethrow_exception(ended->thrown);
+}
+
+task runtime::spawn(std::function<void()> body) {
+  auto started = std::make_unique<task::state>();
+  task::state* const mine = started.get();
+  mine->body = std::move(body);
+  mine->running = parts_->workers.spawn([mine] {
+    try {
+      mine->body();
+    } catch (...) {
+      mine->thrown = std::current_exception();
+    }
+  });
+  return task(std::move(started));
+}
+
+void runtime::run(const std::function<void()>& body) {
+  spawn(body).join();
+}
+
+fiber::scheduler& runtime::fibers() noexcept {
+  return parts_->workers;
+}
+
+void runtime::resize(std::size_t local_bytes) {
+  const result<void> done = parts_->far->resize(local_bytes);
+  if (!done) throw std::runtime_error(done.error().message);
+}
+
+std::size_t runtime::evacuate(double garbage_share) {
+  return parts_->compactor->run_round(garbage_share);
+}
+
+void runtime::evict_all() {
+  const detail::object_heap& objects = *parts_->objects;
+  parts_->far->evict(reinterpret_cast<std::byte*>(objects.memory.base()),
+                     objects.segments.count() * heap::segment_bytes);
+}
+
+void runtime::set_page_path_share(double share) {
+  parts_->objects->set_page_path_share(share);
+}
+
+runtime_statistics runtime::snapshot() const {
+  const heap::counters& count = parts_->objects->count;
+  const engine::statistics pages = parts_->far->snapshot();
+  return {.budget_bytes = pages.budget_bytes,
+          .local_bytes = pages.local_bytes,
+          .far_bytes = pages.far_bytes,
+          .object_fetches = count.object_fetches.load(),
+          .object_fetch_bytes = count.object_fetch_bytes.load(),
+          .page_fetches = count.page_fetches.load(),
+          .fetched_pages = pages.fetched_pages,
+          .evicted_pages = pages.evicted_pages,
+          .object_path_pages = count.object_path_pages.load(),
+          .page_path_pages = count.page_path_pages.load(),
+          .held_pages = count.kept_pages.load(),
+          .evacuated_objects = count.evacuated_objects.load(),
+          .evacuated_segments = count.evacuated_segments.load(),
+          .lost_races = count.lost_races.load()};
+}
+
+void runtime::validate() const {
+  const std::unique_lock nothing_moves = parts_->compactor->stop_rounds();
+  parts_->far->validate();
+  parts_->objects->validate();
+}
+
+namespace detail {
+
+object_heap& heap_of(runtime& of) noexcept {
+  return *of.parts_->objects;
+}
+
+runtime& runtime_of(const owner_word& owner) {
+  return living.of(word::address(owner.load(std::memory_order_relaxed)));
+}
+
+std::byte* touch(runtime& in, record& by, std::atomic<std::uint64_t>& owner, bool write, bool lasting) {
+  return heap_of(in).touch(by, owner, write, lasting);
+}
+
+std::byte* allocate(object_heap& in, record& by, owner_word& owner, std::size_t bytes, const type_of_object* type,
+                    bool lasting) {
+  return in.allocate(by, owner, bytes, type, lasting ? heap::placement::lasting : heap::placement::passing);
+}
+
+void give_way(runtime& in) {
+  heap_of(in).give_way();
+}
+
+void move_owner(owner_word& from, owner_word& to) {
+  if (from.load(std::memory_order_relaxed) == 0) {
+    to.store(0, std::memory_order_relaxed);
+  } else {
+    heap_of(runtime_of(from)).move_owner(from, to);
+  }
+}
+
+void release(owner_word& owner) {
+  if (owner.load(std::memory_order_relaxed) != 0) heap_of(runtime_of(owner)).release(owner);
+}
+
+std::size_t bytes_of(const owner_word& owner) {
+  return heap_of(runtime_of(owner)).bytes_of(owner.load(std::memory_order_relaxed));
+}
+
+bool prefetch(owner_word& owner) {
+  return owner.load(std::memory_order_relaxed) == 0 || heap_of(runtime_of(owner)).prefetch(owner);
+}
+
+}  // namespace detail
+}  // namespace far

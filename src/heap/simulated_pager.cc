@@ -1,0 +1,318 @@
+#include "heap/simulated_pager.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/units.h"
+#include "fiber/this_fiber.h"
+
+namespace far::heap {
+namespace {
+
+using engine::page_word;
+using engine::state;
+
+constexpr std::size_t segment_alignment = std::size_t{256} << 10;
+constexpr std::size_t batch_pages = 64;
+
+std::byte* reserve(std::size_t bytes) {
+  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  FAR_CHECK(at != MAP_FAILED, "the simulated far heap has addresses");
+  return static_cast<std::byte*>(at);
+}
+
+std::byte* align_up(std::byte* address, std::size_t alignment) {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  return address + ((at + alignment - 1) / alignment * alignment - at);
+}
+
+error not_simulated(const char* what) {
+  return {std::string("the simulated pager has no ") + what + "; use the real one", ENOSYS};
+}
+
+// Now and then lets others run, so that races get a chance on few CPUs. Where a fiber may be suspended: yields it.
+void stumble() {
+  thread_local std::minstd_rand random(static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(&random) >> 6));
+  if (random() % 16 == 0) std::this_thread::yield();
+}
+void stumble_of_fiber() {
+  fiber::yield();
+}
+
+}  // namespace
+
+simulated_pager::simulated_pager(const far::pager::options& chosen)
+    : departures_(chosen.departures),
+      reserved_(reserve(heap_pages * page_bytes_ + segment_alignment)),
+      base_(align_up(reserved_, segment_alignment)),
+      slots_(reserve(heap_pages * page_bytes_)),
+      words_(heap_pages),
+      budget_pages_(chosen.budget_bytes / page_bytes_) {
+  for (std::size_t i = 0; i < evictors; ++i) threads_[i] = std::thread([this, i] { evict_at_random(i); });
+}
+
+simulated_pager::~simulated_pager() {
+  stopping_.store(true);
+  for (std::thread& each : threads_) each.join();
+  munmap(reserved_, heap_pages * page_bytes_ + segment_alignment);
+  munmap(slots_, heap_pages * page_bytes_);
+}
+
+bool simulated_pager::contains(const void* address) const {
+  const auto* const at = static_cast<const std::byte*>(address);
+  return at >= base_ && at < base_ + heap_pages * page_bytes_;
+}
+
+simulated_pager::page_id simulated_pager::page_of(const std::byte* address) const {
+  FAR_CHECK(contains(address), "an address of the far heap");
+  return static_cast<page_id>(address - base_) / page_bytes_;
+}
+
+result<std::byte*> simulated_pager::map_guarded(std::size_t bytes, std::size_t alignment_bytes) {
+  std::uint64_t mapped = mapped_pages_.load();
+  while (true) {
+    const std::uint64_t alignment = std::max<std::uint64_t>(alignment_bytes / page_bytes_, 1);
+    const std::uint64_t first = (mapped + alignment - 1) / alignment * alignment;
+    const std::uint64_t end = first + pages_for(bytes);
+    if (end > heap_pages) return error{"the simulated far heap is full", ENOMEM};
+    if (mapped_pages_.compare_exchange_weak(mapped, end)) return bytes_of(first);
+  }
+}
+
+// ---- arriving ----
+
+void simulated_pager::fetch(const std::byte* address, std::size_t bytes, bool /*write*/) {
+  paused_.store(false, std::memory_order_relaxed);
+  const page_id first = page_of(address);
+  const page_id last = page_of(address + bytes - 1);
+  for (page_id page = first; page <= last; ++page) {
+    while (words_.load(page).where() != state::resident) {
+      stumble_of_fiber();
+      bring(page);
+    }
+  }
+}
+
+// One try. Whoever makes the page Fetching does not suspend its fiber before it is Resident: discard() waits for it
+// without letting fibers run.
+void simulated_pager::bring(page_id page) {
+  page_word word = words_.load(page);
+  const bool has_bytes = word.where() == state::remote;
+  if (!has_bytes && word.where() != state::untouched) return;
+  if (!words_.transition(page, word, word.with_state(state::fetching))) return;
+  stumble();
+  std::byte* const to = bytes_of(page);
+  if (has_bytes) {
+    const bool alone = std::all_of(to, to + page_bytes_, [](std::byte each) { return each == poison; });
+    FAR_CHECK(alone, "nobody writes to a page that is not resident");
+    const std::lock_guard guard(slot_lock(page));
+    std::memcpy(to, slots_ + page * page_bytes_, page_bytes_);
+    fetched_.fetch_add(1, std::memory_order_relaxed);
+  }
+  stumble();
+  resident_pages_.fetch_add(1, std::memory_order_relaxed);
+  words_.update(page,
+                [](page_word before) { return before.with_state(state::resident).with_place(page_word::no_place); });
+}
+
+bool simulated_pager::takes_object_path(const std::byte* address) const {
+  const page_word word = words_.load(page_of(address));
+  return word.where() == state::remote && word.object_path();
+}
+
+bool simulated_pager::is_away(const std::byte* address) const {
+  const state where = words_.load_in_order(page_of(address)).where();
+  return where == state::remote || where == state::untouched || where == state::lost;
+}
+
+far::pager::slot_read simulated_pager::read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) {
+  const page_id page = page_of(address);
+  const page_word before = words_.load(page);
+  if (before.where() != state::remote) return far::pager::slot_read::not_remote;
+  stumble_of_fiber();
+  {
+    const std::lock_guard guard(slot_lock(page));
+    std::memcpy(buffer, slots_ + page * page_bytes_ + static_cast<std::size_t>(address - bytes_of(page)), bytes);
+  }
+  stumble_of_fiber();
+  const page_word after = words_.load_in_order(page);
+  const bool same = after.where() == state::remote && after.place() == before.place();
+  return same ? far::pager::slot_read::done : far::pager::slot_read::not_remote;
+}
+
+// ---- leaving ----
+
+void simulated_pager::evict_at_random(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<page_id> victims;
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    const std::uint64_t mapped = mapped_pages_.load();
+    if (mapped == 0 || paused_.load(std::memory_order_relaxed) || (!under_pressure() && random() % 4 != 0)) {
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+      continue;
+    }
+    // Neighbours, and pages from anywhere.
+    victims.clear();
+    const page_id first = random() % mapped;
+    for (page_id i = 0; i < batch_pages; ++i) {
+      const page_id page = i < batch_pages / 2 ? first + i : random() % mapped;
+      if (page < mapped && std::find(victims.begin(), victims.end(), page) == victims.end()) victims.push_back(page);
+    }
+    const std::lock_guard guard(batch_);
+    if (!paused_.load(std::memory_order_relaxed)) evict_batch(victims);
+  }
+}
+
+void simulated_pager::evict(std::byte* address, std::size_t bytes) {
+  std::vector<page_id> victims;
+  for (page_id page = page_of(address); page <= page_of(address + bytes - 1); ++page) {
+    victims.push_back(page);
+    if (victims.size() < batch_pages) continue;
+    evict_batch(victims);
+    victims.clear();
+  }
+  evict_batch(victims);
+}
+
+// As evictor::evict() and ask_departure_guard().
+void simulated_pager::evict_batch(std::span<const page_id> victims) {
+  std::array<page_id, batch_pages> claimed;
+  std::size_t count = 0;
+  for (const page_id page : victims) {
+    if (claim(page)) claimed[count++] = page;
+  }
+  if (count == 0) return;
+  stumble();
+  engine::departure said;
+  if (departures_ != nullptr) said = departures_->judge({claimed.data(), count});
+  for (std::size_t i = 0; i < count; ++i) {
+    stumble();
+    if ((said.stay >> i & 1) != 0) {
+      words_.update(claimed[i], [](page_word word) { return word.with_state(state::resident); });
+    } else {
+      take_away(claimed[i], (said.object_path >> i & 1) != 0);
+    }
+  }
+}
+
+bool simulated_pager::claim(page_id page) {
+  page_word word = words_.load(page);
+  while (word.where() == state::resident) {
+    if (words_.transition(page, word, word.with_state(state::evicting))) return true;
+  }
+  return false;
+}
+
+void simulated_pager::take_away(page_id page, bool object_path) {
+  std::byte* const from = bytes_of(page);
+  {
+    const std::lock_guard guard(slot_lock(page));
+    std::memcpy(slots_ + page * page_bytes_, from, page_bytes_);
+  }
+  std::memset(from, static_cast<int>(poison), page_bytes_);
+  resident_pages_.fetch_sub(1, std::memory_order_relaxed);
+  evicted_.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t slot = next_slot_.fetch_add(1, std::memory_order_relaxed);
+  words_.update(page, [=](page_word word) {
+    return word.with_state(state::remote).with_object_path(object_path).with_place(slot);
+  });
+}
+
+result<void> simulated_pager::discard(std::byte* address, std::size_t bytes) {
+  for (page_id page = page_of(address); page <= page_of(address + bytes - 1); ++page) drop(page);
+  return {};
+}
+
+void simulated_pager::drop(page_id page) {
+  backoff waiting;
+  while (true) {
+    page_word word = words_.load(page);
+    if (word.where() == state::untouched) return;
+    const bool is_here = word.where() == state::resident;
+    const state through = is_here ? state::evicting : state::fetching;
+    if ((is_here || word.where() == state::remote) && words_.transition(page, word, word.with_state(through))) {
+      // Not by stores: to the sanitizers, the kernel does this.
+      madvise(bytes_of(page), page_bytes_, MADV_DONTNEED);
+      if (is_here) resident_pages_.fetch_sub(1, std::memory_order_relaxed);
+      words_.update(page, [](page_word before) {
+        return before.with_state(state::untouched).with_place(page_word::no_place).with_object_path(false);
+      });
+      return;
+    }
+    waiting.pause();
+  }
+}
+
+// ---- the rest ----
+
+bool simulated_pager::under_pressure() const {
+  return resident_pages_.load(std::memory_order_relaxed) > budget_pages_.load(std::memory_order_relaxed);
+}
+
+result<void> simulated_pager::resize(std::uint64_t budget_bytes) {
+  budget_pages_.store(budget_bytes / page_bytes_, std::memory_order_relaxed);
+  return {};
+}
+
+engine::statistics simulated_pager::snapshot() const {
+  engine::statistics now;
+  now.budget_bytes = budget_pages_.load() * page_bytes_;
+  now.local_bytes = resident_pages_.load() * page_bytes_;
+  now.fetched_pages = fetched_.load();
+  now.evicted_pages = evicted_.load();
+  return now;
+}
+
+void simulated_pager::validate() const {
+  paused_.store(true);
+  const std::lock_guard guard(batch_);
+  for (page_id page = 0; page < mapped_pages_.load(); ++page) {
+    const page_word word = words_.load(page);
+    const bool is_resident = word.where() == state::resident;
+    FAR_CHECK(is_resident == (words_.state_bytes()[page] == engine::residency::byte_of_resident),
+              "byte and word of a settled page agree");
+    if (word.where() != state::remote) continue;
+    const std::byte* const at = bytes_of(page);
+    const bool alone = std::all_of(at, at + page_bytes_, [](std::byte each) { return each == poison; });
+    FAR_CHECK(alone, "nobody writes to a page that is not resident");
+  }
+}
+
+result<std::byte*> simulated_pager::map(std::size_t /*bytes*/, int /*protection*/, std::size_t /*alignment_bytes*/) {
+  return not_simulated("map()");
+}
+result<void> simulated_pager::map_at(std::byte* /*address*/, std::size_t /*bytes*/, int /*protection*/) {
+  return not_simulated("map_at()");
+}
+result<void> simulated_pager::hand_over(std::byte* /*address*/, std::size_t /*bytes*/) {
+  return not_simulated("hand_over()");
+}
+result<int> simulated_pager::protection_of(const std::byte* /*address*/) const {
+  return not_simulated("protection_of()");
+}
+result<void> simulated_pager::protect(std::byte* /*address*/, std::size_t /*bytes*/, int /*protection*/) {
+  return not_simulated("protect()");
+}
+result<std::byte*> simulated_pager::remap(std::byte* /*address*/, std::size_t /*old_bytes*/, std::size_t /*new_bytes*/,
+                                          bool /*may_move*/) {
+  return not_simulated("remap()");
+}
+result<void> simulated_pager::add_server(std::string_view /*server*/) {
+  return not_simulated("servers");
+}
+
+}  // namespace far::heap
+
+namespace far::pager {
+
+// In the place of far_pager.cc's, which the linker then leaves out.
+result<std::unique_ptr<pager>> pager::create(const options& chosen) {
+  return std::unique_ptr<pager>(std::make_unique<heap::simulated_pager>(chosen));
+}
+
+}  // namespace far::pager

@@ -1,0 +1,108 @@
+// A pager without userfaultfd, for tests under sanitizers: a test program that links simulated_pager.cc gets it from
+// pager::create(). The far heap is plain memory. Threads evict pages at random, asking the departure guard as
+// engine/evictor.cc does, and fill what has left with poison, so that an access that forgot its guard reads wrong
+// bytes, and one that writes is noticed when the page comes back. Words and state bytes are the engine's own.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/spin_lock.h"
+#include "engine/departure_guard.h"
+#include "engine/residency.h"
+#include "pager/pager.h"
+
+namespace far::heap {
+
+class simulated_pager final : public pager::pager {
+ public:
+  static constexpr std::byte poison{0xdb};
+
+  // Of `chosen`: budget_bytes, which may be any size, and departures.
+  explicit simulated_pager(const far::pager::options& chosen);
+  ~simulated_pager() override;
+
+  // What the object heap calls.
+  [[nodiscard]] const std::byte* start() const override { return base_; }
+  [[nodiscard]] std::uint64_t pages() const override { return heap_pages; }
+  [[nodiscard]] bool contains(const void* address) const override;
+  [[nodiscard]] result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) override;
+  [[nodiscard]] result<void> unmap(std::byte* address, std::size_t bytes) override { return discard(address, bytes); }
+  [[nodiscard]] result<void> discard(std::byte* address, std::size_t bytes) override;
+  [[nodiscard]] const std::uint8_t* state_bytes() const override { return words_.state_bytes(); }
+  void fetch(const std::byte* address, std::size_t bytes, bool write) override;
+  void prefetch(const std::byte* address, std::size_t bytes) override { fetch(address, bytes, false); }
+  [[nodiscard]] bool takes_object_path(const std::byte* address) const override;
+  [[nodiscard]] bool is_away(const std::byte* address) const override;
+  [[nodiscard]] far::pager::slot_read read_slot(const std::byte* address, std::size_t bytes,
+                                                std::byte* buffer) override;
+  [[nodiscard]] bool under_pressure() const override;
+  [[nodiscard]] std::uint64_t poll() noexcept override { return far::pager::no_poll; }
+  void evict(std::byte* address, std::size_t bytes) override;
+  [[nodiscard]] result<void> resize(std::uint64_t budget_bytes) override;
+  [[nodiscard]] engine::statistics snapshot() const override;
+  // Nothing is evicted from here on until the next fetch.
+  void validate() const override;
+
+  // What it does not.
+  [[nodiscard]] result<std::byte*> map(std::size_t bytes, int protection, std::size_t alignment_bytes) override;
+  [[nodiscard]] result<void> map_at(std::byte* address, std::size_t bytes, int protection) override;
+  [[nodiscard]] result<void> hand_over(std::byte* address, std::size_t bytes) override;
+  [[nodiscard]] result<int> protection_of(const std::byte* address) const override;
+  [[nodiscard]] result<void> protect(std::byte* address, std::size_t bytes, int protection) override;
+  [[nodiscard]] result<std::byte*> remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,
+                                         bool may_move) override;
+  void pin(const std::byte* /*address*/, std::size_t /*bytes*/) override {}
+  void unpin(const std::byte* /*address*/, std::size_t /*bytes*/) override {}
+  [[nodiscard]] result<void> add_server(std::string_view server) override;
+  void prepare_fork() override {}
+  void after_fork_in_parent() override {}
+  void after_fork_in_child() override {}
+  void release_slots_of_ended_children() override {}
+
+ private:
+  using page_id = engine::page_id;
+
+  static constexpr std::uint64_t heap_pages = std::uint64_t{1} << 17;
+  static constexpr std::size_t evictors = 2;
+  static constexpr std::size_t stripes = 64;
+
+  [[nodiscard]] page_id page_of(const std::byte* address) const;
+  [[nodiscard]] std::byte* bytes_of(page_id page) const { return base_ + page * page_bytes_; }
+  [[nodiscard]] spin_lock& slot_lock(page_id page) const { return slot_locks_[page % stripes]; }
+  void evict_at_random(std::uint64_t seed);
+  void evict_batch(std::span<const page_id> victims);
+  [[nodiscard]] bool claim(page_id page);
+  void take_away(page_id page, bool object_path);
+  void bring(page_id page);
+  void drop(page_id page);
+
+  static constexpr std::size_t page_bytes_ = 4096;
+
+  engine::departure_guard* departures_;
+  std::byte* reserved_;
+  std::byte* base_;
+  std::byte* slots_;  // by page: the bytes of the slot that its word names
+  engine::residency words_;
+  std::atomic<std::uint64_t> mapped_pages_{0};
+  std::atomic<std::uint64_t> resident_pages_{0};
+  std::atomic<std::uint64_t> budget_pages_;
+  std::atomic<std::uint64_t> next_slot_{1};
+  std::atomic<std::uint64_t> fetched_{0};
+  std::atomic<std::uint64_t> evicted_{0};
+  mutable std::array<spin_lock, stripes> slot_locks_;
+  mutable std::mutex batch_;  // held while a batch is evicted, by one of them at a time
+  mutable std::atomic<bool> paused_{false};
+  std::atomic<bool> stopping_{false};
+  std::array<std::thread, evictors> threads_;
+};
+
+}  // namespace far::heap

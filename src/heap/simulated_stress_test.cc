@@ -1,0 +1,38 @@
+// The stress over the simulated pager: wherever userfaultfd is missing, and under sanitizers.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+
+#include "base/units.h"
+#include "heap/stress.h"
+
+namespace far {
+namespace {
+
+runtime_options scarce(double page_path_share) {
+  runtime_options chosen;
+  chosen.local_bytes = mib;
+  chosen.workers = 2;
+  chosen.page_path_share = page_path_share;
+  return chosen;
+}
+
+#if defined(__SANITIZE_THREAD__)
+constexpr std::size_t steps = 4'000;
+#else
+constexpr std::size_t steps = 20'000;
+#endif
+constexpr stress::scale few{.fibers = 12, .threads = 2, .objects_each = 1500, .steps = steps};
+
+TEST(simulated_heap_stress, both_paths) {
+  stress::run(scarce(0.5), few);
+}
+TEST(simulated_heap_stress, objects_only) {
+  stress::run(scarce(2), few);
+}
+TEST(simulated_heap_stress, pages_only) {
+  stress::run(scarce(0), few);
+}
+
+}  // namespace
+}  // namespace far

@@ -1,0 +1,41 @@
+// The stress on the real kernel. `FARHEAP_SOAK=1` runs for minutes. Needs permission for userfaultfd.
+#include "heap/stress.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace far {
+namespace {
+
+std::size_t steps_each() {
+  if (std::getenv("FARHEAP_SOAK") != nullptr) return 2'000'000;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return 1'000;
+#else
+  return 8'000;
+#endif
+}
+
+runtime_options scarce(runtime_options::guard guard, double page_path_share) {
+  runtime_options chosen;
+  chosen.local_bytes = 16 * mib;
+  chosen.far = "memory:?latency=5us";
+  chosen.workers = 2;
+  chosen.page_path_share = page_path_share;
+  chosen.hardware_guard = guard;
+  return chosen;
+}
+
+TEST(heap_stress, both_paths_with_a_fault_thread) {
+  stress::run(scarce(runtime_options::guard::thread, 0.5), {.steps = steps_each()});
+}
+TEST(heap_stress, both_paths_with_inline_guards) {
+  stress::run(scarce(runtime_options::guard::in_line, 0.5), {.steps = steps_each()});
+}
+TEST(heap_stress, objects_only) {
+  stress::run(scarce(runtime_options::guard::thread, 2), {.steps = steps_each() / 2});
+}
+
+}  // namespace
+}  // namespace far

@@ -1,0 +1,219 @@
+// The pager's part in a miss: who waits for what, and who helps meanwhile. On an OS thread and on a fiber.
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+
+#include "pager/far_pager.h"
+#include "platform/signal_shield.h"
+
+namespace far::pager {
+namespace {
+
+// How long poll() is called as often as possible after it last found something; then ever more rarely.
+constexpr std::uint64_t eager_ns = 50'000;
+constexpr std::uint64_t longest_pause_ns = 200'000;
+
+// Each thread starts with a fetcher of its own, as far as there are enough.
+std::atomic<unsigned> thread_tokens{0};
+thread_local const unsigned thread_token = thread_tokens.fetch_add(1, std::memory_order_relaxed);
+constinit thread_local engine::stream_table thread_streams;
+
+// Not inline, and opaque to the optimiser: a fiber that went on on another thread must not use what it knew of the old
+// one.
+[[gnu::noinline]] unsigned token_of_thread() noexcept {
+  asm volatile("");
+  return thread_token;
+}
+
+}  // namespace
+
+void far_pager::resolve(page_id page, bool write, miss_waiter::place from) noexcept {
+  if (from == miss_waiter::place::fault_handler) engine_->note_unguarded_miss(page);
+  if (on_fiber()) return resolve_on_fiber(page, write, from);
+  resolve_on_thread(page, write);
+}
+
+// Prefers one that can start something: those that are full still do for everything that needs no flight.
+engine::fetcher* far_pager::try_lock_fetcher() noexcept {
+  const unsigned token = token_of_thread();
+  for (const bool needs_room : {true, false}) {
+    for (std::size_t i = 0; i < shared_fetchers; ++i) {
+      engine::fetcher& candidate = *fetchers_[(token + i) % shared_fetchers];
+      if ((candidate.has_room() || !needs_room) && candidate.lock.try_lock()) return &candidate;
+    }
+  }
+  return nullptr;
+}
+
+engine::fetcher& far_pager::lock_some_fetcher() noexcept {
+  backoff waiting;
+  while (true) {
+    engine::fetcher* const locked = try_lock_fetcher();
+    if (locked != nullptr) return *locked;
+    waiting.pause();
+  }
+}
+
+std::size_t far_pager::free_flights() const noexcept {
+  std::size_t sum = 0;
+  for (const engine::fetcher* each : fetchers_) sum += each->free_flights();
+  return sum;
+}
+
+// Something may be under way that nobody waits for.
+void far_pager::look_after_transfers() noexcept {
+  const bool under_way = engine_->transfers_under_way();
+  if (under_way && waiting_ != nullptr) chosen_.fibers->poll_soon();
+  if (engine_->wants_background() || (under_way && waiting_ == nullptr)) reclaimer_->wake();
+}
+
+// ---- on an OS thread ----
+
+void far_pager::wait_for_frame() noexcept {
+  reclaimer_->wake();
+  engine_->note_direct_reclaim();
+  backoff waiting;
+  while (!engine_->has_frame_for_miss()) {
+    if (!engine_->reclaim()) waiting.pause();
+  }
+}
+
+void far_pager::resolve_on_thread(page_id page, bool write) noexcept {
+  const std::uint64_t since_ns = clock_.now_ns();
+  engine::outcome reached = engine::outcome::busy;
+  backoff waiting;
+  bool counted = false;
+  engine_->reclaim_at_miss();
+  while (reached != engine::outcome::resolved) {
+    {
+      engine::fetcher& by = lock_some_fetcher();
+      const std::lock_guard guard(by.lock, std::adopt_lock);
+      reached = engine_->miss(by, thread_streams, page, write);
+      while (reached == engine::outcome::in_flight && engine_->on_its_way(page)) {
+        if (!by.poll()) by.wait(1'000'000);
+      }
+    }
+    if (reached == engine::outcome::in_flight && engine_->accessible(page, write)) break;
+    if (reached == engine::outcome::lost) die_of_lost_page(page);
+    if (reached == engine::outcome::no_budget) wait_for_frame();
+    if (reached == engine::outcome::busy) {
+      if (!counted) engine_->note_busy();
+      counted = true;
+      if (!engine_->help()) waiting.pause();
+    }
+  }
+  look_after_transfers();
+  engine_->note_wait(clock_.now_ns() - since_ns);
+}
+
+// ---- on a fiber ----
+//
+// No lock is held and nothing of the thread is remembered where a fiber waits: other fibers run on this thread
+// meanwhile, and outside the fault handler this one may go on on another.
+
+void far_pager::resolve_on_fiber(page_id page, bool write, miss_waiter::place from) noexcept {
+  const std::uint64_t since_ns = clock_.now_ns();
+  bool counted = false;
+  engine_->reclaim_at_miss();
+  while (true) {
+    const engine::outcome reached = try_miss(page, write);
+    if (reached == engine::outcome::resolved) break;
+    if (reached == engine::outcome::lost) die_of_lost_page(page);
+    if (reached == engine::outcome::no_budget) wait_for_frame_on_fiber(from);
+    if (reached == engine::outcome::in_flight) waiting_->wait_for_page(engine_->words(), page, from);
+    if (reached == engine::outcome::busy) {
+      if (!counted) engine_->note_busy();
+      counted = true;
+      let_others_finish(page, from);
+    }
+    if (engine_->accessible(page, write)) break;
+  }
+  look_after_transfers();
+  engine_->note_wait(clock_.now_ns() - since_ns);
+}
+
+engine::outcome far_pager::try_miss(page_id page, bool write) noexcept {
+  engine::fetcher* const by = try_lock_fetcher();
+  if (by == nullptr) return engine::outcome::busy;
+  const std::lock_guard guard(by->lock, std::adopt_lock);
+  return engine_->miss(*by, chosen_.fibers->streams(), page, write);
+}
+
+void far_pager::let_others_finish(page_id page, miss_waiter::place from) noexcept {
+  if (engine_->on_its_way(page)) return waiting_->wait_for_page(engine_->words(), page, from);
+  if (engine_->help()) return;
+  waiting_->wait_for(free_flights() == 0 ? waiting_fibers::reason::flight : waiting_fibers::reason::turn, from);
+}
+
+void far_pager::wait_for_frame_on_fiber(miss_waiter::place from) noexcept {
+  reclaimer_->wake();
+  engine_->note_direct_reclaim();
+  if (engine_->has_frame_for_miss() || engine_->reclaim()) return;
+  waiting_->wait_for(waiting_fibers::reason::frame, from);
+}
+
+std::uint64_t far_pager::poll() noexcept {
+  using reason = waiting_fibers::reason;
+  bool progress = engine_->help();
+  if (waiting_->any(reason::frame)) {
+    if (!engine_->has_frame_for_miss()) progress |= engine_->reclaim();
+    const std::int64_t frames = engine_->has_frame_for_miss() ? std::max<std::int64_t>(1, engine_->free_frames()) : 0;
+    waiting_->wake(reason::frame, static_cast<std::size_t>(frames));
+  }
+  if (waiting_->any(reason::flight)) waiting_->wake(reason::flight, free_flights());
+  waiting_->wake(reason::turn, ~std::size_t{0});
+  const bool awaited = waiting_->any(reason::frame) || waiting_->any(reason::flight) || waiting_->any(reason::turn);
+  if (progress || awaited) {
+    idle_since_ns_.store(0, std::memory_order_relaxed);
+    return 0;
+  }
+  if (!engine_->transfers_under_way()) return no_poll;
+  const std::uint64_t now_ns = clock_.now_ns();
+  std::uint64_t since_ns = idle_since_ns_.load(std::memory_order_relaxed);
+  if (since_ns == 0) idle_since_ns_.store(since_ns = now_ns, std::memory_order_relaxed);
+  const std::uint64_t idle_ns = now_ns - since_ns;
+  return idle_ns < eager_ns ? 0 : std::min(idle_ns / 8, longest_pause_ns);
+}
+
+// ---- without a hardware fault ----
+
+void far_pager::fetch(const std::byte* address, std::size_t bytes, bool write) {
+  if (bytes == 0) return;
+  const page_id first = page_at(address);
+  const page_id last = page_at(address + (bytes - 1));
+  if (last > first) prefetch_range({first, static_cast<std::size_t>(last - first + 1)});
+  for (page_id page = first; page <= last; ++page) {
+    if (engine_->accessible(page, write)) continue;
+    if (on_fiber()) {
+      // A worker's signals are blocked already.
+      resolve_on_fiber(page, write, miss_waiter::place::call);
+    } else {
+      const platform::signal_shield shield;
+      resolve_on_thread(page, write);
+    }
+  }
+}
+
+void far_pager::prefetch(const std::byte* address, std::size_t bytes) {
+  if (bytes == 0) return;
+  const page_id first = page_at(address);
+  prefetch_range({first, static_cast<std::size_t>(page_at(address + (bytes - 1)) - first + 1)});
+}
+
+void far_pager::prefetch_range(page_range range) noexcept {
+  std::optional<platform::signal_shield> shield;
+  if (!on_fiber()) shield.emplace();
+  bool started = false;
+  while (range.count > 0 && engine_->has_frames_ahead()) {
+    const page_range part{range.first, std::min(range.count, engine::batch_pages)};
+    engine::fetcher* const by = try_lock_fetcher();
+    if (by == nullptr) break;
+    const std::lock_guard guard(by->lock, std::adopt_lock);
+    started |= engine_->prefetch(*by, part) > 0;
+    range = {range.first + part.count, range.count - part.count};
+  }
+  if (started) look_after_transfers();
+}
+
+}  // namespace far::pager

@@ -1,0 +1,114 @@
+// Three servers under a replicated far tier with two copies, and their weather: something is wrong with one of them at
+// a time, and with the next only when every copy is whole again. So no byte may ever be lost.
+//
+// What the servers are is left to those who derive: the layer of copies over clients that misbehave by themselves
+// (simulated_cluster.h), or over the client, the wire and the server of `tcp:` (network_cluster.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/replicated/replicated_backend.h"
+#include "random_source.h"
+#include "scheduler.h"
+#include "simulated_backend.h"
+
+namespace far::simulation {
+
+struct cluster_options {
+  std::uint64_t slots = 0;  // that the engine may need
+  std::uint64_t maximum_delay_ns = 0;
+  std::uint64_t slice_ns = 0;
+  bool is_calm = false;  // threads are never frozen, so nobody is late for long
+};
+
+class cluster {
+ public:
+  static constexpr std::size_t server_count = 3;
+  static constexpr std::size_t copies = 2;
+
+  cluster(scheduler& threads, random_source& random, const cluster_options& chosen);
+  virtual ~cluster();
+  cluster(const cluster&) = delete;
+  cluster& operator=(const cluster&) = delete;
+
+  // The far tier; to be taken once, and to outlive this object's users but not this object.
+  [[nodiscard]] std::unique_ptr<backend::backend> take_tier() { return std::move(tier_); }
+
+  // Starts its threads. They end after stop().
+  virtual void start();
+  virtual void stop() { stopping_ = true; }
+
+  // From now on all is well.
+  void clear_weather();
+  // Waits until every copy is whole.
+  void wait_until_whole();
+  // Takes a server away for good, with all it holds.
+  void lose_one() { take_away(random_.below(server_count)); }
+
+  // Every settled slot has the same bytes in all copies that are current, and there is one. Requires quiescence.
+  void check_copies(const simulated_backend& user) const;
+
+  // What a run came across, for people, and to see that it did come across everything.
+  struct count {
+    const char* name;
+    std::uint64_t number;
+  };
+  [[nodiscard]] virtual std::vector<count> counted() const;
+
+ protected:
+  // To be called by the constructors of those who derive.
+  void make_tier(std::vector<std::unique_ptr<backend::backend>> members, const backend::replicated_options& options);
+
+  // One of the things that may go wrong with a server, and the end of all of them.
+  virtual void make_trouble(std::size_t server) = 0;
+  virtual void after_trouble(std::size_t server) = 0;
+  virtual void heal(std::size_t server) = 0;
+  virtual void take_away(std::size_t server) = 0;
+  [[nodiscard]] virtual bool all_well() const = 0;
+  // For people, on standard error, when a run is stuck.
+  virtual void describe_servers() const = 0;
+  // Where the bytes of a server's slot are, or nullptr when it has forgotten them.
+  [[nodiscard]] virtual const std::byte* bytes(std::size_t server, backend::slot_id slot) const = 0;
+  // How long a trouble lasts: mostly up to `usual_`, now and then up to `longest_`.
+  struct duration {
+    std::uint64_t usual_slices = 300;
+    std::uint64_t longest_slices = 3000;
+  };
+
+  // Whether it is the last one, and not part of the far tier yet: nobody connects to it.
+  [[nodiscard]] bool is_late(std::size_t server) const { return late_ != nullptr && server + 1 == server_count; }
+  // To be called by destructors of those whose members refer to what they own.
+  void drop_members() {
+    late_ = nullptr;
+    tier_ = nullptr;
+  }
+  void note_trouble(std::uint64_t kind, const std::string& server);
+  void note_crash() { ++crashes_; }
+
+  scheduler& threads_;
+  random_source& random_;
+  const cluster_options chosen_;
+  duration trouble_lasts_;
+
+ private:
+  void run_tender();
+  void run_weather();
+  void add_late_member();
+  [[nodiscard]] bool is_whole();
+  void describe_copies() const;
+
+  std::unique_ptr<backend::replicated_backend> tier_;
+  backend::replicated_backend* layer_ = nullptr;
+  std::unique_ptr<backend::backend> late_;  // of some runs: a member that is added while the program runs
+  std::string late_name_;
+  bool stopping_ = false;
+  bool calm_ = false;
+  bool weather_ended_ = false;
+  std::uint64_t troubles_ = 0;
+  std::uint64_t crashes_ = 0;
+};
+
+}  // namespace far::simulation

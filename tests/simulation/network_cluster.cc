@@ -1,0 +1,198 @@
+#include "network_cluster.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "backend/tcp/tcp_backend.h"
+#include "base/units.h"
+
+namespace far::simulation {
+namespace {
+
+// What may be on its way to one server at a time.
+constexpr std::uint64_t busy_bytes = 2 * mib;
+
+constexpr const char* secret = "a token for the simulation";
+
+// How long the scheduler keeps a thread from running, with room to spare.
+constexpr std::uint64_t freezing_slices = 8'000;
+
+// A long way with room for little would make everybody late.
+network_options draw_network(random_source& random, const cluster_options& chosen) {
+  const std::uint64_t window_bytes = random.one_of<std::uint64_t>({30'000, 100'000, mib});
+  return {.maximum_delay_ns = chosen.maximum_delay_ns,
+          .window_bytes = chosen.maximum_delay_ns > 10 * chosen.slice_ns ? mib : window_bytes,
+          .longest_segment_bytes = random.one_of<std::uint64_t>({1500, 9000, 65'536}),
+          .slice_ns = chosen.slice_ns};
+}
+
+}  // namespace
+
+network_cluster::network_cluster(scheduler& threads, random_source& random, const simulated_clock& time,
+                                 const cluster_options& chosen)
+    : cluster(threads, random, chosen),
+      time_(time),
+      freezing_ns_(chosen.is_calm ? 0 : freezing_slices * chosen.slice_ns),
+      network_(threads, random, time, server_count, draw_network(random, chosen)) {
+  if (random.chance(500)) tokens_ = std::string("analysis ") + secret;
+  std::replace(tokens_.begin() + (tokens_.empty() ? 0 : 9), tokens_.end(), ' ', '-');
+  // What is under way at once passes within it. And whoever is frozen is not late:
+  // a server that is well is never taken for one that is not, so one at a time is in trouble.
+  const std::uint64_t windows = 2 + 2 * busy_bytes / network_.options().window_bytes;
+  timeout_ns_ = 2 * windows * chosen.maximum_delay_ns + random.one_of<std::uint64_t>({2000, 6000}) * chosen.slice_ns +
+                freezing_ns_;
+  const std::uint64_t capacity_slots = round_up(chosen.slots, backend::group_slots) + 4 * backend::group_slots;
+  make_servers(capacity_slots);
+  std::vector<std::unique_ptr<backend::backend>> members;
+  for (std::size_t i = 0; i < server_count; ++i) members.push_back(make_client(i, capacity_slots));
+  backend::replicated_options options;
+  options.copies = copies;
+  options.capacity_slots = chosen.slots;
+  options.clock = &time;
+  options.probe_interval_ns = timeout_ns_ / 2;
+  options.lost_after_ns = timeout_ns_ * random.one_of<std::uint64_t>({2, 5, 50}) + 2 * freezing_ns_;
+  make_tier(std::move(members), options);
+  trouble_lasts_ = {.usual_slices = 1000, .longest_slices = 20'000};
+  network_.on_wait([this] {
+    for (const auto& each : servers_) each->pump();
+  });
+}
+
+network_cluster::~network_cluster() {
+  drop_members();
+}
+
+void network_cluster::make_servers(std::uint64_t capacity_slots) {
+  for (std::size_t i = 0; i < server_count; ++i) {
+    servers_[i] = std::make_unique<network_server>(
+        threads_, random_, time_, network_,
+        network_server_options{.name = "server " + std::to_string(i),
+                               .number = i,
+                               .memory_blocks = capacity_slots / wire::block_slots + random_.between(0, 8),
+                               .grace_ns = random_.one_of<std::uint64_t>({2, 1000}) * timeout_ns_ + freezing_ns_,
+                               .patience_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_,
+                               .silence_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_,
+                               .loops = random_.between(1, 3),
+                               .stuck_per_mille = random_.one_of<std::uint64_t>({0, 50, 300}),
+                               .slice_ns = chosen_.slice_ns,
+                               .tokens = tokens_});
+  }
+}
+
+std::unique_ptr<backend::backend> network_cluster::make_client(std::size_t server, std::uint64_t capacity_slots) {
+  backend::tcp_options wanted;
+  wanted.connections = random_.between(1, 3);
+  wanted.timeout_ns = timeout_ns_;
+  wanted.capacity_bytes = capacity_slots * page_bytes;
+  backend::tcp_trust trust;
+  trust.shown.random = network::random_bytes;
+  if (!tokens_.empty()) {
+    trust.shown.tenant = tokens_.substr(0, tokens_.find(' '));
+    trust.shown.token = tokens_.substr(tokens_.find(' ') + 1);
+  }
+  std::vector<std::unique_ptr<backend::byte_stream>> streams;
+  for (std::uint64_t i = 0; i < wanted.connections; ++i) streams.push_back(network_.make_stream(server));
+  return backend::tcp_backend::assemble("tcp://" + servers_[server]->name(), wanted, trust, std::move(streams), time_);
+}
+
+void network_cluster::start() {
+  cluster::start();
+  for (const auto& each : servers_) each->start_threads();
+}
+
+void network_cluster::stop() {
+  cluster::stop();
+  for (const auto& each : servers_) each->stop();
+}
+
+void network_cluster::make_trouble(std::size_t server) {
+  const scheduler::uninterrupted body;
+  network_server& victim = *servers_[server];
+  road& way = network_.road_to(server);
+  const std::uint64_t drawn = random_.below(10);
+  note_trouble(drawn, victim.name());
+  switch (drawn) {
+    case 0: way.resets_per_mille = random_.one_of<std::uint64_t>({5, 50, 300}); return;
+    case 1: way.damages_per_mille = random_.one_of<std::uint64_t>({5, 50, 300}); return;
+    case 2: way.delay_factor = random_.one_of<std::uint64_t>({10, 100}); return;
+    case 3:
+    case 4: way.is_cut = random_.chance(700); return;
+    case 5: return network_.break_all(server);
+    case 6: return network_.forget_all(server);
+    case 7: return victim.set_paused(random_.chance(700));
+    case 8: return victim.drain();
+    default: break;
+  }
+  note_crash();
+  victim.crash();
+  if (random_.chance(300)) network_.forget_all(server);  // the machine, not only the process
+  if (random_.chance(400)) victim.start();
+}
+
+void network_cluster::after_trouble(std::size_t server) {
+  const scheduler::uninterrupted body;
+  if (random_.chance(300)) servers_[server]->set_paused(false);
+  if (random_.chance(300)) network_.road_to(server).is_cut = false;
+}
+
+void network_cluster::heal(std::size_t server) {
+  const scheduler::uninterrupted body;
+  network_.mend(server);
+  servers_[server]->set_paused(false);
+  // One that drains does not come back.
+  if (!servers_[server]->is_up()) servers_[server]->crash();
+  servers_[server]->start();
+  all_over_at_ns_ = time_.now_ns() + timeout_ns_ + freezing_ns_;
+}
+
+void network_cluster::take_away(std::size_t server) {
+  const scheduler::uninterrupted body;
+  servers_[server]->crash();
+  network_.break_all(server);
+}
+
+// The clients must have noticed, too: a session whose connections are not back yet may still end, and what was under
+// way may still fail.
+bool network_cluster::all_well() const {
+  const scheduler::uninterrupted body;
+  if (time_.now_ns() < all_over_at_ns_) return false;
+  for (std::size_t i = 0; i < server_count; ++i) {
+    const road& way = network_.road_to(i);
+    const bool is_clear =
+        !way.is_cut && way.delay_factor == 1 && way.resets_per_mille == 0 && way.damages_per_mille == 0;
+    if (!is_clear || !servers_[i]->is_up() || !(network_.all_connected(i) || is_late(i))) return false;
+  }
+  return true;
+}
+
+void network_cluster::describe_servers() const {
+  for (std::size_t i = 0; i < server_count; ++i) {
+    std::fprintf(stderr, "%s: up %d, cut %d, connected %d\n", servers_[i]->name().c_str(), servers_[i]->is_up(),
+                 network_.road_to(i).is_cut, network_.all_connected(i));
+  }
+}
+
+std::vector<cluster::count> network_cluster::counted() const {
+  std::vector<count> all = cluster::counted();
+  const network_counts& seen = network_.counted();
+  std::uint64_t expired = 0;
+  std::uint64_t damaged = 0;
+  std::uint64_t fenced = 0;
+  for (const auto& each : servers_) {
+    expired += each->sessions_expired();
+    damaged += each->counters().damaged_requests.value();
+    fenced += each->counters().endings[static_cast<std::size_t>(server::ending::fenced)].value();
+  }
+  all.insert(all.end(), {{"connections", seen.connections},
+                         {"resets", seen.resets},
+                         {"refusals", seen.refused_connections},
+                         {"damaged segments", seen.damaged_segments},
+                         {"damaged requests", damaged},
+                         {"fenced", fenced},
+                         {"expired sessions", expired},
+                         {"bytes sent", seen.bytes}});
+  return all;
+}
+
+}  // namespace far::simulation

@@ -1,0 +1,47 @@
+// A cluster of which all but the sockets is real: the client of `tcp:` with its connections, handshake, sessions and
+// blocks, the wire, and the memory server, joined by a simulated network.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "cluster.h"
+#include "network.h"
+#include "network_server.h"
+
+namespace far::simulation {
+
+class network_cluster final : public cluster {
+ public:
+  network_cluster(scheduler& threads, random_source& random, const simulated_clock& time,
+                  const cluster_options& chosen);
+  ~network_cluster() override;
+
+  void start() override;
+  void stop() override;
+  [[nodiscard]] std::vector<count> counted() const override;
+
+ private:
+  void make_trouble(std::size_t server) override;
+  void after_trouble(std::size_t server) override;
+  void heal(std::size_t server) override;
+  void take_away(std::size_t server) override;
+  [[nodiscard]] bool all_well() const override;
+  void describe_servers() const override;
+  [[nodiscard]] const std::byte* bytes(std::size_t server, backend::slot_id slot) const override {
+    return servers_[server]->bytes(slot);
+  }
+
+  void make_servers(std::uint64_t capacity_slots);
+  [[nodiscard]] std::unique_ptr<backend::backend> make_client(std::size_t server, std::uint64_t capacity_slots);
+
+  const simulated_clock& time_;
+  std::string tokens_;
+  std::uint64_t freezing_ns_ = 0;     // how late a thread may be
+  std::uint64_t all_over_at_ns_ = 0;  // by then, whatever was under way in the last trouble has ended
+  std::uint64_t timeout_ns_ = 0;
+  network network_;
+  std::array<std::unique_ptr<network_server>, server_count> servers_;
+};
+
+}  // namespace far::simulation

@@ -1,0 +1,222 @@
+#include "network_server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/units.h"
+#include "platform/local_memory.h"
+#include "trace.h"
+
+namespace far::simulation {
+namespace {
+
+// How often a loop looks around when nothing arrives.
+constexpr std::uint64_t longest_sleep_slices = 300;
+
+}  // namespace
+
+// The memory of one session. It tells validators which blocks the session holds.
+class network_server::block_shelf final : public server::block_source {
+ public:
+  explicit block_shelf(network_server& owner) : owner_(owner) { owner_.shelves_.push_back(this); }
+  ~block_shelf() override {
+    // What was freed and not reclaimed when the server crashed.
+    for (const auto& [number, block] : blocks_) platform::unmap_local(block, server::block_bytes);
+    std::erase(owner_.shelves_, this);
+  }
+
+  std::byte* take(std::uint64_t number) override {
+    std::byte* const made = platform::map_local(server::block_bytes);
+    blocks_[number] = made;
+    return made;
+  }
+  void give_back(std::uint64_t number, std::byte* block) override {
+    blocks_.erase(number);
+    platform::unmap_local(block, server::block_bytes);
+  }
+  [[nodiscard]] const std::byte* find(std::uint64_t number) const {
+    const auto found = blocks_.find(number);
+    return found == blocks_.end() ? nullptr : found->second;
+  }
+
+ private:
+  network_server& owner_;
+  std::map<std::uint64_t, std::byte*> blocks_;
+};
+
+network_server::network_server(scheduler& threads, random_source& random, const simulated_clock& time, network& joined,
+                               network_server_options chosen)
+    : threads_(threads),
+      random_(random),
+      time_(time),
+      network_(joined),
+      chosen_(std::move(chosen)),
+      loops_(chosen_.loops) {
+  if (!chosen_.tokens.empty()) book_ = std::move(server::token_book::parse(chosen_.tokens, "simulated")).value();
+  settings_ = {.lent = nullptr,
+               .tokens = &book_,
+               .patience_ns = chosen_.patience_ns,
+               .silence_ns = chosen_.silence_ns,
+               .random = network::random_bytes};
+  start();
+}
+
+network_server::~network_server() {
+  crash();
+}
+
+void network_server::start_threads() {
+  for (std::size_t i = 0; i < loops_.size(); ++i) {
+    loops_[i].thread = threads_.spawn(chosen_.name + " loop " + std::to_string(i), [this, i] { run_loop(i); });
+  }
+  network_.on_arrival(chosen_.number, [this] {
+    for (const event_loop& each : loops_) threads_.wake(each.thread);
+  });
+}
+
+void network_server::stop() {
+  stopping_ = true;
+  for (const event_loop& each : loops_) threads_.wake(each.thread);
+}
+
+void network_server::start() {
+  if (lent_ != nullptr) return;
+  server::store_settings wanted;
+  wanted.memory_bytes = chosen_.memory_blocks * server::block_bytes;
+  wanted.grace_ns = chosen_.grace_ns;
+  wanted.random = network::random_bytes;
+  wanted.make_source = [this] { return std::make_unique<block_shelf>(*this); };
+  lent_ = std::move(server::store::create(std::move(wanted))).value();
+  settings_.lent = lent_.get();
+  for (event_loop& each : loops_) each.reader.emplace(lent_->readers());
+  network_.road_to(chosen_.number).is_up = true;
+}
+
+void network_server::crash() {
+  network_.road_to(chosen_.number).is_up = false;
+  if (lent_ == nullptr) return;
+  for (event_loop& each : loops_) {
+    for (peer& whose : each.peers) {
+      whose.talk->messages().leave(time_.now_ns());
+      network_.close_by_server(*whose.way);
+    }
+    each.peers.clear();
+    each.reader.reset();
+  }
+  settings_.lent = nullptr;
+  lent_ = nullptr;
+}
+
+void network_server::drain() {
+  if (lent_ == nullptr) return;
+  lent_->drain();
+  for (event_loop& each : loops_) {
+    for (peer& whose : each.peers) whose.talk->messages().drain();
+  }
+}
+
+// The block has one owner: a session that lost it has given it back before the next one may ask for it.
+const std::byte* network_server::bytes(backend::slot_id slot) const {
+  const scheduler::uninterrupted body;
+  for (auto shelf = shelves_.rbegin(); shelf != shelves_.rend(); ++shelf) {
+    const std::byte* const found = (*shelf)->find(slot / wire::block_slots);
+    if (found != nullptr) return found + slot % wire::block_slots * page_bytes;
+  }
+  return nullptr;
+}
+
+void network_server::run_loop(std::size_t number) {
+  event_loop& own = loops_[number];
+  while (!stopping_) {
+    turn(own);
+    const std::uint64_t now_ns = time_.now_ns();
+    const std::uint64_t longest_ns = longest_sleep_slices * chosen_.slice_ns;
+    const std::uint64_t due_ns = std::clamp(next_turn_ns(own), now_ns + 1, now_ns + longest_ns);
+    threads_.block(due_ns - now_ns + random_.below(3 * chosen_.slice_ns));
+  }
+}
+
+void network_server::pump() {
+  for (event_loop& each : loops_) turn(each);
+}
+
+void network_server::turn(event_loop& of) {
+  if (lent_ == nullptr || paused_ || random_.chance(chosen_.stuck_per_mille)) return;
+  of.reader->quiet();
+  if (&of == &loops_.front()) {
+    accept_all();
+    keep_house();
+  }
+  for (peer& each : of.peers) serve(each);
+  std::erase_if(of.peers, [this](peer& each) { return close_if_over(each); });
+  // A loop that goes on at once does not sleep.
+  if (random_.chance(700)) of.reader->offline();
+}
+
+void network_server::accept_all() {
+  while (const std::shared_ptr<link> arrived = network_.accept(chosen_.number)) {
+    peer fresh{arrived, std::move(server::connection::create(settings_, counters_, nullptr, time_.now_ns())).value()};
+    loops_[random_.below(loops_.size())].peers.push_back(std::move(fresh));
+  }
+}
+
+// What a turn of the real loop does for one connection (server/event_loop.cc).
+void network_server::serve(peer& whose) {
+  const std::uint64_t now_ns = time_.now_ns();
+  server::connection& talk = *whose.talk;
+  const std::span<std::byte> space = talk.receive_space();
+  if (!space.empty()) {
+    const iovec into{space.data(), space.size()};
+    const std::ptrdiff_t received = network_.receive(*whose.way, true, {&into, 1});
+    if (received < 0) talk.messages().end(server::ending::peer_gone);
+    if (received > 0) talk.received(static_cast<std::size_t>(received), now_ns);
+  }
+  // Another connection has the loop's attention between the arrival of bytes and their handling.
+  if (random_.chance(50)) return;
+  talk.work(now_ns);
+  whose.way->is_serving = talk.messages().is_serving() && !talk.messages().is_over();
+  const std::span<const std::byte> out = talk.to_send();
+  if (out.empty()) return;
+  const iovec piece{const_cast<std::byte*>(out.data()), out.size()};
+  const std::ptrdiff_t sent = network_.send(*whose.way, false, {&piece, 1});
+  if (sent < 0) talk.messages().end(server::ending::peer_gone);
+  if (sent > 0) talk.sent(static_cast<std::size_t>(sent), now_ns);
+}
+
+bool network_server::close_if_over(peer& whose) {
+  const std::uint64_t now_ns = time_.now_ns();
+  if (!whose.talk->is_done(now_ns)) return false;
+  if (tracing()) {
+    trace("%8llu %s ends a connection of %s: %s", static_cast<unsigned long long>(threads_.slices()),
+          chosen_.name.c_str(), whose.talk->messages().describe().c_str(), name_of(whose.talk->messages().why()));
+  }
+  whose.talk->messages().leave(now_ns);
+  whose.way->is_serving = false;
+  network_.close_by_server(*whose.way);
+  return true;
+}
+
+void network_server::keep_house() {
+  const std::uint64_t expired_before = lent_->report().sessions_expired;
+  lent_->expire(time_.now_ns());
+  std::uint64_t left = lent_->reclaim();
+  const std::uint64_t expired = lent_->report().sessions_expired - expired_before;
+  sessions_expired_ += expired;
+  if (expired == 0) return;
+  // Validators are to see at once that the bytes are gone, so no loop is at work on anything of theirs now.
+  for (event_loop& each : loops_) each.reader->quiet();
+  while (left > 0) left = lent_->reclaim();
+}
+
+std::uint64_t network_server::next_turn_ns(const event_loop& of) const {
+  if (lent_ == nullptr || paused_) return network::never;
+  std::uint64_t next = network_.next_arrival_ns(chosen_.number);
+  for (const peer& each : of.peers) {
+    next = std::min(next, each.talk->next_work_ns());
+    const bool has_more = !each.talk->to_send().empty() || each.talk->messages().is_over();
+    if (has_more) next = std::min(next, time_.now_ns() + 5 * chosen_.slice_ns);
+  }
+  return next;
+}
+
+}  // namespace far::simulation

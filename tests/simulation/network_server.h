@@ -1,0 +1,102 @@
+// A farheapd in the simulation: the server's own store, handshake and protocol (server/), with event loops that are
+// simulated threads, and memory that a crash empties.
+//
+// A turn of a loop is not preempted; between two turns anything happens. A loop may be stuck for a while, between its
+// quiet points, as one that is busy with somebody else is.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "network.h"
+#include "random_source.h"
+#include "scheduler.h"
+#include "server/connection.h"
+#include "server/store.h"
+
+namespace far::simulation {
+
+struct network_server_options {
+  std::string name;
+  std::size_t number = 0;  // in the network
+  std::uint64_t memory_blocks = 0;
+  std::uint64_t grace_ns = 0;
+  std::uint64_t patience_ns = 0;
+  std::uint64_t silence_ns = 0;
+  std::size_t loops = 1;
+  std::uint64_t stuck_per_mille = 0;  // of a loop's turns, in which it does nothing
+  std::uint64_t slice_ns = 0;
+  std::string tokens;  // as in a token file; empty: none
+};
+
+class network_server {
+ public:
+  network_server(scheduler& threads, random_source& random, const simulated_clock& time, network& joined,
+                 network_server_options chosen);
+  ~network_server();
+  network_server(const network_server&) = delete;
+  network_server& operator=(const network_server&) = delete;
+
+  // Starts the threads of its loops; they end after stop().
+  void start_threads();
+  void stop();
+  // A turn of every loop, while no thread runs.
+  void pump();
+
+  // What goes wrong. A server that has crashed forgets everything, and refuses until it is started.
+  void crash();
+  void start();
+  void set_paused(bool paused) { paused_ = paused; }
+  void drain();
+  [[nodiscard]] bool is_up() const { return lent_ != nullptr && !paused_ && !lent_->draining(); }
+
+  // For validators: where the bytes of a client's slot are, or nullptr.
+  [[nodiscard]] const std::byte* bytes(backend::slot_id slot) const;
+
+  [[nodiscard]] const std::string& name() const { return chosen_.name; }
+  [[nodiscard]] const server::loop_counters& counters() const { return counters_; }
+  [[nodiscard]] std::uint64_t sessions_expired() const { return sessions_expired_; }
+
+ private:
+  class block_shelf;
+  // A connection, seen from here.
+  struct peer {
+    std::shared_ptr<link> way;
+    std::unique_ptr<server::connection> talk;
+  };
+  struct event_loop {
+    std::optional<server::quiet_points::reader> reader;
+    std::vector<peer> peers;
+    thread_id thread = 0;
+  };
+
+  void run_loop(std::size_t number);
+  void turn(event_loop& of);
+  void accept_all();
+  void serve(peer& whose);
+  [[nodiscard]] bool close_if_over(peer& whose);
+  void keep_house();
+  [[nodiscard]] std::uint64_t next_turn_ns(const event_loop& of) const;
+
+  scheduler& threads_;
+  random_source& random_;
+  const simulated_clock& time_;
+  network& network_;
+  const network_server_options chosen_;
+  server::token_book book_;
+  server::protocol_settings settings_;
+  server::loop_counters counters_;
+  std::vector<block_shelf*> shelves_;  // of the sessions, the oldest first
+  std::unique_ptr<server::store> lent_;
+  std::vector<event_loop> loops_;
+  std::uint64_t sessions_expired_ = 0;
+  bool paused_ = false;
+  bool stopping_ = false;
+};
+
+}  // namespace far::simulation

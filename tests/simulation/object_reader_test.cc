@@ -1,0 +1,248 @@
+// Reads of objects out of remote pages, one situation at a time, on the simulated kernel and far tier: what becomes of
+// a read, and of the slot, when the page comes in or goes meanwhile. The far tier checks that no slot is freed under a
+// transfer.
+#include "engine/object_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "model.h"
+#include "simulated_backend.h"
+#include "simulated_kernel.h"
+
+namespace far::simulation {
+namespace {
+
+using engine::object_read;
+using engine::read_outcome;
+using engine::state;
+
+constexpr std::uint64_t heap_pages = 1024;
+constexpr page_range pages{0, 64};
+
+// With a far tier that takes its time, and with one whose bytes are a memory access away, where reads end at once.
+class object_reader_test : public testing::TestWithParam<bool> {
+ protected:
+  object_reader_test() : far_(threads_, random_, clock_, tier(GetParam())) {
+    engine_ = engine::engine::create(kernel_, far_, clock_, {.heap_pages = heap_pages, .budget_pages = 600}).value();
+    fetcher_ = engine_->add_fetcher().value();
+    reader_ = engine_->add_object_reader().value();
+    EXPECT_TRUE(engine_->allocate_guarded(pages).ok());
+    write_all();
+    make_remote();
+  }
+  // When everything is freed, nothing may be left.
+  ~object_reader_test() override {
+    settle();
+    engine_->release(pages);
+    settle();
+    EXPECT_EQ(far_.report().used_slots, 0u);
+  }
+
+  static far_tier tier(bool is_direct) {
+    far_tier chosen;
+    chosen.slots = 4096;
+    chosen.maximum_delay_ns = 1'000'000;
+    chosen.is_direct = is_direct;
+    return chosen;
+  }
+
+  void write_all() {
+    for (page_id page = pages.first; page < pages.end(); ++page) write(page);
+  }
+  void write(page_id page) {
+    resolve(page, true);
+    for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.write(page, part, kernel_.bytes(page));
+  }
+  void resolve(page_id page, bool for_write) {
+    for (int attempts = 0; kernel_.touch(page, for_write) != simulated_kernel::fault::none; ++attempts) {
+      ASSERT_LT(attempts, 10'000);
+      {
+        const std::lock_guard guard(fetcher_->lock);
+        static_cast<void>(engine_->miss(*fetcher_, streams_, page, for_write));
+        static_cast<void>(fetcher_->poll());
+      }
+      clock_.advance_to(clock_.now_ns() + 1000);
+    }
+  }
+  void make_remote() {
+    engine_->evict(pages);
+    settle();
+    ASSERT_EQ(state_of(3), state::remote);
+  }
+  void settle() {
+    while (engine_->transfers_under_way()) {
+      static_cast<void>(engine_->help());
+      clock_.advance_to(clock_.now_ns() + 100'000);
+    }
+    engine_->validate();
+  }
+  [[nodiscard]] state state_of(page_id page) const { return engine_->words().load(page).where(); }
+
+  // A part of a page, read to where it belongs in a copy of the page.
+  struct one_part : object_read {
+    std::array<std::byte, page_bytes> copy{};
+    explicit one_part(page_id which, std::size_t part = 1) {
+      page = which;
+      offset_bytes = static_cast<std::uint32_t>(part * model::part_bytes);
+      length_bytes = model::part_bytes;
+      buffer = copy.data() + offset_bytes;
+    }
+  };
+
+  [[nodiscard]] read_outcome start(object_read& one) {
+    const std::lock_guard guard(reader_->lock);
+    return reader_->start(one);
+  }
+  [[nodiscard]] read_outcome end(object_read& one, read_outcome started) {
+    if (started != read_outcome::in_flight) return started;
+    settle();
+    return one.outcome.load();
+  }
+
+  random_source random_{1};
+  simulated_clock clock_;
+  scheduler threads_{random_, clock_, {}};
+  simulated_kernel kernel_{threads_, random_, heap_pages};
+  simulated_backend far_;
+  model expected_{heap_pages};
+  std::unique_ptr<engine::engine> engine_;
+  engine::fetcher* fetcher_ = nullptr;
+  engine::object_reader* reader_ = nullptr;
+  engine::stream_table streams_;
+};
+
+TEST_P(object_reader_test, any_part_of_a_remote_page_is_read_and_the_page_stays_remote) {
+  for (std::size_t part = 0; part < model::parts_a_page; ++part) {
+    one_part read(5, part);
+    ASSERT_EQ(end(read, start(read)), read_outcome::done);
+    expected_.check(5, part, read.copy.data());
+  }
+  std::array<std::byte, 7> few{};
+  object_read odd;
+  odd.page = 5;
+  odd.offset_bytes = 1021;
+  odd.length_bytes = few.size();
+  odd.buffer = few.data();
+  ASSERT_EQ(end(odd, start(odd)), read_outcome::done);
+  EXPECT_EQ(state_of(5), state::remote);
+  resolve(5, false);
+  EXPECT_EQ(std::memcmp(few.data(), kernel_.bytes(5) + 1021, few.size()), 0);
+}
+
+TEST_P(object_reader_test, a_page_that_is_not_remote_is_not_read) {
+  resolve(5, false);
+  one_part read(5);
+  EXPECT_EQ(start(read), read_outcome::not_remote);
+  one_part untouched(900);
+  EXPECT_EQ(start(untouched), read_outcome::not_remote);
+}
+
+TEST_P(object_reader_test, a_page_that_is_discarded_meanwhile_leaves_its_slot_to_the_read) {
+  one_part read(5);
+  one_part other(5, 2);
+  const read_outcome started = start(read);
+  const read_outcome also_started = start(other);
+  const std::uint64_t used = far_.report().used_slots;
+  engine_->discard({5, 1});
+  engine_->validate();
+  if (started == read_outcome::in_flight) {
+    EXPECT_EQ(far_.report().used_slots, used) << "the slot is still being read";
+    EXPECT_EQ(end(read, started), read_outcome::not_remote);
+    EXPECT_EQ(end(other, also_started), read_outcome::not_remote);
+  }
+  EXPECT_EQ(far_.report().used_slots, used - 1) << "the last read frees it";
+}
+
+TEST_P(object_reader_test, a_page_that_is_fetched_and_written_meanwhile_makes_the_read_worthless) {
+  one_part read(5);
+  const read_outcome started = start(read);
+  write(5);
+  engine_->validate();
+  if (started == read_outcome::in_flight) {
+    // Fetching it has taken its time; the read may have ended before the page came.
+    const read_outcome reached = end(read, started);
+    EXPECT_TRUE(reached == read_outcome::not_remote || reached == read_outcome::done);
+  }
+  make_remote();
+  one_part again(5);
+  ASSERT_EQ(end(again, start(again)), read_outcome::done);
+  expected_.check(5, 1, again.copy.data());
+}
+
+// By hand: between start() and the completion the page is taken in and written, without any time passing.
+TEST_P(object_reader_test, a_read_that_ends_after_the_page_was_claimed_says_so) {
+  one_part read(5);
+  const read_outcome started = start(read);
+  if (started != read_outcome::in_flight) GTEST_SKIP() << "reads end at once here";
+  {
+    const std::lock_guard guard(fetcher_->lock);
+    ASSERT_EQ(engine_->miss(*fetcher_, streams_, 5, true), engine::outcome::in_flight);
+  }
+  const std::lock_guard guard(reader_->lock);
+  while (read.outcome.load() == read_outcome::in_flight) {
+    clock_.advance_to(clock_.now_ns() + 10'000);
+    static_cast<void>(reader_->poll());
+  }
+  EXPECT_EQ(read.outcome.load(), read_outcome::not_remote);
+}
+
+TEST_P(object_reader_test, a_far_tier_that_keeps_failing_is_reported_and_the_page_stays_remote) {
+  far_.faults().set_failing_reads_per_million(1'000'000);
+  one_part read(5);
+  const read_outcome started = start(read);
+  if (started != read_outcome::in_flight) GTEST_SKIP() << "reads end at once here";
+  EXPECT_EQ(end(read, started), read_outcome::failed);
+  EXPECT_EQ(engine_->snapshot().backend_errors, 3u);
+  EXPECT_EQ(state_of(5), state::remote);
+  far_.faults().set_failing_reads_per_million(0);
+  one_part again(5);
+  EXPECT_EQ(end(again, start(again)), read_outcome::done);
+}
+
+TEST_P(object_reader_test, whoever_waits_is_told_once_the_outcome_is_known) {
+  struct told_part : one_part {
+    using one_part::one_part;
+    unsigned told = 0;
+    static void tell(object_read& one) noexcept {
+      EXPECT_NE(one.outcome.load(), read_outcome::in_flight);
+      ++static_cast<told_part&>(one).told;
+    }
+  } read(5);
+  read.finished = &told_part::tell;
+  const read_outcome started = start(read);
+  EXPECT_EQ(end(read, started), read_outcome::done);
+  EXPECT_EQ(read.told, started == read_outcome::in_flight ? 1u : 0u);
+}
+
+TEST_P(object_reader_test, a_full_reader_says_so_and_goes_on_later) {
+  std::vector<std::unique_ptr<one_part>> all;
+  read_outcome reached = read_outcome::done;
+  while (all.size() < 1000) {
+    all.push_back(std::make_unique<one_part>(all.size() % pages.count));
+    reached = start(*all.back());
+    if (reached != read_outcome::in_flight) break;
+  }
+  if (reached == read_outcome::done) GTEST_SKIP() << "reads end at once here";
+  ASSERT_EQ(reached, read_outcome::busy);
+  EXPECT_EQ(all.size(), 257u);
+  settle();
+  EXPECT_EQ(end(*all.back(), start(*all.back())), read_outcome::done);
+  for (const auto& each : all) {
+    EXPECT_EQ(each->outcome.load(), read_outcome::done);
+    expected_.check(each->page, 1, each->copy.data());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(far_tiers, object_reader_test, testing::Bool(),
+                         [](const auto& chosen) { return std::string(chosen.param ? "direct" : "slow"); });
+
+}  // namespace
+}  // namespace far::simulation
