@@ -140,6 +140,7 @@ far::runtime_options options_for(std::uint64_t bytes) {
   far::runtime_options chosen;
   // Headers and the ends of segments need room beside the objects.
   chosen.local_bytes = std::max<std::uint64_t>(bytes * 2, 64 * mib);
+  chosen.address_bytes = 16 * gib;  // valgrind has no room for more
   chosen.workers = 1;
   chosen.evacuate_garbage_share = 2;
   return chosen;

@@ -125,6 +125,7 @@ pager::options pager_options(const runtime_options& chosen) {
   pager::options made;
   made.budget_bytes = chosen.local_bytes;
   made.far_uri = chosen.far;
+  made.heap_bytes = chosen.address_bytes;
   made.mode =
       chosen.hardware_guard == runtime_options::guard::in_line ? pager::fault_mode::in_line : pager::fault_mode::thread;
   made.policy = chosen.policy;

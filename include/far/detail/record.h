@@ -21,7 +21,7 @@ inline constexpr std::uint64_t no_page = ~std::uint64_t{0};
 //     others  those whose slot another page has
 class record {
  public:
-  static constexpr std::size_t word_count = 256;
+  static constexpr std::size_t word_count = 512;
   static constexpr std::size_t slot_count = 64;
   static constexpr std::size_t chunk_entries = 63;
 
