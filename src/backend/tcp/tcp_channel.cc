@@ -204,7 +204,11 @@ void tcp_channel::wait(std::uint64_t timeout_ns) {
   bool was_watched = false;
   {
     const std::lock_guard guard(queue_lock_);
-    if (done_first_ != nullptr) return;
+    if (done_first_ != nullptr) {
+      // Whoever asked for the descriptor before may look at that next, and not poll.
+      if (watched_) signal(true);
+      return;
+    }
     was_watched = std::exchange(watched_, true);
   }
   if (until_ns > now_ns) sleep(until_ns - now_ns);
