@@ -12,6 +12,8 @@ namespace far::engine {
 namespace {
 
 constexpr std::uint64_t retry_interval_ns = 100'000'000;
+// Eviction works again when it has gone on for so long after the last time that it could not.
+constexpr std::uint64_t settled_ns = 1'000'000'000;
 constexpr unsigned epochs_a_budget = 8;
 
 }  // namespace
@@ -100,8 +102,10 @@ void core::stall(stall_reason why) {
 
 void core::clear_stall() {
   stall_.store(stall_reason::none);
-  // A tier that is nearly full goes to and fro between full and not; the user hears of it once.
-  if (!stall_announced_.load() || local.below_high() || !stall_announced_.exchange(false)) return;
+  // A tier that is nearly full goes to and fro between full and not; the user hears of it once. Frames may be free for a
+  // moment only, because a block was closed that held fewer pages than it was charged for.
+  if (!stall_announced_.load() || local.below_high()) return;
+  if (time.now_ns() < retry_at_ns_.load() + settled_ns || !stall_announced_.exchange(false)) return;
   log_line(log_level::info, "eviction to %s works again", far.describe().c_str());
 }
 
