@@ -47,7 +47,9 @@ struct fiber_entry {
     control_block& self = *came.on->current_;
     came.on->arrive(came);
     run_body(self);
-    if (self.who.heap_record != nullptr) self.who.release_heap_record(std::exchange(self.who.heap_record, nullptr));
+    if (self.who.release_heap_record != nullptr && self.who.heap_record != nullptr) {
+      self.who.release_heap_record(std::exchange(self.who.heap_record, nullptr));
+    }
     worker::current()->end(self);
   }
 
