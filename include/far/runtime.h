@@ -81,6 +81,7 @@ class task {
   std::unique_ptr<state> state_;
 };
 
+// Not for children of fork: they have neither its threads nor its far heap, and may only call exec.
 class runtime {
  public:
   // Throws std::runtime_error, with what to do about it, when it cannot start.
