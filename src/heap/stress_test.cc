@@ -10,11 +10,7 @@ namespace {
 
 std::size_t steps_each() {
   if (std::getenv("FARHEAP_SOAK") != nullptr) return 2'000'000;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 1'000;
-#else
   return 8'000;
-#endif
 }
 
 runtime_options scarce(runtime_options::guard guard, double page_path_share) {
