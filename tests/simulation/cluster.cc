@@ -11,7 +11,7 @@ namespace far::simulation {
 namespace {
 
 // How often something is asked for in vain before the run is called stuck.
-constexpr std::uint64_t longest_wait_slices = 900'000;
+constexpr std::uint64_t longest_wait_slices = 9'000'000;
 
 // Whole pages are written, of which every part tells from its first bytes which write it is of (model.h). This is done
 // often, so one part is looked at, each time another one.

@@ -32,7 +32,7 @@ class simulated_pager {
   void wake_reclaimer() { threads_.wake(reclaimer_); }
 
   // An access that is not resolved after so many slices never will be.
-  static constexpr std::uint64_t longest_wait_slices = 1'000'000;
+  static constexpr std::uint64_t longest_wait_slices = 10'000'000;
 
  private:
   struct pending_fault {
