@@ -102,8 +102,8 @@ void core::stall(stall_reason why) {
 
 void core::clear_stall() {
   stall_.store(stall_reason::none);
-  // A tier that is nearly full goes to and fro between full and not; the user hears of it once. Frames may be free for a
-  // moment only, because a block was closed that held fewer pages than it was charged for.
+  // A tier that is nearly full goes to and fro between full and not; the user hears of it once. Frames may be free for
+  // a moment only, because a block was closed that held fewer pages than it was charged for.
   if (!stall_announced_.load() || local.below_high()) return;
   if (time.now_ns() < retry_at_ns_.load() + settled_ns || !stall_announced_.exchange(false)) return;
   log_line(log_level::info, "eviction to %s works again", far.describe().c_str());
