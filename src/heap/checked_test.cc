@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "far/runtime.h"
 #include "far/unique_ptr.h"
+#include "heap/real_pager_test.h"
 
 namespace far {
 namespace {
@@ -20,7 +21,7 @@ runtime_options options(runtime_options::guard guard) {
   return chosen;
 }
 
-class checked_death_test : public ::testing::TestWithParam<runtime_options::guard> {};
+using checked_death_test = heap::real_pager_test<::testing::TestWithParam<runtime_options::guard>>;
 
 TEST_P(checked_death_test, a_reference_that_is_used_after_its_scope_stops_the_program) {
   EXPECT_DEATH(

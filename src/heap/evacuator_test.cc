@@ -14,9 +14,12 @@
 #include "far/runtime.h"
 #include "far/shared_ptr.h"
 #include "far/unique_ptr.h"
+#include "heap/real_pager_test.h"
 
 namespace far {
 namespace {
+
+using evacuator_test = heap::real_pager_test<>;
 
 struct item {
   std::uint64_t number = 0;
@@ -74,7 +77,7 @@ std::size_t count_wrong(runtime& farheap, const std::vector<unique_ptr<item>>& a
   return wrong;
 }
 
-TEST(evacuator, frees_segments_that_are_mostly_garbage) {
+TEST_F(evacuator_test, frees_segments_that_are_mostly_garbage) {
   runtime farheap(with_budget(64 * mib));
   std::vector<unique_ptr<item>> all = fill(farheap, 200'000);  // 16 MiB
   const std::uint64_t before = farheap.snapshot().local_bytes;
@@ -89,7 +92,7 @@ TEST(evacuator, frees_segments_that_are_mostly_garbage) {
   farheap.validate();
 }
 
-TEST(evacuator, leaves_objects_that_a_scope_holds) {
+TEST_F(evacuator_test, leaves_objects_that_a_scope_holds) {
   runtime farheap(with_budget(64 * mib));
   std::vector<unique_ptr<item>> all = fill(farheap, 50'000);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -113,7 +116,7 @@ TEST(evacuator, leaves_objects_that_a_scope_holds) {
   farheap.validate();
 }
 
-TEST(evacuator, pointers_inside_far_objects_follow) {
+TEST_F(evacuator_test, pointers_inside_far_objects_follow) {
   runtime farheap(with_budget(64 * mib));
   constexpr std::uint64_t length = 20'000;
   unique_ptr<node> first;
@@ -150,7 +153,7 @@ TEST(evacuator, pointers_inside_far_objects_follow) {
   farheap.validate();
 }
 
-TEST(evacuator, all_aliases_follow) {
+TEST_F(evacuator_test, all_aliases_follow) {
   runtime farheap(with_budget(64 * mib));
   std::vector<shared_ptr<item>> one;
   std::vector<shared_ptr<item>> other;
@@ -172,7 +175,7 @@ TEST(evacuator, all_aliases_follow) {
 }
 
 // Owners move while their objects are remote, so the headers name places that are no more.
-TEST(evacuator, owners_that_moved_are_found_again) {
+TEST_F(evacuator_test, owners_that_moved_are_found_again) {
   runtime farheap(with_budget(16 * mib));
   std::vector<unique_ptr<item>> all = fill(farheap, 400'000);  // 32 MiB
   farheap.evict_all();
@@ -193,7 +196,7 @@ TEST(evacuator, owners_that_moved_are_found_again) {
 }
 
 // Readers and writers go on while everything is evacuated again and again.
-TEST(evacuator, nobody_sees_a_move) {
+TEST_F(evacuator_test, nobody_sees_a_move) {
   runtime farheap(with_budget(16 * mib));
   constexpr std::size_t count = 300'000;
   std::vector<unique_ptr<item>> all = fill(farheap, count);

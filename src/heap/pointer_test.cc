@@ -11,9 +11,12 @@
 #include "far/shared_ptr.h"
 #include "far/unique_ptr.h"
 #include "fiber/scheduler.h"
+#include "heap/real_pager_test.h"
 
 namespace far {
 namespace {
+
+using unique_ptr_test = heap::real_pager_test<>;
 
 struct item {
   std::uint64_t number = 0;
@@ -37,13 +40,13 @@ runtime_options small() {
   return chosen;
 }
 
-TEST(unique_ptr, is_eight_bytes_and_shared_ptr_sixteen) {
+TEST_F(unique_ptr_test, is_eight_bytes_and_shared_ptr_sixteen) {
   EXPECT_EQ(sizeof(unique_ptr<item>), 8u);
   EXPECT_EQ(sizeof(unique_ptr<item[]>), 8u);
   EXPECT_EQ(sizeof(shared_ptr<item>), 16u);
 }
 
-TEST(unique_ptr, holds_what_was_put_into_it) {
+TEST_F(unique_ptr_test, holds_what_was_put_into_it) {
   runtime farheap(small());
   unique_ptr<item> one = make_unique<item>(farheap, 5);
   const scope here(farheap);
@@ -88,13 +91,13 @@ void store_and_read_back(double page_path_share) {
   }
 }
 
-TEST(unique_ptr, comes_back_object_by_object) {
+TEST_F(unique_ptr_test, comes_back_object_by_object) {
   store_and_read_back(2);
 }
-TEST(unique_ptr, comes_back_page_by_page) {
+TEST_F(unique_ptr_test, comes_back_page_by_page) {
   store_and_read_back(0);
 }
-TEST(unique_ptr, comes_back_as_its_cards_say) {
+TEST_F(unique_ptr_test, comes_back_as_its_cards_say) {
   store_and_read_back(0.8);
 }
 

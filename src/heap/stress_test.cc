@@ -5,8 +5,12 @@
 
 #include <cstdlib>
 
+#include "heap/real_pager_test.h"
+
 namespace far {
 namespace {
+
+using heap_stress = heap::real_pager_test<>;
 
 std::size_t steps_each() {
   if (std::getenv("FARHEAP_SOAK") != nullptr) return 2'000'000;
@@ -23,13 +27,13 @@ runtime_options scarce(runtime_options::guard guard, double page_path_share) {
   return chosen;
 }
 
-TEST(heap_stress, both_paths_with_a_fault_thread) {
+TEST_F(heap_stress, both_paths_with_a_fault_thread) {
   stress::run(scarce(runtime_options::guard::thread, 0.5), {.steps = steps_each()});
 }
-TEST(heap_stress, both_paths_with_inline_guards) {
+TEST_F(heap_stress, both_paths_with_inline_guards) {
   stress::run(scarce(runtime_options::guard::in_line, 0.5), {.steps = steps_each()});
 }
-TEST(heap_stress, objects_only) {
+TEST_F(heap_stress, objects_only) {
   stress::run(scarce(runtime_options::guard::thread, 2), {.steps = steps_each() / 2});
 }
 

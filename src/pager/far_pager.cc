@@ -309,6 +309,18 @@ result<std::byte*> far_pager::grow_elsewhere(page_range range, std::uint64_t new
   return address_of(grown.first);
 }
 
+// The background thread stands still meanwhile, and what is on its way arrives first.
+void far_pager::validate() const {
+  const bool was_running = reclaimer_->is_running();
+  reclaimer_->stop();
+  backoff waiting;
+  while (engine_->transfers_under_way()) {
+    if (!engine_->help()) waiting.pause();
+  }
+  engine_->validate();
+  if (was_running) reclaimer_->start();
+}
+
 void far_pager::evict(std::byte* address, std::size_t bytes) {
   const platform::signal_shield shield;
   engine_->evict(pages_in(address, bytes));

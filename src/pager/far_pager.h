@@ -57,7 +57,7 @@ class far_pager final : public pager {
   void after_fork_in_child() override;
   void release_slots_of_ended_children() override;
   [[nodiscard]] engine::statistics snapshot() const override { return engine_->snapshot(); }
-  void validate() const override { engine_->validate(); }
+  void validate() const override;
 
   // Resolves an access of the calling thread to a page that is not resident, or not writable. Waits until it is done;
   // on a fiber, others run meanwhile.

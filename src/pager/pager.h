@@ -161,7 +161,8 @@ class pager {
 
   [[nodiscard]] virtual engine::statistics snapshot() const = 0;
 
-  // Recomputes every invariant of the design from scratch and stops the process when one is broken. Slow.
+  // Recomputes every invariant of the design from scratch and stops the process when one is broken. Requires: nobody
+  // uses the far heap meanwhile; the pager's own threads are made to stand still. Slow.
   virtual void validate() const = 0;
 };
 

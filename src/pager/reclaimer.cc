@@ -16,6 +16,7 @@ constexpr unsigned polls_before_sleep = 50;
 }  // namespace
 
 void reclaimer::start() {
+  stopping_.store(false);
   thread_ = start_runtime_thread("farheap-evict", [this] { run(); });
 }
 

@@ -18,6 +18,7 @@ class reclaimer {
 
   void start();
   void stop();
+  [[nodiscard]] bool is_running() const { return thread_.joinable(); }
 
   // There may be something to do. Cheap when the thread is awake.
   void wake() noexcept { waker_.wake(); }
