@@ -49,6 +49,12 @@ class byte_buffer {
     begin_ = 0;
   }
 
+  // Moves what is filled to the front when less than what has left before it: a byte is moved once at most for each
+  // that leaves. Requires: nobody uses filled() or space().
+  void make_some_room() {
+    if (end_ - begin_ <= begin_) make_room(capacity_);
+  }
+
   // Gives memory back that a busier time has left, but for the first `in_use_bytes` of space(). Requires: empty().
   void release_memory(std::size_t in_use_bytes) {
     const std::size_t kept = round_up(std::max(kept_bytes, end_ + in_use_bytes), page_bytes);

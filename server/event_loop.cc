@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "platform/clock.h"
+#include "platform/processors.h"
 #include "server/event_log.h"
 
 namespace far::server {
@@ -80,12 +81,16 @@ void event_loop::run() {
   }
   quiet_points::reader reader(readers_);
   std::array<byte_mover::event, 256> events;
+  const std::uint64_t spin_ns = platform::has_several_processors() ? settings_.spin_ns : 0;
+  std::uint64_t last_event_ns = 0;
   for (;;) {
-    const std::uint64_t sleep = sleep_ns(now());
+    const std::uint64_t before_ns = now();
+    const std::uint64_t sleep = before_ns - last_event_ns < spin_ns ? 0 : sleep_ns(before_ns);
     if (sleep > 0) reader.offline();
     const std::size_t count = mover_->wait(events, sleep);
     reader.quiet();
     const std::uint64_t now_ns = now();
+    if (count > 0) last_event_ns = now_ns;
     for (std::size_t i = 0; i < count; ++i) on_event(events[i], now_ns);
     if (has_newcomers_.load(std::memory_order_relaxed)) take_newcomers(now_ns);
     obey_orders();

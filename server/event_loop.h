@@ -23,6 +23,8 @@ struct loop_settings {
   wire::tls_context* security = nullptr;  // nullptr: plain
   std::uint32_t most_connections = 1024;
   bool use_io_uring = true;  // where it is permitted
+  // How long a loop looks for more after there was something, before it sleeps: waking takes longer than most pauses.
+  std::uint64_t spin_ns = 0;
 };
 
 class event_loop {

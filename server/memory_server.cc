@@ -85,7 +85,10 @@ result<void> memory_server::prepare() {
   protocol_.tokens = &chosen_.tokens;
   protocol_.patience_ns = chosen_.patience_ns;
   protocol_.silence_ns = chosen_.silence_ns;
-  loop_ = {.protocol = &protocol_, .security = security_.get(), .use_io_uring = chosen_.use_io_uring};
+  loop_ = {.protocol = &protocol_,
+           .security = security_.get(),
+           .use_io_uring = chosen_.use_io_uring,
+           .spin_ns = chosen_.spin_ns};
   if (chosen_.listen) {
     const result<int> listening = listen_at(&*chosen_.listen);
     if (!listening) return listening.error();
@@ -103,6 +106,7 @@ result<void> memory_server::start_shared_memory() {
   shm_service_options wanted;
   wanted.name = chosen_.shm_name;
   wanted.settings = {.lent = store_.get(), .tokens = &chosen_.tokens, .patience_ns = chosen_.patience_ns};
+  wanted.spin_ns = chosen_.spin_ns;
   result<std::unique_ptr<shm_service>> made = shm_service::start(wanted);
   if (!made) return made.error();
   shared_memory_ = std::move(made).value();

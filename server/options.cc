@@ -36,6 +36,7 @@ struct texts {
   std::string drain = "10s";
   std::string patience = "10s";
   std::string silence = "60s";
+  std::string spin = "50us";
   unsigned threads = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 8u);
   bool epoll = false;
 };
@@ -62,6 +63,8 @@ void declare(CLI::App& parser, texts& into) {
   text("--drain", into.drain, "DURATION", "how long SIGTERM waits for clients to go; default 10s");
   text("--patience", into.patience, "DURATION", "for a handshake, a message, and for replies to be read; default 10s");
   text("--silence", into.silence, "DURATION", "a client that is silent for so long is gone; default 60s");
+  text("--spin", into.spin, "DURATION",
+       "how long a loop looks for more before it sleeps; 0s: not at all; default 50us");
   parser.add_flag("--epoll", into.epoll, "use epoll although io_uring is there");
   parser.set_config("--config", "", "read options from this file")->type_name("FILE");
   parser.set_version_flag("--version", "farheapd " FARHEAP_VERSION);
@@ -111,6 +114,11 @@ result<void> take_durations(const texts& from, options& into) {
   if (result<void> done = take("--drain", from.drain, into.drain_ns); !done) return done;
   if (result<void> done = take("--patience", from.patience, into.patience_ns); !done) return done;
   if (result<void> done = take("--silence", from.silence, into.silence_ns); !done) return done;
+  if (result<void> done = take("--spin", from.spin, into.spin_ns); !done) return done;
+  constexpr std::uint64_t longest_spin_ns = 10'000'000;
+  if (into.spin_ns > longest_spin_ns) {
+    return about("--spin", "a loop that never sleeps takes a processor for itself; write at most 10ms");
+  }
   constexpr std::uint64_t least_ns = 100'000'000;
   if (into.patience_ns < least_ns || into.silence_ns < least_ns) {
     return about(into.patience_ns < least_ns ? "--patience" : "--silence",

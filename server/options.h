@@ -28,6 +28,7 @@ struct options {
   std::uint64_t drain_ns = 0;
   std::uint64_t patience_ns = 0;
   std::uint64_t silence_ns = 0;
+  std::uint64_t spin_ns = 0;
   bool use_io_uring = true;
 };
 

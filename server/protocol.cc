@@ -92,7 +92,7 @@ void protocol::received(std::size_t bytes, std::uint64_t now_ns) {
 
 void protocol::sent(std::size_t bytes, std::uint64_t now_ns) {
   out_.remove(bytes);
-  out_.make_room(out_bytes);
+  out_.make_some_room();
   read_bytes_ += bytes;
   if (out_.empty() || read_bytes_ >= least_read_bytes) {
     reading_since_ns_ = out_.empty() ? never : now_ns;

@@ -25,41 +25,45 @@ namespace {
 constexpr std::size_t record_bytes = 16384;
 constexpr std::size_t record_overhead_bytes = 512;
 
-// Bytes on their way, first in, first out. Its frames are filled on first touch, and it starts again at the front
-// whenever it is empty, so that a connection of small messages touches few.
+// Bytes on their way, first in, first out: a ring, so that a queue that stays full is never moved. Its frames are
+// filled on first touch, and it starts again at the front whenever it is empty, so that a connection of small messages
+// touches few.
 class byte_queue {
  public:
-  byte_queue() : bytes_(platform::map_local(tls_stream::buffer_bytes)) {}
-  ~byte_queue() { platform::unmap_local(bytes_, tls_stream::buffer_bytes); }
+  byte_queue() : bytes_(platform::map_local(capacity)) {}
+  ~byte_queue() { platform::unmap_local(bytes_, capacity); }
   byte_queue(const byte_queue&) = delete;
   byte_queue& operator=(const byte_queue&) = delete;
 
-  [[nodiscard]] std::size_t size() const { return end_ - begin_; }
-  [[nodiscard]] std::size_t room() const { return tls_stream::buffer_bytes - size(); }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::size_t room() const { return capacity - size_; }
 
   // Requires: room() is enough.
   void push(const void* from, std::size_t bytes) {
-    if (tls_stream::buffer_bytes - end_ < bytes) {
-      std::memmove(bytes_, bytes_ + begin_, size());
-      end_ -= std::exchange(begin_, 0);
-    }
-    std::memcpy(bytes_ + end_, from, bytes);
-    end_ += bytes;
+    const std::size_t end = (begin_ + size_) % capacity;
+    const std::size_t first = std::min(bytes, capacity - end);
+    std::memcpy(bytes_ + end, from, first);
+    std::memcpy(bytes_, static_cast<const std::byte*>(from) + first, bytes - first);
+    size_ += bytes;
   }
 
   // Returns how many bytes there were for `into`.
   std::size_t pop(void* into, std::size_t bytes) {
-    const std::size_t taken = std::min(bytes, size());
-    std::memcpy(into, bytes_ + begin_, taken);
-    begin_ += taken;
-    if (begin_ == end_) begin_ = end_ = 0;
+    const std::size_t taken = std::min(bytes, size_);
+    const std::size_t first = std::min(taken, capacity - begin_);
+    std::memcpy(into, bytes_ + begin_, first);
+    std::memcpy(static_cast<std::byte*>(into) + first, bytes_, taken - first);
+    size_ -= taken;
+    begin_ = size_ == 0 ? 0 : (begin_ + taken) % capacity;
     return taken;
   }
 
  private:
+  static constexpr std::size_t capacity = tls_stream::buffer_bytes;
+
   std::byte* bytes_;
   std::size_t begin_ = 0;
-  std::size_t end_ = 0;
+  std::size_t size_ = 0;
 };
 
 struct both_queues {

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "platform/own_descriptors.h"
+#include "platform/processors.h"
 
 namespace far::backend {
 namespace {
@@ -23,6 +24,10 @@ namespace {
 // A long transfer may take longer than the timeout merely to pass: a second is added for each of these.
 constexpr std::uint64_t bytes_a_second = 16 * mib;
 constexpr std::uint64_t second_ns = 1'000'000'000;
+
+// How long wait() looks for answers before it sleeps: about what it costs to wake a processor, so that looking in vain
+// at most doubles the price (docs/decisions/0007-tcp-far-tier.md).
+constexpr std::uint64_t longest_spin_ns = 50'000;
 
 void close_owned(int descriptor) {
   if (descriptor < 0) return;
@@ -69,6 +74,8 @@ tcp_channel::tcp_channel(const tcp_lanes& lanes, const block_table& blocks, cons
       timeout_ns_(timeout_ns),
       depth_(depth),
       watch_(watch),
+      // A channel without descriptors has no processor to wake: its clock is not the machine's.
+      spin_ns_(watch >= 0 && platform::has_several_processors() ? longest_spin_ns : 0),
       event_(event),
       lanes_{{{lanes.reads}, {lanes.writes}}},
       lane_count_(lanes.reads == lanes.writes ? 1 : 2),
@@ -191,8 +198,30 @@ std::size_t tcp_channel::pop(std::span<completion> done) {
   return count;
 }
 
+// Looks for answers until there are some, or it is `until_ns`.
+bool tcp_channel::spin(std::uint64_t until_ns) {
+  while (time_.now_ns() < until_ns) {
+    for (lane& each : std::span(lanes_).first(lane_count_)) {
+      if (each.in_flight == 0 || !each.over->lock.try_lock()) continue;
+      const std::lock_guard guard(each.over->lock, std::adopt_lock);
+      each.over->advance(this);
+    }
+    const std::lock_guard guard(queue_lock_);
+    if (has_done()) return true;
+  }
+  return false;
+}
+
+bool tcp_channel::has_done() const {
+  if (done_first_ == nullptr) return false;
+  // Whoever asked for the descriptor before may look at that next, and not poll.
+  if (watched_) signal(true);
+  return true;
+}
+
 void tcp_channel::wait(std::uint64_t timeout_ns) {
   if (in_flight() == 0) return;
+  if (spin_ns_ > 0 && spin(time_.now_ns() + std::min(timeout_ns, spin_ns_))) return;
   const std::uint64_t now_ns = time_.now_ns();
   std::uint64_t until_ns = timeout_ns > std::numeric_limits<std::uint64_t>::max() - now_ns ? 0 : now_ns + timeout_ns;
   if (until_ns == 0) until_ns = std::numeric_limits<std::uint64_t>::max();
@@ -204,11 +233,7 @@ void tcp_channel::wait(std::uint64_t timeout_ns) {
   bool was_watched = false;
   {
     const std::lock_guard guard(queue_lock_);
-    if (done_first_ != nullptr) {
-      // Whoever asked for the descriptor before may look at that next, and not poll.
-      if (watched_) signal(true);
-      return;
-    }
+    if (has_done()) return;
     was_watched = std::exchange(watched_, true);
   }
   if (until_ns > now_ns) sleep(until_ns - now_ns);

@@ -62,6 +62,9 @@ class tcp_channel final : public channel, public completion_sink {
   [[nodiscard]] std::uint64_t deadline_of(const request& what, std::uint64_t now_ns) const;
   void prepare(const request& what, std::uint64_t now_ns);
   void watch_lane(lane& used);
+  [[nodiscard]] bool spin(std::uint64_t until_ns);
+  // Whether poll() would return something; the descriptor says so, too, then. Requires: queue_lock_ is held.
+  [[nodiscard]] bool has_done() const;
   void sleep(std::uint64_t ns) const;
   [[nodiscard]] std::size_t pop(std::span<completion> done);
   void wake_owner() const;
@@ -73,7 +76,8 @@ class tcp_channel final : public channel, public completion_sink {
   const platform::clock& time_;
   const std::uint64_t timeout_ns_;
   const std::size_t depth_;
-  const int watch_;  // an epoll descriptor: the lanes in use, and `event_`; -1: there is nothing to watch
+  const int watch_;              // an epoll descriptor: the lanes in use, and `event_`; -1: there is nothing to watch
+  const std::uint64_t spin_ns_;  // how long wait() looks for answers before it sleeps
   const int event_;
   std::array<lane, 2> lanes_;
   std::size_t lane_count_;
