@@ -58,7 +58,8 @@ struct runtime_statistics {
   std::uint64_t evicted_pages = 0;
   std::uint64_t object_path_pages = 0;  // of them, those that come back object by object
   std::uint64_t page_path_pages = 0;
-  std::uint64_t held_pages = 0;  // victims that stayed because a scope held them
+  std::uint64_t held_pages = 0;    // victims that stayed because a scope held them
+  std::uint64_t forced_pages = 0;  // those that left all the same, because nothing else could (docs/heap.md)
   std::uint64_t evacuated_objects = 0;
   std::uint64_t evacuated_segments = 0;
   std::uint64_t lost_races = 0;  // moves that a dereference called off

@@ -50,9 +50,7 @@ class [[nodiscard]] scope {
   // For objects of the process-wide runtime; see runtime::process().
   scope() : scope(runtime::process()) {}
   // For objects of `of`, and of no other runtime.
-  explicit scope(runtime& of) : record_(detail::record_now()), runtime_(of), held_before_(record_.held()) {
-    ++*record_.depth;
-  }
+  explicit scope(runtime& of) : record_(detail::record_now()), runtime_(of), held_before_(record_.held()) {}
   ~scope() {
 #if defined(FARHEAP_CHECKED)
     detail::leave_checked(runtime_, record_, held_before_);
@@ -60,7 +58,6 @@ class [[nodiscard]] scope {
 #else
     record_.cut_back(held_before_);
 #endif
-    --*record_.depth;
   }
   scope(const scope&) = delete;
   scope& operator=(const scope&) = delete;
@@ -76,9 +73,11 @@ class [[nodiscard]] scope {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if (record_.knows(value)) [[likely]]
       return reinterpret_cast<std::byte*>(detail::word::address(value));
-    if ((value & (detail::word::flags | detail::word::huge)) == 0 && value != 0) [[likely]] {
-      record_.hold(detail::word::page(value));
-      // Now page and object stay, unless they were leaving already: then the word or the state byte says so.
+    const std::uint64_t key = detail::word::page_key(value);
+    const bool plain = (value & (detail::word::flags | detail::word::huge)) == 0 && value != 0;
+    if (record_.holds(key) || plain) [[likely]] {
+      record_.hold_key(key);
+      // Now page and object stay, unless they were leaving already: then the word or the page's byte says so.
       if (runtime_.view_.is_ready(value) && owner.load(std::memory_order_acquire) == value) [[likely]] {
         record_.know(value);
         return reinterpret_cast<std::byte*>(detail::word::address(value));

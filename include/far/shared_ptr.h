@@ -88,7 +88,7 @@ class shared_ptr {
   template <typename>
   friend class shared_ptr;
   template <typename U, typename... Arguments>
-  friend shared_ptr<U> make_shared(runtime& in, Arguments&&... arguments);
+  friend shared_ptr<U> make_shared(const tag& in, Arguments&&... arguments);
 
   template <typename Whole>
   [[nodiscard]] static std::size_t offset_of(T Whole::* member) {
@@ -107,14 +107,13 @@ class shared_ptr {
 
 // As far::make_unique. Throws std::bad_alloc also when local memory for the control block runs out.
 template <typename T, typename... Arguments>
-[[nodiscard]] shared_ptr<T> make_shared(runtime& in, Arguments&&... arguments) {
+[[nodiscard]] shared_ptr<T> make_shared(const tag& in, Arguments&&... arguments) {
   static_assert(relocatable<T>, "a far object is moved by copying its bytes: see far::relocatable");
   detail::give_way(in);
-  const scope here(in);
+  const scope here(in.of());
   auto made = std::make_unique<detail::control>();
   made->destroy = &detail::destroy<T>;
-  std::byte* const at = detail::allocate(detail::heap_of(in), detail::current_record(), made->word, sizeof(T),
-                                         detail::type_of<T>(), true);
+  std::byte* const at = detail::allocate(in, made->word, sizeof(T), detail::type_of<T>());
   try {
     new (at) T(std::forward<Arguments>(arguments)...);
   } catch (...) {

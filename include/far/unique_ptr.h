@@ -76,7 +76,8 @@ class unique_ptr {
 
  private:
   template <typename U, typename... Arguments>
-  friend unique_ptr<U> make_unique(runtime& in, Arguments&&... arguments);
+    requires(!std::is_array_v<U>)
+  friend unique_ptr<U> make_unique(const tag& in, Arguments&&... arguments);
 
   [[nodiscard]] static T* at(std::byte* address) { return std::launder(reinterpret_cast<T*>(address)); }
 
@@ -132,7 +133,7 @@ class unique_ptr<T[]> {
  private:
   template <typename U>
     requires std::is_unbounded_array_v<U>
-  friend unique_ptr<U> make_unique(runtime& in, std::size_t count);
+  friend unique_ptr<U> make_unique(const tag& in, std::size_t count);
 
   [[nodiscard]] std::span<T> whole(std::byte* address) const {
     return {std::launder(reinterpret_cast<T*>(address)), detail::bytes_of(word_) / sizeof(T)};
@@ -141,16 +142,16 @@ class unique_ptr<T[]> {
   mutable detail::owner_word word_{0};
 };
 
-// Makes an object in the far heap of `in`. Waits for the evictor when local memory is short. Throws std::bad_alloc when
-// the far heap's addresses run out, and what the constructor throws.
+// Makes an object in the far heap of a runtime: `in` is the runtime, or one of its tags. Waits for the evictor when
+// local memory is short. Throws std::bad_alloc when the far heap's addresses run out, and what the constructor throws.
 template <typename T, typename... Arguments>
-[[nodiscard]] unique_ptr<T> make_unique(runtime& in, Arguments&&... arguments) {
+  requires(!std::is_array_v<T>)
+[[nodiscard]] unique_ptr<T> make_unique(const tag& in, Arguments&&... arguments) {
   static_assert(relocatable<T>, "a far object is moved by copying its bytes: see far::relocatable");
   detail::give_way(in);
-  const scope here(in);
+  const scope here(in.of());
   unique_ptr<T> made;
-  std::byte* const at = detail::allocate(detail::heap_of(in), detail::current_record(), made.word_, sizeof(T),
-                                         detail::type_of<T>(), true);
+  std::byte* const at = detail::allocate(in, made.word_, sizeof(T), detail::type_of<T>());
   try {
     new (at) T(std::forward<Arguments>(arguments)...);
   } catch (...) {
@@ -163,14 +164,13 @@ template <typename T, typename... Arguments>
 // An array of `count` value-initialised elements.
 template <typename T>
   requires std::is_unbounded_array_v<T>
-[[nodiscard]] unique_ptr<T> make_unique(runtime& in, std::size_t count) {
+[[nodiscard]] unique_ptr<T> make_unique(const tag& in, std::size_t count) {
   using element = std::remove_extent_t<T>;
   if (count > (std::size_t{1} << 46) / sizeof(element)) throw std::bad_array_new_length();
   detail::give_way(in);
-  const scope here(in);
+  const scope here(in.of());
   unique_ptr<T> made;
-  std::byte* const at = detail::allocate(detail::heap_of(in), detail::current_record(), made.word_,
-                                         std::max<std::size_t>(count * sizeof(element), 1), nullptr, true);
+  std::byte* const at = detail::allocate(in, made.word_, std::max<std::size_t>(count * sizeof(element), 1), nullptr);
   // Pages of large arrays are zeros already; to write them would bring them all in.
   if (count * sizeof(element) <= 4096 || !std::is_trivially_default_constructible_v<element>) {
     std::uninitialized_value_construct_n(reinterpret_cast<element*>(at), count);

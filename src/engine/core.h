@@ -17,6 +17,7 @@
 #include "engine/policy.h"
 #include "engine/residency.h"
 #include "engine/slot_reads.h"
+#include "engine/write_forecast.h"
 #include "platform/address_space.h"
 #include "platform/clock.h"
 
@@ -94,6 +95,7 @@ class core {
   // Asked before victims leave; none when nobody has anything to say. Set before the first eviction.
   departure_guard* departures = nullptr;
 
+  write_forecast writes;
   // By page: the hash of the bytes in the slot of a suspect page, see page_word.
   page_hash* hashes = nullptr;
 

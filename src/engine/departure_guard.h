@@ -12,6 +12,8 @@ namespace far::engine {
 struct departure {
   std::uint64_t stay = 0;         // a scope holds a pointer into it, or it has just been used
   std::uint64_t object_path = 0;  // the path selector of those that leave
+  std::uint64_t unused = 0;       // nobody reads or writes it before a software guard has brought it back
+  std::uint64_t forced = 0;       // a scope holds a pointer into it, and it leaves all the same: only when hard pressed
 };
 
 class departure_guard {
@@ -19,8 +21,10 @@ class departure_guard {
   virtual ~departure_guard() = default;
 
   // Called by evictors, on any thread, possibly several at a time, with at most 64 pages that have just become
-  // Evicting: their state bytes say so already. Must not wait, allocate from the far heap, or touch it.
-  [[nodiscard]] virtual departure judge(std::span<const page_id> leaving) noexcept = 0;
+  // Evicting: their state bytes say so already. Must not wait, allocate from the far heap, or touch it. `hard_pressed`:
+  // the budget cannot be kept otherwise, so pages that scopes hold may leave, too, on the page path (Atlas, section
+  // 4.2): whoever uses their pointers brings them back to the same place by the hardware guard.
+  [[nodiscard]] virtual departure judge(std::span<const page_id> leaving, bool hard_pressed) noexcept = 0;
 
   // The hardware guard found an access to a page that is not Resident: no software guard had looked. Called before the
   // page is fetched, perhaps inside a fault handler; the same limits apply.

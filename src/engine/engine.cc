@@ -212,6 +212,7 @@ outcome engine::first_write(page_id page, page_word word) {
     shared_.pages.update(written, [](page_word each) {
       return each.with_state(state::resident).with_dirty(true).with_accessed(true).with_place(page_word::no_place);
     });
+    if (before.writes_expected()) shared_.writes.note(true);
     if (before.has_place()) shared_.free_slot(before.place());
     shared_.admit(written, temperature::warm);  // the policy may have named it as a victim meanwhile
   }

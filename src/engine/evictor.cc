@@ -1,6 +1,7 @@
 #include "engine/evictor.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <mutex>
 
@@ -63,20 +64,27 @@ bool evictor::step(bool start_more) {
   std::array<page_id, batch_pages> victims;
   const std::size_t count = shared_.select_victims(victims);
   awaits_slots_ = false;
-  static_cast<void>(evict({victims.data(), count}));
+  static_cast<void>(evict({victims.data(), count}, hard_pressed_));
   const bool moved = count > kept_;
   if (moved) shared_.note_evictable();
   started_pages_ = moved ? count - kept_ : 0;
   // A far tier that is a memory access away is done already.
   if (moved) finish_batches();
-  // Nothing to evict anywhere, nothing under way, round after round: the budget cannot be kept, and saying so is better
-  // than waiting for ever.
+  note_fruit(moved);
+  return progress || moved;
+}
+
+// Nothing to evict anywhere, nothing under way, round after round: first the pages that scopes hold are asked to leave.
+// If that does not help, the budget cannot be kept, and saying so is better than waiting for ever.
+void evictor::note_fruit(bool moved) {
+  if (moved && forced_ == 0) hard_pressed_ = false;
   fruitless_steps_ = moved || !idle() || awaits_slots_ ? 0 : fruitless_steps_ + 1;
-  if (fruitless_steps_ > 64 + shared_.order->size() / batch_pages * 2) {
+  const std::size_t steps_a_round = shared_.order->size() / batch_pages;
+  if (fruitless_steps_ > 16 + steps_a_round) hard_pressed_ = true;
+  if (fruitless_steps_ > 64 + steps_a_round * 3) {
     shared_.stall(stall_reason::nothing_evictable);
     fruitless_steps_ = 0;
   }
-  return progress || moved;
 }
 
 bool evictor::finish_batches() {
@@ -87,31 +95,28 @@ bool evictor::finish_batches() {
   return progress;
 }
 
-bool evictor::evict(std::span<page_id> victims) {
+bool evictor::evict(std::span<page_id> victims, bool hard_pressed) {
   batch* const into = free_batch();
   if (into == nullptr) return false;
   kept_ = 0;
-  std::array<page_id, batch_pages> claimed;
+  forced_ = 0;
+  std::array<leaving_page, batch_pages> claimed;
   std::size_t claimed_count = 0;
   for (const page_id page : victims) {
-    if (!close_if_open(page) && claim(page)) claimed[claimed_count++] = page;
+    if (!close_if_open(page) && claim(page)) claimed[claimed_count++] = {page, false};
   }
-  claimed_count = ask_departure_guard({claimed.data(), claimed_count});
-  std::array<page_id, batch_pages> clean;
-  std::array<page_id, batch_pages> dirty;
-  std::size_t clean_count = 0;
-  std::size_t dirty_count = 0;
-  for (const page_id page : std::span(claimed).first(claimed_count)) {
-    if (shared_.pages.load(page).dirty()) {
-      dirty[dirty_count++] = page;
-    } else {
-      clean[clean_count++] = page;
-    }
+  claimed_count = ask_departure_guard({claimed.data(), claimed_count}, hard_pressed);
+  std::sort(claimed.begin(), claimed.begin() + static_cast<std::ptrdiff_t>(claimed_count));
+  // Clean ones; dirty ones that nobody uses; the other dirty ones.
+  std::array<std::array<page_id, batch_pages>, 3> sorted;
+  std::array<std::size_t, 3> count{};
+  for (const leaving_page& each : std::span(claimed).first(claimed_count)) {
+    const std::size_t kind = !shared_.pages.load(each.page).dirty() ? 0 : each.unused ? 1 : 2;
+    sorted[kind][count[kind]++] = each.page;
   }
-  std::sort(clean.begin(), clean.begin() + static_cast<std::ptrdiff_t>(clean_count));
-  std::sort(dirty.begin(), dirty.begin() + static_cast<std::ptrdiff_t>(dirty_count));
-  drop_clean({clean.data(), clean_count});
-  lift_dirty({dirty.data(), dirty_count}, *into);
+  drop_clean({sorted[0].data(), count[0]});
+  std::copy_n(sorted[2].begin(), count[2], sorted[1].begin() + static_cast<std::ptrdiff_t>(count[1]));
+  lift_dirty({sorted[1].data(), count[1] + count[2]}, count[1], *into);
   return true;
 }
 
@@ -143,20 +148,23 @@ bool evictor::claim(page_id page) {
 
 // Invariant I4. Pages that scopes use go back; the path selector of the others is set. Returns how many are left, at
 // the front.
-std::size_t evictor::ask_departure_guard(std::span<page_id> claimed) {
+std::size_t evictor::ask_departure_guard(std::span<leaving_page> claimed, bool hard_pressed) {
   if (shared_.departures == nullptr || claimed.empty()) return claimed.size();
-  const departure said = shared_.departures->judge(claimed);
+  std::array<page_id, batch_pages> pages{};
+  for (std::size_t i = 0; i < claimed.size(); ++i) pages[i] = claimed[i].page;
+  const departure said = shared_.departures->judge({pages.data(), claimed.size()}, hard_pressed);
+  forced_ = static_cast<std::size_t>(std::popcount(said.forced));
   std::size_t left = 0;
   for (std::size_t i = 0; i < claimed.size(); ++i) {
     if ((said.stay >> i & 1) != 0) {
-      give_back(claimed[i]);
+      give_back(pages[i]);
       continue;
     }
     const bool object_path = (said.object_path >> i & 1) != 0;
-    if (shared_.pages.load(claimed[i]).object_path() != object_path) {
-      shared_.pages.update(claimed[i], [object_path](page_word word) { return word.with_object_path(object_path); });
+    if (shared_.pages.load(pages[i]).object_path() != object_path) {
+      shared_.pages.update(pages[i], [object_path](page_word word) { return word.with_object_path(object_path); });
     }
-    claimed[left++] = claimed[i];
+    claimed[left++] = {pages[i], (said.unused >> i & 1) != 0};
   }
   return left;
 }
@@ -209,17 +217,22 @@ std::size_t evictor::drop_one_by_one(page_range refused) {
 // A clean page without a slot was read before it was ever written: all zeros, as if never touched.
 void evictor::finish_clean(page_id page) {
   const unsigned epoch = shared_.epoch();
+  if (shared_.pages.load(page).writes_expected()) shared_.writes.note(false);
   shared_.pages.update(page, [epoch](page_word word) {
-    return word.with_state(word.has_place() ? state::remote : state::untouched).with_accessed(false).with_epoch(epoch);
+    return word.with_state(word.has_place() ? state::remote : state::untouched)
+        .with_accessed(false)
+        .with_writes_expected(false)
+        .with_epoch(epoch);
   });
 }
 
-void evictor::lift_dirty(std::span<page_id> dirty, batch& into) {
+// The first `unused` of them can be written by nobody.
+void evictor::lift_dirty(std::span<const page_id> dirty, std::size_t unused, batch& into) {
   const std::size_t slots = dirty.empty() || !shared_.may_write() ? 0 : allocate_slots(dirty.size(), into);
   for (const page_id page : dirty.subspan(slots)) give_back(page);
   if (slots == 0) return;
   dirty = dirty.first(slots);
-  for (std::size_t i = 0; i < slots;) {
+  for (std::size_t i = lift_unused(dirty.first(std::min(unused, slots)), into); i < slots;) {
     const std::size_t length = run_length(dirty.subspan(i));
     lift_run({dirty[i], length}, i, into);
     i += length;
@@ -228,6 +241,18 @@ void evictor::lift_dirty(std::span<page_id> dirty, batch& into) {
   into.count = slots;
   batches_in_use_.fetch_add(1, std::memory_order_relaxed);
   submit(into);
+}
+
+// Returns how many it lifted; the next one is refused for now.
+std::size_t evictor::lift_unused(std::span<const page_id> pages, batch& into) {
+  std::array<page_range, batch_pages> ranges;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < pages.size(); i += ranges[count++].count) {
+    ranges[count] = {pages[i], run_length(pages.subspan(i))};
+  }
+  const std::size_t lifted = count == 0 ? 0 : shared_.space.lift_unused({ranges.data(), count}, staging_of(into, 0));
+  for (std::size_t i = 0; i < lifted; ++i) note_lifted(pages[i], i, into);
+  return lifted;
 }
 
 // Adjacent slots make adjacent transfers. When the far tier is nearly full, shorter runs must do.
@@ -284,6 +309,7 @@ void evictor::note_lifted(page_id page, std::size_t position, batch& into) {
   // The last visit predicts the next: a suspect that turns out clean costs a lift too many, a page taken for clean that
   // is written costs a fault too many, and the two are about as dear.
   const bool written = lifted.now == entry::phase::writing;
+  if (before.has_place()) shared_.writes.note(written);
   shared_.rescued[staged].store(0, std::memory_order_relaxed);
   shared_.pages.update(
       page, [=](page_word word) { return word.with_lifted(true).with_place(staged).with_writes_expected(written); });

@@ -31,7 +31,7 @@ class evictor {
 
   // Evicts these pages, as far as they are resident and not pinned, whatever the budget says. Requires: `lock` held; at
   // most batch_pages pages; returns false when every batch is under way: step, then try again.
-  [[nodiscard]] bool evict(std::span<page_id> victims);
+  [[nodiscard]] bool evict(std::span<page_id> victims, bool hard_pressed = false);
 
   void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
   // How many pages the last step() began to evict. Requires: `lock` held.
@@ -68,11 +68,18 @@ class evictor {
   [[nodiscard]] batch* free_batch();
   [[nodiscard]] bool close_if_open(page_id page);
   [[nodiscard]] bool claim(page_id page);
-  [[nodiscard]] std::size_t ask_departure_guard(std::span<page_id> claimed);
+  struct leaving_page {
+    page_id page;
+    bool unused;  // nobody can write to it meanwhile
+    bool operator<(const leaving_page& other) const { return page < other.page; }
+  };
+  [[nodiscard]] std::size_t ask_departure_guard(std::span<leaving_page> claimed, bool hard_pressed);
+  void note_fruit(bool moved);
   void drop_clean(std::span<page_id> clean);
   [[nodiscard]] std::size_t drop_one_by_one(page_range refused);
   void finish_clean(page_id page);
-  void lift_dirty(std::span<page_id> dirty, batch& into);
+  void lift_dirty(std::span<const page_id> dirty, std::size_t unused, batch& into);
+  [[nodiscard]] std::size_t lift_unused(std::span<const page_id> pages, batch& into);
   [[nodiscard]] std::size_t allocate_slots(std::size_t count, batch& into);
   void lift_run(page_range run, std::size_t position, batch& into);
   void note_lifted(page_id page, std::size_t position, batch& into);
@@ -95,8 +102,10 @@ class evictor {
   std::array<batch, batches> batches_{};
   std::atomic<std::size_t> batches_in_use_{0};
   std::size_t started_pages_ = 0;
-  std::size_t kept_ = 0;  // victims of the last evict() that had to stay
+  std::size_t kept_ = 0;    // victims of the last evict() that had to stay
+  std::size_t forced_ = 0;  // those that a scope held, and that left all the same
   std::size_t fruitless_steps_ = 0;
+  bool hard_pressed_ = false;  // a whole round over the policy's pages was fruitless; until pages leave unforced again
   bool awaits_slots_ = false;  // the far tier had none for the last batch, and will have more soon
 };
 

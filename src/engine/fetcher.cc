@@ -229,17 +229,19 @@ void fetcher::retry_or_give_up(flight& which) {
   flights_in_use_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// How a page is mapped when it comes in for a read: writable if the last visit saw a write, which saves the fault of
-// the next one; then its hash is kept, to tell at eviction whether there was one.
-platform::mapping fetcher::mapping_for_read(page_id page) const {
-  const bool writable = shared_.pages.load(page).writes_expected() || !shared_.writes_tracked;
+// How a page is mapped when it comes in for a read: writable if the last visit saw a write, and such pages mostly are
+// written again, which saves the fault of the next write; then its hash is kept, to tell at eviction whether there was
+// one.
+platform::mapping fetcher::mapping_for_read(page_id page, bool forecast_is_right) const {
+  const bool writable = !shared_.writes_tracked || (forecast_is_right && shared_.pages.load(page).writes_expected());
   return writable ? platform::mapping::writable : platform::mapping::write_protected;
 }
 
 // Maps pages, sorted by address, in as few calls as their neighbourhood allows.
 void fetcher::install(std::span<const arrival> arrivals, bool write) {
-  const auto mapping_of = [this, write](page_id page) {
-    return write ? platform::mapping::writable : mapping_for_read(page);
+  const bool forecast_is_right = shared_.writes.is_right();
+  const auto mapping_of = [=, this](page_id page) {
+    return write ? platform::mapping::writable : mapping_for_read(page, forecast_is_right);
   };
   std::size_t first = 0;
   for (std::size_t i = 1; i <= arrivals.size(); ++i) {

@@ -83,7 +83,7 @@ class fetcher {
   void land(flight& which);
   void retry_or_give_up(flight& which);
   void install(std::span<const arrival> arrivals, bool write);
-  [[nodiscard]] platform::mapping mapping_for_read(page_id page) const;
+  [[nodiscard]] platform::mapping mapping_for_read(page_id page, bool forecast_is_right) const;
   void install_run(std::span<const arrival> run, platform::mapping how, bool write);
   void install_in_pieces(std::span<const arrival> run, platform::mapping how, bool write);
   void make_resident(page_id page, bool write, bool writable);

@@ -60,7 +60,7 @@ struct control_block {
   std::atomic<unsigned> references{2};
 
   // In the run queue's terms.
-  [[nodiscard]] fiber::priority level() const noexcept { return who.scope_depth > 0 ? priority::in_scope : usual; }
+  [[nodiscard]] fiber::priority level() const noexcept { return who.is_in_scope() ? priority::in_scope : usual; }
   // "'name' (number 7)" in messages.
   void set_name(const char* given);
 

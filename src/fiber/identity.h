@@ -1,6 +1,7 @@
 // What the layers above keep for each fiber, and for each OS thread that is not running one.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -9,13 +10,19 @@ namespace far::fiber {
 // Belongs to the fiber, and moves with it: its address stays the same while the fiber lives. Only the fiber itself (or
 // the OS thread) changes it.
 struct identity {
-  // How many scopes it is in. While this is not 0, its priority is `in_scope`.
+  // How many scopes it is in (scope_mark).
   std::uint32_t scope_depth = 0;
-  // For the object heap: its record of this fiber, and what takes the record back when the fiber has ended (a thread's
-  // end is for the object heap to notice).
+  // For the object heap: its record of this fiber, how many pages are held in it, and what takes the record back when
+  // the fiber has ended (a thread's end is for the object heap to notice).
   void* heap_record = nullptr;
+  const std::atomic<std::size_t>* held_pages = nullptr;
   void (*release_heap_record)(void* record) = nullptr;
   bool of_fiber = false;
+
+  // Then its priority is `in_scope`.
+  [[nodiscard]] bool is_in_scope() const noexcept {
+    return scope_depth > 0 || (held_pages != nullptr && held_pages->load(std::memory_order_relaxed) > 0);
+  }
 };
 
 // The one of the calling fiber, or of the calling OS thread. Costs a call; keep the reference while on the same fiber.

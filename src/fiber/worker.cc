@@ -48,6 +48,7 @@ struct fiber_entry {
     came.on->arrive(came);
     run_body(self);
     if (self.who.release_heap_record != nullptr && self.who.heap_record != nullptr) {
+      self.who.held_pages = nullptr;
       self.who.release_heap_record(std::exchange(self.who.heap_record, nullptr));
     }
     worker::current()->end(self);

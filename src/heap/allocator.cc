@@ -56,7 +56,7 @@ struct thread_segments {
 
   struct set {
     std::uint64_t number = 0;
-    std::array<open_segment, placements> open{};
+    std::array<std::array<open_segment, placements>, most_tags> open{};
   };
 
   ~thread_segments() {
@@ -64,8 +64,10 @@ struct thread_segments {
   }
 
   static void let_go(set& of) {
-    for (open_segment& each : of.open) {
-      if (each.end != 0) close(of.number, each.end - segment_bytes);
+    for (const auto& of_tag : of.open) {
+      for (const open_segment& each : of_tag) {
+        if (each.end != 0) close(of.number, each.end - segment_bytes);
+      }
     }
     of = {};
   }
@@ -111,10 +113,10 @@ allocator::~allocator() {
   std::erase_if(known.all, [this](const auto& each) { return each.first == number_; });
 }
 
-std::uintptr_t allocator::take(std::size_t bytes, placement where) {
+std::uintptr_t allocator::take(std::size_t bytes, placement where, unsigned tag) {
   FAR_CHECK(bytes <= largest_small_bytes, "a small object fits a page");
   while (true) {
-    open_segment& open = segments_of_thread().of(number_).open[static_cast<std::size_t>(where)];
+    open_segment& open = segments_of_thread().of(number_).open[tag][static_cast<std::size_t>(where)];
     const std::uintptr_t object = open.bump(bytes);
     if (object != 0) {
       from_.add_object(object, units_for(bytes));
@@ -122,7 +124,7 @@ std::uintptr_t allocator::take(std::size_t bytes, placement where) {
     }
     if (open.end != 0) from_.close(open.end - segment_bytes);
     open = {};
-    const std::uintptr_t first = from_.take(segment_state::open);
+    const std::uintptr_t first = from_.take(segment_state::open, tag);
     // take() does not let other fibers run, so this is still the thread's, and still without a segment.
     open = {first, first + segment_bytes};
   }

@@ -24,11 +24,10 @@ class allocator {
   allocator(const allocator&) = delete;
   allocator& operator=(const allocator&) = delete;
 
-  // A place for an object of `bytes` and its header within one page, counted in its segment; the page need not be
-  // resident. Returns the object's address. Throws std::bad_alloc when the far heap's addresses run out. Requires:
-  // bytes
-  // <= largest_small_bytes.
-  [[nodiscard]] std::uintptr_t take(std::size_t bytes, placement where);
+  // A place for an object of `bytes` and its header within one page, among those of its tag, counted in its segment;
+  // the page need not be resident. Returns the object's address. Throws std::bad_alloc when the far heap's addresses
+  // run out. Requires: bytes <= largest_small_bytes, tag < most_tags.
+  [[nodiscard]] std::uintptr_t take(std::size_t bytes, placement where, unsigned tag);
 
   // The rest of the segment after `object`: what will be used next.
   [[nodiscard]] static std::size_t bytes_ahead(std::uintptr_t object) { return segment_bytes - object % segment_bytes; }

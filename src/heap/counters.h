@@ -12,7 +12,8 @@ struct counters {
   std::atomic<std::uint64_t> page_fetches{0};
   std::atomic<std::uint64_t> object_path_pages{0};  // evicted so that their objects come back one by one
   std::atomic<std::uint64_t> page_path_pages{0};
-  std::atomic<std::uint64_t> kept_pages{0};  // victims that a scope held
+  std::atomic<std::uint64_t> kept_pages{0};    // victims that a scope held
+  std::atomic<std::uint64_t> forced_pages{0};  // those that left although a scope held them
   std::atomic<std::uint64_t> evacuated_objects{0};
   std::atomic<std::uint64_t> evacuated_segments{0};
   std::atomic<std::uint64_t> lost_races{0};  // objects that a mutator took back from the evacuator

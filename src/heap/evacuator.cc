@@ -85,7 +85,7 @@ void evacuator::evacuate(record& mine, std::size_t first_page) {
       const std::size_t page = heap_.pages.page_of(pages[i] << page_shift);
       if (heap_.pages.stale_in(page) == 0) mark(mine, page);
     }
-    const std::uint64_t held = held_pages({pages.data(), count}, &mine);
+    const std::uint64_t held = held_pages({pages.data(), count}, &mine).all;
     for (const candidate& each : marked_) {
       const auto at = std::lower_bound(pages.begin(), pages.begin() + count, each.object >> page_shift) - pages.begin();
       if ((held >> at & 1) != 0) {
@@ -148,7 +148,8 @@ void evacuator::move(record& mine, const candidate& one) {
   const std::size_t held_before = mine.held();
   const std::uint64_t old_header = header::of(one.object).load();
   const std::size_t bytes = header::bytes(old_header);
-  const std::uintptr_t copy = places_.take(bytes, one.hot ? placement::hot : placement::cold);
+  const std::uintptr_t copy = places_.take(bytes, one.hot ? placement::hot : placement::cold,
+                                           heap_.pages.tag_of(heap_.pages.page_of(one.object)));
   mine.hold(word::page(copy));
   while (!heap_.memory.is_resident(copy)) heap_.memory.fetch(copy, 1, true);
   std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);

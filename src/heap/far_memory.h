@@ -37,12 +37,6 @@ class far_memory {
            engine::residency::byte_of_resident;
   }
 
-  // The state bytes by page number (address / page size).
-  [[nodiscard]] const std::uint8_t* state_bytes_by_page() const {
-    return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(state_bytes_) -
-                                                 (base_ >> page_shift));
-  }
-
   // Whether the page is neither resident nor on its way: nobody holds it, and whoever holds it later sees what was
   // changed before this call.
   [[nodiscard]] bool is_away(std::uintptr_t address) const { return from_.is_away(pointer(address)); }

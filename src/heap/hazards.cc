@@ -46,32 +46,47 @@ class position_table {
 
 }  // namespace
 
-std::uint64_t held_pages(std::span<const std::uint64_t> pages, const detail::record* except) noexcept {
+holds held_pages(std::span<const std::uint64_t> pages, const detail::record* except) noexcept {
   const position_table positions(pages);
   fence_all_threads();
-  std::uint64_t held = 0;
+  holds found;
   for_each_record([&](const record& one) {
     if (&one == except) return;
+    const bool working = one.is_working();
+    std::uint64_t held = 0;
     one.for_each([&](std::uint64_t page) { held |= positions.bit_of(page); });
+    found.all |= held;
+    if (working) found.working |= held;
   });
-  return held;
+  return found;
 }
 
-engine::departure hazards::judge(std::span<const engine::page_id> leaving) noexcept {
+engine::departure hazards::judge(std::span<const engine::page_id> leaving, bool hard_pressed) noexcept {
   detail::object_heap* const heap = heap_.load(std::memory_order_acquire);
   engine::departure said;
   if (heap == nullptr) return said;
   told_(context_);
   std::array<std::uint64_t, 64> pages{};
-  for (std::size_t i = 0; i < leaving.size(); ++i) pages[i] = heap->pages.address_of(leaving[i]) >> page_shift;
-  const std::uint64_t held = held_pages({pages.data(), leaving.size()}, nullptr);
-  counters::add(heap->count.kept_pages, static_cast<std::uint64_t>(std::popcount(held)));
-  said.stay = held;
+  std::uint64_t used = 0;
+  for (std::size_t i = 0; i < leaving.size(); ++i) {
+    pages[i] = heap->pages.address_of(leaving[i]) >> page_shift;
+    // Before the fence: from then on a dereference of whoever is not seen to hold the page looks at its state.
+    if (heap->pages.take_ready(leaving[i])) used |= std::uint64_t{1} << i;
+  }
+  const holds found = held_pages({pages.data(), leaving.size()}, nullptr);
+  said.stay = hard_pressed ? found.working : found.all;
+  said.forced = found.all & ~said.stay;
+  counters::add(heap->count.kept_pages, static_cast<std::uint64_t>(std::popcount(said.stay)));
+  counters::add(heap->count.forced_pages, static_cast<std::uint64_t>(std::popcount(said.forced)));
   for (std::size_t i = 0; i < leaving.size(); ++i) {
     const std::uint64_t bit = std::uint64_t{1} << i;
-    const bool touched = heap->pages.take_touched(leaving[i]);
-    if ((held & bit) != 0) continue;
-    if (touched) {
+    const bool warm = heap->stays_warm(leaving[i], (used & bit) != 0);
+    if ((said.stay & bit) != 0) continue;
+    if ((found.all & bit) == 0 && !heap->pages.is_loose(leaving[i])) said.unused |= bit;
+    if ((said.forced & bit) != 0) {
+      heap->pages.take_cards(leaving[i]);
+      counters::add(heap->count.page_path_pages);
+    } else if (warm) {
       said.stay |= bit;
     } else if (comes_back_by_object(*heap, leaving[i])) {
       said.object_path |= bit;

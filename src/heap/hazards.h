@@ -25,7 +25,7 @@ class hazards final : public engine::departure_guard {
     heap_.store(&heap, std::memory_order_release);
   }
 
-  [[nodiscard]] engine::departure judge(std::span<const engine::page_id> leaving) noexcept override;
+  [[nodiscard]] engine::departure judge(std::span<const engine::page_id> leaving, bool hard_pressed) noexcept override;
 
   // Stops the program when the page belongs to small objects and no scope holds it: somebody uses an object outside its
   // scope, and would get bytes that may have moved. In checked builds (FARHEAP_CHECKED) every such use comes here.
@@ -39,8 +39,14 @@ class hazards final : public engine::departure_guard {
   std::atomic<detail::object_heap*> heap_{nullptr};  // set last
 };
 
-// Which of `pages` (page numbers of addresses: address / page size) some record holds: a bit a page, in their order.
-// Passes the process-wide fence first. At most 64 pages. `except`: whose holds do not count, or null.
-[[nodiscard]] std::uint64_t held_pages(std::span<const std::uint64_t> pages, const detail::record* except) noexcept;
+// A bit a page, in the order of the pages asked about.
+struct holds {
+  std::uint64_t all = 0;
+  std::uint64_t working = 0;  // of them, those that must not leave whatever happens (record::begin_work)
+};
+
+// Which of `pages` (page numbers of addresses: address / page size) some record holds. Passes the process-wide fence
+// first. At most 64 pages. `except`: whose holds do not count, or null.
+[[nodiscard]] holds held_pages(std::span<const std::uint64_t> pages, const detail::record* except) noexcept;
 
 }  // namespace far::heap

@@ -42,14 +42,14 @@ void object_heap::bring_in(record& by, std::uintptr_t address, std::size_t bytes
 }
 
 std::byte* object_heap::allocate(record& by, owner_word& owner, std::size_t bytes, const type_of_object* type,
-                                 placement where) {
+                                 placement where, unsigned tag) {
   if (bytes + (type != nullptr ? sizeof type : 0) > heap::largest_small_bytes) {
-    const std::uintptr_t object = huge.take(bytes);
+    const std::uintptr_t object = huge.take(bytes, tag);
     owner.store(object | word::huge, std::memory_order_relaxed);
-    return touch_huge(by, object | word::huge, true);
+    return touch_huge(by, object | word::huge, true, where == placement::lasting);
   }
   const std::size_t whole = type != nullptr ? ((bytes + 7) & ~std::size_t{7}) + sizeof type : bytes;
-  const std::uintptr_t object = allocator_.take(whole, where);
+  const std::uintptr_t object = allocator_.take(whole, where, tag);
   bring_in(by, object, std::min(heap::allocator::bytes_ahead(object), bytes_ready_ahead), true);
   if (type != nullptr) std::memcpy(reinterpret_cast<std::byte*>(object) + whole - sizeof type, &type, sizeof type);
   header::of(object).store(header::make(owner, whole, type != nullptr));
@@ -65,7 +65,7 @@ std::byte* object_heap::touch(record& by, owner_word& owner, bool write, bool la
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if ((value & (busy_flags | word::huge)) != 0 || value == 0) [[unlikely]] {
       FAR_CHECK(word::address(value) != 0, "a far pointer that is dereferenced points to an object");
-      if ((value & word::huge) != 0) return touch_huge(by, value, write);
+      if ((value & word::huge) != 0) return touch_huge(by, value, write, lasting);
       if (!settle(owner, value)) waits_.wait_while(owner, word::fetching);
       continue;
     }
@@ -104,8 +104,8 @@ void object_heap::come_in(record& by, owner_word& owner, std::uint64_t value, bo
 
 // Huge objects stay where they are, so nothing goes wrong when their pages leave during a scope: they come back to the
 // same place. Those of a few pages are held all the same, because fetching them again would be a waste.
-std::byte* object_heap::touch_huge(record& by, std::uint64_t value, bool write) {
-  constexpr std::size_t most_held_bytes = 16 * page_bytes;
+std::byte* object_heap::touch_huge(record& by, std::uint64_t value, bool write, bool lasting) {
+  constexpr std::size_t most_held_bytes = heap::huge_space::most_held_pages * page_bytes;
   const std::uintptr_t object = word::address(value);
   const std::size_t bytes = std::min(huge.bytes_of(object), most_held_bytes);
   const std::uintptr_t end = object + bytes;
@@ -115,7 +115,7 @@ std::byte* object_heap::touch_huge(record& by, std::uint64_t value, bool write) 
       heap::counters::add(count.page_fetches);
       memory.fetch(page, end - page, write);
     }
-    pages.touch(pages.page_of(page));
+    if (lasting) pages.touch(pages.page_of(page));
   }
   by.know(value);
   return reinterpret_cast<std::byte*>(object);
@@ -151,7 +151,7 @@ void object_heap::fetch_object(record& by, owner_word& owner, std::uint64_t valu
     memory.fetch(object, 1, false);
     return;
   }
-  const std::uintptr_t copy = place_copy(by, owner, local.data(), where);
+  const std::uintptr_t copy = place_copy(by, owner, local.data(), where, pages.tag_of(pages.page_of(object)));
   const std::uint64_t was = owner.exchange(copy | (value & word::size_mask), std::memory_order_seq_cst);
   waits_.wake_all(owner);
   if ((was & word::stale) != 0) pages.uncount_stale(object);
@@ -162,11 +162,12 @@ void object_heap::fetch_object(record& by, owner_word& owner, std::uint64_t valu
 
 // Puts an object, `bytes` from its header on, into a fresh place that `by` holds. It is not live before its owner's
 // word can be found by its header.
-std::uintptr_t object_heap::place_copy(record& by, owner_word& owner, const std::byte* bytes, placement where) {
+std::uintptr_t object_heap::place_copy(record& by, owner_word& owner, const std::byte* bytes, placement where,
+                                       unsigned tag) {
   std::uint64_t header_value = 0;
   std::memcpy(&header_value, bytes, sizeof header_value);
   const std::size_t size = header::bytes(header_value);
-  const std::uintptr_t copy = allocator_.take(size, where);
+  const std::uintptr_t copy = allocator_.take(size, where, tag);
   bring_in(by, copy, std::min(heap::allocator::bytes_ahead(copy), bytes_ready_ahead), true);
   std::memcpy(reinterpret_cast<std::byte*>(copy), bytes + heap::header_bytes, size);
   const std::uint64_t fresh = header::make(owner, size, (header_value & header::has_pointers) != 0);
@@ -179,8 +180,22 @@ std::uintptr_t object_heap::place_copy(record& by, owner_word& owner, const std:
 }
 
 void object_heap::evict_page(std::uintptr_t address) {
-  static_cast<void>(pages.take_touched(pages.page_of(address)));
+  pages.cool(pages.page_of(address));
   memory.evict(address, page_bytes);
+}
+
+std::optional<unsigned> object_heap::add_tag(unsigned most_heat) {
+  unsigned number = tags_.load(std::memory_order_relaxed);
+  while (number < heap::most_tags) {
+    if (!tags_.compare_exchange_weak(number, number + 1, std::memory_order_relaxed)) continue;
+    most_heat_[number].store(most_heat, std::memory_order_relaxed);
+    return number;
+  }
+  return std::nullopt;
+}
+
+bool object_heap::stays_warm(std::size_t page, bool was_used) {
+  return pages.change_heat(page, was_used, most_heat_[pages.tag_of(page)].load(std::memory_order_relaxed)) > 0;
 }
 
 bool object_heap::prefetch(owner_word& owner) {

@@ -5,10 +5,12 @@
 // destroyed by one, while nobody else uses it. The evacuator (evacuator.h) may be at work on any object at any time.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "far/detail/type.h"
 #include "far/scope.h"
@@ -47,7 +49,7 @@ class object_heap {
   // Makes an object of `bytes` undefined bytes, aligned to 16, that `owner` owns; it is resident, and held in `by`.
   // `type`: of objects with far pointers, otherwise null. Throws std::bad_alloc when the far heap's addresses run out.
   [[nodiscard]] std::byte* allocate(record& by, owner_word& owner, std::size_t bytes, const type_of_object* type,
-                                    heap::placement where);
+                                    heap::placement where, unsigned tag);
 
   // See detail::touch.
   [[nodiscard]] std::byte* touch(record& by, owner_word& owner, bool write, bool lasting);
@@ -71,12 +73,7 @@ class object_heap {
   [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
 
   // What dereferences look at.
-  [[nodiscard]] heap_view view() const {
-    return {.state_bytes = memory.state_bytes_by_page(),
-            .touched = pages.touched_by_page(),
-            .cards = pages.cards_by_address(),
-            .byte_of_resident = engine::residency::byte_of_resident};
-  }
+  [[nodiscard]] heap_view view() const { return {.ready = pages.ready_by_page(), .cards = pages.cards_by_address()}; }
 
   // Recomputes every count and checks every header that can be read. Requires: no other call meanwhile.
   void validate() const;
@@ -84,6 +81,12 @@ class object_heap {
   // The share of a page's cards that must be set for it to come back as a page; 0 to 1. More than 1: always by object;
   // 0: always as a page.
   void set_page_path_share(double share) { page_path_cards_.store(static_cast<unsigned>(share * heap::units_a_page)); }
+  // A tag of which pages stay for up to `most_heat` looks of the evictor after they were used often. Returns its
+  // number, or nothing when there are most_tags already.
+  [[nodiscard]] std::optional<unsigned> add_tag(unsigned most_heat);
+  // The evictor looks at a page: whether it stays, because it has been in use.
+  [[nodiscard]] bool stays_warm(std::size_t page, bool was_used);
+
   [[nodiscard]] unsigned page_path_cards() const { return page_path_cards_.load(std::memory_order_relaxed); }
 
   heap::far_memory memory;
@@ -93,12 +96,13 @@ class object_heap {
   heap::counters count;
 
  private:
-  [[nodiscard]] std::byte* touch_huge(record& by, std::uint64_t value, bool write);
+  [[nodiscard]] std::byte* touch_huge(record& by, std::uint64_t value, bool write, bool lasting);
   void bring_in(record& by, std::uintptr_t page, std::size_t bytes, bool write);
   [[nodiscard]] bool settle(owner_word& owner, std::uint64_t value);
   void come_in(record& by, owner_word& owner, std::uint64_t value, bool write, bool lasting);
   void fetch_object(record& by, owner_word& owner, std::uint64_t value, heap::placement where);
-  [[nodiscard]] std::uintptr_t place_copy(record& by, owner_word& owner, const std::byte* bytes, heap::placement where);
+  [[nodiscard]] std::uintptr_t place_copy(record& by, owner_word& owner, const std::byte* bytes, heap::placement where,
+                                          unsigned tag);
   struct standing {
     std::uint64_t value;  // of the owner's word
     bool is_here;         // its page is resident, and held; otherwise it is away
@@ -109,6 +113,9 @@ class object_heap {
   heap::allocator allocator_;
   heap::object_waits waits_;
   std::atomic<unsigned> page_path_cards_{heap::units_a_page * 8 / 10};
+  // By tag: how hot its pages can become. The first is everybody's, and a bit: a second chance.
+  std::array<std::atomic<unsigned>, heap::most_tags> most_heat_{1};
+  std::atomic<unsigned> tags_{1};
 };
 
 }  // namespace far::detail

@@ -29,11 +29,12 @@ huge_space::huge_space(far_memory& memory, segments& from, page_table& pages)
       pages_(pages),
       sizes_(reinterpret_cast<std::uint64_t*>(platform::map_local(memory.pages() * sizeof(std::uint64_t)))) {}
 
-std::uintptr_t huge_space::take(std::size_t bytes) {
+std::uintptr_t huge_space::take(std::size_t bytes, unsigned tag) {
   const std::size_t count = pages_for(bytes);
   const std::uintptr_t object =
       count <= most_run_pages ? take_run(count) : memory_.map(count << page_shift, page_bytes);
   sizes_[pages_.page_of(object)] = bytes;
+  pages_.begin_use(pages_.page_of(object), count, tag, count > most_held_pages);
   return object;
 }
 
@@ -59,7 +60,7 @@ std::uintptr_t huge_space::take_run(std::size_t run_pages) {
         with_room_.pop_back();
       }
     }
-    const std::uintptr_t fresh = segments_.take(segment_state::runs);
+    const std::uintptr_t fresh = segments_.take(segment_state::runs, 0);
     const std::lock_guard guard(lock_);
     segments_.holding(fresh).listed = true;
     with_room_.push_back(fresh);

@@ -12,12 +12,15 @@ namespace far::heap {
 
 class huge_space {
  public:
+  // A scope holds all of an object up to so many pages, and only the beginning of a larger one.
+  static constexpr std::size_t most_held_pages = 16;
+
   huge_space(far_memory& memory, segments& from, page_table& pages);
   huge_space(const huge_space&) = delete;
   huge_space& operator=(const huge_space&) = delete;
 
   // Zeroed bytes, none of them resident. Throws std::bad_alloc when the far heap's addresses run out.
-  [[nodiscard]] std::uintptr_t take(std::size_t bytes);
+  [[nodiscard]] std::uintptr_t take(std::size_t bytes, unsigned tag);
   void release(std::uintptr_t object);
 
   [[nodiscard]] std::size_t bytes_of(std::uintptr_t object) const { return sizes_[pages_.page_of(object)]; }

@@ -16,11 +16,14 @@ using heap::owner_word;
 
 namespace {
 
-// A stretch of work in which pages are held beside those of the caller's scopes.
+// A stretch of work in which pages are held beside those of the caller's scopes, and stay.
 class holding {
  public:
-  explicit holding(record& by) : by_(by), before_(by.held()) {}
-  ~holding() { by_.cut_back(before_); }
+  explicit holding(record& by) : by_(by), before_(by.held()) { by.begin_work(); }
+  ~holding() {
+    by_.cut_back(before_);
+    by_.end_work();
+  }
   holding(const holding&) = delete;
   holding& operator=(const holding&) = delete;
 

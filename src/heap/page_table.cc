@@ -1,5 +1,6 @@
 #include "heap/page_table.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -27,7 +28,8 @@ page_table::page_table(std::uintptr_t base, std::uint64_t pages)
       live_(map_array<unit_bits>(pages)),
       cards_(map_array<card_bytes>(pages)),
       counts_(map_array<counts>(pages)),
-      touched_(map_array<std::atomic<std::uint8_t>>(pages)) {
+      ready_(map_array<std::atomic<std::uint8_t>>(pages)),
+      kinds_(map_array<std::atomic<std::uint8_t>>(pages)) {
   FAR_CHECK(base % page_bytes == 0, "a far heap begins at a page");
 }
 
@@ -35,7 +37,8 @@ page_table::~page_table() {
   unmap_array(live_, pages_);
   unmap_array(cards_, pages_);
   unmap_array(counts_, pages_);
-  unmap_array(touched_, pages_);
+  unmap_array(ready_, pages_);
+  unmap_array(kinds_, pages_);
 }
 
 void page_table::mark_cards(std::uintptr_t from, std::size_t bytes) {
@@ -70,6 +73,31 @@ unsigned page_table::take_cards(std::size_t page) {
   return set;
 }
 
+void page_table::begin_use(std::size_t first_page, std::size_t count, unsigned tag, bool loose) {
+  for (std::size_t page = first_page; page < first_page + count; ++page) {
+    ready_[page].store(0, std::memory_order_relaxed);
+    kinds_[page].store(static_cast<std::uint8_t>(tag << tag_shift | (loose ? loose_bit : 0)),
+                       std::memory_order_relaxed);
+  }
+}
+
+unsigned page_table::change_heat(std::size_t page, bool was_used, unsigned most) {
+  std::uint8_t kind = kinds_[page].load(std::memory_order_relaxed);
+  const unsigned heat = kind % (1u << heat_bits);
+  const unsigned changed = was_used ? std::min(heat + 1, most) : heat - (heat > 0 ? 1 : 0);
+  // Fails when somebody else's objects are about to come: then they begin cold.
+  if (changed != heat) {
+    kinds_[page].compare_exchange_strong(kind, static_cast<std::uint8_t>(kind - heat + changed),
+                                         std::memory_order_relaxed);
+  }
+  return changed;
+}
+
+void page_table::cool(std::size_t page) {
+  take_ready(page);
+  kinds_[page].fetch_and(static_cast<std::uint8_t>(~((1u << heat_bits) - 1)), std::memory_order_relaxed);
+}
+
 std::uintptr_t page_table::live_object_before(std::uintptr_t address) const {
   const std::size_t page = page_of(address);
   const std::size_t unit = address / unit_bytes % units_a_page;
@@ -86,8 +114,8 @@ void page_table::forget(std::size_t first_page, std::size_t count) {
   for (std::size_t page = first_page; page < first_page + count; ++page) {
     // Not so the count of stale headers: the evacuator may be about to find out that an object is gone.
     FAR_CHECK(objects_in(page) == 0, "a segment that becomes free holds no object");
-    static_cast<void>(take_cards(page));
-    touched_[page].store(0, std::memory_order_relaxed);
+    take_cards(page);
+    ready_[page].store(0, std::memory_order_relaxed);
   }
 }
 

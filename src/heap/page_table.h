@@ -15,6 +15,9 @@ using detail::unit_bytes;
 
 inline constexpr std::size_t units_a_page = page_bytes / unit_bytes;
 
+inline constexpr unsigned heat_bits = 3;
+inline constexpr unsigned most_tags = 16;
+
 // Bits of one page, one for each unit, as four words.
 using unit_bits = std::atomic<std::uint64_t>[units_a_page / 64];
 
@@ -67,27 +70,45 @@ class page_table {
   // Cards: units touched since the page became resident.
   void mark_cards(std::uintptr_t from, std::size_t bytes);
   // How many of the page's cards are set; clears them.
-  [[nodiscard]] unsigned take_cards(std::size_t page);
+  unsigned take_cards(std::size_t page);
   [[nodiscard]] unsigned cards_in(std::size_t page) const;
   [[nodiscard]] bool has_card(std::uintptr_t address) const {
     const std::uint8_t* const at = &cards_[page_of(address)][address / unit_bytes % units_a_page / 8];
     return (__atomic_load_n(at, __ATOMIC_RELAXED) >> (address / unit_bytes % 8) & 1) != 0;
   }
-  // Used since the evictor last looked.
+  // Ready: resident, and used since the evictor last looked, so that a dereference need not look at its state. Set by
+  // whoever holds the page and has seen that it is resident; taken back by the evictor once it has claimed the page,
+  // before it passes the process-wide fence and reads who holds it.
   void touch(std::size_t page) {
-    if (touched_[page].load(std::memory_order_relaxed) == 0) touched_[page].store(1, std::memory_order_relaxed);
+    if (ready_[page].load(std::memory_order_relaxed) == 0) ready_[page].store(1, std::memory_order_release);
   }
-  [[nodiscard]] bool take_touched(std::size_t page) {
-    return touched_[page].load(std::memory_order_relaxed) != 0 &&
-           touched_[page].exchange(0, std::memory_order_relaxed) != 0;
+  bool take_ready(std::size_t page) {
+    return ready_[page].load(std::memory_order_relaxed) != 0 &&
+           ready_[page].exchange(0, std::memory_order_relaxed) != 0;
   }
+
+  // The tag of the objects that lie in the page (far/tag.h), and how hot it is: counted up for each look of the evictor
+  // that finds it used, down for each that does not.
+  // `loose`: part of an object of which scopes hold only the beginning, so that it may be in use although nobody holds
+  // it.
+  void begin_use(std::size_t first_page, std::size_t count, unsigned tag, bool loose);
+  [[nodiscard]] unsigned tag_of(std::size_t page) const {
+    return kinds_[page].load(std::memory_order_relaxed) >> tag_shift;
+  }
+  [[nodiscard]] bool is_loose(std::size_t page) const {
+    return (kinds_[page].load(std::memory_order_relaxed) & loose_bit) != 0;
+  }
+  // Returns the heat afterwards: 0 to `most`.
+  unsigned change_heat(std::size_t page, bool was_used, unsigned most);
+  // It leaves at the next look, unless it is used until then.
+  void cool(std::size_t page);
 
   // For dereferences; see heap_view.
   [[nodiscard]] const std::uint8_t* cards_by_address() const {
     return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(cards_) - base_ / (8 * unit_bytes));
   }
-  [[nodiscard]] const std::uint8_t* touched_by_page() const {
-    return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(touched_) - (base_ >> page_shift));
+  [[nodiscard]] const std::uint8_t* ready_by_page() const {
+    return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(ready_) - (base_ >> page_shift));
   }
 
   // Page counts and bits go back to what they were before the first use. Requires: no object in the pages.
@@ -112,7 +133,11 @@ class page_table {
   unit_bits* live_;
   card_bytes* cards_;
   counts* counts_;
-  std::atomic<std::uint8_t>* touched_;
+  std::atomic<std::uint8_t>* ready_;
+  // Heat in the lowest bits, then whether the page is loose, then its tag.
+  static constexpr std::uint8_t loose_bit = 1u << heat_bits;
+  static constexpr unsigned tag_shift = heat_bits + 1;
+  std::atomic<std::uint8_t>* kinds_;
 };
 
 }  // namespace far::heap

@@ -59,11 +59,29 @@ TEST(page_table, views_by_address_agree) {
   EXPECT_EQ(pages.cards_by_address()[object / 128] >> (object / 16 % 8) & 1, 0);
   pages.mark_cards(object, 16);
   EXPECT_EQ(pages.cards_by_address()[object / 128] >> (object / 16 % 8) & 1, 1);
-  EXPECT_EQ(pages.touched_by_page()[object / page_bytes], 0);
+  EXPECT_EQ(pages.ready_by_page()[object / page_bytes], 0);
   pages.touch(5);
-  EXPECT_EQ(pages.touched_by_page()[object / page_bytes], 1);
-  EXPECT_TRUE(pages.take_touched(5));
-  EXPECT_FALSE(pages.take_touched(5));
+  EXPECT_EQ(pages.ready_by_page()[object / page_bytes], 1);
+  EXPECT_TRUE(pages.take_ready(5));
+  EXPECT_FALSE(pages.take_ready(5));
+}
+
+TEST(page_table, heat_rises_with_use_and_falls_without_and_leaves_the_tag_alone) {
+  page_table pages(base, 8);
+  pages.begin_use(3, 2, 9, true);
+  EXPECT_EQ(pages.change_heat(3, false, 3), 0u);
+  for (const unsigned heat : {1u, 2u, 3u, 3u}) EXPECT_EQ(pages.change_heat(3, true, 3), heat);
+  EXPECT_EQ(pages.change_heat(3, false, 3), 2u);
+  EXPECT_EQ(pages.change_heat(4, true, 0), 0u);
+  pages.touch(3);
+  pages.cool(3);
+  EXPECT_FALSE(pages.take_ready(3));
+  EXPECT_EQ(pages.change_heat(3, false, 3), 0u);
+  EXPECT_TRUE(pages.is_loose(3));
+  EXPECT_FALSE(pages.is_loose(5));
+  EXPECT_EQ(pages.tag_of(3), 9u);
+  EXPECT_EQ(pages.tag_of(4), 9u);
+  EXPECT_EQ(pages.tag_of(5), 0u);
 }
 
 }  // namespace

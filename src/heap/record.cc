@@ -8,19 +8,26 @@
 namespace far::detail {
 namespace {
 
-std::size_t home_of(std::uint64_t page, std::size_t capacity) {
-  return (page * 0x9e3779b97f4a7c15u >> 32) % capacity;
+std::size_t home_of(std::uint64_t key, std::size_t capacity) {
+  return ((key >> word::page_shift) * 0x9e3779b97f4a7c15u >> 32) % capacity;
 }
 
 }  // namespace
 
 record::record() {
-  forget_words();
-  std::fill(std::begin(slots_), std::end(slots_), no_page);
+  start_again();
 }
 
-void record::forget_words() {
-  std::fill(std::begin(words_), std::end(words_), ~std::uint64_t{0});
+// Every stamp has been used: what the tables hold would become valid again.
+void record::start_again() {
+  round_ = 0;
+  std::fill(std::begin(words_), std::end(words_), nothing);
+  // Slots of a scope that is still open keep theirs, under the stamp that is the first again.
+  const bool in_use = held() > 0;
+  for (std::uint64_t& slot : slots_) {
+    slot = in_use && ((slot ^ outer_stamp_) & stamp_mask) == 0 ? slot ^ outer_stamp_ : nothing;
+  }
+  outer_stamp_ = 0;
 }
 
 record::~record() {
@@ -30,7 +37,7 @@ record::~record() {
   }
 }
 
-void record::append_further(std::uint64_t page, std::size_t at) {
+void record::append_further(std::uint64_t key, std::size_t at) {
   if (at % chunk_entries == 0) {
     chunk* next = last_->next.load(std::memory_order_relaxed);
     if (next == nullptr) {
@@ -40,21 +47,21 @@ void record::append_further(std::uint64_t page, std::size_t at) {
     }
     last_ = next;
   }
-  last_->pages[at % chunk_entries].store(page, std::memory_order_relaxed);
+  last_->pages[at % chunk_entries].store(key >> word::page_shift, std::memory_order_relaxed);
   count_.store(at + 1, std::memory_order_release);
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
+// Removes what is after the first `count` entries from the tables.
 void record::forget_down_to(std::size_t count) {
   for (std::size_t at = held(); at-- > count;) {
-    if (forget_in_slots(at)) continue;
     const std::uint64_t page =
         at < chunk_entries ? first_.pages[at].load(std::memory_order_relaxed) : further_entry(at);
-    std::uint64_t& slot = slots_[page % slot_count];
-    if (slot == page) {
-      slot = no_page;
+    const std::uint64_t key = word::page_key_of(page);
+    if (holds(key)) {
+      slots_[slot_of(key)] = nothing;
     } else {
-      forget_remembered(page);
+      forget_remembered(key);
     }
   }
 }
@@ -67,31 +74,31 @@ std::uint64_t record::further_entry(std::size_t at) {
 }
 
 // Returns whether the page was not there yet.
-bool record::remember(std::uint64_t page) {
+bool record::remember(std::uint64_t key) {
   if (others_count_ * 2 >= others_capacity_) grow();
-  std::size_t at = home_of(page, others_capacity_);
-  while (others_[at] != no_page) {
-    if (others_[at] == page) return false;
+  std::size_t at = home_of(key, others_capacity_);
+  while (others_[at] != nothing) {
+    if (others_[at] == key) return false;
     at = (at + 1) % others_capacity_;
   }
-  others_[at] = page;
+  others_[at] = key;
   ++others_count_;
   return true;
 }
 
 // Deletion from linear probing: later pages that would not be found any more move up (Knuth, volume 3, algorithm 6.4
 // R).
-void record::forget_remembered(std::uint64_t page) {
-  std::size_t hole = home_of(page, others_capacity_);
-  while (others_[hole] != page) hole = (hole + 1) % others_capacity_;
-  for (std::size_t at = (hole + 1) % others_capacity_; others_[at] != no_page; at = (at + 1) % others_capacity_) {
+void record::forget_remembered(std::uint64_t key) {
+  std::size_t hole = home_of(key, others_capacity_);
+  while (others_[hole] != key) hole = (hole + 1) % others_capacity_;
+  for (std::size_t at = (hole + 1) % others_capacity_; others_[at] != nothing; at = (at + 1) % others_capacity_) {
     const std::size_t home = home_of(others_[at], others_capacity_);
     const bool reachable = hole < at ? hole < home && home <= at : hole < home || home <= at;
     if (reachable) continue;
     others_[hole] = others_[at];
     hole = at;
   }
-  others_[hole] = no_page;
+  others_[hole] = nothing;
   --others_count_;
 }
 
@@ -100,11 +107,11 @@ void record::grow() {
   std::uint64_t* const old = others_;
   others_capacity_ = before == 0 ? 256 : before * 2;
   others_ = new std::uint64_t[others_capacity_];
-  std::fill(others_, others_ + others_capacity_, no_page);
+  std::fill(others_, others_ + others_capacity_, nothing);
   for (std::size_t i = 0; i < before; ++i) {
-    if (old[i] == no_page) continue;
+    if (old[i] == nothing) continue;
     std::size_t at = home_of(old[i], others_capacity_);
-    while (others_[at] != no_page) at = (at + 1) % others_capacity_;
+    while (others_[at] != nothing) at = (at + 1) % others_capacity_;
     others_[at] = old[i];
   }
   delete[] old;

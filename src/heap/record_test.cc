@@ -112,7 +112,7 @@ TEST(record, a_page_never_leaves_under_a_reader) {
   unsigned evicted = 0;
   for (unsigned i = 0; i < rounds; ++i) {
     leaving.store(true, std::memory_order_relaxed);
-    if (heap::held_pages({&page, 1}, nullptr) == 0) {
+    if (heap::held_pages({&page, 1}, nullptr).all == 0) {
       gone.store(true, std::memory_order_relaxed);
       ++evicted;
       for (unsigned look = 0; look < looks; ++look) cpu_relax();

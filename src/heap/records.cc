@@ -67,15 +67,17 @@ struct thread_end {
   fiber::identity* of = nullptr;
   ~thread_end() {
     detail::record_here = nullptr;
-    if (of != nullptr && of->heap_record != nullptr) give_back_at_end(std::exchange(of->heap_record, nullptr));
+    if (of == nullptr || of->heap_record == nullptr) return;
+    of->held_pages = nullptr;
+    give_back_at_end(std::exchange(of->heap_record, nullptr));
   }
 };
 thread_local thread_end at_thread_end;
 
 [[gnu::noinline]] record& first_record(fiber::identity& of) {
   record& taken = all_records().take();
-  taken.depth = &of.scope_depth;
   of.heap_record = &taken;
+  of.held_pages = &taken.held_count();
   detail::record_here = &taken;
   of.release_heap_record = give_back_at_end;
   if (!of.of_fiber) at_thread_end.of = &of;
@@ -100,10 +102,11 @@ void for_each_record(void (*seen)(const record& one, void* context), void* conte
 }
 
 borrowed_record::borrowed_record() : one_(&all_records().take()) {
-  one_->depth = &depth_;
+  one_->begin_work();
 }
 
 borrowed_record::~borrowed_record() {
+  one_->end_work();
   one_->cut_back(0);
   all_records().give_back(*one_);
 }

@@ -23,7 +23,7 @@ void for_each_record(Seen seen) {
   for_each_record([](const record& one, void* context) { (*static_cast<Seen*>(context))(one); }, &seen);
 }
 
-// A record for a stretch of work of the runtime's own, beside that of the fiber or thread that does it.
+// A record for a stretch of work of the runtime's own, beside that of the fiber or thread that does it. Its pages stay.
 class borrowed_record {
  public:
   borrowed_record();
@@ -35,7 +35,6 @@ class borrowed_record {
 
  private:
   record* one_;
-  std::uint32_t depth_ = 1;
 };
 
 }  // namespace far::heap

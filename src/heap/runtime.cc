@@ -6,13 +6,16 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/units.h"
 #include "far/detail/pointer.h"
+#include "far/tag.h"
 #include "fiber/scheduler.h"
 #include "heap/evacuator.h"
 #include "heap/fiber_misses.h"
@@ -232,7 +235,8 @@ std::size_t runtime::evacuate(double garbage_share) {
 }
 
 void runtime::evict_all() {
-  const detail::object_heap& objects = *parts_->objects;
+  detail::object_heap& objects = *parts_->objects;
+  for (std::size_t page = 0; page < objects.segments.count() * heap::segment_pages; ++page) objects.pages.cool(page);
   parts_->far->evict(reinterpret_cast<std::byte*>(objects.memory.base()),
                      objects.segments.count() * heap::segment_bytes);
 }
@@ -255,6 +259,7 @@ runtime_statistics runtime::snapshot() const {
           .object_path_pages = count.object_path_pages.load(),
           .page_path_pages = count.page_path_pages.load(),
           .held_pages = count.kept_pages.load(),
+          .forced_pages = count.forced_pages.load(),
           .evacuated_objects = count.evacuated_objects.load(),
           .evacuated_segments = count.evacuated_segments.load(),
           .lost_races = count.lost_races.load()};
@@ -264,6 +269,16 @@ void runtime::validate() const {
   const std::unique_lock nothing_moves = parts_->compactor->stop_rounds();
   parts_->far->validate();
   parts_->objects->validate();
+}
+
+tag::tag(runtime& of, replacement how) : runtime_(of) {
+  if (how.hotness_bits > heap::heat_bits) {
+    throw std::invalid_argument("far::replacement: hotness_bits is " + std::to_string(how.hotness_bits) +
+                                "; 0 to 3 are possible");
+  }
+  const std::optional<unsigned> made = detail::heap_of(of).add_tag((1u << how.hotness_bits) - 1);
+  if (!made) throw std::runtime_error("a far::runtime has at most 15 tags; share one among data structures of a kind");
+  number_ = *made;
 }
 
 namespace detail {
@@ -280,13 +295,12 @@ std::byte* touch(runtime& in, record& by, std::atomic<std::uint64_t>& owner, boo
   return heap_of(in).touch(by, owner, write, lasting);
 }
 
-std::byte* allocate(object_heap& in, record& by, owner_word& owner, std::size_t bytes, const type_of_object* type,
-                    bool lasting) {
-  return in.allocate(by, owner, bytes, type, lasting ? heap::placement::lasting : heap::placement::passing);
+void give_way(const tag& in) {
+  heap_of(in.of()).give_way();
 }
 
-void give_way(runtime& in) {
-  heap_of(in).give_way();
+std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type) {
+  return heap_of(in.of()).allocate(current_record(), owner, bytes, type, heap::placement::lasting, in.number());
 }
 
 void move_owner(owner_word& from, owner_word& to) {

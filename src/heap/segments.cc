@@ -20,7 +20,7 @@ segments::~segments() {
   platform::unmap_local(reinterpret_cast<std::byte*>(table_), most_ * sizeof(segment));
 }
 
-std::uintptr_t segments::take(segment_state as) {
+std::uintptr_t segments::take(segment_state as, unsigned tag) {
   while (true) {
     {
       const std::lock_guard guard(lock_);
@@ -34,6 +34,7 @@ std::uintptr_t segments::take(segment_state as) {
         taken.pages_in_use = 0;
         taken.listed = false;
         taken.live_units_left = 0;
+        pages_.begin_use(pages_.page_of(address_of(index)), segment_pages, tag, false);
         taken.state.store(as, std::memory_order_release);
         return address_of(index);
       }

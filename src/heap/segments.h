@@ -42,9 +42,9 @@ class segments {
   segments(const segments&) = delete;
   segments& operator=(const segments&) = delete;
 
-  // Takes a free segment, none of whose pages has bytes; returns its first address. Throws std::bad_alloc when the far
-  // heap's addresses run out.
-  [[nodiscard]] std::uintptr_t take(segment_state as);
+  // Takes a free segment, none of whose pages has bytes, for objects of one tag; returns its first address. Throws
+  // std::bad_alloc when the far heap's addresses run out.
+  [[nodiscard]] std::uintptr_t take(segment_state as, unsigned tag);
 
   // Whoever opened it allocates no more from it.
   void close(std::uintptr_t first);

@@ -189,7 +189,7 @@ void simulated_pager::evict_batch(std::span<const page_id> victims) {
   if (count == 0) return;
   stumble();
   engine::departure said;
-  if (departures_ != nullptr) said = departures_->judge({claimed.data(), count});
+  if (departures_ != nullptr) said = departures_->judge({claimed.data(), count}, false);
   for (std::size_t i = 0; i < count; ++i) {
     stumble();
     if ((said.stay >> i & 1) != 0) {

@@ -44,6 +44,10 @@ class address_space {
   // map_staging and is empty there.
   [[nodiscard]] virtual std::size_t lift(page_range range, std::byte* staging) = 0;
 
+  // As lift, for several ranges one after the other, with one TLB flush where the kernel can. Requires: nobody can
+  // write to the pages meanwhile. Returns how many pages, from the first, were lifted.
+  [[nodiscard]] virtual std::size_t lift_unused(std::span<const page_range> ranges, std::byte* staging) = 0;
+
   // Moves mapped pages to another place in the heap, where they become writable. Requires: both ranges are guarded and
   // nothing is mapped at `to`. Returns how many pages, from the first, were moved.
   [[nodiscard]] virtual std::size_t relocate(page_range range, page_id to) = 0;

@@ -183,6 +183,30 @@ std::size_t far_address_space::lift_by_copy(page_range range, std::byte* staging
   return done;
 }
 
+// A move of scattered pages interrupts the other processors once a page, a drop of all of them together once.
+std::size_t far_address_space::lift_unused(std::span<const page_range> ranges, std::byte* staging) {
+  std::size_t copied = 0;
+  std::size_t whole = 0;
+  for (; whole < ranges.size(); ++whole) {
+    const std::size_t complete = copy_out(ranges[whole], staging + (copied << page_shift));
+    if (complete < ranges[whole].count) {
+      if (features_.move && complete > 0) empty_staging(staging + (copied << page_shift), complete);
+      break;
+    }
+    copied += complete;
+  }
+  const std::size_t dropped = drop(ranges.first(whole));
+  std::size_t lifted = 0;
+  for (const page_range& each : ranges.first(dropped)) lifted += each.count;
+  if (dropped < whole) {
+    // A page is locked, and those before it are gone already: they count as lifted.
+    page_range page{ranges[dropped].first, 1};
+    for (; page.first < ranges[dropped].end() && drop({&page, 1}) == 1; ++page.first) ++lifted;
+    if (features_.move) empty_staging(staging + (lifted << page_shift), copied - lifted);
+  }
+  return lifted;
+}
+
 std::size_t far_address_space::relocate(page_range range, page_id to) {
   int failure = 0;
   std::size_t done = 0;

@@ -158,7 +158,7 @@ std::vector<cluster::count> cluster::counted() const {
   return {{"troubles", troubles_},
           {"crashes", crashes_},
           {"repaired slots", repaired.repaired_slots},
-          {"raced slots", repaired.raced_slots},
+          {"raced slots", repaired.raced_slots, true},
           {"placed copies", repaired.placed_copies},
           {"moved groups", repaired.moved_groups},
           {"removed copies", repaired.removed_copies}};

@@ -55,6 +55,7 @@ class cluster {
   struct count {
     const char* name;
     std::uint64_t number;
+    bool is_rare = false;  // only a long simulation must have come across it
   };
   [[nodiscard]] virtual std::vector<count> counted() const;
 

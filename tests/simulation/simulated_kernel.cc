@@ -136,6 +136,16 @@ std::size_t simulated_kernel::lift(page_range range, std::byte* staging) {
   return done;
 }
 
+std::size_t simulated_kernel::lift_unused(std::span<const page_range> ranges, std::byte* staging) {
+  std::size_t lifted = 0;
+  for (const page_range& each : ranges) {
+    const std::size_t some = lift(each, staging + lifted * page_bytes);
+    lifted += some;
+    if (some < each.count) break;
+  }
+  return lifted;
+}
+
 std::size_t simulated_kernel::relocate(page_range range, page_id to) {
   const scheduler::uninterrupted body;
   check(range, "relocate");

@@ -11,6 +11,7 @@
 
 #include "far/detail/type.h"
 #include "far/scope.h"
+#include "far/tag.h"
 
 namespace far {
 
@@ -25,10 +26,11 @@ namespace detail {
 
 using owner_word = std::atomic<std::uint64_t>;
 
+// Under memory pressure lets other fibers run. Before the scope is opened: fibers in a scope go first.
+void give_way(const tag& in);
+// Makes an object of `bytes` that `owner` owns, resident and held by the scopes that are open. May wait.
+[[nodiscard]] std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type);
 // See object_heap.
-void give_way(runtime& in);
-[[nodiscard]] std::byte* allocate(object_heap& in, record& by, owner_word& owner, std::size_t bytes,
-                                  const type_of_object* type, bool lasting);
 void move_owner(owner_word& from, owner_word& to);
 void release(owner_word& owner);
 [[nodiscard]] std::size_t bytes_of(const owner_word& owner);

@@ -10,15 +10,15 @@
 
 namespace far::detail {
 
-inline constexpr std::uint64_t no_page = ~std::uint64_t{0};
-
-// The pages that its owner may hold pointers into (as address / page size). The owner appends to the log with plain
-// stores; evictor and evacuator read it after a process-wide fence. Everything else is the owner's alone:
+// The pages that its owner may hold pointers into. The owner appends to the log with plain stores; evictor and
+// evacuator read it after a process-wide fence. Everything else is the owner's alone:
 //
 //     words   words that were dereferenced in the open scopes, in a small table without chains: the fast path. Valid
 //             while their stamp is the current one, which changes whenever a scope ends
-//     slots   pages in the log, in a small table without chains
+//     slots   pages in the log, in a small table without chains. Valid while their stamp is that of the outermost scope
 //     others  those whose slot another page has
+//
+// A page is named by the bits of its address within a pointer word (word::page_key), or by its number.
 class record {
  public:
   static constexpr std::size_t word_count = 512;
@@ -37,21 +37,27 @@ class record {
   // Requires: its page is held.
   void know(std::uint64_t word_value) { words_[index_of(word_value)] = word_value ^ stamp_; }
 
-  [[nodiscard]] bool is_held(std::uint64_t page) const { return slots_[page % slot_count] == page; }
+  // Whether the page is held for sure. False for keys with flags.
+  [[nodiscard]] bool holds(std::uint64_t key) const { return slots_[slot_of(key)] == (key ^ outer_stamp_); }
 
-  // Holds the page from here until the log is cut back. Look at the page's state after this, not before.
-  void hold(std::uint64_t page) {
-    std::uint64_t& slot = slots_[page % slot_count];
-    if (slot == page) return;
-    if (slot == no_page) [[likely]] {
-      slot = page;
-    } else if (!remember(page)) {
+  // Holds the page from here until the log is cut back. Look at the page's state after this, not before. Requires: the
+  // key has no flags.
+  void hold_key(std::uint64_t key) {
+    std::uint64_t& slot = slots_[slot_of(key)];
+    const std::uint64_t wanted = key ^ outer_stamp_;
+    if (slot == wanted) return;
+    if (((slot ^ outer_stamp_) & stamp_mask) != 0) [[likely]] {
+      slot = wanted;  // what was there has another stamp: it is let go of
+    } else if (!remember(key)) {
       return;
     }
-    append(page);
+    append(key);
   }
+  void hold(std::uint64_t page) { hold_key(word::page_key_of(page)); }
 
   [[nodiscard]] std::size_t held() const { return count_.load(std::memory_order_relaxed); }
+  // Is above 0 while scopes are open in which something was dereferenced.
+  [[nodiscard]] const std::atomic<std::size_t>& held_count() const { return count_; }
 
   // Lets go of all but the first `count` entries.
   void cut_back(std::size_t count) {
@@ -59,13 +65,25 @@ class record {
     if (now == count) return;
     // What was done to the pages happened before they are let go of.
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (now - count > 1 || !forget_in_slots(now - 1)) [[unlikely]]
+    // The outermost scope's end makes all slots invalid at once.
+    const bool outermost = count == 0 && now <= chunk_entries && others_count_ == 0;
+    if (!outermost) [[unlikely]]
       forget_down_to(count);
     count_.store(count, std::memory_order_release);
-    stamp_ = std::rotl(++round_ % stamps, stamp_shift);
-    if (round_ % stamps == 0) [[unlikely]]
-      forget_words();
+    stamp_ = next_stamp();
+    if (outermost) [[likely]]
+      outer_stamp_ = stamp_;
   }
+
+  // From begin_work() to end_work() the owner changes headers in its pages by the heap's own protocols, which rely on
+  // their staying. At other times they may leave when the system is hard pressed: they come back to the same place.
+  void begin_work() {
+    work_.store(work_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  void end_work() { work_.store(work_.load(std::memory_order_relaxed) - 1, std::memory_order_release); }
+  // For the evictor, after the fence.
+  [[nodiscard]] bool is_working() const { return work_.load(std::memory_order_acquire) != 0; }
 
   // For evictor and evacuator, after the fence: calls `seen` with each page. The owner may be at work meanwhile.
   template <typename Seen>
@@ -78,8 +96,6 @@ class record {
     }
   }
 
-  // How many scopes are open: a counter of the fiber's (fiber::identity), because it decides its priority.
-  std::uint32_t* depth = nullptr;
   record* next_free = nullptr;  // the registry's
 
  private:
@@ -91,43 +107,45 @@ class record {
     chunk* previous = nullptr;
   };
 
-  // A stamp takes the bits that are 0 in every word: 61 to 63, and 0 to 3.
-  static constexpr std::uint64_t stamps = 128;
+  // A stamp takes the bits that are 0 in every word: 61 to 63, and 0 to 3. The last one is never used: tables that are
+  // filled with it hold nothing.
+  static constexpr std::uint64_t stamps = 127;
   static constexpr int stamp_shift = 61;
+  static constexpr std::uint64_t stamp_mask = std::uint64_t{0xe} << 60 | 0xf;
+  static constexpr std::uint64_t nothing = ~std::uint64_t{0};
   [[nodiscard]] static std::size_t index_of(std::uint64_t word_value) { return word_value / 64 % word_count; }
+  [[nodiscard]] static std::size_t slot_of(std::uint64_t key) { return (key >> word::page_shift) % slot_count; }
 
-  void append(std::uint64_t page) {
+  [[nodiscard]] std::uint64_t next_stamp() {
+    if (++round_ == stamps) [[unlikely]]
+      start_again();
+    return std::rotl(round_, stamp_shift);
+  }
+  void append(std::uint64_t key) {
     const std::size_t at = held();
-    if (at >= chunk_entries) return append_further(page, at);
-    first_.pages[at].store(page, std::memory_order_relaxed);
+    if (at >= chunk_entries) return append_further(key, at);
+    first_.pages[at].store(key >> word::page_shift, std::memory_order_relaxed);
     count_.store(at + 1, std::memory_order_release);
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
-  // Removes an entry of the log from the tables, if it is in the first chunk and has a slot.
-  [[nodiscard]] bool forget_in_slots(std::size_t at) {
-    if (at >= chunk_entries) return false;
-    const std::uint64_t page = first_.pages[at].load(std::memory_order_relaxed);
-    std::uint64_t& slot = slots_[page % slot_count];
-    if (slot != page) return false;
-    slot = no_page;
-    return true;
-  }
   void forget_down_to(std::size_t count);
   [[nodiscard]] std::uint64_t further_entry(std::size_t at);
-  void append_further(std::uint64_t page, std::size_t at);
-  [[nodiscard]] bool remember(std::uint64_t page);
-  void forget_remembered(std::uint64_t page);
+  void append_further(std::uint64_t key, std::size_t at);
+  [[nodiscard]] bool remember(std::uint64_t key);
+  void forget_remembered(std::uint64_t key);
   void grow();
-  void forget_words();
+  void start_again();
 
   std::uint64_t stamp_ = 0;
+  std::uint64_t outer_stamp_ = 0;
   std::uint64_t round_ = 0;
   std::uint64_t words_[word_count];
   std::uint64_t slots_[slot_count];
   std::atomic<std::size_t> count_{0};
+  std::atomic<std::uint32_t> work_{0};
   chunk first_;
   chunk* last_ = &first_;  // the chunk of the last entry, or of the one before a chunk's end
-  // Open addressing, never more than half full.
+  // Page keys; open addressing, never more than half full.
   std::uint64_t* others_ = nullptr;
   std::size_t others_capacity_ = 0;
   std::size_t others_count_ = 0;

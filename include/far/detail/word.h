@@ -39,9 +39,17 @@ inline constexpr std::uint64_t size_mask = std::uint64_t{0x1ff} << size_shift;
 }
 // Those that ask for something to be done before a dereference.
 inline constexpr std::uint64_t flags = moving | fetching | idle | stale;
-// The page that the object begins in.
+inline constexpr unsigned page_shift = 12;
+// The page that the object begins in, by its number (address / page size).
 [[nodiscard]] constexpr std::uint64_t page(std::uint64_t value) {
-  return address(value) >> 12;
+  return address(value) >> page_shift;
+}
+// The same as the word has it, with its flags.
+[[nodiscard]] constexpr std::uint64_t page_key(std::uint64_t value) {
+  return value & (flags | huge | (address_mask >> page_shift << page_shift));
+}
+[[nodiscard]] constexpr std::uint64_t page_key_of(std::uint64_t page) {
+  return page << page_shift;
 }
 
 }  // namespace word

@@ -1,0 +1,182 @@
+// Which objects stay in local memory: tags with replacement of their own, and scopes that hold more than the budget. On
+// the real kernel; needs permission for userfaultfd.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "base/units.h"
+#include "far/runtime.h"
+#include "far/tag.h"
+#include "far/unique_ptr.h"
+#include "heap/heap.h"
+#include "heap/real_pager_test.h"
+
+namespace far {
+namespace {
+
+using replacement_test = heap::real_pager_test<>;
+
+struct item {
+  std::uint64_t number = 0;
+  std::array<std::uint64_t, 63> content{};
+
+  explicit item(std::uint64_t value) : number(value) { content.fill(value * 31); }
+  [[nodiscard]] bool is(std::uint64_t value) const { return number == value && content[62] == value * 31; }
+};
+
+using items = std::vector<unique_ptr<item>>;
+
+constexpr std::size_t budget = 16 * mib;
+
+runtime_options small_runtime() {
+  runtime_options chosen;
+  chosen.local_bytes = budget;
+  chosen.workers = 1;
+  chosen.evacuate_garbage_share = 2;
+  return chosen;
+}
+
+items fill(const tag& in, std::size_t bytes) {
+  items all;
+  for (std::size_t i = 0; i < bytes / sizeof(item); ++i) all.push_back(make_unique<item>(in, i));
+  return all;
+}
+
+std::uintptr_t address_of(const unique_ptr<item>& one, const scope& in) {
+  return reinterpret_cast<std::uintptr_t>(&one.deref(in));
+}
+
+// How many pages of a list's objects are resident; asks without using them.
+std::size_t resident_pages(runtime& farheap, const std::vector<std::uintptr_t>& pages) {
+  std::size_t count = 0;
+  for (const std::uintptr_t page : pages) count += detail::heap_of(farheap).memory.is_resident(page) ? 1 : 0;
+  return count;
+}
+
+std::vector<std::uintptr_t> pages_of(runtime& farheap, const items& all) {
+  std::vector<std::uintptr_t> pages;
+  for (const auto& each : all) {
+    const scope here(farheap);
+    const std::uintptr_t page = address_of(each, here) & ~std::uintptr_t{page_bytes - 1};
+    if (pages.empty() || pages.back() != page) pages.push_back(page);
+  }
+  return pages;
+}
+
+std::size_t count_wrong(runtime& farheap, const items& all) {
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const scope here(farheap);
+    wrong += all[i].deref(here).is(i) ? 0 : 1;
+  }
+  return wrong;
+}
+
+TEST_F(replacement_test, a_runtime_has_fifteen_tags_of_at_most_three_bits) {
+  runtime farheap(small_runtime());
+  EXPECT_THROW(tag(farheap, {.hotness_bits = 4}), std::invalid_argument);
+  for (unsigned i = 1; i <= 15; ++i) EXPECT_EQ(tag(farheap, {.hotness_bits = i % 4}).number(), i);
+  EXPECT_THROW(tag(farheap, {}), std::runtime_error);
+}
+
+TEST_F(replacement_test, objects_of_a_tag_lie_together_wherever_they_go) {
+  runtime farheap(small_runtime());
+  const tag first(farheap, {.hotness_bits = 2});
+  const tag second(farheap, {.hotness_bits = 0});
+  items of_first;
+  items of_second;
+  unique_ptr<int[]> large = make_unique<int[]>(second, 100'000);
+  for (std::size_t i = 0; i < 1000; ++i) {
+    of_first.push_back(make_unique<item>(first, i));
+    of_second.push_back(make_unique<item>(second, i));
+  }
+  const auto misplaced = [&] {
+    heap::page_table& pages = detail::heap_of(farheap).pages;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < 1000; ++i) {
+      const scope here(farheap);
+      count += pages.tag_of(pages.page_of(address_of(of_first[i], here))) == first.number() ? 0 : 1;
+      count += pages.tag_of(pages.page_of(address_of(of_second[i], here))) == second.number() ? 0 : 1;
+    }
+    return count;
+  };
+  EXPECT_EQ(misplaced(), 0u);
+  {
+    const scope here(farheap);
+    heap::page_table& pages = detail::heap_of(farheap).pages;
+    const auto at = reinterpret_cast<std::uintptr_t>(large.deref(here).data());
+    EXPECT_EQ(pages.tag_of(pages.page_of(at) + 90), second.number());
+  }
+
+  EXPECT_GT(farheap.evacuate(0), 0u);
+  EXPECT_EQ(misplaced(), 0u) << "after evacuation";
+  farheap.set_page_path_share(2);
+  farheap.evict_all();
+  EXPECT_EQ(misplaced(), 0u) << "after the object path";
+  EXPECT_GT(farheap.snapshot().object_fetches, 1000u);
+  EXPECT_EQ(count_wrong(farheap, of_first) + count_wrong(farheap, of_second), 0u);
+  farheap.validate();
+}
+
+// Both lists are used again and again between stretches of a stream that is read once.
+TEST_F(replacement_test, hot_pages_of_a_tag_with_more_bits_outlive_a_stream) {
+  runtime farheap(small_runtime());
+  const tag in_order(farheap, {.hotness_bits = 0});
+  const tag long_lived(farheap, {.hotness_bits = 3});
+  const items fifo = fill(in_order, 2 * mib);
+  const items hot = fill(long_lived, 2 * mib);
+  const std::vector<std::uintptr_t> fifo_pages = pages_of(farheap, fifo);
+  const std::vector<std::uintptr_t> hot_pages = pages_of(farheap, hot);
+  const items stream = fill(farheap, 3 * budget);
+  farheap.set_page_path_share(0);  // pages stay where they are
+  for (int round = 0; round < 12; ++round) {
+    EXPECT_EQ(count_wrong(farheap, hot), 0u);
+    EXPECT_EQ(count_wrong(farheap, fifo), 0u);
+    for (std::size_t i = 0; i < stream.size() / 12; ++i) {
+      const scope here(farheap);
+      EXPECT_TRUE(stream[round * (stream.size() / 12) + i].deref(here).is(round * (stream.size() / 12) + i));
+    }
+  }
+  // Now nobody uses them, for as long as it takes the stream to push everything else out.
+  for (std::size_t i = 0; i < stream.size() / 3 * 2; ++i) {
+    const scope here(farheap);
+    EXPECT_TRUE(stream[i].deref(here).is(i));
+  }
+  EXPECT_EQ(resident_pages(farheap, fifo_pages), 0u);
+  EXPECT_GT(resident_pages(farheap, hot_pages), hot_pages.size() * 3 / 4);
+}
+
+TEST_F(replacement_test, a_scope_that_holds_more_than_the_budget_neither_stops_nor_exceeds_it) {
+  runtime farheap(small_runtime());
+  farheap.set_page_path_share(2);  // what no scope holds comes back object by object
+  items all = fill(farheap, 3 * budget);
+  {
+    const scope here(farheap);
+    std::vector<item*> references;
+    for (auto& each : all) references.push_back(&each.deref_mut(here));
+    EXPECT_GT(farheap.snapshot().forced_pages, 1000u);
+    EXPECT_LT(farheap.snapshot().local_bytes, budget + budget / 4);
+    // The references are good until the scope ends, whichever way their objects come back.
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      wrong += references[i]->is(i) ? 0 : 1;
+      references[i]->content[0] += 1;
+      wrong += &all[i].deref(here) == references[i] ? 0 : 1;
+    }
+    EXPECT_EQ(wrong, 0u);
+    EXPECT_LT(farheap.snapshot().local_bytes, budget + budget / 4);
+  }
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const scope here(farheap);
+    wrong += all[i].deref(here).is(i) && all[i].deref(here).content[0] == i * 31 + 1 ? 0 : 1;
+  }
+  EXPECT_EQ(wrong, 0u);
+  farheap.validate();
+}
+
+}  // namespace
+}  // namespace far
