@@ -73,20 +73,25 @@ class [[nodiscard]] scope {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if (record_.knows(value)) [[likely]]
       return reinterpret_cast<std::byte*>(detail::word::address(value));
-    const std::uint64_t key = detail::word::page_key(value);
-    const bool plain = (value & (detail::word::flags | detail::word::huge)) == 0 && value != 0;
-    if (record_.holds(key) || plain) [[likely]] {
-      record_.hold_key(key);
-      // Now page and object stay, unless they were leaving already: then the word or the page's byte says so.
-      if (runtime_.view_.is_ready(value) && owner.load(std::memory_order_acquire) == value) [[likely]] {
-        record_.know(value);
-        return reinterpret_cast<std::byte*>(detail::word::address(value));
-      }
-    }
-    return detail::touch(runtime_, record_, owner, write, lasting);
+    return reach_further(runtime_, record_, owner, value, write, lasting);
   }
 
  private:
+  // For words that are not known yet. Calls nothing but, at its end, touch(): so it needs no stack, and a scope whose
+  // address nobody takes lives in registers.
+  [[nodiscard, gnu::noinline]] static std::byte* reach_further(runtime& in, detail::record& by,
+                                                               std::atomic<std::uint64_t>& owner, std::uint64_t value,
+                                                               bool write, bool lasting) {
+    if (detail::word::is_plain(value) && by.hold_at_once(detail::word::page(value))) [[likely]] {
+      // Now page and object stay, unless they were leaving already: then the word or the page's byte says so.
+      if (in.view_.is_ready(value) && owner.load(std::memory_order_acquire) == value) [[likely]] {
+        by.know(value);
+        return reinterpret_cast<std::byte*>(detail::word::address(value));
+      }
+    }
+    return detail::touch(in, by, owner, write, lasting);
+  }
+
   detail::record& record_;
   runtime& runtime_;
   std::size_t held_before_;

@@ -8,8 +8,8 @@
 namespace far::detail {
 namespace {
 
-std::size_t home_of(std::uint64_t key, std::size_t capacity) {
-  return ((key >> word::page_shift) * 0x9e3779b97f4a7c15u >> 32) % capacity;
+std::size_t home_of(std::uint64_t page, std::size_t capacity) {
+  return (page * 0x9e3779b97f4a7c15u >> 32) % capacity;
 }
 
 }  // namespace
@@ -25,7 +25,7 @@ void record::start_again() {
   // Slots of a scope that is still open keep theirs, under the stamp that is the first again.
   const bool in_use = held() > 0;
   for (std::uint64_t& slot : slots_) {
-    slot = in_use && ((slot ^ outer_stamp_) & stamp_mask) == 0 ? slot ^ outer_stamp_ : nothing;
+    slot = in_use && is_held(slot) ? slot ^ outer_stamp_ : nothing;
   }
   outer_stamp_ = 0;
 }
@@ -37,8 +37,20 @@ record::~record() {
   }
 }
 
-void record::append_further(std::uint64_t key, std::size_t at) {
-  if (at % chunk_entries == 0) {
+void record::hold_further(std::uint64_t page) {
+  std::uint64_t& slot = slots_[page % slot_count];
+  if (!is_held(slot)) {
+    slot = page ^ outer_stamp_;
+  } else if (!remember(page)) {
+    return;
+  }
+  is_simple_ = false;
+  append(page);
+}
+
+void record::append(std::uint64_t page) {
+  const std::size_t at = held();
+  if (at > 0 && at % chunk_entries == 0) {
     chunk* next = last_->next.load(std::memory_order_relaxed);
     if (next == nullptr) {
       next = new chunk;
@@ -47,23 +59,23 @@ void record::append_further(std::uint64_t key, std::size_t at) {
     }
     last_ = next;
   }
-  last_->pages[at % chunk_entries].store(key >> word::page_shift, std::memory_order_relaxed);
+  last_->pages[at % chunk_entries].store(page, std::memory_order_relaxed);
   count_.store(at + 1, std::memory_order_release);
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
 // Removes what is after the first `count` entries from the tables.
 void record::forget_down_to(std::size_t count) {
-  for (std::size_t at = held(); at-- > count;) {
+  for (std::size_t at = held(); at-- > std::max<std::size_t>(count, 1);) {
     const std::uint64_t page =
         at < chunk_entries ? first_.pages[at].load(std::memory_order_relaxed) : further_entry(at);
-    const std::uint64_t key = word::page_key_of(page);
-    if (holds(key)) {
-      slots_[slot_of(key)] = nothing;
+    if (std::uint64_t& slot = slots_[page % slot_count]; slot == (page ^ outer_stamp_)) {
+      slot = nothing;
     } else {
-      forget_remembered(key);
+      forget_remembered(page);
     }
   }
+  is_simple_ = count <= chunk_entries && others_count_ == 0;
 }
 
 // The log is only cut back from its end, so the entry is in the last chunk, or in the one before when that is used up.
@@ -74,23 +86,23 @@ std::uint64_t record::further_entry(std::size_t at) {
 }
 
 // Returns whether the page was not there yet.
-bool record::remember(std::uint64_t key) {
+bool record::remember(std::uint64_t page) {
   if (others_count_ * 2 >= others_capacity_) grow();
-  std::size_t at = home_of(key, others_capacity_);
+  std::size_t at = home_of(page, others_capacity_);
   while (others_[at] != nothing) {
-    if (others_[at] == key) return false;
+    if (others_[at] == page) return false;
     at = (at + 1) % others_capacity_;
   }
-  others_[at] = key;
+  others_[at] = page;
   ++others_count_;
   return true;
 }
 
 // Deletion from linear probing: later pages that would not be found any more move up (Knuth, volume 3, algorithm 6.4
 // R).
-void record::forget_remembered(std::uint64_t key) {
-  std::size_t hole = home_of(key, others_capacity_);
-  while (others_[hole] != key) hole = (hole + 1) % others_capacity_;
+void record::forget_remembered(std::uint64_t page) {
+  std::size_t hole = home_of(page, others_capacity_);
+  while (others_[hole] != page) hole = (hole + 1) % others_capacity_;
   for (std::size_t at = (hole + 1) % others_capacity_; others_[at] != nothing; at = (at + 1) % others_capacity_) {
     const std::size_t home = home_of(others_[at], others_capacity_);
     const bool reachable = hole < at ? hole < home && home <= at : hole < home || home <= at;

@@ -18,7 +18,7 @@ namespace far::detail {
 //     slots   pages in the log, in a small table without chains. Valid while their stamp is that of the outermost scope
 //     others  those whose slot another page has
 //
-// A page is named by the bits of its address within a pointer word (word::page_key), or by its number.
+// The first page in the log is in neither table. Pages are named by their numbers: address / page size.
 class record {
  public:
   static constexpr std::size_t word_count = 512;
@@ -37,23 +37,28 @@ class record {
   // Requires: its page is held.
   void know(std::uint64_t word_value) { words_[index_of(word_value)] = word_value ^ stamp_; }
 
-  // Whether the page is held for sure. False for keys with flags.
-  [[nodiscard]] bool holds(std::uint64_t key) const { return slots_[slot_of(key)] == (key ^ outer_stamp_); }
-
   // Holds the page from here until the log is cut back. Look at the page's state after this, not before. Requires: the
   // key has no flags.
-  void hold_key(std::uint64_t key) {
-    std::uint64_t& slot = slots_[slot_of(key)];
-    const std::uint64_t wanted = key ^ outer_stamp_;
-    if (slot == wanted) return;
-    if (((slot ^ outer_stamp_) & stamp_mask) != 0) [[likely]] {
-      slot = wanted;  // what was there has another stamp: it is let go of
-    } else if (!remember(key)) {
-      return;
-    }
-    append(key);
+  void hold(std::uint64_t page) {
+    if (!hold_at_once(page)) hold_further(page);
   }
-  void hold(std::uint64_t page) { hold_key(word::page_key_of(page)); }
+  // The same, where it takes a few instructions; otherwise returns false.
+  [[nodiscard]] bool hold_at_once(std::uint64_t page) {
+    const std::size_t at = held();
+    // Most scopes hold one page: the first needs no slot.
+    if (at != 0) {
+      if (first_.pages[0].load(std::memory_order_relaxed) == page) return true;
+      std::uint64_t& slot = slots_[page % slot_count];
+      if (slot == (page ^ outer_stamp_)) return true;
+      if (is_held(slot) || at >= chunk_entries) [[unlikely]]
+        return false;
+      slot = page ^ outer_stamp_;
+    }
+    first_.pages[at].store(page, std::memory_order_relaxed);
+    count_.store(at + 1, std::memory_order_release);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    return true;
+  }
 
   [[nodiscard]] std::size_t held() const { return count_.load(std::memory_order_relaxed); }
   // Is above 0 while scopes are open in which something was dereferenced.
@@ -66,13 +71,15 @@ class record {
     // What was done to the pages happened before they are let go of.
     std::atomic_signal_fence(std::memory_order_seq_cst);
     // The outermost scope's end makes all slots invalid at once.
-    const bool outermost = count == 0 && now <= chunk_entries && others_count_ == 0;
-    if (!outermost) [[unlikely]]
+    const bool at_once = count == 0 && is_simple_;
+    if (!at_once) [[unlikely]]
       forget_down_to(count);
     count_.store(count, std::memory_order_release);
-    stamp_ = next_stamp();
-    if (outermost) [[likely]]
-      outer_stamp_ = stamp_;
+    if (++round_ == stamps) [[unlikely]]
+      start_again();
+    stamp_ = std::rotl(round_, stamp_shift);
+    if (at_once) [[likely]]
+      outer_stamp_ = round_ << slot_stamp_shift;
   }
 
   // From begin_work() to end_work() the owner changes headers in its pages by the heap's own protocols, which rely on
@@ -111,28 +118,18 @@ class record {
   // filled with it hold nothing.
   static constexpr std::uint64_t stamps = 127;
   static constexpr int stamp_shift = 61;
-  static constexpr std::uint64_t stamp_mask = std::uint64_t{0xe} << 60 | 0xf;
   static constexpr std::uint64_t nothing = ~std::uint64_t{0};
   [[nodiscard]] static std::size_t index_of(std::uint64_t word_value) { return word_value / 64 % word_count; }
-  [[nodiscard]] static std::size_t slot_of(std::uint64_t key) { return (key >> word::page_shift) % slot_count; }
+  // In slots stamps are above the page's number.
+  static constexpr int slot_stamp_shift = 40;
+  [[nodiscard]] bool is_held(std::uint64_t slot) const { return (slot ^ outer_stamp_) >> slot_stamp_shift == 0; }
 
-  [[nodiscard]] std::uint64_t next_stamp() {
-    if (++round_ == stamps) [[unlikely]]
-      start_again();
-    return std::rotl(round_, stamp_shift);
-  }
-  void append(std::uint64_t key) {
-    const std::size_t at = held();
-    if (at >= chunk_entries) return append_further(key, at);
-    first_.pages[at].store(key >> word::page_shift, std::memory_order_relaxed);
-    count_.store(at + 1, std::memory_order_release);
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-  }
+  void hold_further(std::uint64_t page);
+  void append(std::uint64_t page);
   void forget_down_to(std::size_t count);
   [[nodiscard]] std::uint64_t further_entry(std::size_t at);
-  void append_further(std::uint64_t key, std::size_t at);
-  [[nodiscard]] bool remember(std::uint64_t key);
-  void forget_remembered(std::uint64_t key);
+  [[nodiscard]] bool remember(std::uint64_t page);
+  void forget_remembered(std::uint64_t page);
   void grow();
   void start_again();
 
@@ -145,10 +142,11 @@ class record {
   std::atomic<std::uint32_t> work_{0};
   chunk first_;
   chunk* last_ = &first_;  // the chunk of the last entry, or of the one before a chunk's end
-  // Page keys; open addressing, never more than half full.
+  // Page numbers; open addressing, never more than half full.
   std::uint64_t* others_ = nullptr;
   std::size_t others_capacity_ = 0;
   std::size_t others_count_ = 0;
+  bool is_simple_ = true;  // all that is held is in the first chunk, and in a slot
 };
 
 // The record of whoever runs on this thread now, or nullptr when it has none yet. Kept by the fibers' workers.

@@ -44,12 +44,9 @@ inline constexpr unsigned page_shift = 12;
 [[nodiscard]] constexpr std::uint64_t page(std::uint64_t value) {
   return address(value) >> page_shift;
 }
-// The same as the word has it, with its flags.
-[[nodiscard]] constexpr std::uint64_t page_key(std::uint64_t value) {
-  return value & (flags | huge | (address_mask >> page_shift << page_shift));
-}
-[[nodiscard]] constexpr std::uint64_t page_key_of(std::uint64_t page) {
-  return page << page_shift;
+// Whether it names a small object, and no flag asks for anything.
+[[nodiscard]] constexpr bool is_plain(std::uint64_t value) {
+  return ((value - 1) & (flags | huge)) == 0;  // 0 becomes all ones; others end in zeros
 }
 
 }  // namespace word
