@@ -44,8 +44,9 @@ TEST_P(checked_death_test, a_scope_that_has_ended_stops_the_program) {
         runtime farheap(options(GetParam()));
         unique_ptr<long> cell = make_unique<long>(farheap, 5);
         alignas(scope) std::byte room[sizeof(scope)];
-        const scope* const ended = ::new (room) scope(farheap);
+        const scope* ended = ::new (room) scope(farheap);
         ended->~scope();
+        asm volatile("" : "+r"(ended) : : "memory");  // the compiler shall not see what is about to happen
         static_cast<void>(cell.deref(*ended));
       },
       "after its end");
