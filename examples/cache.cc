@@ -4,6 +4,7 @@
 //     build/bin/examples/cache [FAR-TIER]
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -59,7 +60,7 @@ std::string value_of(std::uint64_t number) {
 
 }  // namespace
 
-int main(int count_of_arguments, char** arguments) {
+int main(int count_of_arguments, char** arguments) try {
   far::runtime farheap(
       {.local_bytes = std::size_t{16} << 20, .far = count_of_arguments > 1 ? arguments[1] : "memory:"});
   cache values(farheap);
@@ -83,4 +84,8 @@ int main(int count_of_arguments, char** arguments) {
               static_cast<unsigned long long>(wrong[0] + wrong[1]), static_cast<unsigned long long>(now.object_fetches),
               static_cast<unsigned long long>(now.page_fetches));
   return wrong[0] + wrong[1] == 0 ? 0 : 1;
+} catch (const std::exception& refused) {
+  // The far tier, or permission for userfaultfd, is missing: the message says what to do.
+  std::fprintf(stderr, "%s\n", refused.what());
+  return 1;
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 #include "far/runtime.h"
@@ -37,7 +38,7 @@ std::uint64_t add_up(far::runtime& farheap, const std::vector<far::unique_ptr<bl
 
 }  // namespace
 
-int main(int count_of_arguments, char** arguments) {
+int main(int count_of_arguments, char** arguments) try {
   far::runtime farheap({.local_bytes = std::size_t{16} << 20,
                         .far = count_of_arguments > 1 ? arguments[1] : "memory:?latency=20us",
                         .workers = 1});
@@ -55,4 +56,8 @@ int main(int count_of_arguments, char** arguments) {
     std::printf("%2zu fibers: %.1f us a read\n", fibers, took.count() / reads);
   }
   return right ? 0 : 1;
+} catch (const std::exception& refused) {
+  // The far tier, or permission for userfaultfd, is missing: the message says what to do.
+  std::fprintf(stderr, "%s\n", refused.what());
+  return 1;
 }

@@ -3,6 +3,7 @@
 //     build/bin/examples/pointers [FAR-TIER]
 #include <cstdint>
 #include <cstdio>
+#include <exception>
 #include <vector>
 
 #include "far/runtime.h"
@@ -19,7 +20,7 @@ struct account {
 
 }  // namespace
 
-int main(int count_of_arguments, char** arguments) {
+int main(int count_of_arguments, char** arguments) try {
   far::runtime farheap(
       {.local_bytes = std::size_t{16} << 20, .far = count_of_arguments > 1 ? arguments[1] : "memory:"});
 
@@ -58,4 +59,8 @@ int main(int count_of_arguments, char** arguments) {
               static_cast<unsigned long long>(now.local_bytes >> 20),
               static_cast<unsigned long long>(now.far_bytes >> 20));
   return sum == 100'000'012 ? 0 : 1;
+} catch (const std::exception& refused) {
+  // The far tier, or permission for userfaultfd, is missing: the message says what to do.
+  std::fprintf(stderr, "%s\n", refused.what());
+  return 1;
 }

@@ -67,8 +67,8 @@ class unique_ptr {
     deref_mut(scope(detail::runtime_of(word_)), how) = value;
   }
 
-  // Starts to bring the object in; does not wait. Returns false when only a dereference can: it comes back alone, and
-  // not with its page.
+  // Starts to bring the object in; does not wait. Returns false when too much is under way already. Requires: if the
+  // pointer is part of a far object, that is dereferenced in a scope that is open.
   bool prefetch() const { return detail::prefetch(word_); }
 
   // For pointers_of.

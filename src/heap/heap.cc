@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 #include <new>
 
 #include "base/check.h"
+#include "heap/records.h"
 
 namespace far::detail {
 
@@ -17,6 +19,9 @@ namespace {
 
 // How much of an open segment is made ready at a time, when an object is the first in its page.
 constexpr std::size_t bytes_ready_ahead = 16 * page_bytes;
+
+// Enough to hide the latency of a far tier; each takes a fiber's stack.
+constexpr unsigned most_prefetches = 64;
 
 constexpr std::uint64_t busy_flags = word::moving | word::fetching;
 
@@ -95,7 +100,7 @@ void object_heap::come_in(record& by, owner_word& owner, std::uint64_t value, bo
   give_way();
   const std::uintptr_t object = word::address(value);
   if (memory.takes_object_path(object)) {
-    fetch_object(by, owner, value, lasting ? placement::lasting : placement::passing);
+    if (begin_fetch(owner, value)) finish_fetch(by, owner, value, lasting ? placement::lasting : placement::passing);
   } else {
     heap::counters::add(count.page_fetches);
     memory.fetch(object, 1, write);
@@ -132,11 +137,24 @@ bool object_heap::settle(owner_word& owner, std::uint64_t value) {
 }
 
 // The object path (AIFM, section 4.3; Atlas, section 4.2). The flag `fetching` keeps everyone from the object, so its
-// bytes in the far tier are its newest for as long as the page is remote. The old copy's live bit goes first: from then
-// on the evacuator does not take pointers inside the old copy for owners, should the page become resident for another
-// object.
-void object_heap::fetch_object(record& by, owner_word& owner, std::uint64_t value, placement where) {
-  if (!owner.compare_exchange_strong(value, value | word::fetching, std::memory_order_seq_cst)) return;
+// bytes in the far tier are its newest for as long as the page is remote. Returns whether the caller is to fetch it.
+bool object_heap::begin_fetch(owner_word& owner, std::uint64_t value) {
+  if (!owner.compare_exchange_strong(value, value | word::fetching, std::memory_order_seq_cst)) return false;
+  // Somebody may have dereferenced it since the page's path was looked at, and the page have left all the same: then it
+  // comes back as a page (engine::departure::forced), and the object must stay where it is.
+  if (memory.takes_object_path(word::address(value))) return true;
+  give_up_fetch(owner);
+  return false;
+}
+
+void object_heap::give_up_fetch(owner_word& owner) {
+  owner.fetch_and(~word::fetching, std::memory_order_seq_cst);
+  waits_.wake_all(owner);
+}
+
+// The old copy's live bit goes first: from then on the evacuator does not take pointers inside the old copy for owners,
+// should the page become resident for another object.
+void object_heap::finish_fetch(record& by, owner_word& owner, std::uint64_t value, placement where) {
   const std::uintptr_t object = word::address(value);
   const std::size_t units = word::units(value);
   pages.clear_live(object);
@@ -146,8 +164,7 @@ void object_heap::fetch_object(record& by, owner_word& owner, std::uint64_t valu
   const std::size_t bytes = std::min(units * unit_bytes, page_bytes - first % page_bytes);
   if (!memory.read_remote(first, bytes, local.data())) {
     pages.set_live(object);
-    owner.fetch_and(~word::fetching, std::memory_order_seq_cst);
-    waits_.wake_all(owner);
+    give_up_fetch(owner);
     memory.fetch(object, 1, false);
     return;
   }
@@ -202,9 +219,51 @@ bool object_heap::prefetch(owner_word& owner) {
   const std::uint64_t value = owner.load(std::memory_order_acquire);
   const std::uintptr_t object = word::address(value);
   if (object == 0 || memory.is_resident(object)) return true;
-  if ((value & word::huge) == 0 && memory.takes_object_path(object)) return false;
+  if ((value & word::huge) == 0 && memory.takes_object_path(object)) return prefetch_object(owner, value);
   memory.prefetch(object, (value & word::huge) != 0 ? huge.bytes_of(object) : 1);
   return true;
+}
+
+bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
+  if ((value & busy_flags) != 0) return true;
+  if (prefetches_.fetch_add(1, std::memory_order_relaxed) >= most_prefetches) {
+    end_prefetch();
+    return false;
+  }
+  auto mine = std::make_unique<heap::borrowed_record>();
+  const auto at = reinterpret_cast<std::uintptr_t>(&owner);
+  if (memory.contains(at)) (*mine)->hold(at >> page_shift);
+  if (!begin_fetch(owner, value)) {
+    end_prefetch();
+    return true;
+  }
+  try {
+    workers_
+        .spawn([this, &owner, value, holding = mine.get()] {
+          finish_fetch(**holding, owner, value, placement::lasting);
+          delete holding;
+          end_prefetch();
+        })
+        .detach();
+  } catch (const std::exception&) {  // no memory for its stack
+    give_up_fetch(owner);
+    end_prefetch();
+    return false;
+  }
+  static_cast<void>(mine.release());
+  return true;
+}
+
+void object_heap::end_prefetch() {
+  prefetches_.fetch_sub(1, std::memory_order_release);
+  prefetches_.notify_all();
+}
+
+void object_heap::finish_prefetches() const {
+  for (unsigned left = prefetches_.load(std::memory_order_acquire); left > 0;
+       left = prefetches_.load(std::memory_order_acquire)) {
+    prefetches_.wait(left);
+  }
 }
 
 std::size_t object_heap::bytes_of(std::uint64_t value) const {

@@ -54,9 +54,12 @@ class object_heap {
   // See detail::touch.
   [[nodiscard]] std::byte* touch(record& by, owner_word& owner, bool write, bool lasting);
 
-  // Starts to bring in what `owner` points to, if it is remote and on the page path; does not wait. Returns whether the
-  // object is, or will be, resident without more.
+  // Starts to bring in what `owner` points to; does not wait. Returns false when it cannot start now. Over the object
+  // path a fiber does it, and holds the page that `owner` lies in until it has. Requires: so does the caller, if that
+  // is far memory.
   [[nodiscard]] bool prefetch(owner_word& owner);
+  // Waits until all that was started has ended.
+  void finish_prefetches() const;
 
   // `from`, which is null afterwards, gives its object to `to`, whose word is not read. Requires: nobody else uses
   // either.
@@ -100,7 +103,11 @@ class object_heap {
   void bring_in(record& by, std::uintptr_t page, std::size_t bytes, bool write);
   [[nodiscard]] bool settle(owner_word& owner, std::uint64_t value);
   void come_in(record& by, owner_word& owner, std::uint64_t value, bool write, bool lasting);
-  void fetch_object(record& by, owner_word& owner, std::uint64_t value, heap::placement where);
+  [[nodiscard]] bool begin_fetch(owner_word& owner, std::uint64_t value);
+  void give_up_fetch(owner_word& owner);
+  void finish_fetch(record& by, owner_word& owner, std::uint64_t value, heap::placement where);
+  [[nodiscard]] bool prefetch_object(owner_word& owner, std::uint64_t value);
+  void end_prefetch();
   [[nodiscard]] std::uintptr_t place_copy(record& by, owner_word& owner, const std::byte* bytes, heap::placement where,
                                           unsigned tag);
   struct standing {
@@ -116,6 +123,7 @@ class object_heap {
   // By tag: how hot its pages can become. The first is everybody's, and a bit: a second chance.
   std::array<std::atomic<unsigned>, heap::most_tags> most_heat_{1};
   std::atomic<unsigned> tags_{1};
+  std::atomic<unsigned> prefetches_{0};  // fibers that bring objects in for later
 };
 
 }  // namespace far::detail

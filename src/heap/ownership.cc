@@ -34,8 +34,8 @@ class holding {
 
 }  // namespace
 
-// Holds the object's page. Afterwards the word, as returned, is not moving, and the page is either resident, and stays
-// so while it is held, or away.
+// Holds the object's page. Afterwards the word, as returned, is neither moving nor fetching, and the page is either
+// resident, and stays so while it is held, or away.
 object_heap::standing object_heap::stand_still(record& by, owner_word& owner) {
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
@@ -43,6 +43,10 @@ object_heap::standing object_heap::stand_still(record& by, owner_word& owner) {
     if (object == 0) return {value, false};
     if ((value & word::moving) != 0) {
       static_cast<void>(settle(owner, value));
+      continue;
+    }
+    if ((value & word::fetching) != 0) {
+      waits_.wait_while(owner, word::fetching);  // a prefetch
       continue;
     }
     by.hold(word::page(value));

@@ -101,5 +101,37 @@ TEST_F(unique_ptr_test, comes_back_as_its_cards_say) {
   store_and_read_back(0.8);
 }
 
+// With and without pointers that move and go while their objects come.
+TEST_F(unique_ptr_test, prefetches_objects_one_by_one_while_their_pointers_move_and_go) {
+  runtime_options chosen = small();
+  chosen.far = "memory:?latency=200us";
+  chosen.page_path_share = 2;
+  runtime farheap(chosen);
+  std::vector<unique_ptr<item>> all;
+  for (std::size_t i = 0; i < 3000; ++i) all.push_back(make_unique<item>(farheap, i));
+  farheap.evict_all();
+  std::size_t started = 0;
+  for (std::size_t first = 0; first + 30 <= all.size(); first += 30) {
+    for (std::size_t i = first; i < first + 30; ++i) started += all[i].prefetch() ? 1 : 0;
+    if (first % 90 == 0) continue;
+    for (std::size_t i = first; i < first + 10; ++i) {
+      unique_ptr<item> elsewhere = std::move(all[i]);
+      if (first % 90 == 30) all[i] = std::move(elsewhere);
+    }
+  }
+  EXPECT_GT(started, all.size() / 2);
+  const std::uint64_t fetches_before = farheap.snapshot().object_fetches;
+  EXPECT_GT(fetches_before, 0u);
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!all[i]) continue;
+    const scope here(farheap);
+    wrong += all[i].deref(here).is(i) ? 0 : 1;
+  }
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_LE(farheap.snapshot().object_fetches, all.size()) << "each came at most once";
+  farheap.validate();
+}
+
 }  // namespace
 }  // namespace far

@@ -66,6 +66,7 @@ struct runtime::parts {
   }
 
   ~parts() {
+    if (objects != nullptr) objects->finish_prefetches();
     compactor.reset();
     misses.stop();
     if (watches) workers.remove_poller(pressure_watch);

@@ -102,7 +102,7 @@ class actor {
       case 1: return move_around();
       case 2: return grow_tree();
       case 3: return share();
-      case 4: return static_cast<void>(tree_is_right(root_, 0));
+      case 4: prefetch_some(); return static_cast<void>(tree_is_right(root_, 0));
       case 5: return use(mediums_);
       case 6: return use(pages_);
       case 7: return fiber::yield();
@@ -111,6 +111,16 @@ class actor {
         return;
       default: return use(smalls_);
     }
+  }
+
+  // Its objects come in while it goes on; the next step may read, move or free them.
+  void prefetch_some() {
+    for (unsigned i = 0; i < 8; ++i) static_cast<void>(smalls_[random_() % smalls_.size()].prefetch());
+    if (!root_) return;
+    const scope here(farheap_);
+    const tree& top = root_.deref(here);
+    if (top.left) static_cast<void>(top.left.prefetch());
+    if (top.right) static_cast<void>(top.right.prefetch());
   }
 
   // Makes, reads, writes or frees one object.
@@ -244,9 +254,9 @@ inline void run(const runtime_options& chosen, const scale& of) {
   };
   std::thread disturbs([&] {
     std::mt19937_64 random(7);
-    while (!stop) {
+    for (unsigned round = 0; !stop; ++round) {
       static_cast<void>(farheap.evacuate(static_cast<double>(random() % 4) / 4));
-      if (random() % 8 == 0) farheap.evict_all();
+      if (round % 8 == 2) farheap.evict_all();
       if (random() % 8 == 0) farheap.resize(chosen.local_bytes * (8 + random() % 4) / 8);
       std::this_thread::sleep_for(std::chrono::milliseconds(random() % 20));
     }

@@ -34,7 +34,7 @@ TEST_F(heap_stress, both_paths_with_inline_guards) {
   stress::run(scarce(runtime_options::guard::in_line, 0.5), {.steps = steps_each()});
 }
 TEST_F(heap_stress, objects_only) {
-  stress::run(scarce(runtime_options::guard::thread, 2), {.steps = steps_each() / 2});
+  stress::run(scarce(runtime_options::guard::thread, 2), {.steps = steps_each()});
 }
 
 }  // namespace

@@ -1,0 +1,111 @@
+// Moving pages out of the far heap on the real kernel. Needs permission for userfaultfd.
+#include "platform/far_address_space.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/units.h"
+#include "platform/kernel_features.h"
+
+namespace far::platform {
+namespace {
+
+constexpr std::uint64_t heap_bytes = 2 * mib;
+constexpr std::size_t staging_pages = 16;
+
+// With every feature that the kernel has, and without those that are not everywhere.
+class far_address_space_test : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    kernel_features features = probe_kernel();
+    if (!features.userfaultfd || !features.write_protect) GTEST_SKIP() << "no permission for userfaultfd";
+    if (!GetParam()) features.move = features.vectored_discard = false;
+    faults_.emplace(userfaultfd::open(features, true).value());
+    base_ = far_address_space::reserve(heap_bytes).value();
+    ASSERT_EQ(mprotect(base_, heap_bytes, PROT_READ | PROT_WRITE), 0);
+    space_ = std::make_unique<far_address_space>(base_, *faults_, features);
+    ASSERT_TRUE(space_->guard({0, heap_bytes / page_bytes}).ok());
+    staging_ = space_->map_staging(staging_pages);
+  }
+  void TearDown() override {
+    if (staging_ != nullptr) space_->unmap_staging(staging_, staging_pages);
+    space_.reset();
+    if (base_ != nullptr) far_address_space::release(base_, heap_bytes);
+  }
+
+  static std::byte content(page_id page) { return static_cast<std::byte>(page * 7 + 1); }
+
+  void install(page_range range) {
+    std::vector<std::byte> bytes(page_bytes);
+    for (page_id page = range.first; page < range.end(); ++page) {
+      std::fill(bytes.begin(), bytes.end(), content(page));
+      int failure = 0;
+      ASSERT_EQ(space_->install({page, 1}, bytes.data(), mapping::writable, &failure), 1u) << failure;
+    }
+  }
+  bool is_filled(page_id page) {
+    bool filled = false;
+    space_->query_filled({page, 1}, {&filled, 1});
+    return filled;
+  }
+  bool staging_holds(std::size_t position, page_id page) {
+    const std::byte* const at = staging_ + position * page_bytes;
+    return std::all_of(at, at + page_bytes, [page](std::byte each) { return each == content(page); });
+  }
+
+  std::optional<userfaultfd> faults_;
+  std::byte* base_ = nullptr;
+  std::unique_ptr<far_address_space> space_;
+  std::byte* staging_ = nullptr;
+};
+
+TEST_P(far_address_space_test, lifts_scattered_ranges_one_after_the_other) {
+  const std::array<page_range, 3> ranges{{{3, 1}, {10, 4}, {200, 2}}};
+  for (const page_range& each : ranges) install(each);
+  install({11 + 3, 1});
+  ASSERT_EQ(space_->lift_unused(ranges, staging_), 7u);
+  std::size_t position = 0;
+  for (const page_range& each : ranges) {
+    for (page_id page = each.first; page < each.end(); ++page, ++position) {
+      EXPECT_TRUE(staging_holds(position, page)) << page;
+      EXPECT_FALSE(is_filled(page)) << page;
+    }
+  }
+  EXPECT_TRUE(is_filled(14)) << "a neighbour stays";
+  space_->empty_staging(staging_, 7);
+  install({10, 1});
+  EXPECT_EQ(space_->lift_unused(std::array<page_range, 1>{{{10, 1}}}, staging_), 1u) << "staging is empty again";
+  EXPECT_TRUE(staging_holds(0, 10));
+}
+
+TEST_P(far_address_space_test, stops_at_a_locked_page_and_leaves_it) {
+  const std::array<page_range, 3> ranges{{{3, 1}, {10, 4}, {200, 2}}};
+  for (const page_range& each : ranges) install(each);
+  if (mlock(base_ + 12 * page_bytes, page_bytes) != 0) GTEST_SKIP() << "no permission for mlock";
+  ASSERT_EQ(space_->lift_unused(ranges, staging_), 3u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(staging_holds(i, std::array<page_id, 3>{3, 10, 11}[i]));
+  for (const page_id page : {3, 10, 11}) EXPECT_FALSE(is_filled(page)) << page;
+  for (const page_id page : {12, 13, 200, 201}) {
+    EXPECT_TRUE(is_filled(page)) << page;
+    EXPECT_EQ(base_[page * page_bytes + 77], content(page));
+  }
+  ASSERT_EQ(munlock(base_ + 12 * page_bytes, page_bytes), 0);
+  EXPECT_EQ(space_->lift_unused(std::array<page_range, 2>{{{12, 2}, {200, 2}}}, staging_ + 3 * page_bytes), 4u)
+      << "the rest of staging was emptied";
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(staging_holds(3 + i, std::array<page_id, 4>{12, 13, 200, 201}[i]));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(kernels, far_address_space_test, testing::Bool(),
+                         [](const auto& of) { return of.param ? "all_features" : "few_features"; });
+
+}  // namespace
+}  // namespace far::platform
