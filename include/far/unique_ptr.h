@@ -13,28 +13,49 @@
 
 namespace far {
 
+namespace detail {
+
+// A word that owns what it points to: what far::unique_ptr to an object and to an array have in common.
+template <typename T>
+class sole_owner {
+ public:
+  sole_owner() = default;
+  sole_owner(sole_owner&& other) noexcept { move_owner(other.word_, word_); }
+  sole_owner& operator=(sole_owner&& other) noexcept {
+    if (this != &other) {
+      reset();
+      move_owner(other.word_, word_);
+    }
+    return *this;
+  }
+  ~sole_owner() { reset(); }
+
+  // Destroys what it owns. Fetches it first if its destructor does anything.
+  void reset() noexcept { destroy<T>(word_); }
+
+  [[nodiscard]] explicit operator bool() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
+
+  // Starts to bring the object in; does not wait. Returns false when too much is under way already. Requires: if the
+  // pointer is part of a far object, that is dereferenced in a scope that is open.
+  bool prefetch() const { return detail::prefetch(word_); }
+
+  // For pointers_of.
+  void visit_word(type_of_object::word_visitor visit, void* context) { visit(word_, context); }
+
+ protected:
+  mutable owner_word word_{0};
+};
+
+}  // namespace detail
+
 // Owns one object, wherever its bytes are (AIFM, section 4.1). It may be dereferenced from many fibers and threads at a
 // time, also while the runtime moves the object; it is moved, reset and destroyed by one, while nobody else uses it. It
 // may itself be part of a far object (pointers_of).
 template <typename T>
-class unique_ptr {
+class unique_ptr : public detail::sole_owner<T> {
  public:
   unique_ptr() = default;
   unique_ptr(std::nullptr_t) {}
-  unique_ptr(unique_ptr&& other) noexcept { detail::move_owner(other.word_, word_); }
-  unique_ptr& operator=(unique_ptr&& other) noexcept {
-    if (this != &other) {
-      reset();
-      detail::move_owner(other.word_, word_);
-    }
-    return *this;
-  }
-  ~unique_ptr() { reset(); }
-
-  // Destroys the object. Fetches it first if its destructor does anything.
-  void reset() noexcept { detail::destroy<T>(word_); }
-
-  [[nodiscard]] explicit operator bool() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
 
   // The object, for as long as the scope lasts. Waits for it when it is remote; on a fiber, others run meanwhile.
   // Requires: it points to an object; `in` is open, of the calling fiber or thread, and of the object's runtime.
@@ -67,13 +88,6 @@ class unique_ptr {
     deref_mut(scope(detail::runtime_of(word_)), how) = value;
   }
 
-  // Starts to bring the object in; does not wait. Returns false when too much is under way already. Requires: if the
-  // pointer is part of a far object, that is dereferenced in a scope that is open.
-  bool prefetch() const { return detail::prefetch(word_); }
-
-  // For pointers_of.
-  void visit_word(detail::type_of_object::word_visitor visit, void* context) { visit(word_, context); }
-
  private:
   template <typename U, typename... Arguments>
     requires(!std::is_array_v<U>)
@@ -81,29 +95,17 @@ class unique_ptr {
 
   [[nodiscard]] static T* at(std::byte* address) { return std::launder(reinterpret_cast<T*>(address)); }
 
-  mutable detail::owner_word word_{0};
+  using detail::sole_owner<T>::word_;
 };
 
 // An array of run-time size.
 template <typename T>
-class unique_ptr<T[]> {
+class unique_ptr<T[]> : public detail::sole_owner<T> {
   static_assert(relocatable<T> && std::is_trivially_copyable_v<T>, "elements of far arrays are trivially copyable");
 
  public:
   unique_ptr() = default;
   unique_ptr(std::nullptr_t) {}
-  unique_ptr(unique_ptr&& other) noexcept { detail::move_owner(other.word_, word_); }
-  unique_ptr& operator=(unique_ptr&& other) noexcept {
-    if (this != &other) {
-      reset();
-      detail::move_owner(other.word_, word_);
-    }
-    return *this;
-  }
-  ~unique_ptr() { reset(); }
-
-  void reset() noexcept { detail::release(word_); }
-  [[nodiscard]] explicit operator bool() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
 
   // As for one object. Of an array above 64 KiB only the beginning is fetched and held; the rest comes in when it is
   // touched, and may leave again during the scope, but never moves.
@@ -127,9 +129,6 @@ class unique_ptr<T[]> {
     std::copy(from.begin(), from.end(), deref_mut(here).subspan(first, from.size()).begin());
   }
 
-  bool prefetch() const { return detail::prefetch(word_); }
-  void visit_word(detail::type_of_object::word_visitor visit, void* context) { visit(word_, context); }
-
  private:
   template <typename U>
     requires std::is_unbounded_array_v<U>
@@ -139,7 +138,7 @@ class unique_ptr<T[]> {
     return {std::launder(reinterpret_cast<T*>(address)), detail::bytes_of(word_) / sizeof(T)};
   }
 
-  mutable detail::owner_word word_{0};
+  using detail::sole_owner<T>::word_;
 };
 
 // Makes an object in the far heap of a runtime: `in` is the runtime, or one of its tags. Waits for the evictor when

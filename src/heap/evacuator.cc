@@ -13,8 +13,9 @@ namespace word = detail::word;
 
 namespace {
 
-// How often the thread looks for garbage.
-constexpr std::chrono::milliseconds pause_between_rounds{20};
+// How long the thread waits between its looks for garbage: longer and longer while there is none.
+constexpr std::chrono::milliseconds shortest_pause{20};
+constexpr std::chrono::milliseconds longest_pause{160};
 
 }  // namespace
 
@@ -35,9 +36,10 @@ evacuator::~evacuator() {
 
 void evacuator::loop() {
   std::unique_lock guard(waiting_);
-  while (!changed_.wait_for(guard, pause_between_rounds, [this] { return stopping_; })) {
+  std::chrono::milliseconds pause = shortest_pause;
+  while (!changed_.wait_for(guard, pause, [this] { return stopping_; })) {
     guard.unlock();
-    run_round(garbage_share_);
+    pause = run_round(garbage_share_) > 0 ? shortest_pause : std::min(pause * 2, longest_pause);
     guard.lock();
   }
 }
