@@ -50,14 +50,21 @@ holds held_pages(std::span<const std::uint64_t> pages, const detail::record* exc
   const position_table positions(pages);
   fence_all_threads();
   holds found;
-  for_each_record([&](const record& one) {
-    if (&one == except) return;
-    const bool working = one.is_working();
-    std::uint64_t held = 0;
-    one.for_each([&](std::uint64_t page) { held |= positions.bit_of(page); });
-    found.all |= held;
-    if (working) found.working |= held;
-  });
+  const auto walk = [&] {
+    for_each_record([&](const record& one) {
+      if (&one == except) return;
+      const bool working = one.is_working();
+      std::uint64_t held = 0;
+      one.for_each([&](std::uint64_t page) { held |= positions.bit_of(page); });
+      found.all |= held;
+      if (working) found.working |= held;
+    });
+  };
+  // The second record may have been read before it held the page, and the first after it had let go. Who holds a page
+  // of these has held it since before the fence, or has it from one who had: twice is enough.
+  const std::uint64_t handed_over_before = count_handed_over();
+  walk();
+  if (count_handed_over() != handed_over_before) walk();
   return found;
 }
 
@@ -74,9 +81,15 @@ engine::departure hazards::judge(std::span<const engine::page_id> leaving, bool 
     if (heap->pages.take_ready(leaving[i])) used |= std::uint64_t{1} << i;
   }
   const holds found = held_pages({pages.data(), leaving.size()}, nullptr);
-  said.stay = hard_pressed ? found.working : found.all;
+  for (std::size_t i = 0; i < leaving.size(); ++i) {
+    // Whoever saw that the page was resident, before it was claimed, may have called it ready since, and let go of it:
+    // others may rely on that. It is used, and stays.
+    const std::uint64_t bit = std::uint64_t{1} << i;
+    if ((found.all & bit) == 0 && heap->pages.is_ready(leaving[i])) said.stay |= bit;
+  }
+  said.stay |= hard_pressed ? found.working : found.all;
   said.forced = found.all & ~said.stay;
-  counters::add(heap->count.kept_pages, static_cast<std::uint64_t>(std::popcount(said.stay)));
+  counters::add(heap->count.kept_pages, static_cast<std::uint64_t>(std::popcount(said.stay & found.all)));
   counters::add(heap->count.forced_pages, static_cast<std::uint64_t>(std::popcount(said.forced)));
   for (std::size_t i = 0; i < leaving.size(); ++i) {
     const std::uint64_t bit = std::uint64_t{1} << i;

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "fiber/identity.h"
 #include "heap/records.h"
 
 namespace far::detail {
@@ -168,7 +169,14 @@ void object_heap::finish_fetch(record& by, owner_word& owner, std::uint64_t valu
     memory.fetch(object, 1, false);
     return;
   }
-  const std::uintptr_t copy = place_copy(by, owner, local.data(), where, pages.tag_of(pages.page_of(object)));
+  std::uintptr_t copy = 0;
+  try {
+    copy = place_copy(by, owner, local.data(), where, pages.tag_of(pages.page_of(object)));
+  } catch (const std::bad_alloc&) {
+    pages.set_live(object);
+    give_up_fetch(owner);
+    throw;
+  }
   const std::uint64_t was = owner.exchange(copy | (value & word::size_mask), std::memory_order_seq_cst);
   waits_.wake_all(owner);
   if ((was & word::stale) != 0) pages.uncount_stale(object);
@@ -226,13 +234,16 @@ bool object_heap::prefetch(owner_word& owner) {
 
 bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
   if ((value & busy_flags) != 0) return true;
+  auto mine = std::make_unique<heap::borrowed_record>();
   if (prefetches_.fetch_add(1, std::memory_order_relaxed) >= most_prefetches) {
     end_prefetch();
     return false;
   }
-  auto mine = std::make_unique<heap::borrowed_record>();
   const auto at = reinterpret_cast<std::uintptr_t>(&owner);
-  if (memory.contains(at)) (*mine)->hold(at >> page_shift);
+  if (memory.contains(at)) {
+    (*mine)->hold(word::page(at));
+    heap::note_handed_over();
+  }
   if (!begin_fetch(owner, value)) {
     end_prefetch();
     return true;
@@ -240,7 +251,11 @@ bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
   try {
     workers_
         .spawn([this, &owner, value, holding = mine.get()] {
-          finish_fetch(**holding, owner, value, placement::lasting);
+          try {
+            finish_fetch(**holding, owner, value, placement::lasting);
+          } catch (const std::bad_alloc&) {
+            // No addresses left: the dereference will say so.
+          }
           delete holding;
           end_prefetch();
         })
@@ -260,9 +275,14 @@ void object_heap::end_prefetch() {
 }
 
 void object_heap::finish_prefetches() const {
+  const bool on_fiber = fiber::current_identity().of_fiber;
   for (unsigned left = prefetches_.load(std::memory_order_acquire); left > 0;
        left = prefetches_.load(std::memory_order_acquire)) {
-    prefetches_.wait(left);
+    if (on_fiber) {
+      fiber::yield();
+    } else {
+      prefetches_.wait(left);
+    }
   }
 }
 

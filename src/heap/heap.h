@@ -115,6 +115,7 @@ class object_heap {
     bool is_here;         // its page is resident, and held; otherwise it is away
   };
   [[nodiscard]] standing stand_still(record& by, owner_word& owner);
+  void keep_at_hand(record& by, const owner_word& word_here);
 
   fiber::scheduler& workers_;
   heap::allocator allocator_;

@@ -11,12 +11,16 @@ void object_waits::wait_while(const std::atomic<std::uint64_t>& word, std::uint6
     {
       const std::lock_guard guard(in.lock);
       in.count.fetch_add(1, std::memory_order_seq_cst);
-      // Once more: whoever takes the flag away looks at the count afterwards.
-      if ((word.load(std::memory_order_seq_cst) & flag) == 0) {
-        in.count.fetch_sub(1, std::memory_order_relaxed);
-        return;
-      }
       in.waiting.append(self);
+    }
+    // Once more: whoever takes the flag away looks at the count afterwards. Not under the lock: the word may be part of
+    // a far object, and the access may miss.
+    fiber::wake_up told;
+    if ((word.load(std::memory_order_seq_cst) & flag) == 0 && self.claim(told)) {
+      const std::lock_guard guard(in.lock);
+      in.waiting.remove(self);
+      in.count.fetch_sub(1, std::memory_order_relaxed);
+      return;
     }
     self.park();  // whoever fetches always ends, with the object or without
   }

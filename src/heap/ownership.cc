@@ -34,6 +34,15 @@ class holding {
 
 }  // namespace
 
+// A word that is part of a far object can be read and written under a header's lock from here on, without a miss.
+// Requires: `by` is working.
+void object_heap::keep_at_hand(record& by, const owner_word& word_here) {
+  const auto at = reinterpret_cast<std::uintptr_t>(&word_here);
+  if (!memory.contains(at)) return;
+  by.hold(word::page(at));
+  while (!memory.is_resident(at)) memory.fetch(at, 1, true);
+}
+
 // Holds the object's page. Afterwards the word, as returned, is neither moving nor fetching, and the page is either
 // resident, and stays so while it is held, or away.
 object_heap::standing object_heap::stand_still(record& by, owner_word& owner) {
@@ -67,6 +76,8 @@ void object_heap::move_owner(owner_word& from, owner_word& to) {
   }
   record& mine = current_record();
   const holding until_done(mine);
+  keep_at_hand(mine, from);
+  keep_at_hand(mine, to);
   while (true) {
     const standing now = stand_still(mine, from);
     const std::uintptr_t object = word::address(now.value);
@@ -96,6 +107,7 @@ void object_heap::move_owner(owner_word& from, owner_word& to) {
 void object_heap::follow(owner_word& word_here) {
   record& mine = current_record();
   const holding until_done(mine);
+  keep_at_hand(mine, word_here);
   while (true) {
     if ((word_here.load(std::memory_order_acquire) & word::huge) != 0) return;
     const standing now = stand_still(mine, word_here);
@@ -135,6 +147,7 @@ void object_heap::release(owner_word& owner) {
   }
   record& mine = current_record();
   const holding until_done(mine);
+  keep_at_hand(mine, owner);
   while (true) {
     const standing now = stand_still(mine, owner);
     std::uint64_t value = now.value;

@@ -76,12 +76,14 @@ class page_table {
     const std::uint8_t* const at = &cards_[page_of(address)][address / unit_bytes % units_a_page / 8];
     return (__atomic_load_n(at, __ATOMIC_RELAXED) >> (address / unit_bytes % 8) & 1) != 0;
   }
-  // Ready: resident, and used since the evictor last looked, so that a dereference need not look at its state. Set by
-  // whoever holds the page and has seen that it is resident; taken back by the evictor once it has claimed the page,
-  // before it passes the process-wide fence and reads who holds it.
+  // Ready: used since the evictor last looked, and resident then, so that a dereference need not look at its state. Set
+  // by whoever holds the page and has seen that it is resident; taken back by the evictor once it has claimed the page,
+  // before it passes the process-wide fence and reads who holds it. A page that is forced to leave may be called ready
+  // afterwards, which does no harm: it comes back to its place at the next access.
   void touch(std::size_t page) {
     if (ready_[page].load(std::memory_order_relaxed) == 0) ready_[page].store(1, std::memory_order_release);
   }
+  [[nodiscard]] bool is_ready(std::size_t page) const { return ready_[page].load(std::memory_order_acquire) != 0; }
   bool take_ready(std::size_t page) {
     return ready_[page].load(std::memory_order_relaxed) != 0 &&
            ready_[page].exchange(0, std::memory_order_relaxed) != 0;

@@ -38,6 +38,8 @@ record::~record() {
 }
 
 void record::hold_further(std::uint64_t page) {
+  // What may throw comes first: a page that is in a table is in the log.
+  chunk* const into = chunk_of(held());
   std::uint64_t& slot = slots_[page % slot_count];
   if (!is_held(slot)) {
     slot = page ^ outer_stamp_;
@@ -45,23 +47,23 @@ void record::hold_further(std::uint64_t page) {
     return;
   }
   is_simple_ = false;
-  append(page);
-}
-
-void record::append(std::uint64_t page) {
   const std::size_t at = held();
-  if (at > 0 && at % chunk_entries == 0) {
-    chunk* next = last_->next.load(std::memory_order_relaxed);
-    if (next == nullptr) {
-      next = new chunk;
-      next->previous = last_;
-      last_->next.store(next, std::memory_order_release);
-    }
-    last_ = next;
-  }
-  last_->pages[at % chunk_entries].store(page, std::memory_order_relaxed);
+  last_ = into;
+  into->pages[at % chunk_entries].store(page, std::memory_order_relaxed);
   count_.store(at + 1, std::memory_order_release);
   std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+// The chunk for the next entry.
+record::chunk* record::chunk_of(std::size_t at) {
+  if (at == 0 || at % chunk_entries != 0) return last_;
+  chunk* next = last_->next.load(std::memory_order_relaxed);
+  if (next == nullptr) {
+    next = new chunk;
+    next->previous = last_;
+    last_->next.store(next, std::memory_order_release);
+  }
+  return next;
 }
 
 // Removes what is after the first `count` entries from the tables.
@@ -116,9 +118,10 @@ void record::forget_remembered(std::uint64_t page) {
 
 void record::grow() {
   const std::size_t before = others_capacity_;
-  std::uint64_t* const old = others_;
-  others_capacity_ = before == 0 ? 256 : before * 2;
-  others_ = new std::uint64_t[others_capacity_];
+  const std::size_t capacity = before == 0 ? 256 : before * 2;
+  auto* const larger = new std::uint64_t[capacity];
+  std::uint64_t* const old = std::exchange(others_, larger);
+  others_capacity_ = capacity;
   std::fill(others_, others_ + others_capacity_, nothing);
   for (std::size_t i = 0; i < before; ++i) {
     if (old[i] == nothing) continue;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/spin_lock.h"
@@ -126,6 +127,33 @@ TEST(record, a_page_never_leaves_under_a_reader) {
   EXPECT_EQ(wrong, 0u);
   EXPECT_GT(reads, 0u);
   EXPECT_GT(evicted, 0u);
+}
+
+// One record or the other holds the page at any time.
+TEST(record, a_page_that_is_handed_over_is_held_throughout) {
+  constexpr std::uint64_t page = 78;
+  std::atomic<bool> started{false};
+  std::atomic<bool> stop{false};
+  std::thread hands_over([&] {
+    heap::borrowed_record first;
+    heap::borrowed_record second;
+    heap::borrowed_record* from = &first;
+    heap::borrowed_record* to = &second;
+    (*from)->hold(page);
+    started = true;
+    while (!stop.load(std::memory_order_relaxed)) {
+      (*to)->hold(page);
+      heap::note_handed_over();
+      (*from)->cut_back(0);
+      std::swap(from, to);
+    }
+  });
+  while (!started) std::this_thread::yield();
+  std::uint64_t missed = 0;
+  for (unsigned round = 0; round < 100'000; ++round) missed += heap::held_pages({&page, 1}, nullptr).all == 0 ? 1 : 0;
+  stop = true;
+  hands_over.join();
+  EXPECT_EQ(missed, 0u);
 }
 
 }  // namespace

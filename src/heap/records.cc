@@ -74,6 +74,8 @@ struct thread_end {
 };
 thread_local thread_end at_thread_end;
 
+constinit std::atomic<std::uint64_t> handed_over{0};
+
 [[gnu::noinline]] record& first_record(fiber::identity& of) {
   record& taken = all_records().take();
   of.heap_record = &taken;
@@ -99,6 +101,14 @@ void for_each_record(void (*seen)(const record& one, void* context), void* conte
        each = each->next) {
     seen(each->one, context);
   }
+}
+
+void note_handed_over() noexcept {
+  handed_over.fetch_add(1, std::memory_order_seq_cst);
+}
+
+std::uint64_t count_handed_over() noexcept {
+  return handed_over.load(std::memory_order_seq_cst);
 }
 
 borrowed_record::borrowed_record() : one_(&all_records().take()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "far/detail/record.h"
 
@@ -22,6 +23,11 @@ template <typename Seen>
 void for_each_record(Seen seen) {
   for_each_record([](const record& one, void* context) { (*static_cast<Seen*>(context))(one); }, &seen);
 }
+
+// A page that one record holds is held by another from now on, too, and the first may let go of it. Called by the
+// second's owner after it holds the page: whoever walks over the records meanwhile walks once more.
+void note_handed_over() noexcept;
+[[nodiscard]] std::uint64_t count_handed_over() noexcept;
 
 // A record for a stretch of work of the runtime's own, beside that of the fiber or thread that does it. Its pages stay.
 class borrowed_record {

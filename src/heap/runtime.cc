@@ -267,6 +267,7 @@ runtime_statistics runtime::snapshot() const {
 }
 
 void runtime::validate() const {
+  parts_->objects->finish_prefetches();
   const std::unique_lock nothing_moves = parts_->compactor->stop_rounds();
   parts_->far->validate();
   parts_->objects->validate();

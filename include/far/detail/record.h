@@ -125,7 +125,7 @@ class record {
   [[nodiscard]] bool is_held(std::uint64_t slot) const { return (slot ^ outer_stamp_) >> slot_stamp_shift == 0; }
 
   void hold_further(std::uint64_t page);
-  void append(std::uint64_t page);
+  [[nodiscard]] chunk* chunk_of(std::size_t at);
   void forget_down_to(std::size_t count);
   [[nodiscard]] std::uint64_t further_entry(std::size_t at);
   [[nodiscard]] bool remember(std::uint64_t page);
