@@ -61,8 +61,8 @@ holds held_pages(std::span<const std::uint64_t> pages, const detail::record* exc
     });
   };
   // A page handed over meanwhile: the second record may have been read before it held the page, and the first after it
-  // had let go. Who holds a page
-  // of these has held it since before the fence, or has it from one who had: twice is enough.
+  // had let go. Whoever holds a page of these has held it since before the fence, or has it from one who had: twice is
+  // enough.
   const std::uint64_t handed_over_before = count_handed_over();
   walk();
   if (count_handed_over() != handed_over_before) walk();
