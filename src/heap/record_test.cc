@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <random>
 #include <thread>
 #include <utility>
@@ -111,7 +112,10 @@ TEST(record, a_page_never_leaves_under_a_reader) {
     });
   }
   unsigned evicted = 0;
-  for (unsigned i = 0; i < rounds; ++i) {
+  // Where readers rarely run, more rounds are needed for both to have had their turns.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  for (unsigned i = 0; i < rounds || ((evicted == 0 || reads == 0) && std::chrono::steady_clock::now() < deadline);
+       ++i) {
     leaving.store(true, std::memory_order_relaxed);
     if (heap::held_pages({&page, 1}, nullptr).all == 0) {
       gone.store(true, std::memory_order_relaxed);

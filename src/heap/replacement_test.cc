@@ -132,12 +132,13 @@ TEST_F(replacement_test, hot_pages_of_a_tag_with_more_bits_outlive_a_stream) {
   const std::vector<std::uintptr_t> hot_pages = pages_of(farheap, hot);
   const items stream = fill(farheap, 3 * budget);
   farheap.set_page_path_share(0);  // pages stay where they are
-  for (int round = 0; round < 12; ++round) {
+  const std::size_t stretch = stream.size() / 12;
+  for (std::size_t round = 0; round < 24; ++round) {
     EXPECT_EQ(count_wrong(farheap, hot), 0u);
     EXPECT_EQ(count_wrong(farheap, fifo), 0u);
-    for (std::size_t i = 0; i < stream.size() / 12; ++i) {
+    for (std::size_t i = round % 12 * stretch; i < (round % 12 + 1) * stretch; ++i) {
       const scope here(farheap);
-      EXPECT_TRUE(stream[round * (stream.size() / 12) + i].deref(here).is(round * (stream.size() / 12) + i));
+      EXPECT_TRUE(stream[i].deref(here).is(i));
     }
   }
   // Now nobody uses them, for as long as it takes the stream to push everything else out.
