@@ -116,8 +116,8 @@ borrowed_record::borrowed_record() : one_(&all_records().take()) {
 }
 
 borrowed_record::~borrowed_record() {
-  one_->end_work();
   one_->cut_back(0);
+  one_->end_work();
   all_records().give_back(*one_);
 }
 

@@ -37,8 +37,7 @@ class record {
   // Requires: its page is held.
   void know(std::uint64_t word_value) { words_[index_of(word_value)] = word_value ^ stamp_; }
 
-  // Holds the page from here until the log is cut back. Look at the page's state after this, not before. Requires: the
-  // key has no flags.
+  // Holds the page from here until the log is cut back. Look at the page's state after this, not before.
   void hold(std::uint64_t page) {
     if (!hold_at_once(page)) hold_further(page);
   }
