@@ -84,7 +84,7 @@ class [[nodiscard]] scope {
                                                                bool write, bool lasting) {
     if (detail::word::is_plain(value) && by.hold_at_once(detail::word::page(value))) [[likely]] {
       // Now page and object stay, unless they were leaving already: then the word or the page's byte says so.
-      if (in.view_.is_ready(value) && owner.load(std::memory_order_acquire) == value) [[likely]] {
+      if (in.view_.is_ready(value, write) && owner.load(std::memory_order_acquire) == value) [[likely]] {
         by.know(value);
         return reinterpret_cast<std::byte*>(detail::word::address(value));
       }

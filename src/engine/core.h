@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/forecast.h"
 #include "base/page_hash.h"
 #include "base/spin_lock.h"
 #include "engine/block.h"
@@ -17,7 +18,6 @@
 #include "engine/policy.h"
 #include "engine/residency.h"
 #include "engine/slot_reads.h"
-#include "engine/write_forecast.h"
 #include "platform/address_space.h"
 #include "platform/clock.h"
 
@@ -95,7 +95,10 @@ class core {
   // Asked before victims leave; none when nobody has anything to say. Set before the first eviction.
   departure_guard* departures = nullptr;
 
-  write_forecast writes;
+  // A page of which writes are expected is mapped writable when it comes in for a read: that saves the fault of the
+  // write, but if none comes, the page has to be lifted to find out, which is about as dear, and much dearer beside
+  // threads that run (docs/decisions/0001-moving-pages.md). A case: such a page has left, or has been written to.
+  forecast writes;
   // By page: the hash of the bytes in the slot of a suspect page, see page_word.
   page_hash* hashes = nullptr;
 

@@ -151,7 +151,7 @@ outcome engine::fill_with_zeros(stream_table& streams, page_id page, bool write)
   }
   for (page_id filled = page; filled < page + count; ++filled) {
     shared_.pages.update(filled, [writable](page_word each) {
-      return each.with_state(state::resident).with_dirty(writable).with_accessed(false);
+      return each.with_state(state::resident).with_dirty(writable).with_accessed(false).with_fetched(false);
     });
     shared_.admit(filled, temperature::warm);
   }

@@ -112,6 +112,10 @@ class engine {
     const page_word word = shared_.pages.load(page);
     return word.where() == state::remote && word.object_path();
   }
+  // Requires: the page is Remote.
+  [[nodiscard]] bool left_just_now(page_id page) const {
+    return (shared_.epoch() - shared_.pages.load(page).epoch()) % page_word::epochs <= 1;
+  }
   [[nodiscard]] bool accessible(page_id page, bool write) const {
     const page_word word = shared_.pages.load(page);
     return word.where() == state::resident && (!write || word.dirty());

@@ -12,6 +12,8 @@
 namespace far::engine {
 namespace {
 
+constexpr std::size_t most_looks_a_step = 1024;
+
 struct cookie {
   std::size_t batch;
   std::size_t first;
@@ -62,7 +64,7 @@ bool evictor::step(bool start_more) {
   started_pages_ = 0;
   if (!start_more || free_batch() == nullptr) return progress;
   std::array<page_id, batch_pages> victims;
-  const std::size_t count = shared_.select_victims(victims);
+  const std::size_t count = choose_victims(victims);
   awaits_slots_ = false;
   static_cast<void>(evict({victims.data(), count}, hard_pressed_));
   const bool moved = count > kept_;
@@ -72,6 +74,29 @@ bool evictor::step(bool start_more) {
   if (moved) finish_batches();
   note_fruit(moved);
   return progress || moved;
+}
+
+// A departure costs a fence and a TLB flush for each batch, so batches are filled with pages that are likely to leave:
+// those that are warm are passed over, but no more of them in one step than keeps it short, and leaves most of a round
+// for other steps.
+std::size_t evictor::choose_victims(std::span<page_id> victims) {
+  if (shared_.departures == nullptr) return shared_.select_victims(victims);
+  const std::size_t most_looks = std::clamp(shared_.order->size() / 8, victims.size(), most_looks_a_step);
+  std::size_t count = 0;
+  for (std::size_t looks = 0; looks < most_looks && count < victims.size();) {
+    const std::span<page_id> named = victims.subspan(count);
+    const std::size_t found = shared_.select_victims(named);
+    if (found == 0) break;
+    looks += found;
+    for (const page_id page : named.first(found)) {
+      if (shared_.departures->keeps_warm(page, shared_.pages.load(page).fetched())) {
+        shared_.admit(page, temperature::warm);
+      } else {
+        victims[count++] = page;
+      }
+    }
+  }
+  return count;
 }
 
 // Nothing to evict anywhere, nothing under way, round after round: first the pages that scopes hold are asked to leave.
@@ -151,8 +176,12 @@ bool evictor::claim(page_id page) {
 std::size_t evictor::ask_departure_guard(std::span<leaving_page> claimed, bool hard_pressed) {
   if (shared_.departures == nullptr || claimed.empty()) return claimed.size();
   std::array<page_id, batch_pages> pages{};
-  for (std::size_t i = 0; i < claimed.size(); ++i) pages[i] = claimed[i].page;
-  const departure said = shared_.departures->judge({pages.data(), claimed.size()}, hard_pressed);
+  departing_pages asked{{pages.data(), claimed.size()}, 0};
+  for (std::size_t i = 0; i < claimed.size(); ++i) {
+    pages[i] = claimed[i].page;
+    if (shared_.pages.load(pages[i]).fetched()) asked.fetched |= std::uint64_t{1} << i;
+  }
+  const departure said = shared_.departures->judge(asked, hard_pressed);
   forced_ = static_cast<std::size_t>(std::popcount(said.forced));
   std::size_t left = 0;
   for (std::size_t i = 0; i < claimed.size(); ++i) {

@@ -66,6 +66,7 @@ class evictor {
   evictor(core& shared, std::size_t first_staging_page, std::unique_ptr<backend::channel> transfers);
 
   [[nodiscard]] batch* free_batch();
+  [[nodiscard]] std::size_t choose_victims(std::span<page_id> victims);
   [[nodiscard]] bool close_if_open(page_id page);
   [[nodiscard]] bool claim(page_id page);
   struct leaving_page {

@@ -294,7 +294,8 @@ void fetcher::make_resident(page_id page, bool write, bool writable) {
   const page_word before = shared_.pages.load(page);
   const bool hot = shared_.evicted_recently(before.epoch());
   shared_.pages.update(page, [=](page_word word) {
-    const page_word resident = word.with_state(state::resident).with_accessed(hot).with_dirty(writable);
+    const page_word resident =
+        word.with_state(state::resident).with_accessed(hot).with_dirty(writable).with_fetched(true);
     return write ? resident.with_place(page_word::no_place) : resident;
   });
   if (write) shared_.free_slot(before.place());

@@ -46,7 +46,8 @@ inline constexpr unsigned state_count = 6;
 //     bits 10-17  pin count
 //     bits 18-23  epoch of the last eviction, modulo 64
 //     bit  24     writes expected: the page was written to the last time it was here
-//     bits 25-63  place + 1: backend slot, or staging index; 0 = none
+//     bit  25     fetched: Resident since it came from the far tier as a page, not made here
+//     bits 26-63  place + 1: backend slot, or staging index; 0 = none
 class page_word {
  public:
   static constexpr std::uint64_t no_place = ~std::uint64_t{0};
@@ -66,8 +67,9 @@ class page_word {
   [[nodiscard]] unsigned pins() const { return static_cast<unsigned>(get(10, 8)); }
   [[nodiscard]] unsigned epoch() const { return static_cast<unsigned>(get(18, 6)); }
   [[nodiscard]] bool writes_expected() const { return get(24, 1) != 0; }
-  [[nodiscard]] bool has_place() const { return get(25, 39) != 0; }
-  [[nodiscard]] std::uint64_t place() const { return get(25, 39) - 1; }
+  [[nodiscard]] bool fetched() const { return get(25, 1) != 0; }
+  [[nodiscard]] bool has_place() const { return get(26, 38) != 0; }
+  [[nodiscard]] std::uint64_t place() const { return get(26, 38) - 1; }
 
   [[nodiscard]] page_word with_state(state value) const { return set(0, 3, static_cast<std::uint64_t>(value)); }
   [[nodiscard]] page_word with_dirty(bool value) const { return set(3, 1, value); }
@@ -77,7 +79,8 @@ class page_word {
   [[nodiscard]] page_word with_object_path(bool value) const { return set(7, 1, value); }
   [[nodiscard]] page_word with_pins(unsigned value) const { return set(10, 8, value); }
   [[nodiscard]] page_word with_epoch(unsigned value) const { return set(18, 6, value % epochs); }
-  [[nodiscard]] page_word with_place(std::uint64_t value) const { return set(25, 39, value + 1); }
+  [[nodiscard]] page_word with_place(std::uint64_t value) const { return set(26, 38, value + 1); }
+  [[nodiscard]] page_word with_fetched(bool value) const { return set(25, 1, value); }
   [[nodiscard]] page_word with_writes_expected(bool value) const { return set(24, 1, value); }
 
   bool operator==(const page_word&) const = default;

@@ -27,7 +27,7 @@ TEST(page_word, starts_untouched_and_empty) {
 
 // Each field at its largest value, alone and among others: no field reaches into its neighbours.
 TEST(page_word, fields_are_independent) {
-  constexpr std::uint64_t largest_place = (std::uint64_t{1} << 39) - 2;
+  constexpr std::uint64_t largest_place = (std::uint64_t{1} << 38) - 2;
   const page_word full = page_word()
                              .with_state(state::lost)
                              .with_dirty(true)
@@ -35,6 +35,7 @@ TEST(page_word, fields_are_independent) {
                              .with_queued(true)
                              .with_lifted(true)
                              .with_writes_expected(true)
+                             .with_fetched(true)
                              .with_pins(page_word::maximum_pins)
                              .with_epoch(page_word::epochs - 1)
                              .with_place(largest_place);
@@ -47,7 +48,8 @@ TEST(page_word, fields_are_independent) {
                                           full.with_writes_expected(false),
                                           full.with_pins(0),
                                           full.with_epoch(0),
-                                          full.with_place(page_word::no_place)};
+                                          full.with_place(page_word::no_place),
+                                          full.with_fetched(false)};
   for (std::size_t i = 0; i < cleared.size(); ++i) {
     EXPECT_EQ(cleared[i].where(), i == 0 ? state::untouched : state::lost) << i;
     EXPECT_EQ(cleared[i].dirty(), i != 1) << i;
@@ -58,6 +60,7 @@ TEST(page_word, fields_are_independent) {
     EXPECT_EQ(cleared[i].pins(), i == 6 ? 0u : page_word::maximum_pins) << i;
     EXPECT_EQ(cleared[i].epoch(), i == 7 ? 0u : page_word::epochs - 1) << i;
     EXPECT_EQ(cleared[i].has_place(), i != 8) << i;
+    EXPECT_EQ(cleared[i].fetched(), i != 9) << i;
   }
 }
 

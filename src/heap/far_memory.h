@@ -37,6 +37,9 @@ class far_memory {
            engine::residency::byte_of_resident;
   }
 
+  // Whether the page is resident and writes to it do not meet the hardware guard.
+  [[nodiscard]] bool is_writable(std::uintptr_t address) const { return from_.is_writable(pointer(address)); }
+
   // Whether the page is neither resident nor on its way: nobody holds it, and whoever holds it later sees what was
   // changed before this call.
   [[nodiscard]] bool is_away(std::uintptr_t address) const { return from_.is_away(pointer(address)); }
@@ -52,6 +55,9 @@ class far_memory {
   [[nodiscard]] bool takes_object_path(std::uintptr_t address) const {
     return from_.takes_object_path(pointer(address));
   }
+
+  // Whether the page, which is remote, left a short while ago: what is wanted of it is wanted often.
+  [[nodiscard]] bool left_just_now(std::uintptr_t address) const { return from_.left_just_now(pointer(address)); }
 
   // Reads bytes of a remote page into local memory, without making it resident. Returns false when the page is not
   // remote any more, or the far tier fails: look again, on the page path.

@@ -69,40 +69,52 @@ holds held_pages(std::span<const std::uint64_t> pages, const detail::record* exc
   return found;
 }
 
-engine::departure hazards::judge(std::span<const engine::page_id> leaving, bool hard_pressed) noexcept {
+// Before the page is claimed, and without a fence: that a page is ready may be forgotten at any time.
+// A page that came whole and of which only a small part is used, look after look, wastes the rest of its frame for as
+// long as that part is in use: it leaves all the same, and what is used of it comes back among its like.
+bool hazards::keeps_warm(engine::page_id page, bool fetched) noexcept {
+  detail::object_heap* const heap = heap_.load(std::memory_order_acquire);
+  if (heap == nullptr) return false;
+  const bool was_warm = heap->pages.heat_of(page) > 0;
+  if (!heap->change_heat(page, heap->pages.take_ready(page))) return false;
+  return !fetched || !was_warm || heap->paths.is_dense(heap->pages.cards_in(page)) || !holds_small_objects(*heap, page);
+}
+
+engine::departure hazards::judge(const engine::departing_pages& leaving, bool hard_pressed) noexcept {
   detail::object_heap* const heap = heap_.load(std::memory_order_acquire);
   engine::departure said;
   if (heap == nullptr) return said;
   told_(context_);
+  const std::span<const engine::page_id> all = leaving.pages;
   std::array<std::uint64_t, 64> pages{};
   std::uint64_t used = 0;
-  for (std::size_t i = 0; i < leaving.size(); ++i) {
-    pages[i] = heap->pages.address_of(leaving[i]) >> page_shift;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    pages[i] = heap->pages.address_of(all[i]) >> page_shift;
     // Before the fence: from then on a dereference of whoever is not seen to hold the page looks at its state.
-    if (heap->pages.take_ready(leaving[i])) used |= std::uint64_t{1} << i;
+    if (heap->pages.take_ready(all[i])) used |= std::uint64_t{1} << i;
   }
-  const holds found = held_pages({pages.data(), leaving.size()}, nullptr);
-  for (std::size_t i = 0; i < leaving.size(); ++i) {
+  const holds found = held_pages({pages.data(), all.size()}, nullptr);
+  for (std::size_t i = 0; i < all.size(); ++i) {
     // Whoever saw that the page was resident, before it was claimed, may have called it ready since, and let go of it:
     // others may rely on that. It is used, and stays.
     const std::uint64_t bit = std::uint64_t{1} << i;
-    if ((found.all & bit) == 0 && heap->pages.is_ready(leaving[i])) said.stay |= bit;
+    if ((found.all & bit) == 0 && heap->pages.is_ready(all[i])) said.stay |= bit;
   }
   said.stay |= hard_pressed ? found.working : found.all;
   said.forced = found.all & ~said.stay;
   counters::add(heap->count.kept_pages, static_cast<std::uint64_t>(std::popcount(said.stay & found.all)));
   counters::add(heap->count.forced_pages, static_cast<std::uint64_t>(std::popcount(said.forced)));
-  for (std::size_t i = 0; i < leaving.size(); ++i) {
+  for (std::size_t i = 0; i < all.size(); ++i) {
     const std::uint64_t bit = std::uint64_t{1} << i;
-    const bool warm = heap->stays_warm(leaving[i], (used & bit) != 0);
+    const bool used_again = (used & bit) != 0 && heap->change_heat(all[i], true);
     if ((said.stay & bit) != 0) continue;
-    if ((found.all & bit) == 0 && !heap->pages.is_loose(leaving[i])) said.unused |= bit;
+    if ((found.all & bit) == 0 && !heap->pages.is_loose(all[i])) said.unused |= bit;
     if ((said.forced & bit) != 0) {
-      heap->pages.take_cards(leaving[i]);
+      heap->pages.take_cards(all[i]);
       counters::add(heap->count.page_path_pages);
-    } else if (warm) {
+    } else if (used_again) {
       said.stay |= bit;
-    } else if (comes_back_by_object(*heap, leaving[i])) {
+    } else if (comes_back_by_object(*heap, all[i], (leaving.fetched & bit) != 0)) {
       said.object_path |= bit;
     }
   }
@@ -127,14 +139,17 @@ void hazards::on_unguarded_miss(engine::page_id page) noexcept {
   std::abort();
 }
 
-// Atlas, section 4.1: a page of which only a small share was accessed is sparse.
-bool hazards::comes_back_by_object(detail::object_heap& heap, std::size_t page) const {
+bool hazards::holds_small_objects(detail::object_heap& heap, std::size_t page) {
   const segment_state state = heap.segments.holding(heap.pages.address_of(page)).state.load(std::memory_order_acquire);
+  return state == segment_state::closed || state == segment_state::open;
+}
+
+bool hazards::comes_back_by_object(detail::object_heap& heap, std::size_t page, bool fetched) {
   const unsigned cards = heap.pages.take_cards(page);
-  if (state != segment_state::closed && state != segment_state::open) return false;
-  const bool sparse = cards < heap.page_path_cards();
-  counters::add(sparse ? heap.count.object_path_pages : heap.count.page_path_pages);
-  return sparse;
+  if (!holds_small_objects(heap, page)) return false;
+  const bool object_path = heap.paths.takes_object_path(cards, heap.pages.tag_of(page), fetched);
+  counters::add(object_path ? heap.count.object_path_pages : heap.count.page_path_pages);
+  return object_path;
 }
 
 }  // namespace far::heap

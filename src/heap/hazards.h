@@ -25,14 +25,16 @@ class hazards final : public engine::departure_guard {
     heap_.store(&heap, std::memory_order_release);
   }
 
-  [[nodiscard]] engine::departure judge(std::span<const engine::page_id> leaving, bool hard_pressed) noexcept override;
+  [[nodiscard]] bool keeps_warm(engine::page_id page, bool fetched) noexcept override;
+  [[nodiscard]] engine::departure judge(const engine::departing_pages& leaving, bool hard_pressed) noexcept override;
 
   // Stops the program when the page belongs to small objects and no scope holds it: somebody uses an object outside its
   // scope, and would get bytes that may have moved. In checked builds (FARHEAP_CHECKED) every such use comes here.
   void on_unguarded_miss(engine::page_id page) noexcept override;
 
  private:
-  [[nodiscard]] bool comes_back_by_object(detail::object_heap& heap, std::size_t page) const;
+  [[nodiscard]] static bool holds_small_objects(detail::object_heap& heap, std::size_t page);
+  [[nodiscard]] static bool comes_back_by_object(detail::object_heap& heap, std::size_t page, bool fetched);
 
   void (*told_)(void* context) = nullptr;
   void* context_ = nullptr;

@@ -61,7 +61,7 @@ std::byte* object_heap::allocate(record& by, owner_word& owner, std::size_t byte
   header::of(object).store(header::make(owner, whole, type != nullptr));
   pages.set_live(object);
   pages.mark_cards(object, whole);
-  if (where == placement::lasting) pages.touch(pages.page_of(object));
+  if (where == placement::lasting) pages.touch(pages.page_of(object), true);
   owner.store(object | std::uint64_t{heap::units_for(whole)} << word::size_shift, std::memory_order_release);
   return reinterpret_cast<std::byte*>(object);
 }
@@ -88,9 +88,9 @@ std::byte* object_heap::touch(record& by, owner_word& owner, bool write, bool la
       owner.fetch_and(~word::idle, std::memory_order_relaxed);
       continue;
     }
-    const std::size_t page = pages.page_of(object);
+    const bool writable = make_writable(object, write);
     if (!pages.has_card(object)) pages.mark_cards(object, header::bytes(header::of(object).load()));
-    if (lasting) pages.touch(page);
+    if (lasting) pages.touch(pages.page_of(object), writable);
     by.know(value);
     return reinterpret_cast<std::byte*>(object);
   }
@@ -108,6 +108,13 @@ void object_heap::come_in(record& by, owner_word& owner, std::uint64_t value, bo
   }
 }
 
+// If `wanted`, lets a resident page that is held be written, without the hardware guard. Returns whether it can be.
+bool object_heap::make_writable(std::uintptr_t address, bool wanted) {
+  if (memory.is_writable(address)) return true;
+  if (wanted) memory.fetch(address, 1, true);
+  return wanted;
+}
+
 // Huge objects stay where they are, so nothing goes wrong when their pages leave during a scope: they come back to the
 // same place. Those of a few pages are held all the same, because fetching them again would be a waste.
 std::byte* object_heap::touch_huge(record& by, std::uint64_t value, bool write, bool lasting) {
@@ -121,7 +128,8 @@ std::byte* object_heap::touch_huge(record& by, std::uint64_t value, bool write, 
       heap::counters::add(count.page_fetches);
       memory.fetch(page, end - page, write);
     }
-    if (lasting) pages.touch(pages.page_of(page));
+    const bool writable = make_writable(page, write);
+    if (lasting) pages.touch(pages.page_of(page), writable);
   }
   by.know(value);
   return reinterpret_cast<std::byte*>(object);
@@ -158,6 +166,7 @@ void object_heap::give_up_fetch(owner_word& owner) {
 void object_heap::finish_fetch(record& by, owner_word& owner, std::uint64_t value, placement where) {
   const std::uintptr_t object = word::address(value);
   const std::size_t units = word::units(value);
+  if (where == placement::lasting && memory.left_just_now(object)) where = placement::hot;
   pages.clear_live(object);
   alignas(heap::unit_bytes) std::array<std::byte, page_bytes> local;
   // From the header on to the end of the last unit, which may be the page's.
@@ -198,7 +207,7 @@ std::uintptr_t object_heap::place_copy(record& by, owner_word& owner, const std:
   const std::uint64_t fresh = header::make(owner, size, (header_value & header::has_pointers) != 0);
   header::of(copy).store(fresh);
   pages.mark_cards(copy, size);
-  if (where == placement::lasting) pages.touch(pages.page_of(copy));
+  if (where != placement::passing) pages.touch(pages.page_of(copy), true);
   follow_children(reinterpret_cast<std::byte*>(copy), fresh);
   pages.set_live(copy);
   return copy;
@@ -219,7 +228,7 @@ std::optional<unsigned> object_heap::add_tag(unsigned most_heat) {
   return std::nullopt;
 }
 
-bool object_heap::stays_warm(std::size_t page, bool was_used) {
+bool object_heap::change_heat(std::size_t page, bool was_used) {
   return pages.change_heat(page, was_used, most_heat_[pages.tag_of(page)].load(std::memory_order_relaxed)) > 0;
 }
 

@@ -23,6 +23,7 @@
 #include "heap/huge_space.h"
 #include "heap/object_waits.h"
 #include "heap/page_table.h"
+#include "heap/path_selector.h"
 #include "heap/segments.h"
 
 namespace far::detail {
@@ -81,25 +82,22 @@ class object_heap {
   // Recomputes every count and checks every header that can be read. Requires: no other call meanwhile.
   void validate() const;
 
-  // The share of a page's cards that must be set for it to come back as a page; 0 to 1. More than 1: always by object;
-  // 0: always as a page.
-  void set_page_path_share(double share) { page_path_cards_.store(static_cast<unsigned>(share * heap::units_a_page)); }
   // A tag of which pages stay for up to `most_heat` looks of the evictor after they were used often. Returns its
   // number, or nothing when there are most_tags already.
   [[nodiscard]] std::optional<unsigned> add_tag(unsigned most_heat);
-  // The evictor looks at a page: whether it stays, because it has been in use.
-  [[nodiscard]] bool stays_warm(std::size_t page, bool was_used);
-
-  [[nodiscard]] unsigned page_path_cards() const { return page_path_cards_.load(std::memory_order_relaxed); }
+  // The evictor looked at a page. Returns whether it stays, because it has been in use.
+  [[nodiscard]] bool change_heat(std::size_t page, bool was_used);
 
   heap::far_memory memory;
   heap::page_table pages;
   heap::segments segments;
   heap::huge_space huge;
+  heap::path_selector paths;
   heap::counters count;
 
  private:
   [[nodiscard]] std::byte* touch_huge(record& by, std::uint64_t value, bool write, bool lasting);
+  [[nodiscard]] bool make_writable(std::uintptr_t address, bool wanted);
   void bring_in(record& by, std::uintptr_t page, std::size_t bytes, bool write);
   [[nodiscard]] bool settle(owner_word& owner, std::uint64_t value);
   void come_in(record& by, owner_word& owner, std::uint64_t value, bool write, bool lasting);
@@ -120,7 +118,6 @@ class object_heap {
   fiber::scheduler& workers_;
   heap::allocator allocator_;
   heap::object_waits waits_;
-  std::atomic<unsigned> page_path_cards_{heap::units_a_page * 8 / 10};
   // By tag: how hot its pages can become. The first is everybody's, and a bit: a second chance.
   std::array<std::atomic<unsigned>, heap::most_tags> most_heat_{1};
   std::atomic<unsigned> tags_{1};

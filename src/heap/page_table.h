@@ -76,12 +76,14 @@ class page_table {
     const std::uint8_t* const at = &cards_[page_of(address)][address / unit_bytes % units_a_page / 8];
     return (__atomic_load_n(at, __ATOMIC_RELAXED) >> (address / unit_bytes % 8) & 1) != 0;
   }
-  // Ready: used since the evictor last looked, and resident then, so that a dereference need not look at its state. Set
+  // Ready: used since the evictor last looked, and resident then, so that a dereference need not look at its state; or
+  // even writable, so that a write does not meet the hardware guard, which costs many times as much. Set
   // by whoever holds the page and has seen that it is resident; taken back by the evictor once it has claimed the page,
   // before it passes the process-wide fence and reads who holds it. A page that is forced to leave may be called ready
   // afterwards, which does no harm: it comes back to its place at the next access.
-  void touch(std::size_t page) {
-    if (ready_[page].load(std::memory_order_relaxed) == 0) ready_[page].store(1, std::memory_order_release);
+  void touch(std::size_t page, bool writable) {
+    const std::uint8_t wanted = writable ? 2 : 1;
+    if (ready_[page].load(std::memory_order_relaxed) < wanted) ready_[page].store(wanted, std::memory_order_release);
   }
   [[nodiscard]] bool is_ready(std::size_t page) const { return ready_[page].load(std::memory_order_acquire) != 0; }
   bool take_ready(std::size_t page) {
@@ -99,6 +101,9 @@ class page_table {
   }
   [[nodiscard]] bool is_loose(std::size_t page) const {
     return (kinds_[page].load(std::memory_order_relaxed) & loose_bit) != 0;
+  }
+  [[nodiscard]] unsigned heat_of(std::size_t page) const {
+    return kinds_[page].load(std::memory_order_relaxed) % (1u << heat_bits);
   }
   // Returns the heat afterwards: 0 to `most`.
   unsigned change_heat(std::size_t page, bool was_used, unsigned most);

@@ -60,8 +60,12 @@ TEST(page_table, views_by_address_agree) {
   pages.mark_cards(object, 16);
   EXPECT_EQ(pages.cards_by_address()[object / 128] >> (object / 16 % 8) & 1, 1);
   EXPECT_EQ(pages.ready_by_page()[object / page_bytes], 0);
-  pages.touch(5);
+  pages.touch(5, false);
   EXPECT_EQ(pages.ready_by_page()[object / page_bytes], 1);
+  pages.touch(5, true);
+  EXPECT_EQ(pages.ready_by_page()[object / page_bytes], 2);
+  pages.touch(5, false);  // still writable
+  EXPECT_EQ(pages.ready_by_page()[object / page_bytes], 2);
   EXPECT_TRUE(pages.take_ready(5));
   EXPECT_FALSE(pages.take_ready(5));
 }
@@ -73,7 +77,7 @@ TEST(page_table, heat_rises_with_use_and_falls_without_and_leaves_the_tag_alone)
   for (const unsigned heat : {1u, 2u, 3u, 3u}) EXPECT_EQ(pages.change_heat(3, true, 3), heat);
   EXPECT_EQ(pages.change_heat(3, false, 3), 2u);
   EXPECT_EQ(pages.change_heat(4, true, 0), 0u);
-  pages.touch(3);
+  pages.touch(3, true);
   pages.cool(3);
   EXPECT_FALSE(pages.take_ready(3));
   EXPECT_EQ(pages.change_heat(3, false, 3), 0u);

@@ -1,9 +1,10 @@
-// Which objects stay in local memory: tags with replacement of their own, and scopes that hold more than the budget. On
-// the real kernel; needs permission for userfaultfd.
+// Which objects stay in local memory, and where they go: tags with replacement of their own, scopes that hold more than
+// the budget, objects that come back. On the real kernel; needs permission for userfaultfd.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <stdexcept>
 #include <vector>
 
@@ -148,6 +149,78 @@ TEST_F(replacement_test, hot_pages_of_a_tag_with_more_bits_outlive_a_stream) {
   }
   EXPECT_EQ(resident_pages(farheap, fifo_pages), 0u);
   EXPECT_GT(resident_pages(farheap, hot_pages), hot_pages.size() * 3 / 4);
+}
+
+std::set<std::uintptr_t> places(runtime& farheap, const items& all, std::size_t granularity_bytes) {
+  std::set<std::uintptr_t> found;
+  for (const auto& each : all) {
+    const scope here(farheap);
+    found.insert(address_of(each, here) / granularity_bytes);
+  }
+  return found;
+}
+
+void evict(runtime& farheap, const items& all) {
+  for (const std::uintptr_t page : pages_of(farheap, all)) detail::heap_of(farheap).evict_page(page);
+}
+
+// Those that were away for long, and those that come back soon, each by the object path.
+TEST_F(replacement_test, objects_that_come_back_soon_lie_together) {
+  runtime farheap(small_runtime());
+  farheap.set_page_path_share(2);
+  const items seldom = fill(farheap, mib);
+  const items often = fill(farheap, mib);
+  evict(farheap, seldom);
+  const items stream = fill(farheap, 2 * budget);
+  evict(farheap, often);
+  for (std::size_t i = 0; i < often.size(); ++i) {
+    const scope here(farheap);
+    EXPECT_TRUE(often[i].deref(here).is(i) && seldom[i].deref(here).is(i));
+  }
+  const std::set<std::uintptr_t> of_seldom = places(farheap, seldom, heap::segment_bytes);
+  for (const std::uintptr_t segment : places(farheap, often, heap::segment_bytes)) {
+    EXPECT_EQ(of_seldom.count(segment), 0u);
+  }
+  farheap.validate();
+}
+
+// One object of each page is used again and again. The pages came back whole, and others want their frames.
+TEST_F(replacement_test, the_few_used_objects_of_whole_pages_gather_in_few) {
+  runtime farheap(small_runtime());
+  items all = fill(farheap, 4 * mib);
+  items used;
+  for (std::size_t i = 0; i < all.size(); i += page_bytes / sizeof(item)) used.push_back(std::move(all[i]));
+  std::erase_if(all, [](const unique_ptr<item>& each) { return !each; });
+  evict(farheap, all);
+  EXPECT_GT(places(farheap, used, page_bytes).size(), used.size() * 3 / 4) << "back by the page path, where they were";
+  const items stream = fill(farheap, 3 * budget);
+  for (std::size_t i = 0; i < 2 * stream.size(); ++i) {
+    const scope here(farheap);
+    EXPECT_TRUE(stream[i % stream.size()].deref(here).is(i % stream.size()));
+    const std::size_t again = i % used.size();
+    EXPECT_TRUE(used[again].deref(here).is(again * (page_bytes / sizeof(item))));
+  }
+  EXPECT_LT(places(farheap, used, page_bytes).size(), used.size() / 2);
+  farheap.validate();
+}
+
+// Pages that are only read come back protected against writes. A write through a pointer meets no hardware guard.
+TEST_F(replacement_test, a_dereference_for_writing_lets_its_page_be_written) {
+  runtime farheap(small_runtime());
+  items all = fill(farheap, 2 * budget);
+  for (int round = 0; round < 3; ++round) EXPECT_EQ(count_wrong(farheap, all), 0u);
+  std::size_t were_protected = 0;
+  for (auto& each : all) {
+    {
+      const scope here(farheap);
+      were_protected += detail::heap_of(farheap).memory.is_writable(address_of(each, here)) ? 0 : 1;
+    }
+    const scope here(farheap);
+    const item& writable = each.deref_mut(here);
+    EXPECT_TRUE(detail::heap_of(farheap).memory.is_writable(reinterpret_cast<std::uintptr_t>(&writable)));
+  }
+  if (were_protected == 0) GTEST_SKIP() << "this kernel cannot protect single pages against writes";
+  EXPECT_EQ(count_wrong(farheap, all), 0u);
 }
 
 TEST_F(replacement_test, a_scope_that_holds_more_than_the_budget_neither_stops_nor_exceeds_it) {

@@ -163,7 +163,7 @@ runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>
   parts_->far = std::move(made).value();
   parts_->misses.serve(*parts_->far);
   parts_->objects = std::make_unique<detail::object_heap>(*parts_->far, parts_->workers);
-  parts_->objects->set_page_path_share(chosen.page_path_share);
+  parts_->objects->paths.set_share(chosen.page_path_share);
   parts_->watch_pressure();
   parts_->compactor = std::make_unique<heap::evacuator>(*parts_->objects, chosen.evacuate_garbage_share);
   view_ = parts_->objects->view();
@@ -243,7 +243,7 @@ void runtime::evict_all() {
 }
 
 void runtime::set_page_path_share(double share) {
-  parts_->objects->set_page_path_share(share);
+  parts_->objects->paths.set_share(share);
 }
 
 runtime_statistics runtime::snapshot() const {

@@ -116,8 +116,9 @@ void simulated_pager::bring(page_id page) {
   }
   stumble();
   resident_pages_.fetch_add(1, std::memory_order_relaxed);
-  words_.update(page,
-                [](page_word before) { return before.with_state(state::resident).with_place(page_word::no_place); });
+  words_.update(page, [has_bytes](page_word before) {
+    return before.with_state(state::resident).with_fetched(has_bytes).with_place(page_word::no_place);
+  });
 }
 
 bool simulated_pager::takes_object_path(const std::byte* address) const {
@@ -179,17 +180,22 @@ void simulated_pager::evict(std::byte* address, std::size_t bytes) {
   evict_batch(victims);
 }
 
-// As evictor::evict() and ask_departure_guard().
+// As evictor::step().
 void simulated_pager::evict_batch(std::span<const page_id> victims) {
   std::array<page_id, batch_pages> claimed;
   std::size_t count = 0;
   for (const page_id page : victims) {
+    if (departures_ != nullptr && departures_->keeps_warm(page, words_.load(page).fetched())) continue;
     if (claim(page)) claimed[count++] = page;
   }
   if (count == 0) return;
   stumble();
   engine::departure said;
-  if (departures_ != nullptr) said = departures_->judge({claimed.data(), count}, false);
+  engine::departing_pages asked{{claimed.data(), count}, 0};
+  for (std::size_t i = 0; i < count; ++i) {
+    if (words_.load(claimed[i]).fetched()) asked.fetched |= std::uint64_t{1} << i;
+  }
+  if (departures_ != nullptr) said = departures_->judge(asked, false);
   for (std::size_t i = 0; i < count; ++i) {
     stumble();
     if ((said.stay >> i & 1) != 0) {

@@ -40,7 +40,11 @@ class simulated_pager final : public pager::pager {
   [[nodiscard]] const std::uint8_t* state_bytes() const override { return words_.state_bytes(); }
   void fetch(const std::byte* address, std::size_t bytes, bool write) override;
   void prefetch(const std::byte* address, std::size_t bytes) override { fetch(address, bytes, false); }
+  [[nodiscard]] bool left_just_now(const std::byte* address) const override { return page_of(address) % 2 == 0; }
   [[nodiscard]] bool takes_object_path(const std::byte* address) const override;
+  [[nodiscard]] bool is_writable(const std::byte* address) const override {
+    return words_.load(page_of(address)).where() == engine::state::resident;
+  }
   [[nodiscard]] bool is_away(const std::byte* address) const override;
   [[nodiscard]] far::pager::slot_read read_slot(const std::byte* address, std::size_t bytes,
                                                 std::byte* buffer) override;

@@ -43,7 +43,13 @@ class far_pager final : public pager {
   [[nodiscard]] std::uint64_t pages() const override { return heap_bytes_ >> page_shift; }
   [[nodiscard]] result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) override;
   [[nodiscard]] bool under_pressure() const override { return !engine_->has_frames_ahead(); }
+  [[nodiscard]] bool is_writable(const std::byte* address) const override {
+    return engine_->accessible(page_at(address), true);
+  }
   [[nodiscard]] bool is_away(const std::byte* address) const override { return engine_->is_away(page_at(address)); }
+  [[nodiscard]] bool left_just_now(const std::byte* address) const override {
+    return engine_->left_just_now(page_at(address));
+  }
   [[nodiscard]] bool takes_object_path(const std::byte* address) const override {
     return engine_->takes_object_path(page_at(address));
   }

@@ -126,9 +126,16 @@ class pager {
   // Whether frames run out faster than they are freed: time for those who use them up to let others run.
   [[nodiscard]] virtual bool under_pressure() const = 0;
 
+  // Whether the page is resident, and a write to it does not fault.
+  [[nodiscard]] virtual bool is_writable(const std::byte* address) const = 0;
+
   // Whether the page is neither resident nor on its way in or out. One that is on its way out may come back at once, so
   // a state byte that does not say "resident" does not say this.
   [[nodiscard]] virtual bool is_away(const std::byte* address) const = 0;
+
+  // Whether the page left a short while ago: since then, an eighth of the budget has been evicted, or a quarter at
+  // most.
+  [[nodiscard]] virtual bool left_just_now(const std::byte* address) const = 0;
 
   // Whether the page is remote, and its path selector says that it comes back object by object.
   [[nodiscard]] virtual bool takes_object_path(const std::byte* address) const = 0;

@@ -1,0 +1,16 @@
+#include "heap/path_selector.h"
+
+namespace far::heap {
+
+bool path_selector::takes_object_path(unsigned cards, unsigned tag, bool fetched) {
+  const unsigned least = dense_cards_.load(std::memory_order_relaxed);
+  // Read ahead and never used: nothing was learned, and its path stays what it was.
+  if (fetched && cards == 0 && least <= units_a_page) return false;
+  const bool dense = cards >= least;
+  if (fetched) page_fetches_[tag].note(dense);
+  if (!dense) return true;
+  if (fetched || page_fetches_[tag].is_right()) return false;
+  return tries_.fetch_add(1, std::memory_order_relaxed) % tried_one_in != 0;
+}
+
+}  // namespace far::heap

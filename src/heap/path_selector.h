@@ -1,0 +1,36 @@
+// How pages that leave come back: as a page, or object by object (Atlas, section 4.1).
+#pragma once
+
+#include <array>
+#include <atomic>
+
+#include "base/forecast.h"
+#include "heap/page_table.h"
+
+namespace far::heap {
+
+// A dense page, of which a large share was accessed, is worth fetching whole. That share is a fact about the future
+// only where the page's objects belong together. Of a page that came back as a page it says how much that fetch was
+// good for. Objects that came one by one share their new page by chance, and have all been accessed: it is always
+// dense. Whether such pages were good for a page fetch is learned from those that have come back as pages, for each tag
+// alone; while most were not, only a few of them are tried.
+class path_selector {
+ public:
+  // The least share of accessed units of a dense page: at 0 every page takes the page path, above 1 none.
+  void set_share(double share) { dense_cards_.store(static_cast<unsigned>(share * units_a_page)); }
+
+  [[nodiscard]] bool is_dense(unsigned cards) const { return cards >= dense_cards_.load(std::memory_order_relaxed); }
+
+  // A page is about to leave, with as many cards set. `fetched`: it came as a page. Returns whether it comes back
+  // object by object. Any thread.
+  [[nodiscard]] bool takes_object_path(unsigned cards, unsigned tag, bool fetched);
+
+  static constexpr unsigned tried_one_in = 16;
+
+ private:
+  std::atomic<unsigned> dense_cards_{units_a_page * 8 / 10};
+  std::array<forecast, most_tags> page_fetches_;  // a case: a page came as a page, and was dense when it left
+  std::atomic<unsigned> tries_{0};
+};
+
+}  // namespace far::heap
