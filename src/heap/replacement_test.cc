@@ -187,13 +187,13 @@ TEST_F(replacement_test, objects_that_come_back_soon_lie_together) {
 // One object of each page is used again and again. The pages came back whole, and others want their frames.
 TEST_F(replacement_test, the_few_used_objects_of_whole_pages_gather_in_few) {
   runtime farheap(small_runtime());
+  const items stream = fill(farheap, 3 * budget);
   items all = fill(farheap, 4 * mib);
   items used;
   for (std::size_t i = 0; i < all.size(); i += page_bytes / sizeof(item)) used.push_back(std::move(all[i]));
   std::erase_if(all, [](const unique_ptr<item>& each) { return !each; });
   evict(farheap, all);
   EXPECT_GT(places(farheap, used, page_bytes).size(), used.size() * 3 / 4) << "back by the page path, where they were";
-  const items stream = fill(farheap, 3 * budget);
   for (std::size_t i = 0; i < 2 * stream.size(); ++i) {
     const scope here(farheap);
     EXPECT_TRUE(stream[i % stream.size()].deref(here).is(i % stream.size()));
