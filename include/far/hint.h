@@ -1,0 +1,107 @@
+/* far_hint: tells Farheap about an access before it happens (Eden, section 3.1). C11 and C++20, header only.
+ *
+ *     far_hint(&table[i]);                                        it will be read
+ *     far_hint(row, .size = row_bytes, .mutate = true);           it will be written
+ *     far_hint(&column[i], .sequential = true, .read_ahead = 16); a scan
+ *
+ * What is missing comes in now, without a trap into the kernel; a fiber lets others run meanwhile. A hint never changes
+ * a result: a wrong, late or misplaced one costs time only. It is worth its place where `farheap trace` finds misses.
+ *
+ * The same binary runs without Farheap, where a hint is one predictable branch, and with it under `farheap run`, or
+ * linked to the library. A hint about memory that is not far costs two branches. In a static program hints do nothing.
+ */
+#ifndef FAR_HINT_H
+#define FAR_HINT_H
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define FAR_HINT_DEFAULT \
+  {                      \
+  }
+extern "C" {
+#else
+#define FAR_HINT_DEFAULT
+#endif
+
+struct far_hint_options {
+  /* It will be written: its page becomes writable at once. */
+  bool mutate FAR_HINT_DEFAULT;
+  /* This line visits addresses in order: only the first visit of a page counts. */
+  bool sequential FAR_HINT_DEFAULT;
+  /* 0 to 3. With the policy "priority", pages of higher ones leave first; 3 is for what is used once. */
+  unsigned char eviction_priority FAR_HINT_DEFAULT;
+  /* Pages to fetch together with a missing one: those after it, or before it if negative. -64 to 64. */
+  int read_ahead FAR_HINT_DEFAULT;
+  /* Bytes from the address on; 0 is the same as 1. */
+  size_t size FAR_HINT_DEFAULT;
+};
+
+/* One for each line with a hint. */
+struct far_hint_site {
+  uintptr_t last_page; /* of `sequential` */
+  const char* file;
+  unsigned line;
+  unsigned is_listed;         /* by the runtime */
+  uint64_t calls;             /* that reached the runtime: the first use of a page since the evictor looked at it */
+  uint64_t misses;            /* of them, those that found something to fetch, or to make writable */
+  struct far_hint_site* next; /* in the runtime's list */
+};
+
+/* What a hint looks at before it calls anything. Empty (no bytes) until the runtime has started. */
+struct far_hint_view {
+  uintptr_t base;     /* of the far heap */
+  uintptr_t bytes;    /* of its addresses */
+  const uint8_t* use; /* by page: `now` when it was last used, 0 if it may be missing; the highest bit: writable */
+  uint8_t now;
+  void (*miss)(const void* address, const struct far_hint_options* options, struct far_hint_site* site);
+};
+
+/* In the runtime, and nowhere without it. */
+__attribute__((weak)) const struct far_hint_view* far_hint_find_view(void);
+
+/* One for the whole program, and for each library with hints. */
+__attribute__((weak, visibility("hidden"))) const struct far_hint_view* far_hint_view_here;
+
+/* A program at a fixed address does not see through the weak symbol what is preloaded; dlsym() does. */
+__attribute__((constructor)) static void far_hint_bind(void) {
+  typedef const struct far_hint_view* (*finder)(void);
+  if (far_hint_view_here != NULL) return;
+  finder find = far_hint_find_view;
+  if (find == NULL) *(void**)(void*)&find = dlsym(NULL, "far_hint_find_view");
+  if (find != NULL) far_hint_view_here = find();
+}
+
+static inline void far_hint_at(const void* address, const struct far_hint_options* options,
+                               struct far_hint_site* site) {
+  const struct far_hint_view* const view = far_hint_view_here;
+  if (__builtin_expect(view == NULL, 1)) return;
+  const uintptr_t offset = (uintptr_t)address - view->base;
+  if (offset >= view->bytes) return;
+  const uintptr_t page = offset >> 12;
+  if (options->sequential) {
+    if (__atomic_load_n(&site->last_page, __ATOMIC_RELAXED) == page) return;
+    __atomic_store_n(&site->last_page, page, __ATOMIC_RELAXED);
+  }
+  const unsigned use = __atomic_load_n(&view->use[page], __ATOMIC_RELAXED);
+  const unsigned now = __atomic_load_n(&view->now, __ATOMIC_RELAXED);
+  if ((use & 0x7f) == now && use >> 7 >= (options->mutate ? 1u : 0u) && options->size <= 1) return;
+  view->miss(address, options, site);
+}
+
+/* far_hint(address), or far_hint(address, .option = value, ...). A statement. */
+#define far_hint(address, ...)                                                                         \
+  do {                                                                                                 \
+    static struct far_hint_site far_hint_site_here = {UINTPTR_MAX, __FILE__, __LINE__, 0, 0, 0, NULL}; \
+    const struct far_hint_options far_hint_options_here = {__VA_ARGS__};                               \
+    far_hint_at((const void*)(address), &far_hint_options_here, &far_hint_site_here);                  \
+  } while (0)
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
