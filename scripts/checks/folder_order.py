@@ -9,6 +9,7 @@ ORDER = (
     ("include/far",),
     ("src/base",),
     ("src/platform",),
+    ("src/trace",),
     ("src/wire",),
     ("src/backend",),
     ("src/engine",),
