@@ -68,4 +68,15 @@ platform::page_id page_queue::pop_front() {
   return page;
 }
 
+void page_queue::take_to_front(page_queue& other) {
+  if (other.empty()) return;
+  other.tail_->next = head_;
+  (head_ == nullptr ? tail_ : head_->previous) = other.tail_;
+  head_ = other.head_;
+  size_ += other.size_;
+  other.head_ = nullptr;
+  other.tail_ = nullptr;
+  other.size_ = 0;
+}
+
 }  // namespace far::engine

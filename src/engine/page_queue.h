@@ -19,6 +19,9 @@ class page_queue {
   // Requires: not empty.
   [[nodiscard]] platform::page_id pop_front();
 
+  // Takes all pages of another queue to its front, in their order; a step, however many there are.
+  void take_to_front(page_queue& other);
+
   [[nodiscard]] std::size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
 

@@ -61,6 +61,26 @@ TEST(page_queue, hovering_at_the_end_of_a_chunk_works) {
   EXPECT_EQ(queue.size(), 1020u);
 }
 
+TEST(page_queue, takes_another_queue_to_its_front) {
+  for (const platform::page_id count : {1, 1019, 1020, 1021, 5000}) {
+    for (const platform::page_id more : {0, 1, 1020, 3000}) {
+      page_queue front;
+      page_queue back;
+      for (platform::page_id page = 0; page < count; ++page) front.push_back(page);
+      for (platform::page_id page = 0; page < more; ++page) back.push_back(count + page);
+      back.take_to_front(front);
+      EXPECT_TRUE(front.empty());
+      ASSERT_EQ(back.size(), count + more);
+      back.push_back(count + more);
+      front.push_back(7);
+      EXPECT_EQ(front.pop_front(), 7u);
+      for (platform::page_id page = 0; page <= count + more; ++page) ASSERT_EQ(back.pop_front(), page);
+      back.take_to_front(front);
+      EXPECT_TRUE(back.empty());
+    }
+  }
+}
+
 TEST(page_queue_death_test, an_empty_queue_has_no_front) {
   page_queue queue;
   EXPECT_DEATH(static_cast<void>(queue.pop_front()), "empty queue");

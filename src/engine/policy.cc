@@ -1,24 +1,48 @@
 #include "engine/policy.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "engine/fifo.h"
+#include "engine/lru.h"
+#include "engine/priority.h"
 #include "engine/second_chance.h"
 
 namespace far::engine {
 namespace {
 
+// What follows the name and a colon in an option.
+using parameter = std::string_view;
+
 struct entry {
   const char* name;
-  std::unique_ptr<policy> (*make)(residency& pages);
+  bool has_parameter;
+  result<std::unique_ptr<policy>> (*make)(residency& pages, parameter text);
 };
 
 template <typename Policy>
-std::unique_ptr<policy> make(residency& pages) {
-  return std::make_unique<Policy>(pages);
+result<std::unique_ptr<policy>> make(residency& pages, parameter /*text*/) {
+  return std::unique_ptr<policy>(std::make_unique<Policy>(pages));
 }
 
-constexpr std::array<entry, 2> policies{{{"second-chance", make<second_chance>}, {"fifo", make<fifo>}}};
+result<std::unique_ptr<policy>> make_lru(residency& pages, parameter text) {
+  std::size_t lists = lru::usual_lists;
+  if (!text.empty()) {
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), lists);
+    const bool is_number = read.ec == std::errc() && read.ptr == text.data() + text.size();
+    if (!is_number || lists < lru::least_lists || lists > lru::most_lists) {
+      return error{"policy lru has no '" + std::string(text) + "' lists; give a number from " +
+                   std::to_string(lru::least_lists) + " to " + std::to_string(lru::most_lists) + ", as in lru:8"};
+    }
+  }
+  return std::unique_ptr<policy>(std::make_unique<lru>(pages, lists));
+}
+
+constexpr std::array<entry, 4> policies{{{"second-chance", false, make<second_chance>},
+                                         {"fifo", false, make<fifo>},
+                                         {"lru", true, make_lru},
+                                         {"priority", false, make<priority>}}};
 
 }  // namespace
 
@@ -29,10 +53,12 @@ std::string policy_names() {
 }
 
 result<std::unique_ptr<policy>> make_policy(std::string_view name, residency& pages) {
+  const std::size_t colon = std::min(name.find(':'), name.size());
   for (const entry& known : policies) {
-    if (name == known.name) return known.make(pages);
+    if (name.substr(0, colon) != known.name || (colon < name.size() && !known.has_parameter)) continue;
+    return known.make(pages, name.substr(std::min(colon + 1, name.size())));
   }
-  return error{"unknown policy '" + std::string(name) + "'; known are: " + policy_names()};
+  return error{"unknown policy '" + std::string(name) + "'; known are: " + policy_names() + ", and lru:N with N lists"};
 }
 
 }  // namespace far::engine

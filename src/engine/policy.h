@@ -1,8 +1,8 @@
 // Policies: which pages leave first.
 //
 // A policy sees pages come in and names victims; it never changes residency beyond the accessed and queued flags of a
-// page's word. To add one: write a class like second_chance, add it to the table in policy.cc; the contract test runs
-// over all of them.
+// page's word, and the marks of use. To add one: write a class like second_chance, add it to the table in policy.cc;
+// the contract test runs over all of them.
 #pragma once
 
 #include <cstddef>

@@ -39,6 +39,8 @@ class tested_policy {
     change(page, [](page_word word) { return word.with_queued(true); });
     order_->admit(page, how);
   }
+  // As a hint does it.
+  void use(page_id page) { pages_.uses.note(page, false); }
   void access(page_id page) {
     change(page, [](page_word word) { return word.with_accessed(true); });
   }
@@ -172,10 +174,18 @@ TEST_P(any_policy, random_use_loses_no_page) {
 
 TEST(policy, an_unknown_name_gets_the_list) {
   residency pages(1);
-  const auto made = make_policy("lru-17", pages);
-  ASSERT_FALSE(made.ok());
-  EXPECT_NE(made.error().message.find("lru-17"), std::string::npos);
-  EXPECT_NE(made.error().message.find(policy_names()), std::string::npos);
+  for (const char* const name : {"lru-17", "", "fifo:3", "second-chance:"}) {
+    const auto made = make_policy(name, pages);
+    ASSERT_FALSE(made.ok()) << name;
+    EXPECT_NE(made.error().message.find(name), std::string::npos);
+    EXPECT_NE(made.error().message.find(policy_names()), std::string::npos);
+  }
+  for (const char* const name : {"lru:1", "lru:33", "lru:x", "lru:8x", "lru:-3"}) {
+    const auto made = make_policy(name, pages);
+    ASSERT_FALSE(made.ok()) << name;
+    EXPECT_NE(made.error().message.find("2 to 32"), std::string::npos) << made.error().message;
+  }
+  for (const char* const name : {"lru", "lru:", "lru:2", "lru:32"}) EXPECT_TRUE(make_policy(name, pages).ok()) << name;
 }
 
 TEST(fifo, warm_pages_leave_in_the_order_in_which_they_came_whatever_is_accessed) {
@@ -186,6 +196,101 @@ TEST(fifo, warm_pages_leave_in_the_order_in_which_they_came_whatever_is_accessed
   }
   order.access(5);
   EXPECT_EQ(order.select(3), (std::vector<page_id>{5, 9, 2}));
+}
+
+TEST(second_chance, a_hint_is_an_access) {
+  tested_policy order("second-chance");
+  for (const page_id page : {5, 9, 2}) {
+    order.make_resident(page);
+    order.admit(page, temperature::warm);
+  }
+  order.use(5);
+  EXPECT_EQ(order.select(2), (std::vector<page_id>{9, 2}));
+  EXPECT_EQ(order.select(1), std::vector<page_id>{5});
+}
+
+void fill(tested_policy& order, page_id first, page_id count) {
+  for (page_id page = first; page < first + count; ++page) {
+    order.make_resident(page);
+    order.admit(page, temperature::warm);
+  }
+}
+
+// Pages used at different times leave in the order of their last use, not of their arrival.
+TEST(lru, pages_leave_in_the_order_of_their_last_use) {
+  tested_policy order("lru:8");
+  fill(order, 0, 200);
+  std::vector<page_id> used_later;
+  for (page_id passed = 0; passed < 6; ++passed) {
+    for (page_id page = passed * 10; page < passed * 10 + 10; ++page) {
+      order.use(page);
+      used_later.push_back(page);
+    }
+    fill(order, 1000 + passed * 100, 100);  // time passes
+  }
+  const std::vector<page_id> victims = order.select(200);
+  EXPECT_EQ(std::count_if(victims.begin(), victims.end(), [](page_id page) { return page >= 60 && page < 200; }), 140);
+  const std::vector<page_id> rest = order.drain();
+  std::vector<std::size_t> places;
+  for (page_id group = 0; group < 6; ++group) {
+    std::size_t sum = 0;
+    for (page_id page = group * 10; page < group * 10 + 10; ++page) {
+      sum += static_cast<std::size_t>(std::find(rest.begin(), rest.end(), page) - rest.begin());
+    }
+    places.push_back(sum);
+  }
+  EXPECT_TRUE(std::is_sorted(places.begin() + 2, places.end())) << testing::PrintToString(places);
+}
+
+TEST(lru, a_page_used_all_the_time_stays_for_good_and_leaves_when_it_is_not_used_any_more) {
+  tested_policy order("lru");
+  fill(order, 0, 1000);
+  const auto stream = [&](page_id from, page_id count, bool using_it) {
+    bool left = false;
+    for (page_id page = from; page < from + count; ++page) {
+      if (using_it) order.use(7);
+      fill(order, 1000 + page % 4000, 1);
+      for (const page_id victim : order.select(1)) {
+        left |= victim == 7;
+        order.change(victim, [](page_word word) { return word.with_state(state::evicting); });
+        order.change(victim, [](page_word word) { return word.with_state(state::remote); });
+        order.change(victim, [](page_word word) { return word.with_state(state::fetching); });
+        order.change(victim, [](page_word word) { return word.with_state(state::untouched); });
+      }
+    }
+    return left;
+  };
+  EXPECT_FALSE(stream(0, 50'000, true));
+  EXPECT_TRUE(stream(50'000, 2500, false));
+}
+
+TEST(priority, higher_ones_leave_first_and_the_highest_has_no_second_chance) {
+  tested_policy order("priority");
+  fill(order, 0, 40);
+  std::vector<page_id> all = order.drain();
+  for (page_id page = 0; page < 40; ++page) {
+    order.change(page,
+                 [page](page_word word) { return word.with_eviction_priority(static_cast<unsigned>(page / 10)); });
+    order.admit(page, temperature::warm);
+    if (page % 10 == 0) order.use(page);
+  }
+  for (const unsigned level : {3, 2, 1, 0}) {
+    std::vector<page_id> expected;
+    for (page_id page = level * 10; page < level * 10 + 10; ++page) expected.push_back(page);
+    if (level < 3) std::rotate(expected.begin(), expected.begin() + 1, expected.end());
+    EXPECT_EQ(order.select(10), expected) << level;
+  }
+}
+
+TEST(priority, a_page_that_became_more_valuable_waits_with_its_like) {
+  tested_policy order("priority");
+  for (const page_id page : {1, 2, 3}) {
+    order.make_resident(page);
+    order.change(page, [](page_word word) { return word.with_eviction_priority(2); });
+    order.admit(page, temperature::warm);
+  }
+  order.change(1, [](page_word word) { return word.with_eviction_priority(0); });
+  EXPECT_EQ(order.select(3), (std::vector<page_id>{2, 3, 1}));
 }
 
 TEST(second_chance, an_accessed_page_goes_round_once_more) {

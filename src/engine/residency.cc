@@ -48,7 +48,8 @@ bool is_legal_transition(state from, state to) {
 }
 
 residency::residency(std::uint64_t pages)
-    : pages_(pages),
+    : uses(pages),
+      pages_(pages),
       words_(reinterpret_cast<std::atomic<std::uint64_t>*>(platform::map_local(pages * sizeof(std::uint64_t)))),
       state_bytes_(reinterpret_cast<std::uint8_t*>(platform::map_local(pages))) {}
 
@@ -72,6 +73,7 @@ bool residency::transition(page_id page, page_word& expected, page_word desired)
     return false;
   }
   if (leaves) {
+    uses.erase(page);
     __atomic_store_n(&state_bytes_[page], static_cast<std::uint8_t>(desired.where()), __ATOMIC_SEQ_CST);
   }
   if (listener_ != nullptr && settles(expected.where(), desired.where())) listener_->settled(page);

@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "backend/backend.h"
+#include "engine/use_marks.h"
 #include "platform/address_space.h"
 
 namespace far::engine {
@@ -42,7 +43,7 @@ inline constexpr unsigned state_count = 6;
 //     bit   5     queued: the policy holds an entry for the page
 //     bit   6     lifted: Evicting, and the bytes are in staging; then `place` is a staging index
 //     bit   7     path selector: set = object path
-//     bits  8-9   eviction priority
+//     bits  8-9   eviction priority: higher ones leave first, if the policy looks at it
 //     bits 10-17  pin count
 //     bits 18-23  epoch of the last eviction, modulo 64
 //     bit  24     writes expected: the page was written to the last time it was here
@@ -52,6 +53,7 @@ class page_word {
  public:
   static constexpr std::uint64_t no_place = ~std::uint64_t{0};
   static constexpr unsigned epochs = 64;
+  static constexpr unsigned eviction_priorities = 4;
   static constexpr unsigned maximum_pins = 255;
 
   page_word() = default;
@@ -64,6 +66,7 @@ class page_word {
   [[nodiscard]] bool queued() const { return get(5, 1) != 0; }
   [[nodiscard]] bool lifted() const { return get(6, 1) != 0; }
   [[nodiscard]] bool object_path() const { return get(7, 1) != 0; }
+  [[nodiscard]] unsigned eviction_priority() const { return static_cast<unsigned>(get(8, 2)); }
   [[nodiscard]] unsigned pins() const { return static_cast<unsigned>(get(10, 8)); }
   [[nodiscard]] unsigned epoch() const { return static_cast<unsigned>(get(18, 6)); }
   [[nodiscard]] bool writes_expected() const { return get(24, 1) != 0; }
@@ -77,6 +80,7 @@ class page_word {
   [[nodiscard]] page_word with_queued(bool value) const { return set(5, 1, value); }
   [[nodiscard]] page_word with_lifted(bool value) const { return set(6, 1, value); }
   [[nodiscard]] page_word with_object_path(bool value) const { return set(7, 1, value); }
+  [[nodiscard]] page_word with_eviction_priority(unsigned value) const { return set(8, 2, value); }
   [[nodiscard]] page_word with_pins(unsigned value) const { return set(10, 8, value); }
   [[nodiscard]] page_word with_epoch(unsigned value) const { return set(18, 6, value % epochs); }
   [[nodiscard]] page_word with_place(std::uint64_t value) const { return set(26, 38, value + 1); }
@@ -146,6 +150,9 @@ class residency {
   // moment after the word says Evicting: whoever makes a page Evicting has changed its byte when transition() returns.
   [[nodiscard]] const std::uint8_t* state_bytes() const { return state_bytes_; }
   static constexpr auto byte_of_resident = static_cast<std::uint8_t>(state::resident);
+
+  // What hints tell. Public: it is the policies' and the hinted path's to use.
+  use_marks uses;
 
   // At most one listener. Before anybody waits for a page; it outlives every transition that follows.
   void tell(settling_listener& listener) { listener_ = &listener; }
