@@ -22,7 +22,7 @@ namespace {
 
 using engine::statistics;
 
-constexpr std::array<statistic_field, 20> fields{{
+constexpr std::array<statistic_field, 21> fields{{
     {"budget_bytes", &statistics::budget_bytes},
     {"local_bytes", &statistics::local_bytes},
     {"peak_local_bytes", &statistics::peak_local_bytes},
@@ -33,6 +33,7 @@ constexpr std::array<statistic_field, 20> fields{{
     {"rescues", &statistics::rescues},
     {"zero_fills", &statistics::zero_fills},
     {"write_faults", &statistics::write_faults},
+    {"hinted_misses", &statistics::hinted_misses},
     {"wait_ns", &statistics::wait_ns},
     {"prefetched_pages", &statistics::prefetched_pages},
     {"prefetch_hits", &statistics::prefetch_hits},

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "pager/hints.h"
 #include "pager/runtime_thread.h"
 #include "platform/clock.h"
 #include "platform/signal_shield.h"
@@ -101,6 +102,7 @@ void start() {
   starting->control = std::move(control).value();
   the_runtime = starting;
   serving.store(starting->pager.get(), std::memory_order_release);
+  pager::serve_hints(*starting->pager);
   serve_forks(*starting->pager);
   starting->control_thread = pager::start_runtime_thread("farheap-control", [starting] { run_control(*starting); });
   if (chosen.mode == pager::fault_mode::in_line) {
@@ -147,3 +149,8 @@ void report_at_exit() noexcept {
 }
 
 }  // namespace far::preload
+
+// What far/hint.h looks for.
+extern "C" __attribute__((visibility("default"))) const far_hint_view* far_hint_find_view() {
+  return &far::pager::hint_view();
+}

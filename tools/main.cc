@@ -60,7 +60,9 @@ int start_run(std::vector<std::string> arguments) {
                   "who resolves a miss: thread (always right; the default) or "
                   "inline (faster)")
       ->type_name("thread|inline");
-  parser.add_option("--policy", chosen.policy, "which pages leave first: second-chance (the default) or fifo")
+  parser
+      .add_option("--policy", chosen.policy,
+                  "which pages leave first: second-chance (the default), fifo, lru, lru:N with N lists, or priority")
       ->type_name("NAME");
   parser.add_option("--stats-json", chosen.stats_json, "write what was counted to this file at exit")
       ->type_name("FILE");

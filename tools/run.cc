@@ -61,13 +61,9 @@ result<void> check_budget(const run_options& chosen, plan& made) {
 result<void> check_policy(const run_options& chosen, plan& made) {
   if (chosen.policy.empty()) return {};
   made.policy = chosen.policy;
-  const std::string known = engine::policy_names();
-  // Between separators, so that a part of a name does not pass.
-  if (chosen.policy.find(',') == std::string::npos &&
-      (", " + known + ", ").find(", " + chosen.policy + ", ") != std::string::npos) {
-    return {};
-  }
-  return error{"--policy: there is no policy '" + chosen.policy + "'; the policies are " + known, exit_usage};
+  const result<void> known = engine::check_policy(chosen.policy);
+  if (!known) return error{"--policy: " + known.error().message, exit_usage};
+  return {};
 }
 
 result<void> check_fault_mode(const run_options& chosen, plan& made) {

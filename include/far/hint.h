@@ -1,8 +1,8 @@
 /* far_hint: tells Farheap about an access before it happens (Eden, section 3.1). C11 and C++20, header only.
  *
  *     far_hint(&table[i]);                                        it will be read
- *     far_hint(row, .size = row_bytes, .mutate = true);           it will be written
- *     far_hint(&column[i], .sequential = true, .read_ahead = 16); a scan
+ *     far_hint(row, .mutate = true, .size = row_bytes);           it will be written
+ *     far_hint(&column[i], .read_ahead = 16, .sequential = true); a scan
  *
  * What is missing comes in now, without a trap into the kernel; a fiber lets others run meanwhile. A hint never changes
  * a result: a wrong, late or misplaced one costs time only. It is worth its place where `farheap trace` finds misses.
@@ -27,17 +27,18 @@ extern "C" {
 #define FAR_HINT_DEFAULT
 #endif
 
+/* C++ wants the ones that are given in this order. */
 struct far_hint_options {
   /* It will be written: its page becomes writable at once. */
   bool mutate FAR_HINT_DEFAULT;
-  /* This line visits addresses in order: only the first visit of a page counts. */
-  bool sequential FAR_HINT_DEFAULT;
-  /* 0 to 3. With the policy "priority", pages of higher ones leave first; 3 is for what is used once. */
-  unsigned char eviction_priority FAR_HINT_DEFAULT;
-  /* Pages to fetch together with a missing one: those after it, or before it if negative. -64 to 64. */
-  int read_ahead FAR_HINT_DEFAULT;
   /* Bytes from the address on; 0 is the same as 1. */
   size_t size FAR_HINT_DEFAULT;
+  /* Pages to fetch together with a missing one: those after it, or before it if negative. -64 to 64. */
+  int read_ahead FAR_HINT_DEFAULT;
+  /* 0 to 3. With the policy "priority", pages of higher ones leave first; 3 is for what is used once. */
+  unsigned char eviction_priority FAR_HINT_DEFAULT;
+  /* This line visits addresses in order: only the first visit of a page counts. */
+  bool sequential FAR_HINT_DEFAULT;
 };
 
 /* One for each line with a hint. */
@@ -55,8 +56,8 @@ struct far_hint_site {
 struct far_hint_view {
   uintptr_t base;     /* of the far heap */
   uintptr_t bytes;    /* of its addresses */
-  const uint8_t* use; /* by page: `now` when it was last used, 0 if it may be missing; the highest bit: writable */
-  uint8_t now;
+  const uint8_t* use; /* by page: *now when it was last used, 0 if it may be missing; the highest bit: writable */
+  const uint8_t* now;
   void (*miss)(const void* address, const struct far_hint_options* options, struct far_hint_site* site);
 };
 
@@ -87,7 +88,7 @@ static inline void far_hint_at(const void* address, const struct far_hint_option
     __atomic_store_n(&site->last_page, page, __ATOMIC_RELAXED);
   }
   const unsigned use = __atomic_load_n(&view->use[page], __ATOMIC_RELAXED);
-  const unsigned now = __atomic_load_n(&view->now, __ATOMIC_RELAXED);
+  const unsigned now = __atomic_load_n(view->now, __ATOMIC_RELAXED);
   if ((use & 0x7f) == now && use >> 7 >= (options->mutate ? 1u : 0u) && options->size <= 1) return;
   view->miss(address, options, site);
 }

@@ -28,6 +28,7 @@ struct counters {
   counter rescues;
   counter zero_fills;
   counter write_faults;
+  counter hinted_misses;
   counter wait_ns;
   counter prefetched_pages;
   counter prefetch_hits;

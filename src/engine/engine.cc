@@ -159,6 +159,31 @@ outcome engine::fill_with_zeros(stream_table& streams, page_id page, bool write)
   return outcome::resolved;
 }
 
+engine::prospect engine::expect_use(page_id page, bool write) {
+  const page_word word = shared_.pages.load(page);
+  if (word.where() == state::lost) return prospect::unknown;
+  if (word.where() == state::untouched) {
+    // The kernel fills the pages of an open block. Elsewhere the program may not have allocated the page at all.
+    block& holder = shared_.blocks.holding(page);
+    const std::lock_guard guard(holder.lock);
+    if (holder.kind != block_kind::open) return prospect::unknown;
+    shared_.pages.uses.note(page, true);
+    return prospect::ready;
+  }
+  if (word.where() != state::resident || (write && !word.dirty())) return prospect::missing;
+  shared_.pages.uses.note(page, word.dirty());
+  // Perhaps the evictor has claimed it, and erased the mark, before it was made.
+  if (shared_.pages.load_in_order(page).where() != state::resident) shared_.pages.uses.erase(page);
+  return prospect::ready;
+}
+
+void engine::set_eviction_priority(page_id page, unsigned priority) {
+  page_word word = shared_.pages.load(page);
+  while (word.eviction_priority() != priority) {
+    if (shared_.pages.transition(page, word, word.with_eviction_priority(priority))) return;
+  }
+}
+
 // Claims untouched neighbours in the same block, if the program has allocated all of it: zeroed ahead, they cost no
 // fault of their own. Requires: the block's lock is held.
 std::size_t engine::claim_untouched(page_id first, std::size_t most) {
@@ -346,6 +371,7 @@ statistics engine::snapshot() const {
   now.rescues = count.rescues.get();
   now.zero_fills = count.zero_fills.get();
   now.write_faults = count.write_faults.get();
+  now.hinted_misses = count.hinted_misses.get();
   now.wait_ns = count.wait_ns.get();
   now.prefetched_pages = count.prefetched_pages.get();
   now.prefetch_hits = count.prefetch_hits.get();

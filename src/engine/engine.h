@@ -8,6 +8,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "engine/core.h"
@@ -56,7 +57,10 @@ class engine {
 
   // Starts to fetch what of the range is Remote, as far as frames are free ahead of need; nobody waits for it. At most
   // batch_pages of it are looked at. Returns how many pages come in. Requires: the lock of `by` is held.
-  std::size_t prefetch(fetcher& by, page_range range) { return by.prefetch(range); }
+  // `write`: writable, because a hint says that all of it will be written. `eviction_priority`: as a hint says.
+  std::size_t prefetch(fetcher& by, page_range range, bool write, std::optional<unsigned> eviction_priority) {
+    return by.prefetch(range, write, eviction_priority);
+  }
   // Whether prefetch() would find frames.
   [[nodiscard]] bool has_frames_ahead() const {
     return shared_.local.free_pages() > static_cast<std::int64_t>(shared_.local.low_watermark_pages() / 2);
@@ -94,6 +98,14 @@ class engine {
     const std::lock_guard guard(tending_);
     return shared_.far.tend();
   }
+
+  // A hint (far/hint.h) that a page will be used. `ready`: it can be used at once, and is marked as used. `missing`: a
+  // miss would have something to do. `unknown`: nothing is known of the page, or nothing good; an access would tell.
+  enum class prospect { ready, missing, unknown };
+  [[nodiscard]] prospect expect_use(page_id page, bool write);
+  // For the policy, from now on; see policy.h.
+  void set_eviction_priority(page_id page, unsigned priority);
+  void note_hinted_miss() { shared_.count.hinted_misses.add(); }
 
   [[nodiscard]] std::uint64_t pages() const { return shared_.pages.pages(); }
   // Where the pages are, for those who wait for them and for software guards.

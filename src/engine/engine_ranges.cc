@@ -102,7 +102,10 @@ void engine::claim_target(page_id page) {
 // Returns false while somebody else is at work on the page.
 bool engine::move_page(page_id from, page_id to) {
   const auto forget = [](page_word word) {
-    return word.with_state(state::untouched).with_dirty(false).with_place(page_word::no_place);
+    return word.with_state(state::untouched)
+        .with_eviction_priority(0)
+        .with_dirty(false)
+        .with_place(page_word::no_place);
   };
   page_word word = shared_.pages.load(from);
   while (true) {

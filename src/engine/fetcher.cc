@@ -71,7 +71,7 @@ outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* pref
 
   std::array<page_id, batch_pages> claimed;
   claimed[0] = page;
-  const std::size_t count = 1 + claim_ahead(page, ahead, std::span(claimed).subspan(1));
+  const std::size_t count = 1 + claim_ahead(page, ahead, word.eviction_priority(), std::span(claimed).subspan(1));
   *prefetched = count - 1;
   shared_.count.prefetched_pages.add(count - 1);
 
@@ -85,15 +85,16 @@ outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* pref
   return outcome::in_flight;
 }
 
-std::size_t fetcher::prefetch(page_range range) {
+std::size_t fetcher::prefetch(page_range range, bool write, std::optional<unsigned> eviction_priority) {
   std::array<page_id, batch_pages> claimed;
-  const std::size_t count = claim_ahead(range.first - 1, {.stride = 1, .count = range.count}, claimed);
+  const std::size_t count =
+      claim_ahead(range.first - 1, {.stride = 1, .count = range.count}, eviction_priority, claimed);
   if (count == 0) return 0;
   shared_.count.prefetched_pages.add(count);
   if (shared_.far.direct(shared_.pages.load(claimed[0]).place()) != nullptr) {
-    install_direct({claimed.data(), count}, false);
+    install_direct({claimed.data(), count}, write);
   } else {
-    start({claimed.data(), count}, false, false);
+    start({claimed.data(), count}, write, false);
   }
   return count;
 }
@@ -129,8 +130,10 @@ fetcher::flight* fetcher::free_flight() {
   return nullptr;
 }
 
-// Claims what of the window is Remote, as far as frames are free without touching those that misses will need.
-std::size_t fetcher::claim_ahead(page_id page, window ahead, std::span<page_id> claimed) {
+// Claims what of the window is Remote, and gives it the priority of what it comes with, as far as frames are free
+// without touching those that misses will need.
+std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsigned> eviction_priority,
+                                 std::span<page_id> claimed) {
   if (flights_in_use_.load(std::memory_order_relaxed) + 2 > flights) return 0;
   const std::uint64_t reserve = shared_.local.low_watermark_pages() / 2;
   std::size_t count = 0;
@@ -140,7 +143,9 @@ std::size_t fetcher::claim_ahead(page_id page, window ahead, std::span<page_id> 
     page_word word = shared_.pages.load(candidate);
     if (word.where() != state::remote) continue;
     if (!shared_.local.try_charge(1, reserve)) break;
-    if (shared_.pages.transition(candidate, word, word.with_state(state::fetching))) {
+    const page_word coming =
+        word.with_state(state::fetching).with_eviction_priority(eviction_priority.value_or(word.eviction_priority()));
+    if (shared_.pages.transition(candidate, word, coming)) {
       claimed[count++] = candidate;
     } else {
       shared_.local.release(1);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/result.h"
 #include "base/spin_lock.h"
@@ -34,7 +35,7 @@ class fetcher {
 
   // Starts to fetch what of the first batch_pages of the range is Remote, as far as frames are free ahead of need.
   // Returns how many pages come in.
-  std::size_t prefetch(page_range range);
+  std::size_t prefetch(page_range range, bool write, std::optional<unsigned> eviction_priority);
 
   // Finishes what has arrived. Returns whether anything had.
   bool poll();
@@ -75,7 +76,8 @@ class fetcher {
 
   fetcher(core& shared, std::unique_ptr<backend::channel> transfers);
 
-  [[nodiscard]] std::size_t claim_ahead(page_id page, window ahead, std::span<page_id> claimed);
+  [[nodiscard]] std::size_t claim_ahead(page_id page, window ahead, std::optional<unsigned> eviction_priority,
+                                        std::span<page_id> claimed);
   [[nodiscard]] flight* free_flight();
   void install_direct(std::span<page_id> claimed, bool write);
   void start(std::span<page_id> pages, bool write, bool demanded);

@@ -61,4 +61,11 @@ result<std::unique_ptr<policy>> make_policy(std::string_view name, residency& pa
   return error{"unknown policy '" + std::string(name) + "'; known are: " + policy_names() + ", and lru:N with N lists"};
 }
 
+result<void> check_policy(std::string_view name) {
+  residency unused(1);
+  const result<std::unique_ptr<policy>> made = make_policy(name, unused);
+  if (!made) return made.error();
+  return {};
+}
+
 }  // namespace far::engine

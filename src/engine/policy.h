@@ -38,6 +38,9 @@ class policy {
 // For options and messages: "second-chance, fifo".
 [[nodiscard]] std::string policy_names();
 
+// What `name` may be: one of these, or lru:N, of 2 to 32 lists. Errors say so.
+[[nodiscard]] result<void> check_policy(std::string_view name);
+
 [[nodiscard]] result<std::unique_ptr<policy>> make_policy(std::string_view name, residency& pages);
 
 }  // namespace far::engine

@@ -60,7 +60,9 @@ bool begin_discard(core& shared, page_id page, bool* unmap) {
       case state::lost:
       case state::remote: {
         const page_word before = word;
-        if (!shared.pages.transition(page, word, word.with_state(state::untouched).with_place(page_word::no_place))) {
+        if (!shared.pages.transition(
+                page, word,
+                word.with_state(state::untouched).with_eviction_priority(0).with_place(page_word::no_place))) {
           break;
         }
         if (before.has_place()) shared.free_slot(before.place());
@@ -100,7 +102,11 @@ void finish_discard(core& shared, page_range range) {
   for (page_id page = range.first; page < range.end(); ++page) {
     const page_word before = shared.pages.load(page);
     shared.pages.update(page, [](page_word word) {
-      return word.with_state(state::untouched).with_dirty(false).with_accessed(false).with_place(page_word::no_place);
+      return word.with_state(state::untouched)
+          .with_eviction_priority(0)
+          .with_dirty(false)
+          .with_accessed(false)
+          .with_place(page_word::no_place);
     });
     if (before.has_place()) shared.free_slot(before.place());
   }
@@ -142,7 +148,10 @@ bool close_block(core& shared, block_id which) {
   shared.space.query_filled(range, filled);
   std::size_t found = 0;
   for (std::size_t i = block_pages; i-- > 0;) {
-    if (!filled[i]) continue;
+    if (!filled[i]) {
+      shared.pages.uses.erase(range.first + i);
+      continue;
+    }
     ++found;
     shared.pages.update(range.first + i,
                         [](page_word word) { return word.with_state(state::resident).with_dirty(true); });

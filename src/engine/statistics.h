@@ -14,12 +14,13 @@ struct statistics {
   std::uint64_t peak_far_bytes = 0;
 
   // Misses: accesses to memory that was not resident.
-  std::uint64_t misses = 0;        // a page had to be read from the far tier
-  std::uint64_t waits = 0;         // a page was already on its way, in or out
-  std::uint64_t rescues = 0;       // a page on its way out was taken back: its second chance
-  std::uint64_t zero_fills = 0;    // a page touched for the first time under pressure
-  std::uint64_t write_faults = 0;  // first write to a page that came back clean
-  std::uint64_t wait_ns = 0;       // time that misses took, summed over the threads that waited
+  std::uint64_t misses = 0;         // a page had to be read from the far tier
+  std::uint64_t waits = 0;          // a page was already on its way, in or out
+  std::uint64_t rescues = 0;        // a page on its way out was taken back: its second chance
+  std::uint64_t zero_fills = 0;     // a page touched for the first time under pressure
+  std::uint64_t write_faults = 0;   // first write to a page that came back clean
+  std::uint64_t hinted_misses = 0;  // of all of these, those that a hint found before the program did
+  std::uint64_t wait_ns = 0;        // time that misses took, summed over the threads that waited
 
   // Prefetch, in pages.
   std::uint64_t prefetched_pages = 0;

@@ -21,6 +21,7 @@
 #include "heap/fiber_misses.h"
 #include "heap/hazards.h"
 #include "heap/heap.h"
+#include "pager/hints.h"
 #include "platform/kernel_features.h"
 
 namespace far {
@@ -172,9 +173,11 @@ runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>
     living.remove(*this);
     throw std::runtime_error("there is a process-wide far::runtime already");
   }
+  pager::serve_hints(*parts_->far);
 }
 
 runtime::~runtime() {
+  pager::stop_serving_hints(*parts_->far);
   living.remove(*this);
 }
 
@@ -327,3 +330,8 @@ bool prefetch(owner_word& owner) {
 
 }  // namespace detail
 }  // namespace far
+
+// What far/hint.h looks for; in the same file as the runtime, so that whoever links that gets this.
+extern "C" __attribute__((visibility("default"))) const far_hint_view* far_hint_find_view() {
+  return &far::pager::hint_view();
+}

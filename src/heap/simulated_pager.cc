@@ -98,6 +98,11 @@ void simulated_pager::fetch(const std::byte* address, std::size_t bytes, bool /*
   }
 }
 
+bool simulated_pager::expect_use(const std::byte* address, std::size_t bytes, const far::pager::hint& about) noexcept {
+  fetch(address, std::max<std::size_t>(bytes, 1), about.write);
+  return true;
+}
+
 // One try. Whoever makes the page Fetching does not suspend its fiber before it is Resident: discard() waits for it
 // without letting fibers run.
 void simulated_pager::bring(page_id page) {

@@ -40,6 +40,9 @@ class simulated_pager final : public pager::pager {
   [[nodiscard]] const std::uint8_t* state_bytes() const override { return words_.state_bytes(); }
   void fetch(const std::byte* address, std::size_t bytes, bool write) override;
   void prefetch(const std::byte* address, std::size_t bytes) override { fetch(address, bytes, false); }
+  bool expect_use(const std::byte* address, std::size_t bytes, const far::pager::hint& about) noexcept override;
+  [[nodiscard]] const std::uint8_t* use_bytes() const override { return words_.uses.bytes(); }
+  [[nodiscard]] const std::uint8_t* use_time() const override { return words_.uses.now(); }
   [[nodiscard]] bool left_just_now(const std::byte* address) const override { return page_of(address) % 2 == 0; }
   [[nodiscard]] bool takes_object_path(const std::byte* address) const override;
   [[nodiscard]] bool is_writable(const std::byte* address) const override {

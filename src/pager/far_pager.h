@@ -56,6 +56,9 @@ class far_pager final : public pager {
   [[nodiscard]] const std::uint8_t* state_bytes() const override { return engine_->words().state_bytes(); }
   void fetch(const std::byte* address, std::size_t bytes, bool write) override;
   void prefetch(const std::byte* address, std::size_t bytes) override;
+  bool expect_use(const std::byte* address, std::size_t bytes, const hint& about) noexcept override;
+  [[nodiscard]] const std::uint8_t* use_bytes() const override { return engine_->words().uses.bytes(); }
+  [[nodiscard]] const std::uint8_t* use_time() const override { return engine_->words().uses.now(); }
   [[nodiscard]] slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) override;
   [[nodiscard]] std::uint64_t poll() noexcept override;
   void prepare_fork() override;
@@ -99,14 +102,18 @@ class far_pager final : public pager {
   [[nodiscard]] engine::fetcher* try_lock_fetcher() noexcept;
   [[nodiscard]] engine::fetcher& lock_some_fetcher() noexcept;
   [[nodiscard]] std::size_t free_flights() const noexcept;
-  void resolve_on_thread(page_id page, bool write) noexcept;
+  // What to do when the page's bytes are lost: the access that needs them must not go on; a hint only expected one.
+  enum class if_lost { die, leave };
+  void resolve_on_thread(page_id page, bool write, if_lost then = if_lost::die) noexcept;
   void wait_for_frame() noexcept;
-  void resolve_on_fiber(page_id page, bool write, miss_waiter::place from) noexcept;
+  void resolve_on_fiber(page_id page, bool write, miss_waiter::place from, if_lost then = if_lost::die) noexcept;
   [[nodiscard]] engine::outcome try_miss(page_id page, bool write) noexcept;
   void let_others_finish(page_id page, miss_waiter::place from) noexcept;
   void wait_for_frame_on_fiber(miss_waiter::place from) noexcept;
   void look_after_transfers() noexcept;
-  void prefetch_range(page_range range) noexcept;
+  void prefetch_range(page_range range, const hint* about) noexcept;
+  engine::engine::prospect expect_page(page_id page, const hint& about) noexcept;
+  void bring_expected(page_id page, const hint& about) noexcept;
   [[nodiscard]] engine::read_outcome start_read(engine::object_read& one) noexcept;
   [[nodiscard]] slot_read read_slot_on_thread(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);
   [[nodiscard]] slot_read read_slot_on_fiber(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);

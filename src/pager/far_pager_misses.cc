@@ -79,7 +79,7 @@ void far_pager::wait_for_frame() noexcept {
   }
 }
 
-void far_pager::resolve_on_thread(page_id page, bool write) noexcept {
+void far_pager::resolve_on_thread(page_id page, bool write, if_lost then) noexcept {
   const std::uint64_t since_ns = clock_.now_ns();
   engine::outcome reached = engine::outcome::busy;
   backoff waiting;
@@ -95,7 +95,10 @@ void far_pager::resolve_on_thread(page_id page, bool write) noexcept {
       }
     }
     if (reached == engine::outcome::in_flight && engine_->accessible(page, write)) break;
-    if (reached == engine::outcome::lost) die_of_lost_page(page);
+    if (reached == engine::outcome::lost) {
+      if (then == if_lost::leave) break;
+      die_of_lost_page(page);
+    }
     if (reached == engine::outcome::no_budget) wait_for_frame();
     if (reached == engine::outcome::busy) {
       if (!counted) engine_->note_busy();
@@ -112,14 +115,17 @@ void far_pager::resolve_on_thread(page_id page, bool write) noexcept {
 // No lock is held and nothing of the thread is remembered where a fiber waits: other fibers run on this thread
 // meanwhile, and outside the fault handler this one may go on on another.
 
-void far_pager::resolve_on_fiber(page_id page, bool write, miss_waiter::place from) noexcept {
+void far_pager::resolve_on_fiber(page_id page, bool write, miss_waiter::place from, if_lost then) noexcept {
   const std::uint64_t since_ns = clock_.now_ns();
   bool counted = false;
   engine_->reclaim_at_miss();
   while (true) {
     const engine::outcome reached = try_miss(page, write);
     if (reached == engine::outcome::resolved) break;
-    if (reached == engine::outcome::lost) die_of_lost_page(page);
+    if (reached == engine::outcome::lost) {
+      if (then == if_lost::leave) break;
+      die_of_lost_page(page);
+    }
     if (reached == engine::outcome::no_budget) wait_for_frame_on_fiber(from);
     if (reached == engine::outcome::in_flight) waiting_->wait_for_page(engine_->words(), page, from);
     if (reached == engine::outcome::busy) {
@@ -182,7 +188,7 @@ void far_pager::fetch(const std::byte* address, std::size_t bytes, bool write) {
   if (bytes == 0) return;
   const page_id first = page_at(address);
   const page_id last = page_at(address + (bytes - 1));
-  if (last > first) prefetch_range({first, static_cast<std::size_t>(last - first + 1)});
+  if (last > first) prefetch_range({first, static_cast<std::size_t>(last - first + 1)}, nullptr);
   for (page_id page = first; page <= last; ++page) {
     if (engine_->accessible(page, write)) continue;
     if (on_fiber()) {
@@ -198,10 +204,13 @@ void far_pager::fetch(const std::byte* address, std::size_t bytes, bool write) {
 void far_pager::prefetch(const std::byte* address, std::size_t bytes) {
   if (bytes == 0) return;
   const page_id first = page_at(address);
-  prefetch_range({first, static_cast<std::size_t>(page_at(address + (bytes - 1)) - first + 1)});
+  prefetch_range({first, static_cast<std::size_t>(page_at(address + (bytes - 1)) - first + 1)}, nullptr);
 }
 
-void far_pager::prefetch_range(page_range range) noexcept {
+// `about`: what a hint said of the range, or null.
+void far_pager::prefetch_range(page_range range, const hint* about) noexcept {
+  const bool write = about != nullptr && about->write;
+  const std::optional<unsigned> priority = about != nullptr ? std::optional(about->eviction_priority) : std::nullopt;
   std::optional<platform::signal_shield> shield;
   if (!on_fiber()) shield.emplace();
   bool started = false;
@@ -210,7 +219,7 @@ void far_pager::prefetch_range(page_range range) noexcept {
     engine::fetcher* const by = try_lock_fetcher();
     if (by == nullptr) break;
     const std::lock_guard guard(by->lock, std::adopt_lock);
-    started |= engine_->prefetch(*by, part) > 0;
+    started |= engine_->prefetch(*by, part, write, priority) > 0;
     range = {range.first + part.count, range.count - part.count};
   }
   if (started) look_after_transfers();

@@ -44,6 +44,13 @@ struct options {
   unsigned object_readers = 0;  // queues to the far tier for read_slot(); without one it must not be called
 };
 
+// What a hint says of coming accesses; see far/hint.h.
+struct hint {
+  bool write = false;
+  int read_ahead_pages = 0;  // from the first missing page on, or before it if negative; at most 64
+  unsigned eviction_priority = 0;
+};
+
 // What became of pager::read_slot().
 enum class slot_read {
   done,        // the bytes are in the buffer, and were the newest when the read ended
@@ -119,6 +126,14 @@ class pager {
   // program has more memory than it used so far, the kernel fills the page at the access itself; then there is nothing
   // to do.
   virtual void fetch(const std::byte* address, std::size_t bytes, bool write) = 0;
+
+  // The hinted path: the range will be used. Makes up to 64 pages of it resident and marks them as used; the rest is
+  // read ahead. Pages that the program has never touched, or that are lost, are left to the hardware guard. Returns
+  // whether anything was missing. May be called about any address of the far heap.
+  virtual bool expect_use(const std::byte* address, std::size_t bytes, const hint& about) noexcept = 0;
+  // The marks that it sets, one a page, and the time that they carry: engine/use_marks.h.
+  [[nodiscard]] virtual const std::uint8_t* use_bytes() const = 0;
+  [[nodiscard]] virtual const std::uint8_t* use_time() const = 0;
 
   // Starts to fetch what of the range is remote, as far as frames are free ahead of need; does not wait.
   virtual void prefetch(const std::byte* address, std::size_t bytes) = 0;

@@ -1,0 +1,54 @@
+// The hinted path (Eden, section 3.2): what a hint brings in, on the calling thread or fiber, without a fault.
+#include <algorithm>
+#include <optional>
+
+#include "pager/far_pager.h"
+#include "platform/signal_shield.h"
+
+namespace far::pager {
+namespace {
+
+constexpr std::int64_t most_read_ahead = 64;  // pages, either way
+// Of a larger region the rest is only read ahead: to wait for all of it might be to wait for its beginning to leave.
+constexpr std::size_t most_awaited = 64;
+
+}  // namespace
+
+bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hint& about) noexcept {
+  const page_id first = page_at(address);
+  const auto offset = static_cast<std::uint64_t>(address - base_);
+  const page_id last =
+      (offset + std::min<std::uint64_t>(std::max<std::size_t>(bytes, 1), heap_bytes_ - offset) - 1) >> page_shift;
+  const page_id last_awaited = std::min(last, first + most_awaited - 1);
+  page_id missing = first;
+  while (missing <= last_awaited && expect_page(missing, about) != engine::engine::prospect::missing) ++missing;
+  if (missing > last_awaited) return false;
+  std::optional<platform::signal_shield> shield;
+  if (!on_fiber()) shield.emplace();
+  const std::int64_t ahead = std::clamp<std::int64_t>(about.read_ahead_pages, -most_read_ahead, most_read_ahead);
+  const page_id from = ahead < 0 ? missing - std::min(missing, static_cast<page_id>(-ahead)) : missing;
+  const page_id to = ahead > 0 ? std::min(last + static_cast<page_id>(ahead), pages() - 1) : last;
+  if (from < to) prefetch_range({from, static_cast<std::size_t>(to - from + 1)}, &about);
+  for (page_id page = missing; page <= last_awaited; ++page) {
+    if (expect_page(page, about) == engine::engine::prospect::missing) bring_expected(page, about);
+  }
+  return true;
+}
+
+engine::engine::prospect far_pager::expect_page(page_id page, const hint& about) noexcept {
+  const engine::engine::prospect found = engine_->expect_use(page, about.write);
+  if (found != engine::engine::prospect::unknown) engine_->set_eviction_priority(page, about.eviction_priority);
+  return found;
+}
+
+void far_pager::bring_expected(page_id page, const hint& about) noexcept {
+  engine_->note_hinted_miss();
+  if (on_fiber()) {
+    resolve_on_fiber(page, about.write, miss_waiter::place::call, if_lost::leave);
+  } else {
+    resolve_on_thread(page, about.write, if_lost::leave);
+  }
+  static_cast<void>(engine_->expect_use(page, about.write));  // marks it
+}
+
+}  // namespace far::pager

@@ -1,0 +1,270 @@
+// Hints on the real kernel, through far/hint.h as programs use it. Needs permission for userfaultfd.
+#include "pager/hints.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <atomic>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/units.h"
+#include "engine/residency.h"
+#include "pager/pager.h"
+#include "platform/kernel_features.h"
+
+extern "C" const far_hint_view* far_hint_find_view() {
+  return &far::pager::hint_view();
+}
+
+namespace far::pager {
+namespace {
+
+constexpr std::size_t budget_pages = 4096;
+constexpr std::size_t budget = budget_pages * page_bytes;
+
+class hints_test : public ::testing::Test {
+ protected:
+  void start(const char* far_uri = "memory:", const char* policy = "second-chance") {
+    if (!platform::probe_kernel().userfaultfd) GTEST_SKIP() << "no permission for userfaultfd";
+    options chosen;
+    chosen.budget_bytes = budget;
+    chosen.far_uri = far_uri;
+    chosen.policy = policy;
+    result<std::unique_ptr<pager>> created = pager::create(chosen);
+    ASSERT_TRUE(created.ok()) << created.error().message;
+    far_ = std::move(created).value();
+    serve_hints(*far_);
+  }
+  void TearDown() override {
+    if (far_ == nullptr) return;
+    far_->validate();
+    stop_serving_hints(*far_);
+  }
+
+  // Pages with content, all of them Remote.
+  std::byte* make_remote(std::size_t pages) {
+    std::byte* const block = make(pages);
+    far_->evict(block, pages * page_bytes);
+    return block;
+  }
+  std::byte* make(std::size_t pages) {
+    const result<std::byte*> mapped = far_->map(pages * page_bytes, PROT_READ | PROT_WRITE, 2 * mib);
+    EXPECT_TRUE(mapped.ok());
+    for (std::size_t i = 0; i < pages; ++i) number(mapped.value(), i) = i * 31 + 7;
+    return mapped.value();
+  }
+  static std::uint64_t& number(std::byte* block, std::size_t page) {
+    return *reinterpret_cast<std::uint64_t*>(block + page * page_bytes);
+  }
+  static std::size_t count_wrong(std::byte* block, std::size_t pages) {
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < pages; ++i) wrong += number(block, i) == i * 31 + 7 ? 0 : 1;
+    return wrong;
+  }
+  [[nodiscard]] std::string residents(const std::byte* block, std::size_t pages) const {
+    std::string found;
+    const std::uint8_t* const states = far_->state_bytes() + (block - far_->start()) / page_bytes;
+    for (std::size_t i = 0; i < pages; ++i) found += states[i] == engine::residency::byte_of_resident ? 'x' : '.';
+    return found;
+  }
+  // Waits for what was only read ahead.
+  void settle(const std::byte* block, std::size_t pages, const std::string& expected) {
+    for (int i = 0; i < 2000 && residents(block, pages) != expected; ++i) {
+      static_cast<void>(far_->snapshot());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(residents(block, pages), expected);
+  }
+  // Accesses that the hardware guard had to resolve.
+  [[nodiscard]] std::uint64_t unhinted() const {
+    const engine::statistics now = far_->snapshot();
+    return now.misses + now.waits + now.zero_fills + now.write_faults - now.hinted_misses;
+  }
+
+  std::unique_ptr<pager> far_;
+};
+
+TEST_F(hints_test, what_was_hinted_is_there) {
+  start("memory:?latency=20us");
+  if (IsSkipped()) return;
+  std::byte* const block = make_remote(1024);
+  std::mt19937_64 random(5);
+  const std::uint64_t before = unhinted();
+  for (int i = 0; i < 300; ++i) {
+    const std::size_t page = random() % 1024;
+    far_hint(&number(block, page));
+    EXPECT_EQ(number(block, page), page * 31 + 7);
+  }
+  EXPECT_EQ(unhinted(), before);
+  EXPECT_GT(far_->snapshot().hinted_misses, 100u);
+}
+
+TEST_F(hints_test, a_write_hint_makes_the_page_writable) {
+  start();
+  if (IsSkipped()) return;
+  std::byte* const block = make_remote(512);
+  EXPECT_EQ(count_wrong(block, 512), 0u);
+  far_->evict(block, 512 * page_bytes);
+  EXPECT_EQ(count_wrong(block, 512), 0u);  // read only, this time
+  far_->evict(block, 512 * page_bytes);
+  const std::uint64_t before = unhinted();
+  for (std::size_t i = 0; i < 512; i += 2) {
+    far_hint(&number(block, i));
+    far_hint(&number(block, i), .mutate = true);
+    number(block, i) = i * 31 + 7;
+  }
+  EXPECT_EQ(unhinted(), before);
+  far_->evict(block, 512 * page_bytes);
+  EXPECT_EQ(count_wrong(block, 512), 0u);
+}
+
+TEST_F(hints_test, reads_ahead_in_either_direction_and_over_a_region) {
+  start("memory:?latency=20us");
+  if (IsSkipped()) return;
+  std::byte* const block = make_remote(64);
+  far_hint(&number(block, 10), .read_ahead = 5);
+  settle(block, 32, "..........xxxxxx................");
+  far_hint(&number(block, 30), .read_ahead = -5);
+  settle(block, 32, "..........xxxxxx.........xxxxxx.");
+  far_hint(&number(block, 2), .size = 3 * page_bytes + 1, .read_ahead = 1);
+  settle(block, 32, "..xxxxx...xxxxxx.........xxxxxx.");
+  far_hint(&number(block, 11), .read_ahead = 20);  // nothing is missing, so nothing is done
+  settle(block, 32, "..xxxxx...xxxxxx.........xxxxxx.");
+  EXPECT_EQ(count_wrong(block, 64), 0u);
+}
+
+TEST_F(hints_test, one_about_the_end_of_everything_stays_within) {
+  start();
+  if (IsSkipped()) return;
+  std::byte* const block = make_remote(8);
+  std::byte* const start_of_all = const_cast<std::byte*>(far_->start());
+  far_hint(start_of_all, .read_ahead = -64);
+  far_hint(start_of_all + far_->pages() * page_bytes - 1, .size = SIZE_MAX, .read_ahead = 64);
+  far_hint(block, .size = SIZE_MAX, .read_ahead = 1'000'000);
+  far_hint(block, .read_ahead = -1'000'000);
+  EXPECT_EQ(count_wrong(block, 8), 0u);
+}
+
+TEST_F(hints_test, one_about_memory_that_is_not_there_does_nothing) {
+  start();
+  if (IsSkipped()) return;
+  std::byte* const block = make(16);
+  ASSERT_TRUE(far_->unmap(block, 16 * page_bytes));
+  int local = 0;
+  const engine::statistics before = far_->snapshot();
+  for (const bool write : {false, true}) {
+    far_hint(block + 5 * page_bytes, .mutate = write, .size = 4 * page_bytes);
+    far_hint(far_->start() + 1024 * mib, .mutate = write);
+    far_hint(&local, .mutate = write);
+    far_hint(nullptr, .mutate = write);
+    far_hint(reinterpret_cast<void*>(UINTPTR_MAX), .mutate = write, .size = 100);
+  }
+  const engine::statistics after = far_->snapshot();
+  EXPECT_EQ(after.local_bytes, before.local_bytes);
+  EXPECT_EQ(after.fetched_pages + after.zero_fills, before.fetched_pages + before.zero_fills);
+}
+
+// In memory that fits the runtime is called once for each page, and not at all on later rounds.
+TEST_F(hints_test, what_fits_costs_a_call_a_page_once) {
+  start();
+  if (IsSkipped()) return;
+  std::byte* const block = make(256);
+  std::uint64_t calls = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < 256 * 4; ++i) far_hint(&number(block, i / 4));
+    for_each_hint_site([&](const far_hint_site& site) {
+      if (site.line == __LINE__ - 2) calls = site.calls;
+    });
+    EXPECT_EQ(calls, 256u) << round;
+  }
+  EXPECT_EQ(far_->snapshot().misses, 0u);
+}
+
+TEST_F(hints_test, a_sequential_one_counts_once_a_page) {
+  start();
+  if (IsSkipped()) return;
+  std::byte* const block = make_remote(64);
+  far_hint_site site{UINTPTR_MAX, "here", 1, 0, 0, 0, nullptr};
+  far_hint_options options;
+  options.sequential = true;
+  for (std::size_t at = 0; at < 64 * page_bytes; at += 64) far_hint_at(block + at, &options, &site);
+  EXPECT_EQ(site.calls, 64u);
+  EXPECT_GE(site.misses, 1u);
+  EXPECT_EQ(site.last_page, static_cast<std::uintptr_t>(block - far_->start()) / page_bytes + 63);
+}
+
+// A hint keeps a page as an access would that the hardware guard sees; priorities choose who leaves.
+TEST_F(hints_test, used_pages_stay) {
+  for (const char* const policy : {"second-chance", "lru", "priority"}) {
+    start("memory:", policy);
+    if (IsSkipped()) return;
+    std::byte* const hot = make(64);
+    std::byte* const stream = make_remote(2 * budget_pages);
+    for (std::size_t i = 0; i < 2 * budget_pages; ++i) {
+      far_hint(&number(stream, i), .eviction_priority = 3);
+      EXPECT_EQ(number(stream, i), i * 31 + 7);
+      for (std::size_t each = 0; i % 64 == 0 && each < 64; ++each) far_hint(&number(hot, each));
+    }
+    EXPECT_EQ(residents(hot, 64), std::string(64, 'x')) << policy;
+    stop_serving_hints(*far_);
+    far_.reset();
+  }
+}
+
+TEST_F(hints_test, pages_of_a_higher_priority_leave_first) {
+  start("memory:", "priority");
+  if (IsSkipped()) return;
+  std::byte* const kept = make_remote(budget_pages / 2);
+  std::byte* const stream = make_remote(4 * budget_pages);
+  for (std::size_t i = 0; i < budget_pages / 2; ++i) far_hint(&number(kept, i));
+  for (std::size_t i = 0; i < 4 * budget_pages; ++i) {
+    far_hint(&number(stream, i), .eviction_priority = 2);
+    EXPECT_EQ(number(stream, i), i * 31 + 7);
+  }
+  EXPECT_EQ(residents(kept, budget_pages / 2), std::string(budget_pages / 2, 'x'));
+}
+
+// Hints of all kinds, right and wrong, also about memory that comes and goes, beside threads that check every byte.
+TEST_F(hints_test, wrong_and_late_ones_change_nothing) {
+  start("memory:?latency=5us");
+  if (IsSkipped()) return;
+  constexpr std::size_t pages = 2 * budget_pages;
+  std::byte* const block = make(pages);
+  std::atomic<bool> done{false};
+  std::vector<std::thread> others;
+  for (unsigned seed = 0; seed < 2; ++seed) {
+    others.emplace_back([&, seed] {
+      std::mt19937_64 random(seed);
+      while (!done.load()) {
+        const std::byte* const at = block + random() % ((pages + 1024) * page_bytes);
+        const int ahead = static_cast<int>(random() % 40) - 20;
+        far_hint(at, .mutate = random() % 2 == 0, .size = random() % (4 * page_bytes), .read_ahead = ahead,
+                 .eviction_priority = static_cast<unsigned char>(random() % 4));
+      }
+    });
+  }
+  others.emplace_back([&] {
+    while (!done.load()) {
+      const result<std::byte*> passing = far_->map(512 * page_bytes, PROT_READ | PROT_WRITE, page_bytes);
+      if (!passing) continue;
+      for (std::size_t i = 0; i < 512; i += 3) number(passing.value(), i) = i;
+      EXPECT_TRUE(far_->unmap(passing.value(), 512 * page_bytes));
+    }
+  });
+  std::mt19937_64 random(9);
+  for (int i = 0; i < 40'000; ++i) {
+    const std::size_t page = random() % pages;
+    ASSERT_EQ(number(block, page), page * 31 + 7);
+    if (i % 3 == 0) number(block, page) = page * 31 + 7;
+  }
+  done.store(true);
+  for (std::thread& each : others) each.join();
+  EXPECT_EQ(count_wrong(block, pages), 0u);
+}
+
+}  // namespace
+}  // namespace far::pager
