@@ -43,13 +43,9 @@ struct far_hint_options {
 
 /* One for each line with a hint. */
 struct far_hint_site {
-  uintptr_t last_page; /* of `sequential` */
   const char* file;
   unsigned line;
-  unsigned is_listed;         /* by the runtime */
-  uint64_t calls;             /* that reached the runtime: the first use of a page since the evictor looked at it */
-  uint64_t misses;            /* of them, those that found something to fetch, or to make writable */
-  struct far_hint_site* next; /* in the runtime's list */
+  unsigned number; /* in the runtime's list; 0 before the first call that reaches it */
 };
 
 /* What a hint looks at before it calls anything. Empty (no bytes) until the runtime has started. */
@@ -76,7 +72,7 @@ __attribute__((constructor)) static void far_hint_bind(void) {
   if (find != NULL) far_hint_view_here = find();
 }
 
-static inline void far_hint_at(const void* address, const struct far_hint_options* options,
+static inline void far_hint_at(const void* address, const struct far_hint_options* options, uintptr_t* last_page,
                                struct far_hint_site* site) {
   const struct far_hint_view* const view = far_hint_view_here;
   if (__builtin_expect(view == NULL, 1)) return;
@@ -84,8 +80,8 @@ static inline void far_hint_at(const void* address, const struct far_hint_option
   if (offset >= view->bytes) return;
   const uintptr_t page = offset >> 12;
   if (options->sequential) {
-    if (__atomic_load_n(&site->last_page, __ATOMIC_RELAXED) == page) return;
-    __atomic_store_n(&site->last_page, page, __ATOMIC_RELAXED);
+    if (*last_page == page) return;
+    *last_page = page;
   }
   const unsigned use = __atomic_load_n(&view->use[page], __ATOMIC_RELAXED);
   const unsigned now = __atomic_load_n(view->now, __ATOMIC_RELAXED);
@@ -93,12 +89,14 @@ static inline void far_hint_at(const void* address, const struct far_hint_option
   view->miss(address, options, site);
 }
 
-/* far_hint(address), or far_hint(address, .option = value, ...). A statement. */
-#define far_hint(address, ...)                                                                         \
-  do {                                                                                                 \
-    static struct far_hint_site far_hint_site_here = {UINTPTR_MAX, __FILE__, __LINE__, 0, 0, 0, NULL}; \
-    const struct far_hint_options far_hint_options_here = {__VA_ARGS__};                               \
-    far_hint_at((const void*)(address), &far_hint_options_here, &far_hint_site_here);                  \
+/* far_hint(address), or far_hint(address, .option = value, ...). A statement. Each thread remembers the last page of
+ * each line for itself: threads that shared it would take it from each other at every access. */
+#define far_hint(address, ...)                                                                                  \
+  do {                                                                                                          \
+    static struct far_hint_site far_hint_site_here = {__FILE__, __LINE__, 0};                                   \
+    static __thread uintptr_t far_hint_last_page_here = UINTPTR_MAX;                                            \
+    const struct far_hint_options far_hint_options_here = {__VA_ARGS__};                                        \
+    far_hint_at((const void*)(address), &far_hint_options_here, &far_hint_last_page_here, &far_hint_site_here); \
   } while (0)
 
 #ifdef __cplusplus

@@ -1,7 +1,9 @@
 #include "pager/hints.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <string_view>
 
 #include "base/units.h"
 #include "pager/pager.h"
@@ -15,28 +17,43 @@ void miss(const void* address, const far_hint_options* options, far_hint_site* s
 const std::uint8_t no_time = 0;
 far_hint_view view{0, 0, nullptr, &no_time, miss};
 pager* serving = nullptr;
-far_hint_site* sites = nullptr;  // the newest first; none ever leaves
 
-void list(far_hint_site& fresh) {
+// Copies: the library with the line may be unloaded before anybody asks.
+constexpr unsigned most_sites = 1024;
+std::array<hint_site, most_sites> sites;  // the first is for the number 1; the last for all that find no room
+std::atomic<unsigned> numbers{0};
+
+// Two threads may list a line at a time: then one of the entries stays unused.
+hint_site& list(far_hint_site& fresh) {
+  const unsigned mine = std::min(numbers.fetch_add(1, std::memory_order_relaxed) + 1, most_sites);
+  hint_site& entry = sites[mine - 1];
   unsigned unlisted = 0;
-  if (!__atomic_compare_exchange_n(&fresh.is_listed, &unlisted, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return;
-  far_hint_site* first = __atomic_load_n(&sites, __ATOMIC_RELAXED);
-  do {
-    fresh.next = first;
-  } while (!__atomic_compare_exchange_n(&sites, &first, &fresh, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+  if (!__atomic_compare_exchange_n(&fresh.number, &unlisted, mine, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    return sites[unlisted - 1];
+  }
+  const std::string_view file = mine < most_sites ? fresh.file : "(further lines)";
+  const std::string_view end = file.substr(file.size() - std::min(file.size(), hint_site::longest_file));
+  std::copy(end.begin(), end.end(), entry.file);
+  entry.line.store(mine < most_sites ? fresh.line : 1, std::memory_order_release);
+  return entry;
+}
+
+hint_site& entry_of(far_hint_site& site) {
+  const unsigned number = __atomic_load_n(&site.number, __ATOMIC_RELAXED);
+  return number != 0 ? sites[number - 1] : list(site);
 }
 
 void miss(const void* address, const far_hint_options* options, far_hint_site* site) {
   pager* const by = __atomic_load_n(&serving, __ATOMIC_ACQUIRE);
   if (by == nullptr) return;
   const int error_before = errno;
-  if (__atomic_load_n(&site->is_listed, __ATOMIC_RELAXED) == 0) list(*site);
-  __atomic_fetch_add(&site->calls, 1, __ATOMIC_RELAXED);
+  hint_site& counted = entry_of(*site);
+  counted.calls.fetch_add(1, std::memory_order_relaxed);
   const hint said{.write = options->mutate,
                   .read_ahead_pages = options->read_ahead,
                   .eviction_priority = std::min<unsigned>(options->eviction_priority, 3)};
   if (by->expect_use(static_cast<const std::byte*>(address), options->size, said)) {
-    __atomic_fetch_add(&site->misses, 1, __ATOMIC_RELAXED);
+    counted.misses.fetch_add(1, std::memory_order_relaxed);
   }
   errno = error_before;
 }
@@ -58,8 +75,8 @@ void stop_serving_hints(const pager& by) {
   __atomic_store_n(&serving, nullptr, __ATOMIC_RELEASE);
 }
 
-const far_hint_site* first_hint_site() noexcept {
-  return __atomic_load_n(&sites, __ATOMIC_ACQUIRE);
+std::span<const hint_site> hint_sites() noexcept {
+  return {sites.data(), std::min<std::size_t>(numbers.load(std::memory_order_relaxed), most_sites)};
 }
 
 const far_hint_view& hint_view() noexcept {

@@ -1,6 +1,11 @@
 // The runtime's side of far/hint.h: where hints look, and what they do when there is something to do.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
 #include "far/hint.h"
 
 namespace far::pager {
@@ -15,16 +20,17 @@ void stop_serving_hints(const pager& by);
 // What far_hint_find_view() returns wherever a door defines it: from the program's start on, empty while nobody serves.
 [[nodiscard]] const far_hint_view& hint_view() noexcept;
 
-// Calls `seen` with every line whose hint has reached the runtime.
-template <typename Seen>
-void for_each_hint_site(Seen seen);
+// A line with a hint that has reached the runtime.
+struct hint_site {
+  static constexpr std::size_t longest_file = 239;
 
-// The first of them; each names the next.
-[[nodiscard]] const far_hint_site* first_hint_site() noexcept;
+  std::atomic<std::uint64_t> calls{0};   // the first use of a page since the evictor looked at it, mostly
+  std::atomic<std::uint64_t> misses{0};  // of them, those that found something to fetch, or to make writable
+  std::atomic<unsigned> line{0};         // set last; 0: not in use
+  char file[longest_file + 1] = {};      // its end, if it is longer
+};
 
-template <typename Seen>
-void for_each_hint_site(Seen seen) {
-  for (const far_hint_site* site = first_hint_site(); site != nullptr; site = site->next) seen(*site);
-}
+// The lines so far. What lies behind the first thousand shares one entry.
+[[nodiscard]] std::span<const hint_site> hint_sites() noexcept;
 
 }  // namespace far::pager
