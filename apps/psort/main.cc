@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -52,7 +53,7 @@ summary summarise(const std::vector<std::uint64_t>& values, unsigned threads) {
     std::uint64_t sum = 0;
     bool ascending = true;
     for (std::size_t i = first; i < last; ++i) {
-      far_hint(&values[i], .sequential = true, .read_ahead = 16);
+      far_hint(&values[i], .read_ahead = 16);  // not `.sequential`, as in sort.cc
       sum += apps::mix(values[i]);
       // From the second element on, so that the seams between parts are looked at too.
       if (i > 0 && values[i - 1] > values[i]) ascending = false;
@@ -118,7 +119,9 @@ int run(const options& chosen) {
 int main(int count, char** arguments) {
   options chosen;
   CLI::App app{"Sorts random numbers of 8 bytes by parallel regular sampling, in twice their memory, and verifies it."};
-  app.add_option("--elements", chosen.elements, "how many numbers")->capture_default_str();
+  app.add_option("--elements", chosen.elements, "how many numbers")
+      ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 48))
+      ->capture_default_str();
   app.add_option("--threads", chosen.threads, "how many threads (default: one for each processor)")
       ->check(CLI::Range(1u, 1024u));
   app.add_option("--seed", chosen.seed, "the numbers are a function of it")->capture_default_str();
@@ -128,6 +131,9 @@ int main(int count, char** arguments) {
     return run(chosen);
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "psort: no memory for {} numbers; give fewer --elements\n", chosen.elements);
-    return 1;
+  } catch (const std::system_error& error) {
+    fmt::print(stderr, "psort: {} threads cannot be started: {}; give fewer --threads\n", chosen.threads,
+               error.code().message());
   }
+  return 1;
 }

@@ -9,6 +9,9 @@
 #include "apps/hints.h"
 #include "parallel.h"
 
+// No hint here is `.sequential`: what that remembers belongs to the line of code, and threads that walk over different
+// pages would take it from each other at every element.
+
 namespace psort {
 
 namespace {
@@ -30,11 +33,11 @@ element* split(element* first, element* last) {
   element* right = last - 1;
   for (;; ++left, --right) {
     for (;; ++left) {
-      far_hint(left, .mutate = true, .sequential = true, .read_ahead = 16);
+      far_hint(left, .mutate = true, .read_ahead = 16);
       if (*left >= pivot) break;
     }
     for (;; --right) {
-      far_hint(right, .mutate = true, .sequential = true, .read_ahead = -16);
+      far_hint(right, .mutate = true, .read_ahead = -16);
       if (*right <= pivot) break;
     }
     if (left >= right) return right + 1;
@@ -82,9 +85,8 @@ void merge(std::vector<run> heap, element* target) {
   std::sort(heap.begin(), heap.end(), [](const run& a, const run& b) { return *a.next < *b.next; });
   while (!heap.empty()) {
     run& least = heap.front();
-    // Not `.sequential`: one line walks over all runs.
     far_hint(least.next, .read_ahead = 16);
-    far_hint(target, .mutate = true, .sequential = true, .read_ahead = 16);
+    far_hint(target, .mutate = true, .read_ahead = 16);
     *target++ = *least.next++;
     if (least.next == least.end) {
       least = heap.back();
@@ -149,8 +151,8 @@ class sorting {
       element* target = exchanged_.get() + bucket_starts_[j];
       for (const auto& cuts : cuts_) {
         for (const element* source = cuts[j]; source != cuts[j + 1]; ++source, ++target) {
-          far_hint(source, .sequential = true, .read_ahead = 16);
-          far_hint(target, .mutate = true, .sequential = true, .read_ahead = 16);
+          far_hint(source, .read_ahead = 16);
+          far_hint(target, .mutate = true, .read_ahead = 16);
           *target = *source;
         }
       }

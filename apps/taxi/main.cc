@@ -4,8 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <map>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <type_traits>
+#include <vector>
 
 #include "analyses.h"
 #include "apps/hints.h"
@@ -116,7 +120,7 @@ int main(int count, char** arguments) {
   options chosen;
   CLI::App app{"Nine analyses of taxi trips, generated or read, in about 80 bytes of memory a trip."};
   CLI::Option* const rows = app.add_option("--rows", chosen.rows, "how many trips to generate")
-                                ->check(CLI::PositiveNumber)
+                                ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 48))
                                 ->capture_default_str();
   CLI::Option* const seed =
       app.add_option("--seed", chosen.seed, "the generated trips are a function of it")->capture_default_str();
