@@ -66,7 +66,7 @@ medians median_durations(const trips& table, const Key& key_of) {
 
   medians found;
   for (std::size_t key = 0; key < keys; ++key) {
-    const std::span<std::int32_t> values(&grouped[starts[key]], ends[key] - starts[key]);
+    const std::span<std::int32_t> values(grouped.get() + starts[key], ends[key] - starts[key]);
     if (!values.empty()) found[static_cast<unsigned>(key)] = median(values);
   }
   return found;
