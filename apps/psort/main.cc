@@ -1,0 +1,139 @@
+// psort: sorts random numbers and verifies the result. README.md has the options and the hints.
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "apps/hints.h"
+#include "apps/phases.h"
+#include "apps/random.h"
+#include "parallel.h"
+#include "sort.h"
+
+namespace {
+
+struct options {
+  std::size_t elements = std::size_t{1} << 24;
+  unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+  std::uint64_t seed = 1;
+  bool json = false;
+};
+
+// Calls work(first, last) for as many parts of [0, size) as there are threads, at once.
+template <typename Work>
+void by_parts(std::size_t size, unsigned threads, const Work& work) {
+  const std::size_t part = (size + threads - 1) / threads;
+  psort::in_parallel(threads, [&](unsigned i) { work(std::min(i * part, size), std::min((i + 1) * part, size)); });
+}
+
+void fill(std::vector<std::uint64_t>& values, const options& chosen) {
+  by_parts(values.size(), chosen.threads, [&](std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i < last; ++i) values[i] = apps::mix(chosen.seed + i * 0x9e3779b97f4a7c15);
+  });
+}
+
+// What was found in one pass over the values.
+struct summary {
+  std::uint64_t checksum = 0;  // the same for any order
+  bool sorted = true;
+};
+
+summary summarise(const std::vector<std::uint64_t>& values, unsigned threads) {
+  std::atomic<std::uint64_t> checksum = 0;
+  std::atomic<bool> sorted = true;
+  by_parts(values.size(), threads, [&](std::size_t first, std::size_t last) {
+    std::uint64_t sum = 0;
+    bool ascending = true;
+    for (std::size_t i = first; i < last; ++i) {
+      far_hint(&values[i], .read_ahead = 16);  // not `.sequential`, as in sort.cc
+      sum += apps::mix(values[i]);
+      // From the second element on, so that the seams between parts are looked at too.
+      if (i > 0 && values[i - 1] > values[i]) ascending = false;
+    }
+    checksum += sum;
+    if (!ascending) sorted = false;
+  });
+  return {checksum, sorted};
+}
+
+void print_json(const options& chosen, const apps::phases& all, double seconds, std::uint64_t checksum, bool verified) {
+  nlohmann::ordered_json phases;
+  for (const apps::phase& one : all.all()) phases[one.name] = one.seconds;
+  const nlohmann::ordered_json report = {{"app", "psort"},
+                                         {"hinted", apps::has_hints},
+                                         {"elements", chosen.elements},
+                                         {"threads", chosen.threads},
+                                         {"seed", chosen.seed},
+                                         {"seconds", seconds},
+                                         {"phases", phases},
+                                         {"checksum", fmt::format("{:016x}", checksum)},
+                                         {"verified", verified}};
+  fmt::print("{}\n", report.dump());
+}
+
+void print_text(const apps::phases& all, double seconds, std::uint64_t checksum, bool verified) {
+  for (const apps::phase& one : all.all()) fmt::print("{:<12}{:9.3f} s\n", one.name, one.seconds);
+  fmt::print("{:<12}{:9.3f} s   without generate and verify\n", "sorting", seconds);
+  fmt::print("checksum    {:016x}   {}\n", checksum, verified ? "verified" : "WRONG");
+}
+
+// The program's exit code.
+int run(const options& chosen) {
+  std::vector<std::uint64_t> values;
+  summary before;
+  apps::phases phases;
+  phases.run("generate", [&] {
+    values.resize(chosen.elements);
+    fill(values, chosen);
+    before = summarise(values, chosen.threads);
+  });
+  const double generated = phases.seconds();
+  psort::sort(values, chosen.threads, phases);
+  const double seconds = phases.seconds() - generated;
+  summary after;
+  phases.run("verify", [&] { after = summarise(values, chosen.threads); });
+
+  const bool verified = after.sorted && after.checksum == before.checksum;
+  if (chosen.json) {
+    print_json(chosen, phases, seconds, after.checksum, verified);
+  } else {
+    print_text(phases, seconds, after.checksum, verified);
+  }
+  if (verified) return 0;
+  fmt::print(stderr, "psort: {}; run it again alone, and under farheap, with --seed {} to see which of them is wrong\n",
+             after.sorted ? "the sorted numbers are not those that were generated" : "the numbers are not in order",
+             chosen.seed);
+  return 1;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  options chosen;
+  CLI::App app{"Sorts random numbers of 8 bytes by parallel regular sampling, in twice their memory, and verifies it."};
+  app.add_option("--elements", chosen.elements, "how many numbers")
+      ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 48))
+      ->capture_default_str();
+  app.add_option("--threads", chosen.threads, "how many threads (default: one for each processor)")
+      ->check(CLI::Range(1u, 1024u));
+  app.add_option("--seed", chosen.seed, "the numbers are a function of it")->capture_default_str();
+  app.add_flag("--json", chosen.json, "print one JSON object");
+  CLI11_PARSE(app, count, arguments);
+  try {
+    return run(chosen);
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "psort: no memory for {} numbers; give fewer --elements\n", chosen.elements);
+  } catch (const std::system_error& error) {
+    fmt::print(stderr, "psort: {} threads cannot be started: {}; give fewer --threads\n", chosen.threads,
+               error.code().message());
+  }
+  return 1;
+}
