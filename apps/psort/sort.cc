@@ -9,8 +9,7 @@
 #include "apps/hints.h"
 #include "parallel.h"
 
-// No hint here is `.sequential`: what that remembers belongs to the line of code, and threads that walk over different
-// pages would take it from each other at every element.
+// Every scan is `.sequential`, but for the merge's input: one line there walks over several runs in turn.
 
 namespace psort {
 
@@ -33,11 +32,11 @@ element* split(element* first, element* last) {
   element* right = last - 1;
   for (;; ++left, --right) {
     for (;; ++left) {
-      far_hint(left, .mutate = true, .read_ahead = 16);
+      far_hint(left, .mutate = true, .read_ahead = 16, .sequential = true);
       if (*left >= pivot) break;
     }
     for (;; --right) {
-      far_hint(right, .mutate = true, .read_ahead = -16);
+      far_hint(right, .mutate = true, .read_ahead = -16, .sequential = true);
       if (*right <= pivot) break;
     }
     if (left >= right) return right + 1;
@@ -86,7 +85,7 @@ void merge(std::vector<run> heap, element* target) {
   while (!heap.empty()) {
     run& least = heap.front();
     far_hint(least.next, .read_ahead = 16);
-    far_hint(target, .mutate = true, .read_ahead = 16);
+    far_hint(target, .mutate = true, .read_ahead = 16, .sequential = true);
     *target++ = *least.next++;
     if (least.next == least.end) {
       least = heap.back();
@@ -151,8 +150,8 @@ class sorting {
       element* target = exchanged_.get() + bucket_starts_[j];
       for (const auto& cuts : cuts_) {
         for (const element* source = cuts[j]; source != cuts[j + 1]; ++source, ++target) {
-          far_hint(source, .read_ahead = 16);
-          far_hint(target, .mutate = true, .read_ahead = 16);
+          far_hint(source, .read_ahead = 16, .sequential = true);
+          far_hint(target, .mutate = true, .read_ahead = 16, .sequential = true);
           *target = *source;
         }
       }
