@@ -18,7 +18,7 @@ constexpr std::size_t timeline_buckets = 200;
 constexpr std::size_t most_allocation_sites = 5;  // a line is shown with
 // A hint counts as one of a line when it stands in the same file, at most so many lines above it or below it. Hints
 // stand in front of the access, as a rule, and a call or a macro may take several lines.
-constexpr unsigned lines_below_hint = 12;
+constexpr unsigned lines_below_hint = 6;
 constexpr unsigned lines_above_hint = 2;
 
 std::string hexadecimal(std::uint64_t value) {
