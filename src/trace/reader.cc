@@ -1,11 +1,12 @@
 #include "trace/reader.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "base/units.h"
@@ -161,13 +162,14 @@ result<trace> parse_trace(std::string_view bytes, const std::string& name) {
 
 result<trace> read_trace(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) {
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  if (!file.is_open() || file.bad() || bytes.bad()) {
     const int failure = errno;
     return error{"cannot read '" + path + "': " + std::strerror(failure) + "; check the path and its permissions",
                  failure};
   }
-  return parse_trace(bytes, path);
+  return parse_trace(bytes.view(), path);
 }
 
 }  // namespace far::trace

@@ -54,6 +54,7 @@ TEST(symbolizer, names_the_inlined_function_and_the_one_around_it) {
   EXPECT_NE(frames[1].function.find("outer_place"), std::string::npos) << frames[1].function;
   EXPECT_FALSE(frames[1].inlined);
   EXPECT_GT(frames[1].line, here.line);
+  EXPECT_TRUE(frames[1].file.ends_with("/symbolizer_test.cc")) << frames[1].file;
   EXPECT_TRUE(frames[1].module.ends_with("symbolizer_test"));
   EXPECT_TRUE(symbols.missing().empty());
 }

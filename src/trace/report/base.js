@@ -21,7 +21,7 @@ const counted = (count) => Math.round(count).toLocaleString("en-US");
 
 function percent(share) {
   const value = 100 * share;
-  return (value > 0 && value < 0.1 ? "<0.1" : value.toFixed(value === 100 ? 0 : 1)) + "%";
+  return (value > 0 && value < 0.1 ? "<0.1" : value.toFixed(1).replace(/\.0$/, "")) + "%";
 }
 
 function duration(nanoseconds) {

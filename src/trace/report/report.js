@@ -77,6 +77,8 @@ function sortableTable(table, columns, rows, onRow) {
   return show;
 }
 
+// Of paths with a line behind them: the last folder and the file, and the file alone.
+const fileName = (place) => place.replace(/^.*\/(?=[^/]*:\d)/, "");
 const shortPlace = (place) => place.replace(/^.*\/(?=[^/]*\/[^/]*:\d)/, "");
 
 function kindBar(line) {
@@ -112,7 +114,7 @@ function memoryCell(line) {
   if (line.allocations.length === 0) return element("span", { className: "quiet" }, "not recorded");
   return line.allocations.slice(0, 2).map((site) => {
     const [, place, name] = site.place.match(/^(.*?:\d+) (.*)$/s) || [null, site.place, ""];
-    return element("div", { title: site.place }, element("span", { className: "place" }, shortPlace(place)),
+    return element("div", { title: site.place }, element("span", { className: "place" }, fileName(place)),
                    element("div", { className: "quiet clamp" }, `${name} ${percent(site.misses / line.misses)}`.trim()));
   });
 }
@@ -169,10 +171,10 @@ function roundUp(value) {
 }
 
 function chartAxes(chart, size, top, span) {
-  for (let i = 0; i <= 4; ++i) {
-    const y = size.top + (size.height * i) / 4;
+  for (let i = 0; i <= 5; ++i) {
+    const y = size.top + (size.height * i) / 5;
     chart.append(drawing("line", { class: "grid", x1: size.left, x2: size.left + size.width, y1: y, y2: y }));
-    chart.append(drawing("text", { x: size.left - 8, y: y + 4, "text-anchor": "end" }, counted(top * (1 - i / 4))));
+    chart.append(drawing("text", { x: size.left - 8, y: y + 4, "text-anchor": "end" }, counted(top * (1 - i / 5))));
   }
   for (let i = 0; i <= 5; ++i) {
     const anchor = i === 0 ? "start" : i === 5 ? "end" : "middle";
@@ -190,7 +192,7 @@ function showChart() {
   chart.setAttribute("height", 210);
   if (buckets === 0) return;
   const totals = series[0].counts.map((_, i) => series.reduce((sum, one) => sum + one.counts[i], 0));
-  const top = Math.max(4, roundUp(Math.max(...totals)));
+  const top = Math.max(5, roundUp(Math.max(...totals)));
   chartAxes(chart, size, top, data.timeline.bucket_ns * buckets);
   const step = size.width / buckets;
   totals.forEach((total, i) => {
