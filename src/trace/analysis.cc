@@ -54,8 +54,9 @@ std::string most_frequent(const std::map<std::string, std::uint64_t>& counted) {
 std::vector<allocation_site> most_frequent_sites(const std::map<std::string, std::uint64_t>& counted) {
   std::vector<allocation_site> sites;
   for (const auto& [place, misses] : counted) sites.push_back({place, misses});
-  std::stable_sort(sites.begin(), sites.end(),
-                   [](const allocation_site& a, const allocation_site& b) { return a.misses > b.misses; });
+  std::sort(sites.begin(), sites.end(), [](const allocation_site& a, const allocation_site& b) {
+    return std::tie(b.misses, a.place) < std::tie(a.misses, b.place);
+  });
   sites.resize(std::min(sites.size(), most_allocation_sites));
   return sites;
 }
@@ -87,8 +88,8 @@ std::vector<event> in_order_of_time(const trace& one) {
   }
   for (std::size_t i = 0; i < one.misses.size(); ++i) events.push_back({one.misses[i].time_ns, event::miss, i});
   for (std::size_t i = 0; i < one.releases.size(); ++i) events.push_back({one.releases[i].time_ns, event::release, i});
-  std::stable_sort(events.begin(), events.end(), [](const event& a, const event& b) {
-    return std::tie(a.time_ns, a.type) < std::tie(b.time_ns, b.type);
+  std::sort(events.begin(), events.end(), [](const event& a, const event& b) {
+    return std::tie(a.time_ns, a.type, a.index) < std::tie(b.time_ns, b.type, b.index);
   });
   return events;
 }
@@ -132,8 +133,10 @@ class analyzer::state {
     made_.times = make_timeline(moments_);
     finish_hint_sites();
     for (auto& [key, line] : lines_) made_.lines.push_back(finish_line(line));
-    std::stable_sort(made_.lines.begin(), made_.lines.end(),
-                     [](const line_report& a, const line_report& b) { return a.misses > b.misses; });
+    std::sort(made_.lines.begin(), made_.lines.end(), [](const line_report& a, const line_report& b) {
+      return std::tie(b.misses, a.file, a.line, a.function, a.module) <
+             std::tie(a.misses, b.file, b.line, b.function, b.module);
+    });
     // Groups are disjoint, so the fewest that reach a share are the greatest ones.
     std::uint64_t sum = 0;
     for (line_report& line : made_.lines) {
@@ -269,8 +272,9 @@ class analyzer::state {
 
   void finish_hint_sites() {
     for (const auto& [key, site] : hint_sites_) made_.hint_sites.push_back(site);
-    std::stable_sort(made_.hint_sites.begin(), made_.hint_sites.end(), [](const hint_site& a, const hint_site& b) {
-      return std::make_tuple(!never_helps(a), ~a.calls) < std::make_tuple(!never_helps(b), ~b.calls);
+    std::sort(made_.hint_sites.begin(), made_.hint_sites.end(), [](const hint_site& a, const hint_site& b) {
+      return std::make_tuple(!never_helps(a), ~a.calls, a.file, a.line) <
+             std::make_tuple(!never_helps(b), ~b.calls, b.file, b.line);
     });
   }
 

@@ -100,7 +100,9 @@ json everything_but_flame(const report& made) {
 json flame_json(const std::string& name, const flame_node& node, std::uint64_t fewest) {
   json made = {{"n", name}, {"v", node.misses}};
   std::vector<std::pair<std::string, std::uint64_t>> places(node.places.begin(), node.places.end());
-  std::stable_sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) {
+    return a.second != b.second ? a.second > b.second : a.first < b.first;
+  });
   places.resize(std::min(places.size(), most_places));
   if (!places.empty()) made["p"] = places;
   json callees = json::array();
