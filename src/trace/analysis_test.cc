@@ -104,6 +104,8 @@ TEST(analysis, allocations_are_those_alive_at_the_miss_and_tell_walks_apart) {
   writer.release(left);
   writer.allocation(left, 64 * page, second);
   writer.miss(left, stack);
+  writer.release(right);
+  writer.miss(right, stack);  // in no allocation
   const line_report line = analyze(writer).lines.at(0);
   EXPECT_EQ(line.seen.kind, pattern_kind::forward);
   ASSERT_EQ(line.allocations.size(), 2u);
