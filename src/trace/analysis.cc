@@ -133,6 +133,11 @@ class analyzer::state {
     made_.times = make_timeline(moments_);
     finish_hint_sites();
     for (auto& [key, line] : lines_) made_.lines.push_back(finish_line(line));
+    // The C library seldom has debug information, and nobody needs it: only where a line is wanted and missing.
+    std::erase_if(made_.missing, [this](const missing_symbols& one) {
+      return std::none_of(made_.lines.begin(), made_.lines.end(),
+                          [&one](const line_report& line) { return line.file.empty() && line.module == one.module; });
+    });
     std::sort(made_.lines.begin(), made_.lines.end(), [](const line_report& a, const line_report& b) {
       return std::tie(b.misses, a.file, a.line, a.function, a.module) <
              std::tie(a.misses, b.file, b.line, b.function, b.module);

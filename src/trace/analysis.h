@@ -81,8 +81,8 @@ struct report {
   std::uint64_t misses_near_hints = 0;  // of `misses`, on lines with has_hint
   timeline times;
   flame_node flame;
-  std::vector<hint_site> hint_sites;  // that were called; those that never helped first
-  std::vector<missing_symbols> missing;
+  std::vector<hint_site> hint_sites;     // that were called; those that never helped first
+  std::vector<missing_symbols> missing;  // modules of `lines` without debug information
 };
 
 // A site was called and never found anything to do.

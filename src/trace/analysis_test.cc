@@ -38,6 +38,8 @@ TEST(analysis, a_miss_belongs_to_the_innermost_line_of_the_program) {
   const report made = analyze(writer);
   ASSERT_EQ(made.lines.size(), 1u);
   EXPECT_EQ(made.lines[0].function, "program+0x500");  // the return address less one
+  ASSERT_EQ(made.missing.size(), 1u);                  // not the C library
+  EXPECT_EQ(made.missing[0].module, "/opt/program");
   analysis_options options;
   options.library_modules = {"program"};
   EXPECT_EQ(analyze(writer, options).lines[0].function, "libc.so.6+0x100");
