@@ -13,6 +13,7 @@
 #include "program.h"
 #include "remote.h"
 #include "run.h"
+#include "trace_report.h"
 
 namespace far::tools {
 namespace {
@@ -129,11 +130,24 @@ int start_doctor(std::vector<std::string> arguments) {
   return doctor(json);
 }
 
+int start_report(std::vector<std::string> arguments) {
+  std::string dir;
+  bool json = false;
+  CLI::App parser("Makes the reports of a traced run again: summary.txt, stacks.folded and report.html in DIR.",
+                  "farheap report");
+  parser.add_option("DIR", dir, "where `farheap trace` wrote its files misses-PID.trace")->required();
+  parser.add_flag("--json", json, "print what was found, for machines, and write nothing");
+  int exit_code = 0;
+  if (!parse(parser, std::move(arguments), exit_code)) return exit_code;
+  return trace_report(dir, json);
+}
+
 constexpr command commands[] = {
     {"run", "run a program that may use more memory than it is given", start_run},
     {"resize", "change the budget of a program while it runs", start_resize},
     {"add-server", "add a memory server to a program while it runs", start_add_server},
     {"stats", "show what the runtime of a program has counted so far", start_stats},
+    {"report", "make the reports of a traced run again", start_report},
     {"doctor", "say what this machine supports, and how to enable the rest", start_doctor},
 };
 

@@ -1,0 +1,107 @@
+// What is found in traces: the lines of the program that miss, how they walk over memory, whose memory it is, and the
+// hints that would help (Eden, sections 2 and 4: few lines cause nearly all misses).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trace/access_pattern.h"
+#include "trace/flame.h"
+#include "trace/symbolizer.h"
+#include "trace/trace.h"
+
+namespace far::trace {
+
+// What is not the user's program. A miss belongs to the innermost frame that is in none of these; a hint is written
+// there.
+struct analysis_options {
+  // Beginnings of file names of modules.
+  std::vector<std::string> library_modules = {"libc.so", "libc-",      "ld-linux",   "libstdc++", "libgcc_s",
+                                              "libm.so", "libpthread", "libfarheap", "[vdso]"};
+  // Parts of paths of source files: what the compiler inlined from headers of the libraries.
+  std::vector<std::string> library_sources = {"/include/c++/", "/usr/include/", "/include/far/"};
+  // Modules whose own lines mean nothing to the user when there is a Python line.
+  std::vector<std::string> interpreter_modules = {"python3", "libpython"};
+  double explained_share = 0.95;
+};
+
+struct allocation_site {
+  std::string place;  // "FILE:LINE FUNCTION"
+  std::uint64_t misses = 0;
+};
+
+struct line_report {
+  std::string function;
+  std::string file;  // empty when the module has no debug information
+  unsigned line = 0;
+  std::string module;
+  std::string python;  // the Python line that most misses came from, or empty
+  std::uint64_t misses = 0;
+  std::uint64_t reads = 0;
+  std::uint64_t writes = 0;
+  std::uint64_t protections = 0;
+  std::uint64_t in_kernel = 0;
+  unsigned threads = 0;
+  double share = 0;             // of all misses
+  double cumulative_share = 0;  // of this line and those before it
+  pattern seen;
+  std::string hint;                          // code to write
+  bool has_hint = false;                     // one stands close by already, see analysis.cc
+  std::vector<allocation_site> allocations;  // most misses first
+
+  // "FILE:LINE", or what there is instead of it.
+  [[nodiscard]] std::string place() const;
+};
+
+struct process_report {
+  std::string file;
+  std::uint32_t pid = 0;
+  std::uint64_t misses = 0;  // records
+  std::uint32_t sampled_one_in = 1;
+  bool cut_short = false;
+  bool ended = false;  // the end record is there
+  std::uint64_t lost_records = 0;
+};
+
+// Misses by time. `counts[kind][bucket]`.
+struct timeline {
+  std::uint64_t bucket_ns = 1;
+  std::vector<std::uint64_t> counts[3];
+};
+
+struct report {
+  std::vector<process_report> processes;
+  std::vector<line_report> lines;  // most misses first
+  std::size_t explaining = 0;      // so many of them are the fewest that explain explained_share
+  double explained_share = 0;
+  std::uint64_t misses = 0;             // recorded: those that no hint came before
+  std::uint64_t hinted_misses = 0;      // that hints came before, as the end records say
+  std::uint64_t misses_near_hints = 0;  // of `misses`, on lines with has_hint
+  timeline times;
+  flame_node flame;
+  std::vector<hint_site> hint_sites;     // that were called; those that never helped first
+  std::vector<missing_symbols> missing;  // modules of `lines` without debug information
+};
+
+// A site was called and never found anything to do.
+[[nodiscard]] bool never_helps(const hint_site& site);
+
+// Puts the traces of several processes together: add() each, then finish() once.
+class analyzer {
+ public:
+  explicit analyzer(analysis_options options = {});
+  ~analyzer();
+  analyzer(const analyzer&) = delete;
+  analyzer& operator=(const analyzer&) = delete;
+
+  void add(const trace& one);
+  [[nodiscard]] report finish();
+
+ private:
+  class state;
+  std::unique_ptr<state> state_;
+};
+
+}  // namespace far::trace
