@@ -68,6 +68,8 @@ class far_pager final : public pager {
   // Resolves an access of the calling thread to a page that is not resident, or not writable. Waits until it is done;
   // on a fiber, others run meanwhile.
   void resolve(page_id page, bool write, miss_waiter::place from = miss_waiter::place::fault_handler) noexcept;
+  // The same for an access that raised a signal: `context` is its ucontext_t.
+  void resolve_fault(const void* address, const void* context) noexcept;
   [[nodiscard]] bool has_fibers() const { return waiting_ != nullptr; }
 
   [[nodiscard]] page_id page_at(const void* address) const {
@@ -99,6 +101,7 @@ class far_pager final : public pager {
   [[nodiscard]] engine::fetcher* try_lock_fetcher() noexcept;
   [[nodiscard]] engine::fetcher& lock_some_fetcher() noexcept;
   [[nodiscard]] std::size_t free_flights() const noexcept;
+  void resolve_observed(const std::byte* address, bool write, const void* context) noexcept;
   void resolve_on_thread(page_id page, bool write) noexcept;
   void wait_for_frame() noexcept;
   void resolve_on_fiber(page_id page, bool write, miss_waiter::place from) noexcept;
