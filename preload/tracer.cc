@@ -103,7 +103,8 @@ class tracer final : public pager::miss_observer {
     std::size_t own = 0;
     while (own < depth && is_own_code(addresses[own])) ++own;
     const std::uint32_t stack = file.stack(std::span<const std::uint64_t>(addresses).subspan(own, depth - own));
-    file.add(trace::allocation_record{now_ns(), reinterpret_cast<std::uint64_t>(address), bytes, this_thread_id(), stack});
+    file.add(
+        trace::allocation_record{now_ns(), reinterpret_cast<std::uint64_t>(address), bytes, this_thread_id(), stack});
   }
 
   void released(const void* address) noexcept {

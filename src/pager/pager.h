@@ -42,7 +42,7 @@ struct options {
   // the far heap have stacks of local memory, with room for the handler.
   miss_waiter* fibers = nullptr;
   engine::departure_guard* departures = nullptr;  // asked before pages leave; outlives the pager
-  miss_observer* observer = nullptr;  // told of every miss of the hardware guard; outlives the pager
+  miss_observer* observer = nullptr;              // told of every miss of the hardware guard; outlives the pager
   unsigned object_readers = 0;  // queues to the far tier for read_slot(); without one it must not be called
 };
 

@@ -17,9 +17,9 @@ std::string parsed(std::string_view text, std::size_t room = 4096) {
 
 TEST(python_text, Frames) {
   EXPECT_EQ(parsed("Stack (most recent call first):\n"
-                   "  File \"/home/me/a job.py\", line 7 in visit\n"
+                   "  File \"/data/a job.py\", line 7 in visit\n"
                    "  File \"<frozen runpy>\", line 198 in <module>\n"),
-            "/home/me/a job.py:7 visit\n<frozen runpy>:198 <module>\n");
+            "/data/a job.py:7 visit\n<frozen runpy>:198 <module>\n");
 }
 
 TEST(python_text, NamesThatLookLikeTheRest) {

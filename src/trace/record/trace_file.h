@@ -76,7 +76,7 @@ class trace_file {
 
  private:
   using bytes = std::span<const std::byte>;
-  static constexpr std::size_t buffer_bytes = std::size_t{256} << 10;
+  static constexpr std::size_t buffer_bytes = std::size_t{128} << 10;
 
   [[nodiscard]] int create_file();
   void append(record_type type, bytes head, bytes tail = {}) noexcept;  // requires: lock_

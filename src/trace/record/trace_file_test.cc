@@ -121,7 +121,7 @@ TEST_F(trace_file_test, AProcessThatBecomesAnotherProgramHasTwoFiles) {
 }
 
 TEST_F(trace_file_test, ManyThreadsWriteWholeRecords) {
-  constexpr std::uint64_t each = 20'000;  // several buffers
+  constexpr std::uint64_t each = 4'000;  // several buffers
   trace_file file(here());
   ASSERT_TRUE(file.open().ok());
   std::vector<std::thread> threads;
