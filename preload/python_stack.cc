@@ -10,8 +10,10 @@
 #include <cstdint>
 #include <mutex>
 
+#include "base/log.h"
 #include "platform/own_descriptors.h"
 #include "platform/signal_shield.h"
+#include "trace/record/hidden_symbol.h"
 #include "trace/record/python_text.h"
 
 namespace far::preload {
@@ -37,9 +39,21 @@ class misses_let_in {
 }  // namespace
 
 void python_reader::find() {
-  dump_ = reinterpret_cast<dump_function>(dlsym(RTLD_DEFAULT, "_Py_DumpTraceback"));
-  current_thread_ = reinterpret_cast<thread_function>(dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState"));
-  if (dump_ != nullptr && current_thread_ != nullptr) open();
+  constexpr const char* dump_name = "_Py_DumpTraceback";
+  void* const current = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
+  if (current == nullptr) return;
+  void* dump = dlsym(RTLD_DEFAULT, dump_name);
+  // Most builds keep it to themselves.
+  if (dump == nullptr) dump = trace::find_hidden_function(current, dump_name);
+  if (dump == nullptr) {
+    return log_line(log_level::warning,
+                    "this Python does not show %s and is stripped, so Python lines are not recorded; use one that is "
+                    "not stripped, or Debian's",
+                    dump_name);
+  }
+  current_thread_ = reinterpret_cast<thread_function>(current);
+  dump_ = reinterpret_cast<dump_function>(dump);
+  open();
 }
 
 void python_reader::open() {

@@ -1,5 +1,7 @@
 #include "preload/tracer.h"
 
+#if defined(__x86_64__)
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -221,3 +223,33 @@ void resume_trace_in_child() noexcept {
 }
 
 }  // namespace far::preload
+
+#else
+
+#include <cerrno>
+
+namespace far::preload {
+
+constinit bool trace_is_on = false;
+
+result<void> start_trace(const settings& chosen) {
+  if (chosen.trace_directory.empty()) return {};
+  return error{"misses are recorded on x86-64 only; use `farheap run`", ENOSYS};
+}
+
+pager::miss_observer* trace_observer() noexcept {
+  return nullptr;
+}
+void trace_allocation(const void*, std::size_t) noexcept {}
+void trace_release(const void*) noexcept {}
+void tell_tracer_of_hints(hint_log (*)()) noexcept {}
+void write_trace() noexcept {}
+void write_buffered_trace() noexcept {}
+void end_trace(const engine::statistics&) noexcept {}
+void lock_trace_for_fork() noexcept {}
+void unlock_trace_in_parent() noexcept {}
+void resume_trace_in_child() noexcept {}
+
+}  // namespace far::preload
+
+#endif
