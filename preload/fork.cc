@@ -20,6 +20,8 @@ std::atomic<far::pager::pager*> forking_pager{nullptr};
 
 void prepare() {
   if (jemalloc_prepare != nullptr) jemalloc_prepare();
+  // Not guarded from here: a system call of ours, to wait for a lock, must not make memory resident under the others.
+  const far::pager::runtime_section allocate_locally;
   if (far::pager::pager* const pager = forking_pager.load()) pager->prepare_fork();
   far::preload::lock_trace_for_fork();
 }
