@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "pager/runtime_thread.h"
+#include "preload/tracer.h"
 
 // jemalloc's own handlers (preload/jemalloc.syms takes them from pthread_atfork to here), so that they run in the right
 // order: jemalloc's locks are taken before the pager's, as in every call from jemalloc into the pager.
@@ -19,10 +20,14 @@ std::atomic<far::pager::pager*> forking_pager{nullptr};
 
 void prepare() {
   if (jemalloc_prepare != nullptr) jemalloc_prepare();
+  // Not guarded from here: a system call of ours, to wait for a lock, must not make memory resident under the others.
+  const far::pager::runtime_section allocate_locally;
   if (far::pager::pager* const pager = forking_pager.load()) pager->prepare_fork();
+  far::preload::lock_trace_for_fork();
 }
 
 void after_in_parent() {
+  far::preload::unlock_trace_in_parent();
   if (far::pager::pager* const pager = forking_pager.load()) pager->after_fork_in_parent();
   if (jemalloc_parent != nullptr) jemalloc_parent();
 }
@@ -31,6 +36,7 @@ void after_in_child() {
   if (jemalloc_child != nullptr) jemalloc_child();
   if (far::pager::pager* const pager = forking_pager.load()) {
     const far::pager::runtime_section allocate_locally;
+    far::preload::resume_trace_in_child();
     pager->after_fork_in_child();
   }
 }

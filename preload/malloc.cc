@@ -9,6 +9,8 @@
 #include "base/units.h"
 #include "preload/allocator.h"
 #include "preload/c_library.h"
+#include "preload/tracer.h"
+#include "trace/format.h"
 
 #define FAR_EXPORT __attribute__((visibility("default")))
 
@@ -16,6 +18,42 @@ namespace {
 
 bool is_record(std::size_t bytes, const void* caller) {
   return bytes <= far::preload::largest_record_bytes && far::preload::in_c_library(caller);
+}
+
+// Where blocks come from and go to, seen by a tracer.
+void* noted(void* block, std::size_t bytes) {
+  if (bytes >= far::trace::least_allocation_bytes) far::preload::trace_allocation(block, bytes);
+  return block;
+}
+
+bool is_traced(void* block) {
+  return far::preload::trace_is_on && block != nullptr &&
+         far::preload::usable_bytes(block) >= far::trace::least_allocation_bytes;
+}
+
+void* take(std::size_t bytes) {
+  return noted(far::preload::allocate(bytes), bytes);
+}
+
+void* take_zeroed(std::size_t count, std::size_t bytes) {
+  void* const block = far::preload::allocate_zeroed(count, bytes);
+  return block == nullptr ? nullptr : noted(block, count * bytes);
+}
+
+void* take_aligned(std::size_t alignment, std::size_t bytes) {
+  return noted(far::preload::allocate_aligned(alignment, bytes), bytes);
+}
+
+void* retake(void* block, std::size_t bytes) {
+  const bool was_traced = is_traced(block);
+  void* const moved = far::preload::reallocate(block, bytes);
+  if (was_traced && (moved != nullptr || bytes == 0)) far::preload::trace_release(block);
+  return noted(moved, bytes);
+}
+
+void give_back(void* block) {
+  if (is_traced(block)) far::preload::trace_release(block);
+  far::preload::release(block);
 }
 
 void* or_enomem(void* block) {
@@ -32,12 +70,12 @@ void* let_the_program_fail(std::size_t bytes) {
 }
 
 void* new_block(std::size_t bytes) {
-  void* const block = far::preload::allocate(bytes);
+  void* const block = take(bytes);
   return block != nullptr ? block : let_the_program_fail(bytes);
 }
 
 void* new_aligned_block(std::size_t bytes, std::align_val_t alignment) {
-  void* const block = far::preload::allocate_aligned(static_cast<std::size_t>(alignment), bytes);
+  void* const block = take_aligned(static_cast<std::size_t>(alignment), bytes);
   return block != nullptr ? block : let_the_program_fail(bytes);
 }
 
@@ -47,25 +85,25 @@ extern "C" {
 
 FAR_EXPORT void* malloc(std::size_t bytes) {
   if (is_record(bytes, __builtin_return_address(0))) return far::preload::allocate_record(bytes);
-  return far::preload::allocate(bytes);
+  return take(bytes);
 }
 FAR_EXPORT void* calloc(std::size_t count, std::size_t bytes) {
   std::size_t all = 0;
   const bool sensible = !__builtin_mul_overflow(count, bytes, &all);
   if (sensible && is_record(all, __builtin_return_address(0))) return far::preload::allocate_record(all);
-  return far::preload::allocate_zeroed(count, bytes);
+  return take_zeroed(count, bytes);
 }
 FAR_EXPORT void* realloc(void* block, std::size_t bytes) {
   if (bytes > 0 && is_record(bytes, __builtin_return_address(0))) return far::preload::reallocate_record(block, bytes);
-  return far::preload::reallocate(block, bytes);
+  return retake(block, bytes);
 }
 FAR_EXPORT void* reallocarray(void* block, std::size_t count, std::size_t bytes) {
   std::size_t all = 0;
   if (__builtin_mul_overflow(count, bytes, &all)) return or_enomem(nullptr);
-  return far::preload::reallocate(block, all);
+  return retake(block, all);
 }
 FAR_EXPORT void free(void* block) {
-  far::preload::release(block);
+  give_back(block);
 }
 FAR_EXPORT std::size_t malloc_usable_size(void* block) {
   return far::preload::usable_bytes(block);
@@ -74,7 +112,7 @@ FAR_EXPORT std::size_t malloc_usable_size(void* block) {
 FAR_EXPORT int posix_memalign(void** block, std::size_t alignment, std::size_t bytes) {
   if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
   const int saved_errno = errno;
-  void* const made = far::preload::allocate_aligned(alignment, bytes);
+  void* const made = take_aligned(alignment, bytes);
   errno = saved_errno;
   if (made == nullptr) return ENOMEM;
   *block = made;
@@ -83,7 +121,7 @@ FAR_EXPORT int posix_memalign(void** block, std::size_t alignment, std::size_t b
 
 FAR_EXPORT void* memalign(std::size_t alignment, std::size_t bytes) {
   // glibc takes any alignment and rounds it up.
-  return or_enomem(far::preload::allocate_aligned(std::bit_ceil(alignment), bytes));
+  return or_enomem(take_aligned(std::bit_ceil(alignment), bytes));
 }
 
 FAR_EXPORT void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
@@ -91,7 +129,7 @@ FAR_EXPORT void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
     errno = EINVAL;
     return nullptr;
   }
-  return or_enomem(far::preload::allocate_aligned(alignment, bytes));
+  return or_enomem(take_aligned(alignment, bytes));
 }
 
 FAR_EXPORT void* valloc(std::size_t bytes) {
@@ -101,7 +139,7 @@ FAR_EXPORT void* pvalloc(std::size_t bytes) {
   return memalign(far::page_bytes, far::round_up(bytes, far::page_bytes));
 }
 FAR_EXPORT void cfree(void* block) {
-  far::preload::release(block);
+  give_back(block);
 }
 
 }  // extern "C"
@@ -113,10 +151,10 @@ FAR_EXPORT void* operator new[](std::size_t bytes) {
   return new_block(bytes);
 }
 FAR_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  return far::preload::allocate(bytes);
+  return take(bytes);
 }
 FAR_EXPORT void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
-  return far::preload::allocate(bytes);
+  return take(bytes);
 }
 FAR_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return new_aligned_block(bytes, alignment);
@@ -125,45 +163,45 @@ FAR_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return new_aligned_block(bytes, alignment);
 }
 FAR_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
-  return far::preload::allocate_aligned(static_cast<std::size_t>(alignment), bytes);
+  return take_aligned(static_cast<std::size_t>(alignment), bytes);
 }
 FAR_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
-  return far::preload::allocate_aligned(static_cast<std::size_t>(alignment), bytes);
+  return take_aligned(static_cast<std::size_t>(alignment), bytes);
 }
 
 FAR_EXPORT void operator delete(void* block) noexcept {
-  far::preload::release(block);
+  give_back(block);
 }
 FAR_EXPORT void operator delete[](void* block) noexcept {
-  far::preload::release(block);
+  give_back(block);
 }
 FAR_EXPORT void operator delete(void* block, std::size_t) noexcept {
-  far::preload::release(block);
+  give_back(block);
 }
 FAR_EXPORT void operator delete[](void* block, std::size_t) noexcept {
-  far::preload::release(block);
+  give_back(block);
 }
 FAR_EXPORT void operator delete(void* block, const std::nothrow_t&) noexcept {
-  far::preload::release(block);
+  give_back(block);
 }
 FAR_EXPORT void operator delete[](void* block, const std::nothrow_t&) noexcept {
-  far::preload::release(block);
+  give_back(block);
 }
 FAR_EXPORT void operator delete(void* block, std::align_val_t) noexcept {
-  far::preload::release(block);
+  give_back(block);
 }
 FAR_EXPORT void operator delete[](void* block, std::align_val_t) noexcept {
-  far::preload::release(block);
+  give_back(block);
 }
 FAR_EXPORT void operator delete(void* block, std::size_t, std::align_val_t) noexcept {
-  far::preload::release(block);
+  give_back(block);
 }
 FAR_EXPORT void operator delete[](void* block, std::size_t, std::align_val_t) noexcept {
-  far::preload::release(block);
+  give_back(block);
 }
 FAR_EXPORT void operator delete(void* block, std::align_val_t, const std::nothrow_t&) noexcept {
-  far::preload::release(block);
+  give_back(block);
 }
 FAR_EXPORT void operator delete[](void* block, std::align_val_t, const std::nothrow_t&) noexcept {
-  far::preload::release(block);
+  give_back(block);
 }

@@ -11,6 +11,7 @@
 #include "pager/runtime_thread.h"
 #include "preload/kernel_calls.h"
 #include "preload/runtime.h"
+#include "preload/tracer.h"
 
 #define FAR_EXPORT __attribute__((visibility("default")))
 
@@ -109,6 +110,13 @@ int advise(void* address, std::size_t bytes, int advice) {
   }
 }
 
+// What the program calls, seen by a tracer.
+void* map_noted(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
+  void* const mapped = map(address, bytes, protection, flags, descriptor, offset);
+  if (trace_is_on && mapped != MAP_FAILED) trace_allocation(mapped, bytes);
+  return mapped;
+}
+
 // A place that the caller names is rare; the bytes are copied, which is right wherever it lies.
 void* remap_to(pager::pager& far, void* address, std::size_t old_bytes, std::size_t new_bytes, void* wanted) {
   int protection = 0;
@@ -150,12 +158,13 @@ void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int fla
 extern "C" {
 
 FAR_EXPORT void* mmap(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
-  return far::preload::map(address, bytes, protection, flags, descriptor, offset);
+  return far::preload::map_noted(address, bytes, protection, flags, descriptor, offset);
 }
 FAR_EXPORT void* mmap64(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
-  return far::preload::map(address, bytes, protection, flags, descriptor, offset);
+  return far::preload::map_noted(address, bytes, protection, flags, descriptor, offset);
 }
 FAR_EXPORT int munmap(void* address, std::size_t bytes) {
+  if (far::preload::trace_is_on) far::preload::trace_release(address);
   return far::preload::unmap(address, bytes);
 }
 FAR_EXPORT int mprotect(void* address, std::size_t bytes, int protection) {
@@ -180,7 +189,12 @@ FAR_EXPORT void* mremap(void* address, std::size_t old_bytes, std::size_t new_by
     wanted = va_arg(arguments, void*);
     va_end(arguments);
   }
-  return far::preload::remap(address, old_bytes, new_bytes, flags, wanted);
+  void* const moved = far::preload::remap(address, old_bytes, new_bytes, flags, wanted);
+  if (far::preload::trace_is_on && moved != MAP_FAILED) {
+    far::preload::trace_release(address);
+    far::preload::trace_allocation(moved, new_bytes);
+  }
+  return moved;
 }
 
 // What jemalloc asks of the kernel for its own records, and for local blocks (preload/jemalloc.syms).

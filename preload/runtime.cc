@@ -23,6 +23,7 @@
 #include "preload/report.h"
 #include "preload/settings.h"
 #include "preload/syscall_guard.h"
+#include "preload/tracer.h"
 
 namespace far::preload {
 namespace {
@@ -72,6 +73,7 @@ void run_control(runtime& of) {
   while (serving_peers) {
     serving_peers = of.control->step(pressure_check_ms);
     release_slots_of_ended_children();
+    write_buffered_trace();
     const std::uint64_t evicted = of.pager->snapshot().evicted_pages;
     if (evicted != evicted_before) purge_freed_memory();
     evicted_before = evicted;
@@ -89,8 +91,13 @@ void start() {
   starting->chosen = std::move(read).value();
   const settings& chosen = starting->chosen;
   if (chosen.verbose) set_log_level(log_level::verbose);
-  result<std::unique_ptr<pager::pager>> made = pager::pager::create(
-      {.budget_bytes = chosen.budget_bytes, .far_uri = chosen.far_uri, .mode = chosen.mode, .policy = chosen.policy});
+  const result<void> traced = start_trace(chosen);
+  if (!traced) refuse_to_start(traced.error());
+  result<std::unique_ptr<pager::pager>> made = pager::pager::create({.budget_bytes = chosen.budget_bytes,
+                                                                     .far_uri = chosen.far_uri,
+                                                                     .mode = chosen.mode,
+                                                                     .policy = chosen.policy,
+                                                                     .observer = trace_observer()});
   if (!made) refuse_to_start(made.error());
   starting->pager = std::move(made).value();
   find_c_library();
@@ -131,6 +138,7 @@ void report_at_exit() noexcept {
   if (the_runtime == nullptr || the_runtime->reported.exchange(true)) return;
   const platform::signal_shield shield;
   const pager::runtime_section allocate_locally;
+  if (trace_is_on) end_trace(the_runtime->pager->snapshot());
   const settings& chosen = the_runtime->chosen;
   if (!chosen.in_main_process()) return;
   run_report report;

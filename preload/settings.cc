@@ -42,6 +42,28 @@ result<pid_t> parse_pid(std::string_view text) {
   return pid;
 }
 
+result<std::uint32_t> parse_sample(std::string_view text) {
+  std::uint32_t sample = 0;
+  const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), sample);
+  if (failure != std::errc{} || rest != text.data() + text.size() || sample == 0) {
+    return wrong_value(variable::trace_sample, "'" + std::string(text) + "' is not a number from 1 on");
+  }
+  return sample;
+}
+
+result<void> read_trace_settings(const char* (*look_up)(const char* name), settings& chosen) {
+  chosen.trace_directory = value_of(look_up, variable::trace_directory);
+  if (!chosen.trace_directory.empty() && chosen.trace_directory.front() != '/') {
+    return wrong_value(variable::trace_directory, "'" + chosen.trace_directory + "' is not an absolute path");
+  }
+  const std::string_view text = value_of(look_up, variable::trace_sample);
+  if (text.empty()) return {};
+  const result<std::uint32_t> sample = parse_sample(text);
+  if (!sample) return sample.error();
+  chosen.trace_sample = sample.value();
+  return {};
+}
+
 }  // namespace
 
 bool settings::in_main_process() const {
@@ -67,6 +89,8 @@ result<settings> read_settings(const char* (*look_up)(const char* name)) {
     if (!parsed) return wrong_value(variable::fault_mode, parsed.error().message);
     chosen.mode = parsed.value();
   }
+  const result<void> traced = read_trace_settings(look_up, chosen);
+  if (!traced) return traced.error();
   const std::string_view verbose = value_of(look_up, variable::verbose);
   if (!verbose.empty() && verbose != "0" && verbose != "1") {
     return wrong_value(variable::verbose, "'" + std::string(verbose) + "' is neither 0 nor 1");

@@ -14,13 +14,15 @@ namespace far::preload {
 // The environment variables. `farheap run` writes them after checking each value; whoever sets them by hand gets the
 // same checks from read_settings(), but later and inside the program.
 namespace variable {
-inline constexpr const char* local_bytes = "FARHEAP_LOCAL_BYTES";  // the budget, in bytes or as "512M"
-inline constexpr const char* far_uri = "FARHEAP_FAR";              // see backend::open
-inline constexpr const char* fault_mode = "FARHEAP_FAULT_MODE";    // "thread" or "inline"
-inline constexpr const char* policy = "FARHEAP_POLICY";            // see engine::policy_names
-inline constexpr const char* stats_json = "FARHEAP_STATS_JSON";    // an absolute path
-inline constexpr const char* verbose = "FARHEAP_VERBOSE";          // "1" or "0"
-inline constexpr const char* main_pid = "FARHEAP_MAIN_PID";        // the process that `farheap run` became
+inline constexpr const char* local_bytes = "FARHEAP_LOCAL_BYTES";    // the budget, in bytes or as "512M"
+inline constexpr const char* far_uri = "FARHEAP_FAR";                // see backend::open
+inline constexpr const char* fault_mode = "FARHEAP_FAULT_MODE";      // "thread" or "inline"
+inline constexpr const char* policy = "FARHEAP_POLICY";              // see engine::policy_names
+inline constexpr const char* stats_json = "FARHEAP_STATS_JSON";      // an absolute path
+inline constexpr const char* verbose = "FARHEAP_VERBOSE";            // "1" or "0"
+inline constexpr const char* trace_directory = "FARHEAP_TRACE_DIR";  // an absolute path: where to record misses
+inline constexpr const char* trace_sample = "FARHEAP_TRACE_SAMPLE";  // record one miss in so many; "1": all
+inline constexpr const char* main_pid = "FARHEAP_MAIN_PID";          // the process that `farheap run` became
 }  // namespace variable
 
 inline constexpr const char* default_far_uri = "file:";
@@ -33,6 +35,8 @@ struct settings {
   pager::fault_mode mode = pager::fault_mode::thread;
   std::string policy = default_policy;  // the name is checked when the engine makes the policy
   std::string stats_json;               // empty: none
+  std::string trace_directory;          // empty: misses are not recorded
+  std::uint32_t trace_sample = 1;       // one miss in so many
   bool verbose = false;
   pid_t main_pid = 0;  // 0: not set; else only the process with this pid reports at its exit
 

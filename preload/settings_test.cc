@@ -59,6 +59,8 @@ TEST_F(settings_test, EveryVariableArrives) {
   environment["FARHEAP_FAULT_MODE"] = "inline";
   environment["FARHEAP_POLICY"] = "fifo";
   environment["FARHEAP_STATS_JSON"] = "/tmp/stats.json";
+  environment["FARHEAP_TRACE_DIR"] = "/tmp/misses";
+  environment["FARHEAP_TRACE_SAMPLE"] = "10";
   environment["FARHEAP_VERBOSE"] = "1";
   environment["FARHEAP_MAIN_PID"] = std::to_string(getpid());
   const result<settings> got = read_settings(look_up);
@@ -68,6 +70,8 @@ TEST_F(settings_test, EveryVariableArrives) {
   EXPECT_EQ(got.value().mode, pager::fault_mode::in_line);
   EXPECT_EQ(got.value().policy, "fifo");
   EXPECT_EQ(got.value().stats_json, "/tmp/stats.json");
+  EXPECT_EQ(got.value().trace_directory, "/tmp/misses");
+  EXPECT_EQ(got.value().trace_sample, 10U);
   EXPECT_TRUE(got.value().verbose);
   EXPECT_TRUE(got.value().in_main_process());
 }
@@ -90,6 +94,10 @@ TEST_F(settings_test, WrongValuesAreNamed) {
   environment.erase("FARHEAP_MAIN_PID");
   EXPECT_NE(failure("FARHEAP_STATS_JSON", "here.json").find("'here.json'"), std::string::npos);
   environment.erase("FARHEAP_STATS_JSON");
+  EXPECT_NE(failure("FARHEAP_TRACE_DIR", "here").find("'here'"), std::string::npos);
+  environment.erase("FARHEAP_TRACE_DIR");
+  EXPECT_NE(failure("FARHEAP_TRACE_SAMPLE", "0").find("'0'"), std::string::npos);
+  environment.erase("FARHEAP_TRACE_SAMPLE");
   EXPECT_NE(failure("FARHEAP_FAULT_MODE", "magic").find("magic"), std::string::npos);
 }
 

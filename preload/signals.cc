@@ -9,7 +9,6 @@
 
 #include "base/spin_lock.h"
 #include "pager/far_pager.h"
-#include "platform/fault_context.h"
 #include "preload/runtime.h"
 #include "preload/syscall_stubs.h"
 #include "preload/threads.h"
@@ -58,8 +57,7 @@ void on_sigbus(int number, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   {
     const undispatched_section section;
-    auto& far = static_cast<pager::far_pager&>(*pager);
-    far.resolve(far.page_at(info->si_addr), platform::access_was_write(context));
+    static_cast<pager::far_pager&>(*pager).resolve_fault(info->si_addr, context);
   }
   errno = saved_errno;
 }

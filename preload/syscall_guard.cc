@@ -17,6 +17,7 @@
 #include "preload/syscall_memory.h"
 #include "preload/syscall_stubs.h"
 #include "preload/threads.h"
+#include "preload/tracer.h"
 
 namespace far::preload {
 namespace {
@@ -77,14 +78,19 @@ void set_arguments(greg_t* registers, const std::array<long, 6>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) registers[argument_registers[i]] = arguments[i];
 }
 
-guarded_call* guard(long number, const std::array<long, 6>& arguments, std::uintptr_t stack) {
+guarded_call* guard(const ucontext_t& context, long number) {
   pager::pager* const pager = active_pager();
   // The runtime's own calls touch nothing far, and its locks are held.
   if (pager == nullptr || pager::on_runtime_thread()) return nullptr;
   const int saved_errno = errno;
   const undispatched_section section;
   const pager::runtime_section allocate_locally;
-  guarded_call* const call = guard_call(*pager, number, arguments, blocks_ours(number, arguments), stack);
+  const greg_t* const registers = context.uc_mcontext.gregs;
+  const std::array<long, 6> arguments = arguments_of(registers);
+  this_thread().system_call = &context;
+  guarded_call* const call = guard_call(*pager, number, arguments, blocks_ours(number, arguments),
+                                        static_cast<std::uintptr_t>(registers[REG_RSP]));
+  this_thread().system_call = nullptr;
   errno = saved_errno;
   return call;
 }
@@ -100,7 +106,7 @@ void prepare_guarded(greg_t* registers, const guarded_call& call, pushed_call& p
 // Lets the thread make the call when we have returned to it.
 void make_call(ucontext_t& context, long number) {
   greg_t* const registers = context.uc_mcontext.gregs;
-  guarded_call* const call = guard(number, arguments_of(registers), static_cast<std::uintptr_t>(registers[REG_RSP]));
+  guarded_call* const call = guard(context, number);
   registers[REG_RSP] -= static_cast<greg_t>(far_pushed_bytes);
   auto* const pushed = reinterpret_cast<pushed_call*>(registers[REG_RSP]);
   pushed->return_address = static_cast<unsigned long>(registers[REG_RIP]);
@@ -121,7 +127,10 @@ void end_call(ucontext_t& context) {
   const pager::runtime_section allocate_locally;
   long result = pushed->result;
   const bool known = is_under_way(call);
-  if (known && wants_another_part(*active_pager(), *call, &result)) {
+  this_thread().system_call = &context;
+  const bool goes_on = known && wants_another_part(*active_pager(), *call, &result);
+  this_thread().system_call = nullptr;
+  if (goes_on) {
     prepare_guarded(registers, *call, *pushed);
   } else {
     // The kernel leaves every register but the result as it was.
@@ -189,6 +198,21 @@ void return_from_handler(ucontext_t& context) {
   registers[REG_RIP] = address_of(far_signal_return_call);
 }
 
+// Before calls after which nothing of ours may run in this process.
+void save_trace(long number) {
+  if (!trace_is_on || pager::on_runtime_thread()) return;
+  const undispatched_section section;
+  switch (number) {
+    case SYS_execve:
+    case SYS_execveat:
+    case SYS_exit_group: return write_trace();
+    case SYS_kill:
+    case SYS_tkill:
+    case SYS_tgkill: return write_buffered_trace();
+    default: return;
+  }
+}
+
 void on_dispatched(ucontext_t& context, long number) {
   greg_t* const registers = context.uc_mcontext.gregs;
   if (registers[REG_RIP] == address_of(far_guarded_return)) return end_call(context);
@@ -206,6 +230,7 @@ void on_dispatched(ucontext_t& context, long number) {
       break;
     default: break;
   }
+  save_trace(number);
   make_call(context, number);
 }
 

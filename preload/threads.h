@@ -23,7 +23,8 @@ struct thread_state {
   bool lent_to_child = false;                     // a child of vfork runs on our memory while this thread waits for it
   std::byte* signal_stack = nullptr;              // signal_stack_bytes, or null
   stack_t program_stack{nullptr, SS_DISABLE, 0};  // what the program believes its signal stack to be
-  guarded_call* calls = nullptr;                  // system calls under way that hold pages, innermost first
+  const ucontext_t* system_call = nullptr;  // what it was about to call, while the guard makes its memory resident
+  guarded_call* calls = nullptr;            // system calls under way that hold pages, innermost first
 };
 inline constexpr std::size_t signal_stack_bytes = std::size_t{256} << 10;
 

@@ -13,6 +13,7 @@
 #include "program.h"
 #include "remote.h"
 #include "run.h"
+#include "trace.h"
 #include "trace_report.h"
 
 namespace far::tools {
@@ -40,27 +41,17 @@ bool parse(CLI::App& parser, std::vector<std::string> arguments, int& exit_code)
   return false;
 }
 
-int start_run(std::vector<std::string> arguments) {
-  run_options chosen;
-  // What stands behind the first "--" is the program's, "--" and all.
+// What stands behind the first "--" is the program's, "--" and all. Returns whether there is one.
+bool split_program(std::vector<std::string>& arguments, run_options& chosen) {
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   const bool separated = dashes != arguments.end();
   if (separated) chosen.program.assign(dashes + 1, arguments.end());
   arguments.erase(dashes, arguments.end());
+  return separated;
+}
 
-  CLI::App parser("Runs a program that may use more memory than it is given: what is cold goes to the far tier.",
-                  "farheap run");
-  parser
-      .add_option("--local", chosen.local,
-                  "budget of local memory: 2G, 512M, or 25% of this machine; default: half "
-                  "of what is available")
-      ->type_name("SIZE|PERCENT");
+void add_run_options(CLI::App& parser, run_options& chosen) {
   parser.add_option("--far", chosen.far_uri, "far tier: file:, file:PATH, memory:; default: file:")->type_name("URI");
-  parser
-      .add_option("--fault-mode", chosen.fault_mode,
-                  "who resolves a miss: thread (always right; the default) or "
-                  "inline (faster)")
-      ->type_name("thread|inline");
   parser
       .add_option("--policy", chosen.policy,
                   "which pages leave first: second-chance (the default), fifo, lru, lru:N with N lists, or priority")
@@ -68,22 +59,70 @@ int start_run(std::vector<std::string> arguments) {
   parser.add_option("--stats-json", chosen.stats_json, "write what was counted to this file at exit")
       ->type_name("FILE");
   parser.add_flag("--verbose", chosen.verbose, "say what is chosen and done");
-  parser.footer("Example: farheap run --local 2G -- python3 analysis.py");
+}
+
+// Parses the options of a command that starts a program, and finds the program; true to go on.
+bool parse_run(CLI::App& parser, std::vector<std::string> arguments, run_options& chosen, int& exit_code) {
+  const bool separated = split_program(arguments, chosen);
   if (!separated) parser.prefix_command();
-  int exit_code = 0;
-  if (!parse(parser, arguments, exit_code)) return exit_code;
+  if (!parse(parser, arguments, exit_code)) return false;
   for (const CLI::Option* option : parser.get_options()) {
     if (option->count() > 0 && option->get_expected_max() > 0 && option->as<std::string>().empty()) {
-      return fail(exit_usage, fmt::format("{} is empty; give it a value or leave it out", option->get_name()));
+      exit_code = fail(exit_usage, fmt::format("{} is empty; give it a value or leave it out", option->get_name()));
+      return false;
     }
   }
-  if (!separated) {
-    chosen.program = parser.remaining();
-    if (!chosen.program.empty() && chosen.program.front().starts_with('-')) {
-      return fail(exit_usage, fmt::format("there is no option '{}'; see `farheap run --help`", chosen.program.front()));
-    }
-  }
+  if (separated) return true;
+  chosen.program = parser.remaining();
+  if (chosen.program.empty() || !chosen.program.front().starts_with('-')) return true;
+  exit_code = fail(exit_usage,
+                   fmt::format("there is no option '{}'; see `{} --help`", chosen.program.front(), parser.get_name()));
+  return false;
+}
+
+int start_run(std::vector<std::string> arguments) {
+  run_options chosen;
+  CLI::App parser("Runs a program that may use more memory than it is given: what is cold goes to the far tier.",
+                  "farheap run");
+  parser
+      .add_option("--local", chosen.local,
+                  "budget of local memory: 2G, 512M, or 25% of this machine; default: half "
+                  "of what is available")
+      ->type_name("SIZE|PERCENT");
+  parser
+      .add_option("--fault-mode", chosen.fault_mode,
+                  "who resolves a miss: thread (always right; the default) or "
+                  "inline (faster)")
+      ->type_name("thread|inline");
+  add_run_options(parser, chosen);
+  parser.footer("Example: farheap run --local 2G -- python3 analysis.py");
+  int exit_code = 0;
+  if (!parse_run(parser, std::move(arguments), chosen, exit_code)) return exit_code;
   return run(chosen);
+}
+
+int start_trace(std::vector<std::string> arguments) {
+  trace_options chosen;
+  chosen.run.local = default_trace_local;
+  CLI::App parser(
+      "Runs a program in little local memory and records where it misses: in which line, with which stack, and in "
+      "whose memory. Misses are resolved as under `farheap run --fault-mode inline`.",
+      "farheap trace");
+  parser
+      .add_option("--local", chosen.run.local,
+                  "budget of local memory, in which the program is to miss; a tenth of what it uses is a good start; "
+                  "default: 64M")
+      ->type_name("SIZE|PERCENT");
+  parser.add_option("-o,--output", chosen.directory, "a new or empty directory; default: farheap-trace.PID")
+      ->type_name("DIR");
+  parser.add_option("--sample", chosen.sample, "record one miss in N; default: 1, every miss")
+      ->type_name("N")
+      ->check(CLI::Range(1U, 1'000'000'000U));
+  add_run_options(parser, chosen.run);
+  parser.footer("Example: farheap trace --local 256M -o misses -- python3 analysis.py");
+  int exit_code = 0;
+  if (!parse_run(parser, std::move(arguments), chosen.run, exit_code)) return exit_code;
+  return trace(chosen);
 }
 
 int start_resize(std::vector<std::string> arguments) {
@@ -144,6 +183,7 @@ int start_report(std::vector<std::string> arguments) {
 
 constexpr command commands[] = {
     {"run", "run a program that may use more memory than it is given", start_run},
+    {"trace", "run a program and record where it misses", start_trace},
     {"resize", "change the budget of a program while it runs", start_resize},
     {"add-server", "add a memory server to a program while it runs", start_add_server},
     {"stats", "show what the runtime of a program has counted so far", start_stats},

@@ -160,13 +160,15 @@ void put(const char* name, const std::string& value) {
   }
 }
 
-void set_environment(const plan& made, bool verbose) {
+void set_environment(const plan& made, const run_options& chosen) {
   put(variable::local_bytes, std::to_string(made.budget_bytes));
   put(variable::far_uri, made.far_uri);
   put(variable::fault_mode, made.fault_mode);
   put(variable::policy, made.policy);
   put(variable::stats_json, made.stats_json);
-  put(variable::verbose, verbose ? "1" : "0");
+  put(variable::trace_directory, chosen.trace_directory);
+  put(variable::trace_sample, chosen.trace_directory.empty() ? "" : std::to_string(chosen.trace_sample));
+  put(variable::verbose, chosen.verbose ? "1" : "0");
   put(variable::main_pid, std::to_string(getpid()));
   const char* const others = std::getenv("LD_PRELOAD");
   const bool any = others != nullptr && *others != 0;
@@ -219,7 +221,7 @@ int run(const run_options& chosen) {
     fmt::print(stderr, "farheap: running {}: local {}, far {}, fault mode {}, policy {}\n", ready.program_path,
                format_size(ready.budget_bytes), ready.far_description, ready.fault_mode, ready.policy);
   }
-  set_environment(ready, chosen.verbose);
+  set_environment(ready, chosen);
   std::vector<char*> arguments;
   for (const std::string& argument : chosen.program) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);

@@ -18,6 +18,8 @@ struct run_options {
   std::string policy;
   std::string stats_json;
   bool verbose = false;
+  std::string trace_directory;  // absolute, there; empty: misses are not recorded
+  unsigned trace_sample = 1;
   std::vector<std::string> program;  // with its arguments
 };
 

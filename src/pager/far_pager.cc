@@ -138,8 +138,9 @@ result<void> far_pager::start_fault_thread() {
     if (!own) return own.error();
     fault_fetcher_ = own.value();
   }
-  fault_thread_ = std::make_unique<fault_thread>(*engine_, *fault_fetcher_, faults_, base_, *reclaimer_,
-                                                 [this](page_id page) { die_of_lost_page(page); });
+  fault_thread_ = std::make_unique<fault_thread>(
+      *engine_, *fault_fetcher_, faults_, base_, *reclaimer_, [this](page_id page) { die_of_lost_page(page); },
+      chosen_.observer);
   return fault_thread_->start();
 }
 
@@ -347,7 +348,7 @@ void far_pager::pin(const std::byte* address, std::size_t bytes) {
   const page_id first = page_at(address);
   const page_id last = page_at(address + (bytes == 0 ? 0 : bytes - 1));
   for (page_id page = first; page <= last; ++page) {
-    while (!engine_->try_pin(page)) resolve(page, true, miss_waiter::place::fault_handler);
+    while (!engine_->try_pin(page)) resolve_observed(page == first ? address : address_of(page), true, nullptr);
   }
 }
 

@@ -71,6 +71,8 @@ class far_pager final : public pager {
   // Resolves an access of the calling thread to a page that is not resident, or not writable. Waits until it is done;
   // on a fiber, others run meanwhile.
   void resolve(page_id page, bool write, miss_waiter::place from = miss_waiter::place::fault_handler) noexcept;
+  // The same for an access that raised a signal: `context` is its ucontext_t.
+  void resolve_fault(const void* address, const void* context) noexcept;
   [[nodiscard]] bool has_fibers() const { return waiting_ != nullptr; }
 
   [[nodiscard]] page_id page_at(const void* address) const {
@@ -104,6 +106,7 @@ class far_pager final : public pager {
   [[nodiscard]] std::size_t free_flights() const noexcept;
   // What to do when the page's bytes are lost: the access that needs them must not go on; a hint only expected one.
   enum class if_lost { die, leave };
+  void resolve_observed(const std::byte* address, bool write, const void* context) noexcept;
   void resolve_on_thread(page_id page, bool write, if_lost then = if_lost::die) noexcept;
   void wait_for_frame() noexcept;
   void resolve_on_fiber(page_id page, bool write, miss_waiter::place from, if_lost then = if_lost::die) noexcept;

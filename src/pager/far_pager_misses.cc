@@ -1,10 +1,15 @@
 // The pager's part in a miss: who waits for what, and who helps meanwhile. On an OS thread and on a fiber.
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <optional>
 
 #include "pager/far_pager.h"
+#include "pager/miss_observer.h"
+#include "platform/fault_context.h"
 #include "platform/signal_shield.h"
 
 namespace far::pager {
@@ -32,6 +37,24 @@ void far_pager::resolve(page_id page, bool write, miss_waiter::place from) noexc
   if (from == miss_waiter::place::fault_handler) engine_->note_unguarded_miss(page);
   if (on_fiber()) return resolve_on_fiber(page, write, from);
   resolve_on_thread(page, write);
+}
+
+void far_pager::resolve_fault(const void* address, const void* context) noexcept {
+  resolve_observed(static_cast<const std::byte*>(address), platform::access_was_write(context), context);
+}
+
+void far_pager::resolve_observed(const std::byte* address, bool write, const void* context) noexcept {
+  const page_id page = page_at(address);
+  if (chosen_.observer == nullptr) return resolve(page, write, miss_waiter::place::fault_handler);
+  const miss::kind wanted = write ? miss::kind::write : miss::kind::read;
+  const miss one{.time_ns = clock_.now_ns(),
+                 .address = address,
+                 .what = write && engine_->accessible(page, false) ? miss::kind::protection : wanted,
+                 .thread = static_cast<std::uint32_t>(syscall(SYS_gettid)),
+                 .context = context,
+                 .pinned = context == nullptr};
+  resolve(page, write, miss_waiter::place::fault_handler);
+  chosen_.observer->missed(one);
 }
 
 // Prefers one that can start something: those that are full still do for everything that needs no flight.

@@ -23,13 +23,15 @@ constexpr std::uint64_t spin_ns = 20'000;
 }  // namespace
 
 fault_thread::fault_thread(engine::engine& engine, engine::fetcher& fetcher, const platform::userfaultfd& faults,
-                           const std::byte* base, reclaimer& background, std::function<void(platform::page_id)> lost)
+                           const std::byte* base, reclaimer& background, std::function<void(platform::page_id)> lost,
+                           miss_observer* observer)
     : engine_(engine),
       fetcher_(fetcher),
       faults_(faults),
       base_(base),
       background_(background),
       lost_(std::move(lost)),
+      observer_(observer),
       streams_(new(platform::map_local(sizeof(*streams_))) std::array<engine::stream_table, stream_tables>) {}
 
 result<void> fault_thread::start() {
@@ -98,8 +100,21 @@ bool fault_thread::read_new() {
   for (std::size_t i = 0; i < count; ++i) {
     pending_.push_back({faults[i], now_ns, false});
     engine_.note_unguarded_miss(page_of(faults[i]));
+    tell_observer(faults[i], now_ns);
   }
   return true;
+}
+
+void fault_thread::tell_observer(const platform::fault& reported, std::uint64_t now_ns) const {
+  if (observer_ == nullptr) return;
+  const miss::kind wanted = reported.write ? miss::kind::write : miss::kind::read;
+  const bool resident = engine_.accessible(page_of(reported), false);
+  observer_->missed({.time_ns = now_ns,
+                     .address = reinterpret_cast<const std::byte*>(reported.address),
+                     .what = reported.write && resident ? miss::kind::protection : wanted,
+                     .thread = reported.thread_id,
+                     .context = nullptr,
+                     .pinned = false});
 }
 
 platform::page_id fault_thread::page_of(const platform::fault& reported) const {

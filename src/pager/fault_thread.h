@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "pager/miss_observer.h"
 #include "pager/reclaimer.h"
 #include "platform/far_address_space.h"
 
@@ -18,7 +19,8 @@ class fault_thread {
  public:
   // `lost`: called when an access can never be served; does not return.
   fault_thread(engine::engine& engine, engine::fetcher& fetcher, const platform::userfaultfd& faults,
-               const std::byte* base, reclaimer& background, std::function<void(platform::page_id)> lost);
+               const std::byte* base, reclaimer& background, std::function<void(platform::page_id)> lost,
+               miss_observer* observer);
   ~fault_thread() { stop(); }
 
   // Returns when the thread is at work. Until then the caller does its work: a thread that starts may itself touch far
@@ -41,6 +43,7 @@ class fault_thread {
   [[nodiscard]] bool serve();
   [[nodiscard]] bool read_new();
   [[nodiscard]] bool try_pending();
+  void tell_observer(const platform::fault& reported, std::uint64_t now_ns) const;
   [[nodiscard]] platform::page_id page_of(const platform::fault& reported) const;
   [[nodiscard]] bool try_one(pending_fault& waiting);
   [[nodiscard]] bool waits_for_device() const;
@@ -52,6 +55,7 @@ class fault_thread {
   const std::byte* base_;
   reclaimer& background_;
   std::function<void(platform::page_id)> lost_;
+  miss_observer* observer_;  // or null
   platform::monotonic_clock clock_;
   pending_list pending_;
   // What is known of each thread of the program, by its id; two threads may share an entry.

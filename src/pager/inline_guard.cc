@@ -11,7 +11,6 @@
 
 #include "base/spin_lock.h"
 #include "pager/far_pager.h"
-#include "platform/fault_context.h"
 #include "platform/signal_shield.h"
 
 namespace far::pager {
@@ -50,8 +49,7 @@ void on_sigbus(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   far_pager* const pager = pager_of(info->si_addr);
   if (pager != nullptr) {
-    pager->resolve(pager->page_at(info->si_addr), platform::access_was_write(context),
-                   miss_waiter::place::fault_handler);
+    pager->resolve_fault(info->si_addr, context);
   } else {
     pass_on(signal, info, context);
   }

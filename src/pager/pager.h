@@ -19,6 +19,7 @@ class departure_guard;
 
 namespace far::pager {
 
+class miss_observer;
 class miss_waiter;
 
 // Who resolves a miss. `thread`: a handler thread, also for accesses that the kernel makes on behalf of a system call;
@@ -41,6 +42,7 @@ struct options {
   // the far heap have stacks of local memory, with room for the handler.
   miss_waiter* fibers = nullptr;
   engine::departure_guard* departures = nullptr;  // asked before pages leave; outlives the pager
+  miss_observer* observer = nullptr;              // told of every miss of the hardware guard; outlives the pager
   unsigned object_readers = 0;  // queues to the far tier for read_slot(); without one it must not be called
 };
 

@@ -1,0 +1,244 @@
+#include "preload/tracer.h"
+
+#if defined(__x86_64__)
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <span>
+
+#include "base/log.h"
+#include "pager/hints.h"
+#include "pager/runtime_thread.h"
+#include "platform/clock.h"
+#include "platform/signal_shield.h"
+#include "preload/python_stack.h"
+#include "preload/runtime.h"
+#include "preload/threads.h"
+#include "trace/record/frame_table.h"
+#include "trace/record/trace_file.h"
+#include "trace/record/unwinder.h"
+
+namespace far::preload {
+namespace {
+
+using stack_addresses = std::array<std::uint64_t, trace::deepest_stack>;
+
+// The recorder's own misses, and its calls, are not the program's.
+constinit thread_local bool recording = false;
+
+std::uint64_t now_ns() {
+  return platform::monotonic_clock().now_ns();
+}
+
+std::uint32_t this_thread_id() {
+  return static_cast<std::uint32_t>(syscall(SYS_gettid));
+}
+
+// While one of these lives, the calling thread records. In a signal handler, or with the program's handlers held off.
+class recording_section {
+ public:
+  explicit recording_section(std::atomic<std::uint64_t>& spent_ns) noexcept : spent_ns_(spent_ns), since_ns_(now_ns()) {
+    recording = true;
+  }
+  ~recording_section() {
+    recording = false;
+    spent_ns_.fetch_add(now_ns() - since_ns_, std::memory_order_relaxed);
+    errno = saved_errno_;
+  }
+  recording_section(const recording_section&) = delete;
+  recording_section& operator=(const recording_section&) = delete;
+
+ private:
+  const int saved_errno_ = errno;
+  const pager::runtime_section allocate_locally_;
+  const undispatched_section undispatched_;
+  std::atomic<std::uint64_t>& spent_ns_;
+  const std::uint64_t since_ns_;
+};
+
+class tracer final : public pager::miss_observer {
+ public:
+  explicit tracer(const settings& chosen)
+      : file({.directory = chosen.trace_directory,
+              .budget_bytes = chosen.budget_bytes,
+              .sampled_one_in = chosen.trace_sample}),
+        sample_(chosen.trace_sample),
+        inline_(chosen.mode == pager::fault_mode::in_line),
+        own_code_(trace::object_at(trace::current_state().registers.back())) {}
+
+  void missed(const pager::miss& one) noexcept override {
+    if (recording) return;
+    const std::uint64_t number = misses.fetch_add(1, std::memory_order_relaxed);
+    if (number % sample_ != 0) return;
+    const recording_section section(recording_ns);
+    const auto* const context = static_cast<const ucontext_t*>(one.pinned ? this_thread().system_call : one.context);
+    trace::miss_record record{.time_ns = one.time_ns,
+                              .address = reinterpret_cast<std::uint64_t>(one.address),
+                              .thread = one.thread,
+                              .stack = 0,
+                              .python_stack = 0,
+                              .kind = static_cast<trace::miss_kind>(one.what),
+                              .in_kernel = one.pinned ? std::uint8_t{1} : std::uint8_t{0},
+                              .reserved = 0};
+    if (context != nullptr) {
+      stack_addresses addresses;
+      const std::size_t depth = trace::unwind(trace::interrupted_state(*context), addresses);
+      record.stack = file.stack({addresses.data(), depth});
+    }
+    if (inline_) {
+      python_text text;
+      record.python_stack = file.python_stack(python.read(text));
+    }
+    file.add(record);
+  }
+
+  void allocated(trace::machine_state caller, const void* address, std::size_t bytes) noexcept {
+    const platform::signal_shield shield;
+    const recording_section section(recording_ns);
+    stack_addresses addresses;
+    const std::size_t depth = trace::unwind(caller, addresses);
+    std::size_t own = 0;
+    while (own < depth && is_own_code(addresses[own])) ++own;
+    const std::uint32_t stack = file.stack(std::span<const std::uint64_t>(addresses).subspan(own, depth - own));
+    file.add(
+        trace::allocation_record{now_ns(), reinterpret_cast<std::uint64_t>(address), bytes, this_thread_id(), stack});
+  }
+
+  void released(const void* address) noexcept {
+    const platform::signal_shield shield;
+    const recording_section section(recording_ns);
+    file.add(trace::release_record{now_ns(), reinterpret_cast<std::uint64_t>(address)});
+  }
+
+  void end(const engine::statistics& counted) noexcept {
+    const recording_section section(recording_ns);
+    for (const pager::hint_site& site : pager::hint_sites()) {
+      const unsigned line = site.line.load(std::memory_order_acquire);
+      if (line != 0) file.add_hint_site(site.calls.load(), site.misses.load(), line, site.file);
+    }
+    file.add_maps();
+    file.add_end({now_ns(), misses.load(), counted.hinted_misses, counted.fetched_pages, recording_ns.load(), 0});
+  }
+
+  trace::trace_file file;
+  python_reader python;
+  std::atomic<std::uint64_t> misses{0};
+  std::atomic<std::uint64_t> recording_ns{0};
+  std::atomic<bool> ended{false};
+
+ private:
+  [[nodiscard]] bool is_own_code(std::uint64_t address) const noexcept {
+    return address >= own_code_.start && address < own_code_.end;
+  }
+
+  const std::uint32_t sample_;
+  const bool inline_;
+  const trace::code_range own_code_;  // frames of this library are not the program's
+};
+
+// Never destroyed: misses come until the very end.
+tracer* the_tracer = nullptr;
+
+bool traces_this(const void* address) {
+  const pager::pager* const far = active_pager();
+  return the_tracer != nullptr && !recording && !pager::on_runtime_thread() && far != nullptr && far->contains(address);
+}
+
+}  // namespace
+
+constinit bool trace_is_on = false;
+
+result<void> start_trace(const settings& chosen) {
+  if (chosen.trace_directory.empty()) return {};
+  auto made = std::make_unique<tracer>(chosen);
+  const result<void> opened = made->file.open();
+  if (!opened) return opened;
+  made->python.find();
+  the_tracer = made.release();
+  trace_is_on = true;
+  return {};
+}
+
+pager::miss_observer* trace_observer() noexcept {
+  return the_tracer;
+}
+
+void trace_allocation(const void* address, std::size_t bytes) noexcept {
+  if (bytes < trace::least_allocation_bytes || !traces_this(address)) return;
+  the_tracer->allocated(trace::current_state(), address, bytes);
+  asm volatile("");  // no tail call: the stack begins with this function's frame
+}
+
+void trace_release(const void* address) noexcept {
+  if (traces_this(address)) the_tracer->released(address);
+}
+
+void write_trace() noexcept {
+  if (the_tracer == nullptr || recording || the_tracer->ended.load()) return;
+  const platform::signal_shield shield;
+  const recording_section section(the_tracer->recording_ns);
+  the_tracer->file.add_maps();
+  the_tracer->file.flush();
+}
+
+void write_buffered_trace() noexcept {
+  if (the_tracer != nullptr) the_tracer->file.flush();
+}
+
+void end_trace(const engine::statistics& counted) noexcept {
+  if (the_tracer != nullptr && !the_tracer->ended.exchange(true)) the_tracer->end(counted);
+}
+
+void lock_trace_for_fork() noexcept {
+  if (the_tracer != nullptr) the_tracer->file.lock_for_fork();
+}
+
+void unlock_trace_in_parent() noexcept {
+  if (the_tracer != nullptr) the_tracer->file.unlock_after_fork();
+}
+
+void resume_trace_in_child() noexcept {
+  if (the_tracer == nullptr) return;
+  the_tracer->misses.store(0);
+  the_tracer->recording_ns.store(0);
+  the_tracer->ended.store(false);
+  the_tracer->python.resume_in_child();
+  const result<void> resumed = the_tracer->file.resume_in_child();
+  if (!resumed) log_line(log_level::warning, "a child is not traced: %s", resumed.error().message.c_str());
+}
+
+}  // namespace far::preload
+
+#else
+
+#include <cerrno>
+
+namespace far::preload {
+
+constinit bool trace_is_on = false;
+
+result<void> start_trace(const settings& chosen) {
+  if (chosen.trace_directory.empty()) return {};
+  return error{"misses are recorded on x86-64 only; use `farheap run`", ENOSYS};
+}
+
+pager::miss_observer* trace_observer() noexcept {
+  return nullptr;
+}
+void trace_allocation(const void*, std::size_t) noexcept {}
+void trace_release(const void*) noexcept {}
+void write_trace() noexcept {}
+void write_buffered_trace() noexcept {}
+void end_trace(const engine::statistics&) noexcept {}
+void lock_trace_for_fork() noexcept {}
+void unlock_trace_in_parent() noexcept {}
+void resume_trace_in_child() noexcept {}
+
+}  // namespace far::preload
+
+#endif

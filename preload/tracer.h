@@ -1,0 +1,41 @@
+// Records the program's misses, and its large allocations, with their stacks (`farheap trace`; src/trace/format.h).
+//
+// Everything here does nothing unless the trace is on. Recording is done on the thread that misses or allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+#include "engine/statistics.h"
+#include "pager/miss_observer.h"
+#include "preload/settings.h"
+
+namespace far::preload {
+
+// Opens the file of this process, where the settings ask for one. Called once, before the pager is made.
+[[nodiscard]] result<void> start_trace(const settings& chosen);
+
+// What the pager is to be given; nullptr when the trace is off.
+[[nodiscard]] pager::miss_observer* trace_observer() noexcept;
+
+// The program has memory in the far heap, or gives it back. For the functions that it calls, which must not be inlined:
+// the stack begins with their caller.
+void trace_allocation(const void* address, std::size_t bytes) noexcept;
+void trace_release(const void* address) noexcept;
+// Whether any of this does anything: so that what is called often can ask.
+extern bool trace_is_on;
+
+// Writes what is buffered, and what is mapped now.
+void write_trace() noexcept;
+// The same now and then: without what is mapped.
+void write_buffered_trace() noexcept;
+// At the end of the program, with what the engine has counted.
+void end_trace(const engine::statistics& counted) noexcept;
+
+// Around fork(2): after the pager's own preparation, and before its work after it. A child has a file of its own.
+void lock_trace_for_fork() noexcept;
+void unlock_trace_in_parent() noexcept;
+void resume_trace_in_child() noexcept;
+
+}  // namespace far::preload
