@@ -2,7 +2,7 @@
 # `make lint` builds it. One source a header, so that Ninja knows what is out of date.
 
 function(far_check_headers)
-  set(folders include src server preload compiler tools bench tests)
+  set(folders include src server preload compiler tools bench apps tests)
   list(TRANSFORM folders REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/\\1/*.h" OUTPUT_VARIABLE patterns)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} ${patterns})
   set(sources)

@@ -27,6 +27,13 @@ extern "C" {
 #define FAR_HINT_DEFAULT
 #endif
 
+/* A hint reads nothing at its address: one about memory that is not initialised yet deserves no warning. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#define FAR_HINT_ONLY_ADDRESS __attribute__((access(none, 1)))
+#else
+#define FAR_HINT_ONLY_ADDRESS
+#endif
+
 struct far_hint_options {
   /* It will be written: its page becomes writable at once. */
   bool mutate FAR_HINT_DEFAULT;
@@ -57,7 +64,8 @@ struct far_hint_view {
   uintptr_t bytes;    /* of its addresses */
   const uint8_t* use; /* by page: `now` when it was last used, 0 if it may be missing; the highest bit: writable */
   uint8_t now;
-  void (*miss)(const void* address, const struct far_hint_options* options, struct far_hint_site* site);
+  FAR_HINT_ONLY_ADDRESS void (*miss)(const void* address, const struct far_hint_options* options,
+                                     struct far_hint_site* site);
 };
 
 /* In the runtime, and nowhere without it. */
