@@ -50,7 +50,7 @@ bool parse(const char* text, std::int32_t& number) {
   errno = 0;
   char* end = nullptr;
   const long value = std::strtol(text, &end, 10);
-  if (!ends_well(text, end) || value > INT_MAX || value < INT_MIN) return false;
+  if (!ends_well(text, end)) return false;
   number = static_cast<std::int32_t>(value);
   return true;
 }

@@ -146,7 +146,6 @@ void session::execute_flush(const command_line& words) {
 void session::execute_verbosity(const command_line& words) {
   noreply_ = words.ends_with_noreply();
   std::uint32_t level = 0;
-  if (noreply_ && words.count == 2) return reply_always("ERROR");
   // Nothing is logged, so there is nothing to set.
   reply(parse(words.word(1).data(), level) ? "OK" : bad_format);
 }

@@ -64,7 +64,7 @@ SCRIPT = [
     b"\r\n", b"\n", b"x\r\n", b"bad\r\n", b"GET a\r\n", b"get\r\n", b"get \r\n", b"gets\r\n", b"get " + LONG_KEY + b"\r\n",
     b"get c " + LONG_KEY + b" c\r\n", b"set\r\n", b"set a\r\n", b"set a 0 0\r\n", b"set a 0 0 abc\r\n", b"set a x 0 1\r\n1\r\n",
     b"set a -1 0 1\r\n1\r\n", b"set a 0 x 1\r\n1\r\n", b"set a 0 0 -1\r\n", 
-    b"set a 0 0 99999999999\r\n", b"set " + LONG_KEY + b" 0 0 1\r\nx\r\n", b"set a 0 0 3\r\nabcd\r\nget a\r\n",
+    b"set a 0 0 99999999999999999999\r\n", b"set " + LONG_KEY + b" 0 0 1\r\nx\r\n", b"set a 0 0 3\r\nabcd\r\nget a\r\n",
     b"set a 0 0 3\r\nab\r\n\r\nget a\r\n", b"set a 0 0 1\nx\n\r\n", b"\0\r\n", b"verbosity\r\n", b"verbosity x\r\n",
     b"verbosity noreply\r\n", b"verbosity 1\r\n", b"stats nonsense\r\n", b"stats reset\r\n", b"get a\x00b c\r\n",
     # too large
@@ -135,7 +135,7 @@ def serving(command):
 
 
 def cached(*options):
-    return [CACHED, "--port", "0", "--threads", "2", *options]
+    return [CACHED, "--port", "0", *options]
 
 
 @contextlib.contextmanager
