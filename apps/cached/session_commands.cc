@@ -92,7 +92,6 @@ void session::finish_store() {
     case store_outcome::not_stored: return reply("NOT_STORED");
     case store_outcome::exists: return reply("EXISTS");
     case store_outcome::not_found: return reply("NOT_FOUND");
-    case store_outcome::no_memory: return reply_always("SERVER_ERROR out of memory storing object");
   }
 }
 

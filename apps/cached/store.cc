@@ -110,7 +110,7 @@ store_outcome store::put(item_ptr what, store_mode mode, std::uint64_t cas) {
     if (mode != store_mode::set && mode != store_mode::add && present == nullptr) return store_outcome::not_stored;
     if (mode == store_mode::append || mode == store_mode::prepend) {
       what = joined(*present, *what, mode);
-      if (what == nullptr) return store_outcome::no_memory;
+      if (what == nullptr) return store_outcome::not_stored;
     }
     if (present != nullptr) unlink(in, present);
     what->hash = hash;
@@ -128,7 +128,6 @@ item_ptr store::joined(const item& present, const item& more, store_mode mode) {
   if (whole == nullptr) return nullptr;
   const std::string_view first = mode == store_mode::append ? present.value() : more.value();
   const std::string_view second = mode == store_mode::append ? more.value() : present.value();
-  far_hint(present.value_begin(), .size = present.value_bytes);
   std::memcpy(whole->value_begin(), first.data(), first.size());
   std::memcpy(whole->value_begin() + first.size(), second.data(), second.size());
   return whole;

@@ -30,7 +30,7 @@ class coarse_clock {
 };
 
 enum class store_mode { set, add, replace, append, prepend, cas };
-enum class store_outcome { stored, not_stored, exists, not_found, no_memory };
+enum class store_outcome { stored, not_stored, exists, not_found };
 enum class count_outcome { counted, not_found, not_a_number, no_memory };
 
 // Since the start, or the last reset.

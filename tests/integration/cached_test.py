@@ -39,7 +39,8 @@ SCRIPT = [
     stored(b"set binary 0 0", b"\r\n\0END\r\n get a\r\n"), b"get binary\r\n",
     stored(b"set " + b"k" * 250 + b" 0 0", b"longest"), b"get " + b"k" * 250 + b"\r\n",
     # noreply, and pipelines
-    b"set a 0 0 1 noreply\r\n9\r\nget a\r\n", b"delete a noreply\r\nget a\r\n", b"set a 5 0 2\r\n10\r\nincr a 1\r\nget a\r\n",
+    b"set a 0 0 1 noreply\r\n9\r\nget a\r\n", b"delete a noreply\r\nget a\r\n",
+    b"set a 5 0 2\r\n10\r\nincr a 1\r\nget a\r\n",
     b"add a 0 0 1 noreply\r\nx\r\nreplace a 3 0 1 noreply\r\n7\r\nget a\r\n", b"incr a 2 noreply\r\nget a\r\n",
     b"touch a 0 noreply\r\nget a\r\n", b"verbosity 1 noreply\r\nget a\r\n", b"set a 0 0 1 other\r\nx\r\n",
     b"set a 0 0 2 noreply\r\nxxx\r\nget a\r\n", b"set a 0 0 1 noreply x\r\nx\r\n", b"set a 0 0 abc noreply\r\n",
@@ -47,22 +48,29 @@ SCRIPT = [
     stored(b"set n 3 0", b"10"), b"incr n 5\r\n", b"decr n 6\r\n", b"get n\r\n", b"incr n 100\r\n", b"gets n\r\n",
     b"decr n 1000\r\n", b"get n\r\n", b"incr n 18446744073709551615\r\n", b"incr n 2\r\n", b"get n\r\n",
     b"incr n 18446744073709551616\r\n", b"incr n -1\r\n", b"incr n x\r\n", b"incr n 1x\r\n", b"incr n\r\n",
-    b"incr n 1 2 3\r\n", b"incr missing 1\r\n", b"decr missing 1\r\n", stored(b"set text 0 0", b"abc"), b"incr text 1\r\n",
+    b"incr n 1 2 3\r\n", b"incr missing 1\r\n", b"decr missing 1\r\n", stored(b"set text 0 0", b"abc"),
+    b"incr text 1\r\n",
     stored(b"set text 0 0", b" 5 abc"), b"incr text 1\r\n", b"get text\r\n", stored(b"set text 0 0", b"-5"),
-    b"incr text 1\r\n", b"decr " + LONG_KEY + b" 1\r\n", stored(b"set text 0 0", b"99999999999999999999"), b"incr text 1\r\n",
+    b"incr text 1\r\n", b"decr " + LONG_KEY + b" 1\r\n", stored(b"set text 0 0", b"99999999999999999999"),
+    b"incr text 1\r\n",
     # cas
-    stored(b"set c 0 0", b"1"), b"gets c\r\n", b"cas c 0 0 1 1\r\n2\r\n", b"cas missing 0 0 1 1\r\n2\r\n", b"cas c 0 0 1\r\n2\r\n",
+    stored(b"set c 0 0", b"1"), b"gets c\r\n", b"cas c 0 0 1 1\r\n2\r\n", b"cas missing 0 0 1 1\r\n2\r\n",
+    b"cas c 0 0 1\r\n2\r\n",
     b"cas c 0 0 1 x\r\n2\r\n", b"gets a c n\r\n",
     # delete, touch
     b"delete a\r\n", b"delete a\r\n", b"delete\r\n", b"delete a 0\r\n", b"delete a 5\r\n", b"delete a 0 noreply\r\n",
-    b"delete a 0 0\r\n", b"delete a 0 0 0\r\n", b"delete " + LONG_KEY + b"\r\n", b"touch n 100\r\n", b"touch missing 100\r\n",
+    b"delete a 0 0\r\n", b"delete a 0 0 0\r\n", b"delete " + LONG_KEY + b"\r\n", b"touch n 100\r\n",
+    b"touch missing 100\r\n",
     b"touch n x\r\n", b"touch n\r\n", b"touch " + LONG_KEY + b" 0\r\n", b"touch n -1\r\n", b"get n\r\n",
     # expiry
-    stored(b"set e 0 -1", b"x"), b"get e\r\n", stored(b"set e 0 1000", b"x"), b"get e\r\n", stored(b"set e 0 2592001", b"x"),
+    stored(b"set e 0 -1", b"x"), b"get e\r\n", stored(b"set e 0 1000", b"x"), b"get e\r\n", stored(b"set e 0 2592001",
+    b"x"),
     b"get e\r\n", stored(b"set e 0 2147483647", b"x"), b"get e\r\n", b"set e 0 2147483648 1\r\nx\r\n", b"get e\r\n",
     # errors
-    b"\r\n", b"\n", b"x\r\n", b"bad\r\n", b"GET a\r\n", b"get\r\n", b"get \r\n", b"gets\r\n", b"get " + LONG_KEY + b"\r\n",
-    b"get c " + LONG_KEY + b" c\r\n", b"set\r\n", b"set a\r\n", b"set a 0 0\r\n", b"set a 0 0 abc\r\n", b"set a x 0 1\r\n1\r\n",
+    b"\r\n", b"\n", b"x\r\n", b"bad\r\n", b"GET a\r\n", b"get\r\n", b"get \r\n", b"gets\r\n",
+    b"get " + LONG_KEY + b"\r\n",
+    b"get c " + LONG_KEY + b" c\r\n", b"set\r\n", b"set a\r\n", b"set a 0 0\r\n", b"set a 0 0 abc\r\n",
+    b"set a x 0 1\r\n1\r\n",
     b"set a -1 0 1\r\n1\r\n", b"set a 0 x 1\r\n1\r\n", b"set a 0 0 -1\r\n", 
     b"set a 0 0 99999999999999999999\r\n", b"set " + LONG_KEY + b" 0 0 1\r\nx\r\n", b"set a 0 0 3\r\nabcd\r\nget a\r\n",
     b"set a 0 0 3\r\nab\r\n\r\nget a\r\n", b"set a 0 0 1\nx\n\r\n", b"\0\r\n", b"verbosity\r\n", b"verbosity x\r\n",
@@ -70,9 +78,12 @@ SCRIPT = [
     # too large
     stored(b"set a 0 0", b"old"), stored(b"set a 0 0", b"x" * 1048577), b"get a\r\n", stored(b"set a 0 0", b"old"),
     stored(b"add a 0 0", b"x" * 1048576), b"get a\r\n", b"get " + b"c missing " * 400 + b"\r\n",
+    stored(b"set big 0 0", b"x" * 600000), stored(b"append big 0 0", b"x" * 600000), b"get big\r\n",
+    b"get " + b"c " * 30 + LONG_KEY + b"\r\n", b"get d\r\r\n", b"incr c 0x10\r\n", b"touch c 0 x\r\n",
     # flush_all
     b"flush_all x\r\n", b"flush_all 0 0 0\r\n", b"flush_all 1000\r\n", b"get c\r\n", b"flush_all\r\n", b"get c\r\n",
-    stored(b"set c 0 0", b"new"), b"gets c\r\n", b"flush_all 0\r\n", b"get c\r\n", b"flush_all noreply\r\n", b"flush_all -1\r\n",
+    stored(b"set c 0 0", b"new"), b"gets c\r\n", b"flush_all 0\r\n", b"get c\r\n", b"flush_all noreply\r\n",
+    b"flush_all -1\r\n",
     b"quit\r\n",
 ]
 
@@ -120,13 +131,13 @@ class Client:
 
 
 @contextlib.contextmanager
-def serving(command):
+def serving(command, ending=signal.SIGTERM):
     """A cached that was started by a command with --port 0, and its port. It must end well when it is asked to."""
     process = support.start(command, stdout=subprocess.PIPE)
     try:
         line = process.stdout.readline().decode()
         yield process, int(line.split()[-1])
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(ending)
         assert process.wait(60) == 0, f"cached ended with code {process.returncode}"
     finally:
         support.end(process)
@@ -208,6 +219,12 @@ class Cached(unittest.TestCase):
             self.assertIn('"misses"', stats.out)
             self.assertGreater(json.loads(stats.out)["misses"], 0, "far memory was never used")
 
+    def test_ends_when_it_is_interrupted(self):
+        with serving(cached(), signal.SIGINT) as (_, port):
+            client = self.connect(port)
+            client.step(stored(b"set a 0 0", b"v"))
+            client.send(b"set a 0 0 100\r\nhalf of a value")
+
     def test_command_line_clients(self):
         support.need(shutil.which("memccat"), "the tools of libmemcached are not on this machine")
         with serving(cached()) as (_, port), tempfile.TemporaryDirectory() as directory:
@@ -231,7 +248,8 @@ class Cached(unittest.TestCase):
             client.step(stored(b"set favourite 0 0", b"f" * 1000))
             for number in range(5_000):
                 client.step(stored(b"set k%d 0 0" % number, b"%d" % number * 2_500))
-                self.assertEqual(client.get(b"favourite"), b"f" * 1000, f"evicted although in use, after {number} items")
+                self.assertEqual(client.get(b"favourite"), b"f" * 1000, f"evicted although in use,
+                    after {number} items")
             stats = client.stats()
             self.assertLessEqual(int(stats["bytes"]), 16 * support.MIB)
             self.assertGreater(int(stats["bytes"]), 15 * support.MIB)
@@ -252,7 +270,8 @@ class Cached(unittest.TestCase):
 
     def test_endless_line(self):
         with serving(cached()) as (process, port):
-            for text in (b"x" * 2_049, b"set " + b"a" * 3_000, b"get" * 1_000, b"\x80" * 3_000, b"get " + b"k " * (1 << 20)):
+            for text in (b"x" * 2_049, b"set " + b"a" * 3_000, b"get" * 1_000, b"\x80" * 3_000,
+                b"get " + b"k " * (1 << 20)):
                 client = self.connect(port)
                 with contextlib.suppress(ConnectionError):
                     client.send(text)
@@ -293,7 +312,8 @@ class Cached(unittest.TestCase):
             for i in range(len(text)):
                 slow.send(text[i:i + 1])
             # Only the unique numbers differ.
-            self.assertEqual(re.sub(rb" \d+\r\n(value|x)", rb"\1", slow.step(b"")), re.sub(rb" \d+\r\n(value|x)", rb"\1", expected))
+            self.assertEqual(re.sub(rb" \d+\r\n(value|x)", rb"\1", slow.step(b"")), re.sub(rb" \d+\r\n(value|x)",
+                rb"\1", expected))
             with self.subTest("a value that never comes"):
                 gone = self.connect(port)
                 gone.send(b"set a 0 0 1000\r\nhalf")
