@@ -248,8 +248,7 @@ class Cached(unittest.TestCase):
             client.step(stored(b"set favourite 0 0", b"f" * 1000))
             for number in range(5_000):
                 client.step(stored(b"set k%d 0 0" % number, b"%d" % number * 2_500))
-                self.assertEqual(client.get(b"favourite"), b"f" * 1000, f"evicted although in use,
-                    after {number} items")
+                self.assertEqual(client.get(b"favourite"), b"f" * 1000, f"in use, but gone after {number} items")
             stats = client.stats()
             self.assertLessEqual(int(stats["bytes"]), 16 * support.MIB)
             self.assertGreater(int(stats["bytes"]), 15 * support.MIB)
@@ -271,7 +270,7 @@ class Cached(unittest.TestCase):
     def test_endless_line(self):
         with serving(cached()) as (process, port):
             for text in (b"x" * 2_049, b"set " + b"a" * 3_000, b"get" * 1_000, b"\x80" * 3_000,
-                b"get " + b"k " * (1 << 20)):
+                         b"get " + b"k " * (1 << 20)):
                 client = self.connect(port)
                 with contextlib.suppress(ConnectionError):
                     client.send(text)
@@ -312,8 +311,7 @@ class Cached(unittest.TestCase):
             for i in range(len(text)):
                 slow.send(text[i:i + 1])
             # Only the unique numbers differ.
-            self.assertEqual(re.sub(rb" \d+\r\n(value|x)", rb"\1", slow.step(b"")), re.sub(rb" \d+\r\n(value|x)",
-                rb"\1", expected))
+            self.assertEqual(*(re.sub(rb" \d+\r\n(value|x)", rb"\1", answer) for answer in (slow.step(b""), expected)))
             with self.subTest("a value that never comes"):
                 gone = self.connect(port)
                 gone.send(b"set a 0 0 1000\r\nhalf")
