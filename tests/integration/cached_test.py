@@ -225,6 +225,18 @@ class Cached(unittest.TestCase):
             client.step(stored(b"set a 0 0", b"v"))
             client.send(b"set a 0 0 100\r\nhalf of a value")
 
+    def test_many_items(self):
+        # In few shards, so that their tables grow many times.
+        with serving(cached("--memory", "16M")) as (_, port):
+            client = self.connect(port)
+            numbers = range(30_000)
+            client.step(b"".join(b"set k%d 0 0 %d noreply\r\n%d\r\n" % (n, len(str(n)), n) for n in numbers))
+            self.assertEqual(client.stats()["curr_items"], "30000")
+            for first in range(0, 30_000, 500):
+                keys = range(first, first + 500)
+                wanted = b"".join(b"VALUE k%d 0 %d\r\n%d\r\n" % (n, len(str(n)), n) for n in keys) + b"END\r\n"
+                self.assertEqual(client.step(b"get" + b"".join(b" k%d" % n for n in keys) + b"\r\n"), wanted)
+
     def test_command_line_clients(self):
         support.need(shutil.which("memccat"), "the tools of libmemcached are not on this machine")
         with serving(cached()) as (_, port), tempfile.TemporaryDirectory() as directory:
