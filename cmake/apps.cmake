@@ -1,12 +1,12 @@
-# far_app(NAME SOURCES ... [TESTS ...]): a program of apps/ in two builds from the same sources, NAME with hints and
+# far_app(NAME SOURCES ... [LIBRARIES ...] [TESTS ...]): a program of apps/ in two builds from the same sources, NAME with hints and
 # NAME-unhinted without, in build/bin/apps. Like any program of a user it links nothing of Farheap. TESTS are compiled
 # together with the sources, main.cc excepted.
 function(far_app name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;TESTS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;LIBRARIES;TESTS")
   find_package(CLI11 REQUIRED)
   find_package(nlohmann_json REQUIRED)
   find_package(fmt REQUIRED)
-  set(libraries CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
+  set(libraries ${ARG_LIBRARIES} CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
   foreach(target ${name} ${name}-unhinted)
     add_executable(app_${target} ${ARG_SOURCES})
     set_target_properties(app_${target} PROPERTIES OUTPUT_NAME ${target}

@@ -27,6 +27,13 @@ extern "C" {
 #define FAR_HINT_DEFAULT
 #endif
 
+/* A hint reads nothing at its address: one about memory that is not initialised yet deserves no warning. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#define FAR_HINT_ONLY_ADDRESS __attribute__((access(none, 1)))
+#else
+#define FAR_HINT_ONLY_ADDRESS
+#endif
+
 /* C++ wants the ones that are given in this order. */
 struct far_hint_options {
   /* It will be written: its page becomes writable at once. */
@@ -54,7 +61,8 @@ struct far_hint_view {
   uintptr_t bytes;    /* of its addresses */
   const uint8_t* use; /* by page: *now when it was last used, 0 if it may be missing; the highest bit: writable */
   const uint8_t* now;
-  void (*miss)(const void* address, const struct far_hint_options* options, struct far_hint_site* site);
+  FAR_HINT_ONLY_ADDRESS void (*miss)(const void* address, const struct far_hint_options* options,
+                                     struct far_hint_site* site);
 };
 
 /* In the runtime, and nowhere without it. */
@@ -78,14 +86,20 @@ static inline void far_hint_at(const void* address, const struct far_hint_option
   if (__builtin_expect(view == NULL, 1)) return;
   const uintptr_t offset = (uintptr_t)address - view->base;
   if (offset >= view->bytes) return;
-  const uintptr_t page = offset >> 12;
+  uintptr_t page = offset >> 12;
   if (options->sequential) {
     if (*last_page == page) return;
     *last_page = page;
   }
-  const unsigned use = __atomic_load_n(&view->use[page], __ATOMIC_RELAXED);
-  const unsigned now = __atomic_load_n(view->now, __ATOMIC_RELAXED);
-  if ((use & 0x7f) == now && use >> 7 >= (options->mutate ? 1u : 0u) && options->size <= 1) return;
+  const uintptr_t last = (offset + (options->size > 1 ? options->size - 1 : 0)) >> 12;
+  if (last - page < 16) { /* more than that is not worth to look at one by one */
+    const unsigned now = __atomic_load_n(view->now, __ATOMIC_RELAXED);
+    for (;; ++page) {
+      const unsigned use = __atomic_load_n(&view->use[page], __ATOMIC_RELAXED);
+      if ((use & 0x7f) != now || use >> 7 < (options->mutate ? 1u : 0u)) break;
+      if (page == last) return;
+    }
+  }
   view->miss(address, options, site);
 }
 

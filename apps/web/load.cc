@@ -1,0 +1,146 @@
+#include "load.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace web {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+struct request {
+  std::uint64_t number;
+  clock::time_point due;
+};
+
+// Between the thread that makes requests and those that answer. Its length is what the load is ahead of them.
+class request_queue {
+ public:
+  void push(request what) {
+    {
+      const std::lock_guard guard(lock_);
+      waiting_.push_back(what);
+    }
+    changed_.notify_one();
+  }
+
+  void close() {
+    {
+      const std::lock_guard guard(lock_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+  }
+
+  // Nothing when it is closed and empty.
+  std::optional<request> pop() {
+    std::unique_lock guard(lock_);
+    changed_.wait(guard, [&] { return closed_ || !waiting_.empty(); });
+    if (waiting_.empty()) return std::nullopt;
+    const request first = waiting_.front();
+    waiting_.pop_front();
+    return first;
+  }
+
+ private:
+  std::mutex lock_;
+  std::condition_variable changed_;
+  std::deque<request> waiting_;
+  bool closed_ = false;
+};
+
+// Requests in their order, each due when it is taken.
+class closed_loop {
+ public:
+  explicit closed_loop(std::uint64_t requests) : requests_(requests) {}
+
+  std::optional<request> pop() {
+    const std::uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);
+    if (number >= requests_) return std::nullopt;
+    return request{number, clock::now()};
+  }
+
+ private:
+  std::uint64_t requests_;
+  std::atomic<std::uint64_t> next_{0};
+};
+
+struct worker {
+  std::uint64_t checksum = 0;
+  std::vector<std::uint64_t> latencies_ns;
+  std::exception_ptr failure;
+};
+
+template <typename Source>
+void work(const front_end& site, std::uint64_t seed, Source& source, worker& mine) try {
+  encoder with;
+  while (const std::optional<request> next = source.pop()) {
+    // A sum does not depend on the order.
+    mine.checksum += site.answer(next->number, seed, with);
+    const auto latency = clock::now() - next->due;
+    mine.latencies_ns.push_back(
+        static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(latency).count()));
+  }
+} catch (...) {
+  mine.failure = std::current_exception();
+}
+
+// Sleeps until each is due. Being late itself does not shift those that follow.
+void make_requests(request_queue& queue, const load_options& options) {
+  random_stream random(options.seed ^ 0x706f6973736f6eu);
+  const clock::time_point start = clock::now();
+  double at = 0;
+  for (std::uint64_t number = 0;; ++number) {
+    at -= std::log(random.next_unit()) / options.rate;
+    if (at >= options.seconds) break;
+    const clock::time_point due =
+        start + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(at));
+    std::this_thread::sleep_until(due);
+    queue.push({number, due});
+  }
+  queue.close();
+}
+
+template <typename Source, typename Load>
+measurement measure(const front_end& site, const load_options& options, Source& source, Load load) {
+  const clock::time_point start = clock::now();
+  std::vector<worker> workers(options.threads);
+  {
+    std::vector<std::jthread> threads;
+    for (worker& mine : workers) {
+      threads.emplace_back([&] { work(site, options.seed, source, mine); });
+    }
+    load();
+  }
+  measurement result;
+  result.seconds = std::chrono::duration<double>(clock::now() - start).count();
+  for (worker& each : workers) {
+    if (each.failure) std::rethrow_exception(each.failure);
+    result.checksum += each.checksum;
+    result.latencies_ns.insert(result.latencies_ns.end(), each.latencies_ns.begin(), each.latencies_ns.end());
+  }
+  std::sort(result.latencies_ns.begin(), result.latencies_ns.end());
+  result.requests = result.latencies_ns.size();
+  return result;
+}
+
+}  // namespace
+
+measurement run(const front_end& site, const load_options& options) {
+  if (options.closed_loop > 0) {
+    closed_loop source(options.closed_loop);
+    return measure(site, options, source, [] {});
+  }
+  request_queue source;
+  return measure(site, options, source, [&] { make_requests(source, options); });
+}
+
+}  // namespace web

@@ -1,0 +1,92 @@
+// web: a synthetic web front end, and the load on it. apps/README.md says how to run it.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "load.h"
+
+namespace {
+
+struct options {
+  std::uint32_t keys = 2'000'000;
+  std::uint64_t elements = 16'384;
+  double zipf = 0.8;
+  bool json = false;
+  web::load_options load;
+};
+
+void declare(CLI::App& parser, options& into) {
+  parser.add_option("--keys", into.keys, "keys in the hash table, about 26 bytes each")
+      ->check(CLI::Range(1u, 1u << 31))
+      ->capture_default_str();
+  parser.add_option("--elements", into.elements, "elements of the array, 8 KiB each")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 32))
+      ->capture_default_str();
+  parser.add_option("--zipf", into.zipf, "exponent of the keys' distribution; 0: uniform")
+      ->check(CLI::Range(0.0, 10.0))
+      ->capture_default_str();
+  parser.add_option("--threads", into.load.threads, "threads that answer")
+      ->check(CLI::Range(1u, 256u))
+      ->capture_default_str();
+  parser.add_option("--rate", into.load.rate, "requests a second, as a Poisson process")
+      ->check(CLI::Range(0.001, 1e8))
+      ->capture_default_str();
+  parser.add_option("--seconds", into.load.seconds, "how long to make requests")
+      ->check(CLI::Range(0.001, 1e6))
+      ->capture_default_str();
+  parser.add_option("--closed-loop", into.load.closed_loop, "answer N requests one after the other, without a rate")
+      ->type_name("N");
+  parser.add_option("--seed", into.load.seed, "of the requests")->capture_default_str();
+  parser.add_flag("--json", into.json, "one JSON object");
+}
+
+// The smallest latency that at least this part of the requests did not exceed.
+double percentile_us(const web::measurement& of, double part) {
+  if (of.latencies_ns.empty()) return 0;
+  const auto rank = static_cast<std::size_t>(std::ceil(part * static_cast<double>(of.latencies_ns.size())));
+  return static_cast<double>(of.latencies_ns[rank > 0 ? rank - 1 : 0]) / 1000;
+}
+
+void print(const web::measurement& result, bool json) {
+  const double throughput = static_cast<double>(result.requests) / result.seconds;
+  const double p50 = percentile_us(result, 0.5);
+  const double p90 = percentile_us(result, 0.9);
+  const double p99 = percentile_us(result, 0.99);
+  const double p999 = percentile_us(result, 0.999);
+  const std::string checksum = fmt::format("{:016x}", result.checksum);
+  if (json) {
+    const nlohmann::ordered_json object = {{"app", "web"},
+                                           {"requests", result.requests},
+                                           {"seconds", result.seconds},
+                                           {"throughput", throughput},
+                                           {"latency_us", {{"p50", p50}, {"p90", p90}, {"p99", p99}, {"p99.9", p999}}},
+                                           {"checksum", checksum}};
+    fmt::print("{}\n", object.dump());
+    return;
+  }
+  fmt::print("{} requests in {:.2f} s: {:.0f} a second\n", result.requests, result.seconds, throughput);
+  fmt::print("latency: p50 {:.1f} us, p90 {:.1f} us, p99 {:.1f} us, p99.9 {:.1f} us\n", p50, p90, p99, p999);
+  fmt::print("checksum {}\n", checksum);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) try {
+  options chosen;
+  CLI::App parser("A web front end on plain memory: 32 look-ups, 8 KiB encrypted and compressed a request.");
+  declare(parser, chosen);
+  CLI11_PARSE(parser, count, arguments);
+  const web::front_end site(chosen.keys, chosen.elements, chosen.zipf);
+  print(web::run(site, chosen.load), chosen.json);
+  return 0;
+} catch (const std::bad_alloc&) {
+  fmt::print(stderr, "web: not enough memory for the table and the array; choose fewer --keys or --elements\n");
+  return 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "{}\n", error.what());
+  return 1;
+}
