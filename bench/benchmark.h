@@ -38,6 +38,8 @@ struct outcome {
 [[nodiscard]] result<outcome> run_pauseless(const settings& chosen);
 [[nodiscard]] result<outcome> run_pressure(const settings& chosen);
 [[nodiscard]] result<outcome> run_pointers(const settings& chosen);
+[[nodiscard]] result<outcome> run_eden(const settings& chosen);
+[[nodiscard]] result<outcome> run_policies(const settings& chosen);
 
 // Hidden commands: what the benchmarks run in child processes. `specification` is JSON. Return the exit status.
 int pager_child(const std::string& specification);

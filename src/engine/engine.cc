@@ -161,12 +161,12 @@ outcome engine::fill_with_zeros(stream_table& streams, page_id page, bool write)
 
 engine::prospect engine::expect_use(page_id page, bool write) {
   const page_word word = shared_.pages.load(page);
-  if (word.where() == state::lost) return prospect::unknown;
+  if (word.where() == state::lost) return prospect::lost;
   if (word.where() == state::untouched) {
-    // The kernel fills the pages of an open block. Elsewhere the program may not have allocated the page at all.
+    // The kernel fills the pages of an open block.
     block& holder = shared_.blocks.holding(page);
     const std::lock_guard guard(holder.lock);
-    if (holder.kind != block_kind::open) return prospect::unknown;
+    if (holder.kind != block_kind::open) return prospect::untouched;
     shared_.pages.uses.note(page, true);
     return prospect::ready;
   }

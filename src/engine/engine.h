@@ -100,8 +100,9 @@ class engine {
   }
 
   // A hint (far/hint.h) that a page will be used. `ready`: it can be used at once, and is marked as used. `missing`: a
-  // miss would have something to do. `unknown`: nothing is known of the page, or nothing good; an access would tell.
-  enum class prospect { ready, missing, unknown };
+  // miss would have something to do. `untouched`: so it would if the program has allocated the page, which the engine
+  // does not know. `lost`: nothing helps.
+  enum class prospect { ready, missing, untouched, lost };
   [[nodiscard]] prospect expect_use(page_id page, bool write);
   // For the policy, from now on; see policy.h.
   void set_eviction_priority(page_id page, unsigned priority);

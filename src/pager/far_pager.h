@@ -116,6 +116,7 @@ class far_pager final : public pager {
   void look_after_transfers() noexcept;
   void prefetch_range(page_range range, const hint* about) noexcept;
   engine::engine::prospect expect_page(page_id page, const hint& about) noexcept;
+  [[nodiscard]] bool can_be_touched(page_id page, bool write) const noexcept;
   void bring_expected(page_id page, const hint& about) noexcept;
   [[nodiscard]] engine::read_outcome start_read(engine::object_read& one) noexcept;
   [[nodiscard]] slot_read read_slot_on_thread(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);

@@ -1,4 +1,6 @@
 // The hinted path (Eden, section 3.2): what a hint brings in, on the calling thread or fiber, without a fault.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -36,9 +38,19 @@ bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hi
 }
 
 engine::engine::prospect far_pager::expect_page(page_id page, const hint& about) noexcept {
-  const engine::engine::prospect found = engine_->expect_use(page, about.write);
-  if (found != engine::engine::prospect::unknown) engine_->set_eviction_priority(page, about.eviction_priority);
+  using prospect = engine::engine::prospect;
+  const prospect found = engine_->expect_use(page, about.write);
+  if (found == prospect::untouched) return can_be_touched(page, about.write) ? prospect::missing : prospect::lost;
+  if (found != prospect::lost) engine_->set_eviction_priority(page, about.eviction_priority);
   return found;
+}
+
+// Whether an access would be one to fresh memory, and not one to none. Somebody may unmap it meanwhile: then a page of
+// zeros is left there, as after an access that came as late.
+bool far_pager::can_be_touched(page_id page, bool write) const noexcept {
+  const platform::signal_shield shield;
+  const std::optional<address_map::part> part = addresses_.find(page);
+  return part.has_value() && part->protection > 0 && (part->protection & (write ? PROT_WRITE : PROT_READ)) != 0;
 }
 
 void far_pager::bring_expected(page_id page, const hint& about) noexcept {

@@ -168,6 +168,24 @@ TEST_F(hints_test, one_about_memory_that_is_not_there_does_nothing) {
   EXPECT_EQ(after.fetched_pages + after.zero_fills, before.fetched_pages + before.zero_fills);
 }
 
+TEST_F(hints_test, a_first_touch_can_be_hinted) {
+  start();
+  if (IsSkipped()) return;
+  const result<std::byte*> fresh = far_->map(1024 * page_bytes, PROT_READ | PROT_WRITE, 2 * mib);
+  ASSERT_TRUE(fresh.ok());
+  far_->evict(fresh.value(), 1024 * page_bytes);  // nothing to evict, but from now on its blocks are guarded
+  for (std::size_t i = 0; i < 1024; ++i) {
+    far_hint(&number(fresh.value(), i), .mutate = true);
+    EXPECT_EQ(number(fresh.value(), i), 0u);
+    number(fresh.value(), i) = i * 31 + 7;
+  }
+  EXPECT_GT(far_->snapshot().hinted_misses, 0u);
+  EXPECT_EQ(far_->snapshot().write_faults, 0u);
+  EXPECT_EQ(count_wrong(fresh.value(), 1024), 0u);
+  ASSERT_TRUE(far_->protect(fresh.value(), 1024 * page_bytes, PROT_NONE));
+  far_hint(fresh.value() + 5 * page_bytes, .mutate = true);
+}
+
 // In memory that fits the runtime is called once for each page, and not at all on later rounds.
 TEST_F(hints_test, what_fits_costs_a_call_a_page_once) {
   start();

@@ -111,8 +111,8 @@ std::string hint_text(const pattern& seen, bool changes) {
   if (scan) {
     const auto limit = static_cast<std::uint64_t>(pattern_finder::longest_read_ahead);
     const auto pages = static_cast<std::int64_t>(std::bit_floor(std::clamp<std::uint64_t>(seen.typical_run, 1, limit)));
-    text += ", .sequential = true, .read_ahead = ";
-    text += std::to_string(seen.kind == pattern_kind::forward ? pages : -pages);
+    text += ", .read_ahead = " + std::to_string(seen.kind == pattern_kind::forward ? pages : -pages);
+    text += ", .sequential = true";
   }
   return text + ");";
 }

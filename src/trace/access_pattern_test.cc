@@ -25,10 +25,10 @@ TEST(access_pattern, a_scan) {
   EXPECT_EQ(up.fit, 1.0);
   EXPECT_EQ(up.distances, 99u);
   EXPECT_EQ(up.typical_run, 100u);
-  EXPECT_EQ(hint_text(up, false), "far_hint(ptr, .sequential = true, .read_ahead = 64);");
+  EXPECT_EQ(hint_text(up, false), "far_hint(ptr, .read_ahead = 64, .sequential = true);");
   const pattern down = walk_by(-1, 100);
   EXPECT_EQ(down.kind, pattern_kind::backward);
-  EXPECT_EQ(hint_text(down, false), "far_hint(ptr, .sequential = true, .read_ahead = -64);");
+  EXPECT_EQ(hint_text(down, false), "far_hint(ptr, .read_ahead = -64, .sequential = true);");
 }
 
 TEST(access_pattern, a_scan_with_gaps_that_the_pager_read_ahead) {
@@ -84,7 +84,7 @@ TEST(access_pattern, read_ahead_follows_the_runs) {
   const pattern seen = finder.find();
   EXPECT_EQ(seen.kind, pattern_kind::forward);
   EXPECT_EQ(seen.typical_run, 10u);
-  EXPECT_EQ(hint_text(seen, true), "far_hint(ptr, .mutate = true, .sequential = true, .read_ahead = 8);");
+  EXPECT_EQ(hint_text(seen, true), "far_hint(ptr, .mutate = true, .read_ahead = 8, .sequential = true);");
 }
 
 TEST(access_pattern, the_same_page_again_says_nothing) {

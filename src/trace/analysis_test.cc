@@ -87,7 +87,7 @@ TEST(analysis, kinds_threads_and_the_hint) {
   EXPECT_EQ(line.protections, 15u);
   EXPECT_EQ(line.threads, 2u);
   EXPECT_EQ(line.seen.kind, pattern_kind::forward);
-  EXPECT_EQ(line.hint, "far_hint(ptr, .mutate = true, .sequential = true, .read_ahead = 8);");
+  EXPECT_EQ(line.hint, "far_hint(ptr, .mutate = true, .read_ahead = 8, .sequential = true);");
 }
 
 TEST(analysis, allocations_are_those_alive_at_the_miss_and_tell_walks_apart) {

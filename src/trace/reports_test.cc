@@ -49,7 +49,7 @@ TEST_F(reports, writes_all_files_and_gives_back_the_summary) {
   for (const char* wanted :
        {"40 misses in 1 process", "1 line explains 95% of the misses", "100.0%", "40: 100% reads",
         "sequential, forward, 100% fit, runs of 40 pages, 1 thread",
-        "far_hint(ptr, .sequential = true, .read_ahead = 32);",
+        "far_hint(ptr, .read_ahead = 32, .sequential = true);",
         "The hint at use.cc:5 never found anything to do in 100 calls", "Hints came before 60 of 100 misses (60.0%)"}) {
     EXPECT_NE(summary.value().find(wanted), std::string::npos) << wanted << "\n" << summary.value();
   }
@@ -88,7 +88,7 @@ TEST_F(reports, json_for_machines) {
   const auto data = nlohmann::json::parse(report_json(read_reports(dir_).value()), nullptr, false);
   ASSERT_TRUE(data.is_object());
   EXPECT_EQ(data["explaining"], 1);
-  EXPECT_EQ(data["lines"][0]["hint"], "far_hint(ptr, .sequential = true, .read_ahead = 32);");
+  EXPECT_EQ(data["lines"][0]["hint"], "far_hint(ptr, .read_ahead = 32, .sequential = true);");
   EXPECT_EQ(data["hint_sites"][0]["never_helps"], true);
   EXPECT_FALSE(data.contains("flame"));
 }

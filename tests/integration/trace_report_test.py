@@ -37,7 +37,7 @@ class Command(unittest.TestCase):
             for wanted in ("4 lines explain 95% of the misses", "trace_writer.cc:", "scan_edges",
                            "sequential, backward", "stride of 200 pages",
                            "far_hint(ptr, .mutate = true, "
-                           ".sequential = true, .read_ahead = -64);", "load_graph", "never found anything to do"):
+                           ".read_ahead = -64, .sequential = true);", "load_graph", "never found anything to do"):
                 self.assertIn(wanted, summary)
             folded = pathlib.Path(folder, "stacks.folded").read_text().splitlines()
             self.assertTrue(any(line.startswith("main;") and "look_up_name" in line.split(";")[-2]
