@@ -40,6 +40,7 @@ struct outcome {
 [[nodiscard]] result<outcome> run_pointers(const settings& chosen);
 [[nodiscard]] result<outcome> run_eden(const settings& chosen);
 [[nodiscard]] result<outcome> run_policies(const settings& chosen);
+[[nodiscard]] result<outcome> run_coverage(const settings& chosen);
 
 // Hidden commands: what the benchmarks run in child processes. `specification` is JSON. Return the exit status.
 int pager_child(const std::string& specification);

@@ -40,6 +40,7 @@ constexpr std::array benchmarks = {
     listed{"pressure", "free local memory under 100 busy fibers, prioritised and not (AIFM, figure 15)", run_pressure},
     listed{"pointers", "lists, trees and maps of far pointers that are all local, beside raw pointers", run_pointers},
     listed{"policies", "pages fetched under each policy, by the share of memory that is local", run_policies},
+    listed{"coverage", "how few source lines cause 95% of a program's misses (Eden, figure 2)", run_coverage},
     listed{"eden", "programs and single pages with hints and without, beside swap (Eden, figures 6, 7, 8 and 11)",
            run_eden},
 };

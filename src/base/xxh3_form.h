@@ -15,19 +15,32 @@
 
 namespace far {
 
+// The compiler forgets this in the copies of functions that it makes for constant arguments (GCC 12). Registers left
+// wide make every SSE instruction that follows wait for them: programs whose hints hash a page became ten times slower.
+static void leave_narrow_registers() {
+#ifdef __AVX2__
+  __builtin_ia32_vzeroupper();
+#endif
+}
+
 static std::uint64_t form_hash_64(const void* data, std::size_t bytes) {
-  return XXH3_64bits(data, bytes);
+  const std::uint64_t hash = XXH3_64bits(data, bytes);
+  leave_narrow_registers();
+  return hash;
 }
 
 static std::uint64_t form_hash_64_of_parts(const hash_part* parts, std::size_t count) {
   XXH3_state_t state;
   XXH3_64bits_reset(&state);
   for (std::size_t i = 0; i < count; ++i) XXH3_64bits_update(&state, parts[i].data, parts[i].bytes);
-  return XXH3_64bits_digest(&state);
+  const std::uint64_t hash = XXH3_64bits_digest(&state);
+  leave_narrow_registers();
+  return hash;
 }
 
 static wide_hash form_hash_128(const void* data, std::size_t bytes) {
   const XXH128_hash_t hash = XXH3_128bits(data, bytes);
+  leave_narrow_registers();
   return {hash.low64, hash.high64};
 }
 

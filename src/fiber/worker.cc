@@ -86,7 +86,8 @@ void worker::start(int cpu) {
 
 void worker::set_up_thread(int cpu) {
   std::uint64_t blocked = ~std::uint64_t{0};
-  for (const int raised : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF, SIGVTALRM}) {
+  for (const int raised :
+       {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF, SIGVTALRM, platform::identity_signal}) {
     blocked &= ~(std::uint64_t{1} << (raised - 1));
   }
   platform::restore_signals(blocked);

@@ -129,9 +129,9 @@ class pager {
   // to do.
   virtual void fetch(const std::byte* address, std::size_t bytes, bool write) = 0;
 
-  // The hinted path: the range will be used. Makes up to 64 pages of it resident and marks them as used; the rest is read
-  // ahead. Lost pages are left to the hardware guard. Returns whether anything was missing. May be called about any
-  // address of the far heap.
+  // The hinted path: the range will be used. Makes up to 64 pages of it resident and marks them as used; the rest is
+  // read ahead. Lost pages are left to the hardware guard. Returns whether anything was missing. May be called about
+  // any address of the far heap.
   virtual bool expect_use(const std::byte* address, std::size_t bytes, const hint& about) noexcept = 0;
   // The marks that it sets, one a page, and the time that they carry: engine/use_marks.h.
   [[nodiscard]] virtual const std::uint8_t* use_bytes() const = 0;

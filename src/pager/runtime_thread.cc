@@ -29,6 +29,7 @@ std::thread start_runtime_thread(const char* name, std::function<void()> body) {
   const platform::signal_shield shield;
   return std::thread([name, body = std::move(body)] {
     const runtime_section for_good;
+    platform::let_identity_change();
     // The program's locale may have been read into far memory; the C locale is part of the C library.
     uselocale(newlocale(LC_ALL_MASK, "C", locale_t{}));
     pthread_setname_np(pthread_self(), name);

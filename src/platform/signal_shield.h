@@ -23,6 +23,16 @@ inline void restore_signals(std::uint64_t before) noexcept {
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, nullptr, sizeof before);
 }
 
+// The C library's own (SIGSETXID in glibc): setuid(2) and its siblings send it to every thread of the process, and wait
+// for all of them. Its handler touches nothing but the thread's identity, so threads whose signals stay blocked let it
+// in.
+inline constexpr int identity_signal = 33;
+
+inline void let_identity_change() noexcept {
+  const std::uint64_t one = std::uint64_t{1} << (identity_signal - 1);
+  syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &one, nullptr, sizeof one);
+}
+
 class signal_shield {
  public:
   signal_shield() noexcept : before_(block_signals()) {}

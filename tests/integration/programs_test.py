@@ -66,6 +66,15 @@ class Programs(unittest.TestCase):
         self.assertEqual(outcome.stats["over_budget_pages"], 0, outcome.stats)
         return native
 
+    def test_a_program_that_changes_its_identity(self):
+        # The C library does this on every thread of the process, the runtime's included, and waits for them.
+        program = "import os; os.setresgid(*os.getresgid()); os.setresuid(*os.getresuid()); print('changed')"
+        for mode in ("thread", "inline"):
+            with self.subTest(mode):
+                outcome = support.run_far(["/usr/bin/python3", "-c", program], 16 * support.MIB, far="memory:", mode=mode,
+                                          deadline_s=60)
+                self.assertEqual((outcome.code, outcome.out), (0, "changed\n"), outcome)
+
     def test_sort(self):
         # Long lines: what counts is how often the sort jumps between them.
         text, ordered = self.directory / "text", self.directory / "ordered"
