@@ -88,10 +88,10 @@ result<object_reader*> engine::add_object_reader() {
   return readers_[index].get();
 }
 
-outcome engine::miss(fetcher& by, stream_table& streams, page_id page, bool write) {
+outcome engine::miss(fetcher& by, stream_table& streams, page_id page, bool write, bool may_fill) {
   const page_word word = shared_.pages.load(page);
   switch (word.where()) {
-    case state::untouched: return fill_with_zeros(streams, page, write);
+    case state::untouched: return may_fill ? fill_with_zeros(streams, page, write) : outcome::resolved;
     case state::remote: return fetch(by, streams, page, write);
     case state::resident: return on_resident(page, write);
     case state::evicting:

@@ -52,8 +52,10 @@ class engine {
   void tell(settling_listener& listener) { shared_.pages.tell(listener); }
 
   // An access to `page` was reported. Does what can be done now; see `outcome` for what is left to the caller.
-  // Requires: the lock of `by` is held. `streams`: what is known of the accessing thread.
-  [[nodiscard]] outcome miss(fetcher& by, stream_table& streams, page_id page, bool write);
+  // Requires: the lock of `by` is held. `streams`: what is known of the accessing thread. `may_fill`: the program has
+  // allocated the page. Without it an Untouched page is left alone, and the outcome is `resolved`: so for hints,
+  // because the memory that they are about may be released meanwhile.
+  [[nodiscard]] outcome miss(fetcher& by, stream_table& streams, page_id page, bool write, bool may_fill = true);
 
   // Starts to fetch what of the range is Remote, as far as frames are free ahead of need; nobody waits for it. At most
   // batch_pages of it are looked at. Returns how many pages come in. Requires: the lock of `by` is held.

@@ -89,6 +89,11 @@ void address_map::put_back(page_range range) {
 
 std::optional<address_map::part> address_map::find(page_id page) const {
   const std::lock_guard guard(lock_);
+  return holder_of(page);
+}
+
+// Requires: the lock is held.
+std::optional<address_map::part> address_map::holder_of(page_id page) const {
   auto holder = used_.upper_bound(page);
   if (holder == used_.begin()) return std::nullopt;
   --holder;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <vector>
@@ -49,6 +50,15 @@ class address_map {
   // The part in use that holds `page`.
   [[nodiscard]] std::optional<part> find(page_id page) const;
 
+  // Calls `body(protection)` if the page is in use, and returns what it returned, else false. Nobody takes the page out
+  // of use meanwhile. `body` must not call this map.
+  template <typename Body>
+  [[nodiscard]] bool while_in_use(page_id page, const Body& body) const {
+    const std::lock_guard guard(lock_);
+    const std::optional<part> holder = holder_of(page);
+    return holder.has_value() && body(holder->protection);
+  }
+
   // Notes a new protection for what of the range is in use.
   void set_protection(page_range range, int protection);
 
@@ -59,6 +69,7 @@ class address_map {
   void unlock() { lock_.unlock(); }
 
  private:
+  [[nodiscard]] std::optional<part> holder_of(page_id page) const;
   struct used {
     std::uint64_t count;
     int protection;

@@ -104,19 +104,20 @@ class far_pager final : public pager {
   [[nodiscard]] engine::fetcher* try_lock_fetcher() noexcept;
   [[nodiscard]] engine::fetcher& lock_some_fetcher() noexcept;
   [[nodiscard]] std::size_t free_flights() const noexcept;
-  // What to do when the page's bytes are lost: the access that needs them must not go on; a hint only expected one.
-  enum class if_lost { die, leave };
+  // Who wants the page: an access, which cannot go on without it; or a hint, which only expects one. For a hint nobody
+  // dies of lost bytes, and no page is filled that the program may have released meanwhile.
+  enum class demand { access, hint };
   void resolve_observed(const std::byte* address, bool write, const void* context) noexcept;
-  void resolve_on_thread(page_id page, bool write, if_lost then = if_lost::die) noexcept;
+  void resolve_on_thread(page_id page, bool write, demand whose = demand::access) noexcept;
   void wait_for_frame() noexcept;
-  void resolve_on_fiber(page_id page, bool write, miss_waiter::place from, if_lost then = if_lost::die) noexcept;
-  [[nodiscard]] engine::outcome try_miss(page_id page, bool write) noexcept;
+  void resolve_on_fiber(page_id page, bool write, miss_waiter::place from, demand whose = demand::access) noexcept;
+  [[nodiscard]] engine::outcome try_miss(page_id page, bool write, demand whose) noexcept;
   void let_others_finish(page_id page, miss_waiter::place from) noexcept;
   void wait_for_frame_on_fiber(miss_waiter::place from) noexcept;
   void look_after_transfers() noexcept;
   void prefetch_range(page_range range, const hint* about) noexcept;
   engine::engine::prospect expect_page(page_id page, const hint& about) noexcept;
-  [[nodiscard]] bool can_be_touched(page_id page, bool write) const noexcept;
+  [[nodiscard]] bool fill_expected(page_id page, bool write) noexcept;
   void bring_expected(page_id page, const hint& about) noexcept;
   [[nodiscard]] engine::read_outcome start_read(engine::object_read& one) noexcept;
   [[nodiscard]] slot_read read_slot_on_thread(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);

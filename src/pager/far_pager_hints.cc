@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 
 #include "pager/far_pager.h"
@@ -13,6 +14,9 @@ namespace {
 constexpr std::int64_t most_read_ahead = 64;  // pages, either way
 // Of a larger region the rest is only read ahead: to wait for all of it might be to wait for its beginning to leave.
 constexpr std::size_t most_awaited = 64;
+
+// First touches of the calling thread.
+constinit thread_local engine::stream_table hint_streams;
 
 }  // namespace
 
@@ -39,26 +43,34 @@ bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hi
 
 engine::engine::prospect far_pager::expect_page(page_id page, const hint& about) noexcept {
   using prospect = engine::engine::prospect;
-  const prospect found = engine_->expect_use(page, about.write);
-  if (found == prospect::untouched) return can_be_touched(page, about.write) ? prospect::missing : prospect::lost;
+  prospect found = engine_->expect_use(page, about.write);
+  if (found == prospect::untouched) found = fill_expected(page, about.write) ? prospect::ready : prospect::lost;
   if (found != prospect::lost) engine_->set_eviction_priority(page, about.eviction_priority);
   return found;
 }
 
-// Whether an access would be one to fresh memory, and not one to none. Somebody may unmap it meanwhile: then a page of
-// zeros is left there, as after an access that came as late.
-bool far_pager::can_be_touched(page_id page, bool write) const noexcept {
+// Fresh memory: fills the page, if the program has it, and nobody else is at work on it. Whoever unmaps it first takes
+// it out of the map of addresses, so under that map's lock it stays the program's.
+bool far_pager::fill_expected(page_id page, bool write) noexcept {
   const platform::signal_shield shield;
-  const std::optional<address_map::part> part = addresses_.find(page);
-  return part.has_value() && part->protection > 0 && (part->protection & (write ? PROT_WRITE : PROT_READ)) != 0;
+  engine::fetcher* const by = try_lock_fetcher();
+  if (by == nullptr) return false;
+  const std::lock_guard guard(by->lock, std::adopt_lock);
+  const bool done = addresses_.while_in_use(page, [&](int protection) {
+    if (protection < 0 || (protection & (write ? PROT_WRITE : PROT_READ)) == 0) return false;
+    engine::stream_table& streams = on_fiber() ? chosen_.fibers->streams() : hint_streams;
+    return engine_->miss(*by, streams, page, write) == engine::outcome::resolved;
+  });
+  if (done) engine_->note_hinted_miss();
+  return done;
 }
 
 void far_pager::bring_expected(page_id page, const hint& about) noexcept {
   engine_->note_hinted_miss();
   if (on_fiber()) {
-    resolve_on_fiber(page, about.write, miss_waiter::place::call, if_lost::leave);
+    resolve_on_fiber(page, about.write, miss_waiter::place::call, demand::hint);
   } else {
-    resolve_on_thread(page, about.write, if_lost::leave);
+    resolve_on_thread(page, about.write, demand::hint);
   }
   static_cast<void>(engine_->expect_use(page, about.write));  // marks it
 }

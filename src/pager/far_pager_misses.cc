@@ -102,7 +102,7 @@ void far_pager::wait_for_frame() noexcept {
   }
 }
 
-void far_pager::resolve_on_thread(page_id page, bool write, if_lost then) noexcept {
+void far_pager::resolve_on_thread(page_id page, bool write, demand whose) noexcept {
   const std::uint64_t since_ns = clock_.now_ns();
   engine::outcome reached = engine::outcome::busy;
   backoff waiting;
@@ -112,14 +112,14 @@ void far_pager::resolve_on_thread(page_id page, bool write, if_lost then) noexce
     {
       engine::fetcher& by = lock_some_fetcher();
       const std::lock_guard guard(by.lock, std::adopt_lock);
-      reached = engine_->miss(by, thread_streams, page, write);
+      reached = engine_->miss(by, thread_streams, page, write, whose == demand::access);
       while (reached == engine::outcome::in_flight && engine_->on_its_way(page)) {
         if (!by.poll()) by.wait(1'000'000);
       }
     }
     if (reached == engine::outcome::in_flight && engine_->accessible(page, write)) break;
     if (reached == engine::outcome::lost) {
-      if (then == if_lost::leave) break;
+      if (whose == demand::hint) break;
       die_of_lost_page(page);
     }
     if (reached == engine::outcome::no_budget) wait_for_frame();
@@ -138,15 +138,15 @@ void far_pager::resolve_on_thread(page_id page, bool write, if_lost then) noexce
 // No lock is held and nothing of the thread is remembered where a fiber waits: other fibers run on this thread
 // meanwhile, and outside the fault handler this one may go on on another.
 
-void far_pager::resolve_on_fiber(page_id page, bool write, miss_waiter::place from, if_lost then) noexcept {
+void far_pager::resolve_on_fiber(page_id page, bool write, miss_waiter::place from, demand whose) noexcept {
   const std::uint64_t since_ns = clock_.now_ns();
   bool counted = false;
   engine_->reclaim_at_miss();
   while (true) {
-    const engine::outcome reached = try_miss(page, write);
+    const engine::outcome reached = try_miss(page, write, whose);
     if (reached == engine::outcome::resolved) break;
     if (reached == engine::outcome::lost) {
-      if (then == if_lost::leave) break;
+      if (whose == demand::hint) break;
       die_of_lost_page(page);
     }
     if (reached == engine::outcome::no_budget) wait_for_frame_on_fiber(from);
@@ -162,11 +162,11 @@ void far_pager::resolve_on_fiber(page_id page, bool write, miss_waiter::place fr
   engine_->note_wait(clock_.now_ns() - since_ns);
 }
 
-engine::outcome far_pager::try_miss(page_id page, bool write) noexcept {
+engine::outcome far_pager::try_miss(page_id page, bool write, demand whose) noexcept {
   engine::fetcher* const by = try_lock_fetcher();
   if (by == nullptr) return engine::outcome::busy;
   const std::lock_guard guard(by->lock, std::adopt_lock);
-  return engine_->miss(*by, chosen_.fibers->streams(), page, write);
+  return engine_->miss(*by, chosen_.fibers->streams(), page, write, whose == demand::access);
 }
 
 void far_pager::let_others_finish(page_id page, miss_waiter::place from) noexcept {

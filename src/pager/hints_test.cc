@@ -253,14 +253,17 @@ TEST_F(hints_test, wrong_and_late_ones_change_nothing) {
   start("memory:?latency=5us");
   if (IsSkipped()) return;
   constexpr std::size_t pages = 2 * budget_pages;
+  constexpr std::size_t passing_pages = 500;
   std::byte* const block = make(pages);
+  std::atomic<std::byte*> passing{block};  // comes and goes
   std::atomic<bool> done{false};
   std::vector<std::thread> others;
   for (unsigned seed = 0; seed < 2; ++seed) {
     others.emplace_back([&, seed] {
       std::mt19937_64 random(seed);
       while (!done.load()) {
-        const std::byte* const at = block + random() % ((pages + 1024) * page_bytes);
+        const std::byte* const at = random() % 2 == 0 ? block + random() % ((pages + 1024) * page_bytes)
+                                                      : passing.load() + random() % (passing_pages * page_bytes);
         const int ahead = static_cast<int>(random() % 40) - 20;
         far_hint(at, .mutate = random() % 2 == 0, .size = random() % (4 * page_bytes), .read_ahead = ahead,
                  .eviction_priority = static_cast<unsigned char>(random() % 4));
@@ -269,10 +272,14 @@ TEST_F(hints_test, wrong_and_late_ones_change_nothing) {
   }
   others.emplace_back([&] {
     while (!done.load()) {
-      const result<std::byte*> passing = far_->map(512 * page_bytes, PROT_READ | PROT_WRITE, page_bytes);
-      if (!passing) continue;
-      for (std::size_t i = 0; i < 512; i += 3) number(passing.value(), i) = i;
-      EXPECT_TRUE(far_->unmap(passing.value(), 512 * page_bytes));
+      const result<std::byte*> mapped = far_->map(passing_pages * page_bytes, PROT_READ | PROT_WRITE, page_bytes);
+      if (!mapped) continue;
+      passing.store(mapped.value());
+      for (std::size_t i = 0; i < passing_pages; i += 3) number(mapped.value(), i) = i;
+      for (std::size_t i = 0; i < passing_pages; ++i) {
+        ASSERT_EQ(number(mapped.value(), i), i % 3 == 0 ? i : 0) << "fresh memory is zeros";
+      }
+      ASSERT_TRUE(far_->unmap(mapped.value(), passing_pages * page_bytes));
     }
   });
   std::mt19937_64 random(9);
@@ -284,6 +291,10 @@ TEST_F(hints_test, wrong_and_late_ones_change_nothing) {
   done.store(true);
   for (std::thread& each : others) each.join();
   EXPECT_EQ(count_wrong(block, pages), 0u);
+  far_->validate();
+  ASSERT_TRUE(far_->unmap(block, pages * page_bytes));
+  EXPECT_EQ(far_->snapshot().local_bytes, 0u) << "nothing is left in memory that was released";
+  EXPECT_EQ(far_->snapshot().far_bytes, 0u);
 }
 
 }  // namespace

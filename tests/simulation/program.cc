@@ -39,6 +39,7 @@ void program::do_something(engine::stream_table& streams) {
   if (drawn < 88) return read_objects();
   if (drawn < 95) return pin_some(streams);
   if (drawn < 97) return lock_some();
+  if (drawn < 99) return hint_some(streams);
   return allocate(streams);
 }
 
@@ -245,6 +246,17 @@ void program::use_pinned(page_range range) {
     const std::size_t part = random_.below(model::parts_a_page);
     expected_.check(page, part, kernel_.bytes(page));
     if (random_.chance(500)) expected_.write(page, part, kernel_.bytes(page));
+  }
+}
+
+// Some are right, some late, some about memory that was never allocated.
+void program::hint_some(engine::stream_table& streams) {
+  const allocation* const used = random_.chance(700) ? pick_shared() : nullptr;
+  const page_range range = used != nullptr ? used->range : page_range{0, chosen_.heap_pages};
+  const bool write = random_.chance(chosen_.write_per_mille);
+  for (std::uint64_t left = random_.between(1, 40); left > 0; --left) {
+    pager_.hint(streams, range.first + random_.below(range.count), write, random_.one_of<std::uint64_t>({0, 0, 3, 20}),
+                static_cast<unsigned>(random_.below(4)));
   }
 }
 

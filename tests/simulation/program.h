@@ -74,6 +74,7 @@ class program {
   void evict_some(engine::stream_table& streams);
   void read_objects();
   void pin_some(engine::stream_table& streams);
+  void hint_some(engine::stream_table& streams);
   void lock_some();
 
   void fill(engine::stream_table& streams, page_range range);

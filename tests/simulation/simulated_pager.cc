@@ -27,9 +27,10 @@ void simulated_pager::stop() {
   if (!in_line_) threads_.wake(handler_);
 }
 
-outcome simulated_pager::miss(engine::fetcher& by, engine::stream_table& streams, page_id page, bool write) {
+outcome simulated_pager::miss(engine::fetcher& by, engine::stream_table& streams, page_id page, bool write,
+                              bool may_fill) {
   const scheduler::engine_call call(threads_);
-  return engine_.miss(by, streams, page, write);
+  return engine_.miss(by, streams, page, write, may_fill);
 }
 
 bool simulated_pager::poll(engine::fetcher& by) {
@@ -80,7 +81,7 @@ bool simulated_pager::resolve(engine::stream_table& streams, page_id page, bool 
   return !expected_.is_lost(page);
 }
 
-bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, bool write) {
+bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, bool write, bool may_fill) {
   const std::uint64_t since = threads_.slices();
   outcome reached = outcome::busy;
   reclaim_at_miss();
@@ -91,7 +92,7 @@ bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, 
     {
       engine::fetcher& by = lock_some_fetcher();
       const std::lock_guard guard(by.lock, std::adopt_lock);
-      reached = miss(by, streams, page, write);
+      reached = miss(by, streams, page, write, may_fill);
       while (reached == outcome::in_flight && engine_.on_its_way(page)) {
         if (!poll(by)) by.wait(1'000'000);
         threads_.switch_point();
@@ -108,6 +109,25 @@ bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, 
   }
   if (engine_.wants_background() || engine_.transfers_under_way()) threads_.wake(reclaimer_);
   return true;
+}
+
+void simulated_pager::hint(engine::stream_table& streams, page_id page, bool write, std::size_t read_ahead_pages,
+                           unsigned priority) {
+  {
+    const scheduler::engine_call call(threads_);
+    if (engine_.expect_use(page, write) != engine::engine::prospect::missing) return;
+    engine_.set_eviction_priority(page, priority);
+  }
+  if (read_ahead_pages > 0) {
+    engine::fetcher& by = lock_some_fetcher();
+    const std::lock_guard guard(by.lock, std::adopt_lock);
+    const scheduler::engine_call call(threads_);
+    static_cast<void>(engine_.prefetch(by, {page, read_ahead_pages}, write, priority));
+  }
+  threads_.switch_point();
+  static_cast<void>(resolve_here(streams, page, write, false));
+  const scheduler::engine_call call(threads_);
+  static_cast<void>(engine_.expect_use(page, write));
 }
 
 bool simulated_pager::pin(engine::stream_table& streams, page_id page) {

@@ -26,6 +26,9 @@ class simulated_pager {
   // For program threads: makes the page accessible; returns false when its bytes are lost. Whoever calls it tries the
   // access again, and may find that it must call again.
   [[nodiscard]] bool resolve(engine::stream_table& streams, page_id page, bool write);
+  // A hint: the page will be used, as far as the program knows; it may be released at any moment. As far_pager's hinted
+  // path, but for first touches, which only a map of addresses can tell from mistakes.
+  void hint(engine::stream_table& streams, page_id page, bool write, std::size_t read_ahead_pages, unsigned priority);
   // Makes the page resident, and keeps it so until unpin. Returns false when its bytes are lost.
   [[nodiscard]] bool pin(engine::stream_table& streams, page_id page);
   void unpin(page_id page);
@@ -39,9 +42,10 @@ class simulated_pager {
     simulated_kernel::reported_fault fault;
   };
 
-  [[nodiscard]] bool resolve_here(engine::stream_table& streams, page_id page, bool write);
+  [[nodiscard]] bool resolve_here(engine::stream_table& streams, page_id page, bool write, bool may_fill = true);
   [[nodiscard]] bool note_lost(page_id page);
-  [[nodiscard]] engine::outcome miss(engine::fetcher& by, engine::stream_table& streams, page_id page, bool write);
+  [[nodiscard]] engine::outcome miss(engine::fetcher& by, engine::stream_table& streams, page_id page, bool write,
+                                     bool may_fill = true);
   [[nodiscard]] bool poll(engine::fetcher& by);
   [[nodiscard]] engine::fetcher& lock_some_fetcher();
   void reclaim_at_miss();
