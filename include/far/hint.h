@@ -82,17 +82,18 @@ __attribute__((constructor)) static void far_hint_bind(void) {
 
 static inline void far_hint_at(const void* address, const struct far_hint_options* options, uintptr_t* last_page,
                                struct far_hint_site* site) {
+  /* First, because it is nearly always the end of it, with the runtime and without. */
+  if (options->sequential) {
+    if (*last_page == (uintptr_t)address >> 12) return;
+    *last_page = (uintptr_t)address >> 12;
+  }
   const struct far_hint_view* const view = far_hint_view_here;
   if (__builtin_expect(view == NULL, 1)) return;
   const uintptr_t offset = (uintptr_t)address - view->base;
   if (offset >= view->bytes) return;
   uintptr_t page = offset >> 12;
-  if (options->sequential) {
-    if (*last_page == page) return;
-    *last_page = page;
-  }
   const uintptr_t last = (offset + (options->size > 1 ? options->size - 1 : 0)) >> 12;
-  if (last - page < 16) { /* more than that is not worth to look at one by one */
+  if (last - page < 16 && last < view->bytes >> 12) { /* more of them are not worth to look at one by one */
     const unsigned now = __atomic_load_n(view->now, __ATOMIC_RELAXED);
     for (;; ++page) {
       const unsigned use = __atomic_load_n(&view->use[page], __ATOMIC_RELAXED);

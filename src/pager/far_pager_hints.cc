@@ -27,8 +27,9 @@ bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hi
       (offset + std::min<std::uint64_t>(std::max<std::size_t>(bytes, 1), heap_bytes_ - offset) - 1) >> page_shift;
   const page_id last_awaited = std::min(last, first + most_awaited - 1);
   page_id missing = first;
-  while (missing <= last_awaited && expect_page(missing, about) != engine::engine::prospect::missing) ++missing;
-  if (missing > last_awaited) return false;
+  bool filled = false;
+  while (missing <= last_awaited && expect_page(missing, about, filled) != engine::engine::prospect::missing) ++missing;
+  if (missing > last_awaited) return filled;
   std::optional<platform::signal_shield> shield;
   if (!on_fiber()) shield.emplace();
   const std::int64_t ahead = std::clamp<std::int64_t>(about.read_ahead_pages, -most_read_ahead, most_read_ahead);
@@ -36,15 +37,20 @@ bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hi
   const page_id to = ahead > 0 ? std::min(last + static_cast<page_id>(ahead), pages() - 1) : last;
   if (from < to) prefetch_range({from, static_cast<std::size_t>(to - from + 1)}, &about);
   for (page_id page = missing; page <= last_awaited; ++page) {
-    if (expect_page(page, about) == engine::engine::prospect::missing) bring_expected(page, about);
+    if (expect_page(page, about, filled) == engine::engine::prospect::missing) bring_expected(page, about);
   }
   return true;
 }
 
-engine::engine::prospect far_pager::expect_page(page_id page, const hint& about) noexcept {
+// Fresh memory is filled here, and `filled` set.
+engine::engine::prospect far_pager::expect_page(page_id page, const hint& about, bool& filled) noexcept {
   using prospect = engine::engine::prospect;
   prospect found = engine_->expect_use(page, about.write);
-  if (found == prospect::untouched) found = fill_expected(page, about.write) ? prospect::ready : prospect::lost;
+  if (found == prospect::untouched) {
+    const bool done = fill_expected(page, about.write);
+    filled |= done;
+    found = done ? prospect::ready : prospect::lost;
+  }
   if (found != prospect::lost) engine_->set_eviction_priority(page, about.eviction_priority);
   return found;
 }

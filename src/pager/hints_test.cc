@@ -214,7 +214,7 @@ TEST_F(hints_test, a_sequential_one_counts_once_a_page) {
   ASSERT_NE(site.number, 0u);
   EXPECT_EQ(hint_sites()[site.number - 1].calls, 64u);
   EXPECT_GE(hint_sites()[site.number - 1].misses, 1u);
-  EXPECT_EQ(last_page, static_cast<std::uintptr_t>(block - far_->start()) / page_bytes + 63);
+  EXPECT_EQ(last_page, reinterpret_cast<std::uintptr_t>(block) / page_bytes + 63);
 }
 
 // A hint keeps a page as an access would that the hardware guard sees; priorities choose who leaves.
