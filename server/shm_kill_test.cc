@@ -10,6 +10,7 @@
 #include <cstring>
 #include <map>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "backend/shm/shm_backend.h"
