@@ -132,4 +132,9 @@ std::string own_path() {
   return length > 0 ? std::string(path.data(), static_cast<std::size_t>(length)) : std::string("farheap-bench");
 }
 
+std::string product(const std::string& name) {
+  const std::string own = own_path();
+  return own.substr(0, own.find_last_of('/') + 1) + name;
+}
+
 }  // namespace far::bench

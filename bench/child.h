@@ -20,7 +20,8 @@ struct child_outcome {
 // the last line that it wrote to standard error.
 [[nodiscard]] result<child_outcome> run_child(const std::vector<std::string>& arguments, std::uint64_t deadline_ns);
 
-// The path of this program.
+// The path of this program, and of another that was built with it: "farheap", "apps/psort".
 [[nodiscard]] std::string own_path();
+[[nodiscard]] std::string product(const std::string& name);
 
 }  // namespace far::bench

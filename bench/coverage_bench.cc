@@ -39,11 +39,6 @@ struct traced {
   std::uint16_t port = 0;
 };
 
-std::string product(const std::string& name) {
-  const std::string own = own_path();
-  return own.substr(0, own.find_last_of('/') + 1) + name;
-}
-
 std::vector<traced> programs(bool quick) {
   const std::string numbers = quick ? "1000000" : "8000000";
   const std::string rows = quick ? "500000" : "2000000";

@@ -67,12 +67,6 @@ constexpr std::array configurations = {
     configuration{.name = "swap, zram", .kind = peer::zram_swap},
 };
 
-// The products lie beside this program.
-std::string product(const std::string& name) {
-  const std::string own = own_path();
-  return own.substr(0, own.find_last_of('/') + 1) + name;
-}
-
 std::vector<std::string> command_for(const program& run, const configuration& how, std::uint64_t local_bytes,
                                      const surroundings& around) {
   std::vector<std::string> command;

@@ -21,15 +21,9 @@ constexpr double aimed_cpu_ratio = 1.03;
 
 constexpr std::array programs = {"start", "malloc", "touch", "columns"};
 
-// The launcher lies beside this program.
-std::string launcher_path() {
-  const std::string own = own_path();
-  return own.substr(0, own.find_last_of('/') + 1) + "farheap";
-}
-
 std::vector<std::string> command_for(const std::string& configuration, const std::string& program, bool quick) {
   std::vector<std::string> command;
-  if (configuration == farheap_name) command = {launcher_path(), "run", "--local", budget, "--"};
+  if (configuration == farheap_name) command = {product("farheap"), "run", "--local", budget, "--"};
   for (const std::string& part :
        {own_path(), std::string("overhead-child"), program, std::string(quick ? "quick" : "full")}) {
     command.push_back(part);
@@ -69,8 +63,8 @@ result<outcome> run_overhead(const settings& chosen) {
   const unsigned runs = chosen.runs != 0 ? chosen.runs : (chosen.quick ? 3 : 9);
   report figures("overhead");
   figures.set("runs", runs);
-  if (access(launcher_path().c_str(), X_OK) != 0) {
-    return error{fmt::format("{} is not there; build it first: make build", launcher_path()), ENOENT};
+  if (access(product("farheap").c_str(), X_OK) != 0) {
+    return error{fmt::format("{} is not there; build it first: make build", product("farheap")), ENOENT};
   }
   for (unsigned run = 0; run < runs; ++run) {
     fmt::print(stderr, "overhead: run {} of {}\n", run + 1, runs);

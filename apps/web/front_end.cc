@@ -32,7 +32,7 @@ std::uint64_t hash_of(const key& name) {
   std::uint32_t high = 0;
   std::memcpy(&low, name.data(), sizeof low);
   std::memcpy(&high, name.data() + sizeof low, sizeof high);
-  return mix(low ^ mix(high));
+  return apps::mix(low ^ apps::mix(high));
 }
 
 std::uint64_t hash_of(const char* bytes, std::size_t count) {
@@ -44,7 +44,7 @@ std::uint64_t hash_of(const char* bytes, std::size_t count) {
   }
   std::uint64_t rest = 0;
   if (count > 0) std::memcpy(&rest, bytes, count);
-  return mix(hash + rest);
+  return apps::mix(hash + rest);
 }
 
 }  // namespace
@@ -98,21 +98,21 @@ std::uint64_t encoder::encode(const std::byte* element) {
 
 front_end::front_end(std::uint32_t keys, std::uint64_t elements, double zipf_exponent)
     : keys_(keys), elements_(elements), ranks_(keys, zipf_exponent), table_(keys), array_(elements * element_bytes) {
-  for (std::uint32_t i = 0; i < keys; ++i) table_.insert(name_of(i), static_cast<std::uint32_t>(mix(i)));
+  for (std::uint32_t i = 0; i < keys; ++i) table_.insert(name_of(i), static_cast<std::uint32_t>(apps::mix(i)));
   for (std::size_t at = 0; at < array_.size(); at += sizeof(std::uint64_t)) {
-    const std::uint64_t word = mix(at);
+    const std::uint64_t word = apps::mix(at);
     std::memcpy(&array_[at], &word, sizeof word);
   }
 }
 
 std::uint64_t front_end::answer(std::uint64_t number, std::uint64_t seed, encoder& with) const {
-  random_stream random(mix(seed) + number);
+  apps::random_words random(apps::mix(seed) + number);
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < keys_per_request; ++i) {
     sum += table_.find(name_of(ranks_.draw(random) * scatter % keys_));
   }
-  const std::uint64_t element = mix(sum) % elements_;
-  return mix(number) ^ with.encode(&array_[element * element_bytes]);
+  const std::uint64_t element = apps::mix(sum) % elements_;
+  return apps::mix(number) ^ with.encode(&array_[element * element_bytes]);
 }
 
 }  // namespace web

@@ -95,11 +95,11 @@ void work(const front_end& site, std::uint64_t seed, Source& source, worker& min
 
 // Sleeps until each is due. Being late itself does not shift those that follow.
 void make_requests(request_queue& queue, const load_options& options) {
-  random_stream random(options.seed ^ 0x706f6973736f6eu);
+  apps::random_words random(options.seed ^ 0x706f6973736f6eu);
   const clock::time_point start = clock::now();
   double at = 0;
   for (std::uint64_t number = 0;; ++number) {
-    at -= std::log(random.next_unit()) / options.rate;
+    at -= std::log(1 - random.next_unit()) / options.rate;
     if (at >= options.seconds) break;
     const clock::time_point due =
         start + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(at));

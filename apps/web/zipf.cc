@@ -23,9 +23,9 @@ zipf::zipf(std::uint64_t count, double exponent)
       last_(integral(static_cast<double>(count) + 0.5)),
       squeeze_(2 - inverse(integral(2.5) - weight(2))) {}
 
-std::uint64_t zipf::draw(random_stream& random) const {
+std::uint64_t zipf::draw(apps::random_words& random) const {
   while (true) {
-    const double area = last_ + random.next_unit() * (first_ - last_);
+    const double area = last_ + (1 - random.next_unit()) * (first_ - last_);
     const double x = inverse(area);
     const double k = std::clamp(std::round(x), 1.0, static_cast<double>(count_));
     if (k - x <= squeeze_ || area >= integral(k + 0.5) - weight(k)) return static_cast<std::uint64_t>(k) - 1;

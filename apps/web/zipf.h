@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "random.h"
+#include "apps/random.h"
 
 namespace web {
 
@@ -14,7 +14,7 @@ class zipf {
  public:
   zipf(std::uint64_t count, double exponent);
 
-  [[nodiscard]] std::uint64_t draw(random_stream& random) const;
+  [[nodiscard]] std::uint64_t draw(apps::random_words& random) const;
 
  private:
   [[nodiscard]] double weight(double x) const;

@@ -12,7 +12,7 @@ namespace {
 void expect_distribution(std::uint64_t count, double exponent) {
   constexpr unsigned draws = 400'000;
   const zipf ranks(count, exponent);
-  random_stream random(count);
+  apps::random_words random(count);
   std::vector<double> seen(count);
   for (unsigned i = 0; i < draws; ++i) {
     const std::uint64_t rank = ranks.draw(random);
@@ -37,7 +37,7 @@ TEST(zipf, follows_its_law) {
 TEST(zipf, stays_within_large_bounds) {
   constexpr std::uint64_t count = std::uint64_t{1} << 40;
   const zipf ranks(count, 0.8);
-  random_stream random(1);
+  apps::random_words random(1);
   std::uint64_t beyond_half = 0;
   for (unsigned i = 0; i < 100'000; ++i) {
     const std::uint64_t rank = ranks.draw(random);
