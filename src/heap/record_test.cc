@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <random>
@@ -133,29 +134,46 @@ TEST(record, a_page_never_leaves_under_a_reader) {
   EXPECT_GT(evicted, 0u);
 }
 
-// One record or the other holds the page at any time.
+// One record or the other holds the page at any time. It is handed over once while somebody asks, as the heap does:
+// from whoever held it before.
 TEST(record, a_page_that_is_handed_over_is_held_throughout) {
   constexpr std::uint64_t page = 78;
-  std::atomic<bool> started{false};
+  constexpr unsigned most_rounds = 20'000;
+  constexpr unsigned most_pause = 1000;
+  // Where the two threads share a processor with others, a round takes long.
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  std::atomic<unsigned> held{0};   // rounds in which the first record holds the page
+  std::atomic<unsigned> asked{0};  // rounds in which the question has been answered
   std::atomic<bool> stop{false};
   std::thread hands_over([&] {
-    heap::borrowed_record first;
-    heap::borrowed_record second;
-    heap::borrowed_record* from = &first;
-    heap::borrowed_record* to = &second;
+    std::mt19937_64 random(1);
+    heap::borrowed_record one;
+    // Between the two in a walk over all records, so that there is time to hand over in the middle of it.
+    std::array<heap::borrowed_record, 64> between;
+    for (heap::borrowed_record& each : between) {
+      for (std::uint64_t i = 0; i < 60; ++i) each->hold(page + 1 + i);
+    }
+    heap::borrowed_record other;
+    heap::borrowed_record* from = &one;
+    heap::borrowed_record* to = &other;
     (*from)->hold(page);
-    started = true;
-    while (!stop.load(std::memory_order_relaxed)) {
+    for (unsigned round = 1; !stop.load(std::memory_order_relaxed); ++round) {
+      held.store(round, std::memory_order_release);
+      for (std::uint64_t pause = random() % most_pause; pause > 0; --pause) cpu_relax();
       (*to)->hold(page);
       heap::note_handed_over();
       (*from)->cut_back(0);
       std::swap(from, to);
+      while (asked.load(std::memory_order_acquire) != round) std::this_thread::yield();
     }
   });
-  while (!started) std::this_thread::yield();
-  std::uint64_t missed = 0;
-  for (unsigned round = 0; round < 100'000; ++round) missed += heap::held_pages({&page, 1}, nullptr).all == 0 ? 1 : 0;
-  stop = true;
+  unsigned missed = 0;
+  for (unsigned round = 1; !stop; ++round) {
+    while (held.load(std::memory_order_acquire) != round) std::this_thread::yield();
+    missed += heap::held_pages({&page, 1}, nullptr).all == 0 ? 1 : 0;
+    stop = round == most_rounds || std::chrono::steady_clock::now() > deadline;
+    asked.store(round, std::memory_order_release);
+  }
   hands_over.join();
   EXPECT_EQ(missed, 0u);
 }
