@@ -53,7 +53,7 @@ summary summarise(const std::vector<std::uint64_t>& values, unsigned threads) {
     std::uint64_t sum = 0;
     bool ascending = true;
     for (std::size_t i = first; i < last; ++i) {
-      far_hint(&values[i], .read_ahead = 16, .sequential = true);
+      far_hint(&values[i], .read_ahead = 64, .sequential = true);
       sum += apps::mix(values[i]);
       // From the second element on, so that the seams between parts are looked at too.
       if (i > 0 && values[i - 1] > values[i]) ascending = false;

@@ -49,7 +49,7 @@ medians median_durations(const trips& table, const Key& key_of) {
   constexpr std::size_t keys = 32;
   std::array<std::size_t, keys + 1> starts = {};
   for (std::size_t i = 0; i < table.rows(); ++i) {
-    far_hint(&table.pickup[i], .read_ahead = 16, .sequential = true);
+    far_hint(&table.pickup[i], .read_ahead = 64, .sequential = true);
     ++starts[key_of(table.pickup[i]) + 1];
   }
   for (std::size_t key = 0; key < keys; ++key) starts[key + 1] += starts[key];
@@ -59,8 +59,8 @@ medians median_durations(const trips& table, const Key& key_of) {
   std::array<std::size_t, keys> ends;
   std::copy_n(starts.begin(), keys, ends.begin());
   for (std::size_t i = 0; i < table.rows(); ++i) {
-    far_hint(&table.pickup[i], .read_ahead = 16, .sequential = true);
-    far_hint(&table.duration_s[i], .read_ahead = 16, .sequential = true);
+    far_hint(&table.pickup[i], .read_ahead = 64, .sequential = true);
+    far_hint(&table.duration_s[i], .read_ahead = 64, .sequential = true);
     grouped[ends[key_of(table.pickup[i])]++] = table.duration_s[i];
   }
 
@@ -77,7 +77,7 @@ medians median_durations(const trips& table, const Key& key_of) {
 counts count_vendors(const trips& table) {
   std::array<std::uint64_t, 256> trips_of = {};
   for (std::size_t i = 0; i < table.rows(); ++i) {
-    far_hint(&table.vendor[i], .read_ahead = 16, .sequential = true);
+    far_hint(&table.vendor[i], .read_ahead = 64, .sequential = true);
     ++trips_of[table.vendor[i]];
   }
   return present(trips_of);
@@ -86,8 +86,8 @@ counts count_vendors(const trips& table) {
 std::map<unsigned, counts> count_passengers(const trips& table) {
   std::array<std::array<std::uint64_t, 256>, 256> trips_of = {};  // by vendor and passengers
   for (std::size_t i = 0; i < table.rows(); ++i) {
-    far_hint(&table.vendor[i], .read_ahead = 16, .sequential = true);
-    far_hint(&table.passengers[i], .read_ahead = 16, .sequential = true);
+    far_hint(&table.vendor[i], .read_ahead = 64, .sequential = true);
+    far_hint(&table.passengers[i], .read_ahead = 64, .sequential = true);
     ++trips_of[table.vendor[i]][table.passengers[i]];
   }
   std::map<unsigned, counts> found;
@@ -103,8 +103,8 @@ duration_summary summarise_durations(const trips& table) {
   std::int64_t shortest = INT64_MAX;
   std::int64_t longest = INT64_MIN;
   for (std::size_t i = 0; i < table.rows(); ++i) {
-    far_hint(&table.pickup[i], .read_ahead = 16, .sequential = true);
-    far_hint(&table.dropoff[i], .read_ahead = 16, .sequential = true);
+    far_hint(&table.pickup[i], .read_ahead = 64, .sequential = true);
+    far_hint(&table.dropoff[i], .read_ahead = 64, .sequential = true);
     const std::int64_t duration = table.dropoff[i] - table.pickup[i];
     sum += duration;
     shortest = std::min(shortest, duration);
@@ -116,7 +116,7 @@ duration_summary summarise_durations(const trips& table) {
 stored_summary summarise_stored(const trips& table) {
   std::uint64_t stored = 0;
   for (std::size_t i = 0; i < table.rows(); ++i) {
-    far_hint(&table.stored[i], .read_ahead = 16, .sequential = true);
+    far_hint(&table.stored[i], .read_ahead = 64, .sequential = true);
     stored += table.stored[i];
   }
   return {stored, static_cast<double>(stored) / static_cast<double>(table.rows())};
@@ -128,10 +128,10 @@ distance_summary measure_distances(const trips& table, std::vector<double>& dist
   distance_summary found = {};
   double sum_km = 0;
   for (std::size_t i = 0; i < table.rows(); ++i) {
-    far_hint(&table.pickup_longitude[i], .read_ahead = 16, .sequential = true);
-    far_hint(&table.pickup_latitude[i], .read_ahead = 16, .sequential = true);
-    far_hint(&table.dropoff_longitude[i], .read_ahead = 16, .sequential = true);
-    far_hint(&table.dropoff_latitude[i], .read_ahead = 16, .sequential = true);
+    far_hint(&table.pickup_longitude[i], .read_ahead = 64, .sequential = true);
+    far_hint(&table.pickup_latitude[i], .read_ahead = 64, .sequential = true);
+    far_hint(&table.dropoff_longitude[i], .read_ahead = 64, .sequential = true);
+    far_hint(&table.dropoff_latitude[i], .read_ahead = 64, .sequential = true);
     const double km = distance_km(radians(table.pickup_longitude[i]), radians(table.pickup_latitude[i]),
                                   radians(table.dropoff_longitude[i]), radians(table.dropoff_latitude[i]));
     distances_km.push_back(km);
@@ -146,7 +146,7 @@ distance_summary measure_distances(const trips& table, std::vector<double>& dist
 pickup_range find_pickup_range(const trips& table) {
   pickup_range found = {INT64_MAX, INT64_MIN};
   for (std::size_t i = 0; i < table.rows(); ++i) {
-    far_hint(&table.pickup[i], .read_ahead = 16, .sequential = true);
+    far_hint(&table.pickup[i], .read_ahead = 64, .sequential = true);
     found.first = std::min(found.first, table.pickup[i]);
     found.last = std::max(found.last, table.pickup[i]);
   }
@@ -158,7 +158,7 @@ pickup_counts count_pickups(const trips& table) {
   std::array<std::uint64_t, 32> by_day = {};
   std::array<std::uint64_t, 13> by_month = {};
   for (std::size_t i = 0; i < table.rows(); ++i) {
-    far_hint(&table.pickup[i], .read_ahead = 16, .sequential = true);
+    far_hint(&table.pickup[i], .read_ahead = 64, .sequential = true);
     ++by_hour[hour_of(table.pickup[i])];
     ++by_day[day_of(table.pickup[i])];
     ++by_month[month_of(table.pickup[i])];

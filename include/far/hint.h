@@ -2,7 +2,7 @@
  *
  *     far_hint(&table[i]);                                        it will be read
  *     far_hint(row, .mutate = true, .size = row_bytes);           it will be written
- *     far_hint(&column[i], .read_ahead = 16, .sequential = true); a scan
+ *     far_hint(&column[i], .read_ahead = 64, .sequential = true); a scan
  *
  * What is missing comes in now, without a trap into the kernel; a fiber lets others run meanwhile. A hint never changes
  * a result: a wrong, late or misplaced one costs time only. It is worth its place where `farheap trace` finds misses.
@@ -44,7 +44,7 @@ struct far_hint_options {
   int read_ahead FAR_HINT_DEFAULT;
   /* 0 to 3. With the policy "priority", pages of higher ones leave first; 3 is for what is used once. */
   unsigned char eviction_priority FAR_HINT_DEFAULT;
-  /* This line visits addresses in order: only the first visit of a page counts. */
+  /* This line visits addresses in order: only the first visit of a page counts, and read_ahead goes on with it. */
   bool sequential FAR_HINT_DEFAULT;
 };
 
@@ -61,9 +61,16 @@ struct far_hint_view {
   uintptr_t bytes;    /* of its addresses */
   const uint8_t* use; /* by page: *now when it was last used, 0 if it may be missing; the highest bit: writable */
   const uint8_t* now;
-  FAR_HINT_ONLY_ADDRESS void (*miss)(const void* address, const struct far_hint_options* options,
+  /* In registers: options in memory would be stored before each check, beside which that is much. */
+  FAR_HINT_ONLY_ADDRESS void (*miss)(const void* address, size_t size, uint64_t packed_options,
                                      struct far_hint_site* site);
 };
+
+/* All but the size: bit 0 mutate, 1 sequential, 8 to 15 eviction_priority, 32 to 63 read_ahead. */
+static inline uint64_t far_hint_pack(struct far_hint_options options) {
+  return (uint64_t)(uint32_t)options.read_ahead << 32 | (uint64_t)options.eviction_priority << 8 |
+         (options.sequential ? 2u : 0u) | (options.mutate ? 1u : 0u);
+}
 
 /* In the runtime, and nowhere without it. */
 __attribute__((weak)) const struct far_hint_view* far_hint_find_view(void);
@@ -80,38 +87,55 @@ __attribute__((constructor)) static void far_hint_bind(void) {
   if (find != NULL) far_hint_view_here = find();
 }
 
-static inline void far_hint_at(const void* address, const struct far_hint_options* options, uintptr_t* last_page,
-                               struct far_hint_site* site) {
-  /* First, because it is nearly always the end of it, with the runtime and without. */
-  if (options->sequential) {
-    if (*last_page == (uintptr_t)address >> 12) return;
-    *last_page = (uintptr_t)address >> 12;
-  }
+/* Whether the page was used lately, so that there is nothing to do. `page` is an index into the view's pages. */
+static inline bool far_hint_is_ready(const struct far_hint_view* view, uintptr_t page, bool mutate) {
+  const unsigned now = __atomic_load_n(view->now, __ATOMIC_RELAXED);
+  const unsigned use = __atomic_load_n(&view->use[page], __ATOMIC_RELAXED);
+  return (use & 0x7f) == now && use >> 7 >= (mutate ? 1u : 0u);
+}
+
+/* What is rare, out of the way of the program's own code. */
+__attribute__((noinline, cold, unused)) static void far_hint_look(uintptr_t address, size_t size, uint64_t packed,
+                                                                  struct far_hint_site* site) {
   const struct far_hint_view* const view = far_hint_view_here;
-  if (__builtin_expect(view == NULL, 1)) return;
-  const uintptr_t offset = (uintptr_t)address - view->base;
+  if (view == NULL) return;
+  const uintptr_t offset = address - view->base;
   if (offset >= view->bytes) return;
   uintptr_t page = offset >> 12;
-  const uintptr_t last = (offset + (options->size > 1 ? options->size - 1 : 0)) >> 12;
+  const uintptr_t last = (offset + (size > 1 ? size - 1 : 0)) >> 12;
   if (last - page < 16 && last < view->bytes >> 12) { /* more of them are not worth to look at one by one */
-    const unsigned now = __atomic_load_n(view->now, __ATOMIC_RELAXED);
-    for (;; ++page) {
-      const unsigned use = __atomic_load_n(&view->use[page], __ATOMIC_RELAXED);
-      if ((use & 0x7f) != now || use >> 7 < (options->mutate ? 1u : 0u)) break;
-      if (page == last) return;
+    while (far_hint_is_ready(view, page, (packed & 1) != 0)) {
+      if (page++ == last) return;
     }
   }
-  view->miss(address, options, site);
+  view->miss((const void*)address, size, packed, site);
+}
+
+static inline void far_hint_at(const void* address, struct far_hint_options options, uintptr_t* last_page,
+                               struct far_hint_site* site) {
+  if (options.sequential) {
+    const uintptr_t page = (uintptr_t)address >> 12;
+    if (__builtin_expect(*last_page == page, 1)) return;
+    *last_page = page;
+  } else {
+    const struct far_hint_view* const view = far_hint_view_here;
+    if (__builtin_expect(view == NULL, 1)) return;
+    const uintptr_t offset = (uintptr_t)address - view->base;
+    if (offset >= view->bytes) return;
+    const bool on_one_page = options.size <= 0x1000 - (offset & 0xfff);
+    if (__builtin_expect(on_one_page && far_hint_is_ready(view, offset >> 12, options.mutate), 1)) return;
+  }
+  far_hint_look((uintptr_t)address, options.size, far_hint_pack(options), site);
 }
 
 /* far_hint(address), or far_hint(address, .option = value, ...). A statement. Each thread remembers the last page of
  * each line for itself: threads that shared it would take it from each other at every access. */
-#define far_hint(address, ...)                                                                                  \
-  do {                                                                                                          \
-    static struct far_hint_site far_hint_site_here = {__FILE__, __LINE__, 0};                                   \
-    static __thread uintptr_t far_hint_last_page_here = UINTPTR_MAX;                                            \
-    const struct far_hint_options far_hint_options_here = {__VA_ARGS__};                                        \
-    far_hint_at((const void*)(address), &far_hint_options_here, &far_hint_last_page_here, &far_hint_site_here); \
+#define far_hint(address, ...)                                                                                 \
+  do {                                                                                                         \
+    static struct far_hint_site far_hint_site_here = {__FILE__, __LINE__, 0};                                  \
+    static __thread uintptr_t far_hint_last_page_here = UINTPTR_MAX;                                           \
+    const struct far_hint_options far_hint_options_here = {__VA_ARGS__};                                       \
+    far_hint_at((const void*)(address), far_hint_options_here, &far_hint_last_page_here, &far_hint_site_here); \
   } while (0)
 
 #ifdef __cplusplus

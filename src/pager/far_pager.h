@@ -119,6 +119,7 @@ class far_pager final : public pager {
   engine::engine::prospect expect_page(page_id page, const hint& about, bool& filled) noexcept;
   [[nodiscard]] bool fill_expected(page_id page, bool write) noexcept;
   void bring_expected(page_id page, const hint& about) noexcept;
+  void keep_ahead(page_id page, std::int64_t ahead, const hint& about) noexcept;
   [[nodiscard]] engine::read_outcome start_read(engine::object_read& one) noexcept;
   [[nodiscard]] slot_read read_slot_on_thread(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);
   [[nodiscard]] slot_read read_slot_on_fiber(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);

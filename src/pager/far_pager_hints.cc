@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 
@@ -14,6 +15,8 @@ namespace {
 constexpr std::int64_t most_read_ahead = 64;  // pages, either way
 // Of a larger region the rest is only read ahead: to wait for all of it might be to wait for its beginning to leave.
 constexpr std::size_t most_awaited = 64;
+// Shorter read-ahead is not worth a transfer for each half of it.
+constexpr page_id least_halved = 8;
 
 // First touches of the calling thread.
 constinit thread_local engine::stream_table hint_streams;
@@ -29,10 +32,13 @@ bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hi
   page_id missing = first;
   bool filled = false;
   while (missing <= last_awaited && expect_page(missing, about, filled) != engine::engine::prospect::missing) ++missing;
-  if (missing > last_awaited) return filled;
+  const std::int64_t ahead = std::clamp<std::int64_t>(about.read_ahead_pages, -most_read_ahead, most_read_ahead);
+  if (missing > last_awaited) {
+    if (about.sequential) keep_ahead(ahead < 0 ? first : last, ahead, about);
+    return filled;
+  }
   std::optional<platform::signal_shield> shield;
   if (!on_fiber()) shield.emplace();
-  const std::int64_t ahead = std::clamp<std::int64_t>(about.read_ahead_pages, -most_read_ahead, most_read_ahead);
   const page_id from = ahead < 0 ? missing - std::min(missing, static_cast<page_id>(-ahead)) : missing;
   const page_id to = ahead > 0 ? std::min(last + static_cast<page_id>(ahead), pages() - 1) : last;
   if (from < to) prefetch_range({from, static_cast<std::size_t>(to - from + 1)}, &about);
@@ -40,6 +46,16 @@ bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hi
     if (expect_page(page, about, filled) == engine::engine::prospect::missing) bring_expected(page, about);
   }
   return true;
+}
+
+// A scan has come to `page`. When half of what was read ahead is used up, as much again starts on its way, so that it
+// is there when it is wanted. Halves begin at multiples of their size: nothing need be remembered.
+void far_pager::keep_ahead(page_id page, std::int64_t ahead, const hint& about) noexcept {
+  const auto distance = static_cast<page_id>(std::abs(ahead));
+  if (distance < least_halved || page % (distance / 2) != 0) return;
+  const page_id from = ahead > 0 ? page + 1 : page - std::min(page, distance);
+  const page_id to = ahead > 0 ? std::min(page + distance, pages() - 1) : page;
+  if (from < to) prefetch_range({from, static_cast<std::size_t>(to - from + 1)}, &about);
 }
 
 // Fresh memory is filled here, and `filled` set.

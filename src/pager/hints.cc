@@ -11,11 +11,9 @@
 namespace far::pager {
 namespace {
 
-void miss(const void* address, const far_hint_options* options, far_hint_site* site);
-
 // Programs hold its address from their start on, before there is a far heap.
 const std::uint8_t no_time = 0;
-far_hint_view view{0, 0, nullptr, &no_time, miss};
+far_hint_view view{0, 0, nullptr, &no_time, take_hint};
 pager* serving = nullptr;
 
 // Copies: the library with the line may be unloaded before anybody asks.
@@ -43,29 +41,31 @@ hint_site& entry_of(far_hint_site& site) {
   return number != 0 ? sites[number - 1] : list(site);
 }
 
-void miss(const void* address, const far_hint_options* options, far_hint_site* site) {
+}  // namespace
+
+void take_hint(const void* address, std::size_t size, std::uint64_t packed_options, far_hint_site* site) {
   pager* const by = __atomic_load_n(&serving, __ATOMIC_ACQUIRE);
   if (by == nullptr) return;
   const int error_before = errno;
   hint_site& counted = entry_of(*site);
   counted.calls.fetch_add(1, std::memory_order_relaxed);
-  const hint said{.write = options->mutate,
-                  .read_ahead_pages = options->read_ahead,
-                  .eviction_priority = std::min<unsigned>(options->eviction_priority, 3)};
-  if (by->expect_use(static_cast<const std::byte*>(address), options->size, said)) {
+  const hint said{.write = (packed_options & 1) != 0,
+                  .sequential = (packed_options & 2) != 0,
+                  .read_ahead_pages = static_cast<std::int32_t>(packed_options >> 32),
+                  .eviction_priority = std::min<unsigned>(packed_options >> 8 & 0xff, 3)};
+  if (by->expect_use(static_cast<const std::byte*>(address), size, said)) {
     counted.misses.fetch_add(1, std::memory_order_relaxed);
   }
   errno = error_before;
 }
 
-}  // namespace
-
-void serve_hints(pager& by) {
+void serve_hints(pager& by, hint_entry entry) {
   pager* none = nullptr;
   if (!__atomic_compare_exchange_n(&serving, &none, &by, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
   view.base = reinterpret_cast<std::uintptr_t>(by.start());
   view.use = by.use_bytes();
   view.now = by.use_time();
+  view.miss = entry;
   __atomic_store_n(&view.bytes, by.pages() << page_shift, __ATOMIC_RELEASE);
 }
 

@@ -12,8 +12,13 @@ namespace far::pager {
 
 class pager;
 
+// What a hint calls that finds something to do, as in far_hint_view.
+using hint_entry = decltype(far_hint_view::miss);
+void take_hint(const void* address, std::size_t size, std::uint64_t packed_options, far_hint_site* site);
+
 // From now on hints of the whole process are about this pager's far heap, unless they are about another's already.
-void serve_hints(pager& by);
+// `entry`: take_hint(), or a function of a door's own that calls it.
+void serve_hints(pager& by, hint_entry entry = take_hint);
 // Before the pager ends. Requires: no thread is in a hint about its far heap.
 void stop_serving_hints(const pager& by);
 

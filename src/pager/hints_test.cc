@@ -137,6 +137,30 @@ TEST_F(hints_test, reads_ahead_in_either_direction_and_over_a_region) {
   EXPECT_EQ(count_wrong(block, 64), 0u);
 }
 
+TEST_F(hints_test, a_scan_has_its_next_pages_on_their_way) {
+  start();
+  if (IsSkipped()) return;
+  std::byte* const block = make_remote(128);
+  const auto up = [&](std::size_t page) { far_hint(&number(block, page), .read_ahead = 16, .sequential = true); };
+  const auto down = [&](std::size_t page) { far_hint(&number(block, page), .read_ahead = -16, .sequential = true); };
+  const auto expect = [&](std::size_t at_start, std::size_t at_end) {
+    settle(block, 128,
+           std::string(at_start, 'x') + std::string(128 - at_start - at_end, '.') + std::string(at_end, 'x'));
+  };
+  up(0);
+  expect(17, 0);
+  for (std::size_t page = 1; page < 8; ++page) up(page);
+  expect(17, 0);
+  up(8);
+  expect(25, 0);
+  down(127);
+  expect(25, 17);
+  for (std::size_t page = 126; page >= 120; --page) down(page);
+  expect(25, 24);  // at page 120
+  for (std::size_t page = 9; page < 64; ++page) up(page);
+  expect(73, 24);
+}
+
 TEST_F(hints_test, one_about_the_end_of_everything_stays_within) {
   start();
   if (IsSkipped()) return;
@@ -210,7 +234,7 @@ TEST_F(hints_test, a_sequential_one_counts_once_a_page) {
   std::uintptr_t last_page = UINTPTR_MAX;
   far_hint_options options;
   options.sequential = true;
-  for (std::size_t at = 0; at < 64 * page_bytes; at += 64) far_hint_at(block + at, &options, &last_page, &site);
+  for (std::size_t at = 0; at < 64 * page_bytes; at += 64) far_hint_at(block + at, options, &last_page, &site);
   ASSERT_NE(site.number, 0u);
   EXPECT_EQ(hint_sites()[site.number - 1].calls, 64u);
   EXPECT_GE(hint_sites()[site.number - 1].misses, 1u);

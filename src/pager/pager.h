@@ -49,6 +49,7 @@ struct options {
 // What a hint says of coming accesses; see far/hint.h.
 struct hint {
   bool write = false;
+  bool sequential = false;   // the next pages will be wanted soon, if there is a read-ahead
   int read_ahead_pages = 0;  // from the first missing page on, or before it if negative; at most 64
   unsigned eviction_priority = 0;
 };
