@@ -46,7 +46,7 @@ fetcher::~fetcher() {
 result<void> fetcher::restart_in_child() {
   // The old channel belongs to the parent: closing it properly would wait for completions that never come here.
   static_cast<void>(transfers_.release());
-  flights_ = {};
+  for (flight& each : flights_) each.count = 0;
   flights_in_use_.store(0);
   lock.unlock();
   result<std::unique_ptr<backend::channel>> opened = shared_.far.open_channel(flights * batch_pages);
@@ -115,9 +115,10 @@ void fetcher::start(std::span<page_id> pages, bool write, bool demanded) {
   FAR_CHECK(fresh != nullptr, "claim_ahead left a flight free");
   flights_in_use_.fetch_add(1, std::memory_order_relaxed);
   std::sort(pages.begin(), pages.end());
-  *fresh = {};
   std::copy(pages.begin(), pages.end(), fresh->pages.begin());
   fresh->count = pages.size();
+  fresh->failed = 0;
+  fresh->attempts = 0;
   fresh->write = write;
   fresh->demanded = demanded;
   start(*fresh);
@@ -155,42 +156,40 @@ std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsig
 }
 
 void fetcher::start(flight& which) {
-  std::array<backend::request, batch_pages> requests;
   std::size_t count = 0;
   const auto index = static_cast<std::size_t>(&which - flights_.data());
   const bool retry = which.failed != 0;
   for (std::size_t i = 0; i < which.count; ++i) {
     if (retry && (which.failed >> i & 1) == 0) continue;
     const backend::slot_id slot = shared_.pages.load(which.pages[i]).place();
-    backend::request* const last = count > 0 ? &requests[count - 1] : nullptr;
+    backend::request* const last = count > 0 ? &requests_[count - 1] : nullptr;
     if (last != nullptr && !retry && last->slot + last->length_bytes / page_bytes == slot) {
       last->length_bytes += page_bytes;
       const cookie before = cookie::unpack(last->cookie);
       last->cookie = cookie{before.flight, before.first, before.count + 1}.pack();
       continue;
     }
-    requests[count++] = {.op = backend::operation::read,
-                         .slot = slot,
-                         .offset_bytes = 0,
-                         .length_bytes = page_bytes,
-                         .buffer = buffer_of(which) + i * page_bytes,
-                         .cookie = cookie{index, i, 1}.pack()};
+    requests_[count++] = {.op = backend::operation::read,
+                          .slot = slot,
+                          .offset_bytes = 0,
+                          .length_bytes = page_bytes,
+                          .buffer = buffer_of(which) + i * page_bytes,
+                          .cookie = cookie{index, i, 1}.pack()};
   }
   which.failed = 0;
   which.outstanding_requests = count;
-  const std::size_t taken = transfers_->submit({requests.data(), count});
+  const std::size_t taken = transfers_->submit({requests_.data(), count});
   FAR_CHECK(taken == count, "the channel holds the requests of all flights");
 }
 
 bool fetcher::poll() {
-  std::array<backend::completion, 64> done;
-  const std::size_t count = transfers_->poll(done);
+  const std::size_t count = transfers_->poll(completions_);
   for (std::size_t i = 0; i < count; ++i) {
-    const cookie which = cookie::unpack(done[i].cookie);
+    const cookie which = cookie::unpack(completions_[i].cookie);
     flight& landed = flights_[which.flight];
-    if (done[i].error_code != 0) {
+    if (completions_[i].error_code != 0) {
       shared_.count.backend_errors.add();
-      landed.error_code = done[i].error_code;
+      landed.error_code = completions_[i].error_code;
       for (std::size_t page = which.first; page < which.first + which.count; ++page) {
         landed.failed |= std::uint64_t{1} << page;
       }

@@ -58,14 +58,14 @@ class fetcher {
   static constexpr unsigned attempts_before_lost = 3;
 
   struct arrival {
-    page_id page = 0;
-    const std::byte* source = nullptr;
+    page_id page;
+    const std::byte* source;
   };
 
   // Pages that were asked for together. Its buffer is the flight's own stretch of the fetcher's buffers.
   struct flight {
-    std::array<page_id, batch_pages> pages{};
-    std::size_t count = 0;
+    std::array<page_id, batch_pages> pages;
+    std::size_t count = 0;  // 0: not in use
     std::size_t outstanding_requests = 0;
     std::uint64_t failed = 0;  // a bit a page
     unsigned attempts = 0;
@@ -93,8 +93,11 @@ class fetcher {
 
   core& shared_;
   std::unique_ptr<backend::channel> transfers_;
+  // Here and not on the stack, where all of them would be initialised for each fetch of a page.
+  std::array<backend::request, batch_pages> requests_;
+  std::array<backend::completion, batch_pages> completions_;
   std::byte* buffers_;
-  std::array<flight, flights> flights_{};
+  std::array<flight, flights> flights_;
   std::atomic<std::size_t> flights_in_use_{0};
 };
 
