@@ -20,6 +20,7 @@
 #include "pager/runtime_thread.h"
 #include "platform/local_memory.h"
 #include "platform/signal_shield.h"
+#include "preload/in_runtime.h"
 #include "preload/jemalloc.h"
 
 // Read by jemalloc when it starts. One automatic arena, which is local; the far arenas are made explicitly. Freed
@@ -55,8 +56,9 @@ large_map& large_blocks() {
 void* extent_alloc(extent_hooks_t*, void* wanted, std::size_t bytes, std::size_t alignment, bool* zero, bool* commit,
                    unsigned) {
   if (wanted != nullptr) return nullptr;
-  const pager::runtime_section allocate_locally;  // jemalloc's locks are held
-  const result<std::byte*> mapped = far_memory.load()->map(bytes, PROT_READ | PROT_WRITE, alignment);
+  // jemalloc's locks are held.
+  const result<std::byte*> mapped =
+      in_runtime([&] { return far_memory.load()->map(bytes, PROT_READ | PROT_WRITE, alignment); });
   if (!mapped) return nullptr;
   *zero = true;
   *commit = true;
@@ -64,8 +66,7 @@ void* extent_alloc(extent_hooks_t*, void* wanted, std::size_t bytes, std::size_t
 }
 
 bool extent_dalloc(extent_hooks_t*, void* address, std::size_t bytes, bool, unsigned) {
-  const pager::runtime_section allocate_locally;
-  return !far_memory.load()->unmap(static_cast<std::byte*>(address), bytes).ok();
+  return !in_runtime([&] { return far_memory.load()->unmap(static_cast<std::byte*>(address), bytes); }).ok();
 }
 
 void extent_destroy(extent_hooks_t* hooks, void* address, std::size_t bytes, bool committed, unsigned arena) {
@@ -73,8 +74,7 @@ void extent_destroy(extent_hooks_t* hooks, void* address, std::size_t bytes, boo
 }
 
 bool extent_purge(extent_hooks_t*, void* address, std::size_t, std::size_t offset, std::size_t bytes, unsigned) {
-  const pager::runtime_section allocate_locally;
-  return !far_memory.load()->discard(static_cast<std::byte*>(address) + offset, bytes).ok();
+  return !in_runtime([&] { return far_memory.load()->discard(static_cast<std::byte*>(address) + offset, bytes); }).ok();
 }
 
 // The pager frees and forgets any range of pages, so extents may be cut and joined freely.
@@ -111,9 +111,8 @@ pager::pager* far_memory_for_caller() noexcept {
   return far;
 }
 
-void* allocate_large(pager::pager& far, std::size_t bytes, std::size_t alignment_bytes) noexcept {
+void* map_large(pager::pager& far, std::size_t bytes, std::size_t alignment_bytes) noexcept {
   const platform::signal_shield shield;
-  const pager::runtime_section allocate_locally;
   const result<std::byte*> mapped = far.map(bytes, PROT_READ | PROT_WRITE, std::max(alignment_bytes, page_bytes));
   if (!mapped) {
     errno = ENOMEM;
@@ -124,13 +123,19 @@ void* allocate_large(pager::pager& far, std::size_t bytes, std::size_t alignment
   return mapped.value();
 }
 
+void* allocate_large(pager::pager& far, std::size_t bytes, std::size_t alignment_bytes) noexcept {
+  return in_runtime([&] { return map_large(far, bytes, alignment_bytes); });
+}
+
 // The size of a large block, or 0. Large blocks start at huge-page borders, where few others do.
 std::size_t large_size(void* block) noexcept {
   if ((reinterpret_cast<std::uintptr_t>(block) & (2 * mib - 1)) != 0) return 0;
-  const platform::signal_shield shield;
-  const std::lock_guard guard(large_lock);
-  const auto found = large_blocks().find(static_cast<std::byte*>(block));
-  return found == large_blocks().end() ? 0 : found->second;
+  return in_runtime([block] {
+    const platform::signal_shield shield;
+    const std::lock_guard guard(large_lock);
+    const auto found = large_blocks().find(static_cast<std::byte*>(block));
+    return found == large_blocks().end() ? 0 : found->second;
+  });
 }
 
 void forget_large(void* block) noexcept {
@@ -139,9 +144,8 @@ void forget_large(void* block) noexcept {
   large_blocks().erase(static_cast<std::byte*>(block));
 }
 
-void* resize_large(pager::pager& far, void* block, std::size_t old_bytes, std::size_t bytes) noexcept {
+void* remap_large(pager::pager& far, void* block, std::size_t old_bytes, std::size_t bytes) noexcept {
   const platform::signal_shield shield;
-  const pager::runtime_section allocate_locally;
   const std::size_t rounded = round_up(bytes, page_bytes);
   // Before its place is free: the next moment it may be another thread's block.
   forget_large(block);
@@ -154,6 +158,10 @@ void* resize_large(pager::pager& far, void* block, std::size_t old_bytes, std::s
   }
   large_blocks()[moved.value()] = rounded;
   return moved.value();
+}
+
+void* resize_large(pager::pager& far, void* block, std::size_t old_bytes, std::size_t bytes) noexcept {
+  return in_runtime([&] { return remap_large(far, block, old_bytes, bytes); });
 }
 
 }  // namespace
@@ -254,11 +262,13 @@ void release(void* block) noexcept {
   const std::size_t large = far != nullptr ? large_size(block) : 0;
   if (large == 0) return far_je_free(block);
   const int saved_errno = errno;
-  const pager::runtime_section allocate_locally;
-  forget_large(block);
-  const result<void> unmapped = far->unmap(static_cast<std::byte*>(block), large);
-  if (!unmapped)
-    log_line(log_level::warning, "a freed block could not be unmapped: %s", unmapped.error().message.c_str());
+  in_runtime([&] {
+    forget_large(block);
+    const result<void> unmapped = far->unmap(static_cast<std::byte*>(block), large);
+    if (!unmapped) {
+      log_line(log_level::warning, "a freed block could not be unmapped: %s", unmapped.error().message.c_str());
+    }
+  });
   errno = saved_errno;
 }
 

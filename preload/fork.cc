@@ -1,11 +1,14 @@
 #include "preload/fork.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
 
 #include "base/log.h"
 #include "pager/runtime_thread.h"
+#include "preload/in_runtime.h"
 #include "preload/tracer.h"
 
 // jemalloc's own handlers (preload/jemalloc.syms takes them from pthread_atfork to here), so that they run in the right
@@ -49,6 +52,16 @@ extern "C" __attribute__((visibility("hidden"))) int far_je_pthread_atfork(handl
   jemalloc_parent = in_parent;
   jemalloc_child = in_child;
   return pthread_atfork(prepare, after_in_parent, after_in_child);
+}
+
+// The C library's fork() runs between the handlers, with every lock of the pager held: not on a far stack.
+extern "C" __attribute__((visibility("default"))) pid_t fork() {
+  using function = pid_t (*)();
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "fork"));
+  if (!far::preload::stack_is_far()) return next();
+  pid_t child = -1;
+  far::preload::call_on_local_stack([](void* result) { *static_cast<pid_t*>(result) = next(); }, &child);
+  return child;
 }
 
 namespace far::preload {

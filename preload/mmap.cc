@@ -9,6 +9,7 @@
 
 #include "base/units.h"
 #include "pager/runtime_thread.h"
+#include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
 #include "preload/runtime.h"
 #include "preload/tracer.h"
@@ -45,15 +46,13 @@ std::byte* bytes_at(void* address) {
 }
 
 void* map_in_far_heap(pager::pager& far, void* address, std::size_t bytes, int protection) {
-  const pager::runtime_section allocate_locally;
-  const result<void> mapped = far.map_at(bytes_at(address), bytes, protection);
+  const result<void> mapped = in_runtime([&] { return far.map_at(bytes_at(address), bytes, protection); });
   return mapped ? address : fail_with(mapped.error(), MAP_FAILED);
 }
 
 void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int protection, int flags, int descriptor,
                         off_t offset) {
-  const pager::runtime_section allocate_locally;
-  const result<void> handed_over = far.hand_over(bytes_at(address), bytes);
+  const result<void> handed_over = in_runtime([&] { return far.hand_over(bytes_at(address), bytes); });
   if (!handed_over) return fail_with(handed_over.error(), MAP_FAILED);
   return kernel_mmap(address, bytes, protection, flags, descriptor, offset);
 }
@@ -73,39 +72,35 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
   if (far == nullptr || !ordinary || bytes == 0) {
     return kernel_mmap(address, bytes, protection, flags, descriptor, offset);
   }
-  const pager::runtime_section allocate_locally;
-  const result<std::byte*> mapped = far->map(bytes, protection, page_bytes);
+  const result<std::byte*> mapped = in_runtime([&] { return far->map(bytes, protection, page_bytes); });
   return mapped ? mapped.value() : fail_with(mapped.error(), MAP_FAILED);
 }
 
 int unmap(void* address, std::size_t bytes) {
   pager::pager* const far = pager_of(address);
   if (far == nullptr || bytes == 0 || !page_aligned(address)) return kernel_munmap(address, bytes);
-  const pager::runtime_section allocate_locally;
-  const result<void> unmapped = far->unmap(bytes_at(address), bytes);
+  const result<void> unmapped = in_runtime([&] { return far->unmap(bytes_at(address), bytes); });
   return unmapped ? 0 : fail_with(unmapped.error(), -1);
 }
 
 int protect(void* address, std::size_t bytes, int protection) {
   pager::pager* const far = pager_of(address);
   if (far == nullptr || !page_aligned(address)) return kernel_mprotect(address, bytes, protection);
-  const pager::runtime_section allocate_locally;
-  const result<void> done = far->protect(bytes_at(address), bytes, protection);
+  const result<void> done = in_runtime([&] { return far->protect(bytes_at(address), bytes, protection); });
   return done ? 0 : fail_with(done.error(), -1);
 }
 
 int advise(void* address, std::size_t bytes, int advice) {
   pager::pager* const far = pager_of(address);
   if (far == nullptr || !page_aligned(address)) return kernel_madvise(address, bytes, advice);
-  const pager::runtime_section allocate_locally;
   switch (advice) {
     case MADV_DONTNEED:
     case MADV_FREE: {
-      const result<void> discarded = far->discard(bytes_at(address), bytes);
+      const result<void> discarded = in_runtime([&] { return far->discard(bytes_at(address), bytes); });
       return discarded ? 0 : fail_with(discarded.error(), -1);
     }
     case MADV_PAGEOUT:
-    case MADV_COLD: far->evict(bytes_at(address), bytes); return 0;
+    case MADV_COLD: in_runtime([&] { far->evict(bytes_at(address), bytes); }); return 0;
     default: return kernel_madvise(address, bytes, advice);
   }
 }
@@ -119,13 +114,9 @@ void* map_noted(void* address, std::size_t bytes, int protection, int flags, int
 
 // A place that the caller names is rare; the bytes are copied, which is right wherever it lies.
 void* remap_to(pager::pager& far, void* address, std::size_t old_bytes, std::size_t new_bytes, void* wanted) {
-  int protection = 0;
-  {
-    const pager::runtime_section allocate_locally;
-    const result<int> known = far.protection_of(bytes_at(address));
-    if (!known) return fail_with(known.error(), MAP_FAILED);
-    protection = known.value();
-  }
+  const result<int> known = in_runtime([&] { return far.protection_of(bytes_at(address)); });
+  if (!known) return fail_with(known.error(), MAP_FAILED);
+  const int protection = known.value();
   const int readable = protection | PROT_READ | PROT_WRITE;
   void* const target = map(wanted, new_bytes, readable, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   if (target == MAP_FAILED) return MAP_FAILED;
@@ -147,8 +138,8 @@ void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int fla
     return fail_with({"", EINVAL}, MAP_FAILED);
   }
   if ((flags & MREMAP_FIXED) != 0) return remap_to(*far, address, old_bytes, new_bytes, wanted);
-  const pager::runtime_section allocate_locally;
-  const result<std::byte*> moved = far->remap(bytes_at(address), old_bytes, new_bytes, (flags & MREMAP_MAYMOVE) != 0);
+  const result<std::byte*> moved =
+      in_runtime([&] { return far->remap(bytes_at(address), old_bytes, new_bytes, (flags & MREMAP_MAYMOVE) != 0); });
   return moved ? moved.value() : fail_with(moved.error(), MAP_FAILED);
 }
 

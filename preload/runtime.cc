@@ -20,6 +20,7 @@
 #include "preload/c_library.h"
 #include "preload/control.h"
 #include "preload/fork.h"
+#include "preload/in_runtime.h"
 #include "preload/report.h"
 #include "preload/settings.h"
 #include "preload/syscall_guard.h"
@@ -27,6 +28,10 @@
 
 namespace far::preload {
 namespace {
+
+void take_hint(const void* address, std::size_t size, std::uint64_t packed_options, far_hint_site* site) {
+  in_runtime([=] { pager::take_hint(address, size, packed_options, site); });
+}
 
 constexpr int pressure_check_ms = 200;
 constexpr int exit_status_of_failure = 1;
@@ -109,7 +114,7 @@ void start() {
   starting->control = std::move(control).value();
   the_runtime = starting;
   serving.store(starting->pager.get(), std::memory_order_release);
-  pager::serve_hints(*starting->pager);
+  pager::serve_hints(*starting->pager, take_hint);
   serve_forks(*starting->pager);
   starting->control_thread = pager::start_runtime_thread("farheap-control", [starting] { run_control(*starting); });
   if (chosen.mode == pager::fault_mode::in_line) {
@@ -119,6 +124,26 @@ void start() {
       refuse_to_start(guarded.error());
     }
   }
+}
+
+void write_reports() {
+  const platform::signal_shield shield;
+  if (trace_is_on) end_trace(the_runtime->pager->snapshot());
+  const settings& chosen = the_runtime->chosen;
+  if (!chosen.in_main_process()) return;
+  run_report report;
+  report.counted = the_runtime->pager->snapshot();
+  report.used = read_process_usage();
+  report.pid = getpid();
+  report.elapsed_ns = now_ns() - the_runtime->started_ns;
+  report.program = program_invocation_name;
+  report.far_uri = chosen.far_uri.c_str();
+  report.fault_mode = chosen.mode == pager::fault_mode::thread ? "thread" : "inline";
+  report.policy = chosen.policy.c_str();
+  log_exit_line(report.counted);
+  if (chosen.stats_json.empty()) return;
+  const result<void> written = write_stats_json(chosen.stats_json.c_str(), report);
+  if (!written) log_line(log_level::error, "%s", written.error().message.c_str());
 }
 
 __attribute__((constructor)) void start_runtime() {
@@ -136,24 +161,7 @@ pager::pager* active_pager() noexcept {
 
 void report_at_exit() noexcept {
   if (the_runtime == nullptr || the_runtime->reported.exchange(true)) return;
-  const platform::signal_shield shield;
-  const pager::runtime_section allocate_locally;
-  if (trace_is_on) end_trace(the_runtime->pager->snapshot());
-  const settings& chosen = the_runtime->chosen;
-  if (!chosen.in_main_process()) return;
-  run_report report;
-  report.counted = the_runtime->pager->snapshot();
-  report.used = read_process_usage();
-  report.pid = getpid();
-  report.elapsed_ns = now_ns() - the_runtime->started_ns;
-  report.program = program_invocation_name;
-  report.far_uri = chosen.far_uri.c_str();
-  report.fault_mode = chosen.mode == pager::fault_mode::thread ? "thread" : "inline";
-  report.policy = chosen.policy.c_str();
-  log_exit_line(report.counted);
-  if (chosen.stats_json.empty()) return;
-  const result<void> written = write_stats_json(chosen.stats_json.c_str(), report);
-  if (!written) log_line(log_level::error, "%s", written.error().message.c_str());
+  in_runtime(write_reports);
 }
 
 }  // namespace far::preload

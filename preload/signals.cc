@@ -76,10 +76,6 @@ bool signal_is_ours(int number) noexcept {
   return number == SIGBUS || number == SIGSYS;
 }
 
-kernel_mask without_ours(kernel_mask mask) noexcept {
-  return mask & ~(bit_of(SIGBUS) | bit_of(SIGSYS));
-}
-
 void take_signals(signal_handler on_sigsys) noexcept {
   kernel_sigaction(SIGSYS, nullptr, &wanted.of_sigsys);
   // The pager has SIGBUS by now; the program's constructors that ran before ours had no reason to.

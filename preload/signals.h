@@ -28,7 +28,9 @@ void take_signals(signal_handler on_sigsys) noexcept;
 [[nodiscard]] bool signal_is_ours(int number) noexcept;
 
 // Without the signals that are ours.
-[[nodiscard]] kernel_mask without_ours(kernel_mask mask) noexcept;
+[[nodiscard]] constexpr kernel_mask without_ours(kernel_mask mask) noexcept {
+  return mask & ~(kernel_mask{1} << (SIGBUS - 1) | kernel_mask{1} << (SIGSYS - 1));
+}
 
 // Behaves like rt_sigaction(2) of a signal that is ours.
 void exchange_program_action(int number, const kernel_action* action, kernel_action* old) noexcept;

@@ -13,6 +13,9 @@
 
 #include "pager/runtime_thread.h"
 #include "platform/local_memory.h"
+#include "platform/signal_shield.h"
+#include "preload/in_runtime.h"
+#include "preload/signals.h"
 #include "preload/syscall_memory.h"
 #include "preload/syscall_stubs.h"
 
@@ -127,6 +130,29 @@ long clone_from_frame(ucontext_t& context, const child_plan& plan, const long* c
   return result;
 }
 
+constexpr kernel_mask all_signals = ~kernel_mask{0};
+constexpr kernel_mask all_but_misses = without_ours(all_signals);
+
+// No handler of the program's runs between the two steps of either, so none runs undispatched. The program's own stack
+// may be far: then misses are let in, and the kernel is given no address on it.
+std::uint64_t begin_shield(unsigned char* dispatch_before) noexcept {
+  const kernel_mask& blocked = stack_is_far() ? all_but_misses : all_signals;
+  far_raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&blocked),
+                  reinterpret_cast<long>(&state.mask_exchanged), sizeof(kernel_mask));
+  *dispatch_before = state.selector;
+  state.selector = selector_undispatched;
+  return state.mask_exchanged;
+}
+
+void end_shield(std::uint64_t signals_before, unsigned char dispatch_before) noexcept {
+  state.selector = dispatch_before;
+  state.mask_exchanged = signals_before;
+  far_raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&state.mask_exchanged), 0,
+                  sizeof(kernel_mask));
+}
+
+constexpr platform::shield_hooks undispatched_shields{begin_shield, end_shield};
+
 }  // namespace
 
 thread_state& this_thread() noexcept {
@@ -151,6 +177,7 @@ result<void> arm_this_thread() {
   state.signal_stack = memory;
   state.program_stack = before;
   state.selector = selector_dispatched;
+  platform::installed_shield_hooks.store(&undispatched_shields, std::memory_order_release);
   return {};
 }
 

@@ -24,6 +24,7 @@ struct thread_state {
   std::byte* signal_stack = nullptr;              // signal_stack_bytes, or null
   stack_t program_stack{nullptr, SS_DISABLE, 0};  // what the program believes its signal stack to be
   const ucontext_t* system_call = nullptr;  // what it was about to call, while the guard makes its memory resident
+  std::uint64_t mask_exchanged = 0;         // with the kernel, where a signal shield begins or ends
   guarded_call* calls = nullptr;            // system calls under way that hold pages, innermost first
 };
 inline constexpr std::size_t signal_stack_bytes = std::size_t{256} << 10;

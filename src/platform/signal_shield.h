@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 
 namespace far::platform {
@@ -33,15 +34,34 @@ inline void let_identity_change() noexcept {
   syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &one, nullptr, sizeof one);
 }
 
+// How shields begin and end instead, in a process whose system calls the kernel hands back to it (preload/): there the
+// runtime's own would cost a signal each. Set once, while no shield is up.
+struct shield_hooks {
+  // Blocks every signal for this thread; returns what to restore.
+  std::uint64_t (*begin)(unsigned char* dispatch_before) noexcept;
+  void (*end)(std::uint64_t signals_before, unsigned char dispatch_before) noexcept;
+};
+inline constinit std::atomic<const shield_hooks*> installed_shield_hooks{nullptr};
+
 class signal_shield {
  public:
-  signal_shield() noexcept : before_(block_signals()) {}
-  ~signal_shield() { restore_signals(before_); }
+  signal_shield() noexcept
+      : hooks_(installed_shield_hooks.load(std::memory_order_acquire)),
+        signals_before_(hooks_ != nullptr ? hooks_->begin(&dispatch_before_) : block_signals()) {}
+  ~signal_shield() {
+    if (hooks_ != nullptr) {
+      hooks_->end(signals_before_, dispatch_before_);
+    } else {
+      restore_signals(signals_before_);
+    }
+  }
   signal_shield(const signal_shield&) = delete;
   signal_shield& operator=(const signal_shield&) = delete;
 
  private:
-  std::uint64_t before_;
+  unsigned char dispatch_before_ = 0;
+  const shield_hooks* const hooks_;
+  const std::uint64_t signals_before_;
 };
 
 }  // namespace far::platform

@@ -102,6 +102,9 @@ class Fork(unittest.TestCase):
     def test_children_of_far_memory(self):
         self.compare([support.PROGRAMS / "forker", 64, 3], 16 * support.MIB)
 
+    def test_a_fork_on_a_stack_in_far_memory(self):
+        self.compare([support.PROGRAMS / "forker", 64, 12, "far-stack"], 16 * support.MIB)
+
     def test_shell_pipeline(self):
         self.compare(["sh", "-c", PIPELINE], 64 * support.MIB)
 

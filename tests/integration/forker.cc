@@ -1,14 +1,18 @@
 // Forks children that go on to read and write the memory they inherited, without exec, while the parent writes, too.
 // Every process must see its own data.
 //
-//   forker MIB CHILDREN    exit code 0: all data right; 3: wrong data somewhere; 4: a child was stopped
+//   forker MIB CHILDREN [far-stack]    exit code 0: all data right; 3: wrong data somewhere; 4: a child was stopped
+//
+// far-stack: on a stack from malloc, as a coroutine's.
 #include <pwd.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -82,15 +86,8 @@ int wait_for(const std::vector<pid_t>& children) {
   return outcome;
 }
 
-}  // namespace
-
-int main(int argument_count, char** arguments) {
-  if (argument_count != 3) {
-    std::fputs("usage: forker MIB CHILDREN\n", stderr);
-    return 2;
-  }
-  const std::size_t count = (std::strtoull(arguments[1], nullptr, 10) << 20) / sizeof(std::uint64_t);
-  const auto child_count = std::strtoull(arguments[2], nullptr, 10);
+int fork_children(unsigned long megabytes, std::uint64_t child_count) {
+  const std::size_t count = (std::size_t{megabytes} << 20) / sizeof(std::uint64_t);
   auto* words = static_cast<std::uint64_t*>(std::malloc(count * sizeof(std::uint64_t)));
   if (words == nullptr) {
     std::perror("forker: malloc");
@@ -117,5 +114,44 @@ int main(int argument_count, char** arguments) {
   const int outcome = wait_for(children);
   check("parent", words, 0, count, child_count + 1);
   std::puts(outcome == 0 ? "all data right" : "not all children came to their end");
+  return outcome;
+}
+
+unsigned long megabytes = 0;
+std::uint64_t child_count = 0;
+int outcome = 2;
+
+void fork_children_here() {
+  outcome = fork_children(megabytes, child_count);
+}
+
+void fork_children_on_far_stack() {
+  constexpr std::size_t stack_bytes = std::size_t{256} << 10;
+  std::vector<std::byte> stack(stack_bytes);
+  ucontext_t here;
+  ucontext_t there;
+  if (getcontext(&there) != 0) return;
+  there.uc_stack.ss_sp = stack.data();
+  there.uc_stack.ss_size = stack.size();
+  there.uc_link = &here;
+  makecontext(&there, fork_children_here, 0);
+  if (swapcontext(&here, &there) != 0) outcome = 2;
+}
+
+}  // namespace
+
+int main(int argument_count, char** arguments) {
+  const bool on_far_stack = argument_count == 4 && std::string_view(arguments[3]) == "far-stack";
+  if (argument_count != 3 && !on_far_stack) {
+    std::fputs("usage: forker MIB CHILDREN [far-stack]\n", stderr);
+    return 2;
+  }
+  megabytes = std::strtoul(arguments[1], nullptr, 10);
+  child_count = std::strtoul(arguments[2], nullptr, 10);
+  if (on_far_stack) {
+    fork_children_on_far_stack();
+  } else {
+    fork_children_here();
+  }
   return outcome;
 }

@@ -53,6 +53,15 @@ class Hints(unittest.TestCase):
                     # What is left are pages whose hint was overtaken by the evictor.
                     self.assertLess(outcome.stats["write_faults"], outcome.stats["hinted_misses"] / 10)
 
+    def test_on_a_stack_in_far_memory(self):
+        """The runtime's own code runs on it, and may miss there at any time."""
+        for mode in ("thread", "inline"):
+            with self.subTest(mode=mode):
+                outcome = support.run_far([self.programs["C"], str(SIZE_MIB), "far-stack"], BUDGET, far="memory:",
+                                          mode=mode)
+                self.assertEqual(outcome.code, 0, outcome)
+                self.assertEqual(outcome.out, "0 wrong, hints bound\n")
+
     def test_with_every_policy(self):
         program = self.programs["C"]
         for policy in ("second-chance", "fifo", "lru", "lru:3", "priority"):

@@ -1,0 +1,39 @@
+// How the program's threads enter the runtime: their allocations are local meanwhile, and so is their stack.
+#pragma once
+
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "pager/runtime_thread.h"
+
+namespace far::preload {
+
+// Whether the calling thread's stack lies in the far heap, as that of a coroutine does whose stack came from malloc.
+[[nodiscard]] bool stack_is_far() noexcept;
+
+// Calls `body(context)` on a stack in local memory. Makes no system call that is given an address on the far one.
+void call_on_local_stack(void (*body)(void* context), void* context) noexcept;
+
+// Calls `body`, which must not throw. Everything that takes locks of the runtime runs in here: on a far stack it could
+// miss at any time, and the miss would wait for the very locks that it holds.
+template <typename Body>
+auto in_runtime(Body body) noexcept -> decltype(body()) {
+  const pager::runtime_section allocate_locally;
+  if (!stack_is_far()) [[likely]]
+    return body();
+  if constexpr (std::is_void_v<decltype(body())>) {
+    call_on_local_stack([](void* context) { (*static_cast<Body*>(context))(); }, &body);
+  } else {
+    std::pair<Body*, std::optional<decltype(body())>> told{&body, std::nullopt};
+    call_on_local_stack(
+        [](void* context) {
+          auto& of = *static_cast<decltype(told)*>(context);
+          of.second.emplace((*of.first)());
+        },
+        &told);
+    return std::move(*told.second);
+  }
+}
+
+}  // namespace far::preload

@@ -1,0 +1,68 @@
+#include "platform/signal_shield.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <array>
+
+namespace far::platform {
+namespace {
+
+bool is_blocked(int number) {
+  sigset_t now;
+  EXPECT_EQ(sigprocmask(SIG_BLOCK, nullptr, &now), 0);
+  return sigismember(&now, number) == 1;
+}
+
+TEST(signal_shield, blocks_signals_while_it_lives) {
+  ASSERT_FALSE(is_blocked(SIGUSR1));
+  {
+    const signal_shield outer;
+    EXPECT_TRUE(is_blocked(SIGUSR1));
+    {
+      const signal_shield inner;
+    }
+    EXPECT_TRUE(is_blocked(SIGUSR1));
+  }
+  EXPECT_FALSE(is_blocked(SIGUSR1));
+}
+
+struct call {
+  std::uint64_t signals;
+  unsigned char dispatch;
+};
+std::array<call, 8> ends;
+unsigned begun = 0;
+unsigned ended = 0;
+
+constexpr shield_hooks counting{[](unsigned char* dispatch_before) noexcept {
+                                  *dispatch_before = static_cast<unsigned char>(100 + begun);
+                                  return std::uint64_t{begun++};
+                                },
+                                [](std::uint64_t signals_before, unsigned char dispatch_before) noexcept {
+                                  ends[ended++] = {signals_before, dispatch_before};
+                                }};
+
+TEST(signal_shield, ends_as_it_began_where_there_are_hooks) {
+  {
+    const signal_shield without_hooks;
+    installed_shield_hooks = &counting;
+    {
+      const signal_shield outer;
+      const signal_shield inner;
+    }
+    EXPECT_EQ(begun, 2u);
+    ASSERT_EQ(ended, 2u);
+    EXPECT_EQ(ends[0].signals, 1u);
+    EXPECT_EQ(ends[0].dispatch, 101);
+    EXPECT_EQ(ends[1].signals, 0u);
+    EXPECT_EQ(ends[1].dispatch, 100);
+    EXPECT_TRUE(is_blocked(SIGUSR1));
+  }
+  installed_shield_hooks = nullptr;
+  EXPECT_EQ(ended, 2u);
+  EXPECT_FALSE(is_blocked(SIGUSR1));
+}
+
+}  // namespace
+}  // namespace far::platform
