@@ -37,7 +37,7 @@ struct line_state {
 };
 
 bool is_near(const hint_site& site, const line_report& line) {
-  if (file_name(site.file) != file_name(line.file)) return false;
+  if (line.file.empty() || file_name(site.file) != file_name(line.file)) return false;
   // __FILE__ is as the compiler was called, often relative; the debug information says more.
   const std::string& longer = site.file.size() > line.file.size() ? site.file : line.file;
   const std::string& shorter = site.file.size() > line.file.size() ? line.file : site.file;

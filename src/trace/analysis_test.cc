@@ -153,6 +153,13 @@ TEST(analysis, hints_that_never_help_and_misses_beside_hints) {
   EXPECT_EQ(made.hinted_misses, 9u);
 }
 
+TEST(analysis, a_line_without_a_file_has_no_hint_beside_it) {
+  test_writer writer = with_maps();
+  writer.miss(page, writer.stack({0x100010}));
+  writer.hint_site("", 1, 1, 1);
+  EXPECT_FALSE(analyze(writer).lines.at(0).has_hint);
+}
+
 TEST(analysis, processes_are_put_together) {
   analyzer all;
   for (const std::uint32_t pid : {1, 2}) {

@@ -33,9 +33,11 @@ std::vector<module_range> parse_text(const std::string& text) {
   std::vector<module_range> modules;
   std::vector<bool> has_code;
   std::istringstream lines(text);
+  std::uint64_t end = 0;
   for (std::string line; std::getline(lines, line);) {
     mapping one;
-    if (!parse_line(line, one)) continue;
+    if (!parse_line(line, one) || one.first < end) continue;  // the kernel lists them by address
+    end = one.end;
     // Offset 0 again: the same file, loaded a second time.
     if (modules.empty() || modules.back().path != one.path || one.offset == 0) {
       modules.push_back({one.first, one.end, one.path, false});

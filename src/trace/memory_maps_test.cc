@@ -33,6 +33,14 @@ TEST(memory_maps, finds_by_address) {
   EXPECT_EQ(find_module(modules, 0x480000), nullptr);
 }
 
+TEST(memory_maps, a_mapping_below_the_one_before_it_is_left_out) {
+  const std::vector<module_range> modules =
+      parse_maps({"5000-6000 r-xp 00000000 00:01 1 /a\n1000-2000 r-xp 00001000 00:01 1 /a\n"});
+  ASSERT_EQ(modules.size(), 1u);
+  EXPECT_EQ(modules[0].first, 0x5000u);
+  EXPECT_EQ(modules[0].end, 0x6000u);
+}
+
 TEST(memory_maps, the_last_text_counts_and_earlier_ones_fill_its_gaps) {
   const std::vector<module_range> modules =
       parse_maps({"1000-2000 r-xp 00000000 00:01 1 /old\n5000-6000 r-xp 00000000 00:01 2 /unloaded\n",

@@ -1,6 +1,7 @@
 #include "trace/reader.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
@@ -15,6 +16,8 @@ namespace far::trace {
 namespace {
 
 constexpr std::size_t padding = 8;
+// The flame graph is a tree that functions go down by calling themselves.
+constexpr const char* too_deep = "a stack is deeper than any that is recorded";
 
 // One line "FILE:LINE FUNCTION"; false when it is not one.
 bool parse_python_frame(std::string_view line, python_frame& frame) {
@@ -78,8 +81,10 @@ class parser {
                        "; read it with the farheap that wrote it",
                    EINVAL};
     }
-    const std::uint32_t page = header.page_bytes;
-    if (page == 0 || (page & (page - 1)) != 0) return damaged("its pages have an impossible size");
+    // Smaller ones would make numbers of pages so large that the distance between two has no room.
+    if (header.page_bytes < page_bytes || !std::has_single_bit(header.page_bytes)) {
+      return damaged("its pages have an impossible size");
+    }
     return {};
   }
 
@@ -108,6 +113,7 @@ class parser {
     if (!copy(payload, record)) return "a stack record is too short";
     const std::string_view rest = payload.substr(sizeof(record));
     if (record.number == 0) return "a stack has number 0, which means no stack";
+    if (record.depth > deepest_stack) return too_deep;
     if (record.depth > rest.size() / sizeof(std::uint64_t)) return "a stack is deeper than its record is long";
     std::vector<std::uint64_t>& addresses = made_.stacks[record.number];
     addresses.resize(record.depth);
@@ -127,6 +133,7 @@ class parser {
       python_frame frame;
       if (line.empty()) continue;
       if (!parse_python_frame(line, frame)) return "a line of a Python stack is not FILE:LINE FUNCTION";
+      if (frames.size() == deepest_stack) return too_deep;
       frames.push_back(std::move(frame));
     }
     return nullptr;

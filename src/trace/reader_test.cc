@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+
 #include "trace/test_writer.h"
 
 namespace far::trace {
@@ -92,6 +94,30 @@ TEST(reader, refuses_a_stack_deeper_than_its_record) {
   const stack_record lying{1, 0xffffffff};
   writer.record(record_type::stack, {reinterpret_cast<const char*>(&lying), sizeof(lying)});
   EXPECT_FALSE(parse_trace(writer.bytes(), "t").ok());
+}
+
+TEST(reader, refuses_stacks_deeper_than_any_that_is_recorded) {
+  test_writer deepest;
+  deepest.stack(std::vector<std::uint64_t>(deepest_stack, 1));
+  std::string lines;
+  for (unsigned i = 0; i < deepest_stack; ++i) lines += "a.py:1 f\n";
+  deepest.python_stack(lines);
+  EXPECT_TRUE(parse_trace(deepest.bytes(), "t").ok());
+  test_writer native;
+  native.stack(std::vector<std::uint64_t>(deepest_stack + 1, 1));
+  EXPECT_FALSE(parse_trace(native.bytes(), "t").ok());
+  test_writer python;
+  python.python_stack(lines + "a.py:1 f\n");
+  EXPECT_FALSE(parse_trace(python.bytes(), "t").ok());
+}
+
+TEST(reader, refuses_pages_of_an_impossible_size) {
+  for (const std::uint32_t page_bytes : {0u, 1u, 2048u, 4097u}) {
+    std::string bytes = test_writer().bytes();
+    bytes.replace(offsetof(file_header, page_bytes), sizeof page_bytes, reinterpret_cast<const char*>(&page_bytes),
+                  sizeof page_bytes);
+    EXPECT_FALSE(parse_trace(bytes, "t").ok()) << page_bytes;
+  }
 }
 
 TEST(reader, refuses_what_is_not_a_trace) {
