@@ -46,11 +46,14 @@ void* take_aligned(std::size_t alignment, std::size_t bytes) {
 
 void* retake(void* block, std::size_t bytes) {
   const bool was_traced = is_traced(block);
+  // As in give_back(). The old block's misses while it is copied are then those of no allocation.
+  if (was_traced) far::preload::trace_release(block);
   void* const moved = far::preload::reallocate(block, bytes);
-  if (was_traced && (moved != nullptr || bytes == 0)) far::preload::trace_release(block);
+  if (was_traced && moved == nullptr && bytes > 0) noted(block, far::preload::usable_bytes(block));  // it stays
   return noted(moved, bytes);
 }
 
+// The release is noted while the block is there: once it is gone, another thread may get its address.
 void give_back(void* block) {
   if (is_traced(block)) far::preload::trace_release(block);
   far::preload::release(block);

@@ -180,10 +180,12 @@ FAR_EXPORT void* mremap(void* address, std::size_t old_bytes, std::size_t new_by
     wanted = va_arg(arguments, void*);
     va_end(arguments);
   }
+  // In the order of realloc, see malloc.cc.
+  if (far::preload::trace_is_on) far::preload::trace_release(address);
   void* const moved = far::preload::remap(address, old_bytes, new_bytes, flags, wanted);
-  if (far::preload::trace_is_on && moved != MAP_FAILED) {
-    far::preload::trace_release(address);
-    far::preload::trace_allocation(moved, new_bytes);
+  if (far::preload::trace_is_on) {
+    const bool failed = moved == MAP_FAILED;
+    far::preload::trace_allocation(failed ? address : moved, failed ? old_bytes : new_bytes);
   }
   return moved;
 }

@@ -51,6 +51,20 @@ __attribute__((noinline)) static void change(unsigned long times) {
 __attribute__((noinline)) static void* take(void) {
   return malloc(BYTES);  /* line: take */
 }
+/* Blocks that are copied when they grow, and one that cannot. */
+__attribute__((noinline)) static unsigned long grow(size_t too_much) {
+  unsigned char* blocks[8];
+  unsigned long sum = 0;
+  for (int i = 0; i < 8; ++i) memset(blocks[i] = malloc(1 << 20), i, 1 << 20);
+  sum += visit(20000, 3);
+  for (int i = 0; i < 8; ++i) {
+    blocks[i] = realloc(blocks[i], 4 << 20);  /* line: grow */
+    sum += blocks[i][4097];
+  }
+  if (realloc(table, too_much) == NULL) ++sum;
+  for (int i = 0; i < 8; ++i) free(blocks[i]);
+  return sum;
+}
 static void* run(void* seed) {
   return (void*)visit(2000, (unsigned long)seed);
 }
@@ -64,6 +78,7 @@ int main(int count, char** words) {
     sum += visit(60000, 7);
     change(2000);
   }
+  if (strcmp(what, "grow") == 0) sum += grow((size_t)-1 / 2);
   if (strcmp(what, "threads") == 0) {
     pthread_t threads[3];
     for (unsigned long i = 0; i < 3; ++i) pthread_create(&threads[i], NULL, run, (void*)(i + 5));
@@ -129,6 +144,7 @@ class Trace:
 
 
 Miss = collections.namedtuple("Miss", "time address thread stack python kind in_kernel reserved")
+Release = collections.namedtuple("Release", "time address")
 Allocation = collections.namedtuple("Allocation", "time address bytes thread stack")
 End = collections.namedtuple("End", "time misses hinted fetched recording_ns lost")
 
@@ -153,7 +169,7 @@ def read_trace(path):
         elif kind == 4:
             found.allocations.append(Allocation(*struct.unpack("<QQQII", payload)))
         elif kind == 5:
-            found.releases.append(struct.unpack("<QQ", payload)[1])
+            found.releases.append(Release(*struct.unpack("<QQ", payload)))
         elif kind == 6:
             found.maps.append(payload.decode())
         elif kind == 8:
@@ -273,9 +289,30 @@ class TraceTest(unittest.TestCase):
         trace, = self.traced([self.programs["without"]], code=3)
         table, = [each for each in trace.allocations if each.bytes == 64 << 20]
         self.assertEqual(Lines(self.programs["without"], trace).stack(trace.stacks[table.stack])[:2], ["take", "main"])
-        self.assertIn(table.address, trace.releases)
+        self.assertIn(table.address, [release.address for release in trace.releases])
         inside = sum(table.address <= miss.address < table.address + table.bytes for miss in trace.misses)
         self.assertGreater(inside, 0.9 * len(trace.misses))
+
+    def test_a_release_comes_before_the_block_is_gone(self):
+        trace, = self.traced([self.programs["without"], "grow"], code=3)
+        lines = Lines(self.programs["without"], trace)
+        copied = [miss for miss in trace.misses
+                  if any(lines.of(each, True) == ("grow", line_of("grow")) for each in trace.stacks[miss.stack])]
+        seen = 0
+        for block in (each for each in trace.allocations if each.bytes == 1 << 20):
+            release = next(each for each in trace.releases
+                           if each.address == block.address and each.time >= block.time)
+            misses = [miss for miss in copied if block.address <= miss.address < block.address + block.bytes]
+            self.assertTrue(all(miss.time >= release.time for miss in misses))
+            seen += len(misses)
+        self.assertGreater(seen, 0)
+
+    def test_a_block_that_cannot_grow_is_still_there(self):
+        trace, = self.traced([self.programs["without"], "grow"], code=3)
+        table, = {each.address for each in trace.allocations if each.bytes == 64 << 20}
+        taken, again = [each.time for each in trace.allocations if each.address == table]
+        refused, freed = [each.time for each in trace.releases if each.address == table]
+        self.assertTrue(taken <= refused <= again <= freed)
 
     def test_writes_to_clean_pages(self):
         program = self.programs["without"]
