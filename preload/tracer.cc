@@ -61,6 +61,12 @@ class recording_section {
   const std::uint64_t since_ns_;
 };
 
+// miss_record::kind is the pager's, as it is.
+static_assert(static_cast<int>(pager::miss::kind::read) == static_cast<int>(trace::miss_kind::read));
+static_assert(static_cast<int>(pager::miss::kind::write) == static_cast<int>(trace::miss_kind::write));
+static_assert(static_cast<int>(pager::miss::kind::protection) == static_cast<int>(trace::miss_kind::protection));
+static_assert(static_cast<int>(pager::miss::kind::first_touch) == static_cast<int>(trace::miss_kind::first_touch));
+
 class tracer final : public pager::miss_observer {
  public:
   explicit tracer(const settings& chosen)

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "pager/far_pager.h"
-#include "pager/miss_observer.h"
+#include "pager/miss_kind.h"
 #include "platform/fault_context.h"
 #include "platform/signal_shield.h"
 
@@ -46,10 +46,9 @@ void far_pager::resolve_fault(const void* address, const void* context) noexcept
 void far_pager::resolve_observed(const std::byte* address, bool write, const void* context) noexcept {
   const page_id page = page_at(address);
   if (chosen_.observer == nullptr) return resolve(page, write, miss_waiter::place::fault_handler);
-  const miss::kind wanted = write ? miss::kind::write : miss::kind::read;
   const miss one{.time_ns = clock_.now_ns(),
                  .address = address,
-                 .what = write && engine_->accessible(page, false) ? miss::kind::protection : wanted,
+                 .what = kind_of_miss(*engine_, page, write),
                  .thread = static_cast<std::uint32_t>(syscall(SYS_gettid)),
                  .context = context,
                  .pinned = context == nullptr};

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "pager/miss_kind.h"
 #include "pager/runtime_thread.h"
 #include "platform/own_descriptors.h"
 
@@ -107,11 +108,9 @@ bool fault_thread::read_new() {
 
 void fault_thread::tell_observer(const platform::fault& reported, std::uint64_t now_ns) const {
   if (observer_ == nullptr) return;
-  const miss::kind wanted = reported.write ? miss::kind::write : miss::kind::read;
-  const bool resident = engine_.accessible(page_of(reported), false);
   observer_->missed({.time_ns = now_ns,
                      .address = reinterpret_cast<const std::byte*>(reported.address),
-                     .what = reported.write && resident ? miss::kind::protection : wanted,
+                     .what = kind_of_miss(engine_, page_of(reported), reported.write),
                      .thread = reported.thread_id,
                      .context = nullptr,
                      .pinned = false});

@@ -7,7 +7,12 @@
 namespace far::pager {
 
 struct miss {
-  enum class kind { read, write, protection };  // protection: a write to a page that was resident, and clean
+  enum class kind {
+    read,
+    write,
+    protection,   // a write to a page that was resident, and clean
+    first_touch,  // by a read or a write, of a page without content: there is nothing to fetch, zeros are put there
+  };
 
   std::uint64_t time_ns;     // when it began, by the monotonic clock
   const std::byte* address;  // as exactly as the machine told

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <random>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "pager/miss_observer.h"
 #include "platform/kernel_features.h"
 
 namespace far::pager {
@@ -23,6 +25,15 @@ std::uint64_t content_of(const void* address, std::uint64_t salt) {
   return (reinterpret_cast<std::uintptr_t>(address) ^ salt) * 0x9e3779b97f4a7c15u;
 }
 
+class miss_counter final : public miss_observer {
+ public:
+  void missed(const miss& one) noexcept override { ++counts_[static_cast<std::size_t>(one.what)]; }
+  [[nodiscard]] std::uint64_t seen(miss::kind what) const { return counts_[static_cast<std::size_t>(what)]; }
+
+ private:
+  std::array<std::atomic<std::uint64_t>, 4> counts_{};
+};
+
 class pager_test : public ::testing::TestWithParam<std::tuple<fault_mode, const char*>> {
  protected:
   void SetUp() override {
@@ -31,6 +42,7 @@ class pager_test : public ::testing::TestWithParam<std::tuple<fault_mode, const 
     chosen.budget_bytes = budget;
     chosen.mode = std::get<0>(GetParam());
     chosen.far_uri = std::get<1>(GetParam());
+    chosen.observer = &observed_;
     result<std::unique_ptr<pager>> created = pager::create(chosen);
     ASSERT_TRUE(created.ok()) << created.error().message;
     pager_ = std::move(created).value();
@@ -53,6 +65,7 @@ class pager_test : public ::testing::TestWithParam<std::tuple<fault_mode, const 
     }
   }
 
+  miss_counter observed_;
   std::unique_ptr<pager> pager_;
 };
 
@@ -63,6 +76,23 @@ TEST_P(pager_test, memory_that_fits_costs_nothing) {
   const engine::statistics seen = pager_->snapshot();
   EXPECT_EQ(seen.misses + seen.zero_fills + seen.evicted_pages, 0u);
   EXPECT_GE(seen.local_bytes, 8 * mib);
+}
+
+TEST_P(pager_test, an_observer_is_told_first_touches_from_fetches) {
+  constexpr std::size_t bytes = 2 * budget;
+  std::byte* const block = map(bytes);
+  fill(block, bytes, 8);
+  const std::uint64_t touched = observed_.seen(miss::kind::first_touch);
+  EXPECT_GT(touched, 0u);
+  EXPECT_EQ(observed_.seen(miss::kind::read), 0u);
+  pager_->evict(block, bytes);
+  verify(block, bytes, 8);
+  EXPECT_GT(observed_.seen(miss::kind::read), 0u);
+  EXPECT_EQ(observed_.seen(miss::kind::first_touch), touched);
+  // Its content is forgotten, so that there is nothing to fetch again.
+  ASSERT_TRUE(pager_->discard(block, page_bytes).ok());
+  EXPECT_EQ(*reinterpret_cast<volatile std::uint64_t*>(block), 0u);
+  EXPECT_EQ(observed_.seen(miss::kind::first_touch), touched + 1);
 }
 
 TEST_P(pager_test, four_times_the_budget_keeps_every_byte) {

@@ -15,7 +15,8 @@ namespace far::trace {
 namespace {
 
 constexpr std::size_t timeline_buckets = 200;
-constexpr std::size_t most_allocation_sites = 5;  // a line is shown with
+constexpr const char* first_touch_frame = "[first touches]";  // the root of their stacks
+constexpr std::size_t most_allocation_sites = 5;              // a line is shown with
 // A hint counts as one of a line when it stands in the same file, at most so many lines above it or below it. Hints
 // stand in front of the access, as a rule, and a call or a macro may take several lines.
 constexpr unsigned lines_below_hint = 6;
@@ -123,7 +124,7 @@ class analyzer::state {
         case event::miss: take_miss(current, one.misses[next.index]); break;
       }
     }
-    for (const auto& [number, group] : current.groups) add_stack(made_.flame, group.stack, group.misses);
+    for (auto& [number, group] : current.groups) add_to_flame(group);
     take_process(one);
     for (missing_symbols& module : symbols.missing()) note_missing(std::move(module));
   }
@@ -132,7 +133,9 @@ class analyzer::state {
     made_.explained_share = options_.explained_share;
     made_.times = make_timeline(moments_);
     finish_hint_sites();
-    for (auto& [key, line] : lines_) made_.lines.push_back(finish_line(line));
+    for (auto& [key, line] : lines_) {
+      if (line.made.misses > 0) made_.lines.push_back(finish_line(line));
+    }
     // The C library seldom has debug information, and nobody needs it: only where a line is wanted and missing.
     std::erase_if(made_.missing, [this](const missing_symbols& one) {
       return std::none_of(made_.lines.begin(), made_.lines.end(),
@@ -161,6 +164,7 @@ class analyzer::state {
     std::vector<flame_frame> stack;
     std::string python;
     std::uint64_t misses = 0;
+    std::uint64_t first_touches = 0;
   };
   // While one trace is added.
   struct reading {
@@ -225,17 +229,30 @@ class analyzer::state {
     return place->second;
   }
 
+  void add_to_flame(stack_group& group) {
+    if (group.misses > 0) add_stack(made_.flame, group.stack, group.misses);
+    if (group.first_touches == 0) return;
+    group.stack.insert(group.stack.begin(), {first_touch_frame, ""});
+    add_stack(made_.flame, group.stack, group.first_touches);
+  }
+
   void take_miss(reading& now, const miss_record& miss) {
     stack_group& found = find_group(now, miss);
-    ++found.misses;
-    ++made_.misses;
+    moments_.emplace_back(miss.time_ns, miss.kind);
     line_state& line = *found.line;
-    ++line.made.misses;
     switch (miss.kind) {
       case miss_kind::read: ++line.made.reads; break;
       case miss_kind::write: ++line.made.writes; break;
       case miss_kind::protection: ++line.made.protections; break;
+      case miss_kind::first_touch:
+        ++line.made.first_touches;
+        ++found.first_touches;
+        ++made_.first_touches;
+        return;  // no fetch was waited for, so it says nothing about what to fetch earlier
     }
+    ++found.misses;
+    ++made_.misses;
+    ++line.made.misses;
     line.made.in_kernel += miss.in_kernel != 0;
     line.threads.emplace(now.number, miss.thread);
     if (!found.python.empty()) ++line.python[found.python];
@@ -245,7 +262,6 @@ class analyzer::state {
     }
     const std::uint64_t walk = (now.number << 56) ^ (std::uint64_t{allocation + 1} << 32) ^ miss.thread;
     line.finder.add(walk, miss.address / now.from.header.page_bytes);
-    moments_.emplace_back(miss.time_ns, miss.kind);
   }
 
   void take_process(const trace& one) {

@@ -2,6 +2,7 @@
 // hints that would help (Eden, sections 2 and 4: few lines cause nearly all misses).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,12 +38,13 @@ struct line_report {
   std::string file;  // empty when the module has no debug information
   unsigned line = 0;
   std::string module;
-  std::string python;  // the Python line that most misses came from, or empty
-  std::uint64_t misses = 0;
+  std::string python;        // the Python line that most misses came from, or empty
+  std::uint64_t misses = 0;  // reads, writes and protections: those that something could have come before
   std::uint64_t reads = 0;
   std::uint64_t writes = 0;
   std::uint64_t protections = 0;
   std::uint64_t in_kernel = 0;
+  std::uint64_t first_touches = 0;  // beside the misses
   unsigned threads = 0;
   double share = 0;             // of all misses
   double cumulative_share = 0;  // of this line and those before it
@@ -58,29 +60,30 @@ struct line_report {
 struct process_report {
   std::string file;
   std::uint32_t pid = 0;
-  std::uint64_t misses = 0;  // records
+  std::uint64_t misses = 0;  // records, of all kinds
   std::uint32_t sampled_one_in = 1;
   bool cut_short = false;
   bool ended = false;  // the end record is there
   std::uint64_t lost_records = 0;
 };
 
-// Misses by time. `counts[kind][bucket]`.
+// Misses and first touches by time. `counts[kind][bucket]`.
 struct timeline {
   std::uint64_t bucket_ns = 1;
-  std::vector<std::uint64_t> counts[3];
+  std::array<std::vector<std::uint64_t>, miss_kinds> counts;
 };
 
 struct report {
   std::vector<process_report> processes;
-  std::vector<line_report> lines;  // most misses first
+  std::vector<line_report> lines;  // that miss, most misses first
   std::size_t explaining = 0;      // so many of them are the fewest that explain explained_share
   double explained_share = 0;
-  std::uint64_t misses = 0;             // recorded: those that no hint came before
-  std::uint64_t hinted_misses = 0;      // that hints came before, as the end records say
+  std::uint64_t misses = 0;             // recorded: those that no hint came before, without first touches
+  std::uint64_t first_touches = 0;      // recorded
+  std::uint64_t hinted_misses = 0;      // and first touches, that hints came before, as the end records say
   std::uint64_t misses_near_hints = 0;  // of `misses`, on lines with has_hint
   timeline times;
-  flame_node flame;
+  flame_node flame;                      // of the misses, and of the first touches below a frame of their own
   std::vector<hint_site> hint_sites;     // that were called; those that never helped first
   std::vector<missing_symbols> missing;  // modules of `lines` without debug information
 };

@@ -90,6 +90,38 @@ TEST(analysis, kinds_threads_and_the_hint) {
   EXPECT_EQ(line.hint, "far_hint(ptr, .mutate = true, .read_ahead = 8, .sequential = true);");
 }
 
+TEST(analysis, first_touches_are_counted_beside_the_misses) {
+  test_writer writer = with_maps();
+  const std::uint32_t fills = writer.stack({0x100010});
+  const std::uint32_t reads = writer.stack({0x100020});
+  for (unsigned i = 0; i < 100; ++i) writer.miss(page * i, fills, 1, miss_kind::first_touch);
+  for (unsigned i = 0; i < 10; ++i) {
+    writer.miss(page * i * 70, reads, 2, miss_kind::first_touch);
+    writer.miss(page * i, reads);
+  }
+  const report made = analyze(writer);
+  EXPECT_EQ(made.misses, 10u);
+  EXPECT_EQ(made.first_touches, 110u);
+  EXPECT_EQ(made.explaining, 1u);
+  ASSERT_EQ(made.lines.size(), 1u);
+  EXPECT_EQ(made.lines[0].function, "program+0x20");
+  EXPECT_EQ(made.lines[0].misses, 10u);
+  EXPECT_EQ(made.lines[0].first_touches, 10u);
+  EXPECT_EQ(made.lines[0].share, 1.0);
+  EXPECT_EQ(made.lines[0].threads, 1u);
+  EXPECT_EQ(made.lines[0].seen.distances, 9u);
+  EXPECT_EQ(folded_stacks(made.flame), "[first touches];[program] 110\n[program] 10\n");
+}
+
+TEST(analysis, first_touches_alone_need_no_line) {
+  test_writer writer = with_maps();
+  writer.miss(page, writer.stack({0x100010}), 1, miss_kind::first_touch);
+  const report made = analyze(writer);
+  EXPECT_EQ(made.misses, 0u);
+  EXPECT_EQ(made.explaining, 0u);
+  EXPECT_TRUE(made.lines.empty());
+}
+
 TEST(analysis, allocations_are_those_alive_at_the_miss_and_tell_walks_apart) {
   test_writer writer = with_maps();
   const std::uint32_t first = writer.stack({0x200000, 0x100a01});
@@ -181,7 +213,7 @@ TEST(analysis, processes_are_put_together) {
 TEST(analysis, every_miss_is_in_the_timeline_and_in_the_flame_graph) {
   test_writer writer = with_maps();
   const std::uint32_t stack = writer.stack({0x100010, 0x100020});
-  for (unsigned i = 0; i < 1234; ++i) writer.miss(i * page, stack, 1, static_cast<miss_kind>(i % 3));
+  for (unsigned i = 0; i < 1234; ++i) writer.miss(i * page, stack, 1, static_cast<miss_kind>(i % miss_kinds));
   const report made = analyze(writer);
   std::uint64_t sum = 0;
   for (const auto& counts : made.times.counts) {

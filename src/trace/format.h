@@ -7,12 +7,13 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace far::trace {
 
 inline constexpr std::array<char, 8> magic = {'F', 'A', 'R', 'T', 'R', 'A', 'C', 'E'};
-inline constexpr std::uint32_t version = 1;
+inline constexpr std::uint32_t version = 2;
 inline constexpr unsigned deepest_stack = 64;  // frames
 
 struct file_header {
@@ -56,7 +57,13 @@ struct python_stack_record {
   std::uint32_t reserved;
 };
 
-enum class miss_kind : std::uint8_t { read = 0, write = 1, protection = 2 };  // protection: a write to a clean page
+enum class miss_kind : std::uint8_t {
+  read = 0,
+  write = 1,
+  protection = 2,   // a write to a clean page
+  first_touch = 3,  // by a read or a write, of a page without content, which was filled with zeros
+};
+inline constexpr std::size_t miss_kinds = 4;
 
 struct miss_record {
   std::uint64_t time_ns;
@@ -93,7 +100,7 @@ struct hint_site_record {
 
 struct end_record {
   std::uint64_t time_ns;
-  std::uint64_t misses;         // by the hardware guard, recorded or not
+  std::uint64_t misses;         // by the hardware guard, of all kinds, recorded or not
   std::uint64_t hinted_misses;  // that hints came before
   std::uint64_t fetched_pages;
   std::uint64_t recording_ns;  // spent on recording, all threads together

@@ -38,6 +38,7 @@ json line_json(const line_report& line) {
           {"writes", line.writes},
           {"protections", line.protections},
           {"in_kernel", line.in_kernel},
+          {"first_touches", line.first_touches},
           {"threads", line.threads},
           {"share", line.share},
           {"cumulative_share", line.cumulative_share},
@@ -80,6 +81,7 @@ json everything_but_flame(const report& made) {
     missing.push_back({{"module", one.module}, {"advice", one.advice}, {"lookups", one.lookups}});
   }
   return {{"misses", made.misses},
+          {"first_touches", made.first_touches},
           {"hinted_misses", made.hinted_misses},
           {"misses_near_hints", made.misses_near_hints},
           {"explained_share", made.explained_share},
@@ -90,7 +92,8 @@ json everything_but_flame(const report& made) {
            {{"bucket_ns", made.times.bucket_ns},
             {"reads", made.times.counts[0]},
             {"writes", made.times.counts[1]},
-            {"protections", made.times.counts[2]}}},
+            {"protections", made.times.counts[2]},
+            {"first_touches", made.times.counts[3]}}},
           {"lines", std::move(lines)},
           {"hint_sites", std::move(hints)},
           {"missing_symbols", std::move(missing)}};
@@ -126,7 +129,7 @@ std::string report_json(const report& made) {
 
 std::string report_page(const report& made) {
   json data = everything_but_flame(made);
-  data["flame"] = flame_json("all", made.flame, made.misses / narrowest_frame);
+  data["flame"] = flame_json("all", made.flame, made.flame.misses / narrowest_frame);
   std::string safe;
   // A name that holds "</script>" must not end the element that holds the data.
   for (const char c : text_of(data, -1)) {

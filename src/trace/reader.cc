@@ -142,7 +142,7 @@ class parser {
   const char* take_miss(std::string_view payload) {
     miss_record record{};
     if (!copy(payload, record)) return "a miss record is too short";
-    if (record.kind > miss_kind::protection) return "a miss is of an unknown kind";
+    if (record.kind > miss_kind::first_touch) return "a miss is of an unknown kind";
     made_.misses.push_back(record);
     return nullptr;
   }

@@ -89,6 +89,16 @@ TEST(reader, names_the_file_and_the_offset_of_damage) {
   EXPECT_NE(read.error().message.find("offset " + std::to_string(offset)), std::string::npos);
 }
 
+TEST(reader, refuses_a_miss_of_an_unknown_kind) {
+  test_writer known;
+  known.miss(0x1000, 0, 1, miss_kind::first_touch);
+  ASSERT_TRUE(parse_trace(known.bytes(), "t").ok());
+  EXPECT_EQ(parse_trace(known.bytes(), "t").value().misses.at(0).kind, miss_kind::first_touch);
+  test_writer unknown;
+  unknown.miss(0x1000, 0, 1, static_cast<miss_kind>(miss_kinds));
+  EXPECT_FALSE(parse_trace(unknown.bytes(), "t").ok());
+}
+
 TEST(reader, refuses_a_stack_deeper_than_its_record) {
   test_writer writer;
   const stack_record lying{1, 0xffffffff};

@@ -33,8 +33,9 @@ class reports : public testing::Test {
     writer.maps("100000-200000 r-xp 00000000 00:01 1 /opt/a;b</script><b>\"'\xff\n");
     const std::uint32_t stack = writer.stack({0x100100, 0x100200});
     for (unsigned i = 0; i < 40; ++i) writer.miss((100 + i) * 4096, stack);
+    for (unsigned i = 0; i < 20; ++i) writer.miss((9000 - 500 * (i % 7)) * 4096, stack, 1, miss_kind::first_touch);
     writer.hint_site("use.cc", 5, 100, 0);
-    writer.end(40, 60);
+    writer.end(60, 60);
     writer.save(dir_ / "misses-7.trace");
   }
 
@@ -46,11 +47,12 @@ TEST_F(reports, writes_all_files_and_gives_back_the_summary) {
   const result<std::string> summary = write_reports(dir_);
   ASSERT_TRUE(summary.ok()) << summary.error().message;
   EXPECT_EQ(read_file(dir_ / "summary.txt"), summary.value());
-  for (const char* wanted :
-       {"40 misses in 1 process", "1 line explains 95% of the misses", "100.0%", "40: 100% reads",
-        "sequential, forward, 100% fit, runs of 40 pages, 1 thread",
-        "far_hint(ptr, .read_ahead = 32, .sequential = true);",
-        "The hint at use.cc:5 never found anything to do in 100 calls", "Hints came before 60 of 100 misses (60.0%)"}) {
+  for (const char* wanted : {"40 misses in 1 process", "\nand 20 first touches of pages without content",
+                             "1 line explains 95% of the misses", "100.0%", "40: 100% reads; and 20 first touches\n",
+                             "sequential, forward, 100% fit, runs of 40 pages, 1 thread",
+                             "far_hint(ptr, .read_ahead = 32, .sequential = true);",
+                             "The hint at use.cc:5 never found anything to do in 100 calls",
+                             "Hints came before 60 of 120 misses, first touches among them (50.0%)"}) {
     EXPECT_NE(summary.value().find(wanted), std::string::npos) << wanted << "\n" << summary.value();
   }
 }
@@ -76,7 +78,9 @@ TEST_F(reports, the_page_is_one_file_and_hostile_names_stay_text) {
   const auto data = nlohmann::json::parse(embedded, nullptr, false);
   ASSERT_TRUE(data.is_object());
   EXPECT_EQ(data["misses"], 40);
-  EXPECT_EQ(data["flame"]["v"], 40);
+  EXPECT_EQ(data["flame"]["v"], 60);
+  EXPECT_EQ(data["flame"]["c"][0]["n"], "[first touches]");
+  EXPECT_EQ(data["flame"]["c"][0]["v"], 20);
   EXPECT_NE(data["lines"][0]["module"].get<std::string>().find("a;b</script><b>\"'"), std::string::npos);
   for (const char* outside : {"src=\"http", "href=\"http", "@import", "url(", "fetch("}) {
     EXPECT_EQ(page.find(outside), std::string::npos) << outside;
@@ -90,6 +94,10 @@ TEST_F(reports, json_for_machines) {
   EXPECT_EQ(data["explaining"], 1);
   EXPECT_EQ(data["lines"][0]["hint"], "far_hint(ptr, .read_ahead = 32, .sequential = true);");
   EXPECT_EQ(data["hint_sites"][0]["never_helps"], true);
+  EXPECT_EQ(data["first_touches"], 20);
+  EXPECT_EQ(data["lines"][0]["misses"], 40);
+  EXPECT_EQ(data["lines"][0]["first_touches"], 20);
+  EXPECT_EQ(data["timeline"]["first_touches"].size(), data["timeline"]["reads"].size());
   EXPECT_FALSE(data.contains("flame"));
 }
 

@@ -49,7 +49,9 @@ std::string line_text(std::size_t number, const line_report& line) {
   };
   if (!line.file.empty()) detail("in", shortened(line.function, 100));
   if (!line.python.empty() && line.python != line.place()) detail("python", line.python);
-  detail("misses", fmt::format("{}: {}", line.misses, kinds(line)));
+  const std::string beside =
+      line.first_touches == 0 ? "" : "; and " + counted(line.first_touches, "first touch", "first touches");
+  detail("misses", fmt::format("{}: {}{}", line.misses, kinds(line), beside));
   detail("pattern", pattern_line(line));
   for (const allocation_site& site : line.allocations) {
     if (&site != &line.allocations.front() && 10 * site.misses < line.misses) break;
@@ -82,10 +84,11 @@ std::string process_notes(const report& made) {
 
 std::string hint_notes(const report& made) {
   std::string text;
-  const std::uint64_t all = made.misses + made.hinted_misses;
+  const std::uint64_t all = made.misses + made.first_touches + made.hinted_misses;
   if (!made.hint_sites.empty() && all > 0) {
     text += fmt::format(
-        "Hints came before {} of {} misses ({}); {} recorded misses are on lines with a hint close by.\n",
+        "Hints came before {} of {} misses, first touches among them ({}); {} recorded misses are on lines with a hint "
+        "close by.\n",
         made.hinted_misses, all, percent(static_cast<double>(made.hinted_misses) / static_cast<double>(all)),
         made.misses_near_hints);
   }
@@ -103,6 +106,10 @@ std::string summary_text(const report& made) {
   std::string text =
       fmt::format("{} in {}, from {} of code\n", counted(made.misses, "miss", "misses"),
                   counted(made.processes.size(), "process", "processes"), counted(made.lines.size(), "line", "lines"));
+  if (made.first_touches > 0) {
+    text += fmt::format("and {} of pages without content, which were filled with zeros: not counted below\n",
+                        counted(made.first_touches, "first touch", "first touches"));
+  }
   text += process_notes(made);
   if (made.misses > 0) {
     text += fmt::format("\n{} {} {:.0f}% of the misses:\n\n", counted(made.explaining, "line", "lines"),

@@ -29,7 +29,7 @@ void check_trace(const far::trace::trace& read) {
   FUZZ_EXPECT(read.header.page_bytes >= page_bytes);
   for (const auto& [number, addresses] : read.stacks) FUZZ_EXPECT(number != 0 && addresses.size() <= deepest_stack);
   for (const auto& [number, frames] : read.python_stacks) FUZZ_EXPECT(number != 0 && frames.size() <= deepest_stack);
-  for (const miss_record& miss : read.misses) FUZZ_EXPECT(miss.kind <= miss_kind::protection);
+  for (const miss_record& miss : read.misses) FUZZ_EXPECT(miss.kind <= miss_kind::first_touch);
 }
 
 void check_pattern(const pattern& seen) {
@@ -43,19 +43,19 @@ void check_lines(const report& made) {
   double reached = 0;
   for (const line_report& line : made.lines) {
     FUZZ_EXPECT(line.misses > 0 && line.misses == line.reads + line.writes + line.protections);
-    FUZZ_EXPECT(line.in_kernel <= line.misses && line.threads > 0);
+    FUZZ_EXPECT(line.in_kernel <= line.misses && line.threads > 0 && line.first_touches <= made.first_touches);
     FUZZ_EXPECT(line.cumulative_share >= reached && line.cumulative_share <= 1);
     FUZZ_EXPECT(!line.has_hint || !line.file.empty());
     check_pattern(line.seen);
     sum += line.misses;
     reached = line.cumulative_share;
   }
-  FUZZ_EXPECT(sum == made.misses && made.flame.misses == made.misses);
+  FUZZ_EXPECT(sum == made.misses && made.flame.misses == made.misses + made.first_touches);
   FUZZ_EXPECT(made.explaining <= made.lines.size() && (made.explaining > 0) == (made.misses > 0));
 }
 
 void check_report(const report& made, std::size_t misses) {
-  FUZZ_EXPECT(made.misses == misses);
+  FUZZ_EXPECT(made.misses + made.first_touches == misses);
   check_lines(made);
   std::uint64_t in_time = 0;
   for (const std::vector<std::uint64_t>& counts : made.times.counts) {
@@ -166,7 +166,8 @@ test_writer one_of_each() {
   const std::uint32_t python = writer.python_stack("my dir/job.py:12 load\n/a:b.py:7 <module>\n");
   writer.maps("00400000-00500000 r-xp 00000000 00:01 5 /bin/x\n");
   writer.allocation(0x10000, 65536, stack);
-  for (unsigned i = 0; i < 8; ++i) writer.miss(0x10000 + 0x1000 * i, stack, 7, static_cast<miss_kind>(i % 3), python);
+  for (unsigned i = 0; i < 8; ++i)
+    writer.miss(0x10000 + 0x1000 * i, stack, 7, static_cast<miss_kind>(i % miss_kinds), python);
   writer.miss(0x20000, other);
   writer.release(0x10000);
   writer.hint_site("job.py", 11, 10, 0);

@@ -34,7 +34,7 @@ class Command(unittest.TestCase):
             self.assertEqual(outcome.code, 0, outcome)
             summary = pathlib.Path(folder, "summary.txt").read_text()
             self.assertTrue(outcome.out.startswith(summary), outcome)
-            for wanted in ("4 lines explain 95% of the misses", "trace_writer.cc:", "scan_edges",
+            for wanted in ("7840 misses in 1 process", "and 600 first touches", "4 lines explain 95% of the misses", "trace_writer.cc:", "scan_edges",
                            "sequential, backward", "stride of 200 pages",
                            "far_hint(ptr, .mutate = true, "
                            ".read_ahead = -64, .sequential = true);", "load_graph", "never found anything to do"):
@@ -42,7 +42,10 @@ class Command(unittest.TestCase):
             folded = pathlib.Path(folder, "stacks.folded").read_text().splitlines()
             self.assertTrue(any(line.startswith("main;") and "look_up_name" in line.split(";")[-2]
                                 and "probe_bucket" in line.split(";")[-1] for line in folded), folded)
-            self.assertEqual(sum(int(line.rsplit(" ", 1)[1]) for line in folded), 7840)
+            def counted(apart):
+                return sum(int(line.rsplit(" ", 1)[1]) for line in folded
+                           if line.startswith("[first touches];") == apart)
+            self.assertEqual((counted(False), counted(True)), (7840, 600))
 
     def test_json(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -52,6 +55,8 @@ class Command(unittest.TestCase):
         self.assertEqual(found["explaining"], 4)
         self.assertTrue(found["lines"][0]["file"].endswith("/trace_writer.cc"))
         self.assertEqual(found["hint_sites"][0]["never_helps"], True)
+        self.assertEqual((found["misses"], found["first_touches"]), (7840, 600))
+        self.assertEqual(sum(found["timeline"]["first_touches"]), 600)
 
     def test_bad_input_gets_one_line(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -130,8 +135,8 @@ class Page(unittest.TestCase):
         self.browser.type("#search", "SCAN_edges")
         self.assertEqual([name for name, (_, found, _) in self.frames().items() if found],
                          [name for name in self.frames() if "scan_edges" in name])
-        share = 100 * 4000 / 7840  # 51.02
-        self.assertIn(f"{share:.0f}% of the misses match",
+        share = 100 * 4000 / (7840 + 600)  # 47.39
+        self.assertIn(f"{share:.1f}% of the width matches",
                       self.browser.run("return document.getElementById('matched').textContent"))
         colours = self.browser.run("return [...document.querySelectorAll('#flame rect')].map((r) => "
                                    "[r.parentNode.classList.contains('found'), getComputedStyle(r).fill])")
@@ -159,7 +164,7 @@ class Page(unittest.TestCase):
         points = self.browser.run("return [...document.querySelectorAll('#chart .point')].map((p) => "
                                   "[getComputedStyle(p).fill, +p.getAttribute('height')])")
         self.assertGreater(len(points), 100)
-        self.assertEqual(len({colour for colour, _ in points}), 3)
+        self.assertEqual(len({colour for colour, _ in points}), 4)
         self.assertTrue(all(0 < height <= 170 for _, height in points))
 
     def test_hovering_tells_more(self):
@@ -168,6 +173,12 @@ class Page(unittest.TestCase):
         tip = self.browser.run("return document.getElementById('tip').innerText")
         self.assertIn("4,000 misses", tip)
         self.assertIn("trace_writer.cc:", tip)
+
+    def test_first_touches_stand_apart(self):
+        self.assertIn("600\nfirst touches", self.browser.run("return document.getElementById('figures').innerText"))
+        self.assertAlmostEqual(self.frame("[first touches]")[0] / self.frame("all")[0], 600 / (7840 + 600), delta=0.005)
+        self.browser.click("#all-lines")
+        self.assertFalse(any("load_graph" in text for text in self.browser.run(ROWS, 0)))
 
     def test_names_stay_text(self):
         self.browser.click("#all-lines")

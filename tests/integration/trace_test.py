@@ -152,7 +152,7 @@ End = collections.namedtuple("End", "time misses hinted fetched recording_ns los
 def read_trace(path):
     data = path.read_bytes()
     magic, version, page, _, budget, pid, sampled = struct.unpack_from("<8sIIQQII", data)
-    assert (magic, version, page, budget) == (b"FARTRACE", 1, 4096, BUDGET), (magic, version, page, budget)
+    assert (magic, version, page, budget) == (b"FARTRACE", 2, 4096, BUDGET), (magic, version, page, budget)
     found = Trace(pid, sampled)
     at = 40
     while at + 8 <= len(data):
@@ -176,6 +176,9 @@ def read_trace(path):
             found.end = End(*struct.unpack("<6Q", payload))
     found.whole = at == len(data)
     return found
+
+
+READ, WRITE, PROTECTION, FIRST_TOUCH = KINDS = range(4)
 
 
 class Lines:
@@ -249,7 +252,7 @@ class TraceTest(unittest.TestCase):
         self.stats = support.json.loads(stats.read_text()) if stats.exists() else None
         return traces
 
-    def functions(self, program, trace, kinds=(0, 1, 2)):
+    def functions(self, program, trace, kinds=KINDS):
         """How many misses each function of the program had, by its name and line."""
         lines = Lines(program, trace)
         counted = collections.Counter()
@@ -262,12 +265,13 @@ class TraceTest(unittest.TestCase):
         for name, program in self.programs.items():
             with self.subTest(name):
                 trace, = self.traced([program], code=3)
-                reads = self.functions(program, trace, kinds=(0,))
-                writes = self.functions(program, trace, kinds=(1,))
+                reads = self.functions(program, trace, kinds=(READ,))
+                first_touches = self.functions(program, trace, kinds=(FIRST_TOUCH,))
                 self.assertEqual(reads.most_common(1)[0][0], ("visit", line_of("visit")))
-                self.assertEqual(writes.most_common(1)[0][0], ("fill", line_of("fill")))
+                self.assertEqual(first_touches.most_common(1)[0][0], ("fill", line_of("fill")))
+                self.assertNotIn(("visit", line_of("visit")), first_touches)
                 lines = Lines(program, trace)
-                common = collections.Counter(miss.stack for miss in trace.misses if miss.kind == 0).most_common(1)[0][0]
+                common = collections.Counter(miss.stack for miss in trace.misses if miss.kind == READ).most_common(1)[0][0]
                 self.assertEqual(lines.stack(trace.stacks[common])[:2], ["visit", "main"])
                 # Random reads of 64 MiB in 24 MiB miss more often than not.
                 self.assertGreater(reads["visit", line_of("visit")], 1500)
@@ -284,6 +288,9 @@ class TraceTest(unittest.TestCase):
         self.assertGreaterEqual(trace.end.misses, least)
         self.assertLessEqual(trace.end.misses, most)
         self.assertGreater(trace.end.recording_ns, 0)
+        first_touches = sum(miss.kind == FIRST_TOUCH for miss in trace.misses)
+        self.assertGreater(first_touches, 0)
+        self.assertLessEqual(first_touches, counted["zero_fills"] + counted["waits"])
 
     def test_allocations(self):
         trace, = self.traced([self.programs["without"]], code=3)
@@ -317,7 +324,7 @@ class TraceTest(unittest.TestCase):
     def test_writes_to_clean_pages(self):
         program = self.programs["without"]
         trace, = self.traced([program, "change"], code=3)
-        self.assertEqual(self.functions(program, trace, kinds=(2,)).most_common(1)[0][0], ("change", line_of("change")))
+        self.assertEqual(self.functions(program, trace, kinds=(PROTECTION,)).most_common(1)[0][0], ("change", line_of("change")))
 
     def test_system_calls(self):
         program = self.programs["without"]
@@ -371,7 +378,7 @@ class TraceTest(unittest.TestCase):
         support.need(exported, f"{python} shows no _Py_DumpTraceback")
         trace, = self.traced([python, script])
         tops = collections.Counter(tuple(trace.python_stacks[miss.python][:2]) for miss in trace.misses
-                                   if miss.kind == 1 and miss.python)
+                                   if miss.kind == WRITE and miss.python)
         visit = 1 + next(number for number, line in enumerate(lines) if "items[number][17]" in line)
         main = 1 + next(number for number, line in enumerate(lines) if "print(visit" in line)
         self.assertIn((f"{script}:{visit} visit", f"{script}:{main} main"), tops)

@@ -91,6 +91,8 @@ void write_misses(test_writer& writer, const addresses& root) {
   const std::uint32_t columns = writer.stack(read_columns(root));
   const std::uint32_t interpreted = writer.stack({interpreter + 0x100, loop.front()});
   const std::uint32_t hostile = writer.python_stack("</script><img/src=x>.py:3 <b>bold</b>\n");
+  const std::uint32_t fill = writer.stack(load_graph(root));
+  for (std::uint64_t i = 0; i < 600; ++i) writer.miss(edges + i * page, fill, 1, miss_kind::first_touch);
   for (std::uint64_t i = 0; i < 4000; ++i) {
     writer.miss(edges + i * page, scan);
     if (i % 2 == 0)
@@ -119,6 +121,6 @@ int main(int argc, char** argv) {
   write_misses(writer, root);
   writer.hint_site(__FILE__, 1, 5000, 0);
   writer.hint_site(__FILE__, hinted_line, 9000, 2500);
-  writer.end(7840, 2500);
+  writer.end(8440, 2500);
   writer.save(std::string(argv[1]) + "/misses-4711.trace");
 }

@@ -1,4 +1,5 @@
-// The flame graph: root on top, a frame as wide as its share of the misses. Only frames that can be seen are drawn.
+// The flame graph: root on top, a frame as wide as its share of the misses, first touches among them. Only frames that
+// can be seen are drawn.
 const flame = (() => {
   const rowHeight = 21;
   const narrowest = 0.6;  // pixels
@@ -28,7 +29,7 @@ const flame = (() => {
     return node.n.toLowerCase().includes(wanted) || (node.p || []).some(([place]) => place.toLowerCase().includes(wanted));
   }
 
-  // Misses under nodes that match; a match within a match counts once.
+  // The width under nodes that match; a match within a match counts once.
   function matched(node) {
     if (isWanted(node)) return node.v;
     return (node.c || []).reduce((sum, callee) => sum + matched(callee), 0);
@@ -83,7 +84,7 @@ const flame = (() => {
     svg.setAttribute("height", (deepest + 1) * rowHeight);
     svg.style.height = (deepest + 1) * rowHeight + "px";
     byId("reset").disabled = focus === data.flame && wanted === "";
-    byId("matched").textContent = wanted === "" ? "" : `${percent(matched(focus) / (focus.v || 1))} of the misses match`;
+    byId("matched").textContent = wanted === "" ? "" : `${percent(matched(focus) / (focus.v || 1))} of the width matches`;
   }
 
   function zoom(node) {

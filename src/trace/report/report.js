@@ -1,6 +1,8 @@
 // Totals, tables and the chart over time.
 const kinds = [["reads", "--read", "reads"], ["writes", "--write", "writes"],
                ["protections", "--protection", "first writes to clean pages"]];
+// Beside the misses; a line has none of these in its bar.
+const kindsOverTime = [...kinds, ["first_touches", "--first-touch", "first touches"]];
 
 function showFigures() {
   const processes = data.processes.length;
@@ -11,9 +13,10 @@ function showFigures() {
     [`${counted(data.explaining)} of ${counted(data.all_lines)}`,
      `lines of code explain ${percent(data.explained_share)}`],
   ];
-  const all = data.misses + data.hinted_misses;
+  if (data.first_touches > 0) figures.push([counted(data.first_touches), "first touches beside them: nothing to fetch"]);
+  const all = data.misses + data.first_touches + data.hinted_misses;
   if (data.hint_sites.length > 0 && all > 0) {
-    figures.push([percent(data.hinted_misses / all), "of all misses had a hint before them"]);
+    figures.push([percent(data.hinted_misses / all), "of all misses, first touches among them, had a hint before them"]);
     figures.push([counted(data.misses_near_hints), "misses all the same beside a hint"]);
   }
   const writes = data.lines.reduce((sum, line) => sum + line.writes + line.protections, 0);
@@ -185,7 +188,7 @@ function chartAxes(chart, size, top, span) {
 
 function showChart() {
   const chart = byId("chart");
-  const series = kinds.map(([key, colour, name]) => ({ counts: data.timeline[key], colour, name }));
+  const series = kindsOverTime.map(([key, colour, name]) => ({ counts: data.timeline[key], colour, name }));
   const buckets = series[0].counts.length;
   const size = { left: 58, top: 10, height: 170, width: Math.max(200, (chart.clientWidth || 1000) - 66) };
   chart.replaceChildren();
@@ -208,7 +211,7 @@ function showChart() {
     // The whole height answers to the pointer.
     column.append(drawing("rect", { x: size.left + i * step, y: size.top, width: step, height: size.height, fill: "transparent" }));
     column.addEventListener("mousemove", (event) => showTip(event, [
-      `${counted(total)} misses at ${duration(i * data.timeline.bucket_ns)}`,
+      `${counted(total)} misses of all kinds at ${duration(i * data.timeline.bucket_ns)}`,
       ...series.filter(({ counts }) => counts[i] > 0).map(({ counts, name }) => `${counted(counts[i])} ${name}`)]));
     column.addEventListener("mouseleave", hideTip);
     chart.append(column);
@@ -216,7 +219,7 @@ function showChart() {
 }
 
 function showLegend() {
-  byId("legend").replaceChildren(...kinds.map(([, colour, name]) => {
+  byId("legend").replaceChildren(...kindsOverTime.map(([, colour, name]) => {
     const sample = element("i");
     sample.style.background = `var(${colour})`;
     return element("span", {}, sample, name);
