@@ -1,5 +1,5 @@
 // `farheap-bench eden`: what hints are worth (Eden, section 5, figures 6, 7, 8 and 11): programs of apps/ with hints
-// and without, beside swap; and single pages, fetched with hints and without.
+// and without, beside swap; single pages, fetched with hints and without; and pages taken out in batches.
 #include <errno.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -229,6 +229,48 @@ void aim_of_pages(report& figures) {
   }
 }
 
+// ---- batches ----
+
+struct batch_configuration {
+  const char* name;
+  bool dirty;
+  bool neighbours;
+};
+
+constexpr std::array batch_configurations = {
+    batch_configuration{"clean, apart", false, false},
+    batch_configuration{"clean, neighbours", false, true},
+    batch_configuration{"dirty, apart", true, false},
+    batch_configuration{"dirty, neighbours", true, true},
+};
+
+constexpr std::array<unsigned, 7> batch_sizes = {1, 2, 4, 8, 16, 32, 64};
+
+std::string batch_name(unsigned pages) {
+  return fmt::format("pages out, {} a batch", pages);
+}
+
+void run_batches(const settings& chosen, report& figures) {
+  fmt::print(stderr, "eden: pages out, in batches\n");
+  for (const unsigned pages_a_batch : batch_sizes) {
+    for (const batch_configuration& how : batch_configurations) {
+      if (stop_requested() || std::string(how.name).find(chosen.only) == std::string::npos) continue;
+      const auto measured = run_in_child({{"benchmark", "batches"},
+                                          {"far_uri", far_uri},
+                                          {"pages", chosen.quick ? 1024 : 4096},
+                                          {"pages_a_batch", pages_a_batch},
+                                          {"dirty", how.dirty},
+                                          {"neighbours", how.neighbours},
+                                          {"passes", chosen.quick ? 4 : 16}});
+      if (measured) {
+        add_samples(figures, {batch_name(pages_a_batch), how.name, 1}, measured.value());
+      } else {
+        figures.skip(how.name, fmt::format("{}: {}", batch_name(pages_a_batch), measured.error().message));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 result<outcome> run_eden(const settings& chosen) {
@@ -242,6 +284,7 @@ result<outcome> run_eden(const settings& chosen) {
   }
   for (unsigned run = 1; run <= runs; ++run) {
     fmt::print(stderr, "eden: run {} of {}\n", run, runs);
+    run_batches(chosen, figures);
     run_pages(chosen, figures);
     run_programs(chosen, percents, figures);
     if (stop_requested()) return error{"stopped by a signal; devices, swap and cgroups are undone", EINTR};
@@ -249,13 +292,15 @@ result<outcome> run_eden(const settings& chosen) {
   aim_of_pages(figures);
   aim_of_programs(chosen, percents, figures);
   figures.note(fmt::format("the far tier is {}; pages: fibers of one worker, CPU time of the whole process", far_uri));
+  figures.note("pages out: the engine's eviction on one thread; apart: no two pages are neighbours");
   figures.note(
       "programs: two threads; local memory is that share of what the program works on, at least 16 MiB; web "
       "under the policy priority, the others under second-chance");
   figures.note(fmt::format("peers run in a memory cgroup of the same local size plus {}, with page-cluster 3",
                            format_size(peer_allowance_bytes)));
   return outcome{std::move(figures),
-                 {{{"fetched_pages_per_s", "k pages/s", 1000, 1},
+                 {{{"evicted_pages_per_s", "k out/s", 1000, 1},
+                   {"fetched_pages_per_s", "k in/s", 1000, 1},
                    {"cpu_ns_per_page", "CPU us/page", 1000, 2},
                    {"runs_per_s", "runs/s", 1, 3},
                    {"cpu_ns", "CPU s", 1e9, 2}},

@@ -148,8 +148,9 @@ class engine {
   // Allocates so that move() may go there.
   [[nodiscard]] result<void> allocate_guarded(page_range range) { return allocate_range(shared_, range, true); }
 
-  // Evicts what can be evicted of a range, whatever the budget says.
-  void evict(page_range range);
+  // Evicts what can be evicted of a range, whatever the budget says, in batches of this size. Requires: 0 <
+  // pages_a_batch <= batch_pages.
+  void evict(page_range range, std::size_t pages_a_batch = batch_pages);
 
   // Keeps a page resident and writable. try_pin fails when the page is not so now; a page of an open block always is.
   [[nodiscard]] bool try_pin(page_id page);

@@ -140,7 +140,8 @@ bool engine::move_page(page_id from, page_id to) {
   }
 }
 
-void engine::evict(page_range range) {
+void engine::evict(page_range range, std::size_t pages_a_batch) {
+  FAR_CHECK(pages_a_batch > 0 && pages_a_batch <= batch_pages, "a batch has 1 to 64 pages");
   if (shared_.detached) return;
   for_each_block(range, [this](block_id which, page_range) {
     block& holder = shared_.blocks.at(which);
@@ -159,7 +160,7 @@ void engine::evict(page_range range) {
   };
   for (page_id page = range.first; page < range.end(); ++page) {
     if (shared_.pages.load(page).where() == state::resident) victims[count++] = page;
-    if (count == batch_pages) flush();
+    if (count == pages_a_batch) flush();
   }
   if (count > 0) flush();
   while (!by.idle()) {

@@ -131,6 +131,18 @@ TEST_F(directed, a_page_that_was_only_read_holds_no_slot) {
   EXPECT_EQ(engine_->snapshot().local_bytes, 0u);
 }
 
+TEST_F(directed, pages_that_are_evicted_leave_in_batches_of_the_wanted_size) {
+  const page_range range{0, 100};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  for (const auto& [pages_a_batch, batches] : {std::pair{1u, 100u}, std::pair{16u, 7u}, std::pair{64u, 2u}}) {
+    check(range);
+    const std::uint64_t before = kernel_.drops();
+    engine_->evict(range, pages_a_batch);
+    EXPECT_EQ(kernel_.drops() - before, batches);
+    EXPECT_EQ(engine_->snapshot().local_bytes, 0u);
+  }
+}
+
 // I2: pages that are touched while their batch is being written have two frames for a while.
 TEST_F(directed_slow, rescues_exceed_the_budget_by_one_batch_at_most) {
   const page_range range{0, 400};

@@ -171,6 +171,7 @@ std::size_t simulated_kernel::relocate(page_range range, page_id to) {
 std::size_t simulated_kernel::drop(std::span<const page_range> ranges) {
   const scheduler::uninterrupted body;
   threads_.switch_point();
+  ++drops_;
   std::size_t done = 0;
   for (const page_range& range : ranges) {
     check(range, "drop");

@@ -62,6 +62,8 @@ class simulated_kernel final : public platform::address_space {
   // What the page tables say.
   [[nodiscard]] bool is_present(page_id page) const { return pages_[page].present; }
   [[nodiscard]] bool is_write_protected(page_id page) const { return pages_[page].write_protected; }
+  // Calls of drop().
+  [[nodiscard]] std::uint64_t drops() const { return drops_; }
   // Frames of the heap and of staging, now.
   [[nodiscard]] std::uint64_t present_pages() const;
 
@@ -108,6 +110,7 @@ class simulated_kernel final : public platform::address_space {
   std::vector<waiter> waiters_;
   std::deque<reported_fault> unread_;
   thread_id handler_ = 0;
+  std::uint64_t drops_ = 0;
 };
 
 }  // namespace far::simulation
