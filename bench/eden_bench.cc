@@ -14,6 +14,7 @@
 #include "child.h"
 #include "heap_bench.h"
 #include "peer_setup.h"
+#include "report_charts.h"
 
 namespace far::bench {
 
@@ -168,39 +169,45 @@ struct page_workload {
   double aimed_pages_per_s = 0;
 };
 
+constexpr std::array<unsigned, 7> powers_of_two = {1, 2, 4, 8, 16, 32, 64};
+constexpr const char* random_pages = "random pages";
+
+std::string read_ahead_name(unsigned pages) {
+  return fmt::format("pages in order, read-ahead {}", pages);
+}
+
+const char* worker_name(const page_workload& one) {
+  return one.hinted ? "one worker, hinted" : "one worker, unhinted";
+}
+
 std::vector<page_workload> page_workloads() {
   std::vector<page_workload> all;
   for (const bool hinted : {false, true}) {
-    const char* const how = hinted ? "hinted" : "unhinted";
-    all.push_back({.name = fmt::format("random pages, no eviction, {}", how),
+    all.push_back({.name = fmt::format("{}, no eviction", random_pages),
                    .hinted = hinted,
                    .aimed_pages_per_s = hinted ? 600e3 : 0});
-    all.push_back({.name = fmt::format("random pages, evicting clean ones, {}", how),
+    all.push_back({.name = fmt::format("{}, evicting clean", random_pages),
                    .evicts = true,
                    .hinted = hinted,
                    .aimed_pages_per_s = hinted ? 350e3 : 0});
-    all.push_back({.name = fmt::format("random pages, evicting dirty ones, {}", how),
-                   .evicts = true,
-                   .writes = true,
-                   .hinted = hinted});
+    all.push_back(
+        {.name = fmt::format("{}, evicting dirty", random_pages), .evicts = true, .writes = true, .hinted = hinted});
   }
-  for (const int ahead : {1, 2, 4, 8, 16, 32, 64}) {
-    all.push_back({.name = fmt::format("pages in order, read-ahead {}", ahead),
+  for (const unsigned ahead : powers_of_two) {
+    all.push_back({.name = read_ahead_name(ahead),
                    .scattered = false,
-                   .read_ahead = ahead,
+                   .read_ahead = static_cast<int>(ahead),
                    .fibers = 8,
                    .aimed_pages_per_s = ahead == 16 ? 1.5e6 : 0});
   }
   return all;
 }
 
-constexpr const char* one_core = "farheap, one worker";
-
 void run_pages(const settings& chosen, report& figures) {
   const std::uint64_t bytes = chosen.quick ? 64 * mib : 256 * mib;
   for (const page_workload& one : page_workloads()) {
-    if (stop_requested() || std::string(one_core).find(chosen.only) == std::string::npos) continue;
-    fmt::print(stderr, "eden: {}\n", one.name);
+    if (stop_requested() || std::string(worker_name(one)).find(chosen.only) == std::string::npos) continue;
+    fmt::print(stderr, "eden: {}, {}\n", one.name, worker_name(one));
     const auto measured = run_in_child({{"benchmark", "hints"},
                                         {"far_uri", far_uri},
                                         {"bytes", bytes},
@@ -213,18 +220,19 @@ void run_pages(const settings& chosen, report& figures) {
                                         {"visits", bytes / page_bytes},
                                         {"passes", 4}});
     if (!measured) {
-      figures.skip(one_core, fmt::format("{}: {}", one.name, measured.error().message));
+      figures.skip(worker_name(one), fmt::format("{}: {}", one.name, measured.error().message));
       continue;
     }
-    add_samples(figures, {one.name, one_core, 1}, measured.value());
+    add_samples(figures, {one.name, worker_name(one), 1}, measured.value());
   }
 }
 
 void aim_of_pages(report& figures) {
   for (const page_workload& one : page_workloads()) {
-    const double rate = figures.median({one.name, one_core, 1}, "fetched_pages_per_s");
+    const double rate = figures.median({one.name, worker_name(one), 1}, "fetched_pages_per_s");
     if (one.aimed_pages_per_s > 0 && rate > 0) {
-      figures.aim(one.name, rate / 1e3, "thousand pages/s", one.aimed_pages_per_s / 1e3, true);
+      figures.aim(fmt::format("{}, {}", one.name, worker_name(one)), rate / 1e3, "thousand pages/s",
+                  one.aimed_pages_per_s / 1e3, true);
     }
   }
 }
@@ -244,15 +252,13 @@ constexpr std::array batch_configurations = {
     batch_configuration{"dirty, neighbours", true, true},
 };
 
-constexpr std::array<unsigned, 7> batch_sizes = {1, 2, 4, 8, 16, 32, 64};
-
 std::string batch_name(unsigned pages) {
   return fmt::format("pages out, {} a batch", pages);
 }
 
 void run_batches(const settings& chosen, report& figures) {
   fmt::print(stderr, "eden: pages out, in batches\n");
-  for (const unsigned pages_a_batch : batch_sizes) {
+  for (const unsigned pages_a_batch : powers_of_two) {
     for (const batch_configuration& how : batch_configurations) {
       if (stop_requested() || std::string(how.name).find(chosen.only) == std::string::npos) continue;
       const auto measured = run_in_child({{"benchmark", "batches"},
@@ -269,6 +275,70 @@ void run_batches(const settings& chosen, report& figures) {
       }
     }
   }
+}
+
+// ---- charts ----
+
+// Medians over a number: one chart for each metric.
+struct curves {
+  std::string name;
+  std::string title;
+  axis x;
+  spacing along_y = spacing::linear;
+  std::vector<curve_point> points;
+  std::vector<column> metrics;
+};
+
+std::vector<curves> curves_over_numbers(const settings& chosen, const std::vector<unsigned>& percents) {
+  const column page_cpu{"cpu_ns_per_page", "CPU us/page", 1000};
+  curves read_ahead{.name = "read-ahead",
+                    .title = "Pages in order",
+                    .x = {"read-ahead, pages", spacing::doublings},
+                    .points = {},
+                    .metrics = {{"fetched_pages_per_s", "pages/s"}, page_cpu}};
+  curves batches{.name = "batches",
+                 .title = "Pages taken out",
+                 .x = {"pages a batch", spacing::doublings},
+                 .along_y = spacing::logarithmic,
+                 .points = {},
+                 .metrics = {{"evicted_pages_per_s", "pages/s"}, page_cpu}};
+  for (const unsigned pages : powers_of_two) {
+    read_ahead.points.push_back({static_cast<double>(pages), read_ahead_name(pages)});
+    batches.points.push_back({static_cast<double>(pages), batch_name(pages)});
+  }
+  std::vector<curves> all = {std::move(batches), std::move(read_ahead)};
+  for (const program& run : programs(chosen.quick)) {
+    curves& of_program = all.emplace_back();
+    of_program.name = run.name;
+    of_program.title = run.name;
+    of_program.x = {"local memory, % of what it works on; at 100 everything is local"};
+    of_program.metrics = {{"elapsed_ns", "run time, s", 1e9}, {"cpu_ns", "CPU time, s", 1e9}};
+    for (const unsigned percent : percents) {
+      of_program.points.push_back({percent == 0 ? 100.0 : percent, workload_name(run, percent)});
+    }
+  }
+  return all;
+}
+
+std::vector<chart> draw(const report& figures, const table_layout& layout, const std::vector<curves>& all) {
+  std::vector<chart> drawn;
+  for (const curves& one : all) {
+    for (const column& metric : one.metrics) {
+      chart& added = drawn.emplace_back();
+      added.file = fmt::format("eden-{}-{}", one.name, metric.metric);
+      added.title = one.title;
+      added.x = one.x;
+      added.y = {metric.heading, one.along_y};
+      added.lines = curves_of(figures, metric, one.points);
+    }
+  }
+  for (const column& metric : layout.columns) {
+    chart bars = bars_of(figures, metric, random_pages);
+    if (bars.groups.empty()) continue;
+    bars.file = fmt::format("eden-random-pages-{}", metric.metric);
+    drawn.push_back(std::move(bars));
+  }
+  return drawn;
 }
 
 }  // namespace
@@ -298,14 +368,15 @@ result<outcome> run_eden(const settings& chosen) {
       "under the policy priority, the others under second-chance");
   figures.note(fmt::format("peers run in a memory cgroup of the same local size plus {}, with page-cluster 3",
                            format_size(peer_allowance_bytes)));
-  return outcome{std::move(figures),
-                 {{{"evicted_pages_per_s", "k out/s", 1000, 1},
-                   {"fetched_pages_per_s", "k in/s", 1000, 1},
-                   {"cpu_ns_per_page", "CPU us/page", 1000, 2},
-                   {"runs_per_s", "runs/s", 1, 3},
-                   {"cpu_ns", "CPU s", 1e9, 2}},
-                  "runs_per_s",
-                  local_name}};
+  table_layout layout{{{"evicted_pages_per_s", "k out/s", 1000, 1},
+                       {"fetched_pages_per_s", "k in/s", 1000, 1},
+                       {"cpu_ns_per_page", "CPU us/page", 1000, 2},
+                       {"runs_per_s", "runs/s", 1, 3},
+                       {"cpu_ns", "CPU s", 1e9, 2}},
+                      "runs_per_s",
+                      local_name};
+  std::vector<chart> charts = draw(figures, layout, curves_over_numbers(chosen, percents));
+  return outcome{std::move(figures), std::move(layout), std::move(charts)};
 }
 
 }  // namespace far::bench

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "benchmark.h"
 #include "heap_bench.h"
+#include "report_charts.h"
 
 namespace far::bench {
 
@@ -43,14 +44,9 @@ std::vector<chart> draw(const report& figures) {
     curves.title = one.title;
     curves.x = {.title = "local memory, % of all"};
     curves.y = {.title = "pages fetched an access"};
-    for (const char* policy : policies) {
-      line points{policy, {}};
-      for (const unsigned percent : percents) {
-        const row_key key{row_name(one, percent), policy, 1};
-        if (figures.has(key)) points.points.emplace_back(percent, figures.median(key, "fetched_pages_per_access"));
-      }
-      if (!points.points.empty()) curves.lines.push_back(std::move(points));
-    }
+    std::vector<curve_point> points;
+    for (const unsigned percent : percents) points.push_back({static_cast<double>(percent), row_name(one, percent)});
+    curves.lines = curves_of(figures, {"fetched_pages_per_access", curves.y.title}, points);
     drawn.push_back(std::move(curves));
   }
   return drawn;

@@ -19,7 +19,7 @@ std::size_t index_of(std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
-chart bars_of(const report& figures, const column& shown) {
+chart bars_of(const report& figures, const column& shown, const std::string& beginning) {
   chart drawn;
   drawn.file = fmt::format("{}-{}", figures.benchmark(), shown.metric);
   drawn.title = fmt::format("farheap-bench {}: {}", figures.benchmark(), shown.heading);
@@ -27,7 +27,7 @@ chart bars_of(const report& figures, const column& shown) {
   std::vector<std::string> configurations;
   for (const row_key& key : figures.keys()) {
     const double value = figures.median(key, shown.metric);
-    if (value <= 0) continue;
+    if (value <= 0 || !key.workload.starts_with(beginning)) continue;
     const std::string group = key.threads > 1 ? fmt::format("{}, {} threads", key.workload, key.threads) : key.workload;
     const std::size_t column_index = index_of(drawn.groups, group);
     const std::size_t bar = index_of(configurations, key.configuration);
@@ -35,6 +35,20 @@ chart bars_of(const report& figures, const column& shown) {
     std::vector<double>& values = drawn.series[bar].values;
     if (values.size() <= column_index) values.resize(column_index + 1, std::numeric_limits<double>::quiet_NaN());
     values[column_index] = value / shown.scale;
+  }
+  return drawn;
+}
+
+std::vector<line> curves_of(const report& figures, const column& shown, const std::vector<curve_point>& points) {
+  std::vector<line> drawn;
+  std::vector<std::string> configurations;
+  for (const curve_point& point : points) {
+    for (const row_key& key : figures.keys()) {
+      if (key.workload != point.workload) continue;
+      const std::size_t curve = index_of(configurations, key.configuration);
+      if (curve == drawn.size()) drawn.push_back({key.configuration, {}});
+      drawn[curve].points.emplace_back(point.x, figures.median(key, shown.metric) / shown.scale);
+    }
   }
   return drawn;
 }
