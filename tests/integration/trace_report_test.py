@@ -80,13 +80,13 @@ class Command(unittest.TestCase):
 
 @unittest.skipUnless(shutil.which("chromium") and shutil.which("chromedriver"),
                      "needs chromium and chromedriver (scripts/packages.txt)")
-class Page(unittest.TestCase):
+class PageCase(unittest.TestCase):
+    """Looks at the report.html that `make_report(folder)` wrote."""
+
     @classmethod
     def setUpClass(cls):
         cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory())
-        write_trace(cls.folder)
-        outcome = report(cls.folder)
-        assert outcome.code == 0, outcome
+        cls.make_report(cls.folder)
         cls.browser = cls.enterClassContext(Browser())
 
     def setUp(self):
@@ -114,6 +114,14 @@ class Page(unittest.TestCase):
         matching = [values for name, values in self.frames().items() if part in name]
         self.assertEqual(len(matching), 1, self.frames())
         return matching[0]
+
+
+class MadeTrace(PageCase):
+    @staticmethod
+    def make_report(folder):
+        write_trace(folder)
+        outcome = report(folder)
+        assert outcome.code == 0, outcome
 
     def test_a_click_zooms_and_escape_goes_back(self):
         whole = self.frame("all")[0]
@@ -191,6 +199,42 @@ class Page(unittest.TestCase):
         light = background()
         self.browser.click("#theme")
         self.assertNotEqual(background(), light)
+
+
+class TracedProgram(PageCase):
+    """psort works on three times the memory that it has."""
+
+    MERGING = "*target++ = *least.next++;"
+
+    @staticmethod
+    def make_report(folder):
+        outcome = support.run([support.FARHEAP, "trace", "--local", "16M", "-o", folder, "--",
+                               support.BUILD / "bin" / "apps" / "psort-unhinted", "--elements", 3_000_000,
+                               "--threads", 1], deadline_s=60)
+        assert outcome.code == 0, outcome
+
+    def place(self):
+        """Where the program's source merges."""
+        lines = pathlib.Path(support.SOURCE, "apps", "psort", "sort.cc").read_text().splitlines()
+        return f"sort.cc:{next(i for i, line in enumerate(lines, 1) if self.MERGING in line)}"
+
+    def test_the_flame_graph_has_rows(self):
+        rows = self.browser.run("return new Set([...document.querySelectorAll('#flame rect')]"
+                                ".map((rect) => rect.getAttribute('y'))).size")
+        self.assertGreater(rows, 3)
+        width = {name: width for name, (width, _, _) in self.frames().items()}
+        self.assertTrue(0 < width["psort::merge"] < width["all"], width)
+
+    def test_a_line_of_the_program_has_a_hint_and_leads_to_its_frames(self):
+        self.browser.click("#all-lines")  # how many explain 95% varies
+        places = self.browser.run(ROWS, 0)
+        row = next((i for i, text in enumerate(places) if self.place() in text.split()[0]), None)
+        self.assertIsNotNone(row, places)
+        # It reads here and writes there, about as often, so either may be what is proposed.
+        self.assertRegex(self.browser.run(ROWS, 6)[row],
+                         r"^far_hint\(ptr, (\.mutate = true, )?\.read_ahead = \d+, \.sequential = true\);$")
+        self.browser.click(f"#lines tbody tr:nth-child({row + 1}) td:nth-child(4)")
+        self.assertTrue(self.frames()["psort::merge"][1], self.frames())
 
 
 if __name__ == "__main__":
