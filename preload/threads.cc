@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "pager/runtime_thread.h"
 #include "platform/local_memory.h"
@@ -134,21 +135,25 @@ constexpr kernel_mask all_signals = ~kernel_mask{0};
 constexpr kernel_mask all_but_misses = without_ours(all_signals);
 
 // No handler of the program's runs between the two steps of either, so none runs undispatched. The program's own stack
-// may be far: then misses are let in, and the kernel is given no address on it.
+// may be far: then misses are let in, and the kernel is given no address on it. A miss may come between any two
+// instructions there, and its handler leaves mask_exchanged as it was.
 std::uint64_t begin_shield(unsigned char* dispatch_before) noexcept {
   const kernel_mask& blocked = stack_is_far() ? all_but_misses : all_signals;
+  const kernel_mask outer = state.mask_exchanged;
   far_raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&blocked),
                   reinterpret_cast<long>(&state.mask_exchanged), sizeof(kernel_mask));
+  const kernel_mask before = std::exchange(state.mask_exchanged, outer);
   *dispatch_before = state.selector;
   state.selector = selector_undispatched;
-  return state.mask_exchanged;
+  return before;
 }
 
 void end_shield(std::uint64_t signals_before, unsigned char dispatch_before) noexcept {
   state.selector = dispatch_before;
-  state.mask_exchanged = signals_before;
+  const kernel_mask outer = std::exchange(state.mask_exchanged, signals_before);
   far_raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&state.mask_exchanged), 0,
                   sizeof(kernel_mask));
+  state.mask_exchanged = outer;
 }
 
 constexpr platform::shield_hooks undispatched_shields{begin_shield, end_shield};
