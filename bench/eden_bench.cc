@@ -26,6 +26,7 @@ constexpr std::uint64_t app_deadline_ns = 300'000'000'000;
 constexpr const char* local_name = "local memory, all fits";
 constexpr const char* unhinted_thread = "farheap, unhinted, thread";
 constexpr const char* unhinted_inline = "farheap, unhinted, inline";
+constexpr const char* basic_name = "farheap, basic hints";
 constexpr const char* hinted_name = "farheap, hinted";
 constexpr const char* swap_prefix = "swap, ";
 
@@ -53,7 +54,7 @@ std::vector<program> programs(bool quick) {
 
 struct configuration {
   const char* name;
-  bool hinted = false;
+  const char* build = "-unhinted";  // of the program, see cmake/apps.cmake
   bool farheap = false;
   const char* mode = "";
   peer kind = peer::none;
@@ -63,7 +64,8 @@ constexpr std::array configurations = {
     configuration{.name = local_name},
     configuration{.name = unhinted_thread, .farheap = true, .mode = "thread"},
     configuration{.name = unhinted_inline, .farheap = true, .mode = "inline"},
-    configuration{.name = hinted_name, .hinted = true, .farheap = true, .mode = "inline"},
+    configuration{.name = basic_name, .build = "-basic", .farheap = true, .mode = "inline"},
+    configuration{.name = hinted_name, .build = "", .farheap = true, .mode = "inline"},
     configuration{.name = "swap, loop in RAM", .kind = peer::loop_swap},
     configuration{.name = "swap, zram", .kind = peer::zram_swap},
 };
@@ -86,7 +88,7 @@ std::vector<std::string> command_for(const program& run, const configuration& ho
   } else if (around.cgroup != nullptr) {
     command = {"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", around.cgroup->members_file()};
   }
-  command.push_back(product("apps/" + run.name + (how.hinted ? "" : "-unhinted")));
+  command.push_back(product("apps/" + run.name + how.build));
   command.insert(command.end(), run.arguments.begin(), run.arguments.end());
   command.emplace_back("--json");
   return command;

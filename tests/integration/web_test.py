@@ -26,7 +26,7 @@ class Web(unittest.TestCase):
         self.assertEqual(self.checksum(support.run(self.command("web", "--threads", "3"))), expected)
         self.assertEqual(self.checksum(support.run(self.command("web-unhinted"))), expected)
         self.assertNotEqual(self.checksum(support.run(self.command("web", "--seed", "2"))), expected)
-        for name in ("web", "web-unhinted"):
+        for name in ("web", "web-basic", "web-unhinted"):
             with self.subTest(name):
                 outcome = support.run_far(self.command(name), 32 * support.MIB)
                 self.assertEqual(self.checksum(outcome), expected)
