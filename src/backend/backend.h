@@ -39,13 +39,18 @@ struct request {
   std::uint32_t length_bytes = page_bytes;
   std::byte* buffer = nullptr;
   std::uint64_t cookie = 0;  // returned with the completion
+  bool may_lend = false;     // of a read: the completion may say where the bytes are, and the buffer is left alone
 };
 
 // `error_code` is 0 or an errno value. A failed read leaves the buffer undefined; a failed write leaves the slot's
 // bytes undefined (the caller still holds the good copy). Requests of one channel complete in any order.
+//
+// `lent`, if not null: the read had `may_lend`, and its bytes are here, contiguous, and not in the buffer. Valid until a
+// slot of the read is freed or written.
 struct completion {
   std::uint64_t cookie = 0;
   int error_code = 0;
+  const std::byte* lent = nullptr;
 };
 
 // A queue of transfers. Requires: destroyed before its backend, with nothing in flight.

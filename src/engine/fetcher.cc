@@ -106,7 +106,7 @@ void fetcher::install_direct(std::span<page_id> claimed, bool write) {
   for (std::size_t i = 0; i < claimed.size(); ++i) {
     arrivals[i] = {claimed[i], shared_.far.direct(shared_.pages.load(claimed[i]).place())};
   }
-  install({arrivals.data(), claimed.size()}, write);
+  install({arrivals.data(), claimed.size()}, write, buffers_);  // in which nothing is under way
 }
 
 // A flight for pages that were claimed. Requires: one is free.
@@ -174,7 +174,8 @@ void fetcher::start(flight& which) {
                           .offset_bytes = 0,
                           .length_bytes = page_bytes,
                           .buffer = buffer_of(which) + i * page_bytes,
-                          .cookie = cookie{index, i, 1}.pack()};
+                          .cookie = cookie{index, i, 1}.pack(),
+                          .may_lend = true};
   }
   which.failed = 0;
   which.outstanding_requests = count;
@@ -187,6 +188,11 @@ bool fetcher::poll() {
   for (std::size_t i = 0; i < count; ++i) {
     const cookie which = cookie::unpack(completions_[i].cookie);
     flight& landed = flights_[which.flight];
+    const std::byte* const lent = completions_[i].lent;
+    const std::byte* const bytes = lent != nullptr ? lent : buffer_of(landed) + which.first * page_bytes;
+    for (std::size_t page = 0; page < which.count; ++page) {
+      landed.sources[which.first + page] = bytes + page * page_bytes;
+    }
     if (completions_[i].error_code != 0) {
       shared_.count.backend_errors.add();
       landed.error_code = completions_[i].error_code;
@@ -204,9 +210,9 @@ void fetcher::land(flight& which) {
   std::size_t count = 0;
   for (std::size_t i = 0; i < which.count; ++i) {
     if ((which.failed >> i & 1) != 0) continue;
-    arrivals[count++] = {which.pages[i], buffer_of(which) + i * page_bytes};
+    arrivals[count++] = {which.pages[i], which.sources[i]};
   }
-  install({arrivals.data(), count}, which.write);
+  install({arrivals.data(), count}, which.write, buffer_of(which));
   if (which.failed != 0) return retry_or_give_up(which);
   which.count = 0;
   flights_in_use_.fetch_sub(1, std::memory_order_relaxed);
@@ -241,8 +247,9 @@ platform::mapping fetcher::mapping_for_read(page_id page, bool forecast_is_right
   return writable ? platform::mapping::writable : platform::mapping::write_protected;
 }
 
-// Maps pages, sorted by address, in as few calls as their neighbourhood allows.
-void fetcher::install(std::span<const arrival> arrivals, bool write) {
+// Maps pages, sorted by address, in as few calls as their neighbourhood allows. `buffer`: for batch_pages, to gather
+// them in; nothing else lands there meanwhile.
+void fetcher::install(std::span<const arrival> arrivals, bool write, std::byte* buffer) {
   const bool forecast_is_right = shared_.writes.is_right();
   const auto mapping_of = [=, this](page_id page) {
     return write ? platform::mapping::writable : mapping_for_read(page, forecast_is_right);
@@ -252,21 +259,21 @@ void fetcher::install(std::span<const arrival> arrivals, bool write) {
     const bool same_run = i < arrivals.size() && arrivals[i].page == arrivals[i - 1].page + 1 &&
                           mapping_of(arrivals[i].page) == mapping_of(arrivals[first].page);
     if (same_run) continue;
-    install_run(arrivals.subspan(first, i - first), mapping_of(arrivals[first].page), write);
+    install_run(arrivals.subspan(first, i - first), mapping_of(arrivals[first].page), write, buffer);
     first = i;
   }
 }
 
-void fetcher::install_run(std::span<const arrival> run, platform::mapping how, bool write) {
+void fetcher::install_run(std::span<const arrival> run, platform::mapping how, bool write, std::byte* buffer) {
   const std::byte* source = run[0].source;
   std::size_t breaks = 0;
   for (std::size_t i = 1; i < run.size(); ++i) breaks += run[i].source != run[i - 1].source + page_bytes;
-  if (breaks > 0 && breaks <= run.size() / pages_a_piece) return install_in_pieces(run, how, write);
+  if (breaks > 0 && breaks <= run.size() / pages_a_piece) return install_in_pieces(run, how, write, buffer);
   if (breaks > 0) {
-    // One call for the run costs less than a call for each small piece, even with a copy more. No flight is in use when
-    // bytes come from direct memory, so the first buffer is free.
-    for (std::size_t i = 0; i < run.size(); ++i) std::memcpy(buffers_ + i * page_bytes, run[i].source, page_bytes);
-    source = buffers_;
+    // One call for the run costs less than a call for each small piece, even with a copy more. What is in the buffer
+    // already lies at its place or behind it.
+    for (std::size_t i = 0; i < run.size(); ++i) std::memmove(buffer + i * page_bytes, run[i].source, page_bytes);
+    source = buffer;
   }
   const bool suspect = how == platform::mapping::writable && !write;
   for (std::size_t i = 0; suspect && i < run.size(); ++i) {
@@ -285,11 +292,11 @@ void fetcher::install_run(std::span<const arrival> run, platform::mapping how, b
 }
 
 // Where the bytes of a run lie in few places, a call for each place is cheaper than gathering them first.
-void fetcher::install_in_pieces(std::span<const arrival> run, platform::mapping how, bool write) {
+void fetcher::install_in_pieces(std::span<const arrival> run, platform::mapping how, bool write, std::byte* buffer) {
   std::size_t first = 0;
   for (std::size_t i = 1; i <= run.size(); ++i) {
     if (i < run.size() && run[i].source == run[i - 1].source + page_bytes) continue;
-    install_run(run.subspan(first, i - first), how, write);
+    install_run(run.subspan(first, i - first), how, write, buffer);
     first = i;
   }
 }

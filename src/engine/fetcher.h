@@ -62,9 +62,11 @@ class fetcher {
     const std::byte* source;
   };
 
-  // Pages that were asked for together. Its buffer is the flight's own stretch of the fetcher's buffers.
+  // Pages that were asked for together. Its buffer is the flight's own stretch of the fetcher's buffers; a backend may
+  // lend the bytes instead of filling it.
   struct flight {
     std::array<page_id, batch_pages> pages;
+    std::array<const std::byte*, batch_pages> sources;  // of the pages that have arrived
     std::size_t count = 0;  // 0: not in use
     std::size_t outstanding_requests = 0;
     std::uint64_t failed = 0;  // a bit a page
@@ -84,10 +86,10 @@ class fetcher {
   void start(flight& which);
   void land(flight& which);
   void retry_or_give_up(flight& which);
-  void install(std::span<const arrival> arrivals, bool write);
+  void install(std::span<const arrival> arrivals, bool write, std::byte* buffer);
   [[nodiscard]] platform::mapping mapping_for_read(page_id page, bool forecast_is_right) const;
-  void install_run(std::span<const arrival> run, platform::mapping how, bool write);
-  void install_in_pieces(std::span<const arrival> run, platform::mapping how, bool write);
+  void install_run(std::span<const arrival> run, platform::mapping how, bool write, std::byte* buffer);
+  void install_in_pieces(std::span<const arrival> run, platform::mapping how, bool write, std::byte* buffer);
   void make_resident(page_id page, bool write, bool writable);
   [[nodiscard]] std::byte* buffer_of(const flight& which) const;
 

@@ -388,6 +388,7 @@ class random_traffic {
     std::uint64_t end;
     std::vector<std::byte> storage;
     std::byte* buffer;
+    bool may_be_lent = false;
   };
 
   request draw() {
@@ -416,7 +417,7 @@ class random_traffic {
   }
 
   request start(operation op, std::uint64_t begin, std::uint64_t length, bool whole_pages) {
-    running added{op, begin, begin + length, std::vector<std::byte>(length + 2 * page_bytes), nullptr};
+    running added{op, begin, begin + length, std::vector<std::byte>(length + 2 * page_bytes), nullptr, false};
     const std::uintptr_t address = round_up(reinterpret_cast<std::uintptr_t>(added.storage.data()), page_bytes);
     added.buffer = reinterpret_cast<std::byte*>(address) + (whole_pages ? 0 : random_() % 600);
     if (op == operation::write) fill({added.buffer, length}, first_ * page_bytes + begin, ++generation_);
@@ -429,7 +430,9 @@ class random_traffic {
                        static_cast<std::uint32_t>(begin - slot * page_bytes),
                        static_cast<std::uint32_t>(length),
                        added.buffer,
-                       cookie};
+                       cookie,
+                       op == operation::read && random_() % 2 == 0};
+    added.may_be_lent = made.may_lend;
     running_.emplace(cookie, std::move(added));
     return made;
   }
@@ -456,7 +459,8 @@ class random_traffic {
       if (ended.op == operation::write) {
         std::memcpy(model_.data() + ended.begin, ended.buffer, length);
       } else {
-        ASSERT_EQ(std::memcmp(model_.data() + ended.begin, ended.buffer, length), 0)
+        ASSERT_TRUE(one.lent == nullptr || ended.may_be_lent) << "lent to who did not ask for it";
+        ASSERT_EQ(std::memcmp(model_.data() + ended.begin, one.lent != nullptr ? one.lent : ended.buffer, length), 0)
             << "bytes " << ended.begin << " to " << ended.end;
       }
       running_.erase(found);
@@ -484,7 +488,8 @@ TEST_P(backend_contract, random_transfers_of_any_byte_range_agree_with_a_model) 
 
 TEST_P(backend_contract, channels_of_several_threads_do_not_disturb_each_other) {
   constexpr std::size_t threads = 4;
-  const auto tested = open(threads * 80);
+  // However the runs of the others lie, there is a gap for the longest: 20 + 35 + 50 slots leave four of at least 65.
+  const auto tested = open(threads * 100);
   std::vector<std::thread> running;
   std::atomic<int> broken{0};
   for (std::size_t id = 0; id < threads; ++id) {

@@ -43,6 +43,7 @@ class faulty_channel final : public channel {
     return owner_.options().clock == nullptr ? ticks_ : owner_.options().clock->now_ns();
   }
   completion complete(const transfer& ended);
+  const std::byte* lend(const request& what);
   int run_inner(const request& what);
   void spoil(const request& what);
 
@@ -99,7 +100,16 @@ completion faulty_channel::complete(const transfer& ended) {
   } else if (!ended.is_moved) {
     code = run_inner(ended.what);
   }
-  return {ended.what.cookie, code};
+  return {ended.what.cookie, code, code == 0 ? lend(ended.what) : nullptr};
+}
+
+// Half of the reads that may be lent are, and then leave rubbish in the buffer.
+const std::byte* faulty_channel::lend(const request& what) {
+  if (what.op != operation::read || !what.may_lend || draw(2) == 0) return nullptr;
+  const std::byte* const slot_bytes = owner_.inner().direct(what.slot);
+  if (slot_bytes == nullptr) return nullptr;
+  spoil(what);
+  return slot_bytes + what.offset_bytes;
 }
 
 void faulty_channel::spoil(const request& what) {
@@ -114,7 +124,9 @@ void faulty_channel::spoil(const request& what) {
 }
 
 int faulty_channel::run_inner(const request& what) {
-  const std::size_t taken = inner_->submit(std::span(&what, 1));
+  request copied = what;
+  copied.may_lend = false;
+  const std::size_t taken = inner_->submit(std::span(&copied, 1));
   FAR_CHECK(taken == 1, "an empty queue takes a request");
   completion done;
   while (inner_->poll(std::span(&done, 1)) == 0) inner_->wait(1'000'000);

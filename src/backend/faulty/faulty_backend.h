@@ -1,6 +1,6 @@
 // A backend that misbehaves within the contract, over one that works: for tests and the simulation.
 //
-// It delays, reorders and fails transfers, takes batches only in part, runs out of slots, and crashes. Everything it
+// It delays, reorders, lends and fails transfers, takes batches only in part, runs out of slots, and crashes. Everything it
 // does follows from the seed and from the order of the calls, never from real time, so a failing run can be repeated.
 #pragma once
 
@@ -69,6 +69,7 @@ class faulty_backend final : public backend {
   [[nodiscard]] std::string describe() const override;
 
   // For the channels.
+  [[nodiscard]] const backend& inner() const { return *inner_; }
   [[nodiscard]] const faulty_options& options() const { return chosen_; }
   [[nodiscard]] bool has_crashed() const { return crashed_; }
   [[nodiscard]] std::uint32_t failing_per_million(operation op) const {

@@ -60,7 +60,7 @@ const memory_channel::direction* memory_channel::next_due() const {
 
 void memory_channel::copy(const request& what) const {
   if (what.length_bytes == 0) return;  // then the buffer may be null
-  std::byte* const far_bytes = frames_ + what.slot * page_bytes + what.offset_bytes;
+  std::byte* const far_bytes = address_of(what);
   if (what.op == operation::read) {
     std::memcpy(what.buffer, far_bytes, what.length_bytes);
   } else {
@@ -75,7 +75,7 @@ std::size_t memory_channel::submit(std::span<const request> batch) {
   for (const request& what : batch.first(taken)) {
     FAR_DCHECK(slots_.all_allocated(what.slot, pages_for(std::uint64_t{what.offset_bytes} + what.length_bytes)),
                "a transfer of slots that are not allocated");
-    if (instant || what.op == operation::write) copy(what);
+    if (what.op == operation::write || (instant && !what.may_lend)) copy(what);
     const std::uint64_t due_ns = instant ? 0 : link_.completion_ns(what.op, what.length_bytes, submitted_ns);
     directions_[what.op == operation::read ? 0 : 1].push({due_ns, what});
   }
@@ -91,8 +91,9 @@ std::size_t memory_channel::poll(std::span<completion> done) {
     direction* const next = next_due();
     if (next == nullptr || next->front().due_ns > polled_ns) break;
     const request& what = next->front().what;
-    if (!instant && what.op == operation::read) copy(what);
-    done[count++] = {what.cookie, 0};
+    const bool lends = what.op == operation::read && what.may_lend;
+    if (!instant && what.op == operation::read && !lends) copy(what);
+    done[count++] = {what.cookie, 0, lends ? address_of(what) : nullptr};
     next->pop();
   }
   if (timer_is_watched_ && count > 0) watch_next();

@@ -62,6 +62,9 @@ class memory_channel final : public channel {
   // The direction whose first transfer is due first, or nullptr when nothing is in flight.
   [[nodiscard]] direction* next_due();
   [[nodiscard]] const direction* next_due() const;
+  [[nodiscard]] std::byte* address_of(const request& what) const {
+    return frames_ + what.slot * page_bytes + what.offset_bytes;
+  }
   void copy(const request& what) const;
   // Makes the timer fire at `when_ns`; 0 switches it off.
   void set_timer(std::uint64_t when_ns) const;
