@@ -289,7 +289,7 @@ bool engine::help() {
 }
 
 bool engine::reclaim_at_miss() {
-  if (!wants_reclaim() || places_.next() != eviction_place::at_miss) return false;
+  if (!wants_reclaim() || (has_frames_ahead() && places_.next() != eviction_place::at_miss)) return false;
   return reclaim_if(true, eviction_place::at_miss);
 }
 

@@ -86,7 +86,7 @@ class engine {
 
   // Evicts ahead of need, between the watermarks. A thread that resolves a miss calls the first before it does, while
   // the missing thread stands still; the evictor's thread calls the second. Whichever place is the cheaper one evicts a
-  // batch. Both return whether anything was done.
+  // batch, and the first also where the evictor's thread does not keep up. Both return whether anything was done.
   bool reclaim_at_miss();
   bool reclaim_in_background();
   // Whether the evictor's thread has something to evict: also while the budget is exceeded, because it has shrunk, and

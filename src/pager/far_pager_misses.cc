@@ -236,7 +236,10 @@ void far_pager::prefetch_range(page_range range, const hint* about) noexcept {
   std::optional<platform::signal_shield> shield;
   if (!on_fiber()) shield.emplace();
   bool started = false;
-  while (range.count > 0 && engine_->has_frames_ahead()) {
+  while (range.count > 0) {
+    // What is not read ahead now is waited for later: the time is better spent on making room.
+    if (!engine_->has_frames_ahead()) engine_->reclaim_at_miss();
+    if (!engine_->has_frames_ahead()) break;
     const page_range part{range.first, std::min(range.count, engine::batch_pages)};
     engine::fetcher* const by = try_lock_fetcher();
     if (by == nullptr) break;
