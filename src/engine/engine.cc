@@ -327,6 +327,13 @@ bool engine::transfers_under_way() const {
   return std::any_of(evictors_.begin(), evictors_.end(), [](const auto& each) { return !each->idle(); });
 }
 
+bool engine::transfers_unattended() const {
+  for (std::size_t i = 0; i < fetcher_count_.load(std::memory_order_acquire); ++i) {
+    if (fetchers_[i]->unattended()) return true;
+  }
+  return std::any_of(evictors_.begin(), evictors_.end(), [](const auto& each) { return !each->idle(); });
+}
+
 bool engine::try_pin(page_id page) {
   const auto with_pin = [](page_word word) {
     FAR_CHECK(word.pins() < page_word::maximum_pins, "a page is pinned by fewer than 256 callers");

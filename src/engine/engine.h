@@ -136,6 +136,8 @@ class engine {
     return word.where() == state::resident && (!write || word.dirty());
   }
   [[nodiscard]] bool transfers_under_way() const;
+  // Those that no miss waits for. The others are finished by whoever waits, if it is a thread: fibers may all sleep.
+  [[nodiscard]] bool transfers_unattended() const;
 
   // The program allocates, frees, or forgets the contents of a range. See ranges.h.
   [[nodiscard]] result<void> allocate(page_range range) { return allocate_range(shared_, range, false); }

@@ -48,6 +48,7 @@ result<void> fetcher::restart_in_child() {
   static_cast<void>(transfers_.release());
   for (flight& each : flights_) each.count = 0;
   flights_in_use_.store(0);
+  unattended_flights_.store(0);
   lock.unlock();
   result<std::unique_ptr<backend::channel>> opened = shared_.far.open_channel(flights * batch_pages);
   if (!opened) return opened.error();
@@ -114,6 +115,7 @@ void fetcher::start(std::span<page_id> pages, bool write, bool demanded) {
   flight* const fresh = free_flight();
   FAR_CHECK(fresh != nullptr, "claim_ahead left a flight free");
   flights_in_use_.fetch_add(1, std::memory_order_relaxed);
+  if (!demanded) unattended_flights_.fetch_add(1, std::memory_order_relaxed);
   std::sort(pages.begin(), pages.end());
   std::copy(pages.begin(), pages.end(), fresh->pages.begin());
   fresh->count = pages.size();
@@ -214,8 +216,13 @@ void fetcher::land(flight& which) {
   }
   install({arrivals.data(), count}, which.write, buffer_of(which));
   if (which.failed != 0) return retry_or_give_up(which);
+  end(which);
+}
+
+void fetcher::end(flight& which) {
   which.count = 0;
   flights_in_use_.fetch_sub(1, std::memory_order_relaxed);
+  if (!which.demanded) unattended_flights_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // What was only prefetched is forgotten: whoever needs it will ask. What somebody waits for is tried again, and when it
@@ -235,8 +242,7 @@ void fetcher::retry_or_give_up(flight& which) {
              static_cast<unsigned long long>(which.pages[i]), shared_.far.describe().c_str(), which.attempts,
              std::strerror(which.error_code));
   }
-  which.count = 0;
-  flights_in_use_.fetch_sub(1, std::memory_order_relaxed);
+  end(which);
 }
 
 // How a page is mapped when it comes in for a read: writable if the last visit saw a write, and such pages mostly are

@@ -46,6 +46,8 @@ class fetcher {
   // Sleeps until something may have arrived. Requires: called by the lock's holder.
   void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
   [[nodiscard]] bool idle() const { return flights_in_use_.load(std::memory_order_relaxed) == 0; }
+  // Whether something is under way that nobody waits for.
+  [[nodiscard]] bool unattended() const { return unattended_flights_.load(std::memory_order_relaxed) != 0; }
   // Whether fetch() can start something; may be outdated unless the lock is held.
   [[nodiscard]] bool has_room() const { return free_flights() > 0; }
   [[nodiscard]] std::size_t free_flights() const { return flights - flights_in_use_.load(std::memory_order_relaxed); }
@@ -67,7 +69,7 @@ class fetcher {
   struct flight {
     std::array<page_id, batch_pages> pages;
     std::array<const std::byte*, batch_pages> sources;  // of the pages that have arrived
-    std::size_t count = 0;  // 0: not in use
+    std::size_t count = 0;                              // 0: not in use
     std::size_t outstanding_requests = 0;
     std::uint64_t failed = 0;  // a bit a page
     unsigned attempts = 0;
@@ -85,6 +87,7 @@ class fetcher {
   void start(std::span<page_id> pages, bool write, bool demanded);
   void start(flight& which);
   void land(flight& which);
+  void end(flight& which);
   void retry_or_give_up(flight& which);
   void install(std::span<const arrival> arrivals, bool write, std::byte* buffer);
   [[nodiscard]] platform::mapping mapping_for_read(page_id page, bool forecast_is_right) const;
@@ -101,6 +104,7 @@ class fetcher {
   std::byte* buffers_;
   std::array<flight, flights> flights_;
   std::atomic<std::size_t> flights_in_use_{0};
+  std::atomic<std::size_t> unattended_flights_{0};
 };
 
 }  // namespace far::engine

@@ -83,11 +83,11 @@ std::size_t far_pager::free_flights() const noexcept {
   return sum;
 }
 
-// Something may be under way that nobody waits for.
+// Something may be under way that nobody waits for. The reclaimer is left alone otherwise: to wake it takes a processor
+// from the program.
 void far_pager::look_after_transfers() noexcept {
-  const bool under_way = engine_->transfers_under_way();
-  if (under_way && waiting_ != nullptr) chosen_.fibers->poll_soon();
-  if (engine_->wants_background() || (under_way && waiting_ == nullptr)) reclaimer_->wake();
+  if (waiting_ != nullptr && engine_->transfers_under_way()) chosen_.fibers->poll_soon();
+  if (engine_->wants_background() || (waiting_ == nullptr && engine_->transfers_unattended())) reclaimer_->wake();
 }
 
 // ---- on an OS thread ----

@@ -42,7 +42,7 @@ void reclaimer::run() {
       idle_polls = 0;
       continue;
     }
-    const bool under_way = engine_.transfers_under_way();
+    const bool under_way = others_poll_ ? engine_.transfers_under_way() : engine_.transfers_unattended();
     const bool waits_for_them = under_way && (!others_poll_ || engine_.wants_background());
     if (waits_for_them && ++idle_polls < polls_before_sleep) {
       cpu_relax();
