@@ -1,7 +1,8 @@
 // A backend that misbehaves within the contract, over one that works: for tests and the simulation.
 //
-// It delays, reorders, lends and fails transfers, takes batches only in part, runs out of slots, and crashes. Everything it
-// does follows from the seed and from the order of the calls, never from real time, so a failing run can be repeated.
+// It delays, reorders, lends and fails transfers, takes batches only in part, runs out of slots, and crashes.
+// Everything it does follows from the seed and from the order of the calls, never from real time, so a failing run can
+// be repeated.
 #pragma once
 
 #include <atomic>
