@@ -115,7 +115,7 @@ class far_pager final : public pager {
   void let_others_finish(page_id page, miss_waiter::place from) noexcept;
   void wait_for_frame_on_fiber(miss_waiter::place from) noexcept;
   void look_after_transfers() noexcept;
-  void prefetch_range(page_range range, const hint* about) noexcept;
+  [[nodiscard]] bool prefetch_range(page_range range, const hint* about) noexcept;
   engine::engine::prospect expect_page(page_id page, const hint& about, bool& filled) noexcept;
   [[nodiscard]] bool fill_expected(page_id page, bool write) noexcept;
   void bring_expected(page_id page, const hint& about) noexcept;

@@ -41,10 +41,13 @@ bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hi
   if (!on_fiber()) shield.emplace();
   const page_id from = ahead < 0 ? missing - std::min(missing, static_cast<page_id>(-ahead)) : missing;
   const page_id to = ahead > 0 ? std::min(last + static_cast<page_id>(ahead), pages() - 1) : last;
-  if (from < to) prefetch_range({from, static_cast<std::size_t>(to - from + 1)}, &about);
+  bool unattended = from < to && prefetch_range({from, static_cast<std::size_t>(to - from + 1)}, &about);
   for (page_id page = missing; page <= last_awaited; ++page) {
-    if (expect_page(page, about, filled) == engine::engine::prospect::missing) bring_expected(page, about);
+    if (expect_page(page, about, filled) != engine::engine::prospect::missing) continue;
+    bring_expected(page, about);
+    unattended = false;
   }
+  if (unattended) look_after_transfers();
   return true;
 }
 
@@ -55,7 +58,7 @@ void far_pager::keep_ahead(page_id page, std::int64_t ahead, const hint& about) 
   if (distance < least_halved || page % (distance / 2) != 0) return;
   const page_id from = ahead > 0 ? page + 1 : page - std::min(page, distance);
   const page_id to = ahead > 0 ? std::min(page + distance, pages() - 1) : page;
-  if (from < to) prefetch_range({from, static_cast<std::size_t>(to - from + 1)}, &about);
+  if (from < to && prefetch_range({from, static_cast<std::size_t>(to - from + 1)}, &about)) look_after_transfers();
 }
 
 // Fresh memory is filled here, and `filled` set.

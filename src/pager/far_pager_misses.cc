@@ -210,7 +210,10 @@ void far_pager::fetch(const std::byte* address, std::size_t bytes, bool write) {
   if (bytes == 0) return;
   const page_id first = page_at(address);
   const page_id last = page_at(address + (bytes - 1));
-  if (last > first) prefetch_range({first, static_cast<std::size_t>(last - first + 1)}, nullptr);
+  if (last > first) {
+    // Each of the pages is waited for below.
+    static_cast<void>(prefetch_range({first, static_cast<std::size_t>(last - first + 1)}, nullptr));
+  }
   for (page_id page = first; page <= last; ++page) {
     if (engine_->accessible(page, write)) continue;
     if (on_fiber()) {
@@ -226,11 +229,14 @@ void far_pager::fetch(const std::byte* address, std::size_t bytes, bool write) {
 void far_pager::prefetch(const std::byte* address, std::size_t bytes) {
   if (bytes == 0) return;
   const page_id first = page_at(address);
-  prefetch_range({first, static_cast<std::size_t>(page_at(address + (bytes - 1)) - first + 1)}, nullptr);
+  if (prefetch_range({first, static_cast<std::size_t>(page_at(address + (bytes - 1)) - first + 1)}, nullptr)) {
+    look_after_transfers();
+  }
 }
 
-// `about`: what a hint said of the range, or null.
-void far_pager::prefetch_range(page_range range, const hint* about) noexcept {
+// `about`: what a hint said of the range, or null. Returns whether something is on its way now, which the caller looks
+// after, or waits for.
+bool far_pager::prefetch_range(page_range range, const hint* about) noexcept {
   const bool write = about != nullptr && about->write;
   const std::optional<unsigned> priority = about != nullptr ? std::optional(about->eviction_priority) : std::nullopt;
   std::optional<platform::signal_shield> shield;
@@ -247,7 +253,7 @@ void far_pager::prefetch_range(page_range range, const hint* about) noexcept {
     started |= engine_->prefetch(*by, part, write, priority) > 0;
     range = {range.first + part.count, range.count - part.count};
   }
-  if (started) look_after_transfers();
+  return started;
 }
 
 }  // namespace far::pager
