@@ -44,7 +44,8 @@ struct far_hint_options {
   int read_ahead FAR_HINT_DEFAULT;
   /* 0 to 3. With the policy "priority", pages of higher ones leave first; 3 is for what is used once. */
   unsigned char eviction_priority FAR_HINT_DEFAULT;
-  /* This line visits addresses in order: only the first visit of a page counts, and read_ahead goes on with it. */
+  /* This line visits addresses in order: only the first visit of a page counts, and read_ahead goes on with it. That it
+   * came by is no reason for a page to stay. */
   bool sequential FAR_HINT_DEFAULT;
 };
 

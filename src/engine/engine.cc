@@ -159,7 +159,7 @@ outcome engine::fill_with_zeros(stream_table& streams, page_id page, bool write)
   return outcome::resolved;
 }
 
-engine::prospect engine::expect_use(page_id page, bool write) {
+engine::prospect engine::expect_use(page_id page, bool write, bool by_scan) {
   const page_word word = shared_.pages.load(page);
   if (word.where() == state::lost) return prospect::lost;
   if (word.where() == state::untouched) {
@@ -167,10 +167,11 @@ engine::prospect engine::expect_use(page_id page, bool write) {
     block& holder = shared_.blocks.holding(page);
     const std::lock_guard guard(holder.lock);
     if (holder.kind != block_kind::open) return prospect::untouched;
-    shared_.pages.uses.note(page, true);
+    if (!by_scan) shared_.pages.uses.note(page, true);
     return prospect::ready;
   }
   if (word.where() != state::resident || (write && !word.dirty())) return prospect::missing;
+  if (by_scan) return prospect::ready;
   shared_.pages.uses.note(page, word.dirty());
   // Perhaps the evictor has claimed it, and erased the mark, before it was made.
   if (shared_.pages.load_in_order(page).where() != state::resident) shared_.pages.uses.erase(page);

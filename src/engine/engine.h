@@ -101,11 +101,12 @@ class engine {
     return shared_.far.tend();
   }
 
-  // A hint (far/hint.h) that a page will be used. `ready`: it can be used at once, and is marked as used. `missing`: a
+  // A hint (far/hint.h) that a page will be used. `ready`: it can be used at once, and is marked as used, unless it is
+  // a scan that comes by: that the pages will be used again does not follow. `missing`: a
   // miss would have something to do. `untouched`: so it would if the program has allocated the page, which the engine
   // does not know. `lost`: nothing helps.
   enum class prospect { ready, missing, untouched, lost };
-  [[nodiscard]] prospect expect_use(page_id page, bool write);
+  [[nodiscard]] prospect expect_use(page_id page, bool write, bool by_scan = false);
   // For the policy, from now on; see policy.h.
   void set_eviction_priority(page_id page, unsigned priority);
   void note_hinted_miss() { shared_.count.hinted_misses.add(); }

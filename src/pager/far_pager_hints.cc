@@ -64,7 +64,7 @@ void far_pager::keep_ahead(page_id page, std::int64_t ahead, const hint& about) 
 // Fresh memory is filled here, and `filled` set.
 engine::engine::prospect far_pager::expect_page(page_id page, const hint& about, bool& filled) noexcept {
   using prospect = engine::engine::prospect;
-  prospect found = engine_->expect_use(page, about.write);
+  prospect found = engine_->expect_use(page, about.write, about.sequential);
   if (found == prospect::untouched) {
     const bool done = fill_expected(page, about.write);
     filled |= done;
@@ -97,7 +97,7 @@ void far_pager::bring_expected(page_id page, const hint& about) noexcept {
   } else {
     resolve_on_thread(page, about.write, demand::hint);
   }
-  static_cast<void>(engine_->expect_use(page, about.write));  // marks it
+  static_cast<void>(engine_->expect_use(page, about.write, about.sequential));  // marks it
 }
 
 }  // namespace far::pager

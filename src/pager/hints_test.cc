@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <random>
@@ -239,6 +240,20 @@ TEST_F(hints_test, a_sequential_one_counts_once_a_page) {
   EXPECT_EQ(hint_sites()[site.number - 1].calls, 64u);
   EXPECT_GE(hint_sites()[site.number - 1].misses, 1u);
   EXPECT_EQ(last_page, reinterpret_cast<std::uintptr_t>(block) / page_bytes + 63);
+}
+
+TEST_F(hints_test, a_scan_is_no_reason_for_a_page_to_stay) {
+  start();
+  if (IsSkipped()) return;
+  std::byte* const block = make_remote(64);
+  const std::uint8_t* const marks = far_->use_bytes() + (block - far_->start()) / page_bytes;
+  for (int round = 0; round < 2; ++round) {
+    for (std::size_t i = 0; i < 64; ++i) far_hint(&number(block, i), .sequential = true);
+    EXPECT_EQ(residents(block, 64), std::string(64, 'x'));
+    EXPECT_EQ(std::count(marks, marks + 64, 0), 64) << "round " << round;
+  }
+  far_hint(&number(block, 5));
+  EXPECT_NE(marks[5], 0);
 }
 
 // A hint keeps a page as an access would that the hardware guard sees; priorities choose who leaves.
