@@ -1,6 +1,6 @@
 // The hints of these programs. The same source is built three times to show what they are worth: with all of them; with
-// APP_BASIC_HINTS, which leaves out what extends them (Eden, section 3.1: read-ahead and priorities); and with none, by
-// APP_WITHOUT_HINTS.
+// APP_BASIC_HINTS, which leaves out what extends them (read-ahead, priorities, prefetch; Eden, section 3.1); and with
+// none, by APP_WITHOUT_HINTS.
 #pragma once
 
 #ifdef APP_WITHOUT_HINTS
@@ -17,6 +17,7 @@
     static thread_local uintptr_t last_page_here = UINTPTR_MAX;        \
     far_hint_options options_here = {__VA_ARGS__};                     \
     options_here.read_ahead = 0;                                       \
+    options_here.prefetch = false;                                     \
     options_here.eviction_priority = 0;                                \
     far_hint_at((address), options_here, &last_page_here, &site_here); \
   } while (0)

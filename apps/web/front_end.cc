@@ -47,6 +47,13 @@ std::uint64_t hash_of(const char* bytes, std::size_t count) {
   return apps::mix(hash + rest);
 }
 
+// What is about to be read.
+template <typename Value>
+const Value& expected(const Value& value) {
+  far_hint(&value, .size = sizeof(Value));
+  return value;
+}
+
 }  // namespace
 
 hash_table::hash_table(std::uint32_t capacity) : buckets_(std::bit_ceil(capacity), none) {
@@ -59,12 +66,25 @@ void hash_table::insert(const key& name, std::uint32_t value) {
   first = static_cast<std::uint32_t>(nodes_.size() - 1);
 }
 
-std::uint32_t hash_table::find(const key& name) const {
-  const std::uint32_t* const bucket = &buckets_[hash_of(name) & (buckets_.size() - 1)];
-  far_hint(bucket);
-  for (std::uint32_t i = *bucket; i != none; i = nodes_[i].next) {
-    far_hint(&nodes_[i], .size = sizeof(node));
-    if (nodes_[i].name == name) return nodes_[i].value;
+std::uint64_t hash_table::sum(std::span<const key, keys_per_request> names) const {
+  std::array<const std::uint32_t*, keys_per_request> buckets;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    buckets[i] = &buckets_[hash_of(names[i]) & (buckets_.size() - 1)];
+    far_hint(buckets[i], .prefetch = true);
+  }
+  std::array<std::uint32_t, keys_per_request> first;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    first[i] = expected(*buckets[i]);
+    if (first[i] != none) far_hint(&nodes_[first[i]], .size = sizeof(node), .prefetch = true);
+  }
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < names.size(); ++i) sum += find(names[i], first[i]);
+  return sum;
+}
+
+std::uint32_t hash_table::find(const key& name, std::uint32_t first) const {
+  for (std::uint32_t i = first; i != none; i = nodes_[i].next) {
+    if (expected(nodes_[i]).name == name) return nodes_[i].value;
   }
   throw std::logic_error("web: a key that was inserted is not in the table");
 }
@@ -82,7 +102,6 @@ std::uint64_t encoder::encode(const std::byte* element) {
   int body = 0;
   int tail = 0;
   auto* const out = reinterpret_cast<unsigned char*>(encrypted_.data());
-  far_hint(out, .mutate = true, .size = encrypted_.size());
   // An element is used once, and the next request wants another one.
   far_hint(element, .size = element_bytes, .eviction_priority = 3);
   if (EVP_EncryptInit_ex(context_.get(), EVP_aes_128_cbc(), nullptr, cipher_key, cipher_start) != 1 ||
@@ -107,11 +126,9 @@ front_end::front_end(std::uint32_t keys, std::uint64_t elements, double zipf_exp
 
 std::uint64_t front_end::answer(std::uint64_t number, std::uint64_t seed, encoder& with) const {
   apps::random_words random(apps::mix(seed) + number);
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < keys_per_request; ++i) {
-    sum += table_.find(name_of(ranks_.draw(random) * scatter % keys_));
-  }
-  const std::uint64_t element = apps::mix(sum) % elements_;
+  std::array<key, keys_per_request> names;
+  for (key& name : names) name = name_of(ranks_.draw(random) * scatter % keys_);
+  const std::uint64_t element = apps::mix(table_.sum(names)) % elements_;
   return apps::mix(number) ^ with.encode(&array_[element * element_bytes]);
 }
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,8 @@ class hash_table {
   // Requires a key that is not there, and room for it.
   void insert(const key& name, std::uint32_t value);
 
-  // The value of a key; requires that it is there.
-  [[nodiscard]] std::uint32_t find(const key& name) const;
+  // The sum of the values of a request's keys; requires that they are there.
+  [[nodiscard]] std::uint64_t sum(std::span<const key, keys_per_request> names) const;
 
  private:
   struct node {
@@ -38,6 +39,9 @@ class hash_table {
     std::uint32_t value;
     std::uint32_t next;
   };
+
+  // The value of a key in the chain that begins at node `first`.
+  [[nodiscard]] std::uint32_t find(const key& name, std::uint32_t first) const;
 
   std::vector<std::uint32_t> buckets_;
   std::vector<node> nodes_;

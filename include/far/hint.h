@@ -47,6 +47,8 @@ struct far_hint_options {
   /* This line visits addresses in order: only the first visit of a page counts, and read_ahead goes on with it. That it
    * came by is no reason for a page to stay. */
   bool sequential FAR_HINT_DEFAULT;
+  /* It will be used a little later, as with __builtin_prefetch: what is missing starts on its way, and nobody waits. */
+  bool prefetch FAR_HINT_DEFAULT;
 };
 
 /* One for each line with a hint. */
@@ -67,10 +69,10 @@ struct far_hint_view {
                                      struct far_hint_site* site);
 };
 
-/* All but the size: bit 0 mutate, 1 sequential, 8 to 15 eviction_priority, 32 to 63 read_ahead. */
+/* All but the size: bit 0 mutate, 1 sequential, 2 prefetch, 8 to 15 eviction_priority, 32 to 63 read_ahead. */
 static inline uint64_t far_hint_pack(struct far_hint_options options) {
   return (uint64_t)(uint32_t)options.read_ahead << 32 | (uint64_t)options.eviction_priority << 8 |
-         (options.sequential ? 2u : 0u) | (options.mutate ? 1u : 0u);
+         (options.prefetch ? 4u : 0u) | (options.sequential ? 2u : 0u) | (options.mutate ? 1u : 0u);
 }
 
 /* In the runtime, and nowhere without it. */

@@ -87,6 +87,7 @@ outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* pref
 }
 
 std::size_t fetcher::prefetch(page_range range, bool write, std::optional<unsigned> eviction_priority) {
+  if (free_flights() < 2) poll();
   std::array<page_id, batch_pages> claimed;
   const std::size_t count =
       claim_ahead(range.first - 1, {.stride = 1, .count = range.count}, eviction_priority, claimed);

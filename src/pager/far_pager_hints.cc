@@ -37,11 +37,17 @@ bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hi
     if (about.sequential) keep_ahead(ahead < 0 ? first : last, ahead, about);
     return filled;
   }
-  std::optional<platform::signal_shield> shield;
-  if (!on_fiber()) shield.emplace();
   const page_id from = ahead < 0 ? missing - std::min(missing, static_cast<page_id>(-ahead)) : missing;
   const page_id to = ahead > 0 ? std::min(last + static_cast<page_id>(ahead), pages() - 1) : last;
-  bool unattended = from < to && prefetch_range({from, static_cast<std::size_t>(to - from + 1)}, &about);
+  const page_range wanted{from, static_cast<std::size_t>(to - from + 1)};
+  if (about.prefetch) {
+    const bool started = prefetch_range(wanted, &about);
+    if (started) look_after_transfers();
+    return started || filled;
+  }
+  std::optional<platform::signal_shield> shield;
+  if (!on_fiber()) shield.emplace();
+  bool unattended = from < to && prefetch_range(wanted, &about);
   for (page_id page = missing; page <= last_awaited; ++page) {
     if (expect_page(page, about, filled) != engine::engine::prospect::missing) continue;
     bring_expected(page, about);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <random>
 #include <string>
@@ -162,6 +163,26 @@ TEST_F(hints_test, a_scan_has_its_next_pages_on_their_way) {
   expect(73, 24);
 }
 
+TEST_F(hints_test, a_prefetch_waits_for_nothing) {
+  start("memory:?latency=50ms");
+  if (IsSkipped()) return;
+  std::byte* const block = make_remote(64);
+  const auto since = std::chrono::steady_clock::now();
+  for (std::size_t i = 0; i < 64; i += 16) far_hint(&number(block, i), .size = 2 * page_bytes, .prefetch = true);
+  far_hint(&number(block, 63), .read_ahead = -2, .prefetch = true);
+  const auto took = std::chrono::steady_clock::now() - since;
+  EXPECT_LT(took, std::chrono::milliseconds(50)) << "one transfer takes that long";
+  const std::string wanted = "xx..............xx..............xx..............xx...........xxx";
+  settle(block, 64, wanted);
+  const std::uint64_t before = unhinted();
+  for (std::size_t i = 0; i < 64; ++i) {
+    if (wanted[i] == 'x') {
+      EXPECT_EQ(number(block, i), i * 31 + 7);
+    }
+  }
+  EXPECT_EQ(unhinted(), before);
+}
+
 TEST_F(hints_test, one_about_the_end_of_everything_stays_within) {
   start();
   if (IsSkipped()) return;
@@ -305,7 +326,7 @@ TEST_F(hints_test, wrong_and_late_ones_change_nothing) {
                                                       : passing.load() + random() % (passing_pages * page_bytes);
         const int ahead = static_cast<int>(random() % 40) - 20;
         far_hint(at, .mutate = random() % 2 == 0, .size = random() % (4 * page_bytes), .read_ahead = ahead,
-                 .eviction_priority = static_cast<unsigned char>(random() % 4));
+                 .eviction_priority = static_cast<unsigned char>(random() % 4), .prefetch = random() % 3 == 0);
       }
     });
   }

@@ -29,6 +29,7 @@ static void walk(void) {
     random ^= random >> 7;
     random ^= random << 17;
     const size_t at = random % numbers;
+    if (i % 2 == 0) far_hint(&all[at], .mutate = i % 4 == 0, .prefetch = true);
     far_hint(&all[at], .mutate = i % 4 == 0, .eviction_priority = (unsigned char)(i % 4));
     wrong += all[at] != value_of(at);
     if (i % 4 == 0) all[at] = value_of(at);

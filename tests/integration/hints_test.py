@@ -49,7 +49,7 @@ class Hints(unittest.TestCase):
                     outcome = support.run_far([program, str(SIZE_MIB)], BUDGET, far="memory:", mode=mode)
                     self.assertEqual(outcome.code, 0, outcome)
                     self.assertEqual(outcome.out, "0 wrong, hints bound\n")
-                    self.assertGreater(outcome.stats["hinted_misses"], 10000)
+                    self.assertGreater(outcome.stats["hinted_misses"], 7000)  # half of the accesses were prefetched
                     # What is left are pages whose hint was overtaken by the evictor.
                     self.assertLess(outcome.stats["write_faults"], outcome.stats["hinted_misses"] / 10)
 
