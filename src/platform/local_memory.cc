@@ -94,11 +94,6 @@ void unmap_local(std::byte* address, std::size_t bytes) {
   FAR_CHECK(failed == 0, "local memory must be unmapped as it was mapped");
 }
 
-void prefer_huge_pages(std::byte* address, std::size_t bytes) {
-  // A wish: a kernel without huge pages refuses, and nothing is lost.
-  static_cast<void>(syscall(SYS_madvise, address, bytes, MADV_HUGEPAGE));
-}
-
 void release_local_frames(std::byte* address, std::size_t bytes) {
   const long failed = syscall(SYS_madvise, address, bytes, MADV_DONTNEED);
   FAR_CHECK(failed == 0, "frames of local memory can always be released");

@@ -17,10 +17,6 @@ namespace far::platform {
 // Requires: what map_local(bytes) returned.
 void unmap_local(std::byte* address, std::size_t bytes);
 
-// Lets the kernel back the range with huge pages where it can: memory that is filled anyway costs fewer faults, and
-// fewer misses of the processor's address translation.
-void prefer_huge_pages(std::byte* address, std::size_t bytes);
-
 // Gives the frames of whole pages back to the kernel; the range stays mapped and reads as zeros.
 void release_local_frames(std::byte* address, std::size_t bytes);
 

@@ -68,8 +68,6 @@ result<std::unique_ptr<backend>> memory_backend::create(const memory_options& ch
                      " of addresses; choose a smaller capacity (memory:?capacity=2G) or raise the limit (ulimit -v)",
                  ENOMEM};
   }
-  // Frames come and go in blocks that are as large.
-  platform::prefer_huge_pages(frames, bytes);
   return std::unique_ptr<backend>(std::make_unique<memory_backend>(frames, bytes / page_bytes, chosen));
 }
 
