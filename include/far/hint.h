@@ -3,9 +3,11 @@
  *     far_hint(&table[i]);                                        it will be read
  *     far_hint(row, .mutate = true, .size = row_bytes);           it will be written
  *     far_hint(&column[i], .read_ahead = 64, .sequential = true); a scan
+ *     far_hint(&node[next], .prefetch = true);                    it will be read, but not yet
  *
- * What is missing comes in now, without a trap into the kernel; a fiber lets others run meanwhile. A hint never changes
- * a result: a wrong, late or misplaced one costs time only. It is worth its place where `farheap trace` finds misses.
+ * What is missing comes in now, without a trap into the kernel; a fiber lets others run meanwhile, and a prefetch waits
+ * for nothing. A hint never changes a result: a wrong, late or misplaced one costs time only. It is worth its place
+ * where `farheap trace` finds misses.
  *
  * The same binary runs without Farheap, where a hint is one predictable branch, and with it under `farheap run`, or
  * linked to the library. A hint about memory that is not far costs two branches. In a static program hints do nothing.
@@ -47,7 +49,7 @@ struct far_hint_options {
   /* This line visits addresses in order: only the first visit of a page counts, and read_ahead goes on with it. That it
    * came by is no reason for a page to stay. */
   bool sequential FAR_HINT_DEFAULT;
-  /* It will be used a little later, as with __builtin_prefetch: what is missing starts on its way, and nobody waits. */
+  /* It will be used a little later, as with __builtin_prefetch: what is remote starts on its way, and nobody waits. */
   bool prefetch FAR_HINT_DEFAULT;
 };
 

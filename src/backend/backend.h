@@ -45,8 +45,8 @@ struct request {
 // `error_code` is 0 or an errno value. A failed read leaves the buffer undefined; a failed write leaves the slot's
 // bytes undefined (the caller still holds the good copy). Requests of one channel complete in any order.
 //
-// `lent`, if not null: the read had `may_lend`, and its bytes are here, contiguous, and not in the buffer. Valid until
-// a slot of the read is freed or written.
+// `lent`, if not null: the read had `may_lend`, and its bytes are here, contiguous, and not in the buffer. Those of
+// each slot are valid until that slot is freed or written.
 struct completion {
   std::uint64_t cookie = 0;
   int error_code = 0;

@@ -290,7 +290,9 @@ bool engine::help() {
 }
 
 bool engine::reclaim_at_miss() {
-  if (!wants_reclaim() || (has_frames_ahead() && places_.next() != eviction_place::at_miss)) return false;
+  if (!wants_reclaim()) return false;
+  const bool background_is_late = !has_frames_ahead() && !shared_.stalled() && places_.free_to_choose();
+  if (!background_is_late && places_.next() != eviction_place::at_miss) return false;
   return reclaim_if(true, eviction_place::at_miss);
 }
 

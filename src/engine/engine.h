@@ -101,12 +101,14 @@ class engine {
     return shared_.far.tend();
   }
 
-  // A hint (far/hint.h) that a page will be used. `ready`: it can be used at once, and is marked as used, unless it is
-  // a scan that comes by: that the pages will be used again does not follow. `missing`: a
-  // miss would have something to do. `untouched`: so it would if the program has allocated the page, which the engine
-  // does not know. `lost`: nothing helps.
+  // A hint (far/hint.h) that a page will be used. `ready`: it can be used at once, and is marked as used, unless a
+  // scan passes by (which does not mean that it will be used again). `missing`: a miss would have something to do.
+  // `untouched`: so it would if the program has allocated the page, which the engine does not know. `lost`: nothing
+  // helps.
   enum class prospect { ready, missing, untouched, lost };
   [[nodiscard]] prospect expect_use(page_id page, bool write, bool by_scan = false);
+  // Fills an Untouched page, which the program has allocated. `busy`: it is not Untouched any more.
+  [[nodiscard]] outcome fill_with_zeros(stream_table& streams, page_id page, bool write);
   // For the policy, from now on; see policy.h.
   void set_eviction_priority(page_id page, unsigned priority);
   void note_hinted_miss() { shared_.count.hinted_misses.add(); }
@@ -193,7 +195,6 @@ class engine {
   [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low() && !shared_.detached; }
   bool reclaim_if(bool wanted, eviction_place place);
   [[nodiscard]] outcome fetch(fetcher& by, stream_table& streams, page_id page, bool write);
-  [[nodiscard]] outcome fill_with_zeros(stream_table& streams, page_id page, bool write);
   [[nodiscard]] std::size_t claim_untouched(page_id page, std::size_t most);
   [[nodiscard]] outcome on_resident(page_id page, bool write);
   [[nodiscard]] outcome first_write(page_id page, page_word word);

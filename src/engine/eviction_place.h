@@ -25,6 +25,9 @@ class eviction_places {
     return preferred == eviction_place::background ? eviction_place::at_miss : eviction_place::background;
   }
 
+  // Whether the other place may be used when that seems good.
+  [[nodiscard]] bool free_to_choose() const { return measures_; }
+
   // A batch of `pages` was evicted at `place` in `elapsed_ns`. Requires: pages > 0.
   void note(eviction_place place, std::uint64_t elapsed_ns, std::uint64_t pages);
 

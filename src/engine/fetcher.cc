@@ -278,7 +278,7 @@ void fetcher::install_run(std::span<const arrival> run, platform::mapping how, b
   if (breaks > 0 && breaks <= run.size() / pages_a_piece) return install_in_pieces(run, how, write, buffer);
   if (breaks > 0) {
     // One call for the run costs less than a call for each small piece, even with a copy more. What is in the buffer
-    // already lies at its place or behind it.
+    // already never lies before the place it moves to, so nothing is overwritten before it has moved.
     for (std::size_t i = 0; i < run.size(); ++i) std::memmove(buffer + i * page_bytes, run[i].source, page_bytes);
     source = buffer;
   }

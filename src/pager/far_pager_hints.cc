@@ -33,7 +33,8 @@ bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hi
   bool filled = false;
   while (missing <= last_awaited && expect_page(missing, about, filled) != engine::engine::prospect::missing) ++missing;
   const std::int64_t ahead = std::clamp<std::int64_t>(about.read_ahead_pages, -most_read_ahead, most_read_ahead);
-  if (missing > last_awaited) {
+  const bool rest_is_wanted = about.prefetch && missing <= last;
+  if (missing > last_awaited && !rest_is_wanted) {
     if (about.sequential) keep_ahead(ahead < 0 ? first : last, ahead, about);
     return filled;
   }
@@ -70,6 +71,9 @@ void far_pager::keep_ahead(page_id page, std::int64_t ahead, const hint& about) 
 // Fresh memory is filled here, and `filled` set.
 engine::engine::prospect far_pager::expect_page(page_id page, const hint& about, bool& filled) noexcept {
   using prospect = engine::engine::prospect;
+  // A block's lock is taken for fresh memory, which a signal's handler may touch.
+  std::optional<platform::signal_shield> shield;
+  if (engine_->words().load(page).where() == engine::state::untouched && !on_fiber()) shield.emplace();
   prospect found = engine_->expect_use(page, about.write, about.sequential);
   if (found == prospect::untouched) {
     const bool done = fill_expected(page, about.write);
@@ -83,14 +87,10 @@ engine::engine::prospect far_pager::expect_page(page_id page, const hint& about,
 // Fresh memory: fills the page, if the program has it, and nobody else is at work on it. Whoever unmaps it first takes
 // it out of the map of addresses, so under that map's lock it stays the program's.
 bool far_pager::fill_expected(page_id page, bool write) noexcept {
-  const platform::signal_shield shield;
-  engine::fetcher* const by = try_lock_fetcher();
-  if (by == nullptr) return false;
-  const std::lock_guard guard(by->lock, std::adopt_lock);
   const bool done = addresses_.while_in_use(page, [&](int protection) {
     if (protection < 0 || (protection & (write ? PROT_WRITE : PROT_READ)) == 0) return false;
     engine::stream_table& streams = on_fiber() ? chosen_.fibers->streams() : hint_streams;
-    return engine_->miss(*by, streams, page, write) == engine::outcome::resolved;
+    return engine_->fill_with_zeros(streams, page, write) == engine::outcome::resolved;
   });
   if (done) engine_->note_hinted_miss();
   return done;
@@ -103,7 +103,7 @@ void far_pager::bring_expected(page_id page, const hint& about) noexcept {
   } else {
     resolve_on_thread(page, about.write, demand::hint);
   }
-  static_cast<void>(engine_->expect_use(page, about.write, about.sequential));  // marks it
+  static_cast<void>(engine_->expect_use(page, about.write, about.sequential));  // may mark it
 }
 
 }  // namespace far::pager

@@ -241,11 +241,11 @@ bool far_pager::prefetch_range(page_range range, const hint* about) noexcept {
   const std::optional<unsigned> priority = about != nullptr ? std::optional(about->eviction_priority) : std::nullopt;
   std::optional<platform::signal_shield> shield;
   if (!on_fiber()) shield.emplace();
+  // What is not read ahead now is waited for later: the time is better spent on making room. Once only: a range that is
+  // larger than the budget would push out its own beginning.
+  if (!engine_->has_frames_ahead() && engine_->reclaim_at_miss()) look_after_transfers();
   bool started = false;
-  while (range.count > 0) {
-    // What is not read ahead now is waited for later: the time is better spent on making room.
-    if (!engine_->has_frames_ahead()) engine_->reclaim_at_miss();
-    if (!engine_->has_frames_ahead()) break;
+  while (range.count > 0 && engine_->has_frames_ahead()) {
     const page_range part{range.first, std::min(range.count, engine::batch_pages)};
     engine::fetcher* const by = try_lock_fetcher();
     if (by == nullptr) break;

@@ -131,15 +131,17 @@ class pager {
   // to do.
   virtual void fetch(const std::byte* address, std::size_t bytes, bool write) = 0;
 
-  // The hinted path: the range will be used. Makes up to 64 pages of it resident and marks them as used; the rest is
-  // read ahead. Lost pages are left to the hardware guard. Returns whether anything was missing. May be called about
-  // any address of the far heap.
+  // The hinted path: the range will be used. Makes up to 64 pages of it resident and marks them as used, unless a scan
+  // passes by; the rest is read ahead. A prefetch only starts what is missing. Lost pages are left to the hardware
+  // guard. Returns whether anything was missing (of a prefetch: was started). May be called about any address of the
+  // far heap.
   virtual bool expect_use(const std::byte* address, std::size_t bytes, const hint& about) noexcept = 0;
   // The marks that it sets, one a page, and the time that they carry: engine/use_marks.h.
   [[nodiscard]] virtual const std::uint8_t* use_bytes() const = 0;
   [[nodiscard]] virtual const std::uint8_t* use_time() const = 0;
 
-  // Starts to fetch what of the range is remote, as far as frames are free ahead of need; does not wait.
+  // Starts to fetch what of the range is remote, as far as frames are free ahead of need; does not wait. When none are
+  // free it first evicts a batch.
   virtual void prefetch(const std::byte* address, std::size_t bytes) = 0;
 
   // Whether frames run out faster than they are freed: time for those who use them up to let others run.

@@ -488,7 +488,7 @@ TEST_P(backend_contract, random_transfers_of_any_byte_range_agree_with_a_model) 
 
 TEST_P(backend_contract, channels_of_several_threads_do_not_disturb_each_other) {
   constexpr std::size_t threads = 4;
-  // However the runs of the others lie, there is a gap for the longest: 20 + 35 + 50 slots leave four of at least 65.
+  // However the runs of the others lie, there is a gap for the longest: 20 + 35 + 50 slots leave four at most.
   const auto tested = open(threads * 100);
   std::vector<std::thread> running;
   std::atomic<int> broken{0};

@@ -141,6 +141,8 @@ void simulated_backend::free(slot_id first, std::size_t count) {
       if (slots_[each].transfers > 0) fail("slot %llu is freed under a transfer", number);
       slots_[each] = {};
     }
+    // Whoever still reads what was lent to him reads rubbish.
+    if (memory_ != nullptr) std::memset(const_cast<std::byte*>(memory_->direct(first)), 0xdb, count * page_bytes);
   }
   inner_->free(first, count);
 }

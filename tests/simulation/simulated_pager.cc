@@ -107,27 +107,40 @@ bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, 
     }
     threads_.switch_point();
   }
-  if (engine_.wants_background() || engine_.transfers_under_way()) threads_.wake(reclaimer_);
+  look_after_transfers();
   return true;
 }
 
-void simulated_pager::hint(engine::stream_table& streams, page_id page, bool write, std::size_t read_ahead_pages,
-                           unsigned priority) {
+void simulated_pager::hint(engine::stream_table& streams, page_id page, const pager::hint& about) {
   {
     const scheduler::engine_call call(threads_);
-    if (engine_.expect_use(page, write) != engine::engine::prospect::missing) return;
-    engine_.set_eviction_priority(page, priority);
+    if (engine_.expect_use(page, about.write, about.sequential) != engine::engine::prospect::missing) return;
+    engine_.set_eviction_priority(page, about.eviction_priority);
   }
-  if (read_ahead_pages > 0) {
+  bool started = false;
+  if (about.read_ahead_pages > 0 || about.prefetch) {
+    if (!engine_.has_frames_ahead()) {
+      reclaim_at_miss();
+      look_after_transfers();
+    }
     engine::fetcher& by = lock_some_fetcher();
     const std::lock_guard guard(by.lock, std::adopt_lock);
     const scheduler::engine_call call(threads_);
-    static_cast<void>(engine_.prefetch(by, {page, read_ahead_pages}, write, priority));
+    const page_range range{page, 1 + static_cast<std::size_t>(about.read_ahead_pages)};
+    started = engine_.prefetch(by, range, about.write, about.eviction_priority) > 0;
   }
   threads_.switch_point();
-  static_cast<void>(resolve_here(streams, page, write, false));
+  if (about.prefetch) {
+    if (started) look_after_transfers();
+    return;
+  }
+  static_cast<void>(resolve_here(streams, page, about.write, false));
   const scheduler::engine_call call(threads_);
-  static_cast<void>(engine_.expect_use(page, write));
+  static_cast<void>(engine_.expect_use(page, about.write, about.sequential));
+}
+
+void simulated_pager::look_after_transfers() {
+  if (engine_.wants_background() || engine_.transfers_unattended()) threads_.wake(reclaimer_);
 }
 
 bool simulated_pager::pin(engine::stream_table& streams, page_id page) {
@@ -217,7 +230,7 @@ void simulated_pager::run_reclaimer() {
       threads_.switch_point();
       continue;
     }
-    const bool under_way = engine_.transfers_under_way();
+    const bool under_way = engine_.transfers_unattended();
     threads_.block(under_way ? 50'000 : (engine_.wants_background() ? 10'000'000 : 1'000'000'000));
   }
 }

@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "model.h"
+#include "pager/pager.h"
 #include "scheduler.h"
 #include "simulated_backend.h"
 #include "simulated_kernel.h"
@@ -28,7 +29,7 @@ class simulated_pager {
   [[nodiscard]] bool resolve(engine::stream_table& streams, page_id page, bool write);
   // A hint: the page will be used, as far as the program knows; it may be released at any moment. As far_pager's hinted
   // path, but for first touches, which only a map of addresses can tell from mistakes.
-  void hint(engine::stream_table& streams, page_id page, bool write, std::size_t read_ahead_pages, unsigned priority);
+  void hint(engine::stream_table& streams, page_id page, const pager::hint& about);
   // Makes the page resident, and keeps it so until unpin. Returns false when its bytes are lost.
   [[nodiscard]] bool pin(engine::stream_table& streams, page_id page);
   void unpin(page_id page);
@@ -50,6 +51,7 @@ class simulated_pager {
   [[nodiscard]] engine::fetcher& lock_some_fetcher();
   void reclaim_at_miss();
   void wait_for_frame();
+  void look_after_transfers();
   void run_handler();
   [[nodiscard]] bool try_pending();
   [[nodiscard]] bool try_one(const pending_fault& waiting);

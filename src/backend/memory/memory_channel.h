@@ -1,4 +1,4 @@
-// The queue of `memory:`: transfers are copies, made when the emulated link says that they are complete.
+// The queue of `memory:`: a write is copied, and a read lent or copied when the emulated link says that it is complete.
 #pragma once
 
 #include <array>
@@ -15,9 +15,9 @@ namespace far::backend {
 
 class slot_allocator;
 
-// A write is copied when it is submitted and a read when its completion is polled, so that the bytes of a read are
-// never there before its time. Both are within the contract: transfers of one slot that are in flight together have no
-// order.
+// A write is copied when it is submitted and a read lent or copied when its completion is polled, so that the bytes of
+// a read are never there before its time. Both are within the contract: transfers of one slot that are in flight
+// together have no order.
 //
 // Nobody works while a transfer is on its way: its completion time is computed once, and wait() sleeps until then on a
 // timer, which, unlike nanosleep(), wakes without the 50 us slack that the kernel grants itself.
