@@ -163,11 +163,13 @@ engine::prospect engine::expect_use(page_id page, bool write, bool by_scan) {
   const page_word word = shared_.pages.load(page);
   if (word.where() == state::lost) return prospect::lost;
   if (word.where() == state::untouched) {
-    // The kernel fills the pages of an open block.
-    block& holder = shared_.blocks.holding(page);
-    const std::lock_guard guard(holder.lock);
+    // The kernel fills the pages of an open block. Without its lock: a signal's handler may come in between, and touch
+    // memory of the same block.
+    const block& holder = shared_.blocks.holding(page);
     if (holder.kind != block_kind::open) return prospect::untouched;
-    if (!by_scan) shared_.pages.uses.note(page, true);
+    if (by_scan) return prospect::ready;
+    shared_.pages.uses.note(page, true);
+    if (holder.kind != block_kind::open) shared_.pages.uses.erase(page);  // as below
     return prospect::ready;
   }
   if (word.where() != state::resident || (write && !word.dirty())) return prospect::missing;

@@ -71,9 +71,6 @@ void far_pager::keep_ahead(page_id page, std::int64_t ahead, const hint& about) 
 // Fresh memory is filled here, and `filled` set.
 engine::engine::prospect far_pager::expect_page(page_id page, const hint& about, bool& filled) noexcept {
   using prospect = engine::engine::prospect;
-  // A block's lock is taken for fresh memory, which a signal's handler may touch.
-  std::optional<platform::signal_shield> shield;
-  if (engine_->words().load(page).where() == engine::state::untouched && !on_fiber()) shield.emplace();
   prospect found = engine_->expect_use(page, about.write, about.sequential);
   if (found == prospect::untouched) {
     const bool done = fill_expected(page, about.write);
@@ -87,6 +84,7 @@ engine::engine::prospect far_pager::expect_page(page_id page, const hint& about,
 // Fresh memory: fills the page, if the program has it, and nobody else is at work on it. Whoever unmaps it first takes
 // it out of the map of addresses, so under that map's lock it stays the program's.
 bool far_pager::fill_expected(page_id page, bool write) noexcept {
+  const platform::signal_shield shield;
   const bool done = addresses_.while_in_use(page, [&](int protection) {
     if (protection < 0 || (protection & (write ? PROT_WRITE : PROT_READ)) == 0) return false;
     engine::stream_table& streams = on_fiber() ? chosen_.fibers->streams() : hint_streams;
