@@ -113,7 +113,9 @@ class fixture {
 class fiber_misses_test : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!platform::probe_kernel().userfaultfd) GTEST_SKIP() << "no permission for userfaultfd";
+    if (!platform::probe_kernel().userfaultfd) {
+      GTEST_SKIP() << "no userfaultfd: " << std::strerror(platform::probe_kernel().userfaultfd_error_code);
+    }
   }
 };
 

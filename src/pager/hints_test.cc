@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -31,7 +32,9 @@ constexpr std::size_t budget = budget_pages * page_bytes;
 class hints_test : public ::testing::Test {
  protected:
   void start(const char* far_uri = "memory:", const char* policy = "second-chance") {
-    if (!platform::probe_kernel().userfaultfd) GTEST_SKIP() << "no permission for userfaultfd";
+    if (!platform::probe_kernel().userfaultfd) {
+      GTEST_SKIP() << "no userfaultfd: " << std::strerror(platform::probe_kernel().userfaultfd_error_code);
+    }
     options chosen;
     chosen.budget_bytes = budget;
     chosen.far_uri = far_uri;

@@ -37,7 +37,9 @@ class miss_counter final : public miss_observer {
 class pager_test : public ::testing::TestWithParam<std::tuple<fault_mode, const char*>> {
  protected:
   void SetUp() override {
-    if (!platform::probe_kernel().userfaultfd) GTEST_SKIP() << "no permission for userfaultfd";
+    if (!platform::probe_kernel().userfaultfd) {
+      GTEST_SKIP() << "no userfaultfd: " << std::strerror(platform::probe_kernel().userfaultfd_error_code);
+    }
     options chosen;
     chosen.budget_bytes = budget;
     chosen.mode = std::get<0>(GetParam());

@@ -27,7 +27,9 @@ class far_address_space_test : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     kernel_features features = probe_kernel();
-    if (!features.userfaultfd) GTEST_SKIP() << "no permission for userfaultfd";
+    if (!features.userfaultfd) {
+      GTEST_SKIP() << "no userfaultfd: " << std::strerror(features.userfaultfd_error_code);
+    }
     if (!features.write_protect) GTEST_SKIP() << "this kernel cannot write-protect pages by userfaultfd";
     if (!GetParam()) features.move = features.vectored_discard = false;
     faults_.emplace(userfaultfd::open(features, true).value());

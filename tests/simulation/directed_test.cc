@@ -143,6 +143,46 @@ TEST_F(directed, pages_that_are_evicted_leave_in_batches_of_the_wanted_size) {
   }
 }
 
+TEST_F(directed, who_misses_evicts_where_the_background_is_late) {
+  for (const bool free_to_choose : {true, false}) {
+    auto measuring = engine::engine::create(
+        kernel_, far_, clock_, {.heap_pages = heap_pages, .budget_pages = 600, .measures_where = free_to_choose});
+    engine_ = std::move(measuring).value();
+    fetcher_ = engine_->add_fetcher().value();
+    // No block is allocated as a whole, so that no page is filled ahead.
+    const page_range range{0, 500};
+    ASSERT_TRUE(engine_->allocate_guarded(range));
+    ASSERT_TRUE(engine_->allocate_guarded({512, 100}));
+    write(range);
+    EXPECT_FALSE(engine_->reclaim_at_miss()) << "100 free frames are still more than half the low watermark";
+    write({512, 40});
+    EXPECT_EQ(engine_->reclaim_at_miss(), free_to_choose);
+    EXPECT_EQ(engine_->free_frames(), free_to_choose ? 124 : 60);
+    engine_->release(range);
+    engine_->release({512, 100});
+    settle();
+  }
+}
+
+TEST_F(directed_slow, a_read_ahead_is_unattended_and_a_miss_is_not) {
+  const page_range range{0, 100};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict(range);
+  settle();
+  EXPECT_EQ(miss(50, false), outcome::in_flight);
+  EXPECT_TRUE(engine_->transfers_under_way());
+  EXPECT_FALSE(engine_->transfers_unattended());
+  {
+    const std::lock_guard guard(fetcher_->lock);
+    EXPECT_EQ(engine_->prefetch(*fetcher_, {10, 4}, false, std::nullopt), 4u);
+  }
+  EXPECT_TRUE(engine_->transfers_unattended());
+  settle();
+  EXPECT_FALSE(engine_->transfers_unattended());
+  check(range);
+}
+
 // I2: pages that are touched while their batch is being written have two frames for a while.
 TEST_F(directed_slow, rescues_exceed_the_budget_by_one_batch_at_most) {
   const page_range range{0, 400};

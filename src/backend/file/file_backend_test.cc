@@ -88,27 +88,33 @@ class small_file_system {
  public:
   small_file_system() {
     const auto context = static_cast<int>(syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC));
-    if (context < 0) return;
+    if (context < 0) {
+      error_code_ = errno;
+      return;
+    }
     if (syscall(SYS_fsconfig, context, FSCONFIG_SET_STRING, "size", "1m", 0) == 0 &&
         syscall(SYS_fsconfig, context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0) {
       mount_ = static_cast<int>(syscall(SYS_fsmount, context, FSMOUNT_CLOEXEC, 0));
     }
+    if (mount_ < 0) error_code_ = errno;
     close(context);
   }
   ~small_file_system() {
     if (mount_ >= 0) close(mount_);
   }
   [[nodiscard]] bool exists() const { return mount_ >= 0; }
+  [[nodiscard]] const char* why_not() const { return std::strerror(error_code_); }
   [[nodiscard]] std::string path() const { return "/proc/self/fd/" + std::to_string(mount_); }
 
  private:
   int mount_ = -1;
+  int error_code_ = 0;
 };
 
 TEST(file_backend, a_full_disk_refuses_slots_and_loses_nothing) {
   for (const bool use_io_uring : {true, false}) {
     const small_file_system disk;
-    if (!disk.exists()) GTEST_SKIP() << "no small file system can be mounted here (needs root)";
+    if (!disk.exists()) GTEST_SKIP() << "no small file system can be mounted here: " << disk.why_not();
     const auto tested = make(disk.path(), use_io_uring);
     const auto queue = tested->open_channel(32).value();
     std::vector<slot_id> slots;

@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -192,7 +193,10 @@ class loop_device {
       path = "/dev/loop" + std::to_string(number);
       device_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
     }
-    if (device_ < 0 || ioctl(device_, LOOP_SET_FD, backing) != 0) path.clear();
+    if (device_ < 0 || ioctl(device_, LOOP_SET_FD, backing) != 0) {
+      why_not = std::strerror(errno);
+      path.clear();
+    }
     if (backing >= 0) close(backing);
     if (control >= 0) close(control);
   }
@@ -202,6 +206,7 @@ class loop_device {
   }
 
   std::string path;
+  std::string why_not;
 
  private:
   int device_ = -1;
@@ -209,7 +214,7 @@ class loop_device {
 
 TEST_F(store_file_test, a_block_device_is_used_whole_and_alone) {
   const loop_device device(path("backing"));
-  if (device.path.empty()) GTEST_SKIP() << "no loop device can be made here (needs root)";
+  if (device.path.empty()) GTEST_SKIP() << "no loop device can be made here: " << device.why_not;
   const auto file = open(device.path);
   ASSERT_TRUE(file.ok()) << file.error().message;
   EXPECT_EQ(file.value()->capacity_slots(), mib / page_bytes);
