@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/ranges.h"
 #include "engine/rescue.h"
 
@@ -265,6 +266,9 @@ bool engine::note_lost_mapping(page_id page, page_word word) {
   });
   if (before.has_place()) shared_.free_slot(before.place());
   shared_.local.release(1);
+  log_line(log_level::verbose,
+           "page %llu of the far heap had no bytes any more, and reads as zeros: did the program drop it?",
+           static_cast<unsigned long long>(page));
   return true;
 }
 

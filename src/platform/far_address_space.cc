@@ -115,10 +115,25 @@ std::size_t far_address_space::lift(page_range range, std::byte* staging) {
   return features_.move ? lift_by_move(range, staging) : lift_by_copy(range, staging);
 }
 
+// A move that fails may have moved more than it says: from Linux 6.18 on, when the kernel tries again (because another
+// thread splits the same huge page), it forgets to count what the second try moved, finds it there, and reports EEXIST.
+// Where a move goes to nobody else puts pages, so those that are there have been moved.
 std::size_t far_address_space::move_out(page_range range, std::uintptr_t to, int* error_code) {
   return in_kernel_mappings(range, EINVAL, error_code, [&](page_range piece, int* failure) {
     const std::uintptr_t target = to + ((piece.first - range.first) << page_shift);
-    return faults_.move(target, start_of(piece), piece.count << page_shift, failure) >> page_shift;
+    std::size_t done = 0;
+    while (true) {
+      const page_range rest{piece.first + done, piece.count - done};
+      done +=
+          faults_.move(target + (done << page_shift), start_of(rest), rest.count << page_shift, failure) >> page_shift;
+      if (done == piece.count) return done;
+      const std::uintptr_t next = target + (done << page_shift);
+      const std::size_t uncounted = count_filled(next, piece.count - done);
+      if (uncounted == 0) return done;
+      FAR_CHECK(faults_.wake(next, uncounted << page_shift) == 0, "waiting accesses can always be woken");
+      done += uncounted;
+      if (done == piece.count) return done;
+    }
   });
 }
 
@@ -280,18 +295,36 @@ void far_address_space::unguard(page_range range) {
 }
 
 void far_address_space::query_filled(page_range range, std::span<bool> filled) {
+  query_filled(start_of(range), filled.first(range.count));
+}
+
+void far_address_space::query_filled(std::uintptr_t start, std::span<bool> filled) {
   constexpr std::uint64_t present_or_swapped = (std::uint64_t{1} << 63) | (std::uint64_t{1} << 62);
   constexpr std::size_t entries_a_read = 512;
   std::array<std::uint64_t, entries_a_read> entries;
-  for (std::size_t done = 0; done < range.count;) {
-    const std::size_t wanted = std::min(range.count - done, entries_a_read);
-    const std::uint64_t position = (start_of(range) >> page_shift) + done;
+  for (std::size_t done = 0; done < filled.size();) {
+    const std::size_t wanted = std::min(filled.size() - done, entries_a_read);
+    const std::uint64_t position = (start >> page_shift) + done;
     const ssize_t got = pread(pagemap_descriptor_, entries.data(), wanted * sizeof(std::uint64_t),
                               static_cast<off_t>(position * sizeof(std::uint64_t)));
     FAR_CHECK(got == static_cast<ssize_t>(wanted * sizeof(std::uint64_t)), "/proc/self/pagemap must be readable");
     for (std::size_t i = 0; i < wanted; ++i) filled[done + i] = (entries[i] & present_or_swapped) != 0;
     done += wanted;
   }
+}
+
+// How many pages from `start` on, of at most `most`, have bytes.
+std::size_t far_address_space::count_filled(std::uintptr_t start, std::size_t most) {
+  constexpr std::size_t pages_a_look = 64;
+  std::array<bool, pages_a_look> filled;
+  for (std::size_t done = 0; done < most;) {
+    const std::span<bool> looked(filled.data(), std::min(most - done, pages_a_look));
+    query_filled(start + (done << page_shift), looked);
+    const auto hole = std::find(looked.begin(), looked.end(), false);
+    done += static_cast<std::size_t>(hole - looked.begin());
+    if (hole != looked.end()) return done;
+  }
+  return most;
 }
 
 void far_address_space::populate(page_range range) {
