@@ -24,10 +24,12 @@
 #include "preload/jemalloc.h"
 
 // Read by jemalloc when it starts. One automatic arena, which is local; the far arenas are made explicitly. Freed
-// memory goes back within seconds, or at once under pressure (purge_freed_memory).
+// memory goes back within seconds, or at once under pressure (purge_freed_memory). Its addresses go back, too: jemalloc
+// would ask for ever larger stretches, none of which fits where others were, and the kernel's page tables of all of
+// them stay.
 extern "C" {
 __attribute__((visibility("hidden"))) const char* far_je_malloc_conf =
-    "narenas:1,dirty_decay_ms:5000,muzzy_decay_ms:0,oversize_threshold:0,background_thread:false";
+    "narenas:1,retain:false,dirty_decay_ms:5000,muzzy_decay_ms:0,oversize_threshold:0,background_thread:false";
 }
 
 namespace far::preload {

@@ -1,6 +1,7 @@
 """A program that checks every byte of its memory runs under farheap, in a tenth of that memory, as it does natively."""
 
 import functools
+import re
 import unittest
 
 import support
@@ -51,6 +52,13 @@ class Verifier(unittest.TestCase):
     def test_large_blocks_grow_where_others_come_and_go(self):
         outcome = support.run_far([support.PROGRAMS / "grower"], 64 * support.MIB, far="memory:")
         self.assertEqual((outcome.code, outcome.out), (0, "grower: done\n"), outcome)
+
+    def test_addresses_are_used_again(self):
+        outcome = support.run_far([support.PROGRAMS / "churner"], 64 * support.MIB, far="memory:")
+        self.assertEqual(outcome.code, 0, outcome)
+        tables = re.fullmatch(r"page tables:\s*(\d+) kB\n", outcome.out)
+        self.assertIsNotNone(tables, outcome)
+        self.assertLess(int(tables[1]), 2048, "page tables of 12 blocks of at most 24 MiB at a time, and of the runtime")
 
 
 if __name__ == "__main__":
