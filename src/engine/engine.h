@@ -122,6 +122,7 @@ class engine {
   }
   // What became of an access: the page is still being fetched; it can be made now.
   [[nodiscard]] bool on_its_way(page_id page) const { return shared_.pages.load(page).where() == state::fetching; }
+  [[nodiscard]] bool is_remote(page_id page) const { return shared_.pages.load(page).where() == state::remote; }
   [[nodiscard]] bool is_away(page_id page) const {
     const state where = shared_.pages.load_in_order(page).where();
     return where == state::remote || where == state::untouched || where == state::lost;

@@ -237,6 +237,9 @@ void far_pager::prefetch(const std::byte* address, std::size_t bytes) {
 // `about`: what a hint said of the range, or null. Returns whether something is on its way now, which the caller looks
 // after, or waits for.
 bool far_pager::prefetch_range(page_range range, const hint* about) noexcept {
+  // Mostly everything is here already: then nothing dearer than this look.
+  while (range.count > 0 && !engine_->is_remote(range.first)) range = {range.first + 1, range.count - 1};
+  if (range.count == 0) return false;
   const bool write = about != nullptr && about->write;
   const std::optional<unsigned> priority = about != nullptr ? std::optional(about->eviction_priority) : std::nullopt;
   std::optional<platform::signal_shield> shield;

@@ -25,8 +25,8 @@ void stop_serving_hints(const pager& by);
 // What far_hint_find_view() returns wherever a door defines it: from the program's start on, empty while nobody serves.
 [[nodiscard]] const far_hint_view& hint_view() noexcept;
 
-// A line with a hint that has reached the runtime.
-struct hint_site {
+// A line with a hint that has reached the runtime. Aligned: lines that are counted at once do not disturb each other.
+struct alignas(64) hint_site {
   static constexpr std::size_t longest_file = 239;
 
   std::atomic<std::uint64_t> calls{0};   // the first use of a page since the evictor looked at it, mostly
