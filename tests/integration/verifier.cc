@@ -26,6 +26,7 @@
 namespace {
 
 constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 constexpr std::size_t smallest_bytes = 16;
 
 struct options {
@@ -142,6 +143,12 @@ char* map_pages(std::size_t bytes, int protection, int flags) {
   return static_cast<char*>(address);
 }
 
+// As numerical libraries do it for their arrays. The kernel may have no huge page to give, or know none.
+void ask_for_huge_pages(char* address, std::size_t bytes) {
+  char* const begin = address + (page_bytes - reinterpret_cast<std::uintptr_t>(address) % page_bytes) % page_bytes;
+  static_cast<void>(::madvise(begin, (bytes - (begin - address)) & ~(page_bytes - 1), MADV_HUGEPAGE));
+}
+
 class worker {
  public:
   worker(const options& wanted, std::size_t index) : options_(wanted), random_(mix(wanted.seed) + index) {
@@ -243,6 +250,7 @@ void worker::allocate() {
   } else {
     allocate_heap(made);
   }
+  if (made.bytes >= huge_page_bytes && random_.below(2) == 0) ask_for_huge_pages(made.address, made.bytes);
   fill(made, 0, made.bytes);
   std::fill(made.pages.begin(), made.pages.end(), content::filled);
   live_bytes_ += made.bytes;
