@@ -125,7 +125,7 @@ class tracer final : public pager::miss_observer {
     const recording_section section(recording_ns);
     for (const pager::hint_site& site : pager::hint_sites()) {
       const unsigned line = site.line.load(std::memory_order_acquire);
-      if (line != 0) file.add_hint_site(site.calls.load(), site.misses.load(), line, site.file);
+      if (line != 0) file.add_hint_site(site.calls(), site.misses(), line, site.file);
     }
     file.add_maps();
     file.add_end({now_ns(), misses.load(), counted.hinted_misses, counted.fetched_pages, recording_ns.load(), 0});

@@ -49,7 +49,8 @@ struct far_hint_options {
   /* This line visits addresses in order: only the first visit of a page counts, and read_ahead goes on with it. That it
    * came by is no reason for a page to stay. */
   bool sequential FAR_HINT_DEFAULT;
-  /* It will be used a little later, as with __builtin_prefetch: what is remote starts on its way, and nobody waits. */
+  /* It will be used a little later: what is remote starts on its way, and nobody waits; what is here is prefetched into
+   * the cache. */
   bool prefetch FAR_HINT_DEFAULT;
 };
 
@@ -128,7 +129,10 @@ static inline void far_hint_at(const void* address, struct far_hint_options opti
     const uintptr_t offset = (uintptr_t)address - view->base;
     if (offset >= view->bytes) return;
     const bool on_one_page = options.size <= 0x1000 - (offset & 0xfff);
-    if (__builtin_expect(on_one_page && far_hint_is_ready(view, offset >> 12, options.mutate), 1)) return;
+    if (__builtin_expect(on_one_page && far_hint_is_ready(view, offset >> 12, options.mutate), 1)) {
+      if (options.prefetch) __builtin_prefetch(address);
+      return;
+    }
   }
   far_hint_look((uintptr_t)address, options.size, far_hint_pack(options), site);
 }

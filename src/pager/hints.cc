@@ -41,13 +41,21 @@ hint_site& entry_of(far_hint_site& site) {
   return number != 0 ? sites[number - 1] : list(site);
 }
 
+std::atomic<std::size_t> thread_numbers{0};
+constinit thread_local std::size_t thread_number = 0;  // from 1 on
+
+hint_site::tally& tally_of(far_hint_site& site) {
+  if (thread_number == 0) thread_number = thread_numbers.fetch_add(1, std::memory_order_relaxed) + 1;
+  return entry_of(site).counted[thread_number % hint_site::tallies];
+}
+
 }  // namespace
 
 void take_hint(const void* address, std::size_t size, std::uint64_t packed_options, far_hint_site* site) {
   pager* const by = __atomic_load_n(&serving, __ATOMIC_ACQUIRE);
   if (by == nullptr) return;
   const int error_before = errno;
-  hint_site& counted = entry_of(*site);
+  hint_site::tally& counted = tally_of(*site);
   counted.calls.fetch_add(1, std::memory_order_relaxed);
   const hint said{.write = (packed_options & 1) != 0,
                   .sequential = (packed_options & 2) != 0,

@@ -1,6 +1,7 @@
 // The runtime's side of far/hint.h: where hints look, and what they do when there is something to do.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -25,14 +26,30 @@ void stop_serving_hints(const pager& by);
 // What far_hint_find_view() returns wherever a door defines it: from the program's start on, empty while nobody serves.
 [[nodiscard]] const far_hint_view& hint_view() noexcept;
 
-// A line with a hint that has reached the runtime. Aligned: lines that are counted at once do not disturb each other.
-struct alignas(64) hint_site {
+// A line with a hint that has reached the runtime. Threads count apart: one counter that all of them bump at every page
+// of a scan would be the dearest part of a hint that finds nothing to do.
+struct hint_site {
   static constexpr std::size_t longest_file = 239;
+  static constexpr std::size_t tallies = 4;
 
-  std::atomic<std::uint64_t> calls{0};   // the first use of a page since the evictor looked at it, mostly
-  std::atomic<std::uint64_t> misses{0};  // of them, those that found something to fetch, or to make writable
-  std::atomic<unsigned> line{0};         // set last; 0: not in use
-  char file[longest_file + 1] = {};      // its end, if it is longer
+  struct alignas(64) tally {
+    std::atomic<std::uint64_t> calls{0};   // the first use of a page since the evictor looked at it, mostly
+    std::atomic<std::uint64_t> misses{0};  // of them, those that found something to fetch, or to make writable
+  };
+
+  [[nodiscard]] std::uint64_t calls() const noexcept { return sum(&tally::calls); }
+  [[nodiscard]] std::uint64_t misses() const noexcept { return sum(&tally::misses); }
+
+  std::array<tally, tallies> counted;
+  std::atomic<unsigned> line{0};     // set last; 0: not in use
+  char file[longest_file + 1] = {};  // its end, if it is longer
+
+ private:
+  [[nodiscard]] std::uint64_t sum(std::atomic<std::uint64_t> tally::* which) const noexcept {
+    std::uint64_t all = 0;
+    for (const tally& each : counted) all += (each.*which).load(std::memory_order_relaxed);
+    return all;
+  }
 };
 
 // The lines so far. What lies behind the first thousand shares one entry.

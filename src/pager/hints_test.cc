@@ -256,7 +256,7 @@ TEST_F(hints_test, what_fits_costs_a_call_a_page_once) {
   for (int round = 0; round < 3; ++round) {
     for (std::size_t i = 0; i < 256 * 4; ++i) far_hint(&number(block, i / 4));
     for (const hint_site& site : hint_sites()) {
-      if (site.line == __LINE__ - 2 && std::string(site.file).ends_with("hints_test.cc")) calls = site.calls;
+      if (site.line == __LINE__ - 2 && std::string(site.file).ends_with("hints_test.cc")) calls = site.calls();
     }
     EXPECT_EQ(calls, 256u) << round;
   }
@@ -273,8 +273,8 @@ TEST_F(hints_test, a_sequential_one_counts_once_a_page) {
   options.sequential = true;
   for (std::size_t at = 0; at < 64 * page_bytes; at += 64) far_hint_at(block + at, options, &last_page, &site);
   ASSERT_NE(site.number, 0u);
-  EXPECT_EQ(hint_sites()[site.number - 1].calls, 64u);
-  EXPECT_GE(hint_sites()[site.number - 1].misses, 1u);
+  EXPECT_EQ(hint_sites()[site.number - 1].calls(), 64u);
+  EXPECT_GE(hint_sites()[site.number - 1].misses(), 1u);
   EXPECT_EQ(last_page, reinterpret_cast<std::uintptr_t>(block) / page_bytes + 63);
 }
 
