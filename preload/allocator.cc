@@ -24,12 +24,10 @@
 #include "preload/jemalloc.h"
 
 // Read by jemalloc when it starts. One automatic arena, which is local; the far arenas are made explicitly. Freed
-// memory goes back within seconds, or at once under pressure (purge_freed_memory). Its addresses go back, too: jemalloc
-// would ask for ever larger stretches, none of which fits where others were, and the kernel's page tables of all of
-// them stay.
+// memory goes back within seconds, or at once under pressure (purge_freed_memory).
 extern "C" {
 __attribute__((visibility("hidden"))) const char* far_je_malloc_conf =
-    "narenas:1,retain:false,dirty_decay_ms:5000,muzzy_decay_ms:0,oversize_threshold:0,background_thread:false";
+    "narenas:1,dirty_decay_ms:5000,muzzy_decay_ms:0,oversize_threshold:0,background_thread:false";
 }
 
 namespace far::preload {
@@ -67,12 +65,12 @@ void* extent_alloc(extent_hooks_t*, void* wanted, std::size_t bytes, std::size_t
   return mapped.value();
 }
 
-bool extent_dalloc(extent_hooks_t*, void* address, std::size_t bytes, bool, unsigned) {
-  return !in_runtime([&] { return far_memory.load()->unmap(static_cast<std::byte*>(address), bytes); }).ok();
-}
-
-void extent_destroy(extent_hooks_t* hooks, void* address, std::size_t bytes, bool committed, unsigned arena) {
-  extent_dalloc(hooks, address, bytes, committed, arena);
+// jemalloc gives up an arena.
+void extent_destroy(extent_hooks_t*, void* address, std::size_t bytes, bool, unsigned) {
+  const result<void> unmapped =
+      in_runtime([&] { return far_memory.load()->unmap(static_cast<std::byte*>(address), bytes); });
+  if (unmapped) return;
+  log_line(log_level::warning, "freed memory could not be unmapped: %s", unmapped.error().message.c_str());
 }
 
 bool extent_purge(extent_hooks_t*, void* address, std::size_t, std::size_t offset, std::size_t bytes, unsigned) {
@@ -87,8 +85,10 @@ bool extent_merge(extent_hooks_t*, void*, std::size_t, void*, std::size_t, bool,
   return false;
 }
 
+// Without a way to give addresses back, jemalloc forgets what they held and uses them again. Were they given back, it
+// would ask for an ever larger stretch of new ones each time, and the kernel's page tables of all of them would stay.
 extent_hooks_t far_extents = {.alloc = extent_alloc,
-                              .dalloc = extent_dalloc,
+                              .dalloc = nullptr,
                               .destroy = extent_destroy,
                               .commit = nullptr,
                               .decommit = nullptr,

@@ -49,12 +49,22 @@ hint_site::tally& tally_of(far_hint_site& site) {
   return entry_of(site).counted[thread_number % hint_site::tallies];
 }
 
+// Not inline, and opaque to the optimiser: a fiber that waited may go on on another thread, which has another errno.
+[[gnu::noinline]] int read_errno() {
+  asm volatile("");
+  return errno;
+}
+[[gnu::noinline]] void write_errno(int value) {
+  asm volatile("");
+  errno = value;
+}
+
 }  // namespace
 
 void take_hint(const void* address, std::size_t size, std::uint64_t packed_options, far_hint_site* site) {
   pager* const by = __atomic_load_n(&serving, __ATOMIC_ACQUIRE);
   if (by == nullptr) return;
-  const int error_before = errno;
+  const int error_before = read_errno();
   hint_site::tally& counted = tally_of(*site);
   counted.calls.fetch_add(1, std::memory_order_relaxed);
   const hint said{.write = (packed_options & 1) != 0,
@@ -65,7 +75,7 @@ void take_hint(const void* address, std::size_t size, std::uint64_t packed_optio
   if (by->expect_use(static_cast<const std::byte*>(address), size, said)) {
     counted.misses.fetch_add(1, std::memory_order_relaxed);
   }
-  errno = error_before;
+  write_errno(error_before);
 }
 
 void serve_hints(pager& by, hint_entry entry) {

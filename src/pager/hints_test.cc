@@ -263,6 +263,22 @@ TEST_F(hints_test, what_fits_costs_a_call_a_page_once) {
   EXPECT_EQ(far_->snapshot().misses, 0u);
 }
 
+TEST_F(hints_test, threads_count_apart_and_all_of_them_count) {
+  start();
+  if (IsSkipped()) return;
+  constexpr std::size_t threads = 2 * hint_site::tallies;
+  std::byte* const block = make(threads);
+  far_hint_site site{"threads", 1, 0};
+  for (std::size_t i = 0; i < threads; ++i) {
+    std::thread([&, i] {
+      std::uintptr_t last_page = UINTPTR_MAX;
+      far_hint_at(block + i * page_bytes, far_hint_options{.sequential = true}, &last_page, &site);
+    }).join();
+  }
+  ASSERT_NE(site.number, 0u);
+  EXPECT_EQ(hint_sites()[site.number - 1].calls(), threads);
+}
+
 TEST_F(hints_test, a_sequential_one_counts_once_a_page) {
   start();
   if (IsSkipped()) return;

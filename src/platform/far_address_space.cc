@@ -117,7 +117,7 @@ std::size_t far_address_space::lift(page_range range, std::byte* staging) {
 
 // A move that fails may have moved more than it says: from Linux 6.18 on, when the kernel tries again (because another
 // thread splits the same huge page), it forgets to count what the second try moved, finds it there, and reports EEXIST.
-// Where a move goes to nobody else puts pages, so those that are there have been moved.
+// Nobody else puts pages where a move goes, or where it comes from, so those that have changed places have been moved.
 std::size_t far_address_space::move_out(page_range range, std::uintptr_t to, int* error_code) {
   return in_kernel_mappings(range, EINVAL, error_code, [&](page_range piece, int* failure) {
     const std::uintptr_t target = to + ((piece.first - range.first) << page_shift);
@@ -128,7 +128,7 @@ std::size_t far_address_space::move_out(page_range range, std::uintptr_t to, int
           faults_.move(target + (done << page_shift), start_of(rest), rest.count << page_shift, failure) >> page_shift;
       if (done == piece.count) return done;
       const std::uintptr_t next = target + (done << page_shift);
-      const std::size_t uncounted = count_filled(next, piece.count - done);
+      const std::size_t uncounted = count_moved({piece.first + done, piece.count - done}, next);
       if (uncounted == 0) return done;
       FAR_CHECK(faults_.wake(next, uncounted << page_shift) == 0, "waiting accesses can always be woken");
       done += uncounted;
@@ -313,18 +313,20 @@ void far_address_space::query_filled(std::uintptr_t start, std::span<bool> fille
   }
 }
 
-// How many pages from `start` on, of at most `most`, have bytes.
-std::size_t far_address_space::count_filled(std::uintptr_t start, std::size_t most) {
+// How many pages at the front of `from` have their bytes at `to` now, and no more at their own place.
+std::size_t far_address_space::count_moved(page_range from, std::uintptr_t to) {
   constexpr std::size_t pages_a_look = 64;
-  std::array<bool, pages_a_look> filled;
-  for (std::size_t done = 0; done < most;) {
-    const std::span<bool> looked(filled.data(), std::min(most - done, pages_a_look));
-    query_filled(start + (done << page_shift), looked);
-    const auto hole = std::find(looked.begin(), looked.end(), false);
-    done += static_cast<std::size_t>(hole - looked.begin());
-    if (hole != looked.end()) return done;
+  std::array<bool, pages_a_look> source;
+  std::array<bool, pages_a_look> target;
+  for (std::size_t done = 0; done < from.count; done += pages_a_look) {
+    const std::size_t looked = std::min(from.count - done, pages_a_look);
+    query_filled({from.first + done, looked}, source);
+    query_filled(to + (done << page_shift), std::span(target).first(looked));
+    for (std::size_t i = 0; i < looked; ++i) {
+      if (source[i] || !target[i]) return done + i;
+    }
   }
-  return most;
+  return from.count;
 }
 
 void far_address_space::populate(page_range range) {

@@ -45,7 +45,7 @@ class far_address_space final : public address_space {
     return reinterpret_cast<std::uintptr_t>(address_of(range.first));
   }
   void query_filled(std::uintptr_t start, std::span<bool> filled);
-  [[nodiscard]] std::size_t count_filled(std::uintptr_t start, std::size_t most);
+  [[nodiscard]] std::size_t count_moved(page_range from, std::uintptr_t to);
   [[nodiscard]] std::size_t move_out(page_range range, std::uintptr_t to, int* error_code);
   [[nodiscard]] std::size_t lift_by_move(page_range range, std::byte* staging);
   [[nodiscard]] std::size_t copy_out(page_range range, std::byte* staging);
