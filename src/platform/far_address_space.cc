@@ -122,18 +122,18 @@ std::size_t far_address_space::move_out(page_range range, std::uintptr_t to, int
   return in_kernel_mappings(range, EINVAL, error_code, [&](page_range piece, int* failure) {
     const std::uintptr_t target = to + ((piece.first - range.first) << page_shift);
     std::size_t done = 0;
-    while (true) {
-      const page_range rest{piece.first + done, piece.count - done};
-      done +=
-          faults_.move(target + (done << page_shift), start_of(rest), rest.count << page_shift, failure) >> page_shift;
-      if (done == piece.count) return done;
+    while (done < piece.count) {
+      const std::size_t rest = piece.count - done;
+      done += faults_.move(target + (done << page_shift), start_of({piece.first + done, rest}), rest << page_shift,
+                           failure) >>
+              page_shift;
       const std::uintptr_t next = target + (done << page_shift);
       const std::size_t uncounted = count_moved({piece.first + done, piece.count - done}, next);
-      if (uncounted == 0) return done;
+      if (uncounted == 0) break;
       FAR_CHECK(faults_.wake(next, uncounted << page_shift) == 0, "waiting accesses can always be woken");
       done += uncounted;
-      if (done == piece.count) return done;
     }
+    return done;
   });
 }
 
