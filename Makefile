@@ -2,63 +2,70 @@
 # and says what it does. CMake and its presets do the work; everything made lands in build/.
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test lint format bench soak sanitize debug clang clean
+.PHONY: help run build examples test lint format bench soak sanitize debug clang clean
 
 JOBS ?= $(shell nproc)
-CMAKE_QUIET := --log-level=WARNING
+# What Ninja says while it builds: how far it is, and since when.
+export NINJA_STATUS ?= [%f of %t, %e s] $()
 
-# $(call build_preset,PRESET,BUILD FOLDER,TARGETS): configures when the folder is new (later Ninja does it), then builds.
+# $(call build_preset,PRESET,BUILD FOLDER,SCOPE,TARGETS,WHAT IT IS): configures when the folder is new or too narrow
+# (later Ninja does it), then builds.
 define build_preset
-	@test -f $(2)/build.ninja || cmake --preset $(1) $(CMAKE_QUIET)
-	@cmake --build $(2) --parallel $(JOBS) $(if $(3),--target $(3))
+	@scripts/configure $(1) $(2) $(3)
+	@echo "building $(5)"
+	@cmake --build $(2) --parallel $(JOBS) --target $(4)
 endef
 
 help:  ## this list
 	@echo "make TARGET, on Debian 12 with GNU make; packages are installed as needed:"
 	@sed -n 's/^\([a-z]*\):.*  ## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
-build:  ## the products: build/bin/farheap, build/lib
-	@scripts/install-packages build
-	$(call build_preset,release,build)
-
-run:  ## the main job: a pandas analysis in a quarter of the memory that it wants
-	@scripts/install-packages build run
-	$(call build_preset,release,build)
+run:  ## builds the run door alone, then the main job: a pandas analysis in a quarter of the memory that it wants
+	@scripts/install-packages base run
+	$(call build_preset,release,build,run,run_door,the run door)
 	@apps/flights/run
 
-test:  ## every check and every test, also under sanitizers; under 15 minutes
-	@scripts/install-packages build run test clang
+build:  ## builds the products: build/bin/farheap, build/bin/farheapd, the libraries in build/lib
+	@scripts/install-packages base build
+	$(call build_preset,release,build,products,products,the products)
+
+examples:  ## builds the examples and the programs with hints: build/bin/examples, build/bin/apps
+	@scripts/install-packages base build
+	$(call build_preset,release,build,products,examples products,the products and the examples)
+
+test:  ## builds everything; every check and every test, also under sanitizers; under 25 minutes
+	@scripts/install-packages base build run test clang
 	@scripts/run-tests
 
-lint:  ## the checks of the code base alone
-	@scripts/install-packages build test
-	@test -f build/build.ninja || cmake --preset release $(CMAKE_QUIET)
+lint:  ## the checks of the code base alone; compiles every header
+	@scripts/install-packages base build test
+	@scripts/configure release build all
 	@scripts/lint
 
 format:  ## puts every source file into the project's format
 	@scripts/install-packages test
 	@scripts/lint --fix format
 
-bench:  ## the pager's benchmark, beside Linux swap where this machine allows it
-	@scripts/install-packages build run test bench
-	$(call build_preset,release,build)
+bench:  ## builds build/bin/farheap-bench; the pager's benchmark, beside Linux swap where this machine allows it
+	@scripts/install-packages base build run test bench
+	$(call build_preset,release,build,all,farheap-bench products,farheap-bench and the products)
 	@build/bin/farheap-bench pager
 
-soak:  ## the tests that take long
-	@scripts/install-packages build run test clang
+soak:  ## builds everything; the tests that take long
+	@scripts/install-packages base build run test clang
 	@scripts/run-tests --soak
 
 sanitize:  ## the unit, contract and simulation tests under address, undefined-behaviour and thread sanitizers
-	@scripts/install-packages build test
+	@scripts/install-packages base build test
 	@scripts/run-tests --only asan-ubsan --only tsan
 
-debug:  ## a build with every validator on, in build/debug
-	@scripts/install-packages build
-	$(call build_preset,debug,build/debug)
+debug:  ## builds everything, tests included, with every validator on, in build/debug
+	@scripts/install-packages base build test
+	$(call build_preset,debug,build/debug,all,all,everything with every validator on)
 
-clang:  ## a build with clang, in build/clang
-	@scripts/install-packages build clang
-	$(call build_preset,clang,build/clang)
+clang:  ## builds everything, tests included, with clang, in build/clang
+	@scripts/install-packages base build test clang
+	$(call build_preset,clang,build/clang,all,all,everything with clang)
 
 clean:  ## removes everything made, the Python environment included
 	@rm -rf build

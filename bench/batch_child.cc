@@ -102,7 +102,7 @@ result<nlohmann::json> batch_child(const nlohmann::json& told) {
   if (!base) return base.error();
   const std::unique_ptr<std::byte, heap_release> heap(base.value(), heap_release{heap_bytes});
   if (mprotect(heap.get(), heap_bytes, PROT_READ | PROT_WRITE) != 0) return error{strerror(errno), errno};
-  platform::far_address_space space(heap.get(), faults.value(), features);
+  platform::far_address_space space(platform::heap_layout(heap.get(), heap_bytes), faults.value(), features);
   const platform::monotonic_clock clock;
   const auto far =
       engine::engine::create(space, *tier.value(), clock,

@@ -46,7 +46,11 @@ add_custom_target(sanitized_tests)
 #   unsanitized                  not under sanitizers all the same
 #   exclusive                    alone on the machine, no other test beside it
 #   soak                         only in `make soak`
+# Where tests are out of scope (scope.cmake), it declares nothing.
 function(far_test name)
+  if(NOT FAR_TESTS)
+    return()
+  endif()
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGS")
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <bit>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -34,6 +35,14 @@ namespace far::preload {
 namespace {
 
 constexpr std::size_t maximum_arenas = 64;
+// As the C library: no block is larger than pointers into it can tell apart. What would wrap around when it is rounded
+// up is above it.
+constexpr std::size_t most_bytes = PTRDIFF_MAX;
+
+void* refuse() noexcept {
+  errno = ENOMEM;
+  return nullptr;
+}
 constexpr int local_arena_flags = MALLOCX_ARENA(0) | MALLOCX_TCACHE_NONE;
 
 std::atomic<pager::pager*> far_memory{nullptr};
@@ -151,7 +160,7 @@ void* remap_large(pager::pager& far, void* block, std::size_t old_bytes, std::si
   const std::size_t rounded = round_up(bytes, page_bytes);
   // Before its place is free: the next moment it may be another thread's block.
   forget_large(block);
-  const result<std::byte*> moved = far.remap(static_cast<std::byte*>(block), old_bytes, rounded, true);
+  const result<std::byte*> moved = far.remap(static_cast<std::byte*>(block), old_bytes, rounded, {.may_move = true});
   const std::lock_guard guard(large_lock);
   if (!moved) {
     large_blocks()[static_cast<std::byte*>(block)] = old_bytes;
@@ -173,7 +182,7 @@ result<void> use_far_memory(pager::pager& pager) {
   const unsigned wanted = std::min<unsigned>(maximum_arenas, 2 * static_cast<unsigned>(processors));
   // Set before the hooks can be called.
   far_memory.store(&pager);
-  const pager::runtime_section until_ready;
+  const pager::runtime_mark until_ready;
   for (unsigned i = 0; i < wanted; ++i) {
     // jemalloc's own records of the far extents stay local: they are looked at with its locks held.
     struct {
@@ -208,6 +217,7 @@ void* reallocate_record(void* block, std::size_t bytes) noexcept {
 }
 
 void* allocate(std::size_t bytes) noexcept {
+  if (bytes > most_bytes) return refuse();
   pager::pager* const far = far_memory_for_caller();
   if (far == nullptr) {
     return pager::on_runtime_thread() ? far_je_mallocx(std::max<std::size_t>(bytes, 1), local_arena_flags)
@@ -218,10 +228,7 @@ void* allocate(std::size_t bytes) noexcept {
 
 void* allocate_zeroed(std::size_t count, std::size_t bytes) noexcept {
   std::size_t all = 0;
-  if (__builtin_mul_overflow(count, bytes, &all)) {
-    errno = ENOMEM;
-    return nullptr;
-  }
+  if (__builtin_mul_overflow(count, bytes, &all) || all > most_bytes) return refuse();
   pager::pager* const far = far_memory_for_caller();
   if (far == nullptr) {
     return pager::on_runtime_thread() ? far_je_mallocx(std::max<std::size_t>(all, 1), local_arena_flags | MALLOCX_ZERO)
@@ -231,7 +238,7 @@ void* allocate_zeroed(std::size_t count, std::size_t bytes) noexcept {
 }
 
 void* allocate_aligned(std::size_t alignment_bytes, std::size_t bytes) noexcept {
-  if (!std::has_single_bit(alignment_bytes)) return nullptr;
+  if (!std::has_single_bit(alignment_bytes) || bytes > most_bytes) return refuse();
   pager::pager* const far = far_memory_for_caller();
   if (far != nullptr && bytes >= large_block_bytes) return allocate_large(*far, bytes, alignment_bytes);
   const int flags = MALLOCX_ALIGN(alignment_bytes) | (pager::on_runtime_thread() ? local_arena_flags : 0);
@@ -239,6 +246,7 @@ void* allocate_aligned(std::size_t alignment_bytes, std::size_t bytes) noexcept 
 }
 
 void* reallocate(void* block, std::size_t bytes) noexcept {
+  if (bytes > most_bytes) return refuse();
   if (block == nullptr) return allocate(bytes);
   pager::pager* const far = far_memory_for_caller();
   const std::size_t large = far != nullptr ? large_size(block) : 0;
@@ -278,6 +286,14 @@ std::size_t usable_bytes(void* block) noexcept {
   if (block == nullptr) return 0;
   const std::size_t large = far_memory.load(std::memory_order_acquire) != nullptr ? large_size(block) : 0;
   return large != 0 ? large : far_je_malloc_usable_size(block);
+}
+
+void lock_large_blocks_for_fork() noexcept {
+  large_lock.lock();
+}
+
+void unlock_large_blocks_after_fork() noexcept {
+  large_lock.unlock();
 }
 
 void purge_freed_memory() noexcept {

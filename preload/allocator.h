@@ -31,4 +31,8 @@ void release(void* block) noexcept;
 // Gives freed memory that jemalloc still holds back to the pager, so that it is not written to the far tier.
 void purge_freed_memory() noexcept;
 
+// Around a fork, so that the child's records of large blocks are whole. Inside jemalloc's locks, outside the pager's.
+void lock_large_blocks_for_fork() noexcept;
+void unlock_large_blocks_after_fork() noexcept;
+
 }  // namespace far::preload

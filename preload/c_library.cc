@@ -4,17 +4,9 @@
 #include <link.h>
 
 #include <array>
-#include <cstdint>
 
 namespace far::preload {
 namespace {
-
-struct code_range {
-  std::uintptr_t start = 0;
-  std::uintptr_t bytes = 0;
-
-  [[nodiscard]] bool holds(std::uintptr_t address) const { return address - start < bytes; }
-};
 
 // One from each library: a function that nobody interposes.
 std::array<code_range, 2> libraries{};
@@ -47,6 +39,14 @@ void find(const char* symbol, code_range* range) {
 void find_c_library() noexcept {
   find("fopen", &libraries[0]);
   find("__tls_get_addr", &libraries[1]);
+}
+
+code_range c_library_code() noexcept {
+  return libraries[0];
+}
+
+code_range loader_code() noexcept {
+  return libraries[1];
 }
 
 bool in_c_library(const void* return_address) noexcept {

@@ -5,11 +5,23 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace far::preload {
 
 // Larger blocks that the C library asks for are data that it handles for the program, such as sort buffers and lines.
 inline constexpr std::size_t largest_record_bytes = std::size_t{32} << 10;
+
+struct code_range {
+  std::uintptr_t start = 0;
+  std::uintptr_t bytes = 0;
+
+  [[nodiscard]] bool holds(std::uintptr_t address) const { return address - start < bytes; }
+};
+
+// Their code. Empty before find_c_library().
+[[nodiscard]] code_range c_library_code() noexcept;
+[[nodiscard]] code_range loader_code() noexcept;
 
 // Finds the C library and the loader. Called once, before the far heap is in use.
 void find_c_library() noexcept;

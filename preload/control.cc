@@ -15,16 +15,24 @@
 #include <ctime>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "platform/own_descriptors.h"
+#include "preload/job.h"
 #include "preload/report.h"
 
 namespace far::preload {
 namespace {
 
 constexpr std::string_view version_prefix = "farheap/1 ";
+constexpr int stranger_deadline_ms = 50;
 constexpr int client_deadline_ms = 5000;
+constexpr int job_deadline_ms = 1000;               // who asks is a program at its start
 constexpr int patient_client_deadline_ms = 30'000;  // of who waits for a connection
 
+// How many names a process may try. A name that was given up by all is free again, so few are ever needed.
+constexpr int control_names = 8;
+
+constexpr std::string_view job_request = "farheap/1 job\n";
 constexpr std::string_view resize_prefix = "resize ";
 constexpr std::string_view add_server_prefix = "add-server ";
 
@@ -33,11 +41,14 @@ struct abstract_name {
   socklen_t length = 0;
 };
 
-abstract_name name_of(pid_t pid) {
+// The `rank`th name of a process: "farheap-PID", "farheap-PID.1", "farheap-PID.2", ...
+abstract_name name_of(pid_t pid, int rank) {
   abstract_name name;
   name.address.sun_family = AF_UNIX;
-  const int used =
-      std::snprintf(name.address.sun_path + 1, sizeof name.address.sun_path - 1, "farheap-%d", static_cast<int>(pid));
+  char* const text = name.address.sun_path + 1;
+  const std::size_t room = sizeof name.address.sun_path - 1;
+  const int used = rank == 0 ? std::snprintf(text, room, "farheap-%d", static_cast<int>(pid))
+                             : std::snprintf(text, room, "farheap-%d.%d", static_cast<int>(pid), rank);
   name.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(used));
   return name;
 }
@@ -95,6 +106,21 @@ result<ucred> credentials_of(int socket) {
   return peer;
 }
 
+// Binds `listener` to the first name of this process that is free, and listens. Returns 0 or an errno value. A name is
+// held by a child that was forked and by a raw system call when its parent calls exec, or by the process with this
+// number in another container that shares the network.
+int take_a_name(int listener) {
+  const pid_t pid = getpid();
+  for (int rank = 0; rank < control_names; ++rank) {
+    const abstract_name name = name_of(pid, rank);
+    if (bind(listener, reinterpret_cast<const sockaddr*>(&name.address), name.length) == 0) {
+      return listen(listener, 8) == 0 ? 0 : errno;
+    }
+    if (errno != EADDRINUSE) return errno;
+  }
+  return EADDRINUSE;
+}
+
 std::size_t reply_error(char* reply, const char* message) {
   const int length = std::snprintf(reply, control_reply_bytes, "farheap/1 error %.1000s\n", message);
   // What the runtime says is one line, whatever a message holds.
@@ -123,28 +149,78 @@ class open_descriptor {
   int number_;
 };
 
-}  // namespace
+// Connects to the `rank`th name of a process. Returns 0 or an errno value.
+int connect_to_name(int socket, pid_t pid, int rank, std::int64_t deadline_ms) {
+  const abstract_name name = name_of(pid, rank);
+  while (connect(socket, reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN || now_ms() >= deadline_ms) return errno;
+    poll(nullptr, 0, 10);  // others wait in line already
+  }
+  return 0;
+}
 
-result<std::unique_ptr<control_server>> control_server::open(const control_callbacks& callbacks) {
-  FAR_CHECK(callbacks.resize != nullptr && callbacks.stats != nullptr && callbacks.add_server != nullptr,
-            "all callbacks are set");
-  const abstract_name name = name_of(getpid());
-  open_descriptor listener(open_socket());
-  open_descriptor waker(platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
-  if (listener.number() < 0 || waker.number() < 0 ||
-      bind(listener.number(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0 ||
-      listen(listener.number(), 8) != 0) {
-    const int failure = errno;
-    return error{std::string("cannot listen for `farheap resize`, `stats` and `add-server` (") +
-                     std::strerror(failure) + "); the program runs without them",
+// A connection to the runtime of process `pid`. Anybody may take the names of a process; only the process itself is
+// believed. Of several names that are its own the last counts: the others belong to what it was before exec, and are
+// kept by some child that does not answer.
+result<std::unique_ptr<open_descriptor>> connect_to(pid_t pid, std::int64_t deadline_ms) {
+  std::unique_ptr<open_descriptor> found;
+  int failure = ECONNREFUSED;
+  pid_t impostor = -1;
+  for (int rank = 0; rank < control_names; ++rank) {
+    auto socket = std::make_unique<open_descriptor>(open_socket());
+    if (socket->number() < 0) return error{std::string("cannot open a socket: ") + std::strerror(errno), errno};
+    const int refused = connect_to_name(socket->number(), pid, rank, deadline_ms);
+    if (refused != 0) {
+      if (refused != ECONNREFUSED) failure = refused;
+      continue;
+    }
+    const result<ucred> who = credentials_of(socket->number());
+    if (!who) return who.error();
+    if (who.value().pid == pid) {
+      found = std::move(socket);
+    } else if (impostor < 0) {
+      impostor = who.value().pid;
+    }
+  }
+  if (found) return found;
+  const std::string process = "process " + std::to_string(pid);
+  if (impostor < 0) {
+    return error{process + " does not answer (" + std::strerror(failure) +
+                     "); is it running under `farheap run`, and in this container?",
                  failure};
   }
-  return std::unique_ptr<control_server>(new control_server(callbacks, listener.release(), waker.release()));
+  return error{process + " is not who listens under its name, but process " + std::to_string(impostor) +
+                   "; if that is its child, ask again when the child has ended",
+               EPERM};
+}
+
+}  // namespace
+
+std::unique_ptr<control_server> control_server::open(const control_callbacks& callbacks) {
+  FAR_CHECK(callbacks.resize != nullptr && callbacks.stats != nullptr && callbacks.add_server != nullptr,
+            "all callbacks are set");
+  open_descriptor listener(open_socket());
+  int failure = listener.number() < 0 ? errno : 0;
+  if (failure == 0) failure = take_a_name(listener.number());
+  if (failure != 0) {
+    log_line(log_level::warning,
+             "process %d cannot listen for `farheap resize`, `stats` and `add-server` (%s); it runs without them",
+             static_cast<int>(getpid()), std::strerror(failure));
+  }
+  open_descriptor waker(platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
+  return std::unique_ptr<control_server>(
+      new control_server(callbacks, failure == 0 ? listener.release() : -1, waker.release()));
 }
 
 control_server::~control_server() {
-  close(listener_);
-  close(waker_);
+  stop_listening();
+  if (waker_ >= 0) close(waker_);
+}
+
+void control_server::stop_listening() noexcept {
+  if (listener_ >= 0) close(listener_);
+  listener_ = -1;
 }
 
 void control_server::wake() noexcept {
@@ -156,10 +232,12 @@ void control_server::wake() noexcept {
 }
 
 bool control_server::step(int timeout_ms) {
+  // poll() leaves out what is -1.
   pollfd watched[2] = {{listener_, POLLIN, 0}, {waker_, POLLIN, 0}};
   const int ready = poll(watched, 2, timeout_ms);
   if (ready <= 0) return true;  // nobody came, or a signal did
   if (watched[1].revents != 0) return false;
+  if (watched[0].revents == 0) return true;
   const open_descriptor peer(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (peer.number() >= 0) {
     serve(peer.number());
@@ -172,17 +250,50 @@ bool control_server::step(int timeout_ms) {
 }
 
 void control_server::serve(int peer) {
-  const std::int64_t deadline_ms = now_ms() + control_deadline_ms;
   const result<ucred> who = credentials_of(peer);
-  if (!who || (who.value().uid != geteuid() && who.value().uid != 0)) return;
+  if (!who) return;
+  const bool may_ask = who.value().uid == geteuid() || who.value().uid == 0;
+  const std::int64_t deadline_ms = now_ms() + (may_ask ? control_deadline_ms : stranger_deadline_ms);
   char request[control_request_bytes];
   char reply[control_reply_bytes];
   const ssize_t got = receive(peer, request, sizeof request, waker_, deadline_ms);
-  if (got < 0 && errno != EMSGSIZE) return;
+  if (got <= 0 && (got == 0 || errno != EMSGSIZE)) return;
+  const std::string_view asked(request, got < 0 ? 0 : static_cast<std::size_t>(got));
+  if (is_secret(asked) || (may_ask && asked == job_request && callbacks_.of_job != nullptr)) return send_job(peer);
+  if (!may_ask) return;
   const std::size_t length =
       got < 0 ? reply_error(reply, "the request is too long") : answer({request, static_cast<std::size_t>(got)}, reply);
   // A peer that does not take its reply only harms itself.
   static_cast<void>(transmit(peer, reply, length, waker_, deadline_ms));
+}
+
+bool control_server::is_secret(std::string_view request) const {
+  if (callbacks_.of_job == nullptr) return false;
+  const std::string text = callbacks_.of_job->name().text();
+  const std::string right = "farheap/1 job " + text.substr(text.rfind('#') + 1) + "\n";
+  if (request.size() != right.size()) return false;
+  unsigned difference = 0;  // in the same time, wherever they differ
+  for (std::size_t i = 0; i < right.size(); ++i) difference |= static_cast<unsigned char>(right[i] ^ request[i]);
+  return difference == 0;
+}
+
+void control_server::send_job(int peer) const {
+  char text[] = "farheap/1 ok\n";
+  iovec part{text, sizeof text - 1};
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = room;
+  message.msg_controllen = sizeof room;
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int descriptor = callbacks_.of_job->descriptor();
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  // A peer that does not take it only harms itself.
+  static_cast<void>(sendmsg(peer, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
 std::size_t control_server::answer(std::string_view request, char* reply) {
@@ -193,6 +304,7 @@ std::size_t control_server::answer(std::string_view request, char* reply) {
   request.remove_prefix(version_prefix.size());
   request.remove_suffix(1);
   if (request == "stats") return answer_stats(reply);
+  if (request == "job") return reply_error(reply, "this process is in no job: it has a budget of its own");
   const result<void> done = obey(request);
   if (!done) return reply_error(reply, done.error().message.c_str());
   std::memcpy(reply, "farheap/1 ok\n", 13);
@@ -202,7 +314,13 @@ std::size_t control_server::answer(std::string_view request, char* reply) {
 std::size_t control_server::answer_stats(char* reply) {
   std::memcpy(reply, "farheap/1 ok ", 13);
   std::size_t length = 13;
-  length += format_statistics_json(callbacks_.stats(callbacks_.context), {reply + length, control_reply_bytes - 16});
+  length += format_statistics_json(callbacks_.stats(callbacks_.context), {reply + length, control_reply_bytes - 32});
+  // Whoever sees this asks for the job, too.
+  constexpr std::string_view in_job = ", \"in_job\": 1}";
+  if (callbacks_.of_job != nullptr) {
+    std::memcpy(reply + --length, in_job.data(), in_job.size());
+    length += in_job.size();
+  }
   reply[length++] = '\n';
   return length;
 }
@@ -220,35 +338,16 @@ result<void> control_server::obey(std::string_view request) {
     request.remove_prefix(add_server_prefix.size());
     return callbacks_.add_server(callbacks_.context, request);
   }
-  return error{"unknown request; there are: resize BYTES, add-server HOST:PORT, stats", EINVAL};
+  return error{"unknown request; there are: resize BYTES, add-server HOST:PORT, stats, job", EINVAL};
 }
 
 result<std::string> send_control_request(pid_t pid, std::string_view request) {
   const std::string process = "process " + std::to_string(pid);
   const bool is_patient = request.starts_with(add_server_prefix);
   const std::int64_t deadline_ms = now_ms() + (is_patient ? patient_client_deadline_ms : client_deadline_ms);
-  const abstract_name name = name_of(pid);
-  const open_descriptor socket(open_socket());
-  if (socket.number() < 0) return error{std::string("cannot open a socket: ") + std::strerror(errno), errno};
-  while (connect(socket.number(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0) {
-    const int failure = errno;
-    if (failure == EINTR) continue;
-    if (failure == EAGAIN && now_ms() < deadline_ms) {  // others wait in line already
-      poll(nullptr, 0, 10);
-      continue;
-    }
-    return error{process + " does not answer (" + std::strerror(failure) +
-                     "); is it running under `farheap run`, and in this container?",
-                 failure};
-  }
-  // Anybody may take the name of a process; only the process itself is believed.
-  const result<ucred> who = credentials_of(socket.number());
-  if (!who) return who.error();
-  if (who.value().pid != pid) {
-    return error{process + " is not who listens under its name, but process " + std::to_string(who.value().pid) +
-                     "; if that is its child, ask again when the child has ended",
-                 EPERM};
-  }
+  const result<std::unique_ptr<open_descriptor>> connected = connect_to(pid, deadline_ms);
+  if (!connected) return connected.error();
+  const open_descriptor& socket = *connected.value();
   const std::string line = std::string(version_prefix) + std::string(request) + "\n";
   std::array<char, control_reply_bytes> reply;
   ssize_t got = -1;
@@ -264,6 +363,45 @@ result<std::string> send_control_request(pid_t pid, std::string_view request) {
   if (text.starts_with("farheap/1 ok ")) return std::string(text.substr(13));
   if (text.starts_with("farheap/1 error ")) return error{process + ": " + std::string(text.substr(16))};
   return error{process + " speaks another version of the protocol; use the `farheap` it was started with"};
+}
+
+result<int> request_job(pid_t pid, std::string_view secret) {
+  const std::int64_t deadline_ms = now_ms() + job_deadline_ms;
+  const result<std::unique_ptr<open_descriptor>> connected = connect_to(pid, deadline_ms);
+  if (!connected) return connected.error();
+  const int socket = connected.value()->number();
+  const std::string process = "process " + std::to_string(pid);
+  const std::string line = secret.empty() ? std::string(job_request) : "farheap/1 job " + std::string(secret) + "\n";
+  if (!transmit(socket, line.data(), line.size(), -1, deadline_ms) || !wait_ready(socket, POLLIN, -1, deadline_ms)) {
+    return error{process + " gave no reply: " + std::strerror(errno) + "; try again", errno};
+  }
+  char text[control_request_bytes];
+  iovec part{text, sizeof text};
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = room;
+  message.msg_controllen = sizeof room;
+  const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got <= 0) return error{process + " refused to answer; only its own user and root may ask", EPERM};
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
+    std::string_view said(text, static_cast<std::size_t>(got));
+    if (said.ends_with('\n')) said.remove_suffix(1);
+    return error{process + ": " + std::string(said.substr(said.starts_with("farheap/1 error ") ? 16 : 0)), EPROTO};
+  }
+  int descriptor = -1;
+  std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+  return descriptor;
+}
+
+void nudge(pid_t pid) noexcept {
+  const open_descriptor socket(open_socket());
+  // Of its names the first is nearly always the right one; whoever is not reached looks up by itself soon.
+  const abstract_name name = name_of(pid, 0);
+  if (socket.number() < 0) return;
+  static_cast<void>(connect(socket.number(), reinterpret_cast<const sockaddr*>(&name.address), name.length));
 }
 
 }  // namespace far::preload

@@ -1,15 +1,20 @@
 // How `farheap resize PID SIZE`, `farheap add-server PID HOST:PORT` and `farheap stats PID` reach the runtime inside a
 // running program.
 //
-// The program listens on the abstract unix socket "\0farheap-PID" (SOCK_SEQPACKET). One connection carries one request
+// The program listens on the abstract unix socket "\0farheap-PID" (SOCK_SEQPACKET), or where that is taken on
+// "\0farheap-PID.1", ".2", and so on. One connection carries one request
 // and one reply, a line of text each:
 //
 //     farheap/1 resize BYTES\n      ->  farheap/1 ok\n
 //     farheap/1 add-server NAME\n   ->  farheap/1 ok\n
-//     farheap/1 stats\n             ->  farheap/1 ok {"budget_bytes": ..., ...}\n
+//     farheap/1 stats\n             ->  farheap/1 ok {"budget_bytes": ..., ...}\n, of this process alone; "in_job" with
+//     1
+//                                       at the end where it has a job
+//     farheap/1 job\n               ->  farheap/1 ok\n, and a descriptor of the job's file (preload/job_region.h)
 //     anything else                 ->  farheap/1 error MESSAGE\n
 //
-// Only the same user and root are answered. Nothing a peer does, or does not do, holds the runtime for longer than
+// Only the same user and root are answered; "job SECRET" with the job's own secret is answered whoever asks: a process
+// of the job that has given up its rights. Nothing a peer does, or does not do, holds the runtime for longer than
 // control_deadline_ms; connecting to a new server may.
 #pragma once
 
@@ -30,19 +35,28 @@ inline constexpr int control_deadline_ms = 500;            // for one peer, from
 inline constexpr std::size_t control_request_bytes = 512;  // longer requests are refused
 inline constexpr std::size_t control_reply_bytes = 16384;
 
+class job;
+
 // What the runtime can be asked for. Called by the thread that calls control_server::step().
 struct control_callbacks {
   void* context = nullptr;
   result<void> (*resize)(void* context, std::uint64_t budget_bytes) = nullptr;
   engine::statistics (*stats)(void* context) = nullptr;
   result<void> (*add_server)(void* context, std::string_view server) = nullptr;
+  const job* of_job = nullptr;  // null: the process is on its own
 };
 
 class control_server {
  public:
-  // Starts to listen as the calling process. Errors: EADDRINUSE when somebody holds the name already. Requires: all
-  // callbacks are set.
-  [[nodiscard]] static result<std::unique_ptr<control_server>> open(const control_callbacks& callbacks);
+  // Starts to listen as the calling process. Where that is impossible (all its names are taken, sockets are forbidden)
+  // it says so, and nobody will ever come. Requires: all callbacks are set.
+  [[nodiscard]] static std::unique_ptr<control_server> open(const control_callbacks& callbacks);
+
+  // Whether anybody can come.
+  [[nodiscard]] bool listens() const { return listener_ >= 0; }
+
+  // In the child of a fork: gives up the parent's name, so that what the parent becomes by exec can take it.
+  void stop_listening() noexcept;
 
   // Closes the descriptors and tells nobody: the right thing also in the child of a fork.
   ~control_server();
@@ -53,7 +67,8 @@ class control_server {
   // after wake(), for good. One thread at a time.
   [[nodiscard]] bool step(int timeout_ms);
 
-  // Ends the step() under way and every later one. Any thread; safe inside a signal handler.
+  // Ends the step() under way and every later one, where there was a descriptor for that. Any thread; safe inside a
+  // signal handler.
   void wake() noexcept;
 
  private:
@@ -63,6 +78,8 @@ class control_server {
   void serve(int peer);
   [[nodiscard]] std::size_t answer(std::string_view request, char* reply);
   [[nodiscard]] std::size_t answer_stats(char* reply);
+  [[nodiscard]] bool is_secret(std::string_view request) const;
+  void send_job(int peer) const;
   [[nodiscard]] result<void> obey(std::string_view request);
 
   control_callbacks callbacks_;
@@ -74,5 +91,12 @@ class control_server {
 // and returns what follows "ok". Errors: nobody listens, the listener is another process, no reply in five seconds
 // ("add-server": thirty), or the reply is an error; each says what to do.
 [[nodiscard]] result<std::string> send_control_request(pid_t pid, std::string_view request);
+
+// Asks the runtime in process `pid` for the file of its job: a descriptor, the caller's to close. `secret` is that of
+// the job's name, or empty for the same user and root. Errors: as above, or the process is on its own.
+[[nodiscard]] result<int> request_job(pid_t pid, std::string_view secret);
+
+// Lets the runtime in process `pid` look up at once what a decision in its job has left to it. Waits for nothing.
+void nudge(pid_t pid) noexcept;
 
 }  // namespace far::preload

@@ -9,10 +9,13 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/units.h"
+#include "preload/job.h"
 
 namespace far::preload {
 namespace {
@@ -42,9 +45,8 @@ struct runtime {
 class control_test : public testing::Test {
  protected:
   void SetUp() override {
-    result<std::unique_ptr<control_server>> opened = control_server::open(callbacks());
-    ASSERT_TRUE(opened.ok()) << opened.error().message;
-    server_ = std::move(opened).value();
+    server_ = control_server::open(callbacks());
+    ASSERT_TRUE(server_->listens());
   }
   void TearDown() override { stop(); }
 
@@ -170,10 +172,102 @@ TEST_F(control_test, WakeEndsAWaitForASilentPeer) {
   EXPECT_FALSE(server_->step(0));
 }
 
-TEST_F(control_test, TheNameIsTakenOnce) {
-  const result<std::unique_ptr<control_server>> second = control_server::open(callbacks());
-  ASSERT_FALSE(second.ok());
-  EXPECT_EQ(second.error().code, EADDRINUSE);
+// A socket that listens under the `rank`th name of a process, and never answers.
+int take_name(pid_t pid, int rank) {
+  const int descriptor = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = "farheap-" + std::to_string(pid) + (rank == 0 ? "" : "." + std::to_string(rank));
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  EXPECT_EQ(bind(descriptor, reinterpret_cast<sockaddr*>(&address), length), 0) << strerror(errno);
+  EXPECT_EQ(listen(descriptor, 1), 0);
+  return descriptor;
+}
+
+TEST(Control, ATakenNameIsNoReasonToEnd) {
+  // As after `(helper &) ; exec program`: the helper keeps what the process listened on before.
+  const int stale = take_name(getpid(), 0);
+  runtime behind;
+  const auto server = control_server::open({&behind, runtime::resize, runtime::stats, runtime::add_server});
+  ASSERT_TRUE(server->listens());
+  std::thread running([&] {
+    while (server->step(-1)) {
+    }
+  });
+  const result<std::string> reply = send_control_request(getpid(), "resize 1073741824");
+  server->wake();
+  running.join();
+  EXPECT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(behind.budget_bytes, 1 * gib);
+  close(stale);
+}
+
+TEST(Control, WithoutANameItRunsAndSaysSo) {
+  std::vector<int> taken;
+  for (int rank = 0; rank < 8; ++rank) taken.push_back(take_name(getpid(), rank));
+  runtime behind;
+  testing::internal::CaptureStderr();
+  const auto server = control_server::open({&behind, runtime::resize, runtime::stats, runtime::add_server});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_FALSE(server->listens());
+  EXPECT_NE(said.find("cannot listen for `farheap resize`"), std::string::npos) << said;
+  EXPECT_NE(said.find("it runs without them"), std::string::npos) << said;
+  EXPECT_TRUE(server->step(1));
+  server->wake();
+  EXPECT_FALSE(server->step(-1));
+  for (const int descriptor : taken) close(descriptor);
+}
+
+TEST_F(control_test, WhatStopsListeningGivesUpItsName) {
+  server_->stop_listening();
+  EXPECT_FALSE(server_->listens());
+  close(take_name(getpid(), 0));
+  EXPECT_TRUE(server_->step(1));
+}
+
+TEST_F(control_test, WithoutAJobThereIsNoFileOfIt) {
+  start();
+  const result<int> sent = request_job(getpid(), "");
+  ASSERT_FALSE(sent.ok());
+  EXPECT_NE(sent.error().message.find("is in no job"), std::string::npos) << sent.error().message;
+}
+
+TEST(Control, TheFileOfTheJobIsSent) {
+  std::string path = (std::filesystem::temp_directory_path() / "farheap-job-control-test-").string();
+  path += std::to_string(getpid());
+  const job_name name{path, {11, 12}};
+  result<job_mapping> opened = job_mapping::open(name, {64 * mib, true});
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  const result<std::unique_ptr<job>> joined = job::join(std::move(opened).value(), name);
+  ASSERT_TRUE(joined.ok()) << joined.error().message;
+  runtime behind;
+  const auto server =
+      control_server::open({&behind, runtime::resize, runtime::stats, runtime::add_server, joined.value().get()});
+  std::thread running([&] {
+    while (server->step(-1)) {
+    }
+  });
+  const std::string text = name.text();
+  const result<int> by_right = request_job(getpid(), "");
+  const result<int> by_secret = request_job(getpid(), text.substr(text.rfind('#') + 1));
+  const result<int> by_guess = request_job(getpid(), std::string(32, '0'));
+  const result<std::string> counted = send_control_request(getpid(), "stats");
+  nudge(getpid());
+  server->wake();
+  running.join();
+  ASSERT_TRUE(by_right.ok()) << by_right.error().message;
+  ASSERT_TRUE(by_secret.ok()) << by_secret.error().message;
+  EXPECT_FALSE(by_guess.ok());
+  ASSERT_TRUE(counted.ok());
+  EXPECT_TRUE(counted.value().ends_with(", \"in_job\": 1}")) << counted.value();
+  {
+    const result<job_mapping> adopted = job_mapping::adopt(by_secret.value(), name);
+    ASSERT_TRUE(adopted.ok()) << adopted.error().message;
+    EXPECT_EQ(adopted.value().region().budget_bytes.load(), 64 * mib);
+    EXPECT_TRUE(job_mapping::look_at(by_right.value()).ok());
+  }
+  joined.value()->leave();
 }
 
 TEST(Control, NobodyListens) {
@@ -185,14 +279,7 @@ TEST(Control, NobodyListens) {
 
 TEST(Control, AnImpostorIsNotBelieved) {
   const pid_t claimed = (1 << 30) + 1;
-  const int impostor = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string name = "farheap-" + std::to_string(claimed);
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  ASSERT_EQ(bind(impostor, reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(listen(impostor, 1), 0);
+  const int impostor = take_name(claimed, 0);
   const result<std::string> reply = send_control_request(claimed, "stats");
   close(impostor);
   ASSERT_FALSE(reply.ok());

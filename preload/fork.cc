@@ -5,10 +5,18 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstdint>
 
 #include "base/log.h"
 #include "pager/runtime_thread.h"
+#include "platform/signal_shield.h"
+#include "preload/allocator.h"
 #include "preload/in_runtime.h"
+#include "preload/memory_locks.h"
+#include "preload/runtime.h"
+#include "preload/syscall_guard.h"
+#include "preload/thread_ends.h"
 #include "preload/tracer.h"
 
 // jemalloc's own handlers (preload/jemalloc.syms takes them from pthread_atfork to here), so that they run in the right
@@ -20,28 +28,50 @@ handler jemalloc_prepare = nullptr;
 handler jemalloc_parent = nullptr;
 handler jemalloc_child = nullptr;
 std::atomic<far::pager::pager*> forking_pager{nullptr};
+constinit thread_local bool forking = false;
 
+// The mask of the thread that forks, written by whoever holds the locks of the fork.
+std::uint64_t signals_before_fork = 0;
+
+// No handler of the program's runs from before the first step until after the last: it would meet locks that its own
+// thread holds, or be taken for the runtime.
 void prepare() {
+  const std::uint64_t signals = far::platform::block_signals();
   if (jemalloc_prepare != nullptr) jemalloc_prepare();
   // Not guarded from here: a system call of ours, to wait for a lock, must not make memory resident under the others.
-  const far::pager::runtime_section allocate_locally;
+  const far::pager::runtime_mark allocate_locally;
+  far::preload::lock_large_blocks_for_fork();
   if (far::pager::pager* const pager = forking_pager.load()) pager->prepare_fork();
   far::preload::lock_trace_for_fork();
+  signals_before_fork = signals;
+  forking = true;
 }
 
 void after_in_parent() {
+  const std::uint64_t signals = signals_before_fork;
+  forking = false;
   far::preload::unlock_trace_in_parent();
   if (far::pager::pager* const pager = forking_pager.load()) pager->after_fork_in_parent();
+  far::preload::unlock_large_blocks_after_fork();
   if (jemalloc_parent != nullptr) jemalloc_parent();
+  far::platform::restore_signals(signals);
 }
 
 void after_in_child() {
+  const std::uint64_t signals = signals_before_fork;
+  forking = false;
+  far::preload::unlock_large_blocks_after_fork();
   if (jemalloc_child != nullptr) jemalloc_child();
   if (far::pager::pager* const pager = forking_pager.load()) {
-    const far::pager::runtime_section allocate_locally;
+    const far::pager::runtime_mark allocate_locally;
     far::preload::resume_trace_in_child();
+    far::preload::forget_locks_in_child();
     pager->after_fork_in_child();
+    far::preload::settle_in_child();
+    far::preload::watch_thread_ends_in_child();
+    far::preload::guard_child();
   }
+  far::platform::restore_signals(signals);
 }
 
 }  // namespace
@@ -54,15 +84,51 @@ extern "C" __attribute__((visibility("hidden"))) int far_je_pthread_atfork(handl
   return pthread_atfork(prepare, after_in_parent, after_in_child);
 }
 
-// The C library's fork() runs between the handlers, with every lock of the pager held: not on a far stack.
-extern "C" __attribute__((visibility("default"))) pid_t fork() {
+namespace {
+
+// What makes a child runs with every lock of the pager held: not on a far stack.
+pid_t fork_on_local_stack(pid_t (*make)()) {
+  if (!far::preload::stack_is_far()) return make();
+  struct {
+    pid_t (*make)();
+    pid_t child;
+  } request{make, -1};
+  far::preload::call_on_local_stack(
+      [](void* context) {
+        auto& of = *static_cast<decltype(request)*>(context);
+        of.child = of.make();
+      },
+      &request);
+  return request.child;
+}
+
+// The C library's _Fork() runs no handlers.
+pid_t fork_without_handlers() {
   using function = pid_t (*)();
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "fork"));
-  if (!far::preload::stack_is_far()) return next();
-  pid_t child = -1;
-  far::preload::call_on_local_stack([](void* result) { *static_cast<pid_t*>(result) = next(); }, &child);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "_Fork"));
+  far::preload::begin_fork();
+  const pid_t child = next();
+  const int error_of_fork = errno;
+  child == 0 ? far::preload::end_fork_in_child() : far::preload::end_fork_in_parent();
+  errno = error_of_fork;
   return child;
 }
+
+}  // namespace
+
+extern "C" {
+
+__attribute__((visibility("default"))) pid_t fork() {
+  using function = pid_t (*)();
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "fork"));
+  return fork_on_local_stack(next);
+}
+
+__attribute__((visibility("default"))) pid_t _Fork() {
+  return fork_on_local_stack(fork_without_handlers);
+}
+
+}  // extern "C"
 
 namespace far::preload {
 
@@ -70,8 +136,17 @@ void serve_forks(pager::pager& pager) noexcept {
   forking_pager.store(&pager);
 }
 
-void release_slots_of_ended_children() noexcept {
-  if (pager::pager* const pager = forking_pager.load()) pager->release_slots_of_ended_children();
+void begin_fork() noexcept {
+  prepare();
+}
+void end_fork_in_parent() noexcept {
+  after_in_parent();
+}
+void end_fork_in_child() noexcept {
+  after_in_child();
+}
+bool fork_is_under_way() noexcept {
+  return forking;
 }
 
 }  // namespace far::preload

@@ -1,6 +1,6 @@
 // fork(2) under the run door. A child sees every byte as it was: what was remote at the fork it reads from the slots
-// that the parent had then, which the parent keeps untouched until the child has ended or called exec. The child itself
-// evicts nothing. See docs/decisions/0004-fork.md.
+// that the parent had then, which stay untouched until the last of the two has let go of them. Both go on to evict.
+// See docs/decisions/0019-fork-that-lasts.md.
 #pragma once
 
 #include "pager/pager.h"
@@ -10,7 +10,12 @@ namespace far::preload {
 // From now on forks of this process keep `pager` right on both sides.
 void serve_forks(pager::pager& pager) noexcept;
 
-// Parent: lets go of what is kept for children that are gone. Called now and then.
-void release_slots_of_ended_children() noexcept;
+// Around every call that makes a child with memory of its own, on the thread that makes it: what pthread_atfork
+// handlers do around fork(2). Requires: not on a far stack.
+void begin_fork() noexcept;
+void end_fork_in_parent() noexcept;  // also when there is no child after all
+void end_fork_in_child() noexcept;
+// Whether the calling thread is between two of these.
+[[nodiscard]] bool fork_is_under_way() noexcept;
 
 }  // namespace far::preload

@@ -16,10 +16,10 @@ namespace far::preload {
 void call_on_local_stack(void (*body)(void* context), void* context) noexcept;
 
 // Calls `body`, which must not throw. Everything that takes locks of the runtime runs in here: on a far stack it could
-// miss at any time, and the miss would wait for the very locks that it holds.
+// miss at any time, and the miss would wait for the very locks that it holds. Signal shields inside cost nothing more.
 template <typename Body>
 auto in_runtime(Body body) noexcept -> decltype(body()) {
-  const pager::runtime_section allocate_locally;
+  const pager::runtime_section section;
   if (!stack_is_far()) [[likely]]
     return body();
   if constexpr (std::is_void_v<decltype(body())>) {

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -23,6 +24,22 @@ inline int kernel_madvise(void* address, std::size_t bytes, int advice) {
 }
 inline int kernel_mprotect(void* address, std::size_t bytes, int protection) {
   return static_cast<int>(syscall(SYS_mprotect, address, bytes, protection));
+}
+
+inline ssize_t kernel_process_madvise(int process, const iovec* ranges, std::size_t count, int advice, unsigned flags) {
+  return static_cast<ssize_t>(syscall(SYS_process_madvise, process, ranges, count, advice, flags));
+}
+inline int kernel_mlock2(const void* address, std::size_t bytes, unsigned flags) {
+  return static_cast<int>(syscall(SYS_mlock2, address, bytes, flags));
+}
+inline int kernel_munlock(const void* address, std::size_t bytes) {
+  return static_cast<int>(syscall(SYS_munlock, address, bytes));
+}
+inline int kernel_mlockall(int flags) {
+  return static_cast<int>(syscall(SYS_mlockall, flags));
+}
+inline int kernel_munlockall() {
+  return static_cast<int>(syscall(SYS_munlockall));
 }
 
 }  // namespace far::preload

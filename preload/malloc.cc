@@ -4,6 +4,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <new>
 
 #include "base/units.h"
@@ -58,6 +59,9 @@ void give_back(void* block) {
   if (is_traced(block)) far::preload::trace_release(block);
   far::preload::release(block);
 }
+
+// As the C library: no block is larger than pointers into it can tell apart.
+constexpr std::size_t largest_block_bytes = PTRDIFF_MAX;
 
 void* or_enomem(void* block) {
   if (block == nullptr) errno = ENOMEM;
@@ -123,6 +127,10 @@ FAR_EXPORT int posix_memalign(void** block, std::size_t alignment, std::size_t b
 }
 
 FAR_EXPORT void* memalign(std::size_t alignment, std::size_t bytes) {
+  if (alignment > largest_block_bytes + 1) {
+    errno = EINVAL;
+    return nullptr;
+  }
   // glibc takes any alignment and rounds it up.
   return or_enomem(take_aligned(std::bit_ceil(alignment), bytes));
 }
@@ -139,6 +147,7 @@ FAR_EXPORT void* valloc(std::size_t bytes) {
   return memalign(far::page_bytes, bytes);
 }
 FAR_EXPORT void* pvalloc(std::size_t bytes) {
+  if (bytes > largest_block_bytes) return or_enomem(nullptr);
   return memalign(far::page_bytes, far::round_up(bytes, far::page_bytes));
 }
 FAR_EXPORT void cfree(void* block) {

@@ -12,6 +12,8 @@
 
 #include "base/result.h"
 #include "engine/statistics.h"
+#include "preload/job.h"
+#include "preload/process_usage.h"
 
 namespace far::preload {
 
@@ -23,14 +25,6 @@ struct statistic_field {
 // Every member of engine::statistics, in its order.
 [[nodiscard]] std::span<const statistic_field> statistic_fields() noexcept;
 
-// What the process has used so far. CPU times are those of all its threads.
-struct process_usage {
-  std::uint64_t user_ns = 0;
-  std::uint64_t system_ns = 0;
-  std::uint64_t peak_rss_bytes = 0;
-};
-[[nodiscard]] process_usage read_process_usage() noexcept;
-
 struct run_report {
   engine::statistics counted;
   process_usage used;
@@ -40,24 +34,30 @@ struct run_report {
   const char* far_uri = "";     // JSON key "far"
   const char* fault_mode = "";  // "thread" or "inline"
   const char* policy = "";
+  // The job whose figures `counted` and `used` are; null: they are those of this process.
+  const job_region* processes = nullptr;
+  job_totals totals;
 };
 
-// Logs "farheap: peak local 512 MiB of 512 MiB, far 1.42 GiB, 12345 misses, 45678 prefetch hits, waited 1.23 s".
-void log_exit_line(const engine::statistics& counted) noexcept;
+// Logs "farheap: peak local 512 MiB of 512 MiB, far 1.42 GiB, 12345 misses, 45678 prefetch hits, waited 1.23 s", and of
+// several processes "; 5 processes, 2 still running".
+void log_exit_line(const engine::statistics& counted, std::uint64_t processes = 1, std::uint64_t running = 0) noexcept;
 
 // Enough for format_stats_json() whatever the report holds.
 inline constexpr std::size_t stats_json_bytes = 16384;
 
-// Writes the report as one JSON object on one line, with a final newline, into `text`; strings longer than about 1000
-// bytes are cut, bytes that are not UTF-8 become U+FFFD. Returns the length. Requires text.size() >= stats_json_bytes.
+// Writes the report, but for the list of the job's processes, as one JSON object on one line, with a final newline,
+// into `text`; strings longer than about 1000 bytes are cut, bytes that are not UTF-8 become U+FFFD. Returns the
+// length. Requires text.size() >= stats_json_bytes.
 [[nodiscard]] std::size_t format_stats_json(const run_report& report, std::span<char> text) noexcept;
 
 // Writes the statistics alone as one JSON object, without a newline. Requires text.size() >= statistics_json_bytes.
 inline constexpr std::size_t statistics_json_bytes = 2048;
 [[nodiscard]] std::size_t format_statistics_json(const engine::statistics& counted, std::span<char> text) noexcept;
 
-// Replaces the file `path` by the report, in one step: readers see the old file or the whole new one, with mode 0600.
-// What is not a regular file (a pipe, /dev/stdout) is written to instead. Errors name the path.
+// Replaces the file `path` by the report and the list "processes" of its job, in one step: readers see the old file or
+// the whole new one, with mode 0600. What is not a regular file (a pipe, /dev/stdout) is written to instead. Errors
+// name the path.
 [[nodiscard]] result<void> write_stats_json(const char* path, const run_report& report);
 
 }  // namespace far::preload

@@ -15,21 +15,29 @@
 #include "pager/hints.h"
 #include "pager/runtime_thread.h"
 #include "platform/clock.h"
+#include "platform/kernel_features.h"
 #include "platform/signal_shield.h"
 #include "preload/allocator.h"
 #include "preload/c_library.h"
 #include "preload/control.h"
+#include "preload/fault_mode_choice.h"
 #include "preload/fork.h"
 #include "preload/in_runtime.h"
+#include "preload/membership.h"
 #include "preload/report.h"
 #include "preload/settings.h"
+#include "preload/static_arrays.h"
 #include "preload/syscall_guard.h"
+#include "preload/thread_ends.h"
 #include "preload/tracer.h"
 
 namespace far::preload {
 namespace {
 
 void take_hint(const void* address, std::size_t size, std::uint64_t packed_options, far_hint_site* site) {
+  // Most hints find everything here, without a system call: the pager enters the runtime where they do not.
+  if (!stack_is_far()) [[likely]]
+    return pager::take_hint(address, size, packed_options, site);
   in_runtime([=] { pager::take_hint(address, size, packed_options, site); });
 }
 
@@ -39,10 +47,13 @@ constexpr int exit_status_of_failure = 1;
 struct runtime {
   settings chosen;
   std::unique_ptr<pager::pager> pager;
+  std::unique_ptr<job> of_job;         // null: the process is on its own
+  engine::statistics counted_at_fork;  // in a child of fork: what its parent had counted
   std::unique_ptr<control_server> control;
   std::thread control_thread;
   std::uint64_t started_ns = 0;
   std::atomic<bool> reported{false};
+  std::atomic<pid_t> process{0};  // whose memory this is: a child of vfork runs on its parent's
 };
 
 // Never destroyed: the program's last destructors may still touch far memory.
@@ -58,16 +69,38 @@ std::uint64_t now_ns() {
   _exit(exit_status_of_failure);
 }
 
+// This process may have fewer rights than `farheap run` had: after a change of user or root, or in a container.
+void run_natively(const error& why) {
+  log_line(log_level::warning,
+           "%s. Process %d (%s) runs natively: without far memory, and in as much memory as it wants",
+           why.message.c_str(), static_cast<int>(getpid()), program_invocation_short_name);
+}
+
+// Tells the job what this process counted, and follows what was decided about its share.
+void take_share(const runtime& of) {
+  if (of.of_job == nullptr) return;
+  const engine::statistics counted = of.pager->snapshot();
+  const std::uint64_t budget_bytes = of.of_job->exchange(counted, read_process_usage());
+  if (budget_bytes == counted.budget_bytes) return;
+  const result<void> resized = of.pager->resize(budget_bytes);
+  if (!resized) log_line(log_level::error, "%s", resized.error().message.c_str());
+}
+
 result<void> resize_budget(void* context, std::uint64_t budget_bytes) {
-  return static_cast<pager::pager*>(context)->resize(budget_bytes);
+  const runtime& of = *static_cast<runtime*>(context);
+  const bool shared = of.of_job != nullptr && of.of_job->shares();
+  if (!shared || budget_bytes < pager::minimum_budget_bytes) return of.pager->resize(budget_bytes);
+  of.of_job->resize(budget_bytes);
+  take_share(of);
+  return {};
 }
 
 result<void> add_server(void* context, std::string_view server) {
-  return static_cast<pager::pager*>(context)->add_server(server);
+  return static_cast<runtime*>(context)->pager->add_server(server);
 }
 
 engine::statistics read_statistics(void* context) {
-  return static_cast<pager::pager*>(context)->snapshot();
+  return static_cast<runtime*>(context)->pager->snapshot();
 }
 
 // Serves `farheap resize`, `stats` and `add-server`, and does what must not be done by a thread that resolves misses:
@@ -77,7 +110,8 @@ void run_control(runtime& of) {
   bool serving_peers = true;
   while (serving_peers) {
     serving_peers = of.control->step(pressure_check_ms);
-    release_slots_of_ended_children();
+    take_share(of);
+    release_pages_of_ended_threads();
     write_buffered_trace();
     const std::uint64_t evicted = of.pager->snapshot().evicted_pages;
     if (evicted != evicted_before) purge_freed_memory();
@@ -86,36 +120,51 @@ void run_control(runtime& of) {
 }
 
 void start() {
-  const pager::runtime_section allocate_locally;
+  const pager::runtime_mark allocate_locally;
   result<settings> read = read_settings();
   if (!read) refuse_to_start(read.error());
   if (!read.value().active) return;
   auto* const starting = new (std::nothrow) runtime;
   if (starting == nullptr) refuse_to_start({"out of memory at start", ENOMEM});
   starting->started_ns = now_ns();
+  starting->process.store(getpid());
   starting->chosen = std::move(read).value();
-  const settings& chosen = starting->chosen;
+  settings& chosen = starting->chosen;
   if (chosen.verbose) set_log_level(log_level::verbose);
+  const result<fault_mode_choice> choice = choose_fault_mode(platform::probe_kernel(), chosen.mode);
+  if (!choice) return run_natively(choice.error());
+  if (choice.value().why_not_asked != nullptr) {
+    log_line(log_level::warning, "%s. Until then process %d (%s) runs with the other mode",
+             choice.value().why_not_asked, static_cast<int>(getpid()), program_invocation_short_name);
+    chosen.mode = choice.value().mode;
+  }
   const result<void> traced = start_trace(chosen);
   if (!traced) refuse_to_start(traced.error());
-  result<std::unique_ptr<pager::pager>> made = pager::pager::create({.budget_bytes = chosen.budget_bytes,
-                                                                     .far_uri = chosen.far_uri,
-                                                                     .mode = chosen.mode,
-                                                                     .policy = chosen.policy,
-                                                                     .observer = trace_observer()});
-  if (!made) refuse_to_start(made.error());
+  starting->of_job = join_job(chosen);
+  job* const of_job = starting->of_job.get();
+  const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
+  result<std::unique_ptr<pager::pager>> made =
+      pager::pager::create({.budget_bytes = first_budget(of_job, chosen.budget_bytes),
+                            .far_uri = chosen.far_uri,
+                            .mode = chosen.mode,
+                            .policy = chosen.policy,
+                            .static_memory = static_arrays,
+                            .observer = trace_observer()});
+  if (!made && made.error().code == EINVAL) refuse_to_start(made.error());  // wrong settings
+  if (!made) {
+    if (of_job != nullptr) of_job->leave();
+    return run_natively(made.error());
+  }
   starting->pager = std::move(made).value();
   find_c_library();
   const result<void> used = use_far_memory(*starting->pager);
   if (!used) refuse_to_start(used.error());
-  result<std::unique_ptr<control_server>> control =
-      control_server::open({starting->pager.get(), resize_budget, read_statistics, add_server});
-  if (!control) refuse_to_start(control.error());
-  starting->control = std::move(control).value();
+  starting->control = control_server::open({starting, resize_budget, read_statistics, add_server, of_job});
   the_runtime = starting;
   serving.store(starting->pager.get(), std::memory_order_release);
   pager::serve_hints(*starting->pager, take_hint);
   serve_forks(*starting->pager);
+  watch_thread_ends();
   starting->control_thread = pager::start_runtime_thread("farheap-control", [starting] { run_control(*starting); });
   if (chosen.mode == pager::fault_mode::in_line) {
     const result<void> guarded = guard_system_calls();
@@ -123,27 +172,53 @@ void start() {
       the_runtime = nullptr;  // there is no run to report
       refuse_to_start(guarded.error());
     }
+  } else if (const result<void> noticed = notice_raw_calls(); !noticed) {
+    log_line(log_level::verbose, "memory calls of the program that pass by the C library are not seen (%s)",
+             noticed.error().message.c_str());
   }
+}
+
+// What all processes of the job counted.
+void report_of(job& whole, run_report& report) {
+  whole.ask();  // buries who has just ended
+  report.totals = totals_of(whole.region());
+  report.counted = report.totals.counted;
+  report.used = report.totals.used;
+  report.elapsed_ns = report.totals.elapsed_ns;
+  report.processes = &whole.region();
+}
+
+void write_report(run_report& report) {
+  const settings& chosen = the_runtime->chosen;
+  report.pid = getpid();
+  report.program = program_invocation_name;
+  report.far_uri = chosen.far_uri.c_str();
+  report.fault_mode = chosen.mode == pager::fault_mode::thread ? "thread" : "inline";
+  report.policy = chosen.policy.c_str();
+  const std::uint64_t others = report.totals.running > 0 ? report.totals.running - 1 : 0;
+  log_exit_line(report.counted, report.totals.processes, others);
+  if (chosen.stats_json.empty()) return;
+  const result<void> written = write_stats_json(chosen.stats_json.c_str(), report);
+  if (!written) log_line(log_level::error, "%s", written.error().message.c_str());
 }
 
 void write_reports() {
   const platform::signal_shield shield;
   if (trace_is_on) end_trace(the_runtime->pager->snapshot());
   const settings& chosen = the_runtime->chosen;
-  if (!chosen.in_main_process()) return;
+  job* const of_job = the_runtime->of_job.get();
   run_report report;
   report.counted = the_runtime->pager->snapshot();
   report.used = read_process_usage();
-  report.pid = getpid();
   report.elapsed_ns = now_ns() - the_runtime->started_ns;
-  report.program = program_invocation_name;
-  report.far_uri = chosen.far_uri.c_str();
-  report.fault_mode = chosen.mode == pager::fault_mode::thread ? "thread" : "inline";
-  report.policy = chosen.policy.c_str();
-  log_exit_line(report.counted);
-  if (chosen.stats_json.empty()) return;
-  const result<void> written = write_stats_json(chosen.stats_json.c_str(), report);
-  if (!written) log_line(log_level::error, "%s", written.error().message.c_str());
+  if (of_job != nullptr && !of_job->is_mine()) {
+    of_job->record_child(difference(the_runtime->counted_at_fork, report.counted), report.used);
+  } else if (of_job != nullptr) {
+    of_job->tell(report.counted, report.used);
+    if (chosen.in_main_process()) report_of(*of_job, report);
+  }
+  if (chosen.in_main_process()) write_report(report);
+  if (of_job != nullptr) of_job->leave();
 }
 
 __attribute__((constructor)) void start_runtime() {
@@ -159,8 +234,33 @@ pager::pager* active_pager() noexcept {
   return serving.load(std::memory_order_acquire);
 }
 
+void settle_in_child() noexcept {
+  if (the_runtime == nullptr) return;
+  the_runtime->process.store(getpid());
+  the_runtime->control->stop_listening();
+  the_runtime->counted_at_fork = the_runtime->pager->snapshot();
+}
+
+void tell_before_exec() noexcept {
+  if (the_runtime == nullptr || the_runtime->process.load() != getpid() || the_runtime->of_job == nullptr) return;
+  const int saved_errno = errno;
+  in_runtime([] {
+    const platform::signal_shield shield;
+    the_runtime->of_job->tell(the_runtime->pager->snapshot(), read_process_usage());
+  });
+  errno = saved_errno;
+}
+
+bool is_first_to_name(std::uint64_t hash) noexcept {
+  if (the_runtime == nullptr) return false;
+  if (the_runtime->of_job != nullptr) return the_runtime->of_job->first_to_name(hash);
+  static std::atomic<std::uint64_t> last_named{0};
+  return last_named.exchange(hash) != hash;
+}
+
 void report_at_exit() noexcept {
-  if (the_runtime == nullptr || the_runtime->reported.exchange(true)) return;
+  if (the_runtime == nullptr || the_runtime->process.load() != getpid()) return;
+  if (the_runtime->reported.exchange(true)) return;
   in_runtime(write_reports);
 }
 

@@ -51,6 +51,13 @@ result<std::uint32_t> parse_sample(std::string_view text) {
   return sample;
 }
 
+result<bool> read_switch(const char* (*look_up)(const char* name), const char* name) {
+  const std::string_view text = value_of(look_up, name);
+  if (text.empty() || text == "0") return false;
+  if (text == "1") return true;
+  return wrong_value(name, "'" + std::string(text) + "' is neither 0 nor 1");
+}
+
 result<void> read_trace_settings(const char* (*look_up)(const char* name), settings& chosen) {
   chosen.trace_directory = value_of(look_up, variable::trace_directory);
   if (!chosen.trace_directory.empty() && chosen.trace_directory.front() != '/') {
@@ -91,11 +98,13 @@ result<settings> read_settings(const char* (*look_up)(const char* name)) {
   }
   const result<void> traced = read_trace_settings(look_up, chosen);
   if (!traced) return traced.error();
-  const std::string_view verbose = value_of(look_up, variable::verbose);
-  if (!verbose.empty() && verbose != "0" && verbose != "1") {
-    return wrong_value(variable::verbose, "'" + std::string(verbose) + "' is neither 0 nor 1");
-  }
-  chosen.verbose = verbose == "1";
+  chosen.job = value_of(look_up, variable::job);
+  const result<bool> each = read_switch(look_up, variable::local_each);
+  if (!each) return each.error();
+  chosen.local_each = each.value();
+  const result<bool> verbose = read_switch(look_up, variable::verbose);
+  if (!verbose) return verbose.error();
+  chosen.verbose = verbose.value();
   if (const std::string_view text = value_of(look_up, variable::main_pid); !text.empty()) {
     const result<pid_t> pid = parse_pid(text);
     if (!pid) return pid.error();

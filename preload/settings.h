@@ -22,6 +22,8 @@ inline constexpr const char* stats_json = "FARHEAP_STATS_JSON";      // an absol
 inline constexpr const char* verbose = "FARHEAP_VERBOSE";            // "1" or "0"
 inline constexpr const char* trace_directory = "FARHEAP_TRACE_DIR";  // an absolute path: where to record misses
 inline constexpr const char* trace_sample = "FARHEAP_TRACE_SAMPLE";  // record one miss in so many; "1": all
+inline constexpr const char* job = "FARHEAP_JOB";                    // see job_name; not set: each for itself
+inline constexpr const char* local_each = "FARHEAP_LOCAL_EACH";      // "1": each process has the whole budget
 inline constexpr const char* main_pid = "FARHEAP_MAIN_PID";          // the process that `farheap run` became
 }  // namespace variable
 
@@ -38,7 +40,9 @@ struct settings {
   std::string trace_directory;          // empty: misses are not recorded
   std::uint32_t trace_sample = 1;       // one miss in so many
   bool verbose = false;
-  pid_t main_pid = 0;  // 0: not set; else only the process with this pid reports at its exit
+  std::string job;          // empty: the process is on its own
+  bool local_each = false;  // its processes do not share the budget
+  pid_t main_pid = 0;       // 0: not set; else only the process with this pid reports at its exit
 
   // Whether the calling process is the one that `farheap run` started, and not a child of it.
   [[nodiscard]] bool in_main_process() const;

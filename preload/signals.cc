@@ -9,6 +9,7 @@
 
 #include "base/spin_lock.h"
 #include "pager/far_pager.h"
+#include "pager/inline_guard.h"
 #include "preload/runtime.h"
 #include "preload/syscall_stubs.h"
 #include "preload/threads.h"
@@ -29,6 +30,8 @@ struct program_actions {
   kernel_action of_sigsys{};
 };
 constinit program_actions wanted;
+
+constinit kernel_mask taken = 0;
 
 kernel_action& wanted_for(int number) {
   return number == SIGBUS ? wanted.of_sigbus : wanted.of_sigsys;
@@ -51,7 +54,8 @@ kernel_mask mask_of(const ucontext_t& context) {
 
 void on_sigbus(int number, siginfo_t* info, void* context) {
   pager::pager* const pager = active_pager();
-  if (pager == nullptr || info->si_code <= 0 || !pager->contains(info->si_addr)) {
+  if (pager == nullptr || info->si_code <= 0 || !pager->contains(info->si_addr) ||
+      pager::is_of_foreign(static_cast<pager::far_pager&>(*pager), info->si_addr)) {
     return pass_to_program(number, info, *static_cast<ucontext_t*>(context));
   }
   const int saved_errno = errno;
@@ -73,10 +77,19 @@ void install(int number, signal_handler handler, kernel_mask open) {
 }  // namespace
 
 bool signal_is_ours(int number) noexcept {
-  return number == SIGBUS || number == SIGSYS;
+  return (taken & bit_of(number)) != 0;
 }
 
-void take_signals(signal_handler on_sigsys) noexcept {
+kernel_mask without_ours(kernel_mask mask) noexcept {
+  return mask & ~taken;
+}
+
+void let_ours_in() noexcept {
+  far_raw_syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, reinterpret_cast<long>(&taken), 0, sizeof taken);
+}
+
+void take_signals(signal_handler on_sigsys, bool misses_too) noexcept {
+  taken = bit_of(SIGSYS) | (misses_too ? bit_of(SIGBUS) : 0);
   kernel_sigaction(SIGSYS, nullptr, &wanted.of_sigsys);
   // The pager has SIGBUS by now; the program's constructors that ran before ours had no reason to.
   wanted.of_sigbus = {};
@@ -87,10 +100,9 @@ void take_signals(signal_handler on_sigsys) noexcept {
     action.mask = without_ours(action.mask);
     kernel_sigaction(number, &action, nullptr);
   }
-  install(SIGBUS, on_sigbus, 0);
-  install(SIGSYS, on_sigsys, bit_of(SIGBUS));
-  kernel_mask ours = bit_of(SIGBUS) | bit_of(SIGSYS);
-  far_raw_syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, reinterpret_cast<long>(&ours), 0, sizeof ours);
+  if (misses_too) install(SIGBUS, on_sigbus, 0);
+  install(SIGSYS, on_sigsys, misses_too ? bit_of(SIGBUS) : 0);
+  let_ours_in();
 }
 
 void exchange_program_action(int number, const kernel_action* action, kernel_action* old) noexcept {

@@ -1,5 +1,6 @@
-// Signals in fault_mode::in_line. SIGBUS is a miss and SIGSYS a dispatched system call: both are ours, a thread never
-// blocks them, and what the program wants done with them is only remembered and done for signals that are not ours.
+// Signals where system calls are dispatched. SIGSYS is such a call and, in fault_mode::in_line, SIGBUS a miss: they are
+// ours, a thread never blocks them, and what the program wants done with them is only remembered and done for signals
+// that are not ours.
 #pragma once
 
 #include <signal.h>
@@ -21,16 +22,17 @@ struct kernel_action {
 
 using signal_handler = void (*)(int, siginfo_t*, void*);
 
-// Takes SIGBUS for misses and SIGSYS for `on_sigsys`. Takes both out of the mask of the calling thread, and of every
-// handler that the program has by now.
-void take_signals(signal_handler on_sigsys) noexcept;
+// Takes SIGSYS for `on_sigsys` and, where `misses_too`, SIGBUS for misses. Takes them out of the mask of the calling
+// thread, and of every handler that the program has by now.
+void take_signals(signal_handler on_sigsys, bool misses_too) noexcept;
+
+// Takes them out of the mask of the calling thread.
+void let_ours_in() noexcept;
 
 [[nodiscard]] bool signal_is_ours(int number) noexcept;
 
 // Without the signals that are ours.
-[[nodiscard]] constexpr kernel_mask without_ours(kernel_mask mask) noexcept {
-  return mask & ~(kernel_mask{1} << (SIGBUS - 1) | kernel_mask{1} << (SIGSYS - 1));
-}
+[[nodiscard]] kernel_mask without_ours(kernel_mask mask) noexcept;
 
 // Behaves like rt_sigaction(2) of a signal that is ours.
 void exchange_program_action(int number, const kernel_action* action, kernel_action* old) noexcept;

@@ -2,16 +2,25 @@
 
 #if defined(__x86_64__)
 
+#include <elf.h>
+#include <link.h>
 #include <signal.h>
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 
 #include "base/units.h"
 #include "pager/runtime_thread.h"
+#include "platform/kernel_features.h"
+#include "preload/c_library.h"
+#include "preload/device_writes.h"
+#include "preload/in_runtime.h"
+#include "preload/raw_calls.h"
 #include "preload/runtime.h"
 #include "preload/signals.h"
 #include "preload/syscall_memory.h"
@@ -24,6 +33,11 @@ namespace {
 
 constexpr int dispatched_by_kernel = 2;          // SYS_USER_DISPATCH, the si_code
 constexpr unsigned machine_x86_64 = 0xc000003e;  // AUDIT_ARCH_X86_64
+
+// fault_mode::thread
+bool only_raw_calls = false;
+
+bool refuses_device_writes = false;  // set before the first call is looked at
 
 constexpr std::array<int, 6> argument_registers{REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
 
@@ -82,9 +96,10 @@ guarded_call* guard(const ucontext_t& context, long number) {
   pager::pager* const pager = active_pager();
   // The runtime's own calls touch nothing far, and its locks are held.
   if (pager == nullptr || pager::on_runtime_thread()) return nullptr;
+  if (only_raw_calls && !blocks_ours(number, arguments_of(context.uc_mcontext.gregs))) return nullptr;
   const int saved_errno = errno;
   const undispatched_section section;
-  const pager::runtime_section allocate_locally;
+  const pager::runtime_mark allocate_locally;
   const greg_t* const registers = context.uc_mcontext.gregs;
   const std::array<long, 6> arguments = arguments_of(registers);
   this_thread().system_call = &context;
@@ -124,7 +139,7 @@ void end_call(ucontext_t& context) {
   auto* const call = static_cast<guarded_call*>(pushed->guarded);
   const int saved_errno = errno;
   const undispatched_section section;
-  const pager::runtime_section allocate_locally;
+  const pager::runtime_mark allocate_locally;
   long result = pushed->result;
   const bool known = is_under_way(call);
   this_thread().system_call = &context;
@@ -213,17 +228,42 @@ void save_trace(long number) {
   }
 }
 
+// Whether the call is about memory, and has been made by now.
+bool served(ucontext_t& context, long number) {
+  greg_t* const registers = context.uc_mcontext.gregs;
+  const undispatched_section section;
+  long result = 0;
+  if (!serve_raw_call(number, arguments_of(registers), &result)) return false;
+  registers[REG_RAX] = result;
+  return true;
+}
+
+// On kernels that would lose what devices write to far memory. Returns whether the call is over.
+bool refuse_if_unsafe(greg_t* registers, long number) {
+  if (!refuses_device_writes || pager::on_runtime_thread()) return false;
+  const int saved_errno = errno;
+  const undispatched_section section;
+  const pager::runtime_mark allocate_locally;
+  const long refused = refuse_device_write(number, arguments_of(registers));
+  errno = saved_errno;
+  if (refused == 0) return false;
+  registers[REG_RAX] = refused;
+  return true;
+}
+
 void on_dispatched(ucontext_t& context, long number) {
   greg_t* const registers = context.uc_mcontext.gregs;
   if (registers[REG_RIP] == address_of(far_guarded_return)) return end_call(context);
+  if (refuse_if_unsafe(registers, number)) return;
   switch (number) {
     case SYS_rt_sigreturn: return return_from_handler(context);
-    case SYS_sigaltstack: return do_sigaltstack(context);
+    case SYS_sigaltstack:
+      if (only_raw_calls) break;
+      return do_sigaltstack(context);
     case SYS_clone:
     case SYS_clone3:
     case SYS_fork:
     case SYS_vfork: return do_clone(context, number);
-    case SYS_exit: do_exit_thread(registers[REG_RDI]);
     case SYS_rt_sigaction: return change_action(context);
     case SYS_rt_sigprocmask:
       if (registers[REG_R10] == sizeof(kernel_mask)) return change_mask(context);
@@ -231,6 +271,8 @@ void on_dispatched(ucontext_t& context, long number) {
     default: break;
   }
   save_trace(number);
+  if (served(context, number)) return;
+  if (number == SYS_exit && !only_raw_calls) do_exit_thread(registers[REG_RDI]);
   make_call(context, number);
 }
 
@@ -241,14 +283,89 @@ void on_sigsys(int signal, siginfo_t* info, void* context) {
     interrupted.uc_mcontext.gregs[REG_RAX] = -ENOSYS;  // a call of the 32-bit interface; this is a 64-bit program
     return;
   }
-  on_dispatched(interrupted, info->si_syscall);
+  if (!only_raw_calls) return on_dispatched(interrupted, info->si_syscall);
+  // The thread's own stack may be small, as a coroutine's, and far.
+  struct {
+    ucontext_t& context;
+    long number;
+  } call{interrupted, info->si_syscall};
+  call_on_local_stack(
+      [](void* request) {
+        const auto& of = *static_cast<decltype(call)*>(request);
+        on_dispatched(of.context, of.number);
+      },
+      &call);
+}
+
+void look_out_for_device_writes() {
+  const platform::kernel_features& features = platform::probe_kernel();
+  refuses_device_writes = !features.move || !features.pagemap;
+}
+
+// Where calls are not looked at: the C library, whose names are taken over, and us; and if they lie near enough the
+// loader, and the kernel's own code (clocks), whose calls are none of interest. Libraries that were loaded between
+// these are left out, too.
+code_range allowed_code() {
+  code_range all{reinterpret_cast<std::uintptr_t>(far_stubs_begin),
+                 static_cast<std::uintptr_t>(far_stubs_end - far_stubs_begin)};
+  const auto include = [&all](const code_range& more) {
+    constexpr std::uintptr_t most_bytes = gib;
+    if (more.bytes == 0) return;
+    const std::uintptr_t start = std::min(all.start, more.start);
+    const std::uintptr_t end = std::max(all.start + all.bytes, more.start + more.bytes);
+    if (end - start <= most_bytes) all = {start, end - start};
+  };
+  include(c_library_code());
+  include(loader_code());
+  constexpr std::uintptr_t kernel_code_bytes = 2 * page_bytes;
+  if (const unsigned long kernel_code = getauxval(AT_SYSINFO_EHDR)) include({kernel_code, kernel_code_bytes});
+  return all;
+}
+
+// Whether an object that lies outside `allowed` has the bytes of a system call in its code. They may be a part of
+// another instruction: then calls are looked at for nothing.
+int has_raw_calls(dl_phdr_info* object, std::size_t, void* context) {
+  const auto& allowed = *static_cast<const code_range*>(context);
+  for (int i = 0; i < object->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = object->dlpi_phdr[i];
+    if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0 || (segment.p_flags & PF_R) == 0) continue;
+    const std::uintptr_t start = object->dlpi_addr + segment.p_vaddr;
+    if (allowed.holds(start)) continue;
+    if (memmem(reinterpret_cast<const void*>(start), segment.p_memsz, "\x0f\x05", 2) != nullptr) return 1;
+  }
+  return 0;
 }
 
 }  // namespace
 
 result<void> guard_system_calls() {
-  take_signals(on_sigsys);
+  look_out_for_device_writes();
+  take_signals(on_sigsys, true);
   return arm_this_thread();
+}
+
+result<void> notice_raw_calls() {
+  if (!platform::probe_kernel().syscall_user_dispatch) return error{"no system call user dispatch here", ENOSYS};
+  code_range allowed = allowed_code();
+  if (dl_iterate_phdr(has_raw_calls, &allowed) == 0) return {};
+  look_out_for_device_writes();
+  take_signals(on_sigsys, false);
+  only_raw_calls = true;
+  const result<void> armed = arm_for_raw_calls(allowed.start, allowed.bytes);
+  only_raw_calls = armed.ok();
+  return armed;
+}
+
+bool takes_sigsys() noexcept {
+  return only_raw_calls;
+}
+
+void guard_started_thread() noexcept {
+  arm_started_thread();
+}
+
+void guard_child() noexcept {
+  arm_child();
 }
 
 }  // namespace far::preload
@@ -262,6 +379,16 @@ namespace far::preload {
 result<void> guard_system_calls() {
   return error{"--fault-mode inline runs unmodified programs on x86-64 only; use --fault-mode thread", ENOSYS};
 }
+
+result<void> notice_raw_calls() {
+  return error{"the kernel dispatches no system calls on this machine", ENOSYS};
+}
+bool takes_sigsys() noexcept {
+  return false;
+}
+
+void guard_started_thread() noexcept {}
+void guard_child() noexcept {}
 
 }  // namespace far::preload
 

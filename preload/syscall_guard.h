@@ -13,4 +13,18 @@ namespace far::preload {
 // once, at start. Fails with what to do instead on kernels and machines that cannot do it.
 [[nodiscard]] result<void> guard_system_calls();
 
+// fault_mode::thread, where the kernel can resolve misses: hands only those calls back that are made by the program's
+// own code rather than the C library's, so that none about memory passes by (raw_calls.h). Nothing to do, and no cost,
+// where no code of that kind is loaded. To be called once, at start. Fails where the kernel has no system call
+// dispatch.
+[[nodiscard]] result<void> notice_raw_calls();
+
+// Whether SIGSYS is taken for that: a thread must never block it then.
+[[nodiscard]] bool takes_sigsys() noexcept;
+
+// A thread that the program has just started, and the only thread of a child of fork: calls of theirs are looked at as
+// those of whoever started them.
+void guard_started_thread() noexcept;
+void guard_child() noexcept;
+
 }  // namespace far::preload

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -16,6 +16,7 @@
 #include "platform/local_memory.h"
 #include "platform/signal_shield.h"
 #include "preload/in_runtime.h"
+#include "preload/raw_calls.h"
 #include "preload/signals.h"
 #include "preload/syscall_memory.h"
 #include "preload/syscall_stubs.h"
@@ -33,34 +34,15 @@ constexpr std::size_t kernel_context_bytes = offsetof(ucontext_t, uc_sigmask) + 
 
 constinit thread_local thread_state state;
 
-struct child_plan {
-  std::uint64_t flags = 0;
-  std::uint64_t stack = 0;  // its end, or 0
-  std::uint64_t tls = 0;
-};
-
-child_plan plan_of(long number, const greg_t* registers) {
-  child_plan plan;
-  if (number == SYS_vfork) plan.flags = CLONE_VM | CLONE_VFORK;
-  if (number == SYS_clone) {
-    plan.flags = static_cast<std::uint64_t>(registers[REG_RDI]);
-    plan.stack = static_cast<std::uint64_t>(registers[REG_RSI]);
-    plan.tls = static_cast<std::uint64_t>(registers[REG_R8]);
-  }
-  if (number == SYS_clone3) {
-    clone_args asked{};
-    const auto bytes = std::min<std::size_t>(static_cast<std::size_t>(registers[REG_RSI]), sizeof asked);
-    std::memcpy(&asked, reinterpret_cast<const void*>(registers[REG_RDI]), bytes);
-    plan.flags = asked.flags;
-    plan.stack = asked.stack == 0 ? 0 : asked.stack + asked.stack_size;
-    plan.tls = asked.tls;
-  }
-  return plan;
-}
+// Calls from here are not dispatched.
+std::uintptr_t undispatched_begin = 0;
+std::size_t undispatched_bytes = 0;
+// Whether only calls of the program's own code are dispatched: its signal stacks are its own then.
+bool only_raw_calls = false;
 
 long arm(unsigned char* selector) {
-  return far_raw_syscall(SYS_prctl, set_syscall_user_dispatch, dispatch_on, reinterpret_cast<long>(far_stubs_begin),
-                         far_stubs_end - far_stubs_begin, reinterpret_cast<long>(selector));
+  return far_raw_syscall(SYS_prctl, set_syscall_user_dispatch, dispatch_on, static_cast<long>(undispatched_begin),
+                         static_cast<long>(undispatched_bytes), reinterpret_cast<long>(selector));
 }
 
 stack_t kernel_stack(std::byte* memory) {
@@ -103,23 +85,33 @@ ucontext_t* copy_frame(const ucontext_t& context, std::byte* top) {
   return copy;
 }
 
+// The signal stack of a child that shares our memory, as the kernel would leave it.
+stack_t child_stack(const ucontext_t& context, const child_call& plan, std::byte* ours) {
+  if (!only_raw_calls) return kernel_stack(ours);
+  return (plan.flags & CLONE_VFORK) != 0 ? context.uc_stack : kernel_stack(nullptr);
+}
+
 // A child on a stack of its own, or on the memory of this thread, which then waits.
-long clone_from_frame(ucontext_t& context, const child_plan& plan, const long* call, bool dispatched) {
+long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatched) {
   const bool borrows = (plan.flags & CLONE_VFORK) != 0 && (plan.flags & CLONE_SETTLS) == 0;
   const bool shares_memory = (plan.flags & CLONE_VM) != 0;
   const bool own_state = (plan.flags & CLONE_SETTLS) != 0;
-  // A child that shares our thread-local variables while we run cannot have a selector.
-  const bool armed = dispatched && (borrows || own_state || !shares_memory);
-  std::byte* const signal_stack = armed && shares_memory ? platform::map_local(signal_stack_bytes) : nullptr;
-  std::byte* const top = plan.stack != 0 ? reinterpret_cast<std::byte*>(plan.stack) : signal_stack + signal_stack_bytes;
+  // A child that shares our thread-local variables while we run cannot have a selector. Nor can one whose thread-local
+  // variables may be of another kind than the C library's, which is whose they are where every call is dispatched.
+  const bool armed = dispatched && !only_raw_calls && (borrows || own_state || !shares_memory);
+  const bool wants_memory = only_raw_calls ? plan.stack == 0 : armed && shares_memory;
+  std::byte* const memory = wants_memory ? platform::map_local(signal_stack_bytes) : nullptr;
+  std::byte* const top = plan.stack != 0 ? reinterpret_cast<std::byte*>(plan.stack) : memory + signal_stack_bytes;
   ucontext_t* const frame = copy_frame(context, top);
   frame->uc_mcontext.gregs[REG_RAX] = 0;
   if (plan.stack != 0) frame->uc_mcontext.gregs[REG_RSP] = static_cast<greg_t>(plan.stack);
-  if (shares_memory) frame->uc_stack = kernel_stack(signal_stack);
-  thread_state& child = own_state ? state_at(plan.tls) : state;
-  if (own_state && armed) child.signal_stack = shares_memory ? signal_stack : state.signal_stack;
+  if (shares_memory) frame->uc_stack = child_stack(context, plan, memory);
+  thread_state& child = own_state && armed ? state_at(plan.tls) : state;
+  if (own_state && armed) child.signal_stack = shares_memory ? memory : state.signal_stack;
   guarded_call* const calls_before = state.calls;
   if (borrows) state.lent_to_child = true;
+  const std::array<long, 6>& given = plan.arguments;
+  const long call[] = {plan.number, given[0], given[1], given[2], given[3], given[4]};
   const long result = far_raw_clone(call, frame, armed ? const_cast<unsigned char*>(&child.selector) : nullptr);
   if (borrows) {
     state.lent_to_child = false;
@@ -127,12 +119,18 @@ long clone_from_frame(ucontext_t& context, const child_plan& plan, const long* c
   }
   // What the child still held when it called exec.
   if (borrows && shares_memory) release_calls_until(calls_before);
-  if (signal_stack != nullptr && (result < 0 || !own_state)) platform::unmap_local(signal_stack, signal_stack_bytes);
+  if (memory != nullptr && (result < 0 || !own_state)) platform::unmap_local(memory, signal_stack_bytes);
+  return result;
+}
+
+long copy_process(long number, const call_arguments& given) {
+  const long result = far_raw_syscall(number, given[0], given[1], given[2], given[3], given[4], given[5]);
+  if (result == 0) forget_calls_of_other_threads();
   return result;
 }
 
 constexpr kernel_mask all_signals = ~kernel_mask{0};
-constexpr kernel_mask all_but_misses = without_ours(all_signals);
+constexpr kernel_mask all_but_misses = all_signals & ~(kernel_mask{1} << (SIGBUS - 1) | kernel_mask{1} << (SIGSYS - 1));
 
 // No handler of the program's runs between the two steps of either, so none runs undispatched. The program's own stack
 // may be far: then misses are let in, and the kernel is given no address on it. A miss may come between any two
@@ -164,7 +162,34 @@ thread_state& this_thread() noexcept {
   return state;
 }
 
+result<void> arm_for_raw_calls(std::uintptr_t allowed_begin, std::size_t allowed_bytes) {
+  undispatched_begin = allowed_begin;
+  undispatched_bytes = allowed_bytes;
+  only_raw_calls = true;
+  const long failure = arm(const_cast<unsigned char*>(&state.selector));
+  if (failure != 0) {
+    only_raw_calls = false;
+    return error{std::strerror(static_cast<int>(-failure)), static_cast<int>(-failure)};
+  }
+  state.armed = true;
+  state.selector = selector_dispatched;
+  return {};
+}
+
+void arm_started_thread() noexcept {
+  if (!only_raw_calls || pager::on_runtime_thread()) return;
+  let_ours_in();
+  state.armed = arm(const_cast<unsigned char*>(&state.selector)) == 0;
+  state.selector = selector_dispatched;
+}
+
+void arm_child() noexcept {
+  if (only_raw_calls && state.armed) arm(const_cast<unsigned char*>(&state.selector));
+}
+
 result<void> arm_this_thread() {
+  undispatched_begin = reinterpret_cast<std::uintptr_t>(far_stubs_begin);
+  undispatched_bytes = static_cast<std::size_t>(far_stubs_end - far_stubs_begin);
   std::byte* const memory = platform::try_map_local(signal_stack_bytes);
   if (memory == nullptr) return error{"no memory for a signal stack", ENOMEM};
   const stack_t stack = kernel_stack(memory);
@@ -190,18 +215,21 @@ void do_clone(ucontext_t& context, long number) {
   const bool dispatched = !pager::on_runtime_thread();
   const undispatched_section section;
   greg_t* const registers = context.uc_mcontext.gregs;
-  const child_plan plan = plan_of(number, registers);
-  const long call[] = {number,           registers[REG_RDI], registers[REG_RSI], registers[REG_RDX], registers[REG_R10],
-                       registers[REG_R8]};
-  if ((plan.flags & CLONE_VM) != 0 || plan.stack != 0) {
-    registers[REG_RAX] = clone_from_frame(context, plan, call, dispatched);
+  const child_call plan = read_child_call(number, {registers[REG_RDI], registers[REG_RSI], registers[REG_RDX],
+                                                   registers[REG_R10], registers[REG_R8], registers[REG_R9]});
+  if (copies_memory(plan)) {
+    const long result = make_copied_child(plan, copy_process);
+    if (result == 0 && dispatched && !only_raw_calls) arm(const_cast<unsigned char*>(&state.selector));
+    if (result == 0 && plan.stack != 0) registers[REG_RSP] = static_cast<greg_t>(plan.stack);
+    registers[REG_RAX] = result;
     return;
   }
-  const long result = far_raw_syscall(number, call[1], call[2], call[3], call[4], call[5]);
-  if (result == 0) {
-    forget_calls_of_other_threads();
-    if (dispatched) arm(const_cast<unsigned char*>(&state.selector));
+  if ((plan.flags & CLONE_VM) != 0 || plan.stack != 0) {
+    registers[REG_RAX] = clone_from_frame(context, plan, dispatched);
+    return;
   }
+  const long result = copy_process(number, plan.arguments);
+  if (result == 0 && dispatched) arm(const_cast<unsigned char*>(&state.selector));
   registers[REG_RAX] = result;
 }
 

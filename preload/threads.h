@@ -1,5 +1,6 @@
-// Threads of the program in fault_mode::in_line: each has a selector, by which the kernel knows whether to dispatch its
-// system calls to the guard, and a signal stack in local memory, because its own stack may be far.
+// Threads of the program whose system calls are dispatched: each has a selector, by which the kernel knows whether to
+// dispatch its system calls to the guard, and in fault_mode::in_line a signal stack in local memory, because its own
+// stack may be far.
 #pragma once
 
 #include <signal.h>
@@ -20,6 +21,7 @@ inline constexpr unsigned char selector_dispatched = 1;
 
 struct thread_state {
   volatile unsigned char selector = selector_undispatched;
+  bool armed = false;                             // arm_for_raw_calls() or arm_started_thread()
   bool lent_to_child = false;                     // a child of vfork runs on our memory while this thread waits for it
   std::byte* signal_stack = nullptr;              // signal_stack_bytes, or null
   stack_t program_stack{nullptr, SS_DISABLE, 0};  // what the program believes its signal stack to be
@@ -46,6 +48,12 @@ class undispatched_section {
 
 // Gives the calling thread a signal stack and turns dispatch on. Fails where the kernel has no system call dispatch.
 [[nodiscard]] result<void> arm_this_thread();
+
+// The same for calls that are made from outside the allowed code only, and without a signal stack.
+[[nodiscard]] result<void> arm_for_raw_calls(std::uintptr_t allowed_begin, std::size_t allowed_bytes);
+// A thread that such a thread has started, and the child of its fork.
+void arm_started_thread() noexcept;
+void arm_child() noexcept;
 
 // The system calls below, in a handler of SIGSYS with the registers `context`, which get the result.
 void do_clone(ucontext_t& context, long number);    // clone, clone3, fork, vfork: the child is dispatched as well

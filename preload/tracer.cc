@@ -55,7 +55,7 @@ class recording_section {
 
  private:
   const int saved_errno_ = errno;
-  const pager::runtime_section allocate_locally_;
+  const pager::runtime_mark allocate_locally_;
   const undispatched_section undispatched_;
   std::atomic<std::uint64_t>& spent_ns_;
   const std::uint64_t since_ns_;

@@ -19,6 +19,7 @@
 #include "base/units.h"
 #include "platform/kernel_features.h"
 #include "platform/system_memory.h"
+#include "preload/fault_mode_choice.h"
 #include "preload/settings.h"
 #include "program.h"
 #include "run.h"
@@ -75,7 +76,8 @@ void examine_system(findings& found) {
 std::string permission_value(const kernel_features& features) {
   if (features.userfaultfd_through_device && features.userfaultfd_kernel_faults) return "/dev/userfaultfd";
   if (features.userfaultfd_kernel_faults) return "every fault (the system call)";
-  if (features.userfaultfd) return "only faults of user mode (UFFD_USER_MODE_ONLY): --fault-mode inline alone works";
+  if (features.userfaultfd)
+    return "only faults of user mode (UFFD_USER_MODE_ONLY): `farheap run` takes --fault-mode inline";
   return std::strerror(features.userfaultfd_error_code);
 }
 
@@ -84,9 +86,13 @@ void examine_features(findings& found) {
   if (const char* disabled = std::getenv("FARHEAP_DISABLE"); disabled != nullptr && *disabled != 0) {
     found.push_back({"features", "FARHEAP_DISABLE", status::note, disabled, "unset it to use everything"});
   }
-  const bool permitted = check_permission(features, pager::fault_mode::thread).ok();
-  found.push_back({"features", "permission", permitted ? status::yes : status::no, permission_value(features),
-                   permitted ? "" : platform::known_features()[0].enable});
+  const result<preload::fault_mode_choice> choice = preload::choose_fault_mode(features, std::nullopt);
+  const bool as_asked = choice.ok() && choice.value().why_not_asked == nullptr;
+  found.push_back({"features", "permission",
+                   as_asked      ? status::yes
+                   : choice.ok() ? status::fallback
+                                 : status::no,
+                   permission_value(features), as_asked ? "" : platform::known_features()[0].enable});
   const std::string sysctl = first_line("/proc/sys/vm/unprivileged_userfaultfd").value_or("unknown");
   found.push_back({"features", "vm.unprivileged_userfaultfd", status::note, sysctl, ""});
   for (const platform::feature_description& feature : platform::known_features()) {

@@ -61,7 +61,7 @@ class command_test(unittest.TestCase):
 
 class usage_test(command_test):
     def test_commands(self):
-        self.check_refused(2, says="the commands are run, trace, resize, add-server, stats, report, doctor, help")
+        self.check_refused(2, says="the commands are run, trace, resize, add-server, stats, top, report, doctor, help")
         self.check_refused(2, "rn", says="'rn'")
         self.check_refused(2, "help", "rn", says="'rn'")
         for words in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["doctor", "--help"], ["--version"]):
@@ -135,8 +135,8 @@ class environment_test(command_test):
             self.check_refused(1, "run", "--stats-json", self.path(wrong), "--", "true", says=says)
 
     def test_permission(self):
-        message = self.check_refused(1, "run", "--", "true", env={"FARHEAP_DISABLE": "userfaultfd"},
-                                     says="vm.unprivileged_userfaultfd=1")
+        message = self.check_refused(1, "run", "--fault-mode", "inline", "--", "true",
+                                     env={"FARHEAP_DISABLE": "userfaultfd"}, says="vm.unprivileged_userfaultfd=1")
         self.assertIn("/dev/userfaultfd", message)
         disabled = {"FARHEAP_DISABLE": "userfaultfd_kernel_faults"}
         self.check_refused(1, "run", "--fault-mode", "thread", "--", "true", env=disabled, says="no permission")
@@ -213,7 +213,8 @@ class doctor_test(command_test):
 
     def test_disabled_features(self):
         found, _ = self.status_of("move", "move")
-        self.assertEqual((found["status"], found["value"]), ("fallback", "instead: write-protect, copy, drop"))
+        self.assertEqual((found["status"], found["value"]), ("fallback", "instead: write-protect, copy, drop; inline mode by "
+                                                                   "default, which refuses io_uring, libaio and RDMA"))
         found, code = self.status_of("permission", "userfaultfd")
         self.assertEqual((found["status"], code), ("no", 1))
 
@@ -225,9 +226,10 @@ class doctor_test(command_test):
         os.chmod(self.directory, 0o755)
         shutil.copy(FARHEAP, self.path("farheap"))
         ended = farheap("doctor", command=self.path("farheap"), user=NOBODY, group=NOBODY, extra_groups=[])
-        self.assertEqual(ended.returncode, 1)
+        self.assertRegex(ended.stdout, r"permission +fallback")
+        self.assertIn("`farheap run` takes --fault-mode inline", ended.stdout)
         self.assertIn("sysctl vm.unprivileged_userfaultfd=1", ended.stdout)
-        self.check_refused(1, "run", "--", "true", command=self.path("farheap"), user=NOBODY, group=NOBODY,
+        self.check_refused(1, "run", "--fault-mode", "thread", "--", "true", command=self.path("farheap"), user=NOBODY, group=NOBODY,
                            extra_groups=[], says="sysctl vm.unprivileged_userfaultfd=1")
 
 

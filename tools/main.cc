@@ -13,6 +13,7 @@
 #include "program.h"
 #include "remote.h"
 #include "run.h"
+#include "top.h"
 #include "trace.h"
 #include "trace_report.h"
 
@@ -58,6 +59,8 @@ void add_run_options(CLI::App& parser, run_options& chosen) {
       ->type_name("NAME");
   parser.add_option("--stats-json", chosen.stats_json, "write what was counted to this file at exit")
       ->type_name("FILE");
+  parser.add_flag("--local-each", chosen.local_each,
+                  "each process of the tree has all of --local for itself; default: they share it");
   parser.add_flag("--verbose", chosen.verbose, "say what is chosen and done");
 }
 
@@ -151,12 +154,27 @@ int start_add_server(std::vector<std::string> arguments) {
 int start_stats(std::vector<std::string> arguments) {
   std::string pid;
   bool json = false;
-  CLI::App parser("Shows what the runtime of a program has counted so far.", "farheap stats");
+  CLI::App parser("Shows what the runtime of a program and of those it started has counted so far.", "farheap stats");
   parser.add_option("PID", pid, "the process that `farheap run` became")->required();
   parser.add_flag("--json", json, "for machines");
   int exit_code = 0;
   if (!parse(parser, std::move(arguments), exit_code)) return exit_code;
   return stats(pid, json);
+}
+
+int start_top(std::vector<std::string> arguments) {
+  top_options chosen;
+  CLI::App parser("Shows what runs under `farheap run`, live: the processes of all jobs of this user.", "farheap top");
+  parser.add_option("PID", chosen.pids, "only the jobs of these processes");
+  parser.add_option("--interval", chosen.interval_s, "seconds from one look to the next; default: 1")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.1, 3600.0));
+  parser.add_flag("--once", chosen.once, "print what happens in one interval, and end");
+  parser.add_flag("--json", chosen.json, "the same, for machines");
+  parser.footer("Keys: q quits; m, l, f, p sort by misses, local memory, far memory, process number.");
+  int exit_code = 0;
+  if (!parse(parser, std::move(arguments), exit_code)) return exit_code;
+  return top(chosen);
 }
 
 int start_doctor(std::vector<std::string> arguments) {
@@ -187,6 +205,7 @@ constexpr command commands[] = {
     {"resize", "change the budget of a program while it runs", start_resize},
     {"add-server", "add a memory server to a program while it runs", start_add_server},
     {"stats", "show what the runtime of a program has counted so far", start_stats},
+    {"top", "show the programs that run, live", start_top},
     {"report", "make the reports of a traced run again", start_report},
     {"doctor", "say what this machine supports, and how to enable the rest", start_doctor},
 };

@@ -2,34 +2,79 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "backend/tcp/tcp_uri.h"
 #include "base/units.h"
 #include "budget.h"
+#include "job_view.h"
 #include "message.h"
 #include "preload/control.h"
+#include "preload/report.h"
 #include "program.h"
 
 namespace far::tools {
 namespace {
-
-result<pid_t> parse_pid(const std::string& text) {
-  pid_t pid = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, failure] = std::from_chars(text.data(), end, pid);
-  if (failure != std::errc{} || rest != end || pid <= 0) {
-    return error{"'" + text + "' is not a process id; write the number that `pgrep PROGRAM` prints", exit_usage};
-  }
-  return pid;
-}
 
 // "peak_local_bytes" 1073741824 -> "1.00 GiB": the unit is the last word of the name.
 std::string readable(const std::string& name, std::uint64_t value) {
   if (name.ends_with("_bytes")) return format_size(value);
   if (name.ends_with("_ns")) return format_duration(value);
   return std::to_string(value);
+}
+
+using json = nlohmann::ordered_json;
+
+void put_statistics(json& into, const engine::statistics& counted) {
+  for (const preload::statistic_field& field : preload::statistic_fields()) into[field.name] = counted.*field.member;
+}
+
+json to_json(const preload::job_process& one) {
+  json object{{"pid", one.pid},
+              {"program", one.program},
+              {"running", one.running ? 1U : 0U},
+              {"elapsed_ns", one.elapsed_ns},
+              {"user_ns", one.used.user_ns},
+              {"system_ns", one.used.system_ns},
+              {"peak_rss_bytes", one.used.peak_rss_bytes}};
+  put_statistics(object, one.counted);
+  return object;
+}
+
+// The keys are those of --stats-json.
+json to_json(const job_snapshot& job) {
+  json object;
+  put_statistics(object, job.totals.counted);
+  object["elapsed_ns"] = job.totals.elapsed_ns;
+  object["user_ns"] = job.totals.used.user_ns;
+  object["system_ns"] = job.totals.used.system_ns;
+  object["peak_rss_bytes"] = job.totals.used.peak_rss_bytes;
+  object["process_count"] = job.totals.processes;
+  object["processes_running"] = job.totals.running;
+  object["processes_unlisted"] = job.totals.unlisted;
+  object["processes"] = json::array();
+  for (const preload::job_process& one : job.processes) object["processes"].push_back(to_json(one));
+  return object;
+}
+
+void print_numbers(const json& counted) {
+  for (const auto& [name, value] : counted.items()) {
+    if (value.is_number_unsigned()) fmt::print("{:<20} {:>12}\n", name, readable(name, value.get<std::uint64_t>()));
+  }
+}
+
+void print_job(const job_snapshot& job) {
+  print_numbers(to_json(job));
+  if (job.totals.processes < 2) return;
+  fmt::print("\n{:>8}  {:<16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "PID", "program", "local", "of", "far",
+             "misses", "evicted", "waited");
+  for (const preload::job_process& one : job.processes) {
+    if (!one.running) continue;
+    fmt::print("{:>8}  {:<16.16} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", one.pid, one.program,
+               format_size(one.counted.local_bytes), format_size(one.counted.budget_bytes),
+               format_size(one.counted.far_bytes), one.counted.misses, one.counted.evicted_pages,
+               format_duration(one.counted.wait_ns));
+  }
 }
 
 }  // namespace
@@ -60,25 +105,26 @@ int add_server(const std::string& pid, const std::string& server) {
   return 0;
 }
 
-int stats(const std::string& pid, bool json) {
+int stats(const std::string& pid, bool for_machines) {
   const result<pid_t> process = parse_pid(pid);
   if (!process) return fail(exit_usage, process.error().message);
   const result<std::string> reply = preload::send_control_request(process.value(), "stats");
   if (!reply) return fail(exit_failure, reply.error().message);
-  if (json) {
-    fmt::print("{}\n", reply.value());
-    return 0;
-  }
-  const auto counted = nlohmann::ordered_json::parse(reply.value(), nullptr, false);
+  const json counted = json::parse(reply.value(), nullptr, false);
   if (!counted.is_object()) {
     return fail(exit_failure, fmt::format("process {} sent statistics that are not JSON; use the `farheap` it was "
                                           "started with",
                                           process.value()));
   }
-  for (const auto& [name, value] : counted.items()) {
-    if (value.is_number_unsigned()) fmt::print("{:<20} {:>12}\n", name, readable(name, value.get<std::uint64_t>()));
+  if (!counted.contains("in_job")) {
+    if (for_machines) return fmt::print("{}\n", reply.value()), 0;
+    return print_numbers(counted), 0;
   }
-  return 0;
+  const result<preload::job_mapping> job = find_job(process.value());
+  if (!job) return fail(exit_failure, job.error().message);
+  const job_snapshot taken = take_snapshot(job.value());
+  if (for_machines) return fmt::print("{}\n", to_json(taken).dump()), 0;
+  return print_job(taken), 0;
 }
 
 }  // namespace far::tools

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
 #include "backend/backend.h"
@@ -17,7 +18,10 @@
 #include "budget.h"
 #include "engine/policy.h"
 #include "message.h"
+#include "platform/kernel_features.h"
 #include "platform/system_memory.h"
+#include "preload/fault_mode_choice.h"
+#include "preload/job_region.h"
 #include "preload/settings.h"
 #include "program.h"
 
@@ -33,9 +37,12 @@ struct plan {
   std::uint64_t budget_bytes = 0;
   std::string far_uri = preload::default_far_uri;
   std::string far_description;
-  std::string fault_mode = "thread";
+  std::string fault_mode;
+  std::string remark;      // not empty: why the fault mode is not the usual one
+  std::string why_native;  // not empty: nothing is possible here, and the program runs without far memory
   std::string policy = preload::default_policy;
   std::string stats_json;  // absolute
+  std::string job;         // empty: none can be had
 };
 
 // An error of a part that does not know about exit codes.
@@ -66,12 +73,34 @@ result<void> check_policy(const run_options& chosen, plan& made) {
   return {};
 }
 
+const char* name_of(pager::fault_mode mode) {
+  return mode == pager::fault_mode::in_line ? "inline" : "thread";
+}
+
+// A mode that was asked for must be there. By default it is the best that there is, and where there is none the program
+// runs natively: it is told of in one line.
 result<void> check_fault_mode(const run_options& chosen, plan& made) {
-  if (!chosen.fault_mode.empty()) made.fault_mode = chosen.fault_mode;
-  const result<pager::fault_mode> mode = pager::parse_fault_mode(made.fault_mode);
-  if (!mode) return with_exit_code(mode.error(), exit_usage, "--fault-mode: ");
-  const result<void> permitted = check_permission(platform::probe_kernel(), mode.value());
-  return permitted.ok() ? permitted : with_exit_code(permitted.error(), exit_failure);
+  std::optional<pager::fault_mode> asked;
+  if (!chosen.fault_mode.empty()) {
+    const result<pager::fault_mode> mode = pager::parse_fault_mode(chosen.fault_mode);
+    if (!mode) return with_exit_code(mode.error(), exit_usage, "--fault-mode: ");
+    asked = mode.value();
+  }
+  const result<preload::fault_mode_choice> choice = preload::choose_fault_mode(platform::probe_kernel(), asked);
+  if (!choice && asked) return with_exit_code(choice.error(), exit_failure, "--fault-mode: ");
+  if (!choice) {
+    made.why_native = choice.error().message;
+    return {};
+  }
+  if (choice.value().why_not_asked != nullptr) {
+    const std::string why = choice.value().why_not_asked;
+    if (asked) return error{"--fault-mode " + chosen.fault_mode + ": " + why, exit_failure};
+    made.remark = why + ". Until then this runs with --fault-mode " + name_of(choice.value().mode);
+  }
+  made.fault_mode = name_of(choice.value().mode);
+  if (choice.value().risk != nullptr)
+    made.remark += (made.remark.empty() ? "" : "; ") + std::string(choice.value().risk);
+  return {};
 }
 
 // The far tier is opened once, as the program will, and given back.
@@ -138,6 +167,17 @@ result<void> check_library(plan& made) {
   return {};
 }
 
+// The processes of this run find each other by it.
+void choose_job(plan& made) {
+  preload::remove_abandoned_jobs();
+  const result<preload::job_name> name = preload::new_job_name();
+  if (name) {
+    made.job = name.value().text();
+  } else {
+    log_line(log_level::warning, "%s; each process of this run has a budget of its own", name.error().message.c_str());
+  }
+}
+
 // What the user typed first, then what the machine has to offer.
 result<plan> make_plan(const run_options& chosen) {
   plan made;
@@ -149,6 +189,7 @@ result<plan> make_plan(const run_options& chosen) {
   if (checked.ok()) checked = check_stats_json(chosen, made);
   if (checked.ok()) checked = check_library(made);
   if (!checked) return checked.error();
+  choose_job(made);
   return made;
 }
 
@@ -161,6 +202,7 @@ void put(const char* name, const std::string& value) {
 }
 
 void set_environment(const plan& made, const run_options& chosen) {
+  if (!made.why_native.empty()) return put(variable::local_bytes, "");
   put(variable::local_bytes, std::to_string(made.budget_bytes));
   put(variable::far_uri, made.far_uri);
   put(variable::fault_mode, made.fault_mode);
@@ -169,6 +211,8 @@ void set_environment(const plan& made, const run_options& chosen) {
   put(variable::trace_directory, chosen.trace_directory);
   put(variable::trace_sample, chosen.trace_directory.empty() ? "" : std::to_string(chosen.trace_sample));
   put(variable::verbose, chosen.verbose ? "1" : "0");
+  put(variable::job, made.job);
+  put(variable::local_each, chosen.local_each ? "1" : "0");
   put(variable::main_pid, std::to_string(getpid()));
   const char* const others = std::getenv("LD_PRELOAD");
   const bool any = others != nullptr && *others != 0;
@@ -176,24 +220,6 @@ void set_environment(const plan& made, const run_options& chosen) {
 }
 
 }  // namespace
-
-result<void> check_permission(const platform::kernel_features& features, pager::fault_mode mode) {
-  static constexpr std::string_view advice =
-      "run `sysctl vm.unprivileged_userfaultfd=1`, or run as root, or grant CAP_SYS_PTRACE, or allow access to "
-      "/dev/userfaultfd";
-  if (!features.userfaultfd && features.userfaultfd_error_code == ENOSYS) {
-    return error{"this kernel has no userfaultfd; use one built with CONFIG_USERFAULTFD (see `farheap doctor`)",
-                 ENOSYS};
-  }
-  const bool inline_mode = mode == pager::fault_mode::in_line;
-  if (!features.userfaultfd || (!inline_mode && !features.userfaultfd_kernel_faults)) {
-    return error{fmt::format("no permission for userfaultfd; {}", advice), EPERM};
-  }
-  if (inline_mode && !features.sigbus) {
-    return error{"--fault-mode inline: this kernel has no UFFD_FEATURE_SIGBUS; use --fault-mode thread", ENOSYS};
-  }
-  return {};
-}
 
 result<std::string> find_preload_library() {
   std::error_code failure;
@@ -219,7 +245,14 @@ int run(const run_options& chosen) {
   const plan& ready = made.value();
   if (chosen.verbose) {
     fmt::print(stderr, "farheap: running {}: local {}, far {}, fault mode {}, policy {}\n", ready.program_path,
-               format_size(ready.budget_bytes), ready.far_description, ready.fault_mode, ready.policy);
+               format_size(ready.budget_bytes), ready.far_description,
+               ready.fault_mode.empty() ? "none" : ready.fault_mode, ready.policy);
+  }
+  if (!ready.remark.empty()) log_line(log_level::warning, "%s", ready.remark.c_str());
+  if (!ready.why_native.empty()) {
+    log_line(log_level::warning,
+             "%s. Until then '%s' runs natively: without far memory, and in as much memory as it wants",
+             ready.why_native.c_str(), ready.program_path.c_str());
   }
   set_environment(ready, chosen);
   std::vector<char*> arguments;

@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "pager/pager.h"
-#include "platform/kernel_features.h"
 
 namespace far::tools {
 
@@ -17,18 +15,17 @@ struct run_options {
   std::string fault_mode;
   std::string policy;
   std::string stats_json;
+  bool local_each = false;  // every process of the tree gets `local`
   bool verbose = false;
   std::string trace_directory;  // absolute, there; empty: misses are not recorded
   unsigned trace_sample = 1;
   std::vector<std::string> program;  // with its arguments
 };
 
-// Runs the program in place of this process. Returns only when it cannot: the exit code, after one line on standard
+// Runs the program in place of this process; natively, after one line of warning, where this system permits no fault
+// mode at all and none was asked for. Returns only when it cannot: the exit code, after one line on standard
 // error. 2: wrong usage, 127: no such program, 126: not executable, 1: anything else.
 [[nodiscard]] int run(const run_options& chosen);
-
-// Fails when this kernel does not let `farheap run --fault-mode MODE` work; says how to change that.
-[[nodiscard]] result<void> check_permission(const platform::kernel_features& features, pager::fault_mode mode);
 
 // The library that `farheap run` preloads: ../lib/libfarheap-preload.so, seen from this executable.
 [[nodiscard]] result<std::string> find_preload_library();

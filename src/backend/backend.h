@@ -40,10 +40,13 @@ struct request {
   std::byte* buffer = nullptr;
   std::uint64_t cookie = 0;  // returned with the completion
   bool may_lend = false;     // of a read: the completion may say where the bytes are, and the buffer is left alone
+  // Of a read, where there are several copies: from the second best, because the bytes that came before were wrong.
+  bool other_copy = false;
 };
 
 // `error_code` is 0 or an errno value. A failed read leaves the buffer undefined; a failed write leaves the slot's
-// bytes undefined (the caller still holds the good copy). Requests of one channel complete in any order.
+// bytes undefined (the caller still holds the good copy). ESTALE of a read: the bytes are gone for good, and another
+// try is no use. Requests of one channel complete in any order.
 //
 // `lent`, if not null: the read had `may_lend`, and its bytes are here, contiguous, and not in the buffer. Those of
 // each slot are valid until that slot is freed or written.
@@ -70,6 +73,11 @@ class channel {
 
   [[nodiscard]] virtual std::size_t in_flight() const = 0;
 
+  // Whether a transfer may be told of as complete only when the thread that submitted it runs: one that waits inside
+  // the kernel for something else holds it up, however long that takes. Then a read that is wanted is submitted again,
+  // by another thread, and the first one's completion ignored.
+  [[nodiscard]] virtual bool needs_its_submitter() const { return false; }
+
   // A descriptor that becomes readable (for poll(2)) when completions may be ready, or -1 when there is none; then the
   // owner sleeps in wait(). The channel owns it and consumes the readiness in poll().
   [[nodiscard]] virtual int event_descriptor() const { return -1; }
@@ -78,6 +86,7 @@ class channel {
 struct capacity {
   std::uint64_t total_slots = 0;  // the most that could be allocated; max() when only the device limits it
   std::uint64_t used_slots = 0;
+  std::uint64_t kept_slots = 0;  // of these: freed here, but children of a fork may still read them
 };
 
 // What the far tier promises, for sizing prefetch windows: window >= latency * bandwidth. An estimate; 0 is "unknown".
@@ -134,9 +143,24 @@ class backend {
   [[nodiscard]] virtual bool answers() const { return true; }
   [[nodiscard]] virtual std::uint64_t incarnation() const { return 0; }
 
-  // In the child of a fork, before its first open_channel(): connections belong to the parent, and slots are only read.
-  // The parent's channels must not be touched any more, not even to destroy them.
+  // Whether tend() should be called now, whatever it returned. For any thread.
+  [[nodiscard]] virtual bool wants_tending() const { return false; }
+
+  // Around a fork, on the thread that forks, while nobody allocates slots or calls tend(). They take no memory from the
+  // program's allocator.
+  virtual void prepare_fork() {}
+  virtual void after_fork_in_parent() {}
+
+  // In the child of a fork, before its first open_channel(): connections belong to the parent, and slots are only read,
+  // unless the fork has copied them. The parent's channels must not be touched any more, not even to destroy them.
   virtual void after_fork_in_child() {}
+  // After it: the slots that the child's pages refer to, each once; then, that these are all. The child has no others.
+  virtual void claim_in_child(slot_id slot) { static_cast<void>(slot); }
+  virtual void close_claims_in_child() {}
+
+  // Whether what is stored lies in the process's own memory, so that the child of a fork has a copy, which it may go on
+  // to use, write and free.
+  [[nodiscard]] virtual bool is_copied_by_fork() const { return false; }
 
   [[nodiscard]] virtual capacity report() const = 0;
   [[nodiscard]] virtual speed expected_speed() const = 0;

@@ -215,6 +215,29 @@ void slot_allocator::free(slot_id first, std::size_t count) {
   used_ -= count;
 }
 
+void slot_allocator::begin_again_in_child() {
+  lock_.unlock();  // whoever held it is not in this process
+  for (std::uint64_t word = 0; word < limit_ / word_slots; ++word) words_[word] = ~std::uint64_t{0};
+  if (limit_ % word_slots != 0) words_[limit_ / word_slots] = bits_between(0, limit_ % word_slots);
+  used_ = 0;
+  next_ = 0;
+}
+
+void slot_allocator::claim_in_child(slot_id slot) {
+  const std::uint64_t bit = std::uint64_t{1} << slot % word_slots;
+  FAR_CHECK(slot < limit_ && (words_[slot / word_slots] & bit) != 0, "a slot is claimed once");
+  words_[slot / word_slots] &= ~bit;
+  ++used_;
+}
+
+void slot_allocator::end_claims_in_child() {
+  std::uint64_t nodes = (limit_ + word_slots - 1) / word_slots;
+  for (unsigned level = 1; level <= levels_ && nodes > 0; ++level) {
+    nodes = (nodes + fanout - 1) / fanout;
+    for (std::uint64_t node = 0; node < nodes; ++node) summaries_[level][node] = merge_children(level, node);
+  }
+}
+
 bool slot_allocator::all_allocated(slot_id first, std::size_t count) const {
   const std::lock_guard guard(lock_);
   if (count > limit_ || first > limit_ - count) return false;

@@ -50,6 +50,12 @@ class slot_allocator {
   // Gives slots back. A slot that is not allocated stops the process: its next owner's bytes would be overwritten.
   void free(slot_id first, std::size_t count);
 
+  // In the child of a fork, whose other threads are gone: every available slot is free; then some are claimed, one by
+  // one; then it is a map again. Nothing else is called in between.
+  void begin_again_in_child();
+  void claim_in_child(slot_id slot);
+  void end_claims_in_child();
+
   // Whether all (or none) of the slots are allocated. For checks.
   [[nodiscard]] bool all_allocated(slot_id first, std::size_t count) const;
 

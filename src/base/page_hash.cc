@@ -1,13 +1,51 @@
 #include "base/page_hash.h"
 
-#include "base/units.h"
+#include <sys/auxv.h>
+#include <sys/random.h>
+
+#include <bit>
+#include <cstring>
+
 #include "base/xxh3.h"
 
 namespace far {
+namespace {
 
-page_hash hash_page(const std::byte* page) noexcept {
-  const wide_hash hash = fastest_xxh3().hash_128(page, page_bytes);
-  return {hash.low, hash.high};
+// What the secret is made of: random bytes of the kernel, and those that every process has from its start.
+struct entropy {
+  std::array<std::uint64_t, 4> drawn{};
+  std::array<std::uint64_t, 2> of_start{};
+};
+
+entropy gather() noexcept {
+  entropy all;
+  // Not waiting for a kernel that has just started: what is missing stays zero.
+  static_cast<void>(!getrandom(all.drawn.data(), sizeof all.drawn, GRND_NONBLOCK));
+  if (const auto* const start = std::bit_cast<const void*>(getauxval(AT_RANDOM)); start != nullptr) {
+    std::memcpy(all.of_start.data(), start, sizeof all.of_start);
+  }
+  return all;
+}
+
+}  // namespace
+
+page_hasher::page_hasher() noexcept {
+  entropy all = gather();
+  for (std::size_t i = 0; i < secret_.size(); ++i) {
+    all.drawn[0] += i + 1;
+    secret_[i] = fastest_xxh3().hash_64(&all, sizeof all);
+  }
+}
+
+page_hasher::page_hasher(std::uint64_t seed) noexcept {
+  for (std::uint64_t& word : secret_) {
+    ++seed;
+    word = fastest_xxh3().hash_64(&seed, sizeof seed);
+  }
+}
+
+page_hash page_hasher::operator()(const std::byte* bytes, std::size_t length) const noexcept {
+  return fastest_xxh3().hash_64_with_secret(bytes, length, secret_.data(), secret_bytes);
 }
 
 }  // namespace far

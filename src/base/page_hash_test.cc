@@ -2,30 +2,51 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
+#include <algorithm>
+#include <vector>
 
 #include "base/units.h"
+#include "base/xxh3.h"
 
 namespace far {
 namespace {
 
-using page = std::array<std::byte, page_bytes>;
-
-TEST(page_hash, is_xxh3_of_the_page) {
-  // From `xxhsum -H2` of 4096 zero bytes; it must not change between builds that share slots.
-  const page zeros{};
-  EXPECT_EQ(hash_page(zeros.data()), (page_hash{0x93d76fe148c689baU, 0x3ee8dc4f9e7ee495U}));
+std::vector<std::byte> sample() {
+  std::vector<std::byte> bytes(page_bytes);
+  for (std::size_t i = 0; i < page_bytes; ++i) bytes[i] = static_cast<std::byte>(i * 7 + i / 256);
+  return bytes;
 }
 
-TEST(page_hash, differs_when_any_byte_differs) {
-  page bytes{};
-  const page_hash before = hash_page(bytes.data());
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = std::byte{1};
-    EXPECT_NE(hash_page(bytes.data()), before) << "byte " << i;
-    bytes[i] = std::byte{0};
+TEST(page_hash, differs_when_any_bit_differs) {
+  std::vector<std::byte> bytes = sample();
+  const page_hasher hash;
+  const page_hash before = hash(bytes.data());
+  for (std::size_t i = 0; i < page_bytes; ++i) {
+    const std::byte flipped{static_cast<unsigned char>(1u << i % 8)};
+    bytes[i] ^= flipped;
+    EXPECT_NE(hash(bytes.data()), before) << "byte " << i;
+    bytes[i] ^= flipped;
   }
-  EXPECT_EQ(hash_page(bytes.data()), before);
+  EXPECT_EQ(hash(bytes.data()), before);
+}
+
+TEST(page_hash, differs_between_secrets_and_not_with_the_same) {
+  const std::vector<std::byte> bytes = sample();
+  EXPECT_NE(page_hasher()(bytes.data()), page_hasher()(bytes.data())) << "each draws its own";
+  EXPECT_NE(page_hasher(1)(bytes.data()), page_hasher(2)(bytes.data()));
+  EXPECT_EQ(page_hasher(1)(bytes.data()), page_hasher(1)(bytes.data()));
+  const page_hasher drawn;
+  const page_hasher copied = drawn;
+  EXPECT_EQ(drawn(bytes.data()), copied(bytes.data()));
+}
+
+TEST(page_hash, zeros_and_swapped_halves_have_hashes_of_their_own) {
+  const page_hasher hash;
+  std::vector<std::byte> bytes = sample();
+  const page_hash before = hash(bytes.data());
+  std::swap_ranges(bytes.begin(), bytes.begin() + page_bytes / 2, bytes.begin() + page_bytes / 2);
+  EXPECT_NE(hash(bytes.data()), before);
+  EXPECT_NE(hash(std::vector<std::byte>(page_bytes).data()), before);
 }
 
 }  // namespace

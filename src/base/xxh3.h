@@ -7,13 +7,6 @@
 
 namespace far {
 
-struct wide_hash {
-  std::uint64_t low = 0;
-  std::uint64_t high = 0;
-
-  bool operator==(const wide_hash&) const = default;
-};
-
 struct hash_part {
   const void* data = nullptr;
   std::size_t bytes = 0;
@@ -25,7 +18,9 @@ struct xxh3_form {
   std::uint64_t (*hash_64)(const void* data, std::size_t bytes);
   // Of the parts, one after the other, as if they were adjacent.
   std::uint64_t (*hash_64_of_parts)(const hash_part* parts, std::size_t count);
-  wide_hash (*hash_128)(const void* data, std::size_t bytes);
+  // With a secret in place of the published one, of at least 136 bytes that look random. Requires: bytes > 240.
+  std::uint64_t (*hash_64_with_secret)(const void* data, std::size_t bytes, const void* secret,
+                                       std::size_t secret_bytes);
 };
 
 // For tests; everybody else takes fastest_xxh3().

@@ -38,12 +38,13 @@ static std::uint64_t form_hash_64_of_parts(const hash_part* parts, std::size_t c
   return hash;
 }
 
-static wide_hash form_hash_128(const void* data, std::size_t bytes) {
-  const XXH128_hash_t hash = XXH3_128bits(data, bytes);
+static std::uint64_t form_hash_64_with_secret(const void* data, std::size_t bytes, const void* secret,
+                                              std::size_t secret_bytes) {
+  const std::uint64_t hash = XXH3_64bits_withSecret(data, bytes, secret, secret_bytes);
   leave_narrow_registers();
-  return {hash.low64, hash.high64};
+  return hash;
 }
 
-const xxh3_form FAR_XXH3_FORM = {form_hash_64, form_hash_64_of_parts, form_hash_128};
+const xxh3_form FAR_XXH3_FORM = {form_hash_64, form_hash_64_of_parts, form_hash_64_with_secret};
 
 }  // namespace far

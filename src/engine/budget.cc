@@ -45,6 +45,11 @@ void budget::release(std::uint64_t pages) {
   FAR_CHECK(before >= pages, "a frame is released once");
 }
 
+void budget::begin_again(std::uint64_t charged_pages) {
+  charged_.store(charged_pages, std::memory_order_relaxed);
+  peak_.store(charged_pages, std::memory_order_relaxed);
+}
+
 void budget::note_peak(std::uint64_t charged) {
   std::uint64_t peak = peak_.load(std::memory_order_relaxed);
   while (charged > peak && !peak_.compare_exchange_weak(peak, charged, std::memory_order_relaxed)) {

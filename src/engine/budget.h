@@ -26,6 +26,9 @@ class budget {
   void charge(std::uint64_t pages);
   void release(std::uint64_t pages);
 
+  // In the child of a fork, which holds so many; its peak is its own.
+  void begin_again(std::uint64_t charged_pages);
+
   [[nodiscard]] std::uint64_t limit_pages() const { return limit_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t charged_pages() const { return charged_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t peak_pages() const { return peak_.load(std::memory_order_relaxed); }

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <string>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -19,22 +20,27 @@ constexpr unsigned epochs_a_budget = 8;
 }  // namespace
 
 core::core(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& clock,
-           std::uint64_t heap_pages, std::uint64_t budget_pages, bool tracks_writes)
+           std::uint64_t heap_pages, std::uint64_t budget_pages, bool tracks_writes, bool reads_parts)
     : space(kernel),
       far(far_tier),
       time(clock),
       pages(heap_pages),
+      checks(heap_pages, reads_parts),
       blocks(heap_pages),
       local(budget_pages),
-      writes_tracked(tracks_writes) {}
+      writes_tracked(tracks_writes) {
+  const std::string name = far.describe();
+  name.copy(far_name_.data(), far_name_.size() - 1);
+}
 
+// Flag and entry change together under the order's lock, which a fork holds: the child has both or neither.
 void core::admit(page_id page, temperature how) {
-  if (detached) return;
+  if (pages.load(page).queued()) return;
+  const std::lock_guard guard(order_lock_);
   page_word word = pages.load(page);
   do {
     if (word.queued()) return;
   } while (!pages.transition(page, word, word.with_queued(true)));
-  const std::lock_guard guard(order_lock_);
   order->admit(page, how);
 }
 
@@ -45,7 +51,7 @@ std::size_t core::select_victims(std::span<page_id> victims) {
 
 bool core::charge_for_miss() {
   if (local.try_charge(1)) return true;
-  if (!stalled() && !detached) return false;
+  if (!stalled()) return false;
   local.charge(1);
   allow_excess();
   count.over_budget_pages.raise_to(static_cast<std::uint64_t>(std::max<std::int64_t>(0, -local.free_pages())));
@@ -53,25 +59,32 @@ bool core::charge_for_miss() {
 }
 
 void core::free_slot(backend::slot_id slot) {
-  if (detached || reads.leave_to_readers(slot)) return;
-  {
-    const std::lock_guard guard(kept_slots_lock_);
-    if (freezes_ > 0) return kept_slots_.push_back(slot);
-  }
-  far.free(slot, 1);
+  if (!reads.leave_to_readers(slot)) far.free(slot, 1);
 }
 
-void core::freeze_slots() {
-  const std::lock_guard guard(kept_slots_lock_);
-  ++freezes_;
+void core::begin_again(std::uint64_t charged_pages) {
+  local.begin_again(charged_pages);
+  count.begin_again();
+  stall_.store(stall_reason::none);
+  stall_announced_.store(false);
+  retry_at_ns_.store(0);
+  if (local.free_pages() < 0) allow_excess();
 }
 
-void core::thaw_slots() {
-  const std::lock_guard guard(kept_slots_lock_);
-  FAR_CHECK(freezes_ > 0, "slots thaw as often as they froze");
-  if (--freezes_ > 0) return;
-  for (const backend::slot_id slot : kept_slots_) far.free(slot, 1);
-  kept_slots_.clear();
+bool core::forget_if_dropped(page_id page) {
+  bool filled = false;
+  space.query_filled({page, 1}, {&filled, 1});
+  if (filled) return false;
+  const page_word before = pages.load(page);
+  pages.update(page, [](page_word each) {
+    return each.with_state(state::untouched).with_dirty(false).with_place(page_word::no_place);
+  });
+  if (before.has_place()) free_slot(before.place());
+  local.release(1);
+  log_line(log_level::verbose,
+           "page %llu of the far heap had no bytes any more, and reads as zeros: did the program drop it?",
+           static_cast<unsigned long long>(page));
+  return true;
 }
 
 unsigned core::epoch() const {
@@ -86,18 +99,19 @@ bool core::evicted_recently(unsigned then) const {
 void core::stall(stall_reason why) {
   retry_at_ns_.store(time.now_ns() + retry_interval_ns);
   stall_.store(why);
+  if (why == stall_reason::no_tier) return;  // who cannot open it says so
   if (stall_announced_.exchange(true)) return;
   const char* reason = "";
   switch (why) {
-    case stall_reason::none: return;
+    case stall_reason::none:
+    case stall_reason::no_tier: return;
     case stall_reason::no_space:
       reason = "the far tier is full; free space there or choose a larger one with --far";
       break;
     case stall_reason::write_failed: reason = "writing to the far tier fails; check the device"; break;
     case stall_reason::nothing_evictable: reason = "all local pages are locked or in use; raise the budget"; break;
   }
-  log_line(log_level::warning, "eviction to %s stopped, so local memory may exceed the budget: %s",
-           far.describe().c_str(), reason);
+  log_line(log_level::warning, "eviction to %s stopped, so local memory may exceed the budget: %s", far_name(), reason);
 }
 
 void core::clear_stall() {
@@ -106,7 +120,7 @@ void core::clear_stall() {
   // a moment only, because a block was closed that held fewer pages than it was charged for.
   if (!stall_announced_.load() || local.below_high()) return;
   if (time.now_ns() < retry_at_ns_.load() + settled_ns || !stall_announced_.exchange(false)) return;
-  log_line(log_level::info, "eviction to %s works again", far.describe().c_str());
+  log_line(log_level::info, "eviction to %s works again", far_name());
 }
 
 void wait_for_kernel_memory(int error_code, backoff* waiting) {

@@ -2,19 +2,19 @@
 // heap.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "backend/backend.h"
 #include "base/forecast.h"
-#include "base/page_hash.h"
 #include "base/spin_lock.h"
 #include "engine/block.h"
 #include "engine/budget.h"
 #include "engine/counters.h"
 #include "engine/departure_guard.h"
+#include "engine/page_checks.h"
 #include "engine/policy.h"
 #include "engine/residency.h"
 #include "engine/slot_reads.h"
@@ -27,13 +27,14 @@ namespace far::engine {
 inline constexpr std::size_t batch_pages = 64;
 
 // Why eviction cannot go on. While it cannot, the budget may be exceeded: a byte kept is worth more than a limit kept.
-enum class stall_reason : std::uint8_t { none, no_space, write_failed, nothing_evictable };
+enum class stall_reason : std::uint8_t { none, no_space, no_tier, write_failed, nothing_evictable };
 
 class core {
  public:
   // Requires: the interfaces outlive the core. `tracks_writes`: the kernel can report first writes to clean pages.
+  // `reads_parts`: parts of Remote pages are read, by object readers.
   core(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& time,
-       std::uint64_t heap_pages, std::uint64_t budget_pages, bool tracks_writes);
+       std::uint64_t heap_pages, std::uint64_t budget_pages, bool tracks_writes, bool reads_parts);
 
   // Puts a resident page into the policy's care, unless it is there.
   void admit(page_id page, temperature how);
@@ -42,14 +43,20 @@ class core {
   // Charges one frame for a page that somebody waits for; may exceed the budget while eviction is stalled.
   [[nodiscard]] bool charge_for_miss();
 
-  // Gives the bytes of a slot up: to the backend; or to the reads of it that are under way; or, while a child of fork
-  // may read them, to the list of those to free later. In such a child the slots are not ours to free.
+  // Gives the bytes of a slot up: to the backend; or to the reads of it that are under way. Its page's word has changed
+  // before: a fork that comes in between must not find the slot there.
   void free_slot(backend::slot_id slot);
-  void freeze_slots();
-  void thaw_slots();
-  void lock_kept_slots() { kept_slots_lock_.lock(); }  // around fork
-  void unlock_kept_slots() { kept_slots_lock_.unlock(); }
-  [[nodiscard]] std::size_t kept_slots() const { return kept_slots_.size(); }
+
+  // Around fork.
+  void lock_order() { order_lock_.lock(); }
+  void unlock_order() { order_lock_.unlock(); }
+  // In the child: what is counted begins anew, and so many frames are charged.
+  void begin_again(std::uint64_t charged_pages);
+
+  // The caller owns the page, which is Evicting and not lifted. When the kernel has no bytes for it, the program
+  // dropped them with a system call that we did not see: what will be read there is zeros, which is what Untouched
+  // means. It becomes that, gives its frame and slot up, and this returns true.
+  [[nodiscard]] bool forget_if_dropped(page_id page);
 
   // The time, counted in evictions: an eighth of the budget evicted is one epoch.
   [[nodiscard]] unsigned epoch() const;
@@ -76,18 +83,24 @@ class core {
 
   void note_far_peak();
 
+  // The far tier as messages name it. Taken down at the start: to ask it takes memory from the program's allocator, on
+  // threads that may hold locks which a fork holds, too.
+  [[nodiscard]] const char* far_name() const { return far_name_.data(); }
+
   platform::address_space& space;
   backend::backend& far;
   const platform::clock& time;
   residency pages;
+  page_checks checks;
   block_table blocks;
   slot_reads reads;
   budget local;
   counters count;
   const bool writes_tracked;
 
-  // In the child of a fork: nothing is evicted, and slots are only read.
-  bool detached = false;
+  // How long a read that somebody waits for is tried again, with growing pauses, before its page is Lost. A device that
+  // hangs, a path that fails over, a server that starts again: they take seconds.
+  std::uint64_t read_patience_ns = 30'000'000'000;
 
   // Set once, before any other call.
   std::unique_ptr<policy> order;
@@ -99,8 +112,6 @@ class core {
   // write, but if none comes, the page has to be lifted to find out, which is about as dear, and much dearer beside
   // threads that run (docs/decisions/0001-moving-pages.md). A case: such a page has left, or has been written to.
   forecast writes;
-  // By page: the hash of the bytes in the slot of a suspect page, see page_word.
-  page_hash* hashes = nullptr;
 
   // Staging for all evictors, so that a rescuer finds the bytes of a lifted page from its word alone.
   std::byte* staging = nullptr;
@@ -110,10 +121,8 @@ class core {
   std::byte* zeros = nullptr;
 
  private:
+  std::array<char, 256> far_name_{};
   spin_lock order_lock_;
-  spin_lock kept_slots_lock_;
-  unsigned freezes_ = 0;
-  std::vector<backend::slot_id, platform::local_allocator<backend::slot_id>> kept_slots_;
   std::atomic<stall_reason> stall_{stall_reason::none};
   std::atomic<bool> stall_announced_{false};
   std::atomic<std::uint64_t> retry_at_ns_{0};

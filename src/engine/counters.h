@@ -14,6 +14,7 @@ class counter {
     while (value > current && !value_.compare_exchange_weak(current, value, std::memory_order_relaxed)) {
     }
   }
+  void begin_again() { value_.store(0, std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t get() const { return value_.load(std::memory_order_relaxed); }
 
  private:
@@ -41,6 +42,15 @@ struct counters {
   counter backend_errors;
   counter over_budget_pages;
   counter peak_far_pages;
+
+  // In the child of a fork: what its parent did is its parent's.
+  void begin_again() {
+    for (counter* each : {&misses, &waits, &rescues, &zero_fills, &write_faults, &hinted_misses, &wait_ns,
+                          &prefetched_pages, &prefetch_hits, &fetched_pages, &direct_reclaims, &evicted_pages,
+                          &clean_evictions, &written_pages, &backend_errors, &over_budget_pages, &peak_far_pages}) {
+      each->begin_again();
+    }
+  }
 };
 
 }  // namespace far::engine

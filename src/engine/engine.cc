@@ -29,7 +29,7 @@ std::size_t window_for(const backend::speed& expected, std::uint64_t budget_page
 
 engine::engine(platform::address_space& space, backend::backend& far, const platform::clock& time,
                const options& chosen)
-    : shared_(space, far, time, chosen.heap_pages, chosen.budget_pages, chosen.tracks_writes),
+    : shared_(space, far, time, chosen.heap_pages, chosen.budget_pages, chosen.tracks_writes, chosen.reads_parts),
       largest_window_(window_for(far.expected_speed(), chosen.budget_pages)),
       places_(chosen.where, chosen.measures_where) {}
 
@@ -38,12 +38,12 @@ result<std::unique_ptr<engine>> engine::create(platform::address_space& space, b
   std::unique_ptr<engine> created(new engine(space, far, time, chosen));
   core& shared = created->shared_;
   shared.departures = chosen.departures;
+  shared.read_patience_ns = chosen.read_patience_ns;
   result<std::unique_ptr<policy>> order = make_policy(chosen.policy, shared.pages);
   if (!order) return order.error();
   shared.order = std::move(order).value();
   shared.staging = space.map_staging(evictors * evictor::staging_pages);
   shared.rescued = reinterpret_cast<std::atomic<std::uint8_t>*>(platform::map_local(evictors * evictor::staging_pages));
-  shared.hashes = reinterpret_cast<page_hash*>(platform::map_local(chosen.heap_pages * sizeof(page_hash)));
   shared.zeros = platform::map_local(batch_pages * page_bytes);
   for (std::size_t i = 0; i < evictors; ++i) {
     result<std::unique_ptr<evictor>> made = evictor::create(shared, i * evictor::staging_pages);
@@ -58,9 +58,6 @@ engine::~engine() {
   for (std::unique_ptr<fetcher>& each : fetchers_) each.reset();
   for (std::unique_ptr<object_reader>& each : readers_) each.reset();
   if (shared_.staging != nullptr) shared_.space.unmap_staging(shared_.staging, evictors * evictor::staging_pages);
-  if (shared_.hashes != nullptr) {
-    platform::unmap_local(reinterpret_cast<std::byte*>(shared_.hashes), shared_.pages.pages() * sizeof(page_hash));
-  }
   if (shared_.zeros != nullptr) platform::unmap_local(shared_.zeros, batch_pages * page_bytes);
   if (shared_.rescued != nullptr) {
     platform::unmap_local(reinterpret_cast<std::byte*>(shared_.rescued), evictors * evictor::staging_pages);
@@ -79,6 +76,7 @@ result<fetcher*> engine::add_fetcher() {
 }
 
 result<object_reader*> engine::add_object_reader() {
+  FAR_CHECK(shared_.checks.by_pieces(), "object readers were announced when the engine was made");
   const std::lock_guard guard(fetchers_lock_);
   const std::size_t index = reader_count_.load(std::memory_order_relaxed);
   if (index == maximum_readers) return error{"too many object readers", 0};
@@ -100,6 +98,10 @@ outcome engine::miss(fetcher& by, stream_table& streams, page_id page, bool writ
       return outcome::busy;
     case state::fetching: by.poll(); return outcome::busy;
     case state::lost: return outcome::lost;
+    case state::foreign:
+      // Reported just before something else was mapped there.
+      shared_.space.wake({page, 1});
+      return outcome::resolved;
   }
   FAR_CHECK(false, "a page is in exactly one state");
 }
@@ -113,7 +115,7 @@ window engine::look_ahead(stream_table& streams, page_id page) {
 
 outcome engine::fetch(fetcher& by, stream_table& streams, page_id page, bool write) {
   // Asked before the stream is told: a miss that must be repeated is still one miss.
-  if (shared_.local.free_pages() <= 0 && !shared_.stalled() && !shared_.detached) return outcome::no_budget;
+  if (shared_.local.free_pages() <= 0 && !shared_.stalled()) return outcome::no_budget;
   const window ahead = look_ahead(streams, page);
   std::size_t prefetched = 0;
   const outcome reached = by.fetch(page, write, ahead, &prefetched);
@@ -162,7 +164,7 @@ outcome engine::fill_with_zeros(stream_table& streams, page_id page, bool write)
 
 engine::prospect engine::expect_use(page_id page, bool write, bool by_scan) {
   const page_word word = shared_.pages.load(page);
-  if (word.where() == state::lost) return prospect::lost;
+  if (word.where() == state::lost || word.where() == state::foreign) return prospect::lost;
   if (word.where() == state::untouched) {
     // The kernel fills the pages of an open block. Without its lock: a signal's handler may come in between, and touch
     // memory of the same block.
@@ -249,27 +251,13 @@ outcome engine::first_write(page_id page, page_word word) {
   return outcome::resolved;
 }
 
-// The kernel has no bytes for a Resident page: the program dropped them with a system call of its own that we did not
-// see. What it will read there is zeros, which is what Untouched means.
+// The kernel has no bytes for a Resident page. Returns whether it is Untouched now.
 bool engine::note_lost_mapping(page_id page, page_word word) {
   if (!shared_.pages.transition(page, word, word.with_state(state::evicting).with_lifted(false))) return false;
-  bool filled = false;
-  shared_.space.query_filled({page, 1}, {&filled, 1});
-  if (filled) {
-    shared_.pages.update(page, [](page_word each) { return each.with_state(state::resident); });
-    shared_.admit(page, temperature::warm);
-    return false;
-  }
-  const page_word before = shared_.pages.load(page);
-  shared_.pages.update(page, [](page_word each) {
-    return each.with_state(state::untouched).with_dirty(false).with_place(page_word::no_place);
-  });
-  if (before.has_place()) shared_.free_slot(before.place());
-  shared_.local.release(1);
-  log_line(log_level::verbose,
-           "page %llu of the far heap had no bytes any more, and reads as zeros: did the program drop it?",
-           static_cast<unsigned long long>(page));
-  return true;
+  if (shared_.forget_if_dropped(page)) return true;
+  shared_.pages.update(page, [](page_word each) { return each.with_state(state::resident); });
+  shared_.admit(page, temperature::warm);
+  return false;
 }
 
 bool engine::help() {
@@ -286,7 +274,6 @@ bool engine::help() {
     progress |= each.poll();
     each.lock.unlock();
   }
-  if (shared_.detached) return progress;
   for (const std::unique_ptr<evictor>& each : evictors_) {
     if (each->idle() || !each->lock.try_lock()) continue;
     progress |= each->step(false);
@@ -312,7 +299,6 @@ bool engine::reclaim_in_background() {
 
 bool engine::reclaim_if(bool wanted, eviction_place place) {
   bool progress = false;
-  if (shared_.detached) return progress;
   const std::uint64_t since_ns = shared_.time.now_ns();
   for (const std::unique_ptr<evictor>& each : evictors_) {
     if (!wanted && each->idle()) continue;
@@ -351,6 +337,10 @@ bool engine::try_pin(page_id page) {
   page_word word = shared_.pages.load(page);
   while (word.where() == state::resident && word.dirty()) {
     if (shared_.pages.transition(page, word, with_pin(word))) return true;
+  }
+  if (word.where() == state::foreign) {
+    shared_.pages.update(page, with_pin);
+    return true;
   }
   if (word.where() != state::untouched) return false;
   block& holder = shared_.blocks.holding(page);

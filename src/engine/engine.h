@@ -26,11 +26,13 @@ struct options {
   std::uint64_t heap_pages = 0;
   std::uint64_t budget_pages = 0;
   std::string policy = "second-chance";
+  bool reads_parts = false;   // there will be object readers
   bool tracks_writes = true;  // the kernel can write-protect pages and report the first write
   // Where to evict: as measured, from this place on; or always there.
   eviction_place where = eviction_place::background;
   bool measures_where = true;
-  departure_guard* departures = nullptr;  // asked before pages leave; outlives the engine
+  std::uint64_t read_patience_ns = 30'000'000'000;  // see core::read_patience_ns
+  departure_guard* departures = nullptr;            // asked before pages leave; outlives the engine
 };
 
 class engine {
@@ -46,6 +48,7 @@ class engine {
   [[nodiscard]] result<fetcher*> add_fetcher();
 
   // A reader for those who take objects out of Remote pages. The engine keeps it, and polls it in help().
+  // Requires: options::reads_parts.
   [[nodiscard]] result<object_reader*> add_object_reader();
 
   // `listener` is told when pages settle (residency.h). Before the first miss; it outlives the engine's last call.
@@ -92,9 +95,12 @@ class engine {
   // Whether the evictor's thread has something to evict: also while the budget is exceeded, because it has shrunk, and
   // no miss may come to do it.
   [[nodiscard]] bool wants_background() const {
-    return wants_reclaim() && (places_.next() == eviction_place::background || shared_.local.free_pages() < 0);
+    return (wants_reclaim() && (places_.next() == eviction_place::background || shared_.local.free_pages() < 0)) ||
+           wants_tending();
   }
 
+  // Whether tend() should be called now.
+  [[nodiscard]] bool wants_tending() const { return shared_.far.wants_tending(); }
   // What the far tier has to do behind the transfers; see backend::tend(). Not while the process forks.
   [[nodiscard]] std::uint64_t tend() {
     const std::lock_guard guard(tending_);
@@ -117,9 +123,7 @@ class engine {
   // Where the pages are, for those who wait for them and for software guards.
   [[nodiscard]] const residency& words() const { return shared_.pages; }
   [[nodiscard]] std::int64_t free_frames() const { return shared_.local.free_pages(); }
-  [[nodiscard]] bool has_frame_for_miss() const {
-    return shared_.local.free_pages() > 0 || shared_.stalled() || shared_.detached;
-  }
+  [[nodiscard]] bool has_frame_for_miss() const { return shared_.local.free_pages() > 0 || shared_.stalled(); }
   // What became of an access: the page is still being fetched; it can be made now.
   [[nodiscard]] bool on_its_way(page_id page) const { return shared_.pages.load(page).where() == state::fetching; }
   [[nodiscard]] bool is_remote(page_id page) const { return shared_.pages.load(page).where() == state::remote; }
@@ -151,6 +155,8 @@ class engine {
   // Makes the pages of `from` those of the equally long `to`; `from` is Untouched afterwards. Remote pages move by name
   // only. Requires: both allocated, `to` Untouched.
   [[nodiscard]] result<void> move(page_range from, page_id to);
+  // Takes over memory that the kernel has filled in part: it is the program's already. Requires: whole blocks, fresh.
+  [[nodiscard]] result<void> adopt(page_range range) { return adopt_range(shared_, range); }
   // Allocates so that move() may go there.
   [[nodiscard]] result<void> allocate_guarded(page_range range) { return allocate_range(shared_, range, true); }
 
@@ -164,16 +170,21 @@ class engine {
 
   void resize(std::uint64_t budget_pages);
 
-  // The kernel has forgotten that a range is guarded, because something else was mapped there for a while.
-  void guard_again(page_range range);
+  // The range becomes Foreign, until it is allocated again: the program maps something else there. Requires: not
+  // allocated.
+  void hand_over(page_range range);
 
-  // Around fork, see pager.h. Slots freed while frozen are kept until as many thaws have followed.
-  void freeze_slots() { shared_.freeze_slots(); }
-  void thaw_slots() { shared_.thaw_slots(); }
+  // Releases an allocated range if no page of it has bytes. Requires: the program cannot touch it meanwhile.
+  [[nodiscard]] bool release_if_empty(page_range range);
+
+  // Lets the kernel fill the pages if their block is open; returns whether it is. Requires: within one block.
+  [[nodiscard]] bool populate_open(page_range part);
+
+  // Around fork, see pager.h.
   void lock_for_fork();
   void unlock_after_fork();
-  // In the child: takes the copied state over. From then on nothing is evicted and no slot is allocated or freed.
-  // Requires: one thread; the address space reports misses again.
+  // In the child: takes the copied state over, and tells the far tier which slots it refers to. Requires: one thread;
+  // the address space reports misses again.
   [[nodiscard]] result<void> resume_in_child();
 
   [[nodiscard]] statistics snapshot() const;
@@ -193,7 +204,7 @@ class engine {
 
   engine(platform::address_space& space, backend::backend& far, const platform::clock& time, const options& chosen);
 
-  [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low() && !shared_.detached; }
+  [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low(); }
   bool reclaim_if(bool wanted, eviction_place place);
   [[nodiscard]] outcome fetch(fetcher& by, stream_table& streams, page_id page, bool write);
   [[nodiscard]] std::size_t claim_untouched(page_id page, std::size_t most);
@@ -201,8 +212,12 @@ class engine {
   [[nodiscard]] outcome first_write(page_id page, page_word word);
   [[nodiscard]] bool note_lost_mapping(page_id page, page_word word);
   [[nodiscard]] window look_ahead(stream_table& streams, page_id page);
+  [[nodiscard]] result<void> guard_again_in_child();
+  void reopen(page_range range);
   void resume_page(page_id page);
   void discard_guarded(page_range range);
+  template <typename Done>
+  void step_until(Done done);
   void claim_target(page_id page);
   [[nodiscard]] bool move_page(page_id from, page_id to);
 
@@ -211,6 +226,7 @@ class engine {
   eviction_places places_;
   bool background_reclaiming_ = false;  // between the watermarks; the evictor's thread alone
   std::array<std::unique_ptr<evictor>, evictors> evictors_;
+  std::atomic<bool> forking_{false};  // a fork waits for locks
   spin_lock tending_;
   spin_lock fetchers_lock_;
   std::array<std::unique_ptr<fetcher>, maximum_fetchers> fetchers_;

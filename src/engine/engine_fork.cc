@@ -2,76 +2,129 @@
 #include <array>
 #include <mutex>
 
+#include "base/check.h"
 #include "engine/engine.h"
+#include "engine/ranges.h"
 
 namespace far::engine {
 
 // With these locks held no miss and no eviction is half done.
 void engine::lock_for_fork() {
+  forking_.store(true, std::memory_order_release);
   tending_.lock();
   fetchers_lock_.lock();
   for (std::size_t i = 0; i < fetcher_count_.load(); ++i) fetchers_[i]->lock.lock();
   for (std::size_t i = 0; i < reader_count_.load(); ++i) readers_[i]->lock.lock();
   for (const std::unique_ptr<evictor>& each : evictors_) each->lock.lock();
-  shared_.lock_kept_slots();
+  shared_.lock_order();
+  shared_.far.prepare_fork();
 }
 
 void engine::unlock_after_fork() {
-  shared_.unlock_kept_slots();
+  shared_.far.after_fork_in_parent();
+  shared_.unlock_order();
   for (const std::unique_ptr<evictor>& each : evictors_) each->lock.unlock();
   for (std::size_t i = 0; i < reader_count_.load(); ++i) readers_[i]->lock.unlock();
   for (std::size_t i = 0; i < fetcher_count_.load(); ++i) fetchers_[i]->lock.unlock();
   fetchers_lock_.unlock();
   tending_.unlock();
+  forking_.store(false, std::memory_order_release);
 }
 
 result<void> engine::resume_in_child() {
-  shared_.detached = true;
-  shared_.far.after_fork_in_child();
-  shared_.allow_excess();
   platform::unlock_local_memory_after_fork();
+  shared_.far.after_fork_in_child();
+  shared_.unlock_order();
   tending_.unlock();
-  shared_.unlock_kept_slots();
+  forking_.store(false);
   fetchers_lock_.unlock();
-  for (const std::unique_ptr<evictor>& each : evictors_) each->lock.unlock();
+  background_reclaiming_ = false;
+  shared_.reads.restart_in_child();
+  const result<void> guarded = guard_again_in_child();
+  if (!guarded) return guarded;
+  for (const std::unique_ptr<evictor>& each : evictors_) each->put_back_in_child();
+  const result<void> renewed = shared_.space.renew_staging(shared_.staging, evictors * evictor::staging_pages);
+  if (!renewed) return renewed;
+
+  std::uint64_t frames = 0;
+  for (block_id which = 0; which < shared_.blocks.used_end(); ++which) {
+    const block& each = shared_.blocks.at(which);
+    if (each.kind == block_kind::open) {
+      frames += each.allocated_pages;
+      shared_.admit(pages_of(which).first, temperature::warm);  // whoever was about to is not in this process
+    }
+    if (each.kind != block_kind::guarded) continue;
+    for (page_id page = pages_of(which).first; page < pages_of(which).end(); ++page) {
+      resume_page(page);
+      frames += shared_.pages.load(page).where() == state::resident ? 1 : 0;
+    }
+  }
+  shared_.far.close_claims_in_child();
+  shared_.begin_again(frames);
+
+  for (const std::unique_ptr<evictor>& each : evictors_) {
+    const result<void> restarted = each->restart_in_child();
+    if (!restarted) return restarted;
+  }
   for (std::size_t i = 0; i < fetcher_count_.load(); ++i) {
     const result<void> restarted = fetchers_[i]->restart_in_child();
     if (!restarted) return restarted;
   }
-  shared_.reads.restart_in_child();
   for (std::size_t i = 0; i < reader_count_.load(); ++i) {
     const result<void> restarted = readers_[i]->restart_in_child();
     if (!restarted) return restarted;
   }
-  const block_id end = shared_.blocks.used_end();
-  for (block_id which = 0; which < end; ++which) {
+  return {};
+}
+
+result<void> engine::guard_again_in_child() {
+  for (block_id which = 0; which < shared_.blocks.used_end(); ++which) {
     block& each = shared_.blocks.at(which);
-    each.lock.unlock();  // whoever held it is not in this process
+    const bool held = !each.lock.try_lock();  // by somebody who is not in this process
+    each.lock.unlock();
+    if (held && each.kind == block_kind::open) reopen(pages_of(which));
     if (each.kind != block_kind::guarded) continue;
-    const result<void> guarded = shared_.space.guard(pages_of(which));
+    const result<void> guarded = guard_block(shared_, which);
     if (!guarded) return guarded;
-    for (page_id page = pages_of(which).first; page < pages_of(which).end(); ++page) resume_page(page);
   }
   return {};
 }
 
-// Puts a page that another thread was at work on into a settled state again.
+// Somebody was about to close the block: the pages that were looked at already are the kernel's again.
+void engine::reopen(page_range range) {
+  for (page_id page = range.first; page < range.end(); ++page) {
+    if (shared_.pages.load(page).where() != state::resident) continue;
+    shared_.pages.update(page, [](page_word word) { return word.with_state(state::evicting); });
+    shared_.pages.update(page, [](page_word word) { return word.with_state(state::untouched).with_dirty(false); });
+  }
+}
+
+// Puts a page that another thread was at work on into a settled state again, and claims its slot.
 void engine::resume_page(page_id page) {
   const page_word word = shared_.pages.load(page);
   state next = word.where();
-  if (word.where() == state::fetching) {
-    next = word.has_place() ? state::remote : state::untouched;
-  } else if (word.where() == state::evicting && !word.lifted()) {
-    // Claimed by a thread of the program that was unmapping or moving it.
+  if (word.where() == state::fetching && word.has_place()) {
+    next = state::remote;
+  } else if (word.where() == state::fetching || word.where() == state::evicting) {
+    // Claimed by a thread of the program that was filling, unmapping or moving it.
     bool filled = false;
     shared_.space.query_filled({page, 1}, {&filled, 1});
     next = filled ? state::resident : state::untouched;
   }
-  if (next == word.where()) return;
-  shared_.pages.update(page, [next](page_word each) {
-    const page_word settled = each.with_state(next);
-    return next == state::untouched ? settled.with_dirty(false).with_place(page_word::no_place) : settled;
-  });
+  // The kernel forgets at a fork that it was to report the first write to a clean page. So all of them are suspects:
+  // the hash of what lies in the slot tells at eviction whether it still does.
+  const bool was_clean = next == state::resident && !word.dirty();
+  if (next != word.where() || was_clean) {
+    FAR_CHECK(!word.lifted(), "what was lifted has been put back");
+    shared_.pages.update(page, [next, was_clean](page_word each) {
+      const page_word settled = each.with_state(next);
+      if (next == state::untouched) return settled.with_dirty(false).with_place(page_word::no_place);
+      return was_clean ? settled.with_dirty(true).with_writes_expected(each.has_place()) : settled;
+    });
+  }
+  const page_word settled = shared_.pages.load(page);
+  if (next == state::resident) shared_.admit(page, temperature::warm);
+  if (settled.has_place()) shared_.far.claim_in_child(settled.place());
 }
 
 }  // namespace far::engine

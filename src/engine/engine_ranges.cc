@@ -1,4 +1,7 @@
 // The engine's work on whole ranges: what the program frees, forgets, moves, or wants out.
+#include <sched.h>
+
+#include <algorithm>
 #include <array>
 #include <mutex>
 
@@ -7,6 +10,11 @@
 #include "engine/ranges.h"
 
 namespace far::engine {
+namespace {
+
+constexpr std::uint64_t longest_wait_under_lock_ns = 1'000'000;
+
+}  // namespace
 
 void engine::release(page_range range) {
   for_each_block(range, [this](block_id which, page_range part) {
@@ -54,13 +62,40 @@ void engine::discard_guarded(page_range range) {
   finish_discard(shared_, unmapping);
 }
 
-void engine::guard_again(page_range range) {
-  for_each_block(range, [this](block_id which, page_range) {
+void engine::hand_over(page_range range) {
+  for_each_block(range, [this](block_id which, page_range part) {
+    backoff waiting;
+    while (!hand_over_part(shared_, which, part)) {
+      if (!help()) waiting.pause();
+    }
+  });
+}
+
+bool engine::release_if_empty(page_range range) {
+  bool empty = true;
+  for_each_block(range, [this, &empty](block_id which, page_range part) {
     block& holder = shared_.blocks.at(which);
     const std::lock_guard guard(holder.lock);
-    // Were the kernel to refuse, the block's pages would stay resident: they are not ours to lose.
-    if (holder.kind == block_kind::guarded) static_cast<void>(shared_.space.guard(pages_of(which)));
+    if (holder.kind == block_kind::open) {
+      std::array<bool, block_pages> filled{};
+      if (empty) shared_.space.query_filled(part, filled);
+      empty = empty && std::find(filled.begin(), filled.end(), true) == filled.end();
+    }
+    for (page_id page = part.first; empty && page < part.end(); ++page) {
+      const page_word word = shared_.pages.load(page);
+      empty = word.where() == state::untouched && word.pins() == 0;
+    }
   });
+  if (empty) release(range);
+  return empty;
+}
+
+bool engine::populate_open(page_range part) {
+  const block& holder = shared_.blocks.holding(part.first);
+  const std::lock_guard guard(shared_.blocks.holding(part.first).lock);
+  if (holder.kind != block_kind::open) return false;
+  shared_.space.populate(part);
+  return true;
 }
 
 result<void> engine::move(page_range from, page_id to) {
@@ -111,15 +146,26 @@ bool engine::move_page(page_id from, page_id to) {
   while (true) {
     const page_word before = word;
     switch (word.where()) {
-      case state::untouched: return true;
+      case state::untouched:
+      case state::foreign: return true;
       case state::evicting:
       case state::fetching: return false;
       case state::lost:
-      case state::remote: {
         if (!shared_.pages.transition(from, word, forget(word))) break;
         claim_target(to);
         shared_.pages.update(to, [before](page_word moved) {
-          return moved.with_state(before.where()).with_place(before.place()).with_epoch(before.epoch());
+          return moved.with_state(state::lost).with_place(before.place()).with_epoch(before.epoch());
+        });
+        return true;
+      case state::remote: {
+        // In our hands, so that nobody gives it other bytes, with another hash, before its hash is known.
+        if (!shared_.pages.transition(from, word, word.with_state(state::fetching))) break;
+        const page_checks::check hash = shared_.checks.of(from);
+        shared_.pages.update(from, forget);
+        claim_target(to);
+        shared_.checks.set(to, hash);
+        shared_.pages.update(to, [before](page_word moved) {
+          return moved.with_state(state::remote).with_place(before.place()).with_epoch(before.epoch());
         });
         return true;
       }
@@ -127,9 +173,13 @@ bool engine::move_page(page_id from, page_id to) {
         if (!shared_.pages.transition(from, word, word.with_state(state::evicting).with_lifted(false))) break;
         claim_target(to);
         const std::size_t moved = shared_.space.relocate({from, 1}, to);
+        if (moved == 0 && shared_.forget_if_dropped(from)) {
+          shared_.pages.update(to, forget);
+          return true;
+        }
         FAR_CHECK(moved == 1, "a resident page can be moved (is it locked in memory?)");
-        if (before.has_place()) shared_.free_slot(before.place());
         shared_.pages.update(from, forget);
+        if (before.has_place()) shared_.free_slot(before.place());
         shared_.pages.update(to, [](page_word arrived) {
           return arrived.with_state(state::resident).with_dirty(true).with_place(page_word::no_place);
         });
@@ -142,29 +192,39 @@ bool engine::move_page(page_id from, page_id to) {
 
 void engine::evict(page_range range, std::size_t pages_a_batch) {
   FAR_CHECK(pages_a_batch > 0 && pages_a_batch <= batch_pages, "a batch has 1 to 64 pages");
-  if (shared_.detached) return;
   for_each_block(range, [this](block_id which, page_range) {
     block& holder = shared_.blocks.at(which);
     const std::lock_guard guard(holder.lock);
     if (holder.kind == block_kind::open) static_cast<void>(close_block(shared_, which));
   });
-  evictor& by = *evictors_.back();
-  const std::lock_guard guard(by.lock);
   std::array<page_id, batch_pages> victims;
   std::size_t count = 0;
-  const auto flush = [&] {
-    while (!by.evict({victims.data(), count})) {
-      if (!by.step(false)) by.wait(1'000'000);
-    }
-    count = 0;
-  };
   for (page_id page = range.first; page < range.end(); ++page) {
     if (shared_.pages.load(page).where() == state::resident) victims[count++] = page;
-    if (count == pages_a_batch) flush();
+    if (count < pages_a_batch && (count == 0 || page + 1 < range.end())) continue;
+    step_until([&](evictor& by) { return by.evict({victims.data(), count}); });
+    count = 0;
   }
-  if (count > 0) flush();
-  while (!by.idle()) {
-    if (!by.step(false)) by.wait(1'000'000);
+  for (page_id page = range.first; page < range.end(); ++page) {
+    step_until([this, page](evictor&) {
+      const page_word word = shared_.pages.load(page);
+      // What the other evictors have lifted is theirs.
+      constexpr std::uint64_t first_of_last = (evictors - 1) * evictor::staging_pages;
+      return word.where() != state::evicting || !word.lifted() || word.place() < first_of_last;
+    });
+  }
+}
+
+// Takes steps of the last evictor until `done(evictor)`, which is called with its lock held. The lock is given up after
+// each step: a fork waits for it with the locks of the fetchers held, and with it whoever misses.
+template <typename Done>
+void engine::step_until(Done done) {
+  evictor& by = *evictors_.back();
+  while (true) {
+    while (forking_.load(std::memory_order_acquire)) sched_yield();
+    const std::lock_guard guard(by.lock);
+    if (done(by)) return;
+    if (!by.step(false)) by.wait(longest_wait_under_lock_ns);
   }
 }
 

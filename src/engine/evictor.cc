@@ -288,19 +288,21 @@ std::size_t evictor::lift_unused(std::span<const page_id> pages, batch& into) {
 std::size_t evictor::allocate_slots(std::size_t count, batch& into) {
   std::size_t done = 0;
   std::size_t run = count;
+  bool no_tier = false;
   awaits_slots_ = false;
   while (done < count && run > 0) {
     run = std::min(run, count - done);
     const result<backend::slot_id> first = shared_.far.allocate(run);
     if (!first) {
       awaits_slots_ = first.error().code == EAGAIN;
+      no_tier = first.error().code == ENODEV;
       run /= 2;
       continue;
     }
     for (std::size_t i = 0; i < run; ++i) into.entries[done + i].slot = first.value() + i;
     done += run;
   }
-  if (done < count && !awaits_slots_) shared_.stall(stall_reason::no_space);
+  if (done < count && !awaits_slots_) shared_.stall(no_tier ? stall_reason::no_tier : stall_reason::no_space);
   if (done > 0) shared_.note_far_peak();
   return done;
 }
@@ -316,7 +318,7 @@ void evictor::lift_run(page_range run, std::size_t position, batch& into) {
     entry& refused = into.entries[position + done];
     refused.now = entry::phase::empty;
     shared_.free_slot(refused.slot);
-    give_back(run.first + done);
+    if (!shared_.forget_if_dropped(run.first + done)) give_back(run.first + done);
     ++done;
   }
 }
@@ -328,12 +330,12 @@ void evictor::note_lifted(page_id page, std::size_t position, batch& into) {
   const page_word before = shared_.pages.load(page);
   lifted.page = page;
   lifted.now = entry::phase::writing;
+  const bool unchanged = shared_.checks.note(page, staging_of(into, position));
   if (before.has_place()) {
-    const bool clean = hash_page(staging_of(into, position)) == shared_.hashes[page];
-    shared_.free_slot(clean ? lifted.slot : before.place());
-    if (clean) lifted.slot = before.place();
-    if (clean) lifted.now = entry::phase::written;
-    shared_.count.clean_evictions.add(clean ? 1 : 0);
+    shared_.free_slot(unchanged ? lifted.slot : before.place());
+    if (unchanged) lifted.slot = before.place();
+    if (unchanged) lifted.now = entry::phase::written;
+    shared_.count.clean_evictions.add(unchanged ? 1 : 0);
   }
   // The last visit predicts the next: a suspect that turns out clean costs a lift too many, a page taken for clean that
   // is written costs a fault too many, and the two are about as dear.
@@ -454,6 +456,32 @@ void evictor::restore(page_id page, std::size_t staging_page) {
     bring_back(shared_, page, staging_page);
     return;
   }
+}
+
+void evictor::put_back_in_child() {
+  for (batch& each : batches_) {
+    for (std::size_t i = 0; i < each.count; ++i) {
+      const entry::phase phase = each.entries[i].now;
+      if (phase == entry::phase::empty || phase == entry::phase::rescued || phase == entry::phase::done) continue;
+      restore(each.entries[i].page, staging_page_of(each, i));
+    }
+    each.count = 0;
+    each.entries = {};
+  }
+  batches_in_use_.store(0);
+  fruitless_steps_ = 0;
+  hard_pressed_ = false;
+  awaits_slots_ = false;
+}
+
+result<void> evictor::restart_in_child() {
+  // The old channel belongs to the parent: closing it properly would wait for completions that never come here.
+  static_cast<void>(transfers_.release());
+  lock.unlock();
+  result<std::unique_ptr<backend::channel>> opened = shared_.far.open_channel(staging_pages);
+  if (!opened) return opened.error();
+  transfers_ = std::move(opened).value();
+  return {};
 }
 
 std::size_t evictor::frames_of(const batch& which, std::size_t count) {

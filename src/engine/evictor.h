@@ -34,6 +34,11 @@ class evictor {
   [[nodiscard]] bool evict(std::span<page_id> victims, bool hard_pressed = false);
 
   void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
+  // In the child of a fork: pages that were on their way out go back where they came from. Requires: one thread; the
+  // blocks are guarded. Then: forgets the transfers, which stayed with the parent.
+  void put_back_in_child();
+  [[nodiscard]] result<void> restart_in_child();
+
   // How many pages the last step() began to evict. Requires: `lock` held.
   [[nodiscard]] std::size_t started_pages() const { return started_pages_; }
   [[nodiscard]] bool idle() const { return batches_in_use_.load(std::memory_order_relaxed) == 0; }

@@ -12,6 +12,23 @@ namespace {
 
 constexpr std::size_t pages_a_piece = 8;
 
+// Between attempts at a read that somebody waits for: the first pause, doubled each time, up to the longest.
+constexpr std::uint64_t first_pause_ns = 1'000'000;
+constexpr std::uint64_t longest_pause_ns = 1'000'000'000;
+constexpr unsigned attempts_before_warning = 8;  // 127 ms
+constexpr unsigned attempts_at_what_is_gone = 3;
+
+// A read that another thread submitted, and that is late by more than a slow device is, is submitted again.
+constexpr std::uint64_t late_ns = 100'000'000;
+
+// Names the calling thread.
+const void* this_thread() {
+  thread_local const char mark = 0;
+  return &mark;
+}
+// A tier that returns wrong bytes is given less time than one that returns none: it is there, and mostly goes on so.
+constexpr std::uint64_t patience_with_wrong_bytes = 10;  // of the whole patience, one part in so many
+
 struct cookie {
   std::size_t flight;
   std::size_t first;
@@ -49,6 +66,8 @@ result<void> fetcher::restart_in_child() {
   for (flight& each : flights_) each.count = 0;
   flights_in_use_.store(0);
   unattended_flights_.store(0);
+  resting_flights_ = 0;
+  orphans_ = 0;
   lock.unlock();
   result<std::unique_ptr<backend::channel>> opened = shared_.far.open_channel(flights * batch_pages);
   if (!opened) return opened.error();
@@ -77,8 +96,16 @@ outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* pref
   shared_.count.prefetched_pages.add(count - 1);
 
   if (shared_.far.direct(word.place()) != nullptr) {
-    install_direct({claimed.data(), count}, write);
-    return outcome::resolved;
+    outcome reached = outcome::resolved;
+    for (page_id wrong : std::span(claimed).first(install_direct({claimed.data(), count}, write))) {
+      if (wrong != page) {
+        let_go(wrong);
+        continue;
+      }
+      start(std::span(&wrong, 1), write, true);  // finds out whether its bytes stay wrong
+      reached = outcome::in_flight;
+    }
+    return reached;
   }
   // The page that somebody waits for travels alone, so that it need not wait for the others.
   start(std::span(claimed).first(1), write, true);
@@ -94,21 +121,36 @@ std::size_t fetcher::prefetch(page_range range, bool write, std::optional<unsign
   if (count == 0) return 0;
   shared_.count.prefetched_pages.add(count);
   if (shared_.far.direct(shared_.pages.load(claimed[0]).place()) != nullptr) {
-    install_direct({claimed.data(), count}, write);
+    for (const page_id wrong : std::span(claimed).first(install_direct({claimed.data(), count}, write))) let_go(wrong);
   } else {
     start({claimed.data(), count}, write, false);
   }
   return count;
 }
 
-// The bytes are a memory access away: everything comes in now, in the order of addresses.
-void fetcher::install_direct(std::span<page_id> claimed, bool write) {
-  std::sort(claimed.begin(), claimed.end());
+// The bytes are a memory access away: everything comes in now, in the order of addresses. But for pages whose bytes are
+// not those that were written: they are moved to the front. Returns how many. Requires:
+// a flight is free.
+std::size_t fetcher::install_direct(std::span<page_id> claimed, bool write) {
+  const auto is_wrong = [this](page_id page) {
+    return !shared_.checks.fit(page, shared_.far.direct(shared_.pages.load(page).place()));
+  };
+  const auto right = std::partition(claimed.begin(), claimed.end(), is_wrong);
+  const auto wrong = static_cast<std::size_t>(right - claimed.begin());
+  shared_.count.backend_errors.add(wrong);
+  std::sort(right, claimed.end());
   std::array<arrival, batch_pages> arrivals;
-  for (std::size_t i = 0; i < claimed.size(); ++i) {
+  for (std::size_t i = wrong; i < claimed.size(); ++i) {
     arrivals[i] = {claimed[i], shared_.far.direct(shared_.pages.load(claimed[i]).place())};
   }
-  install({arrivals.data(), claimed.size()}, write, buffers_);  // in which nothing is under way
+  install(std::span(arrivals).subspan(wrong, claimed.size() - wrong), write, buffer_of(*free_flight()));
+  return wrong;
+}
+
+// A page that nobody waits for does not come after all: whoever needs it will ask.
+void fetcher::let_go(page_id page) {
+  shared_.pages.update(page, [](page_word word) { return word.with_state(state::remote); });
+  shared_.local.release(1);
 }
 
 // A flight for pages that were claimed. Requires: one is free.
@@ -122,6 +164,8 @@ void fetcher::start(std::span<page_id> pages, bool write, bool demanded) {
   fresh->count = pages.size();
   fresh->failed = 0;
   fresh->attempts = 0;
+  fresh->wrong = false;
+  fresh->due_ns = 0;
   fresh->write = write;
   fresh->demanded = demanded;
   start(*fresh);
@@ -162,6 +206,7 @@ void fetcher::start(flight& which) {
   std::size_t count = 0;
   const auto index = static_cast<std::size_t>(&which - flights_.data());
   const bool retry = which.failed != 0;
+  const bool other_copy = which.wrong && which.attempts % 2 == 1;
   for (std::size_t i = 0; i < which.count; ++i) {
     if (retry && (which.failed >> i & 1) == 0) continue;
     const backend::slot_id slot = shared_.pages.load(which.pages[i]).place();
@@ -178,34 +223,96 @@ void fetcher::start(flight& which) {
                           .length_bytes = page_bytes,
                           .buffer = buffer_of(which) + i * page_bytes,
                           .cookie = cookie{index, i, 1}.pack(),
-                          .may_lend = true};
+                          .may_lend = true,
+                          .other_copy = other_copy};
   }
   which.failed = 0;
+  which.wrong = false;
+  which.orphan = false;
   which.outstanding_requests = count;
+  if (transfers_->needs_its_submitter()) {
+    which.submitter = this_thread();
+    which.submitted_ns = shared_.time.now_ns();
+  }
   const std::size_t taken = transfers_->submit({requests_.data(), count});
   FAR_CHECK(taken == count, "the channel holds the requests of all flights");
 }
 
 bool fetcher::poll() {
+  const bool started = resting_flights_ > 0 && start_due();
   const std::size_t count = transfers_->poll(completions_);
-  for (std::size_t i = 0; i < count; ++i) {
-    const cookie which = cookie::unpack(completions_[i].cookie);
-    flight& landed = flights_[which.flight];
-    const std::byte* const lent = completions_[i].lent;
-    const std::byte* const bytes = lent != nullptr ? lent : buffer_of(landed) + which.first * page_bytes;
-    for (std::size_t page = 0; page < which.count; ++page) {
-      landed.sources[which.first + page] = bytes + page * page_bytes;
-    }
-    if (completions_[i].error_code != 0) {
-      shared_.count.backend_errors.add();
-      landed.error_code = completions_[i].error_code;
-      for (std::size_t page = which.first; page < which.first + which.count; ++page) {
-        landed.failed |= std::uint64_t{1} << page;
-      }
-    }
-    if (--landed.outstanding_requests == 0) land(landed);
+  for (std::size_t i = 0; i < count; ++i) take(completions_[i]);
+  if (count > 0 || flights_in_use_.load(std::memory_order_relaxed) == 0 || !transfers_->needs_its_submitter()) {
+    return started || count > 0;
   }
-  return count > 0;
+  return started || take_over_late();
+}
+
+// What arrives is compared with what left here, in the processor's cache, which the bytes come into either way.
+void fetcher::take(const backend::completion& arrived) {
+  const cookie which = cookie::unpack(arrived.cookie);
+  flight& landed = flights_[which.flight];
+  const std::byte* const bytes = arrived.lent != nullptr ? arrived.lent : buffer_of(landed) + which.first * page_bytes;
+  if (landed.orphan) {
+    if (--landed.outstanding_requests > 0) return;
+    --orphans_;
+    return end(landed);
+  }
+  if (arrived.error_code != 0) note_failure(landed, which.first, which.count, arrived.error_code);
+  for (std::size_t i = 0; i < which.count && arrived.error_code == 0; ++i) {
+    const std::size_t page = which.first + i;
+    landed.sources[page] = bytes + i * page_bytes;
+    if (shared_.checks.fit(landed.pages[page], landed.sources[page])) continue;
+    landed.wrong = true;
+    note_failure(landed, page, 1, EBADMSG);
+  }
+  if (--landed.outstanding_requests == 0) land(landed);
+}
+
+void fetcher::note_failure(flight& which, std::size_t first, std::size_t count, int error_code) {
+  shared_.count.backend_errors.add();
+  which.error_code = error_code;
+  for (std::size_t page = first; page < first + count; ++page) which.failed |= std::uint64_t{1} << page;
+}
+
+bool fetcher::start_due() {
+  const std::uint64_t now_ns = shared_.time.now_ns();
+  bool started = false;
+  for (flight& each : flights_) {
+    if (each.count == 0 || each.due_ns == 0 || now_ns < each.due_ns) continue;
+    each.due_ns = 0;
+    --resting_flights_;
+    start(each);
+    started = true;
+  }
+  return started;
+}
+
+// Whoever submitted them may wait inside the kernel for the very page that they bring.
+bool fetcher::take_over_late() {
+  const std::uint64_t now_ns = shared_.time.now_ns();
+  bool started = false;
+  for (flight& each : flights_) {
+    const bool late = each.count > 0 && each.due_ns == 0 && !each.orphan && each.submitter != this_thread() &&
+                      now_ns - each.submitted_ns > late_ns;
+    flight* const fresh = late ? free_flight() : nullptr;
+    if (fresh == nullptr) continue;
+    take_over(each, *fresh);
+    started = true;
+  }
+  return started;
+}
+
+void fetcher::take_over(flight& late, flight& fresh) {
+  fresh = late;
+  // All of it again, and the parts that have arrived with the rest.
+  fresh.failed = 0;
+  fresh.wrong = false;
+  flights_in_use_.fetch_add(1, std::memory_order_relaxed);
+  ++orphans_;
+  late.orphan = true;
+  late.demanded = true;  // nobody looks after it any more
+  start(fresh);
 }
 
 void fetcher::land(flight& which) {
@@ -229,26 +336,54 @@ void fetcher::end(flight& which) {
 // What was only prefetched is forgotten: whoever needs it will ask. What somebody waits for is tried again, and when it
 // keeps failing its bytes are Lost: better a clear end than wrong data.
 void fetcher::retry_or_give_up(flight& which) {
-  if (which.demanded && ++which.attempts < attempts_before_lost) {
-    start(which);
-    return;
+  if (!which.demanded) {
+    for (std::size_t i = 0; i < which.count; ++i) {
+      if ((which.failed >> i & 1) != 0) let_go(which.pages[i]);
+    }
+    return end(which);
   }
+  const std::uint64_t now_ns = shared_.time.now_ns();
+  if (which.attempts++ == 0) which.failing_since_ns = now_ns;
+  if (which.attempts == (which.wrong ? 1 : attempts_before_warning)) {
+    log_line(log_level::warning, "page %llu of the far heap cannot be read from %s (%s); trying again",
+             static_cast<unsigned long long>(which.pages[0]), shared_.far_name(),
+             which.wrong ? "other bytes come back than were written" : std::strerror(which.error_code));
+  }
+  if (!is_worth_a_retry(which, now_ns)) {
+    lose(which);
+    return end(which);
+  }
+  which.due_ns = now_ns + std::min(first_pause_ns << std::min(which.attempts - 1, 20u), longest_pause_ns);
+  ++resting_flights_;
+}
+
+bool fetcher::is_worth_a_retry(const flight& which, std::uint64_t now_ns) const {
+  // The tier knows that it will never have the bytes again.
+  if (which.error_code == ESTALE) return which.attempts < attempts_at_what_is_gone;
+  const std::uint64_t patience_ns = shared_.read_patience_ns / (which.wrong ? patience_with_wrong_bytes : 1);
+  return now_ns - which.failing_since_ns < patience_ns;
+}
+
+void fetcher::lose(flight& which) {
   for (std::size_t i = 0; i < which.count; ++i) {
     if ((which.failed >> i & 1) == 0) continue;
-    const state next = which.demanded ? state::lost : state::remote;
-    shared_.pages.update(which.pages[i], [next](page_word word) { return word.with_state(next); });
+    shared_.pages.update(which.pages[i], [](page_word word) { return word.with_state(state::lost); });
     shared_.local.release(1);
-    if (!which.demanded) continue;
-    log_line(log_level::error, "page %llu of the far heap is lost: reading it from %s failed %u times (%s)",
-             static_cast<unsigned long long>(which.pages[i]), shared_.far.describe().c_str(), which.attempts,
-             std::strerror(which.error_code));
+    const auto page = static_cast<unsigned long long>(which.pages[i]);
+    if (which.wrong) {
+      log_line(log_level::error,
+               "page %llu of the far heap is lost: %s returned other bytes than were written to it, %u times; test the "
+               "device or the memory of the server (dmesg, smartctl, memtest), and use another one until then",
+               page, shared_.far_name(), which.attempts);
+    } else {
+      log_line(log_level::error, "page %llu of the far heap is lost: reading it from %s failed %u times (%s)", page,
+               shared_.far_name(), which.attempts, std::strerror(which.error_code));
+    }
   }
-  end(which);
 }
 
 // How a page is mapped when it comes in for a read: writable if the last visit saw a write, and such pages mostly are
-// written again, which saves the fault of the next write; then its hash is kept, to tell at eviction whether there was
-// one.
+// written again, which saves the fault of the next write; then its hash tells at eviction whether there was one.
 platform::mapping fetcher::mapping_for_read(page_id page, bool forecast_is_right) const {
   const bool writable = !shared_.writes_tracked || (forecast_is_right && shared_.pages.load(page).writes_expected());
   return writable ? platform::mapping::writable : platform::mapping::write_protected;
@@ -281,10 +416,6 @@ void fetcher::install_run(std::span<const arrival> run, platform::mapping how, b
     // already never lies before the place it moves to, so nothing is overwritten before it has moved.
     for (std::size_t i = 0; i < run.size(); ++i) std::memmove(buffer + i * page_bytes, run[i].source, page_bytes);
     source = buffer;
-  }
-  const bool suspect = how == platform::mapping::writable && !write;
-  for (std::size_t i = 0; suspect && i < run.size(); ++i) {
-    shared_.hashes[run[i].page] = hash_page(source + i * page_bytes);
   }
   std::size_t done = 0;
   backoff waiting;

@@ -37,7 +37,7 @@ class fetcher {
   // Returns how many pages come in.
   std::size_t prefetch(page_range range, bool write, std::optional<unsigned> eviction_priority);
 
-  // Finishes what has arrived. Returns whether anything had.
+  // Finishes what has arrived, and tries again what failed some time ago. Returns whether there was anything.
   bool poll();
 
   // In the child of a fork: forgets the transfers, which stayed with the parent.
@@ -46,6 +46,11 @@ class fetcher {
   // Sleeps until something may have arrived. Requires: called by the lock's holder.
   void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
   [[nodiscard]] bool idle() const { return flights_in_use_.load(std::memory_order_relaxed) == 0; }
+  // Whether all that is left are reads that failed and are tried again later: nothing can arrive before. Then whoever
+  // waits lets go of the lock, so that others can use the fetcher, and polls again soon. Requires: `lock` held.
+  [[nodiscard]] bool only_rests() const {
+    return resting_flights_ > 0 && resting_flights_ == flights_in_use_ - orphans_;
+  }
   // Whether something is under way that nobody waits for.
   [[nodiscard]] bool unattended() const { return unattended_flights_.load(std::memory_order_relaxed) != 0; }
   // Whether fetch() can start something; may be outdated unless the lock is held.
@@ -57,7 +62,6 @@ class fetcher {
 
  private:
   static constexpr std::size_t flights = 16;
-  static constexpr unsigned attempts_before_lost = 3;
 
   struct arrival {
     page_id page;
@@ -72,9 +76,16 @@ class fetcher {
     std::size_t count = 0;                              // 0: not in use
     std::size_t outstanding_requests = 0;
     std::uint64_t failed = 0;  // a bit a page
-    unsigned attempts = 0;
-    int error_code = 0;
+    unsigned attempts = 0;     // that failed
+    int error_code = 0;        // of the last one
+    bool wrong = false;        // it brought bytes, but others than were written
+    std::uint64_t failing_since_ns = 0;
+    std::uint64_t due_ns = 0;  // not 0: it rests until then
     bool write = false;
+    // Where transfers need their submitter.
+    const void* submitter = nullptr;
+    std::uint64_t submitted_ns = 0;
+    bool orphan = false;    // another flight has taken its pages over; this one only waits for its completions
     bool demanded = false;  // somebody waits for it; otherwise it was only prefetched
   };
 
@@ -83,12 +94,20 @@ class fetcher {
   [[nodiscard]] std::size_t claim_ahead(page_id page, window ahead, std::optional<unsigned> eviction_priority,
                                         std::span<page_id> claimed);
   [[nodiscard]] flight* free_flight();
-  void install_direct(std::span<page_id> claimed, bool write);
+  [[nodiscard]] std::size_t install_direct(std::span<page_id> claimed, bool write);
+  void let_go(page_id page);
   void start(std::span<page_id> pages, bool write, bool demanded);
   void start(flight& which);
   void land(flight& which);
   void end(flight& which);
+  void take(const backend::completion& arrived);
+  void note_failure(flight& which, std::size_t first, std::size_t count, int error_code);
+  [[nodiscard]] bool start_due();
+  [[nodiscard]] bool take_over_late();
+  void take_over(flight& late, flight& fresh);
   void retry_or_give_up(flight& which);
+  [[nodiscard]] bool is_worth_a_retry(const flight& which, std::uint64_t now_ns) const;
+  void lose(flight& which);
   void install(std::span<const arrival> arrivals, bool write, std::byte* buffer);
   [[nodiscard]] platform::mapping mapping_for_read(page_id page, bool forecast_is_right) const;
   void install_run(std::span<const arrival> run, platform::mapping how, bool write, std::byte* buffer);
@@ -105,6 +124,8 @@ class fetcher {
   std::array<flight, flights> flights_;
   std::atomic<std::size_t> flights_in_use_{0};
   std::atomic<std::size_t> unattended_flights_{0};
+  std::size_t resting_flights_ = 0;
+  std::size_t orphans_ = 0;
 };
 
 }  // namespace far::engine

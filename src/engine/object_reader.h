@@ -4,8 +4,12 @@
 // A read does not hold the page: it may be fetched, written, discarded or moved meanwhile, and several reads of one
 // page may run at once. At its end a read says whether the page was Remote, in the same slot, all the time; only then
 // are the bytes the page's newest. The slot itself stays as it is until the read has ended (slot_reads.h).
+//
+// What is transferred are the whole pieces of 512 bytes that the range lies in, because those have checks of their own
+// (page_checks.h): wrong bytes are never handed out.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -21,7 +25,7 @@ enum class read_outcome : std::uint8_t {
   in_flight,   // on their way: poll
   not_remote,  // the page is not Remote any more, or was not for a moment: look again
   busy,        // the channel is full, nothing was started: poll, then try again
-  failed,      // the far tier keeps failing: fetch the page, which finds out whether it is Lost
+  failed,      // the far tier keeps failing, or returns wrong bytes: fetch the page, which finds out whether it is Lost
 };
 
 // One read, in the frame of whoever waits for it. Stays where it is while `outcome` is in_flight.
@@ -38,6 +42,7 @@ struct object_read {
   // The reader's own.
   slot_reads::entry held;
   unsigned attempts = 0;
+  std::byte* landing = nullptr;  // where the pieces arrive that its bytes lie in
 };
 
 class object_reader {
@@ -65,16 +70,21 @@ class object_reader {
   static constexpr std::size_t most_reads = 256;
   static constexpr unsigned attempts_before_failed = 3;
 
-  object_reader(core& shared, std::unique_ptr<backend::channel> transfers)
-      : shared_(shared), transfers_(std::move(transfers)) {}
+  object_reader(core& shared, std::unique_ptr<backend::channel> transfers);
 
   [[nodiscard]] bool is_remote_at(page_id page, backend::slot_id slot) const;
   [[nodiscard]] bool submit(object_read& one);
   [[nodiscard]] read_outcome conclude(object_read& one, read_outcome reached);
   void release(object_read& one);
+  void free_all_buffers();
+  [[nodiscard]] read_outcome take(object_read& one, const std::byte* pieces) const;
 
   core& shared_;
   std::unique_ptr<backend::channel> transfers_;
+  // A page for each read that is under way.
+  std::byte* const buffers_;
+  std::array<std::byte*, most_reads> free_buffers_;
+  std::size_t free_count_ = 0;
   std::atomic<std::size_t> under_way_{0};
 };
 

@@ -14,7 +14,7 @@ constexpr std::uint8_t bit(state which) {
 }
 
 constexpr std::array<std::uint8_t, state_count> legal = {
-    /* untouched */ static_cast<std::uint8_t>(bit(state::fetching) | bit(state::resident)),
+    /* untouched */ static_cast<std::uint8_t>(bit(state::fetching) | bit(state::resident) | bit(state::foreign)),
     /* resident  */ bit(state::evicting),
     /* evicting  */
     static_cast<std::uint8_t>(bit(state::resident) | bit(state::remote) | bit(state::untouched) | bit(state::fetching)),
@@ -22,6 +22,7 @@ constexpr std::array<std::uint8_t, state_count> legal = {
     /* fetching  */
     static_cast<std::uint8_t>(bit(state::resident) | bit(state::remote) | bit(state::untouched) | bit(state::lost)),
     /* lost      */ bit(state::untouched),
+    /* foreign   */ bit(state::untouched),
 };
 
 // Whether somebody may have waited for this change: the page was in somebody's hands and is not any more.
@@ -39,6 +40,7 @@ const char* name_of(state which) {
     case state::remote: return "Remote";
     case state::fetching: return "Fetching";
     case state::lost: return "Lost";
+    case state::foreign: return "Foreign";
   }
   return "?";
 }

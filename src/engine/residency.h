@@ -9,10 +9,12 @@
 //                                   --dirty: lifted, written--------> Remote
 //                                   --lifted, touched meanwhile-----> Fetching (a rescue: its second chance)
 //                                   --could not be lifted, or pinned> Resident
-//     any settled state --discard--> Untouched
+//     any settled state --discard--> Untouched --handed over--------> Foreign --allocated again--> Untouched
 //
 // Whoever wins the transition into Fetching or Evicting owns the page until it leaves that state; everyone else waits.
-// A page of an open block (block.h) is Untouched here, whatever the kernel has filled.
+// A page of an open block (block.h) is Untouched here, whatever the kernel has filled. A Foreign page is none of ours:
+// the program has mapped something else at its address (or had: the place may be free), and no operation on its block
+// touches, counts, or guards it.
 #pragma once
 
 #include <atomic>
@@ -27,8 +29,8 @@ namespace far::engine {
 using platform::page_id;
 using platform::page_range;
 
-enum class state : std::uint8_t { untouched, resident, evicting, remote, fetching, lost };
-inline constexpr unsigned state_count = 6;
+enum class state : std::uint8_t { untouched, resident, evicting, remote, fetching, lost, foreign };
+inline constexpr unsigned state_count = 7;
 
 [[nodiscard]] const char* name_of(state which);
 [[nodiscard]] bool is_legal_transition(state from, state to);
@@ -113,8 +115,7 @@ class settling_listener {
 };
 
 // The words of all pages, and a byte a page for software guards: whether it is Resident.
-// 9 bytes a page; with the 16 of its hash (core::hashes) 0.61% of the far heap, and only of the part that was ever
-// used.
+// 9 bytes a page; with the 8 of its hash (page_checks) 0.42% of the far heap, and only of the part that was ever used.
 class residency {
  public:
   explicit residency(std::uint64_t pages);

@@ -9,8 +9,8 @@
 namespace far::engine {
 namespace {
 
-constexpr std::array<state, state_count> all_states = {state::untouched, state::resident, state::evicting,
-                                                       state::remote,    state::fetching, state::lost};
+constexpr std::array<state, state_count> all_states = {
+    state::untouched, state::resident, state::evicting, state::remote, state::fetching, state::lost, state::foreign};
 
 TEST(page_word, starts_untouched_and_empty) {
   const page_word word;
@@ -77,7 +77,8 @@ TEST(page_word, epochs_wrap) {
 TEST(residency, legal_transitions_are_those_of_the_picture) {
   const auto follows = [](state from, state to) {
     switch (from) {
-      case state::untouched: return to == state::fetching || to == state::resident;
+      case state::untouched: return to == state::fetching || to == state::resident || to == state::foreign;
+      case state::foreign: return to == state::untouched;
       case state::resident: return to == state::evicting;
       case state::evicting:
         return to == state::resident || to == state::remote || to == state::untouched || to == state::fetching;

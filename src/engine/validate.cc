@@ -41,6 +41,9 @@ void check_word(const core& shared, page_id page, tally* sum) {
       ++sum->frames;
       break;
     case state::lost: break;
+    case state::foreign:
+      FAR_CHECK(!word.has_place() && !word.dirty(), "I3: a Foreign page has no bytes of ours");
+      return;
   }
   if (word.has_place()) sum->slots.push_back(word.place());
 }
@@ -56,8 +59,9 @@ void engine::validate() const {
     if (each.kind == block_kind::open) sum.frames += each.allocated_pages;
     const page_range range = pages_of(which);
     for (page_id page = range.first; page < range.end(); ++page) {
-      FAR_CHECK(each.kind == block_kind::guarded || shared_.pages.load(page).where() == state::untouched,
-                "I8: pages of an open block are Untouched");
+      const state where = shared_.pages.load(page).where();
+      FAR_CHECK(each.kind == block_kind::guarded || where == state::untouched || where == state::foreign,
+                "I8: pages of an open block are Untouched, or not ours");
       check_word(shared_, page, &sum);
     }
   }
@@ -75,8 +79,8 @@ void engine::validate() const {
   unreferenced_slots += shared_.reads.owned_slots();
   std::sort(sum.slots.begin(), sum.slots.end());
   FAR_CHECK(std::adjacent_find(sum.slots.begin(), sum.slots.end()) == sum.slots.end(), "I7: no slot has two owners");
-  FAR_CHECK(sum.slots.size() + unreferenced_slots + shared_.kept_slots() == shared_.far.report().used_slots,
-            "I7: no slot is leaked");
+  const backend::capacity stored = shared_.far.report();
+  FAR_CHECK(sum.slots.size() + unreferenced_slots + stored.kept_slots == stored.used_slots, "I7: no slot is leaked");
 }
 
 }  // namespace far::engine

@@ -297,11 +297,28 @@ void simulated_pager::validate() const {
 result<std::byte*> simulated_pager::map(std::size_t /*bytes*/, int /*protection*/, std::size_t /*alignment_bytes*/) {
   return not_simulated("map()");
 }
-result<void> simulated_pager::map_at(std::byte* /*address*/, std::size_t /*bytes*/, int /*protection*/) {
+result<void> simulated_pager::map_at(std::byte* /*address*/, std::size_t /*bytes*/, int /*protection*/,
+                                     placement /*how*/) {
   return not_simulated("map_at()");
 }
-result<void> simulated_pager::hand_over(std::byte* /*address*/, std::size_t /*bytes*/) {
+result<void> simulated_pager::hand_over(std::byte* /*address*/, std::size_t /*bytes*/, placement /*how*/,
+                                        const std::function<int()>& /*place*/) {
   return not_simulated("hand_over()");
+}
+result<void> simulated_pager::take_back(std::byte* /*address*/, std::size_t /*bytes*/) {
+  return not_simulated("take_back()");
+}
+result<pager::pager::origin> simulated_pager::origin_of(const std::byte* /*address*/, std::size_t /*bytes*/) const {
+  return not_simulated("origin_of()");
+}
+result<void> simulated_pager::advise(std::byte* /*address*/, std::size_t /*bytes*/, int /*advice*/) {
+  return not_simulated("advise()");
+}
+result<void> simulated_pager::lock(std::byte* /*address*/, std::size_t /*bytes*/, unsigned /*flags*/) {
+  return not_simulated("lock()");
+}
+result<void> simulated_pager::unlock(std::byte* /*address*/, std::size_t /*bytes*/) {
+  return not_simulated("unlock()");
 }
 result<int> simulated_pager::protection_of(const std::byte* /*address*/) const {
   return not_simulated("protection_of()");
@@ -310,7 +327,7 @@ result<void> simulated_pager::protect(std::byte* /*address*/, std::size_t /*byte
   return not_simulated("protect()");
 }
 result<std::byte*> simulated_pager::remap(std::byte* /*address*/, std::size_t /*old_bytes*/, std::size_t /*new_bytes*/,
-                                          bool /*may_move*/) {
+                                          const remapping& /*how*/) {
   return not_simulated("remap()");
 }
 result<void> simulated_pager::add_server(std::string_view /*server*/) {

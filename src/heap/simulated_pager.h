@@ -61,19 +61,29 @@ class simulated_pager final : public pager::pager {
 
   // What it does not.
   [[nodiscard]] result<std::byte*> map(std::size_t bytes, int protection, std::size_t alignment_bytes) override;
-  [[nodiscard]] result<void> map_at(std::byte* address, std::size_t bytes, int protection) override;
-  [[nodiscard]] result<void> hand_over(std::byte* address, std::size_t bytes) override;
+  [[nodiscard]] std::size_t uniform_bytes(const void* address, std::size_t bytes, bool* inside) const override {
+    *inside = contains(address);
+    return bytes;
+  }
+  [[nodiscard]] result<void> map_at(std::byte* address, std::size_t bytes, int protection, placement how) override;
+  [[nodiscard]] result<void> hand_over(std::byte* address, std::size_t bytes, placement how,
+                                       const std::function<int()>& place) override;
+  [[nodiscard]] result<void> take_back(std::byte* address, std::size_t bytes) override;
+  [[nodiscard]] result<origin> origin_of(const std::byte* address, std::size_t bytes) const override;
+  [[nodiscard]] result<void> advise(std::byte* address, std::size_t bytes, int advice) override;
+  [[nodiscard]] result<void> lock(std::byte* address, std::size_t bytes, unsigned flags) override;
+  [[nodiscard]] result<void> unlock(std::byte* address, std::size_t bytes) override;
+  void unlock_all() override {}
   [[nodiscard]] result<int> protection_of(const std::byte* address) const override;
   [[nodiscard]] result<void> protect(std::byte* address, std::size_t bytes, int protection) override;
   [[nodiscard]] result<std::byte*> remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,
-                                         bool may_move) override;
+                                         const remapping& how) override;
   void pin(const std::byte* /*address*/, std::size_t /*bytes*/) override {}
   void unpin(const std::byte* /*address*/, std::size_t /*bytes*/) override {}
   [[nodiscard]] result<void> add_server(std::string_view server) override;
   void prepare_fork() override {}
   void after_fork_in_parent() override {}
   void after_fork_in_child() override {}
-  void release_slots_of_ended_children() override {}
 
  private:
   using page_id = engine::page_id;

@@ -8,30 +8,34 @@
 
 namespace far::pager {
 
-address_map::address_map(std::uint64_t heap_pages) {
+address_map::address_map(std::uint64_t heap_pages, std::uint64_t first_page_number)
+    : heap_pages_(heap_pages), first_page_number_(first_page_number) {
   insert_free(0, heap_pages);
 }
 
-std::optional<page_id> address_map::take(std::uint64_t count, std::uint64_t alignment_pages, int protection) {
+std::optional<page_id> address_map::take(std::uint64_t count, std::uint64_t alignment_pages,
+                                         const mapping_traits& traits) {
   const std::lock_guard guard(lock_);
   for (auto hole = holes_by_size_.lower_bound({count, 0}); hole != holes_by_size_.end(); ++hole) {
-    const page_id first = round_up(hole->second, alignment_pages);
-    if (first + count > hole->second + hole->first) continue;
+    if (hole->second >= heap_pages_) continue;  // of adopted memory: its addresses are aligned otherwise
+    const page_id first = round_up(hole->second + first_page_number_, alignment_pages) - first_page_number_;
+    const page_id hole_end = hole->second + hole->first;
+    if (first > hole_end || count > hole_end - first) continue;
     take_from_hole(hole->second, {first, count});
-    used_[first] = {count, protection};
+    used_[first] = {count, traits};
     return first;
   }
   return std::nullopt;
 }
 
-bool address_map::take_at(page_range range, int protection) {
+bool address_map::take_at(page_range range, const mapping_traits& traits) {
   const std::lock_guard guard(lock_);
   auto hole = free_.upper_bound(range.first);
   if (hole == free_.begin()) return false;
   --hole;
   if (hole->first + hole->second < range.end()) return false;
   take_from_hole(hole->first, range);
-  used_[range.first] = {range.count, protection};
+  used_[range.first] = {range.count, traits};
   return true;
 }
 
@@ -47,7 +51,7 @@ address_map::parts address_map::erase_used(page_range within) {
   parts removed;
   auto next = used_.lower_bound(within.first);
   while (next != used_.end() && next->first < within.end()) {
-    removed.push_back({{next->first, next->second.count}, next->second.protection});
+    removed.push_back({{next->first, next->second.count}, next->second.traits});
     next = used_.erase(next);
   }
   return removed;
@@ -76,9 +80,51 @@ std::optional<address_map::parts> address_map::take_over(page_range range) {
   return erase_used(range);
 }
 
-void address_map::use(page_range range, int protection) {
+void address_map::adopt(page_range range, const mapping_traits& traits) {
   const std::lock_guard guard(lock_);
-  used_[range.first] = {range.count, protection};
+  used_[range.first] = {range.count, traits};
+  pages_in_use_ += range.count;
+}
+
+void address_map::use(page_range range, const mapping_traits& traits) {
+  const std::lock_guard guard(lock_);
+  used_[range.first] = {range.count, traits};
+  join_used(range);
+}
+
+std::optional<address_map::parts> address_map::look(page_range range) const {
+  const std::lock_guard guard(lock_);
+  parts found = used_in(range);
+  std::uint64_t known = free_in(range);
+  for (const part& each : found) known += each.range.count;
+  if (known < range.count) return std::nullopt;
+  return found;
+}
+
+// Requires: the lock.
+address_map::parts address_map::used_in(page_range range) const {
+  parts found;
+  auto each = used_.upper_bound(range.first);
+  if (each != used_.begin()) --each;
+  for (; each != used_.end() && each->first < range.end(); ++each) {
+    const page_id first = std::max(each->first, range.first);
+    const page_id end = std::min(each->first + each->second.count, range.end());
+    if (first < end) found.push_back({{first, static_cast<std::size_t>(end - first)}, each->second.traits});
+  }
+  return found;
+}
+
+// Requires: the lock.
+std::uint64_t address_map::free_in(page_range range) const {
+  std::uint64_t sum = 0;
+  auto hole = free_.upper_bound(range.first);
+  if (hole != free_.begin()) --hole;
+  for (; hole != free_.end() && hole->first < range.end(); ++hole) {
+    const page_id first = std::max(hole->first, range.first);
+    const page_id end = std::min(hole->first + hole->second, range.end());
+    if (first < end) sum += end - first;
+  }
+  return sum;
 }
 
 void address_map::put_back(page_range range) {
@@ -98,21 +144,27 @@ std::optional<address_map::part> address_map::holder_of(page_id page) const {
   if (holder == used_.begin()) return std::nullopt;
   --holder;
   if (page >= holder->first + holder->second.count) return std::nullopt;
-  return part{{holder->first, holder->second.count}, holder->second.protection};
-}
-
-void address_map::set_protection(page_range range, int protection) {
-  const std::lock_guard guard(lock_);
-  split_used_at(range.first);
-  split_used_at(range.end());
-  for (auto each = used_.lower_bound(range.first); each != used_.end() && each->first < range.end(); ++each) {
-    each->second.protection = protection;
-  }
+  return part{{holder->first, holder->second.count}, holder->second.traits};
 }
 
 std::uint64_t address_map::pages_in_use() const {
   const std::lock_guard guard(lock_);
   return pages_in_use_;
+}
+
+void address_map::join_used(page_range range) {
+  auto each = used_.lower_bound(range.first);
+  if (each != used_.begin()) --each;
+  while (each != used_.end()) {
+    const auto next = std::next(each);
+    if (next == used_.end() || next->first > range.end()) return;
+    if (each->first + each->second.count == next->first && each->second.traits == next->second.traits) {
+      each->second.count += next->second.count;
+      used_.erase(next);
+    } else {
+      each = next;
+    }
+  }
 }
 
 void address_map::split_used_at(page_id page) {
@@ -121,7 +173,7 @@ void address_map::split_used_at(page_id page) {
   --holder;
   const page_id end = holder->first + holder->second.count;
   if (holder->first == page || page >= end) return;
-  used_[page] = {end - page, holder->second.protection};
+  used_[page] = {end - page, holder->second.traits};
   holder->second.count = page - holder->first;
 }
 

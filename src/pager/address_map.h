@@ -19,20 +19,42 @@ namespace far::pager {
 using platform::page_id;
 using platform::page_range;
 
+// What is mapped at addresses in use.
+struct mapping_traits {
+  int protection = 0;            // PROT_*, as the program set it
+  bool foreign = false;          // something of the kernel's, which the program put there by MAP_FIXED
+  bool reserved = false;         // nobody could touch it so far: the engine knows nothing of it, and nothing is charged
+  bool fenced = false;           // MADV_GUARD_INSTALL: inaccessible, whatever the protection
+  bool locked = false;           // mlock
+  bool absent_in_child = false;  // MADV_DONTFORK
+  bool empty_in_child = false;   // MADV_WIPEONFORK
+  bool kernel_marked = false;    // the kernel was told something of it that must not outlive it
+
+  mapping_traits() = default;
+  mapping_traits(int allowed) : protection(allowed) {}  // NOLINT(google-explicit-constructor): most are just that
+  bool operator==(const mapping_traits&) const = default;
+};
+
 class address_map {
  public:
-  explicit address_map(std::uint64_t heap_pages);
+  // `first_page_number`: the number that the heap's first page has among all addresses; alignment counts from there.
+  explicit address_map(std::uint64_t heap_pages, std::uint64_t first_page_number = 0);
 
   // Finds and takes `count` free pages aligned to `alignment_pages` (a power of two). The lowest fitting hole of the
   // smallest size that fits.
-  [[nodiscard]] std::optional<page_id> take(std::uint64_t count, std::uint64_t alignment_pages, int protection);
+  [[nodiscard]] std::optional<page_id> take(std::uint64_t count, std::uint64_t alignment_pages,
+                                            const mapping_traits& traits);
 
   // Takes exactly this range if all of it is free.
-  [[nodiscard]] bool take_at(page_range range, int protection);
+  [[nodiscard]] bool take_at(page_range range, const mapping_traits& traits);
+
+  // The range is in use although it never was free, and becomes free like any other when it is given up. Requires: it
+  // lies behind the heap's pages.
+  void adopt(page_range range, const mapping_traits& traits);
 
   struct part {
     page_range range;
-    int protection = 0;
+    mapping_traits traits;
   };
 
   // Removes from use all parts of `within` that are in use, at once: what somebody else takes there later is not among
@@ -43,24 +65,48 @@ class address_map {
 
   // Takes the whole range from whoever uses parts of it, in one step, so that nobody else gets any of it: the parts
   // that were in use, or nullopt while somebody is about to put a part back. The range is neither in use nor free until
-  // use().
+  // use() or put_back().
   [[nodiscard]] std::optional<parts> take_over(page_range range);
-  void use(page_range range, int protection);
+  void use(page_range range, const mapping_traits& traits);
+
+  // What is in use of the range, in order; or nullopt while somebody has taken a part out, and will put it back or use
+  // it again soon.
+  [[nodiscard]] std::optional<parts> look(page_range range) const;
 
   // The part in use that holds `page`.
   [[nodiscard]] std::optional<part> find(page_id page) const;
 
-  // Calls `body(protection)` if the page is in use, and returns what it returned, else false. Nobody takes the page out
+  // Calls `body(traits)` if the page is in use, and returns what it returned, else false. Nobody takes the page out
   // of use meanwhile. `body` must not call this map.
   template <typename Body>
   [[nodiscard]] bool while_in_use(page_id page, const Body& body) const {
     const std::lock_guard guard(lock_);
     const std::optional<part> holder = holder_of(page);
-    return holder.has_value() && body(holder->protection);
+    return holder.has_value() && body(holder->traits);
   }
 
-  // Notes a new protection for what of the range is in use.
-  void set_protection(page_range range, int protection);
+  // Changes what is known of all that is in use of the range: calls `body(mapping_traits&)` for each part.
+  template <typename Body>
+  void change(page_range range, const Body& body) {
+    const std::lock_guard guard(lock_);
+    split_used_at(range.first);
+    split_used_at(range.end());
+    for (auto each = used_.lower_bound(range.first); each != used_.end() && each->first < range.end(); ++each) {
+      body(each->second.traits);
+    }
+    join_used(range);
+  }
+
+  // All that is in use and of which `wanted(traits)` is true.
+  template <typename Wanted>
+  [[nodiscard]] parts find_all(const Wanted& wanted) const {
+    const std::lock_guard guard(lock_);
+    parts found;
+    for (const auto& [first, each] : used_) {
+      if (wanted(each.traits)) found.push_back({{first, each.count}, each.traits});
+    }
+    return found;
+  }
 
   [[nodiscard]] std::uint64_t pages_in_use() const;
 
@@ -72,14 +118,19 @@ class address_map {
   [[nodiscard]] std::optional<part> holder_of(page_id page) const;
   struct used {
     std::uint64_t count;
-    int protection;
+    mapping_traits traits;
   };
   template <typename Key, typename Value>
   using local_map = std::map<Key, Value, std::less<>, platform::local_allocator<std::pair<const Key, Value>>>;
   using sized_hole = std::pair<std::uint64_t, page_id>;  // count, first
 
   [[nodiscard]] parts erase_used(page_range within);
+  [[nodiscard]] parts used_in(page_range range) const;
+  [[nodiscard]] std::uint64_t free_in(page_range range) const;
   void split_used_at(page_id page);
+  // Joins neighbours that are alike, in the range and at its borders: a program that changes its memory page by page,
+  // and then back, pays for the pieces once.
+  void join_used(page_range range);
   void insert_free(page_id first, std::uint64_t count);
   void take_from_hole(page_id hole_first, page_range range);
 
@@ -88,6 +139,8 @@ class address_map {
   local_map<page_id, std::uint64_t> free_;
   std::set<sized_hole, std::less<>, platform::local_allocator<sized_hole>> holes_by_size_;
   std::uint64_t pages_in_use_ = 0;
+  std::uint64_t heap_pages_;
+  std::uint64_t first_page_number_;
 };
 
 }  // namespace far::pager

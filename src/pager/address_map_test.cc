@@ -25,9 +25,9 @@ TEST(address_map, takes_aligned_ranges_and_reuses_holes) {
 TEST(address_map, parts_split_when_a_piece_is_removed_or_protected) {
   address_map map(1000);
   ASSERT_EQ(map.take(100, 1, 3), 0u);
-  map.set_protection({10, 20}, 1);
-  EXPECT_EQ(map.find(9)->protection, 3);
-  EXPECT_EQ(map.find(10)->protection, 1);
+  map.change({10, 20}, [](mapping_traits& traits) { traits.protection = 1; });
+  EXPECT_EQ(map.find(9)->traits.protection, 3);
+  EXPECT_EQ(map.find(10)->traits.protection, 1);
   EXPECT_EQ(map.find(30)->range.first, 30u);
   const auto parts = map.remove({20, 5});
   ASSERT_EQ(parts.size(), 1u);
@@ -42,7 +42,7 @@ TEST(address_map, parts_split_when_a_piece_is_removed_or_protected) {
 TEST(address_map, a_part_that_was_given_back_is_not_removed_from_its_next_user) {
   address_map map(20);
   ASSERT_EQ(map.take(20, 1, 3), 0u);
-  map.set_protection({10, 10}, 1);
+  map.change({10, 10}, [](mapping_traits& traits) { traits.protection = 1; });
   const auto parts = map.remove({0, 20});
   ASSERT_EQ(parts.size(), 2u);
   map.put_back(parts[0].range);
@@ -67,9 +67,39 @@ TEST(address_map, a_range_is_taken_over_in_one_step) {
   EXPECT_FALSE(map.take_over({29, 2})) << "somebody is at work on a part";
   EXPECT_EQ(map.pages_in_use(), 30u);
   map.use({5, 25}, 2);
-  EXPECT_EQ(map.find(12)->protection, 2);
-  EXPECT_EQ(map.find(4)->protection, 3);
+  EXPECT_EQ(map.find(12)->traits.protection, 2);
+  EXPECT_EQ(map.find(4)->traits.protection, 3);
   EXPECT_TRUE(map.take_over({29, 2}));
+}
+
+TEST(address_map, alignment_counts_from_address_zero) {
+  address_map map(4096, 3 * 512);
+  EXPECT_EQ(map.take(10, 1024, 3), 512u);
+  EXPECT_EQ(map.take(1, std::uint64_t{1} << 51, 3), std::nullopt);
+  EXPECT_EQ(map.take(std::uint64_t{1} << 52, 1, 3), std::nullopt);
+}
+
+TEST(address_map, a_look_tells_parts_in_order_and_waits_for_those_taken_out) {
+  address_map map(100);
+  ASSERT_TRUE(map.take_at({10, 10}, 3));
+  ASSERT_TRUE(map.take_at({30, 10}, 1));
+  map.change({15, 5}, [](mapping_traits& traits) { traits.locked = true; });
+  const auto seen = map.look({12, 20});
+  ASSERT_TRUE(seen);
+  ASSERT_EQ(seen->size(), 3u);
+  EXPECT_EQ((*seen)[0].range.first, 12u);
+  EXPECT_EQ((*seen)[0].range.count, 3u);
+  EXPECT_FALSE((*seen)[0].traits.locked);
+  EXPECT_TRUE((*seen)[1].traits.locked);
+  EXPECT_EQ((*seen)[2].range.first, 30u);
+  EXPECT_EQ((*seen)[2].range.count, 2u);
+  const auto out = map.remove({15, 2});
+  ASSERT_EQ(out.size(), 1u);
+  EXPECT_FALSE(map.look({12, 20})) << "somebody has taken a part out";
+  EXPECT_TRUE(map.look({17, 20}));
+  map.use(out[0].range, out[0].traits);
+  EXPECT_TRUE(map.look({12, 20}));
+  EXPECT_EQ(map.find_all([](const mapping_traits& traits) { return traits.locked; }).size(), 2u);
 }
 
 TEST(address_map, random_use_never_hands_out_a_page_twice) {

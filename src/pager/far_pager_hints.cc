@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "pager/far_pager.h"
-#include "platform/signal_shield.h"
+#include "pager/runtime_thread.h"
 
 namespace far::pager {
 namespace {
@@ -25,9 +25,9 @@ constinit thread_local engine::stream_table hint_streams;
 
 bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hint& about) noexcept {
   const page_id first = page_at(address);
-  const auto offset = static_cast<std::uint64_t>(address - base_);
+  const auto offset = static_cast<std::uint64_t>(address - heap_.base());
   const page_id last =
-      (offset + std::min<std::uint64_t>(std::max<std::size_t>(bytes, 1), heap_bytes_ - offset) - 1) >> page_shift;
+      (offset + std::min<std::uint64_t>(std::max<std::size_t>(bytes, 1), heap_.bytes() - offset) - 1) >> page_shift;
   const page_id last_awaited = std::min(last, first + most_awaited - 1);
   page_id missing = first;
   bool filled = false;
@@ -46,8 +46,8 @@ bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hi
     if (started) look_after_transfers();
     return started || filled;
   }
-  std::optional<platform::signal_shield> shield;
-  if (!on_fiber()) shield.emplace();
+  std::optional<runtime_section> section;
+  if (!on_fiber()) section.emplace();
   bool unattended = from < to && prefetch_range(wanted, &about);
   for (page_id page = missing; page <= last_awaited; ++page) {
     if (expect_page(page, about, filled) != engine::engine::prospect::missing) continue;
@@ -84,9 +84,9 @@ engine::engine::prospect far_pager::expect_page(page_id page, const hint& about,
 // Fresh memory: fills the page, if the program has it, and nobody else is at work on it. Whoever unmaps it first takes
 // it out of the map of addresses, so under that map's lock it stays the program's.
 bool far_pager::fill_expected(page_id page, bool write) noexcept {
-  const platform::signal_shield shield;
-  const bool done = addresses_.while_in_use(page, [&](int protection) {
-    if (protection < 0 || (protection & (write ? PROT_WRITE : PROT_READ)) == 0) return false;
+  const runtime_section section;
+  const bool done = addresses_.while_in_use(page, [&](const mapping_traits& traits) {
+    if (traits.foreign || traits.fenced || (traits.protection & (write ? PROT_WRITE : PROT_READ)) == 0) return false;
     engine::stream_table& streams = on_fiber() ? chosen_.fibers->streams() : hint_streams;
     return engine_->fill_with_zeros(streams, page, write) == engine::outcome::resolved;
   });

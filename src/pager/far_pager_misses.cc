@@ -1,5 +1,6 @@
 // The pager's part in a miss: who waits for what, and who helps meanwhile. On an OS thread and on a fiber.
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 
 #include "pager/far_pager.h"
 #include "pager/miss_kind.h"
+#include "pager/runtime_thread.h"
 #include "platform/fault_context.h"
 #include "platform/signal_shield.h"
 
@@ -23,6 +25,12 @@ constexpr std::uint64_t longest_pause_ns = 200'000;
 std::atomic<unsigned> thread_tokens{0};
 thread_local const unsigned thread_token = thread_tokens.fetch_add(1, std::memory_order_relaxed);
 constinit thread_local engine::stream_table thread_streams;
+
+// Between two looks at a read that has failed and is tried again later.
+void nap() noexcept {
+  const timespec length{.tv_sec = 0, .tv_nsec = 500'000};
+  nanosleep(&length, nullptr);
+}
 
 // Not inline, and opaque to the optimiser: a fiber that went on on another thread must not use what it knew of the old
 // one.
@@ -112,11 +120,12 @@ void far_pager::resolve_on_thread(page_id page, bool write, demand whose) noexce
       engine::fetcher& by = lock_some_fetcher();
       const std::lock_guard guard(by.lock, std::adopt_lock);
       reached = engine_->miss(by, thread_streams, page, write, whose == demand::access);
-      while (reached == engine::outcome::in_flight && engine_->on_its_way(page)) {
+      while (reached == engine::outcome::in_flight && engine_->on_its_way(page) && !by.only_rests()) {
         if (!by.poll()) by.wait(1'000'000);
       }
     }
     if (reached == engine::outcome::in_flight && engine_->accessible(page, write)) break;
+    if (reached == engine::outcome::in_flight && engine_->on_its_way(page)) nap();
     if (reached == engine::outcome::lost) {
       if (whose == demand::hint) break;
       die_of_lost_page(page);
@@ -242,8 +251,8 @@ bool far_pager::prefetch_range(page_range range, const hint* about) noexcept {
   if (range.count == 0) return false;
   const bool write = about != nullptr && about->write;
   const std::optional<unsigned> priority = about != nullptr ? std::optional(about->eviction_priority) : std::nullopt;
-  std::optional<platform::signal_shield> shield;
-  if (!on_fiber()) shield.emplace();
+  std::optional<runtime_section> section;
+  if (!on_fiber()) section.emplace();
   // What is not read ahead now is waited for later: the time is better spent on making room. Once only: a range that is
   // larger than the budget would push out its own beginning.
   if (!engine_->has_frames_ahead() && engine_->reclaim_at_miss()) look_after_transfers();

@@ -24,12 +24,12 @@ constexpr std::uint64_t spin_ns = 20'000;
 }  // namespace
 
 fault_thread::fault_thread(engine::engine& engine, engine::fetcher& fetcher, const platform::userfaultfd& faults,
-                           const std::byte* base, reclaimer& background, std::function<void(platform::page_id)> lost,
-                           miss_observer* observer)
+                           const platform::heap_layout& heap, reclaimer& background,
+                           std::function<void(platform::page_id)> lost, miss_observer* observer)
     : engine_(engine),
       fetcher_(fetcher),
       faults_(faults),
-      base_(base),
+      heap_(heap),
       background_(background),
       lost_(std::move(lost)),
       observer_(observer),
@@ -117,8 +117,7 @@ void fault_thread::tell_observer(const platform::fault& reported, std::uint64_t 
 }
 
 platform::page_id fault_thread::page_of(const platform::fault& reported) const {
-  const auto page =
-      static_cast<platform::page_id>(reinterpret_cast<const std::byte*>(reported.address) - base_) >> page_shift;
+  const platform::page_id page = heap_.page_at(reinterpret_cast<const std::byte*>(reported.address));
   FAR_CHECK(page < engine_.pages(), "misses are reported in the far heap only");
   return page;
 }

@@ -19,7 +19,7 @@ class fault_thread {
  public:
   // `lost`: called when an access can never be served; does not return.
   fault_thread(engine::engine& engine, engine::fetcher& fetcher, const platform::userfaultfd& faults,
-               const std::byte* base, reclaimer& background, std::function<void(platform::page_id)> lost,
+               const platform::heap_layout& heap, reclaimer& background, std::function<void(platform::page_id)> lost,
                miss_observer* observer);
   ~fault_thread() { stop(); }
 
@@ -52,7 +52,7 @@ class fault_thread {
   engine::engine& engine_;
   engine::fetcher& fetcher_;
   const platform::userfaultfd& faults_;
-  const std::byte* base_;
+  platform::heap_layout heap_;
   reclaimer& background_;
   std::function<void(platform::page_id)> lost_;
   miss_observer* observer_;  // or null

@@ -48,7 +48,7 @@ far_pager* pager_of(const void* address) {
 void on_sigbus(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   far_pager* const pager = pager_of(info->si_addr);
-  if (pager != nullptr) {
+  if (pager != nullptr && !is_of_foreign(*pager, info->si_addr)) {
     pager->resolve_fault(info->si_addr, context);
   } else {
     pass_on(signal, info, context);
@@ -101,6 +101,14 @@ void remove_inline_guard(far_pager& pager) {
     each.store(nullptr);
     return;
   }
+}
+
+bool is_of_foreign(const far_pager& pager, const void* address) noexcept {
+  constinit static thread_local const void* last = nullptr;
+  if (!pager.is_foreign(address)) return false;
+  const bool again = last == address;
+  last = again ? nullptr : address;
+  return again;
 }
 
 bool inline_guard_installed() noexcept {

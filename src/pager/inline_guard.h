@@ -20,4 +20,8 @@ void remove_inline_guard(far_pager& pager);
 [[nodiscard]] bool inline_guard_installed() noexcept;
 void chained_sigbus_action(const struct sigaction* act, struct sigaction* old) noexcept;
 
+// Whether a fault in the far heap is the program's own: of a file, say, that it has mapped there and that has become
+// shorter. One that was ours when it was raised, before the other mapping came, does not come again.
+[[nodiscard]] bool is_of_foreign(const far_pager& pager, const void* address) noexcept;
+
 }  // namespace far::pager

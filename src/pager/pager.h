@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -35,6 +37,10 @@ struct options {
   fault_mode mode = fault_mode::thread;
   std::string policy = "second-chance";  // see engine::make_policy
   std::uint64_t heap_bytes = 0;          // address space to reserve; 0: chosen from the machine
+  // Memory that was there before, becomes part of the far heap, and keeps its place: private, anonymous, readable and
+  // writable, a multiple of 2 MiB at a multiple of it, at most heap_layout::most_static_ranges. Software guards do not
+  // know it. It stays with the far heap for good.
+  std::span<const std::span<std::byte>> static_memory = {};
   // Where to evict (engine/eviction_place.h): as measured while the program runs, or always in one place.
   enum class eviction { measured, background, at_miss } where = eviction::measured;
   // How fibers wait (miss_waiter.h): a fiber that misses lets others run. Whoever sets this calls poll() from then on,
@@ -77,32 +83,59 @@ class pager {
   // Whether `address` lies in the far heap. Lock-free.
   [[nodiscard]] virtual bool contains(const void* address) const = 0;
 
+  // How many bytes of a range, from its beginning on, lie in one piece of the far heap (`*inside`), or outside of it.
+  [[nodiscard]] virtual std::size_t uniform_bytes(const void* address, std::size_t bytes, bool* inside) const = 0;
+
   // Like mmap(MAP_PRIVATE | MAP_ANONYMOUS): zeroed pages with protection `protection` (PROT_*), aligned to
   // `alignment_bytes` (a power of two, at least a page). Fails with ENOMEM when the far heap's addresses run out.
   [[nodiscard]] virtual result<std::byte*> map(std::size_t bytes, int protection, std::size_t alignment_bytes) = 0;
 
-  // The same at this very place of the far heap, replacing what is there (MAP_FIXED).
-  [[nodiscard]] virtual result<void> map_at(std::byte* address, std::size_t bytes, int protection) = 0;
+  // The same at this very place of the far heap: in place of what is there (MAP_FIXED), or only if it is free
+  // (MAP_FIXED_NOREPLACE; else EEXIST).
+  enum class placement : std::uint8_t { replace, if_free };
+  [[nodiscard]] virtual result<void> map_at(std::byte* address, std::size_t bytes, int protection, placement how) = 0;
 
-  // The kernel is about to map something else over this place of the far heap (MAP_FIXED): drops what is there and
-  // leaves the place alone until it is unmapped.
-  [[nodiscard]] virtual result<void> hand_over(std::byte* address, std::size_t bytes) = 0;
+  // Something that is not ours comes to this place: `place` maps it there, in one step, and returns 0 or an errno
+  // value. What was there is dropped before; the range is the kernel's until it is unmapped. Where `place` fails,
+  // nothing is mapped any more.
+  [[nodiscard]] virtual result<void> hand_over(std::byte* address, std::size_t bytes, placement how,
+                                               const std::function<int()>& place) = 0;
+  // The kernel has moved away (mremap) what was mapped at a place that was handed over.
+  [[nodiscard]] virtual result<void> take_back(std::byte* address, std::size_t bytes) = 0;
+
+  // Whose mappings fill the range: ours, or the kernel's. EFAULT where both do, or nothing is mapped.
+  enum class origin : std::uint8_t { far, foreign };
+  [[nodiscard]] virtual result<origin> origin_of(const std::byte* address, std::size_t bytes) const = 0;
 
   // The protection that map() or protect() gave the page at `address`; EFAULT where nothing is mapped.
   [[nodiscard]] virtual result<int> protection_of(const std::byte* address) const = 0;
 
-  // Like munmap: drops the pages and their far copies. The range may cover parts of one or of several mappings.
+  // Like munmap: drops the pages and their far copies. The range may cover parts of one or of several mappings, of the
+  // kernel's as well, and holes.
   [[nodiscard]] virtual result<void> unmap(std::byte* address, std::size_t bytes) = 0;
 
   // Like madvise(MADV_DONTNEED): drops the bytes here and far; the next access reads zeros.
   [[nodiscard]] virtual result<void> discard(std::byte* address, std::size_t bytes) = 0;
 
+  // Like madvise, of any advice that the kernel knows; docs/run.md tells what becomes of each.
+  [[nodiscard]] virtual result<void> advise(std::byte* address, std::size_t bytes, int advice) = 0;
+
   // Like mprotect.
   [[nodiscard]] virtual result<void> protect(std::byte* address, std::size_t bytes, int protection) = 0;
 
-  // Like mremap: `may_move` is MREMAP_MAYMOVE. Remote pages move by name only: nothing is fetched.
+  // Like mlock2 and munlock.
+  [[nodiscard]] virtual result<void> lock(std::byte* address, std::size_t bytes, unsigned flags) = 0;
+  [[nodiscard]] virtual result<void> unlock(std::byte* address, std::size_t bytes) = 0;
+  virtual void unlock_all() = 0;
+
+  // Like mremap of private memory. Remote pages move by name only: nothing is fetched.
+  struct remapping {
+    bool may_move = false;        // MREMAP_MAYMOVE
+    bool keep_source = false;     // MREMAP_DONTUNMAP
+    std::byte* target = nullptr;  // MREMAP_FIXED, to a place within the far heap that does not overlap the old one
+  };
   [[nodiscard]] virtual result<std::byte*> remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,
-                                                 bool may_move) = 0;
+                                                 const remapping& how) = 0;
 
   // Makes the range resident and keeps it so until unpin(), for buffers of system calls in fault_mode::in_line.
   virtual void pin(const std::byte* address, std::size_t bytes) = 0;
@@ -179,13 +212,11 @@ class pager {
   // Takes one more server of the far tier into use (backend::add_server). May wait for some seconds.
   [[nodiscard]] virtual result<void> add_server(std::string_view server) = 0;
 
-  // Around fork(2), in this order, on the forking thread. The child's pager serves every byte as it was, but evicts
-  // nothing: a child has no budget. The parent keeps the slots that the child may read until the child has ended or
-  // called exec, and release_slots_of_ended_children() has noticed.
+  // Around fork(2), in this order, on the forking thread. The child's pager serves every byte as it was, and goes on
+  // with a budget of its own, as large as its parent's. Slots that both may read are freed with the last of them.
   virtual void prepare_fork() = 0;
   virtual void after_fork_in_parent() = 0;
   virtual void after_fork_in_child() = 0;
-  virtual void release_slots_of_ended_children() = 0;
 
   [[nodiscard]] virtual engine::statistics snapshot() const = 0;
 

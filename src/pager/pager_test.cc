@@ -171,13 +171,13 @@ TEST_P(pager_test, remap_moves_resident_and_remote_pages) {
   fill(block, bytes, 8);
   pager_->evict(block, bytes / 2);
   const std::uint64_t fetched = pager_->snapshot().fetched_pages;
-  const result<std::byte*> moved = pager_->remap(block, bytes, 2 * bytes, true);
+  const result<std::byte*> moved = pager_->remap(block, bytes, 2 * bytes, {.may_move = true});
   ASSERT_TRUE(moved.ok());
   ASSERT_NE(moved.value(), block);
   EXPECT_EQ(pager_->snapshot().fetched_pages, fetched);
   verify(moved.value(), bytes, 8, moved.value() - block);
   EXPECT_EQ(moved.value()[2 * bytes - 1], std::byte{0});
-  EXPECT_FALSE(pager_->remap(fence, mib, 64 * gib * 1024, true).ok());
+  EXPECT_FALSE(pager_->remap(fence, mib, 64 * gib * 1024, {.may_move = true}).ok());
 }
 
 TEST_P(pager_test, the_budget_shrinks_and_grows) {
@@ -226,6 +226,28 @@ TEST_P(pager_test, threads_on_shared_pages_lose_no_update) {
   for (std::size_t page = 0; page < pages; ++page) sum += *reinterpret_cast<std::uint64_t*>(block + page * page_bytes);
   EXPECT_EQ(sum, 4u * rounds);
   EXPECT_LE(pager_->snapshot().peak_local_bytes, budget + 64 * page_bytes);
+}
+
+// Otherwise every miss would stand still for as long: the locks that a fork holds meanwhile are those of the misses.
+TEST(pager, a_fork_does_not_wait_for_pages_that_a_thread_pushes_out) {
+  if (!platform::probe_kernel().userfaultfd) GTEST_SKIP() << "no userfaultfd";
+  constexpr std::size_t bytes = 8 * mib;
+  result<std::unique_ptr<pager>> made = pager::create({.budget_bytes = budget, .far_uri = "memory:?latency=200ms"});
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  pager& tested = *made.value();
+  std::byte* const block = tested.map(bytes, PROT_READ | PROT_WRITE, page_bytes).value();
+  for (std::size_t at = 0; at < bytes; at += page_bytes) block[at] = std::byte{1};
+  std::atomic<bool> ended{false};
+  std::thread pushing([&] {
+    tested.evict(block, bytes);
+    ended.store(true);
+  });
+  while (tested.snapshot().far_bytes == 0) std::this_thread::yield();
+  tested.prepare_fork();
+  const bool waited = ended.load();
+  tested.after_fork_in_parent();
+  EXPECT_FALSE(waited);
+  pushing.join();
 }
 
 TEST(pager, refuses_what_makes_no_sense) {

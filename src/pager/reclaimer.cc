@@ -34,7 +34,7 @@ void reclaimer::run() {
     bool progress = engine_.reclaim_in_background();
     progress |= engine_.help();
     const std::uint64_t now_ns = clock_.now_ns();
-    if (now_ns >= tend_at_ns) {
+    if (now_ns >= tend_at_ns || engine_.wants_tending()) {
       const std::uint64_t pause_ns = engine_.tend();
       tend_at_ns = pause_ns < backend::no_tending - now_ns ? now_ns + pause_ns : backend::no_tending;
     }

@@ -3,7 +3,7 @@
 #include <locale.h>
 #include <pthread.h>
 
-#include "platform/signal_shield.h"
+#include "platform/thread_identity.h"
 
 namespace far::pager {
 namespace {
@@ -16,24 +16,26 @@ bool on_runtime_thread() noexcept {
   return runtime_depth > 0;
 }
 
-runtime_section::runtime_section() noexcept {
+runtime_mark::runtime_mark() noexcept {
   ++runtime_depth;
 }
-runtime_section::~runtime_section() {
+runtime_mark::~runtime_mark() {
   --runtime_depth;
 }
 
 std::thread start_runtime_thread(const char* name, std::function<void()> body) {
-  const runtime_section allocate_locally;
   // The new thread inherits the blocked signals.
-  const platform::signal_shield shield;
+  const runtime_section allocate_locally;
+  platform::expect_follower();
   return std::thread([name, body = std::move(body)] {
-    const runtime_section for_good;
+    const runtime_mark for_good;
     platform::let_identity_change();
+    platform::follow_identity();
     // The program's locale may have been read into far memory; the C locale is part of the C library.
     uselocale(newlocale(LC_ALL_MASK, "C", locale_t{}));
     pthread_setname_np(pthread_self(), name);
     body();
+    platform::unfollow_identity();
   });
 }
 

@@ -5,18 +5,32 @@
 #include <functional>
 #include <thread>
 
+#include "platform/signal_shield.h"
+
 namespace far::pager {
 
 // Whether the calling thread is one of the runtime's. The preload library asks this in malloc and mmap.
 [[nodiscard]] bool on_runtime_thread() noexcept;
 
-// While one of these lives, the calling thread counts as one of the runtime's.
+// While one of these lives, the calling thread counts as one of the runtime's. Requires: no signal handler of the
+// program can run on it meanwhile. It would be taken for the runtime, too: what it unmaps would go past the pager, and
+// where it leaves by a jump, its thread would stay marked for good.
+class runtime_mark {
+ public:
+  runtime_mark() noexcept;
+  ~runtime_mark();
+  runtime_mark(const runtime_mark&) = delete;
+  runtime_mark& operator=(const runtime_mark&) = delete;
+};
+
+// The same for threads of the program: their signals are blocked from before the mark until after it.
 class runtime_section {
  public:
-  runtime_section() noexcept;
-  ~runtime_section();
-  runtime_section(const runtime_section&) = delete;
-  runtime_section& operator=(const runtime_section&) = delete;
+  runtime_section() noexcept = default;
+
+ private:
+  const platform::signal_shield shield_;
+  const runtime_mark mark_;
 };
 
 [[nodiscard]] std::thread start_runtime_thread(const char* name, std::function<void()> body);

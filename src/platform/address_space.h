@@ -49,7 +49,8 @@ class address_space {
   [[nodiscard]] virtual std::size_t lift_unused(std::span<const page_range> ranges, std::byte* staging) = 0;
 
   // Moves mapped pages to another place in the heap, where they become writable. Requires: both ranges are guarded and
-  // nothing is mapped at `to`. Returns how many pages, from the first, were moved.
+  // nothing is mapped at `to`. Returns how many pages, from the first, were moved; the next one is locked, or the
+  // kernel has no bytes for it.
   [[nodiscard]] virtual std::size_t relocate(page_range range, page_id to) = 0;
 
   // Unmaps pages and frees their frames; several ranges share one TLB flush where the kernel can. Returns how many of
@@ -64,8 +65,9 @@ class address_space {
   virtual void wake(page_range range) = 0;
 
   // Starts and stops reporting accesses to pages that are not mapped. Mapped pages stay mapped.
+  // unguard() returns false when the kernel refuses, for want of mappings: then the range stays guarded.
   [[nodiscard]] virtual result<void> guard(page_range range) = 0;
-  virtual void unguard(page_range range) = 0;
+  [[nodiscard]] virtual bool unguard(page_range range) = 0;
 
   // Sets filled[i] to whether page range.first + i holds bytes (mapped, or swapped out by the kernel).
   virtual void query_filled(page_range range, std::span<bool> filled) = 0;
@@ -78,6 +80,10 @@ class address_space {
   [[nodiscard]] virtual std::byte* map_staging(std::size_t pages) = 0;
   virtual void unmap_staging(std::byte* staging, std::size_t pages) = 0;
   virtual void empty_staging(std::byte* staging, std::size_t pages) = 0;
+
+  // In the child of a fork, whose staging holds what it held in the parent: it can be lifted into again. Before the
+  // first lift, and after what it holds has been taken out.
+  [[nodiscard]] virtual result<void> renew_staging(std::byte* staging, std::size_t pages) = 0;
 };
 
 }  // namespace far::platform

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -20,7 +21,7 @@
 namespace far::platform {
 namespace {
 
-constexpr std::size_t heap_alignment = 2 * mib;
+constexpr std::size_t heap_alignment = heap_layout::alignment_bytes;
 constexpr std::size_t ranges_a_call = 64;
 
 // Straight to the kernel: madvise and mmap of the program may be the preload library's own.
@@ -78,24 +79,38 @@ void far_address_space::release(std::byte* base, std::uint64_t heap_bytes) {
   syscall(SYS_munmap, base, heap_bytes);
 }
 
-far_address_space::far_address_space(std::byte* base, userfaultfd& faults, const kernel_features& features)
-    : base_(base), faults_(faults), features_(features) {
+far_address_space::far_address_space(const heap_layout& heap, userfaultfd& faults, const kernel_features& features)
+    : heap_(heap),
+      faults_(faults),
+      features_(features),
+      proc_descriptor_(own_descriptor(::open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC))) {
   open_self();
 }
 
+// The child of a process that has changed its root finds /proc all the same; that of one that has changed its user may
+// not read its own pagemap, which belongs to root then.
 void far_address_space::open_self() {
   self_descriptor_ = own_descriptor(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-  pagemap_descriptor_ = own_descriptor(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  FAR_CHECK(pagemap_descriptor_ >= 0, "/proc/self/pagemap must be readable: mount /proc");
+  if (features_.pagemap && proc_descriptor_ >= 0) {
+    pagemap_descriptor_ = own_descriptor(::openat(proc_descriptor_, "self/pagemap", O_RDONLY | O_CLOEXEC));
+  }
+  // A move that fails must be looked after by the page table; see move_out().
+  if (pagemap_descriptor_ < 0) features_.move = false;
+  if (proc_descriptor_ >= 0) {
+    memory_descriptor_ = own_descriptor(::openat(proc_descriptor_, "self/mem", O_RDONLY | O_CLOEXEC));
+  }
 }
 
 far_address_space::~far_address_space() {
   close_self();
+  if (proc_descriptor_ >= 0) close(proc_descriptor_);
 }
 
 void far_address_space::close_self() {
   if (self_descriptor_ >= 0) close(self_descriptor_);
-  close(pagemap_descriptor_);
+  if (memory_descriptor_ >= 0) close(memory_descriptor_);
+  if (pagemap_descriptor_ >= 0) close(pagemap_descriptor_);
+  self_descriptor_ = memory_descriptor_ = pagemap_descriptor_ = -1;
 }
 
 void far_address_space::reopen_after_fork() {
@@ -154,10 +169,11 @@ std::size_t far_address_space::lift_by_move(page_range range, std::byte* staging
       retried = true;
       continue;
     }
-    // Read-only ranges are refused by the kernel's move, but nobody can write to them either.
-    if (failure == EINVAL)
-      return done + lift_by_copy({range.first + done, range.count - done}, staging + (done << page_shift));
-    break;
+    // The kernel's move wants both ends writable. Nobody can write to the others, so they may be copied.
+    if (failure != EINVAL) break;
+    const std::size_t copied = lift_by_copy({range.first + done, range.count - done}, staging + (done << page_shift));
+    if (copied == 0) break;
+    done += copied;
   }
   return done;
 }
@@ -175,17 +191,36 @@ std::size_t far_address_space::copy_out(page_range range, std::byte* staging) {
     // Staging is registered, so its empty pages can be filled only by userfaultfd.
     int failure = 0;
     const auto to = reinterpret_cast<std::uintptr_t>(staging);
-    return faults_.copy(to, address_of(range.first), bytes, false, &failure) >> page_shift;
+    std::size_t done = faults_.copy(to, address_of(range.first), bytes, false, &failure) >> page_shift;
+    std::array<std::byte, page_bytes> page;
+    while (done < range.count && read_by_force({range.first + done, 1}, page.data()) == 1 &&
+           faults_.copy(to + (done << page_shift), page.data(), page_bytes, false, &failure) == page_bytes) {
+      ++done;
+    }
+    return done;
   }
   const iovec to{staging, bytes};
   const iovec from{address_of(range.first), bytes};
   const ssize_t copied = syscall(SYS_process_vm_readv, getpid(), &to, 1L, &from, 1L, 0L);
-  return copied > 0 ? static_cast<std::size_t>(copied) >> page_shift : 0;
+  const std::size_t done = copied > 0 ? static_cast<std::size_t>(copied) >> page_shift : 0;
+  if (done == range.count) return done;
+  return done + read_by_force({range.first + done, range.count - done}, staging + (done << page_shift));
+}
+
+// Reads what the program has made inaccessible. Its own protection is left alone: to lift it for a moment would let an
+// access pass that the program means to catch.
+std::size_t far_address_space::read_by_force(page_range range, std::byte* into) const {
+  if (memory_descriptor_ < 0) return 0;
+  const ssize_t got = pread(memory_descriptor_, into, range.count << page_shift, static_cast<off_t>(start_of(range)));
+  return got > 0 ? static_cast<std::size_t>(got) >> page_shift : 0;
 }
 
 std::size_t far_address_space::lift_by_copy(page_range range, std::byte* staging) {
-  const std::size_t bytes = range.count << page_shift;
-  if (faults_.write_protect(start_of(range), bytes, true) != 0) return 0;
+  if (faults_.write_protect(start_of(range), range.count << page_shift, true) != 0) {
+    // On old kernels it may have come as far as the end of a mapping.
+    allow_write(range);
+    return range.count == 1 ? 0 : lift_by_copy({range.first, range.count / 2}, staging);
+  }
   const std::size_t complete = copy_out(range, staging);
   const page_range lifted{range.first, complete};
   std::size_t done = complete > 0 && drop({&lifted, 1}) == 1 ? complete : 0;
@@ -230,7 +265,15 @@ std::size_t far_address_space::relocate(page_range range, page_id to) {
   }
   while (done < range.count) {
     const page_range page{range.first + done, 1};
-    if (install({to + done, 1}, address_of(page.first), mapping::writable, &failure) != 1) break;
+    // A copy from where nothing is would wait for the guard, which waits for us.
+    bool filled = false;
+    query_filled(page, {&filled, 1});
+    if (!filled) break;
+    std::array<std::byte, page_bytes> bytes;
+    const bool copied = install({to + done, 1}, address_of(page.first), mapping::writable, &failure) == 1 ||
+                        (failure == EFAULT && read_by_force(page, bytes.data()) == 1 &&
+                         install({to + done, 1}, bytes.data(), mapping::writable, &failure) == 1);
+    if (!copied) break;
     ++done;
     if (drop({&page, 1}) != 1) break;
   }
@@ -262,7 +305,14 @@ std::size_t far_address_space::drop(std::span<const page_range> ranges) {
 
 void far_address_space::allow_write(page_range range) {
   const int failure = faults_.write_protect(start_of(range), range.count << page_shift, false);
-  FAR_CHECK(failure == 0 || failure == ENOENT, "write protection of a guarded range can always be ended");
+  if (failure == 0) return;
+  // The kernel refuses a range that spans several of its mappings, or (old ones) wakes nobody.
+  FAR_CHECK(failure == ENOENT, "write protection of a guarded range can always be ended");
+  for (page_range page{range.first, 1}; range.count > 1 && page.first < range.end(); ++page.first) {
+    const int refused = faults_.write_protect(start_of(page), page_bytes, false);
+    FAR_CHECK(refused == 0 || refused == ENOENT, "write protection of a guarded page can always be ended");
+  }
+  wake(range);
 }
 
 void far_address_space::wake(page_range range) {
@@ -274,7 +324,8 @@ result<void> far_address_space::guard(page_range range) {
   const std::size_t bytes = range.count << page_shift;
   const int failure = faults_.register_range(start_of(range), bytes, features_.write_protect);
   if (failure == 0) return {};
-  // The program has mapped a file over a part (MAP_FIXED). The rest is still ours; the part is left alone.
+  // Something else is mapped over a part that the pager was not told of, by a raw system call. The rest is still ours;
+  // the part is left alone.
   if (failure == EINVAL && range.count > 1) {
     for (page_id page = range.first; page < range.end(); ++page) {
       static_cast<void>(faults_.register_range(start_of({page, 1}), page_bytes, features_.write_protect));
@@ -286,12 +337,16 @@ result<void> far_address_space::guard(page_range range) {
                failure};
 }
 
-void far_address_space::unguard(page_range range) {
+bool far_address_space::unguard(page_range range) {
   const int failure = faults_.unregister_range(start_of(range), range.count << page_shift);
-  if (failure != EINVAL) return FAR_CHECK(failure == 0, "a guarded range can always be unguarded");
+  if (failure == 0 || failure == ENOMEM) return failure == 0;
+  FAR_CHECK(failure == EINVAL, "a guarded range can always be unguarded");
+  // As in guard().
+  bool done = true;
   for (page_id page = range.first; page < range.end(); ++page) {
-    static_cast<void>(faults_.unregister_range(start_of({page, 1}), page_bytes));
+    done &= faults_.unregister_range(start_of({page, 1}), page_bytes) != ENOMEM;
   }
+  return done;
 }
 
 void far_address_space::query_filled(page_range range, std::span<bool> filled) {
@@ -299,6 +354,7 @@ void far_address_space::query_filled(page_range range, std::span<bool> filled) {
 }
 
 void far_address_space::query_filled(std::uintptr_t start, std::span<bool> filled) {
+  if (pagemap_descriptor_ < 0) return query_without_pagemap(start, filled);
   constexpr std::uint64_t present_or_swapped = (std::uint64_t{1} << 63) | (std::uint64_t{1} << 62);
   constexpr std::size_t entries_a_read = 512;
   std::array<std::uint64_t, entries_a_read> entries;
@@ -310,6 +366,24 @@ void far_address_space::query_filled(std::uintptr_t start, std::span<bool> fille
     FAR_CHECK(got == static_cast<ssize_t>(wanted * sizeof(std::uint64_t)), "/proc/self/pagemap must be readable");
     for (std::size_t i = 0; i < wanted; ++i) filled[done + i] = (entries[i] & present_or_swapped) != 0;
     done += wanted;
+  }
+}
+
+// mincore(2) says no to pages that are swapped out, too. Where the system swaps, userfaultfd is asked to fill what is
+// not in core: it refuses where there are bytes, and a hole holds zeros now, which is what it would have read as.
+void far_address_space::query_without_pagemap(std::uintptr_t start, std::span<bool> filled) {
+  constexpr std::size_t pages_a_call = 512;
+  std::array<unsigned char, pages_a_call> in_core;
+  struct sysinfo memory{};
+  const bool swaps = sysinfo(&memory) != 0 || memory.totalswap > 0;
+  for (std::size_t done = 0; done < filled.size(); done += pages_a_call) {
+    const std::size_t wanted = std::min(filled.size() - done, pages_a_call);
+    const std::uintptr_t from = start + (done << page_shift);
+    FAR_CHECK(syscall(SYS_mincore, from, wanted << page_shift, in_core.data()) == 0, "mincore knows the far heap");
+    for (std::size_t i = 0; i < wanted; ++i) {
+      filled[done + i] = (in_core[i] & 1) != 0 || swaps;
+      if (filled[done + i] && (in_core[i] & 1) == 0) faults_.fill_hole(from + (i << page_shift));
+    }
   }
 }
 
@@ -349,6 +423,15 @@ void far_address_space::unmap_staging(std::byte* staging, std::size_t pages) {
 
 void far_address_space::empty_staging(std::byte* staging, std::size_t pages) {
   release_local_frames(staging, pages << page_shift);
+}
+
+result<void> far_address_space::renew_staging(std::byte* staging, std::size_t pages) {
+  empty_staging(staging, pages);
+  if (!features_.move) return {};
+  const int failure = faults_.register_range(reinterpret_cast<std::uintptr_t>(staging), pages << page_shift, false);
+  if (failure == 0) return {};
+  return error{std::string("cannot register memory for pages on their way out (") + std::strerror(failure) + ")",
+               failure};
 }
 
 }  // namespace far::platform

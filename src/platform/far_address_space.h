@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "platform/address_space.h"
+#include "platform/heap_layout.h"
 #include "platform/userfaultfd.h"
 
 namespace far::platform {
@@ -14,7 +15,7 @@ class far_address_space final : public address_space {
   [[nodiscard]] static result<std::byte*> reserve(std::uint64_t heap_bytes);
   static void release(std::byte* base, std::uint64_t heap_bytes);
 
-  far_address_space(std::byte* base, userfaultfd& faults, const kernel_features& features);
+  far_address_space(const heap_layout& heap, userfaultfd& faults, const kernel_features& features);
   ~far_address_space() override;
 
   // In the child of a fork: the descriptors that name this very process name the parent.
@@ -28,15 +29,15 @@ class far_address_space final : public address_space {
   void allow_write(page_range range) override;
   void wake(page_range range) override;
   [[nodiscard]] result<void> guard(page_range range) override;
-  void unguard(page_range range) override;
+  [[nodiscard]] bool unguard(page_range range) override;
   void query_filled(page_range range, std::span<bool> filled) override;
   void populate(page_range range) override;
   [[nodiscard]] std::byte* map_staging(std::size_t pages) override;
   void unmap_staging(std::byte* staging, std::size_t pages) override;
   void empty_staging(std::byte* staging, std::size_t pages) override;
+  [[nodiscard]] result<void> renew_staging(std::byte* staging, std::size_t pages) override;
 
-  [[nodiscard]] std::byte* base() const { return base_; }
-  [[nodiscard]] std::byte* address_of(page_id page) const { return base_ + (page << page_shift); }
+  [[nodiscard]] std::byte* address_of(page_id page) const { return heap_.address_of(page); }
 
  private:
   void open_self();
@@ -45,18 +46,22 @@ class far_address_space final : public address_space {
     return reinterpret_cast<std::uintptr_t>(address_of(range.first));
   }
   void query_filled(std::uintptr_t start, std::span<bool> filled);
+  void query_without_pagemap(std::uintptr_t start, std::span<bool> filled);
   [[nodiscard]] std::size_t count_moved(page_range from, std::uintptr_t to);
   [[nodiscard]] std::size_t move_out(page_range range, std::uintptr_t to, int* error_code);
   [[nodiscard]] std::size_t lift_by_move(page_range range, std::byte* staging);
   [[nodiscard]] std::size_t copy_out(page_range range, std::byte* staging);
+  [[nodiscard]] std::size_t read_by_force(page_range range, std::byte* into) const;
   [[nodiscard]] std::size_t lift_by_copy(page_range range, std::byte* staging);
   [[nodiscard]] bool own_exclusively(page_id page);
 
-  std::byte* base_;
+  heap_layout heap_;
   userfaultfd& faults_;
   kernel_features features_;
+  int proc_descriptor_ = -1;     // /proc as it was at the start, for reopen_after_fork()
   int self_descriptor_ = -1;     // pidfd of this process, for process_madvise
-  int pagemap_descriptor_ = -1;  // /proc/self/pagemap
+  int pagemap_descriptor_ = -1;  // /proc/self/pagemap; -1 where it may not be read
+  int memory_descriptor_ = -1;   // /proc/self/mem, which reads what the program itself may not; -1: there is none
 };
 
 }  // namespace far::platform

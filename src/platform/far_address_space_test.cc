@@ -37,7 +37,7 @@ class far_address_space_test : public testing::TestWithParam<bool> {
     faults_.emplace(userfaultfd::open(features, true).value());
     base_ = far_address_space::reserve(heap_bytes).value();
     ASSERT_EQ(mprotect(base_, heap_bytes, PROT_READ | PROT_WRITE), 0);
-    space_ = std::make_unique<far_address_space>(base_, *faults_, features);
+    space_ = std::make_unique<far_address_space>(heap_layout(base_, heap_bytes), *faults_, features);
     ASSERT_TRUE(space_->guard({0, heap_bytes / page_bytes}).ok());
     staging_ = space_->map_staging(staging_pages);
   }
@@ -92,6 +92,29 @@ TEST_P(far_address_space_test, lifts_scattered_ranges_one_after_the_other) {
   EXPECT_TRUE(staging_holds(0, 10));
 }
 
+TEST_P(far_address_space_test, lifts_what_the_program_may_not_write_or_not_even_read) {
+  const std::array<int, 4> protections{PROT_NONE, PROT_READ, PROT_READ | PROT_EXEC, PROT_READ | PROT_WRITE};
+  for (std::size_t i = 0; i < protections.size(); ++i) {
+    install({4 * i, 4});
+    ASSERT_EQ(mprotect(base_ + 4 * i * page_bytes, 4 * page_bytes, protections[i]), 0);
+  }
+  std::size_t lifted = 0;
+  while (lifted < 16) {
+    const std::size_t more = space_->lift({lifted, 16 - lifted}, staging_ + lifted * page_bytes);
+    ASSERT_GT(more, 0u) << "at page " << lifted;
+    lifted += more;
+  }
+  for (page_id page = 0; page < 16; ++page) {
+    EXPECT_TRUE(staging_holds(page, page)) << page;
+    EXPECT_FALSE(is_filled(page)) << page;
+  }
+  // And back.
+  int failure = 0;
+  EXPECT_EQ(space_->install({0, 2}, staging_, mapping::writable, &failure), 2u) << failure;
+  ASSERT_EQ(mprotect(base_, 2 * page_bytes, PROT_READ), 0);
+  EXPECT_TRUE(holds(base_ + page_bytes, 1));
+}
+
 TEST_P(far_address_space_test, stops_at_a_locked_page_and_leaves_it) {
   const std::array<page_range, 3> ranges{{{3, 1}, {10, 4}, {200, 2}}};
   for (const page_range& each : ranges) install(each);
@@ -121,7 +144,7 @@ TEST_P(far_address_space_test, two_threads_lift_parts_of_a_huge_page_and_count_a
   std::array<std::size_t, threads> lifted_pages{};
   std::array<std::size_t, threads> miscounted{};
   for (int round = 0; round < 300; ++round) {
-    space_->unguard(whole);
+    ASSERT_TRUE(space_->unguard(whole));
     static_cast<void>(syscall(SYS_madvise, base_, heap_bytes, MADV_HUGEPAGE));
     for (page_id page = 0; page < whole.end(); ++page) {
       std::memset(base_ + page * page_bytes, static_cast<int>(content(page)), page_bytes);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -21,6 +22,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "platform/own_descriptors.h"
 #include "platform/userfaultfd_abi.h"
 
 namespace far::platform {
@@ -95,12 +97,12 @@ class descriptor {
   int number_;
 };
 
-constexpr std::array<feature_description, 15> descriptions{{
+constexpr std::array<feature_description, 16> descriptions{{
     {"userfaultfd", &kernel_features::userfaultfd, "notices accesses to memory that is not resident", nullptr,
      "run `sysctl vm.unprivileged_userfaultfd=1`, or run as root, or grant CAP_SYS_PTRACE, or allow access to "
      "/dev/userfaultfd"},
     {"userfaultfd_kernel_faults", &kernel_features::userfaultfd_kernel_faults,
-     "system calls may be given memory that is not resident", nullptr,
+     "system calls may be given memory that is not resident", "--fault-mode inline",
      "run `sysctl vm.unprivileged_userfaultfd=1`, or run as root, or grant CAP_SYS_PTRACE, or allow access to "
      "/dev/userfaultfd"},
     {"userfaultfd_through_device", &kernel_features::userfaultfd_through_device,
@@ -111,7 +113,9 @@ constexpr std::array<feature_description, 15> descriptions{{
      "misses name the page", "Linux 5.18 or later"},
     {"thread_id", &kernel_features::thread_id, "prefetch follows each thread on its own",
      "one prefetch stream table for all threads", "Linux 4.14 or later"},
-    {"move", &kernel_features::move, "lifts dirty pages out without copying", "write-protect, copy, drop",
+    {"move", &kernel_features::move,
+     "lifts dirty pages out without copying, and never under a device that writes to them",
+     "write-protect, copy, drop; inline mode by default, which refuses io_uring, libaio and RDMA",
      "Linux 6.8 or later, built with CONFIG_USERFAULTFD"},
     {"write_protect", &kernel_features::write_protect, "clean pages are not written again",
      "eviction writes every page", "Linux 5.7 or later"},
@@ -121,7 +125,8 @@ constexpr std::array<feature_description, 15> descriptions{{
      "Linux 6.6 or later"},
     {"process_madvise", &kernel_features::vectored_discard, "drops many pages in one call",
      "one madvise call for each run of pages", "Linux 6.13 or later"},
-    {"pagemap", &kernel_features::pagemap, "tells which pages hold frames", nullptr, "mount /proc in the container"},
+    {"pagemap", &kernel_features::pagemap, "tells which pages hold frames",
+     "mincore, and dirty pages leave by write-protect, copy, drop", "mount /proc in the container"},
     {"pagemap_scan", &kernel_features::pagemap_scan, "scans page states in bulk", "reads /proc/self/pagemap",
      "Linux 6.7 or later"},
     {"membarrier", &kernel_features::membarrier, "reads the threads' scopes without slowing them",
@@ -129,19 +134,31 @@ constexpr std::array<feature_description, 15> descriptions{{
     {"io_uring", &kernel_features::io_uring, "the file: far tier works in deep batches",
      "one blocking transfer after the other",
      "Linux 5.6 or later; `sysctl kernel.io_uring_disabled=0`; a container may forbid it (seccomp profile)"},
+    {"syscall_user_dispatch", &kernel_features::syscall_user_dispatch,
+     "--fault-mode inline for unmodified programs; raw memory calls are noticed",
+     "--fault-mode thread; memory calls that pass by the C library are not noticed", "Linux 5.11 or later on x86-64"},
 }};
+
+constexpr const char* userfaultfd_device = "/dev/userfaultfd";
 
 int open_by_system_call(int flags) {
   const long number = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | flags);
   return number >= 0 ? static_cast<int>(number) : -errno;
 }
 
-int open_by_device() {
-  const descriptor device(static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/userfaultfd", O_RDWR | O_CLOEXEC)));
-  if (!device.ok()) return -errno;
-  const long number = syscall(SYS_ioctl, device.number(), abi::userfaultfd_ioc_new, O_CLOEXEC | O_NONBLOCK);
+int open_by_device(int device) {
+  const long number = syscall(SYS_ioctl, device, abi::userfaultfd_ioc_new, O_CLOEXEC | O_NONBLOCK);
   return number >= 0 ? static_cast<int>(number) : -errno;
 }
+
+int open_by_device() {
+  const descriptor device(static_cast<int>(syscall(SYS_openat, AT_FDCWD, userfaultfd_device, O_RDWR | O_CLOEXEC)));
+  return device.ok() ? open_by_device(device.number()) : -errno;
+}
+
+// The device, kept open: a process that has given up its rights, or has gone where there is no /dev, forks all the
+// same, and its child needs a userfaultfd of its own.
+std::atomic<int> kept_device{-1};
 
 // Makes the handshake and asks for `wanted`; true when the kernel grants it. `offered` returns all it has.
 bool handshake(int userfaultfd, std::uint64_t wanted, std::uint64_t* offered = nullptr) {
@@ -278,6 +295,16 @@ bool try_io_uring() {
   return ring.ok();
 }
 
+// Switches it off, which it is: at the latest exec(2) did that.
+bool try_syscall_user_dispatch() {
+#ifdef __x86_64__
+  constexpr int set_syscall_user_dispatch = 59;  // as in linux/prctl.h, which older systems have without it
+  return syscall(SYS_prctl, set_syscall_user_dispatch, 0L, 0L, 0L, 0L) == 0;
+#else
+  return false;
+#endif
+}
+
 // A new file without a name in `directory`: its descriptor, or -errno.
 int open_unlinked(const char* directory) {
   const long file = syscall(SYS_openat, AT_FDCWD, directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -334,6 +361,7 @@ kernel_features probe_kernel_now(const char* disabled) noexcept {
   found.pagemap_scan = try_pagemap_scan(pagemap);
   found.membarrier = try_membarrier();
   found.io_uring = try_io_uring();
+  found.syscall_user_dispatch = try_syscall_user_dispatch();
   for (const feature_description& description : descriptions) {
     if (!(allowed.*description.member)) found.*description.member = false;
   }
@@ -348,10 +376,18 @@ const kernel_features& probe_kernel() noexcept {
 
 int open_userfaultfd(const kernel_features& features) noexcept {
   if (!features.userfaultfd) return -(features.userfaultfd_error_code != 0 ? features.userfaultfd_error_code : EPERM);
-  if (features.userfaultfd_kernel_faults) {
-    return features.userfaultfd_through_device ? open_by_device() : open_by_system_call(0);
-  }
-  return open_by_system_call(abi::uffd_user_mode_only);
+  if (!features.userfaultfd_kernel_faults) return open_by_system_call(abi::uffd_user_mode_only);
+  const int opened = features.userfaultfd_through_device ? open_by_device() : open_by_system_call(0);
+  const int kept = kept_device.load();
+  return opened < 0 && kept >= 0 ? open_by_device(kept) : opened;
+}
+
+void keep_userfaultfd_device() noexcept {
+  if (kept_device.load() >= 0) return;
+  const int saved_errno = errno;
+  const long device = syscall(SYS_openat, AT_FDCWD, userfaultfd_device, O_RDWR | O_CLOEXEC);
+  if (device >= 0) kept_device.store(own_descriptor(static_cast<int>(device)));
+  errno = saved_errno;
 }
 
 int direct_io_works(const char* directory) noexcept {

@@ -26,6 +26,7 @@ struct kernel_features {
   bool pagemap_scan = false;                // PAGEMAP_SCAN
   bool membarrier = false;                  // MEMBARRIER_CMD_PRIVATE_EXPEDITED
   bool io_uring = false;                    // io_uring_setup(2)
+  bool syscall_user_dispatch = false;       // PR_SET_SYSCALL_USER_DISPATCH: system calls can be looked at first
 
   // Why userfaultfd is false: the errno of the last way tried (ENOSYS: not built into the kernel; EPERM or EACCES:
   // not permitted). 0 when userfaultfd is true.
@@ -55,6 +56,10 @@ struct feature_description {
 // Opens a userfaultfd in the widest way that `features` allows (any fault; else only those of user mode), close-on-exec
 // and non-blocking, with the UFFDIO_API handshake still to be made. Returns the descriptor, or -errno.
 [[nodiscard]] int open_userfaultfd(const kernel_features& features) noexcept;
+
+// Keeps /dev/userfaultfd open from now on, where it is there and may be opened, so that open_userfaultfd() works also
+// once this process has changed its user or its root directory.
+void keep_userfaultfd_device() noexcept;
 
 // Whether a file in `directory` can be written with O_DIRECT. Leaves nothing behind. Returns 1, 0, or -errno when no
 // file can be made there at all.

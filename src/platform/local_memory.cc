@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -26,9 +27,13 @@ namespace far::platform {
 namespace {
 
 constexpr std::size_t smallest_block_bytes = 16;
-constexpr std::size_t largest_block_bytes = 64 * kib;
+constexpr std::size_t largest_block_bytes = 16 * mib;
 constexpr std::size_t refill_bytes = 64 * kib;
-constexpr std::size_t size_classes = 13;  // 16 B .. 64 KiB
+constexpr std::size_t size_classes = 21;  // 16 B .. 16 MiB
+// Free blocks from here on keep the frame of their first page only.
+constexpr std::size_t smallest_released_bytes = 128 * kib;
+// Blocks come from one mapping, so that there are some when the kernel gives the process no more mappings.
+constexpr std::size_t region_bytes = gib;
 
 struct free_block {
   free_block* next;
@@ -65,16 +70,81 @@ long unmap(std::byte* address, std::size_t bytes) {
 }
 #endif
 
+constexpr std::size_t large_mapping_bytes = mib;
+
+// An entry is free while its `first` is 0. What finds no entry is left to be locked.
+struct noted_mapping {
+  std::atomic<std::uintptr_t> first{0};
+  std::atomic<std::size_t> bytes{0};
+};
+std::array<noted_mapping, 1024> large_mappings;
+spin_lock noting;
+
+void note_mapping(std::uintptr_t first, std::size_t bytes) {
+  if (bytes < large_mapping_bytes) return;
+  const std::lock_guard guard(noting);
+  for (noted_mapping& each : large_mappings) {
+    if (each.first.load() != 0) continue;
+    each.bytes.store(bytes);
+    each.first.store(first);
+    return;
+  }
+}
+
+void forget_mapping(std::uintptr_t first, std::size_t bytes) {
+  if (bytes < large_mapping_bytes) return;
+  const std::lock_guard guard(noting);
+  for (noted_mapping& each : large_mappings) {
+    if (each.first.load() == first) return each.first.store(0);
+  }
+}
+
 std::size_t class_of(std::size_t bytes) {
   const std::size_t rounded = std::bit_ceil(bytes < smallest_block_bytes ? smallest_block_bytes : bytes);
   return static_cast<std::size_t>(std::countr_zero(rounded) - std::countr_zero(smallest_block_bytes));
+}
+
+struct region {
+  spin_lock lock;
+  std::byte* next = nullptr;
+  std::size_t left_bytes = 0;
+};
+
+region blocks_region;
+
+// Requires: a power of two, and at least a page, so that what is carved is aligned to pages.
+std::byte* carve(std::size_t bytes) {
+  const std::lock_guard guard(blocks_region.lock);
+  if (blocks_region.left_bytes < bytes) {
+    std::byte* const mapped = try_map_local(region_bytes);
+    if (mapped == nullptr) return map_local(bytes);
+    blocks_region.next = mapped;
+    blocks_region.left_bytes = region_bytes;
+  }
+  std::byte* const carved = blocks_region.next;
+  blocks_region.next += bytes;
+  blocks_region.left_bytes -= bytes;
+  return carved;
 }
 
 }  // namespace
 
 std::byte* try_map_local(std::size_t bytes) {
   const long address = map(round_up(bytes, page_bytes));
-  return address == -1 ? nullptr : reinterpret_cast<std::byte*>(address);
+  if (address == -1) return nullptr;
+  note_mapping(static_cast<std::uintptr_t>(address), bytes);
+  return reinterpret_cast<std::byte*>(address);
+}
+
+own_mapping next_own_mapping(std::uintptr_t address) {
+  own_mapping next{~std::uintptr_t{0}, ~std::uintptr_t{0}};
+  const std::lock_guard guard(noting);
+  for (const noted_mapping& each : large_mappings) {
+    const std::uintptr_t first = each.first.load();
+    const std::uintptr_t end = first + round_up(each.bytes.load(), page_bytes);
+    if (first != 0 && end > address && first < next.first) next = {first, end};
+  }
+  return next;
 }
 
 std::byte* map_local(std::size_t bytes) {
@@ -90,6 +160,7 @@ std::byte* map_local(std::size_t bytes) {
 }
 
 void unmap_local(std::byte* address, std::size_t bytes) {
+  forget_mapping(reinterpret_cast<std::uintptr_t>(address), bytes);
   const long failed = unmap(address, round_up(bytes, page_bytes));
   FAR_CHECK(failed == 0, "local memory must be unmapped as it was mapped");
 }
@@ -106,8 +177,9 @@ void* allocate_local(std::size_t bytes) {
   free_list& list = free_lists[index];
   const std::lock_guard guard(list.lock);
   if (list.head == nullptr) {
-    std::byte* const chunk = map_local(refill_bytes);
-    for (std::size_t offset = 0; offset < refill_bytes; offset += block_bytes) {
+    const std::size_t chunk_bytes = block_bytes > refill_bytes ? block_bytes : refill_bytes;
+    std::byte* const chunk = carve(chunk_bytes);
+    for (std::size_t offset = 0; offset < chunk_bytes; offset += block_bytes) {
       list.head = new (chunk + offset) free_block{list.head};
     }
   }
@@ -117,12 +189,19 @@ void* allocate_local(std::size_t bytes) {
 }
 
 void unlock_local_memory_after_fork() {
+  noting.unlock();
+  blocks_region.lock.unlock();
   for (free_list& list : free_lists) list.lock.unlock();
 }
 
 void free_local(void* block, std::size_t bytes) {
   if (bytes > largest_block_bytes) return unmap_local(static_cast<std::byte*>(block), bytes);
-  free_list& list = free_lists[class_of(bytes)];
+  const std::size_t index = class_of(bytes);
+  const std::size_t block_bytes = smallest_block_bytes << index;
+  if (block_bytes >= smallest_released_bytes) {
+    release_local_frames(static_cast<std::byte*>(block) + page_bytes, block_bytes - page_bytes);
+  }
+  free_list& list = free_lists[index];
   const std::lock_guard guard(list.lock);
   list.head = new (block) free_block{list.head};
 }

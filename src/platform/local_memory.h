@@ -17,10 +17,19 @@ namespace far::platform {
 // Requires: what map_local(bytes) returned.
 void unmap_local(std::byte* address, std::size_t bytes);
 
+// Mappings of the runtime that must not be locked in memory: those of 1 MiB and more, which are filled as they are
+// needed, or driven by userfaultfd.
+struct own_mapping {
+  std::uintptr_t first = 0;
+  std::uintptr_t end = 0;
+};
+// The first that ends behind `address`; at the end of all addresses where there is none.
+[[nodiscard]] own_mapping next_own_mapping(std::uintptr_t address);
+
 // Gives the frames of whole pages back to the kernel; the range stays mapped and reads as zeros.
 void release_local_frames(std::byte* address, std::size_t bytes);
 
-// Small blocks of local memory from process-wide free lists by power-of-two size. Thread-safe. Blocks above 64 KiB are
+// Blocks of local memory from process-wide free lists by power-of-two size. Thread-safe. Blocks above 16 MiB are
 // mappings of their own.
 [[nodiscard]] void* allocate_local(std::size_t bytes);
 void free_local(void* block, std::size_t bytes);

@@ -43,25 +43,41 @@ struct shield_hooks {
 };
 inline constinit std::atomic<const shield_hooks*> installed_shield_hooks{nullptr};
 
+// How many shields of the calling thread are up.
+inline constinit thread_local unsigned shields_up = 0;
+
+// Inside another one a shield costs nothing, so whoever needs one takes one.
 class signal_shield {
  public:
-  signal_shield() noexcept
-      : hooks_(installed_shield_hooks.load(std::memory_order_acquire)),
-        signals_before_(hooks_ != nullptr ? hooks_->begin(&dispatch_before_) : block_signals()) {}
+  signal_shield() noexcept {
+    if (shields_up == 0) begin();
+    ++shields_up;
+  }
   ~signal_shield() {
+    --shields_up;
+    if (outermost_) end();
+  }
+  signal_shield(const signal_shield&) = delete;
+  signal_shield& operator=(const signal_shield&) = delete;
+
+ private:
+  void begin() noexcept {
+    outermost_ = true;
+    hooks_ = installed_shield_hooks.load(std::memory_order_acquire);
+    signals_before_ = hooks_ != nullptr ? hooks_->begin(&dispatch_before_) : block_signals();
+  }
+  void end() noexcept {
     if (hooks_ != nullptr) {
       hooks_->end(signals_before_, dispatch_before_);
     } else {
       restore_signals(signals_before_);
     }
   }
-  signal_shield(const signal_shield&) = delete;
-  signal_shield& operator=(const signal_shield&) = delete;
 
- private:
+  bool outermost_ = false;
   unsigned char dispatch_before_ = 0;
-  const shield_hooks* const hooks_;
-  const std::uint64_t signals_before_;
+  const shield_hooks* hooks_ = nullptr;
+  std::uint64_t signals_before_ = 0;
 };
 
 }  // namespace far::platform

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/units.h"
 #include "platform/own_descriptors.h"
 #include "platform/userfaultfd_abi.h"
 
@@ -20,7 +21,14 @@ constexpr std::size_t events_a_read = 64;
 }  // namespace
 
 result<userfaultfd> userfaultfd::open(const kernel_features& features, bool signal_faults) {
-  const int descriptor = own_descriptor(open_userfaultfd(features));
+  int opened_number = open_userfaultfd(features);
+  if (opened_number == -EPERM && signal_faults) {
+    // The rights were given up since the features were tried. For signals the least are enough.
+    kernel_features least = features;
+    least.userfaultfd_kernel_faults = false;
+    opened_number = open_userfaultfd(least);
+  }
+  const int descriptor = own_descriptor(opened_number);
   if (descriptor < 0) {
     return error{std::string("cannot open a userfaultfd (") + std::strerror(-descriptor) +
                      "); run as root, or ask the administrator for: sysctl vm.unprivileged_userfaultfd=1",
@@ -137,6 +145,15 @@ int userfaultfd::write_protect(std::uintptr_t start, std::size_t bytes, bool pro
 int userfaultfd::wake(std::uintptr_t start, std::size_t bytes) const {
   uffdio_range range{.start = start, .len = bytes};
   return ioctl(descriptor_, UFFDIO_WAKE, &range) == 0 ? 0 : errno;
+}
+
+void userfaultfd::fill_hole(std::uintptr_t page) const {
+  uffdio_zeropage request{};
+  request.range = {.start = page, .len = page_bytes};
+  while (ioctl(descriptor_, UFFDIO_ZEROPAGE, &request) != 0) {
+    FAR_CHECK(errno == EAGAIN || errno == EEXIST || errno == ENOMEM, "a hole of a guarded range can be filled");
+    if (errno == EEXIST) return;
+  }
 }
 
 }  // namespace far::platform

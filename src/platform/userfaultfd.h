@@ -45,6 +45,9 @@ class userfaultfd {
   [[nodiscard]] int write_protect(std::uintptr_t start, std::size_t bytes, bool protect) const;
   [[nodiscard]] int wake(std::uintptr_t start, std::size_t bytes) const;
 
+  // Maps zeros at a page of a registered range, unless it has bytes already, in core or swapped out.
+  void fill_hole(std::uintptr_t page) const;
+
  private:
   explicit userfaultfd(int descriptor) : descriptor_(descriptor) {}
 

@@ -1,6 +1,12 @@
 """Programs that fork: what they print is right, or the child that cannot go on is stopped with a clear message."""
 
+import contextlib
+import json
+import os
 import pathlib
+import re
+import shlex
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -74,11 +80,11 @@ print(sum(data[::4096]), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 class Fork(unittest.TestCase):
-    def compare(self, program, budget_bytes):
+    def compare(self, program, budget_bytes, **options):
         """The native output; or no wrong line, and a message of farheap for what is not there."""
         native = support.run(program)
         self.assertEqual(native.code, 0, native)
-        outcome = support.run_far(program, budget_bytes)
+        outcome = support.run_far(program, budget_bytes, **options)
         self.assertNotIn("wrong data", outcome.out, outcome)
         if "child stopped" in outcome.out:
             self.assertRegex(outcome.err, r"farheap: .*fork", f"a child was stopped without a clear message; {outcome}")
@@ -105,6 +111,12 @@ class Fork(unittest.TestCase):
     def test_a_fork_on_a_stack_in_far_memory(self):
         self.compare([support.PROGRAMS / "forker", 64, 12, "far-stack"], 16 * support.MIB)
 
+    def test_children_let_go_of_pages_that_were_leaving_at_the_fork(self):
+        for mode in ("thread", "inline"):
+            with self.subTest(mode=mode):
+                self.compare([support.PROGRAMS / "forker", 128, 3, "let-go"], 32 * support.MIB,
+                             far="memory:?latency=20ms", mode=mode, deadline_s=60)
+
     def test_shell_pipeline(self):
         self.compare(["sh", "-c", PIPELINE], 64 * support.MIB)
 
@@ -116,6 +128,140 @@ class Fork(unittest.TestCase):
 
     def test_multiprocessing(self):
         self.compare_script(MULTIPROCESSING, 32 * support.MIB)
+
+
+@contextlib.contextmanager
+def memory_server(*options):
+    """A farheapd, ready; yields what its last ready line names."""
+    server = support.start([support.BUILD / "bin" / "farheapd", "--memory", "2G", *options], stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True)
+    try:
+        while line := server.stdout.readline():
+            if found := re.fullmatch(r"listening on ([0-9.]+:[0-9]+|shm:\S+)\n", line):
+                if "--shm" not in options or found[1].startswith("shm:"):
+                    yield found[1]
+                    return
+        raise RuntimeError("farheapd did not start")
+    finally:
+        support.end(server)
+        server.wait(60)
+        server.stdout.close()
+
+
+class ForkThatLasts(unittest.TestCase):
+    """Children that live on with three times their budget, and parents that end first."""
+
+    budget_bytes = 16 * support.MIB
+
+    def far_tiers(self):
+        directory = self.enterContext(tempfile.TemporaryDirectory(dir="/var/tmp"))
+        self.directory = pathlib.Path(directory)
+        yield "memory:"
+        yield f"file:{directory}"
+        with memory_server("--listen", "127.0.0.1:0") as address:
+            yield f"tcp://{address}"
+        with memory_server("--listen", "127.0.0.1:0", "--shm", f"fork-{os.getpid()}") as name:
+            yield name
+
+    def start_file_tier(self):
+        directory = self.enterContext(tempfile.TemporaryDirectory(dir="/var/tmp"))
+        self.directory = pathlib.Path(directory)
+        return f"file:{directory}"
+
+    def run_prefork(self, mebibytes, children, rounds, way, far, mode="thread", **options):
+        program = [support.PROGRAMS / "prefork", mebibytes, children, rounds * (8 if support.SOAK else 1), way]
+        outcome = support.run_far(program, self.budget_bytes, far=far, mode=mode, **options)
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertNotIn("wrong data", outcome.out, outcome)
+        self.assertNotIn("cannot", outcome.err, outcome)
+        return outcome
+
+    def test_workers_of_every_far_tier(self):
+        for far in self.far_tiers():
+            for mode in ("thread", "inline"):
+                with self.subTest(far=far, mode=mode):
+                    self.run_prefork(48, 2, 1, "workers", far, mode)
+
+    def test_grandchildren(self):
+        for mode, far in (("thread", self.start_file_tier()), ("inline", "memory:")):
+            with self.subTest(mode=mode, far=far):
+                self.run_prefork(32, 2, 1, "tree", far, mode)
+
+    def test_children_are_killed(self):
+        self.run_prefork(32, 2, 2, "killed", self.start_file_tier())
+
+    def test_forks_beside_threads_that_miss(self):
+        for mode, far in (("thread", self.start_file_tier()), ("inline", "memory:")):
+            with self.subTest(mode=mode, far=far):
+                self.run_prefork(24, 1, 3, "storm", far, mode)
+
+    def test_a_child_keeps_its_budget(self):
+        """What else is in it: libraries, stacks, buffers, and tables of ours, a percent of what is used."""
+        for mode in ("thread", "inline"):
+            with self.subTest(mode=mode):
+                outcome = self.run_prefork(96, 1, 1, "resident", self.start_file_tier(), mode)
+                most_kib = int(re.search(r"most anonymous memory: (\d+) KiB", outcome.out)[1])
+                self.assertLess(most_kib << 10, self.budget_bytes + 24 * support.MIB)
+
+    def test_a_daemon_whose_parent_is_gone(self):
+        for far in self.far_tiers():
+            with self.subTest(far=far):
+                result = self.directory / "result"
+                result.unlink(missing_ok=True)
+                program = [support.PROGRAMS / "prefork", 48, 1, 1, "daemon"]
+                outcome = support.run(support.farheap_command(program, self.budget_bytes, far),
+                                      environment={"RESULT": str(result)})
+                self.assertEqual(outcome.code, 0, outcome)
+                support.wait_until(lambda path=result: path.exists() and path.read_text() == "all data right\n",
+                                   "the daemon has verified its memory", deadline_s=120)
+
+    def test_far_memory_comes_back_to_its_size_after_each_round_of_a_pool(self):
+        probe = shlex.join([str(support.FARHEAP), "stats", "--json"])
+        outcome = self.run_prefork(32, 3, 4, "pool", self.start_file_tier(), environment={"FARHEAP_PROBE": probe})
+        far = [find_far_bytes(json.loads(line)) for line in outcome.out.splitlines() if line.startswith("{")]
+        self.assertGreaterEqual(len(far), 4, outcome)
+        # What is not in the budget is far: no more than everything, and the first round is as good as the last.
+        for bytes_far in far:
+            self.assertLessEqual(bytes_far, 40 * support.MIB, far)
+
+    def test_a_child_that_cannot_have_a_far_tier_of_its_own_says_so_and_loses_nothing(self):
+        far = self.start_file_tier()
+        gone = pathlib.Path(self.directory, "will", "be", "gone")
+        gone.mkdir(parents=True)
+        program = [sys.executable, "-c", LOSES_ITS_DIRECTORY, str(gone)]
+        outcome = support.run_far(program, 24 * support.MIB, far=f"{far}/will/be/gone")
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertEqual(outcome.err.count("cannot open a far tier of its own"), 1, outcome)
+
+
+LOSES_ITS_DIRECTORY = """
+import os, sys
+data = bytearray(64 << 20)
+for page in range(0, len(data), 4096):
+    data[page] = page >> 12 & 255
+os.rmdir(sys.argv[1])                                     # its own file there is open
+os.rmdir(os.path.dirname(sys.argv[1]))
+child = os.fork()
+if child == 0:
+    expected = sum(page & 255 for page in range(len(data) >> 12))
+    right = sum(data[::4096]) == expected
+    for page in range(0, len(data), 4096):
+        data[page] = 1
+    os._exit(0 if right and sum(data[::4096]) == len(data) >> 12 else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def find_far_bytes(tree):
+    """Of the one process that `farheap stats --json` tells of."""
+    if isinstance(tree, dict):
+        if "far_bytes" in tree:
+            return tree["far_bytes"]
+        tree = list(tree.values())
+    if isinstance(tree, list):
+        found = [value for value in map(find_far_bytes, tree) if value is not None]
+        return found[-1] if found else None
+    return None
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 // Forks children that go on to read and write the memory they inherited, without exec, while the parent writes, too.
 // Every process must see its own data.
 //
-//   forker MIB CHILDREN [far-stack]    exit code 0: all data right; 3: wrong data somewhere; 4: a child was stopped
+//   forker MIB CHILDREN [far-stack | let-go]    exit code 0: all data right; 3: wrong data somewhere; 4: a child was
+//   stopped
 //
-// far-stack: on a stack from malloc, as a coroutine's.
+// far-stack: on a stack from malloc, as a coroutine's. let-go: children forget and free what they inherited, at once.
 #include <pwd.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -70,6 +72,20 @@ void be_child(std::uint64_t* words, std::size_t count, std::uint64_t owner) {
   std::_Exit(0);
 }
 
+// A child that drops the first half, which then reads as zeros, and frees everything.
+void be_child_that_lets_go(std::uint64_t* words, std::size_t count) {
+  constexpr std::uintptr_t page_bytes = 4096;
+  const std::uintptr_t first = (reinterpret_cast<std::uintptr_t>(words) + page_bytes - 1) & ~(page_bytes - 1);
+  auto* const begin = words + (first - reinterpret_cast<std::uintptr_t>(words)) / sizeof *words;
+  const std::size_t bytes = count / 2 * sizeof *words & ~(page_bytes - 1);
+  if (::madvise(begin, bytes, MADV_DONTNEED) != 0) std::_Exit(2);
+  for (std::size_t index = 0; index < bytes / sizeof *words; ++index) {
+    if (begin[index] != 0) std::_Exit(wrong_data);
+  }
+  std::free(words);
+  std::_Exit(0);
+}
+
 int wait_for(const std::vector<pid_t>& children) {
   int outcome = 0;
   for (const pid_t child : children) {
@@ -86,7 +102,7 @@ int wait_for(const std::vector<pid_t>& children) {
   return outcome;
 }
 
-int fork_children(unsigned long megabytes, std::uint64_t child_count) {
+int fork_children(unsigned long megabytes, std::uint64_t child_count, bool lets_go) {
   const std::size_t count = (std::size_t{megabytes} << 20) / sizeof(std::uint64_t);
   auto* words = static_cast<std::uint64_t*>(std::malloc(count * sizeof(std::uint64_t)));
   if (words == nullptr) {
@@ -105,6 +121,7 @@ int fork_children(unsigned long megabytes, std::uint64_t child_count) {
     }
     if (pid == 0) {
       check_streams(streams);
+      if (lets_go) be_child_that_lets_go(words, count);
       be_child(words, count, child);
     }
     children.push_back(pid);
@@ -119,10 +136,11 @@ int fork_children(unsigned long megabytes, std::uint64_t child_count) {
 
 unsigned long megabytes = 0;
 std::uint64_t child_count = 0;
+bool lets_go = false;
 int outcome = 2;
 
 void fork_children_here() {
-  outcome = fork_children(megabytes, child_count);
+  outcome = fork_children(megabytes, child_count, lets_go);
 }
 
 void fork_children_on_far_stack() {
@@ -142,8 +160,9 @@ void fork_children_on_far_stack() {
 
 int main(int argument_count, char** arguments) {
   const bool on_far_stack = argument_count == 4 && std::string_view(arguments[3]) == "far-stack";
-  if (argument_count != 3 && !on_far_stack) {
-    std::fputs("usage: forker MIB CHILDREN [far-stack]\n", stderr);
+  lets_go = argument_count == 4 && std::string_view(arguments[3]) == "let-go";
+  if (argument_count != 3 && !on_far_stack && !lets_go) {
+    std::fputs("usage: forker MIB CHILDREN [far-stack | let-go]\n", stderr);
     return 2;
   }
   megabytes = std::strtoul(arguments[1], nullptr, 10);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #define PAGE_NUMBERS 512
 
@@ -43,6 +44,24 @@ static void walk(void) {
   free(all);
 }
 
+/* A hint brings pages on their way, and the very next thing is a system call into one of them: the thread that asked
+ * for them waits inside the kernel. */
+static void read_into_what_was_hinted(void) {
+  char* const all = (char*)malloc(numbers * sizeof(uint64_t));
+  const size_t pages = numbers / PAGE_NUMBERS;
+  int ends[2];
+  if (all == NULL || pipe(ends) != 0) abort();
+  for (size_t page = 0; page < pages; ++page) memset(all + page * 4096, (int)(page % 251), 4096);
+  for (size_t page = 0; page + 64 < pages / 2; page += 151) {
+    char* const wanted = all + (page + 20) * 4096 + 100;
+    if (write(ends[1], "x", 1) != 1) abort();
+    far_hint(all + page * 4096, .read_ahead = 40, .prefetch = true);
+    if (read(ends[0], wanted, 1) != 1) abort();
+    wrong += wanted[0] != 'x' || (unsigned char)wanted[1] != (page + 20) % 251;
+  }
+  free(all);
+}
+
 /* The stack of a coroutine, say: far memory like any other. */
 static void walk_on_far_stack(void) {
   const size_t stack_bytes = 256 << 10;
@@ -62,6 +81,8 @@ int main(int count, char** arguments) {
   numbers = (size_t)(count > 1 ? atoi(arguments[1]) : 64) << 17; /* MiB */
   if (count > 2 && strcmp(arguments[2], "far-stack") == 0) {
     walk_on_far_stack();
+  } else if (count > 2 && strcmp(arguments[2], "into") == 0) {
+    read_into_what_was_hinted();
   } else {
     walk();
   }

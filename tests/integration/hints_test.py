@@ -53,6 +53,15 @@ class Hints(unittest.TestCase):
                     # What is left are pages whose hint was overtaken by the evictor.
                     self.assertLess(outcome.stats["write_faults"], outcome.stats["hinted_misses"] / 7)
 
+    def test_a_system_call_into_a_page_that_is_on_its_way(self):
+        """The thread that asked for it waits inside the kernel, where it hears of no completion of an io_uring."""
+        for mode in ("thread", "inline"):
+            with self.subTest(mode=mode):
+                outcome = support.run_far([self.programs["C"], str(SIZE_MIB), "into"], BUDGET, far="file:/var/tmp",
+                                          mode=mode, deadline_s=100)
+                self.assertEqual(outcome.code, 0, outcome)
+                self.assertEqual(outcome.out, "0 wrong, hints bound\n")
+
     def test_on_a_stack_in_far_memory(self):
         """The runtime's own code runs on it, and may miss there at any time."""
         for mode in ("thread", "inline"):

@@ -17,13 +17,13 @@ OVERHEAD_BYTES = 64 * support.MIB
 class Walk:
     """The program `walker` under farheap. Use it in a `with` statement, which ends it."""
 
-    def __init__(self, mib, budget_bytes, environment=None):
+    def __init__(self, mib, budget_bytes, environment=None, far="file:", mode=None):
         self.directory = tempfile.TemporaryDirectory()
         self.stats_path = pathlib.Path(self.directory.name, "stats.json")
         self.errors = open(pathlib.Path(self.directory.name, "errors"), "w+")
         program = [support.PROGRAMS / "walker", mib]
         self.process = support.start(
-            support.farheap_command(program, budget_bytes, far="file:", stats=self.stats_path), text=True,
+            support.farheap_command(program, budget_bytes, far, mode, self.stats_path), text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
             env=dict(os.environ, **(environment or {})))
         self.lines = []
@@ -66,6 +66,10 @@ class Walk:
         """Tells the walker to stop. Returns how it went."""
         self.process.stdin.close()
         self.process.stdin = open("/dev/null")
+        return self.wait_for_end()
+
+    def wait_for_end(self):
+        """Until the walker ends, by itself. Returns how it went."""
         self.process.wait(120)
         self.reader.join(10)
         stats = json.loads(self.stats_path.read_text()) if self.stats_path.exists() else None

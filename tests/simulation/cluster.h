@@ -1,5 +1,6 @@
 // Three servers under a replicated far tier with two copies, and their weather: something is wrong with one of them at
-// a time, and with the next only when every copy is whole again. So no byte may ever be lost.
+// a time, and with the next only when every copy is whole again and whatever began before that has ended. So no byte
+// may ever be lost.
 //
 // What the servers are is left to those who derive: the layer of copies over clients that misbehave by themselves
 // (simulated_cluster.h), or over the client, the wire and the server of `tcp:` (network_cluster.h).
@@ -7,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,9 @@ struct cluster_options {
   std::uint64_t slots = 0;  // that the engine may need
   std::uint64_t maximum_delay_ns = 0;
   std::uint64_t slice_ns = 0;
-  bool is_calm = false;  // threads are never frozen, so nobody is late for long
+  std::uint64_t code_slices = 0;  // in which the code of a transfer is run, beside everybody else's
+  bool is_untroubled = false;     // nothing goes wrong with any server before the end
+  bool is_calm = false;           // threads are never frozen, so nobody is late for long
 };
 
 class cluster {
@@ -36,6 +40,8 @@ class cluster {
 
   // The far tier; to be taken once, and to outlive this object's users but not this object.
   [[nodiscard]] std::unique_ptr<backend::backend> take_tier() { return std::move(tier_); }
+  // Whoever writes to it; before start().
+  void serve(const simulated_backend& user) { user_ = &user; }
 
   // Starts its threads. They end after stop().
   virtual void start();
@@ -43,13 +49,18 @@ class cluster {
 
   // From now on all is well.
   void clear_weather();
-  // Waits until every copy is whole.
+  // Whether every server is well, every copy is whole, and nothing that is under way can still change that. It takes
+  // two looks at least.
+  [[nodiscard]] bool is_whole();
+  // Something will go wrong: what was seen so far does not count any more.
+  void note_trouble_ahead() { well_since_.reset(); }
+  // Waits until it is.
   void wait_until_whole();
   // Takes a server away for good, with all it holds.
   void lose_one() { take_away(random_.below(server_count)); }
 
   // Every settled slot has the same bytes in all copies that are current, and there is one. Requires quiescence.
-  void check_copies(const simulated_backend& user) const;
+  void check_copies() const;
 
   // What a run came across, for people, and to see that it did come across everything.
   struct count {
@@ -73,6 +84,8 @@ class cluster {
   virtual void describe_servers() const = 0;
   // Where the bytes of a server's slot are, or nullptr when it has forgotten them.
   [[nodiscard]] virtual const std::byte* bytes(std::size_t server, backend::slot_id slot) const = 0;
+  // Fails when somebody took a server for one that is not well, although all of them are.
+  virtual void check_untroubled() const {}
   // How long a trouble lasts: mostly up to `usual_`, now and then up to `longest_`.
   struct duration {
     std::uint64_t usual_slices = 300;
@@ -98,11 +111,19 @@ class cluster {
   void run_tender();
   void run_weather();
   void add_late_member();
-  [[nodiscard]] bool is_whole();
+  // What is_whole() saw when everything was well for the first time since something was wrong.
+  struct first_look {
+    std::uint64_t transfers_begun = 0;
+    std::uint64_t errors = 0;
+  };
+  [[nodiscard]] bool looks_whole();
+  [[nodiscard]] std::uint64_t errors() const;
   void describe_copies() const;
 
   std::unique_ptr<backend::replicated_backend> tier_;
   backend::replicated_backend* layer_ = nullptr;
+  const simulated_backend* user_ = nullptr;
+  std::optional<first_look> well_since_;
   std::unique_ptr<backend::backend> late_;  // of some runs: a member that is added while the program runs
   std::string late_name_;
   bool stopping_ = false;

@@ -21,14 +21,16 @@ constexpr std::uint64_t slots = 8192;
 
 class directed : public testing::Test {
  protected:
-  explicit directed(std::uint64_t delay_ns = 0) : far_(threads_, random_, clock_, tier(delay_ns)) {
+  explicit directed(std::uint64_t delay_ns = 0, bool is_direct = false)
+      : far_(threads_, random_, clock_, tier(delay_ns, is_direct)) {
     engine_ = engine::engine::create(kernel_, far_, clock_, {.heap_pages = heap_pages, .budget_pages = 600}).value();
     fetcher_ = engine_->add_fetcher().value();
   }
   ~directed() override { settle(); }
 
-  static far_tier tier(std::uint64_t delay_ns) {
+  static far_tier tier(std::uint64_t delay_ns, bool is_direct) {
     far_tier chosen;
+    chosen.is_direct = is_direct;
     chosen.slots = slots;
     chosen.maximum_delay_ns = delay_ns;
     return chosen;
@@ -38,15 +40,15 @@ class directed : public testing::Test {
     const std::lock_guard guard(fetcher_->lock);
     return engine_->miss(*fetcher_, streams_, page, write);
   }
-  // Makes the access possible, however long it takes.
-  outcome resolve(page_id page, bool write) {
+  // Makes the access possible, however long it takes. `step_ns`: from one look to the next.
+  outcome resolve(page_id page, bool write, std::uint64_t step_ns = 1000) {
     for (int attempts = 0; attempts < 10'000; ++attempts) {
       if (kernel_.touch(page, write) == simulated_kernel::fault::none) return outcome::resolved;
       const outcome reached = miss(page, write);
       if (reached == outcome::lost) return reached;
       if (reached == outcome::no_budget) static_cast<void>(engine_->reclaim());
       static_cast<void>(engine_->help());
-      clock_.advance_to(clock_.now_ns() + 1000);
+      clock_.advance_to(clock_.now_ns() + step_ns);
     }
     ADD_FAILURE() << "page " << page << " never comes";
     return outcome::busy;
@@ -129,6 +131,38 @@ TEST_F(directed, a_page_that_was_only_read_holds_no_slot) {
   EXPECT_EQ(count_in(range, state::untouched), range.count);
   EXPECT_EQ(engine_->snapshot().far_bytes, 0u);
   EXPECT_EQ(engine_->snapshot().local_bytes, 0u);
+}
+
+// By a system call of the program that nobody sees, as a raw madvise(MADV_DONTNEED).
+TEST_F(directed, a_page_that_was_dropped_past_the_engine_is_untouched_once_it_should_leave) {
+  const page_range range{0, 4};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  ASSERT_TRUE(kernel_.drop_behind(1));
+  expected_.drop_behind(1);
+  engine_->evict(range);
+  settle();
+  EXPECT_EQ(state_of(1), state::untouched);
+  EXPECT_EQ(count_in(range, state::remote), 3u);
+  EXPECT_EQ(engine_->snapshot().local_bytes, 0u);
+  check(range);
+}
+
+TEST_F(directed, a_page_that_was_dropped_past_the_engine_can_be_moved) {
+  const page_range from{0, 4};
+  const page_range to{engine::block_pages, 4};
+  ASSERT_TRUE(engine_->allocate_guarded(from));
+  ASSERT_TRUE(engine_->allocate_guarded(to));
+  write(from);
+  ASSERT_TRUE(kernel_.drop_behind(2));
+  expected_.drop_behind(2);
+  ASSERT_TRUE(engine_->move(from, to.first));
+  expected_.move(from, to.first);
+  EXPECT_EQ(count_in(from, state::untouched), 4u);
+  EXPECT_EQ(count_in(to, state::resident), 3u);
+  EXPECT_EQ(state_of(to.first + 2), state::untouched);
+  EXPECT_EQ(engine_->snapshot().local_bytes, 3 * page_bytes);
+  check(to);
 }
 
 TEST_F(directed, pages_that_are_evicted_leave_in_batches_of_the_wanted_size) {
@@ -238,14 +272,52 @@ TEST_F(directed, pages_come_back_when_writing_them_fails) {
   check(range);
 }
 
-TEST_F(directed, a_read_is_tried_three_times_and_then_the_page_is_lost_until_discarded) {
+// What takes seconds: a path that fails over, a device that resets, a server that starts again.
+TEST_F(directed, a_read_that_fails_for_seconds_is_tried_again_until_it_succeeds) {
   const page_range range{0, 1};
   ASSERT_TRUE(engine_->allocate_guarded(range));
   write(range);
   engine_->evict(range);
   far_.faults().set_failing_reads_per_million(1'000'000);
-  EXPECT_EQ(resolve(0, false), outcome::lost);
-  EXPECT_EQ(far_.failed_reads(), 3u);
+  const std::uint64_t since_ns = clock_.now_ns();
+  while (clock_.now_ns() - since_ns < 20'000'000'000) {
+    ASSERT_NE(miss(0, false), outcome::lost);
+    static_cast<void>(engine_->help());
+    clock_.advance_to(clock_.now_ns() + 10'000'000);
+  }
+  EXPECT_EQ(state_of(0), state::fetching);
+  EXPECT_LT(far_.failed_reads(), 40u) << "the pauses grow";
+  far_.faults().set_failing_reads_per_million(0);
+  EXPECT_EQ(resolve(0, false, 1'000'000), outcome::resolved);
+  check(range);
+}
+
+TEST_F(directed, others_are_served_while_a_failed_read_rests) {
+  const page_range range{0, 2};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict(range);
+  far_.faults().set_failing_reads_per_million(1'000'000);
+  EXPECT_EQ(miss(0, false), outcome::in_flight);
+  EXPECT_FALSE(fetcher_->only_rests());
+  static_cast<void>(engine_->help());
+  EXPECT_TRUE(fetcher_->only_rests());
+  far_.faults().set_failing_reads_per_million(0);
+  EXPECT_EQ(resolve(1, false, 0), outcome::resolved) << "no time has passed";
+  EXPECT_EQ(state_of(0), state::fetching);
+  check(range);
+}
+
+TEST_F(directed, a_read_that_fails_for_half_a_minute_loses_the_page_until_it_is_discarded) {
+  const page_range range{0, 1};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict(range);
+  far_.faults().set_failing_reads_per_million(1'000'000);
+  const std::uint64_t since_ns = clock_.now_ns();
+  EXPECT_EQ(resolve(0, false, 10'000'000), outcome::lost);
+  EXPECT_GE(clock_.now_ns() - since_ns, 30'000'000'000u);
+  EXPECT_LE(clock_.now_ns() - since_ns, 32'000'000'000u);
   far_.faults().set_failing_reads_per_million(0);
   EXPECT_EQ(resolve(0, false), outcome::lost) << "never stale or zero bytes";
   engine_->discard(range);
@@ -253,6 +325,95 @@ TEST_F(directed, a_read_is_tried_three_times_and_then_the_page_is_lost_until_dis
   expected_.forget(range);
   check(range);
   EXPECT_EQ(engine_->snapshot().far_bytes, 0u) << "the slot is free";
+}
+
+TEST_F(directed, a_tier_that_has_forgotten_a_page_for_good_is_not_asked_for_long) {
+  const page_range range{0, 1};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict(range);
+  far_.faults().set_error_code(ESTALE);
+  far_.faults().set_failing_reads_per_million(1'000'000);
+  const std::uint64_t since_ns = clock_.now_ns();
+  EXPECT_EQ(resolve(0, false, 100'000), outcome::lost);
+  EXPECT_LT(clock_.now_ns() - since_ns, 10'000'000u);
+  far_.faults().set_failing_reads_per_million(0);
+}
+
+// A bit that flips, zeros, the bytes of another slot: what comes in is right, or nothing comes in.
+TEST_F(directed, wrong_bytes_are_read_again_and_never_installed) {
+  const page_range range{0, 300};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict(range);
+  far_.faults().set_lying_reads_per_million(400'000);
+  for (page_id page = range.first; page < range.end(); ++page) {
+    ASSERT_EQ(resolve(page, page % 2 == 0, 100'000), outcome::resolved) << page;
+  }
+  check(range);
+  EXPECT_GT(far_.lies(), 30u);
+  EXPECT_GE(engine_->snapshot().backend_errors, far_.lies()) << "each was noticed";
+  far_.faults().set_lying_reads_per_million(0);
+}
+
+TEST_F(directed, a_tier_that_goes_on_returning_wrong_bytes_loses_the_page) {
+  const page_range range{0, 3};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict(range);
+  far_.faults().set_lying_reads_per_million(1'000'000);
+  for (page_id page = range.first; page < range.end(); ++page) {
+    EXPECT_EQ(resolve(page, false, 10'000'000), outcome::lost);
+  }
+  EXPECT_LT(clock_.now_ns(), 15'000'000'000u);
+}
+
+// What a page cache does that cannot write to its disk: the write has succeeded, and what was there before comes back.
+TEST_F(directed, a_write_that_never_arrived_is_noticed_when_its_page_is_read) {
+  const page_range range{0, 1};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict(range);
+  write(range);  // its slot is free now, and the next one to be taken
+  far_.faults().set_lying_writes_per_million(1'000'000);
+  engine_->evict(range);
+  far_.faults().set_lying_writes_per_million(0);
+  ASSERT_EQ(far_.lies(), 1u);
+  ASSERT_EQ(state_of(0), state::remote);
+  EXPECT_EQ(resolve(0, false, 10'000'000), outcome::lost);
+}
+
+class directed_direct : public directed {
+ protected:
+  directed_direct() : directed(0, true) {}
+};
+
+TEST_F(directed_direct, wrong_bytes_are_noticed_where_they_are_a_memory_access_away) {
+  const page_range range{0, 40};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict(range);
+  const auto slot = engine_->state_for_tests().pages.load(3).place();
+  auto* const bytes = const_cast<std::byte*>(far_.direct(slot));
+  bytes[1234] ^= std::byte{4};
+  check({0, 3});  // reads ahead, over the page
+  EXPECT_EQ(resolve(3, false, 10'000'000), outcome::lost);
+  check({4, 36});
+}
+
+TEST_F(directed_direct, bytes_that_are_right_again_come_in) {
+  const page_range range{0, 1};
+  ASSERT_TRUE(engine_->allocate_guarded(range));
+  write(range);
+  engine_->evict(range);
+  const auto slot = engine_->state_for_tests().pages.load(0).place();
+  auto* const bytes = const_cast<std::byte*>(far_.direct(slot));
+  bytes[0] ^= std::byte{1};
+  EXPECT_EQ(miss(0, false), outcome::in_flight);
+  static_cast<void>(engine_->help());
+  EXPECT_EQ(state_of(0), state::fetching);
+  bytes[0] ^= std::byte{1};
+  check(range);
 }
 
 TEST_F(directed, remote_pages_move_by_name) {

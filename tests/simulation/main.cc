@@ -1,18 +1,28 @@
-// simulation [--replicated | --network] [--seed N] [--seeds COUNT] [--operations M] [--verbose]
+// simulation [--replicated | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]] [--operations M]
+//            [--verbose]
 //
 // Runs COUNT seeds, from N on. When one fails, prints the command that repeats it, and ends. The build decides with the
 // seed what happens (scheduler.h), so a failure is repeated with the program that showed it.
+//
+// With --seconds it begins no seed after that time, goes on after a failure, and runs J seeds at a time; COUNT is
+// the most then, and without it there is no limit. With --today the first seed is made of the date, or is
+// FARHEAP_SIMULATION_SEED. The last line says what was run.
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <limits>
 #include <string>
 #include <string_view>
 
 #include "base/log.h"
+#include "campaign.h"
 #include "simulation.h"
+#include "tally.h"
 #include "trace.h"
 
 namespace {
@@ -23,7 +33,10 @@ using far_tier = run_options::far_tier;
 
 struct arguments {
   run_options run;
-  std::uint64_t seeds = 1;
+  std::uint64_t seeds = 0;  // once parsed: how many
+  std::uint64_t seconds = 0;
+  std::uint64_t jobs = 1;
+  bool today = false;
   bool verbose = false;
 };
 
@@ -52,9 +65,23 @@ void install_handlers() {
 }
 
 [[noreturn]] void usage(const char* program) {
-  std::fprintf(stderr, "usage: %s [--replicated | --network] [--seed N] [--seeds COUNT] [--operations M] [--verbose]\n",
+  std::fprintf(stderr,
+               "usage: %s [--replicated | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]]\n"
+               "       [--operations M] [--verbose]\n",
                program);
   std::exit(2);
+}
+
+// Seeds that differ each day, and are those of the day for whoever asks again.
+std::uint64_t seed_of_today() {
+  if (const char* const chosen = std::getenv("FARHEAP_SIMULATION_SEED")) return std::strtoull(chosen, nullptr, 10);
+  const std::time_t now = std::time(nullptr);
+  std::tm today{};
+  gmtime_r(&now, &today);
+  const auto number = [](int value) { return static_cast<std::uint64_t>(value); };
+  const std::uint64_t date =
+      (number(today.tm_year) + 1900) * 10'000 + (number(today.tm_mon) + 1) * 100 + number(today.tm_mday);
+  return date * 100'000;
 }
 
 arguments parse(int count, char** words) {
@@ -72,6 +99,12 @@ arguments parse(int count, char** words) {
       parsed.run.seed = number(&i);
     } else if (word == "--seeds") {
       parsed.seeds = number(&i);
+    } else if (word == "--seconds") {
+      parsed.seconds = number(&i);
+    } else if (word == "--jobs") {
+      parsed.jobs = std::max<std::uint64_t>(1, number(&i));
+    } else if (word == "--today") {
+      parsed.today = true;
     } else if (word == "--operations") {
       parsed.run.operations = number(&i);
     } else if (word == "--replicated") {
@@ -84,6 +117,12 @@ arguments parse(int count, char** words) {
       usage(words[0]);
     }
   }
+  if (parsed.today) {
+    parsed.run.seed = seed_of_today();
+    std::printf("the seeds of today begin with %llu; FARHEAP_SIMULATION_SEED=%llu runs them again\n",
+                static_cast<unsigned long long>(parsed.run.seed), static_cast<unsigned long long>(parsed.run.seed));
+  }
+  if (parsed.seeds == 0) parsed.seeds = parsed.seconds > 0 ? std::numeric_limits<std::uint64_t>::max() : 1;
   return parsed;
 }
 
@@ -103,93 +142,38 @@ report run_one(const char* program, const run_options& chosen) {
   return far::simulation::run_simulation(chosen);
 }
 
-void add(report* sum, const report& one) {
-  const auto count = [](std::uint64_t& to, std::uint64_t what) { to += what; };
-  count(sum->slices, one.slices);
-  count(sum->validations, one.validations);
-  count(sum->accesses, one.accesses);
-  count(sum->moves, one.moves);
-  count(sum->lost_pages, one.lost_pages);
-  count(sum->object_reads, one.object_reads);
-  count(sum->lost_object_reads, one.lost_object_reads);
-  if (sum->servers.empty()) {
-    sum->servers = one.servers;
-  } else {
-    for (std::size_t i = 0; i < one.servers.size(); ++i) count(sum->servers[i].number, one.servers[i].number);
+// Now and then once more: the same seed must make the same run.
+report run_and_repeat(const char* program, const run_options& one, bool verbose) {
+  constexpr std::uint64_t seeds_between_repetitions = 25;
+  const report first = run_one(program, one);
+  if (one.seed % seeds_between_repetitions == 0 && !verbose && run_one(program, one).digest != first.digest) {
+    far::simulation::fail("the same seed made another run");
   }
-  count(sum->statistics.misses, one.statistics.misses);
-  count(sum->statistics.rescues, one.statistics.rescues);
-  count(sum->statistics.zero_fills, one.statistics.zero_fills);
-  count(sum->statistics.write_faults, one.statistics.write_faults);
-  count(sum->statistics.prefetched_pages, one.statistics.prefetched_pages);
-  count(sum->statistics.prefetch_hits, one.statistics.prefetch_hits);
-  count(sum->statistics.clean_evictions, one.statistics.clean_evictions);
-  count(sum->statistics.written_pages, one.statistics.written_pages);
-  count(sum->statistics.backend_errors, one.statistics.backend_errors);
-  count(sum->statistics.over_budget_pages, one.statistics.over_budget_pages);
-}
-
-// Prints what the runs came across; enough runs must have come across everything.
-bool print_and_judge(const report& sum, std::uint64_t seeds, far_tier tier) {
-  constexpr std::uint64_t enough_seeds = 100;
-  constexpr std::uint64_t enough_for_rare_things = 1000;
-  enum class kind : std::uint8_t { any, only_memory };
-  const struct {
-    const char* name;
-    std::uint64_t count;
-    kind where = kind::any;
-  } lines[] = {{"slices", sum.slices},
-               {"validations", sum.validations},
-               {"accesses", sum.accesses},
-               {"moves", sum.moves},
-               {"lost pages", sum.lost_pages, kind::only_memory},
-               {"object reads", sum.object_reads},
-               {"lost object reads", sum.lost_object_reads},
-               {"misses", sum.statistics.misses},
-               {"rescues", sum.statistics.rescues},
-               {"zero fills", sum.statistics.zero_fills},
-               {"write faults", sum.statistics.write_faults},
-               {"prefetched pages", sum.statistics.prefetched_pages},
-               {"prefetch hits", sum.statistics.prefetch_hits},
-               {"clean evictions", sum.statistics.clean_evictions},
-               {"written pages", sum.statistics.written_pages},
-               {"failed transfers", sum.statistics.backend_errors, kind::only_memory},
-               {"pages over budget", sum.statistics.over_budget_pages, kind::only_memory}};
-  bool reached_all = true;
-  const auto print = [&](const char* name, std::uint64_t number, bool is_rare) {
-    std::printf("%18s %llu\n", name, static_cast<unsigned long long>(number));
-    reached_all &= number > 0 || (is_rare && seeds < enough_for_rare_things);
-  };
-  for (const auto& line : lines) {
-    if (line.where == kind::any || tier == far_tier::memory) print(line.name, line.count, false);
-  }
-  for (const auto& line : sum.servers) print(line.name, line.number, line.is_rare);
-  if (reached_all || seeds < enough_seeds) return true;
-  std::fprintf(stderr, "simulation: what is 0 above was never simulated\n");
-  return false;
+  return first;
 }
 
 }  // namespace
 
 int main(int count, char** words) {
   const arguments chosen = parse(count, words);
-  constexpr std::uint64_t seeds_between_repetitions = 25;
   install_handlers();
   far::simulation::set_tracing(chosen.verbose);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  if (!chosen.verbose) far::set_log_level(far::log_level::error);
-  // Servers that lose everything are no news here, and to a client they are an error.
-  if (!chosen.verbose && chosen.run.tier == far_tier::network) far::set_log_level(static_cast<far::log_level>(-1));
-  report sum;
-  for (std::uint64_t i = 0; i < chosen.seeds; ++i) {
-    run_options one = chosen.run;
-    one.seed += i;
-    const report first = run_one(words[0], one);
-    add(&sum, first);
-    if (i % seeds_between_repetitions != 0 || chosen.verbose) continue;
-    if (run_one(words[0], one).digest != first.digest) far::simulation::fail("the same seed made another run");
+  // Servers that lose everything are no news here, and pages that the plain world loses are lost on purpose.
+  if (!chosen.verbose) far::set_log_level(static_cast<far::log_level>(-1));
+  far::simulation::tally& sum = far::simulation::make_shared_tally();
+  const auto run = [&](const run_options& one) { return run_and_repeat(words[0], one, chosen.verbose); };
+  std::uint64_t failures = 0;
+  if (chosen.seconds > 0) {
+    failures = far::simulation::run_campaign({chosen.run, chosen.seeds, chosen.seconds, chosen.jobs}, sum, run);
+  } else {
+    for (std::uint64_t i = 0; i < chosen.seeds; ++i) {
+      run_options one = chosen.run;
+      one.seed += i;
+      sum.add(run(one), one.tier);
+    }
   }
-  std::printf("%llu seeds from %llu\n", static_cast<unsigned long long>(chosen.seeds),
-              static_cast<unsigned long long>(chosen.run.seed));
-  return print_and_judge(sum, chosen.seeds, chosen.run.tier) ? 0 : 1;
+  const bool has_all = sum.print_and_judge() || chosen.today;
+  sum.print_summary(chosen.run, failures);
+  return has_all && failures == 0 ? 0 : 1;
 }

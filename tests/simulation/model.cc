@@ -1,5 +1,6 @@
 #include "model.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "random_source.h"
@@ -38,6 +39,9 @@ void model::write(page_id page, std::size_t part, std::byte* page_start) {
   written.may_be_zero = pages_[page].discarding;
   written.written_since = true;
   fill(page_start + part * part_bytes, written.number);
+  for (watch* each : watches_) {
+    if (each->page == page && each->part == part) each->contents.push_back(written.number);
+  }
 }
 
 void model::check(page_id page, std::size_t part, const std::byte* page_start) {
@@ -63,7 +67,48 @@ void model::check(page_id page, std::size_t part, const std::byte* page_start) {
        expected.may_be_zero ? " or zeros" : "", holder.lost ? "; it was lost" : "");
 }
 
+void model::begin_watch(watch& over) {
+  watches_.push_back(&over);
+  renew_watch(over);
+}
+
+void model::renew_watch(watch& over) const {
+  const page_state& holder = pages_[over.page];
+  const part_state& watched = holder.parts[over.part];
+  over.is_void = over.is_void || holder.discarding || holder.lost;
+  over.contents.assign(1, watched.number);
+  if (watched.may_be_zero) over.contents.push_back(0);
+}
+
+void model::end_watch(watch& over) {
+  std::erase(watches_, &over);
+}
+
+void model::check(const watch& over, const std::byte* page_start) {
+  if (over.is_void) return;
+  const std::byte* const bytes = page_start + over.part * part_bytes;
+  if (std::any_of(over.contents.begin(), over.contents.end(),
+                  [&](std::uint64_t number) { return holds(bytes, number); }))
+    return;
+  std::uint64_t found = 0;
+  std::memcpy(&found, bytes, sizeof found);
+  fail(
+      "a read of page %llu part %zu ended with %s (write %llu?); meanwhile it held %zu contents, from write %llu to "
+      "%llu",
+      static_cast<unsigned long long>(over.page), over.part,
+      holds(bytes, 0)             ? "zeros"
+      : holds(bytes, found >> 16) ? "other bytes of the program"
+                                  : "rubbish",
+      static_cast<unsigned long long>(found >> 16), over.contents.size(),
+      static_cast<unsigned long long>(over.contents.front()), static_cast<unsigned long long>(over.contents.back()));
+}
+
+void model::void_watches(page_range range) {
+  for (watch* each : watches_) each->is_void |= each->page >= range.first && each->page < range.end();
+}
+
 void model::begin_discard(page_range range) {
+  void_watches(range);
   for (page_id page = range.first; page < range.end(); ++page) {
     pages_[page].discarding = true;
     for (part_state& each : pages_[page].parts) {
@@ -83,7 +128,14 @@ void model::end_discard(page_range range, bool may_stay) {
   }
 }
 
+void model::drop_behind(page_id page) {
+  void_watches({page, 1});
+  for (part_state& each : pages_[page].parts) each.may_be_zero = true;
+}
+
 void model::move(page_range from, page_id to) {
+  void_watches(from);
+  void_watches({to, from.count});
   for (std::size_t i = 0; i < from.count; ++i) {
     pages_[to + i] = pages_[from.first + i];
     pages_[from.first + i] = {};
@@ -91,10 +143,12 @@ void model::move(page_range from, page_id to) {
 }
 
 void model::forget(page_range range) {
+  void_watches(range);
   for (page_id page = range.first; page < range.end(); ++page) pages_[page] = {};
 }
 
 void model::lose(page_id page) {
+  void_watches({page, 1});
   if (!pages_[page].lost) ++lost_pages_;
   pages_[page].lost = true;
 }

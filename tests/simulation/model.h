@@ -27,10 +27,29 @@ class model {
   // The program reads a part; stops the run when it does not hold what it must.
   void check(page_id page, std::size_t part, const std::byte* page_start);
 
+  // What a part holds over a time. Somebody who reads it meanwhile, at a moment that only he knows, must find one of
+  // its contents. Stays where it is from begin_watch() to end_watch().
+  struct watch {
+    page_id page = 0;
+    std::size_t part = 0;
+    std::vector<std::uint64_t> contents;  // the numbers of the writes, from the first to the last
+    bool is_void = false;                 // the page was discarded, moved, freed or lost: nothing can be said
+  };
+  void begin_watch(watch& over);
+  // The time begins anew: what the part held before does not count any more.
+  void renew_watch(watch& over) const;
+  void end_watch(watch& over);
+  // The same as check(page, part, page_start) for a watch that has ended.
+  static void check(const watch& over, const std::byte* page_start);
+
   // Around a discard. Meanwhile a part that is read is as before or zero, and stays zero once it was. `may_stay`: the
   // pages are locked in memory, and whether they are dropped is left open.
   void begin_discard(page_range range);
   void end_discard(page_range range, bool may_stay);
+
+  // The program drops a page by a system call that nobody sees: it holds zeros or what it held, and once it was read,
+  // that.
+  void drop_behind(page_id page);
 
   void move(page_range from, page_id to);
   // The range is no longer the program's: whoever allocates it next finds zeros.
@@ -53,7 +72,10 @@ class model {
     bool lost = false;
   };
 
+  void void_watches(page_range range);
+
   std::vector<page_state> pages_;
+  std::vector<watch*> watches_;
   std::uint64_t writes_ = 0;
   std::uint64_t lost_pages_ = 0;
 };

@@ -110,6 +110,7 @@ network::network(scheduler& threads, random_source& random, const simulated_cloc
       time_(time),
       chosen_(chosen),
       roads_(servers),
+      connected_at_ns_(servers),
       told_(servers, [] {}),
       pump_([] {}),
       streams_(servers) {
@@ -272,6 +273,15 @@ std::uint64_t network::next_arrival_ns(std::size_t server) const {
 bool network::all_connected(std::size_t server) const {
   return std::all_of(streams_[server].begin(), streams_[server].end(),
                      [](const network_stream* each) { return each->is_connected(); });
+}
+
+bool network::connected_for(std::size_t server, std::uint64_t duration_ns) const {
+  return all_connected(server) && time_.now_ns() - connected_at_ns_[server] >= duration_ns;
+}
+
+void network::note_serving(link& over, bool is_serving) {
+  if (is_serving && !over.is_serving) connected_at_ns_[over.server] = time_.now_ns();
+  over.is_serving = is_serving;
 }
 
 void network::mend(std::size_t server) {

@@ -122,6 +122,10 @@ class network {
 
   // Whether each of the server's streams has a connection whose handshake has ended well.
   [[nodiscard]] bool all_connected(std::size_t server) const;
+  // Whether that has been so for a time. What was asked for before may still fail by its own deadline, although its
+  // connection is there again.
+  [[nodiscard]] bool connected_for(std::size_t server, std::uint64_t duration_ns) const;
+  void note_serving(link& over, bool is_serving);
   // Every connection to the server ends, with a word or without.
   void break_all(std::size_t server);
   // All is well with the road again, also for what is on it.
@@ -149,6 +153,7 @@ class network {
   const simulated_clock& time_;
   const network_options chosen_;
   std::vector<road> roads_;
+  std::vector<std::uint64_t> connected_at_ns_;  // to each server: when a handshake last ended well
   std::vector<std::function<void()>> told_;
   std::function<void()> pump_;
   std::vector<std::vector<network_stream*>> streams_;  // by server

@@ -28,6 +28,7 @@ class network_cluster final : public cluster {
   void take_away(std::size_t server) override;
   [[nodiscard]] bool all_well() const override;
   void describe_servers() const override;
+  void check_untroubled() const override;
   [[nodiscard]] const std::byte* bytes(std::size_t server, backend::slot_id slot) const override {
     return servers_[server]->bytes(slot);
   }
@@ -40,6 +41,7 @@ class network_cluster final : public cluster {
   std::uint64_t freezing_ns_ = 0;     // how late a thread may be
   std::uint64_t all_over_at_ns_ = 0;  // by then, whatever was under way in the last trouble has ended
   std::uint64_t timeout_ns_ = 0;
+  std::uint64_t streams_ = 0;
   network network_;
   std::array<std::unique_ptr<network_server>, server_count> servers_;
 };

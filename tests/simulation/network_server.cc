@@ -67,7 +67,8 @@ network_server::~network_server() {
 
 void network_server::start_threads() {
   for (std::size_t i = 0; i < loops_.size(); ++i) {
-    loops_[i].thread = threads_.spawn(chosen_.name + " loop " + std::to_string(i), [this, i] { run_loop(i); });
+    const std::string name = chosen_.name + " loop " + std::to_string(i);
+    loops_[i].thread = threads_.spawn_timely(name, [this, i] { run_loop(i); });
   }
   network_.on_arrival(chosen_.number, [this] {
     for (const event_loop& each : loops_) threads_.wake(each.thread);
@@ -155,7 +156,8 @@ void network_server::turn(event_loop& of) {
 
 void network_server::accept_all() {
   while (const std::shared_ptr<link> arrived = network_.accept(chosen_.number)) {
-    peer fresh{arrived, std::move(server::connection::create(settings_, counters_, nullptr, time_.now_ns())).value()};
+    peer fresh{arrived, std::move(server::connection::create(settings_, counters_, nullptr, time_.now_ns())).value(),
+               false};
     loops_[random_.below(loops_.size())].peers.push_back(std::move(fresh));
   }
 }
@@ -170,17 +172,21 @@ void network_server::serve(peer& whose) {
     const std::ptrdiff_t received = network_.receive(*whose.way, true, {&into, 1});
     if (received < 0) talk.messages().end(server::ending::peer_gone);
     if (received > 0) talk.received(static_cast<std::size_t>(received), now_ns);
+    whose.is_due |= received > 0;
   }
   // Another connection has the loop's attention between the arrival of bytes and their handling.
   if (random_.chance(50)) return;
+  whose.is_due = false;
   talk.work(now_ns);
-  whose.way->is_serving = talk.messages().is_serving() && !talk.messages().is_over();
+  network_.note_serving(*whose.way, talk.messages().is_serving() && !talk.messages().is_over());
   const std::span<const std::byte> out = talk.to_send();
   if (out.empty()) return;
   const iovec piece{const_cast<std::byte*>(out.data()), out.size()};
   const std::ptrdiff_t sent = network_.send(*whose.way, false, {&piece, 1});
   if (sent < 0) talk.messages().end(server::ending::peer_gone);
   if (sent > 0) talk.sent(static_cast<std::size_t>(sent), now_ns);
+  // There is room for the next replies.
+  whose.is_due = sent > 0;
 }
 
 bool network_server::close_if_over(peer& whose) {
@@ -213,7 +219,7 @@ std::uint64_t network_server::next_turn_ns(const event_loop& of) const {
   std::uint64_t next = network_.next_arrival_ns(chosen_.number);
   for (const peer& each : of.peers) {
     next = std::min(next, each.talk->next_work_ns());
-    const bool has_more = !each.talk->to_send().empty() || each.talk->messages().is_over();
+    const bool has_more = each.is_due || !each.talk->to_send().empty() || each.talk->messages().is_over();
     if (has_more) next = std::min(next, time_.now_ns() + 5 * chosen_.slice_ns);
   }
   return next;

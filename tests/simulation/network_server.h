@@ -68,6 +68,7 @@ class network_server {
   struct peer {
     std::shared_ptr<link> way;
     std::unique_ptr<server::connection> talk;
+    bool is_due = false;  // bytes have moved since it was last looked at
   };
   struct event_loop {
     std::optional<server::quiet_points::reader> reader;

@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "model.h"
+#include "object_reads.h"
 #include "simulated_backend.h"
 #include "simulated_kernel.h"
 
@@ -31,7 +32,9 @@ constexpr page_range pages{0, 64};
 class object_reader_test : public testing::TestWithParam<bool> {
  protected:
   object_reader_test() : far_(threads_, random_, clock_, tier(GetParam())) {
-    engine_ = engine::engine::create(kernel_, far_, clock_, {.heap_pages = heap_pages, .budget_pages = 600}).value();
+    engine_ = engine::engine::create(kernel_, far_, clock_,
+                                     {.heap_pages = heap_pages, .budget_pages = 600, .reads_parts = true})
+                  .value();
     fetcher_ = engine_->add_fetcher().value();
     reader_ = engine_->add_object_reader().value();
     EXPECT_TRUE(engine_->allocate_guarded(pages).ok());
@@ -177,6 +180,43 @@ TEST_P(object_reader_test, a_page_that_is_fetched_and_written_meanwhile_makes_th
   expected_.check(5, 1, again.copy.data());
 }
 
+// The slot that a page leaves may be the next that it gets: where a page is does not tell what it held when a read of
+// it ended.
+TEST_P(object_reader_test, a_read_is_judged_by_what_the_page_held_meanwhile) {
+  watched_read read(expected_, 5, 1);
+  const std::uint64_t slot = engine_->words().load(5).place();
+  read.begin();
+  const read_outcome started = start(read);
+  if (started != read_outcome::in_flight) read.end();
+  ASSERT_EQ(end(read, started), read_outcome::done);
+  EXPECT_FALSE(read.is_watched);
+  for (int evictions = 0; evictions == 0 || engine_->words().load(5).place() != slot; ++evictions) {
+    ASSERT_LT(evictions, 10'000);
+    write(5);
+    make_remote();
+  }
+  read.check();
+  EXPECT_DEATH(expected_.check(5, 1, read.bytes.data()), "other bytes of the program");
+}
+
+TEST_P(object_reader_test, what_a_page_held_before_a_read_was_seen_under_way_is_none_of_its_bytes) {
+  resolve(5, true);
+  watched_read read(expected_, 5, 1);
+  std::memcpy(read.bytes.data(), kernel_.bytes(5), page_bytes);
+  read.begin();
+  write(5);
+  read.check();
+  read.goes_on();
+  EXPECT_DEATH(read.check(), "other bytes of the program");
+  std::memcpy(read.bytes.data(), kernel_.bytes(5), page_bytes);
+  read.check();
+  read.end();
+  write(5);
+  read.check();
+  std::memcpy(read.bytes.data(), kernel_.bytes(5), page_bytes);
+  EXPECT_DEATH(read.check(), "other bytes of the program");
+}
+
 // By hand: between start() and the completion the page is taken in and written, without any time passing.
 TEST_P(object_reader_test, a_read_that_ends_after_the_page_was_claimed_says_so) {
   one_part read(5);
@@ -205,6 +245,27 @@ TEST_P(object_reader_test, a_far_tier_that_keeps_failing_is_reported_and_the_pag
   far_.faults().set_failing_reads_per_million(0);
   one_part again(5);
   EXPECT_EQ(end(again, start(again)), read_outcome::done);
+}
+
+TEST_P(object_reader_test, wrong_bytes_are_never_handed_out) {
+  far_.faults().set_lying_reads_per_million(1'000'000);
+  one_part read(5);
+  const read_outcome started = start(read);
+  if (started == read_outcome::in_flight) {
+    EXPECT_EQ(end(read, started), read_outcome::failed);
+    EXPECT_EQ(far_.lies(), 3u);
+  } else {
+    auto* const bytes = const_cast<std::byte*>(far_.direct(engine_->state_for_tests().pages.load(6).place()));
+    bytes[model::part_bytes + 3] ^= std::byte{16};
+    one_part wrong(6);
+    EXPECT_EQ(start(wrong), read_outcome::failed);
+    bytes[model::part_bytes + 3] ^= std::byte{16};
+  }
+  EXPECT_EQ(state_of(5), state::remote);
+  far_.faults().set_lying_reads_per_million(0);
+  one_part again(5);
+  EXPECT_EQ(end(again, start(again)), read_outcome::done);
+  expected_.check(5, 1, again.copy.data());
 }
 
 TEST_P(object_reader_test, whoever_waits_is_told_once_the_outcome_is_known) {

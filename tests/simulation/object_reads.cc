@@ -8,22 +8,36 @@ namespace far::simulation {
 
 using engine::read_outcome;
 
+watched_read::watched_read(model& with, page_id from, std::size_t part) : expected(with), bytes(page_bytes) {
+  page = from;
+  offset_bytes = static_cast<std::uint32_t>(part * model::part_bytes);
+  length_bytes = static_cast<std::uint32_t>(model::part_bytes);
+  buffer = bytes.data() + offset_bytes;
+  seen.page = from;
+  seen.part = part;
+  finished = [](engine::object_read& one) noexcept { static_cast<watched_read&>(one).end(); };
+}
+
+void watched_read::begin() {
+  const scheduler::uninterrupted body;
+  is_watched = true;
+  expected.begin_watch(seen);
+}
+
+void watched_read::end() {
+  const scheduler::uninterrupted body;
+  if (is_watched) expected.end_watch(seen);
+  is_watched = false;
+}
+
 object_reads::object_reads(scheduler& threads, random_source& random, model& expected, engine::engine& engine)
     : threads_(threads), random_(random), expected_(expected), engine_(engine) {
   for (std::size_t i = 0; i < 2; ++i) readers_.push_back(engine_.add_object_reader().value());
 }
 
-read_outcome object_reads::start(engine::object_read& one) {
-  engine::object_reader& by = *readers_[random_.below(readers_.size())];
-  while (!by.lock.try_lock()) threads_.yield();
-  const std::lock_guard guard(by.lock, std::adopt_lock);
-  const scheduler::engine_call call(threads_);
-  return by.start(one);
-}
-
-void object_reads::wait_for(const engine::object_read& one) {
+void object_reads::wait_for(engine::object_reader& by, watched_read& one) {
   const std::uint64_t since = threads_.slices();
-  while (one.outcome.load() == read_outcome::in_flight) {
+  while (one.is_watched) {
     if (threads_.slices() - since > 1'000'000) {
       fail("a read of page %llu never ends", static_cast<unsigned long long>(one.page));
     }
@@ -31,35 +45,36 @@ void object_reads::wait_for(const engine::object_read& one) {
       const scheduler::engine_call call(threads_);
       static_cast<void>(engine_.help());
     }
+    // A read ends under the reader's lock: one that is seen to be under way with it has not ended yet.
+    if (by.lock.try_lock()) {
+      const std::lock_guard guard(by.lock, std::adopt_lock);
+      if (one.is_watched) one.goes_on();
+    }
     threads_.sleep(random_.between(1, 2000));
   }
 }
 
 void object_reads::read(page_id page, std::size_t part, bool holds_page) {
-  std::vector<std::byte> bytes(page_bytes);  // like the page, so that the model finds the part where it belongs
-  engine::object_read one;
-  one.page = page;
-  one.offset_bytes = static_cast<std::uint32_t>(part * model::part_bytes);
-  one.length_bytes = static_cast<std::uint32_t>(model::part_bytes);
-  one.buffer = bytes.data() + one.offset_bytes;
+  watched_read one(expected_, page, part);
+  engine::object_reader& by = *readers_[random_.below(readers_.size())];
   threads_.switch_point();
-  read_outcome reached = start(one);
+  while (!by.lock.try_lock()) threads_.yield();
+  read_outcome reached = read_outcome::busy;
+  {
+    const std::lock_guard guard(by.lock, std::adopt_lock);
+    one.begin();
+    const scheduler::engine_call call(threads_);
+    reached = by.start(one);
+    if (reached != read_outcome::in_flight) one.end();
+  }
   if (reached == read_outcome::in_flight) {
-    wait_for(one);
+    wait_for(by, one);
     reached = one.outcome.load();
     if (reached == read_outcome::not_remote) ++lost_races_;
   }
   if (reached != read_outcome::done) return;
   ++done_;
-  if (holds_page) check(one, part, bytes.data());
-}
-
-// The read was right when it ended. The model is asked only if the page is still as it was then: a thread may have been
-// held up in between.
-void object_reads::check(const engine::object_read& one, std::size_t part, const std::byte* page_start) {
-  const engine::page_word word = engine_.state_for_tests().pages.load(one.page);
-  if (word.where() != engine::state::remote || word.place() != one.held.slot) return;
-  if (!expected_.is_lost(one.page)) expected_.check(one.page, part, page_start);
+  if (holds_page) one.check();
 }
 
 }  // namespace far::simulation

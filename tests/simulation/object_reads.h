@@ -12,6 +12,28 @@
 
 namespace far::simulation {
 
+// A read of one part, to where the part belongs in a copy of the page, and what the part held from its begin to its
+// end.
+struct watched_read : engine::object_read {
+  watched_read(model& with, page_id from, std::size_t part);
+  ~watched_read() { end(); }
+  watched_read(const watched_read&) = delete;
+  watched_read& operator=(const watched_read&) = delete;
+
+  // Around the start of the read, and as long as it is seen to be under way, with the reader's lock held.
+  void begin();
+  void goes_on() { expected.renew_watch(seen); }
+  // The reader calls it for a read that was under way; whoever starts it does for one that has ended at once.
+  void end();
+  // Stops the run when the bytes are none that the page held while it was read. For a read that is done.
+  void check() const { model::check(seen, bytes.data()); }
+
+  model& expected;
+  std::vector<std::byte> bytes;
+  model::watch seen;
+  bool is_watched = false;
+};
+
 class object_reads {
  public:
   object_reads(scheduler& threads, random_source& random, model& expected, engine::engine& engine);
@@ -24,9 +46,7 @@ class object_reads {
   [[nodiscard]] std::uint64_t lost_races() const { return lost_races_; }
 
  private:
-  [[nodiscard]] engine::read_outcome start(engine::object_read& one);
-  void wait_for(const engine::object_read& one);
-  void check(const engine::object_read& one, std::size_t part, const std::byte* page_start);
+  void wait_for(engine::object_reader& by, watched_read& one);
 
   scheduler& threads_;
   random_source& random_;

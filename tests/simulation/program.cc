@@ -1,7 +1,13 @@
 #include "program.h"
 
-#include <algorithm>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+
+#include "base/check.h"
 #include "trace.h"
 
 namespace far::simulation {
@@ -28,11 +34,13 @@ void program::run_thread() {
 }
 
 void program::do_something(engine::stream_table& streams) {
+  if (forks_ < chosen_.most_forks && random_.chance(10)) return fork_one();
   const std::uint64_t drawn = random_.below(100);
   if (allocated_pages_ < chosen_.target_pages && drawn < 25) return allocate(streams);
   if (drawn < 45) return access_at_random(streams);
   if (drawn < 60) return scan(streams);
-  if (drawn < 65) return discard_some();
+  if (drawn < 64) return discard_some();
+  if (drawn < 65) return chosen_.drops_behind ? drop_behind_some() : discard_some();
   if (drawn < 69) return release_some();
   if (drawn < 73) return move_some();
   if (drawn < 82) return evict_some(streams);
@@ -152,6 +160,18 @@ void program::discard_some() {
   used->is_changing = false;
 }
 
+// By a system call of its own, past everybody: a raw madvise(MADV_DONTNEED).
+void program::drop_behind_some() {
+  const allocation* const used = pick_shared();
+  if (used == nullptr || used->is_changing || used->pins > 0) return;
+  const page_range range = hot_or_any(used->range, 20);
+  for (page_id page = range.first; page < range.end(); ++page) {
+    if (!kernel_.drop_behind(page)) continue;
+    expected_.drop_behind(page);
+    ++drops_behind_;
+  }
+}
+
 void program::move_some() {
   allocation* const moved = pick_exclusive();
   if (moved == nullptr) return;
@@ -240,6 +260,8 @@ void program::pin_some(engine::stream_table& streams) {
 void program::use_pinned(page_range range) {
   for (page_id page = range.first; page < range.end(); ++page) {
     threads_.switch_point();
+    // That a page is there is what the engine knows; to ask the kernel at each pin would cost a system call.
+    if (kernel_.was_ever_dropped_behind(page)) continue;
     if (kernel_.touch(page, true) != simulated_kernel::fault::none) {
       fail("page %llu is pinned, and an access to it faults", static_cast<unsigned long long>(page));
     }
@@ -271,6 +293,52 @@ void program::lock_some() {
   // Unlocking takes the whole; a locked part is small, so that the budget can be kept.
   kernel_.set_locked(lock ? part_of(used->range, 6) : used->range, lock);
   used->has_locks = lock;
+}
+
+// A fork of the simulation itself: the child has a copy of everything, the far tier included, and of the threads only
+// this one. It is done before its parent goes on, so that the parent's run depends on the seed alone.
+void program::fork_one() {
+  if (is_forking_ || is_child_) return;
+  is_forking_ = true;
+  ++forks_;
+  const scheduler::engine_call call(threads_);
+  engine_.lock_for_fork();
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  FAR_CHECK(child >= 0, "a process can be forked");
+  if (child == 0) be_child();
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) FAR_CHECK(errno == EINTR, "a child can be waited for");
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail("the child of a fork has failed, as it says above");
+  engine_.unlock_after_fork();
+  is_forking_ = false;
+}
+
+// What other threads were just freeing or moving is lost to the child; everything else must be as it was.
+void program::be_child() {
+  constexpr unsigned longest_run_seconds = 300;
+  constexpr std::uint64_t operations = 20;
+  alarm(longest_run_seconds);
+  trace("the child of a fork");
+  is_child_ = true;
+  threads_.keep_only_current();
+  kernel_.become_child();
+  kernel_.set_faults({});  // where the kernel refuses to guard again, a child is stopped
+  pager_.become_child();
+  std::erase_if(allocations_, [](const std::unique_ptr<allocation>& each) { return each->is_exclusive; });
+  for (const std::unique_ptr<allocation>& each : allocations_) each->has_locks = false;
+  {
+    const scheduler::engine_call call(threads_);
+    if (!engine_.resume_in_child().ok()) fail("a child of a fork cannot go on");
+    engine_.validate();
+  }
+  engine::stream_table streams;
+  verify_all();
+  for (std::uint64_t i = 0; i < operations; ++i) do_something(streams);
+  verify_all();
+  trace("the child ends");
+  std::fflush(nullptr);
+  _exit(0);
 }
 
 void program::verify_all() {

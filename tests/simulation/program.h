@@ -1,4 +1,5 @@
-// The simulated program: threads that allocate, read, write, scan, discard, move, pin and free, and check every byte.
+// The simulated program: threads that allocate, read, write, scan, discard, move, pin, fork and free, and check every
+// byte.
 #pragma once
 
 #include <memory>
@@ -19,6 +20,8 @@ struct program_options {
   std::uint64_t target_pages = 0;         // about how much it keeps allocated
   std::uint64_t operations_a_thread = 0;  // what a thread does before it ends
   std::uint64_t write_per_mille = 400;
+  std::uint64_t most_forks = 0;
+  bool drops_behind = false;  // now and then it drops pages by a system call that nobody sees
 };
 
 class program {
@@ -34,8 +37,14 @@ class program {
   void release_all();
   void evict_all();
 
+  // Whether this is the child of a fork (a process of its own), of which no invariant is checked but what it reads.
+  [[nodiscard]] bool is_child() const { return is_child_; }
+  [[nodiscard]] std::uint64_t forks() const { return forks_; }
+  [[nodiscard]] std::uint64_t drops_behind() const { return drops_behind_; }
+
   // Grows as long as the program's threads get anywhere.
   [[nodiscard]] std::uint64_t progress() const { return accesses_ + operations_; }
+  [[nodiscard]] std::uint64_t operations() const { return operations_; }
   [[nodiscard]] std::uint64_t accesses() const { return accesses_; }
   [[nodiscard]] std::uint64_t moves() const { return moves_; }
   [[nodiscard]] const object_reads& objects() const { return objects_; }
@@ -75,6 +84,9 @@ class program {
   void read_objects();
   void pin_some(engine::stream_table& streams);
   void hint_some(engine::stream_table& streams);
+  void drop_behind_some();
+  void fork_one();
+  [[noreturn]] void be_child();
   void lock_some();
 
   void fill(engine::stream_table& streams, page_range range);
@@ -103,6 +115,10 @@ class program {
   std::uint64_t operations_ = 0;
   std::uint64_t accesses_ = 0;
   std::uint64_t moves_ = 0;
+  std::uint64_t forks_ = 0;
+  std::uint64_t drops_behind_ = 0;
+  bool is_forking_ = false;
+  bool is_child_ = false;
 };
 
 }  // namespace far::simulation

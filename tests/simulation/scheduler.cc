@@ -52,6 +52,12 @@ thread_id scheduler::spawn(std::string name, std::function<void()> body) {
   return id;
 }
 
+thread_id scheduler::spawn_timely(std::string name, std::function<void()> body) {
+  const thread_id id = spawn(std::move(name), std::move(body));
+  threads_[id]->is_timely = true;
+  return id;
+}
+
 void scheduler::run(const std::function<void()>& between_slices) {
   while (simulated_thread* const next = choose()) {
     ++slices_;
@@ -73,23 +79,25 @@ void scheduler::run(const std::function<void()>& between_slices) {
 // Nullptr when all threads have ended.
 scheduler::simulated_thread* scheduler::choose() {
   wake_sleepers();
-  if (seek_slices_ > 0) {
-    if (simulated_thread* const inside = choose_among(true, true)) return inside;
-    if (calls_ > 0 && jump_to_next_deadline(true)) return choose_among(true, true);
+  if (seek_slices_ > 0 && calls_ > 0) {
+    constexpr choice sought = choice::towards_quiescence;
+    if (simulated_thread* const found = choose_among(sought)) return found;
+    if (jump_to_next_deadline(sought)) return choose_among(sought);
   }
-  if (simulated_thread* const any = choose_among(false, false)) return any;
-  if (simulated_thread* const any = choose_among(false, true)) return any;
-  if (jump_to_next_deadline(false)) return choose_among(false, true);
+  if (simulated_thread* const any = choose_among(choice::awake)) return any;
+  if (simulated_thread* const any = choose_among(choice::all)) return any;
+  if (jump_to_next_deadline(choice::all)) return choose_among(choice::all);
   const bool all_ended =
       std::all_of(threads_.begin(), threads_.end(), [](const auto& each) { return each->now == status::ended; });
   if (!all_ended) report_deadlock();
   return nullptr;
 }
 
-scheduler::simulated_thread* scheduler::choose_among(bool inside_engine, bool frozen) {
+scheduler::simulated_thread* scheduler::choose_among(choice allowed) {
   const auto may_run = [&](const simulated_thread& each) {
-    return each.now == status::runnable && (each.inside_engine || !inside_engine) &&
-           (each.frozen_until_slice <= slices_ || frozen);
+    if (each.now != status::runnable) return false;
+    if (allowed == choice::towards_quiescence) return each.inside_engine || each.is_timely;
+    return allowed == choice::all || each.frozen_until_slice <= slices_;
   };
   std::uint64_t candidates = 0;
   for (const auto& each : threads_) candidates += may_run(*each);
@@ -116,11 +124,12 @@ void scheduler::wake_sleepers() {
   }
 }
 
-bool scheduler::jump_to_next_deadline(bool inside_engine) {
+bool scheduler::jump_to_next_deadline(choice allowed) {
   std::uint64_t first = never;
   for (const auto& each : threads_) {
     const bool waits = each->now == status::sleeping || each->now == status::blocked;
-    if (waits && (!inside_engine || each->inside_engine)) first = std::min(first, each->wake_at_ns);
+    const bool counts = allowed != choice::towards_quiescence || each->inside_engine || each->is_timely;
+    if (waits && counts) first = std::min(first, each->wake_at_ns);
   }
   if (first == never) return false;
   time_.advance_to(first);
@@ -175,6 +184,15 @@ void scheduler::block(std::uint64_t nanoseconds) {
 void scheduler::wake(thread_id thread) {
   threads_[thread]->woken = true;
   if (threads_[thread]->now == status::blocked) threads_[thread]->now = status::runnable;
+}
+
+void scheduler::keep_only_current() {
+  for (thread_id id = 0; id < threads_.size(); ++id) {
+    if (id != current_) threads_[id]->now = status::ended;
+    threads_[id]->inside_engine = false;
+  }
+  calls_ = 0;
+  preemptible = false;
 }
 
 scheduler::engine_call::engine_call(scheduler& owner) : owner_(owner), before_(preemptible) {

@@ -53,6 +53,8 @@ class scheduler {
   scheduler& operator=(const scheduler&) = delete;
 
   thread_id spawn(std::string name, std::function<void()> body);
+  // The same for a thread whose silence others take for a failure: it is not kept waiting while quiescence is sought.
+  thread_id spawn_timely(std::string name, std::function<void()> body);
 
   // Runs the threads until all have ended; calls `between_slices` after each slice. Stops the process when every thread
   // waits for another.
@@ -67,6 +69,8 @@ class scheduler {
   // The same, for so long at most.
   void block(std::uint64_t nanoseconds);
   void wake(thread_id thread);
+  // As in the child of a fork: of all the threads only the calling one goes on, outside of the engine.
+  void keep_only_current();
   [[nodiscard]] thread_id current() const { return current_; }
   [[nodiscard]] bool inside_thread() const { return running_; }
   [[nodiscard]] const std::string& name_of(thread_id thread) const { return threads_[thread]->name; }
@@ -98,7 +102,8 @@ class scheduler {
 
   // Whether no thread is inside a call of the engine.
   [[nodiscard]] bool quiescent() const { return calls_ == 0; }
-  // For some slices to come, threads inside the engine run first, so that it may become quiescent.
+  // For some slices to come, only threads inside the engine run, and timely ones, so that it may become quiescent. Time
+  // passes meanwhile, and much of it when all of them wait for a transfer.
   void seek_quiescence(std::uint64_t slices) { seek_slices_ = slices; }
 
   [[nodiscard]] std::uint64_t slices() const { return slices_; }
@@ -115,6 +120,7 @@ class scheduler {
     std::uint64_t wake_at_ns = 0;
     bool woken = false;
     bool inside_engine = false;
+    bool is_timely = false;
     bool preemptible = false;
     std::uint64_t frozen_until_slice = 0;
   };
@@ -125,9 +131,10 @@ class scheduler {
   void suspend();
   void wake_sleepers();
   [[nodiscard]] simulated_thread* choose();
-  [[nodiscard]] simulated_thread* choose_among(bool inside_engine, bool frozen);
+  enum class choice : std::uint8_t { awake, all, towards_quiescence };
+  [[nodiscard]] simulated_thread* choose_among(choice allowed);
   void perhaps_freeze(simulated_thread* thread);
-  [[nodiscard]] bool jump_to_next_deadline(bool inside_engine);
+  [[nodiscard]] bool jump_to_next_deadline(choice allowed);
   [[noreturn]] void report_deadlock() const;
 
   random_source& random_;

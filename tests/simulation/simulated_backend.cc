@@ -36,9 +36,8 @@ class simulated_backend::checked_channel final : public far::backend::channel {
       request numbered = what;
       {
         const scheduler::uninterrupted body;
-        owner_.begin(what);
-        numbered.cookie = next_;
-        under_way_.push_back({what, next_++, what.op == operation::write ? sum_of(what) : 0});
+        numbered.cookie = owner_.begin(what);
+        under_way_.push_back({what, numbered.cookie, what.op == operation::write ? sum_of(what) : 0});
       }
       if (inner_->submit({&numbered, 1}) != 1) fail("more transfers in a channel than it was opened for");
       owner_.threads_.switch_point();
@@ -55,7 +54,7 @@ class simulated_backend::checked_channel final : public far::backend::channel {
                                       [&](const transfer& one) { return one.number == each.cookie; });
       const transfer ended = *found;
       under_way_.erase(found);
-      owner_.end(ended.what, each.error_code != 0);
+      owner_.end(ended.number, ended.what, each.error_code != 0);
       if (ended.what.op == operation::write && sum_of(ended.what) != ended.sum) {
         fail("the buffer of a write to slot %llu changed under way", static_cast<unsigned long long>(ended.what.slot));
       }
@@ -83,7 +82,6 @@ class simulated_backend::checked_channel final : public far::backend::channel {
   simulated_backend& owner_;
   std::unique_ptr<far::backend::channel> inner_;
   std::vector<transfer> under_way_;
-  std::uint64_t next_ = 0;
 };
 
 simulated_backend::simulated_backend(scheduler& threads, random_source& random, const simulated_clock& time,
@@ -106,6 +104,20 @@ simulated_backend::simulated_backend(scheduler& threads, random_source& random, 
     : threads_(threads), random_(random), chosen_(chosen), inner_(std::move(inner)), slots_(chosen.slots) {}
 
 simulated_backend::~simulated_backend() = default;
+
+// The transfers stayed with the parent.
+void simulated_backend::after_fork_in_child() {
+  inner_->after_fork_in_child();
+  for (slot_state& each : slots_) each = {.written = each.written};
+  under_way_.clear();
+}
+
+void simulated_backend::claim_in_child(slot_id slot) {
+  if (!slots_[slot].written)
+    fail("the child of a fork refers to slot %llu, which was never written", static_cast<unsigned long long>(slot));
+  slots_[slot].allocated = true;
+  inner_->claim_in_child(slot);
+}
 
 void simulated_backend::note(const char* call, slot_id first, std::size_t count) {
   threads_.note(first * 64 + count);
@@ -160,7 +172,7 @@ const std::byte* simulated_backend::direct(slot_id slot) const {
   return memory_->direct(slot);
 }
 
-void simulated_backend::begin(const request& what) {
+std::uint64_t simulated_backend::begin(const request& what) {
   note(what.op == operation::read ? "read" : "write", what.slot, what.length_bytes / page_bytes);
   for (slot_id each = what.slot; each < what.slot + what.length_bytes / page_bytes; ++each) {
     slot_state& used = slots_[each];
@@ -170,9 +182,12 @@ void simulated_backend::begin(const request& what) {
     if (what.op == operation::write && used.transfers > 0) fail("slot %llu is written under a transfer", number);
     ++used.transfers;
   }
+  under_way_.insert(transfers_begun_);
+  return transfers_begun_++;
 }
 
-void simulated_backend::end(const request& what, bool failed) {
+void simulated_backend::end(std::uint64_t number, const request& what, bool failed) {
+  under_way_.erase(number);
   note(failed ? "failed" : "done", what.slot, what.length_bytes / page_bytes);
   for (slot_id each = what.slot; each < what.slot + what.length_bytes / page_bytes; ++each) {
     --slots_[each].transfers;

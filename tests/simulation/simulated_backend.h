@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "backend/backend.h"
@@ -33,15 +34,27 @@ class simulated_backend final : public backend::backend {
   // What goes wrong; not with an `inner` of its own.
   [[nodiscard]] far::backend::faulty_backend& faults() { return *faulty_; }
   [[nodiscard]] std::uint64_t failed_reads() const { return failed_reads_; }
+  [[nodiscard]] std::uint64_t lies() const { return faulty_ == nullptr ? 0 : faulty_->lies(); }
   // Whether the slot holds bytes that were written and that nobody is at work on.
   [[nodiscard]] bool is_settled(far::backend::slot_id slot) const {
     return slot < slots_.size() && slots_[slot].written && slots_[slot].transfers == 0;
+  }
+
+  // Transfers are numbered in the order in which they begin. How many have begun; and whether the first `count`
+  // of them have ended, and their users been told.
+  [[nodiscard]] std::uint64_t transfers_begun() const { return transfers_begun_; }
+  [[nodiscard]] bool have_ended(std::uint64_t count) const {
+    return under_way_.empty() || *under_way_.begin() >= count;
   }
 
   [[nodiscard]] result<far::backend::slot_id> allocate(std::size_t count) override;
   void free(far::backend::slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<far::backend::channel>> open_channel(std::size_t depth) override;
   [[nodiscard]] const std::byte* direct(far::backend::slot_id slot) const override;
+  void after_fork_in_child() override;
+  void claim_in_child(far::backend::slot_id slot) override;
+  void close_claims_in_child() override { inner_->close_claims_in_child(); }
+  [[nodiscard]] bool is_copied_by_fork() const override { return inner_->is_copied_by_fork(); }
   [[nodiscard]] far::backend::capacity report() const override { return inner_->report(); }
   [[nodiscard]] far::backend::speed expected_speed() const override { return chosen_.speed; }
   [[nodiscard]] std::string describe() const override { return inner_->describe(); }
@@ -56,8 +69,8 @@ class simulated_backend final : public backend::backend {
   };
 
   void note(const char* call, far::backend::slot_id first, std::size_t count);
-  void begin(const far::backend::request& what);
-  void end(const far::backend::request& what, bool failed);
+  [[nodiscard]] std::uint64_t begin(const far::backend::request& what);
+  void end(std::uint64_t number, const far::backend::request& what, bool failed);
 
   scheduler& threads_;
   random_source& random_;
@@ -67,6 +80,8 @@ class simulated_backend final : public backend::backend {
   std::unique_ptr<far::backend::backend> inner_;
   mutable std::vector<slot_state> slots_;
   std::uint64_t failed_reads_ = 0;
+  std::uint64_t transfers_begun_ = 0;
+  std::set<std::uint64_t> under_way_;
 };
 
 }  // namespace far::simulation

@@ -15,6 +15,8 @@ class simulated_cluster final : public cluster {
                     const cluster_options& chosen);
 
   [[nodiscard]] std::vector<count> counted() const override;
+  // For tests that make its weather themselves.
+  [[nodiscard]] simulated_server& server(std::size_t which) { return *servers_[which]; }
 
  private:
   void make_trouble(std::size_t server) override;

@@ -38,6 +38,12 @@ void simulated_kernel::note(const char* call, page_range range) {
   }
 }
 
+void simulated_kernel::become_child() {
+  for (page_state& each : pages_) each.guarded = each.write_protected = each.locked = false;
+  waiters_.clear();
+  unread_.clear();
+}
+
 simulated_kernel::fault simulated_kernel::touch(page_id which, bool write) {
   page_state& touched = pages_[which];
   if (!touched.present) {
@@ -52,6 +58,17 @@ simulated_kernel::fault simulated_kernel::touch(page_id which, bool write) {
 void simulated_kernel::set_locked(page_range range, bool locked) {
   note(locked ? "lock" : "unlock", range);
   for (page_id each = range.first; each < range.end(); ++each) pages_[each].locked = locked;
+}
+
+bool simulated_kernel::drop_behind(page_id which) {
+  page_state& dropped = pages_[which];
+  if (!dropped.present || dropped.locked) return false;
+  note("drop behind", {which, 1});
+  std::memset(bytes(which), rubbish, page_bytes);
+  dropped.present = false;
+  dropped.dropped_behind = dropped.guarded;
+  dropped.ever_dropped_behind = true;
+  return true;
 }
 
 void simulated_kernel::report_and_wait(page_id which, bool write) {
@@ -103,6 +120,7 @@ std::size_t simulated_kernel::install(page_range range, const std::byte* source,
     }
     std::memcpy(bytes(range.first + done), source + done * page_bytes, page_bytes);
     filled.present = true;
+    filled.dropped_behind = false;
     filled.write_protected = how == mapping::write_protected;
     if (done + 1 < range.count) threads_.switch_point();
   }
@@ -122,6 +140,7 @@ std::size_t simulated_kernel::lift(page_range range, std::byte* staging) {
     page_state& lifted = pages_[range.first + done];
     if (!lifted.guarded)
       fail("lift of page %llu, which is not guarded", static_cast<unsigned long long>(range.first + done));
+    if (lifted.dropped_behind) break;
     if (!lifted.present)
       fail("lift of page %llu, which is not mapped", static_cast<unsigned long long>(range.first + done));
     if (staged_[first_staged + done]) fail("lift into staging page %zu, which is in use", first_staged + done);
@@ -156,6 +175,7 @@ std::size_t simulated_kernel::relocate(page_range range, page_id to) {
     page_state& from = pages_[range.first + done];
     page_state& target = pages_[to + done];
     if (!from.guarded || !target.guarded) fail("relocate between pages that are not guarded");
+    if (from.dropped_behind) return done;
     if (!from.present || target.present) fail("relocate of a page that is not mapped, or onto one that is");
     std::memcpy(bytes(to + done), bytes(range.first + done), page_bytes);
     std::memset(bytes(range.first + done), rubbish, page_bytes);
@@ -179,6 +199,7 @@ std::size_t simulated_kernel::drop(std::span<const page_range> ranges) {
     for (page_id which = range.first; which < range.end(); ++which) {
       if (pages_[which].locked) return done;  // those before it are gone all the same, as with madvise(2)
       pages_[which].present = false;
+      pages_[which].dropped_behind = false;
       threads_.switch_point();
     }
     ++done;
@@ -224,7 +245,7 @@ result<void> simulated_kernel::guard(page_range range) {
   return {};
 }
 
-void simulated_kernel::unguard(page_range range) {
+bool simulated_kernel::unguard(page_range range) {
   const scheduler::uninterrupted body;
   check(range, "unguard");
   threads_.switch_point();
@@ -233,10 +254,12 @@ void simulated_kernel::unguard(page_range range) {
     if (!pages_[which].guarded)
       fail("unguard of page %llu, which is not guarded", static_cast<unsigned long long>(which));
     pages_[which].guarded = false;
+    pages_[which].dropped_behind = false;
     pages_[which].write_protected = false;
   }
   wake_waiters(range);
   threads_.switch_point();
+  return true;
 }
 
 void simulated_kernel::query_filled(page_range range, std::span<bool> filled) {
@@ -263,6 +286,11 @@ std::byte* simulated_kernel::map_staging(std::size_t pages) {
 
 void simulated_kernel::unmap_staging(std::byte* staging, std::size_t pages) {
   platform::unmap_local(staging, pages * page_bytes);
+}
+
+result<void> simulated_kernel::renew_staging(std::byte* staging, std::size_t pages) {
+  empty_staging(staging, pages);
+  return {};
 }
 
 void simulated_kernel::empty_staging(std::byte* staging, std::size_t pages) {

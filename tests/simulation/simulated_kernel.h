@@ -47,6 +47,12 @@ class simulated_kernel final : public platform::address_space {
   void set_locked(page_range range, bool locked);
   [[nodiscard]] bool is_locked(page_id page) const { return pages_[page].locked; }
 
+  // What a program does with a system call that nobody sees: its pages are dropped. Returns whether this one was there,
+  // and guarded: then the engine goes on to take it for Resident.
+  bool drop_behind(page_id page);
+  [[nodiscard]] bool was_dropped_behind(page_id page) const { return pages_[page].dropped_behind; }
+  [[nodiscard]] bool was_ever_dropped_behind(page_id page) const { return pages_[page].ever_dropped_behind; }
+
   // For guards that resolve faults on another thread: the calling thread reports a fault and waits to be woken. The
   // handler is woken when there is one to read.
   void set_handler(thread_id handler) { handler_ = handler; }
@@ -58,6 +64,9 @@ class simulated_kernel final : public platform::address_space {
 
   void set_faults(const kernel_faults& chosen) { faults_ = chosen; }
   [[nodiscard]] const kernel_faults& faults() const { return faults_; }
+
+  // As in the child of a fork: nothing is guarded, protected against writes or locked any more, and nobody waits.
+  void become_child();
 
   // What the page tables say.
   [[nodiscard]] bool is_present(page_id page) const { return pages_[page].present; }
@@ -76,12 +85,13 @@ class simulated_kernel final : public platform::address_space {
   void allow_write(page_range range) override;
   void wake(page_range range) override;
   [[nodiscard]] result<void> guard(page_range range) override;
-  void unguard(page_range range) override;
+  [[nodiscard]] bool unguard(page_range range) override;
   void query_filled(page_range range, std::span<bool> filled) override;
   void populate(page_range range) override;
   [[nodiscard]] std::byte* map_staging(std::size_t pages) override;
   void unmap_staging(std::byte* staging, std::size_t pages) override;
   void empty_staging(std::byte* staging, std::size_t pages) override;
+  [[nodiscard]] result<void> renew_staging(std::byte* staging, std::size_t pages) override;
 
  private:
   struct page_state {
@@ -89,6 +99,8 @@ class simulated_kernel final : public platform::address_space {
     bool write_protected = false;
     bool guarded = false;
     bool locked = false;
+    bool dropped_behind = false;
+    bool ever_dropped_behind = false;
   };
   struct waiter {
     page_id page = 0;

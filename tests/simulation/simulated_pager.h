@@ -24,6 +24,9 @@ class simulated_pager {
   void start(std::size_t fetchers);
   void stop();
 
+  // In the child of a fork, whose only thread is the program's: it resolves its own misses.
+  void become_child() { in_line_ = true; }
+
   // For program threads: makes the page accessible; returns false when its bytes are lost. Whoever calls it tries the
   // access again, and may find that it must call again.
   [[nodiscard]] bool resolve(engine::stream_table& streams, page_id page, bool write);
@@ -62,7 +65,7 @@ class simulated_pager {
   simulated_backend& far_;
   model& expected_;
   engine::engine& engine_;
-  const bool in_line_;
+  bool in_line_;
   std::vector<engine::fetcher*> fetchers_;
   engine::fetcher* handlers_own_ = nullptr;
   thread_id handler_ = 0;

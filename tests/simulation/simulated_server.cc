@@ -71,6 +71,9 @@ class simulated_server::server_channel final : public far::backend::channel {
       owner_.count_transfers(under_way_[chosen].what, false);
       under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(chosen));
     }
+    if (count > 0 && owner_.longest_hold_up_ns_ > 0 && owner_.random_.chance(200)) {
+      owner_.threads_.sleep(1 + owner_.random_.below(owner_.longest_hold_up_ns_));
+    }
     return count;
   }
 

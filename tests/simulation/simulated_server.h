@@ -34,6 +34,8 @@ class simulated_server final : public backend::backend {
   // What goes wrong.
   void set_drops(std::uint64_t per_mille) { drops_per_mille_ = per_mille; }
   void set_failures(std::uint64_t per_mille) { failures_per_mille_ = per_mille; }
+  // Whoever takes completions is now and then held up for up to so long before he can make use of them.
+  void set_hold_up(std::uint64_t longest_ns) { longest_hold_up_ns_ = longest_ns; }
   void set_cut_off(bool cut_off) { cut_off_ = cut_off; }
   void crash();  // what it holds is gone, and it refuses
   void restart() { crashed_ = false; }
@@ -90,6 +92,7 @@ class simulated_server final : public backend::backend {
   std::uint64_t known_epoch_ = 1;  // to its client
   std::uint64_t drops_per_mille_ = 0;
   std::uint64_t failures_per_mille_ = 0;
+  std::uint64_t longest_hold_up_ns_ = 0;
   std::uint64_t asked_at_ns_ = 0;
   std::uint64_t late_stored_ = 0;
   std::uint64_t doomed_ = 0;  // transfers under way that were dropped, and will time out

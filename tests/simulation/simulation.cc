@@ -26,6 +26,7 @@ struct scenario {
   bool measures_where;
   bool in_line;
   bool is_calm;  // nothing fails
+  std::uint64_t read_patience_ns;
   std::size_t program_threads;
   std::size_t fetchers;
   std::uint64_t most_slices_unvalidated;
@@ -40,6 +41,15 @@ void draw_network(random_source& random, scenario& drawn) {
   drawn.threads.slice_ns = random.one_of<std::uint64_t>({1000, 20'000});
   drawn.threads.freeze_per_mille = random.one_of<std::uint64_t>({0, 0, 1});
   drawn.far.maximum_delay_ns = random.one_of<std::uint64_t>({0, 5, 50, 400}) * drawn.threads.slice_ns;
+  drawn.servers.is_untroubled = random.chance(100);
+}
+
+// Slices of few basic blocks make every step of a transfer take many of them, and the other threads take theirs
+// between.
+std::uint64_t slices_for_code(const scenario& drawn) {
+  constexpr std::uint64_t blocks_a_transfer = 10'000;
+  constexpr std::uint64_t other_threads = 12;  // those of the pager, of the far tier and of its servers
+  return blocks_a_transfer / drawn.threads.slice_blocks * (drawn.program_threads + other_threads);
 }
 
 scenario draw(random_source& random, const run_options& chosen) {
@@ -52,6 +62,11 @@ scenario draw(random_source& random, const run_options& chosen) {
   drawn.measures_where = random.chance(500);
   drawn.in_line = random.chance(500);
   drawn.is_calm = random.chance(300);
+  // Servers are never all in trouble for so long; the one store may be.
+  drawn.read_patience_ns = 30'000'000'000;
+  if (chosen.tier == run_options::far_tier::memory) {
+    drawn.read_patience_ns = random.one_of<std::uint64_t>({2'000'000, 5'000'000, 20'000'000});
+  }
   drawn.program_threads = random.between(2, 5);
   drawn.fetchers = random.between(1, 4);
   drawn.most_slices_unvalidated = random.one_of<std::uint64_t>({300, 3000});
@@ -69,11 +84,17 @@ scenario draw(random_source& random, const run_options& chosen) {
   drawn.program = {.heap_pages = drawn.heap_pages,
                    .target_pages = std::min(drawn.budget_pages * random.between(1, 5), drawn.heap_pages * 8 / 10),
                    .operations_a_thread = chosen.operations,
-                   .write_per_mille = random.one_of<std::uint64_t>({50, 400, 900})};
+                   .write_per_mille = random.one_of<std::uint64_t>({50, 400, 900}),
+                   .most_forks = random.one_of<std::uint64_t>({0, 1, 3}),
+                   .drops_behind = random.chance(300)};
+  // The far tier must be in the process's own memory, and have no threads of its own.
+  if (chosen.tier != run_options::far_tier::memory) drawn.program.most_forks = 0;
   if (chosen.tier == run_options::far_tier::network) draw_network(random, drawn);
   drawn.servers = {.slots = drawn.far.slots,
                    .maximum_delay_ns = drawn.far.maximum_delay_ns,
                    .slice_ns = drawn.threads.slice_ns,
+                   .code_slices = slices_for_code(drawn),
+                   .is_untroubled = drawn.servers.is_untroubled,
                    .is_calm = drawn.threads.freeze_per_mille == 0};
   if (chosen.tier != run_options::far_tier::memory) drawn.far.is_direct = false;
   // Whoever waits for a transfer does not look every few nanoseconds.
@@ -98,9 +119,11 @@ class world {
                                        {.heap_pages = scenario_.heap_pages,
                                         .budget_pages = scenario_.budget_pages,
                                         .policy = scenario_.policy,
+                                        .reads_parts = true,
                                         .tracks_writes = scenario_.tracks_writes,
                                         .where = scenario_.where,
-                                        .measures_where = scenario_.measures_where})
+                                        .measures_where = scenario_.measures_where,
+                                        .read_patience_ns = scenario_.read_patience_ns})
                     .value()),
         pager_(threads_, kernel_, far_, expected_, *engine_, scenario_.in_line),
         program_(threads_, random_, kernel_, pager_, expected_, *engine_, scenario_.program) {}
@@ -158,6 +181,10 @@ report world::run() {
   trace("heap %llu, budget %llu, %s, tracks writes %d, %s, calm %d",
         static_cast<unsigned long long>(scenario_.heap_pages), static_cast<unsigned long long>(scenario_.budget_pages),
         scenario_.policy, scenario_.tracks_writes, scenario_.in_line ? "inline" : "thread", scenario_.is_calm);
+  trace("%zu threads, %zu fetchers, slices of %llu ns and %llu blocks, frozen %llu per mille",
+        scenario_.program_threads, scenario_.fetchers, static_cast<unsigned long long>(scenario_.threads.slice_ns),
+        static_cast<unsigned long long>(scenario_.threads.slice_blocks),
+        static_cast<unsigned long long>(scenario_.threads.freeze_per_mille));
   pager_.start(scenario_.fetchers);
   running_ = scenario_.program_threads;
   end_ = threads_.spawn("end", [this] { run_end(); });
@@ -168,15 +195,22 @@ report world::run() {
     });
   }
   threads_.spawn("weather", [this] { run_weather(); });
-  if (cluster_ != nullptr) cluster_->start();
+  if (cluster_ != nullptr) {
+    cluster_->serve(far_);
+    cluster_->start();
+  }
   threads_.run([this] { between_slices(); });
   engine_->validate();
   return {.statistics = engine_->snapshot(),
           .slices = threads_.slices(),
           .validations = validations_,
+          .operations = program_.operations(),
           .accesses = program_.accesses(),
           .moves = program_.moves(),
           .lost_pages = expected_.lost_pages(),
+          .lies = far_.lies(),
+          .drops_behind = program_.drops_behind(),
+          .forks = program_.forks(),
           .object_reads = program_.objects().done(),
           .lost_object_reads = program_.objects().lost_races(),
           .servers = cluster_ != nullptr ? cluster_->counted() : std::vector<cluster::count>{},
@@ -184,6 +218,7 @@ report world::run() {
 }
 
 void world::between_slices() {
+  if (program_.is_child()) return;
   const std::uint64_t progress = program_.progress();
   if (progress != last_progress_) progress_at_ = threads_.slices();
   last_progress_ = progress;
@@ -197,7 +232,7 @@ void world::between_slices() {
   }
   engine_->validate();
   check_mappings();
-  if (cluster_ != nullptr && validations_ % validations_between_copies == 0) cluster_->check_copies(far_);
+  if (cluster_ != nullptr && validations_ % validations_between_copies == 0) cluster_->check_copies();
   ++validations_;
   // Seeking quiescence ends what was frozen in the middle of a call, so it must leave some time for that.
   validate_at_ = threads_.slices() + random_.between(50, scenario_.most_slices_unvalidated);
@@ -212,10 +247,10 @@ void world::check_mappings() const {
     const engine::page_word word = state.pages.load(page);
     const auto number = static_cast<unsigned long long>(page);
     const bool is_resident = word.where() == engine::state::resident;
-    if (kernel_.is_present(page) != is_resident) {
+    if (kernel_.is_present(page) != is_resident && !(is_resident && kernel_.was_dropped_behind(page))) {
       fail("page %llu is %s and is%s mapped", number, engine::name_of(word.where()), is_resident ? " not" : "");
     }
-    if (is_resident && !word.dirty() && !kernel_.is_write_protected(page)) {
+    if (is_resident && !word.dirty() && kernel_.is_present(page) && !kernel_.is_write_protected(page)) {
       fail("page %llu is clean, and nobody would notice a write", number);
     }
   }
@@ -241,6 +276,8 @@ void world::run_weather() {
     far::backend::faulty_backend& faults = far_.faults();
     faults.set_failing_reads_per_million(random_.one_of<std::uint32_t>({0, 0, 0, 10'000, 200'000, 600'000}));
     faults.set_failing_writes_per_million(random_.one_of<std::uint32_t>({0, 0, 10'000, 300'000, 1'000'000}));
+    faults.set_lying_reads_per_million(random_.one_of<std::uint32_t>({0, 0, 0, 10'000, 200'000}));
+    faults.set_lying_writes_per_million(random_.one_of<std::uint32_t>({0, 0, 0, 0, 1'000}));
     const std::uint64_t used = faults.report().used_slots;
     faults.set_slot_limit(random_.one_of<std::uint64_t>({scenario_.far.slots, scenario_.far.slots, used, used + 30}));
   }
@@ -252,6 +289,8 @@ void world::clear_weather() {
   if (cluster_ != nullptr) return;
   far_.faults().set_failing_reads_per_million(0);
   far_.faults().set_failing_writes_per_million(0);
+  far_.faults().set_lying_reads_per_million(0);
+  far_.faults().set_lying_writes_per_million(0);
   far_.faults().set_slot_limit(scenario_.far.slots);
 }
 

@@ -25,9 +25,13 @@ struct report {
   engine::statistics statistics;
   std::uint64_t slices = 0;
   std::uint64_t validations = 0;
+  std::uint64_t operations = 0;
   std::uint64_t accesses = 0;
   std::uint64_t moves = 0;
   std::uint64_t lost_pages = 0;
+  std::uint64_t lies = 0;          // transfers that said they succeeded, and returned or kept other bytes
+  std::uint64_t drops_behind = 0;  // pages that the program dropped past the engine
+  std::uint64_t forks = 0;
   std::uint64_t object_reads = 0;
   std::uint64_t lost_object_reads = 0;  // the page came in, or went, while it was read
   std::vector<cluster::count> servers;  // of a run with servers

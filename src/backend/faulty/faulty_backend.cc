@@ -36,6 +36,7 @@ class faulty_channel final : public channel {
     std::uint64_t due_ticks;
     bool is_moved;  // the bytes already are where they belong
     bool fails;
+    bool lies;
   };
 
   std::uint64_t draw(std::uint64_t bound) { return random_() % bound; }
@@ -46,6 +47,7 @@ class faulty_channel final : public channel {
   const std::byte* lend(const request& what);
   int run_inner(const request& what);
   void spoil(const request& what);
+  void lie(const request& what);
 
   const faulty_backend& owner_;
   const std::unique_ptr<channel> inner_;
@@ -64,9 +66,12 @@ std::size_t faulty_channel::submit(std::span<const request> batch) {
     const std::uint64_t delay =
         chosen.minimum_delay_ticks + draw(chosen.maximum_delay_ticks - chosen.minimum_delay_ticks + 1);
     const bool fails = draw(1'000'000) < owner_.failing_per_million(what.op);
+    // Drawn only when asked for, so that honest runs stay what they were.
+    const std::uint32_t lying = owner_.lying_per_million(what.op);
+    const bool lies = !fails && lying != 0 && what.length_bytes > 0 && draw(1'000'000) < lying;
     // The bytes may move at any time between submission and completion; the two ends are the interesting ones.
-    const bool moves_now = !fails && !owner_.has_crashed() && draw(2) == 0 && run_inner(what) == 0;
-    transfers_.push_back({what, now + delay, moves_now, fails});
+    const bool moves_now = !fails && !lies && !owner_.has_crashed() && draw(2) == 0 && run_inner(what) == 0;
+    transfers_.push_back({what, now + delay, moves_now, fails, lies});
   }
   return taken;
 }
@@ -96,7 +101,10 @@ completion faulty_channel::complete(const transfer& ended) {
   int code = 0;
   if (ended.fails || owner_.has_crashed()) {
     spoil(ended.what);
-    code = owner_.options().error_code;
+    code = owner_.error_code();
+  } else if (ended.lies) {
+    lie(ended.what);
+    return {ended.what.cookie, 0, nullptr};
   } else if (!ended.is_moved) {
     code = run_inner(ended.what);
   }
@@ -123,6 +131,23 @@ void faulty_channel::spoil(const request& what) {
   static_cast<void>(run_inner(rubbish_write));  // whether it arrives or not, the slots' bytes are undefined
 }
 
+// What disks and memory have done: a bit that is another one, zeros, the bytes of a neighbour, or those of before.
+void faulty_channel::lie(const request& what) {
+  owner_.note_lie();
+  if (what.op == operation::write) return;
+  const std::byte* const neighbour = owner_.inner().direct(what.slot ^ 1);
+  const bool within_a_page = what.offset_bytes + what.length_bytes <= page_bytes;
+  const std::uint64_t kind = draw(3);
+  if (kind == 0) {
+    std::memset(what.buffer, 0, what.length_bytes);
+  } else if (kind == 1 && neighbour != nullptr && within_a_page) {
+    std::memcpy(what.buffer, neighbour + what.offset_bytes, what.length_bytes);
+  } else {
+    static_cast<void>(run_inner(what));
+    what.buffer[draw(what.length_bytes)] ^= std::byte{static_cast<unsigned char>(1u << draw(8))};
+  }
+}
+
 int faulty_channel::run_inner(const request& what) {
   request copied = what;
   copied.may_lend = false;
@@ -140,6 +165,9 @@ faulty_backend::faulty_backend(std::unique_ptr<backend> inner, const faulty_opti
       chosen_(chosen),
       failing_reads_(chosen.failing_reads_per_million),
       failing_writes_(chosen.failing_writes_per_million),
+      lying_reads_(chosen.lying_reads_per_million),
+      lying_writes_(chosen.lying_writes_per_million),
+      error_code_(chosen.error_code),
       slot_limit_(chosen.slot_limit) {
   FAR_CHECK(chosen.minimum_delay_ticks <= chosen.maximum_delay_ticks, "delays begin above their maximum");
 }
@@ -147,7 +175,7 @@ faulty_backend::faulty_backend(std::unique_ptr<backend> inner, const faulty_opti
 faulty_backend::~faulty_backend() = default;
 
 result<slot_id> faulty_backend::allocate(std::size_t count) {
-  if (crashed_) return error{"far tier down", chosen_.error_code};
+  if (crashed_) return error{"far tier down", error_code()};
   if (used_slots_.fetch_add(count) + count > slot_limit_) {
     used_slots_ -= count;
     return out_of_slots();
@@ -168,6 +196,16 @@ result<std::unique_ptr<channel>> faulty_backend::open_channel(std::size_t depth)
   if (!inner) return inner.error();
   const std::uint64_t number = channels_opened_++;
   return std::unique_ptr<channel>(std::make_unique<faulty_channel>(*this, std::move(inner).value(), depth, number));
+}
+
+void faulty_backend::after_fork_in_child() {
+  used_slots_.store(0);
+  inner_->after_fork_in_child();
+}
+
+void faulty_backend::claim_in_child(slot_id slot) {
+  used_slots_.fetch_add(1);
+  inner_->claim_in_child(slot);
 }
 
 capacity faulty_backend::report() const {

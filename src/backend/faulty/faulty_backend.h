@@ -1,6 +1,7 @@
-// A backend that misbehaves within the contract, over one that works: for tests and the simulation.
+// A backend that misbehaves, mostly within the contract, over one that works: for tests and the simulation.
 //
-// It delays, reorders, lends and fails transfers, takes batches only in part, runs out of slots, and crashes.
+// It delays, reorders, lends and fails transfers, takes batches only in part, runs out of slots, and crashes. It may
+// also lie, which is outside of the contract: say that a transfer was done, and return other bytes than were written.
 // Everything it does follows from the seed and from the order of the calls, never from real time, so a failing run can
 // be repeated.
 #pragma once
@@ -42,6 +43,11 @@ struct faulty_options {
   std::uint32_t failing_writes_per_million = 0;
   int error_code = EIO;
 
+  // How many in a million say that they succeeded, and lie. Such a read changes a bit, or returns zeros, or the bytes
+  // of another slot; such a write leaves the slot as it was.
+  std::uint32_t lying_reads_per_million = 0;
+  std::uint32_t lying_writes_per_million = 0;
+
   // allocate() fails with ENOSPC rather than have more slots in use.
   std::uint64_t slot_limit = std::numeric_limits<std::uint64_t>::max();
 };
@@ -55,7 +61,14 @@ class faulty_backend final : public backend {
 
   void set_failing_reads_per_million(std::uint32_t failing) { failing_reads_ = failing; }
   void set_failing_writes_per_million(std::uint32_t failing) { failing_writes_ = failing; }
+  void set_lying_reads_per_million(std::uint32_t lying) { lying_reads_ = lying; }
+  void set_lying_writes_per_million(std::uint32_t lying) { lying_writes_ = lying; }
+  [[nodiscard]] std::uint64_t lies() const { return lies_; }
   void set_slot_limit(std::uint64_t slots) { slot_limit_ = slots; }
+
+  // What failing transfers end with.
+  void set_error_code(int code) { error_code_ = code; }
+  [[nodiscard]] int error_code() const { return error_code_; }
 
   // From now on every allocation and every transfer that has not completed yet fails, until recover(). The bytes of
   // completed writes are kept.
@@ -65,6 +78,10 @@ class faulty_backend final : public backend {
   [[nodiscard]] result<slot_id> allocate(std::size_t count) override;
   void free(slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
+  void after_fork_in_child() override;
+  void claim_in_child(slot_id slot) override;
+  void close_claims_in_child() override { inner_->close_claims_in_child(); }
+  [[nodiscard]] bool is_copied_by_fork() const override { return inner_->is_copied_by_fork(); }
   [[nodiscard]] capacity report() const override;
   [[nodiscard]] speed expected_speed() const override;
   [[nodiscard]] std::string describe() const override;
@@ -76,12 +93,20 @@ class faulty_backend final : public backend {
   [[nodiscard]] std::uint32_t failing_per_million(operation op) const {
     return op == operation::read ? failing_reads_ : failing_writes_;
   }
+  [[nodiscard]] std::uint32_t lying_per_million(operation op) const {
+    return op == operation::read ? lying_reads_ : lying_writes_;
+  }
+  void note_lie() const { ++lies_; }
 
  private:
   const std::unique_ptr<backend> inner_;
   const faulty_options chosen_;
   std::atomic<std::uint32_t> failing_reads_;
   std::atomic<std::uint32_t> failing_writes_;
+  std::atomic<std::uint32_t> lying_reads_;
+  std::atomic<std::uint32_t> lying_writes_;
+  mutable std::atomic<std::uint64_t> lies_{0};
+  std::atomic<int> error_code_;
   std::atomic<std::uint64_t> slot_limit_;
   std::atomic<std::uint64_t> used_slots_{0};
   std::atomic<std::uint64_t> channels_opened_{0};

@@ -32,8 +32,8 @@ class slot_allocator;
 // one entry in the ring, so the ring never overflows.
 //
 // The kernel finishes transfers in the context of the thread that submitted them. When that thread ends first, the
-// kernel may cancel them; they are then submitted again by whoever polls. While it sleeps uninterruptibly they do not
-// complete at all: a thread that submits must never wait inside a page fault for somebody else to poll.
+// kernel may cancel them; they are then submitted again by whoever polls. While it waits inside the kernel for a page
+// of ours, or for the child of a vfork, they do not complete at all: needs_its_submitter().
 //
 // After a fork the child must not use the channel; it may destroy it. The ring is not mapped in the child.
 class ring_channel final : public channel {
@@ -55,6 +55,7 @@ class ring_channel final : public channel {
   void wait(std::uint64_t timeout_ns) override;
   [[nodiscard]] std::size_t in_flight() const override { return in_flight_; }
   [[nodiscard]] int event_descriptor() const override;
+  [[nodiscard]] bool needs_its_submitter() const override { return true; }
 
  private:
   static constexpr std::size_t merged_requests = 64;

@@ -143,6 +143,11 @@ const std::byte* memory_backend::direct(slot_id slot) const {
   return link_.instant() ? frames_ + slot * page_bytes : nullptr;
 }
 
+void memory_backend::after_fork_in_child() {
+  growth_lock_.unlock();  // whoever held it is not in this process
+  slots_.begin_again_in_child();
+}
+
 capacity memory_backend::report() const {
   return {capacity_slots_, slots_.used()};
 }

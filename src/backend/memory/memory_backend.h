@@ -36,6 +36,10 @@ class memory_backend final : public backend {
   void free(slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
   [[nodiscard]] const std::byte* direct(slot_id slot) const override;
+  void after_fork_in_child() override;
+  void claim_in_child(slot_id slot) override { slots_.claim_in_child(slot); }
+  void close_claims_in_child() override { slots_.end_claims_in_child(); }
+  [[nodiscard]] bool is_copied_by_fork() const override { return true; }
   [[nodiscard]] capacity report() const override;
   [[nodiscard]] speed expected_speed() const override;
   [[nodiscard]] std::string describe() const override;

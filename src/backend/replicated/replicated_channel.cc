@@ -117,7 +117,7 @@ std::size_t replicated_channel::submit(std::span<const request> batch) {
     free_requests_.pop_back();
     ++in_flight_;
     const std::uint64_t begin = what.slot * page_bytes + what.offset_bytes;
-    requests_[index] = {what.op, what.cookie, begin, begin + what.length_bytes, what.buffer, 0, 0};
+    requests_[index] = {what.op, what.cookie, begin, begin + what.length_bytes, what.buffer, 0, 0, what.other_copy};
     if (what.length_bytes == 0) {
       end_request(index);
     } else if (unfinished_.empty()) {
@@ -184,7 +184,7 @@ read_choice replicated_channel::choice_for(const part& reading) {
   }
   return {.tried = reading.tried,
           .any_state = shared_.detached(),
-          .explore = ++reads_ % reads_between_explorations == 0,
+          .explore = ++reads_ % reads_between_explorations == 0 || requests_[reading.request].other_copy,
           .costs = costs_};
 }
 
@@ -213,7 +213,9 @@ void replicated_channel::start_read(std::uint32_t index) {
       }
       if (now_ns - reading.parked_at_ns < shared_.lost_after_ns) return;
       return fail_read(index, ETIMEDOUT);
-    case started_read::outcome::gone: return fail_read(index, reading.error_code != 0 ? reading.error_code : EIO);
+    case started_read::outcome::gone:
+      // Copies that were tried and failed may still be there.
+      return fail_read(index, reading.tried != 0 ? reading.error_code : ESTALE);
   }
 }
 
@@ -349,7 +351,9 @@ void replicated_channel::end_part(std::uint32_t index) {
 }
 
 void replicated_channel::end_request(std::uint32_t index) {
-  ended_.push_back({requests_[index].cookie, requests_[index].error_code == 0 ? 0 : EIO});
+  const int code = requests_[index].error_code;
+  const bool gone = code == ESTALE && requests_[index].op == operation::read;
+  ended_.push_back({requests_[index].cookie, code == 0 ? 0 : gone ? ESTALE : EIO});
   free_requests_.push_back(index);
 }
 

@@ -44,6 +44,7 @@ class replicated_channel final : public channel, private queue_holder {
     std::byte* buffer = nullptr;  // of next_byte
     std::size_t parts = 0;        // under way
     int error_code = 0;
+    bool other_copy = false;
   };
 
   struct part {

@@ -1,0 +1,64 @@
+#include "preload/device_writes.h"
+
+#include <errno.h>  // for program_invocation_short_name
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "base/log.h"
+
+namespace far::preload {
+namespace {
+
+struct device_use {
+  const char* name;
+  long error;
+};
+
+// io_uring and libaio as on a kernel that was built without them, for which programs are prepared.
+constexpr std::array uses{
+    device_use{"io_uring", -ENOSYS}, device_use{"asynchronous I/O by io_setup (libaio)", -ENOSYS},
+    device_use{"RDMA", -EPERM},      device_use{"VFIO and IOMMUFD", -EPERM},
+    device_use{"AF_XDP", -EPERM},
+};
+std::array<std::atomic<bool>, uses.size()> told{};
+
+constexpr unsigned long rdma_requests = 0x1b;         // RDMA_IOCTL_MAGIC
+constexpr unsigned long vfio_map_dma = 0x3b71;        // VFIO_IOMMU_MAP_DMA
+constexpr unsigned long iommufd_map_memory = 0x3b85;  // IOMMU_IOAS_MAP
+constexpr int level_of_xdp = 283;                     // SOL_XDP
+constexpr int xdp_register_memory = 4;                // XDP_UMEM_REG
+
+// Which of the uses a call begins, or -1.
+int use_of(long number, const std::array<long, 6>& arguments) noexcept {
+  switch (number) {
+    case SYS_io_uring_setup: return 0;
+    case SYS_io_setup: return 1;
+    case SYS_ioctl: {
+      const auto request = static_cast<unsigned long>(arguments[1]) & 0xffffffff;
+      if ((request >> 8 & 0xff) == rdma_requests) return 2;
+      return request == vfio_map_dma || request == iommufd_map_memory ? 3 : -1;
+    }
+    case SYS_setsockopt: return arguments[1] == level_of_xdp && arguments[2] == xdp_register_memory ? 4 : -1;
+    default: return -1;
+  }
+}
+
+}  // namespace
+
+long refuse_device_write(long number, const std::array<long, 6>& arguments) noexcept {
+  const int use = use_of(number, arguments);
+  if (use < 0) return 0;
+  const auto index = static_cast<std::size_t>(use);
+  if (!told[index].exchange(true)) {
+    log_line(log_level::warning,
+             "process %d (%s) wants %s, which is refused: this kernel takes pages away while devices write to them, "
+             "and data would be lost; Linux 6.8 or later does not, or run the program without farheap",
+             static_cast<int>(getpid()), program_invocation_short_name, uses[index].name);
+  }
+  return uses[index].error;
+}
+
+}  // namespace far::preload

@@ -1,0 +1,17 @@
+// Uses of memory by devices that outlast a system call: io_uring, libaio, RDMA, VFIO, AF_XDP.
+//
+// A kernel with UFFDIO_MOVE refuses to take away a page that a device may write to. Older ones do not say, and what the
+// device writes later would be lost. So there these uses are refused to the program, with one line for each kind; most
+// programs have another way. What a device writes during a call (O_DIRECT) is safe: the call's memory is pinned
+// (syscall_guard.h). See docs/decisions/0021-dma-without-move.md.
+#pragma once
+
+#include <array>
+
+namespace far::preload {
+
+// What the call is to fail with (-errno), or 0: it may be made. Prints a line the first time. Requires: system calls of
+// the calling thread go straight to the kernel.
+[[nodiscard]] long refuse_device_write(long number, const std::array<long, 6>& arguments) noexcept;
+
+}  // namespace far::preload

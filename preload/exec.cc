@@ -1,0 +1,190 @@
+// The names that start programs. What the runtime cannot be loaded into runs natively, outside of the budget: it is
+// named, once. And what a process counted before exec is told before it is gone.
+//
+// All this runs in the child of a vfork, too: it allocates nothing, and touches no memory of the parent but its stack.
+#include <dlfcn.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstring>
+
+#include "base/log.h"
+#include "pager/runtime_thread.h"
+#include "preload/native_program.h"
+#include "preload/runtime.h"
+#include "preload/settings.h"
+
+#define FAR_EXPORT __attribute__((visibility("default")))
+
+namespace {
+
+constexpr const char* library_name = "libfarheap-preload.so";
+
+// Whether the new program is to have far memory: with another environment it runs natively on purpose.
+bool wants_far_memory(char* const* environment) {
+  bool preloads = false;
+  bool has_budget = false;
+  const std::size_t budget_length = std::strlen(far::preload::variable::local_bytes);
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    preloads |=
+        std::strncmp(*environment, "LD_PRELOAD=", 11) == 0 && std::strstr(*environment, library_name) != nullptr;
+    has_budget |= std::strncmp(*environment, far::preload::variable::local_bytes, budget_length) == 0;
+  }
+  return preloads && has_budget;
+}
+
+std::uint64_t hash_of(const char* text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (; *text != 0; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
+  return hash;
+}
+
+void name_native(const char* path, char* const* environment) {
+  if (far::preload::active_pager() == nullptr || far::pager::on_runtime_thread() || path == nullptr) return;
+  const int saved_errno = errno;
+  if (wants_far_memory(environment)) {
+    const char* const why = far::preload::why_native(path);
+    if (why != nullptr && far::preload::is_first_to_name(hash_of(path))) {
+      far::log_line(far::log_level::info,
+                    "'%s' %s: it runs natively, and what it uses is not counted in the budget; this is said once", path,
+                    why);
+    }
+  }
+  errno = saved_errno;
+}
+
+// The file that execvp(3) finds: its path in `room`, or null.
+const char* find_in_path(const char* name, char (&room)[PATH_MAX]) {
+  if (name == nullptr || std::strchr(name, '/') != nullptr) return name;
+  const char* rest = getenv("PATH");
+  if (rest == nullptr) rest = "/bin:/usr/bin";
+  const std::size_t name_length = std::strlen(name);
+  while (true) {
+    const std::size_t length = std::strcspn(rest, ":");
+    if (length + 1 + name_length + 1 <= sizeof room) {
+      std::memcpy(room, rest, length);
+      room[length] = '/';
+      std::memcpy(room + length + (length == 0 ? 0 : 1), name, name_length + 1);
+      if (access(room, X_OK) == 0) return room;
+    }
+    if (rest[length] == 0) return nullptr;
+    rest += length + 1;
+  }
+}
+
+void before_exec(const char* path, char* const* environment) {
+  name_native(path, environment);
+  far::preload::tell_before_exec();
+}
+
+void before_exec_in_path(const char* name, char* const* environment) {
+  const int saved_errno = errno;
+  char room[PATH_MAX];
+  before_exec(find_in_path(name, room), environment);
+  errno = saved_errno;
+}
+
+template <typename Function>
+Function next(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+using exec_function = int (*)(const char*, char* const*, char* const*);
+
+int next_execve(const char* path, char* const* arguments, char* const* environment) {
+  static const auto call = next<exec_function>("execve");
+  return call(path, arguments, environment);
+}
+
+int next_execvpe(const char* name, char* const* arguments, char* const* environment) {
+  static const auto call = next<exec_function>("execvpe");
+  return call(name, arguments, environment);
+}
+
+// How many arguments follow `first`, up to and with the null pointer.
+std::size_t count_arguments(const char* first, std::va_list rest) {
+  std::size_t count = 1;
+  for (const char* one = first; one != nullptr; one = va_arg(rest, const char*)) ++count;
+  return count;
+}
+
+void collect_arguments(const char* first, std::va_list rest, const char** into) {
+  for (const char* one = first;; one = va_arg(rest, const char*)) {
+    *into++ = one;
+    if (one == nullptr) return;
+  }
+}
+
+}  // namespace
+
+// The arguments behind `first` as an array on the stack of the caller, whose last named parameter `first` is. Leaves
+// the va_list `rest` behind the null pointer.
+#define FAR_COLLECT_ARGUMENTS(first, rest, collected)                                                     \
+  std::va_list rest;                                                                                      \
+  va_start(rest, first);                                                                                  \
+  const auto collected = static_cast<const char**>(alloca(count_arguments(first, rest) * sizeof(char*))); \
+  va_end(rest);                                                                                           \
+  va_start(rest, first);                                                                                  \
+  collect_arguments(first, rest, collected)
+
+extern "C" {
+
+FAR_EXPORT int execve(const char* path, char* const* arguments, char* const* environment) {
+  before_exec(path, environment);
+  return next_execve(path, arguments, environment);
+}
+
+FAR_EXPORT int execv(const char* path, char* const* arguments) {
+  return execve(path, arguments, environ);
+}
+
+FAR_EXPORT int execvpe(const char* name, char* const* arguments, char* const* environment) {
+  before_exec_in_path(name, environment);
+  return next_execvpe(name, arguments, environment);
+}
+
+FAR_EXPORT int execvp(const char* name, char* const* arguments) {
+  return execvpe(name, arguments, environ);
+}
+
+FAR_EXPORT int execl(const char* path, const char* first, ...) {
+  FAR_COLLECT_ARGUMENTS(first, rest, arguments);
+  va_end(rest);
+  return execve(path, const_cast<char* const*>(arguments), environ);
+}
+
+FAR_EXPORT int execlp(const char* name, const char* first, ...) {
+  FAR_COLLECT_ARGUMENTS(first, rest, arguments);
+  va_end(rest);
+  return execvpe(name, const_cast<char* const*>(arguments), environ);
+}
+
+FAR_EXPORT int execle(const char* path, const char* first, ...) {
+  FAR_COLLECT_ARGUMENTS(first, rest, arguments);
+  char* const* const environment = va_arg(rest, char* const*);
+  va_end(rest);
+  return execve(path, const_cast<char* const*>(arguments), environment);
+}
+
+FAR_EXPORT int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
+                           const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
+  static const auto call = next<decltype(&posix_spawn)>("posix_spawn");
+  name_native(path, environment);
+  return call(pid, path, actions, attributes, arguments, environment);
+}
+
+FAR_EXPORT int posix_spawnp(pid_t* pid, const char* name, const posix_spawn_file_actions_t* actions,
+                            const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
+  static const auto call = next<decltype(&posix_spawnp)>("posix_spawnp");
+  char room[PATH_MAX];
+  const int saved_errno = errno;
+  name_native(find_in_path(name, room), environment);
+  errno = saved_errno;
+  return call(pid, name, actions, attributes, arguments, environment);
+}
+
+}  // extern "C"

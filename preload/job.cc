@@ -1,0 +1,446 @@
+#include "preload/job.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cinttypes>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "pager/pager.h"
+#include "platform/clock.h"
+#include "preload/job_shares.h"
+
+namespace far::preload {
+namespace {
+
+constexpr int joining_deadline_ms = 1000;
+constexpr int asking_deadline_ms = 50;
+constexpr std::uint64_t period_ns = 150'000'000;  // between two decisions, at least
+constexpr std::uint64_t newcomer_ns = 1'000'000'000;
+constexpr double idle_share = 0.02;  // of one processor
+
+using engine::statistics;
+
+std::uint64_t now_ns() {
+  return platform::monotonic_clock().now_ns();
+}
+
+// How a member of `statistics` adds up over processes, and over the programs that one process becomes.
+enum class kind { now, peak, sum };
+kind kind_of(std::size_t index) {
+  static_assert(job_statistics == 21, "a new member of statistics must be given its kind here");
+  const auto at = [](std::uint64_t statistics::* member) {
+    const statistics none;
+    return static_cast<std::size_t>(&(none.*member) - &none.budget_bytes);
+  };
+  for (const auto member : {&statistics::budget_bytes, &statistics::local_bytes, &statistics::far_bytes}) {
+    if (index == at(member)) return kind::now;
+  }
+  for (const auto member :
+       {&statistics::peak_local_bytes, &statistics::peak_far_bytes, &statistics::over_budget_pages}) {
+    if (index == at(member)) return kind::peak;
+  }
+  return kind::sum;
+}
+
+// Adds what one process counted. Nothing is held any more by one that does not run.
+void add(statistics& to, const statistics& from, bool running) {
+  auto sums = std::bit_cast<std::array<std::uint64_t, job_statistics>>(to);
+  const auto more = std::bit_cast<std::array<std::uint64_t, job_statistics>>(from);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    switch (kind_of(i)) {
+      case kind::now: sums[i] += running ? more[i] : 0; break;
+      case kind::peak: sums[i] = std::max(sums[i], more[i]); break;
+      case kind::sum: sums[i] += more[i]; break;
+    }
+  }
+  to = std::bit_cast<statistics>(sums);
+}
+
+void add(process_usage& to, const process_usage& from) {
+  to.user_ns += from.user_ns;
+  to.system_ns += from.system_ns;
+  to.peak_rss_bytes = std::max(to.peak_rss_bytes, from.peak_rss_bytes);
+}
+
+// When the process began, as the kernel counts; 0 where /proc is missing. It tells processes apart that have had the
+// same number.
+std::uint64_t start_time_of_this_process() {
+  const int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  char text[1024];
+  const ssize_t got = read(file, text, sizeof text - 1);
+  close(file);
+  if (got <= 0) return 0;
+  text[got] = 0;
+  const char* at = std::strrchr(text, ')');  // the name may hold anything
+  for (int field = 2; at != nullptr && field < 22; ++field) {
+    at = std::strchr(at + 1, ' ');
+  }
+  return at == nullptr ? 0 : std::strtoull(at + 1, nullptr, 10);
+}
+
+std::uint64_t pid_namespace_of_this_process() {
+  struct stat status{};
+  return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+// Pages that a process had to wait for, or came by while others had to leave.
+std::uint64_t need_of(const statistics& counted) {
+  const std::uint64_t held = counted.local_bytes / page_bytes + counted.evicted_pages;
+  const std::uint64_t filled = held > counted.fetched_pages ? held - counted.fetched_pages : 0;
+  return counted.misses + (counted.evicted_pages > 0 ? filled / 8 : 0);
+}
+
+void set_program(job_slot& slot, const char* name) {
+  const std::size_t length = std::min(std::strlen(name), slot.program.size());
+  for (std::size_t i = 0; i < slot.program.size(); ++i) slot.program[i].store(i < length ? name[i] : '\0');
+}
+
+// With the lock of the job. The slot may be used again; what it counted stays in the sums.
+void forget(job_region& region, job_slot& slot) {
+  statistics sums = region.forgotten_account.statistics();
+  process_usage used = region.forgotten_account.usage();
+  add(sums, slot.account.statistics(), false);
+  add(used, slot.account.usage());
+  region.forgotten_account.store(sums, used);
+  region.forgotten.fetch_add(1);
+  slot.state.store(job_slot_state::free);
+  slot.owner.store(0);
+}
+
+void end_slot(job_slot& slot) {
+  slot.ended_ns.store(now_ns());
+  slot.state.store(job_slot_state::ended);
+}
+
+}  // namespace
+
+statistics difference(const statistics& before, const statistics& after) noexcept {
+  const auto then = std::bit_cast<std::array<std::uint64_t, job_statistics>>(before);
+  auto left = std::bit_cast<std::array<std::uint64_t, job_statistics>>(after);
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (kind_of(i) == kind::sum) left[i] -= std::min(left[i], then[i]);
+    if (kind_of(i) == kind::peak && left[i] <= then[i]) left[i] = 0;
+  }
+  return std::bit_cast<statistics>(left);
+}
+
+bool read_process(const job_region& region, std::size_t which, job_process& into) noexcept {
+  const job_slot& slot = region.slots[which];
+  const job_slot_state state = slot.state.load(std::memory_order_acquire);
+  if (state == job_slot_state::free) return false;
+  into.pid = slot.pid.load();
+  into.running = state == job_slot_state::running;
+  for (std::size_t i = 0; i < slot.program.size(); ++i) into.program[i] = slot.program[i].load();
+  into.program[slot.program.size()] = 0;
+  const std::uint64_t until_ns = into.running ? now_ns() : slot.ended_ns.load();
+  into.started_ns = std::min(until_ns, slot.joined_ns.load());
+  into.elapsed_ns = until_ns - into.started_ns;
+  into.counted = slot.account.statistics();
+  into.used = slot.account.usage();
+  if (!into.running) into.counted.budget_bytes = into.counted.local_bytes = into.counted.far_bytes = 0;
+  return true;
+}
+
+job_totals totals_of(const job_region& region) noexcept {
+  job_totals all;
+  const std::uint64_t forgotten = region.forgotten.load();
+  all.counted = region.forgotten_account.statistics();
+  all.used = region.forgotten_account.usage();
+  all.processes = all.unlisted = forgotten;
+  job_process one;
+  for (std::size_t i = 0; i < region.slots.size(); ++i) {
+    if (!read_process(region, i, one)) continue;
+    ++all.processes;
+    all.running += one.running ? 1 : 0;
+    add(all.counted, one.counted, one.running);
+    add(all.used, one.used);
+  }
+  if (region.shares.load() != 0) all.counted.budget_bytes = region.budget_bytes.load();
+  if (all.processes > 1) {
+    const auto raise = [](std::uint64_t& to, std::uint64_t value) { to = std::max(to, value); };
+    raise(all.counted.peak_local_bytes, std::max(region.peak_local_bytes.load(), all.counted.local_bytes));
+    raise(all.counted.peak_far_bytes, std::max(region.peak_far_bytes.load(), all.counted.far_bytes));
+  }
+  const std::uint64_t now = now_ns();
+  all.elapsed_ns = now - std::min(now, region.started_ns.load());
+  return all;
+}
+
+result<std::unique_ptr<job>> job::join(job_mapping mapping, job_name name) {
+  std::unique_ptr<job> joined(new job(std::move(mapping), std::move(name)));
+  joined->pid_ = getpid();
+  if (getrandom(&joined->owner_, sizeof joined->owner_, 0) != sizeof joined->owner_) {
+    return error{std::string("no random numbers: ") + std::strerror(errno), errno};
+  }
+  joined->owner_ |= 1;
+  if (!joined->mapping_.lock_job(joining_deadline_ms)) {
+    return error{"the job is held by another process of it, which does not go on (is it stopped?)", ETIMEDOUT};
+  }
+  const bool taken = joined->take_slot();
+  if (taken) joined->decide(true);
+  joined->mapping_.unlock(job_mapping::job_lock);
+  if (!taken) return error{"the job has " + std::to_string(job_slots) + " processes already", EAGAIN};
+  return joined;
+}
+
+bool job::is_mine() const noexcept {
+  return getpid() == pid_;
+}
+
+// With the lock of the job. Best is the slot that the process had before exec; then a free one; then that of a process
+// that ended longest ago.
+bool job::take_slot() noexcept {
+  bury_the_dead();
+  const std::uint64_t start_time = start_time_of_this_process();
+  const std::uint64_t space = pid_namespace_of_this_process();
+  std::size_t best = job_slots;
+  for (std::size_t i = 0; i < job_slots; ++i) {
+    const job_slot& slot = region().slots[i];
+    const job_slot_state state = slot.state.load();
+    if (state == job_slot_state::running) continue;
+    const bool was_mine = state == job_slot_state::ended && start_time != 0 && slot.pid.load() == pid_ &&
+                          slot.start_time.load() == start_time && slot.pid_namespace.load() == space;
+    if (was_mine) {
+      before_ = slot.account.statistics();
+      fill_slot(i);
+      return true;
+    }
+    if (best < job_slots && region().slots[best].state.load() == job_slot_state::free) continue;
+    if (best == job_slots || state == job_slot_state::free ||
+        slot.ended_ns.load() < region().slots[best].ended_ns.load()) {
+      best = i;
+    }
+  }
+  if (best == job_slots) return false;
+  job_slot& slot = region().slots[best];
+  if (slot.state.load() == job_slot_state::ended) forget(region(), slot);
+  slot.account.store({}, {});
+  slot.joined_ns.store(now_ns());
+  slot.start_time.store(start_time);
+  slot.pid_namespace.store(space);
+  fill_slot(best);
+  return true;
+}
+
+void job::resume_slot(std::size_t which) noexcept {
+  slot_ = which;
+  if (!mapping_.try_lock(job_mapping::lock_of_slot(which))) {
+    log_line(log_level::verbose, "slot %zu of the job cannot be locked", which);
+  }
+  mine().state.store(job_slot_state::running);
+}
+
+void job::fill_slot(std::size_t which) noexcept {
+  job_slot& slot = region().slots[which];
+  slot_ = which;
+  slot.pid.store(pid_);
+  slot.owner.store(owner_);
+  slot.granted_bytes.store(0);
+  slot.came_ns.store(now_ns());
+  slot.demand.store(0);
+  // Before the rest is seen: who finds the slot taken and not locked buries it.
+  if (!mapping_.try_lock(job_mapping::lock_of_slot(which))) {
+    log_line(log_level::verbose, "slot %zu of the job cannot be locked", which);
+  }
+  statistics nothing = before_;
+  nothing.budget_bytes = nothing.local_bytes = nothing.far_bytes = 0;
+  slot.account.store(nothing, slot.account.usage());
+  slot.seen_need.store(need_of(nothing));
+  slot.seen_cpu_ns.store(slot.account.user_ns.load() + slot.account.system_ns.load());
+  set_program(slot, program_invocation_short_name);
+  slot.state.store(job_slot_state::running, std::memory_order_release);
+}
+
+// With the lock of the job. The slot may have been buried meanwhile, and even be another process's.
+bool job::take_slot_again() noexcept {
+  if (mine().owner.load() != owner_) return take_slot();
+  resume_slot(slot_);
+  return true;
+}
+
+bool job::still_has_slot() const noexcept {
+  return mine().owner.load(std::memory_order_relaxed) == owner_ &&
+         mine().state.load(std::memory_order_relaxed) == job_slot_state::running;
+}
+
+// With the lock of the job.
+void job::bury_the_dead() noexcept {
+  for (std::size_t i = 0; i < job_slots; ++i) {
+    job_slot& slot = region().slots[i];
+    if (slot.state.load() != job_slot_state::running || slot.owner.load() == owner_) continue;
+    if (!mapping_.is_locked_elsewhere(job_mapping::lock_of_slot(i))) end_slot(slot);
+  }
+}
+
+// How much the process needed in the time since the last decision.
+void job::observe(job_slot& slot, double seconds) noexcept {
+  const std::uint64_t need = need_of(slot.account.statistics());
+  const std::uint64_t before = slot.seen_need.exchange(need);
+  const double rate = need > before ? static_cast<double>(need - before) / seconds : 0;
+  slot.demand.store(std::bit_cast<std::uint64_t>((std::bit_cast<double>(slot.demand.load()) * 3 + rate) / 4));
+}
+
+// With the lock of the job. `at_once`: somebody came, left, or the budget was changed.
+void job::decide(bool at_once) noexcept {
+  const std::uint64_t now = now_ns();
+  const std::uint64_t since_ns = now - std::min(now, region().decided_ns.load());
+  if (!at_once && since_ns < period_ns) return;
+  bury_the_dead();
+  const bool observes = since_ns >= period_ns;
+  const double seconds = static_cast<double>(since_ns) / 1e9;
+  std::array<job_share, job_slots> shares{};
+  std::array<std::size_t, job_slots> slot_of{};
+  std::size_t count = 0;
+  std::uint64_t local_bytes = 0;
+  std::uint64_t far_bytes = 0;
+  for (std::size_t i = 0; i < job_slots; ++i) {
+    job_slot& slot = region().slots[i];
+    if (slot.state.load() != job_slot_state::running) continue;
+    const statistics counted = slot.account.statistics();
+    local_bytes += counted.local_bytes;
+    far_bytes += counted.far_bytes;
+    const std::uint64_t cpu_ns = slot.account.user_ns.load() + slot.account.system_ns.load();
+    const std::uint64_t cpu_before_ns = slot.seen_cpu_ns.load();
+    const bool idle = static_cast<double>(cpu_ns - std::min(cpu_ns, cpu_before_ns)) < idle_share * 1e9 * seconds;
+    if (observes) {
+      observe(slot, seconds);
+      slot.seen_cpu_ns.store(cpu_ns);
+    }
+    shares[count] = {counted.local_bytes,
+                     counted.budget_bytes,
+                     std::bit_cast<double>(slot.demand.load()),
+                     observes && idle,
+                     now - std::min(now, slot.came_ns.load()) < newcomer_ns,
+                     slot.granted_bytes.load()};
+    slot_of[count++] = i;
+  }
+  region().peak_local_bytes.store(std::max(region().peak_local_bytes.load(), local_bytes));
+  region().peak_far_bytes.store(std::max(region().peak_far_bytes.load(), far_bytes));
+  if (observes) region().decided_ns.store(now);
+  if (count == 0 || !this->shares()) return;
+  divide_budget(region().budget_bytes.load(), {shares.data(), count});
+  for (std::size_t i = 0; i < count; ++i) region().slots[slot_of[i]].granted_bytes.store(shares[i].granted_bytes);
+  warn_of_minima(local_bytes, count);
+}
+
+void job::warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexcept {
+  const std::uint64_t budget_bytes = region().budget_bytes.load();
+  if (used_bytes <= budget_bytes || processes * pager::minimum_budget_bytes <= budget_bytes) return;
+  if (region().warned.exchange(1) != 0) return;
+  log_line(log_level::warning,
+           "%zu processes share a budget of %s, and each needs %s at least; the budget is exceeded: give more with "
+           "--local, or run fewer at a time",
+           processes, format_size(budget_bytes).c_str(), format_size(pager::minimum_budget_bytes).c_str());
+}
+
+void job::tell(const engine::statistics& counted, const process_usage& used) noexcept {
+  if (!is_mine()) return;  // and in a child, who knows who holds the lock
+  const std::lock_guard<spin_lock> held(lock_);
+  if (left_ || !still_has_slot()) return;
+  statistics all = counted;
+  add(all, before_, false);
+  mine().account.store(all, used);
+}
+
+std::uint64_t job::exchange(const engine::statistics& counted, const process_usage& used) noexcept {
+  if (!is_mine()) return counted.budget_bytes;
+  tell(counted, used);
+  const std::lock_guard<spin_lock> held(lock_);
+  // The program may have closed our descriptor by a raw system call, and with it gave up the locks.
+  const bool intact = mapping_.is_intact();
+  if (!intact && !left_ && !mapping_.reopen(name_.path)) {
+    log_line(log_level::warning, "process %d lost its descriptor of the job, and keeps its share of the budget",
+             static_cast<int>(pid_));
+    left_ = true;
+  }
+  if (left_) return counted.budget_bytes;
+  if (mapping_.try_lock(job_mapping::job_lock)) {
+    if (!intact || !still_has_slot()) left_ = !take_slot_again();
+    if (!left_) decide(false);
+    mapping_.unlock(job_mapping::job_lock);
+  }
+  const std::uint64_t granted = mine().granted_bytes.load();
+  return !shares() || left_ || granted == 0 ? counted.budget_bytes : granted;
+}
+
+std::uint64_t job::ask() noexcept {
+  if (!is_mine()) return 0;
+  const std::lock_guard<spin_lock> held(lock_);
+  if (left_ || !mapping_.is_intact() || !mapping_.lock_job(asking_deadline_ms)) return mine().granted_bytes.load();
+  decide(true);
+  mapping_.unlock(job_mapping::job_lock);
+  return mine().granted_bytes.load();
+}
+
+void job::resize(std::uint64_t budget_bytes) noexcept {
+  const std::lock_guard<spin_lock> held(lock_);
+  region().budget_bytes.store(budget_bytes);
+  // Where another process is just deciding, the next decision takes the new budget.
+  if (!mapping_.is_intact() || !mapping_.lock_job(asking_deadline_ms)) return;
+  region().warned.store(0);
+  decide(true);
+  mapping_.unlock(job_mapping::job_lock);
+}
+
+void job::record_child(const statistics& since_fork, const process_usage& used) noexcept {
+  if (is_mine() || !mapping_.is_intact() || !mapping_.lock_job(asking_deadline_ms)) return;
+  std::construct_at(&lock_);  // another thread of the parent may have held it
+  pid_ = getpid();
+  owner_ ^= static_cast<std::uint64_t>(pid_) << 32;
+  before_ = {};
+  left_ = !take_slot();
+  mapping_.unlock(job_mapping::job_lock);
+  tell(since_fork, used);
+  leave();
+}
+
+void job::leave() noexcept {
+  if (!is_mine()) return;
+  const std::lock_guard<spin_lock> held(lock_);
+  if (left_) return;
+  left_ = true;
+  if (!mapping_.is_intact() || !mapping_.lock_job(joining_deadline_ms)) return;  // the others will notice that it ended
+  if (still_has_slot()) end_slot(mine());
+  bury_the_dead();
+  const bool last = std::none_of(region().slots.begin(), region().slots.end(),
+                                 [](const job_slot& slot) { return slot.state.load() == job_slot_state::running; });
+  // It may have no right to do so, after a change of its user; then `farheap run` does it later.
+  if (last) unlink(name_.path.c_str());
+  mapping_.unlock(job_mapping::lock_of_slot(slot_));
+  mapping_.unlock(job_mapping::job_lock);
+}
+
+bool job::first_to_name(std::uint64_t hash) noexcept {
+  hash |= 1;  // 0 is an empty place
+  for (shared_number& place : region().named) {
+    std::uint64_t empty = 0;
+    if (place.compare_exchange_strong(empty, hash)) return true;
+    if (empty == hash) return false;
+  }
+  return false;  // so many were named that nobody wants to read of more
+}
+
+std::size_t job::shrunk(std::span<pid_t> room) const noexcept {
+  std::size_t count = 0;
+  for (const job_slot& slot : region().slots) {
+    if (slot.state.load() != job_slot_state::running || slot.owner.load() == owner_) continue;
+    const std::uint64_t applied = slot.account.statistics().budget_bytes;
+    if (slot.granted_bytes.load() >= applied || count == room.size()) continue;
+    room[count++] = slot.pid.load();
+  }
+  return count;
+}
+
+}  // namespace far::preload

@@ -1,0 +1,120 @@
+// A process tree is one job: its processes share one budget, and what they counted is told together. There is no
+// daemon: each process tells what it counted, a few times a second, and whichever comes first decides for all.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+#include "base/spin_lock.h"
+#include "engine/statistics.h"
+#include "preload/job_region.h"
+#include "preload/process_usage.h"
+
+namespace far::preload {
+
+// One process of a job, as it was last heard of.
+struct job_process {
+  pid_t pid = 0;
+  bool running = false;
+  char program[sizeof(job_slot::program) + 1] = {};
+  std::uint64_t started_ns = 0;  // CLOCK_MONOTONIC
+  std::uint64_t elapsed_ns = 0;  // from its start to now, or to its end
+  engine::statistics counted;
+  process_usage used;
+};
+
+// All of them together. What is "now" counts those that run. Peaks are those of all at one time, as far as that was
+// seen five times a second, and never below that of any one process.
+struct job_totals {
+  engine::statistics counted;
+  process_usage used;  // the peak is that of the largest process
+  std::uint64_t elapsed_ns = 0;
+  std::uint64_t processes = 0;
+  std::uint64_t running = 0;
+  std::uint64_t unlisted = 0;  // of all, those that ended long ago, of which only the sums are left
+};
+
+// What was counted between two looks of one process; a peak of before counts as none.
+[[nodiscard]] engine::statistics difference(const engine::statistics& before, const engine::statistics& after) noexcept;
+
+[[nodiscard]] job_totals totals_of(const job_region& region) noexcept;
+
+// Reads slot `which`; false when it holds no process. Never waits.
+[[nodiscard]] bool read_process(const job_region& region, std::size_t which, job_process& into) noexcept;
+
+// The calling process as a part of its job.
+class job {
+ public:
+  // Takes a slot. Fails when there is none, or the lock of the job cannot be had.
+  [[nodiscard]] static result<std::unique_ptr<job>> join(job_mapping mapping, job_name name);
+
+  // The process ends, or becomes another program by exec without saying so: the kernel lets go of its locks.
+  ~job() = default;
+  job(const job&) = delete;
+  job& operator=(const job&) = delete;
+
+  // Tells what was counted, decides for all when it is time, and returns the budget that this process has from now on.
+  // Where everybody has a budget of their own that is counted.budget_bytes.
+  [[nodiscard]] std::uint64_t exchange(const engine::statistics& counted, const process_usage& used) noexcept;
+
+  // Decides at once, and returns what this process is granted.
+  std::uint64_t ask() noexcept;
+
+  // Tells what was counted, and nothing more.
+  void tell(const engine::statistics& counted, const process_usage& used) noexcept;
+
+  // Changes the budget of all, at once. Requires shares().
+  void resize(std::uint64_t budget_bytes) noexcept;
+
+  // In a child of fork, at its end: tells what it counted since the fork, and leaves. It had no share.
+  void record_child(const engine::statistics& since_fork, const process_usage& used) noexcept;
+
+  // This process ends: its share is free. The last one removes the file. Nothing else may be called from then on but
+  // what reads.
+  void leave() noexcept;
+
+  // True for the first caller in the whole job with this `hash`; for what is to be said once.
+  [[nodiscard]] bool first_to_name(std::uint64_t hash) noexcept;
+
+  [[nodiscard]] bool shares() const noexcept { return region().shares.load(std::memory_order_relaxed) != 0; }
+  [[nodiscard]] job_region& region() const noexcept { return mapping_.region(); }
+  [[nodiscard]] const job_name& name() const noexcept { return name_; }
+  [[nodiscard]] int descriptor() const noexcept { return mapping_.descriptor(); }
+  // Whether the calling process is the one that joined, and not a child of it.
+  [[nodiscard]] bool is_mine() const noexcept;
+
+  // Those whose share was made smaller by the last decision, to be told at once: up to `room`; returns how many.
+  [[nodiscard]] std::size_t shrunk(std::span<pid_t> room) const noexcept;
+
+ private:
+  job(job_mapping mapping, job_name name) : mapping_(std::move(mapping)), name_(std::move(name)) {}
+
+  [[nodiscard]] job_slot& mine() const noexcept { return region().slots[slot_]; }
+  [[nodiscard]] bool still_has_slot() const noexcept;
+  [[nodiscard]] bool take_slot() noexcept;
+  [[nodiscard]] bool take_slot_again() noexcept;
+  void fill_slot(std::size_t which) noexcept;
+  void resume_slot(std::size_t which) noexcept;
+  void decide(bool at_once) noexcept;
+  void bury_the_dead() noexcept;
+  void observe(job_slot& slot, double seconds) noexcept;
+  void warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexcept;
+
+  job_mapping mapping_;
+  job_name name_;
+  spin_lock lock_;  // between threads of this process, for which the locks of the file are one
+  std::size_t slot_ = 0;
+  std::uint64_t owner_ = 0;
+  pid_t pid_ = 0;
+  bool left_ = false;
+  // What this process had counted before exec: it goes on from there.
+  engine::statistics before_;
+};
+
+}  // namespace far::preload

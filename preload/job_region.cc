@@ -1,0 +1,303 @@
+#include "preload/job_region.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "platform/clock.h"
+#include "platform/own_descriptors.h"
+
+namespace far::preload {
+namespace {
+
+constexpr std::string_view file_prefix = "farheap-job-";
+constexpr int opening_deadline_ms = 1000;
+constexpr time_t abandoned_s = 60;
+constexpr std::uint64_t region_bytes = (sizeof(job_region) + page_bytes - 1) / page_bytes * page_bytes;
+
+static_assert(sizeof(engine::statistics) == job_statistics * sizeof(std::uint64_t), "it is an array of numbers");
+using statistics_array = std::array<std::uint64_t, job_statistics>;
+
+error cannot_use(const std::string& what, int failure) {
+  return error{"the job's file " + what + " cannot be used: " + std::strerror(failure), failure};
+}
+
+struct flock lock_of(std::size_t byte, short type) {
+  struct flock asked{};
+  asked.l_type = type;
+  asked.l_whence = SEEK_SET;
+  asked.l_start = static_cast<off_t>(byte);
+  asked.l_len = 1;
+  return asked;
+}
+
+void pause_a_little() {
+  const timespec half_a_millisecond{0, 500'000};
+  nanosleep(&half_a_millisecond, nullptr);
+}
+
+// With the lock of the job: a region that nobody has used yet.
+void found_job(job_region& region, const job_name& name, const job_terms& terms) {
+  for (std::size_t i = 0; i < name.secret.size(); ++i) region.secret[i].store(name.secret[i]);
+  region.started_ns.store(platform::monotonic_clock().now_ns());
+  region.shares.store(terms.shares ? 1 : 0);
+  region.budget_bytes.store(terms.budget_bytes);
+  region.bytes.store(sizeof(job_region));
+  region.magic.store(job_region::right_magic, std::memory_order_release);
+}
+
+bool is_right(const job_region& region) {
+  return region.magic.load(std::memory_order_acquire) == job_region::right_magic &&
+         region.bytes.load() == sizeof(job_region);
+}
+
+bool knows(const job_region& region, const job_name& name) {
+  return region.secret[0].load() == name.secret[0] && region.secret[1].load() == name.secret[1];
+}
+
+// 0, or why the open file must not be trusted.
+int check_owner(int descriptor) {
+  struct stat status{};
+  if (fstat(descriptor, &status) != 0) return errno;
+  const uid_t user = geteuid();
+  if (!S_ISREG(status.st_mode) || (status.st_mode & 077) != 0) return EPERM;
+  return status.st_uid == user || user == 0 ? 0 : EPERM;
+}
+
+void remove_if_abandoned(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+  if (descriptor < 0) return;
+  struct stat status{};
+  struct flock any = lock_of(0, F_WRLCK);
+  any.l_len = 0;  // to the end
+  const bool old = fstat(descriptor, &status) == 0 && status.st_uid == geteuid() && S_ISREG(status.st_mode) &&
+                   status.st_ctime + abandoned_s < time(nullptr);
+  if (old && fcntl(descriptor, F_GETLK, &any) == 0 && any.l_type == F_UNLCK) unlink(path.c_str());
+  close(descriptor);
+}
+
+bool is_unlinked(int descriptor) {
+  struct stat status{};
+  return fstat(descriptor, &status) == 0 && status.st_nlink == 0;
+}
+
+}  // namespace
+
+void shared_account::store(const engine::statistics& now, const process_usage& used) noexcept {
+  const auto numbers = std::bit_cast<statistics_array>(now);
+  for (std::size_t i = 0; i < numbers.size(); ++i) counted[i].store(numbers[i], std::memory_order_relaxed);
+  user_ns.store(used.user_ns, std::memory_order_relaxed);
+  system_ns.store(used.system_ns, std::memory_order_relaxed);
+  peak_rss_bytes.store(used.peak_rss_bytes, std::memory_order_relaxed);
+}
+
+engine::statistics shared_account::statistics() const noexcept {
+  statistics_array numbers{};
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = counted[i].load(std::memory_order_relaxed);
+  return std::bit_cast<engine::statistics>(numbers);
+}
+
+process_usage shared_account::usage() const noexcept {
+  return {user_ns.load(std::memory_order_relaxed), system_ns.load(std::memory_order_relaxed),
+          peak_rss_bytes.load(std::memory_order_relaxed)};
+}
+
+std::string job_name::text() const {
+  char digits[40];
+  std::snprintf(digits, sizeof digits, "#%016" PRIx64 "%016" PRIx64, secret[0], secret[1]);
+  return path + digits;
+}
+
+result<job_name> parse_job_name(std::string_view text) {
+  const std::size_t mark = text.rfind('#');
+  if (text.empty() || text.front() != '/' || mark == std::string_view::npos || text.size() - mark != 33) {
+    return error{"'" + std::string(text) + "' does not name a job", EINVAL};
+  }
+  job_name name;
+  name.path = text.substr(0, mark);
+  const std::string digits(text.substr(mark + 1));
+  if (digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    return error{"'" + std::string(text) + "' does not name a job", EINVAL};
+  }
+  for (std::size_t i = 0; i < name.secret.size(); ++i) {
+    name.secret[i] = std::strtoull(digits.substr(16 * i, 16).c_str(), nullptr, 16);
+  }
+  return name;
+}
+
+std::vector<std::string> job_directories() {
+  std::vector<std::string> found{"/dev/shm"};
+  const char* const own = std::getenv("XDG_RUNTIME_DIR");
+  if (own != nullptr && *own == '/') found.emplace_back(own);
+  found.emplace_back("/tmp");
+  return found;
+}
+
+bool is_job_file(std::string_view name) {
+  return name.starts_with(file_prefix);
+}
+
+result<job_name> new_job_name() {
+  std::array<std::uint64_t, 3> random{};
+  if (getrandom(random.data(), sizeof random, 0) != static_cast<ssize_t>(sizeof random)) {
+    return error{std::string("no random numbers: ") + std::strerror(errno), errno};
+  }
+  for (const std::string& directory : job_directories()) {
+    if (access(directory.c_str(), W_OK | X_OK) != 0) continue;
+    char text[64];
+    std::snprintf(text, sizeof text, "/%s%016" PRIx64, std::string(file_prefix).c_str(), random[0]);
+    return job_name{directory + text, {random[1], random[2]}};
+  }
+  return error{"neither /dev/shm nor $XDG_RUNTIME_DIR nor /tmp can be written to", EACCES};
+}
+
+// Whoever is just becoming another program by exec holds no lock either: its job is founded anew then, and only what
+// had ended before is no longer told.
+void remove_abandoned_jobs() noexcept {
+  for (const std::string& directory : job_directories()) {
+    DIR* const listed = opendir(directory.c_str());
+    if (listed == nullptr) continue;
+    while (const dirent* const entry = readdir(listed)) {
+      if (is_job_file(entry->d_name)) remove_if_abandoned(directory + "/" + entry->d_name);
+    }
+    closedir(listed);
+  }
+}
+
+result<job_mapping> job_mapping::map(int descriptor, int protection, const std::string& what) {
+  struct stat status{};
+  const bool known = fstat(descriptor, &status) == 0;
+  const bool whole = known && status.st_size == static_cast<off_t>(region_bytes);
+  void* const mapped =
+      whole ? mmap(nullptr, region_bytes, protection, MAP_SHARED, descriptor, 0) : static_cast<void*>(MAP_FAILED);
+  if (mapped == MAP_FAILED) {
+    const int failure = known && !whole ? EPROTO : errno;
+    ::close(descriptor);
+    return cannot_use(what, failure);
+  }
+  return job_mapping(descriptor, static_cast<job_region*>(mapped), status.st_dev, status.st_ino);
+}
+
+result<job_mapping> job_mapping::open(const job_name& name, const job_terms& terms) {
+  // Once more when the last process removes the file between our opening it and our lock.
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const int descriptor = platform::own_descriptor(
+        ::open(name.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, S_IRUSR | S_IWUSR));
+    if (descriptor < 0) return cannot_use(name.path, errno);
+    int failure = check_owner(descriptor);
+    // Room for all of it now: later there is nobody whom a full file system could be reported to.
+    if (failure == 0) failure = posix_fallocate(descriptor, 0, static_cast<off_t>(region_bytes));
+    if (failure != 0) {
+      ::close(descriptor);
+      return cannot_use(name.path, failure);
+    }
+    result<job_mapping> opened = map(descriptor, PROT_READ | PROT_WRITE, name.path);
+    if (!opened) return opened;
+    const job_mapping& made = opened.value();
+    if (!made.lock_job(opening_deadline_ms)) return cannot_use(name.path, ETIMEDOUT);
+    if (is_unlinked(descriptor)) continue;
+    if (made.region().magic.load() == 0) found_job(made.region(), name, terms);
+    made.unlock(job_lock);
+    if (!is_right(made.region())) return cannot_use(name.path, EPROTO);
+    if (!knows(made.region(), name)) return cannot_use(name.path, EPERM);
+    return opened;
+  }
+  return cannot_use(name.path, ESTALE);
+}
+
+result<job_mapping> job_mapping::adopt(int descriptor, const job_name& name) {
+  result<job_mapping> opened = map(platform::own_descriptor(descriptor), PROT_READ | PROT_WRITE, name.path);
+  if (!opened) return opened;
+  if (!is_right(opened.value().region())) return cannot_use(name.path, EPROTO);
+  if (!knows(opened.value().region(), name)) return cannot_use(name.path, EPERM);
+  return opened;
+}
+
+result<job_mapping> job_mapping::look_at(int descriptor) {
+  result<job_mapping> opened = map(descriptor, PROT_READ, "that was sent");
+  if (opened && !is_right(opened.value().region())) return cannot_use("that was sent", EPROTO);
+  return opened;
+}
+
+result<job_mapping> job_mapping::look_at(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY);
+  if (descriptor < 0) return cannot_use(path, errno);
+  if (const int failure = check_owner(descriptor); failure != 0) {
+    ::close(descriptor);
+    return cannot_use(path, failure);
+  }
+  return look_at(descriptor);
+}
+
+job_mapping::job_mapping(job_mapping&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      region_(std::exchange(other.region_, nullptr)),
+      device_(other.device_),
+      inode_(other.inode_) {}
+
+job_mapping::~job_mapping() {
+  if (region_ != nullptr) munmap(region_, region_bytes);
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+bool job_mapping::is_this_file(int descriptor) const noexcept {
+  struct stat status{};
+  return fstat(descriptor, &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
+}
+
+bool job_mapping::is_intact() const noexcept {
+  return is_this_file(descriptor_);
+}
+
+bool job_mapping::reopen(const std::string& path) noexcept {
+  const int descriptor = platform::own_descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY));
+  if (descriptor < 0) return false;
+  if (!is_this_file(descriptor)) {
+    ::close(descriptor);
+    return false;
+  }
+  platform::disown_descriptor(descriptor_);  // its number may be the program's by now
+  descriptor_ = descriptor;
+  return true;
+}
+
+bool job_mapping::try_lock(std::size_t byte) const noexcept {
+  struct flock asked = lock_of(byte, F_WRLCK);
+  return fcntl(descriptor_, F_SETLK, &asked) == 0;
+}
+
+void job_mapping::unlock(std::size_t byte) const noexcept {
+  struct flock asked = lock_of(byte, F_UNLCK);
+  fcntl(descriptor_, F_SETLK, &asked);
+}
+
+bool job_mapping::is_locked_elsewhere(std::size_t byte) const noexcept {
+  struct flock asked = lock_of(byte, F_WRLCK);
+  // Who cannot find out lets it live.
+  return fcntl(descriptor_, F_GETLK, &asked) != 0 || asked.l_type != F_UNLCK;
+}
+
+bool job_mapping::lock_job(int deadline_ms) const noexcept {
+  for (int attempt = 0; attempt < 2 * deadline_ms; ++attempt) {
+    if (try_lock(job_lock)) return true;
+    pause_a_little();
+  }
+  return try_lock(job_lock);
+}
+
+}  // namespace far::preload

@@ -1,0 +1,28 @@
+// How the budget of a job is divided among its processes. No shared memory, no clock, no system call: numbers in,
+// numbers out. docs/decisions/0023-a-process-tree-is-one-job.md says why it is so.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace far::preload {
+
+// One process of a job.
+struct job_share {
+  std::uint64_t used_bytes = 0;   // frames charged, now
+  std::uint64_t limit_bytes = 0;  // the budget that the process applies, which may still be that of an earlier decision
+  double demand = 0;              // pages a second that it missed, or filled while it evicted others; smoothed
+  bool idle = false;              // it has used hardly any CPU time lately
+  bool is_new = false;            // it has just come
+
+  // In: what was granted before; 0: nothing yet. Out: what it may hold from now on, at least
+  // pager::minimum_budget_bytes. A process that holds more comes down to it by eviction.
+  std::uint64_t granted_bytes = 0;
+};
+
+// Decides anew. What processes hold already, or may still come to hold before they have heard of it, is never granted
+// to others: so together they stay within `budget_bytes`, but for the working minimum, which every process has. Small
+// processes count with what they use.
+void divide_budget(std::uint64_t budget_bytes, std::span<job_share> among) noexcept;
+
+}  // namespace far::preload

@@ -1,0 +1,273 @@
+#include "preload/job.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "pager/pager.h"
+
+namespace far::preload {
+namespace {
+
+constexpr std::uint64_t budget_bytes = 128 * mib;
+
+class job_test : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = (std::filesystem::temp_directory_path() / "farheap-job-test-XXXXXX").string();
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+    name_ = {directory_ + "/farheap-job-1", {7, 8}};
+  }
+  void TearDown() override {
+    for (const pid_t child : children_) {
+      kill(child, SIGKILL);
+      waitpid(child, nullptr, 0);
+    }
+    std::filesystem::remove_all(directory_);
+  }
+
+  [[nodiscard]] std::unique_ptr<job> join(bool shares = true) const {
+    result<job_mapping> opened = job_mapping::open(name_, {budget_bytes, shares});
+    EXPECT_TRUE(opened.ok()) << opened.error().message;
+    if (!opened) return nullptr;
+    result<std::unique_ptr<job>> joined = job::join(std::move(opened).value(), name_);
+    EXPECT_TRUE(joined.ok()) << joined.error().message;
+    return joined ? std::move(joined).value() : nullptr;
+  }
+
+  // A process that joins, tells that it counted `misses`, does `more`, says so by a byte, and sleeps.
+  pid_t start_member(std::uint64_t misses, const std::function<void(job&)>& more = {}) {
+    int told[2];
+    EXPECT_EQ(pipe(told), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      const std::unique_ptr<job> mine = join();
+      engine::statistics counted;
+      counted.misses = misses;
+      counted.local_bytes = 8 * mib;
+      counted.budget_bytes = mine->ask();
+      mine->tell(counted, {1000, 2000, 3000});
+      if (more) more(*mine);
+      EXPECT_EQ(write(told[1], "x", 1), 1);
+      pause();
+      _exit(0);
+    }
+    children_.push_back(child);
+    char byte = 0;
+    EXPECT_EQ(read(told[0], &byte, 1), 1);
+    close(told[0]);
+    close(told[1]);
+    return child;
+  }
+
+  std::string directory_;
+  job_name name_;
+  std::vector<pid_t> children_;
+};
+
+TEST_F(job_test, NamesAreReadAsTheyAreWritten) {
+  const job_name name{"/dev/shm/farheap-job-12", {0x0123456789abcdef, 0xf}};
+  EXPECT_EQ(name.text(), "/dev/shm/farheap-job-12#0123456789abcdef000000000000000f");
+  const result<job_name> read = parse_job_name(name.text());
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read.value().path, name.path);
+  EXPECT_EQ(read.value().secret, name.secret);
+  for (const char* wrong :
+       {"", "x", "/x", "/x#12", "x#0123456789abcdef000000000000000f", "/x#0123456789abcdef00000000000000zz"}) {
+    EXPECT_FALSE(parse_job_name(wrong).ok()) << wrong;
+  }
+}
+
+TEST_F(job_test, TheFileIsPrivateAndGoesWithTheLast) {
+  const std::unique_ptr<job> only = join();
+  ASSERT_NE(only, nullptr);
+  struct stat status{};
+  ASSERT_EQ(stat(name_.path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777u, 0600u);
+  EXPECT_EQ(only->ask(), budget_bytes);
+  only->leave();
+  EXPECT_NE(access(name_.path.c_str(), F_OK), 0);
+}
+
+TEST_F(job_test, TheFileStaysWhileOthersRun) {
+  const std::unique_ptr<job> first = join();
+  start_member(1);
+  first->leave();
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0);
+}
+
+TEST_F(job_test, WhoIsKilledIsNoticedAndStaysInTheSums) {
+  const std::unique_ptr<job> mine = join();
+  const pid_t other = start_member(70);
+  engine::statistics counted;
+  counted.misses = 5;
+  mine->tell(counted, {});
+  EXPECT_LT(mine->ask(), budget_bytes) << "the other has a share";
+  EXPECT_EQ(totals_of(mine->region()).running, 2u);
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
+  EXPECT_EQ(mine->ask(), budget_bytes) << "its share is free";
+  const job_totals all = totals_of(mine->region());
+  EXPECT_EQ(all.running, 1u);
+  EXPECT_EQ(all.processes, 2u);
+  EXPECT_EQ(all.counted.misses, 75u);
+  EXPECT_EQ(all.counted.local_bytes, 0u) << "who has ended holds nothing";
+  EXPECT_EQ(all.used.user_ns, 1000u);
+}
+
+TEST_F(job_test, AStrangerIsRefused) {
+  const std::unique_ptr<job> mine = join();
+  job_name wrong = name_;
+  wrong.secret[1] ^= 1;
+  const result<job_mapping> opened = job_mapping::open(wrong, {budget_bytes, true});
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.error().code, EPERM);
+  std::filesystem::permissions(name_.path, std::filesystem::perms::others_read, std::filesystem::perm_options::add);
+  EXPECT_FALSE(job_mapping::open(name_, {budget_bytes, true}).ok()) << "a file that others can read is not ours";
+}
+
+TEST_F(job_test, AProcessThatCallsExecGoesOnWithItsSlot) {
+  const pid_t child = fork();
+  if (child == 0) {
+    engine::statistics counted;
+    counted.misses = 10;
+    counted.peak_local_bytes = 9 * mib;
+    {
+      const std::unique_ptr<job> before = join();
+      before->tell(counted, {});
+    }  // closes the descriptor, as exec does
+    const std::unique_ptr<job> after = join();
+    counted.misses = 7;
+    counted.peak_local_bytes = 2 * mib;
+    after->tell(counted, {});
+    const job_totals all = totals_of(after->region());
+    const bool right = all.processes == 1 && all.counted.misses == 17 && all.counted.peak_local_bytes == 9 * mib;
+    _exit(right ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(job_test, AChildIsNotItsParent) {
+  const std::unique_ptr<job> mine = join();
+  engine::statistics counted;
+  counted.misses = 3;
+  mine->tell(counted, {});
+  const pid_t child = fork();
+  if (child == 0) {
+    counted.misses = 1000;
+    mine->tell(counted, {});
+    mine->leave();
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0);
+  EXPECT_EQ(totals_of(mine->region()).counted.misses, 3u);
+  EXPECT_EQ(totals_of(mine->region()).running, 1u);
+}
+
+TEST_F(job_test, AChildTellsAtItsEndWhatItCountedItself) {
+  const std::unique_ptr<job> mine = join();
+  engine::statistics at_fork;
+  at_fork.misses = 100;
+  at_fork.peak_local_bytes = 50 * mib;
+  mine->tell(at_fork, {});
+  const pid_t child = fork();
+  if (child == 0) {
+    engine::statistics counted = at_fork;
+    counted.misses = 104;
+    mine->record_child(difference(at_fork, counted), {5, 6, 7});
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0);
+  const job_totals all = totals_of(mine->region());
+  EXPECT_EQ(all.processes, 2u);
+  EXPECT_EQ(all.running, 1u);
+  EXPECT_EQ(all.counted.misses, 104u);
+  EXPECT_EQ(all.used.user_ns, 5u);
+  EXPECT_EQ(mine->ask(), budget_bytes);
+}
+
+TEST_F(job_test, ADescriptorThatTheProgramClosedIsOpenedAgain) {
+  const std::unique_ptr<job> mine = join();
+  start_member(1);
+  engine::statistics counted;
+  counted.misses = 4;
+  counted.budget_bytes = mine->ask();
+  mine->tell(counted, {});
+  ASSERT_EQ(syscall(SYS_close, mine->descriptor()), 0);
+  {
+    // Somebody else takes it for dead meanwhile.
+    const pid_t third = start_member(2);
+    EXPECT_EQ(totals_of(mine->region()).running, 2u);
+    kill(third, SIGKILL);
+  }
+  counted.misses = 6;
+  EXPECT_GT(mine->exchange(counted, {}), 0u);
+  mine->tell(counted, {});
+  const job_totals all = totals_of(mine->region());
+  EXPECT_EQ(all.counted.misses, 6u + 1u + 2u) << "nothing is counted twice";
+  EXPECT_TRUE(mine->descriptor() >= 0);
+}
+
+TEST_F(job_test, ABudgetForEach) {
+  const std::unique_ptr<job> mine = join(false);
+  start_member(1);
+  engine::statistics counted;
+  counted.budget_bytes = budget_bytes;
+  EXPECT_EQ(mine->exchange(counted, {}), budget_bytes);
+  EXPECT_FALSE(mine->shares());
+}
+
+TEST_F(job_test, ResizeReachesAll) {
+  const std::unique_ptr<job> mine = join();
+  start_member(1);
+  mine->resize(32 * mib);
+  EXPECT_EQ(totals_of(mine->region()).counted.budget_bytes, 32 * mib);
+  EXPECT_LE(mine->ask(), 32 * mib);
+}
+
+TEST_F(job_test, WhatIsSaidOnceIsSaidOnceInTheWholeJob) {
+  const std::unique_ptr<job> mine = join();
+  EXPECT_TRUE(mine->first_to_name(1234));
+  EXPECT_FALSE(mine->first_to_name(1234));
+  EXPECT_TRUE(mine->first_to_name(99));
+  start_member(1, [](job& other) { EXPECT_FALSE(other.first_to_name(1234)); });
+}
+
+TEST_F(job_test, MoreThanThereAreSlotsAreSums) {
+  const std::unique_ptr<job> mine = join();
+  constexpr std::size_t many = job_slots + 40;
+  for (std::size_t i = 0; i < many; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const std::unique_ptr<job> other = join();
+      engine::statistics counted;
+      counted.misses = 1;
+      other->tell(counted, {});
+      other->leave();
+      _exit(0);
+    }
+    waitpid(child, nullptr, 0);
+  }
+  const job_totals all = totals_of(mine->region());
+  EXPECT_EQ(all.processes, many + 1);
+  EXPECT_EQ(all.counted.misses, many);
+  EXPECT_EQ(all.unlisted, many + 1 - job_slots);
+}
+
+}  // namespace
+}  // namespace far::preload

@@ -1,0 +1,20 @@
+// How a process comes to be a part of its job, and goes on as one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "preload/job.h"
+#include "preload/settings.h"
+
+namespace far::preload {
+
+// Joins the job that the environment names. A process that cannot open the job's file, because it has changed its user
+// or its root, gets it from its parent or from the main process. Null where there is no job, and, after one line of
+// warning, where it cannot be joined: then this process has a budget of its own.
+[[nodiscard]] std::unique_ptr<job> join_job(const settings& chosen);
+
+// The budget to start with; `of` null: all of it. Else what is free, and what others give up within 50 ms.
+[[nodiscard]] std::uint64_t first_budget(job* of, std::uint64_t whole_bytes) noexcept;
+
+}  // namespace far::preload

@@ -1,0 +1,467 @@
+// How the memory calls of the program are served: what lies in the far heap by the pager, everything else by the
+// kernel, as before. A range may lie in both.
+#include "preload/memory_calls.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+
+#include "base/units.h"
+#include "pager/runtime_thread.h"
+#include "preload/in_runtime.h"
+#include "preload/kernel_calls.h"
+#include "preload/memory_locks.h"
+#include "preload/runtime.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace far::preload {
+namespace {
+
+using placement = pager::pager::placement;
+
+// Flags that ask for memory of a special kind, which far memory is not.
+constexpr int special_flags = MAP_GROWSDOWN | MAP_STACK | MAP_HUGETLB | MAP_LOCKED | MAP_32BIT;
+constexpr int access_bits = PROT_READ | PROT_WRITE | PROT_EXEC;
+constexpr int known_protection = access_bits | PROT_GROWSDOWN | PROT_GROWSUP | 0x8 /* PROT_SEM */;
+// The end of what a program can map; none of the kernels that we run on gives it more.
+constexpr std::uintptr_t address_end = std::uintptr_t{1} << 56;
+
+int fail(int code) {
+  errno = code;
+  return -1;
+}
+
+void* fail_to_map(int code) {
+  errno = code;
+  return MAP_FAILED;
+}
+
+int done(const result<void>& what) {
+  return what ? 0 : fail(what.error().code != 0 ? what.error().code : ENOMEM);
+}
+
+pager::pager* pager_for_caller() noexcept {
+  return pager::on_runtime_thread() ? nullptr : active_pager();
+}
+
+std::uintptr_t number_of(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address);
+}
+
+bool page_aligned(const void* address) {
+  return (number_of(address) & (page_bytes - 1)) == 0;
+}
+
+std::byte* bytes_at(void* address) {
+  return static_cast<std::byte*>(address);
+}
+
+// Whether the range is one that the kernel would look at at all: whole pages, and no overflow. `*rounded` gets its
+// length in whole pages.
+bool sensible(const void* address, std::size_t bytes, std::size_t* rounded) {
+  if (!page_aligned(address) || bytes > address_end || number_of(address) > address_end) return false;
+  *rounded = round_up(bytes, page_bytes);
+  return true;
+}
+
+// Where the addresses of programs end: the kernel refuses to map or unmap a range that goes on behind it. Asked of the
+// kernel, as it depends on the machine, by mapping a page and no more than that for a moment.
+std::uintptr_t find_end_of_user_space() {
+  constexpr int reservation = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  const auto mappable = [](std::uintptr_t at) {
+    void* const place = reinterpret_cast<void*>(at);
+    if (kernel_mmap(place, page_bytes, PROT_NONE, reservation, -1, 0) == MAP_FAILED) return errno == EEXIST;
+    kernel_munmap(place, page_bytes);
+    return true;
+  };
+  for (const unsigned bits : {56U, 52U, 48U, 47U}) {
+    const std::uintptr_t end = std::uintptr_t{1} << bits;
+    if (mappable(end - page_bytes)) return end;
+    if (mappable(end - 2 * page_bytes)) return end - page_bytes;
+  }
+  return address_end;
+}
+
+bool ends_in_user_space(const void* address, std::size_t bytes) {
+  static std::atomic<std::uintptr_t> known{0};
+  std::uintptr_t end = known.load(std::memory_order_relaxed);
+  if (end == 0) {
+    const int saved_errno = errno;
+    end = find_end_of_user_space();
+    known.store(end, std::memory_order_relaxed);
+    errno = saved_errno;
+  }
+  return number_of(address) <= end && bytes <= end - number_of(address);
+}
+
+// How a range, in whole pages, lies to the far heap.
+enum class whereabouts : std::uint8_t { outside, within, across };
+
+whereabouts lies(const pager::pager& far, const void* address, std::size_t bytes) {
+  bool inside = false;
+  if (far.uniform_bytes(address, bytes, &inside) < bytes) return whereabouts::across;
+  return inside ? whereabouts::within : whereabouts::outside;
+}
+
+// The pager, if the range of a call is sensible and touches the far heap. Everything else is the kernel's to judge.
+pager::pager* pager_of(const void* address, std::size_t bytes) noexcept {
+  pager::pager* const far = pager_for_caller();
+  std::size_t rounded = 0;
+  if (far == nullptr || !sensible(address, bytes, &rounded) || rounded == 0) return nullptr;
+  return lies(*far, address, rounded) != whereabouts::outside ? far : nullptr;
+}
+
+// Serves a call about a range piece by piece, as the kernel goes through mappings: `outside(address, bytes)` returns 0
+// or -1 with errno, `inside` a result. The first error ends it, except that ENOMEM, of a hole, is told when the rest is
+// done, if `past_holes`.
+template <typename Outside, typename Inside>
+int serve(const pager::pager& far, void* address, std::size_t bytes, bool past_holes, const Outside& outside,
+          const Inside& inside) {
+  bool holes = false;
+  std::byte* at = bytes_at(address);
+  std::byte* const end = at + round_up(bytes, page_bytes);
+  while (at < end) {
+    bool is_far = false;
+    const std::size_t piece = far.uniform_bytes(at, static_cast<std::size_t>(end - at), &is_far);
+    const int failed = is_far ? done(in_runtime([&] { return inside(at, piece); })) : outside(at, piece);
+    if (failed != 0 && (errno != ENOMEM || !past_holes)) return -1;
+    holes |= failed != 0;
+    at += piece;
+  }
+  return holes ? fail(ENOMEM) : 0;
+}
+
+// ---- mmap ----
+
+// What the kernel would map there is mapped elsewhere first, so that a call that fails leaves everything as it was, and
+// is then moved into its place in one step.
+void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int protection, int flags, int descriptor,
+                        off_t offset) {
+  const placement how = (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE ? placement::if_free : placement::replace;
+  const int elsewhere = flags & ~(MAP_FIXED | MAP_FIXED_NOREPLACE);
+  // Would it do at this address? A mapping that must not replace anything fails there with EEXIST, if so.
+  void* const probe = kernel_mmap(address, bytes, protection, elsewhere | MAP_FIXED_NOREPLACE, descriptor, offset);
+  if (probe != MAP_FAILED) kernel_munmap(probe, bytes);
+  if (probe == MAP_FAILED && errno != EEXIST) return MAP_FAILED;
+  void* const made = kernel_mmap(nullptr, bytes, protection, elsewhere & ~MAP_32BIT, descriptor, offset);
+  if (made == MAP_FAILED) return MAP_FAILED;
+  const std::size_t whole = round_up(bytes, page_bytes);
+  bool moved = false;
+  const auto place = [&]() -> int {
+    moved = kernel_mremap(made, whole, whole, MREMAP_MAYMOVE | MREMAP_FIXED, address) != MAP_FAILED;
+    if (moved) return 0;
+    // Of some kinds of memory the kernel makes a new mapping only.
+    const bool mapped =
+        kernel_mmap(address, bytes, protection, elsewhere | MAP_FIXED, descriptor, offset) != MAP_FAILED;
+    return mapped ? 0 : errno;
+  };
+  const auto* const placing = &place;
+  const result<void> handed_over =
+      in_runtime([&] { return far.hand_over(bytes_at(address), whole, how, [placing] { return (*placing)(); }); });
+  if (!moved) kernel_munmap(made, whole);
+  return done(handed_over) == 0 ? address : MAP_FAILED;
+}
+
+void* map_fixed(pager::pager& far, void* address, std::size_t bytes, int protection, int flags, int descriptor,
+                off_t offset, bool ordinary) {
+  const placement how = (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE ? placement::if_free : placement::replace;
+  if (!ordinary) return map_over_far_heap(far, address, bytes, protection, flags, descriptor, offset);
+  const result<void> mapped =
+      in_runtime([&] { return far.map_at(bytes_at(address), bytes, protection & access_bits, how); });
+  return done(mapped) == 0 ? address : MAP_FAILED;
+}
+
+// A place partly in the far heap, partly not: one mapping cannot be both, so the whole of it becomes the kernel's.
+void* map_across(pager::pager& far, void* address, std::size_t bytes, int protection, int flags, int descriptor,
+                 off_t offset) {
+  if ((flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE) return fail_to_map(EEXIST);
+  if (!ends_in_user_space(address, bytes)) return fail_to_map(ENOMEM);
+  // Would it succeed at all?
+  void* const probe = kernel_mmap(nullptr, bytes, protection, flags & ~(MAP_FIXED | MAP_32BIT), descriptor, offset);
+  if (probe == MAP_FAILED) return MAP_FAILED;
+  kernel_munmap(probe, bytes);
+  std::byte* at = bytes_at(address);
+  std::byte* const end = at + round_up(bytes, page_bytes);
+  while (at < end) {
+    bool is_far = false;
+    const std::size_t piece = far.uniform_bytes(at, static_cast<std::size_t>(end - at), &is_far);
+    // Its part is mapped with the whole, below.
+    const auto wait_for_whole = [] { return 0; };
+    const result<void> taken =
+        is_far ? in_runtime([&] { return far.hand_over(at, piece, placement::replace, wait_for_whole); })
+               : result<void>();
+    if (done(taken) != 0) return MAP_FAILED;
+    at += piece;
+  }
+  return kernel_mmap(address, bytes, protection, flags, descriptor, offset);
+}
+
+}  // namespace
+
+void* map(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
+  pager::pager* const far = pager_for_caller();
+  const bool anonymous = (flags & MAP_ANONYMOUS) != 0 && (flags & MAP_TYPE) == MAP_PRIVATE;
+  const bool ordinary = far != nullptr && anonymous && (flags & special_flags) == 0 && (protection & PROT_EXEC) == 0 &&
+                        (protection & ~known_protection) == 0 && bytes > 0;
+  const bool fixed = (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0;
+  const bool touches = pager_of(address, bytes) != nullptr;
+  const bool within = touches && lies(*far, address, round_up(bytes, page_bytes)) == whereabouts::within;
+  if (fixed && touches) {
+    return within ? map_fixed(*far, address, bytes, protection, flags, descriptor, offset, ordinary)
+                  : map_across(*far, address, bytes, protection, flags, descriptor, offset);
+  }
+  if (fixed || !ordinary) {
+    void* const mapped = kernel_mmap(address, bytes, protection, flags, descriptor, offset);
+    if (far == nullptr || mapped == MAP_FAILED || lock_future_mapping(mapped, bytes)) return mapped;
+    kernel_munmap(mapped, bytes);
+    return fail_to_map(EAGAIN);
+  }
+  // A hint is followed where the place is free.
+  if (within) {
+    const int saved_errno = errno;
+    void* const hinted = map_fixed(*far, address, bytes, protection, MAP_FIXED_NOREPLACE, -1, 0, true);
+    if (hinted != MAP_FAILED) return hinted;
+    errno = saved_errno;
+  }
+  const bool reservation = protection == PROT_NONE || (flags & MAP_NORESERVE) != 0;
+  const result<std::byte*> mapped = in_runtime([&] { return far->map(bytes, protection & access_bits, page_bytes); });
+  if (mapped) return mapped.value();
+  // A reservation for which there is no room is the kernel's; docs/run.md says what follows.
+  if (reservation) return kernel_mmap(address, bytes, protection, flags, descriptor, offset);
+  return fail_to_map(mapped.error().code != 0 ? mapped.error().code : ENOMEM);
+}
+
+// ---- munmap, mprotect, madvise ----
+
+int unmap(void* address, std::size_t bytes) {
+  pager::pager* const far = pager_of(address, bytes);
+  // What the kernel refuses, it refuses before it unmaps anything.
+  if (far == nullptr || !ends_in_user_space(address, bytes)) return kernel_munmap(address, bytes);
+  return serve(*far, address, bytes, false, kernel_munmap,
+               [far](std::byte* first, std::size_t count) { return far->unmap(first, count); });
+}
+
+int protect(void* address, std::size_t bytes, int protection) {
+  pager::pager* const far = pager_of(address, bytes);
+  if (far == nullptr) return kernel_mprotect(address, bytes, protection);
+  if ((protection & ~known_protection) != 0) return fail(EINVAL);
+  return serve(
+      *far, address, bytes, false,
+      [protection](void* first, std::size_t count) { return kernel_mprotect(first, count, protection); },
+      [far, protection](std::byte* first, std::size_t count) { return far->protect(first, count, protection); });
+}
+
+int advise(void* address, std::size_t bytes, int advice) {
+  pager::pager* const far = pager_of(address, bytes);
+  if (far == nullptr) return kernel_madvise(address, bytes, advice);
+  // Whether this kernel knows the advice at all.
+  if (kernel_madvise(address, 0, advice) != 0) return -1;
+  const bool past_holes = advice != MADV_POPULATE_READ && advice != MADV_POPULATE_WRITE;
+  return serve(
+      *far, address, bytes, past_holes,
+      [advice](void* first, std::size_t count) { return kernel_madvise(first, count, advice); },
+      [far, advice](std::byte* first, std::size_t count) { return far->advise(first, count, advice); });
+}
+
+// ---- mremap ----
+
+namespace {
+
+// To a place outside of the far heap: the bytes are copied, and local from then on.
+void* remap_out(pager::pager& far, void* address, std::size_t old_bytes, std::size_t new_bytes, int flags,
+                void* wanted) {
+  const result<int> known = in_runtime([&] { return far.protection_of(bytes_at(address)); });
+  if (!known) return fail_to_map(EFAULT);
+  const int protection = known.value();
+  const int readable = protection | PROT_READ | PROT_WRITE;
+  void* const target = kernel_mmap(wanted, new_bytes, readable, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  if (target == MAP_FAILED) return MAP_FAILED;
+  if ((protection & PROT_READ) == 0) static_cast<void>(protect(address, old_bytes, readable));
+  std::memcpy(target, address, std::min(old_bytes, new_bytes));
+  if (protection != readable) kernel_mprotect(target, new_bytes, protection);
+  if ((flags & MREMAP_DONTUNMAP) == 0) return unmap(address, old_bytes) == 0 ? target : MAP_FAILED;
+  static_cast<void>(advise(address, old_bytes, MADV_DONTNEED));
+  if ((protection & PROT_READ) == 0) static_cast<void>(protect(address, old_bytes, protection));
+  return target;
+}
+
+// What is the kernel's moves as the kernel says; where it comes to lie in the far heap, or leaves it, we take note.
+void* remap_foreign(pager::pager& far, bool out_of, void* address, std::size_t old_bytes, std::size_t new_bytes,
+                    int flags, void* wanted, bool into) {
+  void* moved = MAP_FAILED;
+  const auto move = [&]() -> int {
+    moved = kernel_mremap(address, old_bytes, new_bytes, flags, wanted);
+    return moved != MAP_FAILED ? 0 : errno;
+  };
+  if (into) {
+    const auto* const moving = &move;
+    const result<void> handed_over = in_runtime([&] {
+      return far.hand_over(bytes_at(wanted), new_bytes, placement::replace, [moving] { return (*moving)(); });
+    });
+    if (done(handed_over) != 0) return MAP_FAILED;
+  } else if (const int failure = move()) {
+    return fail_to_map(failure);
+  }
+  const bool left = moved != address && old_bytes > 0 && (flags & MREMAP_DONTUNMAP) == 0;
+  if (left && out_of) {
+    static_cast<void>(in_runtime([&] { return far.take_back(bytes_at(address), old_bytes); }));
+  }
+  return moved;
+}
+
+// A call that only cuts off an end is no more than munmap of that end, whatever mappings there are before it and in it:
+// the kernel looks at the first one alone.
+void* cut_off(const pager::pager& far, void* address, std::size_t old_bytes, std::size_t new_bytes) {
+  if (lies(far, address, page_bytes) == whereabouts::outside) {
+    if (kernel_mremap(address, page_bytes, page_bytes, 0, nullptr) == MAP_FAILED) return MAP_FAILED;
+  } else if (!in_runtime([&] { return far.origin_of(bytes_at(address), page_bytes); })) {
+    return fail_to_map(EFAULT);
+  }
+  if (old_bytes == new_bytes) return address;
+  return unmap(bytes_at(address) + new_bytes, old_bytes - new_bytes) == 0 ? address : MAP_FAILED;
+}
+
+// What the kernel finds wrong with the arguments before it looks at any mapping; 0 if nothing is.
+int wrong_arguments(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, void* wanted) {
+  const bool fixed = (flags & MREMAP_FIXED) != 0;
+  const bool may_move = (flags & MREMAP_MAYMOVE) != 0;
+  const bool keeps = (flags & MREMAP_DONTUNMAP) != 0;
+  if ((flags & ~(MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP)) != 0) return EINVAL;
+  if ((fixed || keeps) && !may_move) return EINVAL;
+  std::size_t old_whole = 0;
+  std::size_t new_whole = 0;
+  if (!sensible(address, old_bytes, &old_whole) || !sensible(address, new_bytes, &new_whole)) return EINVAL;
+  if (new_whole == 0 || (keeps && old_whole != new_whole)) return EINVAL;
+  if (!fixed) return 0;
+  if (!sensible(wanted, new_bytes, &new_whole)) return EINVAL;
+  const bool apart =
+      number_of(wanted) + new_whole <= number_of(address) || number_of(address) + old_whole <= number_of(wanted);
+  return apart ? 0 : EINVAL;
+}
+
+}  // namespace
+
+void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, void* wanted) {
+  const bool fixed = (flags & MREMAP_FIXED) != 0;
+  pager::pager* const source = pager_of(address, std::max(old_bytes, page_bytes));
+  pager::pager* const target = fixed ? pager_of(wanted, new_bytes) : nullptr;
+  if (source == nullptr && target == nullptr) return kernel_mremap(address, old_bytes, new_bytes, flags, wanted);
+  if (const int wrong = wrong_arguments(address, old_bytes, new_bytes, flags, wanted)) return fail_to_map(wrong);
+  pager::pager& far = source != nullptr ? *source : *target;
+  const std::size_t old_whole = round_up(old_bytes, page_bytes);
+  const std::size_t new_whole = round_up(new_bytes, page_bytes);
+  if (new_whole <= old_whole && (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) == 0) {
+    return cut_off(far, address, old_whole, new_whole);
+  }
+  // No mapping of the program's reaches over a border of the far heap.
+  if (lies(far, address, std::max(old_whole, page_bytes)) == whereabouts::across) return fail_to_map(EFAULT);
+  if (target != nullptr && lies(far, wanted, new_whole) == whereabouts::across) return fail_to_map(EINVAL);
+  pager::pager::origin kind = pager::pager::origin::foreign;
+  if (source != nullptr) {
+    // What the call cuts off may hold holes, and anything else.
+    const std::size_t looked_at = std::max(std::min(old_whole, new_whole), page_bytes);
+    const result<pager::pager::origin> found = in_runtime([&] { return far.origin_of(bytes_at(address), looked_at); });
+    if (!found) return fail_to_map(EFAULT);
+    kind = found.value();
+  }
+  if (kind == pager::pager::origin::foreign) {
+    return remap_foreign(far, source != nullptr, address, old_whole, new_whole, flags, wanted, target != nullptr);
+  }
+  if (old_bytes == 0)
+    return fail_to_map(EINVAL);  // a second mapping of the same pages, which only shared ones can have
+  if (old_whole > new_whole && unmap(bytes_at(address) + new_whole, old_whole - new_whole) != 0) return MAP_FAILED;
+  const std::size_t left = std::min(old_whole, new_whole);
+  if (fixed && target == nullptr) return remap_out(far, address, left, new_whole, flags, wanted);
+  const pager::pager::remapping how{.may_move = (flags & MREMAP_MAYMOVE) != 0,
+                                    .keep_source = (flags & MREMAP_DONTUNMAP) != 0,
+                                    .target = fixed ? bytes_at(wanted) : nullptr};
+  const result<std::byte*> moved = in_runtime([&] { return far.remap(bytes_at(address), left, new_whole, how); });
+  return moved ? moved.value() : fail_to_map(moved.error().code != 0 ? moved.error().code : ENOMEM);
+}
+
+// ---- mlock ----
+
+namespace {
+
+// mlock and munlock take the whole pages that hold any byte of a range.
+struct whole_pages {
+  whole_pages(const void* address, std::size_t given_bytes)
+      : first(reinterpret_cast<void*>(round_down(number_of(address), page_bytes))),
+        bytes(given_bytes > address_end ? given_bytes : given_bytes + (number_of(address) - number_of(first))) {}
+  void* first;
+  std::size_t bytes;
+};
+
+}  // namespace
+
+int lock(const void* address, std::size_t bytes, unsigned flags) {
+  constexpr unsigned on_fault = 1;  // MLOCK_ONFAULT
+  const whole_pages pages(address, bytes);
+  pager::pager* const far = pager_of(pages.first, pages.bytes);
+  if (far == nullptr || (flags & ~on_fault) != 0) return kernel_mlock2(address, bytes, flags);
+  return serve(
+      *far, pages.first, pages.bytes, false,
+      [flags](void* at, std::size_t count) { return kernel_mlock2(at, count, flags); },
+      [far, flags](std::byte* at, std::size_t count) { return far->lock(at, count, flags); });
+}
+
+int unlock(const void* address, std::size_t bytes) {
+  const whole_pages pages(address, bytes);
+  pager::pager* const far = pager_of(pages.first, pages.bytes);
+  if (far == nullptr) return kernel_munlock(address, bytes);
+  return serve(*far, pages.first, pages.bytes, false, kernel_munlock,
+               [far](std::byte* at, std::size_t count) { return far->unlock(at, count); });
+}
+
+// ---- process_madvise ----
+
+namespace {
+
+// Whether a pidfd names this very process.
+bool is_this_process(int process) {
+  constexpr int self_thread = -10000;  // PIDFD_SELF
+  constexpr int self_group = -20000;
+  if (process == self_thread || process == self_group) return true;
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/self/fdinfo/%d", process);
+  const int about = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.data(), O_RDONLY | O_CLOEXEC, 0));
+  if (about < 0) return false;
+  std::array<char, 512> text{};
+  const long got = syscall(SYS_read, about, text.data(), text.size() - 1);
+  syscall(SYS_close, about);
+  const char* const line = got > 0 ? std::strstr(text.data(), "\nPid:") : nullptr;
+  return line != nullptr && std::strtol(line + 5, nullptr, 10) == syscall(SYS_getpid);
+}
+
+}  // namespace
+
+ssize_t advise_process(int process, const iovec* ranges, std::size_t count, int advice, unsigned flags) {
+  pager::pager* const far = pager_for_caller();
+  const bool any_far = far != nullptr && count <= 1024 && std::any_of(ranges, ranges + count, [](const iovec& each) {
+                         return pager_of(each.iov_base, each.iov_len) != nullptr;
+                       });
+  if (!any_far || !is_this_process(process)) return kernel_process_madvise(process, ranges, count, advice, flags);
+  // The kernel says whether the call is allowed at all.
+  const iovec nothing{ranges[0].iov_base, 0};
+  if (kernel_process_madvise(process, &nothing, 1, advice, flags) < 0) return -1;
+  ssize_t advised = 0;
+  for (const iovec& each : std::span(ranges, count)) {
+    if (advise(each.iov_base, each.iov_len, advice) != 0) return advised > 0 ? advised : -1;
+    advised += static_cast<ssize_t>(each.iov_len);
+  }
+  return advised;
+}
+
+}  // namespace far::preload

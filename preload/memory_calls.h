@@ -1,0 +1,27 @@
+// What becomes of a memory call of the program, by whatever door it comes: the names of the C library (mmap.cc) or a
+// raw system call. Arguments are those of the call, results those of the C library: errno is set.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+
+namespace far::preload {
+
+[[nodiscard]] void* map(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset);
+int unmap(void* address, std::size_t bytes);
+int protect(void* address, std::size_t bytes, int protection);
+int advise(void* address, std::size_t bytes, int advice);
+// `wanted` is looked at with MREMAP_FIXED and MREMAP_DONTUNMAP only.
+[[nodiscard]] void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, void* wanted);
+// process_madvise(2). Returns how many bytes it advised.
+[[nodiscard]] ssize_t advise_process(int process, const iovec* ranges, std::size_t count, int advice, unsigned flags);
+
+// mlock2(2) (mlock with no flags), munlock, mlockall, munlockall.
+int lock(const void* address, std::size_t bytes, unsigned flags);
+int unlock(const void* address, std::size_t bytes);
+int lock_all(int flags);
+int unlock_all();
+
+}  // namespace far::preload

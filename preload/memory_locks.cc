@@ -1,0 +1,170 @@
+#include "preload/memory_locks.h"
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "pager/runtime_thread.h"
+#include "platform/local_memory.h"
+#include "preload/in_runtime.h"
+#include "preload/kernel_calls.h"
+#include "preload/memory_calls.h"
+#include "preload/runtime.h"
+
+namespace far::preload {
+namespace {
+
+constexpr unsigned on_fault = 1;  // MLOCK_ONFAULT
+constexpr int known_flags = MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT;
+
+std::atomic<int> future_flags{0};  // of the last mlockall that asked for MCL_FUTURE
+
+// One of the kernel's mappings of this process.
+struct kernel_mapping {
+  std::uintptr_t first = 0;
+  std::uintptr_t end = 0;
+  bool accessible = false;
+};
+
+// Calls `visit(kernel_mapping)` for each line of /proc/self/maps. The file is read piece by piece, and goes on at an
+// address, so mappings may change meanwhile. Returns 0 or an errno value.
+template <typename Visit>
+int for_each_mapping(const Visit& visit) {
+  const int maps = static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0));
+  if (maps < 0) return errno;
+  std::array<char, 8192> text;
+  std::size_t held = 0;
+  while (true) {
+    const long got = syscall(SYS_read, maps, text.data() + held, text.size() - held);
+    if (got <= 0) break;
+    held += static_cast<std::size_t>(got);
+    std::size_t used = 0;
+    while (const void* const line_end = std::memchr(text.data() + used, '\n', held - used)) {
+      char* next = nullptr;
+      kernel_mapping one;
+      one.first = std::strtoull(text.data() + used, &next, 16);
+      one.end = std::strtoull(next + 1, &next, 16);
+      one.accessible = std::string_view(next + 1, 3) != "---";
+      visit(one);
+      used = static_cast<std::size_t>(static_cast<const char*>(line_end) - text.data()) + 1;
+    }
+    held -= used;
+    std::memmove(text.data(), text.data() + used, held);
+  }
+  syscall(SYS_close, maps);
+  return 0;
+}
+
+// Calls `visit(address, bytes)` for what of a mapping is neither far nor the runtime's own.
+template <typename Visit>
+void for_each_piece(const pager::pager& far, const kernel_mapping& of, const Visit& visit) {
+  std::uintptr_t first = of.first;
+  while (first < of.end) {
+    const auto* const at = reinterpret_cast<const std::byte*>(first);
+    bool is_far = false;
+    const std::size_t piece = far.uniform_bytes(at, of.end - first, &is_far);
+    if (is_far) {
+      // What the program has mapped over the far heap is the kernel's.
+      const result<pager::pager::origin> whose =
+          of.accessible ? far.origin_of(at, piece) : result<pager::pager::origin>(error{"", EFAULT});
+      if (whose && whose.value() == pager::pager::origin::foreign) visit(first, piece);
+      first += piece;
+      continue;
+    }
+    const platform::own_mapping own = platform::next_own_mapping(first);
+    const std::uintptr_t end = std::clamp(own.first, first, first + piece);
+    if (end > first) visit(first, end - first);
+    first = end == first + piece ? end : std::min(own.end, of.end);
+  }
+}
+
+bool limited() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, 2> held{};
+  if (syscall(SYS_capget, &header, held.data()) != 0) return true;
+  return (held[CAP_IPC_LOCK / 32].effective >> (CAP_IPC_LOCK % 32) & 1) == 0;
+}
+
+void say_that_far_memory_moves() {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  log_line(log_level::info,
+           "mlockall locks the program's memory except for far memory, which stays within --local; mlock keeps a range "
+           "of it here");
+}
+
+// Returns 0 or an errno value.
+int lock_current(const pager::pager& far, unsigned how) {
+  std::uint64_t wanted_bytes = 0;
+  const auto count = [&](std::uintptr_t, std::size_t bytes) { wanted_bytes += bytes; };
+  if (const int failure = for_each_mapping([&](const kernel_mapping& one) { for_each_piece(far, one, count); })) {
+    return failure;
+  }
+  rlimit limit{};
+  if (limited() && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && wanted_bytes > limit.rlim_cur) return ENOMEM;
+  return for_each_mapping([&](const kernel_mapping& one) {
+    for_each_piece(far, one, [&](std::uintptr_t first, std::size_t bytes) {
+      // As mlockall, which also goes past what cannot be locked, or not be filled.
+      auto* const at = reinterpret_cast<void*>(first);
+      const bool locked = kernel_mlock2(at, bytes, on_fault) == 0;
+      if (locked && how == 0 && one.accessible) static_cast<void>(kernel_mlock2(at, bytes, 0));
+    });
+  });
+}
+
+}  // namespace
+
+int lock_all(int flags) {
+  const pager::pager* const far = pager::on_runtime_thread() ? nullptr : active_pager();
+  // The kernel says what is wrong with the flags, or with the permission.
+  const bool known = (flags & ~known_flags) == 0 && (flags & (MCL_CURRENT | MCL_FUTURE)) != 0;
+  if (far == nullptr || !known) return kernel_mlockall(flags);
+  if (kernel_mlock2(nullptr, 0, 0) != 0) return -1;
+  say_that_far_memory_moves();
+  future_flags.store((flags & MCL_FUTURE) != 0 ? flags : 0);
+  if ((flags & MCL_CURRENT) == 0) return 0;
+  const int failure = in_runtime([&] { return lock_current(*far, (flags & MCL_ONFAULT) != 0 ? on_fault : 0); });
+  if (failure == 0) return 0;
+  errno = failure;
+  return -1;
+}
+
+int unlock_all() {
+  pager::pager* const far = pager::on_runtime_thread() ? nullptr : active_pager();
+  future_flags.store(0);
+  const int failed = kernel_munlockall();
+  if (far != nullptr) in_runtime([far] { far->unlock_all(); });
+  return failed;
+}
+
+bool lock_future_mapping(void* address, std::size_t bytes) {
+  const int flags = future_flags.load(std::memory_order_relaxed);
+  if (flags == 0) return true;
+  const int saved_errno = errno;
+  if (kernel_mlock2(address, bytes, on_fault) != 0) {
+    errno = EAGAIN;
+    return false;
+  }
+  if ((flags & MCL_ONFAULT) == 0) static_cast<void>(kernel_mlock2(address, bytes, 0));
+  errno = saved_errno;
+  return true;
+}
+
+void forget_locks_in_child() noexcept {
+  future_flags.store(0);
+}
+
+}  // namespace far::preload

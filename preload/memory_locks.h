@@ -1,0 +1,16 @@
+// mlockall(2): the program's memory is locked, except for far memory, which the budget keeps moving, and for the
+// runtime's own, which is mapped for the largest program and filled as it is needed.
+#pragma once
+
+#include <cstddef>
+
+namespace far::preload {
+
+// What MCL_FUTURE asks for: locks a mapping that the kernel has just made for the program. Returns false, with errno,
+// when the limit on locked memory forbids it.
+[[nodiscard]] bool lock_future_mapping(void* address, std::size_t bytes);
+
+// In the child of a fork, which inherits no locks.
+void forget_locks_in_child() noexcept;
+
+}  // namespace far::preload

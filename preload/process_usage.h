@@ -1,0 +1,17 @@
+// What a process has used of the machine.
+#pragma once
+
+#include <cstdint>
+
+namespace far::preload {
+
+struct process_usage {
+  std::uint64_t user_ns = 0;  // of all its threads
+  std::uint64_t system_ns = 0;
+  std::uint64_t peak_rss_bytes = 0;
+};
+
+// So far, of this process. The peak is that of the program alone.
+[[nodiscard]] process_usage read_process_usage() noexcept;
+
+}  // namespace far::preload

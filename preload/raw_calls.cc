@@ -1,0 +1,321 @@
+#include "preload/raw_calls.h"
+
+#include <dlfcn.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
+#include <cstddef>
+#include <cstring>
+
+#include "base/log.h"
+#include "pager/runtime_thread.h"
+#include "platform/call_on_stack.h"
+#include "preload/fork.h"
+#include "preload/in_runtime.h"
+#include "preload/memory_calls.h"
+#include "preload/runtime.h"
+#if defined(__x86_64__)
+#include "preload/syscall_stubs.h"
+#endif
+#include "preload/thread_ends.h"
+
+#ifndef SYS_process_madvise
+#define SYS_process_madvise 440
+#endif
+
+namespace far::preload {
+namespace {
+
+using kernel_call = long (*)(long number, long a, long b, long c, long d, long e, long f);
+
+template <typename Value>
+Value* pointer_to(long argument) {
+  return reinterpret_cast<Value*>(argument);
+}
+
+std::size_t size_of(long argument) {
+  return static_cast<std::size_t>(argument);
+}
+
+int number_of(long argument) {
+  return static_cast<int>(argument);
+}
+
+long told(const void* mapped) {
+  return mapped == MAP_FAILED ? -errno : reinterpret_cast<long>(mapped);
+}
+
+long told(long result) {
+  return result < 0 ? -errno : result;
+}
+
+bool is_memory_call(long number) noexcept {
+  switch (number) {
+    case SYS_mmap:
+    case SYS_munmap:
+    case SYS_mprotect:
+    case SYS_madvise:
+    case SYS_mremap:
+    case SYS_mlock:
+    case SYS_mlock2:
+    case SYS_munlock:
+    case SYS_mlockall:
+    case SYS_munlockall:
+    case SYS_process_madvise: return true;
+    default: return false;
+  }
+}
+
+bool serve_memory_call(long number, const call_arguments& given, long* result) noexcept {
+  void* const address = pointer_to<void>(given[0]);
+  const std::size_t bytes = size_of(given[1]);
+  const int third = number_of(given[2]);
+  switch (number) {
+    case SYS_mmap:
+      *result = told(map(address, bytes, third, number_of(given[3]), number_of(given[4]), given[5]));
+      break;
+    case SYS_munmap: *result = told(unmap(address, bytes)); break;
+    case SYS_mprotect: *result = told(protect(address, bytes, third)); break;
+    case SYS_madvise: *result = told(advise(address, bytes, third)); break;
+    case SYS_mremap:
+      *result = told(remap(address, bytes, size_of(given[2]), number_of(given[3]), pointer_to<void>(given[4])));
+      break;
+    case SYS_mlock: *result = told(lock(address, bytes, 0)); break;
+    case SYS_mlock2: *result = told(lock(address, bytes, static_cast<unsigned>(given[2]))); break;
+    case SYS_munlock: *result = told(unlock(address, bytes)); break;
+    case SYS_mlockall: *result = told(lock_all(number_of(given[0]))); break;
+    case SYS_munlockall: *result = told(unlock_all()); break;
+    case SYS_process_madvise:
+      *result = told(advise_process(number_of(given[0]), pointer_to<const iovec>(given[1]), size_of(given[2]),
+                                    number_of(given[3]), static_cast<unsigned>(given[4])));
+      break;
+    default: return false;
+  }
+  return true;
+}
+
+// The C library's syscall(), for everything inside this library (the linker's --wrap) and for what we pass on.
+kernel_call c_library_syscall() noexcept {
+  static std::atomic<kernel_call> found{nullptr};
+  kernel_call next = found.load(std::memory_order_relaxed);
+  if (next == nullptr) {
+    next = reinterpret_cast<kernel_call>(dlsym(RTLD_NEXT, "syscall"));
+    found.store(next, std::memory_order_relaxed);
+  }
+  return next;
+}
+
+long ask_c_library(long number, const call_arguments& given) {
+  const long result = c_library_syscall()(number, given[0], given[1], given[2], given[3], given[4], given[5]);
+  return result == -1 ? -errno : result;
+}
+
+struct child_request {
+  child_call call;
+  long result;
+};
+
+long make_child_by_name(const child_call& call) {
+  child_request request{call, 0};
+  const auto make = [](void* context) {
+    const child_call local = static_cast<child_request*>(context)->call;  // the request itself may be far
+    static_cast<child_request*>(context)->result = make_copied_child(local, ask_c_library);
+  };
+  if (stack_is_far()) {
+    call_on_local_stack(make, &request);
+  } else {
+    make(&request);
+  }
+  return request.result;
+}
+
+struct function_on_stack {
+  int (*body)(void*);
+  void* argument;
+  int status;
+};
+
+// The child of clone(3): its function, on the stack that it was given, is its end.
+[[noreturn]] void run_clone(function_on_stack call, void* stack) {
+  auto* const top = reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(stack) & ~std::uintptr_t{15});
+  platform::call_on_stack(
+      [](void* context) {
+        auto& of = *static_cast<function_on_stack*>(context);
+        of.status = of.body(of.argument);
+      },
+      &call, top);
+  end_thread_without_c_library(call.status);
+  while (true) static_cast<void>(ask_c_library(SYS_exit, {call.status}));
+}
+
+child_call child_of_clone(int flags, pid_t* parent_id, void* tls, pid_t* child_id) {
+  child_call call{.number = SYS_clone, .arguments = {flags, 0, reinterpret_cast<long>(parent_id)}};
+#if defined(__x86_64__)
+  call.arguments[3] = reinterpret_cast<long>(child_id);
+  call.arguments[4] = reinterpret_cast<long>(tls);
+#else
+  call.arguments[3] = reinterpret_cast<long>(tls);
+  call.arguments[4] = reinterpret_cast<long>(child_id);
+#endif
+  call.flags = static_cast<unsigned>(flags);
+  return call;
+}
+
+}  // namespace
+
+bool serve_raw_call(long number, const call_arguments& arguments, long* result) noexcept {
+  if (active_pager() == nullptr || pager::on_runtime_thread()) return false;
+  const int saved_errno = errno;
+  bool served = false;
+  if (number == SYS_exit_group) {
+    report_at_exit();
+  } else if (number == SYS_exit) {
+    end_thread_without_c_library(number_of(arguments[0]));
+  } else {
+    served = serve_memory_call(number, arguments, result);
+  }
+  errno = saved_errno;
+  return served;
+}
+
+bool makes_child(long number) noexcept {
+  switch (number) {
+#if defined(SYS_fork)
+    case SYS_fork:
+    case SYS_vfork:
+#endif
+    case SYS_clone:
+    case SYS_clone3: return true;
+    default: return false;
+  }
+}
+
+child_call read_child_call(long number, const call_arguments& arguments) noexcept {
+  child_call call{.number = number, .arguments = arguments};
+#if defined(SYS_vfork)
+  if (number == SYS_vfork) call.flags = CLONE_VM | CLONE_VFORK;
+#endif
+  if (number == SYS_clone) {
+    call.flags = static_cast<std::uint64_t>(arguments[0]);
+    call.stack = static_cast<std::uint64_t>(arguments[1]);
+#if defined(__x86_64__)
+    call.tls = static_cast<std::uint64_t>(arguments[4]);
+#else
+    call.tls = static_cast<std::uint64_t>(arguments[3]);
+#endif
+  }
+  if (number == SYS_clone3) {
+    clone_args asked{};
+    std::memcpy(&asked, pointer_to<const void>(arguments[0]), std::min(size_of(arguments[1]), sizeof asked));
+    call.flags = asked.flags;
+    call.stack = asked.stack == 0 ? 0 : asked.stack + asked.stack_size;
+    call.tls = asked.tls;
+  }
+  return call;
+}
+
+bool copies_memory(const child_call& call) noexcept {
+  return (call.flags & CLONE_VM) == 0 && active_pager() != nullptr && !pager::on_runtime_thread() &&
+         !fork_is_under_way();
+}
+
+long make_copied_child(const child_call& call, long (*kernel)(long number, const call_arguments&)) {
+  if ((call.flags & CLONE_SETTLS) != 0) {
+    log_line(log_level::error,
+             "a clone with memory and thread-local storage of its own cannot be served with far memory and fails; use "
+             "fork");
+    return -EINVAL;
+  }
+  // Its parent holds locks until the child is made, so it cannot wait for the child to call exec, which it could not
+  // notice anyway: their memory is not the same.
+  constexpr std::uint64_t left_out = CLONE_VFORK;
+  call_arguments given = call.arguments;
+  clone_args asked{};
+  if (call.number == SYS_clone) {
+    given[0] = static_cast<long>(call.flags & ~left_out);
+    given[1] = 0;
+  }
+  if (call.number == SYS_clone3) {
+    const std::size_t bytes = std::min(size_of(given[1]), sizeof asked);
+    std::memcpy(&asked, pointer_to<const void>(given[0]), bytes);
+    asked.flags &= ~left_out;
+    asked.stack = 0;
+    asked.stack_size = 0;
+    given[0] = reinterpret_cast<long>(&asked);
+    given[1] = static_cast<long>(bytes);
+  }
+  begin_fork();
+  const long result = kernel(call.number, given);
+  result == 0 ? end_fork_in_child() : end_fork_in_parent();
+  return result;
+}
+
+}  // namespace far::preload
+
+extern "C" {
+
+// What this library itself calls as syscall(). Its calls about memory are never handed back to it: they would be taken
+// for the program's.
+__attribute__((visibility("hidden"))) long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f) {
+#if defined(__x86_64__)
+  if (far::preload::is_memory_call(number)) {
+    const long result = far_raw_syscall(number, a, b, c, d, e, f);
+    if (result >= 0 || result < -4095) return result;
+    errno = static_cast<int>(-result);
+    return -1;
+  }
+#endif
+  return far::preload::c_library_syscall()(number, a, b, c, d, e, f);
+}
+
+// Declared without the dots, so that what is passed on is a jump: a child may come back on another stack.
+__attribute__((visibility("default"))) long far_program_syscall(long number, long a, long b, long c, long d, long e,
+                                                                long f) asm("syscall");
+long far_program_syscall(long number, long a, long b, long c, long d, long e, long f) {
+  using namespace far::preload;
+  long result = 0;
+  bool served = serve_raw_call(number, {a, b, c, d, e, f}, &result);
+  if (!served && makes_child(number)) {
+    const child_call call = read_child_call(number, {a, b, c, d, e, f});
+    if (copies_memory(call) && call.stack == 0) {
+      result = make_child_by_name(call);
+      served = true;
+    }
+  }
+  if (!served) return c_library_syscall()(number, a, b, c, d, e, f);
+  if (result >= 0 || result < -4095) return result;
+  errno = static_cast<int>(-result);
+  return -1;
+}
+
+// A child with a copy of our memory is served like that of a fork; threads, and whoever shares our memory, need
+// nothing.
+__attribute__((visibility("default"))) int clone(int (*body)(void*), void* stack, int flags, void* argument, ...) {
+  using namespace far::preload;
+  std::va_list rest;
+  va_start(rest, argument);
+  auto* const parent_id = va_arg(rest, pid_t*);
+  void* const tls = va_arg(rest, void*);
+  auto* const child_id = va_arg(rest, pid_t*);
+  va_end(rest);
+  const child_call call = child_of_clone(flags, parent_id, tls, child_id);
+  if (body == nullptr || stack == nullptr || !copies_memory(call)) {
+    using function = int (*)(int (*)(void*), void*, int, void*, pid_t*, void*, pid_t*);
+    static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "clone"));
+    return next(body, stack, flags, argument, parent_id, tls, child_id);
+  }
+  const long child = make_child_by_name(call);
+  if (child == 0) run_clone({body, argument, 0}, stack);
+  if (child > 0) return static_cast<int>(child);
+  errno = static_cast<int>(-child);
+  return -1;
+}
+
+}  // extern "C"

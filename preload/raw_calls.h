@@ -1,0 +1,37 @@
+// System calls that do not come by the C library's names for them: by its syscall(), or by instructions of the
+// program's own. What must be known of them is done as if they had come by name.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace far::preload {
+
+using call_arguments = std::array<long, 6>;
+
+// Serves calls about memory, and tells of the end of the process. Returns whether nothing is left to do for the kernel;
+// `*result` is then what it would return: -errno on failure. Preserves errno.
+[[nodiscard]] bool serve_raw_call(long number, const call_arguments& arguments, long* result) noexcept;
+
+// A call that makes a child.
+struct child_call {
+  long number;
+  call_arguments arguments;
+  std::uint64_t flags = 0;  // CLONE_*
+  std::uint64_t stack = 0;  // where the child's begins (its highest address); 0: where its parent's is
+  std::uint64_t tls = 0;
+};
+
+// Whether the call makes a child or a thread, and which.
+[[nodiscard]] bool makes_child(long number) noexcept;
+[[nodiscard]] child_call read_child_call(long number, const call_arguments& arguments) noexcept;
+
+// Whether it is a child with memory of its own, which must be served like that of a fork.
+[[nodiscard]] bool copies_memory(const child_call& call) noexcept;
+
+// Makes such a child, by `kernel`, which takes what the kernel takes and returns what it returns. The child is on the
+// stack of its parent, whatever the call says. Returns twice: the kernel's result. Fails with -EINVAL, and a message,
+// for what cannot be served. Requires: not on a far stack.
+[[nodiscard]] long make_copied_child(const child_call& call, long (*kernel)(long number, const call_arguments&));
+
+}  // namespace far::preload

@@ -1,0 +1,322 @@
+#include "preload/thread_ends.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <threads.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/spin_lock.h"
+#include "base/units.h"
+#include "pager/runtime_thread.h"
+#include "platform/local_memory.h"
+#include "preload/in_runtime.h"
+#include "preload/runtime.h"
+#include "preload/syscall_guard.h"
+
+namespace far::preload {
+namespace {
+
+// Its destructor is called when a thread ends; in the last of the rounds, when those of the program have been.
+pthread_key_t at_end;
+bool watching = false;
+constinit thread_local bool watched = false;
+constinit thread_local bool ended = false;
+std::atomic<int> alive{0};  // threads that are watched
+
+struct held_page {
+  pid_t thread;
+  const std::byte* page;
+};
+spin_lock held_lock;
+using held_pages = std::vector<held_page, platform::local_allocator<held_page>>;
+held_pages& held() {
+  // Built in place and never destroyed: threads end until the very end of the process.
+  alignas(held_pages) static std::byte storage[sizeof(held_pages)];
+  static held_pages* const pages = new (storage) held_pages;
+  return *pages;
+}
+
+pid_t this_thread_id() {
+  return static_cast<pid_t>(syscall(SYS_gettid));
+}
+
+// Makes the pages of a range resident until the calling thread is gone. One pin a page, however many threads need it.
+void hold(const void* address, std::size_t bytes) {
+  pager::pager* const far = active_pager();
+  const auto first = round_down(reinterpret_cast<std::uintptr_t>(address), page_bytes);
+  const auto last = reinterpret_cast<std::uintptr_t>(address) + bytes - 1;
+  for (std::uintptr_t at = first; at <= last; at += page_bytes) {
+    const auto* const page = reinterpret_cast<const std::byte*>(at);
+    if (!far->contains(page)) continue;
+    const std::lock_guard guard(held_lock);
+    held_pages& pages = held();
+    if (std::none_of(pages.begin(), pages.end(), [page](const held_page& each) { return each.page == page; })) {
+      far->pin(page, 1);
+    }
+    pages.push_back({this_thread_id(), page});
+  }
+}
+
+struct touched {
+  const void* address;
+  std::size_t bytes;
+};
+
+// Robust mutexes that a thread holds while it ends; of more, the last may not be marked.
+constexpr std::size_t most_mutexes = 256;
+
+class touched_list {
+ public:
+  void push_back(touched one) {
+    if (count_ < all_.size()) all_[count_++] = one;
+  }
+  [[nodiscard]] std::span<const touched> all() const { return {all_.data(), count_}; }
+
+ private:
+  std::size_t count_ = 0;
+  std::array<touched, most_mutexes + 3> all_;
+};
+
+// What the kernel reads and writes in memory when the thread ends: its robust mutexes, to mark them, and the head of
+// their list and the thread's number, which lie in the C library's record of the thread.
+touched_list touched_at_end() {
+  touched_list found;
+  constexpr std::size_t record_bytes = page_bytes;  // more than the record has
+  found.push_back({__builtin_thread_pointer(), record_bytes});
+  robust_list_head* head = nullptr;
+  std::size_t length = 0;
+  if (syscall(SYS_get_robust_list, 0, &head, &length) != 0 || head == nullptr) return found;
+  found.push_back({head, sizeof *head});
+  const auto note = [&](std::uintptr_t entry) {
+    const auto word = entry + static_cast<std::uintptr_t>(head->futex_offset);
+    const std::uintptr_t first = std::min(entry, word);
+    found.push_back({reinterpret_cast<const void*>(first), std::max(entry, word) + sizeof(void*) - first});
+  };
+  // The lowest bit of an entry's address says of what kind the mutex is.
+  const auto end = reinterpret_cast<std::uintptr_t>(&head->list);
+  std::uintptr_t entry = reinterpret_cast<std::uintptr_t>(head->list.next) & ~std::uintptr_t{1};
+  for (std::size_t i = 0; i < most_mutexes && entry != end && entry != 0; ++i) {
+    note(entry);
+    entry = reinterpret_cast<std::uintptr_t>(reinterpret_cast<const robust_list*>(entry)->next) & ~std::uintptr_t{1};
+  }
+  const auto pending = reinterpret_cast<std::uintptr_t>(head->list_op_pending) & ~std::uintptr_t{1};
+  if (pending != 0) note(pending);
+  return found;
+}
+
+// The program's own, even if they were not started by name; false also where that cannot be told.
+bool others_live() {
+  DIR* const tasks = opendir("/proc/self/task");
+  if (tasks == nullptr) return true;
+  const pid_t own = this_thread_id();
+  bool found = false;
+  while (const dirent* const task = readdir(tasks)) {
+    const int number = std::atoi(task->d_name);
+    if (number <= 0 || number == own) continue;
+    char path[64];
+    std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", number);
+    std::FILE* const file = std::fopen(path, "re");
+    if (file == nullptr) continue;
+    char name[32] = {};
+    char state = 0;
+    const bool read = std::fscanf(file, "%*d (%31[^)]) %c", name, &state) == 2;
+    std::fclose(file);
+    // A main thread that has ended stays as a zombie.
+    found |= read && state != 'Z' && state != 'X' && std::strncmp(name, "farheap-", 8) != 0;
+  }
+  closedir(tasks);
+  return found;
+}
+
+// Threads that are not watched, such as the C library's own, keep the process; those that just ended do not, and are
+// gone in a moment.
+bool is_last() {
+  if (alive.fetch_sub(1) != 1) return false;
+  constexpr int attempts = 100;
+  for (int i = 0; i < attempts; ++i) {
+    if (!in_runtime([] { return others_live(); })) return true;
+    usleep(10000);
+  }
+  return false;
+}
+
+void end_thread(void* round) {
+  // Once more, until the program's own destructors, which may release what is held, have all been called.
+  const auto number = reinterpret_cast<std::uintptr_t>(round);
+  if (number < PTHREAD_DESTRUCTOR_ITERATIONS) {
+    pthread_setspecific(at_end, reinterpret_cast<void*>(number + 1));
+    return;
+  }
+  if (std::exchange(ended, true)) return;
+  // As the C library does it for the last of its threads; ours it does not know from the program's.
+  if (is_last()) std::exit(EXIT_SUCCESS);
+  if (active_pager() == nullptr) return;
+  const touched_list touched = touched_at_end();
+  in_runtime([&] {
+    for (const struct touched& each : touched.all()) hold(each.address, each.bytes);
+  });
+}
+
+void watch_this_thread() {
+  watched = true;
+  pthread_setspecific(at_end, reinterpret_cast<void*>(std::uintptr_t{1}));
+}
+
+struct thread_start {
+  void* (*body)(void*);
+  int (*standard_body)(void*);  // of thrd_create, instead
+  void* argument;
+  std::byte* record = nullptr;  // of its far stack, which is pinned until it holds it itself
+  std::size_t record_bytes = 0;
+};
+
+thread_start take_start(void* context) {
+  const thread_start start = *static_cast<thread_start*>(context);
+  in_runtime([&] { platform::free_local(context, sizeof start); });
+  watch_this_thread();
+  guard_started_thread();
+  if (start.record_bytes > 0) {
+    in_runtime([&] {
+      hold(start.record, start.record_bytes);
+      active_pager()->unpin(start.record, start.record_bytes);
+    });
+  }
+  return start;
+}
+
+void* run_thread(void* context) {
+  const thread_start start = take_start(context);
+  return start.body(start.argument);
+}
+
+int run_standard_thread(void* context) {
+  const thread_start start = take_start(context);
+  return start.standard_body(start.argument);
+}
+
+// The C library's record of a thread and its static thread-local variables lie at the upper end of its stack. On a far
+// stack they must be resident whenever the thread runs: the kernel writes there (rseq, the thread's number), and so do
+// our signal handlers.
+void pin_record(const pthread_attr_t* attributes, thread_start& start) {
+  void* stack = nullptr;
+  std::size_t bytes = 0;
+  if (attributes == nullptr || pthread_attr_getstack(attributes, &stack, &bytes) != 0 || stack == nullptr) return;
+  pager::pager* const far = active_pager();
+  auto* const end = static_cast<std::byte*>(stack) + bytes;
+  if (far == nullptr || bytes == 0 || !far->contains(end - 1)) return;
+  using function = void (*)(std::size_t*, std::size_t*);
+  static const auto ask_loader = reinterpret_cast<function>(dlsym(RTLD_DEFAULT, "_dl_get_tls_static_info"));
+  std::size_t variables_bytes = 64 * kib;
+  std::size_t alignment = 0;
+  if (ask_loader != nullptr) ask_loader(&variables_bytes, &alignment);
+  start.record_bytes = std::min(bytes, round_up(variables_bytes, page_bytes) + 2 * page_bytes);
+  start.record = end - start.record_bytes;
+  in_runtime([&] { far->pin(start.record, start.record_bytes); });
+}
+
+// Starts a thread by `create`, which is given what run_thread or run_standard_thread gets.
+template <typename Create>
+int start_thread(const thread_start& start, int success, Create create) {
+  void* const context = in_runtime([&] { return platform::allocate_local(sizeof start); });
+  std::memcpy(context, &start, sizeof start);
+  alive.fetch_add(1);
+  const int result = create(context);
+  if (result != success) {
+    alive.fetch_sub(1);
+    in_runtime([&] {
+      platform::free_local(context, sizeof start);
+      if (start.record_bytes > 0) active_pager()->unpin(start.record, start.record_bytes);
+    });
+  }
+  return result;
+}
+
+bool is_watched() {
+  return watching && !pager::on_runtime_thread();
+}
+
+}  // namespace
+
+void watch_thread_ends() noexcept {
+  if (pthread_key_create(&at_end, end_thread) != 0) return;
+  watch_this_thread();
+  alive.store(1);
+  watching = true;
+}
+
+void watch_thread_ends_in_child() noexcept {
+  if (!watching) return;
+  alive.store(1);
+  held_lock.unlock();
+  held().clear();
+  watch_this_thread();
+}
+
+void end_thread_without_c_library(int status) noexcept {
+  if (!watched || std::exchange(ended, true)) return;
+  if (is_last()) _exit(status);
+}
+
+void release_pages_of_ended_threads() noexcept {
+  pager::pager* const far = active_pager();
+  if (far == nullptr) return;
+  const std::lock_guard guard(held_lock);
+  held_pages& pages = held();
+  if (pages.empty()) return;
+  held_pages gone;
+  std::erase_if(pages, [&gone](const held_page& each) {
+    const bool ends = syscall(SYS_tgkill, getpid(), each.thread, 0) != 0 && errno == ESRCH;
+    if (ends) gone.push_back(each);
+    return ends;
+  });
+  for (std::size_t i = 0; i < gone.size(); ++i) {
+    const auto is_same = [&](const held_page& each) { return each.page == gone[i].page; };
+    const bool seen = std::any_of(gone.begin(), gone.begin() + static_cast<std::ptrdiff_t>(i), is_same);
+    if (!seen && std::none_of(pages.begin(), pages.end(), is_same)) far->unpin(gone[i].page, 1);
+  }
+}
+
+}  // namespace far::preload
+
+extern "C" {
+
+__attribute__((visibility("default"))) int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                                                          void* (*body)(void*), void* argument) {
+  using function = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "pthread_create"));
+  if (!far::preload::is_watched()) return next(thread, attributes, body, argument);
+  far::preload::thread_start start{body, nullptr, argument};
+  far::preload::pin_record(attributes, start);
+  return far::preload::start_thread(
+      start, 0, [&](void* context) { return next(thread, attributes, far::preload::run_thread, context); });
+}
+
+__attribute__((visibility("default"))) int thrd_create(thrd_t* thread, thrd_start_t body, void* argument) {
+  using function = int (*)(thrd_t*, thrd_start_t, void*);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "thrd_create"));
+  if (!far::preload::is_watched()) return next(thread, body, argument);
+  return far::preload::start_thread({nullptr, body, argument}, thrd_success, [&](void* context) {
+    return next(thread, far::preload::run_standard_thread, context);
+  });
+}
+
+}  // extern "C"

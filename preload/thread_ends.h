@@ -1,0 +1,21 @@
+// The ends of the program's threads. The kernel gets no help with misses from a thread that is ending, and the
+// runtime's own threads must not keep a process alive whose program has none left.
+#pragma once
+
+namespace far::preload {
+
+// From now on the ends of the calling thread, and of all threads that the program starts, are noticed. Called once, by
+// the main thread.
+void watch_thread_ends() noexcept;
+
+// In the child of a fork, on its only thread.
+void watch_thread_ends_in_child() noexcept;
+
+// The calling thread is about to end by a system call of its own rather than through the C library. Does not return
+// when it is the program's last: the process ends with `status`.
+void end_thread_without_c_library(int status) noexcept;
+
+// Lets go of pages that were held for threads that are gone by now. Called now and then, by a thread of the runtime.
+void release_pages_of_ended_threads() noexcept;
+
+}  // namespace far::preload

@@ -1,0 +1,129 @@
+#include "backend/lineage/lineage_channel.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "backend/lineage/lineage_backend.h"
+#include "base/check.h"
+#include "platform/own_descriptors.h"
+
+namespace far::backend {
+namespace {
+
+constexpr std::size_t requests_at_once = 64;
+// While several queues have something under way.
+constexpr std::uint64_t short_wait_ns = 50'000;
+
+bool watch(int events, int queue) {
+  epoll_event wanted{};
+  wanted.events = EPOLLIN;
+  return epoll_ctl(events, EPOLL_CTL_ADD, queue, &wanted) == 0;
+}
+
+}  // namespace
+
+lineage_channel::~lineage_channel() {
+  holder_.forget(*this);
+  delete own_.load();
+  if (events_ >= 0) close(events_);
+}
+
+void lineage_channel::give_own(slot_id base, std::unique_ptr<channel> queue) {
+  FAR_CHECK(own_.load() == nullptr, "a channel has one queue to its own tier");
+  own_base_ = base;
+  own_.store(queue.release(), std::memory_order_release);
+}
+
+template <typename Visit>
+void lineage_channel::for_each_queue(Visit visit) const {
+  for (const part& each : inherited_) visit(*each.queue);
+  if (channel* const own = own_.load(std::memory_order_acquire)) visit(*own);
+}
+
+channel& lineage_channel::queue_of(slot_id slot, slot_id* base, slot_id* end) const {
+  channel* const own = own_.load(std::memory_order_acquire);
+  if (own != nullptr && slot >= own_base_) {
+    *base = own_base_;
+    *end = no_slot;
+    return *own;
+  }
+  const auto found = std::find_if(inherited_.begin(), inherited_.end(),
+                                  [slot](const part& each) { return slot >= each.base && slot < each.end; });
+  FAR_CHECK(found != inherited_.end(), "a transfer is of a slot that exists");
+  *base = found->base;
+  *end = found->end;
+  return *found->queue;
+}
+
+std::size_t lineage_channel::submit(std::span<const request> batch) {
+  const std::size_t wanted = std::min(batch.size(), depth_ - in_flight());
+  std::size_t done = 0;
+  while (done < wanted) {
+    slot_id base = 0;
+    slot_id end = 0;
+    channel& queue = queue_of(batch[done].slot, &base, &end);
+    std::array<request, requests_at_once> piece;
+    std::size_t count = 0;
+    while (done + count < wanted && count < piece.size()) {
+      const request& next = batch[done + count];
+      if (next.slot < base || next.slot >= end) break;
+      piece[count] = next;
+      piece[count++].slot -= base;
+    }
+    const std::size_t taken = queue.submit({piece.data(), count});
+    done += taken;
+    if (taken < count) break;
+  }
+  return done;
+}
+
+std::size_t lineage_channel::poll(std::span<completion> done) {
+  std::size_t count = 0;
+  for_each_queue([&](channel& queue) {
+    // Also those with nothing under way: what makes their descriptors readable is taken by poll().
+    if (count < done.size()) count += queue.poll(done.subspan(count));
+  });
+  return count;
+}
+
+void lineage_channel::wait(std::uint64_t timeout_ns) {
+  channel* busy = nullptr;
+  std::size_t busy_count = 0;
+  for_each_queue([&](channel& queue) {
+    if (queue.in_flight() == 0) return;
+    busy = &queue;
+    ++busy_count;
+  });
+  if (busy != nullptr) busy->wait(busy_count > 1 ? std::min(timeout_ns, short_wait_ns) : timeout_ns);
+}
+
+std::size_t lineage_channel::in_flight() const {
+  std::size_t sum = 0;
+  for_each_queue([&sum](const channel& queue) { sum += queue.in_flight(); });
+  return sum;
+}
+
+bool lineage_channel::needs_its_submitter() const {
+  bool any = false;
+  for_each_queue([&any](const channel& queue) { any |= queue.needs_its_submitter(); });
+  return any;
+}
+
+// A queue without a descriptor makes the whole one without.
+int lineage_channel::event_descriptor() const {
+  bool all = true;
+  for_each_queue([&all](const channel& queue) { all &= queue.event_descriptor() >= 0; });
+  if (!all) return -1;
+  if (events_ < 0) {
+    events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
+    if (events_ < 0) return -1;
+    for (const part& each : inherited_) all &= watch(events_, each.queue->event_descriptor());
+  }
+  channel* const own = own_.load(std::memory_order_acquire);
+  if (own != nullptr && !own_is_watched_) own_is_watched_ = watch(events_, own->event_descriptor());
+  return all && (own == nullptr || own_is_watched_) ? events_ : -1;
+}
+
+}  // namespace far::backend

@@ -1,0 +1,100 @@
+// The hash of what every Remote page left behind, kept in local memory: what the far tier returns must have it, or is
+// not used (docs/decisions/0020-checksums.md).
+//
+// By page and not by slot: a slot's bytes are the business of one page at a time, and in a child of fork parent and
+// child may have different bytes for the same page, each with a table of its own.
+//
+// A page has one hash of 64 bits; or, where parts of pages are read (object_reader.h), one of 32 bits for each of its
+// eight pieces, so that a part can be checked without the rest.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "base/page_hash.h"
+#include "engine/residency.h"
+#include "platform/local_memory.h"
+
+namespace far::engine {
+
+class page_checks {
+ public:
+  static constexpr std::size_t piece_bytes = 512;
+  static constexpr std::size_t pieces_a_page = page_bytes / piece_bytes;
+
+  page_checks(std::uint64_t pages, bool by_pieces)
+      : words_a_page_(by_pieces ? most_words : 1),
+        bytes_(pages * words_a_page_ * sizeof(std::uint64_t)),
+        words_(reinterpret_cast<std::atomic<std::uint64_t>*>(platform::map_local(bytes_))) {}
+  ~page_checks() { platform::unmap_local(reinterpret_cast<std::byte*>(words_), bytes_); }
+  page_checks(const page_checks&) = delete;
+  page_checks& operator=(const page_checks&) = delete;
+
+  [[nodiscard]] bool by_pieces() const { return words_a_page_ > 1; }
+
+  // The page leaves with these bytes, if it does. Returns whether they are those that it left with the last time. For
+  // whoever has the page in Evicting.
+  bool note(page_id page, const std::byte* bytes) {
+    bool same = true;
+    for (std::size_t i = 0; i < words_a_page_; ++i) {
+      const std::uint64_t fresh = word_of(bytes, i);
+      same &= at(page, i).exchange(fresh, std::memory_order_relaxed) == fresh;
+    }
+    return same;
+  }
+
+  // Whether these are the bytes that the page left with. For whoever has the page in Fetching; others look at its word
+  // again afterwards.
+  [[nodiscard]] bool fit(page_id page, const std::byte* bytes) const {
+    bool same = true;
+    for (std::size_t i = 0; i < words_a_page_; ++i) {
+      same &= word_of(bytes, i) == at(page, i).load(std::memory_order_relaxed);
+    }
+    return same;
+  }
+
+  // The same for some of its pieces, of which these are the bytes. Requires: by_pieces().
+  [[nodiscard]] bool fit(page_id page, std::size_t first_piece, std::size_t count, const std::byte* bytes) const {
+    bool same = true;
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t piece = first_piece + i;
+      const std::uint64_t word = at(page, piece / 2).load(std::memory_order_relaxed);
+      same &= hash_of_piece(bytes + i * piece_bytes) == static_cast<std::uint32_t>(word >> piece % 2 * 32);
+    }
+    return same;
+  }
+
+  // For a page that moves by name. For whoever has it in Fetching.
+  using check = std::array<std::uint64_t, pieces_a_page / 2>;
+  [[nodiscard]] check of(page_id page) const {
+    check found{};
+    for (std::size_t i = 0; i < words_a_page_; ++i) found[i] = at(page, i).load(std::memory_order_relaxed);
+    return found;
+  }
+  void set(page_id page, const check& value) {
+    for (std::size_t i = 0; i < words_a_page_; ++i) at(page, i).store(value[i], std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr std::size_t most_words = pieces_a_page / 2;
+
+  [[nodiscard]] std::atomic<std::uint64_t>& at(page_id page, std::size_t word) const {
+    return words_[page * words_a_page_ + word];
+  }
+  [[nodiscard]] std::uint32_t hash_of_piece(const std::byte* bytes) const {
+    return static_cast<std::uint32_t>(hash_(bytes, piece_bytes));
+  }
+  [[nodiscard]] std::uint64_t word_of(const std::byte* page, std::size_t word) const {
+    if (!by_pieces()) return hash_(page);
+    const std::byte* const first = page + 2 * word * piece_bytes;
+    return hash_of_piece(first) | std::uint64_t{hash_of_piece(first + piece_bytes)} << 32;
+  }
+
+  const page_hasher hash_;
+  const std::size_t words_a_page_;
+  const std::size_t bytes_;
+  std::atomic<std::uint64_t>* const words_;
+};
+
+}  // namespace far::engine

@@ -1,0 +1,147 @@
+#include "platform/thread_identity.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/spin_lock.h"
+#include "platform/signal_shield.h"
+
+namespace far::platform {
+namespace {
+
+constexpr std::size_t most_threads = 32;
+constexpr unsigned longest_wait_ms = 10'000;
+
+// A thread that follows, and the last call that it has made.
+struct follower {
+  // Process and thread in one number; free when the process is not this one, as in the child of a fork.
+  std::atomic<std::uint64_t> who{0};
+  std::atomic<std::uint64_t> made{0};
+};
+std::array<follower, most_threads> followers{};
+constinit thread_local follower* this_follower = nullptr;
+
+struct mirrored_call {
+  std::uint64_t serial = 0;
+  long number = 0;
+  std::array<long, 5> arguments{};
+};
+std::atomic<pid_t> process_of_followers{0};
+std::atomic<unsigned> expected_followers{0};
+spin_lock mirroring;                      // held for one call at a time
+mirrored_call current;                    // written before `announced`
+std::atomic<std::uint64_t> announced{0};  // serial of the call that is to be made
+
+// As the kernel has it: the C library refuses its own signals.
+struct kernel_action {
+  void (*handler)(int, siginfo_t*, void*);
+  unsigned long flags;
+  void (*restorer)();
+  std::uint64_t mask;
+};
+kernel_action of_c_library{};
+
+void on_identity_signal(int number, siginfo_t* info, void* context) {
+  const int saved_errno = errno;
+  const std::uint64_t serial = announced.load(std::memory_order_acquire);
+  follower* const own = this_follower;
+  if (own != nullptr && own->made.load(std::memory_order_relaxed) != serial && serial == current.serial) {
+    syscall(current.number, current.arguments[0], current.arguments[1], current.arguments[2], current.arguments[3],
+            current.arguments[4]);
+    own->made.store(serial, std::memory_order_release);
+  } else if (of_c_library.handler != nullptr) {
+    of_c_library.handler(number, info, context);
+  }
+  errno = saved_errno;
+}
+
+// The C library has installed its own before it started the first thread.
+void take_identity_signal() {
+  if (of_c_library.handler != nullptr) return;
+  kernel_action before{};
+  constexpr std::size_t mask_bytes = sizeof before.mask;
+  if (syscall(SYS_rt_sigaction, identity_signal, nullptr, &before, mask_bytes) != 0 || before.handler == nullptr)
+    return;
+  of_c_library = before;
+  kernel_action ours = before;
+  ours.handler = on_identity_signal;
+  syscall(SYS_rt_sigaction, identity_signal, &ours, nullptr, mask_bytes);
+}
+
+void pause_for_ms(long ms) {
+  const timespec pause{.tv_sec = 0, .tv_nsec = ms * 1'000'000};
+  syscall(SYS_nanosleep, &pause, nullptr);
+}
+
+}  // namespace
+
+void expect_follower() noexcept {
+  process_of_followers.store(getpid());
+  expected_followers.fetch_add(1);
+}
+
+void forget_expected_followers() noexcept {
+  mirroring.unlock();  // whoever held it is not in this process
+  expected_followers.store(0);
+  current = {};
+  announced.store(0);
+  for (follower& each : followers) each.who.store(0);
+}
+
+void follow_identity() noexcept {
+  const auto process = static_cast<std::uint64_t>(getpid());
+  const auto thread = static_cast<std::uint64_t>(syscall(SYS_gettid));
+  for (follower& each : followers) {
+    std::uint64_t before = each.who.load();
+    if (before >> 32 == process || !each.who.compare_exchange_strong(before, process << 32 | thread)) continue;
+    each.made.store(announced.load());
+    this_follower = &each;
+    break;
+  }
+  expected_followers.fetch_sub(1);
+}
+
+void unfollow_identity() noexcept {
+  if (this_follower == nullptr) return;
+  const std::lock_guard guard(mirroring);
+  this_follower->who.store(0);
+  this_follower = nullptr;
+}
+
+bool mirror_on_runtime_threads(long number, long first, long second, long third, long fourth, long fifth) noexcept {
+  // The child of a vfork has its parent's memory, but neither its threads nor its handlers.
+  if (process_of_followers.load() != getpid()) return true;
+  const signal_shield shield;
+  const std::lock_guard guard(mirroring);
+  take_identity_signal();
+  if (of_c_library.handler == nullptr) return true;  // no thread was ever started
+  for (unsigned waited_ms = 0; expected_followers.load() > 0; ++waited_ms) {
+    if (waited_ms == longest_wait_ms) return false;
+    pause_for_ms(1);
+  }
+  current = {.serial = current.serial + 1, .number = number, .arguments = {first, second, third, fourth, fifth}};
+  announced.store(current.serial, std::memory_order_release);
+  for (follower& each : followers) {
+    const std::uint64_t who = each.who.load();
+    if (who >> 32 != static_cast<std::uint64_t>(getpid())) continue;
+    const auto thread = static_cast<long>(who & 0xffff'ffff);
+    if (syscall(SYS_tgkill, getpid(), thread, identity_signal) != 0) continue;
+    for (unsigned waited_ms = 0; each.made.load(std::memory_order_acquire) != current.serial; ++waited_ms) {
+      if (waited_ms == longest_wait_ms) return false;
+      pause_for_ms(1);
+    }
+  }
+  return true;
+}
+
+}  // namespace far::platform

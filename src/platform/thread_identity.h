@@ -1,0 +1,26 @@
+// Rights that the kernel keeps for each thread. A program with one thread believes that it changes those of its
+// process; the runtime's threads must follow, or the C library finds, at the next setuid(2) or setgroups(2), that its
+// threads do not agree, and aborts.
+#pragma once
+
+namespace far::platform {
+
+// A thread of the runtime is about to be started. It inherits the rights of the thread that starts it, and calls
+// follow_identity() before anything else; mirror_on_runtime_threads() waits for that.
+void expect_follower() noexcept;
+// In the child of a fork: threads that were expected were the parent's.
+void forget_expected_followers() noexcept;
+
+// The calling thread is one of the runtime's: mirror_on_runtime_threads() reaches it from now on. Requires: it lets the
+// C library's identity signal in (signal_shield.h), and touches no far memory.
+void follow_identity() noexcept;
+// Before such a thread ends.
+void unfollow_identity() noexcept;
+
+// Makes a system call of at most five arguments on every thread that follows. What its arguments point to is local
+// memory. Returns when all have made it, or false after some seconds: a thread did not answer. Whether the call itself
+// succeeds there does not matter to it.
+[[nodiscard]] bool mirror_on_runtime_threads(long number, long first, long second, long third, long fourth,
+                                             long fifth) noexcept;
+
+}  // namespace far::platform

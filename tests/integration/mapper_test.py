@@ -1,0 +1,68 @@
+"""Memory calls of unusual programs: under Farheap, `mapper` prints what it prints natively."""
+
+import subprocess
+import unittest
+
+import support
+from support import MIB
+
+MAPPER = support.PROGRAMS / "mapper"
+BUDGET_BYTES = 32 * MIB
+
+
+def scenarios():
+    return subprocess.run([str(MAPPER)], capture_output=True, text=True, check=True).stdout.split()
+
+
+class MemoryCalls(unittest.TestCase):
+    """Each scenario in both fault modes; over `file:` in one of them."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.native = {name: support.run([MAPPER, name]) for name in scenarios()}
+
+    def compare(self, mode, far):
+        for name, native in self.native.items():
+            with self.subTest(scenario=name, mode=mode, far=far):
+                self.assertEqual(native.code, 0, native)
+                outcome = support.run_far([MAPPER, name], BUDGET_BYTES, far=far, mode=mode)
+                self.assertEqual(outcome.code, 0, outcome)
+                self.assertEqual(outcome.out, native.out, outcome.err)
+
+    def test_thread(self):
+        self.compare("thread", "memory:")
+
+    def test_inline(self):
+        self.compare("inline", "memory:")
+
+    def test_file(self):
+        self.compare("thread", "file:")
+
+    def test_without_moving_pages(self):
+        for name in ("foreign_neighbours", "inaccessible_pages", "moved", "locked"):
+            with self.subTest(scenario=name):
+                outcome = support.run_far([MAPPER, name], BUDGET_BYTES, environment={"FARHEAP_DISABLE": "move"})
+                self.assertEqual(outcome.code, 0, outcome)
+                self.assertEqual(outcome.out, self.native[name].out, outcome.err)
+
+
+class Charges(unittest.TestCase):
+    """What counts against the budget, by the statistics."""
+
+    def test_a_reservation_is_not_charged(self):
+        outcome = support.run_far([MAPPER, "reserver"], BUDGET_BYTES)
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertLess(outcome.stats["peak_local_bytes"], 8 * MIB, outcome.stats)
+
+    def test_inaccessible_pages_leave(self):
+        outcome = support.run_far([MAPPER, "inaccessible_pages"], BUDGET_BYTES)
+        self.assertEqual(outcome.stats["over_budget_pages"], 0, outcome.stats)
+
+    def test_mlockall_fills_nothing_of_the_runtime(self):
+        outcome = support.run_far([MAPPER, "all_locked"], BUDGET_BYTES)
+        self.assertLess(outcome.peak_bytes, 400 * MIB, outcome)
+        self.assertEqual(outcome.err.count("mlockall locks"), 1, outcome)
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,130 @@
+// What the scenarios of mapper share: mapping, filling, looking, saying.
+#pragma once
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <csetjmp>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE 103
+#endif
+
+namespace mapper {
+
+constexpr std::size_t page = 4096;
+constexpr std::size_t mib = std::size_t{1} << 20;
+constexpr int anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+constexpr int both = PROT_READ | PROT_WRITE;
+
+inline char* map(std::size_t bytes, int protection = both, int flags = anonymous) {
+  void* const mapped = mmap(nullptr, bytes, protection, flags, -1, 0);
+  if (mapped == MAP_FAILED) {
+    std::printf("mmap of %zu bytes fails: %s\n", bytes, std::strerror(errno));
+    std::exit(1);
+  }
+  return static_cast<char*>(mapped);
+}
+
+// A range that starts at a multiple of 2 MiB.
+inline char* map_aligned(std::size_t bytes, int protection = both) {
+  char* const mapped = map(bytes + 2 * mib, protection);
+  auto* const aligned =
+      reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(mapped) + 2 * mib - 1) / (2 * mib) * (2 * mib));
+  if (aligned > mapped) munmap(mapped, static_cast<std::size_t>(aligned - mapped));
+  munmap(aligned + bytes, static_cast<std::size_t>(mapped + 2 * mib - aligned));
+  return aligned;
+}
+
+inline void fill(char* at, std::size_t bytes, int salt) {
+  for (std::size_t i = 0; i < bytes; i += 64)
+    at[i] = static_cast<char>(i / page * 7 + i / 64 + static_cast<std::size_t>(salt));
+}
+
+// "kept", "zeros", or where it is neither.
+inline std::string content(const char* at, std::size_t bytes, int salt) {
+  std::size_t kept = 0;
+  std::size_t zeros = 0;
+  for (std::size_t i = 0; i < bytes; i += 64) {
+    kept += at[i] == static_cast<char>(i / page * 7 + i / 64 + static_cast<std::size_t>(salt));
+    zeros += at[i] == 0;
+  }
+  if (kept == bytes / 64) return "kept";
+  if (zeros == bytes / 64) return "zeros";
+  return "kept " + std::to_string(kept) + ", zero " + std::to_string(zeros) + " of " + std::to_string(bytes / 64);
+}
+
+inline void say(const char* what, long result) {
+  std::printf("%s: %ld%s%s\n", what, result, result < 0 ? " " : "", result < 0 ? std::strerror(errno) : "");
+}
+
+inline void say(const char* what, const void* result) {
+  say(what, result == MAP_FAILED || result == nullptr ? -1L : 0L);
+}
+
+inline void say(const char* what, const std::string& text) {
+  std::printf("%s: %s\n", what, text.c_str());
+}
+
+// More memory than fits in the budget, so that everything else leaves, as far as it can.
+inline void press() {
+  constexpr std::size_t bytes = 96 * mib;
+  char* const block = map(bytes);
+  fill(block, bytes, 99);
+  if (content(block, bytes, 99) != "kept") std::printf("the pressure itself lost bytes\n");
+  munmap(block, bytes);
+}
+
+inline sigjmp_buf jump;
+inline void on_fault(int) {
+  siglongjmp(jump, 1);
+}
+
+inline const char* access(const char* at) {
+  if (sigsetjmp(jump, 1) != 0) return "fault";
+  static_cast<void>(*const_cast<const volatile char*>(at));
+  return "readable";
+}
+
+inline int file_of(std::size_t bytes, int salt) {
+  char name[] = "/tmp/mapper-XXXXXX";
+  const int file = mkstemp(name);
+  unlink(name);
+  std::vector<char> text(bytes);
+  fill(text.data(), bytes, salt);
+  if (write(file, text.data(), bytes) != static_cast<ssize_t>(bytes)) std::exit(1);
+  return file;
+}
+
+inline char* map_over(char* at, std::size_t bytes, int protection, int flags, int file = -1) {
+  void* const mapped = mmap(at, bytes, protection, flags | MAP_FIXED, file, 0);
+  say("mmap over a part", mapped);
+  return at;
+}
+
+}  // namespace mapper

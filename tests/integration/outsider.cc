@@ -1,0 +1,378 @@
+// A program that goes past the C library, or ends threads and processes in unusual ways: `outsider PART WAY`. What it
+// prints is the same wherever it runs. WAY says how system calls are made: "asm" by instructions of its own, "name"
+// by the C library's syscall().
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr std::size_t mib = std::size_t{1} << 20;
+
+bool by_name = false;
+
+// Returns -errno on failure, as the kernel does.
+long call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
+#if defined(__x86_64__)
+  if (!by_name) {
+    register long r10 asm("r10") = d;
+    register long r8 asm("r8") = e;
+    register long r9 asm("r9") = f;
+    long result = number;
+    asm volatile("syscall"
+                 : "+a"(result)
+                 : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                 : "rcx", "r11", "memory");
+    return result;
+  }
+#endif
+  const long result = syscall(number, a, b, c, d, e, f);
+  return result == -1 ? -errno : result;
+}
+
+long address(const void* of) {
+  return reinterpret_cast<long>(of);
+}
+
+unsigned char* map(std::size_t bytes) {
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) std::abort();
+  return static_cast<unsigned char*>(mapped);
+}
+
+std::uint64_t value_of(std::size_t word) {
+  return word * 0x9e3779b97f4a7c15 + 1;
+}
+
+// More than the budget: what it holds is elsewhere by the end.
+struct pattern {
+  std::uint64_t* words;
+  std::size_t count;
+
+  explicit pattern(std::size_t bytes) : words(reinterpret_cast<std::uint64_t*>(map(bytes))), count(bytes / 8) {
+    for (std::size_t i = 0; i < count; ++i) words[i] = value_of(i);
+  }
+  [[nodiscard]] std::size_t wrong() const {
+    std::size_t bad = 0;
+    for (std::size_t i = 0; i < count; ++i) bad += words[i] != value_of(i);
+    return bad;
+  }
+};
+
+// The exit code of a child, which must end within a minute.
+int code_of(pid_t child) {
+  if (child < 0) return -1;
+  for (int i = 0; i < 6000; ++i) {
+    int status = 0;
+    if (waitpid(child, &status, WNOHANG | __WALL) == child)
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
+    usleep(10000);
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, __WALL);
+  return -2;
+}
+
+void leave_in_vfork_children() {
+  const pattern data(48 * mib);
+  for (int i = 0; i < 3; ++i) {
+    // NOLINTNEXTLINE(clang-analyzer-security.insecureAPI.vfork)
+    const pid_t child = vfork();
+    if (child == 0) _exit(3);
+    std::printf("child %d, ", code_of(child));
+  }
+  std::printf("%zu wrong\n", data.wrong());
+}
+
+// ---- memory ----
+
+std::size_t not_zero(const unsigned char* first, std::size_t bytes) {
+  std::size_t bad = 0;
+  for (std::size_t i = 0; i < bytes; ++i) bad += first[i] != 0;
+  return bad;
+}
+
+// Drops every third megabyte; the others stay.
+void drop() {
+  const pattern data(48 * mib);
+  auto* const bytes = reinterpret_cast<unsigned char*>(data.words);
+  std::size_t bad = 0;
+  for (std::size_t at = 0; at < 48 * mib; at += 3 * mib)
+    bad += call(SYS_madvise, address(bytes + at), mib, MADV_DONTNEED) != 0;
+  for (std::size_t at = 0; at < 48 * mib; at += mib) {
+    if (at % (3 * mib) == 0) {
+      bad += not_zero(bytes + at, mib);
+      continue;
+    }
+    for (std::size_t i = at / 8; i < (at + mib) / 8; ++i) bad += data.words[i] != value_of(i);
+  }
+  std::printf("%zu wrong after dropping\n", bad);
+}
+
+// Unmaps, maps over, moves, protects; what was not touched is as it was.
+void rearrange() {
+  const pattern data(48 * mib);
+  auto* const bytes = reinterpret_cast<unsigned char*>(data.words);
+  std::size_t bad = 0;
+  bad += call(SYS_munmap, address(bytes + 8 * mib), mib) != 0;
+  const long again = call(SYS_mmap, address(bytes + 8 * mib), mib, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  bad += again != address(bytes + 8 * mib);
+  bad += not_zero(bytes + 8 * mib, mib);
+  bad += call(SYS_mmap, address(bytes + 12 * mib), mib, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+              -1, 0) != address(bytes + 12 * mib);
+  bad += not_zero(bytes + 12 * mib, mib);
+  bad += call(SYS_mprotect, address(bytes + 20 * mib), mib, PROT_NONE) != 0;
+  bad += call(SYS_mprotect, address(bytes + 20 * mib), mib, PROT_READ) != 0;
+  for (std::size_t i = 0; i < data.count; ++i) {
+    const std::size_t at = i * 8 / mib;
+    if (at != 8 && at != 12) bad += data.words[i] != value_of(i);
+  }
+  std::printf("%zu wrong after mapping over\n", bad);
+  const pattern other(48 * mib);
+  const long moved = call(SYS_mremap, address(other.words), 48 * mib, 96 * mib, MREMAP_MAYMOVE);
+  if (moved < 0 && moved > -4096) {
+    std::printf("mremap fails with %ld\n", -moved);
+    return;
+  }
+  const auto* const words = reinterpret_cast<const std::uint64_t*>(moved);
+  bad = 0;
+  for (std::size_t i = 0; i < other.count; ++i) bad += words[i] != value_of(i);
+  bad += not_zero(reinterpret_cast<const unsigned char*>(words) + 48 * mib, 48 * mib);
+  std::printf("%zu wrong after moving\n", bad);
+}
+
+// What the program maps by itself: more than the budget, and given back.
+void map_raw() {
+  for (int round = 0; round < 4; ++round) {
+    const long mapped = call(SYS_mmap, 0, 40 * mib, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    auto* const words = reinterpret_cast<std::uint64_t*>(mapped);
+    const std::size_t count = 40 * mib / 8;
+    std::size_t bad = 0;
+    for (std::size_t i = 0; i < count; ++i) words[i] = value_of(i);
+    for (std::size_t i = 0; i < count; ++i) bad += words[i] != value_of(i);
+    std::printf("%zu wrong, unmapped with %ld\n", bad, call(SYS_munmap, mapped, 40 * mib));
+  }
+}
+
+// ---- children ----
+
+[[noreturn]] void end_child(const pattern& data) {
+  call(SYS_exit_group, data.wrong() == 0 ? 7 : 8);
+  std::abort();
+}
+
+int check_in_child(void* data) {
+  return static_cast<const pattern*>(data)->wrong() == 0 ? 7 : 8;
+}
+
+void make_children() {
+  pattern data(48 * mib);
+  pid_t child = 0;
+#if defined(SYS_fork)
+  child = static_cast<pid_t>(call(SYS_fork));
+  if (child == 0) end_child(data);
+  std::printf("fork %d\n", code_of(child));
+#endif
+  child = static_cast<pid_t>(call(SYS_clone, SIGCHLD));
+  if (child == 0) end_child(data);
+  std::printf("clone %d\n", code_of(child));
+  std::uint64_t asked[8] = {0, 0, 0, 0, SIGCHLD};
+  child = static_cast<pid_t>(call(SYS_clone3, address(asked), sizeof asked));
+  if (child == 0) end_child(data);
+  std::printf("clone3 %d\n", code_of(child));
+  child = _Fork();
+  if (child == 0) end_child(data);
+  std::printf("_Fork %d\n", code_of(child));
+  // On a stack that is far by the time the child runs.
+  unsigned char* const stack = map(mib);
+  std::memset(stack, 1, mib);
+  std::size_t wrong = data.wrong();
+  child = clone(check_in_child, stack + mib, SIGCHLD, &data);
+  std::printf("clone by name %d\n", code_of(child));
+  wrong += data.wrong();
+  std::printf("%zu wrong\n", wrong);
+}
+
+// ---- signals ----
+
+volatile int handled = 0;
+
+// With every signal blocked, as by its mask.
+void call_in_handler(int) {
+  handled = handled + (call(SYS_getpid) == getpid() ? 1 : 0);
+  const long mapped = call(SYS_mmap, 0, mib, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  std::memset(reinterpret_cast<void*>(mapped), 1, mib);
+  handled = handled + (call(SYS_munmap, mapped, mib) == 0 ? 1 : 0);
+}
+
+void* call_with_signals_blocked(void* data) {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  auto* const bytes = static_cast<unsigned char*>(data);
+  std::size_t bad = 0;
+  for (std::size_t at = 0; at < 8 * mib; at += mib) {
+    bad += call(SYS_madvise, address(bytes + at), mib, MADV_DONTNEED) != 0;
+    bad += not_zero(bytes + at, mib);
+  }
+  // By its own hand.
+  std::uint64_t mask = ~std::uint64_t{0};
+  std::uint64_t before = 0;
+  bad += call(SYS_rt_sigprocmask, SIG_SETMASK, address(&mask), address(&before), sizeof mask) != 0;
+  bad += (before >> (SIGUSR1 - 1) & 1) != 1;
+  bad += call(SYS_getppid) != getppid();
+  std::printf("%zu wrong with signals blocked\n", bad);
+  return nullptr;
+}
+
+void call_beside_signals() {
+  const pattern data(48 * mib);
+  struct sigaction action{};
+  action.sa_handler = call_in_handler;
+  sigfillset(&action.sa_mask);
+  sigaction(SIGUSR1, &action, nullptr);
+  signal(SIGUSR2, call_in_handler);
+  for (int i = 0; i < 10; ++i) raise(i % 2 == 0 ? SIGUSR1 : SIGUSR2);
+  std::printf("handled %d\n", handled);
+  pthread_t thread;
+  pthread_create(&thread, nullptr, call_with_signals_blocked, data.words);
+  pthread_join(thread, nullptr);
+  // A handler of the program's own for the signal by which raw calls may be noticed.
+  handled = 0;
+  signal(SIGSYS, call_in_handler);
+  raise(SIGSYS);
+  std::printf("handled %d\n", handled);
+  signal(SIGSYS, SIG_DFL);
+  const pid_t child = fork();
+  if (child == 0) {
+    auto* const bytes = reinterpret_cast<unsigned char*>(data.words) + 16 * mib;
+    call(SYS_madvise, address(bytes), mib, MADV_DONTNEED);
+    std::_Exit(not_zero(bytes, mib) == 0 ? 7 : 8);
+  }
+  std::printf("child %d\n", code_of(child));
+}
+
+// ---- threads ----
+
+void* end_late(void*) {
+  usleep(200000);
+  std::puts("the last thread ends");
+  return nullptr;
+}
+
+void say_goodbye() {
+  std::puts("goodbye");
+}
+
+// The process lives until its last thread ends.
+[[noreturn]] void end_the_main_thread() {
+  std::atexit(say_goodbye);
+  pthread_t thread;
+  pthread_create(&thread, nullptr, end_late, nullptr);
+  pthread_detach(thread);
+  pthread_exit(nullptr);
+}
+
+struct shared_mutex {
+  pthread_mutex_t robust;
+};
+
+void* die_with_a_mutex(void* context) {
+  pthread_mutex_lock(&static_cast<shared_mutex*>(context)->robust);
+  // What is far by the time the thread ends.
+  const pattern other(48 * mib);
+  std::printf("%zu wrong\n", other.wrong());
+  munmap(other.words, 48 * mib);
+  return nullptr;
+}
+
+// The kernel marks a mutex whose owner has died, wherever it lies.
+void die_with_robust_mutexes() {
+  for (int round = 0; round < 3; ++round) {
+    auto* const mutex = reinterpret_cast<shared_mutex*>(map(page));
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&mutex->robust, &attributes);
+    pthread_t thread;
+    pthread_create(&thread, nullptr, die_with_a_mutex, mutex);
+    pthread_join(thread, nullptr);
+    timespec limit{};
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 5;
+    const int result = pthread_mutex_timedlock(&mutex->robust, &limit);
+    std::printf("%s\n", result == EOWNERDEAD ? "its owner died" : std::strerror(result));
+  }
+}
+
+void* use_memory(void* context) {
+  volatile char on_stack[20 * page];
+  for (std::size_t i = 0; i < sizeof on_stack; i += page) on_stack[i] = static_cast<char>(i / page);
+  const pattern other(48 * mib);
+  std::size_t bad = other.wrong();
+  for (std::size_t i = 0; i < sizeof on_stack; i += page) bad += on_stack[i] != static_cast<char>(i / page);
+  munmap(other.words, 48 * mib);
+  *static_cast<std::size_t*>(context) = bad;
+  return nullptr;
+}
+
+// Threads on stacks that the program took from its own memory.
+void run_on_own_stacks() {
+  constexpr int threads = 3;
+  for (int round = 0; round < 2; ++round) {
+    pthread_t thread[threads];
+    std::size_t bad[threads];
+    unsigned char* stacks[threads];
+    for (int i = 0; i < threads; ++i) {
+      stacks[i] = map(mib);
+      std::memset(stacks[i], 1, mib);
+      pthread_attr_t attributes;
+      pthread_attr_init(&attributes);
+      pthread_attr_setstack(&attributes, stacks[i], mib);
+      bad[i] = 1;
+      if (pthread_create(&thread[i], &attributes, use_memory, &bad[i]) != 0) std::abort();
+    }
+    for (int i = 0; i < threads; ++i) {
+      pthread_join(thread[i], nullptr);
+      std::printf("thread %d: %zu wrong\n", i, bad[i]);
+      munmap(stacks[i], mib);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count < 3) return 2;
+  const std::string_view part = arguments[1];
+  by_name = std::strcmp(arguments[2], "name") == 0;
+  if (part == "vfork") leave_in_vfork_children();
+  if (part == "drop") drop();
+  if (part == "rearrange") rearrange();
+  if (part == "map") map_raw();
+  if (part == "children") make_children();
+  if (part == "signals") call_beside_signals();
+  if (part == "main-thread") end_the_main_thread();
+  if (part == "robust") die_with_robust_mutexes();
+  if (part == "stacks") run_on_own_stacks();
+  if (part == "exit") {
+    const pattern data(48 * mib);
+    std::printf("%zu wrong\n", data.wrong());
+    std::fflush(stdout);
+    call(SYS_exit_group, 5);
+  }
+  return 0;
+}

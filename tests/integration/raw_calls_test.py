@@ -1,0 +1,87 @@
+"""What passes by the C library's names, interrupts them, or ends a thread or process: the output is the native one."""
+
+import platform
+import unittest
+
+import support
+
+MODES = ("thread", "inline")
+
+
+class Outside(unittest.TestCase):
+    def compare(self, program, budget_bytes, mode, least_far_bytes=0):
+        native = support.run(program)
+        self.assertGreaterEqual(native.code, 0, native)
+        outcome = support.run_far(program, budget_bytes, far="memory:", mode=mode)
+        self.assertEqual((outcome.code, outcome.out), (native.code, native.out), f"{mode}: {outcome}")
+        self.assertIsNotNone(outcome.stats, f"{mode}: no statistics; {outcome}")
+        self.assertIn("farheap: peak local", outcome.err, f"{mode}: {outcome}")
+        self.assertGreaterEqual(outcome.stats["peak_far_bytes"], least_far_bytes, f"{mode}: {outcome}")
+        return outcome
+
+    def both(self, program, budget_bytes, least_far_bytes=0):
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                self.compare(program, budget_bytes, mode, least_far_bytes)
+
+
+class Signals(Outside):
+    def test_handlers_that_jump_out_of_memory_calls(self):
+        self.both([support.PROGRAMS / "jumper", "jump"], 64 * support.MIB, 128 * support.MIB)
+
+    def test_handlers_that_make_memory_calls(self):
+        self.both([support.PROGRAMS / "jumper", "work"], 64 * support.MIB, 128 * support.MIB)
+
+
+class RawCalls(Outside):
+    """Each by the C library's syscall(), which says nothing of what it does."""
+
+    WAY = "name"
+
+    def outsider(self, part):
+        self.both([support.PROGRAMS / "outsider", part, self.WAY], 24 * support.MIB, 16 * support.MIB)
+
+    def test_dropped_memory_reads_as_zeros(self):
+        self.outsider("drop")
+
+    def test_memory_that_is_unmapped_mapped_over_moved_and_protected(self):
+        self.outsider("rearrange")
+
+    def test_memory_that_is_mapped(self):
+        self.outsider("map")
+
+    def test_children_see_every_byte(self):
+        self.outsider("children")
+
+    def test_the_end_of_the_process(self):
+        self.outsider("exit")
+
+    def test_handlers_blocked_signals_and_a_child_of_fork(self):
+        self.outsider("signals")
+
+
+class RawInstructions(RawCalls):
+    """The same by instructions of the program's own, which no library sees."""
+
+    WAY = "asm"
+
+    def setUp(self):
+        support.need(platform.machine() == "x86_64", "system calls are handed back on x86-64 only")
+
+
+class Ends(Outside):
+    def test_vfork_children_that_end_leave_the_report_to_their_parent(self):
+        self.both([support.PROGRAMS / "outsider", "vfork", "name"], 24 * support.MIB, 16 * support.MIB)
+
+    def test_a_main_thread_that_ends_before_the_others(self):
+        self.both([support.PROGRAMS / "outsider", "main-thread", "name"], 24 * support.MIB)
+
+    def test_threads_on_stacks_in_far_memory(self):
+        self.both([support.PROGRAMS / "outsider", "stacks", "name"], 24 * support.MIB, 16 * support.MIB)
+
+    def test_robust_mutexes_in_far_memory(self):
+        self.both([support.PROGRAMS / "outsider", "robust", "name"], 24 * support.MIB, 16 * support.MIB)
+
+
+if __name__ == "__main__":
+    support.main()

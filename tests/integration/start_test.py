@@ -1,0 +1,112 @@
+"""Programs start, and go on, where something is missing: rights, /proc, system calls. With far memory if at all possible,
+natively if not, and never without a word."""
+
+import os
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+import support
+
+NOBODY = 65534
+BUDGET = 32 * support.MIB
+VERIFIER = ["--seed", "7", "--threads", "2", "--operations", "60", "--live-mib", "96", "--largest-mib", "8"]
+NO_RIGHTS = "vm.unprivileged_userfaultfd=1"
+NATIVELY = "runs natively"
+
+
+class Start(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.native = support.run([support.PROGRAMS / "verifier", *VERIFIER])
+        assert cls.native.code == 0, cls.native
+        # Where every user may read it.
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.directory.cleanup)
+        cls.place = pathlib.Path(cls.directory.name)
+        cls.place.chmod(0o755)
+        for name in ("bin/farheap", "lib/libfarheap-preload.so", "tests/verifier", "tests/dropper", "tests/forbidder"):
+            target = cls.place / name
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy(support.BUILD / name, target)
+
+    def farheap(self, *program, far="memory:", mode=None):
+        command = [self.place / "bin/farheap", "run", "--local", str(BUDGET), "--far", far]
+        return [*command, *(["--fault-mode", mode] if mode else []), "--", *program]
+
+    def verifier(self):
+        return [self.place / "tests/verifier", *VERIFIER]
+
+    def check_same(self, outcome, far):
+        self.assertEqual((outcome.code, outcome.out), (0, self.native.out), outcome)
+        misses = outcome.err.split(" misses,")[0].split()[-1] if " misses," in outcome.err else "0"
+        self.assertEqual(int(misses) > 0, far, outcome)
+
+    def check_said_once(self, outcome, *texts):
+        lines = [line for line in outcome.err.splitlines() if "warning" in line]
+        self.assertEqual(len(lines), 1, outcome)
+        for text in texts:
+            self.assertIn(text, lines[0])
+
+    def as_nobody(self):
+        support.need(os.geteuid() == 0, "only root can become another user")
+        return ["setpriv", f"--reuid={NOBODY}", "--clear-groups"]
+
+    def without_proc(self):
+        support.need(os.geteuid() == 0, "only root can hide /proc")
+        return ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+
+    def test_an_ordinary_user_gets_inline_mode(self):
+        rights = pathlib.Path("/proc/sys/vm/unprivileged_userfaultfd")
+        support.need(rights.exists() and rights.read_text().strip() == "0", "every user has all rights here")
+        outcome = support.run([*self.as_nobody(), *self.farheap(*self.verifier())])
+        self.check_same(outcome, far=True)
+        self.check_said_once(outcome, NO_RIGHTS, "--fault-mode inline")
+
+    def test_natively_without_userfaultfd(self):
+        outcome = support.run([*self.as_nobody(), self.place / "tests/forbidder", "userfaultfd",
+                               *self.farheap(*self.verifier())])
+        self.check_same(outcome, far=False)
+        self.check_said_once(outcome, NO_RIGHTS, NATIVELY)
+
+    def test_a_mode_that_was_asked_for_is_not_replaced(self):
+        outcome = support.run(self.farheap(*self.verifier(), mode="thread"),
+                              environment={"FARHEAP_DISABLE": "userfaultfd_kernel_faults"})
+        self.assertEqual(outcome.code, 1, outcome)
+        self.assertIn(NO_RIGHTS, outcome.err)
+
+    def test_a_program_that_it_starts_with_fewer_rights(self):
+        outcome = support.run(self.farheap(self.place / "tests/forbidder", "userfaultfd", *self.as_nobody(),
+                                           "env", *self.verifier(), mode="inline"))
+        self.assertEqual((outcome.code, outcome.out), (0, self.native.out), outcome)
+        self.assertIn(NATIVELY, outcome.err)
+
+    def test_file_tier_without_io_uring(self):
+        for mode in ("thread", "inline"):
+            outcome = support.run([self.place / "tests/forbidder", "io_uring",
+                                   *self.farheap(*self.verifier(), far=f"file:{self.place}", mode=mode)])
+            self.check_same(outcome, far=True)
+
+    def test_without_proc(self):
+        settings = {"FARHEAP_LOCAL_BYTES": str(BUDGET), "FARHEAP_FAR": "memory:",
+                    "LD_PRELOAD": str(self.place / "lib/libfarheap-preload.so")}
+        program = ["env", *(f"{name}={value}" for name, value in settings.items()), *self.verifier()]
+        for mode in ("thread", "inline"):
+            outcome = support.run([*self.without_proc(), "env", f"FARHEAP_FAULT_MODE={mode}", *program])
+            self.check_same(outcome, far=True)
+
+    def test_rights_given_up_before_a_fork(self):
+        support.need(os.geteuid() == 0, "only root can become another user")
+        for mode in ("thread", "inline"):
+            for options in (["--user", str(NOBODY)], ["--root", str(self.place)],
+                            ["--root", str(self.place), "--user", str(NOBODY)]):
+                with self.subTest(mode=mode, options=options):
+                    if mode == "thread" and "--user" in options:
+                        support.need(os.path.exists("/dev/userfaultfd"), "no /dev/userfaultfd: Linux 6.1 has it")
+                    outcome = support.run(self.farheap(self.place / "tests/dropper", "96", *options, mode=mode))
+                    self.assertEqual((outcome.code, outcome.out), (0, "dropper: done\n"), outcome)
+
+
+if __name__ == "__main__":
+    support.main()

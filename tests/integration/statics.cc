@@ -1,0 +1,85 @@
+// A program whose data lies in static arrays, as HPC codes write it: STREAM's three arrays, and a table that a child of
+// fork changes, too. It knows every byte, and does not know Farheap.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+namespace {
+
+constexpr std::size_t words = std::size_t{4} << 20;  // 32 MiB each
+constexpr std::size_t page_words = 512;
+
+std::uint64_t a[words];
+std::uint64_t b[words];
+std::uint64_t c[words];
+std::uint64_t few[64];  // small arrays are where they were
+
+std::uint64_t expected(std::size_t i) {
+  return 3 * (i * 0x9e3779b97f4a7c15u) + 7;
+}
+
+void triad(std::size_t first, std::size_t end) {
+  for (std::size_t i = first; i < end; ++i) b[i] = i * 0x9e3779b97f4a7c15u;
+  for (std::size_t i = first; i < end; ++i) c[i] = 7;
+  for (std::size_t i = first; i < end; ++i) a[i] = 3 * b[i] + c[i];
+}
+
+bool wrong(const char* what) {
+  std::printf("statics: %s\n", what);
+  return false;
+}
+
+bool check() {
+  for (std::size_t i = 0; i < words; ++i) {
+    if (a[i] != expected(i)) return wrong("a holds other bytes");
+  }
+  return true;
+}
+
+bool check_child() {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (!check()) _exit(1);
+    for (std::size_t i = 0; i < words; i += page_words / 2) a[i] = ~i;
+    for (std::size_t i = 0; i < words; i += page_words / 2) {
+      if (a[i] != ~i) _exit(2);
+    }
+    _exit(0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status == 0 || wrong("the child saw other bytes");
+}
+
+bool check_calls() {
+  auto* const page =
+      reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(&c[words / 2]) + 4095) / 4096 * 4096);
+  if (madvise(page, 64 * 4096, MADV_DONTNEED) != 0) return wrong("madvise failed");
+  for (std::size_t i = 0; i < 64 * 4096; ++i) {
+    if (page[i] != std::byte{0}) return wrong("dropped bytes are back");
+  }
+  if (mprotect(page, 4096, PROT_READ) != 0 || mprotect(page, 4096, PROT_READ | PROT_WRITE) != 0)
+    return wrong("mprotect");
+  int ends[2];
+  if (pipe(ends) != 0 || write(ends[1], &a[words / 3], 4096) != 4096) return wrong("write from a static array");
+  if (read(ends[0], page, 4096) != 4096) return wrong("read into a static array");
+  return std::memcmp(page, &a[words / 3], 4096) == 0 || wrong("a pipe changed the bytes");
+}
+
+}  // namespace
+
+int main() {
+  std::thread other(triad, words / 2, words);
+  triad(0, words / 2);
+  other.join();
+  few[1] = 1;
+  if (!check() || !check_child() || !check() || !check_calls() || !check() || few[1] != 1 || few[2] != 0) return 1;
+  std::puts("statics: done");
+  return 0;
+}

@@ -1,0 +1,370 @@
+"""A process tree is one job: its processes share the budget, and what they counted is told together."""
+
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import tempfile
+import termios
+import time
+import unittest
+
+import support
+from support import MIB
+
+VERIFIER = support.PROGRAMS / "verifier"
+MINIMUM_BYTES = 16 * MIB
+SUMS = ("misses", "waits", "rescues", "zero_fills", "write_faults", "wait_ns", "prefetched_pages", "prefetch_hits",
+        "fetched_pages", "evicted_pages", "clean_evictions", "written_pages", "user_ns", "system_ns")
+
+
+def verify(seed, operations=400, live_mib=96):
+    return f"{VERIFIER} --seed {seed} --threads 2 --operations {operations} --live-mib {live_mib} --largest-mib 16"
+
+
+def run_options(budget_bytes, *more):
+    return [support.FARHEAP, "run", "--local", str(budget_bytes), "--far", "memory:", *more, "--"]
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="farheap-tree-")
+        self.addCleanup(shutil.rmtree, self.directory)
+        self.stats_path = pathlib.Path(self.directory, "stats.json")
+        self.started = []
+        self.addCleanup(self.end_all)
+
+    def end_all(self):
+        for process in self.started:
+            support.end(process)
+            process.wait(60)
+
+    def run_tree(self, budget_bytes, program, *options):
+        outcome = support.run([*run_options(budget_bytes, "--stats-json", self.stats_path, *options), *program])
+        if self.stats_path.exists():
+            outcome.stats = json.loads(self.stats_path.read_text())
+        return outcome
+
+    def start_tree(self, budget_bytes, program, *options):
+        process = support.start([*run_options(budget_bytes, "--stats-json", self.stats_path, *options), *program],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(process.stdout.close)
+        self.started.append(process)
+        return process
+
+    def try_stats(self, pid):
+        outcome = support.run([support.FARHEAP, "stats", "--json", pid], deadline_s=60)
+        return json.loads(outcome.out) if outcome.code == 0 else None
+
+    def stats(self, pid):
+        return support.wait_until(lambda: self.try_stats(pid), f"statistics of process {pid}")
+
+    def named(self, stats, name):
+        return [one for one in stats["processes"] if one["program"] == name]
+
+    def check_sums(self, stats):
+        self.assertEqual(stats["process_count"], len(stats["processes"]))
+        for key in SUMS:
+            self.assertEqual(stats[key], sum(one[key] for one in stats["processes"]), key)
+
+    def check_exit_line(self, outcome, processes):
+        line = next(line for line in reversed(outcome.err.splitlines()) if line.startswith("farheap: peak local"))
+        self.assertIn(f", {outcome.stats['misses']} misses, {outcome.stats['prefetch_hits']} prefetch hits, ", line)
+        self.assertRegex(line, rf"; {processes} processes$")
+        self.assertEqual(outcome.err.count("farheap: peak local"), 1, outcome)
+
+
+class Sharing(Tree):
+    def test_two_at_once_share_and_verify(self):
+        budget = 96 * MIB
+        script = f"{verify(1)} & {verify(2)} & wait %1 && wait %2"
+        outcome = self.run_tree(budget, ["sh", "-c", script])
+        self.assertEqual(outcome.code, 0, outcome)
+        stats = outcome.stats
+        verifiers = self.named(stats, "verifier")
+        self.assertEqual(len(verifiers), 2, outcome)
+        for one in verifiers:
+            self.assertGreater(one["misses"], 0, "together they need more than the budget")
+        self.assertEqual(stats["budget_bytes"], budget)
+        self.assertLessEqual(stats["peak_local_bytes"], budget + 2 * MINIMUM_BYTES)
+        self.check_sums(stats)
+        self.check_exit_line(outcome, len(stats["processes"]))
+
+    def test_wrappers(self):
+        for wrapper in (["env"], ["sh", "-c", '"$@"; exit $?', "sh"],
+                        ["/usr/bin/python3", "-c", "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"]):
+            with self.subTest(wrapper[0]):
+                outcome = self.run_tree(48 * MIB, [*wrapper, *verify(3, 600, 96).split()])
+                self.assertEqual(outcome.code, 0, outcome)
+                one, = self.named(outcome.stats, "verifier")
+                self.assertGreater(one["misses"], 0)
+                self.assertGreater(one["peak_local_bytes"], 32 * MIB, "a wrapper takes only what it uses")
+                self.check_sums(outcome.stats)
+                # env becomes the program: one process, and one line as ever.
+                self.assertEqual(len(outcome.stats["processes"]), 1 if wrapper[0] == "env" else 2)
+
+    def watch(self, process, seconds, budget):
+        """The most that was charged to all together, as seen from outside."""
+        most = 0
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit and process.poll() is None:
+            now = self.try_stats(process.pid)
+            most = max(most, now["local_bytes"] if now else 0)
+            time.sleep(0.1)
+        self.assertLessEqual(most, budget + 2 * MINIMUM_BYTES)
+
+    def test_a_killed_process_gives_its_share_back(self):
+        budget = 128 * MIB
+        endless = 100_000_000
+        script = f"{verify(4, endless, 200)} & {verify(5, endless, 200)} & wait; echo over"
+        process = self.start_tree(budget, ["sh", "-c", script])
+
+        def both():
+            found = self.named(self.stats(process.pid), "verifier")
+            return found if len(found) == 2 and all(one["local_bytes"] > 32 * MIB for one in found) else None
+
+        first, second = support.wait_until(both, "both having a share", process=process)
+        self.watch(process, 1, budget)
+        os.kill(first["pid"], signal.SIGKILL)
+
+        def follower():
+            one, = [one for one in self.named(self.stats(process.pid), "verifier") if one["pid"] == second["pid"]]
+            return one["budget_bytes"] > budget - MINIMUM_BYTES
+
+        support.wait_until(follower, "the other having what the killed one held", process=process)
+        resized = support.run([support.FARHEAP, "resize", process.pid, "48M"], deadline_s=30)
+        self.assertEqual(resized.code, 0, resized)
+        support.wait_until(lambda: self.stats(process.pid)["local_bytes"] <= 48 * MIB, "the whole job shrinking",
+                           process=process)
+        self.assertEqual(self.stats(process.pid)["budget_bytes"], 48 * MIB)
+        text = support.run([support.FARHEAP, "stats", second["pid"]], deadline_s=30).out
+        self.assertRegex(text, rf"(?m)^ *{second['pid']} +verifier ")
+        os.kill(second["pid"], signal.SIGKILL)
+        out = process.communicate(timeout=60)[0]
+        self.assertIn("over", out)
+        stats = json.loads(self.stats_path.read_text())
+        self.check_sums(stats)
+        killed, = [one for one in stats["processes"] if one["pid"] == first["pid"]]
+        self.assertGreater(killed["misses"], 0, "what a killed process counted is told")
+
+    def test_a_budget_for_each(self):
+        script = f"{verify(6, 600)} & {verify(7, 600)} & wait %1 && wait %2"
+        outcome = self.run_tree(64 * MIB, ["sh", "-c", script], "--local-each")
+        self.assertEqual(outcome.code, 0, outcome)
+        for one in self.named(outcome.stats, "verifier"):
+            self.assertGreater(one["peak_local_bytes"], 60 * MIB)
+        self.assertGreater(outcome.stats["peak_local_bytes"], 64 * MIB + 2 * MINIMUM_BYTES, "both had theirs at one time")
+        self.check_sums(outcome.stats)
+
+    def test_what_still_runs_is_said(self):
+        outcome = self.run_tree(64 * MIB, ["sh", "-c", "sleep 3 > /dev/null 2>&1 & sleep 0.5"])
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertRegex(outcome.err, r"; 3 processes, 1 still running\n")
+
+    def test_children_that_do_not_call_exec(self):
+        code = ("import os\n"
+                "block = bytearray(os.urandom(1 << 20)) * 64\n"
+                "print(sum(block[::4096]))\n"
+                "if os.fork() == 0:\n"
+                "    print(sum(block[::4096]), flush=True)\n"
+                "    os._exit(0)\n"
+                "os.wait()\n")
+        outcome = self.run_tree(32 * MIB, ["/usr/bin/python3", "-c", code])
+        self.assertEqual(outcome.code, 0, outcome)
+        first, second = outcome.out.split()
+        self.assertEqual(first, second)
+        main, child = sorted(outcome.stats["processes"], key=lambda one: one["pid"] != outcome.stats["pid"])
+        self.assertGreater(child["fetched_pages"], 0)
+        self.assertGreater(main["evicted_pages"], 0)
+        self.check_sums(outcome.stats)
+        self.check_exit_line(outcome, 2)
+
+    def test_more_processes_than_minima(self):
+        script = " & ".join(verify(seed, 60, 48) for seed in range(10, 16)) + " & wait"
+        outcome = self.run_tree(32 * MIB, ["sh", "-c", script])
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertEqual(outcome.err.count("processes share a budget of 32.0 MiB"), 1, outcome)
+        self.assertEqual(outcome.out.count("\n"), 6, outcome)
+
+    def test_nothing_is_left_behind(self):
+        def files():
+            return {path for place in ("/dev/shm", "/tmp") for path in pathlib.Path(place).glob("farheap-job-*")}
+        before = files()
+        self.run_tree(64 * MIB, ["sh", "-c", "true; true"])
+        self.assertEqual(files() - before, set())
+
+
+class Natives(Tree):
+    """Programs that the runtime cannot be loaded into."""
+
+    CHILD = support.PROGRAMS / "static_child"
+
+    def check_named_once(self, command, times=1):
+        outcome = self.run_tree(64 * MIB, command)
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertEqual(outcome.out.count("static child"), 3, outcome)
+        self.assertEqual(outcome.err.count("is statically linked: it runs natively"), times, outcome)
+
+    def test_named_once_by_every_way(self):
+        child = str(self.CHILD)
+        self.check_named_once(["sh", "-c", f"{child}; {child}; sh -c '{child}; true'; true"])
+        code = (f"import os, subprocess\n"
+                f"subprocess.run(['{child}'])\n"
+                f"os.waitpid(os.posix_spawn('{child}', ['x'], os.environ), 0)\n"
+                f"subprocess.run(['static_child'], env=dict(os.environ, PATH='{self.CHILD.parent}'))\n")
+        self.check_named_once(["/usr/bin/python3", "-c", code])
+
+    def test_named_where_a_script_names_it(self):
+        script = pathlib.Path(self.directory, "script")
+        script.write_text(f"#!{self.CHILD}\n")
+        script.chmod(0o755)
+        self.check_named_once(["sh", "-c", f"{script}; {script}; {script}"])
+
+    def test_not_named_where_it_is_meant(self):
+        child = str(self.CHILD)
+        self.check_named_once(["sh", "-c", f"unset LD_PRELOAD; {child}; {child}; {child}"], times=0)
+
+    def test_a_set_user_id_program(self):
+        support.need(os.geteuid() == 0, "only root can make a program of another user")
+        program = pathlib.Path(self.directory, "other")
+        shutil.copy("/bin/true", program)
+        os.chmod(self.directory, 0o755)
+        os.chown(program, 65534, 65534)
+        program.chmod(0o4755)
+        outcome = self.run_tree(64 * MIB, ["sh", "-c", f"{program}; {program}; true"])
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertEqual(outcome.err.count("gains rights when it starts"), 1, outcome)
+
+    def test_what_was_counted_before_exec_is_told(self):
+        outcome = self.run_tree(48 * MIB, ["/usr/bin/python3", "-c",
+                                           "import os, ctypes\n"
+                                           "b = bytearray(96 << 20)\n"
+                                           "b[::4096] = bytes([1]) * len(b[::4096])\n"
+                                           "os.execv('/bin/sh', ['sh', '-c', 'true; true'])\n"])
+        self.assertEqual(outcome.code, 0, outcome)
+        main, = [one for one in outcome.stats["processes"] if one["pid"] == outcome.stats["pid"]]
+        self.assertEqual(main["program"], "sh")
+        self.assertGreater(main["evicted_pages"], 0)
+        self.assertGreater(main["peak_local_bytes"], 32 * MIB)
+        self.check_sums(outcome.stats)
+
+
+class Top(Tree):
+    """`farheap top`, looked at through a terminal."""
+
+    def start_two(self):
+        endless = 100_000_000
+        process = self.start_tree(64 * MIB, ["sh", "-c", f"{verify(30, endless, 64)} & {verify(31, endless, 64)} & wait"])
+        support.wait_until(lambda: len(self.named(self.stats(process.pid), "verifier")) == 2, "two running",
+                           process=process)
+        return process
+
+    def open_terminal(self, *arguments):
+        """`farheap top` in a terminal of 24 lines of 80 characters: its process, and the terminal's descriptor."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        self.addCleanup(os.close, ours)
+        self.modes_before = termios.tcgetattr(theirs)
+        self.addCleanup(os.close, theirs)
+        self.theirs = theirs
+        process = support.start([support.FARHEAP, "top", "--interval", "0.2", *map(str, arguments)],
+                                stdin=theirs, stdout=theirs, stderr=theirs)
+        self.started.append(process)
+        return process, ours
+
+    def read_until(self, terminal, wanted, deadline_s=60):
+        """What is on the screen when the last whole screen matches `wanted`."""
+        text = ""
+        limit = time.monotonic() + deadline_s
+        while time.monotonic() < limit:
+            if select.select([terminal], [], [], 0.2)[0]:
+                text += os.read(terminal, 65536).decode()
+            for screen in text.split("\x1b[H")[1:]:
+                if "\x1b[J" in screen and re.search(wanted, screen):
+                    return re.split("\r+\n", screen[:screen.index("\x1b[J")].replace("\x1b[K", ""))
+        raise TimeoutError(f"the terminal does not show {wanted!r}: {text[-3000:]!r}")
+
+    def test_live(self):
+        job = self.start_two()
+        top, terminal = self.open_terminal(job.pid)
+        lines = self.read_until(terminal, r"verifier +[0-9.]+[MK]/[0-9.]+M +[0-9.]+M +[1-9][0-9]* ")
+        self.assertLessEqual(len(lines), 24)
+        self.assertLessEqual(max(map(len, lines)), 80)
+        self.assertRegex(lines[0], r"^farheap top: 1 job, 3 processes, by misses")
+        self.assertRegex(lines[1], rf"^sh \({job.pid}\): 3 of 3 processes run, local [0-9.]+M of 64.0M, far ")
+        self.assertIn("misses/s  hits/s evicted/s waited% errors", lines[3])
+        self.assertEqual(sorted(line.split()[1] for line in lines[4:7]), ["sh", "verifier", "verifier"])
+        os.write(terminal, b"p")
+        lines = self.read_until(terminal, "by PID")
+        numbers = [int(line.split()[0]) for line in lines[4:7]]
+        self.assertEqual(numbers, sorted(numbers))
+        os.write(terminal, b"q")
+        self.assertEqual(top.wait(30), 0)
+        rest = os.read(terminal, 65536).decode()
+        self.assertTrue(rest.endswith("\x1b[?25h\x1b[?1049l"), "the screen is given back")
+        self.assertEqual(termios.tcgetattr(self.theirs), self.modes_before)
+
+    def test_control_c_and_the_end_of_what_is_shown(self):
+        job = self.start_two()
+        top, terminal = self.open_terminal()
+        self.read_until(terminal, "verifier")
+        os.write(terminal, b"\x03")
+        self.assertEqual(top.wait(30), 0)
+        top, terminal = self.open_terminal(job.pid)
+        self.read_until(terminal, "verifier")
+        support.end(job)
+        self.assertEqual(top.wait(30), 0)
+
+    def test_once(self):
+        job = self.start_two()
+        outcome = support.run([support.FARHEAP, "top", "--once", "--interval", "0.5", job.pid])
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertEqual(len(re.findall(r"(?m)^ *\d+ verifier ", outcome.out)), 2, outcome)
+        self.assertNotIn("\x1b", outcome.out)
+        found = json.loads(support.run([support.FARHEAP, "top", "--json", "--interval", "0.5"]).out)
+        one, = [one for one in found["jobs"] if one["pid"] == job.pid]
+        self.assertEqual(sorted(each["program"] for each in one["processes"]), ["sh", "verifier", "verifier"])
+        self.assertLessEqual(one["local_bytes"], 64 * MIB + 2 * MINIMUM_BYTES)
+        refused = support.run([support.FARHEAP, "top", "--once", "x"])
+        self.assertEqual(refused.code, 2, refused)
+        refused = support.run([support.FARHEAP, "top", "--once", os.getpid()])
+        self.assertEqual(refused.code, 1, refused)
+        self.assertIn("farheap run", refused.err)
+
+
+class StartUp(Tree):
+    def test_a_helper_that_keeps_the_name(self):
+        """(helper) & exec program: the helper was forked by what the program was before."""
+        code = ("import os, sys, time\n"
+                "if os.fork() == 0:\n"
+                "    time.sleep(5)\n"
+                "    os._exit(0)\n"
+                "os.execv(sys.argv[1], sys.argv[1:])\n")
+        process = self.start_tree(64 * MIB, ["/usr/bin/python3", "-c", code,
+                                             *verify(20, 100_000_000, 32).split()])
+        support.wait_until(lambda: (now := self.try_stats(process.pid)) and self.named(now, "verifier"),
+                           "the program answering under the name of its process", process=process)
+
+    def test_a_process_of_another_user(self):
+        support.need(os.geteuid() == 0, "only root may change its user")
+        code = ("import os, subprocess, sys\n"
+                "def drop():\n"
+                "    os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+                "sys.exit(subprocess.run(sys.argv[1:], preexec_fn=drop).returncode)\n")
+        outcome = self.run_tree(48 * MIB, ["/usr/bin/python3", "-c", code, *verify(21, 150, 64).split()])
+        self.assertEqual(outcome.code, 0, outcome)
+        one, = self.named(outcome.stats, "verifier")
+        self.assertGreater(one["misses"], 0)
+        self.assertNotIn("budget of its own", outcome.err)
+        self.check_sums(outcome.stats)
+
+
+if __name__ == "__main__":
+    support.main()

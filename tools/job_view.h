@@ -1,0 +1,36 @@
+// Jobs, looked at from outside.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "preload/job.h"
+
+namespace far::tools {
+
+struct job_snapshot {
+  std::uint64_t id = 0;  // of the job, as long as it runs
+  bool shares = true;    // whether its processes share the budget
+  preload::job_totals totals;
+  std::vector<preload::job_process> processes;  // the first is the oldest
+  std::uint64_t taken_ns = 0;                   // CLOCK_MONOTONIC
+};
+
+// What the processes of the job last told; those that were killed a moment ago do not run.
+[[nodiscard]] job_snapshot take_snapshot(const preload::job_mapping& job);
+
+// The job of a process. Errors say what to do.
+[[nodiscard]] result<preload::job_mapping> find_job(pid_t pid);
+
+// All jobs of this user on this machine in which something runs; of all users for root.
+[[nodiscard]] std::vector<preload::job_mapping> find_jobs();
+
+// `text` as a process number, or an error with the exit code for wrong usage.
+[[nodiscard]] result<pid_t> parse_pid(const std::string& text);
+
+}  // namespace far::tools
