@@ -214,7 +214,9 @@ class engine {
   [[nodiscard]] window look_ahead(stream_table& streams, page_id page);
   [[nodiscard]] result<void> guard_again_in_child();
   void reopen(page_range range);
-  void resume_page(page_id page);
+  [[nodiscard]] static bool is_unsure_in_child(page_word word);
+  [[nodiscard]] std::uint64_t resume_block(block_id which);
+  void resume_page(page_id page, bool filled);
   void discard_guarded(page_range range);
   template <typename Done>
   void step_until(Done done);

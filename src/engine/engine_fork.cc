@@ -54,10 +54,7 @@ result<void> engine::resume_in_child() {
       shared_.admit(pages_of(which).first, temperature::warm);  // whoever was about to is not in this process
     }
     if (each.kind != block_kind::guarded) continue;
-    for (page_id page = pages_of(which).first; page < pages_of(which).end(); ++page) {
-      resume_page(page);
-      frames += shared_.pages.load(page).where() == state::resident ? 1 : 0;
-    }
+    frames += resume_block(which);
   }
   shared_.far.close_claims_in_child();
   shared_.begin_again(frames);
@@ -99,23 +96,47 @@ void engine::reopen(page_range range) {
   }
 }
 
+// Whether the kernel has to be asked if the child has the page: one that a thread of the program was filling, unmapping
+// or moving, or one that was never written. Of a mapping with nothing but the kernel's zeros the child gets no page.
+bool engine::is_unsure_in_child(page_word word) {
+  if (word.where() == state::evicting) return true;
+  return !word.has_place() && (word.where() == state::fetching || word.where() == state::resident);
+}
+
+// Returns how many frames the block has.
+std::uint64_t engine::resume_block(block_id which) {
+  const page_range range = pages_of(which);
+  bool unsure = false;
+  for (page_id page = range.first; page < range.end() && !unsure; ++page) {
+    unsure = is_unsure_in_child(shared_.pages.load(page));
+  }
+  std::array<bool, block_pages> filled{};
+  if (unsure) shared_.space.query_filled(range, filled);
+  std::uint64_t frames = 0;
+  for (std::size_t i = 0; i < block_pages; ++i) {
+    resume_page(range.first + i, filled[i]);
+    frames += shared_.pages.load(range.first + i).where() == state::resident ? 1 : 0;
+  }
+  return frames;
+}
+
 // Puts a page that another thread was at work on into a settled state again, and claims its slot.
-void engine::resume_page(page_id page) {
+void engine::resume_page(page_id page, bool filled) {
   const page_word word = shared_.pages.load(page);
   state next = word.where();
-  if (word.where() == state::fetching && word.has_place()) {
-    next = state::remote;
-  } else if (word.where() == state::fetching || word.where() == state::evicting) {
-    // Claimed by a thread of the program that was filling, unmapping or moving it.
-    bool filled = false;
-    shared_.space.query_filled({page, 1}, {&filled, 1});
+  if (is_unsure_in_child(word)) {
     next = filled ? state::resident : state::untouched;
+  } else if (word.where() == state::fetching) {
+    next = state::remote;
   }
   // The kernel forgets at a fork that it was to report the first write to a clean page. So all of them are suspects:
   // the hash of what lies in the slot tells at eviction whether it still does.
   const bool was_clean = next == state::resident && !word.dirty();
   if (next != word.where() || was_clean) {
     FAR_CHECK(!word.lifted(), "what was lifted has been put back");
+    if (word.where() == state::resident && next == state::untouched) {
+      shared_.pages.update(page, [](page_word each) { return each.with_state(state::evicting); });
+    }
     shared_.pages.update(page, [next, was_clean](page_word each) {
       const page_word settled = each.with_state(next);
       if (next == state::untouched) return settled.with_dirty(false).with_place(page_word::no_place);
