@@ -15,6 +15,7 @@
 #include <span>
 
 #include "base/units.h"
+#include "pager/memory_results.h"
 #include "pager/runtime_thread.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
@@ -24,6 +25,10 @@
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#define MADV_GUARD_REMOVE 103
 #endif
 
 namespace far::preload {
@@ -279,20 +284,40 @@ int advise(void* address, std::size_t bytes, int advice) {
 
 namespace {
 
-// To a place outside of the far heap: the bytes are copied, and local from then on.
+// Guards move with the pages.
+void copy_out(const pager::pager& far, std::byte* target, const std::byte* from, std::size_t bytes) {
+  for (std::size_t done = 0; done < bytes;) {
+    const auto look = [&] { return far.mapping_at(from + done, bytes - done); };
+    const result<pager::pager::mapping> piece = in_runtime(look);
+    const std::size_t count = piece ? piece.value().bytes : page_bytes;
+    if (piece && piece.value().guarded) {
+      static_cast<void>(kernel_madvise(target + done, count, MADV_GUARD_INSTALL));
+    } else {
+      std::memcpy(target + done, from + done, count);
+    }
+    done += count;
+  }
+}
+
+// To a place outside of the far heap: the bytes are copied, and local from then on. Requires: it is not shorter.
 void* remap_out(pager::pager& far, void* address, std::size_t old_bytes, std::size_t new_bytes, int flags,
                 void* wanted) {
-  const result<int> known = in_runtime([&] { return far.protection_of(bytes_at(address)); });
+  const result<pager::pager::mapping> known = in_runtime([&] { return far.mapping_at(bytes_at(address), old_bytes); });
   if (!known) return fail_to_map(EFAULT);
-  const int protection = known.value();
+  const int protection = known.value().protection;
+  const bool locked = known.value().locked;
+  if (locked && !pager::may_lock_more(bytes_at(address), new_bytes - old_bytes)) return fail_to_map(EAGAIN);
   const int readable = protection | PROT_READ | PROT_WRITE;
   void* const target = kernel_mmap(wanted, new_bytes, readable, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   if (target == MAP_FAILED) return MAP_FAILED;
   if ((protection & PROT_READ) == 0) static_cast<void>(protect(address, old_bytes, readable));
-  std::memcpy(target, address, std::min(old_bytes, new_bytes));
+  if (locked) static_cast<void>(unlock(address, old_bytes));
+  copy_out(far, bytes_at(target), bytes_at(address), old_bytes);
   if (protection != readable) kernel_mprotect(target, new_bytes, protection);
+  if (locked) static_cast<void>(kernel_mlock2(target, new_bytes, 0));
   if ((flags & MREMAP_DONTUNMAP) == 0) return unmap(address, old_bytes) == 0 ? target : MAP_FAILED;
   static_cast<void>(advise(address, old_bytes, MADV_DONTNEED));
+  static_cast<void>(advise(address, old_bytes, MADV_GUARD_REMOVE));  // an error where there are none to remove
   if ((protection & PROT_READ) == 0) static_cast<void>(protect(address, old_bytes, protection));
   return target;
 }

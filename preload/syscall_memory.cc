@@ -205,11 +205,12 @@ class collector {
   // Pages that may only be read are looked at, so that they are resident at least now.
   bool writable(std::byte* page) {
     if (!pager_.contains(page)) return false;
-    const result<int> protection = pager_.protection_of(page);
-    if (!protection) return false;
+    const result<pager::pager::mapping> found = pager_.mapping_at(page, page_bytes);
+    if (!found) return false;
+    const int protection = found.value().guarded ? PROT_NONE : found.value().protection;
     found_ = true;
-    if ((protection.value() & PROT_WRITE) != 0) return true;
-    if ((protection.value() & PROT_READ) != 0) static_cast<void>(*reinterpret_cast<volatile std::byte*>(page));
+    if ((protection & PROT_WRITE) != 0) return true;
+    if ((protection & PROT_READ) != 0) static_cast<void>(*reinterpret_cast<volatile std::byte*>(page));
     return false;
   }
 

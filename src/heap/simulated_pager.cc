@@ -320,8 +320,8 @@ result<void> simulated_pager::lock(std::byte* /*address*/, std::size_t /*bytes*/
 result<void> simulated_pager::unlock(std::byte* /*address*/, std::size_t /*bytes*/) {
   return not_simulated("unlock()");
 }
-result<int> simulated_pager::protection_of(const std::byte* /*address*/) const {
-  return not_simulated("protection_of()");
+result<pager::pager::mapping> simulated_pager::mapping_at(const std::byte* /*address*/, std::size_t /*bytes*/) const {
+  return not_simulated("mapping_at()");
 }
 result<void> simulated_pager::protect(std::byte* /*address*/, std::size_t /*bytes*/, int /*protection*/) {
   return not_simulated("protect()");

@@ -74,7 +74,7 @@ class simulated_pager final : public pager::pager {
   [[nodiscard]] result<void> lock(std::byte* address, std::size_t bytes, unsigned flags) override;
   [[nodiscard]] result<void> unlock(std::byte* address, std::size_t bytes) override;
   void unlock_all() override {}
-  [[nodiscard]] result<int> protection_of(const std::byte* address) const override;
+  [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<void> protect(std::byte* address, std::size_t bytes, int protection) override;
   [[nodiscard]] result<std::byte*> remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,
                                          const remapping& how) override;

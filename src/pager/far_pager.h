@@ -34,7 +34,7 @@ class far_pager final : public pager {
                                        const std::function<int()>& place) override;
   [[nodiscard]] result<void> take_back(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<origin> origin_of(const std::byte* address, std::size_t bytes) const override;
-  [[nodiscard]] result<int> protection_of(const std::byte* address) const override;
+  [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<void> unmap(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<void> discard(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<void> advise(std::byte* address, std::size_t bytes, int advice) override;
@@ -146,8 +146,10 @@ class far_pager final : public pager {
   [[nodiscard]] int open_reserved(page_range range, int protection);
   void give_up_if_empty(page_range range);
   [[nodiscard]] int do_remap(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved);
-  [[nodiscard]] int grow_in_place(page_range range, std::uint64_t more, const mapping_traits& traits);
+  [[nodiscard]] int grow_in_place(page_range range, std::uint64_t more, const mapping_traits& grown);
   [[nodiscard]] int move_parts(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved);
+  [[nodiscard]] int move_bytes(page_range range, const address_map::parts& parts, page_range target,
+                               const mapping_traits& traits);
   [[nodiscard]] int take_target(const remapping& how, page_range* target);
   [[nodiscard]] int discard_part(const address_map::part& part);
   [[nodiscard]] int push_out(page_range range, int advice);

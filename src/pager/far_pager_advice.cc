@@ -150,6 +150,8 @@ void far_pager::settle_parts_in_child() {
            [](const mapping_traits& each) { return !each.foreign && (each.absent_in_child || each.empty_in_child); })) {
     const int failure = part.traits.absent_in_child ? do_unmap(part.range) : discard_part(part);
     FAR_CHECK(failure == 0, "memory of ours can be emptied in a child");
+    // What is wiped has no guards either. If the kernel has no room for another mapping, they stay.
+    if (!part.traits.absent_in_child) static_cast<void>(fence(part, false));
   }
 }
 
@@ -168,9 +170,9 @@ int far_pager::fence(const address_map::part& part, bool install) {
     return 0;
   }
   addresses_.change(part.range, [](mapping_traits& traits) { traits.fenced = false; });
-  address_map::part open = part;
-  open.traits.fenced = false;
-  return protect_part(open, part.traits.protection);
+  const int failure = protect_part(part, part.traits.protection);
+  if (failure != 0) addresses_.change(part.range, [](mapping_traits& traits) { traits.fenced = true; });
+  return failure;
 }
 
 int far_pager::populate_part(const address_map::part& part, bool write) {

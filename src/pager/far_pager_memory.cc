@@ -188,12 +188,16 @@ result<pager::origin> far_pager::origin_of(const std::byte* address, std::size_t
   return any_far ? origin::far : origin::foreign;
 }
 
-result<int> far_pager::protection_of(const std::byte* address) const {
+result<pager::mapping> far_pager::mapping_at(const std::byte* address, std::size_t bytes) const {
   const platform::signal_shield shield;
-  const address_map::parts holders = look({page_at(address), 1});
+  const page_range range = pages_in(address, bytes);
+  const address_map::parts holders = look(range);
   const address_map::part* const holder = holders.empty() ? nullptr : &holders.front();
-  if (holder == nullptr || holder->traits.foreign) return error{"nothing of ours is mapped there", EFAULT};
-  return holder->traits.fenced ? PROT_NONE : holder->traits.protection;
+  if (holder == nullptr || holder->traits.foreign || holder->range.first != range.first) {
+    return error{"nothing of ours is mapped there", EFAULT};
+  }
+  return mapping{holder->traits.protection, holder->traits.fenced, holder->traits.locked,
+                 holder->range.count << page_shift};
 }
 
 // What is in use of a range, once nobody is at work on a part of it.

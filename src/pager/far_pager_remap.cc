@@ -13,8 +13,11 @@ namespace {
 
 constexpr std::uint64_t huge_page_pages = (2 * mib) >> page_shift;
 
+// Whether two neighbours are one mapping to the kernel, which knows neither reservations nor, as they are marks of its
+// pages, guards.
 bool alike(mapping_traits one, const mapping_traits& other) {
   one.reserved = other.reserved;
+  one.fenced = other.fenced;
   return one == other;
 }
 
@@ -48,19 +51,24 @@ int far_pager::do_remap(page_range range, std::uint64_t new_count, const remappi
   *moved = range.first;
   const bool stays = how.target == nullptr && !how.keep_source;
   if (stays && new_count == range.count) return 0;
+  const std::size_t more_bytes = (new_count - range.count) << page_shift;
+  if (parts.front().traits.locked && !may_lock_more(address_of(range.first), more_bytes)) return EAGAIN;
   if (stays && grow_in_place(range, new_count - range.count, parts.back().traits) == 0) return 0;
   return how.may_move ? move_parts(range, new_count, how, moved) : ENOMEM;
 }
 
-int far_pager::grow_in_place(page_range range, std::uint64_t more, const mapping_traits& traits) {
+int far_pager::grow_in_place(page_range range, std::uint64_t more, const mapping_traits& grown) {
   const page_range added{range.end(), static_cast<std::size_t>(more)};
+  mapping_traits traits = grown;
+  traits.fenced = traits.locked = false;
+  traits.reserved = traits.protection == PROT_NONE;
   if (added.end() > pages() || !addresses_.take_at(added, traits)) return ENOMEM;
-  const int failure = traits.reserved ? 0 : open_part(added, traits.fenced ? PROT_NONE : traits.protection, false);
+  const int failure = traits.reserved ? 0 : open_part(added, traits.protection, false);
   if (failure != 0) {
     for (const address_map::part& part : addresses_.remove(added)) addresses_.put_back(part.range);
     return failure;
   }
-  if (traits.locked) static_cast<void>(lock_part({added, traits}, 0));
+  if (grown.locked) static_cast<void>(lock_part({added, traits}, 0));
   return 0;
 }
 
@@ -69,36 +77,52 @@ int far_pager::move_parts(page_range range, std::uint64_t new_count, const remap
   const address_map::parts parts = look(range);
   mapping_traits traits = parts.front().traits;
   const bool was_locked = traits.locked;
-  traits.locked = traits.kernel_marked = false;
-  traits.reserved = std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part.traits.reserved; });
-  for (const address_map::part& part : parts) {
-    const int failure = part.traits.reserved && !traits.reserved ? open_reserved(part.range, PROT_NONE) : 0;
-    if (failure != 0) return failure;
-  }
+  traits.locked = traits.kernel_marked = traits.fenced = false;
+  traits.reserved = traits.protection == PROT_NONE &&
+                    std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part.traits.reserved; });
   page_range target{0, static_cast<std::size_t>(new_count)};
   const int refused = take_target(how, &target);
   if (refused != 0) return refused;
-  if (!traits.reserved) {
-    const int failure = open_part(target, traits.fenced ? PROT_NONE : traits.protection, true);
-    if (failure != 0) return addresses_.put_back(target), failure;
-    // Pages that are locked here could not move to where they are not.
-    if (was_locked) static_cast<void>(syscall(SYS_munlock, address_of(range.first), range.count << page_shift));
-    if (!engine_->move(range, target.first)) {
-      addresses_.use(target, traits);
-      static_cast<void>(do_unmap(target));
-      return ENOMEM;
-    }
-  }
+  const int failure = traits.reserved ? 0 : move_bytes(range, parts, target, traits);
+  if (failure != 0) return addresses_.put_back(target), failure;
   addresses_.use(target, traits);
+  for (const address_map::part& part : parts) {
+    const page_range arrived{target.first + (part.range.first - range.first), part.range.count};
+    if (part.traits.fenced) addresses_.change(arrived, [](mapping_traits& each) { each.fenced = true; });
+    if (part.traits.reserved) give_up_if_empty(arrived);
+  }
   *moved = target.first;
   if (how.keep_source) {
     addresses_.change(range, [](mapping_traits& kept) { kept.locked = false; });
+    // The guards have moved, too. If the kernel has no room for another mapping, this one stays.
+    for (const address_map::part& part : look(range)) static_cast<void>(fence(part, false));
   } else {
     static_cast<void>(do_unmap(range));  // it is ours: nothing there can refuse
   }
-  // The bytes are there now, and nothing may fail any more: what the limits refuse to lock stays unlocked.
-  if (was_locked) static_cast<void>(lock_part({target, traits}, 0));
+  if (was_locked) static_cast<void>(lock_part({target, traits}, 0));  // there is room for it: may_lock_more()
   return 0;
+}
+
+// Opens the target, and moves what is in the parts to it. Where that fails, everything is as it was, and the target is
+// empty.
+int far_pager::move_bytes(page_range range, const address_map::parts& parts, page_range target,
+                          const mapping_traits& traits) {
+  int failure = open_part(target, traits.protection, true);
+  if (failure != 0) return failure;
+  const auto place_of = [&](page_range part) { return target.first + (part.first - range.first); };
+  for (const address_map::part& part : parts) {
+    if (failure != 0 || !part.traits.fenced) continue;
+    failure = set_kernel_protection(address_of(place_of(part.range)), part.range.count << page_shift, PROT_NONE);
+  }
+  // Pages that are locked here could not move to where they are not.
+  const bool locked = parts.front().traits.locked;
+  if (failure == 0 && locked)
+    static_cast<void>(syscall(SYS_munlock, address_of(range.first), range.count << page_shift));
+  for (const address_map::part& part : parts) {
+    if (failure != 0 || part.traits.reserved) continue;
+    if (!engine_->move(part.range, place_of(part.range))) failure = ENOMEM;
+  }
+  return failure;
 }
 
 // Takes the place that the program wants, or some place, out of everybody's sight.

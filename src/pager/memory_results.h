@@ -1,4 +1,4 @@
-// What the memory calls of far_pager share: the kernel's protection, and errno values as results.
+// What the memory calls of far_pager share: the kernel's protection and limits, and errno values as results.
 #pragma once
 
 #include <sys/mman.h>
@@ -18,6 +18,18 @@ namespace far::pager {
 // Straight to the kernel: the program's mprotect may be the preload library's own. Returns 0 or an errno value.
 [[nodiscard]] inline int set_kernel_protection(std::byte* address, std::size_t bytes, int protection) {
   return syscall(SYS_mprotect, address, bytes, protection) == 0 ? 0 : errno;
+}
+
+// Whether the limit on locked memory allows so many bytes more. The kernel alone knows what counts, so it is tried.
+[[nodiscard]] inline bool may_lock_more(const std::byte* locked, std::size_t bytes) {
+  constexpr unsigned on_fault = 1;  // MLOCK_ONFAULT
+  if (bytes == 0) return syscall(SYS_mlock2, locked, 0, on_fault) == 0;
+  constexpr int reservation = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  const long place = syscall(SYS_mmap, nullptr, bytes, PROT_NONE, reservation, -1, 0L);
+  if (place == -1) return false;
+  const bool allowed = syscall(SYS_mlock2, place, bytes, on_fault) == 0;
+  syscall(SYS_munmap, place, bytes);
+  return allowed;
 }
 
 [[nodiscard]] inline error failed(const char* call, int code) {

@@ -107,8 +107,15 @@ class pager {
   enum class origin : std::uint8_t { far, foreign };
   [[nodiscard]] virtual result<origin> origin_of(const std::byte* address, std::size_t bytes) const = 0;
 
-  // The protection that map() or protect() gave the page at `address`; EFAULT where nothing is mapped.
-  [[nodiscard]] virtual result<int> protection_of(const std::byte* address) const = 0;
+  // What the program made of the page at `address`, and how many bytes from there on are alike, of `bytes` at most;
+  // EFAULT where nothing of ours is mapped.
+  struct mapping {
+    int protection = 0;    // PROT_*
+    bool guarded = false;  // MADV_GUARD_INSTALL: inaccessible, whatever the protection
+    bool locked = false;   // mlock
+    std::size_t bytes = 0;
+  };
+  [[nodiscard]] virtual result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const = 0;
 
   // Like munmap: drops the pages and their far copies. The range may cover parts of one or of several mappings, of the
   // kernel's as well, and holes.

@@ -527,7 +527,11 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"locked", locked},
                                   {"all_locked", all_locked},
                                   {"many_mappings", many_mappings},
-                                  {"by_process", by_process}};
+                                  {"by_process", by_process},
+                                  {"guards_moved", guards_moved},
+                                  {"guards_in_child", guards_in_child},
+                                  {"zeros_in_child", zeros_in_child},
+                                  {"locked_beyond_the_limit", locked_beyond_the_limit}};
 
 }  // namespace
 

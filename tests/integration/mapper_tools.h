@@ -127,4 +127,12 @@ inline char* map_over(char* at, std::size_t bytes, int protection, int flags, in
   return at;
 }
 
+// ---- scenarios of other files ----
+
+// mapper_moves.cc
+void guards_moved();
+void guards_in_child();
+void zeros_in_child();
+void locked_beyond_the_limit();
+
 }  // namespace mapper

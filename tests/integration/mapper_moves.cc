@@ -1,0 +1,172 @@
+// Scenarios of mapper: what moves with its guards and locks, and what limits refuse.
+#include <linux/capability.h>
+
+#include "mapper_tools.h"
+
+namespace mapper {
+namespace {
+
+constexpr std::size_t part = 8 * page;
+
+// "fault" or "readable" for each eighth of 64 pages.
+std::string accesses(const char* at) {
+  std::string all;
+  for (std::size_t i = 0; i < 8; ++i) all += std::strcmp(access(at + i * part), "fault") == 0 ? 'x' : '-';
+  return all;
+}
+
+// 64 pages, of which those from the third eighth on and the last eighth are guarded.
+char* with_guards(bool pressed) {
+  char* const block = map_aligned(2 * mib);
+  munmap(block + 8 * part, 2 * mib - 8 * part);
+  fill(block, 8 * part, 30);
+  if (pressed) press();
+  say("guards", madvise(block + 2 * part, part, MADV_GUARD_INSTALL));
+  say("guards at the end", madvise(block + 7 * part, part, MADV_GUARD_INSTALL));
+  return block;
+}
+
+}  // namespace
+
+void guards_moved() {
+  for (const bool pressed : {false, true}) {
+    char* block = with_guards(pressed);
+    say("grows in place", mremap(block, 8 * part, 16 * part, 0));
+    say("the tail of it is", accesses(block + 8 * part));
+    say("holds", content(block + 8 * part, 8 * part, 0));
+    char* const grown = static_cast<char*>(mremap(block, 16 * part, 4 * mib, MREMAP_MAYMOVE));
+    say("grows, and moves", grown);
+    say("it is", accesses(grown));
+    say("behind it", accesses(grown + 8 * part));
+    say("holds", content(grown, 2 * part, 30));
+    say("holds behind it", content(grown + 8 * part, 4 * mib - 8 * part, 0));
+    say("removes guards", madvise(grown, 8 * part, MADV_GUARD_REMOVE));
+    say("it is", accesses(grown));
+    say("empty there", content(grown + 2 * part, part, 0));
+    munmap(grown, 4 * mib);
+
+    block = with_guards(pressed);
+    char* const moved = static_cast<char*>(mremap(block, 8 * part, 8 * part, MREMAP_MAYMOVE | MREMAP_DONTUNMAP));
+    say("moves, and the old place stays", moved);
+    say("it is", accesses(moved));
+    say("the old place is", accesses(block));
+    say("holds", content(block, 8 * part, 0));
+    munmap(moved, 8 * part);
+    munmap(block, 8 * part);
+
+    // All of it guarded, moved to a place far from the far heap, with and without what was there before.
+    block = with_guards(pressed);
+    auto* const outside = reinterpret_cast<char*>(std::uintptr_t{1} << 40);
+    say("out of the far heap", mremap(block, 8 * part, 8 * part, MREMAP_MAYMOVE | MREMAP_FIXED, outside));
+    say("it is", accesses(outside));
+    say("holds", content(outside, 2 * part, 30));
+    say("munmap", munmap(outside, 8 * part));
+    block = with_guards(pressed);
+    say("guards all", madvise(block, 8 * part, MADV_GUARD_INSTALL));
+    char* const larger = static_cast<char*>(mremap(block, 8 * part, 4 * mib, MREMAP_MAYMOVE));
+    say("all of it guarded, grows", larger);
+    say("it is", accesses(larger));
+    say("behind it", content(larger + 8 * part, 4 * mib - 8 * part, 0));
+    munmap(larger, 4 * mib);
+  }
+}
+
+void guards_in_child() {
+  char* const block = with_guards(true);
+  say("wipe", madvise(block, 4 * part, MADV_WIPEONFORK));
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    say("child", accesses(block));
+    say("child, wiped", content(block, 4 * part, 0));
+    std::fflush(stdout);
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  say("parent", accesses(block));
+}
+
+// Memory that was read and never written, of which the kernel gives a child no pages.
+void zeros_in_child() {
+  char* const block = map_aligned(2 * mib, PROT_READ);
+  say("reads", content(block, 2 * mib, 0));
+  say("one page leaves", madvise(block + mib, page, MADV_PAGEOUT));
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    press();
+    say("child", content(block, 2 * mib, 0));
+    say("may write", mprotect(block, 2 * mib, both));
+    fill(block, 2 * mib, 34);
+    say("holds", content(block, 2 * mib, 34));
+    std::fflush(stdout);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  say("child ends", static_cast<long>(status));
+  say("parent", content(block, 2 * mib, 0));
+}
+
+namespace {
+
+// As an ordinary user has it: so much may be locked, and no more.
+void limit_locking(std::size_t bytes) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct held[2] = {};
+  const std::uint32_t bit = std::uint32_t{1} << (CAP_IPC_LOCK % 32);
+  if (syscall(SYS_capget, &header, held) != 0) std::exit(1);
+  held[CAP_IPC_LOCK / 32].effective &= ~bit;
+  held[CAP_IPC_LOCK / 32].permitted &= ~bit;
+  if (syscall(SYS_capset, &header, held) != 0) std::exit(1);
+  const rlimit limit{bytes, bytes};
+  say("limit", setrlimit(RLIMIT_MEMLOCK, &limit));
+}
+
+// How much of the process is locked, in whole MiB.
+long locked_mib() {
+  std::FILE* const status = std::fopen("/proc/self/status", "r");
+  long kib = -1;
+  char line[256];
+  while (std::fgets(line, sizeof line, status) != nullptr) {
+    if (std::sscanf(line, "VmLck: %ld", &kib) == 1) break;
+  }
+  std::fclose(status);
+  return kib / 1024;
+}
+
+}  // namespace
+
+void locked_beyond_the_limit() {
+  limit_locking(4 * mib);
+  char* const block = map_aligned(8 * mib);
+  munmap(block + 3 * mib, 5 * mib);
+  fill(block, 3 * mib, 31);
+  say("mlock", mlock(block, 3 * mib));
+  say("locked", locked_mib());
+  say("grows in place", mremap(block, 3 * mib, 6 * mib, 0));
+  say("grows, and may move", mremap(block, 3 * mib, 6 * mib, MREMAP_MAYMOVE));
+  char* const place = map_aligned(8 * mib);
+  fill(place, 8 * mib, 32);
+  say("to a place", mremap(block, 3 * mib, 6 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, place));
+  auto* const outside = reinterpret_cast<char*>(std::uintptr_t{1} << 40);
+  say("out", mremap(block, 3 * mib, 6 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, outside));
+  say("locked", locked_mib());
+  say("holds", content(block, 3 * mib, 31));
+  say("DONTNEED", madvise(block, page, MADV_DONTNEED));
+  press();
+  char* const moved = static_cast<char*>(mremap(block, 3 * mib, 4 * mib, MREMAP_MAYMOVE));
+  say("to no more than the limit", moved);
+  say("locked", locked_mib());
+  say("holds", content(moved, 3 * mib, 31));
+  say("the tail", content(moved + 3 * mib, mib, 0));
+  say("DONTNEED of the tail", madvise(moved + 3 * mib, page, MADV_DONTNEED));
+  say("cut off", mremap(moved, 4 * mib, mib, 0));
+  say("locked", locked_mib());
+  char* const out = static_cast<char*>(mremap(moved, mib, 2 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, outside));
+  say("out, within the limit", out);
+  say("locked", locked_mib());
+  say("holds", content(outside, mib, 31));
+}
+
+}  // namespace mapper
