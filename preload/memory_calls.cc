@@ -210,7 +210,16 @@ void* map_across(pager::pager& far, void* address, std::size_t bytes, int protec
     if (done(taken) != 0) return MAP_FAILED;
     at += piece;
   }
-  return kernel_mmap(address, bytes, protection, flags, descriptor, offset);
+  void* const mapped = kernel_mmap(address, bytes, protection, flags, descriptor, offset);
+  if (mapped != MAP_FAILED) return mapped;
+  const int failure = errno;
+  for (at = bytes_at(address); at < end;) {  // nothing of the kernel's came there
+    bool is_far = false;
+    const std::size_t piece = far.uniform_bytes(at, static_cast<std::size_t>(end - at), &is_far);
+    if (is_far) static_cast<void>(in_runtime([&] { return far.unmap(at, piece); }));
+    at += piece;
+  }
+  return fail_to_map(failure);
 }
 
 }  // namespace

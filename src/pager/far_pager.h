@@ -121,7 +121,9 @@ class far_pager final : public pager {
   [[nodiscard]] int open_part(page_range range, int protection, bool guarded);
   [[nodiscard]] int close_part(const address_map::part& part);
   [[nodiscard]] int empty_part(const address_map::part& part);
-  [[nodiscard]] int take_over(page_range range, bool keep_foreign);
+  [[nodiscard]] int take_over(page_range range, bool keep_foreign, int protection);
+  [[nodiscard]] int prepare_to_replace(const address_map::parts& parts, int protection);
+  void give_parts_back(page_range range, const address_map::parts& parts, std::size_t first_kept);
   [[nodiscard]] int do_map_at(page_range range, int protection, placement how);
   [[nodiscard]] int do_hand_over(page_range range, placement how, const std::function<int()>& place);
   [[nodiscard]] int do_unmap(page_range range);
@@ -150,7 +152,7 @@ class far_pager final : public pager {
   [[nodiscard]] int move_parts(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved);
   [[nodiscard]] int move_bytes(page_range range, const address_map::parts& parts, page_range target,
                                const mapping_traits& traits);
-  [[nodiscard]] int take_target(const remapping& how, page_range* target);
+  [[nodiscard]] int take_target(const remapping& how, int protection, page_range* target);
   [[nodiscard]] int discard_part(const address_map::part& part);
   [[nodiscard]] int push_out(page_range range, int advice);
   [[nodiscard]] int advise_part(const address_map::part& part, int advice);

@@ -94,7 +94,7 @@ int far_pager::do_map_at(page_range range, int protection, placement how) {
   if (how == placement::if_free) {
     if (!addresses_.take_at(range, traits)) return EEXIST;
   } else {
-    const int refused = take_over(range, false);
+    const int refused = take_over(range, false, protection);
     if (refused != 0) return refused;
     addresses_.use(range, traits);
   }
@@ -106,21 +106,50 @@ int far_pager::do_map_at(page_range range, int protection, placement how) {
 
 // Takes addresses from whoever uses them, and empties them; nobody else gets them meanwhile. A thread that is about to
 // give up a part, and holds it for a moment more, is waited for. `keep_foreign`: what is the kernel's stays mapped.
-int far_pager::take_over(page_range range, bool keep_foreign) {
+// `protection`: of what is to come, if it is ours. What can be refused is found out before anything is dropped.
+int far_pager::take_over(page_range range, bool keep_foreign, int protection) {
   backoff waiting;
   std::optional<address_map::parts> parts;
   while (!(parts = addresses_.take_over(range))) waiting.pause();
+  const int refused = prepare_to_replace(*parts, protection);
+  if (refused != 0) return give_parts_back(range, *parts, 0), refused;
+  for (std::size_t i = 0; i < parts->size(); ++i) {
+    const address_map::part& part = (*parts)[i];
+    const int failure = keep_foreign && part.traits.foreign ? 0 : empty_part(part);
+    if (failure != 0) return give_parts_back(range, *parts, i), failure;
+  }
+  return 0;
+}
+
+// A range that was taken over: the parts from this one on stay as they are, the rest is free.
+void far_pager::give_parts_back(page_range range, const address_map::parts& parts, std::size_t first_kept) {
   page_id done = range.first;
-  for (auto part = parts->begin(); part != parts->end(); ++part) {
-    const int failure = keep_foreign && part->traits.foreign ? 0 : empty_part(*part);
+  for (std::size_t i = first_kept; i < parts.size(); ++i) {
+    const page_range kept = parts[i].range;
+    if (kept.first > done) addresses_.put_back({done, static_cast<std::size_t>(kept.first - done)});
+    addresses_.use(kept, parts[i].traits);
+    done = kept.end();
+  }
+  if (range.end() > done) addresses_.put_back({done, static_cast<std::size_t>(range.end() - done)});
+}
+
+// Finds out whether the kernel would refuse what is to come in place of these parts: for want of mappings, or because
+// of a limit on writable memory. Where it would, everything is as before.
+int far_pager::prepare_to_replace(const address_map::parts& parts, int protection) {
+  const auto holds_something = [](const address_map::part& part) { return !part.traits.reserved; };
+  if (std::none_of(parts.begin(), parts.end(), holds_something)) return 0;
+  if (!room_for_mappings(parts.size())) return ENOMEM;
+  const auto set = [this](const address_map::part& part, int wanted) {
+    if (part.traits.foreign || part.traits.reserved || wanted == PROT_NONE) return 0;
+    return set_kernel_protection(address_of(part.range.first), part.range.count << page_shift, wanted);
+  };
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const int failure = set(parts[i], protection);
     if (failure == 0) continue;
-    // This part and those behind it stay as they are.
-    for (; part != parts->end(); ++part) {
-      if (part->range.first > done) addresses_.put_back({done, static_cast<std::size_t>(part->range.first - done)});
-      addresses_.use(part->range, part->traits);
-      done = part->range.end();
+    for (; i < parts.size(); --i) {
+      const mapping_traits& before = parts[i].traits;
+      static_cast<void>(set(parts[i], before.fenced ? PROT_NONE : before.protection));
     }
-    if (range.end() > done) addresses_.put_back({done, static_cast<std::size_t>(range.end() - done)});
     return failure;
   }
   return 0;
@@ -141,7 +170,7 @@ int far_pager::do_hand_over(page_range range, placement how, const std::function
     if (!addresses_.take_at(range, traits)) return EEXIST;
     static_cast<void>(addresses_.remove(range));
   } else {
-    const int refused = take_over(range, true);
+    const int refused = take_over(range, true, PROT_NONE);
     if (refused != 0) return refused;
   }
   engine_->hand_over(range);

@@ -81,7 +81,7 @@ int far_pager::move_parts(page_range range, std::uint64_t new_count, const remap
   traits.reserved = traits.protection == PROT_NONE &&
                     std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part.traits.reserved; });
   page_range target{0, static_cast<std::size_t>(new_count)};
-  const int refused = take_target(how, &target);
+  const int refused = take_target(how, traits.protection, &target);
   if (refused != 0) return refused;
   const int failure = traits.reserved ? 0 : move_bytes(range, parts, target, traits);
   if (failure != 0) return addresses_.put_back(target), failure;
@@ -126,10 +126,10 @@ int far_pager::move_bytes(page_range range, const address_map::parts& parts, pag
 }
 
 // Takes the place that the program wants, or some place, out of everybody's sight.
-int far_pager::take_target(const remapping& how, page_range* target) {
+int far_pager::take_target(const remapping& how, int protection, page_range* target) {
   if (how.target != nullptr) {
     target->first = page_at(how.target);
-    return take_over(*target, false);
+    return take_over(*target, false, protection);
   }
   const std::uint64_t alignment = target->count >= huge_page_pages ? huge_page_pages : 1;
   const std::optional<page_id> first = addresses_.take(target->count, alignment, mapping_traits());

@@ -32,6 +32,22 @@ namespace far::pager {
   return allowed;
 }
 
+// Whether the kernel has room for the mappings into which a call may split so many parts. It alone counts them, so it
+// is tried: each page in between that is protected otherwise makes two more.
+[[nodiscard]] inline bool room_for_mappings(std::size_t parts) {
+  const std::size_t splits = 6 + parts;  // mremap alone wants six left over
+  const std::size_t bytes = (2 * splits + 1) * page_bytes;
+  constexpr int reservation = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  const long place = syscall(SYS_mmap, nullptr, bytes, PROT_NONE, reservation, -1, 0L);
+  if (place == -1) return false;
+  bool fits = true;
+  for (std::size_t i = 0; i < splits && fits; ++i) {
+    fits = syscall(SYS_mprotect, place + static_cast<long>((2 * i + 1) * page_bytes), page_bytes, PROT_READ) == 0;
+  }
+  syscall(SYS_munmap, place, bytes);
+  return fits;
+}
+
 [[nodiscard]] inline error failed(const char* call, int code) {
   const char* const advice = code == ENOMEM ? "; if it is for want of mappings, raise vm.max_map_count" : "";
   return {std::string(call) + " in the far heap fails (" + std::strerror(code) + ")" + advice, code};

@@ -531,6 +531,8 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"guards_moved", guards_moved},
                                   {"guards_in_child", guards_in_child},
                                   {"zeros_in_child", zeros_in_child},
+                                  {"replaced_at_the_limit", replaced_at_the_limit},
+                                  {"replaced_beyond_the_limit", replaced_beyond_the_limit},
                                   {"locked_beyond_the_limit", locked_beyond_the_limit}};
 
 }  // namespace

@@ -110,6 +110,83 @@ void zeros_in_child() {
 
 namespace {
 
+std::string judged(bool well) {
+  return well ? "as it should be" : "lost";
+}
+
+// What fill() has put into the page of a block with this number.
+bool is_full(const char* block, std::size_t number, int salt) {
+  constexpr std::size_t salt_a_page = 7 + page / 64;
+  return content(block + number * page, page, static_cast<int>(number * salt_a_page) + salt) == "kept";
+}
+
+// A page of memory that is full is mapped over. Where that is refused, nothing of it is lost.
+void map_over_full(const char* what, char* block, std::size_t number, int protection, int flags) {
+  char* const at = block + number * page;
+  const bool mapped = mmap(at, page, protection, flags | MAP_FIXED, -1, 0) != MAP_FAILED;
+  say(what, judged(mapped ? content(at, page, 0) == "zeros" : is_full(block, number, 35)));
+}
+
+// Takes all mappings that the kernel has left. Every second one can be given back by itself.
+std::vector<char*> use_up_mappings() {
+  constexpr std::size_t bytes = 512 * mib;
+  auto* const place = static_cast<char*>(mmap(nullptr, bytes, both, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::vector<char*> made;
+  for (std::size_t at = page; at < bytes && mprotect(place + at, page, PROT_READ) == 0; at += 2 * page) {
+    made.push_back(place + at);
+  }
+  if (made.size() < 10000 || made.size() >= bytes / (2 * page)) std::printf("mappings do not run out\n");
+  return made;
+}
+
+}  // namespace
+
+void replaced_at_the_limit() {
+  char* const block = map_aligned(4 * mib);
+  char* const place = map_aligned(4 * mib);
+  fill(block, 4 * mib, 35);
+  fill(place, 4 * mib, 36);
+  std::vector<char*> made = use_up_mappings();
+  for (std::size_t round = 0; round < 24; ++round) {
+    const std::size_t number = round * 16;
+    map_over_full("ordinary", block, number + 1, both, anonymous);
+    map_over_full("read-only", block, number + 3, PROT_READ, anonymous);
+    map_over_full("special", block, number + 5, both, anonymous | MAP_STACK);
+    char* const from = block + (number + 7) * page;
+    const bool moved = mremap(from, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, place + number * page) != MAP_FAILED;
+    const int arrived = 35 + static_cast<int>((number + 7) * (7 + page / 64));
+    const bool kept = is_full(place, number, 36) && is_full(block, number + 7, 35);
+    say("moved", judged(moved ? content(place + number * page, page, arrived) == "kept" : kept));
+    mprotect(made.back(), page, both);
+    made.pop_back();
+  }
+  for (std::size_t number = 0; number < 24 * 16; number += 2) {
+    if (!is_full(block, number, 35)) std::printf("page %zu is lost\n", number);
+  }
+}
+
+// The limit on writable memory.
+void replaced_beyond_the_limit() {
+  char* const block = map_aligned(8 * mib);
+  fill(block, 8 * mib, 37);
+  mprotect(block, 8 * mib, PROT_READ);
+  press();
+  rlimit before{};
+  getrlimit(RLIMIT_DATA, &before);
+  const rlimit none{page, before.rlim_max};
+  setrlimit(RLIMIT_DATA, &none);
+  const void* const mapped = mmap(block, 4 * mib, both, anonymous | MAP_FIXED, -1, 0);
+  const int failure = errno;
+  setrlimit(RLIMIT_DATA, &before);
+  errno = failure;
+  say("mmap", mapped);
+  say("holds", content(block, 8 * mib, 37));
+  say("mmap", mmap(block, 4 * mib, both, anonymous | MAP_FIXED, -1, 0));
+  say("is empty", content(block, 4 * mib, 0));
+}
+
+namespace {
+
 // As an ordinary user has it: so much may be locked, and no more.
 void limit_locking(std::size_t bytes) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};

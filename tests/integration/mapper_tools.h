@@ -133,6 +133,8 @@ inline char* map_over(char* at, std::size_t bytes, int protection, int flags, in
 void guards_moved();
 void guards_in_child();
 void zeros_in_child();
+void replaced_at_the_limit();
+void replaced_beyond_the_limit();
 void locked_beyond_the_limit();
 
 }  // namespace mapper
