@@ -19,7 +19,7 @@ import support
 FARHEAPD = support.BUILD / "bin" / "farheapd"
 TOKEN = "0123456789abcdef0123456789abcdef"
 LOCAL_BYTES = 48 * support.MIB
-ROUNDS = 100 if support.SOAK else 4
+ROUNDS = 100 if support.SOAK else 3
 
 
 def verifier(operations, seed=21):
@@ -149,7 +149,7 @@ class Namespaces:
 
 class CopiesOnThreeServers(Servers):
     def test_one_killed_one_cut_off_one_paused(self):
-        program = verifier(1500)
+        program = verifier(1500 if support.SOAK else 700)
         expected = support.run(program).out
         with contextlib.ExitStack() as stack:
             nets = stack.enter_context(Namespaces(3))
@@ -174,7 +174,7 @@ class CopiesOnThreeServers(Servers):
 
     def play_rounds(self, servers, seed, one_round):
         """Programs that run while one_round(process, chance, expected) makes trouble; the last one is left alone."""
-        program = verifier(400)
+        program = verifier(400 if support.SOAK else 200)
         expected = support.run(program).out
         chance = random.Random(seed)
         for number in range(ROUNDS):
@@ -217,7 +217,7 @@ def add_server(process, where):
 
 class ServersThatCome(Servers):
     def test_one_is_added_and_an_old_one_killed(self):
-        program = verifier(1000)
+        program = verifier(500)
         expected = support.run(program).out
         servers = [self.server() for _ in range(2)]
         process = self.begin(program, self.far(servers))
@@ -234,7 +234,7 @@ class ServersThatCome(Servers):
         self.assertIn(f"{servers[0].where()} does not answer", err)
 
     def test_a_single_one_grows(self):
-        program = verifier(800)
+        program = verifier(500)
         expected = support.run(program).out
         server = self.server()
         process = self.begin(program, self.far([server], "timeout=5s"))
@@ -264,7 +264,7 @@ class ServersThatCome(Servers):
                            "the runtime said that memory: takes no servers", process=process)
 
     def test_one_is_missing_at_the_start_and_comes_later(self):
-        program = verifier(1000)
+        program = verifier(500)
         expected = support.run(program).out
         servers = [self.server() for _ in range(2)]
         servers[1].kill()
@@ -300,7 +300,7 @@ class OneCopy(Servers):
                          re.escape(server.where()))
 
     def test_a_paused_server_only_delays(self):
-        program = verifier(600)
+        program = verifier(400)
         expected = support.run(program).out
         server = self.server()
         process = self.begin(program, self.far([server], "timeout=20s"))

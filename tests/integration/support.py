@@ -173,11 +173,24 @@ def need(condition, reason):
         raise unittest.SkipTest(reason)
 
 
+class TimedResult(unittest.TextTestResult):
+    """Says how long each test took: what makes `make test` slow is seen in its log."""
+
+    def startTest(self, test):
+        self.started = time.monotonic()
+        super().startTest(test)
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        self.stream.writeln(f"  {time.monotonic() - self.started:.1f} s")
+
+
 def main():
     """Runs the tests of the calling file. All skipped: exit code SKIPPED, and the reasons are printed."""
     if not os.access(FARHEAP, os.X_OK):
         sys.exit(f"integration tests: there is no {FARHEAP}; run 'make build' first")
-    result = unittest.main(module="__main__", verbosity=2, exit=False).result
+    runner = unittest.TextTestRunner(verbosity=2, resultclass=TimedResult)
+    result = unittest.main(module="__main__", testRunner=runner, exit=False).result
     for test, reason in result.skipped:
         print(f"skipped: {test}: {reason}", flush=True)
     if not result.wasSuccessful():
