@@ -75,7 +75,7 @@ class channel {
 
   // Whether a transfer may be told of as complete only when the thread that submitted it runs: one that waits inside
   // the kernel for something else holds it up, however long that takes. Then a read that is wanted is submitted again,
-  // by another thread, and the first one's completion ignored.
+  // by another thread, and the first one's completion ignored; writes are left to a thread that does not wait so.
   [[nodiscard]] virtual bool needs_its_submitter() const { return false; }
 
   // A descriptor that becomes readable (for poll(2)) when completions may be ready, or -1 when there is none; then the

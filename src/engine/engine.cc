@@ -260,7 +260,7 @@ bool engine::note_lost_mapping(page_id page, page_word word) {
   return false;
 }
 
-bool engine::help() {
+bool engine::help(caller who) {
   bool progress = false;
   for (std::size_t i = 0; i < fetcher_count_.load(std::memory_order_acquire); ++i) {
     fetcher& each = *fetchers_[i];
@@ -276,17 +276,17 @@ bool engine::help() {
   }
   for (const std::unique_ptr<evictor>& each : evictors_) {
     if (each->idle() || !each->lock.try_lock()) continue;
-    progress |= each->step(false);
+    progress |= each->step(false, who);
     each->lock.unlock();
   }
   return progress;
 }
 
-bool engine::reclaim_at_miss() {
+bool engine::reclaim_at_miss(caller who) {
   if (!wants_reclaim()) return false;
   const bool background_is_late = !has_frames_ahead() && !shared_.stalled() && places_.free_to_choose();
   if (!background_is_late && places_.next() != eviction_place::at_miss) return false;
-  return reclaim_if(true, eviction_place::at_miss);
+  return reclaim_if(true, eviction_place::at_miss, who);
 }
 
 // What has begun goes on until the high watermark, so that the thread is not woken for every batch.
@@ -294,16 +294,16 @@ bool engine::reclaim_in_background() {
   const bool here = places_.next() == eviction_place::background;
   background_reclaiming_ = wants_background() || (here && background_reclaiming_ && shared_.local.below_high());
   if (!background_reclaiming_) return false;
-  return reclaim_if(true, eviction_place::background);
+  return reclaim_if(true, eviction_place::background, caller::of_runtime);
 }
 
-bool engine::reclaim_if(bool wanted, eviction_place place) {
+bool engine::reclaim_if(bool wanted, eviction_place place, caller who) {
   bool progress = false;
   const std::uint64_t since_ns = shared_.time.now_ns();
   for (const std::unique_ptr<evictor>& each : evictors_) {
     if (!wanted && each->idle()) continue;
     if (!each->lock.try_lock()) continue;
-    progress |= each->step(wanted);
+    progress |= each->step(wanted, who);
     const std::size_t pages = each->started_pages();
     each->lock.unlock();
     if (pages > 0) places_.note(place, shared_.time.now_ns() - since_ns, pages);

@@ -4,6 +4,7 @@
 // Every call may be made from any thread, at any time, unless it says otherwise.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -81,22 +82,28 @@ class engine {
 
   // Polls whatever is on its way, in any fetcher, reader or evictor that nobody holds. Returns whether anything was
   // done.
-  bool help();
+  bool help(caller who = caller::of_program);
 
   // Evicts one batch, or finishes some, if a frame is wanted. For missing threads that find no free frame. Returns
   // whether anything was done.
-  bool reclaim() { return reclaim_if(shared_.local.free_pages() <= 0, eviction_place::at_miss); }
+  bool reclaim(caller who = caller::of_program) {
+    return reclaim_if(shared_.local.free_pages() <= 0, eviction_place::at_miss, who);
+  }
 
   // Evicts ahead of need, between the watermarks. A thread that resolves a miss calls the first before it does, while
   // the missing thread stands still; the evictor's thread calls the second. Whichever place is the cheaper one evicts a
   // batch, and the first also where the evictor's thread does not keep up. Both return whether anything was done.
-  bool reclaim_at_miss();
+  bool reclaim_at_miss(caller who = caller::of_program);
   bool reclaim_in_background();
   // Whether the evictor's thread has something to evict: also while the budget is exceeded, because it has shrunk, and
   // no miss may come to do it.
   [[nodiscard]] bool wants_background() const {
     return (wants_reclaim() && (places_.next() == eviction_place::background || shared_.local.free_pages() < 0)) ||
            wants_tending();
+  }
+  // Whether threads of the program have left writes to a thread of the runtime (`caller`): it calls help().
+  [[nodiscard]] bool has_left_writes() const {
+    return std::any_of(evictors_.begin(), evictors_.end(), [](const auto& each) { return each->has_left_writes(); });
   }
 
   // Whether tend() should be called now.
@@ -205,7 +212,7 @@ class engine {
   engine(platform::address_space& space, backend::backend& far, const platform::clock& time, const options& chosen);
 
   [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low(); }
-  bool reclaim_if(bool wanted, eviction_place place);
+  bool reclaim_if(bool wanted, eviction_place place, caller who);
   [[nodiscard]] outcome fetch(fetcher& by, stream_table& streams, page_id page, bool write);
   [[nodiscard]] std::size_t claim_untouched(page_id page, std::size_t most);
   [[nodiscard]] outcome on_resident(page_id page, bool write);

@@ -202,7 +202,8 @@ void engine::evict(page_range range, std::size_t pages_a_batch) {
   for (page_id page = range.first; page < range.end(); ++page) {
     if (shared_.pages.load(page).where() == state::resident) victims[count++] = page;
     if (count < pages_a_batch && (count == 0 || page + 1 < range.end())) continue;
-    step_until([&](evictor& by) { return by.evict({victims.data(), count}); });
+    // Submitted by this thread, whichever it is: it waits for them below.
+    step_until([&](evictor& by) { return by.evict({victims.data(), count}, caller::of_runtime); });
     count = 0;
   }
   for (page_id page = range.first; page < range.end(); ++page) {
@@ -216,15 +217,16 @@ void engine::evict(page_range range, std::size_t pages_a_batch) {
 }
 
 // Takes steps of the last evictor until `done(evictor)`, which is called with its lock held. The lock is given up after
-// each step: a fork waits for it with the locks of the fetchers held, and with it whoever misses.
+// each step: a fork waits for it with the locks of the fetchers held, and with it whoever misses; and a thread of the
+// runtime, where others have left it their writes.
 template <typename Done>
 void engine::step_until(Done done) {
   evictor& by = *evictors_.back();
   while (true) {
-    while (forking_.load(std::memory_order_acquire)) sched_yield();
+    while (forking_.load(std::memory_order_acquire) || by.has_left_writes()) sched_yield();
     const std::lock_guard guard(by.lock);
     if (done(by)) return;
-    if (!by.step(false)) by.wait(longest_wait_under_lock_ns);
+    if (!by.step(false, caller::of_program)) by.wait(longest_wait_under_lock_ns);
   }
 }
 

@@ -59,14 +59,15 @@ evictor::batch* evictor::free_batch() {
   return nullptr;
 }
 
-bool evictor::step(bool start_more) {
-  bool progress = finish_batches();
+bool evictor::step(bool start_more, caller who) {
+  bool progress = who == caller::of_runtime && submit_left();
+  progress |= finish_batches();
   started_pages_ = 0;
   if (!start_more || free_batch() == nullptr) return progress;
   std::array<page_id, batch_pages> victims;
   const std::size_t count = choose_victims(victims);
   awaits_slots_ = false;
-  static_cast<void>(evict({victims.data(), count}, hard_pressed_));
+  static_cast<void>(evict({victims.data(), count}, who, hard_pressed_));
   const bool moved = count > kept_;
   if (moved) shared_.note_evictable();
   started_pages_ = moved ? count - kept_ : 0;
@@ -115,12 +116,12 @@ void evictor::note_fruit(bool moved) {
 bool evictor::finish_batches() {
   bool progress = poll_writes();
   for (batch& each : batches_) {
-    if (each.count > 0 && each.outstanding_requests == 0) progress |= retire(each);
+    if (each.count > 0 && !each.left && each.outstanding_requests == 0) progress |= retire(each);
   }
   return progress;
 }
 
-bool evictor::evict(std::span<page_id> victims, bool hard_pressed) {
+bool evictor::evict(std::span<page_id> victims, caller who, bool hard_pressed) {
   batch* const into = free_batch();
   if (into == nullptr) return false;
   kept_ = 0;
@@ -141,7 +142,7 @@ bool evictor::evict(std::span<page_id> victims, bool hard_pressed) {
   }
   drop_clean({sorted[0].data(), count[0]});
   std::copy_n(sorted[2].begin(), count[2], sorted[1].begin() + static_cast<std::ptrdiff_t>(count[1]));
-  lift_dirty({sorted[1].data(), count[1] + count[2]}, count[1], *into);
+  if (lift_dirty({sorted[1].data(), count[1] + count[2]}, count[1], *into)) submit_or_leave(*into, who);
   return true;
 }
 
@@ -255,21 +256,21 @@ void evictor::finish_clean(page_id page) {
   });
 }
 
-// The first `unused` of them can be written by nobody.
-void evictor::lift_dirty(std::span<const page_id> dirty, std::size_t unused, batch& into) {
+// The first `unused` of them can be written by nobody. Returns whether there is something to write.
+bool evictor::lift_dirty(std::span<const page_id> dirty, std::size_t unused, batch& into) {
   const std::size_t slots = dirty.empty() || !shared_.may_write() ? 0 : allocate_slots(dirty.size(), into);
   for (const page_id page : dirty.subspan(slots)) give_back(page);
-  if (slots == 0) return;
+  if (slots == 0) return false;
   dirty = dirty.first(slots);
   for (std::size_t i = lift_unused(dirty.first(std::min(unused, slots)), into); i < slots;) {
     const std::size_t length = run_length(dirty.subspan(i));
     lift_run({dirty[i], length}, i, into);
     i += length;
   }
-  if (frames_of(into, slots) == 0) return;  // every page was refused: the batch stays free
+  if (frames_of(into, slots) == 0) return false;  // every page was refused: the batch stays free
   into.count = slots;
   batches_in_use_.fetch_add(1, std::memory_order_relaxed);
-  submit(into);
+  return true;
 }
 
 // Returns how many it lifted; the next one is refused for now.
@@ -344,6 +345,23 @@ void evictor::note_lifted(page_id page, std::size_t position, batch& into) {
   shared_.rescued[staged].store(0, std::memory_order_relaxed);
   shared_.pages.update(
       page, [=](page_word word) { return word.with_lifted(true).with_place(staged).with_writes_expected(written); });
+}
+
+void evictor::submit_or_leave(batch& which, caller who) {
+  if (who == caller::of_runtime || !transfers_->needs_its_submitter()) return submit(which);
+  which.left = true;
+  left_batches_.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool evictor::submit_left() {
+  if (!has_left_writes()) return false;
+  for (batch& each : batches_) {
+    if (!each.left) continue;
+    each.left = false;
+    submit(each);
+  }
+  left_batches_.store(0, std::memory_order_relaxed);
+  return true;
 }
 
 void evictor::submit(batch& which) {
@@ -467,8 +485,10 @@ void evictor::put_back_in_child() {
     }
     each.count = 0;
     each.entries = {};
+    each.left = false;
   }
   batches_in_use_.store(0);
+  left_batches_.store(0);
   fruitless_steps_ = 0;
   hard_pressed_ = false;
   awaits_slots_ = false;

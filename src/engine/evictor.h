@@ -16,6 +16,11 @@
 
 namespace far::engine {
 
+// Who takes a step. A thread of the program may wait inside the kernel next, for as long as it likes. Where the far
+// tier tells of a write only when its submitter runs on (backend.h), such a thread leaves its writes to one of the
+// runtime's.
+enum class caller : std::uint8_t { of_program, of_runtime };
+
 class evictor {
  public:
   static constexpr std::size_t batches = 8;
@@ -27,11 +32,11 @@ class evictor {
 
   // One step: finishes what was written and, if `start_more`, starts one batch. Returns whether anything was done.
   // Requires: the caller holds `lock`.
-  bool step(bool start_more);
+  bool step(bool start_more, caller who);
 
   // Evicts these pages, as far as they are resident and not pinned, whatever the budget says. Requires: `lock` held; at
   // most batch_pages pages; returns false when every batch is under way: step, then try again.
-  [[nodiscard]] bool evict(std::span<page_id> victims, bool hard_pressed = false);
+  [[nodiscard]] bool evict(std::span<page_id> victims, caller who, bool hard_pressed = false);
 
   void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
   // In the child of a fork: pages that were on their way out go back where they came from. Requires: one thread; the
@@ -42,6 +47,8 @@ class evictor {
   // How many pages the last step() began to evict. Requires: `lock` held.
   [[nodiscard]] std::size_t started_pages() const { return started_pages_; }
   [[nodiscard]] bool idle() const { return batches_in_use_.load(std::memory_order_relaxed) == 0; }
+  // Whether writes wait for a step of a thread of the runtime's.
+  [[nodiscard]] bool has_left_writes() const { return left_batches_.load(std::memory_order_relaxed) > 0; }
 
   // For validators: slots and frames that batches hold, which no page's word shows.
   struct holdings {
@@ -66,6 +73,7 @@ class evictor {
     std::array<entry, batch_pages> entries{};
     std::size_t count = 0;  // entries in use, from the first; 0: the batch is free
     std::size_t outstanding_requests = 0;
+    bool left = false;  // its writes are not submitted yet
   };
 
   evictor(core& shared, std::size_t first_staging_page, std::unique_ptr<backend::channel> transfers);
@@ -84,12 +92,14 @@ class evictor {
   void drop_clean(std::span<page_id> clean);
   [[nodiscard]] std::size_t drop_one_by_one(page_range refused);
   void finish_clean(page_id page);
-  void lift_dirty(std::span<const page_id> dirty, std::size_t unused, batch& into);
+  [[nodiscard]] bool lift_dirty(std::span<const page_id> dirty, std::size_t unused, batch& into);
   [[nodiscard]] std::size_t lift_unused(std::span<const page_id> pages, batch& into);
   [[nodiscard]] std::size_t allocate_slots(std::size_t count, batch& into);
   void lift_run(page_range run, std::size_t position, batch& into);
   void note_lifted(page_id page, std::size_t position, batch& into);
   void give_back(page_id page);
+  void submit_or_leave(batch& which, caller who);
+  [[nodiscard]] bool submit_left();
   void submit(batch& which);
   bool finish_batches();
   bool poll_writes();
@@ -107,6 +117,7 @@ class evictor {
   std::unique_ptr<backend::channel> transfers_;
   std::array<batch, batches> batches_{};
   std::atomic<std::size_t> batches_in_use_{0};
+  std::atomic<std::size_t> left_batches_{0};
   std::size_t started_pages_ = 0;
   std::size_t kept_ = 0;    // victims of the last evict() that had to stay
   std::size_t forced_ = 0;  // those that a scope held, and that left all the same

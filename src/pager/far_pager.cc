@@ -159,7 +159,7 @@ void far_pager::validate() const {
   reclaimer_->stop();
   backoff waiting;
   while (engine_->transfers_under_way()) {
-    if (!engine_->help()) waiting.pause();
+    if (!engine_->help(engine::caller::of_runtime)) waiting.pause();
   }
   engine_->validate();
   const auto everything = addresses_.find_all([](const mapping_traits&) { return true; });

@@ -98,6 +98,19 @@ void far_pager::look_after_transfers() noexcept {
   if (engine_->wants_background() || (waiting_ == nullptr && engine_->transfers_unattended())) reclaimer_->wake();
 }
 
+// What this thread evicts it may leave to the evictor's thread to write.
+bool far_pager::reclaim() noexcept {
+  const bool progress = engine_->reclaim();
+  if (engine_->has_left_writes()) reclaimer_->wake();
+  return progress;
+}
+
+bool far_pager::reclaim_at_miss() noexcept {
+  const bool progress = engine_->reclaim_at_miss();
+  if (engine_->has_left_writes()) reclaimer_->wake();
+  return progress;
+}
+
 // ---- on an OS thread ----
 
 void far_pager::wait_for_frame() noexcept {
@@ -105,7 +118,7 @@ void far_pager::wait_for_frame() noexcept {
   engine_->note_direct_reclaim();
   backoff waiting;
   while (!engine_->has_frame_for_miss()) {
-    if (!engine_->reclaim()) waiting.pause();
+    if (!reclaim()) waiting.pause();
   }
 }
 
@@ -114,7 +127,7 @@ void far_pager::resolve_on_thread(page_id page, bool write, demand whose) noexce
   engine::outcome reached = engine::outcome::busy;
   backoff waiting;
   bool counted = false;
-  engine_->reclaim_at_miss();
+  static_cast<void>(reclaim_at_miss());
   while (reached != engine::outcome::resolved) {
     {
       engine::fetcher& by = lock_some_fetcher();
@@ -149,7 +162,7 @@ void far_pager::resolve_on_thread(page_id page, bool write, demand whose) noexce
 void far_pager::resolve_on_fiber(page_id page, bool write, miss_waiter::place from, demand whose) noexcept {
   const std::uint64_t since_ns = clock_.now_ns();
   bool counted = false;
-  engine_->reclaim_at_miss();
+  static_cast<void>(reclaim_at_miss());
   while (true) {
     const engine::outcome reached = try_miss(page, write, whose);
     if (reached == engine::outcome::resolved) break;
@@ -186,7 +199,7 @@ void far_pager::let_others_finish(page_id page, miss_waiter::place from) noexcep
 void far_pager::wait_for_frame_on_fiber(miss_waiter::place from) noexcept {
   reclaimer_->wake();
   engine_->note_direct_reclaim();
-  if (engine_->has_frame_for_miss() || engine_->reclaim()) return;
+  if (engine_->has_frame_for_miss() || reclaim()) return;
   waiting_->wait_for(waiting_fibers::reason::frame, from);
 }
 
@@ -194,7 +207,7 @@ std::uint64_t far_pager::poll() noexcept {
   using reason = waiting_fibers::reason;
   bool progress = engine_->help();
   if (waiting_->any(reason::frame)) {
-    if (!engine_->has_frame_for_miss()) progress |= engine_->reclaim();
+    if (!engine_->has_frame_for_miss()) progress |= reclaim();
     const std::int64_t frames = engine_->has_frame_for_miss() ? std::max<std::int64_t>(1, engine_->free_frames()) : 0;
     waiting_->wake(reason::frame, static_cast<std::size_t>(frames));
   }
@@ -255,7 +268,7 @@ bool far_pager::prefetch_range(page_range range, const hint* about) noexcept {
   if (!on_fiber()) section.emplace();
   // What is not read ahead now is waited for later: the time is better spent on making room. Once only: a range that is
   // larger than the budget would push out its own beginning.
-  if (!engine_->has_frames_ahead() && engine_->reclaim_at_miss()) look_after_transfers();
+  if (!engine_->has_frames_ahead() && reclaim_at_miss()) look_after_transfers();
   bool started = false;
   while (range.count > 0 && engine_->has_frames_ahead()) {
     const page_range part{range.first, std::min(range.count, engine::batch_pages)};

@@ -136,18 +136,18 @@ bool fault_thread::try_pending() {
 bool fault_thread::try_one(pending_fault& waiting) {
   const platform::page_id page = page_of(waiting.fault);
   engine::stream_table& streams = (*streams_)[waiting.fault.thread_id % stream_tables];
-  engine_.reclaim_at_miss();
+  engine_.reclaim_at_miss(engine::caller::of_runtime);
   switch (engine_.miss(fetcher_, streams, page, waiting.fault.write)) {
     case engine::outcome::resolved: engine_.note_wait(clock_.now_ns() - waiting.since_ns); return true;
     case engine::outcome::in_flight: waiting.counted = true; return false;
     case engine::outcome::busy:
       if (!waiting.counted) engine_.note_busy();
       waiting.counted = true;
-      engine_.help();
+      engine_.help(engine::caller::of_runtime);
       return false;
     case engine::outcome::no_budget:
       engine_.note_direct_reclaim();
-      engine_.reclaim();
+      engine_.reclaim(engine::caller::of_runtime);
       return false;
     case engine::outcome::lost: lost_(page); return true;
   }

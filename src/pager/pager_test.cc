@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <future>
+#include <list>
 #include <random>
 #include <thread>
 #include <vector>
@@ -249,6 +253,78 @@ TEST(pager, a_fork_does_not_wait_for_pages_that_a_thread_pushes_out) {
   EXPECT_FALSE(waited);
   pushing.join();
 }
+
+// A thread that begins an eviction and then waits for the child of its vfork, until go_on().
+class held_up_thread {
+ public:
+  // It touches memory from `start` on, which is fresh, until an eviction begins.
+  held_up_thread(const pager& tested, std::byte* start, std::size_t bytes) {
+    EXPECT_EQ(pipe(go_on_), 0);
+    thread_ = std::thread([this, &tested, start, bytes] {
+      const auto slots = [&tested] { return tested.snapshot().far_bytes / page_bytes; };
+      for (std::size_t at = 0; at < bytes; at += page_bytes) {
+        const std::uint64_t before = slots();
+        start[at] = std::byte{1};
+        if (slots() > before + 32) break;  // a batch has 64 pages
+      }
+      // NOLINTNEXTLINE(clang-analyzer-security.insecureAPI.vfork)
+      const pid_t child = vfork();
+      if (child == 0) {
+        waits_.set_value();
+        char byte;
+        static_cast<void>(!read(go_on_[0], &byte, 1));
+        _exit(0);
+      }
+      waitpid(child, nullptr, 0);
+    });
+  }
+  ~held_up_thread() {
+    EXPECT_EQ(write(go_on_[1], "", 1), 1);
+    thread_.join();
+    close(go_on_[0]);
+    close(go_on_[1]);
+  }
+  [[nodiscard]] bool waits_within(std::chrono::seconds deadline) {
+    return waits_.get_future().wait_for(deadline) == std::future_status::ready;
+  }
+
+ private:
+  int go_on_[2] = {-1, -1};
+  std::promise<void> waits_;
+  std::thread thread_;
+};
+
+class held_up : public ::testing::TestWithParam<fault_mode> {};
+
+// The kernel tells of an io_uring's transfer when the thread that submitted it runs on. Here more threads do not than
+// there are batches of evictions.
+TEST_P(held_up, threads_that_wait_for_vforked_children_stop_nobodys_evictions) {
+  if (!platform::probe_kernel().userfaultfd) GTEST_SKIP() << "no userfaultfd";
+  if (!platform::probe_kernel().io_uring) GTEST_SKIP() << "no io_uring";
+  constexpr std::size_t thread_count = 40;
+  constexpr std::size_t bytes = 2 * budget;
+  constexpr std::size_t share = 2 * mib;
+  constexpr std::chrono::seconds deadline{20};
+  result<std::unique_ptr<pager>> made = pager::create(
+      {.budget_bytes = budget, .far_uri = "file:", .mode = GetParam(), .where = options::eviction::at_miss});
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  pager& tested = *made.value();
+  std::byte* const block = tested.map(bytes, PROT_READ | PROT_WRITE, page_bytes).value();
+  std::byte* const fresh = tested.map(thread_count * share, PROT_READ | PROT_WRITE, page_bytes).value();
+  for (std::size_t at = 0; at < bytes; at += page_bytes) block[at] = std::byte{1};
+  {
+    std::list<held_up_thread> threads;
+    while (threads.size() < thread_count) {
+      threads.emplace_back(tested, fresh + threads.size() * share, share);
+      ASSERT_TRUE(threads.back().waits_within(deadline)) << threads.size();
+    }
+    EXPECT_EQ(tested.snapshot().over_budget_pages, 0u);
+    ASSERT_TRUE(tested.unmap(fresh, thread_count * share));
+  }
+  for (std::size_t at = 0; at < bytes; at += page_bytes) ASSERT_EQ(block[at], std::byte{1});
+}
+
+INSTANTIATE_TEST_SUITE_P(modes, held_up, ::testing::Values(fault_mode::thread, fault_mode::in_line));
 
 TEST(pager, refuses_what_makes_no_sense) {
   options chosen;

@@ -32,7 +32,7 @@ void reclaimer::run() {
   std::uint64_t tend_at_ns = 0;
   while (!stopping_.load(std::memory_order_relaxed)) {
     bool progress = engine_.reclaim_in_background();
-    progress |= engine_.help();
+    progress |= engine_.help(engine::caller::of_runtime);
     const std::uint64_t now_ns = clock_.now_ns();
     if (now_ns >= tend_at_ns || engine_.wants_tending()) {
       const std::uint64_t pause_ns = engine_.tend();
@@ -43,7 +43,8 @@ void reclaimer::run() {
       continue;
     }
     const bool under_way = others_poll_ ? engine_.transfers_under_way() : engine_.transfers_unattended();
-    const bool waits_for_them = under_way && (!others_poll_ || engine_.wants_background());
+    const bool is_awaited = !others_poll_ || engine_.wants_background() || engine_.has_left_writes();
+    const bool waits_for_them = under_way && is_awaited;
     if (waits_for_them && ++idle_polls < polls_before_sleep) {
       cpu_relax();
       continue;

@@ -71,6 +71,7 @@ class simulated_backend::checked_channel final : public far::backend::channel {
   }
 
   std::size_t in_flight() const override { return inner_->in_flight(); }
+  bool needs_its_submitter() const override { return owner_.chosen_.needs_its_submitter; }
 
  private:
   struct transfer {

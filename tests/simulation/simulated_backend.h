@@ -19,6 +19,7 @@ struct far_tier {
   std::uint64_t maximum_delay_ns = 0;
   bool reorders = false;
   bool is_direct = false;  // bytes can be read in place
+  bool needs_its_submitter = false;
   std::uint64_t seed = 1;
   backend::speed speed;
 };

@@ -48,9 +48,12 @@ engine::fetcher& simulated_pager::lock_some_fetcher() {
   }
 }
 
-void simulated_pager::reclaim_at_miss() {
-  const scheduler::engine_call call(threads_);
-  static_cast<void>(engine_.reclaim_at_miss());
+void simulated_pager::reclaim_at_miss(engine::caller who) {
+  {
+    const scheduler::engine_call call(threads_);
+    static_cast<void>(engine_.reclaim_at_miss(who));
+  }
+  if (engine_.has_left_writes()) threads_.wake(reclaimer_);
 }
 
 void simulated_pager::wait_for_frame() {
@@ -61,8 +64,9 @@ void simulated_pager::wait_for_frame() {
     bool progress = false;
     {
       const scheduler::engine_call call(threads_);
-      progress = engine_.reclaim();
+      progress = engine_.reclaim(who_);
     }
+    if (engine_.has_left_writes()) threads_.wake(reclaimer_);
     if (!progress) threads_.yield();
   }
 }
@@ -86,7 +90,7 @@ bool simulated_pager::resolve(engine::stream_table& streams, page_id page, bool 
 bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, bool write, bool may_fill) {
   const std::uint64_t since = threads_.slices();
   outcome reached = outcome::busy;
-  reclaim_at_miss();
+  reclaim_at_miss(who_);
   while (reached != outcome::resolved) {
     if (threads_.slices() - since > longest_wait_slices) {
       fail("the miss of page %llu is never resolved", static_cast<unsigned long long>(page));
@@ -106,7 +110,7 @@ bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, 
     if (reached == outcome::no_budget) wait_for_frame();
     if (reached == outcome::busy) {
       const scheduler::engine_call call(threads_);
-      static_cast<void>(engine_.help());
+      static_cast<void>(engine_.help(who_));
     }
     threads_.switch_point();
   }
@@ -123,7 +127,7 @@ void simulated_pager::hint(engine::stream_table& streams, page_id page, const pa
   bool started = false;
   if (about.read_ahead_pages > 0 || about.prefetch) {
     if (!engine_.has_frames_ahead()) {
-      reclaim_at_miss();
+      reclaim_at_miss(who_);
       look_after_transfers();
     }
     engine::fetcher& by = lock_some_fetcher();
@@ -195,18 +199,18 @@ bool simulated_pager::try_pending() {
 bool simulated_pager::try_one(const pending_fault& waiting) {
   const page_id page = waiting.fault.page;
   engine::stream_table& streams = handlers_streams_[waiting.fault.thread % handlers_streams_.size()];
-  reclaim_at_miss();
+  reclaim_at_miss(engine::caller::of_runtime);
   switch (miss(*handlers_own_, streams, page, waiting.fault.write)) {
     case outcome::resolved: return true;
     case outcome::in_flight: return false;
     case outcome::busy: {
       const scheduler::engine_call call(threads_);
-      static_cast<void>(engine_.help());
+      static_cast<void>(engine_.help(engine::caller::of_runtime));
       return false;
     }
     case outcome::no_budget: {
       const scheduler::engine_call call(threads_);
-      static_cast<void>(engine_.reclaim());
+      static_cast<void>(engine_.reclaim(engine::caller::of_runtime));
       return false;
     }
     case outcome::lost:
@@ -227,7 +231,7 @@ void simulated_pager::run_reclaimer() {
     }
     {
       const scheduler::engine_call call(threads_);
-      progress |= engine_.help();
+      progress |= engine_.help(engine::caller::of_runtime);
     }
     if (progress) {
       threads_.switch_point();

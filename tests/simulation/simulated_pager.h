@@ -25,7 +25,10 @@ class simulated_pager {
   void stop();
 
   // In the child of a fork, whose only thread is the program's: it resolves its own misses.
-  void become_child() { in_line_ = true; }
+  void become_child() {
+    in_line_ = true;
+    who_ = engine::caller::of_runtime;  // there is no other thread to leave writes to
+  }
 
   // For program threads: makes the page accessible; returns false when its bytes are lost. Whoever calls it tries the
   // access again, and may find that it must call again.
@@ -52,7 +55,7 @@ class simulated_pager {
                                      bool may_fill = true);
   [[nodiscard]] bool poll(engine::fetcher& by);
   [[nodiscard]] engine::fetcher& lock_some_fetcher();
-  void reclaim_at_miss();
+  void reclaim_at_miss(engine::caller who);
   void wait_for_frame();
   void look_after_transfers();
   void run_handler();
@@ -66,6 +69,7 @@ class simulated_pager {
   model& expected_;
   engine::engine& engine_;
   bool in_line_;
+  engine::caller who_ = engine::caller::of_program;
   std::vector<engine::fetcher*> fetchers_;
   engine::fetcher* handlers_own_ = nullptr;
   thread_id handler_ = 0;

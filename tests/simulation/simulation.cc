@@ -79,6 +79,7 @@ scenario draw(random_source& random, const run_options& chosen) {
       .maximum_delay_ns = random.one_of<std::uint64_t>({0, 2000, 50'000, 1'000'000}),
       .reorders = random.chance(700),
       .is_direct = random.chance(200),
+      .needs_its_submitter = random.chance(300),
       .seed = random.next(),
       .speed = {.latency_ns = random.one_of<std::uint64_t>({0, 10'000, 1'000'000}), .bytes_per_second = 1'000'000'000}};
   drawn.program = {.heap_pages = drawn.heap_pages,
