@@ -15,14 +15,17 @@
 #include <mutex>
 #include <string>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/spin_lock.h"
 #include "base/units.h"
 #include "pager/runtime_thread.h"
+#include "platform/fork_order.h"
 #include "platform/local_memory.h"
 #include "platform/signal_shield.h"
 #include "preload/in_runtime.h"
 #include "preload/jemalloc.h"
+#include "preload/runtime_blocks.h"
 
 // Read by jemalloc when it starts. One automatic arena, which is local; the far arenas are made explicitly. Freed
 // memory goes back within seconds, or at once under pressure (purge_freed_memory).
@@ -39,10 +42,17 @@ constexpr std::size_t maximum_arenas = 64;
 // up is above it.
 constexpr std::size_t most_bytes = PTRDIFF_MAX;
 
+// Before every call of jemalloc's that may take its locks.
+void check_order_of_locks() noexcept {
+  FAR_DCHECK(platform::forks_held_up == 0, "whoever holds up a fork stays out of the program's allocator");
+}
+
 void* refuse() noexcept {
   errno = ENOMEM;
   return nullptr;
 }
+// Of the local arena: for records of the C library that the program's threads ask for, and for what of the runtime's is
+// too large for its own blocks.
 constexpr int local_arena_flags = MALLOCX_ARENA(0) | MALLOCX_TCACHE_NONE;
 
 std::atomic<pager::pager*> far_memory{nullptr};
@@ -120,6 +130,30 @@ pager::pager* far_memory_for_caller() noexcept {
   if (far == nullptr || pager::on_runtime_thread()) return nullptr;
   if (__builtin_expect(!bound_to_arena, 0)) bind_to_arena();
   return far;
+}
+
+void* allocate_for_runtime(std::size_t bytes, std::size_t alignment_bytes) noexcept {
+  bytes = std::max<std::size_t>(bytes, 1);
+  if (void* const block = allocate_runtime_block(bytes, alignment_bytes)) return block;
+  check_order_of_locks();
+  return far_je_mallocx(bytes, MALLOCX_ALIGN(alignment_bytes) | local_arena_flags);
+}
+
+void* allocate_zeroed_for_runtime(std::size_t bytes) noexcept {
+  void* const block = allocate_for_runtime(bytes, 1);
+  if (block != nullptr) std::memset(block, 0, bytes);
+  return block;
+}
+
+// A block of the runtime's: what it becomes is the program's where the program asks.
+void* reallocate_runtime_block(void* block, std::size_t bytes) noexcept {
+  const std::size_t old_bytes = runtime_block_bytes(block);
+  if (bytes > 0 && bytes <= old_bytes && old_bytes / 4 <= bytes) return block;
+  void* const moved = bytes > 0 ? allocate(bytes) : nullptr;
+  if (moved == nullptr && bytes > 0) return nullptr;
+  if (moved != nullptr) std::memcpy(moved, block, std::min(bytes, old_bytes));
+  release(block);
+  return moved;
 }
 
 void* map_large(pager::pager& far, std::size_t bytes, std::size_t alignment_bytes) noexcept {
@@ -201,17 +235,19 @@ result<void> use_far_memory(pager::pager& pager) {
 }
 
 void* allocate_record(std::size_t bytes) noexcept {
+  if (pager::on_runtime_thread()) return allocate_zeroed_for_runtime(bytes);
+  check_order_of_locks();
   return far_je_mallocx(std::max<std::size_t>(bytes, 1), local_arena_flags | MALLOCX_ZERO);
 }
 
 void* reallocate_record(void* block, std::size_t bytes) noexcept {
   if (block == nullptr) return allocate_record(bytes);
-  if (far_memory.load(std::memory_order_acquire) == nullptr || large_size(block) == 0) {
-    return far_je_rallocx(block, bytes, local_arena_flags);
-  }
+  const bool elsewhere =
+      is_runtime_block(block) || (far_memory.load(std::memory_order_acquire) != nullptr && large_size(block) != 0);
+  if (!elsewhere && !pager::on_runtime_thread()) return far_je_rallocx(block, bytes, local_arena_flags);
   void* const moved = allocate_record(bytes);
   if (moved == nullptr) return nullptr;
-  std::memcpy(moved, block, bytes);  // a large block is larger than any record
+  std::memcpy(moved, block, std::min(bytes, usable_bytes(block)));
   release(block);
   return moved;
 }
@@ -219,10 +255,9 @@ void* reallocate_record(void* block, std::size_t bytes) noexcept {
 void* allocate(std::size_t bytes) noexcept {
   if (bytes > most_bytes) return refuse();
   pager::pager* const far = far_memory_for_caller();
-  if (far == nullptr) {
-    return pager::on_runtime_thread() ? far_je_mallocx(std::max<std::size_t>(bytes, 1), local_arena_flags)
-                                      : far_je_malloc(bytes);
-  }
+  if (far == nullptr && pager::on_runtime_thread()) return allocate_for_runtime(bytes, 1);
+  check_order_of_locks();
+  if (far == nullptr) return far_je_malloc(bytes);
   return bytes < large_block_bytes ? far_je_malloc(bytes) : allocate_large(*far, bytes, page_bytes);
 }
 
@@ -230,10 +265,9 @@ void* allocate_zeroed(std::size_t count, std::size_t bytes) noexcept {
   std::size_t all = 0;
   if (__builtin_mul_overflow(count, bytes, &all) || all > most_bytes) return refuse();
   pager::pager* const far = far_memory_for_caller();
-  if (far == nullptr) {
-    return pager::on_runtime_thread() ? far_je_mallocx(std::max<std::size_t>(all, 1), local_arena_flags | MALLOCX_ZERO)
-                                      : far_je_calloc(count, bytes);
-  }
+  if (far == nullptr && pager::on_runtime_thread()) return allocate_zeroed_for_runtime(all);
+  check_order_of_locks();
+  if (far == nullptr) return far_je_calloc(count, bytes);
   return all < large_block_bytes ? far_je_calloc(count, bytes) : allocate_large(*far, all, page_bytes);
 }
 
@@ -241,13 +275,16 @@ void* allocate_aligned(std::size_t alignment_bytes, std::size_t bytes) noexcept 
   if (!std::has_single_bit(alignment_bytes) || bytes > most_bytes) return refuse();
   pager::pager* const far = far_memory_for_caller();
   if (far != nullptr && bytes >= large_block_bytes) return allocate_large(*far, bytes, alignment_bytes);
-  const int flags = MALLOCX_ALIGN(alignment_bytes) | (pager::on_runtime_thread() ? local_arena_flags : 0);
-  return far_je_mallocx(std::max<std::size_t>(bytes, 1), flags);
+  if (pager::on_runtime_thread()) return allocate_for_runtime(bytes, alignment_bytes);
+  check_order_of_locks();
+  return far_je_mallocx(std::max<std::size_t>(bytes, 1), MALLOCX_ALIGN(alignment_bytes));
 }
 
 void* reallocate(void* block, std::size_t bytes) noexcept {
   if (bytes > most_bytes) return refuse();
   if (block == nullptr) return allocate(bytes);
+  if (is_runtime_block(block)) return reallocate_runtime_block(block, bytes);
+  check_order_of_locks();
   pager::pager* const far = far_memory_for_caller();
   const std::size_t large = far != nullptr ? large_size(block) : 0;
   if (large == 0 && (far == nullptr || bytes < large_block_bytes)) {
@@ -268,9 +305,13 @@ void* reallocate(void* block, std::size_t bytes) noexcept {
 
 void release(void* block) noexcept {
   if (block == nullptr) return;
+  if (is_runtime_block(block)) return in_runtime([block] { free_runtime_block(block); });
   pager::pager* const far = far_memory.load(std::memory_order_acquire);
   const std::size_t large = far != nullptr ? large_size(block) : 0;
-  if (large == 0) return far_je_free(block);
+  if (large == 0) {
+    check_order_of_locks();
+    return far_je_free(block);
+  }
   const int saved_errno = errno;
   in_runtime([&] {
     forget_large(block);
@@ -284,6 +325,7 @@ void release(void* block) noexcept {
 
 std::size_t usable_bytes(void* block) noexcept {
   if (block == nullptr) return 0;
+  if (is_runtime_block(block)) return runtime_block_bytes(block);
   const std::size_t large = far_memory.load(std::memory_order_acquire) != nullptr ? large_size(block) : 0;
   return large != 0 ? large : far_je_malloc_usable_size(block);
 }

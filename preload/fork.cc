@@ -41,8 +41,8 @@ void prepare() {
   // Not guarded from here: a system call of ours, to wait for a lock, must not make memory resident under the others.
   const far::pager::runtime_mark allocate_locally;
   far::preload::lock_large_blocks_for_fork();
-  if (far::pager::pager* const pager = forking_pager.load()) pager->prepare_fork();
   far::preload::lock_trace_for_fork();
+  if (far::pager::pager* const pager = forking_pager.load()) pager->prepare_fork();
   signals_before_fork = signals;
   forking = true;
 }
@@ -50,8 +50,8 @@ void prepare() {
 void after_in_parent() {
   const std::uint64_t signals = signals_before_fork;
   forking = false;
-  far::preload::unlock_trace_in_parent();
   if (far::pager::pager* const pager = forking_pager.load()) pager->after_fork_in_parent();
+  far::preload::unlock_trace_in_parent();
   far::preload::unlock_large_blocks_after_fork();
   if (jemalloc_parent != nullptr) jemalloc_parent();
   far::platform::restore_signals(signals);

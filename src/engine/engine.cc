@@ -299,6 +299,7 @@ bool engine::reclaim_in_background() {
 
 bool engine::reclaim_if(bool wanted, eviction_place place, caller who) {
   bool progress = false;
+  const platform::holds_up_forks waited_for;
   const std::uint64_t since_ns = shared_.time.now_ns();
   for (const std::unique_ptr<evictor>& each : evictors_) {
     if (!wanted && each->idle()) continue;

@@ -20,6 +20,7 @@
 #include "engine/ranges.h"
 #include "engine/statistics.h"
 #include "engine/stream.h"
+#include "platform/fork_order.h"
 
 namespace far::engine {
 
@@ -110,6 +111,7 @@ class engine {
   [[nodiscard]] bool wants_tending() const { return shared_.far.wants_tending(); }
   // What the far tier has to do behind the transfers; see backend::tend(). Not while the process forks.
   [[nodiscard]] std::uint64_t tend() {
+    const platform::holds_up_forks waited_for;
     const std::lock_guard guard(tending_);
     return shared_.far.tend();
   }

@@ -32,7 +32,6 @@ void engine::unlock_after_fork() {
 }
 
 result<void> engine::resume_in_child() {
-  platform::unlock_local_memory_after_fork();
   shared_.far.after_fork_in_child();
   shared_.unlock_order();
   tending_.unlock();

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/spin_lock.h"
+#include "platform/fork_order.h"
 #include "platform/signal_shield.h"
 
 namespace far::pager {
@@ -52,6 +53,7 @@ class memory_call {
 
  private:
   platform::signal_shield shield_;
+  platform::holds_up_forks waited_for_;
   call_gate& gate_;
 };
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "pager/far_pager.h"
 #include "pager/runtime_thread.h"
+#include "platform/local_memory.h"
 #include "platform/signal_shield.h"
 #include "platform/thread_identity.h"
 
@@ -17,9 +18,11 @@ void far_pager::prepare_fork() {
   gate_.close();
   addresses_.lock();
   engine_->lock_for_fork();
+  platform::lock_local_memory_for_fork();
 }
 
 void far_pager::after_fork_in_parent() {
+  platform::unlock_local_memory_after_fork();
   engine_->unlock_after_fork();
   addresses_.unlock();
   gate_.open();
@@ -29,6 +32,7 @@ void far_pager::after_fork_in_parent() {
 // The child has one thread, this one, and a copy of everything, but no userfaultfd, no threads of the runtime and no
 // transfers: those stayed with the parent.
 void far_pager::after_fork_in_child() {
+  platform::unlock_local_memory_after_fork();
   platform::forget_expected_followers();
   addresses_.unlock();
   gate_.open_in_child();

@@ -12,6 +12,7 @@
 #include "pager/miss_kind.h"
 #include "pager/runtime_thread.h"
 #include "platform/fault_context.h"
+#include "platform/fork_order.h"
 #include "platform/signal_shield.h"
 
 namespace far::pager {
@@ -132,6 +133,7 @@ void far_pager::resolve_on_thread(page_id page, bool write, demand whose) noexce
     {
       engine::fetcher& by = lock_some_fetcher();
       const std::lock_guard guard(by.lock, std::adopt_lock);
+      const platform::holds_up_forks waited_for;
       reached = engine_->miss(by, thread_streams, page, write, whose == demand::access);
       while (reached == engine::outcome::in_flight && engine_->on_its_way(page) && !by.only_rests()) {
         if (!by.poll()) by.wait(1'000'000);

@@ -7,10 +7,12 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/spin_lock.h"
 #include "pager/far_pager.h"
+#include "pager/runtime_thread.h"
 #include "platform/signal_shield.h"
 
 namespace far::pager {
@@ -49,6 +51,8 @@ void on_sigbus(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   far_pager* const pager = pager_of(info->si_addr);
   if (pager != nullptr && !is_of_foreign(*pager, info->si_addr)) {
+    std::optional<runtime_mark> allocate_locally;
+    if (!pager->has_fibers()) allocate_locally.emplace();  // a fiber may go on on another thread
     pager->resolve_fault(info->si_addr, context);
   } else {
     pass_on(signal, info, context);

@@ -27,14 +27,10 @@ namespace far::platform {
 namespace {
 
 constexpr std::size_t smallest_block_bytes = 16;
-constexpr std::size_t largest_block_bytes = 16 * mib;
 constexpr std::size_t refill_bytes = 64 * kib;
 constexpr std::size_t size_classes = 21;  // 16 B .. 16 MiB
 // Free blocks from here on keep the frame of their first page only.
 constexpr std::size_t smallest_released_bytes = 128 * kib;
-// Blocks come from one mapping, so that there are some when the kernel gives the process no more mappings.
-constexpr std::size_t region_bytes = gib;
-
 struct free_block {
   free_block* next;
 };
@@ -112,15 +108,24 @@ struct region {
 
 region blocks_region;
 
+// Large ones, so that there are blocks when the kernel gives the process no more mappings. Requires: the region's lock.
+bool map_region() {
+  block_regions& all = local_block_regions;
+  const std::size_t count = all.count.load(std::memory_order_relaxed);
+  if (count == all.first.size()) return false;
+  std::byte* const mapped = try_map_local(block_regions::region_bytes);
+  if (mapped == nullptr) return false;
+  blocks_region.next = mapped;
+  blocks_region.left_bytes = block_regions::region_bytes;
+  all.first[count].store(reinterpret_cast<std::uintptr_t>(mapped), std::memory_order_relaxed);
+  all.count.store(count + 1, std::memory_order_release);
+  return true;
+}
+
 // Requires: a power of two, and at least a page, so that what is carved is aligned to pages.
 std::byte* carve(std::size_t bytes) {
   const std::lock_guard guard(blocks_region.lock);
-  if (blocks_region.left_bytes < bytes) {
-    std::byte* const mapped = try_map_local(region_bytes);
-    if (mapped == nullptr) return map_local(bytes);
-    blocks_region.next = mapped;
-    blocks_region.left_bytes = region_bytes;
-  }
+  if (blocks_region.left_bytes < bytes && !map_region()) return map_local(bytes);
   std::byte* const carved = blocks_region.next;
   blocks_region.next += bytes;
   blocks_region.left_bytes -= bytes;
@@ -186,6 +191,12 @@ void* allocate_local(std::size_t bytes) {
   free_block* const block = list.head;
   list.head = block->next;
   return block;
+}
+
+void lock_local_memory_for_fork() {
+  for (free_list& list : free_lists) list.lock.lock();
+  blocks_region.lock.lock();
+  noting.lock();
 }
 
 void unlock_local_memory_after_fork() {

@@ -1,6 +1,8 @@
 // Local memory for the runtime itself: never far, never taken from the program's malloc or mmap, which may be our own.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -29,12 +31,36 @@ struct own_mapping {
 // Gives the frames of whole pages back to the kernel; the range stays mapped and reads as zeros.
 void release_local_frames(std::byte* address, std::size_t bytes);
 
-// Blocks of local memory from process-wide free lists by power-of-two size. Thread-safe. Blocks above 16 MiB are
-// mappings of their own.
+// Larger blocks are mappings of their own.
+inline constexpr std::size_t largest_block_bytes = std::size_t{16} << 20;
+
+// Blocks of local memory from process-wide free lists by power-of-two size. Thread-safe.
 [[nodiscard]] void* allocate_local(std::size_t bytes);
 void free_local(void* block, std::size_t bytes);
 
-// In the child of a fork, whose other threads are gone: unlocks what they held.
+// Where blocks come from. Only ever grows.
+struct block_regions {
+  static constexpr std::size_t region_bytes = std::size_t{1} << 30;
+  std::array<std::atomic<std::uintptr_t>, 256> first{};
+  std::atomic<std::size_t> count{0};
+};
+inline constinit block_regions local_block_regions{};
+
+// Whether allocate_local() may have returned it. False for mappings of their own, and, when the kernel gave the process
+// no more regions, for smaller blocks, too.
+[[nodiscard]] inline bool is_local_block(const void* block) {
+  const block_regions& all = local_block_regions;
+  const std::size_t count = all.count.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uintptr_t first = all.first[i].load(std::memory_order_relaxed);
+    if (reinterpret_cast<std::uintptr_t>(block) - first < block_regions::region_bytes) return true;
+  }
+  return false;
+}
+
+// Around a fork: the child finds all lists whole. The last locks to be taken: whoever waits for them holds nothing that
+// a fork waits for. Nothing is allocated or freed in between.
+void lock_local_memory_for_fork();
 void unlock_local_memory_after_fork();
 
 // A standard allocator over allocate_local, for containers inside the runtime.

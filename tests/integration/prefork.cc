@@ -12,6 +12,7 @@
 //   tree      each child forks a child of its own, and all verify and rewrite
 //   killed    the children are killed while they rewrite
 //   storm     threads miss all the time while the main thread forks
+//   nested    each child forks again and again while it begins to evict, beside threads that allocate and free
 //   resident  one child rewrites everything, again and again, and prints the most memory that it held
 #include <signal.h>
 #include <sys/wait.h>
@@ -201,6 +202,59 @@ int storm(std::uint64_t child_count, int rounds) {
   return outcome;
 }
 
+void allocate_and_free(const std::atomic<bool>& stopping) {
+  constexpr std::size_t most_blocks = 256;
+  std::vector<void*> blocks(most_blocks);
+  std::size_t size = 16;
+  while (!stopping.load()) {
+    for (void*& block : blocks) {
+      size = size * 5 % 32749 + 16;
+      block = std::malloc(size);
+      if (block == nullptr) std::_Exit(cannot_try);
+      std::memset(block, 1, size);
+    }
+    for (void* const block : blocks) std::free(block);
+  }
+}
+
+// Owns all of its memory piece by piece, with a child of its own after each.
+void fork_while_evicting(int rounds) {
+  std::atomic<bool> stopping{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) threads.emplace_back([&] { allocate_and_free(stopping); });
+  const std::size_t step = word_count / 64;
+  for (int round = 1; round <= rounds; ++round) {
+    for (std::size_t begin = 0; begin < word_count; begin += step) {
+      const std::size_t end = begin + step < word_count ? begin + step : word_count;
+      write(begin, end, static_cast<std::uint64_t>(round));
+      const pid_t child = fork_or_die();
+      if (child == 0) {
+        check("grandchild", begin, end, static_cast<std::uint64_t>(round));
+        std::_Exit(0);
+      }
+      const int outcome = wait_for({child});
+      if (outcome != 0) std::_Exit(outcome);
+    }
+    check("child", 0, word_count, static_cast<std::uint64_t>(round));
+  }
+  stopping.store(true);
+  for (std::thread& each : threads) each.join();
+}
+
+int nested(std::uint64_t child_count, int rounds) {
+  for (std::uint64_t child = 1; child <= child_count; ++child) {
+    const pid_t pid = fork_or_die();
+    if (pid == 0) {
+      fork_while_evicting(rounds);
+      std::_Exit(0);
+    }
+    const int outcome = wait_for({pid});
+    if (outcome != 0) return outcome;
+  }
+  check("parent", 0, word_count, 0);
+  return 0;
+}
+
 long resident_kib() {
   std::FILE* const status = std::fopen("/proc/self/status", "r");
   if (status == nullptr) std::_Exit(cannot_try);
@@ -253,6 +307,7 @@ int main(int argument_count, char** arguments) {
   if (way == "pool") outcome = pool(children, rounds);
   if (way == "killed") outcome = killed(children, rounds);
   if (way == "storm") outcome = storm(children, rounds);
+  if (way == "nested") outcome = nested(children, rounds);
   if (way == "resident") outcome = resident(rounds);
   if (outcome == 0) std::puts("all data right");
   return outcome;

@@ -1,0 +1,25 @@
+// Blocks of the malloc family for the runtime itself: its threads, and threads of the program inside it. They do not
+// come from jemalloc, whose locks a fork holds while it waits for what the runtime is at work on. See
+// docs/decisions/0004-fork.md.
+#pragma once
+
+#include <cstddef>
+
+#include "platform/local_memory.h"
+
+namespace far::preload {
+
+// Both inside the runtime (preload/in_runtime.h): they take locks of it.
+//
+// nullptr when it is too large (some 16 MiB), or there is no memory. `alignment_bytes`: a power of two.
+[[nodiscard]] void* allocate_runtime_block(std::size_t bytes, std::size_t alignment_bytes) noexcept;
+// Requires: is_runtime_block(block).
+void free_runtime_block(void* block) noexcept;
+[[nodiscard]] std::size_t runtime_block_bytes(const void* block) noexcept;
+
+// Whether a block that the malloc family handed out is one of these.
+[[nodiscard]] inline bool is_runtime_block(const void* block) noexcept {
+  return platform::is_local_block(block);
+}
+
+}  // namespace far::preload

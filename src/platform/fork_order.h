@@ -1,0 +1,19 @@
+// A fork takes the locks of the program's allocator first, and then waits for whoever works on the far heap. So nobody
+// who is waited for enters that allocator; builds with checks find who does (preload/allocator.cc).
+#pragma once
+
+namespace far::platform {
+
+// How many of the following the calling thread has.
+inline constinit thread_local unsigned forks_held_up = 0;
+
+// While one of these lives, a fork of the process waits for the calling thread.
+class holds_up_forks {
+ public:
+  holds_up_forks() noexcept { ++forks_held_up; }
+  ~holds_up_forks() { --forks_held_up; }
+  holds_up_forks(const holds_up_forks&) = delete;
+  holds_up_forks& operator=(const holds_up_forks&) = delete;
+};
+
+}  // namespace far::platform
