@@ -75,6 +75,20 @@ class pager_test : public ::testing::TestWithParam<std::tuple<fault_mode, const 
   std::unique_ptr<pager> pager_;
 };
 
+// Nobody tells the pager: docs/decisions/0022 says when.
+TEST_P(pager_test, read_only_memory_that_was_dropped_unseen_can_be_evicted) {
+  std::byte* const block = map(4 * mib);
+  fill(block, 4 * mib, 1);
+  ASSERT_TRUE(pager_->protect(block, 4 * mib, PROT_READ).ok());
+  pager_->evict(block, page_bytes);  // from here on the block is guarded, and its pages are resident
+  ASSERT_EQ(madvise(block + mib, mib, MADV_DONTNEED), 0);
+  pager_->evict(block, 4 * mib);
+  verify(block, mib, 1);
+  verify(block + 2 * mib, 2 * mib, 1);
+  for (std::size_t at = mib; at < 2 * mib; ++at) ASSERT_EQ(block[at], std::byte{0}) << at;
+  pager_->validate();
+}
+
 TEST_P(pager_test, memory_that_fits_costs_nothing) {
   std::byte* const block = map(8 * mib);
   fill(block, 8 * mib, 1);

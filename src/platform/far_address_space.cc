@@ -184,8 +184,26 @@ bool far_address_space::own_exclusively(page_id page) {
   return syscall(SYS_madvise, address_of(page), page_bytes, /* MADV_POPULATE_WRITE */ 23) == 0;
 }
 
+// How many pages from the first one on have bytes. A page that the program has dropped behind our back has none: to copy
+// it would wait for the thread that resolves misses, and that one for us.
+std::size_t far_address_space::count_filled(page_range range) {
+  constexpr std::size_t pages_a_query = 64;
+  std::array<bool, pages_a_query> filled{};
+  for (std::size_t done = 0; done < range.count;) {
+    const std::size_t asked = std::min(range.count - done, pages_a_query);
+    query_filled(page_range{range.first + done, asked}, {filled.data(), asked});
+    for (std::size_t i = 0; i < asked; ++i) {
+      if (!filled[i]) return done + i;
+    }
+    done += asked;
+  }
+  return range.count;
+}
+
 // Through the kernel, which reports a range that may not be read where a plain copy would crash.
 std::size_t far_address_space::copy_out(page_range range, std::byte* staging) {
+  range.count = count_filled(range);
+  if (range.count == 0) return 0;
   const std::size_t bytes = range.count << page_shift;
   if (features_.move) {
     // Staging is registered, so its empty pages can be filled only by userfaultfd.

@@ -50,6 +50,7 @@ class far_address_space final : public address_space {
   [[nodiscard]] std::size_t count_moved(page_range from, std::uintptr_t to);
   [[nodiscard]] std::size_t move_out(page_range range, std::uintptr_t to, int* error_code);
   [[nodiscard]] std::size_t lift_by_move(page_range range, std::byte* staging);
+  [[nodiscard]] std::size_t count_filled(page_range range);
   [[nodiscard]] std::size_t copy_out(page_range range, std::byte* staging);
   [[nodiscard]] std::size_t read_by_force(page_range range, std::byte* into) const;
   [[nodiscard]] std::size_t lift_by_copy(page_range range, std::byte* staging);
