@@ -120,6 +120,14 @@ whereabouts lies(const pager::pager& far, const void* address, std::size_t bytes
   return inside ? whereabouts::within : whereabouts::outside;
 }
 
+// mprotect, madvise and mlock take ranges that end behind all addresses, as long as they do not wrap around: such a
+// range ends where addresses end, in a hole.
+std::size_t within_addresses(const void* address, std::size_t bytes) {
+  const std::uintptr_t first = number_of(address);
+  const bool wraps = bytes > ~std::size_t{0} - (page_bytes - 1) - first;
+  return wraps || first >= address_end ? bytes : std::min(bytes, address_end - first);
+}
+
 // The pager, if the range of a call is sensible and touches the far heap. Everything else is the kernel's to judge.
 pager::pager* pager_of(const void* address, std::size_t bytes) noexcept {
   pager::pager* const far = pager_for_caller();
@@ -150,6 +158,13 @@ int serve(const pager::pager& far, void* address, std::size_t bytes, bool past_h
 
 // ---- mmap ----
 
+// What mlockall(MCL_FUTURE) asks for. A mapping that may not be locked is not made.
+void* lock_if_asked(void* mapped, std::size_t bytes) {
+  if (mapped == MAP_FAILED || lock_future_mapping(mapped, bytes)) return mapped;
+  kernel_munmap(mapped, bytes);
+  return fail_to_map(EAGAIN);
+}
+
 // What the kernel would map there is mapped elsewhere first, so that a call that fails leaves everything as it was, and
 // is then moved into its place in one step.
 void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int protection, int flags, int descriptor,
@@ -160,7 +175,8 @@ void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int
   void* const probe = kernel_mmap(address, bytes, protection, elsewhere | MAP_FIXED_NOREPLACE, descriptor, offset);
   if (probe != MAP_FAILED) kernel_munmap(probe, bytes);
   if (probe == MAP_FAILED && errno != EEXIST) return MAP_FAILED;
-  void* const made = kernel_mmap(nullptr, bytes, protection, elsewhere & ~MAP_32BIT, descriptor, offset);
+  void* const made =
+      lock_if_asked(kernel_mmap(nullptr, bytes, protection, elsewhere & ~MAP_32BIT, descriptor, offset), bytes);
   if (made == MAP_FAILED) return MAP_FAILED;
   const std::size_t whole = round_up(bytes, page_bytes);
   bool moved = false;
@@ -170,6 +186,7 @@ void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int
     // Of some kinds of memory the kernel makes a new mapping only.
     const bool mapped =
         kernel_mmap(address, bytes, protection, elsewhere | MAP_FIXED, descriptor, offset) != MAP_FAILED;
+    if (mapped) static_cast<void>(lock_future_mapping(address, bytes));  // as much could be locked elsewhere
     return mapped ? 0 : errno;
   };
   const auto* const placing = &place;
@@ -194,7 +211,8 @@ void* map_across(pager::pager& far, void* address, std::size_t bytes, int protec
   if ((flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE) return fail_to_map(EEXIST);
   if (!ends_in_user_space(address, bytes)) return fail_to_map(ENOMEM);
   // Would it succeed at all?
-  void* const probe = kernel_mmap(nullptr, bytes, protection, flags & ~(MAP_FIXED | MAP_32BIT), descriptor, offset);
+  void* const probe = lock_if_asked(
+      kernel_mmap(nullptr, bytes, protection, flags & ~(MAP_FIXED | MAP_32BIT), descriptor, offset), bytes);
   if (probe == MAP_FAILED) return MAP_FAILED;
   kernel_munmap(probe, bytes);
   std::byte* at = bytes_at(address);
@@ -211,7 +229,7 @@ void* map_across(pager::pager& far, void* address, std::size_t bytes, int protec
     at += piece;
   }
   void* const mapped = kernel_mmap(address, bytes, protection, flags, descriptor, offset);
-  if (mapped != MAP_FAILED) return mapped;
+  if (mapped != MAP_FAILED) return static_cast<void>(lock_future_mapping(mapped, bytes)), mapped;
   const int failure = errno;
   for (at = bytes_at(address); at < end;) {  // nothing of the kernel's came there
     bool is_far = false;
@@ -238,9 +256,7 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
   }
   if (fixed || !ordinary) {
     void* const mapped = kernel_mmap(address, bytes, protection, flags, descriptor, offset);
-    if (far == nullptr || mapped == MAP_FAILED || lock_future_mapping(mapped, bytes)) return mapped;
-    kernel_munmap(mapped, bytes);
-    return fail_to_map(EAGAIN);
+    return far == nullptr ? mapped : lock_if_asked(mapped, bytes);
   }
   // A hint is followed where the place is free.
   if (within) {
@@ -253,7 +269,7 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
   const result<std::byte*> mapped = in_runtime([&] { return far->map(bytes, protection & access_bits, page_bytes); });
   if (mapped) return mapped.value();
   // A reservation for which there is no room is the kernel's; docs/run.md says what follows.
-  if (reservation) return kernel_mmap(address, bytes, protection, flags, descriptor, offset);
+  if (reservation) return lock_if_asked(kernel_mmap(address, bytes, protection, flags, descriptor, offset), bytes);
   return fail_to_map(mapped.error().code != 0 ? mapped.error().code : ENOMEM);
 }
 
@@ -268,6 +284,7 @@ int unmap(void* address, std::size_t bytes) {
 }
 
 int protect(void* address, std::size_t bytes, int protection) {
+  bytes = within_addresses(address, bytes);
   pager::pager* const far = pager_of(address, bytes);
   if (far == nullptr) return kernel_mprotect(address, bytes, protection);
   if ((protection & ~known_protection) != 0) return fail(EINVAL);
@@ -278,6 +295,7 @@ int protect(void* address, std::size_t bytes, int protection) {
 }
 
 int advise(void* address, std::size_t bytes, int advice) {
+  bytes = within_addresses(address, bytes);
   pager::pager* const far = pager_of(address, bytes);
   if (far == nullptr) return kernel_madvise(address, bytes, advice);
   // Whether this kernel knows the advice at all.
@@ -433,7 +451,7 @@ namespace {
 struct whole_pages {
   whole_pages(const void* address, std::size_t given_bytes)
       : first(reinterpret_cast<void*>(round_down(number_of(address), page_bytes))),
-        bytes(given_bytes > address_end ? given_bytes : given_bytes + (number_of(address) - number_of(first))) {}
+        bytes(within_addresses(first, given_bytes + (number_of(address) - number_of(first)))) {}
   void* first;
   std::size_t bytes;
 };

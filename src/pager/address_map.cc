@@ -46,6 +46,16 @@ address_map::parts address_map::remove(page_range within) {
   return erase_used(within);
 }
 
+std::optional<address_map::parts> address_map::remove_whole(page_range within) {
+  const std::lock_guard guard(lock_);
+  std::uint64_t known = free_in(within);
+  for (const part& each : used_in(within)) known += each.range.count;
+  if (known < within.count) return std::nullopt;
+  split_used_at(within.first);
+  split_used_at(within.end());
+  return erase_used(within);
+}
+
 // Requires: the lock; no part reaches over an end of the range.
 address_map::parts address_map::erase_used(page_range within) {
   parts removed;

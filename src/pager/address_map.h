@@ -62,6 +62,8 @@ class address_map {
   using parts = std::vector<part, platform::local_allocator<part>>;
   [[nodiscard]] parts remove(page_range within);
   void put_back(page_range range);
+  // The same, but only if nobody else has taken a part of `within` out and will put it back; else nullopt.
+  [[nodiscard]] std::optional<parts> remove_whole(page_range within);
 
   // Takes the whole range from whoever uses parts of it, in one step, so that nobody else gets any of it: the parts
   // that were in use, or nullopt while somebody is about to put a part back. The range is neither in use nor free until

@@ -72,6 +72,21 @@ TEST(address_map, a_range_is_taken_over_in_one_step) {
   EXPECT_TRUE(map.take_over({29, 2}));
 }
 
+TEST(address_map, a_range_is_removed_when_nobody_else_is_at_work_on_a_part) {
+  address_map map(40);
+  ASSERT_TRUE(map.take_at({5, 10}, 1));
+  ASSERT_TRUE(map.take_at({20, 10}, 3));
+  const auto out = map.remove({8, 2});
+  EXPECT_FALSE(map.remove_whole({0, 30}));
+  EXPECT_EQ(map.find(5)->range.count, 3u) << "nothing was removed";
+  map.use(out[0].range, out[0].traits);
+  const auto parts = map.remove_whole({0, 30});
+  ASSERT_TRUE(parts);
+  ASSERT_EQ(parts->size(), 2u) << "what is free stays so";
+  EXPECT_EQ((*parts)[1].range.first, 20u);
+  EXPECT_TRUE(map.take_at({15, 5}, 3));
+}
+
 TEST(address_map, alignment_counts_from_address_zero) {
   address_map map(4096, 3 * 512);
   EXPECT_EQ(map.take(10, 1024, 3), 512u);

@@ -243,9 +243,13 @@ result<void> far_pager::unmap(std::byte* address, std::size_t bytes) {
   return outcome("munmap", inside([&] { return do_unmap(pages_in(address, bytes)); }));
 }
 
+// A part that another call has taken out, and is about to put back, is waited for: it would outlive the call.
 int far_pager::do_unmap(page_range range) {
+  backoff waiting;
+  std::optional<address_map::parts> parts;
+  while (!(parts = addresses_.remove_whole(range))) waiting.pause();
   int failure = 0;
-  for (const address_map::part& part : addresses_.remove(range)) {
+  for (const address_map::part& part : *parts) {
     const int refused = close_part(part);
     if (failure == 0) failure = refused;
   }

@@ -89,6 +89,23 @@ TEST_P(pager_test, read_only_memory_that_was_dropped_unseen_can_be_evicted) {
   pager_->validate();
 }
 
+TEST_P(pager_test, what_is_unmapped_while_another_thread_protects_it_is_unmapped) {
+  for (int round = 0; round < 300; ++round) {
+    std::byte* const block = map(64 * page_bytes);
+    std::atomic<bool> began{false};
+    std::thread other([&] {
+      for (int protection : {PROT_READ, PROT_NONE, PROT_READ, PROT_NONE, PROT_READ, PROT_NONE}) {
+        static_cast<void>(pager_->protect(block, 64 * page_bytes, protection));
+        began = true;
+      }
+    });
+    while (!began) std::this_thread::yield();
+    EXPECT_TRUE(pager_->unmap(block, 64 * page_bytes).ok());
+    other.join();
+    ASSERT_FALSE(pager_->mapping_at(block, page_bytes).ok()) << "round " << round;
+  }
+}
+
 TEST_P(pager_test, memory_that_fits_costs_nothing) {
   std::byte* const block = map(8 * mib);
   fill(block, 8 * mib, 1);

@@ -184,8 +184,8 @@ bool far_address_space::own_exclusively(page_id page) {
   return syscall(SYS_madvise, address_of(page), page_bytes, /* MADV_POPULATE_WRITE */ 23) == 0;
 }
 
-// How many pages from the first one on have bytes. A page that the program has dropped behind our back has none: to copy
-// it would wait for the thread that resolves misses, and that one for us.
+// How many pages from the first one on have bytes. A page that the program has dropped behind our back has none: to
+// copy it would wait for the thread that resolves misses, and that one for us.
 std::size_t far_address_space::count_filled(page_range range) {
   constexpr std::size_t pages_a_query = 64;
   std::array<bool, pages_a_query> filled{};

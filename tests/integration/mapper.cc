@@ -533,7 +533,10 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"zeros_in_child", zeros_in_child},
                                   {"replaced_at_the_limit", replaced_at_the_limit},
                                   {"replaced_beyond_the_limit", replaced_beyond_the_limit},
-                                  {"locked_beyond_the_limit", locked_beyond_the_limit}};
+                                  {"locked_beyond_the_limit", locked_beyond_the_limit},
+                                  {"locked_in_future", locked_in_future},
+                                  {"endless_ranges", endless_ranges},
+                                  {"huge_pages", huge_pages}};
 
 }  // namespace
 

@@ -246,4 +246,75 @@ void locked_beyond_the_limit() {
   say("holds", content(outside, mib, 31));
 }
 
+// What mlockall(MCL_FUTURE) asks for, where far memory is mapped over.
+void locked_in_future() {
+  limit_locking(4 * mib);
+  char* const block = map_aligned(16 * mib);
+  fill(block, 16 * mib, 38);
+  std::fflush(stdout);
+  const int locked = mlockall(MCL_FUTURE);
+  const void* const much = mmap(block, 8 * mib, both, anonymous | MAP_STACK | MAP_FIXED, -1, 0);
+  const int failure = errno;
+  const void* const little = mmap(block + 8 * mib, mib, both, anonymous | MAP_STACK | MAP_FIXED, -1, 0);
+  const int dropped = madvise(block + 8 * mib, page, MADV_DONTNEED);
+  const int dropped_failure = errno;
+  munlockall();
+  say("mlockall", locked);
+  errno = failure;
+  say("more than may be locked", much);
+  say("holds", content(block, 8 * mib, 38));
+  say("no more than that", little);
+  errno = dropped_failure;
+  say("which is locked", dropped);
+}
+
+// Ranges that end behind all addresses: the kernel changes what there is up to the first hole.
+void endless_ranges() {
+  for (const int bits : {46, 47, 48, 55, 56, 57, 60, 63}) {
+    const volatile std::size_t bytes = std::size_t{1} << bits;
+    char* const block = map_aligned(4 * mib);
+    munmap(block + 2 * mib, 2 * mib);
+    fill(block, 2 * mib, 39);
+    std::printf("%d bits\n", bits);
+    say("mlock", mlock(block + mib, bytes));
+    say("DONTNEED of locked memory", madvise(block + mib, page, MADV_DONTNEED));
+    say("munlock", munlock(block + mib, bytes));
+    say("mprotect", mprotect(block, bytes, PROT_NONE));
+    char* const moved = static_cast<char*>(mremap(block, 2 * mib, 8 * mib, MREMAP_MAYMOVE));
+    say("inaccessible memory grows", moved);
+    say("it is", access(moved));
+    say("gives access", mprotect(moved, 8 * mib, both));
+    say("holds", content(moved, 2 * mib, 39));
+  }
+}
+
+// Huge pages asked for in memory that comes and goes.
+void huge_pages() {
+  char* const block = map_aligned(8 * mib);
+  fill(block, 8 * mib, 40);
+  press();
+  say("HUGEPAGE", madvise(block, 8 * mib, MADV_HUGEPAGE));
+  say("holds", content(block, 8 * mib, 40));
+  static_cast<void>(madvise(block, 8 * mib, MADV_COLLAPSE));  // there may be no huge pages to be had
+  say("holds", content(block, 8 * mib, 40));
+  fill(block, 8 * mib, 41);
+  press();
+  say("holds", content(block, 8 * mib, 41));
+  say("DONTNEED", madvise(block + 2 * mib + page, 2 * mib, MADV_DONTNEED));
+  say("is empty", content(block + 2 * mib + page, 2 * mib, 0));
+  static_cast<void>(madvise(block, 8 * mib, MADV_COLLAPSE));
+  fill(block, 8 * mib, 42);
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    say("child holds", content(block, 8 * mib, 42));
+    std::fflush(stdout);
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  press();
+  say("NOHUGEPAGE", madvise(block, 4 * mib, MADV_NOHUGEPAGE));
+  say("holds", content(block, 8 * mib, 42));
+}
+
 }  // namespace mapper
