@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "pager/runtime_thread.h"
+#include "platform/local_memory.h"
 #include "platform/signal_shield.h"
 #include "preload/allocator.h"
 #include "preload/in_runtime.h"
@@ -60,6 +61,7 @@ void after_in_parent() {
 void after_in_child() {
   const std::uint64_t signals = signals_before_fork;
   forking = false;
+  far::platform::unlock_local_memory_after_fork();  // what follows allocates
   far::preload::unlock_large_blocks_after_fork();
   if (jemalloc_child != nullptr) jemalloc_child();
   if (far::pager::pager* const pager = forking_pager.load()) {
