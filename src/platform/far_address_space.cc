@@ -202,8 +202,6 @@ std::size_t far_address_space::count_filled(page_range range) {
 
 // Through the kernel, which reports a range that may not be read where a plain copy would crash.
 std::size_t far_address_space::copy_out(page_range range, std::byte* staging) {
-  range.count = count_filled(range);
-  if (range.count == 0) return 0;
   const std::size_t bytes = range.count << page_shift;
   if (features_.move) {
     // Staging is registered, so its empty pages can be filled only by userfaultfd.
@@ -239,7 +237,8 @@ std::size_t far_address_space::lift_by_copy(page_range range, std::byte* staging
     allow_write(range);
     return range.count == 1 ? 0 : lift_by_copy({range.first, range.count / 2}, staging);
   }
-  const std::size_t complete = copy_out(range, staging);
+  const std::size_t filled = count_filled(range);
+  const std::size_t complete = filled == 0 ? 0 : copy_out({range.first, filled}, staging);
   const page_range lifted{range.first, complete};
   std::size_t done = complete > 0 && drop({&lifted, 1}) == 1 ? complete : 0;
   if (done < complete) {

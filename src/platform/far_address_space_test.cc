@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <array>
 #include <barrier>
+#include <chrono>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -34,7 +36,7 @@ class far_address_space_test : public testing::TestWithParam<bool> {
     }
     if (!features.write_protect) GTEST_SKIP() << "this kernel cannot write-protect pages by userfaultfd";
     if (!GetParam()) features.move = features.vectored_discard = false;
-    faults_.emplace(userfaultfd::open(features, true).value());
+    faults_.emplace(userfaultfd::open(features, faults_are_signals()).value());
     base_ = far_address_space::reserve(heap_bytes).value();
     ASSERT_EQ(mprotect(base_, heap_bytes, PROT_READ | PROT_WRITE), 0);
     space_ = std::make_unique<far_address_space>(heap_layout(base_, heap_bytes), *faults_, features);
@@ -46,6 +48,8 @@ class far_address_space_test : public testing::TestWithParam<bool> {
     space_.reset();
     if (base_ != nullptr) far_address_space::release(base_, heap_bytes);
   }
+
+  [[nodiscard]] virtual bool faults_are_signals() const { return true; }
 
   static std::byte content(page_id page) { return static_cast<std::byte>(page * 7 + 1); }
 
@@ -135,6 +139,30 @@ TEST_P(far_address_space_test, stops_at_a_locked_page_and_leaves_it) {
   }
 }
 
+// An access to an empty page waits until somebody resolves it. Here nobody does.
+class far_address_space_unattended : public far_address_space_test {
+ protected:
+  [[nodiscard]] bool faults_are_signals() const override { return false; }
+};
+
+TEST_P(far_address_space_unattended, what_the_program_dropped_unseen_is_neither_lifted_nor_waited_for) {
+  install({0, 4});
+  // Such pages are copied on every kernel.
+  ASSERT_EQ(mprotect(base_, 4 * page_bytes, PROT_READ), 0);
+  ASSERT_EQ(syscall(SYS_madvise, base_ + 2 * page_bytes, page_bytes, MADV_DONTNEED), 0);
+  std::future<std::size_t> lifted = std::async(std::launch::async, [this] { return space_->lift({0, 4}, staging_); });
+  if (lifted.wait_for(std::chrono::seconds(10)) != std::future_status::ready) {
+    ADD_FAILURE() << "it waits for the page";
+    install({2, 1});  // ends that
+  }
+  ASSERT_EQ(lifted.get(), 2u);
+  for (page_id page = 0; page < 2; ++page) {
+    EXPECT_TRUE(staging_holds(page, page)) << page;
+    EXPECT_FALSE(is_filled(page)) << page;
+  }
+  EXPECT_TRUE(holds(base_ + 3 * page_bytes, 3));
+}
+
 // While one thread splits a huge page, the kernel lets the other try again, after which kernels from 6.18 on forget to
 // count what they move.
 TEST_P(far_address_space_test, two_threads_lift_parts_of_a_huge_page_and_count_all_that_left) {
@@ -178,6 +206,8 @@ TEST_P(far_address_space_test, two_threads_lift_parts_of_a_huge_page_and_count_a
 }
 
 INSTANTIATE_TEST_SUITE_P(kernels, far_address_space_test, testing::Bool(),
+                         [](const auto& of) { return of.param ? "all_features" : "few_features"; });
+INSTANTIATE_TEST_SUITE_P(kernels, far_address_space_unattended, testing::Bool(),
                          [](const auto& of) { return of.param ? "all_features" : "few_features"; });
 
 }  // namespace
