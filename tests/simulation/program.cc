@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/check.h"
+#include "engine/ranges.h"
 #include "trace.h"
 
 namespace far::simulation {
@@ -47,7 +48,8 @@ void program::do_something(engine::stream_table& streams) {
   if (drawn < 88) return read_objects();
   if (drawn < 95) return pin_some(streams);
   if (drawn < 97) return lock_some();
-  if (drawn < 99) return hint_some(streams);
+  if (drawn < 98) return hint_some(streams);
+  if (drawn < 99) return random_.chance(500) ? populate_some(streams) : advise_about_child();
   return allocate(streams);
 }
 
@@ -130,6 +132,7 @@ void program::release_some() {
     if (rest.count == 0) continue;
     allocations_.push_back(std::make_unique<allocation>());
     allocations_.back()->range = rest;
+    allocations_.back()->child = leaving->child;
   }
   remove(leaving);
 }
@@ -286,6 +289,29 @@ void program::hint_some(engine::stream_table& streams) {
   }
 }
 
+// As far_pager does for MADV_POPULATE_WRITE: the kernel fills what is open, and of the rest each page is fetched.
+void program::populate_some(engine::stream_table& streams) {
+  allocation* const used = pick_shared();
+  if (used == nullptr) return;
+  const usage mark(*used);
+  ++populates_;
+  engine::for_each_block(hot_or_any(used->range, 60), [&](engine::block_id, page_range piece) {
+    {
+      const scheduler::engine_call call(threads_);
+      if (engine_.populate_open(piece)) return;
+    }
+    for (page_id page = piece.first; page < piece.end(); ++page) {
+      access(streams, page, random_.below(model::parts_a_page), false);
+    }
+  });
+}
+
+// MADV_WIPEONFORK, MADV_DONTFORK, and back.
+void program::advise_about_child() {
+  allocation* const used = pick_shared();
+  if (used != nullptr) used->child = random_.one_of({in_child::same, in_child::empty, in_child::absent});
+}
+
 void program::lock_some() {
   allocation* const used = pick_shared();
   if (used == nullptr || used->is_changing) return;
@@ -332,6 +358,7 @@ void program::be_child() {
     if (!engine_.resume_in_child().ok()) fail("a child of a fork cannot go on");
     engine_.validate();
   }
+  settle_advices_in_child();
   engine::stream_table streams;
   verify_all();
   for (std::uint64_t i = 0; i < operations; ++i) do_something(streams);
@@ -339,6 +366,20 @@ void program::be_child() {
   trace("the child ends");
   std::fflush(nullptr);
   _exit(0);
+}
+
+// As far_pager does before the program goes on in the child.
+void program::settle_advices_in_child() {
+  for (const std::unique_ptr<allocation>& each : allocations_) {
+    if (each->child == in_child::absent) release(each->range);
+    if (each->child != in_child::empty) continue;
+    {
+      const scheduler::engine_call call(threads_);
+      engine_.discard(each->range);
+    }
+    expected_.forget(each->range);
+  }
+  std::erase_if(allocations_, [](const std::unique_ptr<allocation>& each) { return each->child == in_child::absent; });
 }
 
 void program::verify_all() {

@@ -47,9 +47,13 @@ class program {
   [[nodiscard]] std::uint64_t operations() const { return operations_; }
   [[nodiscard]] std::uint64_t accesses() const { return accesses_; }
   [[nodiscard]] std::uint64_t moves() const { return moves_; }
+  [[nodiscard]] std::uint64_t populates() const { return populates_; }
   [[nodiscard]] const object_reads& objects() const { return objects_; }
 
  private:
+  // What a child of fork finds where its parent has an allocation.
+  enum class in_child { same, empty, absent };
+
   // A mapping of the program. Whoever frees or moves it has it alone.
   struct allocation {
     page_range range;
@@ -58,6 +62,7 @@ class program {
     bool is_changing = false;  // a discard or a change of locks is under way
     bool is_exclusive = false;
     bool has_locks = false;
+    in_child child = in_child::same;
   };
   using allocation_list = std::vector<std::unique_ptr<allocation>>;
 
@@ -84,9 +89,12 @@ class program {
   void read_objects();
   void pin_some(engine::stream_table& streams);
   void hint_some(engine::stream_table& streams);
+  void populate_some(engine::stream_table& streams);
+  void advise_about_child();
   void drop_behind_some();
   void fork_one();
   [[noreturn]] void be_child();
+  void settle_advices_in_child();
   void lock_some();
 
   void fill(engine::stream_table& streams, page_range range);
@@ -115,6 +123,7 @@ class program {
   std::uint64_t operations_ = 0;
   std::uint64_t accesses_ = 0;
   std::uint64_t moves_ = 0;
+  std::uint64_t populates_ = 0;
   std::uint64_t forks_ = 0;
   std::uint64_t drops_behind_ = 0;
   bool is_forking_ = false;

@@ -208,6 +208,7 @@ report world::run() {
           .operations = program_.operations(),
           .accesses = program_.accesses(),
           .moves = program_.moves(),
+          .populates = program_.populates(),
           .lost_pages = expected_.lost_pages(),
           .lies = far_.lies(),
           .drops_behind = program_.drops_behind(),

@@ -18,6 +18,7 @@ std::vector<tally_line> lines_of(const report& one, world_kind world) {
                                    {"validations", one.validations},
                                    {"accesses", one.accesses},
                                    {"moves", one.moves},
+                                   {"populates", one.populates},
                                    {"drops behind", one.drops_behind},
                                    {"object reads", one.object_reads},
                                    {"lost object reads", one.lost_object_reads},
