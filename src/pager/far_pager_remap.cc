@@ -93,6 +93,7 @@ int far_pager::move_parts(page_range range, std::uint64_t new_count, const remap
   }
   *moved = target.first;
   if (how.keep_source) {
+    if (was_locked) static_cast<void>(syscall(SYS_munlock, address_of(range.first), range.count << page_shift));
     addresses_.change(range, [](mapping_traits& kept) { kept.locked = false; });
     // The guards have moved, too. If the kernel has no room for another mapping, this one stays.
     for (const address_map::part& part : look(range)) static_cast<void>(fence(part, false));

@@ -534,6 +534,7 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"replaced_at_the_limit", replaced_at_the_limit},
                                   {"replaced_beyond_the_limit", replaced_beyond_the_limit},
                                   {"locked_beyond_the_limit", locked_beyond_the_limit},
+                                  {"locked_reservation", locked_reservation},
                                   {"locked_in_future", locked_in_future},
                                   {"endless_ranges", endless_ranges},
                                   {"huge_pages", huge_pages}};

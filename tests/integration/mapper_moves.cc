@@ -246,6 +246,19 @@ void locked_beyond_the_limit() {
   say("holds", content(outside, mib, 31));
 }
 
+// Memory that nobody can touch is locked, and moves; its old place is used again.
+void locked_reservation() {
+  char* const block = map_aligned(2 * mib, PROT_NONE);
+  say("mlock", mlock(block, mib));
+  say("moves, and the old place stays", mremap(block, mib, mib, MREMAP_MAYMOVE | MREMAP_DONTUNMAP));
+  say("munmap", munmap(block, mib));
+  map_over(block, mib, both, anonymous);
+  fill(block, mib, 43);
+  say("DONTNEED", madvise(block, mib, MADV_DONTNEED));
+  say("is empty", content(block, mib, 0));
+  say("munmap of all", munmap(block, 2 * mib));
+}
+
 // What mlockall(MCL_FUTURE) asks for, where far memory is mapped over.
 void locked_in_future() {
   limit_locking(4 * mib);

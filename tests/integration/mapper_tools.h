@@ -136,6 +136,7 @@ void zeros_in_child();
 void replaced_at_the_limit();
 void replaced_beyond_the_limit();
 void locked_beyond_the_limit();
+void locked_reservation();
 void locked_in_future();
 void endless_ranges();
 void huge_pages();
