@@ -223,7 +223,9 @@ int far_pager::lock_part(const address_map::part& part, unsigned flags) {
   if (fill) pin(address, bytes);
   const int failure = syscall(SYS_mlock2, address, bytes, flags) == 0 ? 0 : errno;
   if (fill) unpin(address, bytes);
-  if (failure == 0 && !part.traits.foreign) {
+  // What the kernel could not fill is locked all the same; what the limit refuses is not. The map must know.
+  const bool locked = failure == 0 || (failure == ENOMEM && syscall(SYS_mlock2, address, bytes, lock_on_fault) == 0);
+  if (locked && !part.traits.foreign) {
     addresses_.change(part.range, [](mapping_traits& traits) { traits.locked = true; });
   }
   return failure;
