@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "base/log.h"
 #include "pager/runtime_thread.h"
@@ -58,6 +60,17 @@ void after_in_parent() {
   far::platform::restore_signals(signals);
 }
 
+using pinned_list = std::vector<std::span<const std::byte>, far::platform::local_allocator<std::span<const std::byte>>>;
+
+pinned_list pinned_by_this_thread() {
+  pinned_list all;
+  far::preload::for_each_pinned_by_calls(
+      [](void* list, std::span<const std::byte> bytes) { static_cast<pinned_list*>(list)->push_back(bytes); }, &all);
+  const std::span<const std::byte> record = far::preload::pinned_record_of_this_thread();
+  if (!record.empty()) all.push_back(record);
+  return all;
+}
+
 void after_in_child() {
   const std::uint64_t signals = signals_before_fork;
   forking = false;
@@ -68,7 +81,7 @@ void after_in_child() {
     const far::pager::runtime_mark allocate_locally;
     far::preload::resume_trace_in_child();
     far::preload::forget_locks_in_child();
-    pager->after_fork_in_child();
+    pager->after_fork_in_child(pinned_by_this_thread());
     far::preload::settle_in_child();
     far::preload::watch_thread_ends_in_child();
     far::preload::guard_child();

@@ -368,6 +368,14 @@ void guard_child() noexcept {
   arm_child();
 }
 
+void for_each_pinned_by_calls(void (*visit)(void* context, std::span<const std::byte> bytes), void* context) noexcept {
+  for (const guarded_call* call = this_thread().calls; call != nullptr; call = call->next) {
+    for (const pinned_run& run : std::span(call->runs, call->run_count)) {
+      visit(context, {run.first, run.pages << page_shift});
+    }
+  }
+}
+
 }  // namespace far::preload
 
 #else
@@ -389,6 +397,7 @@ bool takes_sigsys() noexcept {
 
 void guard_started_thread() noexcept {}
 void guard_child() noexcept {}
+void for_each_pinned_by_calls(void (*)(void*, std::span<const std::byte>), void*) noexcept {}
 
 }  // namespace far::preload
 

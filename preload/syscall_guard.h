@@ -5,6 +5,9 @@
 // that is not dispatched, with its own signal mask: it can be interrupted and restarted as ever.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include "base/result.h"
 
 namespace far::preload {
@@ -26,5 +29,9 @@ namespace far::preload {
 // those of whoever started them.
 void guard_started_thread() noexcept;
 void guard_child() noexcept;
+
+// Calls `visit(context, bytes)` for what system calls of the calling thread that are under way have pinned: one that a
+// handler has interrupted, which forks.
+void for_each_pinned_by_calls(void (*visit)(void* context, std::span<const std::byte> bytes), void* context) noexcept;
 
 }  // namespace far::preload

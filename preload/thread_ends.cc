@@ -40,7 +40,8 @@ pthread_key_t at_end;
 bool watching = false;
 constinit thread_local bool watched = false;
 constinit thread_local bool ended = false;
-std::atomic<int> alive{0};  // threads that are watched
+constinit thread_local std::span<const std::byte> own_record;  // the part of a far stack that is pinned
+std::atomic<int> alive{0};                                     // threads that are watched
 
 struct held_page {
   pid_t thread;
@@ -199,6 +200,7 @@ thread_start take_start(void* context) {
       hold(start.record, start.record_bytes);
       active_pager()->unpin(start.record, start.record_bytes);
     });
+    own_record = {start.record, start.record_bytes};
   }
   return start;
 }
@@ -267,8 +269,16 @@ void watch_thread_ends_in_child() noexcept {
   if (!watching) return;
   alive.store(1);
   held_lock.unlock();
-  held().clear();
+  // Another thread may have been changing the list.
+  new (&held()) held_pages;
+  for (std::size_t at = 0; at < own_record.size(); at += page_bytes) {
+    held().push_back({this_thread_id(), own_record.data() + at});
+  }
   watch_this_thread();
+}
+
+std::span<const std::byte> pinned_record_of_this_thread() noexcept {
+  return own_record;
 }
 
 void end_thread_without_c_library(int status) noexcept {

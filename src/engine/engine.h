@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "engine/core.h"
@@ -193,8 +194,8 @@ class engine {
   void lock_for_fork();
   void unlock_after_fork();
   // In the child: takes the copied state over, and tells the far tier which slots it refers to. Requires: one thread;
-  // the address space reports misses again.
-  [[nodiscard]] result<void> resume_in_child();
+  // the address space reports misses again. `pinned`: what stays pinned, once for each range.
+  [[nodiscard]] result<void> resume_in_child(std::span<const page_range> pinned = {});
 
   [[nodiscard]] statistics snapshot() const;
   void note_wait(std::uint64_t nanoseconds) { shared_.count.wait_ns.add(nanoseconds); }
@@ -221,6 +222,7 @@ class engine {
   [[nodiscard]] outcome first_write(page_id page, page_word word);
   [[nodiscard]] bool note_lost_mapping(page_id page, page_word word);
   [[nodiscard]] window look_ahead(stream_table& streams, page_id page);
+  void keep_pins_in_child(std::span<const page_range> pinned);
   [[nodiscard]] result<void> guard_again_in_child();
   void reopen(page_range range);
   [[nodiscard]] static bool is_unsure_in_child(page_word word);

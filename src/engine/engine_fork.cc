@@ -31,7 +31,7 @@ void engine::unlock_after_fork() {
   forking_.store(false, std::memory_order_release);
 }
 
-result<void> engine::resume_in_child() {
+result<void> engine::resume_in_child(std::span<const page_range> pinned) {
   shared_.far.after_fork_in_child();
   shared_.unlock_order();
   tending_.unlock();
@@ -45,6 +45,7 @@ result<void> engine::resume_in_child() {
   const result<void> renewed = shared_.space.renew_staging(shared_.staging, evictors * evictor::staging_pages);
   if (!renewed) return renewed;
 
+  keep_pins_in_child(pinned);
   std::uint64_t frames = 0;
   for (block_id which = 0; which < shared_.blocks.used_end(); ++which) {
     const block& each = shared_.blocks.at(which);
@@ -71,6 +72,19 @@ result<void> engine::resume_in_child() {
     if (!restarted) return restarted;
   }
   return {};
+}
+
+// Whoever else pinned pages is not in this process, and will not unpin them.
+void engine::keep_pins_in_child(std::span<const page_range> pinned) {
+  for (page_id page = 0; page < pages_of(shared_.blocks.used_end()).first; ++page) {
+    if (shared_.pages.load(page).pins() == 0) continue;
+    shared_.pages.update(page, [](page_word word) { return word.with_pins(0); });
+  }
+  for (const page_range& range : pinned) {
+    for (page_id page = range.first; page < range.end(); ++page) {
+      shared_.pages.update(page, [](page_word word) { return word.with_pins(word.pins() + 1); });
+    }
+  }
 }
 
 result<void> engine::guard_again_in_child() {

@@ -83,7 +83,7 @@ class simulated_pager final : public pager::pager {
   [[nodiscard]] result<void> add_server(std::string_view server) override;
   void prepare_fork() override {}
   void after_fork_in_parent() override {}
-  void after_fork_in_child() override {}
+  void after_fork_in_child(std::span<const std::span<const std::byte>> /*pinned*/) override {}
 
  private:
   using page_id = engine::page_id;

@@ -73,7 +73,7 @@ class far_pager final : public pager {
   [[nodiscard]] std::uint64_t poll() noexcept override;
   void prepare_fork() override;
   void after_fork_in_parent() override;
-  void after_fork_in_child() override;
+  void after_fork_in_child(std::span<const std::span<const std::byte>> pinned) override;
   [[nodiscard]] engine::statistics snapshot() const override { return engine_->snapshot(); }
   void validate() const override;
 

@@ -31,7 +31,7 @@ void far_pager::after_fork_in_parent() {
 
 // The child has one thread, this one, and a copy of everything, but no userfaultfd, no threads of the runtime and no
 // transfers: those stayed with the parent.
-void far_pager::after_fork_in_child() {
+void far_pager::after_fork_in_child(std::span<const std::span<const std::byte>> pinned) {
   platform::unlock_local_memory_after_fork();
   platform::forget_expected_followers();
   addresses_.unlock();
@@ -49,7 +49,9 @@ void far_pager::after_fork_in_child() {
   if (!reopened) return stop(reopened.error().message.c_str());
   faults_.replace_by(std::move(reopened).value());
   space_.reopen_after_fork();
-  const result<void> resumed = engine_->resume_in_child();
+  std::vector<page_range, platform::local_allocator<page_range>> pinned_pages;
+  for (const std::span<const std::byte> each : pinned) pinned_pages.push_back(pages_in(each.data(), each.size()));
+  const result<void> resumed = engine_->resume_in_child(pinned_pages);
   if (!resumed) return stop(resumed.error().message.c_str());
   // The threads of the old objects are not in this process; there is nothing to join or destroy.
   static_cast<void>(reclaimer_.release());

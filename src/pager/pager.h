@@ -223,7 +223,8 @@ class pager {
   // with a budget of its own, as large as its parent's. Slots that both may read are freed with the last of them.
   virtual void prepare_fork() = 0;
   virtual void after_fork_in_parent() = 0;
-  virtual void after_fork_in_child() = 0;
+  // `pinned`: by the calling thread, each as often as it will unpin it. Pins of other threads are gone.
+  virtual void after_fork_in_child(std::span<const std::span<const std::byte>> pinned = {}) = 0;
 
   [[nodiscard]] virtual engine::statistics snapshot() const = 0;
 

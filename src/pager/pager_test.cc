@@ -13,6 +13,7 @@
 #include <future>
 #include <list>
 #include <random>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -356,6 +357,44 @@ TEST_P(held_up, threads_that_wait_for_vforked_children_stop_nobodys_evictions) {
 }
 
 INSTANTIATE_TEST_SUITE_P(modes, held_up, ::testing::Values(fault_mode::thread, fault_mode::in_line));
+
+TEST_P(pager_test, what_other_threads_have_pinned_can_leave_in_the_child) {
+  constexpr std::size_t bytes = mib;
+  std::byte* const others = map(bytes);
+  std::byte* const own = map(bytes);
+  for (std::byte* const block : {others, own}) {
+    fill(block, bytes, 1);
+    pager_->evict(block, bytes);
+  }
+  std::thread([&] { pager_->pin(others, bytes); }).join();
+  pager_->pin(own, bytes);
+  ASSERT_FALSE(pager_->is_away(others) || pager_->is_away(own));
+  pager_->prepare_fork();
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::span<const std::byte> pinned(own, bytes);
+    pager_->after_fork_in_child({&pinned, 1});
+    const auto leave = [&](std::byte* block) {
+      for (int round = 0; round < 5000 && !pager_->is_away(block); ++round) {
+        pager_->evict(block, bytes);
+        usleep(1000);  // its own far tier may have to be opened
+      }
+      return pager_->is_away(block);
+    };
+    if (!leave(others)) _exit(1);
+    pager_->evict(own, bytes);
+    if (pager_->is_away(own)) _exit(2);
+    pager_->unpin(own, bytes);
+    _exit(leave(own) ? 0 : 3);
+  }
+  pager_->after_fork_in_parent();
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  pager_->unpin(own, bytes);
+  pager_->unpin(others, bytes);
+}
 
 TEST(pager, refuses_what_makes_no_sense) {
   options chosen;
