@@ -176,8 +176,8 @@ int far_pager::fence(const address_map::part& part, bool install) {
 }
 
 int far_pager::populate_part(const address_map::part& part, bool write) {
-  if (part.traits.fenced) return EFAULT;
   if ((part.traits.protection & (write ? PROT_WRITE : PROT_READ)) == 0) return EINVAL;
+  if (part.traits.fenced) return EFAULT;
   engine::for_each_block(part.range, [this, write](engine::block_id, page_range piece) {
     if (engine_->populate_open(piece)) return;
     fetch(address_of(piece.first), piece.count << page_shift, write);
