@@ -76,9 +76,12 @@ result<void> engine::resume_in_child(std::span<const page_range> pinned) {
 
 // Whoever else pinned pages is not in this process, and will not unpin them.
 void engine::keep_pins_in_child(std::span<const page_range> pinned) {
-  for (page_id page = 0; page < pages_of(shared_.blocks.used_end()).first; ++page) {
-    if (shared_.pages.load(page).pins() == 0) continue;
-    shared_.pages.update(page, [](page_word word) { return word.with_pins(0); });
+  for (block_id which = 0; which < shared_.blocks.used_end(); ++which) {
+    if (shared_.blocks.at(which).kind == block_kind::fresh) continue;
+    for (page_id page = pages_of(which).first; page < pages_of(which).end(); ++page) {
+      if (shared_.pages.load(page).pins() == 0) continue;
+      shared_.pages.update(page, [](page_word word) { return word.with_pins(0); });
+    }
   }
   for (const page_range& range : pinned) {
     for (page_id page = range.first; page < range.end(); ++page) {

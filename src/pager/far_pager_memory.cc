@@ -138,7 +138,7 @@ void far_pager::give_parts_back(page_range range, const address_map::parts& part
 int far_pager::prepare_to_replace(const address_map::parts& parts, int protection) {
   const auto holds_something = [](const address_map::part& part) { return !part.traits.reserved; };
   if (std::none_of(parts.begin(), parts.end(), holds_something)) return 0;
-  if (!room_for_mappings(parts.size())) return ENOMEM;
+  if (!room_for_mappings()) return ENOMEM;
   const auto set = [this](const address_map::part& part, int wanted) {
     if (part.traits.foreign || part.traits.reserved || wanted == PROT_NONE) return 0;
     return set_kernel_protection(address_of(part.range.first), part.range.count << page_shift, wanted);

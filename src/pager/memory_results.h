@@ -32,11 +32,12 @@ namespace far::pager {
   return allowed;
 }
 
-// Whether the kernel has room for the mappings into which a call may split so many parts. It alone counts them, so it
-// is tried: each page in between that is protected otherwise makes two more.
-[[nodiscard]] inline bool room_for_mappings(std::size_t parts) {
-  const std::size_t splits = 6 + parts;  // mremap alone wants six left over
-  const std::size_t bytes = (2 * splits + 1) * page_bytes;
+// Whether the kernel has room for the mappings that a call may leave over: its borders split two at most, and mremap
+// wants six more. The kernel alone counts them, so it is tried: each page in between that is protected otherwise makes
+// two more.
+[[nodiscard]] inline bool room_for_mappings() {
+  constexpr std::size_t splits = 8;
+  constexpr std::size_t bytes = (2 * splits + 1) * page_bytes;
   constexpr int reservation = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   const long place = syscall(SYS_mmap, nullptr, bytes, PROT_NONE, reservation, -1, 0L);
   if (place == -1) return false;

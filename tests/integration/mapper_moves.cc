@@ -165,6 +165,17 @@ void replaced_at_the_limit() {
   }
 }
 
+// More mappings than half of what a process may have by default, of which one is to be left.
+void replaced_in_many_parts() {
+  constexpr std::size_t pages = 40'000;
+  char* const block = map_aligned(pages * page);
+  for (std::size_t number = 0; number < pages; number += 2) mprotect(block + number * page, page, PROT_READ);
+  say("mmap", mmap(block, pages * page, both, anonymous | MAP_FIXED, -1, 0));
+  block[(pages - 1) * page] = 1;
+  say("holds", content(block, page, 0));
+  munmap(block, pages * page);
+}
+
 // The limit on writable memory.
 void replaced_beyond_the_limit() {
   char* const block = map_aligned(8 * mib);

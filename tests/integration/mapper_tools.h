@@ -134,6 +134,7 @@ void guards_moved();
 void guards_in_child();
 void zeros_in_child();
 void replaced_at_the_limit();
+void replaced_in_many_parts();
 void replaced_beyond_the_limit();
 void locked_beyond_the_limit();
 void locked_reservation();
