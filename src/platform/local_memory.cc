@@ -48,8 +48,12 @@ constexpr int mapping_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 #if defined(__SANITIZE_THREAD__) || FAR_HAS_THREAD_SANITIZER
 // By the functions that the sanitizer intercepts. Otherwise it takes two mappings that had the same address one after
 // the other for one piece of memory, and finds races between their owners. Nothing is preloaded in such a build.
-long map(std::size_t bytes) {
-  return reinterpret_cast<long>(mmap(nullptr, bytes, protection, mapping_flags, -1, 0));
+long map(std::size_t bytes, int allowed) {
+  return reinterpret_cast<long>(mmap(nullptr, bytes, allowed, mapping_flags, -1, 0));
+}
+
+bool make_usable(std::byte* address, std::size_t bytes) {
+  return mprotect(address, bytes, protection) == 0;
 }
 
 long unmap(std::byte* address, std::size_t bytes) {
@@ -57,8 +61,12 @@ long unmap(std::byte* address, std::size_t bytes) {
 }
 #else
 // Straight to the kernel: the program's mmap symbol may be the one that the preload library defines.
-long map(std::size_t bytes) {
-  return syscall(SYS_mmap, nullptr, bytes, protection, mapping_flags, -1, 0L);
+long map(std::size_t bytes, int allowed) {
+  return syscall(SYS_mmap, nullptr, bytes, allowed, mapping_flags, -1, 0L);
+}
+
+bool make_usable(std::byte* address, std::size_t bytes) {
+  return syscall(SYS_mprotect, address, bytes, protection) == 0;
 }
 
 long unmap(std::byte* address, std::size_t bytes) {
@@ -108,12 +116,20 @@ struct region {
 
 region blocks_region;
 
-// Large ones, so that there are blocks when the kernel gives the process no more mappings. Requires: the region's lock.
+std::byte* try_map(std::size_t bytes, int allowed) {
+  const long address = map(round_up(bytes, page_bytes), allowed);
+  if (address == -1) return nullptr;
+  note_mapping(static_cast<std::uintptr_t>(address), bytes);
+  return reinterpret_cast<std::byte*>(address);
+}
+
+// Large ones, so that there are blocks when the kernel gives the process no more mappings. Of a region only what was
+// carved counts against limits on memory (ulimit -d). Requires: the region's lock.
 bool map_region() {
   block_regions& all = local_block_regions;
   const std::size_t count = all.count.load(std::memory_order_relaxed);
   if (count == all.first.size()) return false;
-  std::byte* const mapped = try_map_local(block_regions::region_bytes);
+  std::byte* const mapped = try_map(block_regions::region_bytes, PROT_NONE);
   if (mapped == nullptr) return false;
   blocks_region.next = mapped;
   blocks_region.left_bytes = block_regions::region_bytes;
@@ -126,6 +142,7 @@ bool map_region() {
 std::byte* carve(std::size_t bytes) {
   const std::lock_guard guard(blocks_region.lock);
   if (blocks_region.left_bytes < bytes && !map_region()) return map_local(bytes);
+  if (!make_usable(blocks_region.next, bytes)) return map_local(bytes);
   std::byte* const carved = blocks_region.next;
   blocks_region.next += bytes;
   blocks_region.left_bytes -= bytes;
@@ -135,10 +152,7 @@ std::byte* carve(std::size_t bytes) {
 }  // namespace
 
 std::byte* try_map_local(std::size_t bytes) {
-  const long address = map(round_up(bytes, page_bytes));
-  if (address == -1) return nullptr;
-  note_mapping(static_cast<std::uintptr_t>(address), bytes);
-  return reinterpret_cast<std::byte*>(address);
+  return try_map(bytes, protection);
 }
 
 own_mapping next_own_mapping(std::uintptr_t address) {

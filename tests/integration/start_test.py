@@ -96,6 +96,12 @@ class Start(unittest.TestCase):
             outcome = support.run([*self.without_proc(), "env", f"FARHEAP_FAULT_MODE={mode}", *program])
             self.check_same(outcome, far=True)
 
+    def test_a_limit_on_data_is_left_to_the_program(self):
+        limited = ["bash", "-c", 'ulimit -d 1130000 && exec "$@"', "bash", *self.verifier()]
+        outcome = support.run(self.farheap(*limited))
+        self.check_same(outcome, False)
+        self.check_said_once(outcome, "ulimit", NATIVELY)
+
     def test_rights_given_up_before_a_fork(self):
         support.need(os.geteuid() == 0, "only root can become another user")
         for mode in ("thread", "inline"):
