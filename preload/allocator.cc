@@ -19,9 +19,9 @@
 #include "base/log.h"
 #include "base/spin_lock.h"
 #include "base/units.h"
-#include "pager/runtime_thread.h"
 #include "platform/fork_order.h"
 #include "platform/local_memory.h"
+#include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 #include "preload/in_runtime.h"
 #include "preload/jemalloc.h"
@@ -127,7 +127,7 @@ void bind_to_arena() noexcept {
 // Where the calling thread's blocks come from: the pager, or nullptr for local memory.
 pager::pager* far_memory_for_caller() noexcept {
   pager::pager* const far = far_memory.load(std::memory_order_acquire);
-  if (far == nullptr || pager::on_runtime_thread()) return nullptr;
+  if (far == nullptr || platform::on_runtime_thread()) return nullptr;
   if (__builtin_expect(!bound_to_arena, 0)) bind_to_arena();
   return far;
 }
@@ -216,7 +216,7 @@ result<void> use_far_memory(pager::pager& pager) {
   const unsigned wanted = std::min<unsigned>(maximum_arenas, 2 * static_cast<unsigned>(processors));
   // Set before the hooks can be called.
   far_memory.store(&pager);
-  const pager::runtime_mark until_ready;
+  const platform::runtime_mark until_ready;
   for (unsigned i = 0; i < wanted; ++i) {
     // jemalloc's own records of the far extents stay local: they are looked at with its locks held.
     struct {
@@ -235,7 +235,7 @@ result<void> use_far_memory(pager::pager& pager) {
 }
 
 void* allocate_record(std::size_t bytes) noexcept {
-  if (pager::on_runtime_thread()) return allocate_zeroed_for_runtime(bytes);
+  if (platform::on_runtime_thread()) return allocate_zeroed_for_runtime(bytes);
   check_order_of_locks();
   return far_je_mallocx(std::max<std::size_t>(bytes, 1), local_arena_flags | MALLOCX_ZERO);
 }
@@ -244,7 +244,7 @@ void* reallocate_record(void* block, std::size_t bytes) noexcept {
   if (block == nullptr) return allocate_record(bytes);
   const bool elsewhere =
       is_runtime_block(block) || (far_memory.load(std::memory_order_acquire) != nullptr && large_size(block) != 0);
-  if (!elsewhere && !pager::on_runtime_thread()) return far_je_rallocx(block, bytes, local_arena_flags);
+  if (!elsewhere && !platform::on_runtime_thread()) return far_je_rallocx(block, bytes, local_arena_flags);
   void* const moved = allocate_record(bytes);
   if (moved == nullptr) return nullptr;
   std::memcpy(moved, block, std::min(bytes, usable_bytes(block)));
@@ -255,7 +255,7 @@ void* reallocate_record(void* block, std::size_t bytes) noexcept {
 void* allocate(std::size_t bytes) noexcept {
   if (bytes > most_bytes) return refuse();
   pager::pager* const far = far_memory_for_caller();
-  if (far == nullptr && pager::on_runtime_thread()) return allocate_for_runtime(bytes, 1);
+  if (far == nullptr && platform::on_runtime_thread()) return allocate_for_runtime(bytes, 1);
   check_order_of_locks();
   if (far == nullptr) return far_je_malloc(bytes);
   return bytes < large_block_bytes ? far_je_malloc(bytes) : allocate_large(*far, bytes, page_bytes);
@@ -265,7 +265,7 @@ void* allocate_zeroed(std::size_t count, std::size_t bytes) noexcept {
   std::size_t all = 0;
   if (__builtin_mul_overflow(count, bytes, &all) || all > most_bytes) return refuse();
   pager::pager* const far = far_memory_for_caller();
-  if (far == nullptr && pager::on_runtime_thread()) return allocate_zeroed_for_runtime(all);
+  if (far == nullptr && platform::on_runtime_thread()) return allocate_zeroed_for_runtime(all);
   check_order_of_locks();
   if (far == nullptr) return far_je_calloc(count, bytes);
   return all < large_block_bytes ? far_je_calloc(count, bytes) : allocate_large(*far, all, page_bytes);
@@ -275,7 +275,7 @@ void* allocate_aligned(std::size_t alignment_bytes, std::size_t bytes) noexcept 
   if (!std::has_single_bit(alignment_bytes) || bytes > most_bytes) return refuse();
   pager::pager* const far = far_memory_for_caller();
   if (far != nullptr && bytes >= large_block_bytes) return allocate_large(*far, bytes, alignment_bytes);
-  if (pager::on_runtime_thread()) return allocate_for_runtime(bytes, alignment_bytes);
+  if (platform::on_runtime_thread()) return allocate_for_runtime(bytes, alignment_bytes);
   check_order_of_locks();
   return far_je_mallocx(std::max<std::size_t>(bytes, 1), MALLOCX_ALIGN(alignment_bytes));
 }
@@ -288,7 +288,7 @@ void* reallocate(void* block, std::size_t bytes) noexcept {
   pager::pager* const far = far_memory_for_caller();
   const std::size_t large = far != nullptr ? large_size(block) : 0;
   if (large == 0 && (far == nullptr || bytes < large_block_bytes)) {
-    if (pager::on_runtime_thread()) return far_je_rallocx(block, std::max<std::size_t>(bytes, 1), local_arena_flags);
+    if (platform::on_runtime_thread()) return far_je_rallocx(block, std::max<std::size_t>(bytes, 1), local_arena_flags);
     return far_je_realloc(block, bytes);
   }
   if (large != 0 && bytes >= large_block_bytes) return resize_large(*far, block, large, bytes);

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "pager/runtime_thread.h"
 #include "platform/own_descriptors.h"
+#include "platform/runtime_thread.h"
 
 #define FAR_EXPORT __attribute__((visibility("default")))
 
@@ -22,7 +22,7 @@ int refuse() {
 }
 
 bool is_protected(int descriptor) {
-  return far::platform::is_own_descriptor(descriptor) && !far::pager::on_runtime_thread();
+  return far::platform::is_own_descriptor(descriptor) && !far::platform::on_runtime_thread();
 }
 
 }  // namespace

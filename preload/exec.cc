@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "pager/runtime_thread.h"
+#include "platform/runtime_thread.h"
 #include "preload/native_program.h"
 #include "preload/runtime.h"
 #include "preload/settings.h"
@@ -44,7 +44,7 @@ std::uint64_t hash_of(const char* text) {
 }
 
 void name_native(const char* path, char* const* environment) {
-  if (far::preload::active_pager() == nullptr || far::pager::on_runtime_thread() || path == nullptr) return;
+  if (far::preload::active_pager() == nullptr || far::platform::on_runtime_thread() || path == nullptr) return;
   const int saved_errno = errno;
   if (wants_far_memory(environment)) {
     const char* const why = far::preload::why_native(path);

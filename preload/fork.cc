@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/log.h"
-#include "pager/runtime_thread.h"
 #include "platform/local_memory.h"
+#include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 #include "preload/allocator.h"
 #include "preload/in_runtime.h"
@@ -42,7 +42,7 @@ void prepare() {
   const std::uint64_t signals = far::platform::block_signals();
   if (jemalloc_prepare != nullptr) jemalloc_prepare();
   // Not guarded from here: a system call of ours, to wait for a lock, must not make memory resident under the others.
-  const far::pager::runtime_mark allocate_locally;
+  const far::platform::runtime_mark allocate_locally;
   far::preload::lock_large_blocks_for_fork();
   far::preload::lock_trace_for_fork();
   if (far::pager::pager* const pager = forking_pager.load()) pager->prepare_fork();
@@ -78,7 +78,7 @@ void after_in_child() {
   far::preload::unlock_large_blocks_after_fork();
   if (jemalloc_child != nullptr) jemalloc_child();
   if (far::pager::pager* const pager = forking_pager.load()) {
-    const far::pager::runtime_mark allocate_locally;
+    const far::platform::runtime_mark allocate_locally;
     far::preload::resume_trace_in_child();
     far::preload::forget_locks_in_child();
     pager->after_fork_in_child(pinned_by_this_thread());

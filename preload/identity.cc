@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "pager/runtime_thread.h"
+#include "platform/runtime_thread.h"
 #include "platform/thread_identity.h"
 #include "preload/runtime.h"
 
@@ -28,8 +28,8 @@ bool changes_rights(int option) {
 }
 
 void mirror(long number, long first, long second, long third = 0, long fourth = 0, long fifth = 0) {
-  if (far::preload::active_pager() == nullptr || far::pager::on_runtime_thread()) return;
-  const far::pager::runtime_section section;
+  if (far::preload::active_pager() == nullptr || far::platform::on_runtime_thread()) return;
+  const far::platform::runtime_section section;
   if (far::platform::mirror_on_runtime_threads(number, first, second, third, fourth, fifth)) return;
   far::log_line(far::log_level::warning,
                 "a thread of the runtime did not take over a change of rights; the next setuid may end the program");

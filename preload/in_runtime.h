@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "pager/runtime_thread.h"
+#include "platform/runtime_thread.h"
 
 namespace far::preload {
 
@@ -19,7 +19,7 @@ void call_on_local_stack(void (*body)(void* context), void* context) noexcept;
 // miss at any time, and the miss would wait for the very locks that it holds. Signal shields inside cost nothing more.
 template <typename Body>
 auto in_runtime(Body body) noexcept -> decltype(body()) {
-  const pager::runtime_section section;
+  const platform::runtime_section section;
   if (!stack_is_far()) [[likely]]
     return body();
   if constexpr (std::is_void_v<decltype(body())>) {

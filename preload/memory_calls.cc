@@ -16,7 +16,7 @@
 
 #include "base/units.h"
 #include "pager/memory_results.h"
-#include "pager/runtime_thread.h"
+#include "platform/runtime_thread.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
 #include "preload/memory_locks.h"
@@ -58,7 +58,7 @@ int done(const result<void>& what) {
 }
 
 pager::pager* pager_for_caller() noexcept {
-  return pager::on_runtime_thread() ? nullptr : active_pager();
+  return platform::on_runtime_thread() ? nullptr : active_pager();
 }
 
 std::uintptr_t number_of(const void* address) {

@@ -17,8 +17,8 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "pager/runtime_thread.h"
 #include "platform/local_memory.h"
+#include "platform/runtime_thread.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
 #include "preload/memory_calls.h"
@@ -128,7 +128,7 @@ int lock_current(const pager::pager& far, unsigned how) {
 }  // namespace
 
 int lock_all(int flags) {
-  const pager::pager* const far = pager::on_runtime_thread() ? nullptr : active_pager();
+  const pager::pager* const far = platform::on_runtime_thread() ? nullptr : active_pager();
   // The kernel says what is wrong with the flags, or with the permission.
   const bool known = (flags & ~known_flags) == 0 && (flags & (MCL_CURRENT | MCL_FUTURE)) != 0;
   if (far == nullptr || !known) return kernel_mlockall(flags);
@@ -143,7 +143,7 @@ int lock_all(int flags) {
 }
 
 int unlock_all() {
-  pager::pager* const far = pager::on_runtime_thread() ? nullptr : active_pager();
+  pager::pager* const far = platform::on_runtime_thread() ? nullptr : active_pager();
   future_flags.store(0);
   const int failed = kernel_munlockall();
   if (far != nullptr) in_runtime([far] { far->unlock_all(); });

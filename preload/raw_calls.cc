@@ -15,8 +15,8 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "pager/runtime_thread.h"
 #include "platform/call_on_stack.h"
+#include "platform/runtime_thread.h"
 #include "preload/fork.h"
 #include "preload/in_runtime.h"
 #include "preload/memory_calls.h"
@@ -171,7 +171,7 @@ child_call child_of_clone(int flags, pid_t* parent_id, void* tls, pid_t* child_i
 }  // namespace
 
 bool serve_raw_call(long number, const call_arguments& arguments, long* result) noexcept {
-  if (active_pager() == nullptr || pager::on_runtime_thread()) return false;
+  if (active_pager() == nullptr || platform::on_runtime_thread()) return false;
   const int saved_errno = errno;
   bool served = false;
   if (number == SYS_exit_group) {
@@ -222,7 +222,7 @@ child_call read_child_call(long number, const call_arguments& arguments) noexcep
 }
 
 bool copies_memory(const child_call& call) noexcept {
-  return (call.flags & CLONE_VM) == 0 && active_pager() != nullptr && !pager::on_runtime_thread() &&
+  return (call.flags & CLONE_VM) == 0 && active_pager() != nullptr && !platform::on_runtime_thread() &&
          !fork_is_under_way();
 }
 

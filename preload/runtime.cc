@@ -13,9 +13,9 @@
 
 #include "base/log.h"
 #include "pager/hints.h"
-#include "pager/runtime_thread.h"
 #include "platform/clock.h"
 #include "platform/kernel_features.h"
+#include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 #include "preload/allocator.h"
 #include "preload/c_library.h"
@@ -120,7 +120,7 @@ void run_control(runtime& of) {
 }
 
 void start() {
-  const pager::runtime_mark allocate_locally;
+  const platform::runtime_mark allocate_locally;
   result<settings> read = read_settings();
   if (!read) refuse_to_start(read.error());
   if (!read.value().active) return;
@@ -165,7 +165,7 @@ void start() {
   pager::serve_hints(*starting->pager, take_hint);
   serve_forks(*starting->pager);
   watch_thread_ends();
-  starting->control_thread = pager::start_runtime_thread("farheap-control", [starting] { run_control(*starting); });
+  starting->control_thread = platform::start_runtime_thread("farheap-control", [starting] { run_control(*starting); });
   if (chosen.mode == pager::fault_mode::in_line) {
     const result<void> guarded = guard_system_calls();
     if (!guarded) {

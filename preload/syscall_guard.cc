@@ -15,8 +15,8 @@
 #include <cstring>
 
 #include "base/units.h"
-#include "pager/runtime_thread.h"
 #include "platform/kernel_features.h"
+#include "platform/runtime_thread.h"
 #include "preload/c_library.h"
 #include "preload/device_writes.h"
 #include "preload/in_runtime.h"
@@ -95,11 +95,11 @@ void set_arguments(greg_t* registers, const std::array<long, 6>& arguments) {
 guarded_call* guard(const ucontext_t& context, long number) {
   pager::pager* const pager = active_pager();
   // The runtime's own calls touch nothing far, and its locks are held.
-  if (pager == nullptr || pager::on_runtime_thread()) return nullptr;
+  if (pager == nullptr || platform::on_runtime_thread()) return nullptr;
   if (only_raw_calls && !blocks_ours(number, arguments_of(context.uc_mcontext.gregs))) return nullptr;
   const int saved_errno = errno;
   const undispatched_section section;
-  const pager::runtime_mark allocate_locally;
+  const platform::runtime_mark allocate_locally;
   const greg_t* const registers = context.uc_mcontext.gregs;
   const std::array<long, 6> arguments = arguments_of(registers);
   this_thread().system_call = &context;
@@ -139,7 +139,7 @@ void end_call(ucontext_t& context) {
   auto* const call = static_cast<guarded_call*>(pushed->guarded);
   const int saved_errno = errno;
   const undispatched_section section;
-  const pager::runtime_mark allocate_locally;
+  const platform::runtime_mark allocate_locally;
   long result = pushed->result;
   const bool known = is_under_way(call);
   this_thread().system_call = &context;
@@ -215,7 +215,7 @@ void return_from_handler(ucontext_t& context) {
 
 // Before calls after which nothing of ours may run in this process.
 void save_trace(long number) {
-  if (!trace_is_on || pager::on_runtime_thread()) return;
+  if (!trace_is_on || platform::on_runtime_thread()) return;
   const undispatched_section section;
   switch (number) {
     case SYS_execve:
@@ -240,10 +240,10 @@ bool served(ucontext_t& context, long number) {
 
 // On kernels that would lose what devices write to far memory. Returns whether the call is over.
 bool refuse_if_unsafe(greg_t* registers, long number) {
-  if (!refuses_device_writes || pager::on_runtime_thread()) return false;
+  if (!refuses_device_writes || platform::on_runtime_thread()) return false;
   const int saved_errno = errno;
   const undispatched_section section;
-  const pager::runtime_mark allocate_locally;
+  const platform::runtime_mark allocate_locally;
   const long refused = refuse_device_write(number, arguments_of(registers));
   errno = saved_errno;
   if (refused == 0) return false;

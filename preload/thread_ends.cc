@@ -26,8 +26,8 @@
 
 #include "base/spin_lock.h"
 #include "base/units.h"
-#include "pager/runtime_thread.h"
 #include "platform/local_memory.h"
+#include "platform/runtime_thread.h"
 #include "preload/in_runtime.h"
 #include "preload/runtime.h"
 #include "preload/syscall_guard.h"
@@ -253,7 +253,7 @@ int start_thread(const thread_start& start, int success, Create create) {
 }
 
 bool is_watched() {
-  return watching && !pager::on_runtime_thread();
+  return watching && !platform::on_runtime_thread();
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 #include <string>
 #include <utility>
 
-#include "pager/runtime_thread.h"
 #include "platform/local_memory.h"
+#include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 #include "preload/in_runtime.h"
 #include "preload/raw_calls.h"
@@ -177,7 +177,7 @@ result<void> arm_for_raw_calls(std::uintptr_t allowed_begin, std::size_t allowed
 }
 
 void arm_started_thread() noexcept {
-  if (!only_raw_calls || pager::on_runtime_thread()) return;
+  if (!only_raw_calls || platform::on_runtime_thread()) return;
   let_ours_in();
   state.armed = arm(const_cast<unsigned char*>(&state.selector)) == 0;
   state.selector = selector_dispatched;
@@ -212,7 +212,7 @@ result<void> arm_this_thread() {
 }
 
 void do_clone(ucontext_t& context, long number) {
-  const bool dispatched = !pager::on_runtime_thread();
+  const bool dispatched = !platform::on_runtime_thread();
   const undispatched_section section;
   greg_t* const registers = context.uc_mcontext.gregs;
   const child_call plan = read_child_call(number, {registers[REG_RDI], registers[REG_RSI], registers[REG_RDX],

@@ -13,8 +13,8 @@
 
 #include "base/log.h"
 #include "pager/hints.h"
-#include "pager/runtime_thread.h"
 #include "platform/clock.h"
+#include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 #include "preload/python_stack.h"
 #include "preload/runtime.h"
@@ -55,7 +55,7 @@ class recording_section {
 
  private:
   const int saved_errno_ = errno;
-  const pager::runtime_mark allocate_locally_;
+  const platform::runtime_mark allocate_locally_;
   const undispatched_section undispatched_;
   std::atomic<std::uint64_t>& spent_ns_;
   const std::uint64_t since_ns_;
@@ -152,7 +152,8 @@ tracer* the_tracer = nullptr;
 
 bool traces_this(const void* address) {
   const pager::pager* const far = active_pager();
-  return the_tracer != nullptr && !recording && !pager::on_runtime_thread() && far != nullptr && far->contains(address);
+  return the_tracer != nullptr && !recording && !platform::on_runtime_thread() && far != nullptr &&
+         far->contains(address);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "pager/inline_guard.h"
-#include "pager/runtime_thread.h"
+#include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 
 namespace far::pager {
@@ -47,7 +47,7 @@ result<std::unique_ptr<pager>> pager::create(const options& chosen) {
 }
 
 result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
-  const runtime_mark allocate_locally;
+  const platform::runtime_mark allocate_locally;
   if (chosen.budget_bytes < minimum_budget_bytes) {
     return error{"a budget of " + format_size(chosen.budget_bytes) + " is below the working minimum; give at least " +
                      format_size(minimum_budget_bytes),
@@ -145,7 +145,7 @@ result<void> far_pager::start_fault_thread() {
 }
 
 far_pager::~far_pager() {
-  const runtime_mark allocate_locally;
+  const platform::runtime_mark allocate_locally;
   if (handles_signals_) remove_inline_guard(*this);
   fault_thread_.reset();
   reclaimer_.reset();
@@ -188,7 +188,7 @@ result<void> far_pager::resize(std::uint64_t budget_bytes) {
 }
 
 result<void> far_pager::add_server(std::string_view server) {
-  const runtime_mark allocate_locally;
+  const platform::runtime_mark allocate_locally;
   return far_->add_server(server);
 }
 

@@ -5,8 +5,8 @@
 
 #include "base/log.h"
 #include "pager/far_pager.h"
-#include "pager/runtime_thread.h"
 #include "platform/local_memory.h"
+#include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 #include "platform/thread_identity.h"
 

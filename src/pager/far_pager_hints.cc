@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "pager/far_pager.h"
-#include "pager/runtime_thread.h"
+#include "platform/runtime_thread.h"
 
 namespace far::pager {
 namespace {
@@ -46,7 +46,7 @@ bool far_pager::expect_use(const std::byte* address, std::size_t bytes, const hi
     if (started) look_after_transfers();
     return started || filled;
   }
-  std::optional<runtime_section> section;
+  std::optional<platform::runtime_section> section;
   if (!on_fiber()) section.emplace();
   bool unattended = from < to && prefetch_range(wanted, &about);
   for (page_id page = missing; page <= last_awaited; ++page) {
@@ -84,7 +84,7 @@ engine::engine::prospect far_pager::expect_page(page_id page, const hint& about,
 // Fresh memory: fills the page, if the program has it, and nobody else is at work on it. Whoever unmaps it first takes
 // it out of the map of addresses, so under that map's lock it stays the program's.
 bool far_pager::fill_expected(page_id page, bool write) noexcept {
-  const runtime_section section;
+  const platform::runtime_section section;
   const bool done = addresses_.while_in_use(page, [&](const mapping_traits& traits) {
     if (traits.foreign || traits.fenced || (traits.protection & (write ? PROT_WRITE : PROT_READ)) == 0) return false;
     engine::stream_table& streams = on_fiber() ? chosen_.fibers->streams() : hint_streams;

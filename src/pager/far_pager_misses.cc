@@ -10,9 +10,9 @@
 
 #include "pager/far_pager.h"
 #include "pager/miss_kind.h"
-#include "pager/runtime_thread.h"
 #include "platform/fault_context.h"
 #include "platform/fork_order.h"
+#include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 
 namespace far::pager {
@@ -266,7 +266,7 @@ bool far_pager::prefetch_range(page_range range, const hint* about) noexcept {
   if (range.count == 0) return false;
   const bool write = about != nullptr && about->write;
   const std::optional<unsigned> priority = about != nullptr ? std::optional(about->eviction_priority) : std::nullopt;
-  std::optional<runtime_section> section;
+  std::optional<platform::runtime_section> section;
   if (!on_fiber()) section.emplace();
   // What is not read ahead now is waited for later: the time is better spent on making room. Once only: a range that is
   // larger than the budget would push out its own beginning.

@@ -11,8 +11,8 @@
 
 #include "base/check.h"
 #include "pager/miss_kind.h"
-#include "pager/runtime_thread.h"
 #include "platform/own_descriptors.h"
+#include "platform/runtime_thread.h"
 
 namespace far::pager {
 namespace {
@@ -41,7 +41,7 @@ result<void> fault_thread::start() {
     return error{std::string("cannot create an eventfd (") + std::strerror(errno) + "); raise the limit on open files",
                  errno};
   }
-  thread_ = start_runtime_thread("farheap-fault", [this] { run(); });
+  thread_ = platform::start_runtime_thread("farheap-fault", [this] { run(); });
   backoff waiting;
   while (!at_work_.load(std::memory_order_acquire)) {
     if (!serve()) waiting.pause();

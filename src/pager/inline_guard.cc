@@ -12,7 +12,7 @@
 
 #include "base/spin_lock.h"
 #include "pager/far_pager.h"
-#include "pager/runtime_thread.h"
+#include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 
 namespace far::pager {
@@ -51,7 +51,7 @@ void on_sigbus(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   far_pager* const pager = pager_of(info->si_addr);
   if (pager != nullptr && !is_of_foreign(*pager, info->si_addr)) {
-    std::optional<runtime_mark> allocate_locally;
+    std::optional<platform::runtime_mark> allocate_locally;
     if (!pager->has_fibers()) allocate_locally.emplace();  // a fiber may go on on another thread
     pager->resolve_fault(info->si_addr, context);
   } else {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "pager/runtime_thread.h"
+#include "platform/runtime_thread.h"
 
 namespace far::pager {
 namespace {
@@ -17,7 +17,7 @@ constexpr unsigned polls_before_sleep = 50;
 
 void reclaimer::start() {
   stopping_.store(false);
-  thread_ = start_runtime_thread("farheap-evict", [this] { run(); });
+  thread_ = platform::start_runtime_thread("farheap-evict", [this] { run(); });
 }
 
 void reclaimer::stop() {

@@ -132,7 +132,7 @@ constexpr std::array<feature_description, 16> descriptions{{
     {"membarrier", &kernel_features::membarrier, "reads the threads' scopes without slowing them",
      "a fence in every scope", "Linux 4.14 or later, built with CONFIG_MEMBARRIER"},
     {"io_uring", &kernel_features::io_uring, "the file: far tier works in deep batches",
-     "one blocking transfer after the other",
+     "a few threads make its transfers, eight at a time",
      "Linux 5.6 or later; `sysctl kernel.io_uring_disabled=0`; a container may forbid it (seccomp profile)"},
     {"syscall_user_dispatch", &kernel_features::syscall_user_dispatch,
      "--fault-mode inline for unmodified programs; raw memory calls are noticed",

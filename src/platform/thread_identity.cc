@@ -19,7 +19,7 @@
 namespace far::platform {
 namespace {
 
-constexpr std::size_t most_threads = 32;
+constexpr std::size_t most_threads = 128;
 constexpr unsigned longest_wait_ms = 10'000;
 
 // A thread that follows, and the last call that it has made.
@@ -88,6 +88,10 @@ void pause_for_ms(long ms) {
 void expect_follower() noexcept {
   process_of_followers.store(getpid());
   expected_followers.fetch_add(1);
+}
+
+void expect_no_follower() noexcept {
+  expected_followers.fetch_sub(1);
 }
 
 void forget_expected_followers() noexcept {

@@ -8,6 +8,8 @@ namespace far::platform {
 // A thread of the runtime is about to be started. It inherits the rights of the thread that starts it, and calls
 // follow_identity() before anything else; mirror_on_runtime_threads() waits for that.
 void expect_follower() noexcept;
+// It could not be started.
+void expect_no_follower() noexcept;
 // In the child of a fork: threads that were expected were the parent's.
 void forget_expected_followers() noexcept;
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "backend/file/blocking_channel.h"
 #include "backend/file/ring_channel.h"
 #include "backend/uri.h"
 #include "base/log.h"
@@ -45,14 +44,22 @@ result<std::unique_ptr<backend>> file_backend::create(const file_options& chosen
   if (!file) return file.error();
   const bool use_io_uring = chosen.use_io_uring && ring_channel::is_available();
   if (!use_io_uring) {
-    log_line(log_level::verbose, "far tier 'file:': io_uring is not available (%s), so transfers block their thread",
+    log_line(log_level::verbose,
+             "far tier 'file:': io_uring is not available (%s), so a few threads make the transfers",
              chosen.use_io_uring ? std::strerror(errno) : "switched off or not permitted");
   }
   return std::unique_ptr<backend>(std::make_unique<file_backend>(std::move(file).value(), use_io_uring));
 }
 
 file_backend::file_backend(std::unique_ptr<store_file> file, bool use_io_uring)
-    : file_(std::move(file)), use_io_uring_(use_io_uring), slots_(file_->possible_slots()) {}
+    : file_(std::move(file)),
+      use_io_uring_(use_io_uring),
+      slots_(file_->possible_slots()),
+      transfers_(*file_, slots_, locks_) {}
+
+file_backend::~file_backend() {
+  abandon_threads_of_parent();
+}
 
 result<slot_id> file_backend::allocate(std::size_t count) {
   std::optional<slot_id> first = slots_.allocate(count);
@@ -92,7 +99,23 @@ void file_backend::free(slot_id first, std::size_t count) {
 
 result<std::unique_ptr<channel>> file_backend::open_channel(std::size_t depth) {
   if (use_io_uring_) return ring_channel::open(*file_, slots_, locks_, depth);
-  return blocking_channel::open(*file_, slots_, locks_, depth);
+  const std::lock_guard guard(threads_lock_);
+  if (threads_ == nullptr) {
+    result<std::unique_ptr<transfer_threads>> started = transfer_threads::start(transfers_);
+    if (!started) return started.error();
+    threads_ = std::move(started).value();
+  }
+  return threads_channel::open(*threads_, depth);
+}
+
+void file_backend::after_fork_in_child() {
+  threads_lock_.unlock();  // whoever held it is not in this process
+  abandon_threads_of_parent();
+}
+
+// There is nothing to join, and their lock may be held by one of them.
+void file_backend::abandon_threads_of_parent() {
+  if (threads_ != nullptr && !threads_->is_in_its_process()) static_cast<void>(threads_.release());
 }
 
 capacity file_backend::report() const {

@@ -1,6 +1,7 @@
-// `file:[PATH][?capacity=SIZE&direct=0|1]`: slots are pages of a file or a block device, moved by io_uring.
+// `file:[PATH][?capacity=SIZE&direct=0|1]`: slots are pages of a file or a block device, moved by io_uring, or else by
+// a few threads that all channels share.
 //
-// See store_file.h for what PATH may be, ring_channel.h for how requests become transfers.
+// See store_file.h for what PATH may be, ring_channel.h and transfer_threads.h for how requests become transfers.
 #pragma once
 
 #include <atomic>
@@ -11,9 +12,12 @@
 #include <string>
 
 #include "backend/backend.h"
+#include "backend/file/blocking_transfers.h"
 #include "backend/file/range_locks.h"
 #include "backend/file/store_file.h"
+#include "backend/file/transfer_threads.h"
 #include "backend/slot_allocator.h"
+#include "base/spin_lock.h"
 
 namespace far::backend {
 
@@ -23,7 +27,8 @@ class uri;
 // failed allocation and never as a lost page. Slots that were freed are used again, the lowest first; their space goes
 // back to the file system when the backend is destroyed.
 //
-// After a fork the child must not use the backend or its channels; it may destroy them.
+// After a fork the child must not use the backend before after_fork_in_child(), nor the parent's channels at all; it
+// may destroy them.
 class file_backend final : public backend {
  public:
   // Options: capacity, direct. Errors say what to write instead.
@@ -31,10 +36,12 @@ class file_backend final : public backend {
   [[nodiscard]] static result<std::unique_ptr<backend>> create(const file_options& chosen);
 
   file_backend(std::unique_ptr<store_file> file, bool use_io_uring);
+  ~file_backend() override;
 
   [[nodiscard]] result<slot_id> allocate(std::size_t count) override;
   void free(slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
+  void after_fork_in_child() override;
   [[nodiscard]] capacity report() const override;
   [[nodiscard]] speed expected_speed() const override;
   [[nodiscard]] std::string describe() const override;
@@ -42,11 +49,17 @@ class file_backend final : public backend {
  private:
   // Makes at least `needed_slots` more available; returns whether it did. Requires: growth_lock_ is held.
   [[nodiscard]] bool grow(std::uint64_t needed_slots);
+  void abandon_threads_of_parent();
 
   const std::unique_ptr<store_file> file_;
   const bool use_io_uring_;
   slot_allocator slots_;
   range_locks locks_;
+
+  // Without io_uring. The threads are started with the first channel.
+  const blocking_transfers transfers_;
+  spin_lock threads_lock_;
+  std::unique_ptr<transfer_threads> threads_;
 
   std::mutex growth_lock_;
   // The device was found to be full for so many slots; it is not asked again before the time is over.

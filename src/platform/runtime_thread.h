@@ -7,7 +7,7 @@
 
 #include "platform/signal_shield.h"
 
-namespace far::pager {
+namespace far::platform {
 
 // Whether the calling thread is one of the runtime's. The preload library asks this in malloc and mmap.
 [[nodiscard]] bool on_runtime_thread() noexcept;
@@ -29,10 +29,11 @@ class runtime_section {
   runtime_section() noexcept = default;
 
  private:
-  const platform::signal_shield shield_;
+  const signal_shield shield_;
   const runtime_mark mark_;
 };
 
+// Throws std::system_error when the kernel starts no more threads.
 [[nodiscard]] std::thread start_runtime_thread(const char* name, std::function<void()> body);
 
-}  // namespace far::pager
+}  // namespace far::platform

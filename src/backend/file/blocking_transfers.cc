@@ -1,37 +1,18 @@
-#include "backend/file/blocking_channel.h"
+#include "backend/file/blocking_transfers.h"
 
 #include <unistd.h>
 
 #include <cerrno>
-#include <string>
 
 #include "backend/file/window.h"
 #include "backend/slot_allocator.h"
 #include "base/check.h"
 #include "base/spin_lock.h"
-#include "platform/local_memory.h"
 
 namespace far::backend {
 
-result<std::unique_ptr<channel>> blocking_channel::open(const store_file& file, const slot_allocator& slots,
-                                                        range_locks& locks, std::size_t depth) {
-  if (depth == 0 || depth > largest_depth) {
-    return error{"a channel of 'file:' holds between 1 and " + std::to_string(largest_depth) + " requests, not " +
-                     std::to_string(depth),
-                 EINVAL};
-  }
-  return std::unique_ptr<channel>(new blocking_channel(file, slots, locks, depth));
-}
-
-blocking_channel::blocking_channel(const store_file& file, const slot_allocator& slots, range_locks& locks,
-                                   std::size_t depth)
-    : immediate_channel(depth), file_(file), slots_(slots), locks_(locks), bounce_(platform::map_local(bounce_bytes)) {}
-
-blocking_channel::~blocking_channel() {
-  platform::unmap_local(bounce_, bounce_bytes);
-}
-
-int blocking_channel::move(operation op, std::uint64_t position, std::byte* buffer, std::uint64_t length_bytes) const {
+int blocking_transfers::move(operation op, std::uint64_t position, std::byte* buffer,
+                             std::uint64_t length_bytes) const {
   while (length_bytes > 0) {
     const auto at = static_cast<off_t>(position);
     const ssize_t moved = op == operation::read ? pread(file_.descriptor(), buffer, length_bytes, at)
@@ -47,34 +28,34 @@ int blocking_channel::move(operation op, std::uint64_t position, std::byte* buff
   return 0;
 }
 
-int blocking_channel::serve(const request& what) {
+int blocking_transfers::make(const request& what, std::byte* bounce) const {
   FAR_DCHECK(slots_.all_allocated(what.slot, pages_for(std::uint64_t{what.offset_bytes} + what.length_bytes)),
              "a transfer of slots that are not allocated");
   const std::uint64_t position = file_.position_of(what.slot) + what.offset_bytes;
   if (file_.is_aligned(position, what.length_bytes, what.buffer)) {
     return move(what.op, position, what.buffer, what.length_bytes);
   }
-  if (what.op == operation::write) return rewrite(what);
+  if (what.op == operation::write) return rewrite(what, bounce);
   remainder rest{position, what.length_bytes, what.buffer};
   while (rest.length_bytes > 0) {
     const window current = next_window(rest, file_.position_alignment());
-    if (const int code = move(operation::read, current.begin, bounce_, current.length_bytes()); code != 0) return code;
-    copy_out_of(current, bounce_, rest);
+    if (const int code = move(operation::read, current.begin, bounce, current.length_bytes()); code != 0) return code;
+    copy_out_of(current, bounce, rest);
     advance(rest, current);
   }
   return 0;
 }
 
-int blocking_channel::rewrite(const request& what) const {
+int blocking_transfers::rewrite(const request& what, std::byte* bounce) const {
   remainder rest{file_.position_of(what.slot) + what.offset_bytes, what.length_bytes, what.buffer};
   while (rest.length_bytes > 0) {
     const window current = next_window(rest, file_.position_alignment());
     // Whoever holds the range is in the middle of a system call that ends.
     for (backoff turn; !locks_.try_lock(current.begin, current.end);) turn.pause();
-    int code = current.is_covered() ? 0 : move(operation::read, current.begin, bounce_, current.length_bytes());
+    int code = current.is_covered() ? 0 : move(operation::read, current.begin, bounce, current.length_bytes());
     if (code == 0) {
-      copy_into(current, bounce_, rest);
-      code = move(operation::write, current.begin, bounce_, current.length_bytes());
+      copy_into(current, bounce, rest);
+      code = move(operation::write, current.begin, bounce, current.length_bytes());
     }
     locks_.unlock(current.begin, current.end);
     if (code != 0) return code;

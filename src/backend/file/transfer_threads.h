@@ -1,0 +1,156 @@
+// Threads that make transfers which block: the next best where the kernel takes none without waiting.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "base/spin_lock.h"
+#include "platform/local_memory.h"
+
+namespace far::backend {
+
+class threads_channel;
+
+// One transfer from submit() to poll().
+struct transfer_job {
+  request what;
+  int error_code = 0;
+  threads_channel* owner = nullptr;
+  transfer_job* next = nullptr;
+};
+
+// First in, first out, without memory of its own.
+class job_queue {
+ public:
+  [[nodiscard]] bool empty() const { return first_ == nullptr; }
+
+  void push(transfer_job& added) {
+    added.next = nullptr;
+    (first_ == nullptr ? first_ : last_->next) = &added;
+    last_ = &added;
+  }
+
+  // Requires: it is not empty.
+  [[nodiscard]] transfer_job& pop() {
+    transfer_job& taken = *first_;
+    first_ = taken.next;
+    return taken;
+  }
+
+ private:
+  transfer_job* first_ = nullptr;
+  transfer_job* last_ = nullptr;
+};
+
+class transfer_maker {
+ public:
+  virtual ~transfer_maker() = default;
+  // Makes one transfer, and returns 0 or an errno value. Thread-safe. `bounce`: bounce_bytes (window.h), a page's
+  // alignment, the caller's own.
+  [[nodiscard]] virtual int make(const request& what, std::byte* bounce) const = 0;
+};
+
+// There is one thread more than transfers ever were under way together, up to most_threads. Whoever takes a transfer
+// starts the thread for the next one, so that threads are started by threads of the runtime alone: submit() may be
+// called where the C library must not be entered.
+//
+// After a fork the child has no such threads. It may neither use nor destroy this, whose lock may be held for ever.
+class transfer_threads {
+ public:
+  static constexpr std::size_t most_threads = 8;
+
+  // Requires: `maker` outlives the threads. Errors: the kernel starts no more threads.
+  [[nodiscard]] static result<std::unique_ptr<transfer_threads>> start(const transfer_maker& maker);
+  // Requires: no transfers are under way.
+  ~transfer_threads();
+  transfer_threads(const transfer_threads&) = delete;
+  transfer_threads& operator=(const transfer_threads&) = delete;
+
+  // Whether its threads are in this process.
+  [[nodiscard]] bool is_in_its_process() const;
+
+  [[nodiscard]] std::size_t thread_count() const;
+
+  [[nodiscard]] const transfer_maker& maker() const { return maker_; }
+
+  // Requires: `added` has `count` transfers.
+  void add(job_queue& added, std::size_t count);
+
+ private:
+  explicit transfer_threads(const transfer_maker& maker);
+
+  // Returns 0 or an errno value.
+  [[nodiscard]] int start_thread(std::size_t index);
+  void run();
+  // The next transfer, or nullptr when there will be none. `is_new`: the thread counts as idle already.
+  [[nodiscard]] transfer_job* take(bool is_new);
+  // Until somebody is idle for the next transfer. Gives the lock up meanwhile.
+  void add_threads(std::unique_lock<spin_lock>& guard);
+
+  const transfer_maker& maker_;
+  const int owner_process_;
+  std::array<std::thread, most_threads> threads_;
+
+  mutable spin_lock lock_;  // for those below
+  job_queue waiting_;
+  std::size_t waiting_count_ = 0;
+  std::size_t thread_count_ = 0;
+  std::size_t thread_limit_ = most_threads;
+  std::size_t idle_ = 0;  // or just being started
+  bool adding_threads_ = false;
+  bool stopping_ = false;
+  // Changes whenever idle threads have something to look at; they sleep on it.
+  std::atomic<std::uint32_t> changes_{0};
+};
+
+// A queue of transfers that threads make; several overlap, and they complete in any order.
+//
+// Who has not asked for the descriptor and submits a single transfer is about to wait for it: it is made in submit(),
+// since two changes of threads would cost as much as many a device.
+class threads_channel final : public channel {
+ public:
+  static constexpr std::size_t largest_depth = 1 << 20;
+
+  // Requires: `threads` outlive the channel. Errors: depth out of range.
+  [[nodiscard]] static result<std::unique_ptr<channel>> open(transfer_threads& threads, std::size_t depth);
+  ~threads_channel() override;
+
+  [[nodiscard]] std::size_t submit(std::span<const request> batch) override;
+  [[nodiscard]] std::size_t poll(std::span<completion> done) override;
+  void wait(std::uint64_t timeout_ns) override;
+  [[nodiscard]] std::size_t in_flight() const override { return in_flight_; }
+  [[nodiscard]] int event_descriptor() const override;
+
+  // For the threads: the transfer has been made. The channel may be gone when this returns.
+  void finish(transfer_job& made);
+
+ private:
+  threads_channel(transfer_threads& threads, std::size_t depth);
+  void make_at_once(const request& what);
+  void signal() const;
+
+  transfer_threads& threads_;
+  std::byte* const bounce_;
+  std::vector<transfer_job, platform::local_allocator<transfer_job>> jobs_;
+  job_queue unused_;
+  std::size_t in_flight_ = 0;
+  std::uint32_t polled_ = 0;  // of `made_`
+
+  mutable spin_lock lock_;  // for those below
+  job_queue done_;
+  bool waits_ = false;
+  mutable int event_ = -1;              // written by the channel's owner alone
+  mutable bool signalled_ = false;      // the descriptor is readable; then `done_` is not empty
+  std::atomic<std::uint32_t> made_{0};  // written with the lock held; wait() sleeps on it
+};
+
+}  // namespace far::backend

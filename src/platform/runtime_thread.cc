@@ -1,0 +1,50 @@
+#include "platform/runtime_thread.h"
+
+#include <locale.h>
+#include <pthread.h>
+
+#include <system_error>
+#include <utility>
+
+#include "platform/thread_identity.h"
+
+namespace far::platform {
+namespace {
+
+thread_local unsigned runtime_depth = 0;
+
+}  // namespace
+
+bool on_runtime_thread() noexcept {
+  return runtime_depth > 0;
+}
+
+runtime_mark::runtime_mark() noexcept {
+  ++runtime_depth;
+}
+runtime_mark::~runtime_mark() {
+  --runtime_depth;
+}
+
+std::thread start_runtime_thread(const char* name, std::function<void()> body) {
+  // The new thread inherits the blocked signals.
+  const runtime_section allocate_locally;
+  expect_follower();
+  try {
+    return std::thread([name, body = std::move(body)] {
+      const runtime_mark for_good;
+      let_identity_change();
+      follow_identity();
+      // The program's locale may have been read into far memory; the C locale is part of the C library.
+      uselocale(newlocale(LC_ALL_MASK, "C", locale_t{}));
+      pthread_setname_np(pthread_self(), name);
+      body();
+      unfollow_identity();
+    });
+  } catch (const std::system_error&) {
+    expect_no_follower();
+    throw;
+  }
+}
+
+}  // namespace far::platform
