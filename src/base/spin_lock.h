@@ -5,6 +5,9 @@
 #pragma once
 
 #include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <atomic>
 
@@ -18,19 +21,24 @@ inline void cpu_relax() noexcept {
 #endif
 }
 
-// Waits a little longer each time it is called: spins first, then yields the CPU.
+// Waits a little longer each time it is called: spins first, then yields the CPU. Who has waited long does not wait for
+// a lock, but for a thread that has work to do, and leaves the CPU to it.
 class backoff {
  public:
   void pause() noexcept {
     if (++rounds_ < spin_rounds) {
       for (unsigned i = 0; i < rounds_; ++i) cpu_relax();
-    } else {
-      sched_yield();
+      return;
     }
+    sched_yield();
+    if (rounds_ < yield_rounds) return;
+    const timespec length{.tv_sec = 0, .tv_nsec = 50'000};
+    syscall(SYS_nanosleep, &length, nullptr);  // nanosleep() would let a thread be cancelled here
   }
 
  private:
   static constexpr unsigned spin_rounds = 32;
+  static constexpr unsigned yield_rounds = 512;
   unsigned rounds_ = 0;
 };
 
