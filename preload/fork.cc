@@ -40,6 +40,7 @@ std::uint64_t signals_before_fork = 0;
 // thread holds, or be taken for the runtime.
 void prepare() {
   const std::uint64_t signals = far::platform::block_signals();
+  far::preload::lock_control_for_fork();
   if (jemalloc_prepare != nullptr) jemalloc_prepare();
   // Not guarded from here: a system call of ours, to wait for a lock, must not make memory resident under the others.
   const far::platform::runtime_mark allocate_locally;
@@ -57,6 +58,7 @@ void after_in_parent() {
   far::preload::unlock_trace_in_parent();
   far::preload::unlock_large_blocks_after_fork();
   if (jemalloc_parent != nullptr) jemalloc_parent();
+  far::preload::unlock_control_after_fork();
   far::platform::restore_signals(signals);
 }
 
@@ -86,6 +88,7 @@ void after_in_child() {
     far::preload::watch_thread_ends_in_child();
     far::preload::guard_child();
   }
+  far::preload::unlock_control_after_fork();
   far::platform::restore_signals(signals);
 }
 

@@ -124,6 +124,22 @@ void end_slot(job_slot& slot) {
   slot.state.store(job_slot_state::ended);
 }
 
+result<std::uint64_t> new_owner() {
+  std::uint64_t owner = 0;
+  if (getrandom(&owner, sizeof owner, 0) != sizeof owner) {
+    return error{std::string("no random numbers: ") + std::strerror(errno), errno};
+  }
+  return owner | 1;
+}
+
+error job_is_held() {
+  return {"the job is held by another process of it, which does not go on (is it stopped?)", ETIMEDOUT};
+}
+
+error job_is_full() {
+  return {"the job has " + std::to_string(job_slots) + " processes already", EAGAIN};
+}
+
 }  // namespace
 
 statistics difference(const statistics& before, const statistics& after) noexcept {
@@ -181,17 +197,14 @@ job_totals totals_of(const job_region& region) noexcept {
 result<std::unique_ptr<job>> job::join(job_mapping mapping, job_name name) {
   std::unique_ptr<job> joined(new job(std::move(mapping), std::move(name)));
   joined->pid_ = getpid();
-  if (getrandom(&joined->owner_, sizeof joined->owner_, 0) != sizeof joined->owner_) {
-    return error{std::string("no random numbers: ") + std::strerror(errno), errno};
-  }
-  joined->owner_ |= 1;
-  if (!joined->mapping_.lock_job(joining_deadline_ms)) {
-    return error{"the job is held by another process of it, which does not go on (is it stopped?)", ETIMEDOUT};
-  }
+  const result<std::uint64_t> owner = new_owner();
+  if (!owner) return owner.error();
+  joined->owner_ = owner.value();
+  if (!joined->mapping_.lock_job(joining_deadline_ms)) return job_is_held();
   const bool taken = joined->take_slot();
   if (taken) joined->decide(true);
   joined->mapping_.unlock(job_mapping::job_lock);
-  if (!taken) return error{"the job has " + std::to_string(job_slots) + " processes already", EAGAIN};
+  if (!taken) return job_is_full();
   return joined;
 }
 
@@ -348,10 +361,16 @@ void job::warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexce
 void job::tell(const engine::statistics& counted, const process_usage& used) noexcept {
   if (!is_mine()) return;  // and in a child, who knows who holds the lock
   const std::lock_guard<spin_lock> held(lock_);
-  if (left_ || !still_has_slot()) return;
+  if (told_last_ || left_ || !still_has_slot()) return;
   statistics all = counted;
   add(all, before_, false);
   mine().account.store(all, used);
+}
+
+void job::tell_last(const engine::statistics& counted, const process_usage& used) noexcept {
+  tell(counted, used);
+  const std::lock_guard<spin_lock> held(lock_);
+  told_last_ = true;
 }
 
 std::uint64_t job::exchange(const engine::statistics& counted, const process_usage& used) noexcept {
@@ -362,7 +381,7 @@ std::uint64_t job::exchange(const engine::statistics& counted, const process_usa
   const bool intact = mapping_.is_intact();
   if (!intact && !left_ && !mapping_.reopen(name_.path)) {
     log_line(log_level::warning, "process %d lost its descriptor of the job, and keeps its share of the budget",
-             static_cast<int>(pid_));
+             static_cast<int>(pid_.load()));
     left_ = true;
   }
   if (left_) return counted.budget_bytes;
@@ -394,14 +413,56 @@ void job::resize(std::uint64_t budget_bytes) noexcept {
   mapping_.unlock(job_mapping::job_lock);
 }
 
-void job::record_child(const statistics& since_fork, const process_usage& used) noexcept {
-  if (is_mine() || !mapping_.is_intact() || !mapping_.lock_job(asking_deadline_ms)) return;
+void job::forget_parent() noexcept {
   std::construct_at(&lock_);  // another thread of the parent may have held it
-  pid_ = getpid();
-  owner_ ^= static_cast<std::uint64_t>(pid_) << 32;
+  pid_ = 0;
+  told_last_ = false;
+}
+
+// The lock of the job, whose file was removed if everybody else has left it: then it is founded again.
+bool job::lock_living_job(int deadline_ms) noexcept {
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    if (!mapping_.lock_job(deadline_ms)) return false;
+    if (!mapping_.is_removed()) return true;
+    mapping_.unlock(job_mapping::job_lock);
+    if (!mapping_.found_again(name_)) return false;
+  }
+  return false;
+}
+
+// With lock_.
+result<void> job::take_slot_as_child(const statistics& since_fork, const process_usage& used, int deadline_ms) {
+  if (is_mine()) return {};
+  const result<std::uint64_t> owner = new_owner();
+  if (!owner) return owner.error();
+  if (!mapping_.is_intact() && !mapping_.reopen(name_.path)) return error{"the descriptor of the job is lost", EBADF};
+  if (!lock_living_job(deadline_ms)) return job_is_held();
+  owner_ = owner.value();
   before_ = {};
+  pid_ = getpid();
   left_ = !take_slot();
+  if (!left_) {
+    // It does not begin with nothing.
+    mine().account.store(since_fork, used);
+    mine().granted_bytes.store(since_fork.budget_bytes);
+    mine().seen_need.store(need_of(since_fork));
+    mine().seen_cpu_ns.store(used.user_ns + used.system_ns);
+  }
   mapping_.unlock(job_mapping::job_lock);
+  if (left_) return job_is_full();
+  return {};
+}
+
+result<void> job::join_as_child(const statistics& since_fork, const process_usage& used) {
+  const std::lock_guard<spin_lock> held(lock_);
+  return take_slot_as_child(since_fork, used, joining_deadline_ms);
+}
+
+void job::record_child(const statistics& since_fork, const process_usage& used) noexcept {
+  {
+    const std::lock_guard<spin_lock> held(lock_);
+    if (!take_slot_as_child(since_fork, used, asking_deadline_ms)) return;
+  }
   tell(since_fork, used);
   leave();
 }

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -68,11 +69,21 @@ class job {
 
   // Tells what was counted, and nothing more.
   void tell(const engine::statistics& counted, const process_usage& used) noexcept;
+  // The same before the process ends: what the control thread tells later does not count, so that a report's sums are
+  // those of the processes that it lists.
+  void tell_last(const engine::statistics& counted, const process_usage& used) noexcept;
 
   // Changes the budget of all, at once. Requires shares().
   void resize(std::uint64_t budget_bytes) noexcept;
 
-  // In a child of fork, at its end: tells what it counted since the fork, and leaves. It had no share.
+  // In a child of fork, on its only thread: it is not the process that joined.
+  void forget_parent() noexcept;
+
+  // In a child of fork that lives on: it takes a slot of its own, and has a share of the budget from now on. Does
+  // nothing where it has one.
+  [[nodiscard]] result<void> join_as_child(const engine::statistics& since_fork, const process_usage& used);
+
+  // In a child of fork, at its end: tells what it counted since the fork, and leaves, whether it had joined or not.
   void record_child(const engine::statistics& since_fork, const process_usage& used) noexcept;
 
   // This process ends: its share is free. The last one removes the file. Nothing else may be called from then on but
@@ -99,6 +110,9 @@ class job {
   [[nodiscard]] bool still_has_slot() const noexcept;
   [[nodiscard]] bool take_slot() noexcept;
   [[nodiscard]] bool take_slot_again() noexcept;
+  [[nodiscard]] bool lock_living_job(int deadline_ms) noexcept;
+  [[nodiscard]] result<void> take_slot_as_child(const engine::statistics& since_fork, const process_usage& used,
+                                                int deadline_ms);
   void fill_slot(std::size_t which) noexcept;
   void resume_slot(std::size_t which) noexcept;
   void decide(bool at_once) noexcept;
@@ -111,8 +125,9 @@ class job {
   spin_lock lock_;  // between threads of this process, for which the locks of the file are one
   std::size_t slot_ = 0;
   std::uint64_t owner_ = 0;
-  pid_t pid_ = 0;
+  std::atomic<pid_t> pid_{0};  // of the process that joined; 0: of none
   bool left_ = false;
+  bool told_last_ = false;
   // What this process had counted before exec: it goes on from there.
   engine::statistics before_;
 };

@@ -276,6 +276,23 @@ bool job_mapping::reopen(const std::string& path) noexcept {
   return true;
 }
 
+bool job_mapping::is_removed() const noexcept {
+  return is_unlinked(descriptor_);
+}
+
+bool job_mapping::found_again(const job_name& name) noexcept {
+  result<job_mapping> opened = open(name, {region_->budget_bytes.load(), region_->shares.load() != 0});
+  if (!opened) return false;
+  job_mapping& other = opened.value();
+  const void* const mapped =
+      mmap(region_, region_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, other.descriptor_, 0);
+  if (mapped == MAP_FAILED) return false;
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(device_, other.device_);
+  std::swap(inode_, other.inode_);
+  return true;
+}
+
 bool job_mapping::try_lock(std::size_t byte) const noexcept {
   struct flock asked = lock_of(byte, F_WRLCK);
   return fcntl(descriptor_, F_SETLK, &asked) == 0;

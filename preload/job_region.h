@@ -132,6 +132,11 @@ class job_mapping {
   [[nodiscard]] bool is_intact() const noexcept;
   [[nodiscard]] bool reopen(const std::string& path) noexcept;
 
+  // Whether the last process of the job has removed the file.
+  [[nodiscard]] bool is_removed() const noexcept;
+  // Then: opens or makes another of the same name, on the same terms, and maps it in place of this one, in one step.
+  [[nodiscard]] bool found_again(const job_name& name) noexcept;
+
   // Takes a lock for this process; false when another process holds it.
   [[nodiscard]] bool try_lock(std::size_t byte) const noexcept;
   void unlock(std::size_t byte) const noexcept;

@@ -44,16 +44,25 @@ result<std::unique_ptr<job>> try_to_join(const settings& chosen) {
   return job::join(std::move(given).value(), name.value());
 }
 
+void warn_of_own_budget(const error& why, std::uint64_t budget_bytes) {
+  log_line(log_level::warning, "%s; process %d (%s) has a budget of its own of %s, beside that of the others",
+           why.message.c_str(), static_cast<int>(getpid()), program_invocation_short_name,
+           format_size(budget_bytes).c_str());
+}
+
 }  // namespace
 
 std::unique_ptr<job> join_job(const settings& chosen) {
   if (chosen.job.empty()) return nullptr;
   result<std::unique_ptr<job>> joined = try_to_join(chosen);
   if (joined) return std::move(joined).value();
-  log_line(log_level::warning, "%s; process %d (%s) has a budget of its own of %s, beside that of the others",
-           joined.error().message.c_str(), static_cast<int>(getpid()), program_invocation_short_name,
-           format_size(chosen.budget_bytes).c_str());
+  warn_of_own_budget(joined.error(), chosen.budget_bytes);
   return nullptr;
+}
+
+void join_as_child(job& of, const engine::statistics& since_fork, const process_usage& used) {
+  const result<void> joined = of.join_as_child(since_fork, used);
+  if (!joined) warn_of_own_budget(joined.error(), since_fork.budget_bytes);
 }
 
 std::uint64_t first_budget(job* of, std::uint64_t whole_bytes) noexcept {

@@ -14,6 +14,10 @@ namespace far::preload {
 // warning, where it cannot be joined: then this process has a budget of its own.
 [[nodiscard]] std::unique_ptr<job> join_job(const settings& chosen);
 
+// In a child of fork that lives on. Where it cannot join, one line of warning says so, and it keeps the budget that it
+// has.
+void join_as_child(job& of, const engine::statistics& since_fork, const process_usage& used);
+
 // The budget to start with; `of` null: all of it. Else what is free, and what others give up within 50 ms.
 [[nodiscard]] std::uint64_t first_budget(job* of, std::uint64_t whole_bytes) noexcept;
 

@@ -6,12 +6,13 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "base/log.h"
+#include "base/spin_lock.h"
 #include "pager/hints.h"
 #include "platform/clock.h"
 #include "platform/kernel_features.h"
@@ -50,11 +51,13 @@ struct runtime {
   std::unique_ptr<job> of_job;         // null: the process is on its own
   engine::statistics counted_at_fork;  // in a child of fork: what its parent had counted
   std::unique_ptr<control_server> control;
-  std::thread control_thread;
   std::uint64_t started_ns = 0;
   std::atomic<bool> reported{false};
   std::atomic<pid_t> process{0};  // whose memory this is: a child of vfork runs on its parent's
 };
+
+// Held while a child of fork comes to be a part of its job, and by who forks.
+spin_lock settling;
 
 // Never destroyed: the program's last destructors may still touch far memory.
 runtime* the_runtime = nullptr;
@@ -76,10 +79,15 @@ void run_natively(const error& why) {
            why.message.c_str(), static_cast<int>(getpid()), program_invocation_short_name);
 }
 
+// What this process counted, and not its parent before the fork.
+engine::statistics count(const runtime& of) {
+  return difference(of.counted_at_fork, of.pager->snapshot());
+}
+
 // Tells the job what this process counted, and follows what was decided about its share.
 void take_share(const runtime& of) {
   if (of.of_job == nullptr) return;
-  const engine::statistics counted = of.pager->snapshot();
+  const engine::statistics counted = count(of);
   const std::uint64_t budget_bytes = of.of_job->exchange(counted, read_process_usage());
   if (budget_bytes == counted.budget_bytes) return;
   const result<void> resized = of.pager->resize(budget_bytes);
@@ -119,6 +127,29 @@ void run_control(runtime& of) {
   }
 }
 
+void start_control(runtime& of, void (*body)(runtime&)) {
+  // Detached: a child of fork has the object, and not the thread.
+  platform::start_runtime_thread("farheap-control", [&of, body] { body(of); }).detach();
+}
+
+std::unique_ptr<control_server> listen(runtime& of) {
+  return control_server::open({&of, resize_budget, read_statistics, add_server, of.of_job.get()});
+}
+
+// A child of fork becomes a part of its job, as if it had been started.
+void run_control_of_child(runtime& of) {
+  {
+    const std::lock_guard<spin_lock> no_fork(settling);
+    if (of.of_job != nullptr) join_as_child(*of.of_job, count(of), read_process_usage());
+    of.control = listen(of);
+  }
+  run_control(of);
+}
+
+void start_control_of_child() {
+  start_control(*the_runtime, run_control_of_child);
+}
+
 void start() {
   const platform::runtime_mark allocate_locally;
   result<settings> read = read_settings();
@@ -149,7 +180,8 @@ void start() {
                             .mode = chosen.mode,
                             .policy = chosen.policy,
                             .static_memory = static_arrays,
-                            .observer = trace_observer()});
+                            .observer = trace_observer(),
+                            .child_settled = start_control_of_child});
   if (!made && made.error().code == EINVAL) refuse_to_start(made.error());  // wrong settings
   if (!made) {
     if (of_job != nullptr) of_job->leave();
@@ -159,13 +191,13 @@ void start() {
   find_c_library();
   const result<void> used = use_far_memory(*starting->pager);
   if (!used) refuse_to_start(used.error());
-  starting->control = control_server::open({starting, resize_budget, read_statistics, add_server, of_job});
+  starting->control = listen(*starting);
   the_runtime = starting;
   serving.store(starting->pager.get(), std::memory_order_release);
   pager::serve_hints(*starting->pager, take_hint);
   serve_forks(*starting->pager);
   watch_thread_ends();
-  starting->control_thread = platform::start_runtime_thread("farheap-control", [starting] { run_control(*starting); });
+  start_control(*starting, run_control);
   if (chosen.mode == pager::fault_mode::in_line) {
     const result<void> guarded = guard_system_calls();
     if (!guarded) {
@@ -208,13 +240,13 @@ void write_reports() {
   const settings& chosen = the_runtime->chosen;
   job* const of_job = the_runtime->of_job.get();
   run_report report;
-  report.counted = the_runtime->pager->snapshot();
+  report.counted = count(*the_runtime);
   report.used = read_process_usage();
   report.elapsed_ns = now_ns() - the_runtime->started_ns;
   if (of_job != nullptr && !of_job->is_mine()) {
-    of_job->record_child(difference(the_runtime->counted_at_fork, report.counted), report.used);
+    of_job->record_child(report.counted, report.used);
   } else if (of_job != nullptr) {
-    of_job->tell(report.counted, report.used);
+    of_job->tell_last(report.counted, report.used);
     if (chosen.in_main_process()) report_of(*of_job, report);
   }
   if (chosen.in_main_process()) write_report(report);
@@ -239,6 +271,15 @@ void settle_in_child() noexcept {
   the_runtime->process.store(getpid());
   the_runtime->control->stop_listening();
   the_runtime->counted_at_fork = the_runtime->pager->snapshot();
+  if (the_runtime->of_job != nullptr) the_runtime->of_job->forget_parent();
+}
+
+void lock_control_for_fork() noexcept {
+  settling.lock();
+}
+
+void unlock_control_after_fork() noexcept {
+  settling.unlock();
 }
 
 void tell_before_exec() noexcept {
@@ -246,7 +287,7 @@ void tell_before_exec() noexcept {
   const int saved_errno = errno;
   in_runtime([] {
     const platform::signal_shield shield;
-    the_runtime->of_job->tell(the_runtime->pager->snapshot(), read_process_usage());
+    the_runtime->of_job->tell(count(*the_runtime), read_process_usage());
   });
   errno = saved_errno;
 }

@@ -49,6 +49,8 @@ struct options {
   miss_waiter* fibers = nullptr;
   engine::departure_guard* departures = nullptr;  // asked before pages leave; outlives the pager
   miss_observer* observer = nullptr;              // told of every miss of the hardware guard; outlives the pager
+  // In each child of fork that lives for a second: called once, on a thread of the pager's, and soon done.
+  std::function<void()> child_settled = {};
   unsigned object_readers = 0;  // queues to the far tier for read_slot(); without one it must not be called
 };
 

@@ -1,6 +1,7 @@
 #include "pager/reclaimer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "platform/runtime_thread.h"
 
@@ -11,6 +12,7 @@ constexpr std::uint64_t idle_sleep_ns = 1'000'000'000;  // until woken
 constexpr std::uint64_t busy_sleep_ns = 50'000;         // while transfers are under way
 constexpr std::uint64_t watch_sleep_ns = 2'000'000;     // while others poll them
 constexpr std::uint64_t stuck_sleep_ns = 10'000'000;    // while eviction is wanted and cannot go on
+constexpr std::uint64_t settling_ns = idle_sleep_ns;    // no wake-up more for it
 constexpr unsigned polls_before_sleep = 50;
 
 }  // namespace
@@ -30,10 +32,12 @@ void reclaimer::stop() {
 void reclaimer::run() {
   unsigned idle_polls = 0;
   std::uint64_t tend_at_ns = 0;
+  const std::uint64_t settled_at_ns = clock_.now_ns() + settling_ns;
   while (!stopping_.load(std::memory_order_relaxed)) {
     bool progress = engine_.reclaim_in_background();
     progress |= engine_.help(engine::caller::of_runtime);
     const std::uint64_t now_ns = clock_.now_ns();
+    if (settled_ && now_ns >= settled_at_ns) std::exchange(settled_, nullptr)();
     if (now_ns >= tend_at_ns || engine_.wants_tending()) {
       const std::uint64_t pause_ns = engine_.tend();
       tend_at_ns = pause_ns < backend::no_tending - now_ns ? now_ns + pause_ns : backend::no_tending;

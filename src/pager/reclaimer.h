@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "engine/engine.h"
 #include "platform/waker.h"
@@ -13,7 +15,9 @@ namespace far::pager {
 class reclaimer {
  public:
   // `others_poll`: somebody else finishes transfers, so that this thread need not look at them all the time.
-  reclaimer(engine::engine& engine, bool others_poll) : engine_(engine), others_poll_(others_poll) {}
+  // `settled`: called once, on this thread, when it has run for a second; may be empty.
+  reclaimer(engine::engine& engine, bool others_poll, std::function<void()> settled = {})
+      : engine_(engine), others_poll_(others_poll), settled_(std::move(settled)) {}
   ~reclaimer() { stop(); }
 
   void start();
@@ -28,6 +32,7 @@ class reclaimer {
 
   engine::engine& engine_;
   const bool others_poll_;
+  std::function<void()> settled_;
   platform::monotonic_clock clock_;
   platform::waker waker_;
   std::atomic<bool> stopping_{false};

@@ -29,12 +29,12 @@ runtime_mark::~runtime_mark() {
 std::thread start_runtime_thread(const char* name, std::function<void()> body) {
   // The new thread inherits the blocked signals.
   const runtime_section allocate_locally;
-  expect_follower();
+  const std::uint64_t inherited = expect_follower();
   try {
-    return std::thread([name, body = std::move(body)] {
+    return std::thread([name, inherited, body = std::move(body)] {
       const runtime_mark for_good;
+      follow_identity(inherited);
       let_identity_change();
-      follow_identity();
       // The program's locale may have been read into far memory; the C locale is part of the C library.
       uselocale(newlocale(LC_ALL_MASK, "C", locale_t{}));
       pthread_setname_np(pthread_self(), name);

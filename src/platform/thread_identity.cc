@@ -83,11 +83,36 @@ void pause_for_ms(long ms) {
   syscall(SYS_nanosleep, &pause, nullptr);
 }
 
+bool wait_for_expected_followers() {
+  for (unsigned waited_ms = 0; expected_followers.load() > 0; ++waited_ms) {
+    if (waited_ms == longest_wait_ms) return false;
+    pause_for_ms(1);
+  }
+  return true;
+}
+
+enum class followed { before, now, never };
+
+// Makes a thread that follows make the current call. One that is gone has nothing to do.
+followed make_follow(follower& each) {
+  const std::uint64_t who = each.who.load();
+  if (who >> 32 != static_cast<std::uint64_t>(getpid())) return followed::before;
+  if (each.made.load(std::memory_order_acquire) == current.serial) return followed::before;
+  const auto thread = static_cast<long>(who & 0xffff'ffff);
+  if (syscall(SYS_tgkill, getpid(), thread, identity_signal) != 0) return followed::before;
+  for (unsigned waited_ms = 0; each.made.load(std::memory_order_acquire) != current.serial; ++waited_ms) {
+    if (waited_ms == longest_wait_ms) return followed::never;
+    pause_for_ms(1);
+  }
+  return followed::now;
+}
+
 }  // namespace
 
-void expect_follower() noexcept {
+std::uint64_t expect_follower() noexcept {
   process_of_followers.store(getpid());
   expected_followers.fetch_add(1);
+  return this_follower != nullptr ? this_follower->made.load() : announced.load();
 }
 
 void expect_no_follower() noexcept {
@@ -102,13 +127,13 @@ void forget_expected_followers() noexcept {
   for (follower& each : followers) each.who.store(0);
 }
 
-void follow_identity() noexcept {
+void follow_identity(std::uint64_t inherited) noexcept {
   const auto process = static_cast<std::uint64_t>(getpid());
   const auto thread = static_cast<std::uint64_t>(syscall(SYS_gettid));
   for (follower& each : followers) {
     std::uint64_t before = each.who.load();
     if (before >> 32 == process || !each.who.compare_exchange_strong(before, process << 32 | thread)) continue;
-    each.made.store(announced.load());
+    each.made.store(inherited);
     this_follower = &each;
     break;
   }
@@ -129,20 +154,20 @@ bool mirror_on_runtime_threads(long number, long first, long second, long third,
   const std::lock_guard guard(mirroring);
   take_identity_signal();
   if (of_c_library.handler == nullptr) return true;  // no thread was ever started
-  for (unsigned waited_ms = 0; expected_followers.load() > 0; ++waited_ms) {
-    if (waited_ms == longest_wait_ms) return false;
-    pause_for_ms(1);
-  }
+  if (!wait_for_expected_followers()) return false;
   current = {.serial = current.serial + 1, .number = number, .arguments = {first, second, third, fourth, fifth}};
   announced.store(current.serial, std::memory_order_release);
-  for (follower& each : followers) {
-    const std::uint64_t who = each.who.load();
-    if (who >> 32 != static_cast<std::uint64_t>(getpid())) continue;
-    const auto thread = static_cast<long>(who & 0xffff'ffff);
-    if (syscall(SYS_tgkill, getpid(), thread, identity_signal) != 0) continue;
-    for (unsigned waited_ms = 0; each.made.load(std::memory_order_acquire) != current.serial; ++waited_ms) {
-      if (waited_ms == longest_wait_ms) return false;
-      pause_for_ms(1);
+  // A follower may just have started another one, with the rights of before.
+  bool complete = false;
+  while (!complete) {
+    if (!wait_for_expected_followers()) return false;
+    complete = true;
+    for (follower& each : followers) {
+      switch (make_follow(each)) {
+        case followed::before: break;
+        case followed::now: complete = false; break;
+        case followed::never: return false;
+      }
     }
   }
   return true;

@@ -3,11 +3,14 @@
 // threads do not agree, and aborts.
 #pragma once
 
+#include <cstdint>
+
 namespace far::platform {
 
 // A thread of the runtime is about to be started. It inherits the rights of the thread that starts it, and calls
-// follow_identity() before anything else; mirror_on_runtime_threads() waits for that.
-void expect_follower() noexcept;
+// follow_identity() before anything else, with what this returns: which calls the rights that it inherits come from.
+// Requires: the calling thread lets no identity signal in until it has started it.
+[[nodiscard]] std::uint64_t expect_follower() noexcept;
 // It could not be started.
 void expect_no_follower() noexcept;
 // In the child of a fork: threads that were expected were the parent's.
@@ -15,7 +18,7 @@ void forget_expected_followers() noexcept;
 
 // The calling thread is one of the runtime's: mirror_on_runtime_threads() reaches it from now on. Requires: it lets the
 // C library's identity signal in (signal_shield.h), and touches no far memory.
-void follow_identity() noexcept;
+void follow_identity(std::uint64_t inherited) noexcept;
 // Before such a thread ends.
 void unfollow_identity() noexcept;
 

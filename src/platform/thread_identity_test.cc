@@ -27,11 +27,11 @@ TEST(ThreadIdentity, ThoseThatFollowMakeTheCallToo) {
     while (!done.load()) std::this_thread::yield();
     slack_of_other = timer_slack_ns();
   });
-  expect_follower();
+  const std::uint64_t inherited = expect_follower();
   std::thread follower([&] {
     static_cast<void>(block_signals());
     let_identity_change();
-    follow_identity();
+    follow_identity(inherited);
     ready.store(true);
     while (!done.load()) std::this_thread::yield();
     slack_of_follower = timer_slack_ns();
@@ -54,11 +54,11 @@ TEST(ThreadIdentity, ThoseThatFollowMakeTheCallToo) {
 // The C library's own use of the signal goes on as ever.
 TEST(ThreadIdentity, TheCLibraryReachesEveryThreadAllTheSame) {
   std::atomic<bool> done{false};
-  expect_follower();
+  const std::uint64_t inherited = expect_follower();
   std::thread follower([&] {
     static_cast<void>(block_signals());
     let_identity_change();
-    follow_identity();
+    follow_identity(inherited);
     while (!done.load()) std::this_thread::yield();
     unfollow_identity();
   });

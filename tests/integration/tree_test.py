@@ -201,6 +201,107 @@ class Sharing(Tree):
         self.assertEqual(files() - before, set())
 
 
+class ChildrenOfFork(Tree):
+    """Processes that fork and do not call exec are part of the job when they have lived for a moment."""
+
+    # Goes over its memory for as long as it lives, and looks at every byte; from SIGUSR1 on it does nothing.
+    WORK = ("import os, signal, sys, time\n"
+            "def work(mib):\n"
+            "    signal.signal(signal.SIGUSR1, lambda *_: signal.pause())\n"
+            "    block = bytearray(mib << 20)\n"
+            "    before = 0\n"
+            "    while True:\n"
+            "        now = before % 250 + 1\n"
+            "        for at in range(0, len(block), 4096):\n"
+            "            if block[at] != before: os._exit(3)\n"
+            "            block[at] = now\n"
+            "        before = now\n")
+    WORKERS = WORK + ("children = []\n"
+                      "for _ in range(2):\n"
+                      "    child = os.fork()\n"
+                      "    if child == 0: work(128)\n"
+                      "    children.append(child)\n"
+                      "print(*children, flush=True)\n"
+                      "print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])\n")
+    # Its parent is gone before it is a part of the job, and with it the job's file.
+    DAEMON = WORK + ("if os.fork() != 0: os._exit(0)\n"
+                     "os.setsid()\n"
+                     "child = os.fork()\n"
+                     "if child != 0:\n"
+                     "    print(child, flush=True)\n"
+                     "    os._exit(0)\n"
+                     "work(160)\n")
+
+    def one(self, job_pid, pid):
+        found = self.try_stats(job_pid)
+        return next((one for one in found["processes"] if one["pid"] == pid), None) if found else None
+
+    def test_workers_share(self):
+        for mode in ("thread", "inline"):
+            with self.subTest(mode=mode):
+                self.check_workers(mode)
+
+    def check_workers(self, mode):
+        budget = 96 * MIB
+        process = self.start_tree(budget, ["/usr/bin/python3", "-c", self.WORKERS], "--fault-mode", mode)
+        first, second = map(int, process.stdout.readline().split())
+
+        def both_busy():
+            return all((one := self.one(process.pid, pid)) and one["evicted_pages"] > 0 for pid in (first, second))
+
+        support.wait_until(both_busy, "both workers being listed", process=process)
+        # Asked themselves, they answer for the whole job.
+        support.wait_until(lambda: self.one(second, first), "a worker answering", process=process)
+        support.wait_until(lambda: self.stats(process.pid)["local_bytes"] <= budget + MINIMUM_BYTES,
+                           "all together within the budget", process=process)
+        os.kill(first, signal.SIGUSR1)
+        support.wait_until(lambda: self.one(process.pid, second)["budget_bytes"] > 64 * MIB and
+                           self.one(process.pid, first)["budget_bytes"] < 32 * MIB,
+                           "the share of the idle one going to the busy one", process=process)
+        os.kill(first, signal.SIGKILL)
+        support.wait_until(lambda: self.one(process.pid, second)["budget_bytes"] > budget - MINIMUM_BYTES,
+                           "the share of the killed one being free", process=process)
+        os.kill(second, signal.SIGKILL)
+        self.assertIn("[-9, -9]", process.communicate(timeout=60)[0])
+        stats = json.loads(self.stats_path.read_text())
+        self.check_sums(stats)
+        self.assertEqual(stats["process_count"], 3)
+
+    def test_a_daemon_whose_parent_is_gone(self):
+        budget = 96 * MIB
+        process = self.start_tree(budget, ["/usr/bin/python3", "-c", self.DAEMON])
+        daemon = int(next(line for line in process.stdout if line.strip().isdigit()))
+        self.addCleanup(os.kill, daemon, signal.SIGKILL)
+        self.assertEqual(process.wait(60), 0)
+
+        def whole():
+            one = self.one(daemon, daemon)
+            return one and one["evicted_pages"] > 0 and one["budget_bytes"] == budget
+
+        support.wait_until(whole, "the daemon having the whole budget")
+        shown = json.loads(support.run([support.FARHEAP, "top", "--json", "--interval", "0.2"]).out)
+        self.assertIn(daemon, [one["pid"] for job in shown["jobs"] for one in job["processes"]])
+        self.assertEqual(support.run([support.FARHEAP, "resize", daemon, "48M"], deadline_s=30).code, 0)
+        support.wait_until(lambda: self.one(daemon, daemon)["local_bytes"] <= 48 * MIB, "the daemon shrinking")
+
+    def test_who_forks_while_it_joins(self):
+        """Children of a child, forked all the time while it becomes a part of the job, see their memory and end."""
+        code = ("import os, time\n"
+                "block = bytearray(os.urandom(1 << 20)) * 32\n"
+                "whole = sum(block[::4096])\n"
+                "if os.fork() == 0:\n"
+                "    limit = time.monotonic() + 2\n"
+                "    while time.monotonic() < limit:\n"
+                "        child = os.fork()\n"
+                "        if child == 0: os._exit(0 if sum(block[::65536]) >= 0 else 1)\n"
+                "        if os.waitpid(child, 0)[1] != 0: os._exit(1)\n"
+                "    os._exit(0 if sum(block[::4096]) == whole else 1)\n"
+                "raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))\n")
+        outcome = self.run_tree(24 * MIB, ["/usr/bin/python3", "-c", code])
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertGreater(outcome.stats["process_count"], 3)
+
+
 class Natives(Tree):
     """Programs that the runtime cannot be loaded into."""
 
