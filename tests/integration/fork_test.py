@@ -115,7 +115,7 @@ class Fork(unittest.TestCase):
         for mode in ("thread", "inline"):
             with self.subTest(mode=mode):
                 self.compare([support.PROGRAMS / "forker", 128, 3, "let-go"], 32 * support.MIB,
-                             far="memory:?latency=20ms", mode=mode, deadline_s=60)
+                             far="memory:?latency=10ms", mode=mode, deadline_s=60)
 
     def test_shell_pipeline(self):
         self.compare(["sh", "-c", PIPELINE], 64 * support.MIB)
