@@ -6,10 +6,12 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 #include "base/spin_lock.h"
 #include "pager/far_pager.h"
 #include "pager/inline_guard.h"
+#include "platform/runtime_thread.h"
 #include "preload/runtime.h"
 #include "preload/syscall_stubs.h"
 #include "preload/threads.h"
@@ -60,8 +62,11 @@ void on_sigbus(int number, siginfo_t* info, void* context) {
   }
   const int saved_errno = errno;
   {
+    auto& far = static_cast<pager::far_pager&>(*pager);
     const undispatched_section section;
-    static_cast<pager::far_pager&>(*pager).resolve_fault(info->si_addr, context);
+    std::optional<platform::runtime_mark> allocate_locally;
+    if (!far.has_fibers()) allocate_locally.emplace();  // a fiber may go on on another thread
+    far.resolve_fault(info->si_addr, context);
   }
   errno = saved_errno;
 }

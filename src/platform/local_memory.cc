@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -28,6 +29,7 @@ namespace {
 
 constexpr std::size_t smallest_block_bytes = 16;
 constexpr std::size_t refill_bytes = 64 * kib;
+constexpr std::size_t usable_reserve_bytes = 32 * mib;
 constexpr std::size_t size_classes = 21;  // 16 B .. 16 MiB
 // Free blocks from here on keep the frame of their first page only.
 constexpr std::size_t smallest_released_bytes = 128 * kib;
@@ -112,6 +114,7 @@ struct region {
   spin_lock lock;
   std::byte* next = nullptr;
   std::size_t left_bytes = 0;
+  std::size_t usable_bytes = 0;  // the first of those that are left
 };
 
 region blocks_region;
@@ -123,8 +126,7 @@ std::byte* try_map(std::size_t bytes, int allowed) {
   return reinterpret_cast<std::byte*>(address);
 }
 
-// Large ones, so that there are blocks when the kernel gives the process no more mappings. Of a region only what was
-// carved counts against limits on memory (ulimit -d). Requires: the region's lock.
+// Large ones, so that there are blocks when the kernel gives the process no more mappings. Requires: the region's lock.
 bool map_region() {
   block_regions& all = local_block_regions;
   const std::size_t count = all.count.load(std::memory_order_relaxed);
@@ -133,19 +135,34 @@ bool map_region() {
   if (mapped == nullptr) return false;
   blocks_region.next = mapped;
   blocks_region.left_bytes = block_regions::region_bytes;
+  blocks_region.usable_bytes = 0;
   all.first[count].store(reinterpret_cast<std::uintptr_t>(mapped), std::memory_order_relaxed);
   all.count.store(count + 1, std::memory_order_release);
   return true;
+}
+
+// Of a region only what is usable counts against limits on memory (ulimit -d). That is some more than was carved: the
+// program may set such a limit at any time. Requires: the region's lock; so much is left.
+bool ensure_usable(std::size_t bytes) {
+  region& from = blocks_region;
+  if (from.usable_bytes >= bytes) return true;
+  for (const std::size_t more : {std::min(from.left_bytes, bytes + usable_reserve_bytes), bytes}) {
+    if (!make_usable(from.next, more)) continue;
+    from.usable_bytes = more;
+    return true;
+  }
+  return false;
 }
 
 // Requires: a power of two, and at least a page, so that what is carved is aligned to pages.
 std::byte* carve(std::size_t bytes) {
   const std::lock_guard guard(blocks_region.lock);
   if (blocks_region.left_bytes < bytes && !map_region()) return map_local(bytes);
-  if (!make_usable(blocks_region.next, bytes)) return map_local(bytes);
+  if (!ensure_usable(bytes)) return map_local(bytes);
   std::byte* const carved = blocks_region.next;
   blocks_region.next += bytes;
   blocks_region.left_bytes -= bytes;
+  blocks_region.usable_bytes -= bytes;
   return carved;
 }
 
