@@ -16,20 +16,12 @@
 
 #include "base/units.h"
 #include "pager/memory_results.h"
+#include "platform/advice.h"
 #include "platform/runtime_thread.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
 #include "preload/memory_locks.h"
 #include "preload/runtime.h"
-
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
-#ifndef MADV_GUARD_INSTALL
-#define MADV_GUARD_INSTALL 102
-#define MADV_GUARD_REMOVE 103
-#endif
 
 namespace far::preload {
 namespace {
