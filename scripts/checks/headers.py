@@ -1,5 +1,10 @@
-"""Every header compiles alone. The compiling is Ninja's (cmake/headers.cmake), so only what changed is compiled."""
+"""Every header compiles alone, and twice as well as once.
 
+Where NAME.cc stands beside NAME.h, its first include is that header, so that compiling the one proves the other. The
+remaining headers are compiled by Ninja (cmake/headers.cmake).
+"""
+
+import os
 import re
 import subprocess
 
@@ -7,9 +12,28 @@ NAME = "headers"
 
 
 def check(tree):
+    failures = []
+    for path in tree.cpp_files():
+        if path.endswith(".h"):
+            failures += guard_failures(path, tree.read(path))
+        elif path.endswith(".cc") and path[:-3] + ".h" in tree.files:
+            failures += order_failures(path, tree.read(path))
     run = subprocess.run(["cmake", "--build", str(tree.build), "--target", "header_check", "--", "-k", "0"],
                          capture_output=True, text=True)
-    return [] if run.returncode == 0 else failures_in(run.stdout + run.stderr, str(tree.root))
+    return failures if run.returncode == 0 else failures + failures_in(run.stdout + run.stderr, str(tree.root))
+
+
+def guard_failures(path, text):
+    has_guard = "#pragma once" in text or re.search(r"^#ifndef (\w+)\n#define \1\b", text, re.MULTILINE)
+    return [] if has_guard else [f"{path}:1: has no guard against being included twice"]
+
+
+def order_failures(path, text):
+    first = re.search(r'^#include ["<](.+?)[">]', text, re.MULTILINE)
+    own = os.path.basename(path)[:-3] + ".h"
+    if first and os.path.basename(first[1]) == own:
+        return []
+    return [f"{path}:1: includes something before {own}, so nothing shows that the header compiles alone"]
 
 
 def failures_in(output, root):
@@ -26,6 +50,10 @@ def failures_in(output, root):
 
 
 def self_test():
+    assert not guard_failures("a.h", "#pragma once\n") and guard_failures("a.h", "int x;\n")
+    assert not guard_failures("a.h", "#ifndef A_H\n#define A_H\n")
+    assert not order_failures("a/b.cc", '#include "a/b.h"\n\n#include <map>\n')
+    assert order_failures("a/b.cc", '#include <map>\n#include "a/b.h"\n')
     output = "[1/2] x\nFAILED: y\n/r/src/base/a.h:3:10: error: 'string' does not name a type\nninja: stopped\n"
     assert failures_in(output, "/r") == ["src/base/a.h:3: does not compile alone: 'string' does not name a type"]
     assert "header_check" in failures_in("ninja: error: unknown target", "/r")[0]
