@@ -1,7 +1,8 @@
 """Random programs of memory calls (tests/memory_calls): the kernel's own behaviour is the model, natively and far.
 
-Each day has seeds of its own, which are printed. FARHEAP_FUZZ_SEED=N chooses others; FARHEAP_FUZZ_SECONDS=N a time for
-the random configurations (60 by default, 3600 in a soak); FARHEAP_FUZZ_WITHOUT=NAMES what is left out besides.
+Each day has seeds of its own, which are printed. FARHEAP_CALLS_SEED=N chooses others; FARHEAP_CALLS_SECONDS=N a time for
+the random configurations (60 by default, 3600 in a soak); FARHEAP_CALLS_WITHOUT=NAMES what is left out besides. They are
+not FARHEAP_FUZZ_...: those are libFuzzer's, and set to 0 where no fuzz target is to run.
 """
 
 import datetime
@@ -19,8 +20,8 @@ import unittest
 import support
 
 PROGRAM = support.PROGRAMS / "memory_calls" / "memory_calls"
-SEED = int(os.environ.get("FARHEAP_FUZZ_SEED", datetime.date.today().toordinal() * 1000))
-SECONDS = float(os.environ.get("FARHEAP_FUZZ_SECONDS", 3600 if support.SOAK else 60))
+SEED = int(os.environ.get("FARHEAP_CALLS_SEED", datetime.date.today().toordinal() * 1000))
+SECONDS = float(os.environ.get("FARHEAP_CALLS_SECONDS", 3600 if support.SOAK else 60))
 DEADLINE_S = 300
 ADDR_NO_RANDOMIZE = "setarch -R"  # the same addresses again, when a seed is repeated
 
@@ -42,7 +43,8 @@ def configuration(chance):
 
 
 def program(seed, operations, inline, more=()):
-    without = ",".join(part for part in (WITHOUT_INLINE if inline else "", os.environ.get("FARHEAP_FUZZ_WITHOUT", "")) if part)
+    parts = (WITHOUT_INLINE if inline else "", os.environ.get("FARHEAP_CALLS_WITHOUT", ""))
+    without = ",".join(part for part in parts if part)
     return [PROGRAM, "--seed", seed, "--operations", operations, "--without", without, *more]
 
 
@@ -94,6 +96,9 @@ class Accounting(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             fifo = pathlib.Path(folder, "go")
             os.mkfifo(fifo)
+            # Open all the time, for reading as well: a writer who opens it anew may find the reader of before, who is
+            # about to close it, and the byte is gone; and a reader who finds the writer of before reads the end.
+            gate = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
             command = program(seed, 300, True, ["--quiet", fifo])
             command[command.index("--without") + 1] += "," + self.NO_HEAP
             process = support.start([*ADDR_NO_RANDOMIZE.split(), support.FARHEAP, "run", "--local", "16M", *options,
@@ -104,14 +109,15 @@ class Accounting(unittest.TestCase):
                 self.assertEqual(process.stdout.readline(), "quiet: full\n", told)
                 self.settled(process, budget_bytes, f"every frame is counted; {told}",
                              lambda now: now["resident_bytes"] <= now["local_bytes"] + self.SLACK_BYTES)
-                fifo.write_text("g")
+                os.write(gate, b"g")
                 self.assertEqual(process.stdout.readline(), "quiet: empty\n", told)
                 self.settled(process, budget_bytes, f"what is freed counts nowhere; {told}",
                              lambda now: max(now["local_bytes"], now["far_bytes"],
                                              now["resident_bytes"]) <= self.SLACK_BYTES)
-                fifo.write_text("g")
+                os.write(gate, b"g")
                 self.assertEqual(process.wait(timeout=DEADLINE_S), 0, told)
             finally:
+                os.close(gate)
                 support.end(process)
                 process.wait()
                 process.stdout.close()
