@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/spin_lock.h"
+#include "base/backoff.h"
 #include "platform/clock.h"
 #include "server/event_log.h"
 

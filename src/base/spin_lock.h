@@ -4,43 +4,11 @@
 // that could itself be waiting for the far heap. The holder may be preempted, so waiters give up the CPU after a while.
 #pragma once
 
-#include <sched.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 #include <atomic>
 
+#include "base/backoff.h"
+
 namespace far {
-
-inline void cpu_relax() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-// Waits a little longer each time it is called: spins first, then yields the CPU. Who has waited long does not wait for
-// a lock, but for a thread that has work to do, and leaves the CPU to it.
-class backoff {
- public:
-  void pause() noexcept {
-    if (++rounds_ < spin_rounds) {
-      for (unsigned i = 0; i < rounds_; ++i) cpu_relax();
-      return;
-    }
-    sched_yield();
-    if (rounds_ < yield_rounds) return;
-    const timespec length{.tv_sec = 0, .tv_nsec = 50'000};
-    syscall(SYS_nanosleep, &length, nullptr);  // nanosleep() would let a thread be cancelled here
-  }
-
- private:
-  static constexpr unsigned spin_rounds = 32;
-  static constexpr unsigned yield_rounds = 512;
-  unsigned rounds_ = 0;
-};
 
 // Meets the standard Lockable requirements: use it with std::lock_guard and std::unique_lock.
 class spin_lock {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <new>
 
+#include "base/backoff.h"
 #include "base/check.h"
-#include "base/spin_lock.h"
 #include "fiber/overflow.h"
 #include "fiber/waiter.h"
 

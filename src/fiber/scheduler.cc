@@ -1,7 +1,7 @@
 #include "fiber/scheduler.h"
 
+#include "base/backoff.h"
 #include "base/check.h"
-#include "base/spin_lock.h"
 #include "fiber/core.h"
 
 namespace far::fiber {

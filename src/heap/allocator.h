@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/spin_lock.h"
+#include "base/backoff.h"
 #include "heap/segments.h"
 
 namespace far::heap {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/spin_lock.h"
+#include "base/backoff.h"
 #include "far/detail/word.h"
 
 namespace far::heap {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/spin_lock.h"
+#include "base/backoff.h"
 #include "heap/hazards.h"
 #include "heap/records.h"
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/spin_lock.h"
+#include "base/backoff.h"
 #include "platform/fork_order.h"
 #include "platform/signal_shield.h"
 

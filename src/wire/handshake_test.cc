@@ -269,7 +269,9 @@ TEST_F(token_file, its_first_line_is_the_token) {
   EXPECT_EQ(read_back("0123456789abcdef"), "0123456789abcdef");
   EXPECT_EQ(read_back("0123456789abcdef\nsecond"), "0123456789abcdef");
   EXPECT_EQ(read_back("0123456789abcdef\r\n", 0400), "0123456789abcdef");
-  EXPECT_EQ(read_back(std::string(maximum_token_bytes, 'x') + "\n").size(), maximum_token_bytes);
+  std::string longest(maximum_token_bytes, 'x');
+  longest.push_back('\n');
+  EXPECT_EQ(read_back(longest).size(), maximum_token_bytes);
 }
 
 TEST_F(token_file, is_refused_with_advice_and_without_the_token) {

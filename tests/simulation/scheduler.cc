@@ -1,10 +1,9 @@
 #include "scheduler.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdio>
 
+#include "base/backoff.h"
 #include "base/check.h"
 
 // This file must not be compiled with -fsanitize-coverage: the function below would call itself.
@@ -24,9 +23,8 @@ extern "C" void __sanitizer_cov_trace_pc() {
 }
 
 // Whoever waits for a lock gives up the simulated CPU, and not the real one.
-extern "C" int sched_yield() noexcept {
+void far::backoff::pause() noexcept {
   if (preemptible) active->yield();
-  return 0;
 }
 
 namespace far::simulation {

@@ -54,7 +54,9 @@ class simulated_backend::checked_channel final : public far::backend::channel {
                                       [&](const transfer& one) { return one.number == each.cookie; });
       const transfer ended = *found;
       under_way_.erase(found);
-      owner_.end(ended.number, ended.what, each.error_code != 0);
+      if (owner_.end(ended.number, ended.what, each.error_code != 0)) {
+        std::memset(ended.what.buffer, 0xdb, ended.what.length_bytes);
+      }
       if (ended.what.op == operation::write && sum_of(ended.what) != ended.sum) {
         fail("the buffer of a write to slot %llu changed under way", static_cast<unsigned long long>(ended.what.slot));
       }
@@ -136,7 +138,7 @@ result<slot_id> simulated_backend::allocate(std::size_t count) {
     note("allocate", first.value(), count);
     for (slot_id each = first.value(); each < first.value() + count; ++each) {
       if (each >= slots_.size()) slots_.resize(each + 1);
-      slots_[each] = {.allocated = true, .written = false, .transfers = 0};
+      slots_[each].allocated = true;
     }
   }
   threads_.switch_point();
@@ -151,8 +153,8 @@ void simulated_backend::free(slot_id first, std::size_t count) {
     for (slot_id each = first; each < first + count; ++each) {
       const auto number = static_cast<unsigned long long>(each);
       if (!slots_[each].allocated) fail("slot %llu is freed twice", number);
-      if (slots_[each].transfers > 0) fail("slot %llu is freed under a transfer", number);
-      slots_[each] = {};
+      if (slots_[each].writes > 0) fail("slot %llu is freed under a write", number);
+      slots_[each] = {.first_transfer = transfers_begun_};
     }
     // Whoever still reads what was lent to him reads rubbish.
     if (memory_ != nullptr) std::memset(const_cast<std::byte*>(memory_->direct(first)), 0xdb, count * page_bytes);
@@ -182,19 +184,29 @@ std::uint64_t simulated_backend::begin(const request& what) {
     if (what.op == operation::read && !used.written) fail("slot %llu is read and was not written", number);
     if (what.op == operation::write && used.transfers > 0) fail("slot %llu is written under a transfer", number);
     ++used.transfers;
+    if (what.op == operation::write) ++used.writes;
   }
   under_way_.insert(transfers_begun_);
   return transfers_begun_++;
 }
 
-void simulated_backend::end(std::uint64_t number, const request& what, bool failed) {
+bool simulated_backend::end(std::uint64_t number, const request& what, bool failed) {
   under_way_.erase(number);
   note(failed ? "failed" : "done", what.slot, what.length_bytes / page_bytes);
+  bool was_freed = false;
   for (slot_id each = what.slot; each < what.slot + what.length_bytes / page_bytes; ++each) {
-    --slots_[each].transfers;
-    if (what.op == operation::write) slots_[each].written = !failed;
+    slot_state& used = slots_[each];
+    if (number < used.first_transfer) {
+      was_freed = true;
+      continue;
+    }
+    --used.transfers;
+    if (what.op == operation::read) continue;
+    --used.writes;
+    used.written = !failed;
   }
   if (failed && what.op == operation::read) ++failed_reads_;
+  return was_freed;
 }
 
 }  // namespace far::simulation

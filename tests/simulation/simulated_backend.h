@@ -1,7 +1,8 @@
 // The far tier of a simulation: faulty_backend over memory:, or several simulated servers (simulated_cluster.h), with
 // switch points, and with checks that the engine keeps its side of the backend contract: no transfer of a slot that is
-// not allocated, no slot freed under a transfer, no read of a slot that was never written, no change of a buffer while
-// it is being written.
+// not allocated, no slot freed under a write, no read of a slot that was never written, no change of a buffer while it
+// is being written. A slot may be freed under a read, when somebody else has read it in the meantime: then that read
+// ends in rubbish.
 #pragma once
 
 #include <memory>
@@ -67,11 +68,14 @@ class simulated_backend final : public backend::backend {
     bool allocated = false;
     bool written = false;
     unsigned transfers = 0;
+    unsigned writes = 0;               // of the transfers
+    std::uint64_t first_transfer = 0;  // those with smaller numbers are of an earlier life of the slot
   };
 
   void note(const char* call, far::backend::slot_id first, std::size_t count);
   [[nodiscard]] std::uint64_t begin(const far::backend::request& what);
-  void end(std::uint64_t number, const far::backend::request& what, bool failed);
+  // Returns whether a slot was freed under it.
+  bool end(std::uint64_t number, const far::backend::request& what, bool failed);
 
   scheduler& threads_;
   random_source& random_;

@@ -181,6 +181,7 @@ std::size_t simulated_kernel::relocate(page_range range, page_id to) {
     std::memset(bytes(range.first + done), rubbish, page_bytes);
     from.present = false;
     target.present = true;
+    target.dropped_behind = false;
     target.write_protected = false;
     threads_.switch_point();
   }

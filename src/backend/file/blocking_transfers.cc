@@ -6,8 +6,8 @@
 
 #include "backend/file/window.h"
 #include "backend/slot_allocator.h"
+#include "base/backoff.h"
 #include "base/check.h"
-#include "base/spin_lock.h"
 
 namespace far::backend {
 

@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "backend/slot_allocator.h"
+#include "base/backoff.h"
 #include "base/check.h"
-#include "base/spin_lock.h"
 #include "platform/clock.h"
 #include "platform/own_descriptors.h"
 

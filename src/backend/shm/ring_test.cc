@@ -5,7 +5,7 @@
 #include <memory>
 #include <thread>
 
-#include "base/spin_lock.h"
+#include "base/backoff.h"
 
 namespace far::backend::shm {
 namespace {
