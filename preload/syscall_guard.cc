@@ -209,6 +209,7 @@ void return_from_handler(ucontext_t& context) {
   std::memcpy(&mask, &interrupted->uc_sigmask, sizeof mask);
   mask = without_ours(mask);
   std::memcpy(&interrupted->uc_sigmask, &mask, sizeof mask);
+  if (!only_raw_calls) leave_handler(*interrupted);
   registers[REG_RAX] = SYS_rt_sigreturn;
   registers[REG_RIP] = address_of(far_signal_return_call);
 }

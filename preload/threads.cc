@@ -27,7 +27,9 @@ namespace {
 // As in linux/prctl.h, which older systems have without it.
 constexpr long set_syscall_user_dispatch = 59;
 constexpr long dispatch_on = 1;
-constexpr std::size_t least_stack_bytes = 2048;  // MINSIGSTKSZ
+constexpr std::size_t least_stack_bytes = 2048;      // MINSIGSTKSZ
+constexpr int disarms = static_cast<int>(1U << 31);  // SS_AUTODISARM
+constexpr stack_t no_stack{nullptr, SS_DISABLE, 0};
 
 // What the kernel reads and writes of a ucontext_t; the C library's is longer.
 constexpr std::size_t kernel_context_bytes = offsetof(ucontext_t, uc_sigmask) + sizeof(std::uint64_t);
@@ -156,6 +158,41 @@ void end_shield(std::uint64_t signals_before, unsigned char dispatch_before) noe
 
 constexpr platform::shield_hooks undispatched_shields{begin_shield, end_shield};
 
+// ---- sigaltstack ----
+
+bool is_on_ours(std::uintptr_t stack_pointer) {
+  const auto first = reinterpret_cast<std::uintptr_t>(state.signal_stack);
+  return first != 0 && stack_pointer - first < signal_stack_bytes;
+}
+
+// Whether a handler that runs on this stack would find that it is the current one.
+bool keeps_stack(const stack_t& stack) {
+  return stack.ss_size != 0 && (stack.ss_flags & disarms) == 0;
+}
+
+bool holds(const stack_t& stack, std::uintptr_t stack_pointer) {
+  const auto first = reinterpret_cast<std::uintptr_t>(stack.ss_sp);
+  return stack_pointer > first && stack_pointer - first <= stack.ss_size;
+}
+
+// Whether it lies where the kernel would have started the handler that runs on ours.
+bool same_place(const stack_t& stack) {
+  return state.program_stack.ss_size != 0 && stack.ss_sp == state.program_stack.ss_sp;
+}
+
+long set_stack(stack_t& current, stack_t asked) {
+  const int mode = asked.ss_flags & ~disarms;
+  if (mode != SS_DISABLE && mode != SS_ONSTACK && mode != 0) return -EINVAL;
+  if (mode == SS_DISABLE) {
+    asked.ss_sp = nullptr;
+    asked.ss_size = 0;
+  } else if (asked.ss_size < least_stack_bytes) {
+    return -ENOMEM;
+  }
+  current = asked;
+  return 0;
+}
+
 }  // namespace
 
 thread_state& this_thread() noexcept {
@@ -233,21 +270,37 @@ void do_clone(ucontext_t& context, long number) {
   registers[REG_RAX] = result;
 }
 
+// Handlers of the program that want a signal stack run on ours, which the kernel has. So the answers are those of the
+// kernel, except that a handler that asks for the stack in use is told of ours: it looks whether it stands on it.
 void do_sigaltstack(ucontext_t& context) noexcept {
   greg_t* const registers = context.uc_mcontext.gregs;
   const auto* const wanted = reinterpret_cast<const stack_t*>(registers[REG_RDI]);
   auto* const old = reinterpret_cast<stack_t*>(registers[REG_RSI]);
-  const stack_t before = state.program_stack;
-  registers[REG_RAX] = 0;
+  const auto stack_pointer = static_cast<std::uintptr_t>(registers[REG_RSP]);
+  const bool on_ours = is_on_ours(stack_pointer);
+  if (!on_ours) state.handler_stack = no_stack;  // of one that was left by a jump
+  stack_t& current = on_ours && !keeps_stack(state.program_stack) ? state.handler_stack : state.program_stack;
+  const bool in_use = keeps_stack(current) && (holds(current, stack_pointer) || (on_ours && same_place(current)));
+  stack_t told = current;
+  told.ss_flags = (current.ss_flags & disarms) | (current.ss_size == 0 ? SS_DISABLE : in_use ? SS_ONSTACK : 0);
+  if (in_use && on_ours) {
+    told.ss_sp = state.signal_stack;
+    told.ss_size = signal_stack_bytes;
+  }
+  long failure = 0;
   if (wanted != nullptr) {
     const stack_t asked = *wanted;
-    if ((asked.ss_flags & SS_DISABLE) == 0 && asked.ss_size < least_stack_bytes) {
-      registers[REG_RAX] = -ENOMEM;
-      return;
-    }
-    state.program_stack = asked;
+    failure = in_use ? -EPERM : set_stack(current, asked);
   }
-  if (old != nullptr) *old = before;
+  if (failure == 0 && old != nullptr) *old = told;
+  registers[REG_RAX] = failure;
+}
+
+// The kernel puts back the stack that the handler found, unless the handler has made the one that it runs on current.
+void leave_handler(const ucontext_t& interrupted) noexcept {
+  if (is_on_ours(static_cast<std::uintptr_t>(interrupted.uc_mcontext.gregs[REG_RSP]))) return;
+  if (keeps_stack(state.handler_stack) && same_place(state.handler_stack)) state.program_stack = state.handler_stack;
+  state.handler_stack = no_stack;
 }
 
 void do_exit_thread(long status) {

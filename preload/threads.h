@@ -25,6 +25,8 @@ struct thread_state {
   bool lent_to_child = false;                     // a child of vfork runs on our memory while this thread waits for it
   std::byte* signal_stack = nullptr;              // signal_stack_bytes, or null
   stack_t program_stack{nullptr, SS_DISABLE, 0};  // what the program believes its signal stack to be
+  // The same within a handler that the kernel would have started without one: there was none, or SS_AUTODISARM.
+  stack_t handler_stack{nullptr, SS_DISABLE, 0};
   const ucontext_t* system_call = nullptr;  // what it was about to call, while the guard makes its memory resident
   std::uint64_t mask_exchanged = 0;         // with the kernel, where a signal shield begins or ends
   guarded_call* calls = nullptr;            // system calls under way that hold pages, innermost first
@@ -58,6 +60,8 @@ void arm_child() noexcept;
 // The system calls below, in a handler of SIGSYS with the registers `context`, which get the result.
 void do_clone(ucontext_t& context, long number);    // clone, clone3, fork, vfork: the child is dispatched as well
 void do_sigaltstack(ucontext_t& context) noexcept;  // seemingly: the signal stack stays ours
+// A handler of the program that returns to `interrupted`: the same for what the kernel does to signal stacks then.
+void leave_handler(const ucontext_t& interrupted) noexcept;
 [[noreturn]] void do_exit_thread(long status);
 
 }  // namespace far::preload

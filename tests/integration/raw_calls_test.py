@@ -32,6 +32,9 @@ class Signals(Outside):
     def test_handlers_that_make_memory_calls(self):
         self.both([support.PROGRAMS / "jumper", "work"], 64 * support.MIB, 128 * support.MIB)
 
+    def test_handlers_that_ask_for_their_signal_stack(self):
+        self.both([support.PROGRAMS / "alternate"], 24 * support.MIB)
+
 
 class RawCalls(Outside):
     """Each by the C library's syscall(), which says nothing of what it does."""
