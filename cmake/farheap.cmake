@@ -7,11 +7,12 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
-set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
-set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 
 option(FARHEAP_SANITIZED "This build is under a sanitizer: what cannot run there is left out" OFF)
+option(FARHEAP_WERROR "Warnings end the build" ${PROJECT_IS_TOP_LEVEL})
 option(FARHEAP_FUZZ "This build is for libFuzzer: tests/fuzz is built for it too" OFF)
 
 find_program(CCACHE_PROGRAM ccache)
@@ -22,16 +23,20 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()
 
-add_compile_options(-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Werror)
+# Options of this folder and those below: a project that has this one inside it gets none of them.
+add_compile_options(-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion)
+if(FARHEAP_WERROR)
+  add_compile_options(-Werror)
+endif()
 # Thread-local variables of the runtime are read inside malloc and inside fault handlers, where the dynamic TLS model
-# could allocate.
+# could allocate. What inline code of include/far relies on is said there.
 add_compile_options(-ftls-model=initial-exec -fno-omit-frame-pointer)
 
 # far_library(NAME SOURCES ... [DEPENDS ...] [TESTS ...]): the static library of a folder, and the unit tests beside it.
 function(far_library name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPENDS;TESTS")
   add_library(${name} STATIC ${ARG_SOURCES})
-  target_include_directories(${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${name} PUBLIC ${ARG_DEPENDS})
   foreach(test_source ${ARG_TESTS})
     get_filename_component(test_name ${test_source} NAME_WE)
@@ -48,7 +53,7 @@ function(far_precompile_gtest target)
   # ccache wants the compiler to name the precompiled header in what it preprocesses.
   set(for_ccache $<IF:$<CXX_COMPILER_ID:GNU>,-fpch-preprocess,SHELL:-Xclang -fno-pch-timestamp>)
   if(NOT TARGET far_precompiled_gtest)
-    set(source ${CMAKE_BINARY_DIR}/precompiled_gtest.cc)
+    set(source ${PROJECT_BINARY_DIR}/precompiled_gtest.cc)
     file(CONFIGURE OUTPUT ${source} @ONLY CONTENT "int main() {}\n")
     add_executable(far_precompiled_gtest EXCLUDE_FROM_ALL ${source})
     target_compile_options(far_precompiled_gtest PRIVATE -g1 ${for_ccache})
@@ -78,7 +83,7 @@ function(far_test name)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   # Line tables alone: a quarter less to wait for.
   target_compile_options(${name} PRIVATE -g1)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)

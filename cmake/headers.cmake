@@ -4,21 +4,21 @@
 
 function(far_check_headers)
   set(folders include src server preload compiler tools bench apps tests)
-  list(TRANSFORM folders REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/\\1/*.h" OUTPUT_VARIABLE patterns)
-  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} ${patterns})
+  list(TRANSFORM folders REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/\\1/*.h" OUTPUT_VARIABLE patterns)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${patterns})
   set(sources)
   foreach(header ${headers})
     string(REGEX REPLACE "\\.h$" ".cc" own_source ${header})
-    if(EXISTS ${CMAKE_SOURCE_DIR}/${own_source})
+    if(EXISTS ${PROJECT_SOURCE_DIR}/${own_source})
       continue()
     endif()
-    set(source ${CMAKE_BINARY_DIR}/header_check/${header}.cc)
-    file(CONFIGURE OUTPUT ${source} @ONLY CONTENT "#include \"${CMAKE_SOURCE_DIR}/${header}\"\n")
+    set(source ${PROJECT_BINARY_DIR}/header_check/${header}.cc)
+    file(CONFIGURE OUTPUT ${source} @ONLY CONTENT "#include \"${PROJECT_SOURCE_DIR}/${header}\"\n")
     list(APPEND sources ${source})
   endforeach()
   add_library(header_check OBJECT EXCLUDE_FROM_ALL ${sources})
   target_include_directories(header_check PRIVATE
-    ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/bench ${CMAKE_SOURCE_DIR}/tools
-    ${CMAKE_SOURCE_DIR}/preload ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR})
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/bench ${PROJECT_SOURCE_DIR}/tools
+    ${PROJECT_SOURCE_DIR}/preload ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR})
   target_compile_options(header_check PRIVATE -O0 -g0)
 endfunction()

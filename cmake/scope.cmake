@@ -4,7 +4,15 @@
 #   run        the run door: build/bin/farheap and what it preloads
 #   products   also the memory server, the link door, the examples and the programs with hints
 #   all        also every test and benchmark
-set(FARHEAP_SCOPE all CACHE STRING "How much is configured: run, products or all")
+#
+# As a part of another project (add_subdirectory, FetchContent) it is `products`, without examples, and nothing is installed
+# unless it says so.
+set(default all)
+if(NOT PROJECT_IS_TOP_LEVEL)
+  set(default products)
+endif()
+option(FARHEAP_INSTALL "What others use is installed" ${PROJECT_IS_TOP_LEVEL})
+set(FARHEAP_SCOPE ${default} CACHE STRING "How much is configured: run, products or all")
 set_property(CACHE FARHEAP_SCOPE PROPERTY STRINGS run products all)
 if(NOT FARHEAP_SCOPE MATCHES "^(run|products|all)$")
   message(FATAL_ERROR "FARHEAP_SCOPE is '${FARHEAP_SCOPE}'; it can be run, products or all")
@@ -19,13 +27,19 @@ if(FARHEAP_SCOPE STREQUAL all)
   set(FAR_TESTS ON)
 endif()
 
-# The targets that the Makefile builds. Under a sanitizer there is no run door.
+# Under a sanitizer there is no run door.
+set(FAR_INSTALL OFF)
+if(FARHEAP_INSTALL AND FAR_PRODUCTS AND NOT FARHEAP_SANITIZED)
+  set(FAR_INSTALL ON)
+endif()
+
+# The targets that the Makefile builds.
 function(far_name_products)
-  if(FARHEAP_SANITIZED)
+  if(FARHEAP_SANITIZED OR NOT PROJECT_IS_TOP_LEVEL)
     return()
   endif()
   add_custom_target(run_door DEPENDS farheap farheap-preload)
   if(FAR_PRODUCTS)
-    add_custom_target(products DEPENDS run_door farheapd far_heap)
+    add_custom_target(products DEPENDS run_door farheapd farheap_shared farheap_static)
   endif()
 endfunction()

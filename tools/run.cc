@@ -225,7 +225,10 @@ result<std::string> find_preload_library() {
   std::error_code failure;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failure);
   if (failure) return error{"cannot read /proc/self/exe: " + failure.message() + "; mount /proc", exit_failure};
-  const std::string library = (self.parent_path().parent_path() / "lib" / "libfarheap-preload.so").string();
+  const std::filesystem::path libraries = self.parent_path().parent_path() / "lib";
+  const std::string installed = (libraries / "farheap" / "libfarheap-preload.so").string();
+  const bool is_installed = access(installed.c_str(), F_OK) == 0;
+  const std::string library = is_installed ? installed : (libraries / "libfarheap-preload.so").string();
   if (access(library.c_str(), R_OK) != 0) {
     return error{
         "the runtime '" + library + "' cannot be read: " + std::strerror(errno) + "; build or install it again",

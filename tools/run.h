@@ -27,7 +27,8 @@ struct run_options {
 // error. 2: wrong usage, 127: no such program, 126: not executable, 1: anything else.
 [[nodiscard]] int run(const run_options& chosen);
 
-// The library that `farheap run` preloads: ../lib/libfarheap-preload.so, seen from this executable.
+// The library that `farheap run` preloads: ../lib/farheap/libfarheap-preload.so, seen from this executable, or
+// ../lib/libfarheap-preload.so in a build folder.
 [[nodiscard]] result<std::string> find_preload_library();
 
 }  // namespace far::tools

@@ -137,12 +137,16 @@ static inline void far_hint_at(const void* address, struct far_hint_options opti
   far_hint_look((uintptr_t)address, options.size, far_hint_pack(options), site);
 }
 
+/* Read through the thread's segment register: no call for its address, which a compiler might keep while a fiber goes
+ * on on another thread. */
+#define FAR_HINT_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) static __thread
+
 /* far_hint(address), or far_hint(address, .option = value, ...). A statement. Each thread remembers the last page of
  * each line for itself: threads that shared it would take it from each other at every access. */
 #define far_hint(address, ...)                                                                                 \
   do {                                                                                                         \
     static struct far_hint_site far_hint_site_here = {__FILE__, __LINE__, 0};                                  \
-    static __thread uintptr_t far_hint_last_page_here = UINTPTR_MAX;                                           \
+    FAR_HINT_THREAD_LOCAL uintptr_t far_hint_last_page_here = UINTPTR_MAX;                                     \
     const struct far_hint_options far_hint_options_here = {__VA_ARGS__};                                       \
     far_hint_at((const void*)(address), far_hint_options_here, &far_hint_last_page_here, &far_hint_site_here); \
   } while (0)

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 
+#include "far/detail/api.h"
 #include "far/detail/view.h"
 
 namespace far {
@@ -26,7 +27,7 @@ class runtime;
 
 namespace detail {
 class object_heap;
-[[nodiscard]] object_heap& heap_of(runtime& of) noexcept;
+[[nodiscard]] FAR_API object_heap& heap_of(runtime& of) noexcept;
 }  // namespace detail
 
 struct runtime_options {
@@ -67,7 +68,7 @@ struct runtime_statistics {
 };
 
 // A fiber that was spawned. Joins when it is destroyed. Move-only.
-class task {
+class FAR_API task {
  public:
   task(task&& other) noexcept;
   task& operator=(task&& other) noexcept;
@@ -84,7 +85,7 @@ class task {
 };
 
 // Not for children of fork: they have neither its threads nor its far heap, and may only call exec.
-class runtime {
+class FAR_API runtime {
  public:
   // Throws std::runtime_error, with what to do about it, when it cannot start.
   explicit runtime(const runtime_options& chosen = {});

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "far/detail/api.h"
 #include "far/detail/record.h"
 #include "far/detail/word.h"
 #include "far/runtime.h"
@@ -14,7 +15,7 @@ namespace far {
 namespace detail {
 
 // The calling fiber's record, or the calling thread's. Stays the same on one fiber.
-[[nodiscard]] record& current_record() noexcept;
+[[nodiscard]] FAR_API record& current_record() noexcept;
 
 #if defined(__x86_64__)
 // Thread-local variables are read through a segment register, so no address of the wrong thread's can be left over from
@@ -31,13 +32,14 @@ namespace detail {
 
 // Makes the object that `owner` points to resident, holds it in `by`, and returns its address. `write`: it will be
 // written. `lasting`: it is worth keeping in local memory afterwards.
-[[nodiscard]] std::byte* touch(runtime& in, record& by, std::atomic<std::uint64_t>& owner, bool write, bool lasting);
+[[nodiscard]] FAR_API std::byte* touch(runtime& in, record& by, std::atomic<std::uint64_t>& owner, bool write,
+                                       bool lasting);
 
 // In checked builds, in place of record::cut_back: what no other scope holds leaves local memory at once, so that
 // whoever uses it again is found out.
-void leave_checked(runtime& in, record& by, std::size_t held_before);
+FAR_API void leave_checked(runtime& in, record& by, std::size_t held_before);
 // Stops the program with a message unless the scope is open and belongs to whoever runs now.
-void check_scope(const record& of, bool is_open);
+FAR_API void check_scope(const record& of, bool is_open);
 
 }  // namespace detail
 

@@ -1,6 +1,7 @@
 // far::tag: replacement for each data structure (AIFM, section 4.3).
 #pragma once
 
+#include "far/detail/api.h"
 #include "far/runtime.h"
 
 namespace far {
@@ -16,7 +17,7 @@ struct replacement {
 
 // A data structure's mark on its objects: those of one tag lie together, apart from others, and leave as it says. Give
 // it to far::make_unique or far::make_shared in place of the runtime. A value to copy; it lasts as long as its runtime.
-class tag {
+class FAR_API tag {
  public:
   // The tag of everything that has no other. Not explicit, so that functions that take a tag can be given a runtime.
   tag(runtime& of) : runtime_(of) {}

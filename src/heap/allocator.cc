@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -90,12 +91,15 @@ struct thread_segments {
 
 namespace {
 
-thread_local thread_segments of_thread;
+// A pointer, because a library that comes in by dlopen has little room for thread-local variables of this model.
+thread_local std::unique_ptr<thread_segments> of_thread;
 
 // Opaque, so that no address of a thread-local variable is kept while a fiber changes workers.
 [[gnu::noinline]] thread_segments& segments_of_thread() {
   asm volatile("");
-  return of_thread;
+  if (of_thread == nullptr) [[unlikely]]
+    of_thread = std::make_unique<thread_segments>();
+  return *of_thread;
 }
 
 }  // namespace

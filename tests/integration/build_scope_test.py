@@ -35,7 +35,7 @@ class BuildScope(unittest.TestCase):
 
     def test_the_products(self):
         steps = self.objects_of("products", "products")
-        for product in ["bin/farheap", "bin/farheapd", "lib/libfarheap-preload.so", "lib/libfar_heap.a"]:
+        for product in ["bin/farheap", "bin/farheapd", "lib/libfarheap-preload.so", "lib/libfarheap.a", "lib/libfarheap.so"]:
             self.assertIn(product, steps)
         for step in steps:
             self.assertNotRegex(step, r"^(apps|examples)/", "`make examples` builds them")

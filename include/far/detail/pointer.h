@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "far/detail/api.h"
 #include "far/detail/type.h"
 #include "far/scope.h"
 #include "far/tag.h"
@@ -27,15 +28,16 @@ namespace detail {
 using owner_word = std::atomic<std::uint64_t>;
 
 // Under memory pressure lets other fibers run. Before the scope is opened: fibers in a scope go first.
-void give_way(const tag& in);
+FAR_API void give_way(const tag& in);
 // Makes an object of `bytes` that `owner` owns, resident and held by the scopes that are open. May wait.
-[[nodiscard]] std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type);
+[[nodiscard]] FAR_API std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes,
+                                          const type_of_object* type);
 // See object_heap.
-void move_owner(owner_word& from, owner_word& to);
-void release(owner_word& owner);
-[[nodiscard]] std::size_t bytes_of(const owner_word& owner);
-[[nodiscard]] bool prefetch(owner_word& owner);
-[[nodiscard]] runtime& runtime_of(const owner_word& owner);
+FAR_API void move_owner(owner_word& from, owner_word& to);
+FAR_API void release(owner_word& owner);
+[[nodiscard]] FAR_API std::size_t bytes_of(const owner_word& owner);
+[[nodiscard]] FAR_API bool prefetch(owner_word& owner);
+[[nodiscard]] FAR_API runtime& runtime_of(const owner_word& owner);
 
 template <typename T>
 struct type_table {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "far/detail/api.h"
 #include "far/detail/word.h"
 
 namespace far::detail {
@@ -19,7 +20,7 @@ namespace far::detail {
 //     others  those whose slot another page has
 //
 // The first page in the log is in neither table. Pages are named by their numbers: address / page size.
-class record {
+class FAR_API record {
  public:
   static constexpr std::size_t word_count = 512;
   static constexpr std::size_t slot_count = 64;
@@ -148,7 +149,9 @@ class record {
   bool is_simple_ = true;  // all that is held is in the first chunk, and in a slot
 };
 
-// The record of whoever runs on this thread now, or nullptr when it has none yet. Kept by the fibers' workers.
-extern constinit thread_local record* record_here;
+// The record of whoever runs on this thread now, or nullptr when it has none yet. Kept by the fibers' workers. The
+// model makes each read one instruction through the thread's segment register. By the other models a shared library
+// calls for the variable's address, and the compiler may keep that while the fiber goes on on another thread.
+FAR_API __attribute__((tls_model("initial-exec"))) extern constinit thread_local record* record_here;
 
 }  // namespace far::detail
