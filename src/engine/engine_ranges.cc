@@ -1,6 +1,4 @@
 // The engine's work on whole ranges: what the program frees, forgets, moves, or wants out.
-#include <sched.h>
-
 #include <algorithm>
 #include <array>
 #include <mutex>
@@ -223,7 +221,7 @@ template <typename Done>
 void engine::step_until(Done done) {
   evictor& by = *evictors_.back();
   while (true) {
-    while (forking_.load(std::memory_order_acquire) || by.has_left_writes()) sched_yield();
+    for (backoff turn; forking_.load(std::memory_order_acquire) || by.has_left_writes();) turn.pause();
     const std::lock_guard guard(by.lock);
     if (done(by)) return;
     if (!by.step(false, caller::of_program)) by.wait(longest_wait_under_lock_ns);
