@@ -239,6 +239,23 @@ bool served(ucontext_t& context, long number) {
   return true;
 }
 
+// Whether it was a transfer within this process, which has been made by now.
+bool served_own_transfer(ucontext_t& context, long number) {
+  pager::pager* const pager = active_pager();
+  if (only_raw_calls || pager == nullptr || platform::on_runtime_thread()) return false;
+  const int saved_errno = errno;
+  const undispatched_section section;
+  const platform::runtime_mark allocate_locally;
+  greg_t* const registers = context.uc_mcontext.gregs;
+  long result = 0;
+  this_thread().system_call = &context;
+  const bool made = serve_own_transfer(*pager, number, arguments_of(registers), &result);
+  this_thread().system_call = nullptr;
+  if (made) registers[REG_RAX] = result;
+  errno = saved_errno;
+  return made;
+}
+
 // On kernels that would lose what devices write to far memory. Returns whether the call is over.
 bool refuse_if_unsafe(greg_t* registers, long number) {
   if (!refuses_device_writes || platform::on_runtime_thread()) return false;
@@ -266,6 +283,10 @@ void on_dispatched(ucontext_t& context, long number) {
     case SYS_fork:
     case SYS_vfork: return do_clone(context, number);
     case SYS_rt_sigaction: return change_action(context);
+    case SYS_process_vm_readv:
+    case SYS_process_vm_writev:
+      if (served_own_transfer(context, number)) return;
+      break;
     case SYS_rt_sigprocmask:
       if (registers[REG_R10] == sizeof(kernel_mask)) return change_mask(context);
       break;

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <span>
 
 #include "base/units.h"
 #include "platform/local_memory.h"
@@ -85,6 +86,17 @@ class collector {
       if ((covered & (1U << i)) == 0) guess(argument(i), guesses[call_.attempts]);
     }
     return found_;
+  }
+
+  // Pins a piece of memory, as far as it is far, and may be pinned.
+  void hold(std::byte* address, std::size_t bytes) {
+    if (bytes == 0 || !pager_.contains(address)) return;
+    std::byte* const first = page_of(address);
+    std::byte* const last = page_of(address + bytes - 1);
+    if (writable(first) && (first == last || writable(last))) return hold_pages(first, last + page_bytes);
+    for (std::byte* page = first; page <= last; page += page_bytes) {
+      if (writable(page)) hold_pages(page, page + page_bytes);
+    }
   }
 
  private:
@@ -192,16 +204,6 @@ class collector {
     hold_pages(page_of(address), page);
   }
 
-  void hold(std::byte* address, std::size_t bytes) {
-    if (bytes == 0 || !pager_.contains(address)) return;
-    std::byte* const first = page_of(address);
-    std::byte* const last = page_of(address + bytes - 1);
-    if (writable(first) && (first == last || writable(last))) return hold_pages(first, last + page_bytes);
-    for (std::byte* page = first; page <= last; page += page_bytes) {
-      if (writable(page)) hold_pages(page, page + page_bytes);
-    }
-  }
-
   // Pages that may only be read are looked at, so that they are resident at least now.
   bool writable(std::byte* page) {
     if (!pager_.contains(page)) return false;
@@ -297,7 +299,98 @@ void release_abandoned_calls(std::uintptr_t stack) {
   }
 }
 
+// ---- process_vm_readv and process_vm_writev of this very process ----
+
+// Goes through the memory that an array of vectors names.
+class vector_walk {
+ public:
+  vector_walk(const iovec* vectors, std::size_t count) : at_(vectors), end_(vectors + count) { skip_empty(); }
+  [[nodiscard]] bool done() const { return at_ == end_; }
+  [[nodiscard]] iovec next(std::size_t most_bytes) const {
+    return {static_cast<std::byte*>(at_->iov_base) + used_, std::min(at_->iov_len - used_, most_bytes)};
+  }
+  void advance(std::size_t bytes) {
+    used_ += bytes;
+    skip_empty();
+  }
+
+ private:
+  void skip_empty() {
+    for (; at_ != end_ && used_ == at_->iov_len; ++at_) used_ = 0;
+  }
+  const iovec* at_;
+  const iovec* end_;
+  std::size_t used_ = 0;
+};
+
+// Whether the kernel would accept the vectors at all.
+bool sensible(std::span<const iovec> vectors) {
+  std::uint64_t sum = 0;
+  for (const iovec& each : vectors) {
+    if (each.iov_len > (std::uint64_t{1} << 62)) return false;
+    sum += each.iov_len;
+    if (sum > (std::uint64_t{1} << 62)) return false;
+  }
+  return sum > 0;
+}
+
+bool any_far(const pager::pager& pager, std::span<const iovec> vectors) {
+  return std::any_of(vectors.begin(), vectors.end(), [&pager](const iovec& each) {
+    return each.iov_len > 0 &&
+           (pager.contains(each.iov_base) || pager.contains(static_cast<std::byte*>(each.iov_base) + each.iov_len - 1));
+  });
+}
+
+// Whether it is the number of a thread of this process, any of which names its memory.
+bool is_of_this_process(long thread) {
+  const long self = far_raw_syscall(SYS_getpid);
+  return thread == self || (thread > 0 && far_raw_syscall(SYS_tgkill, self, thread, 0) == 0);
+}
+
+// Both sides of one piece are brought in and pinned, and copied by the kernel, which knows what may be touched.
+long transfer_piece(pager::pager& pager, long number, long process, const iovec& local, const iovec& remote) {
+  guarded_call call{};
+  call.runs = call.few_runs.data();
+  call.run_capacity = call.few_runs.size();
+  long result = -EFAULT;
+  for (; call.attempts < most_attempts && result == -EFAULT; ++call.attempts) {
+    collector held(pager, call);
+    held.hold(static_cast<std::byte*>(local.iov_base), local.iov_len);
+    held.hold(static_cast<std::byte*>(remote.iov_base), remote.iov_len);
+    result = far_raw_syscall(number, process, reinterpret_cast<long>(&local), 1, reinterpret_cast<long>(&remote), 1, 0);
+    unpin_runs(pager, call);
+  }
+  if (call.runs != call.few_runs.data()) platform::free_local(call.runs, call.run_capacity * sizeof(pinned_run));
+  return result;
+}
+
 }  // namespace
+
+bool serve_own_transfer(pager::pager& pager, long number, const std::array<long, 6>& arguments, long* result) {
+  if (number != SYS_process_vm_readv && number != SYS_process_vm_writev) return false;
+  const auto local_count = static_cast<std::size_t>(arguments[2]);
+  const auto remote_count = static_cast<std::size_t>(arguments[4]);
+  if (arguments[1] == 0 || arguments[3] == 0 || local_count > most_vectors || remote_count > most_vectors) return false;
+  const std::span local(reinterpret_cast<const iovec*>(arguments[1]), local_count);
+  const std::span remote(reinterpret_cast<const iovec*>(arguments[3]), remote_count);
+  // Everything else is the kernel's: also all that is wrong with the arguments.
+  if (arguments[5] != 0 || !any_far(pager, remote) || !sensible(local) || !sensible(remote)) return false;
+  if (!is_of_this_process(arguments[0])) return false;
+  vector_walk to(local.data(), local.size());
+  vector_walk from(remote.data(), remote.size());
+  long total = 0;
+  long last = 0;
+  while (!to.done() && !from.done()) {
+    const std::size_t bytes = std::min(to.next(smallest_part_bytes).iov_len, from.next(smallest_part_bytes).iov_len);
+    last = transfer_piece(pager, number, arguments[0], to.next(bytes), from.next(bytes));
+    if (last <= 0) break;
+    to.advance(static_cast<std::size_t>(last));
+    from.advance(static_cast<std::size_t>(last));
+    total += last;
+  }
+  *result = total > 0 ? total : last;
+  return true;
+}
 
 bool is_under_way(const guarded_call* call) noexcept {
   const guarded_call* each = this_thread().calls;

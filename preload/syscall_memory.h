@@ -41,6 +41,12 @@ struct guarded_call {
 [[nodiscard]] guarded_call* guard_call(pager::pager& pager, long number, const std::array<long, 6>& arguments,
                                        bool anyway, std::uintptr_t stack);
 
+// process_vm_readv and process_vm_writev of this process's own memory, where that is far: both sides may be, and a part
+// of either is as much as may be pinned at a time. Makes the call, and returns whether it was one. Requires: as
+// guard_call.
+[[nodiscard]] bool serve_own_transfer(pager::pager& pager, long number, const std::array<long, 6>& arguments,
+                                      long* result);
+
 // Whether the calling thread has this call under way.
 [[nodiscard]] bool is_under_way(const guarded_call* call) noexcept;
 

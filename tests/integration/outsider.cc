@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -353,6 +354,49 @@ void run_on_own_stacks() {
   }
 }
 
+std::uint64_t sum_of(const unsigned char* bytes, std::size_t count) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < count; ++i) sum = sum * 31 + bytes[i];
+  return sum;
+}
+
+// process_vm_readv and process_vm_writev of this very process, both sides far; what of it cannot be touched ends them.
+void transfer_within_itself() {
+  const pattern data(48 * mib);
+  auto* const bytes = reinterpret_cast<unsigned char*>(data.words);
+  unsigned char* const copy = map(4 * mib);
+  const long self = call(SYS_getpid);
+  const auto transfer = [self](const char* what, long number, const iovec* to, long to_count, const iovec* from,
+                               long from_count, long flags = 0) {
+    std::printf("%s: %ld\n", what, call(number, self, address(to), to_count, address(from), from_count, flags));
+  };
+  const iovec whole{copy, 4 * mib};
+  const iovec much{bytes + 12345, 4 * mib};
+  transfer("much", SYS_process_vm_readv, &whole, 1, &much, 1);
+  std::printf("sum %lx\n", sum_of(copy, 4 * mib));
+  const iovec pieces[] = {{copy + 3, 70000}, {copy + 300000, 0}, {copy + 200000, 1}, {copy + mib, 2 * mib}};
+  const iovec others[] = {{bytes + 20 * mib, 1}, {bytes, 100 * page}, {bytes + 40 * mib + 7, mib}, {bytes, 0}};
+  transfer("pieces", SYS_process_vm_readv, pieces, 4, others, 4);
+  transfer("pieces written", SYS_process_vm_writev, others + 2, 1, pieces, 4);
+  std::printf("sum %lx\n", sum_of(copy, 4 * mib));
+  mprotect(bytes + 16 * mib, page, PROT_NONE);
+  munmap(bytes + 24 * mib + page, page);
+  mprotect(bytes + 32 * mib, mib, PROT_READ);
+  const iovec closed{bytes + 16 * mib, page};
+  const iovec before_closed{bytes + 16 * mib - page - 5, 4 * page};
+  const iovec before_hole{bytes + 24 * mib + 9, 4 * page};
+  const iovec read_only{bytes + 32 * mib, mib};
+  transfer("without access", SYS_process_vm_readv, &whole, 1, &closed, 1);
+  transfer("partly without access", SYS_process_vm_readv, &whole, 1, &before_closed, 1);
+  transfer("to a hole", SYS_process_vm_readv, &before_hole, 1, &much, 1);
+  transfer("from a hole", SYS_process_vm_readv, &whole, 1, &before_hole, 1);
+  transfer("read-only", SYS_process_vm_readv, &whole, 1, &read_only, 1);
+  transfer("read-only written", SYS_process_vm_writev, &whole, 1, &read_only, 1);
+  transfer("flags", SYS_process_vm_readv, &whole, 1, &much, 1, 1);
+  transfer("too many", SYS_process_vm_readv, &whole, 1, &much, 1025);
+  std::printf("sum %lx\n", sum_of(copy, 4 * mib));
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -368,6 +412,7 @@ int main(int count, char** arguments) {
   if (part == "main-thread") end_the_main_thread();
   if (part == "robust") die_with_robust_mutexes();
   if (part == "stacks") run_on_own_stacks();
+  if (part == "within") transfer_within_itself();
   if (part == "exit") {
     const pattern data(48 * mib);
     std::printf("%zu wrong\n", data.wrong());

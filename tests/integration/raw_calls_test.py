@@ -56,6 +56,9 @@ class RawCalls(Outside):
     def test_children_see_every_byte(self):
         self.outsider("children")
 
+    def test_transfers_within_the_process(self):
+        self.outsider("within")
+
     def test_the_end_of_the_process(self):
         self.outsider("exit")
 
