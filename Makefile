@@ -2,9 +2,10 @@
 # and says what it does. CMake and its presets do the work; everything made lands in build/.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build examples test lint format bench soak sanitize debug clang clean
+.PHONY: help run build examples install deb test lint format bench soak sanitize debug clang clean
 
 JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
 # What Ninja says while it builds: how far it is, and since when.
 export NINJA_STATUS ?= [%f of %t, %e s] $()
 
@@ -32,6 +33,16 @@ build:  ## builds the products: build/bin/farheap, build/bin/farheapd, the libra
 examples:  ## builds the examples and the programs with hints: build/bin/examples, build/bin/apps
 	@scripts/install-packages base build
 	$(call build_preset,release,build,products,examples products,the products and the examples)
+
+install:  ## builds the products and their manual; installs them and what programs link into PREFIX (default: /usr/local)
+	@scripts/install-packages base build
+	$(call build_preset,release,build,products,products manual,the products and their manual)
+	@cmake --install build --prefix $(abspath $(PREFIX))
+
+deb:  ## the same as Debian packages in build/packages: farheap, farheap-server, libfarheap-dev
+	@scripts/install-packages base build package
+	$(call build_preset,release,build,products,products manual,the products and their manual)
+	@cd build && cpack
 
 test:  ## builds everything; every check and every test, also under sanitizers; under 25 minutes
 	@scripts/install-packages base build run test clang

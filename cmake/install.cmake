@@ -7,6 +7,8 @@ set(FAR_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/farheap)
 install(TARGETS farheap COMPONENT farheap)
 install(TARGETS farheap-preload LIBRARY DESTINATION lib/farheap COMPONENT farheap)
 install(TARGETS farheapd COMPONENT farheap-server)
+install(FILES packaging/farheapd.service DESTINATION lib/systemd/system COMPONENT farheap-server)
+install(FILES packaging/farheapd.sysusers DESTINATION lib/sysusers.d RENAME farheapd.conf COMPONENT farheap-server)
 
 install(TARGETS farheap_shared farheap_static farheap_hints EXPORT farheap COMPONENT libfarheap-dev)
 install(DIRECTORY include/far TYPE INCLUDE COMPONENT libfarheap-dev)

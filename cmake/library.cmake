@@ -1,4 +1,4 @@
-# libfarheap, shared and static: the static libraries of src/ in one. What it shows is what include/far marks FAR_API.
+# libfarheap, shared and static: the static libraries of src/ in one. It shows what include/far marks FAR_API.
 # Whoever links it names farheap::farheap_shared or farheap::farheap_static; farheap::farheap is the static one where
 # BUILD_SHARED_LIBS is defined and off, and the shared one otherwise, here and in packaging/farheap-config.cmake.in alike.
 # farheap::hints is for programs with hints, in C or C++: a header, and nothing of the library.

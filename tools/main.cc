@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,16 @@
 
 namespace far::tools {
 namespace {
+
+// Adds to the usage of a command that starts a program what CLI11 does not know of.
+class program_usage : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = CLI::Formatter::make_usage(app, std::move(name));
+    usage.insert(usage.find_last_not_of('\n') + 1, " [--] PROGRAM [ARGUMENTS]");
+    return usage;
+  }
+};
 
 // A command takes its arguments (without its name) and returns the exit code.
 struct command {
@@ -52,7 +63,11 @@ bool split_program(std::vector<std::string>& arguments, run_options& chosen) {
 }
 
 void add_run_options(CLI::App& parser, run_options& chosen) {
-  parser.add_option("--far", chosen.far_uri, "far tier: file:, file:PATH, memory:; default: file:")->type_name("URI");
+  parser.formatter(std::make_shared<program_usage>());
+  parser
+      .add_option("--far", chosen.far_uri,
+                  "far tier: file:, file:PATH, tcp://HOST:PORT,..., shm:NAME or memory:; default: file:")
+      ->type_name("URI");
   parser
       .add_option("--policy", chosen.policy,
                   "which pages leave first: second-chance (the default), fifo, lru, lru:N with N lists, or priority")

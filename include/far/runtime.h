@@ -103,8 +103,8 @@ class FAR_API runtime {
   // Runs `body` on a new fiber. A fiber that waits for a far object lets others run. Throws std::system_error when
   // there is no memory for its stack.
   [[nodiscard]] task spawn(std::function<void()> body);
-  // The scheduler itself (fiber/scheduler.h), for its mutexes, channels and priorities. OS threads may use far pointers
-  // as well.
+  // The scheduler itself, for its mutexes, channels and priorities; its header, fiber/scheduler.h, is not installed
+  // yet. OS threads may use far pointers as well.
   [[nodiscard]] fiber::scheduler& fibers() noexcept;
 
   // Changes the budget, both ways. Returns at once; a smaller budget is reached by eviction.
