@@ -174,7 +174,8 @@ class engine {
   // pages_a_batch <= batch_pages.
   void evict(page_range range, std::size_t pages_a_batch = batch_pages);
 
-  // Keeps a page resident and writable. try_pin fails when the page is not so now; a page of an open block always is.
+  // Keeps a page resident and writable. try_pin fails when the page is not so now; a page of an open block is
+  // mostly made so.
   [[nodiscard]] bool try_pin(page_id page);
   void unpin(page_id page);
 

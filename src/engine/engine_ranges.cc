@@ -92,7 +92,7 @@ bool engine::populate_open(page_range part) {
   const block& holder = shared_.blocks.holding(part.first);
   const std::lock_guard guard(shared_.blocks.holding(part.first).lock);
   if (holder.kind != block_kind::open) return false;
-  shared_.space.populate(part);
+  static_cast<void>(shared_.space.populate(part));
   return true;
 }
 

@@ -90,6 +90,31 @@ TEST_P(pager_test, read_only_memory_that_was_dropped_unseen_can_be_evicted) {
   pager_->validate();
 }
 
+// In inline mode the kernel then finds nobody who fills the page, says so, and has locked the range all the same.
+TEST_P(pager_test, memory_that_the_kernel_could_not_fill_counts_as_locked) {
+  std::byte* const block = map(4 * mib);
+  fill(block, 4 * mib, 1);
+  pager_->evict(block, page_bytes);  // from here on the block is guarded
+  ASSERT_EQ(madvise(block + mib, page_bytes, MADV_DONTNEED), 0);
+  const result<void> locked = pager_->lock(block, 2 * mib, 0);
+  EXPECT_EQ(locked.ok(), std::get<0>(GetParam()) == fault_mode::thread);
+  if (!locked.ok()) {
+    EXPECT_EQ(locked.error().code, ENOMEM);
+  }
+  EXPECT_TRUE(pager_->mapping_at(block, 2 * mib).value().locked);
+  EXPECT_FALSE(pager_->advise(block, mib, MADV_DONTNEED).ok());
+  // Locked or not, it can be reserved, unmapped page by page, and mapped again.
+  EXPECT_TRUE(pager_->protect(block, 2 * mib, PROT_NONE).ok());
+  EXPECT_TRUE(pager_->unmap(block + page_bytes, 2 * mib - page_bytes).ok());
+  EXPECT_TRUE(pager_->unmap(block, page_bytes).ok());
+  const result<void> again = pager_->map_at(block, 2 * mib, PROT_READ | PROT_WRITE, pager::placement::if_free);
+  EXPECT_TRUE(again.ok());
+  EXPECT_TRUE(pager_->advise(block, mib, MADV_DONTNEED).ok());
+  for (std::size_t at = 0; at < 2 * mib; at += page_bytes) ASSERT_EQ(block[at], std::byte{0}) << at;
+  verify(block + 2 * mib, 2 * mib, 1);
+  pager_->validate();
+}
+
 TEST_P(pager_test, what_is_unmapped_while_another_thread_protects_it_is_unmapped) {
   for (int round = 0; round < 300; ++round) {
     std::byte* const block = map(64 * page_bytes);

@@ -420,9 +420,9 @@ std::size_t far_address_space::count_moved(page_range from, std::uintptr_t to) {
   return from.count;
 }
 
-void far_address_space::populate(page_range range) {
+bool far_address_space::populate(page_range range) {
   constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, since Linux 5.14
-  static_cast<void>(advise(address_of(range.first), range.count << page_shift, populate_write));
+  return advise(address_of(range.first), range.count << page_shift, populate_write) == 0;
 }
 
 std::byte* far_address_space::map_staging(std::size_t pages) {

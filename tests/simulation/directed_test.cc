@@ -495,6 +495,19 @@ TEST_F(directed, a_pinned_page_stays_and_the_rest_of_its_block_goes) {
   EXPECT_EQ(kernel_.touch(7, false), simulated_kernel::fault::missing);
 }
 
+TEST_F(directed, a_pinned_page_that_may_only_be_read_is_filled_by_the_pager) {
+  const page_range range{0, 100};
+  ASSERT_TRUE(engine_->allocate(range));
+  kernel_.set_faults({.refused_populates = 1000});
+  EXPECT_FALSE(engine_->try_pin(7)) << "to be filled by a miss, in a block that is guarded";
+  kernel_.set_faults({});
+  ASSERT_EQ(resolve(7, true), outcome::resolved);
+  ASSERT_TRUE(engine_->try_pin(7));
+  engine_->evict(range);
+  EXPECT_EQ(kernel_.touch(7, true), simulated_kernel::fault::none);
+  engine_->unpin(7);
+}
+
 TEST_F(directed, a_block_freed_and_allocated_again_is_zeros) {
   const page_range range{512, 512};
   ASSERT_TRUE(engine_->allocate_guarded(range));

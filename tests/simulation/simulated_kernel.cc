@@ -236,7 +236,10 @@ result<void> simulated_kernel::guard(page_range range) {
   check(range, "guard");
   threads_.switch_point();
   note("guard", range);
-  if (random_.chance(faults_.failing_guards))
+  // A pin asks for both, and one of them is granted.
+  const bool asked_before = refused_to_populate_ >= range.first && refused_to_populate_ < range.end();
+  if (asked_before) refused_to_populate_ = no_page;
+  if (!asked_before && random_.chance(faults_.failing_guards))
     return error{"cannot guard a range: the simulated kernel refuses", ENOMEM};
   for (page_id which = range.first; which < range.end(); ++which) {
     if (pages_[which].guarded) fail("guard of page %llu, which is guarded", static_cast<unsigned long long>(which));
@@ -271,12 +274,17 @@ void simulated_kernel::query_filled(page_range range, std::span<bool> filled) {
   threads_.switch_point();
 }
 
-void simulated_kernel::populate(page_range range) {
+bool simulated_kernel::populate(page_range range) {
   const scheduler::uninterrupted body;
   check(range, "populate");
   threads_.switch_point();
+  if (random_.chance(faults_.refused_populates)) {
+    refused_to_populate_ = range.first;
+    return false;
+  }
   for (page_id which = range.first; which < range.end(); ++which) static_cast<void>(touch(which, true));
   threads_.switch_point();
+  return true;
 }
 
 std::byte* simulated_kernel::map_staging(std::size_t pages) {

@@ -22,9 +22,10 @@ using platform::page_range;
 
 // What goes wrong, per mille of the pages or calls in question.
 struct kernel_faults {
-  std::uint64_t refused_lifts = 0;     // a device may be writing to the page
-  std::uint64_t failing_installs = 0;  // no free frame
-  std::uint64_t failing_guards = 0;    // too many mappings
+  std::uint64_t refused_populates = 0;  // memory that may only be read
+  std::uint64_t refused_lifts = 0;      // a device may be writing to the page
+  std::uint64_t failing_installs = 0;   // no free frame
+  std::uint64_t failing_guards = 0;     // too many mappings
 };
 
 class simulated_kernel final : public platform::address_space {
@@ -87,7 +88,7 @@ class simulated_kernel final : public platform::address_space {
   [[nodiscard]] result<void> guard(page_range range) override;
   [[nodiscard]] bool unguard(page_range range) override;
   void query_filled(page_range range, std::span<bool> filled) override;
-  void populate(page_range range) override;
+  bool populate(page_range range) override;
   [[nodiscard]] std::byte* map_staging(std::size_t pages) override;
   void unmap_staging(std::byte* staging, std::size_t pages) override;
   void empty_staging(std::byte* staging, std::size_t pages) override;
@@ -123,6 +124,8 @@ class simulated_kernel final : public platform::address_space {
   std::deque<reported_fault> unread_;
   thread_id handler_ = 0;
   std::uint64_t drops_ = 0;
+  static constexpr page_id no_page = ~page_id{0};
+  page_id refused_to_populate_ = no_page;
 };
 
 }  // namespace far::simulation

@@ -271,7 +271,8 @@ void world::run_weather() {
       pager_.wake_reclaimer();
     }
     if (scenario_.is_calm) continue;
-    kernel_.set_faults({.refused_lifts = random_.one_of<std::uint64_t>({0, 0, 50, 500}),
+    kernel_.set_faults({.refused_populates = random_.one_of<std::uint64_t>({0, 0, 50, 500}),
+                        .refused_lifts = random_.one_of<std::uint64_t>({0, 0, 50, 500}),
                         .failing_installs = random_.one_of<std::uint64_t>({0, 0, 20, 300}),
                         .failing_guards = random_.one_of<std::uint64_t>({0, 0, 100})});
     if (cluster_ != nullptr) continue;  // its servers have a weather of their own
