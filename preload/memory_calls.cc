@@ -455,10 +455,18 @@ int lock(const void* address, std::size_t bytes, unsigned flags) {
   const whole_pages pages(address, bytes);
   pager::pager* const far = pager_of(pages.first, pages.bytes);
   if (far == nullptr || (flags & ~on_fault) != 0) return kernel_mlock2(address, bytes, flags);
-  return serve(
-      *far, pages.first, pages.bytes, false,
-      [flags](void* at, std::size_t count) { return kernel_mlock2(at, count, flags); },
-      [far, flags](std::byte* at, std::size_t count) { return far->lock(at, count, flags); });
+  // As the kernel: the limit is of the whole range; then all of it is locked, up to a hole; then it is filled, until
+  // something cannot be.
+  if (kernel_mlock2(pages.first, 0, flags) != 0) return -1;
+  if (!in_runtime([&] { return may_lock(pages.first, pages.bytes); })) return fail(ENOMEM);
+  const auto lock_pieces = [&](unsigned how) {
+    return serve(
+        *far, pages.first, pages.bytes, false,
+        [how](void* at, std::size_t count) { return kernel_mlock2(at, count, how); },
+        [far, how](std::byte* at, std::size_t count) { return far->lock(at, count, how); });
+  };
+  const int failed = lock_pieces(on_fault);
+  return failed != 0 || flags == on_fault ? failed : lock_pieces(0);
 }
 
 int unlock(const void* address, std::size_t bytes) {

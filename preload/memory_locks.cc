@@ -9,11 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cctype>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -39,33 +39,44 @@ struct kernel_mapping {
   bool accessible = false;
 };
 
-// Calls `visit(kernel_mapping)` for each line of /proc/self/maps. The file is read piece by piece, and goes on at an
-// address, so mappings may change meanwhile. Returns 0 or an errno value.
+// Calls `visit(line)` for each line of a file of /proc about this process, with a zero behind it. The file is read
+// piece by piece, and goes on at an address, so mappings may change meanwhile. Returns 0 or an errno value.
 template <typename Visit>
-int for_each_mapping(const Visit& visit) {
-  const int maps = static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0));
-  if (maps < 0) return errno;
+int for_each_line(const char* path, const Visit& visit) {
+  const int file = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0));
+  if (file < 0) return errno;
   std::array<char, 8192> text;
   std::size_t held = 0;
   while (true) {
-    const long got = syscall(SYS_read, maps, text.data() + held, text.size() - held);
+    const long got = syscall(SYS_read, file, text.data() + held, text.size() - held);
     if (got <= 0) break;
     held += static_cast<std::size_t>(got);
     std::size_t used = 0;
-    while (const void* const line_end = std::memchr(text.data() + used, '\n', held - used)) {
-      char* next = nullptr;
-      kernel_mapping one;
-      one.first = std::strtoull(text.data() + used, &next, 16);
-      one.end = std::strtoull(next + 1, &next, 16);
-      one.accessible = std::string_view(next + 1, 3) != "---";
-      visit(one);
+    while (void* const line_end = std::memchr(text.data() + used, '\n', held - used)) {
+      *static_cast<char*>(line_end) = '\0';
+      visit(text.data() + used);
       used = static_cast<std::size_t>(static_cast<const char*>(line_end) - text.data()) + 1;
     }
     held -= used;
     std::memmove(text.data(), text.data() + used, held);
   }
-  syscall(SYS_close, maps);
+  syscall(SYS_close, file);
   return 0;
+}
+
+// The line of /proc/self/maps, or the first of several in smaps, about a mapping.
+kernel_mapping mapping_in(const char* line) {
+  kernel_mapping one;
+  char* next = nullptr;
+  one.first = std::strtoull(line, &next, 16);
+  one.end = std::strtoull(next + 1, &next, 16);
+  one.accessible = std::strncmp(next + 1, "---", 3) != 0;
+  return one;
+}
+
+template <typename Visit>
+int for_each_mapping(const Visit& visit) {
+  return for_each_line("/proc/self/maps", [&](const char* line) { visit(mapping_in(line)); });
 }
 
 // Calls `visit(address, bytes)` for what of a mapping is neither far nor the runtime's own.
@@ -96,6 +107,30 @@ bool limited() {
   std::array<__user_cap_data_struct, 2> held{};
   if (syscall(SYS_capget, &header, held.data()) != 0) return true;
   return (held[CAP_IPC_LOCK / 32].effective >> (CAP_IPC_LOCK % 32) & 1) == 0;
+}
+
+// How much of a range is locked.
+std::size_t locked_bytes(std::uintptr_t first, std::uintptr_t end) {
+  kernel_mapping one;
+  std::size_t sum = 0;
+  static_cast<void>(for_each_line("/proc/self/smaps", [&](const char* line) {
+    const bool begins = std::isxdigit(static_cast<unsigned char>(line[0])) != 0 && std::isupper(line[0]) == 0;
+    if (begins) one = mapping_in(line);
+    if (std::strncmp(line, "VmFlags:", 8) != 0 || std::strstr(line, " lo") == nullptr) return;
+    const std::uintptr_t from = std::max(first, one.first);
+    const std::uintptr_t to = std::min(end, one.end);
+    if (from < to) sum += to - from;
+  }));
+  return sum;
+}
+
+// What counts towards the limit the kernel alone knows, so it is tried.
+bool may_lock_more(std::size_t bytes) {
+  void* const place = kernel_mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (place == MAP_FAILED) return true;  // for another reason: the call itself will tell
+  const bool allowed = kernel_mlock2(place, bytes, on_fault) == 0;
+  kernel_munmap(place, bytes);
+  return allowed;
 }
 
 void say_that_far_memory_moves() {
@@ -161,6 +196,17 @@ bool lock_future_mapping(void* address, std::size_t bytes) {
   if ((flags & MCL_ONFAULT) == 0) static_cast<void>(kernel_mlock2(address, bytes, 0));
   errno = saved_errno;
   return true;
+}
+
+bool may_lock(const void* address, std::size_t bytes) {
+  rlimit limit{};
+  if (!limited() || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
+  if (bytes <= limit.rlim_cur && may_lock_more(bytes)) return true;
+  // What is locked already counts once.
+  const auto first = reinterpret_cast<std::uintptr_t>(address);
+  const std::size_t locked = locked_bytes(first, first + bytes);
+  if (locked == 0 || bytes - locked > limit.rlim_cur) return false;
+  return locked == bytes || may_lock_more(bytes - locked);
 }
 
 void forget_locks_in_child() noexcept {

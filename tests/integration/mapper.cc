@@ -537,6 +537,9 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"locked_beyond_the_limit", locked_beyond_the_limit},
                                   {"locked_reservation", locked_reservation},
                                   {"locked_in_future", locked_in_future},
+                                  {"locked_in_parts", locked_in_parts},
+                                  {"locked_unfilled", locked_unfilled},
+                                  {"locked_read_only", locked_read_only},
                                   {"endless_ranges", endless_ranges},
                                   {"huge_pages", huge_pages}};
 

@@ -1,6 +1,4 @@
-// Scenarios of mapper: what moves with its guards and locks, and what limits refuse.
-#include <linux/capability.h>
-
+// Scenarios of mapper: what moves with its guards, what limits refuse, ranges without end.
 #include "mapper_tools.h"
 
 namespace mapper {
@@ -194,102 +192,6 @@ void replaced_beyond_the_limit() {
   say("holds", content(block, 8 * mib, 37));
   say("mmap", mmap(block, 4 * mib, both, anonymous | MAP_FIXED, -1, 0));
   say("is empty", content(block, 4 * mib, 0));
-}
-
-namespace {
-
-// As an ordinary user has it: so much may be locked, and no more.
-void limit_locking(std::size_t bytes) {
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct held[2] = {};
-  const std::uint32_t bit = std::uint32_t{1} << (CAP_IPC_LOCK % 32);
-  if (syscall(SYS_capget, &header, held) != 0) std::exit(1);
-  held[CAP_IPC_LOCK / 32].effective &= ~bit;
-  held[CAP_IPC_LOCK / 32].permitted &= ~bit;
-  if (syscall(SYS_capset, &header, held) != 0) std::exit(1);
-  const rlimit limit{bytes, bytes};
-  say("limit", setrlimit(RLIMIT_MEMLOCK, &limit));
-}
-
-// How much of the process is locked, in whole MiB.
-long locked_mib() {
-  std::FILE* const status = std::fopen("/proc/self/status", "r");
-  long kib = -1;
-  char line[256];
-  while (std::fgets(line, sizeof line, status) != nullptr) {
-    if (std::sscanf(line, "VmLck: %ld", &kib) == 1) break;
-  }
-  std::fclose(status);
-  return kib / 1024;
-}
-
-}  // namespace
-
-void locked_beyond_the_limit() {
-  limit_locking(4 * mib);
-  char* const block = map_aligned(8 * mib);
-  munmap(block + 3 * mib, 5 * mib);
-  fill(block, 3 * mib, 31);
-  say("mlock", mlock(block, 3 * mib));
-  say("locked", locked_mib());
-  say("grows in place", mremap(block, 3 * mib, 6 * mib, 0));
-  say("grows, and may move", mremap(block, 3 * mib, 6 * mib, MREMAP_MAYMOVE));
-  char* const place = map_aligned(8 * mib);
-  fill(place, 8 * mib, 32);
-  say("to a place", mremap(block, 3 * mib, 6 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, place));
-  auto* const outside = reinterpret_cast<char*>(std::uintptr_t{1} << 40);
-  say("out", mremap(block, 3 * mib, 6 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, outside));
-  say("locked", locked_mib());
-  say("holds", content(block, 3 * mib, 31));
-  say("DONTNEED", madvise(block, page, MADV_DONTNEED));
-  press();
-  char* const moved = static_cast<char*>(mremap(block, 3 * mib, 4 * mib, MREMAP_MAYMOVE));
-  say("to no more than the limit", moved);
-  say("locked", locked_mib());
-  say("holds", content(moved, 3 * mib, 31));
-  say("the tail", content(moved + 3 * mib, mib, 0));
-  say("DONTNEED of the tail", madvise(moved + 3 * mib, page, MADV_DONTNEED));
-  say("cut off", mremap(moved, 4 * mib, mib, 0));
-  say("locked", locked_mib());
-  char* const out = static_cast<char*>(mremap(moved, mib, 2 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, outside));
-  say("out, within the limit", out);
-  say("locked", locked_mib());
-  say("holds", content(outside, mib, 31));
-}
-
-// Memory that nobody can touch is locked, and moves; its old place is used again.
-void locked_reservation() {
-  char* const block = map_aligned(2 * mib, PROT_NONE);
-  say("mlock", mlock(block, mib));
-  say("moves, and the old place stays", mremap(block, mib, mib, MREMAP_MAYMOVE | MREMAP_DONTUNMAP));
-  say("munmap", munmap(block, mib));
-  map_over(block, mib, both, anonymous);
-  fill(block, mib, 43);
-  say("DONTNEED", madvise(block, mib, MADV_DONTNEED));
-  say("is empty", content(block, mib, 0));
-  say("munmap of all", munmap(block, 2 * mib));
-}
-
-// What mlockall(MCL_FUTURE) asks for, where far memory is mapped over.
-void locked_in_future() {
-  limit_locking(4 * mib);
-  char* const block = map_aligned(16 * mib);
-  fill(block, 16 * mib, 38);
-  std::fflush(stdout);
-  const int locked = mlockall(MCL_FUTURE);
-  const void* const much = mmap(block, 8 * mib, both, anonymous | MAP_STACK | MAP_FIXED, -1, 0);
-  const int failure = errno;
-  const void* const little = mmap(block + 8 * mib, mib, both, anonymous | MAP_STACK | MAP_FIXED, -1, 0);
-  const int dropped = madvise(block + 8 * mib, page, MADV_DONTNEED);
-  const int dropped_failure = errno;
-  munlockall();
-  say("mlockall", locked);
-  errno = failure;
-  say("more than may be locked", much);
-  say("holds", content(block, 8 * mib, 38));
-  say("no more than that", little);
-  errno = dropped_failure;
-  say("which is locked", dropped);
 }
 
 // Ranges that end behind all addresses: the kernel changes what there is up to the first hole.

@@ -136,10 +136,15 @@ void zeros_in_child();
 void replaced_at_the_limit();
 void replaced_in_many_parts();
 void replaced_beyond_the_limit();
+void endless_ranges();
+void huge_pages();
+
+// mapper_locks.cc
 void locked_beyond_the_limit();
 void locked_reservation();
 void locked_in_future();
-void endless_ranges();
-void huge_pages();
+void locked_in_parts();
+void locked_unfilled();
+void locked_read_only();
 
 }  // namespace mapper
