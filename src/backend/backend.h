@@ -65,11 +65,18 @@ class channel {
   // blocks; 0 means the queue is full: poll, then try again.
   [[nodiscard]] virtual std::size_t submit(std::span<const request> batch) = 0;
 
-  // Moves finished transfers to the front of `done`; returns how many. Never blocks.
+  // Moves finished transfers to the front of `done`; returns how many. Never blocks, and submits nothing: what has to
+  // be (the next part of a transfer, one that failed for now) is left.
   [[nodiscard]] virtual std::size_t poll(std::span<completion> done) = 0;
 
   // Sleeps until a completion may be ready or `timeout_ns` has passed; returns at once when nothing is in flight.
+  // Submits what was left, too.
   virtual void wait(std::uint64_t timeout_ns) = 0;
+
+  // Whether something waits for submit(), submit_left() or wait(), whose caller becomes its submitter
+  // (needs_its_submitter()).
+  [[nodiscard]] virtual bool has_left() const { return false; }
+  virtual void submit_left() {}
 
   [[nodiscard]] virtual std::size_t in_flight() const = 0;
 
@@ -79,7 +86,8 @@ class channel {
   [[nodiscard]] virtual bool needs_its_submitter() const { return false; }
 
   // A descriptor that becomes readable (for poll(2)) when completions may be ready, or -1 when there is none; then the
-  // owner sleeps in wait(). The channel owns it and consumes the readiness in poll().
+  // owner sleeps in wait(). The channel owns it and consumes the readiness in poll(); whoever sleeps on it calls
+  // submit_left() after that.
   [[nodiscard]] virtual int event_descriptor() const { return -1; }
 };
 

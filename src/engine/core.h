@@ -29,6 +29,11 @@ inline constexpr std::size_t batch_pages = 64;
 // Why eviction cannot go on. While it cannot, the budget may be exceeded: a byte kept is worth more than a limit kept.
 enum class stall_reason : std::uint8_t { none, no_space, no_tier, write_failed, nothing_evictable };
 
+// Who takes a step. A thread of the program may wait inside the kernel next, for as long as it likes. Where the far
+// tier tells of a transfer only when its submitter runs on (backend.h), such a thread leaves writes to one of the
+// runtime's, and does not submit what others wait for.
+enum class caller : std::uint8_t { of_program, of_runtime };
+
 class core {
  public:
   // Requires: the interfaces outlive the core. `tracks_writes`: the kernel can report first writes to clean pages.

@@ -96,7 +96,7 @@ outcome engine::miss(fetcher& by, stream_table& streams, page_id page, bool writ
     case state::evicting:
       if (word.lifted() && rescue(shared_, page, word)) return outcome::resolved;
       return outcome::busy;
-    case state::fetching: by.poll(); return outcome::busy;
+    case state::fetching: by.poll(caller::of_program); return outcome::busy;
     case state::lost: return outcome::lost;
     case state::foreign:
       // Reported just before something else was mapped there.
@@ -265,13 +265,13 @@ bool engine::help(caller who) {
   for (std::size_t i = 0; i < fetcher_count_.load(std::memory_order_acquire); ++i) {
     fetcher& each = *fetchers_[i];
     if (each.idle() || !each.lock.try_lock()) continue;
-    progress |= each.poll();
+    progress |= each.poll(who);
     each.lock.unlock();
   }
   for (std::size_t i = 0; i < reader_count_.load(std::memory_order_acquire); ++i) {
     object_reader& each = *readers_[i];
     if (each.idle() || !each.lock.try_lock()) continue;
-    progress |= each.poll();
+    progress |= each.poll(who);
     each.lock.unlock();
   }
   for (const std::unique_ptr<evictor>& each : evictors_) {
@@ -311,6 +311,16 @@ bool engine::reclaim_if(bool wanted, eviction_place place, caller who) {
     if (progress) break;
   }
   return progress;
+}
+
+bool engine::has_left_transfers() const {
+  for (std::size_t i = 0; i < fetcher_count_.load(std::memory_order_acquire); ++i) {
+    if (fetchers_[i]->has_left()) return true;
+  }
+  for (std::size_t i = 0; i < reader_count_.load(std::memory_order_acquire); ++i) {
+    if (readers_[i]->has_left()) return true;
+  }
+  return has_left_writes();
 }
 
 bool engine::transfers_under_way() const {

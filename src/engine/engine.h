@@ -108,6 +108,9 @@ class engine {
     return std::any_of(evictors_.begin(), evictors_.end(), [](const auto& each) { return each->has_left_writes(); });
   }
 
+  // Whether anything waits to be submitted by a thread of the runtime's that calls help().
+  [[nodiscard]] bool has_left_transfers() const;
+
   // Whether tend() should be called now.
   [[nodiscard]] bool wants_tending() const { return shared_.far.wants_tending(); }
   // What the far tier has to do behind the transfers; see backend::tend(). Not while the process forks.

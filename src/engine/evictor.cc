@@ -61,7 +61,7 @@ evictor::batch* evictor::free_batch() {
 
 bool evictor::step(bool start_more, caller who) {
   bool progress = who == caller::of_runtime && submit_left();
-  progress |= finish_batches();
+  progress |= finish_batches(who);
   started_pages_ = 0;
   if (!start_more || free_batch() == nullptr) return progress;
   std::array<page_id, batch_pages> victims;
@@ -72,7 +72,7 @@ bool evictor::step(bool start_more, caller who) {
   if (moved) shared_.note_evictable();
   started_pages_ = moved ? count - kept_ : 0;
   // A far tier that is a memory access away is done already.
-  if (moved) finish_batches();
+  if (moved) finish_batches(who);
   note_fruit(moved);
   return progress || moved;
 }
@@ -113,8 +113,8 @@ void evictor::note_fruit(bool moved) {
   }
 }
 
-bool evictor::finish_batches() {
-  bool progress = poll_writes();
+bool evictor::finish_batches(caller who) {
+  bool progress = poll_writes(who);
   for (batch& each : batches_) {
     if (each.count > 0 && !each.left && each.outstanding_requests == 0) progress |= retire(each);
   }
@@ -354,7 +354,7 @@ void evictor::submit_or_leave(batch& which, caller who) {
 }
 
 bool evictor::submit_left() {
-  if (!has_left_writes()) return false;
+  if (left_batches_.load(std::memory_order_relaxed) == 0) return false;
   for (batch& each : batches_) {
     if (!each.left) continue;
     each.left = false;
@@ -391,9 +391,11 @@ void evictor::submit(batch& which) {
   FAR_CHECK(taken == count, "the channel holds the requests of all batches");
 }
 
-bool evictor::poll_writes() {
+bool evictor::poll_writes(caller who) {
   std::array<backend::completion, batch_pages> done;
   const std::size_t count = transfers_->poll(done);
+  if (who == caller::of_runtime) transfers_->submit_left();
+  has_left_parts_.store(transfers_->has_left(), std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
     const cookie which = cookie::unpack(done[i].cookie);
     batch& written = batches_[which.batch];
@@ -489,6 +491,7 @@ void evictor::put_back_in_child() {
   }
   batches_in_use_.store(0);
   left_batches_.store(0);
+  has_left_parts_.store(false);
   fruitless_steps_ = 0;
   hard_pressed_ = false;
   awaits_slots_ = false;

@@ -16,11 +16,6 @@
 
 namespace far::engine {
 
-// Who takes a step. A thread of the program may wait inside the kernel next, for as long as it likes. Where the far
-// tier tells of a write only when its submitter runs on (backend.h), such a thread leaves its writes to one of the
-// runtime's.
-enum class caller : std::uint8_t { of_program, of_runtime };
-
 class evictor {
  public:
   static constexpr std::size_t batches = 8;
@@ -38,7 +33,11 @@ class evictor {
   // most batch_pages pages; returns false when every batch is under way: step, then try again.
   [[nodiscard]] bool evict(std::span<page_id> victims, caller who, bool hard_pressed = false);
 
-  void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
+  // Sleeps until something may have been written, unless there is something to submit: that is for a thread of the
+  // runtime. Requires: `lock` held.
+  void wait(std::uint64_t timeout_ns) {
+    if (!has_left_writes()) transfers_->wait(timeout_ns);
+  }
   // In the child of a fork: pages that were on their way out go back where they came from. Requires: one thread; the
   // blocks are guarded. Then: forgets the transfers, which stayed with the parent.
   void put_back_in_child();
@@ -48,7 +47,9 @@ class evictor {
   [[nodiscard]] std::size_t started_pages() const { return started_pages_; }
   [[nodiscard]] bool idle() const { return batches_in_use_.load(std::memory_order_relaxed) == 0; }
   // Whether writes wait for a step of a thread of the runtime's.
-  [[nodiscard]] bool has_left_writes() const { return left_batches_.load(std::memory_order_relaxed) > 0; }
+  [[nodiscard]] bool has_left_writes() const {
+    return left_batches_.load(std::memory_order_relaxed) > 0 || has_left_parts_.load(std::memory_order_relaxed);
+  }
 
   // For validators: slots and frames that batches hold, which no page's word shows.
   struct holdings {
@@ -101,8 +102,8 @@ class evictor {
   void submit_or_leave(batch& which, caller who);
   [[nodiscard]] bool submit_left();
   void submit(batch& which);
-  bool finish_batches();
-  bool poll_writes();
+  bool finish_batches(caller who);
+  bool poll_writes(caller who);
   bool retire(batch& which);
   [[nodiscard]] bool settle(batch& which, std::size_t position);
   void restore(page_id page, std::size_t staging_page);
@@ -118,6 +119,7 @@ class evictor {
   std::array<batch, batches> batches_{};
   std::atomic<std::size_t> batches_in_use_{0};
   std::atomic<std::size_t> left_batches_{0};
+  std::atomic<bool> has_left_parts_{false};  // of writes that were submitted: channel::has_left()
   std::size_t started_pages_ = 0;
   std::size_t kept_ = 0;    // victims of the last evict() that had to stay
   std::size_t forced_ = 0;  // those that a scope held, and that left all the same

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "engine/submitter.h"
 
 namespace far::engine {
 namespace {
@@ -18,14 +19,6 @@ constexpr std::uint64_t longest_pause_ns = 1'000'000'000;
 constexpr unsigned attempts_before_warning = 8;  // 127 ms
 constexpr unsigned attempts_at_what_is_gone = 3;
 
-// A read that another thread submitted, and that is late by more than a slow device is, is submitted again.
-constexpr std::uint64_t late_ns = 100'000'000;
-
-// Names the calling thread.
-const void* this_thread() {
-  thread_local const char mark = 0;
-  return &mark;
-}
 // A tier that returns wrong bytes is given less time than one that returns none: it is there, and mostly goes on so.
 constexpr std::uint64_t patience_with_wrong_bytes = 10;  // of the whole patience, one part in so many
 
@@ -66,6 +59,7 @@ result<void> fetcher::restart_in_child() {
   for (flight& each : flights_) each.count = 0;
   flights_in_use_.store(0);
   unattended_flights_.store(0);
+  has_left_.store(false);
   resting_flights_ = 0;
   orphans_ = 0;
   lock.unlock();
@@ -114,7 +108,7 @@ outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* pref
 }
 
 std::size_t fetcher::prefetch(page_range range, bool write, std::optional<unsigned> eviction_priority) {
-  if (free_flights() < 2) poll();
+  if (!has_room_ahead()) poll(caller::of_program);
   std::array<page_id, batch_pages> claimed;
   const std::size_t count =
       claim_ahead(range.first - 1, {.stride = 1, .count = range.count}, eviction_priority, claimed);
@@ -178,11 +172,17 @@ fetcher::flight* fetcher::free_flight() {
   return nullptr;
 }
 
+// Read-ahead leaves flights to those who wait. Where transfers need their submitter, it leaves half of them: the others
+// stay in use for as long as threads wait inside the kernel that have read ahead.
+bool fetcher::has_room_ahead() const {
+  return free_flights_of(transfers_->needs_its_submitter() ? flights / 2 : flights - spare_flights) >= 2;
+}
+
 // Claims what of the window is Remote, and gives it the priority of what it comes with, as far as frames are free
 // without touching those that misses will need.
 std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsigned> eviction_priority,
                                  std::span<page_id> claimed) {
-  if (flights_in_use_.load(std::memory_order_relaxed) + 2 > flights) return 0;
+  if (!has_room_ahead()) return 0;
   const std::uint64_t reserve = shared_.local.low_watermark_pages() / 2;
   std::size_t count = 0;
   for (std::size_t i = 1; i <= ahead.count && count < claimed.size(); ++i) {
@@ -231,6 +231,7 @@ void fetcher::start(flight& which) {
   which.orphan = false;
   which.outstanding_requests = count;
   if (transfers_->needs_its_submitter()) {
+    if (has_left()) submit_left();
     which.submitter = this_thread();
     which.submitted_ns = shared_.time.now_ns();
   }
@@ -238,14 +239,28 @@ void fetcher::start(flight& which) {
   FAR_CHECK(taken == count, "the channel holds the requests of all flights");
 }
 
-bool fetcher::poll() {
+// Whose they are is not known: from now on this thread is the submitter of parts of them.
+void fetcher::submit_left() {
+  for (flight& each : flights_) {
+    if (each.count == 0) continue;
+    each.submitter = nullptr;
+    each.submitted_ns = shared_.time.now_ns();
+  }
+  transfers_->submit_left();
+  has_left_.store(transfers_->has_left(), std::memory_order_relaxed);
+}
+
+bool fetcher::poll(caller who) {
   const bool started = resting_flights_ > 0 && start_due();
   const std::size_t count = transfers_->poll(completions_);
   for (std::size_t i = 0; i < count; ++i) take(completions_[i]);
-  if (count > 0 || flights_in_use_.load(std::memory_order_relaxed) == 0 || !transfers_->needs_its_submitter()) {
+  if (flights_in_use_.load(std::memory_order_relaxed) == 0 || !transfers_->needs_its_submitter()) {
     return started || count > 0;
   }
-  return started || take_over_late();
+  has_left_.store(transfers_->has_left(), std::memory_order_relaxed);
+  if (who == caller::of_program) return started || count > 0;
+  if (has_left()) submit_left();
+  return started || count > 0 || take_over_late();
 }
 
 // What arrives is compared with what left here, in the processor's cache, which the bytes come into either way.
@@ -288,7 +303,9 @@ bool fetcher::start_due() {
   return started;
 }
 
-// Whoever submitted them may wait inside the kernel for the very page that they bring.
+// Whoever submitted them may wait inside the kernel for the very page that they bring. Requires: called by a thread of
+// the runtime. It does not wait so itself: what is taken over once need not be again, and one spare flight is enough
+// for all of them, one after the other.
 bool fetcher::take_over_late() {
   const std::uint64_t now_ns = shared_.time.now_ns();
   bool started = false;

@@ -4,6 +4,7 @@
 // lock, so when the thread that started a fetch is held up, another finishes it (Eden, section 4: fault stealing).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -37,14 +38,20 @@ class fetcher {
   // Returns how many pages come in.
   std::size_t prefetch(page_range range, bool write, std::optional<unsigned> eviction_priority);
 
-  // Finishes what has arrived, and tries again what failed some time ago. Returns whether there was anything.
-  bool poll();
+  // Finishes what has arrived, and tries again what failed some time ago; a thread of the runtime also takes over what
+  // is late because its submitter does not run. Returns whether there was anything.
+  bool poll(caller who);
 
   // In the child of a fork: forgets the transfers, which stayed with the parent.
   [[nodiscard]] result<void> restart_in_child();
 
   // Sleeps until something may have arrived. Requires: called by the lock's holder.
-  void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
+  void wait(std::uint64_t timeout_ns) {
+    if (has_left()) submit_left();
+    transfers_->wait(timeout_ns);
+  }
+  // Whether something waits to be submitted again: by wait(), or by a thread of the runtime that polls.
+  [[nodiscard]] bool has_left() const { return has_left_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool idle() const { return flights_in_use_.load(std::memory_order_relaxed) == 0; }
   // Whether all that is left are reads that failed and are tried again later: nothing can arrive before. Then whoever
   // waits lets go of the lock, so that others can use the fetcher, and polls again soon. Requires: `lock` held.
@@ -55,13 +62,14 @@ class fetcher {
   [[nodiscard]] bool unattended() const { return unattended_flights_.load(std::memory_order_relaxed) != 0; }
   // Whether fetch() can start something; may be outdated unless the lock is held.
   [[nodiscard]] bool has_room() const { return free_flights() > 0; }
-  [[nodiscard]] std::size_t free_flights() const { return flights - flights_in_use_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::size_t free_flights() const { return free_flights_of(flights - spare_flights); }
   [[nodiscard]] int event_descriptor() const { return transfers_->event_descriptor(); }
 
   spin_lock lock;
 
  private:
   static constexpr std::size_t flights = 16;
+  static constexpr std::size_t spare_flights = 1;  // for what is taken over
 
   struct arrival {
     page_id page;
@@ -83,7 +91,7 @@ class fetcher {
     std::uint64_t due_ns = 0;  // not 0: it rests until then
     bool write = false;
     // Where transfers need their submitter.
-    const void* submitter = nullptr;
+    const void* submitter = nullptr;  // nullptr: not known
     std::uint64_t submitted_ns = 0;
     bool orphan = false;    // another flight has taken its pages over; this one only waits for its completions
     bool demanded = false;  // somebody waits for it; otherwise it was only prefetched
@@ -91,6 +99,11 @@ class fetcher {
 
   fetcher(core& shared, std::unique_ptr<backend::channel> transfers);
 
+  [[nodiscard]] std::size_t free_flights_of(std::size_t most) const {
+    return most - std::min(most, flights_in_use_.load(std::memory_order_relaxed));
+  }
+  [[nodiscard]] bool has_room_ahead() const;
+  void submit_left();
   [[nodiscard]] std::size_t claim_ahead(page_id page, window ahead, std::optional<unsigned> eviction_priority,
                                         std::span<page_id> claimed);
   [[nodiscard]] flight* free_flight();
@@ -124,6 +137,7 @@ class fetcher {
   std::array<flight, flights> flights_;
   std::atomic<std::size_t> flights_in_use_{0};
   std::atomic<std::size_t> unattended_flights_{0};
+  std::atomic<bool> has_left_{false};
   std::size_t resting_flights_ = 0;
   std::size_t orphans_ = 0;
 };

@@ -1,10 +1,11 @@
 #include "engine/object_reader.h"
 
 #include <array>
-#include <bit>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
+#include "engine/submitter.h"
 
 namespace far::engine {
 namespace {
@@ -28,12 +29,17 @@ result<std::unique_ptr<object_reader>> object_reader::create(core& shared) {
 
 object_reader::object_reader(core& shared, std::unique_ptr<backend::channel> transfers)
     : shared_(shared), transfers_(std::move(transfers)), buffers_(platform::map_local(most_reads * page_bytes)) {
-  free_all_buffers();
+  free_all_transfers();
 }
 
-void object_reader::free_all_buffers() {
-  for (std::size_t i = 0; i < most_reads; ++i) free_buffers_[i] = buffers_ + i * page_bytes;
+void object_reader::free_all_transfers() {
+  for (std::size_t i = 0; i < most_reads; ++i) {
+    under_way_list_[i] = {};
+    free_[i] = &under_way_list_[i];
+  }
   free_count_ = most_reads;
+  under_way_.store(0);
+  has_left_.store(false);
 }
 
 object_reader::~object_reader() {
@@ -49,8 +55,7 @@ object_reader::~object_reader() {
 result<void> object_reader::restart_in_child() {
   // The old channel belongs to the parent: closing it properly would wait for completions that never come here.
   static_cast<void>(transfers_.release());
-  under_way_.store(0);
-  free_all_buffers();
+  free_all_transfers();
   lock.unlock();
   result<std::unique_ptr<backend::channel>> opened = shared_.far.open_channel(most_reads);
   if (!opened) return opened.error();
@@ -68,34 +73,56 @@ read_outcome object_reader::start(object_read& one) {
   const page_word word = shared_.pages.load(one.page);
   if (word.where() != state::remote) return read_outcome::not_remote;
   if (!has_room()) return read_outcome::busy;
-  one.attempts = 0;
-  shared_.reads.begin(one.held, word.place());
-  if (!is_remote_at(one.page, one.held.slot)) {
-    release(one);
+  transfer& fresh = *free_[free_count_ - 1];
+  fresh.attempts = 0;
+  shared_.reads.begin(fresh.held, word.place());
+  if (!is_remote_at(one.page, fresh.held.slot)) {
+    release(fresh.held);
     return read_outcome::not_remote;
   }
-  if (const std::byte* const bytes = shared_.far.direct(one.held.slot)) {
-    return conclude(one, take(one, bytes + first_piece(one) * page_checks::piece_bytes));
+  if (const std::byte* const bytes = shared_.far.direct(fresh.held.slot)) {
+    return read_directly(one, bytes, fresh.held);
   }
   one.outcome.store(read_outcome::in_flight, std::memory_order_relaxed);
-  one.landing = free_buffers_[--free_count_];
-  if (!submit(one)) {
-    free_buffers_[free_count_++] = one.landing;
-    release(one);
+  fresh.one = &one;
+  if (!submit(fresh)) {
+    fresh.one = nullptr;
+    release(fresh.held);
     return read_outcome::busy;
   }
+  --free_count_;
   under_way_.fetch_add(1, std::memory_order_relaxed);
   return read_outcome::in_flight;
 }
 
-bool object_reader::submit(object_read& one) {
+read_outcome object_reader::read_directly(object_read& one, const std::byte* bytes, slot_reads::entry& held) {
+  const read_outcome reached = take(one, bytes + first_piece(one) * page_checks::piece_bytes);
+  const bool is_there = is_remote_at(one.page, held.slot);
+  release(held);
+  return is_there ? reached : read_outcome::not_remote;
+}
+
+bool object_reader::submit(transfer& which) {
+  const object_read& one = *which.one;
   const backend::request wanted{.op = backend::operation::read,
-                                .slot = one.held.slot,
+                                .slot = which.held.slot,
                                 .offset_bytes = static_cast<std::uint32_t>(first_piece(one) * page_checks::piece_bytes),
                                 .length_bytes = static_cast<std::uint32_t>(piece_count(one) * page_checks::piece_bytes),
-                                .buffer = one.landing,
-                                .cookie = std::bit_cast<std::uintptr_t>(&one)};
+                                .buffer = landing_of(which),
+                                .cookie = static_cast<std::uint64_t>(&which - under_way_list_.data())};
+  if (transfers_->needs_its_submitter()) {
+    if (has_left()) submit_left();
+    which.submitter = this_thread();
+    which.submitted_ns = shared_.time.now_ns();
+  }
   return transfers_->submit({&wanted, 1}) == 1;
+}
+
+// Whose they are is not known: from now on this thread is the submitter of some.
+void object_reader::submit_left() {
+  for (transfer& each : under_way_list_) each.submitter = nullptr;
+  transfers_->submit_left();
+  has_left_.store(transfers_->has_left(), std::memory_order_relaxed);
 }
 
 // The pieces are here: checks them, and hands the bytes out.
@@ -106,39 +133,61 @@ read_outcome object_reader::take(object_read& one, const std::byte* pieces) cons
   return read_outcome::done;
 }
 
-bool object_reader::poll() {
+bool object_reader::poll(caller who) {
   std::array<backend::completion, 64> done;
   const std::size_t count = transfers_->poll(done);
-  for (std::size_t i = 0; i < count; ++i) {
-    object_read& one = *std::bit_cast<object_read*>(static_cast<std::uintptr_t>(done[i].cookie));
-    const read_outcome reached = done[i].error_code == 0 ? take(one, one.landing) : read_outcome::failed;
-    if (reached == read_outcome::failed) {
-      // Whoever took the page in or discarded it meanwhile made the bytes worthless: no need to try again.
-      const bool again = ++one.attempts < attempts_before_failed && is_remote_at(one.page, one.held.slot);
-      // What failed because the bytes were replaced meanwhile is no error.
-      if (is_remote_at(one.page, one.held.slot)) shared_.count.backend_errors.add();
-      if (again && submit(one)) continue;
+  for (std::size_t i = 0; i < count; ++i) arrive(done[i]);
+  if (idle() || !transfers_->needs_its_submitter()) return count > 0;
+  has_left_.store(transfers_->has_left(), std::memory_order_relaxed);
+  if (who == caller::of_runtime && has_left()) submit_left();
+  return count > 0 || give_up_late();
+}
+
+void object_reader::arrive(const backend::completion& ended) {
+  transfer& landed = under_way_list_[ended.cookie];
+  if (landed.one != nullptr) {
+    object_read& one = *landed.one;
+    const read_outcome reached = ended.error_code == 0 ? take(one, landing_of(landed)) : read_outcome::failed;
+    // Whoever took the page in or discarded it meanwhile made the bytes worthless: that is no error, and no reason to
+    // try again.
+    if (reached == read_outcome::failed && is_remote_at(one.page, landed.held.slot)) {
+      shared_.count.backend_errors.add();
+      if (++landed.attempts < attempts_before_failed && submit(landed)) return;
     }
-    free_buffers_[free_count_++] = one.landing;
-    under_way_.fetch_sub(1, std::memory_order_relaxed);
-    // The read may be gone once its outcome is known.
-    void (*const finished)(object_read&) noexcept = one.finished;
-    one.outcome.store(conclude(one, reached), std::memory_order_release);
-    if (finished != nullptr) finished(one);
+    end(landed, reached);
   }
-  return count > 0;
+  release(landed.held);
+  free_[free_count_++] = &landed;
+  under_way_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// While the slot is held it cannot have been freed and filled anew: had the page left and come back, then with the same
-// bytes.
-read_outcome object_reader::conclude(object_read& one, read_outcome reached) {
-  const bool is_there = is_remote_at(one.page, one.held.slot);
-  release(one);
-  return is_there ? reached : read_outcome::not_remote;
+// The kernel tells of them when their submitters run on, and those may wait inside it for as long as they like.
+bool object_reader::give_up_late() {
+  const std::uint64_t now_ns = shared_.time.now_ns();
+  if (now_ns < look_for_late_at_ns_) return false;
+  look_for_late_at_ns_ = now_ns + late_ns / 10;
+  bool any = false;
+  for (transfer& each : under_way_list_) {
+    if (each.one == nullptr || each.submitter == this_thread() || now_ns - each.submitted_ns <= late_ns) continue;
+    end(each, read_outcome::failed);
+    any = true;
+  }
+  return any;
 }
 
-void object_reader::release(object_read& one) {
-  if (shared_.reads.end(one.held)) shared_.free_slot(one.held.slot);
+// Tells whoever waits. While the slot is held it cannot have been freed and filled anew: had the page left and come
+// back, then with the same bytes.
+void object_reader::end(transfer& which, read_outcome reached) {
+  object_read& one = *std::exchange(which.one, nullptr);
+  const bool is_there = is_remote_at(one.page, which.held.slot);
+  // The read may be gone once its outcome is known.
+  void (*const finished)(object_read&) noexcept = one.finished;
+  one.outcome.store(is_there ? reached : read_outcome::not_remote, std::memory_order_release);
+  if (finished != nullptr) finished(one);
+}
+
+void object_reader::release(slot_reads::entry& held) {
+  if (shared_.reads.end(held)) shared_.free_slot(held.slot);
 }
 
 }  // namespace far::engine

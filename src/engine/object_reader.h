@@ -38,11 +38,6 @@ struct object_read {
   // handler. The read may be gone as soon as it has told somebody.
   void (*finished)(object_read& one) noexcept = nullptr;
   std::atomic<read_outcome> outcome{read_outcome::not_remote};
-
-  // The reader's own.
-  slot_reads::entry held;
-  unsigned attempts = 0;
-  std::byte* landing = nullptr;  // where the pieces arrive that its bytes lie in
 };
 
 class object_reader {
@@ -53,8 +48,9 @@ class object_reader {
   // Starts `one`, and ends it at once where the far tier's bytes are a memory access away. Requires: `lock` held.
   [[nodiscard]] read_outcome start(object_read& one);
 
-  // Finishes what has arrived. Returns whether anything had. Requires: `lock` held.
-  bool poll();
+  // Finishes what has arrived, and gives up what is late because its submitter does not run: whoever waits for that
+  // fetches the page. Returns whether there was anything. Requires: `lock` held.
+  bool poll(caller who);
 
   // In the child of a fork: forgets the transfers, which stayed with the parent.
   [[nodiscard]] result<void> restart_in_child();
@@ -62,6 +58,8 @@ class object_reader {
   // Sleeps until something may have arrived. Requires: `lock` held.
   void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
   [[nodiscard]] bool idle() const { return under_way_.load(std::memory_order_relaxed) == 0; }
+  // Whether something waits to be submitted again by a thread of the runtime that polls.
+  [[nodiscard]] bool has_left() const { return has_left_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool has_room() const { return under_way_.load(std::memory_order_relaxed) < most_reads; }
 
   spin_lock lock;
@@ -72,20 +70,38 @@ class object_reader {
 
   object_reader(core& shared, std::unique_ptr<backend::channel> transfers);
 
+  // A read that the far tier makes. It holds its slot until it has ended, also when nobody waits for it any more.
+  struct transfer {
+    object_read* one = nullptr;  // nullptr: free, or given up
+    slot_reads::entry held;
+    unsigned attempts = 0;
+    const void* submitter = nullptr;  // nullptr: not known
+    std::uint64_t submitted_ns = 0;
+  };
+
   [[nodiscard]] bool is_remote_at(page_id page, backend::slot_id slot) const;
-  [[nodiscard]] bool submit(object_read& one);
-  [[nodiscard]] read_outcome conclude(object_read& one, read_outcome reached);
-  void release(object_read& one);
-  void free_all_buffers();
+  [[nodiscard]] read_outcome read_directly(object_read& one, const std::byte* bytes, slot_reads::entry& held);
+  [[nodiscard]] bool submit(transfer& which);
+  void submit_left();
+  void arrive(const backend::completion& ended);
+  [[nodiscard]] bool give_up_late();
+  void end(transfer& which, read_outcome reached);
+  void release(slot_reads::entry& held);
+  void free_all_transfers();
   [[nodiscard]] read_outcome take(object_read& one, const std::byte* pieces) const;
+  [[nodiscard]] std::byte* landing_of(const transfer& which) const {
+    return buffers_ + static_cast<std::size_t>(&which - under_way_list_.data()) * page_bytes;
+  }
 
   core& shared_;
   std::unique_ptr<backend::channel> transfers_;
-  // A page for each read that is under way.
-  std::byte* const buffers_;
-  std::array<std::byte*, most_reads> free_buffers_;
+  std::array<transfer, most_reads> under_way_list_;
+  std::byte* const buffers_;  // a page for each of them, where the pieces arrive that its bytes lie in
+  std::array<transfer*, most_reads> free_;
   std::size_t free_count_ = 0;
   std::atomic<std::size_t> under_way_{0};
+  std::atomic<bool> has_left_{false};
+  std::uint64_t look_for_late_at_ns_ = 0;
 };
 
 }  // namespace far::engine

@@ -174,6 +174,7 @@ class far_pager final : public pager {
   enum class demand { access, hint };
   void resolve_observed(const std::byte* address, bool write, const void* context) noexcept;
   void resolve_on_thread(page_id page, bool write, demand whose = demand::access) noexcept;
+  bool help() noexcept;
   [[nodiscard]] bool reclaim() noexcept;
   [[nodiscard]] bool reclaim_at_miss() noexcept;
   void wait_for_frame() noexcept;

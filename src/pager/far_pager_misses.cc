@@ -112,6 +112,13 @@ bool far_pager::reclaim_at_miss() noexcept {
   return progress;
 }
 
+// What this thread finds to be submitted again it leaves to the evictor's thread.
+bool far_pager::help() noexcept {
+  const bool progress = engine_->help();
+  if (engine_->has_left_transfers()) reclaimer_->wake();
+  return progress;
+}
+
 // ---- on an OS thread ----
 
 void far_pager::wait_for_frame() noexcept {
@@ -136,7 +143,7 @@ void far_pager::resolve_on_thread(page_id page, bool write, demand whose) noexce
       const platform::holds_up_forks waited_for;
       reached = engine_->miss(by, thread_streams, page, write, whose == demand::access);
       while (reached == engine::outcome::in_flight && engine_->on_its_way(page) && !by.only_rests()) {
-        if (!by.poll()) by.wait(1'000'000);
+        if (!by.poll(engine::caller::of_program)) by.wait(1'000'000);
       }
     }
     if (reached == engine::outcome::in_flight && engine_->accessible(page, write)) break;
@@ -149,7 +156,7 @@ void far_pager::resolve_on_thread(page_id page, bool write, demand whose) noexce
     if (reached == engine::outcome::busy) {
       if (!counted) engine_->note_busy();
       counted = true;
-      if (!engine_->help()) waiting.pause();
+      if (!help()) waiting.pause();
     }
   }
   look_after_transfers();
@@ -194,7 +201,7 @@ engine::outcome far_pager::try_miss(page_id page, bool write, demand whose) noex
 
 void far_pager::let_others_finish(page_id page, miss_waiter::place from) noexcept {
   if (engine_->on_its_way(page)) return waiting_->wait_for_page(engine_->words(), page, from);
-  if (engine_->help()) return;
+  if (help()) return;
   waiting_->wait_for(free_flights() == 0 ? waiting_fibers::reason::flight : waiting_fibers::reason::turn, from);
 }
 
@@ -207,7 +214,7 @@ void far_pager::wait_for_frame_on_fiber(miss_waiter::place from) noexcept {
 
 std::uint64_t far_pager::poll() noexcept {
   using reason = waiting_fibers::reason;
-  bool progress = engine_->help();
+  bool progress = help();
   if (waiting_->any(reason::frame)) {
     if (!engine_->has_frame_for_miss()) progress |= reclaim();
     const std::int64_t frames = engine_->has_frame_for_miss() ? std::max<std::int64_t>(1, engine_->free_frames()) : 0;

@@ -69,12 +69,12 @@ slot_read far_pager::read_slot_on_thread(page_id page, std::uint32_t offset_byte
   backoff waiting;
   engine::read_outcome reached = engine::read_outcome::busy;
   while ((reached = start_read(mine)) == engine::read_outcome::busy) {
-    if (!engine_->help()) waiting.pause();
+    if (!help()) waiting.pause();
   }
   if (reached != engine::read_outcome::in_flight) return told(reached);
   backoff arriving;
   while ((reached = mine.outcome.load(std::memory_order_acquire)) == engine::read_outcome::in_flight) {
-    if (!engine_->help()) arriving.pause();
+    if (!help()) arriving.pause();
   }
   return told(reached);
 }

@@ -88,7 +88,7 @@ void fault_thread::run() {
 bool fault_thread::serve() {
   const std::lock_guard guard(fetcher_.lock);
   bool progress = read_new();
-  progress |= fetcher_.poll();
+  progress |= fetcher_.poll(engine::caller::of_runtime);
   progress |= try_pending();
   return progress;
 }

@@ -46,8 +46,9 @@ void reclaimer::run() {
       idle_polls = 0;
       continue;
     }
-    const bool under_way = others_poll_ ? engine_.transfers_under_way() : engine_.transfers_unattended();
-    const bool is_awaited = !others_poll_ || engine_.wants_background() || engine_.has_left_writes();
+    const bool has_left = engine_.has_left_transfers();
+    const bool under_way = has_left || (others_poll_ ? engine_.transfers_under_way() : engine_.transfers_unattended());
+    const bool is_awaited = !others_poll_ || has_left || engine_.wants_background();
     const bool waits_for_them = under_way && is_awaited;
     if (waits_for_them && ++idle_polls < polls_before_sleep) {
       cpu_relax();

@@ -453,7 +453,7 @@ TEST_F(directed, permission_to_write_never_comes_to_a_clean_page) {
       engine_->evict(range);
       const std::lock_guard guard(others.lock);
       static_cast<void>(engine_->miss(others, streams_, 0, false));
-      static_cast<void>(others.poll());
+      static_cast<void>(others.poll(engine::caller::of_program));
     }
   });
   write(range);

@@ -70,7 +70,7 @@ class object_reader_test : public testing::TestWithParam<bool> {
       {
         const std::lock_guard guard(fetcher_->lock);
         static_cast<void>(engine_->miss(*fetcher_, streams_, page, for_write));
-        static_cast<void>(fetcher_->poll());
+        static_cast<void>(fetcher_->poll(engine::caller::of_program));
       }
       clock_.advance_to(clock_.now_ns() + 1000);
     }
@@ -229,7 +229,7 @@ TEST_P(object_reader_test, a_read_that_ends_after_the_page_was_claimed_says_so) 
   const std::lock_guard guard(reader_->lock);
   while (read.outcome.load() == read_outcome::in_flight) {
     clock_.advance_to(clock_.now_ns() + 10'000);
-    static_cast<void>(reader_->poll());
+    static_cast<void>(reader_->poll(engine::caller::of_program));
   }
   EXPECT_EQ(read.outcome.load(), read_outcome::not_remote);
 }

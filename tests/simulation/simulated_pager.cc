@@ -33,9 +33,9 @@ outcome simulated_pager::miss(engine::fetcher& by, engine::stream_table& streams
   return engine_.miss(by, streams, page, write, may_fill);
 }
 
-bool simulated_pager::poll(engine::fetcher& by) {
+bool simulated_pager::poll(engine::fetcher& by, engine::caller who) {
   const scheduler::engine_call call(threads_);
-  return by.poll();
+  return by.poll(who);
 }
 
 engine::fetcher& simulated_pager::lock_some_fetcher() {
@@ -100,7 +100,7 @@ bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, 
       const std::lock_guard guard(by.lock, std::adopt_lock);
       reached = miss(by, streams, page, write, may_fill);
       while (reached == outcome::in_flight && engine_.on_its_way(page) && !by.only_rests()) {
-        if (!poll(by)) by.wait(1'000'000);
+        if (!poll(by, who_)) by.wait(1'000'000);
         threads_.switch_point();
       }
     }
@@ -172,7 +172,7 @@ void simulated_pager::run_handler() {
     while (!handlers_own_->lock.try_lock()) threads_.yield();
     {
       const std::lock_guard guard(handlers_own_->lock, std::adopt_lock);
-      progress |= poll(*handlers_own_);
+      progress |= poll(*handlers_own_, engine::caller::of_runtime);
       progress |= try_pending();
     }
     if (engine_.wants_background()) threads_.wake(reclaimer_);

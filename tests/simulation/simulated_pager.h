@@ -53,7 +53,7 @@ class simulated_pager {
   [[nodiscard]] bool note_lost(page_id page);
   [[nodiscard]] engine::outcome miss(engine::fetcher& by, engine::stream_table& streams, page_id page, bool write,
                                      bool may_fill = true);
-  [[nodiscard]] bool poll(engine::fetcher& by);
+  [[nodiscard]] bool poll(engine::fetcher& by, engine::caller who);
   [[nodiscard]] engine::fetcher& lock_some_fetcher();
   void reclaim_at_miss(engine::caller who);
   void wait_for_frame();

@@ -180,6 +180,35 @@ TEST(file_backend, pages_that_somebody_cut_off_are_errors_and_their_neighbours_a
   std::filesystem::remove(path);
 }
 
+// Who polls may be a thread that waits inside the kernel next, and a ring needs its submitter.
+TEST(file_backend, what_a_poll_finds_to_be_submitted_is_left) {
+  if (!ring_channel::is_available()) GTEST_SKIP() << "io_uring is not available: " << std::strerror(errno);
+  const std::string path = "/var/tmp/farheap-test-" + std::to_string(getpid());
+  const auto tested = make(path);
+  const auto queue = tested->open_channel(16).value();
+  ASSERT_EQ(tested->allocate(16).value(), 0u);
+  std::filesystem::resize_file(path, 7 * page_bytes);
+  std::vector<page> in(16);
+  std::vector<request> batch;
+  for (std::size_t i = 0; i < 16; ++i) batch.push_back({operation::read, i, 0, page_bytes, in[i].bytes.data(), i});
+  ASSERT_EQ(queue->submit(batch), 16u);
+  EXPECT_FALSE(queue->has_left());
+  std::array<completion, 16> done;
+  queue->wait(20'000'000'000);
+  // What is behind the end of the file is asked for again, page by page.
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(queue->poll(done), 0u);
+  EXPECT_TRUE(queue->has_left());
+  std::size_t count = 0;
+  for (int rounds = 0; count < 16 && rounds < 10; ++rounds) {
+    queue->submit_left();
+    EXPECT_FALSE(queue->has_left());
+    queue->wait(20'000'000'000);
+    count += queue->poll(std::span(done).subspan(count));
+  }
+  EXPECT_EQ(count, 16u);
+  std::filesystem::remove(path);
+}
+
 bool maps_a_ring() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {

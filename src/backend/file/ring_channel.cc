@@ -252,7 +252,7 @@ void ring_channel::flush() {
       continue;
     }
     if (taken == -EINTR) continue;
-    // The kernel is short of something: poll() and wait() try again.
+    // The kernel is short of something: submit_left() and wait() try again.
     if (taken == 0 || taken == -EAGAIN || taken == -EBUSY || taken == -ENOMEM) return;
     return fail_unsubmitted(-taken);
   }
@@ -272,7 +272,6 @@ void ring_channel::fail_unsubmitted(int code) {
 }
 
 std::size_t ring_channel::poll(std::span<completion> done) {
-  flush();
   if (event_ >= 0) {
     // Before the ring is looked at, so that a completion after that look is signalled again.
     std::uint64_t signals = 0;
@@ -294,7 +293,6 @@ void ring_channel::reap() {
     for (unsigned i = 0; i < count; ++i) handle(static_cast<std::uint32_t>(entries[i]->user_data), entries[i]->res);
     io_uring_cq_advance(&ring_, count);
   }
-  flush();
 }
 
 void ring_channel::handle(std::uint32_t index, int outcome) {

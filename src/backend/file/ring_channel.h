@@ -32,8 +32,9 @@ class slot_allocator;
 // one entry in the ring, so the ring never overflows.
 //
 // The kernel finishes transfers in the context of the thread that submitted them. When that thread ends first, the
-// kernel may cancel them; they are then submitted again by whoever polls. While it waits inside the kernel for a page
-// of ours, or for the child of a vfork, they do not complete at all: needs_its_submitter().
+// kernel may cancel them; they are then submitted again by whoever submits next. While it waits inside the kernel for a
+// page of ours, or for the child of a vfork, they do not complete at all: needs_its_submitter(). So poll() leaves alone
+// what it finds to be submitted.
 //
 // After a fork the child must not use the channel; it may destroy it. The ring is not mapped in the child.
 class ring_channel final : public channel {
@@ -56,6 +57,8 @@ class ring_channel final : public channel {
   [[nodiscard]] std::size_t in_flight() const override { return in_flight_; }
   [[nodiscard]] int event_descriptor() const override;
   [[nodiscard]] bool needs_its_submitter() const override { return true; }
+  [[nodiscard]] bool has_left() const override { return !unsubmitted_.empty(); }
+  void submit_left() override { flush(); }
 
  private:
   static constexpr std::size_t merged_requests = 64;

@@ -111,6 +111,16 @@ bool lineage_channel::needs_its_submitter() const {
   return any;
 }
 
+bool lineage_channel::has_left() const {
+  bool any = false;
+  for_each_queue([&any](const channel& queue) { any |= queue.has_left(); });
+  return any;
+}
+
+void lineage_channel::submit_left() {
+  for_each_queue([](channel& queue) { queue.submit_left(); });
+}
+
 // A queue without a descriptor makes the whole one without.
 int lineage_channel::event_descriptor() const {
   bool all = true;

@@ -36,6 +36,8 @@ class lineage_channel final : public channel {
   [[nodiscard]] std::size_t in_flight() const override;
   [[nodiscard]] int event_descriptor() const override;
   [[nodiscard]] bool needs_its_submitter() const override;
+  [[nodiscard]] bool has_left() const override;
+  void submit_left() override;
 
   [[nodiscard]] std::size_t depth() const { return depth_; }
   // Requires: the channel has none yet; the tier's slots begin at `base`.
