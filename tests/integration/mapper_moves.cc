@@ -69,6 +69,27 @@ void guards_moved() {
   }
 }
 
+// MADV_POPULATE_* fills what is before a guard, and says what the kernel says: of the mapping's access first.
+void guards_populated() {
+  for (const int protection : {PROT_NONE, PROT_READ, both}) {
+    for (const bool pressed : {false, true}) {
+      char* const block = with_guards(pressed);
+      mprotect(block, 8 * part, protection);
+      for (const int advice : {MADV_POPULATE_READ, MADV_POPULATE_WRITE}) {
+        std::printf("protection %d, advice %d\n", protection, advice);
+        say("before them", madvise(block, 2 * part, advice));
+        say("up to them", madvise(block, 8 * part, advice));
+        say("at them", madvise(block + 2 * part, part, advice));
+        say("from within them", madvise(block + 2 * part + page, 3 * part, advice));
+        say("behind them", madvise(block + 3 * part, 4 * part, advice));
+      }
+      say("accesses", accesses(block));
+      say("removes guards", madvise(block, 8 * part, MADV_GUARD_REMOVE));
+      say("all", madvise(block, 8 * part, MADV_POPULATE_READ));
+    }
+  }
+}
+
 void guards_in_child() {
   char* const block = with_guards(true);
   say("wipe", madvise(block, 4 * part, MADV_WIPEONFORK));

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -72,6 +73,68 @@ bool check_calls() {
   return std::memcmp(page, &a[words / 3], 4096) == 0 || wrong("a pipe changed the bytes");
 }
 
+// The arrays begin in memory that is not far, which is whole blocks of 2 MiB: a mapping over their beginning replaces a
+// local piece, a far one with a hole in it, a piece of a file, and a far one again.
+struct beginning {
+  static constexpr std::size_t page = 4096;
+  static constexpr std::size_t mib = std::size_t{1} << 20;
+  static constexpr std::size_t bytes = 8 * mib;
+  static constexpr std::size_t mapped = 6 * mib + 3 * page;
+  std::byte* const first =
+      reinterpret_cast<std::byte*>((std::min({reinterpret_cast<std::uintptr_t>(a), reinterpret_cast<std::uintptr_t>(b),
+                                              reinterpret_cast<std::uintptr_t>(c)}) +
+                                    page - 1) /
+                                   page * page);
+
+  void fill(std::size_t from, std::size_t to, std::size_t salt) const {
+    for (std::size_t at = from; at < to; at += 64) first[at] = static_cast<std::byte>((at / 64 * 7 + at / page) ^ salt);
+  }
+  [[nodiscard]] bool holds(std::size_t from, std::size_t to, std::size_t salt) const {
+    for (std::size_t at = from; at < to; at += 64) {
+      if (first[at] != static_cast<std::byte>((at / 64 * 7 + at / page) ^ salt)) return false;
+    }
+    return true;
+  }
+  [[nodiscard]] bool is_empty() const {
+    for (std::size_t at = 0; at < mapped; at += 64) {
+      if (first[at] != std::byte{0}) return false;
+    }
+    return true;
+  }
+  // So much besides that all that can leave does.
+  static void press() {
+    constexpr std::size_t much = 64 * mib;
+    void* const block = mmap(nullptr, much, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    std::memset(block, 1, much);
+    munmap(block, much);
+  }
+  [[nodiscard]] void* map(int flags, int file = -1, std::size_t at = 0, std::size_t count = mapped) const {
+    return mmap(first + at, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | flags, file, 0);
+  }
+
+  [[nodiscard]] bool check() const {
+    fill(0, bytes, 1);
+    press();
+    if (!holds(0, bytes, 1)) return wrong("their beginning holds other bytes");
+    if (map(MAP_FIXED) != MAP_FAILED) return wrong("a file that is none was mapped");
+    if (map(MAP_ANONYMOUS | MAP_FIXED_NOREPLACE) != MAP_FAILED) return wrong("something was replaced");
+    if (!holds(0, bytes, 1)) return wrong("a call that fails changed bytes");
+    munmap(first + 3 * mib, page);
+    std::FILE* const file = std::tmpfile();
+    if (ftruncate(fileno(file), page) != 0) return wrong("no file");
+    if (map(MAP_FIXED, fileno(file), 4 * mib, page) == MAP_FAILED) return wrong("a file was not mapped");
+    if (map(MAP_ANONYMOUS | MAP_FIXED) != first) return wrong("nothing was mapped over them");
+    if (!is_empty()) return wrong("what is mapped over them is not empty");
+    fill(0, mapped, 2);
+    press();
+    if (!holds(0, mapped, 2)) return wrong("what is mapped over them lost bytes");
+    if (!holds(mapped, bytes, 1)) return wrong("what lies behind it lost bytes");
+    if (munmap(first, mapped) != 0 || map(MAP_ANONYMOUS | MAP_FIXED) != first) return wrong("mapped again");
+    press();
+    return is_empty() || wrong("what is mapped again is not empty");
+  }
+};
+
 }  // namespace
 
 int main() {
@@ -80,6 +143,7 @@ int main() {
   other.join();
   few[1] = 1;
   if (!check() || !check_child() || !check() || !check_calls() || !check() || few[1] != 1 || few[2] != 0) return 1;
+  if (!beginning().check()) return 1;
   std::puts("statics: done");
   return 0;
 }
