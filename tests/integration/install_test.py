@@ -96,7 +96,7 @@ class Installed(unittest.TestCase):
                 folder.mkdir()
                 objects = self.compile(cxx_compiler, OUTSIDE / "pointers.cc", *flags("--cflags"))
                 libraries = flags("--libs")
-                run(cxx_compiler, objects, *libraries, f"-Wl,-rpath,{self.prefix}/lib", "-o", folder / "pointers-shared")
+                run(cxx_compiler, objects, *libraries, f"-Wl,-rpath,{flags('--variable=libdir')[0]}", "-o", folder / "pointers-shared")
                 archive = [word.replace("-lfarheap", "-l:libfarheap.a") for word in flags("--libs", "--static")]
                 run(cxx_compiler, objects, *archive, "-o", folder / "pointers-static")
                 run(c_compiler, OUTSIDE / "hints.c", *flags("--cflags"), "-o", folder / "hints")
