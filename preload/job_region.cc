@@ -21,6 +21,7 @@
 #include "base/units.h"
 #include "platform/clock.h"
 #include "platform/own_descriptors.h"
+#include "platform/signal_shield.h"
 
 namespace far::preload {
 namespace {
@@ -77,6 +78,13 @@ int check_owner(int descriptor) {
   const uid_t user = geteuid();
   if (!S_ISREG(status.st_mode) || (status.st_mode & 077) != 0) return EPERM;
   return status.st_uid == user || user == 0 ? 0 : EPERM;
+}
+
+// Room for all of it now: later there is nobody whom a full file system could be reported to. Older kernels give up at
+// a signal, and have done nothing then, so the program's timers are kept out.
+int make_room(int descriptor) {
+  const platform::signal_shield shield;
+  return posix_fallocate(descriptor, 0, static_cast<off_t>(region_bytes));
 }
 
 void remove_if_abandoned(const std::string& path) {
@@ -200,8 +208,7 @@ result<job_mapping> job_mapping::open(const job_name& name, const job_terms& ter
         ::open(name.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, S_IRUSR | S_IWUSR));
     if (descriptor < 0) return cannot_use(name.path, errno);
     int failure = check_owner(descriptor);
-    // Room for all of it now: later there is nobody whom a full file system could be reported to.
-    if (failure == 0) failure = posix_fallocate(descriptor, 0, static_cast<off_t>(region_bytes));
+    if (failure == 0) failure = make_room(descriptor);
     if (failure != 0) {
       ::close(descriptor);
       return cannot_use(name.path, failure);

@@ -1,5 +1,6 @@
 #include "preload/job.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -7,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -15,6 +17,22 @@
 
 #include "base/units.h"
 #include "pager/pager.h"
+
+namespace far::preload {
+namespace {
+bool gives_up_at_signals = false;
+}  // namespace
+}  // namespace far::preload
+
+// In place of the C library's. As the tmpfs of older kernels, it can be interrupted: by a timer of the program's that
+// is fast enough, each time.
+int posix_fallocate(int file, off_t offset, off_t bytes) {
+  sigset_t blocked;
+  pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  if (far::preload::gives_up_at_signals && sigismember(&blocked, SIGALRM) == 0) return EINTR;
+  if (syscall(SYS_fallocate, file, 0, offset, bytes) == 0) return 0;
+  return ftruncate(file, offset + bytes) == 0 ? 0 : errno;
+}
 
 namespace far::preload {
 namespace {
@@ -75,6 +93,16 @@ class job_test : public testing::Test {
   job_name name_;
   std::vector<pid_t> children_;
 };
+
+TEST_F(job_test, SignalsDoNotKeepItFromBeingFounded) {
+  gives_up_at_signals = true;
+  const result<job_mapping> opened = job_mapping::open(name_, {budget_bytes, true});
+  gives_up_at_signals = false;
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  sigset_t blocked;
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &blocked), 0);
+  EXPECT_EQ(sigismember(&blocked, SIGALRM), 0) << "they are let in again";
+}
 
 TEST_F(job_test, NamesAreReadAsTheyAreWritten) {
   const job_name name{"/dev/shm/farheap-job-12", {0x0123456789abcdef, 0xf}};
