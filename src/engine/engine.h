@@ -202,6 +202,7 @@ class engine {
   [[nodiscard]] result<void> resume_in_child(std::span<const page_range> pinned = {});
 
   [[nodiscard]] statistics snapshot() const;
+  [[nodiscard]] std::uint64_t now_ns() const { return shared_.time.now_ns(); }
   void note_wait(std::uint64_t nanoseconds) { shared_.count.wait_ns.add(nanoseconds); }
   void note_busy() { shared_.count.waits.add(); }
   void note_direct_reclaim() { shared_.count.direct_reclaims.add(); }

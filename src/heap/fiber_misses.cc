@@ -12,11 +12,11 @@
 namespace far::heap {
 namespace {
 
-static_assert(sizeof(fiber::waiter) <= sizeof(pager::miss_waiter::ticket));
+static_assert(sizeof(fiber::waiter) <= sizeof(engine::miss_waiter::ticket));
 static_assert(sizeof(engine::stream_table) <= fiber::miss_room::bytes);
 static_assert(std::is_trivially_destructible_v<engine::stream_table>);
 
-fiber::waiter& waiter_in(pager::miss_waiter::ticket& one) {
+fiber::waiter& waiter_in(engine::miss_waiter::ticket& one) {
   return *std::launder(reinterpret_cast<fiber::waiter*>(one.room));
 }
 

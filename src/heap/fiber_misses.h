@@ -1,4 +1,4 @@
-// Fibers that wait for the pager: what pager::miss_waiter asks for, done by the scheduler. A fiber that misses, by a
+// Fibers that wait for the pager: what engine::miss_waiter asks for, done by the scheduler. A fiber that misses, by a
 // hardware fault or in a call of the pager, parks; the scheduler's workers poll the pager.
 //
 //     far::fiber::scheduler workers;
@@ -13,13 +13,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "engine/miss_waiter.h"
 #include "fiber/scheduler.h"
-#include "pager/miss_waiter.h"
 #include "pager/pager.h"
 
 namespace far::heap {
 
-class fiber_misses final : public pager::miss_waiter {
+class fiber_misses final : public engine::miss_waiter {
  public:
   // Requires: `workers` outlives it.
   explicit fiber_misses(fiber::scheduler& workers) : workers_(workers) {}

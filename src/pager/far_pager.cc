@@ -96,23 +96,23 @@ result<void> far_pager::start(const options& chosen) {
   result<std::unique_ptr<engine::engine>> made = engine::engine::create(space_, *far_, clock_, settings);
   if (!made) return made.error();
   engine_ = std::move(made).value();
-  for (engine::fetcher*& each : fetchers_) {
+  for (std::size_t i = 0; i < shared_fetchers; ++i) {
     const result<engine::fetcher*> added = engine_->add_fetcher();
     if (!added) return added.error();
-    each = added.value();
+    fetchers_.add(*added.value());
   }
   for (unsigned i = 0; i < chosen.object_readers; ++i) {
     const result<engine::object_reader*> added = engine_->add_object_reader();
     if (!added) return added.error();
     readers_.push_back(added.value());
   }
+  hinted_ = std::make_unique<engine::hinted_path>(*engine_, *this, fetchers_, *this);
   if (chosen.fibers != nullptr) {
-    waiting_ = std::make_unique<waiting_fibers>(*chosen.fibers);
-    engine_->tell(*waiting_);
+    parked_ = std::make_unique<engine::parked_misses>(*engine_, *this, fetchers_, *chosen.fibers);
   }
   const result<void> adopted = adopt_static_memory();
   if (!adopted) return adopted;
-  reclaimer_ = std::make_unique<reclaimer>(*engine_, waiting_ != nullptr);
+  reclaimer_ = std::make_unique<reclaimer>(*engine_, *this);
   reclaimer_->start();
   if (chosen.mode == fault_mode::in_line) {
     const result<void> installed = install_inline_guard(*this);
@@ -139,7 +139,7 @@ result<void> far_pager::start_fault_thread() {
     fault_fetcher_ = own.value();
   }
   fault_thread_ = std::make_unique<fault_thread>(
-      *engine_, *fault_fetcher_, faults_, heap_, *reclaimer_, [this](page_id page) { die_of_lost_page(page); },
+      *engine_, *this, *fault_fetcher_, faults_, heap_, [this](page_id page) { die_of_lost_page(page); },
       chosen_.observer);
   return fault_thread_->start();
 }

@@ -9,17 +9,20 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/fetcher_pool.h"
+#include "engine/hinted_path.h"
+#include "engine/host.h"
+#include "engine/parked_misses.h"
 #include "pager/address_map.h"
 #include "pager/call_gate.h"
 #include "pager/fault_thread.h"
 #include "pager/pager.h"
 #include "pager/reclaimer.h"
-#include "pager/waiting_fibers.h"
 #include "platform/far_address_space.h"
 
 namespace far::pager {
 
-class far_pager final : public pager {
+class far_pager final : public pager, public engine::host, public engine::page_bringer {
  public:
   [[nodiscard]] static result<std::unique_ptr<far_pager>> create(const options& chosen);
   ~far_pager() override;
@@ -82,7 +85,7 @@ class far_pager final : public pager {
   void resolve(page_id page, bool write, miss_waiter::place from = miss_waiter::place::fault_handler) noexcept;
   // The same for an access that raised a signal: `context` is its ucontext_t.
   void resolve_fault(const void* address, const void* context) noexcept;
-  [[nodiscard]] bool has_fibers() const { return waiting_ != nullptr; }
+  [[nodiscard]] bool has_fibers() const { return parked_ != nullptr; }
   // Whether the program has mapped something of the kernel's there.
   [[nodiscard]] bool is_foreign(const void* address) const {
     return engine_->words().load(page_at(address)).where() == engine::state::foreign;
@@ -91,7 +94,6 @@ class far_pager final : public pager {
   [[nodiscard]] page_id page_at(const void* address) const { return heap_.page_at(address); }
 
  private:
-  // Fetchers for threads that resolve their own misses; a thread prefers one and takes another when that is held.
   static constexpr std::size_t shared_fetchers = 8;
 
   far_pager(const options& chosen, const platform::kernel_features& features, const platform::heap_layout& heap,
@@ -165,29 +167,19 @@ class far_pager final : public pager {
   void settle_parts_in_child();
   [[nodiscard]] result<void> start_fault_thread();
   [[nodiscard]] result<void> adopt_static_memory();
-  [[nodiscard]] bool on_fiber() const { return waiting_ != nullptr && chosen_.fibers->on_fiber(); }
-  [[nodiscard]] engine::fetcher* try_lock_fetcher() noexcept;
-  [[nodiscard]] engine::fetcher& lock_some_fetcher() noexcept;
-  [[nodiscard]] std::size_t free_flights() const noexcept;
-  // Who wants the page: an access, which cannot go on without it; or a hint, which only expects one. For a hint nobody
-  // dies of lost bytes, and no page is filled that the program may have released meanwhile.
-  enum class demand { access, hint };
+  [[nodiscard]] bool on_fiber() const { return parked_ != nullptr && chosen_.fibers->on_fiber(); }
+  void enter() noexcept override;
+  void leave() noexcept override;
+  void rest(std::uint64_t nanoseconds) noexcept override;
+  void wake_background() noexcept override;
+  [[nodiscard]] bool has_pollers() const noexcept override { return parked_ != nullptr; }
+  void poll_soon() noexcept override;
+  [[nodiscard]] std::size_t preferred_fetcher() const noexcept override;
+  void resolve(engine::wanted_page wanted, miss_waiter::place from) noexcept;
   void resolve_observed(const std::byte* address, bool write, const void* context) noexcept;
-  void resolve_on_thread(page_id page, bool write, demand whose = demand::access) noexcept;
-  bool help() noexcept;
-  [[nodiscard]] bool reclaim() noexcept;
-  [[nodiscard]] bool reclaim_at_miss() noexcept;
-  void wait_for_frame() noexcept;
-  void resolve_on_fiber(page_id page, bool write, miss_waiter::place from, demand whose = demand::access) noexcept;
-  [[nodiscard]] engine::outcome try_miss(page_id page, bool write, demand whose) noexcept;
-  void let_others_finish(page_id page, miss_waiter::place from) noexcept;
-  void wait_for_frame_on_fiber(miss_waiter::place from) noexcept;
-  void look_after_transfers() noexcept;
-  [[nodiscard]] bool prefetch_range(page_range range, const hint* about) noexcept;
-  engine::engine::prospect expect_page(page_id page, const hint& about, bool& filled) noexcept;
-  [[nodiscard]] bool fill_expected(page_id page, bool write) noexcept;
-  void bring_expected(page_id page, const hint& about) noexcept;
-  void keep_ahead(page_id page, std::int64_t ahead, const hint& about) noexcept;
+  [[nodiscard]] bool fill(page_id page, bool write) noexcept override;
+  void bring(engine::wanted_page wanted) noexcept override;
+  [[nodiscard]] bool prefetch_pages(page_range range) noexcept;
   [[nodiscard]] engine::read_outcome start_read(engine::object_read& one) noexcept;
   [[nodiscard]] slot_read read_slot_on_thread(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);
   [[nodiscard]] slot_read read_slot_on_fiber(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);
@@ -202,10 +194,10 @@ class far_pager final : public pager {
   address_map addresses_;
   mutable call_gate gate_;
   std::unique_ptr<engine::engine> engine_;
-  std::array<engine::fetcher*, shared_fetchers> fetchers_{};
+  engine::fetcher_pool fetchers_;  // for threads and fibers that resolve their own misses
   std::vector<engine::object_reader*, platform::local_allocator<engine::object_reader*>> readers_;
-  std::unique_ptr<waiting_fibers> waiting_;      // where there are fibers
-  std::atomic<std::uint64_t> idle_since_ns_{0};  // when poll() first found nothing; 0: it last found something
+  std::unique_ptr<engine::hinted_path> hinted_;
+  std::unique_ptr<engine::parked_misses> parked_;  // where there are fibers
   std::unique_ptr<reclaimer> reclaimer_;
   std::unique_ptr<fault_thread> fault_thread_;  // fault_mode::thread only
   engine::fetcher* fault_fetcher_ = nullptr;    // the one that the thread uses

@@ -55,7 +55,7 @@ void far_pager::after_fork_in_child(std::span<const std::span<const std::byte>> 
   if (!resumed) return stop(resumed.error().message.c_str());
   // The threads of the old objects are not in this process; there is nothing to join or destroy.
   static_cast<void>(reclaimer_.release());
-  reclaimer_ = std::make_unique<reclaimer>(*engine_, waiting_ != nullptr, chosen_.child_settled);
+  reclaimer_ = std::make_unique<reclaimer>(*engine_, *this, chosen_.child_settled);
   reclaimer_->start();
   if (chosen_.mode == fault_mode::thread) {
     static_cast<void>(fault_thread_.release());

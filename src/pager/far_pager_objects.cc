@@ -69,12 +69,12 @@ slot_read far_pager::read_slot_on_thread(page_id page, std::uint32_t offset_byte
   backoff waiting;
   engine::read_outcome reached = engine::read_outcome::busy;
   while ((reached = start_read(mine)) == engine::read_outcome::busy) {
-    if (!help()) waiting.pause();
+    if (!engine::help(*engine_, *this, engine::caller::of_program)) waiting.pause();
   }
   if (reached != engine::read_outcome::in_flight) return told(reached);
   backoff arriving;
   while ((reached = mine.outcome.load(std::memory_order_acquire)) == engine::read_outcome::in_flight) {
-    if (!help()) arriving.pause();
+    if (!engine::help(*engine_, *this, engine::caller::of_program)) arriving.pause();
   }
   return told(reached);
 }
@@ -90,7 +90,7 @@ slot_read far_pager::read_slot_on_fiber(page_id page, std::uint32_t offset_bytes
     if (reached == engine::read_outcome::in_flight) break;
     mine.fibers->close(mine.ticket);
     if (reached != engine::read_outcome::busy) return told(reached);
-    waiting_->wait_for(waiting_fibers::reason::turn, miss_waiter::place::call);
+    parked_->wait_for_turn(miss_waiter::place::call);
   }
   mine.fibers->poll_soon();
   mine.fibers->park(mine.ticket, miss_waiter::place::call);

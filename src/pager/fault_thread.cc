@@ -23,17 +23,19 @@ constexpr std::uint64_t spin_ns = 20'000;
 
 }  // namespace
 
-fault_thread::fault_thread(engine::engine& engine, engine::fetcher& fetcher, const platform::userfaultfd& faults,
-                           const platform::heap_layout& heap, reclaimer& background,
-                           std::function<void(platform::page_id)> lost, miss_observer* observer)
+fault_thread::fault_thread(engine::engine& engine, engine::host& around, engine::fetcher& fetcher,
+                           const platform::userfaultfd& faults, const platform::heap_layout& heap,
+                           const std::function<void(platform::page_id)>& lost, miss_observer* observer)
     : engine_(engine),
+      host_(around),
       fetcher_(fetcher),
       faults_(faults),
       heap_(heap),
-      background_(background),
-      lost_(std::move(lost)),
       observer_(observer),
-      streams_(new(platform::map_local(sizeof(*streams_))) std::array<engine::stream_table, stream_tables>) {}
+      pending_(engine, around, fetcher, [lost](platform::page_id page) {
+        lost(page);
+        return true;
+      }) {}
 
 result<void> fault_thread::start() {
   stop_descriptor_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -58,8 +60,6 @@ void fault_thread::stop() {
   }
   if (stop_descriptor_ >= 0) close(stop_descriptor_);
   stop_descriptor_ = -1;
-  if (streams_ != nullptr) platform::unmap_local(reinterpret_cast<std::byte*>(streams_), sizeof(*streams_));
-  streams_ = nullptr;
 }
 
 void fault_thread::run() {
@@ -71,7 +71,7 @@ void fault_thread::run() {
   std::uint64_t last_work_ns = clock_.now_ns();
   while (!stopping_.load(std::memory_order_relaxed)) {
     const bool progress = serve();
-    if (engine_.wants_background()) background_.wake();
+    if (engine_.wants_background()) host_.wake_background();
     const std::uint64_t now_ns = clock_.now_ns();
     if (progress) {
       last_work_ns = now_ns;
@@ -87,10 +87,8 @@ void fault_thread::run() {
 // Takes what is new and does what can be done. Returns whether anything was.
 bool fault_thread::serve() {
   const std::lock_guard guard(fetcher_.lock);
-  bool progress = read_new();
-  progress |= fetcher_.poll(engine::caller::of_runtime);
-  progress |= try_pending();
-  return progress;
+  const bool is_new = read_new();
+  return pending_.serve() || is_new;
 }
 
 bool fault_thread::read_new() {
@@ -99,7 +97,7 @@ bool fault_thread::read_new() {
   if (count == 0) return false;
   const std::uint64_t now_ns = clock_.now_ns();
   for (std::size_t i = 0; i < count; ++i) {
-    pending_.push_back({faults[i], now_ns, false});
+    pending_.add(page_of(faults[i]), faults[i].write, faults[i].thread_id);
     engine_.note_unguarded_miss(page_of(faults[i]));
     tell_observer(faults[i], now_ns);
   }
@@ -120,38 +118,6 @@ platform::page_id fault_thread::page_of(const platform::fault& reported) const {
   const platform::page_id page = heap_.page_at(reinterpret_cast<const std::byte*>(reported.address));
   FAR_CHECK(page < engine_.pages(), "misses are reported in the far heap only");
   return page;
-}
-
-bool fault_thread::try_pending() {
-  std::size_t kept = 0;
-  for (pending_fault& waiting : pending_) {
-    if (!try_one(waiting)) pending_[kept++] = waiting;
-  }
-  const bool progress = kept < pending_.size();
-  pending_.resize(kept);
-  return progress;
-}
-
-// Returns whether the fault needs no more attention: its page is in place, and whoever waited has been woken.
-bool fault_thread::try_one(pending_fault& waiting) {
-  const platform::page_id page = page_of(waiting.fault);
-  engine::stream_table& streams = (*streams_)[waiting.fault.thread_id % stream_tables];
-  engine_.reclaim_at_miss(engine::caller::of_runtime);
-  switch (engine_.miss(fetcher_, streams, page, waiting.fault.write)) {
-    case engine::outcome::resolved: engine_.note_wait(clock_.now_ns() - waiting.since_ns); return true;
-    case engine::outcome::in_flight: waiting.counted = true; return false;
-    case engine::outcome::busy:
-      if (!waiting.counted) engine_.note_busy();
-      waiting.counted = true;
-      engine_.help(engine::caller::of_runtime);
-      return false;
-    case engine::outcome::no_budget:
-      engine_.note_direct_reclaim();
-      engine_.reclaim(engine::caller::of_runtime);
-      return false;
-    case engine::outcome::lost: lost_(page); return true;
-  }
-  return true;
 }
 
 // An arrival wakes us by itself, and takes longer than it is worth spinning.

@@ -6,11 +6,10 @@
 #include <atomic>
 #include <functional>
 #include <thread>
-#include <vector>
 
 #include "engine/engine.h"
+#include "engine/miss_list.h"
 #include "pager/miss_observer.h"
-#include "pager/reclaimer.h"
 #include "platform/far_address_space.h"
 
 namespace far::pager {
@@ -18,9 +17,9 @@ namespace far::pager {
 class fault_thread {
  public:
   // `lost`: called when an access can never be served; does not return.
-  fault_thread(engine::engine& engine, engine::fetcher& fetcher, const platform::userfaultfd& faults,
-               const platform::heap_layout& heap, reclaimer& background, std::function<void(platform::page_id)> lost,
-               miss_observer* observer);
+  fault_thread(engine::engine& engine, engine::host& around, engine::fetcher& fetcher,
+               const platform::userfaultfd& faults, const platform::heap_layout& heap,
+               const std::function<void(platform::page_id)>& lost, miss_observer* observer);
   ~fault_thread() { stop(); }
 
   // Returns when the thread is at work. Until then the caller does its work: a thread that starts may itself touch far
@@ -30,36 +29,23 @@ class fault_thread {
 
  private:
   static constexpr std::size_t faults_a_read = 64;
-  static constexpr std::size_t stream_tables = 256;
-
-  struct pending_fault {
-    platform::fault fault;
-    std::uint64_t since_ns = 0;
-    bool counted = false;  // as a wait for somebody else's work
-  };
-  using pending_list = std::vector<pending_fault, platform::local_allocator<pending_fault>>;
 
   void run();
   [[nodiscard]] bool serve();
   [[nodiscard]] bool read_new();
-  [[nodiscard]] bool try_pending();
   void tell_observer(const platform::fault& reported, std::uint64_t now_ns) const;
   [[nodiscard]] platform::page_id page_of(const platform::fault& reported) const;
-  [[nodiscard]] bool try_one(pending_fault& waiting);
   [[nodiscard]] bool waits_for_device() const;
   void sleep();
 
   engine::engine& engine_;
+  engine::host& host_;
   engine::fetcher& fetcher_;
   const platform::userfaultfd& faults_;
   platform::heap_layout heap_;
-  reclaimer& background_;
-  std::function<void(platform::page_id)> lost_;
   miss_observer* observer_;  // or null
   platform::monotonic_clock clock_;
-  pending_list pending_;
-  // What is known of each thread of the program, by its id; two threads may share an entry.
-  std::array<engine::stream_table, stream_tables>* streams_;
+  engine::miss_list pending_;
   int stop_descriptor_ = -1;
   std::atomic<bool> at_work_{false};
   std::atomic<bool> stopping_{false};

@@ -13,6 +13,8 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "engine/hint.h"
+#include "engine/miss_waiter.h"
 #include "engine/statistics.h"
 
 namespace far::engine {
@@ -22,7 +24,8 @@ class departure_guard;
 namespace far::pager {
 
 class miss_observer;
-class miss_waiter;
+using engine::hint;
+using engine::miss_waiter;
 
 // Who resolves a miss. `thread`: a handler thread, also for accesses that the kernel makes on behalf of a system call;
 // always correct for unmodified programs. `in_line`: the missing thread itself, inside a SIGBUS handler; 2 to 4 times
@@ -52,15 +55,6 @@ struct options {
   // In each child of fork that lives for a second: called once, on a thread of the pager's, and soon done.
   std::function<void()> child_settled = {};
   unsigned object_readers = 0;  // queues to the far tier for read_slot(); without one it must not be called
-};
-
-// What a hint says of coming accesses; see far/hint.h.
-struct hint {
-  bool write = false;
-  bool sequential = false;   // the next pages will be wanted soon, if there is a read-ahead
-  bool prefetch = false;     // later: nobody waits
-  int read_ahead_pages = 0;  // from the first missing page on, or before it if negative; at most 64
-  unsigned eviction_priority = 0;
 };
 
 // What became of pager::read_slot().

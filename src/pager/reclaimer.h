@@ -1,5 +1,4 @@
-// The reclaimer: the background thread that evicts ahead of need, between the watermarks, and finishes transfers whose
-// starters have gone on.
+// The thread of the engine's background work.
 #pragma once
 
 #include <atomic>
@@ -7,17 +6,16 @@
 #include <thread>
 #include <utility>
 
-#include "engine/engine.h"
+#include "engine/background.h"
 #include "platform/waker.h"
 
 namespace far::pager {
 
 class reclaimer {
  public:
-  // `others_poll`: somebody else finishes transfers, so that this thread need not look at them all the time.
   // `settled`: called once, on this thread, when it has run for a second; may be empty.
-  reclaimer(engine::engine& engine, bool others_poll, std::function<void()> settled = {})
-      : engine_(engine), others_poll_(others_poll), settled_(std::move(settled)) {}
+  reclaimer(engine::engine& engine, engine::host& around, std::function<void()> settled = {})
+      : work_(engine, around), settled_(std::move(settled)) {}
   ~reclaimer() { stop(); }
 
   void start();
@@ -30,8 +28,7 @@ class reclaimer {
  private:
   void run();
 
-  engine::engine& engine_;
-  const bool others_poll_;
+  engine::background work_;
   std::function<void()> settled_;
   platform::monotonic_clock clock_;
   platform::waker waker_;

@@ -39,19 +39,7 @@ void cluster::make_tier(std::vector<std::unique_ptr<backend::backend>> members,
 }
 
 void cluster::start() {
-  threads_.spawn_timely("tender", [this] { run_tender(); });
   threads_.spawn("servers", [this] { run_weather(); });
-}
-
-void cluster::run_tender() {
-  while (!stopping_) {
-    std::uint64_t next_ns = 0;
-    {
-      const scheduler::engine_call call(threads_);
-      next_ns = layer_->tend();
-    }
-    threads_.sleep(1 + random_.below(std::min<std::uint64_t>(next_ns, 50 * chosen_.slice_ns)));
-  }
 }
 
 // The layer may not know yet that a server has forgotten everything; and when it is asked first, it may learn of it,

@@ -108,7 +108,6 @@ class cluster {
   duration trouble_lasts_;
 
  private:
-  void run_tender();
   void run_weather();
   void add_late_member();
   // What is_whole() saw when everything was well for the first time since something was wrong.

@@ -280,11 +280,11 @@ void program::hint_some(engine::stream_table& streams) {
   const page_range range = used != nullptr ? used->range : page_range{0, chosen_.heap_pages};
   const bool write = random_.chance(chosen_.write_per_mille);
   for (std::uint64_t left = random_.between(1, 40); left > 0; --left) {
-    const pager::hint about{.write = write,
-                            .sequential = random_.chance(300),
-                            .prefetch = random_.chance(300),
-                            .read_ahead_pages = static_cast<int>(random_.one_of<std::uint64_t>({0, 0, 3, 20})),
-                            .eviction_priority = static_cast<unsigned>(random_.below(4))};
+    const engine::hint about{.write = write,
+                             .sequential = random_.chance(300),
+                             .prefetch = random_.chance(300),
+                             .read_ahead_pages = static_cast<int>(random_.one_of<std::uint64_t>({0, 0, 3, 20})),
+                             .eviction_priority = static_cast<unsigned>(random_.below(4))};
     pager_.hint(streams, range.first + random_.below(range.count), about);
   }
 }

@@ -12,19 +12,19 @@ namespace {
 
 // The running thread, for the function that the compiler calls.
 far::simulation::scheduler* active = nullptr;
-bool preemptible = false;
+auto how_preempted = far::simulation::scheduler::preemption::never;
 std::uint64_t blocks_left = 0;
 
 }  // namespace
 
 extern "C" void __sanitizer_cov_trace_pc() {
-  if (!preemptible || --blocks_left > 0) return;
+  if (how_preempted != far::simulation::scheduler::preemption::anywhere || --blocks_left > 0) return;
   active->yield();
 }
 
 // Whoever waits for a lock gives up the simulated CPU, and not the real one.
 void far::backoff::pause() noexcept {
-  if (preemptible) active->yield();
+  if (how_preempted != simulation::scheduler::preemption::never) active->yield();
 }
 
 namespace far::simulation {
@@ -62,13 +62,13 @@ void scheduler::run(const std::function<void()>& between_slices) {
     if (seek_slices_ > 0) --seek_slices_;
     note(current_ + 1);
     blocks_left = 1 + random_.below(2 * chosen_.slice_blocks);
-    preemptible = next->preemptible;
+    how_preempted = next->how;
     running_ = true;
     next->body->resume();
     running_ = false;
-    next->preemptible = preemptible;
+    next->how = how_preempted;
     perhaps_freeze(next);
-    preemptible = false;
+    how_preempted = preemption::never;
     time_.advance_to(time_.now_ns() + 1 + random_.below(2 * chosen_.slice_ns));
     between_slices();
   }
@@ -190,31 +190,31 @@ void scheduler::keep_only_current() {
     threads_[id]->inside_engine = false;
   }
   calls_ = 0;
-  preemptible = false;
+  how_preempted = preemption::at_waits;
 }
 
-scheduler::engine_call::engine_call(scheduler& owner) : owner_(owner), before_(preemptible) {
-  if (!owner_.running_) return;
-  FAR_CHECK(!owner_.threads_[owner_.current_]->inside_engine, "the engine is not called from within");
-  owner_.threads_[owner_.current_]->inside_engine = true;
-  ++owner_.calls_;
-  owner_.switch_point();
-  preemptible = true;
+void scheduler::enter_engine() {
+  if (!running_) return;
+  FAR_CHECK(!threads_[current_]->inside_engine, "the engine is not called from within");
+  threads_[current_]->inside_engine = true;
+  ++calls_;
+  switch_point();
+  how_preempted = preemption::anywhere;
 }
 
-scheduler::engine_call::~engine_call() {
-  preemptible = before_;
-  if (!owner_.running_) return;
-  owner_.threads_[owner_.current_]->inside_engine = false;
-  --owner_.calls_;
+void scheduler::leave_engine() {
+  if (!running_) return;
+  how_preempted = preemption::at_waits;
+  threads_[current_]->inside_engine = false;
+  --calls_;
 }
 
-scheduler::uninterrupted::uninterrupted() : before_(preemptible) {
-  preemptible = false;
+scheduler::uninterrupted::uninterrupted() : before_(how_preempted) {
+  how_preempted = preemption::never;
 }
 
 scheduler::uninterrupted::~uninterrupted() {
-  preemptible = before_;
+  how_preempted = before_;
 }
 
 }  // namespace far::simulation

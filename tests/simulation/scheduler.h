@@ -78,14 +78,22 @@ class scheduler {
   // While one exists, the calling thread is inside a call of the engine, and may be preempted anywhere in it.
   class engine_call {
    public:
-    explicit engine_call(scheduler& owner);
-    ~engine_call();
+    explicit engine_call(scheduler& owner) : owner_(owner) { owner_.enter_engine(); }
+    ~engine_call() { owner_.leave_engine(); }
     engine_call(const engine_call&) = delete;
     engine_call& operator=(const engine_call&) = delete;
 
    private:
     scheduler& owner_;
-    bool before_;
+  };
+  void enter_engine();
+  void leave_engine();
+
+  // How much the compiler's calls at basic blocks may do to a thread.
+  enum class preemption : std::uint8_t {
+    at_waits,  // outside the engine: where it waits for a lock
+    anywhere,  // inside
+    never,     // inside the simulated environment
   };
 
   // While one exists, the calling thread keeps the CPU: for the simulated environment's own data.
@@ -97,7 +105,7 @@ class scheduler {
     uninterrupted& operator=(const uninterrupted&) = delete;
 
    private:
-    bool before_;
+    preemption before_;
   };
 
   // Whether no thread is inside a call of the engine.
@@ -121,7 +129,7 @@ class scheduler {
     bool woken = false;
     bool inside_engine = false;
     bool is_timely = false;
-    bool preemptible = false;
+    preemption how = preemption::at_waits;
     std::uint64_t frozen_until_slice = 0;
   };
 

@@ -56,6 +56,8 @@ class simulated_backend final : public backend::backend {
   void after_fork_in_child() override;
   void claim_in_child(far::backend::slot_id slot) override;
   void close_claims_in_child() override { inner_->close_claims_in_child(); }
+  [[nodiscard]] std::uint64_t tend() override { return inner_->tend(); }
+  [[nodiscard]] bool wants_tending() const override { return inner_->wants_tending(); }
   [[nodiscard]] bool is_copied_by_fork() const override { return inner_->is_copied_by_fork(); }
   [[nodiscard]] far::backend::capacity report() const override { return inner_->report(); }
   [[nodiscard]] far::backend::speed expected_speed() const override { return chosen_.speed; }

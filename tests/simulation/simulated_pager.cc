@@ -1,22 +1,41 @@
 #include "simulated_pager.h"
 
 #include <mutex>
+#include <new>
 
+#include "engine/thread_misses.h"
 #include "trace.h"
 
 namespace far::simulation {
 
-using engine::outcome;
+using engine::miss;
 
 simulated_pager::simulated_pager(scheduler& threads, simulated_kernel& kernel, simulated_backend& far, model& expected,
-                                 engine::engine& engine, bool in_line)
-    : threads_(threads), kernel_(kernel), far_(far), expected_(expected), engine_(engine), in_line_(in_line) {}
+                                 engine::engine& engine, miss_mode mode)
+    : threads_(threads),
+      kernel_(kernel),
+      far_(far),
+      expected_(expected),
+      engine_(engine),
+      mode_(mode),
+      hinted_(engine, *this, fetchers_, *this) {}
 
 void simulated_pager::start(std::size_t fetchers) {
-  for (std::size_t i = 0; i < fetchers; ++i) fetchers_.push_back(engine_.add_fetcher().value());
-  reclaimer_ = threads_.spawn("reclaimer", [this] { run_reclaimer(); });
-  if (in_line_) return;
+  for (std::size_t i = 0; i < fetchers; ++i) fetchers_.add(*engine_.add_fetcher().value());
+  // Servers that hear nothing from the far tier's tending take the program for dead.
+  reclaimer_ = threads_.spawn_timely("reclaimer", [this] { run_reclaimer(); });
+  if (mode_ == miss_mode::on_fibers) {
+    parked_ = std::make_unique<engine::parked_misses>(engine_, *this, fetchers_, *this);
+    poller_ = threads_.spawn("poller", [this] { run_poller(); });
+  }
+  if (mode_ != miss_mode::by_handler) return;
   handlers_own_ = engine_.add_fetcher().value();
+  pending_ = std::make_unique<engine::miss_list>(engine_, *this, *handlers_own_, [this](page_id page) {
+    // On a real kernel the process ends here. Here only the access does.
+    if (!note_lost(page)) return false;
+    kernel_.wake({page, 1});
+    return true;
+  });
   handler_ = threads_.spawn("handler", [this] { run_handler(); });
   kernel_.set_handler(handler_);
 }
@@ -24,52 +43,42 @@ void simulated_pager::start(std::size_t fetchers) {
 void simulated_pager::stop() {
   stopping_ = true;
   threads_.wake(reclaimer_);
-  if (!in_line_) threads_.wake(handler_);
+  if (mode_ == miss_mode::by_handler) threads_.wake(handler_);
+  if (mode_ == miss_mode::on_fibers) threads_.wake(poller_);
 }
 
-outcome simulated_pager::miss(engine::fetcher& by, engine::stream_table& streams, page_id page, bool write,
-                              bool may_fill) {
-  const scheduler::engine_call call(threads_);
-  return engine_.miss(by, streams, page, write, may_fill);
+void simulated_pager::become_child() {
+  mode_ = miss_mode::in_line;
+  who_ = engine::caller::of_runtime;  // there is no other thread to leave writes to
 }
 
-bool simulated_pager::poll(engine::fetcher& by, engine::caller who) {
-  const scheduler::engine_call call(threads_);
-  return by.poll(who);
-}
+// ---- the engine's surroundings ----
 
-engine::fetcher& simulated_pager::lock_some_fetcher() {
-  while (true) {
-    for (std::size_t i = 0; i < fetchers_.size(); ++i) {
-      engine::fetcher& candidate = *fetchers_[(threads_.current() + i) % fetchers_.size()];
-      if (candidate.lock.try_lock()) return candidate;
-    }
-    threads_.yield();
+void simulated_pager::enter() noexcept {
+  const auto found = missing_.find(threads_.current());
+  if (found != missing_.end() && threads_.slices() - found->second.since_slices > longest_wait_slices) {
+    fail("the miss of page %llu is never resolved", static_cast<unsigned long long>(found->second.page));
   }
+  threads_.enter_engine();
 }
 
-void simulated_pager::reclaim_at_miss(engine::caller who) {
-  {
-    const scheduler::engine_call call(threads_);
-    static_cast<void>(engine_.reclaim_at_miss(who));
-  }
-  if (engine_.has_left_writes()) threads_.wake(reclaimer_);
+void simulated_pager::open(ticket& mine) noexcept {
+  new (mine.room) parked_fiber{threads_.current(), false};
 }
 
-void simulated_pager::wait_for_frame() {
-  threads_.wake(reclaimer_);
-  const std::uint64_t since = threads_.slices();
-  while (!engine_.has_frame_for_miss()) {
-    if (threads_.slices() - since > longest_wait_slices) fail("a miss waits for ever for a free frame");
-    bool progress = false;
-    {
-      const scheduler::engine_call call(threads_);
-      progress = engine_.reclaim(who_);
-    }
-    if (engine_.has_left_writes()) threads_.wake(reclaimer_);
-    if (!progress) threads_.yield();
-  }
+void simulated_pager::park(ticket& mine, place /*from*/) noexcept {
+  const auto& fiber = *std::launder(reinterpret_cast<parked_fiber*>(mine.room));
+  while (!fiber.is_woken) threads_.block();
 }
+
+void simulated_pager::wake(ticket& one) noexcept {
+  auto& fiber = *std::launder(reinterpret_cast<parked_fiber*>(one.room));
+  const thread_id woken = fiber.thread;  // the ticket may be gone once it is marked
+  fiber.is_woken = true;
+  threads_.wake(woken);
+}
+
+// ---- misses ----
 
 // What was lost a moment ago may have been discarded meanwhile.
 bool simulated_pager::note_lost(page_id page) {
@@ -82,72 +91,43 @@ bool simulated_pager::note_lost(page_id page) {
 }
 
 bool simulated_pager::resolve(engine::stream_table& streams, page_id page, bool write) {
-  if (in_line_) return resolve_here(streams, page, write);
+  if (mode_ != miss_mode::by_handler) return resolve_here(streams, page, write);
   kernel_.report_and_wait(page, write);
   return !expected_.is_lost(page);
 }
 
-bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, bool write, bool may_fill) {
-  const std::uint64_t since = threads_.slices();
-  outcome reached = outcome::busy;
-  reclaim_at_miss(who_);
-  while (reached != outcome::resolved) {
-    if (threads_.slices() - since > longest_wait_slices) {
-      fail("the miss of page %llu is never resolved", static_cast<unsigned long long>(page));
-    }
-    {
-      engine::fetcher& by = lock_some_fetcher();
-      const std::lock_guard guard(by.lock, std::adopt_lock);
-      reached = miss(by, streams, page, write, may_fill);
-      while (reached == outcome::in_flight && engine_.on_its_way(page) && !by.only_rests()) {
-        if (!poll(by, who_)) by.wait(1'000'000);
-        threads_.switch_point();
-      }
-    }
-    if (reached == outcome::in_flight && engine_.accessible(page, write)) break;
-    if (reached == outcome::in_flight && engine_.on_its_way(page)) threads_.sleep(500'000);
-    if (reached == outcome::lost && note_lost(page)) return false;
-    if (reached == outcome::no_budget) wait_for_frame();
-    if (reached == outcome::busy) {
-      const scheduler::engine_call call(threads_);
-      static_cast<void>(engine_.help(who_));
-    }
-    threads_.switch_point();
-  }
-  look_after_transfers();
-  return true;
+void simulated_pager::begin_miss(engine::stream_table& streams, page_id page) {
+  missing_[threads_.current()] = {.streams = &streams, .since_slices = threads_.slices(), .page = page};
 }
 
-void simulated_pager::hint(engine::stream_table& streams, page_id page, const pager::hint& about) {
+bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, bool write) {
+  begin_miss(streams, page);
+  bool is_lost = false;
+  while (!is_lost && resolve_once({.page = page, .write = write}) == miss::state::lost) is_lost = note_lost(page);
+  missing_.erase(threads_.current());
+  threads_.switch_point();
+  return !is_lost;
+}
+
+miss::state simulated_pager::resolve_once(engine::wanted_page wanted) {
+  if (on_fiber()) return parked_->resolve(wanted, place::call);
+  return engine::resolve_on_thread(engine_, *this, fetchers_, streams(), wanted, who_);
+}
+
+void simulated_pager::hint(engine::stream_table& streams, page_id page, const engine::hint& about) {
+  begin_miss(streams, page);
+  engine::hinted_path::plan chosen;
   {
     const scheduler::engine_call call(threads_);
-    if (engine_.expect_use(page, about.write, about.sequential) != engine::engine::prospect::missing) return;
-    engine_.set_eviction_priority(page, about.eviction_priority);
-  }
-  bool started = false;
-  if (about.read_ahead_pages > 0 || about.prefetch) {
-    if (!engine_.has_frames_ahead()) {
-      reclaim_at_miss(who_);
-      look_after_transfers();
-    }
-    engine::fetcher& by = lock_some_fetcher();
-    const std::lock_guard guard(by.lock, std::adopt_lock);
-    const scheduler::engine_call call(threads_);
-    const page_range range{page, 1 + static_cast<std::size_t>(about.read_ahead_pages)};
-    started = engine_.prefetch(by, range, about.write, about.eviction_priority) > 0;
+    chosen = hinted_.look(page, page, about);
   }
   threads_.switch_point();
-  if (about.prefetch) {
-    if (started) look_after_transfers();
-    return;
-  }
-  static_cast<void>(resolve_here(streams, page, about.write, false));
-  const scheduler::engine_call call(threads_);
-  static_cast<void>(engine_.expect_use(page, about.write, about.sequential));
+  static_cast<void>(hinted_.follow(chosen, about));
+  missing_.erase(threads_.current());
 }
 
-void simulated_pager::look_after_transfers() {
-  if (engine_.wants_background() || engine_.transfers_unattended()) threads_.wake(reclaimer_);
+void simulated_pager::bring(engine::wanted_page wanted) noexcept {
+  static_cast<void>(resolve_once(wanted));
 }
 
 bool simulated_pager::pin(engine::stream_table& streams, page_id page) {
@@ -165,20 +145,22 @@ void simulated_pager::unpin(page_id page) {
   engine_.unpin(page);
 }
 
+// ---- the pager's threads ----
+
 void simulated_pager::run_handler() {
   while (!stopping_) {
     bool progress = false;
-    for (simulated_kernel::reported_fault next; kernel_.read_fault(&next); progress = true) pending_.push_back({next});
-    while (!handlers_own_->lock.try_lock()) threads_.yield();
-    {
-      const std::lock_guard guard(handlers_own_->lock, std::adopt_lock);
-      progress |= poll(*handlers_own_, engine::caller::of_runtime);
-      progress |= try_pending();
+    for (simulated_kernel::reported_fault next; kernel_.read_fault(&next); progress = true) {
+      pending_->add(next.page, next.write, next.thread);
     }
-    if (engine_.wants_background()) threads_.wake(reclaimer_);
+    {
+      const std::lock_guard guard(handlers_own_->lock);
+      progress |= pending_->serve();
+    }
+    if (engine_.wants_background()) wake_background();
     if (progress) {
       threads_.switch_point();
-    } else if (pending_.empty() && handlers_own_->idle()) {
+    } else if (pending_->empty() && handlers_own_->idle()) {
       threads_.block();
     } else {
       threads_.block(50'000);
@@ -186,59 +168,28 @@ void simulated_pager::run_handler() {
   }
 }
 
-bool simulated_pager::try_pending() {
-  std::size_t kept = 0;
-  for (const pending_fault& waiting : pending_) {
-    if (!try_one(waiting)) pending_[kept++] = waiting;
-  }
-  const bool progress = kept < pending_.size();
-  pending_.resize(kept);
-  return progress;
-}
-
-bool simulated_pager::try_one(const pending_fault& waiting) {
-  const page_id page = waiting.fault.page;
-  engine::stream_table& streams = handlers_streams_[waiting.fault.thread % handlers_streams_.size()];
-  reclaim_at_miss(engine::caller::of_runtime);
-  switch (miss(*handlers_own_, streams, page, waiting.fault.write)) {
-    case outcome::resolved: return true;
-    case outcome::in_flight: return false;
-    case outcome::busy: {
-      const scheduler::engine_call call(threads_);
-      static_cast<void>(engine_.help(engine::caller::of_runtime));
-      return false;
-    }
-    case outcome::no_budget: {
-      const scheduler::engine_call call(threads_);
-      static_cast<void>(engine_.reclaim(engine::caller::of_runtime));
-      return false;
-    }
-    case outcome::lost:
-      // On a real kernel the process ends here. Here only the access does.
-      if (!note_lost(page)) return false;
-      kernel_.wake({page, 1});
-      return true;
-  }
-  return false;
-}
-
 void simulated_pager::run_reclaimer() {
+  engine::background work(engine_, *this);
   while (!stopping_) {
-    bool progress = false;
-    {
-      const scheduler::engine_call call(threads_);
-      progress |= engine_.reclaim_in_background();
-    }
-    {
-      const scheduler::engine_call call(threads_);
-      progress |= engine_.help(engine::caller::of_runtime);
-    }
-    if (progress) {
+    const std::uint64_t pause_ns = work.step();
+    if (pause_ns == 0) {
       threads_.switch_point();
-      continue;
+    } else {
+      threads_.block(pause_ns);
     }
-    const bool under_way = engine_.transfers_unattended();
-    threads_.block(under_way ? 50'000 : (engine_.wants_background() ? 10'000'000 : 1'000'000'000));
+  }
+}
+
+void simulated_pager::run_poller() {
+  while (!stopping_) {
+    const std::uint64_t pause_ns = parked_->poll();
+    if (pause_ns == 0) {
+      threads_.switch_point();
+    } else if (pause_ns == engine::parked_misses::no_poll) {
+      threads_.block();
+    } else {
+      threads_.block(pause_ns);
+    }
   }
 }
 

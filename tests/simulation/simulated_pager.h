@@ -1,41 +1,51 @@
-// What src/pager is on a real kernel: the threads that resolve misses and evict ahead of need, around the same engine.
-// It follows far_pager, fault_thread and reclaimer step by step; what it waits for is the scheduler.
+// What src/pager is on a real kernel: the threads and fibers that miss, the loop that serves misses, the background,
+// the poller. The engine's own code decides what each does; here stands how they wait, which is by the scheduler.
 #pragma once
 
-#include <array>
+#include <map>
+#include <memory>
 #include <vector>
 
+#include "engine/background.h"
 #include "engine/engine.h"
+#include "engine/fetcher_pool.h"
+#include "engine/hinted_path.h"
+#include "engine/host.h"
+#include "engine/miss_list.h"
+#include "engine/miss_waiter.h"
+#include "engine/parked_misses.h"
 #include "model.h"
-#include "pager/pager.h"
 #include "scheduler.h"
 #include "simulated_backend.h"
 #include "simulated_kernel.h"
 
 namespace far::simulation {
 
-class simulated_pager {
+// Who resolves the misses of the program's threads.
+enum class miss_mode {
+  by_handler,  // a thread that is told of them by the kernel
+  in_line,     // they themselves
+  on_fibers,   // they themselves, every other one as a fiber that parks
+};
+
+class simulated_pager final : public engine::host, public engine::page_bringer, public engine::miss_waiter {
  public:
-  // `in_line`: the missing thread resolves its own misses; otherwise a handler thread does.
   simulated_pager(scheduler& threads, simulated_kernel& kernel, simulated_backend& far, model& expected,
-                  engine::engine& engine, bool in_line);
+                  engine::engine& engine, miss_mode mode);
 
   // Starts the threads; they end after stop().
   void start(std::size_t fetchers);
   void stop();
 
   // In the child of a fork, whose only thread is the program's: it resolves its own misses.
-  void become_child() {
-    in_line_ = true;
-    who_ = engine::caller::of_runtime;  // there is no other thread to leave writes to
-  }
+  void become_child();
 
   // For program threads: makes the page accessible; returns false when its bytes are lost. Whoever calls it tries the
   // access again, and may find that it must call again.
   [[nodiscard]] bool resolve(engine::stream_table& streams, page_id page, bool write);
-  // A hint: the page will be used, as far as the program knows; it may be released at any moment. As far_pager's hinted
-  // path, but for first touches, which only a map of addresses can tell from mistakes.
-  void hint(engine::stream_table& streams, page_id page, const pager::hint& about);
+  // A hint: the page will be used, as far as the program knows; it may be released at any moment. First touches are
+  // left out, which only a map of addresses can tell from mistakes.
+  void hint(engine::stream_table& streams, page_id page, const engine::hint& about);
   // Makes the page resident, and keeps it so until unpin. Returns false when its bytes are lost.
   [[nodiscard]] bool pin(engine::stream_table& streams, page_id page);
   void unpin(page_id page);
@@ -45,38 +55,62 @@ class simulated_pager {
   static constexpr std::uint64_t longest_wait_slices = 10'000'000;
 
  private:
-  struct pending_fault {
-    simulated_kernel::reported_fault fault;
+  // What the pager knows of a thread while it resolves a miss.
+  struct missing_thread {
+    engine::stream_table* streams = nullptr;
+    std::uint64_t since_slices = 0;
+    page_id page = 0;
+  };
+  struct parked_fiber {
+    thread_id thread;
+    bool is_woken;
   };
 
-  [[nodiscard]] bool resolve_here(engine::stream_table& streams, page_id page, bool write, bool may_fill = true);
+  void enter() noexcept override;
+  void leave() noexcept override { threads_.leave_engine(); }
+  void rest(std::uint64_t nanoseconds) noexcept override { threads_.sleep(nanoseconds); }
+  void wake_background() noexcept override { threads_.wake(reclaimer_); }
+  [[nodiscard]] bool has_pollers() const noexcept override { return mode_ == miss_mode::on_fibers; }
+  [[nodiscard]] std::size_t preferred_fetcher() const noexcept override { return threads_.current(); }
+
+  [[nodiscard]] bool fill(page_id, bool) noexcept override { return false; }
+  void bring(engine::wanted_page wanted) noexcept override;
+
+  [[nodiscard]] bool on_fiber() const noexcept override {
+    return mode_ == miss_mode::on_fibers && threads_.current() % 2 == 0;
+  }
+  [[nodiscard]] engine::stream_table& streams() noexcept override { return *missing_.at(threads_.current()).streams; }
+  void open(ticket& mine) noexcept override;
+  void park(ticket& mine, place from) noexcept override;
+  void close(ticket&) noexcept override {}
+  void wake(ticket& one) noexcept override;
+  void poll_soon() noexcept override { threads_.wake(poller_); }
+
+  void begin_miss(engine::stream_table& streams, page_id page);
+  [[nodiscard]] bool resolve_here(engine::stream_table& streams, page_id page, bool write);
+  [[nodiscard]] engine::miss::state resolve_once(engine::wanted_page wanted);
   [[nodiscard]] bool note_lost(page_id page);
-  [[nodiscard]] engine::outcome miss(engine::fetcher& by, engine::stream_table& streams, page_id page, bool write,
-                                     bool may_fill = true);
-  [[nodiscard]] bool poll(engine::fetcher& by, engine::caller who);
-  [[nodiscard]] engine::fetcher& lock_some_fetcher();
-  void reclaim_at_miss(engine::caller who);
-  void wait_for_frame();
-  void look_after_transfers();
   void run_handler();
-  [[nodiscard]] bool try_pending();
-  [[nodiscard]] bool try_one(const pending_fault& waiting);
   void run_reclaimer();
+  void run_poller();
 
   scheduler& threads_;
   simulated_kernel& kernel_;
   simulated_backend& far_;
   model& expected_;
   engine::engine& engine_;
-  bool in_line_;
+  miss_mode mode_;
   engine::caller who_ = engine::caller::of_program;
-  std::vector<engine::fetcher*> fetchers_;
-  engine::fetcher* handlers_own_ = nullptr;
+  engine::fetcher_pool fetchers_;
+  engine::hinted_path hinted_;
+  std::unique_ptr<engine::parked_misses> parked_;  // on_fibers only
+  engine::fetcher* handlers_own_ = nullptr;        // by_handler only
+  std::unique_ptr<engine::miss_list> pending_;
   thread_id handler_ = 0;
   thread_id reclaimer_ = 0;
+  thread_id poller_ = 0;
   bool stopping_ = false;
-  std::vector<pending_fault> pending_;
-  std::array<engine::stream_table, 4> handlers_streams_;
+  std::map<thread_id, missing_thread> missing_;
 };
 
 }  // namespace far::simulation

@@ -24,7 +24,7 @@ struct scenario {
   bool tracks_writes;
   engine::eviction_place where;
   bool measures_where;
-  bool in_line;
+  miss_mode misses;
   bool is_calm;  // nothing fails
   std::uint64_t read_patience_ns;
   std::size_t program_threads;
@@ -35,6 +35,15 @@ struct scenario {
   cluster_options servers;
   program_options program;
 };
+
+const char* name_of(miss_mode mode) {
+  switch (mode) {
+    case miss_mode::by_handler: return "thread";
+    case miss_mode::in_line: return "inline";
+    case miss_mode::on_fibers: return "fibers";
+  }
+  return "";
+}
 
 // Connections wait for milliseconds before they try again, so time is to pass faster.
 void draw_network(random_source& random, scenario& drawn) {
@@ -60,7 +69,7 @@ scenario draw(random_source& random, const run_options& chosen) {
   drawn.tracks_writes = random.chance(850);
   drawn.where = random.one_of({engine::eviction_place::background, engine::eviction_place::at_miss});
   drawn.measures_where = random.chance(500);
-  drawn.in_line = random.chance(500);
+  drawn.misses = random.one_of({miss_mode::by_handler, miss_mode::in_line, miss_mode::on_fibers});
   drawn.is_calm = random.chance(300);
   // Servers are never all in trouble for so long; the one store may be.
   drawn.read_patience_ns = 30'000'000'000;
@@ -126,7 +135,7 @@ class world {
                                         .measures_where = scenario_.measures_where,
                                         .read_patience_ns = scenario_.read_patience_ns})
                     .value()),
-        pager_(threads_, kernel_, far_, expected_, *engine_, scenario_.in_line),
+        pager_(threads_, kernel_, far_, expected_, *engine_, scenario_.misses),
         program_(threads_, random_, kernel_, pager_, expected_, *engine_, scenario_.program) {}
 
   report run();
@@ -181,7 +190,7 @@ simulated_backend world::make_far() {
 report world::run() {
   trace("heap %llu, budget %llu, %s, tracks writes %d, %s, calm %d",
         static_cast<unsigned long long>(scenario_.heap_pages), static_cast<unsigned long long>(scenario_.budget_pages),
-        scenario_.policy, scenario_.tracks_writes, scenario_.in_line ? "inline" : "thread", scenario_.is_calm);
+        scenario_.policy, scenario_.tracks_writes, name_of(scenario_.misses), scenario_.is_calm);
   trace("%zu threads, %zu fetchers, slices of %llu ns and %llu blocks, frozen %llu per mille",
         scenario_.program_threads, scenario_.fetchers, static_cast<unsigned long long>(scenario_.threads.slice_ns),
         static_cast<unsigned long long>(scenario_.threads.slice_blocks),

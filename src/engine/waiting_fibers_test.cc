@@ -1,5 +1,5 @@
 // The wake-ups of waiting_fibers, with OS threads in the place of fibers, so that ThreadSanitizer sees all of it.
-#include "pager/waiting_fibers.h"
+#include "engine/waiting_fibers.h"
 
 #include <gtest/gtest.h>
 
@@ -13,18 +13,14 @@
 
 #include "base/check.h"
 
-namespace far::pager {
+namespace far::engine {
 namespace {
-
-using engine::page_id;
-using engine::page_word;
-using engine::state;
 
 // A wait is a semaphore; every thread is a fiber.
 class waiting_threads final : public miss_waiter {
  public:
   bool on_fiber() const noexcept override { return true; }
-  engine::stream_table& streams() noexcept override { return streams_; }
+  stream_table& streams() noexcept override { return streams_; }
   void open(ticket& mine) noexcept override { new (mine.room) std::binary_semaphore(0); }
   void park(ticket& mine, place /*from*/) noexcept override {
     parks.fetch_add(1);
@@ -43,13 +39,13 @@ class waiting_threads final : public miss_waiter {
     return *std::launder(reinterpret_cast<std::binary_semaphore*>(one.room));
   }
 
-  engine::stream_table streams_;
+  stream_table streams_;
 };
 
 using reason = waiting_fibers::reason;
 constexpr auto from_call = miss_waiter::place::call;
 
-void move_to(engine::residency& pages, page_id page, state to) {
+void move_to(residency& pages, page_id page, state to) {
   pages.update(page, [to](page_word word) { return word.with_state(to); });
 }
 
@@ -63,7 +59,7 @@ void wait_until(Predicate holds) {
 }
 
 TEST(waiting_fibers, a_page_that_is_not_on_its_way_is_not_waited_for) {
-  engine::residency pages(1);
+  residency pages(1);
   waiting_threads threads;
   waiting_fibers waiting(threads);
   waiting.wait_for_page(pages, 0, from_call);
@@ -71,7 +67,7 @@ TEST(waiting_fibers, a_page_that_is_not_on_its_way_is_not_waited_for) {
 }
 
 TEST(waiting_fibers, a_page_that_settles_wakes_those_that_wait_for_it_and_nobody_else) {
-  engine::residency pages(600);
+  residency pages(600);
   waiting_threads threads;
   waiting_fibers waiting(threads);
   pages.tell(waiting);
@@ -103,7 +99,7 @@ TEST(waiting_fibers, no_wake_up_is_lost) {
   constexpr unsigned waiters = 3;
   constexpr unsigned rounds = 3000;
   constexpr page_id page_count = 2;
-  engine::residency pages(page_count);
+  residency pages(page_count);
   waiting_threads threads;
   waiting_fibers waiting(threads);
   pages.tell(waiting);
@@ -160,4 +156,4 @@ TEST(waiting_fibers, what_is_scarce_goes_to_those_who_came_first) {
 }
 
 }  // namespace
-}  // namespace far::pager
+}  // namespace far::engine

@@ -1,8 +1,8 @@
-#include "pager/waiting_fibers.h"
+#include "engine/waiting_fibers.h"
 
 #include <mutex>
 
-namespace far::pager {
+namespace far::engine {
 
 void waiting_fibers::put(bucket& in, waiting& mine) noexcept {
   const std::lock_guard guard(in.lock);
@@ -27,8 +27,7 @@ bool waiting_fibers::take_back(bucket& from, waiting& mine) noexcept {
   return true;
 }
 
-void waiting_fibers::wait_for_page(const engine::residency& pages, engine::page_id page,
-                                   miss_waiter::place from) noexcept {
+void waiting_fibers::wait_for_page(const residency& pages, page_id page, miss_waiter::place from) noexcept {
   bucket& in = buckets_[page % bucket_count];
   waiting mine;
   mine.page = page;
@@ -36,7 +35,7 @@ void waiting_fibers::wait_for_page(const engine::residency& pages, engine::page_
   put(in, mine);
   // Either we see that the page has settled, or whoever settles it sees us: it changes the word first and looks at the
   // list then.
-  if (pages.load_in_order(page).where() != engine::state::fetching) {
+  if (pages.load_in_order(page).where() != state::fetching) {
     static_cast<void>(take_back(in, mine));
     fibers_.close(mine.ticket);
     return;
@@ -45,7 +44,7 @@ void waiting_fibers::wait_for_page(const engine::residency& pages, engine::page_
   fibers_.park(mine.ticket, from);
 }
 
-void waiting_fibers::settled(engine::page_id page) noexcept {
+void waiting_fibers::settled(page_id page) noexcept {
   bucket& in = buckets_[page % bucket_count];
   if (in.first.load(std::memory_order_seq_cst) == nullptr) return;
   const std::lock_guard guard(in.lock);
@@ -96,4 +95,4 @@ void waiting_fibers::wake(reason why, std::size_t most) noexcept {
   }
 }
 
-}  // namespace far::pager
+}  // namespace far::engine

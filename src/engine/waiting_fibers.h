@@ -11,12 +11,12 @@
 #include <cstdint>
 
 #include "base/spin_lock.h"
+#include "engine/miss_waiter.h"
 #include "engine/residency.h"
-#include "pager/miss_waiter.h"
 
-namespace far::pager {
+namespace far::engine {
 
-class waiting_fibers final : public engine::settling_listener {
+class waiting_fibers final : public settling_listener {
  public:
   enum class reason : std::uint8_t {
     frame,   // none is free: one must be evicted
@@ -28,7 +28,7 @@ class waiting_fibers final : public engine::settling_listener {
   explicit waiting_fibers(miss_waiter& fibers) : fibers_(fibers) {}
 
   // Parks the calling fiber until the page is not Fetching. It may be Fetching again, or Remote, when this returns.
-  void wait_for_page(const engine::residency& pages, engine::page_id page, miss_waiter::place from) noexcept;
+  void wait_for_page(const residency& pages, page_id page, miss_waiter::place from) noexcept;
 
   // Parks the calling fiber until wake().
   void wait_for(reason why, miss_waiter::place from) noexcept;
@@ -39,14 +39,14 @@ class waiting_fibers final : public engine::settling_listener {
     return queues_[static_cast<std::size_t>(why)].count.load(std::memory_order_relaxed) > 0;
   }
 
-  void settled(engine::page_id page) noexcept override;
+  void settled(page_id page) noexcept override;
 
  private:
   static constexpr std::size_t bucket_count = 256;
 
   struct waiting {
     miss_waiter::ticket ticket;
-    engine::page_id page = 0;
+    page_id page = 0;
     waiting* next = nullptr;
     bool listed = false;
   };
@@ -72,4 +72,4 @@ class waiting_fibers final : public engine::settling_listener {
   std::array<queue, reasons> queues_;
 };
 
-}  // namespace far::pager
+}  // namespace far::engine

@@ -6,7 +6,7 @@
 
 #include "engine/stream.h"
 
-namespace far::pager {
+namespace far::engine {
 
 class miss_waiter {
  public:
@@ -23,7 +23,7 @@ class miss_waiter {
   [[nodiscard]] virtual bool on_fiber() const noexcept = 0;
 
   // What is known of the calling fiber's misses. Requires: on_fiber().
-  [[nodiscard]] virtual engine::stream_table& streams() noexcept = 0;
+  [[nodiscard]] virtual stream_table& streams() noexcept = 0;
 
   // One wait of the calling fiber: open() the ticket, let wakers know of it, then park(), or close() when there is
   // nothing to wait for after all. A wake() that comes between open() and park() is not lost. Requires: on_fiber().
@@ -42,4 +42,4 @@ class miss_waiter {
   ~miss_waiter() = default;
 };
 
-}  // namespace far::pager
+}  // namespace far::engine

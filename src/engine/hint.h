@@ -1,0 +1,14 @@
+// What the program says of its coming accesses, without making them; see far/hint.h.
+#pragma once
+
+namespace far::engine {
+
+struct hint {
+  bool write = false;
+  bool sequential = false;   // the next pages will be wanted soon, if there is a read-ahead
+  bool prefetch = false;     // later: nobody waits
+  int read_ahead_pages = 0;  // from the first missing page on, or before it if negative; at most 64
+  unsigned eviction_priority = 0;
+};
+
+}  // namespace far::engine

@@ -1,0 +1,59 @@
+// The hinted path (Eden, section 3.2): what a hint brings in, on the calling thread or fiber, without a fault.
+#pragma once
+
+#include "engine/fetcher_pool.h"
+#include "engine/hint.h"
+#include "engine/miss.h"
+
+namespace far::engine {
+
+// What the path leaves to the pager.
+class page_bringer {
+ public:
+  // Fills an Untouched page, if the program has it and nobody else is at work on it. Returns whether it is filled now.
+  [[nodiscard]] virtual bool fill(page_id page, bool write) noexcept = 0;
+  // Waits for the page, in the calling thread's or fiber's way.
+  virtual void bring(wanted_page wanted) noexcept = 0;
+
+ protected:
+  ~page_bringer() = default;
+};
+
+class hinted_path {
+ public:
+  // What a hint asks for, beyond what is here.
+  struct plan {
+    page_id first = 0;  // missing
+    page_id end = 0;    // of what is waited for; not above `first`: nothing
+    page_range ahead;   // to prefetch; empty: nothing
+    bool has_filled = false;
+
+    [[nodiscard]] bool empty() const { return end <= first && ahead.count == 0; }
+  };
+
+  hinted_path(engine& with, host& around, const fetcher_pool& fetchers, page_bringer& pages)
+      : engine_(with), host_(around), fetchers_(fetchers), pages_(pages) {}
+
+  // Looks what there is to do. Mostly everything is here already: then this is all, and it makes no system call.
+  [[nodiscard]] plan look(page_id first, page_id last, const hint& about) noexcept;
+  // Does it. Returns whether anything was missing; of a prefetch: was started.
+  bool follow(const plan& chosen, const hint& about) noexcept;
+
+  // Starts to fetch what of the range is Remote, as far as frames are free ahead of need. `about`: what a hint said of
+  // it, or null. Returns whether something is on its way now, which the caller looks after, or waits for.
+  [[nodiscard]] bool prefetch(page_range range, const hint* about) noexcept;
+  // The range from its first Remote page on.
+  [[nodiscard]] page_range from_first_remote(page_range range) const noexcept;
+
+ private:
+  [[nodiscard]] engine::prospect expect(page_id page, const hint& about, bool& has_filled) noexcept;
+  [[nodiscard]] page_range next_half(page_id page, std::int64_t ahead) const noexcept;
+  [[nodiscard]] engine::prospect expect_again(page_id page, const hint& about) noexcept;
+
+  engine& engine_;
+  host& host_;
+  const fetcher_pool& fetchers_;
+  page_bringer& pages_;
+};
+
+}  // namespace far::engine

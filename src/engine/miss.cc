@@ -1,0 +1,94 @@
+#include "engine/miss.h"
+
+#include "base/check.h"
+
+namespace far::engine {
+namespace {
+
+// What a thread evicts, or finds to be submitted again, it may leave to a thread of the runtime.
+void hand_on(const engine& with, host& around) {
+  if (with.has_left_transfers()) around.wake_background();
+}
+
+}  // namespace
+
+bool help(engine& with, host& around, caller who) noexcept {
+  bool progress = false;
+  {
+    const engine_section inside(around);
+    progress = with.help(who);
+  }
+  hand_on(with, around);
+  return progress;
+}
+
+void look_after_transfers(const engine& with, host& around) noexcept {
+  const bool others_poll = around.has_pollers();
+  if (others_poll && with.transfers_under_way()) around.poll_soon();
+  if (with.wants_background() || (!others_poll && with.transfers_unattended())) around.wake_background();
+}
+
+bool miss::reclaim_at_miss(engine& with, host& around, caller who) {
+  bool progress = false;
+  {
+    const engine_section inside(around);
+    progress = with.reclaim_at_miss(who);
+  }
+  hand_on(with, around);
+  return progress;
+}
+
+void miss::advance(fetcher& by, stream_table& streams) {
+  outcome reached = outcome::busy;
+  {
+    const engine_section inside(*host_);
+    reached = engine_->miss(by, streams, wanted_.page, wanted_.write, wanted_.whose == demand::access);
+  }
+  switch (reached) {
+    case outcome::resolved: now_ = state::resolved; return;
+    case outcome::lost: now_ = state::lost; return;
+    case outcome::in_flight:
+      now_ = state::arriving;
+      counted_ = true;
+      return;
+    case outcome::no_budget:
+      now_ = state::short_of_frames;
+      engine_->note_direct_reclaim();
+      host_->wake_background();
+      return;
+    case outcome::busy: be_taken(); return;
+  }
+}
+
+void miss::be_taken() {
+  now_ = state::taken;
+  if (!counted_) engine_->note_busy();
+  counted_ = true;
+}
+
+miss::state miss::look() {
+  if (has_ended() || now_ == state::begun) return now_;
+  if (now_ == state::arriving && engine_->on_its_way(wanted_.page)) return now_;
+  if (engine_->accessible(wanted_.page, wanted_.write)) return now_ = state::resolved;
+  if (now_ == state::arriving || (now_ == state::short_of_frames && engine_->has_frame_for_miss())) now_ = state::begun;
+  return now_;
+}
+
+bool miss::help() {
+  FAR_DCHECK(now_ == state::short_of_frames || now_ == state::taken, "the miss waits for somebody's work");
+  if (now_ == state::taken) return far::engine::help(*engine_, *host_, who_);
+  bool progress = false;
+  {
+    const engine_section inside(*host_);
+    progress = engine_->reclaim(who_);
+  }
+  hand_on(*engine_, *host_);
+  return progress;
+}
+
+void miss::end() {
+  look_after_transfers(*engine_, *host_);
+  engine_->note_wait(engine_->now_ns() - since_ns_);
+}
+
+}  // namespace far::engine

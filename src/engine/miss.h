@@ -1,0 +1,79 @@
+// The way of a miss, from the report to the access that can be repeated.
+//
+// A state machine that never waits. Who resolves a miss lets it advance, and waits in its own way for what the state
+// says: a thread that missed (thread_misses.h), a fiber (fiber_misses.h), or the loop that serves the misses of other
+// threads, and turns to the next one instead (miss_list.h).
+//
+//   begun --advance--> resolved          the access can be repeated
+//                      lost              the bytes are gone for good
+//                      arriving          the page is on its way
+//                      short_of_frames   one must become free; help() evicts
+//                      taken             somebody else is at work on the page; help() finishes what others began
+//   any of the last three --look--> itself, or, when what it waited for has come, begun or resolved
+#pragma once
+
+#include <cstdint>
+
+#include "engine/engine.h"
+#include "engine/host.h"
+
+namespace far::engine {
+
+// Who wants the page: an access, which cannot go on without it; or a hint, which only expects one. For a hint no page
+// is filled that the program may have released meanwhile.
+enum class demand : std::uint8_t { access, hint };
+
+struct wanted_page {
+  page_id page = 0;
+  bool write = false;
+  demand whose = demand::access;
+};
+
+class miss {
+ public:
+  enum class state : std::uint8_t { begun, resolved, lost, arriving, short_of_frames, taken };
+
+  miss(engine& with, host& around, wanted_page wanted, caller who = caller::of_program)
+      : engine_(&with), host_(&around), wanted_(wanted), who_(who), since_ns_(with.now_ns()) {}
+
+  [[nodiscard]] page_id page() const { return wanted_.page; }
+  [[nodiscard]] state now() const { return now_; }
+  [[nodiscard]] bool has_ended() const { return now_ == state::resolved || now_ == state::lost; }
+
+  // Evicts here, while the missing thread stands still, if that is the cheaper place.
+  void make_room() { reclaim_at_miss(*engine_, *host_, who_); }
+  static bool reclaim_at_miss(engine& with, host& around, caller who);
+
+  // Does what can be done now. Requires: the lock of `by` is held. `streams`: what is known of the missing thread.
+  void advance(fetcher& by, stream_table& streams);
+  // No fetcher could be had.
+  void be_taken();
+
+  // Looks whether what the miss waits for has come.
+  state look();
+
+  // Works towards that. Returns whether anything was done; if not, it is time to wait.
+  bool help();
+
+  // Requires: has_ended(). Sees to it that what was started, and that nobody waits for, is finished.
+  void end();
+
+ private:
+  engine* engine_;
+  host* host_;
+  wanted_page wanted_;
+  caller who_;
+  state now_ = state::begun;
+  bool counted_ = false;  // as a wait for somebody else's work
+  std::uint64_t since_ns_;
+};
+
+// Finishes what others have begun, as engine::help(). What the calling thread must leave to be submitted by one of the
+// runtime's, the background is woken for.
+bool help(engine& with, host& around, caller who) noexcept;
+
+// Something may be under way that nobody waits for. The background is left alone otherwise: to wake it takes a
+// processor from the program.
+void look_after_transfers(const engine& with, host& around) noexcept;
+
+}  // namespace far::engine

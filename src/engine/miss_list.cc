@@ -1,0 +1,54 @@
+#include "engine/miss_list.h"
+
+#include <new>
+#include <utility>
+
+namespace far::engine {
+
+miss_list::miss_list(engine& with, host& around, fetcher& own, std::function<bool(page_id)> lost)
+    : engine_(with),
+      host_(around),
+      own_(own),
+      lost_(std::move(lost)),
+      streams_(new(platform::map_local(sizeof(*streams_))) std::array<stream_table, stream_tables>) {}
+
+miss_list::~miss_list() {
+  platform::unmap_local(reinterpret_cast<std::byte*>(streams_), sizeof(*streams_));
+}
+
+void miss_list::add(page_id page, bool write, std::uint64_t thread) {
+  pending_.push_back({miss(engine_, host_, {.page = page, .write = write}, caller::of_runtime), thread});
+}
+
+bool miss_list::serve() {
+  bool progress = false;
+  {
+    const engine_section inside(host_);
+    progress = own_.poll(caller::of_runtime);
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < pending_.size(); ++i) {
+    if (!try_one(pending_[i])) pending_[kept++] = pending_[i];
+  }
+  progress |= kept < pending_.size();
+  pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(kept), pending_.end());
+  return progress;
+}
+
+// Returns whether the miss needs no more attention. It always advances, also where the page is there by now: the
+// engine wakes whoever waits for it.
+bool miss_list::try_one(entry& waiting) {
+  waiting.one.make_room();
+  waiting.one.advance(own_, (*streams_)[waiting.thread % stream_tables]);
+  switch (waiting.one.now()) {
+    case miss::state::resolved: waiting.one.end(); return true;
+    case miss::state::lost: return lost_(waiting.one.page());
+    case miss::state::short_of_frames:
+    case miss::state::taken: waiting.one.help(); return false;
+    case miss::state::begun:
+    case miss::state::arriving: return false;
+  }
+  return false;
+}
+
+}  // namespace far::engine

@@ -1,0 +1,45 @@
+// The misses of fibers, and their way to wait: the fiber parks, with no lock held, and others run on its thread.
+//
+// Nothing of the thread is remembered where a fiber waits: outside the fault handler it may go on on another one. A
+// fiber that waits for a page is woken by whoever makes the page settle; one that waits for something scarce by poll().
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "engine/fetcher_pool.h"
+#include "engine/miss.h"
+#include "engine/miss_waiter.h"
+#include "engine/waiting_fibers.h"
+
+namespace far::engine {
+
+class parked_misses {
+ public:
+  // What poll() returns when it need not be called before miss_waiter::poll_soon().
+  static constexpr std::uint64_t no_poll = ~std::uint64_t{0};
+
+  parked_misses(engine& with, host& around, const fetcher_pool& fetchers, miss_waiter& fibers);
+
+  // Returns `resolved` or `lost`. Requires: on a fiber.
+  [[nodiscard]] miss::state resolve(wanted_page wanted, miss_waiter::place from) noexcept;
+
+  // Parks the calling fiber until the next poll().
+  void wait_for_turn(miss_waiter::place from) noexcept { waiting_.wait_for(waiting_fibers::reason::turn, from); }
+
+  // Finishes what has arrived and wakes who can go on. Any thread. Returns after how many nanoseconds to call it again.
+  [[nodiscard]] std::uint64_t poll() noexcept;
+
+ private:
+  void wait(miss& one, miss_waiter::place from) noexcept;
+  [[nodiscard]] bool serve_the_scarce() noexcept;
+
+  engine& engine_;
+  host& host_;
+  const fetcher_pool& fetchers_;
+  miss_waiter& fibers_;
+  waiting_fibers waiting_;
+  std::atomic<std::uint64_t> idle_since_ns_{0};  // when poll() first found nothing; 0: it last found something
+};
+
+}  // namespace far::engine

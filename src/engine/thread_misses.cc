@@ -1,0 +1,47 @@
+#include "engine/thread_misses.h"
+
+#include <mutex>
+
+namespace far::engine {
+namespace {
+
+constexpr std::uint64_t longest_wait_ns = 1'000'000;  // for an arrival, before the engine is asked again
+constexpr std::uint64_t rest_ns = 500'000;  // between two looks at a read that failed and is tried again later
+
+bool poll(fetcher& one, host& around, caller who) {
+  const engine_section inside(around);
+  return one.poll(who);
+}
+
+// Waits with the fetcher's lock held: nobody else need look after the transfer then. But not for a read that rests.
+void advance_and_await_arrival(miss& one, const fetcher_pool& fetchers, host& around, stream_table& streams,
+                               caller who) {
+  fetcher& by = fetchers.lock(around.preferred_fetcher());
+  const std::lock_guard guard(by.lock, std::adopt_lock);
+  one.advance(by, streams);
+  while (one.look() == miss::state::arriving && !by.only_rests()) {
+    if (!poll(by, around, who)) by.wait(longest_wait_ns);
+  }
+}
+
+}  // namespace
+
+miss::state resolve_on_thread(engine& with, host& around, const fetcher_pool& fetchers, stream_table& streams,
+                              wanted_page wanted, caller who) {
+  miss one(with, around, wanted, who);
+  one.make_room();
+  backoff waiting;
+  while (true) {
+    advance_and_await_arrival(one, fetchers, around, streams, who);
+    if (one.look() == miss::state::arriving) around.rest(rest_ns);
+    while (one.look() == miss::state::short_of_frames) {
+      if (!one.help()) waiting.pause();
+    }
+    if (one.look() == miss::state::taken && !one.help()) waiting.pause();
+    if (one.has_ended()) break;
+  }
+  one.end();
+  return one.now();
+}
+
+}  // namespace far::engine

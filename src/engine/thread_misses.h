@@ -1,0 +1,13 @@
+// A miss of a thread that waits for it: it holds a fetcher while the page is on its way, and lends a hand otherwise.
+#pragma once
+
+#include "engine/fetcher_pool.h"
+#include "engine/miss.h"
+
+namespace far::engine {
+
+// Returns `resolved` or `lost`. Requires: no lock of the engine is held.
+[[nodiscard]] miss::state resolve_on_thread(engine& with, host& around, const fetcher_pool& fetchers,
+                                            stream_table& streams, wanted_page wanted, caller who = caller::of_program);
+
+}  // namespace far::engine
