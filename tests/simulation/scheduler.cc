@@ -199,14 +199,23 @@ void scheduler::enter_engine() {
   threads_[current_]->inside_engine = true;
   ++calls_;
   switch_point();
+  threads_[current_]->outside = how_preempted;
   how_preempted = preemption::anywhere;
 }
 
 void scheduler::leave_engine() {
   if (!running_) return;
-  how_preempted = preemption::at_waits;
+  how_preempted = threads_[current_]->outside;
   threads_[current_]->inside_engine = false;
   --calls_;
+}
+
+scheduler::preemptible::preemptible() : before_(how_preempted) {
+  how_preempted = preemption::anywhere;
+}
+
+scheduler::preemptible::~preemptible() {
+  how_preempted = before_;
 }
 
 scheduler::uninterrupted::uninterrupted() : before_(how_preempted) {

@@ -89,11 +89,23 @@ class scheduler {
   void enter_engine();
   void leave_engine();
 
-  // How much the compiler's calls at basic blocks may do to a thread.
+  // Where a thread may lose the CPU, besides at switch points.
   enum class preemption : std::uint8_t {
     at_waits,  // outside the engine: where it waits for a lock
-    anywhere,  // inside
+    anywhere,  // inside, and in what belongs to it
     never,     // inside the simulated environment
+  };
+
+  // While one exists, the calling thread can be preempted between any two basic blocks, as inside the engine.
+  class preemptible {
+   public:
+    preemptible();
+    ~preemptible();
+    preemptible(const preemptible&) = delete;
+    preemptible& operator=(const preemptible&) = delete;
+
+   private:
+    preemption before_;
   };
 
   // While one exists, the calling thread keeps the CPU: for the simulated environment's own data.
@@ -130,6 +142,7 @@ class scheduler {
     bool inside_engine = false;
     bool is_timely = false;
     preemption how = preemption::at_waits;
+    preemption outside = preemption::at_waits;  // once it leaves the engine
     std::uint64_t frozen_until_slice = 0;
   };
 

@@ -32,6 +32,7 @@ void simulated_pager::start(std::size_t fetchers) {
   handlers_own_ = engine_.add_fetcher().value();
   pending_ = std::make_unique<engine::miss_list>(engine_, *this, *handlers_own_, [this](page_id page) {
     // On a real kernel the process ends here. Here only the access does.
+    const scheduler::uninterrupted body;
     if (!note_lost(page)) return false;
     kernel_.wake({page, 1});
     return true;
@@ -55,11 +56,29 @@ void simulated_pager::become_child() {
 // ---- the engine's surroundings ----
 
 void simulated_pager::enter() noexcept {
-  const auto found = missing_.find(threads_.current());
-  if (found != missing_.end() && threads_.slices() - found->second.since_slices > longest_wait_slices) {
-    fail("the miss of page %llu is never resolved", static_cast<unsigned long long>(found->second.page));
+  {
+    const scheduler::uninterrupted body;
+    const auto found = missing_.find(threads_.current());
+    if (found != missing_.end() && threads_.slices() - found->second.since_slices > longest_wait_slices) {
+      fail("the miss of page %llu is never resolved", static_cast<unsigned long long>(found->second.page));
+    }
   }
   threads_.enter_engine();
+}
+
+void simulated_pager::rest(std::uint64_t nanoseconds) noexcept {
+  const scheduler::uninterrupted body;
+  threads_.sleep(nanoseconds);
+}
+
+void simulated_pager::wake_background() noexcept {
+  const scheduler::uninterrupted body;
+  threads_.wake(reclaimer_);
+}
+
+engine::stream_table& simulated_pager::streams() noexcept {
+  const scheduler::uninterrupted body;
+  return *missing_.at(threads_.current()).streams;
 }
 
 void simulated_pager::open(ticket& mine) noexcept {
@@ -67,15 +86,21 @@ void simulated_pager::open(ticket& mine) noexcept {
 }
 
 void simulated_pager::park(ticket& mine, place /*from*/) noexcept {
+  const scheduler::uninterrupted body;
   const auto& fiber = *std::launder(reinterpret_cast<parked_fiber*>(mine.room));
   while (!fiber.is_woken) threads_.block();
 }
 
 void simulated_pager::wake(ticket& one) noexcept {
+  const scheduler::uninterrupted body;
   auto& fiber = *std::launder(reinterpret_cast<parked_fiber*>(one.room));
-  const thread_id woken = fiber.thread;  // the ticket may be gone once it is marked
   fiber.is_woken = true;
-  threads_.wake(woken);
+  threads_.wake(fiber.thread);
+}
+
+void simulated_pager::poll_soon() noexcept {
+  const scheduler::uninterrupted body;
+  threads_.wake(poller_);
 }
 
 // ---- misses ----
@@ -110,6 +135,7 @@ bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, 
 }
 
 miss::state simulated_pager::resolve_once(engine::wanted_page wanted) {
+  const scheduler::preemptible body;
   if (on_fiber()) return parked_->resolve(wanted, place::call);
   return engine::resolve_on_thread(engine_, *this, fetchers_, streams(), wanted, who_);
 }
@@ -122,7 +148,10 @@ void simulated_pager::hint(engine::stream_table& streams, page_id page, const en
     chosen = hinted_.look(page, page, about);
   }
   threads_.switch_point();
-  static_cast<void>(hinted_.follow(chosen, about));
+  {
+    const scheduler::preemptible body;
+    static_cast<void>(hinted_.follow(chosen, about));
+  }
   missing_.erase(threads_.current());
 }
 
@@ -154,6 +183,7 @@ void simulated_pager::run_handler() {
       pending_->add(next.page, next.write, next.thread);
     }
     {
+      const scheduler::preemptible body;
       const std::lock_guard guard(handlers_own_->lock);
       progress |= pending_->serve();
     }
@@ -171,7 +201,11 @@ void simulated_pager::run_handler() {
 void simulated_pager::run_reclaimer() {
   engine::background work(engine_, *this);
   while (!stopping_) {
-    const std::uint64_t pause_ns = work.step();
+    std::uint64_t pause_ns = 0;
+    {
+      const scheduler::preemptible body;
+      pause_ns = work.step();
+    }
     if (pause_ns == 0) {
       threads_.switch_point();
     } else {
@@ -182,7 +216,11 @@ void simulated_pager::run_reclaimer() {
 
 void simulated_pager::run_poller() {
   while (!stopping_) {
-    const std::uint64_t pause_ns = parked_->poll();
+    std::uint64_t pause_ns = 0;
+    {
+      const scheduler::preemptible body;
+      pause_ns = parked_->poll();
+    }
     if (pause_ns == 0) {
       threads_.switch_point();
     } else if (pause_ns == engine::parked_misses::no_poll) {

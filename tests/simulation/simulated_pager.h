@@ -68,8 +68,8 @@ class simulated_pager final : public engine::host, public engine::page_bringer, 
 
   void enter() noexcept override;
   void leave() noexcept override { threads_.leave_engine(); }
-  void rest(std::uint64_t nanoseconds) noexcept override { threads_.sleep(nanoseconds); }
-  void wake_background() noexcept override { threads_.wake(reclaimer_); }
+  void rest(std::uint64_t nanoseconds) noexcept override;
+  void wake_background() noexcept override;
   [[nodiscard]] bool has_pollers() const noexcept override { return mode_ == miss_mode::on_fibers; }
   [[nodiscard]] std::size_t preferred_fetcher() const noexcept override { return threads_.current(); }
 
@@ -79,12 +79,12 @@ class simulated_pager final : public engine::host, public engine::page_bringer, 
   [[nodiscard]] bool on_fiber() const noexcept override {
     return mode_ == miss_mode::on_fibers && threads_.current() % 2 == 0;
   }
-  [[nodiscard]] engine::stream_table& streams() noexcept override { return *missing_.at(threads_.current()).streams; }
+  [[nodiscard]] engine::stream_table& streams() noexcept override;
   void open(ticket& mine) noexcept override;
   void park(ticket& mine, place from) noexcept override;
   void close(ticket&) noexcept override {}
   void wake(ticket& one) noexcept override;
-  void poll_soon() noexcept override { threads_.wake(poller_); }
+  void poll_soon() noexcept override;
 
   void begin_miss(engine::stream_table& streams, page_id page);
   [[nodiscard]] bool resolve_here(engine::stream_table& streams, page_id page, bool write);
