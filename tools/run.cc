@@ -103,6 +103,12 @@ result<void> check_fault_mode(const run_options& chosen, plan& made) {
   return {};
 }
 
+bool limits_leave_room(plan& made) {
+  const result<void> fits = pager::check_limit_on_data();
+  if (!fits && made.why_native.empty()) made.why_native = fits.error().message;
+  return fits.ok();
+}
+
 // The far tier is opened once, as the program will, and given back.
 result<void> check_far(const run_options& chosen, plan& made) {
   if (!chosen.far_uri.empty()) made.far_uri = chosen.far_uri;
@@ -185,7 +191,7 @@ result<plan> make_plan(const run_options& chosen) {
   if (checked.ok()) checked = check_budget(chosen, made);
   if (checked.ok()) checked = check_policy(chosen, made);
   if (checked.ok()) checked = check_fault_mode(chosen, made);
-  if (checked.ok()) checked = check_far(chosen, made);
+  if (checked.ok() && limits_leave_room(made)) checked = check_far(chosen, made);
   if (checked.ok()) checked = check_stats_json(chosen, made);
   if (checked.ok()) checked = check_library(made);
   if (!checked) return checked.error();

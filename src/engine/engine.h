@@ -40,6 +40,11 @@ struct options {
 
 class engine {
  public:
+  // How much address space the tables of so many pages take. What of it is touched is memory.
+  [[nodiscard]] static std::uint64_t table_bytes(std::uint64_t heap_pages, bool reads_parts) {
+    return heap_pages * (residency::bytes_a_page + page_checks::bytes_a_page(reads_parts));
+  }
+
   // Requires: the interfaces outlive the engine.
   [[nodiscard]] static result<std::unique_ptr<engine>> create(platform::address_space& space, backend::backend& far,
                                                               const platform::clock& time, const options& chosen);

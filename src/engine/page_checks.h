@@ -31,6 +31,9 @@ class page_checks {
   page_checks(const page_checks&) = delete;
   page_checks& operator=(const page_checks&) = delete;
 
+  [[nodiscard]] static constexpr std::size_t bytes_a_page(bool by_pieces) {
+    return (by_pieces ? most_words : 1) * sizeof(std::uint64_t);
+  }
   [[nodiscard]] bool by_pieces() const { return words_a_page_ > 1; }
 
   // The page leaves with these bytes, if it does. Returns whether they are those that it left with the last time. For

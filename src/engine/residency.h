@@ -118,6 +118,7 @@ class settling_listener {
 // 9 bytes a page; with the 8 of its hash (page_checks) 0.42% of the far heap, and only of the part that was ever used.
 class residency {
  public:
+  static constexpr std::size_t bytes_a_page = sizeof(std::uint64_t) + 2;  // its word, its state, its mark of use
   explicit residency(std::uint64_t pages);
   ~residency();
   residency(const residency&) = delete;

@@ -1,6 +1,7 @@
 #include "pager/far_pager.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "backend/lineage/lineage_backend.h"
 #include "base/check.h"
@@ -32,12 +34,50 @@ std::uint64_t default_heap_bytes() {
 
 constinit const platform::monotonic_clock clock_of_tiers;
 
+// A limit on data (ulimit -d) counts the addresses of our tables as it counts the program's memory: they must fit, and
+// leave half of it to the program. Held while the far tier is opened, so that it takes no more than there is besides.
+class room_under_limit {
+ public:
+  room_under_limit(std::uint64_t heap_bytes, bool reads_parts) {
+    constexpr std::uint64_t buffers_bytes = 512 * mib;  // and stacks of threads
+    rlimit limit{};
+    if (getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+    wanted_bytes_ = engine::engine::table_bytes(heap_bytes >> page_shift, reads_parts) + buffers_bytes;
+    held_bytes_ = wanted_bytes_ + limit.rlim_cur / 2;
+    held_ = platform::try_map_local(held_bytes_);
+    fits_ = held_ != nullptr;
+  }
+  ~room_under_limit() { release(); }
+  room_under_limit(const room_under_limit&) = delete;
+  room_under_limit& operator=(const room_under_limit&) = delete;
+
+  [[nodiscard]] result<void> fits() const {
+    if (fits_) return {};
+    return error{"the limit on data (ulimit -d) is too low: the far heap's tables take up to " +
+                     format_size(wanted_bytes_) + " of it, and may take no more than half; raise it",
+                 ENOMEM};
+  }
+  void release() {
+    if (held_ != nullptr) platform::unmap_local(std::exchange(held_, nullptr), held_bytes_);
+  }
+
+ private:
+  bool fits_ = true;
+  std::uint64_t wanted_bytes_ = 0;
+  std::uint64_t held_bytes_ = 0;
+  std::byte* held_ = nullptr;
+};
+
 }  // namespace
 
 result<fault_mode> parse_fault_mode(const std::string& name) {
   if (name == "thread") return fault_mode::thread;
   if (name == "inline") return fault_mode::in_line;
   return error{"unknown fault mode '" + name + "'; known are: thread, inline", EINVAL};
+}
+
+result<void> check_limit_on_data() {
+  return room_under_limit(default_heap_bytes(), false).fits();
 }
 
 result<std::unique_ptr<pager>> pager::create(const options& chosen) {
@@ -53,14 +93,18 @@ result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
                      format_size(minimum_budget_bytes),
                  EINVAL};
   }
+  const std::uint64_t heap_bytes =
+      round_up(chosen.heap_bytes != 0 ? chosen.heap_bytes : default_heap_bytes(), huge_page_bytes);
+  room_under_limit room(heap_bytes, chosen.object_readers > 0);
+  const result<void> fits = room.fits();
+  if (!fits) return fits.error();
   const platform::kernel_features& features = platform::probe_kernel();
   result<platform::userfaultfd> faults = platform::userfaultfd::open(features, chosen.mode == fault_mode::in_line);
   if (!faults) return faults.error();
   platform::keep_userfaultfd_device();
   result<std::unique_ptr<backend::backend>> far = backend::open_for_forks(chosen.far_uri, clock_of_tiers);
   if (!far) return far.error();
-  const std::uint64_t heap_bytes =
-      round_up(chosen.heap_bytes != 0 ? chosen.heap_bytes : default_heap_bytes(), huge_page_bytes);
+  room.release();
   const result<std::byte*> base = platform::far_address_space::reserve(heap_bytes);
   if (!base) return base.error();
   platform::heap_layout heap(base.value(), heap_bytes);

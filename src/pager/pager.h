@@ -34,6 +34,9 @@ enum class fault_mode { thread, in_line };
 
 [[nodiscard]] result<fault_mode> parse_fault_mode(const std::string& name);  // "thread", "inline"
 
+// Whether a limit on data (ulimit -d) leaves room for the tables of a far heap of the usual size.
+[[nodiscard]] result<void> check_limit_on_data();
+
 struct options {
   std::uint64_t budget_bytes = 0;   // frames the far heap may hold; at least minimum_budget_bytes
   std::string far_uri = "memory:";  // see backend::open

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <bit>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -154,11 +155,36 @@ bool ensure_usable(std::size_t bytes) {
   return false;
 }
 
+[[noreturn]] void say_that_none_is_left(std::size_t bytes, int failure) {
+  log_line(log_level::error,
+           "cannot map %zu bytes of local memory for the runtime (%s); raise the limit on address space (ulimit -v) or "
+           "data (ulimit -d), or vm.max_map_count",
+           bytes, std::strerror(failure));
+  FAR_CHECK(false, "no local memory");
+  std::abort();
+}
+
+// What may be used of the region already, where the kernel gives no more: the program may have set a limit that is
+// below what the process has. It is unmapped like a mapping of its own.
+std::byte* take_from_reserve(std::size_t bytes) {
+  const std::size_t whole = round_up(bytes, page_bytes);
+  const std::lock_guard guard(blocks_region.lock);
+  if (blocks_region.usable_bytes < whole) return nullptr;
+  std::byte* const taken = blocks_region.next;
+  blocks_region.next += whole;
+  blocks_region.left_bytes -= whole;
+  blocks_region.usable_bytes -= whole;
+  return taken;
+}
+
 // Requires: a power of two, and at least a page, so that what is carved is aligned to pages.
 std::byte* carve(std::size_t bytes) {
   const std::lock_guard guard(blocks_region.lock);
-  if (blocks_region.left_bytes < bytes && !map_region()) return map_local(bytes);
-  if (!ensure_usable(bytes)) return map_local(bytes);
+  if ((blocks_region.left_bytes < bytes && !map_region()) || !ensure_usable(bytes)) {
+    std::byte* const mapped = try_map(bytes, protection);
+    if (mapped == nullptr) say_that_none_is_left(bytes, errno);
+    return mapped;
+  }
   std::byte* const carved = blocks_region.next;
   blocks_region.next += bytes;
   blocks_region.left_bytes -= bytes;
@@ -185,14 +211,11 @@ own_mapping next_own_mapping(std::uintptr_t address) {
 
 std::byte* map_local(std::size_t bytes) {
   std::byte* const address = try_map_local(bytes);
-  if (address == nullptr) {
-    log_line(log_level::error,
-             "cannot map %zu bytes of local memory for the runtime (%s); raise the limit on address space (ulimit -v) "
-             "or vm.max_map_count",
-             bytes, std::strerror(errno));
-    FAR_CHECK(address != nullptr, "no local memory");
-  }
-  return address;
+  if (address != nullptr) return address;
+  const int failure = errno;
+  std::byte* const spare = take_from_reserve(bytes);
+  if (spare == nullptr) say_that_none_is_left(bytes, failure);
+  return spare;
 }
 
 void unmap_local(std::byte* address, std::size_t bytes) {

@@ -102,6 +102,24 @@ class Start(unittest.TestCase):
         self.check_same(outcome, False)
         self.check_said_once(outcome, "ulimit", NATIVELY)
 
+    def test_natively_where_a_limit_on_data_leaves_no_room_for_tables(self):
+        for limit_kib in (20_000, 500_000, 1_000_000, 1_900_000):
+            with self.subTest(limit_kib=limit_kib):
+                limited = ["bash", "-c", f'ulimit -d {limit_kib} && exec "$@"', "bash"]
+                program = ["bash", "-c", "echo hello"] if limit_kib < 400_000 else self.verifier()
+                expected = support.run([*limited, *program])
+                outcome = support.run([*limited, *self.farheap(*program, far=f"file:{self.place}")])
+                self.assertEqual((outcome.code, outcome.out), (expected.code, expected.out), outcome)
+                self.assertEqual(outcome.code, 0, outcome)
+                self.check_said_once(outcome, "ulimit -d", NATIVELY)
+
+    def test_a_program_that_limits_its_data_below_what_it_has(self):
+        for mode in ("thread", "inline"):
+            with self.subTest(mode=mode):
+                program = ["bash", "-c", "ulimit -d 100000; (echo child); echo parent"]
+                outcome = support.run(self.farheap(*program, far=f"file:{self.place}", mode=mode))
+                self.assertEqual((outcome.code, outcome.out), (0, "child\nparent\n"), outcome)
+
     def test_rights_given_up_before_a_fork(self):
         support.need(os.geteuid() == 0, "only root can become another user")
         for mode in ("thread", "inline"):
