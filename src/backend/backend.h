@@ -89,6 +89,10 @@ class channel {
   // owner sleeps in wait(). The channel owns it and consumes the readiness in poll(); whoever sleeps on it calls
   // submit_left() after that.
   [[nodiscard]] virtual int event_descriptor() const { return -1; }
+
+  // In the child of a fork, of a channel of its parent's: gives descriptors back, for the child to use. No other call
+  // comes after it.
+  virtual void close_in_child() {}
 };
 
 struct capacity {
@@ -160,7 +164,8 @@ class backend {
   virtual void after_fork_in_parent() {}
 
   // In the child of a fork, before its first open_channel(): connections belong to the parent, and slots are only read,
-  // unless the fork has copied them. The parent's channels must not be touched any more, not even to destroy them.
+  // unless the fork has copied them. The parent's channels must not be touched any more, not even to destroy them: only
+  // close_in_child() comes before.
   virtual void after_fork_in_child() {}
   // After it: the slots that the child's pages refer to, each once; then, that these are all. The child has no others.
   virtual void claim_in_child(slot_id slot) { static_cast<void>(slot); }

@@ -31,6 +31,12 @@ void engine::unlock_after_fork() {
   forking_.store(false, std::memory_order_release);
 }
 
+void engine::close_transfers_in_child() {
+  for (const std::unique_ptr<evictor>& each : evictors_) each->close_in_child();
+  for (std::size_t i = 0; i < fetcher_count_.load(); ++i) fetchers_[i]->close_in_child();
+  for (std::size_t i = 0; i < reader_count_.load(); ++i) readers_[i]->close_in_child();
+}
+
 result<void> engine::resume_in_child(std::span<const page_range> pinned) {
   shared_.far.after_fork_in_child();
   shared_.unlock_order();

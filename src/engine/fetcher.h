@@ -42,7 +42,9 @@ class fetcher {
   // is late because its submitter does not run. Returns whether there was anything.
   bool poll(caller who);
 
-  // In the child of a fork: forgets the transfers, which stayed with the parent.
+  // In the child of a fork: gives back what descriptors the transfers have, then forgets them: they stayed with the
+  // parent.
+  void close_in_child() { transfers_->close_in_child(); }
   [[nodiscard]] result<void> restart_in_child();
 
   // Sleeps until something may have arrived. Requires: called by the lock's holder.

@@ -52,7 +52,9 @@ class object_reader {
   // fetches the page. Returns whether there was anything. Requires: `lock` held.
   bool poll(caller who);
 
-  // In the child of a fork: forgets the transfers, which stayed with the parent.
+  // In the child of a fork: gives back what descriptors the transfers have, then forgets them: they stayed with the
+  // parent.
+  void close_in_child() { transfers_->close_in_child(); }
   [[nodiscard]] result<void> restart_in_child();
 
   // Sleeps until something may have arrived. Requires: `lock` held.

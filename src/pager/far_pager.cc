@@ -185,7 +185,8 @@ result<void> far_pager::start_fault_thread() {
   fault_thread_ = std::make_unique<fault_thread>(
       *engine_, *this, *fault_fetcher_, faults_, heap_, [this](page_id page) { die_of_lost_page(page); },
       chosen_.observer);
-  return fault_thread_->start();
+  fault_thread_->start();
+  return {};
 }
 
 far_pager::~far_pager() {

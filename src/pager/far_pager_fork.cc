@@ -45,9 +45,11 @@ void far_pager::after_fork_in_child(std::span<const std::span<const std::byte>> 
     _exit(EXIT_FAILURE);
   };
   const platform::kernel_features& features = platform::probe_kernel();
-  result<platform::userfaultfd> reopened = platform::userfaultfd::open(features, chosen_.mode == fault_mode::in_line);
+  // What was the parent's is closed first: the program may have left no other descriptors.
+  engine_->close_transfers_in_child();
+  if (fault_thread_ != nullptr) fault_thread_->close_in_child();
+  const result<void> reopened = faults_.reopen_in_child(features, chosen_.mode == fault_mode::in_line);
   if (!reopened) return stop(reopened.error().message.c_str());
-  faults_.replace_by(std::move(reopened).value());
   space_.reopen_after_fork();
   std::vector<page_range, platform::local_allocator<page_range>> pinned_pages;
   for (const std::span<const std::byte> each : pinned) pinned_pages.push_back(pages_in(each.data(), each.size()));

@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <mutex>
-#include <string>
 
 #include "base/check.h"
 #include "pager/miss_kind.h"
@@ -37,29 +35,25 @@ fault_thread::fault_thread(engine::engine& engine, engine::host& around, engine:
         return true;
       }) {}
 
-result<void> fault_thread::start() {
+void fault_thread::start() {
+  // Where the program has left no descriptor, the thread looks now and then whether it is to stop.
   stop_descriptor_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (stop_descriptor_ < 0) {
-    return error{std::string("cannot create an eventfd (") + std::strerror(errno) + "); raise the limit on open files",
-                 errno};
-  }
   thread_ = platform::start_runtime_thread("farheap-fault", [this] { run(); });
   backoff waiting;
   while (!at_work_.load(std::memory_order_acquire)) {
     if (!serve()) waiting.pause();
   }
-  return {};
 }
 
 void fault_thread::stop() {
   if (thread_.joinable()) {
     stopping_.store(true);
     const std::uint64_t one = 1;
-    FAR_CHECK(write(stop_descriptor_, &one, sizeof one) == sizeof one, "an eventfd can be signalled");
+    FAR_CHECK(stop_descriptor_ < 0 || write(stop_descriptor_, &one, sizeof one) == sizeof one,
+              "an eventfd can be signalled");
     thread_.join();
   }
-  if (stop_descriptor_ >= 0) close(stop_descriptor_);
-  stop_descriptor_ = -1;
+  platform::close_own_descriptor(std::exchange(stop_descriptor_, -1));
 }
 
 void fault_thread::run() {
@@ -131,7 +125,8 @@ void fault_thread::sleep() {
   std::array<pollfd, 3> sources{
       {{faults_.descriptor(), POLLIN, 0}, {stop_descriptor_, POLLIN, 0}, {fetcher_.event_descriptor(), POLLIN, 0}}};
   // What waits for the evictor, or for a far tier without a descriptor, is looked at again soon.
-  const timespec timeout = waiting ? timespec{0, 50'000} : timespec{1, 0};
+  const timespec idle = stop_descriptor_ >= 0 ? timespec{1, 0} : timespec{0, 100'000'000};
+  const timespec timeout = waiting ? timespec{0, 50'000} : idle;
   ppoll(sources.data(), fetcher_.event_descriptor() < 0 ? 2 : 3, &timeout, nullptr);
 }
 

@@ -6,11 +6,13 @@
 #include <atomic>
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "engine/engine.h"
 #include "engine/miss_list.h"
 #include "pager/miss_observer.h"
 #include "platform/far_address_space.h"
+#include "platform/own_descriptors.h"
 
 namespace far::pager {
 
@@ -24,8 +26,10 @@ class fault_thread {
 
   // Returns when the thread is at work. Until then the caller does its work: a thread that starts may itself touch far
   // memory, for instance the program's locale.
-  [[nodiscard]] result<void> start();
+  void start();
   void stop();
+  // In the child of a fork, which has no such thread.
+  void close_in_child() { platform::close_own_descriptor(std::exchange(stop_descriptor_, -1)); }
 
  private:
   static constexpr std::size_t faults_a_read = 64;

@@ -50,4 +50,10 @@ void disown_descriptor(int descriptor) noexcept {
   if (can_be_noted(descriptor)) owned[static_cast<std::size_t>(descriptor)].store(false);
 }
 
+void close_own_descriptor(int descriptor) noexcept {
+  if (descriptor < 0) return;
+  disown_descriptor(descriptor);
+  close(descriptor);
+}
+
 }  // namespace far::platform

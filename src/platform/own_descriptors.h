@@ -14,5 +14,7 @@ namespace far::platform {
 
 // The runtime has closed it.
 void disown_descriptor(int descriptor) noexcept;
+// Closes it, and its number may be the program's.
+void close_own_descriptor(int descriptor) noexcept;
 
 }  // namespace far::platform

@@ -1,5 +1,6 @@
 #include "platform/userfaultfd.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "base/units.h"
@@ -54,10 +56,17 @@ userfaultfd::~userfaultfd() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-void userfaultfd::replace_by(userfaultfd&& other) {
-  close(descriptor_);
-  descriptor_ = other.descriptor_;
-  other.descriptor_ = -1;
+// The old one first: there may be no other number for the new one. It stays in the runtime's care.
+result<void> userfaultfd::reopen_in_child(const kernel_features& features, bool signal_faults) {
+  const int number = std::exchange(descriptor_, -1);
+  close(number);
+  result<userfaultfd> opened = open(features, signal_faults);
+  if (!opened) return opened.error();
+  descriptor_ = std::exchange(opened.value().descriptor_, -1);
+  if (descriptor_ != number && dup3(descriptor_, number, O_CLOEXEC) == number) {
+    close_own_descriptor(std::exchange(descriptor_, number));
+  }
+  return {};
 }
 
 std::size_t userfaultfd::read(std::span<fault> faults) const {

@@ -27,8 +27,8 @@ class userfaultfd {
   userfaultfd& operator=(userfaultfd&&) = delete;
   ~userfaultfd();
 
-  // Takes the place of the descriptor that a child of fork inherited, which serves its parent.
-  void replace_by(userfaultfd&& other);
+  // In the child of a fork, whose descriptor serves its parent: opens its own in its place, by the same number.
+  [[nodiscard]] result<void> reopen_in_child(const kernel_features& features, bool signal_faults);
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
 

@@ -231,6 +231,18 @@ class ForkThatLasts(unittest.TestCase):
         for bytes_far in far:
             self.assertLessEqual(bytes_far, 40 * support.MIB, far)
 
+    def test_children_of_a_program_with_few_descriptors(self):
+        """They begin with those that their parent's rings had; where there are no more, threads make the transfers."""
+        for limit in (32, 26):
+            for mode in ("thread", "inline"):
+                with self.subTest(limit=limit, mode=mode):
+                    program = [support.PROGRAMS / "prefork", "48", "2", "1", "workers"]
+                    limited = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *program]
+                    outcome = support.run_far(limited, self.budget_bytes, far=self.start_file_tier(), mode=mode)
+                    self.assertEqual(outcome.code, 0, outcome)
+                    self.assertNotIn("wrong data", outcome.out, outcome)
+                    self.assertNotRegex(outcome.err, "cannot (go on|open)", outcome)
+
     def test_a_child_that_cannot_have_a_far_tier_of_its_own_says_so_and_loses_nothing(self):
         far = self.start_file_tier()
         gone = pathlib.Path(self.directory, "will", "be", "gone")

@@ -98,7 +98,13 @@ void file_backend::free(slot_id first, std::size_t count) {
 }
 
 result<std::unique_ptr<channel>> file_backend::open_channel(std::size_t depth) {
-  if (use_io_uring_) return ring_channel::open(*file_, slots_, locks_, depth);
+  if (use_io_uring_) {
+    result<std::unique_ptr<channel>> opened = ring_channel::open(*file_, slots_, locks_, depth);
+    const int failure = opened ? 0 : opened.error().code;
+    // What a program has left of its limits: threads need neither descriptors nor locked memory.
+    if (failure != EMFILE && failure != ENFILE && failure != ENOMEM) return opened;
+    log_line(log_level::verbose, "far tier 'file:': %s; threads make these transfers", opened.error().message.c_str());
+  }
   const std::lock_guard guard(threads_lock_);
   if (threads_ == nullptr) {
     result<std::unique_ptr<transfer_threads>> started = transfer_threads::start(transfers_);

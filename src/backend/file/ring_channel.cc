@@ -1,6 +1,7 @@
 #include "backend/file/ring_channel.h"
 
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "backend/slot_allocator.h"
 #include "base/check.h"
@@ -31,6 +33,14 @@ bool is_worth_another_try(int code) {
 
 __kernel_timespec to_timespec(std::uint64_t ns) {
   return {static_cast<long long>(ns / 1'000'000'000u), static_cast<long long>(ns % 1'000'000'000u)};
+}
+
+// The kernel gives out the lowest number that is free. The last ones are left to the program, and to what has no other
+// way.
+bool is_among_last(int descriptor) {
+  constexpr rlim_t left_alone = 8;
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 && static_cast<rlim_t>(descriptor) + left_alone >= limit.rlim_cur;
 }
 
 }  // namespace
@@ -86,6 +96,9 @@ result<void> ring_channel::open_ring() {
                  -failed};
   }
   ring_open_ = true;
+  if (is_among_last(ring_.ring_fd)) {
+    return error{"an io_uring would take one of the last descriptors; raise the limit on them (ulimit -n)", EMFILE};
+  }
   ring_.ring_fd = platform::own_descriptor(ring_.ring_fd);
   ring_.enter_ring_fd = ring_.ring_fd;
   // A child of fork that touched these pages would corrupt its parent's queue.
@@ -102,13 +115,19 @@ ring_channel::~ring_channel() {
     FAR_CHECK(in_flight_ == 0, "a channel was destroyed with transfers in flight");
     // The kernel takes a ring apart later; let go of the file now.
     if (file_registered_) static_cast<void>(io_uring_unregister_files(&ring_));
+    platform::disown_descriptor(ring_.ring_fd);
     io_uring_queue_exit(&ring_);
   } else if (ring_open_) {
-    close(ring_.ring_fd);  // its mappings were not inherited
+    platform::close_own_descriptor(ring_.ring_fd);  // its mappings were not inherited
   }
-  if (event_ >= 0) close(event_);
+  platform::close_own_descriptor(event_);
   platform::unmap_local(bounces_, depth_ * bounce_bytes);
   platform::unmap_local(reinterpret_cast<std::byte*>(transfers_), depth_ * sizeof(transfer));
+}
+
+void ring_channel::close_in_child() {
+  platform::close_own_descriptor(std::exchange(event_, -1));
+  if (std::exchange(ring_open_, false)) platform::close_own_descriptor(ring_.ring_fd);
 }
 
 std::size_t ring_channel::submit(std::span<const request> batch) {
@@ -391,7 +410,7 @@ int ring_channel::event_descriptor() const {
   const int event = platform::own_descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (event < 0) return -1;
   if (io_uring_register_eventfd(&ring_, event) != 0) {
-    close(event);
+    platform::close_own_descriptor(event);
     return -1;
   }
   event_ = event;

@@ -59,6 +59,7 @@ class ring_channel final : public channel {
   [[nodiscard]] bool needs_its_submitter() const override { return true; }
   [[nodiscard]] bool has_left() const override { return !unsubmitted_.empty(); }
   void submit_left() override { flush(); }
+  void close_in_child() override;
 
  private:
   static constexpr std::size_t merged_requests = 64;

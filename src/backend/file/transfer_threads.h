@@ -9,12 +9,14 @@
 #include <mutex>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
 #include "base/result.h"
 #include "base/spin_lock.h"
 #include "platform/local_memory.h"
+#include "platform/own_descriptors.h"
 
 namespace far::backend {
 
@@ -129,6 +131,7 @@ class threads_channel final : public channel {
   void wait(std::uint64_t timeout_ns) override;
   [[nodiscard]] std::size_t in_flight() const override { return in_flight_; }
   [[nodiscard]] int event_descriptor() const override;
+  void close_in_child() override { platform::close_own_descriptor(std::exchange(event_, -1)); }
 
   // For the threads: the transfer has been made. The channel may be gone when this returns.
   void finish(transfer_job& made);

@@ -1,9 +1,9 @@
 #include "backend/lineage/lineage_channel.h"
 
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/lineage/lineage_backend.h"
 #include "base/check.h"
@@ -27,7 +27,7 @@ bool watch(int events, int queue) {
 lineage_channel::~lineage_channel() {
   holder_.forget(*this);
   delete own_.load();
-  if (events_ >= 0) close(events_);
+  platform::close_own_descriptor(events_);
 }
 
 void lineage_channel::give_own(slot_id base, std::unique_ptr<channel> queue) {
@@ -119,6 +119,11 @@ bool lineage_channel::has_left() const {
 
 void lineage_channel::submit_left() {
   for_each_queue([](channel& queue) { queue.submit_left(); });
+}
+
+void lineage_channel::close_in_child() {
+  for_each_queue([](channel& queue) { queue.close_in_child(); });
+  platform::close_own_descriptor(std::exchange(events_, -1));
 }
 
 // A queue without a descriptor makes the whole one without.

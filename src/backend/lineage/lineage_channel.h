@@ -38,6 +38,7 @@ class lineage_channel final : public channel {
   [[nodiscard]] bool needs_its_submitter() const override;
   [[nodiscard]] bool has_left() const override;
   void submit_left() override;
+  void close_in_child() override;
 
   [[nodiscard]] std::size_t depth() const { return depth_; }
   // Requires: the channel has none yet; the tier's slots begin at `base`.
