@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 
 #include "base/spin_lock.h"
@@ -38,16 +39,29 @@ class block_table {
  public:
   explicit block_table(std::uint64_t pages)
       : count_((pages + block_pages - 1) / block_pages),
-        blocks_(reinterpret_cast<block*>(platform::map_local(count_ * sizeof(block)))) {}
-  ~block_table() { platform::unmap_local(reinterpret_cast<std::byte*>(blocks_), count_ * sizeof(block)); }
+        blocks_(reinterpret_cast<block*>(platform::map_local(count_ * sizeof(block)))),
+        used_(reinterpret_cast<used_word*>(platform::map_local(used_words() * sizeof(used_word)))) {}
+  ~block_table() {
+    platform::unmap_local(reinterpret_cast<std::byte*>(blocks_), count_ * sizeof(block));
+    platform::unmap_local(reinterpret_cast<std::byte*>(used_), used_words() * sizeof(used_word));
+  }
   block_table(const block_table&) = delete;
   block_table& operator=(const block_table&) = delete;
 
-  // Blocks from here on have never been used.
-  [[nodiscard]] block_id used_end() const { return used_end_.load(std::memory_order_acquire); }
+  // Before anything else is done with the block.
   void note_use(block_id which) {
-    block_id end = used_end_.load(std::memory_order_relaxed);
-    while (which >= end && !used_end_.compare_exchange_weak(end, which + 1)) {
+    used_word& word = used_[which / word_bits];
+    const std::uint64_t bit = std::uint64_t{1} << which % word_bits;
+    if ((word.load(std::memory_order_relaxed) & bit) == 0) word.fetch_or(bit);
+  }
+  // Calls body(block_id) for each that was ever used, in order. Of the others nothing is looked at: of a heap of many
+  // terabytes a program may use the first blocks and the last ones.
+  template <typename Body>
+  void for_each_used(const Body& body) const {
+    for (std::uint64_t i = 0; i < used_words(); ++i) {
+      for (std::uint64_t bits = used_[i].load(); bits != 0; bits &= bits - 1) {
+        body(i * word_bits + static_cast<unsigned>(std::countr_zero(bits)));
+      }
     }
   }
 
@@ -56,9 +70,14 @@ class block_table {
   [[nodiscard]] block& holding(page_id page) const { return blocks_[block_of(page)]; }
 
  private:
+  using used_word = std::atomic<std::uint64_t>;
+  static constexpr unsigned word_bits = 64;
+
+  [[nodiscard]] std::uint64_t used_words() const { return (count_ + word_bits - 1) / word_bits; }
+
   block_id count_;
-  std::atomic<block_id> used_end_{0};
-  block* blocks_;  // zeroed memory is a table of fresh blocks
+  block* blocks_;    // zeroed memory is a table of fresh blocks
+  used_word* used_;  // a bit a block
 };
 
 }  // namespace far::engine

@@ -53,15 +53,14 @@ result<void> engine::resume_in_child(std::span<const page_range> pinned) {
 
   keep_pins_in_child(pinned);
   std::uint64_t frames = 0;
-  for (block_id which = 0; which < shared_.blocks.used_end(); ++which) {
+  shared_.blocks.for_each_used([&](block_id which) {
     const block& each = shared_.blocks.at(which);
     if (each.kind == block_kind::open) {
       frames += each.allocated_pages;
       shared_.admit(pages_of(which).first, temperature::warm);  // whoever was about to is not in this process
     }
-    if (each.kind != block_kind::guarded) continue;
-    frames += resume_block(which);
-  }
+    if (each.kind == block_kind::guarded) frames += resume_block(which);
+  });
   shared_.far.close_claims_in_child();
   shared_.begin_again(frames);
 
@@ -82,13 +81,13 @@ result<void> engine::resume_in_child(std::span<const page_range> pinned) {
 
 // Whoever else pinned pages is not in this process, and will not unpin them.
 void engine::keep_pins_in_child(std::span<const page_range> pinned) {
-  for (block_id which = 0; which < shared_.blocks.used_end(); ++which) {
-    if (shared_.blocks.at(which).kind == block_kind::fresh) continue;
+  shared_.blocks.for_each_used([this](block_id which) {
+    if (shared_.blocks.at(which).kind == block_kind::fresh) return;
     for (page_id page = pages_of(which).first; page < pages_of(which).end(); ++page) {
       if (shared_.pages.load(page).pins() == 0) continue;
       shared_.pages.update(page, [](page_word word) { return word.with_pins(0); });
     }
-  }
+  });
   for (const page_range& range : pinned) {
     for (page_id page = range.first; page < range.end(); ++page) {
       shared_.pages.update(page, [](page_word word) { return word.with_pins(word.pins() + 1); });
@@ -97,16 +96,15 @@ void engine::keep_pins_in_child(std::span<const page_range> pinned) {
 }
 
 result<void> engine::guard_again_in_child() {
-  for (block_id which = 0; which < shared_.blocks.used_end(); ++which) {
+  result<void> outcome;
+  shared_.blocks.for_each_used([&](block_id which) {
     block& each = shared_.blocks.at(which);
     const bool held = !each.lock.try_lock();  // by somebody who is not in this process
     each.lock.unlock();
     if (held && each.kind == block_kind::open) reopen(pages_of(which));
-    if (each.kind != block_kind::guarded) continue;
-    const result<void> guarded = guard_block(shared_, which);
-    if (!guarded) return guarded;
-  }
-  return {};
+    if (outcome && each.kind == block_kind::guarded) outcome = guard_block(shared_, which);
+  });
+  return outcome;
 }
 
 // Somebody was about to close the block: the pages that were looked at already are the kernel's again.

@@ -52,9 +52,9 @@ void check_word(const core& shared, page_id page, tally* sum) {
 
 void engine::validate() const {
   tally sum;
-  for (block_id which = 0; which < shared_.blocks.used_end(); ++which) {
+  shared_.blocks.for_each_used([&](block_id which) {
     const block& each = shared_.blocks.at(which);
-    if (each.kind == block_kind::fresh) continue;
+    if (each.kind == block_kind::fresh) return;
     // I8: an open block is the kernel's; only its allocation is charged, and no page of it is in any other state.
     if (each.kind == block_kind::open) sum.frames += each.allocated_pages;
     const page_range range = pages_of(which);
@@ -64,7 +64,7 @@ void engine::validate() const {
                 "I8: pages of an open block are Untouched, or not ours");
       check_word(shared_, page, &sum);
     }
-  }
+  });
   std::size_t unreferenced_slots = 0;
   for (const std::unique_ptr<evictor>& each : evictors_) {
     const evictor::holdings held = each->held();
