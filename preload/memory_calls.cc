@@ -162,6 +162,18 @@ void* lock_if_asked(void* mapped, std::size_t bytes) {
 void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int protection, int flags, int descriptor,
                         off_t offset) {
   const placement how = (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE ? placement::if_free : placement::replace;
+  if (how == placement::replace && !locks_future_mappings()) {
+    // Over what is the kernel's the kernel alone decides.
+    const auto place = [&]() -> int {
+      return kernel_mmap(address, bytes, protection, flags, descriptor, offset) != MAP_FAILED ? 0 : errno;
+    };
+    const auto* const placing = &place;
+    const result<bool> replaced = in_runtime([&] {
+      return far.replace_foreign(bytes_at(address), round_up(bytes, page_bytes), [placing] { return (*placing)(); });
+    });
+    if (!replaced) return fail_to_map(replaced.error().code);
+    if (replaced.value()) return address;
+  }
   const int elsewhere = flags & ~(MAP_FIXED | MAP_FIXED_NOREPLACE);
   // Would it do at this address? A mapping that must not replace anything fails there with EEXIST, if so.
   void* const probe = kernel_mmap(address, bytes, protection, elsewhere | MAP_FIXED_NOREPLACE, descriptor, offset);

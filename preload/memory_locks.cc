@@ -185,6 +185,10 @@ int unlock_all() {
   return failed;
 }
 
+bool locks_future_mappings() noexcept {
+  return future_flags.load(std::memory_order_relaxed) != 0;
+}
+
 bool lock_future_mapping(void* address, std::size_t bytes) {
   const int flags = future_flags.load(std::memory_order_relaxed);
   if (flags == 0) return true;

@@ -10,6 +10,9 @@ namespace far::preload {
 // when the limit on locked memory forbids it.
 [[nodiscard]] bool lock_future_mapping(void* address, std::size_t bytes);
 
+// Whether MCL_FUTURE is asked for.
+[[nodiscard]] bool locks_future_mappings() noexcept;
+
 // Whether the limit allows that all of a range is locked. The range is in whole pages.
 [[nodiscard]] bool may_lock(const void* address, std::size_t bytes);
 

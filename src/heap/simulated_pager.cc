@@ -305,6 +305,11 @@ result<void> simulated_pager::hand_over(std::byte* /*address*/, std::size_t /*by
                                         const std::function<int()>& /*place*/) {
   return not_simulated("hand_over()");
 }
+
+result<bool> simulated_pager::replace_foreign(std::byte* /*address*/, std::size_t /*bytes*/,
+                                              const std::function<int()>& /*place*/) {
+  return not_simulated("replace_foreign()");
+}
 result<void> simulated_pager::take_back(std::byte* /*address*/, std::size_t /*bytes*/) {
   return not_simulated("take_back()");
 }

@@ -68,6 +68,8 @@ class simulated_pager final : public pager::pager {
   [[nodiscard]] result<void> map_at(std::byte* address, std::size_t bytes, int protection, placement how) override;
   [[nodiscard]] result<void> hand_over(std::byte* address, std::size_t bytes, placement how,
                                        const std::function<int()>& place) override;
+  [[nodiscard]] result<bool> replace_foreign(std::byte* address, std::size_t bytes,
+                                             const std::function<int()>& place) override;
   [[nodiscard]] result<void> take_back(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<origin> origin_of(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<void> advise(std::byte* address, std::size_t bytes, int advice) override;

@@ -35,6 +35,8 @@ class far_pager final : public pager, public engine::host, public engine::page_b
   [[nodiscard]] result<void> map_at(std::byte* address, std::size_t bytes, int protection, placement how) override;
   [[nodiscard]] result<void> hand_over(std::byte* address, std::size_t bytes, placement how,
                                        const std::function<int()>& place) override;
+  [[nodiscard]] result<bool> replace_foreign(std::byte* address, std::size_t bytes,
+                                             const std::function<int()>& place) override;
   [[nodiscard]] result<void> take_back(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<origin> origin_of(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override;
@@ -123,8 +125,13 @@ class far_pager final : public pager, public engine::host, public engine::page_b
   [[nodiscard]] int open_part(page_range range, int protection, bool guarded);
   [[nodiscard]] int close_part(const address_map::part& part);
   [[nodiscard]] int empty_part(const address_map::part& part);
+  [[nodiscard]] address_map::parts take_parts(page_range range);
   [[nodiscard]] int take_over(page_range range, bool keep_foreign, int protection);
+  [[nodiscard]] int empty_parts(page_range range, const address_map::parts& parts, bool keep_foreign, int protection);
+  [[nodiscard]] static bool may_map_in_place(page_range range, const address_map::parts& parts);
+  [[nodiscard]] int map_in_place(page_range range, const address_map::parts& parts, const mapping_traits& traits);
   [[nodiscard]] int prepare_to_replace(const address_map::parts& parts, int protection);
+  [[nodiscard]] int protect_parts(const address_map::parts& parts, int protection);
   void give_parts_back(page_range range, const address_map::parts& parts, std::size_t first_kept);
   [[nodiscard]] int do_map_at(page_range range, int protection, placement how);
   [[nodiscard]] int do_hand_over(page_range range, placement how, const std::function<int()>& place);

@@ -94,7 +94,9 @@ int far_pager::do_map_at(page_range range, int protection, placement how) {
   if (how == placement::if_free) {
     if (!addresses_.take_at(range, traits)) return EEXIST;
   } else {
-    const int refused = take_over(range, false, protection);
+    const address_map::parts parts = take_parts(range);
+    if (!traits.reserved && may_map_in_place(range, parts)) return map_in_place(range, parts, traits);
+    const int refused = empty_parts(range, parts, false, protection);
     if (refused != 0) return refused;
     addresses_.use(range, traits);
   }
@@ -104,20 +106,48 @@ int far_pager::do_map_at(page_range range, int protection, placement how) {
   return failure;
 }
 
-// Takes addresses from whoever uses them, and empties them; nobody else gets them meanwhile. A thread that is about to
-// give up a part, and holds it for a moment more, is waited for. `keep_foreign`: what is the kernel's stays mapped.
-// `protection`: of what is to come, if it is ours. What can be refused is found out before anything is dropped.
-int far_pager::take_over(page_range range, bool keep_foreign, int protection) {
+// Takes addresses from whoever uses them; nobody else gets them meanwhile. A thread that is about to give up a part,
+// and holds it for a moment more, is waited for.
+address_map::parts far_pager::take_parts(page_range range) {
   backoff waiting;
   std::optional<address_map::parts> parts;
   while (!(parts = addresses_.take_over(range))) waiting.pause();
-  const int refused = prepare_to_replace(*parts, protection);
-  if (refused != 0) return give_parts_back(range, *parts, 0), refused;
-  for (std::size_t i = 0; i < parts->size(); ++i) {
-    const address_map::part& part = (*parts)[i];
-    const int failure = keep_foreign && part.traits.foreign ? 0 : empty_part(part);
-    if (failure != 0) return give_parts_back(range, *parts, i), failure;
+  return std::move(*parts);
+}
+
+int far_pager::take_over(page_range range, bool keep_foreign, int protection) {
+  return empty_parts(range, take_parts(range), keep_foreign, protection);
+}
+
+// Empties a range that was taken over. `keep_foreign`: what is the kernel's stays mapped. `protection`: of what is to
+// come, if it is ours. What can be refused is found out before anything is dropped.
+int far_pager::empty_parts(page_range range, const address_map::parts& parts, bool keep_foreign, int protection) {
+  const int refused = prepare_to_replace(parts, protection);
+  if (refused != 0) return give_parts_back(range, parts, 0), refused;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const int failure = keep_foreign && parts[i].traits.foreign ? 0 : empty_part(parts[i]);
+    if (failure != 0) return give_parts_back(range, parts, i), failure;
   }
+  return 0;
+}
+
+// Whether a range that was taken over is ordinary memory of ours, without holes: then new memory in its place is the
+// same without its bytes, and nobody need be asked for room. Whole blocks are given back all the same, since what is
+// allocated anew costs no misses until it is evicted.
+bool far_pager::may_map_in_place(page_range range, const address_map::parts& parts) {
+  std::uint64_t known = 0;
+  for (const address_map::part& part : parts) {
+    if (part.traits.protection == PROT_NONE || part.traits != mapping_traits(part.traits.protection)) return false;
+    known += part.range.count;
+  }
+  return known == range.count && range.count < engine::block_pages;
+}
+
+int far_pager::map_in_place(page_range range, const address_map::parts& parts, const mapping_traits& traits) {
+  const int refused = protect_parts(parts, traits.protection);
+  if (refused != 0) return give_parts_back(range, parts, 0), refused;
+  engine_->discard(range);
+  addresses_.use(range, traits);
   return 0;
 }
 
@@ -138,9 +168,15 @@ void far_pager::give_parts_back(page_range range, const address_map::parts& part
 int far_pager::prepare_to_replace(const address_map::parts& parts, int protection) {
   const auto holds_something = [](const address_map::part& part) { return !part.traits.reserved; };
   if (std::none_of(parts.begin(), parts.end(), holds_something)) return 0;
-  if (!room_for_mappings()) return ENOMEM;
-  const auto set = [this](const address_map::part& part, int wanted) {
-    if (part.traits.foreign || part.traits.reserved || wanted == PROT_NONE) return 0;
+  return room_for_mappings() ? protect_parts(parts, protection) : ENOMEM;
+}
+
+// Gives what is ours and can be accessed the kernel's protection of what comes in its place; all of it, or nothing.
+int far_pager::protect_parts(const address_map::parts& parts, int protection) {
+  if (protection == PROT_NONE) return 0;
+  const auto set = [this, protection](const address_map::part& part, int wanted) {
+    if (part.traits.foreign || part.traits.reserved) return 0;
+    if (!part.traits.fenced && part.traits.protection == protection) return 0;
     return set_kernel_protection(address_of(part.range.first), part.range.count << page_shift, wanted);
   };
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -187,6 +223,23 @@ int far_pager::do_hand_over(page_range range, placement how, const std::function
     }
   }
   return failure;
+}
+
+result<bool> far_pager::replace_foreign(std::byte* address, std::size_t bytes, const std::function<int()>& place) {
+  if (!holds_whole(address, bytes)) return no_room(bytes);
+  bool replaced = false;
+  const int failure = inside([&] {
+    const page_range range = pages_in(address, bytes);
+    const address_map::parts parts = take_parts(range);
+    std::uint64_t foreign = 0;
+    for (const address_map::part& part : parts) foreign += part.traits.foreign ? part.range.count : 0;
+    replaced = foreign == range.count;
+    const int refused = replaced ? place() : 0;
+    give_parts_back(range, parts, 0);
+    return refused;
+  });
+  if (failure != 0) return failed("mmap", failure);
+  return replaced;
 }
 
 result<void> far_pager::take_back(std::byte* address, std::size_t bytes) {

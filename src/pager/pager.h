@@ -99,6 +99,10 @@ class pager {
   // nothing is mapped any more.
   [[nodiscard]] virtual result<void> hand_over(std::byte* address, std::size_t bytes, placement how,
                                                const std::function<int()>& place) = 0;
+  // The same where all of the range is the kernel's already, for which `place` need only be kept apart from other
+  // calls. False: it is not, and nothing was done. Where `place` fails, what is there is the kernel's to say.
+  [[nodiscard]] virtual result<bool> replace_foreign(std::byte* address, std::size_t bytes,
+                                                     const std::function<int()>& place) = 0;
   // The kernel has moved away (mremap) what was mapped at a place that was handed over.
   [[nodiscard]] virtual result<void> take_back(std::byte* address, std::size_t bytes) = 0;
 

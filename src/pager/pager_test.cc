@@ -9,11 +9,14 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <future>
 #include <list>
 #include <random>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -130,6 +133,47 @@ TEST_P(pager_test, what_is_unmapped_while_another_thread_protects_it_is_unmapped
     other.join();
     ASSERT_FALSE(pager_->mapping_at(block, page_bytes).ok()) << "round " << round;
   }
+}
+
+// PROT_* that the kernel has for a page.
+int kernel_protection(const std::byte* page) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uintptr_t first = 0;
+    std::uintptr_t end = 0;
+    char access[5] = {};
+    if (std::sscanf(line.c_str(), "%lx-%lx %4s", &first, &end, access) != 3) continue;
+    const auto address = reinterpret_cast<std::uintptr_t>(page);
+    if (address >= first && address < end) {
+      return (access[0] == 'r' ? PROT_READ : 0) | (access[1] == 'w' ? PROT_WRITE : 0);
+    }
+  }
+  return -1;
+}
+
+TEST_P(pager_test, mappings_over_each_other_leave_the_protection_of_one_of_them) {
+  constexpr std::size_t count = 24;
+  std::byte* const block = map(count * page_bytes);
+  for (int round = 0; round < 300; ++round) {
+    std::atomic<int> ready{0};
+    const auto map_over = [&](std::size_t first, std::size_t pages, int protection) {
+      ready.fetch_add(1);
+      while (ready < 2) std::this_thread::yield();
+      for (int i = 0; i < 20; ++i) {
+        EXPECT_TRUE(
+            pager_->map_at(block + first * page_bytes, pages * page_bytes, protection, pager::placement::replace).ok());
+      }
+    };
+    std::thread other(map_over, 8, 16, PROT_READ);
+    map_over(0, 16, PROT_READ | PROT_WRITE);
+    other.join();
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::byte* const page = block + i * page_bytes;
+      ASSERT_EQ(pager_->mapping_at(page, page_bytes).value().protection, kernel_protection(page))
+          << "page " << i << ", round " << round;
+    }
+  }
+  pager_->validate();
 }
 
 TEST_P(pager_test, memory_that_fits_costs_nothing) {
