@@ -38,7 +38,7 @@ struct heap_release {
 
 // Makes the pages resident: zeros that were only read, or written to.
 void fill(engine::engine& far, engine::fetcher& by, const batch_plan& plan) {
-  engine::stream_table streams;
+  engine::read_ahead_state streams;
   const std::lock_guard guard(by.lock);
   for (engine::page_id page = 0; page < plan.heap().end(); page += plan.stride()) {
     if (far.accessible(page, plan.dirty)) continue;

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "far/detail/api.h"
-#include "far/detail/record.h"
+#include "far/detail/hazard_log.h"
 #include "far/detail/word.h"
 #include "far/runtime.h"
 
@@ -14,32 +14,32 @@ namespace far {
 
 namespace detail {
 
-// The calling fiber's record, or the calling thread's. Stays the same on one fiber.
-[[nodiscard]] FAR_API record& current_record() noexcept;
+// The calling fiber's hazard log, or the calling thread's. Stays the same on one fiber.
+[[nodiscard]] FAR_API hazard_log& current_hazard_log() noexcept;
 
 #if defined(__x86_64__)
 // Thread-local variables are read through a segment register, so no address of the wrong thread's can be left over from
 // before the fiber changed workers.
-[[nodiscard]] inline record& record_now() noexcept {
-  record* const known = record_here;
-  return known != nullptr ? *known : current_record();
+[[nodiscard]] inline hazard_log& hazard_log_now() noexcept {
+  hazard_log* const known = hazard_log_here;
+  return known != nullptr ? *known : current_hazard_log();
 }
 #else
-[[nodiscard]] inline record& record_now() noexcept {
-  return current_record();
+[[nodiscard]] inline hazard_log& hazard_log_now() noexcept {
+  return current_hazard_log();
 }
 #endif
 
 // Makes the object that `owner` points to resident, holds it in `by`, and returns its address. `write`: it will be
 // written. `lasting`: it is worth keeping in local memory afterwards.
-[[nodiscard]] FAR_API std::byte* touch(runtime& in, record& by, std::atomic<std::uint64_t>& owner, bool write,
+[[nodiscard]] FAR_API std::byte* touch(runtime& in, hazard_log& by, std::atomic<std::uint64_t>& owner, bool write,
                                        bool lasting);
 
-// In checked builds, in place of record::cut_back: what no other scope holds leaves local memory at once, so that
+// In checked builds, in place of hazard_log::cut_back: what no other scope holds leaves local memory at once, so that
 // whoever uses it again is found out.
-FAR_API void leave_checked(runtime& in, record& by, std::size_t held_before);
+FAR_API void leave_checked(runtime& in, hazard_log& by, std::size_t held_before);
 // Stops the program with a message unless the scope is open and belongs to whoever runs now.
-FAR_API void check_scope(const record& of, bool is_open);
+FAR_API void check_scope(const hazard_log& of, bool is_open);
 
 }  // namespace detail
 
@@ -52,13 +52,13 @@ class [[nodiscard]] scope {
   // For objects of the process-wide runtime; see runtime::process().
   scope() : scope(runtime::process()) {}
   // For objects of `of`, and of no other runtime.
-  explicit scope(runtime& of) : record_(detail::record_now()), runtime_(of), held_before_(record_.held()) {}
+  explicit scope(runtime& of) : log_(detail::hazard_log_now()), runtime_(of), held_before_(log_.held()) {}
   ~scope() {
 #if defined(FARHEAP_CHECKED)
-    detail::leave_checked(runtime_, record_, held_before_);
+    detail::leave_checked(runtime_, log_, held_before_);
     is_open_ = false;
 #else
-    record_.cut_back(held_before_);
+    log_.cut_back(held_before_);
 #endif
   }
   scope(const scope&) = delete;
@@ -70,18 +70,18 @@ class [[nodiscard]] scope {
   // For far pointers: the address of the object that `owner` points to.
   [[nodiscard]] std::byte* reach(std::atomic<std::uint64_t>& owner, bool write, bool lasting) const {
 #if defined(FARHEAP_CHECKED)
-    detail::check_scope(record_, is_open_);
+    detail::check_scope(log_, is_open_);
 #endif
     const std::uint64_t value = owner.load(std::memory_order_acquire);
-    if (record_.knows(value)) [[likely]]
+    if (log_.knows(value)) [[likely]]
       return reinterpret_cast<std::byte*>(detail::word::address(value));
-    return reach_further(runtime_, record_, owner, value, write, lasting);
+    return reach_further(runtime_, log_, owner, value, write, lasting);
   }
 
  private:
   // For words that are not known yet. Calls nothing but, at its end, touch(): so it needs no stack, and a scope whose
   // address nobody takes lives in registers.
-  [[nodiscard, gnu::noinline]] static std::byte* reach_further(runtime& in, detail::record& by,
+  [[nodiscard, gnu::noinline]] static std::byte* reach_further(runtime& in, detail::hazard_log& by,
                                                                std::atomic<std::uint64_t>& owner, std::uint64_t value,
                                                                bool write, bool lasting) {
     if (detail::word::is_plain(value) && by.hold_at_once(detail::word::page(value))) [[likely]] {
@@ -94,7 +94,7 @@ class [[nodiscard]] scope {
     return detail::touch(in, by, owner, write, lasting);
   }
 
-  detail::record& record_;
+  detail::hazard_log& log_;
   runtime& runtime_;
   std::size_t held_before_;
 #if defined(FARHEAP_CHECKED)

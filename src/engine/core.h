@@ -13,7 +13,7 @@
 #include "engine/block.h"
 #include "engine/budget.h"
 #include "engine/counters.h"
-#include "engine/departure_guard.h"
+#include "engine/eviction_filter.h"
 #include "engine/page_checks.h"
 #include "engine/policy.h"
 #include "engine/residency.h"
@@ -111,7 +111,7 @@ class core {
   std::unique_ptr<policy> order;
 
   // Asked before victims leave; none when nobody has anything to say. Set before the first eviction.
-  departure_guard* departures = nullptr;
+  eviction_filter* filter = nullptr;
 
   // A page of which writes are expected is mapped writable when it comes in for a read: that saves the fault of the
   // write, but if none comes, the page has to be lifted to find out, which is about as dear, and much dearer beside

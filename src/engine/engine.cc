@@ -37,7 +37,7 @@ result<std::unique_ptr<engine>> engine::create(platform::address_space& space, b
                                                const platform::clock& time, const options& chosen) {
   std::unique_ptr<engine> created(new engine(space, far, time, chosen));
   core& shared = created->shared_;
-  shared.departures = chosen.departures;
+  shared.filter = chosen.filter;
   shared.read_patience_ns = chosen.read_patience_ns;
   result<std::unique_ptr<policy>> order = make_policy(chosen.policy, shared.pages);
   if (!order) return order.error();
@@ -87,7 +87,7 @@ result<object_reader*> engine::add_object_reader() {
   return readers_[index].get();
 }
 
-outcome engine::miss(fetcher& by, stream_table& streams, page_id page, bool write, bool may_fill) {
+outcome engine::miss(fetcher& by, read_ahead_state& streams, page_id page, bool write, bool may_fill) {
   const page_word word = shared_.pages.load(page);
   switch (word.where()) {
     case state::untouched: return may_fill ? fill_with_zeros(streams, page, write) : outcome::resolved;
@@ -106,14 +106,14 @@ outcome engine::miss(fetcher& by, stream_table& streams, page_id page, bool writ
   FAR_CHECK(false, "a page is in exactly one state");
 }
 
-window engine::look_ahead(stream_table& streams, page_id page) {
+window engine::look_ahead(read_ahead_state& streams, page_id page) {
   prefetch_feedback feedback;
   const window ahead = streams.observe(page, largest_window_, &feedback);
   if (feedback.used_pages > 0) shared_.count.prefetch_hits.add(feedback.used_pages);
   return ahead;
 }
 
-outcome engine::fetch(fetcher& by, stream_table& streams, page_id page, bool write) {
+outcome engine::fetch(fetcher& by, read_ahead_state& streams, page_id page, bool write) {
   // Asked before the stream is told: a miss that must be repeated is still one miss.
   if (shared_.local.free_pages() <= 0 && !shared_.stalled()) return outcome::no_budget;
   const window ahead = look_ahead(streams, page);
@@ -123,7 +123,7 @@ outcome engine::fetch(fetcher& by, stream_table& streams, page_id page, bool wri
   return reached;
 }
 
-outcome engine::fill_with_zeros(stream_table& streams, page_id page, bool write) {
+outcome engine::fill_with_zeros(read_ahead_state& streams, page_id page, bool write) {
   // Held until the page is in place: the block must not be freed, and stop being guarded, in between.
   block& holder = shared_.blocks.holding(page);
   const std::lock_guard guard(holder.lock);

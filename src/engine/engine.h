@@ -19,8 +19,8 @@
 #include "engine/fetcher.h"
 #include "engine/object_reader.h"
 #include "engine/ranges.h"
+#include "engine/read_ahead.h"
 #include "engine/statistics.h"
-#include "engine/stream.h"
 #include "platform/fork_order.h"
 
 namespace far::engine {
@@ -35,7 +35,7 @@ struct options {
   eviction_place where = eviction_place::background;
   bool measures_where = true;
   std::uint64_t read_patience_ns = 30'000'000'000;  // see core::read_patience_ns
-  departure_guard* departures = nullptr;            // asked before pages leave; outlives the engine
+  eviction_filter* filter = nullptr;                // asked before pages leave; outlives the engine
 };
 
 class engine {
@@ -66,7 +66,7 @@ class engine {
   // Requires: the lock of `by` is held. `streams`: what is known of the accessing thread. `may_fill`: the program has
   // allocated the page. Without it an Untouched page is left alone, and the outcome is `resolved`: so for hints,
   // because the memory that they are about may be released meanwhile.
-  [[nodiscard]] outcome miss(fetcher& by, stream_table& streams, page_id page, bool write, bool may_fill = true);
+  [[nodiscard]] outcome miss(fetcher& by, read_ahead_state& streams, page_id page, bool write, bool may_fill = true);
 
   // Starts to fetch what of the range is Remote, as far as frames are free ahead of need; nobody waits for it. At most
   // batch_pages of it are looked at. Returns how many pages come in. Requires: the lock of `by` is held.
@@ -79,11 +79,11 @@ class engine {
     return shared_.local.free_pages() > static_cast<std::int64_t>(shared_.local.low_watermark_pages() / 2);
   }
 
-  // For hardware guards, about a miss that they were told of: departure_guard::on_unguarded_miss, unless the page is
+  // For hardware guards, about a miss that they were told of: eviction_filter::on_unguarded_miss, unless the page is
   // Resident, and only not writable.
   void note_unguarded_miss(page_id page) const {
-    if (shared_.departures != nullptr && shared_.pages.load(page).where() != state::resident) {
-      shared_.departures->on_unguarded_miss(page);
+    if (shared_.filter != nullptr && shared_.pages.load(page).where() != state::resident) {
+      shared_.filter->on_unguarded_miss(page);
     }
   }
 
@@ -132,7 +132,7 @@ class engine {
   enum class prospect { ready, missing, untouched, lost };
   [[nodiscard]] prospect expect_use(page_id page, bool write, bool by_scan = false);
   // Fills an Untouched page, which the program has allocated. `busy`: it is not Untouched any more.
-  [[nodiscard]] outcome fill_with_zeros(stream_table& streams, page_id page, bool write);
+  [[nodiscard]] outcome fill_with_zeros(read_ahead_state& streams, page_id page, bool write);
   // For the policy, from now on; see policy.h.
   void set_eviction_priority(page_id page, unsigned priority);
   void note_hinted_miss() { shared_.count.hinted_misses.add(); }
@@ -228,12 +228,12 @@ class engine {
 
   [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low(); }
   bool reclaim_if(bool wanted, eviction_place place, caller who);
-  [[nodiscard]] outcome fetch(fetcher& by, stream_table& streams, page_id page, bool write);
+  [[nodiscard]] outcome fetch(fetcher& by, read_ahead_state& streams, page_id page, bool write);
   [[nodiscard]] std::size_t claim_untouched(page_id page, std::size_t most);
   [[nodiscard]] outcome on_resident(page_id page, bool write);
   [[nodiscard]] outcome first_write(page_id page, page_word word);
   [[nodiscard]] bool note_lost_mapping(page_id page, page_word word);
-  [[nodiscard]] window look_ahead(stream_table& streams, page_id page);
+  [[nodiscard]] window look_ahead(read_ahead_state& streams, page_id page);
   void keep_pins_in_child(std::span<const page_range> pinned);
   [[nodiscard]] result<void> guard_again_in_child();
   void reopen(page_range range);

@@ -77,11 +77,11 @@ bool evictor::step(bool start_more, caller who) {
   return progress || moved;
 }
 
-// A departure costs a fence and a TLB flush for each batch, so batches are filled with pages that are likely to leave:
-// those that are warm are passed over, but no more of them in one step than keeps it short, and leaves most of a round
-// for other steps.
+// Pages that leave cost a fence and a TLB flush for each batch, so batches are filled with pages that are likely to
+// leave: those that are warm are passed over, but no more of them in one step than keeps it short, and leaves most of a
+// round for other steps.
 std::size_t evictor::choose_victims(std::span<page_id> victims) {
-  if (shared_.departures == nullptr) return shared_.select_victims(victims);
+  if (shared_.filter == nullptr) return shared_.select_victims(victims);
   const std::size_t most_looks = std::clamp(shared_.order->size() / 8, victims.size(), most_looks_a_step);
   std::size_t count = 0;
   for (std::size_t looks = 0; looks < most_looks && count < victims.size();) {
@@ -90,7 +90,7 @@ std::size_t evictor::choose_victims(std::span<page_id> victims) {
     if (found == 0) break;
     looks += found;
     for (const page_id page : named.first(found)) {
-      if (shared_.departures->keeps_warm(page, shared_.pages.load(page).fetched())) {
+      if (shared_.filter->keeps_warm(page, shared_.pages.load(page).fetched())) {
         shared_.admit(page, temperature::warm);
       } else {
         victims[count++] = page;
@@ -131,7 +131,7 @@ bool evictor::evict(std::span<page_id> victims, caller who, bool hard_pressed) {
   for (const page_id page : victims) {
     if (!close_if_open(page) && claim(page)) claimed[claimed_count++] = {page, false};
   }
-  claimed_count = ask_departure_guard({claimed.data(), claimed_count}, hard_pressed);
+  claimed_count = ask_filter({claimed.data(), claimed_count}, hard_pressed);
   std::sort(claimed.begin(), claimed.begin() + static_cast<std::ptrdiff_t>(claimed_count));
   // Clean ones; dirty ones that nobody uses; the other dirty ones.
   std::array<std::array<page_id, batch_pages>, 3> sorted;
@@ -174,15 +174,15 @@ bool evictor::claim(page_id page) {
 
 // Invariant I4. Pages that scopes use go back; the path selector of the others is set. Returns how many are left, at
 // the front.
-std::size_t evictor::ask_departure_guard(std::span<leaving_page> claimed, bool hard_pressed) {
-  if (shared_.departures == nullptr || claimed.empty()) return claimed.size();
+std::size_t evictor::ask_filter(std::span<leaving_page> claimed, bool hard_pressed) {
+  if (shared_.filter == nullptr || claimed.empty()) return claimed.size();
   std::array<page_id, batch_pages> pages{};
-  departing_pages asked{{pages.data(), claimed.size()}, 0};
+  eviction_candidates asked{{pages.data(), claimed.size()}, 0};
   for (std::size_t i = 0; i < claimed.size(); ++i) {
     pages[i] = claimed[i].page;
     if (shared_.pages.load(pages[i]).fetched()) asked.fetched |= std::uint64_t{1} << i;
   }
-  const departure said = shared_.departures->judge(asked, hard_pressed);
+  const eviction_verdict said = shared_.filter->decide(asked, hard_pressed);
   forced_ = static_cast<std::size_t>(std::popcount(said.forced));
   std::size_t left = 0;
   for (std::size_t i = 0; i < claimed.size(); ++i) {

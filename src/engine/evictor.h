@@ -89,7 +89,7 @@ class evictor {
     bool unused;  // nobody can write to it meanwhile
     bool operator<(const leaving_page& other) const { return page < other.page; }
   };
-  [[nodiscard]] std::size_t ask_departure_guard(std::span<leaving_page> claimed, bool hard_pressed);
+  [[nodiscard]] std::size_t ask_filter(std::span<leaving_page> claimed, bool hard_pressed);
   void note_fruit(bool moved);
   void drop_clean(std::span<page_id> clean);
   [[nodiscard]] std::size_t drop_one_by_one(page_range refused);

@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "base/spin_lock.h"
 #include "engine/core.h"
-#include "engine/stream.h"
+#include "engine/read_ahead.h"
 
 namespace far::engine {
 

@@ -23,7 +23,7 @@ std::size_t lru::select(std::span<page_id> victims) {
       bool used_now = false;
       page_word word = pages_.load(page);
       const bool is_here = word.where() == state::resident;
-      const std::size_t last_used = is_here ? pages_.uses.age(page) : use_marks::never;
+      const std::size_t last_used = is_here ? pages_.uses.age(page) : reference_marks::never;
       pages_.update(page, [&](page_word before) {
         used_now = is_here && before.accessed();
         const bool stays = used_now || last_used < age;

@@ -38,7 +38,7 @@ bool miss::reclaim_at_miss(engine& with, host& around, caller who) {
   return progress;
 }
 
-void miss::advance(fetcher& by, stream_table& streams) {
+void miss::advance(fetcher& by, read_ahead_state& streams) {
   outcome reached = outcome::busy;
   {
     const engine_section inside(*host_);

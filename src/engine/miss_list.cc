@@ -10,7 +10,7 @@ miss_list::miss_list(engine& with, host& around, fetcher& own, std::function<boo
       host_(around),
       own_(own),
       lost_(std::move(lost)),
-      streams_(new(platform::map_local(sizeof(*streams_))) std::array<stream_table, stream_tables>) {}
+      streams_(new(platform::map_local(sizeof(*streams_))) std::array<read_ahead_state, read_ahead_states>) {}
 
 miss_list::~miss_list() {
   platform::unmap_local(reinterpret_cast<std::byte*>(streams_), sizeof(*streams_));
@@ -39,7 +39,7 @@ bool miss_list::serve() {
 // engine wakes whoever waits for it.
 bool miss_list::try_one(entry& waiting) {
   waiting.one.make_room();
-  waiting.one.advance(own_, (*streams_)[waiting.thread % stream_tables]);
+  waiting.one.advance(own_, (*streams_)[waiting.thread % read_ahead_states]);
   switch (waiting.one.now()) {
     case miss::state::resolved: waiting.one.end(); return true;
     case miss::state::lost: return lost_(waiting.one.page());

@@ -29,7 +29,7 @@ class miss_list {
   [[nodiscard]] bool empty() const { return pending_.empty(); }
 
  private:
-  static constexpr std::size_t stream_tables = 256;
+  static constexpr std::size_t read_ahead_states = 256;
 
   struct entry {
     miss one;
@@ -44,7 +44,7 @@ class miss_list {
   std::function<bool(page_id)> lost_;
   std::vector<entry, platform::local_allocator<entry>> pending_;
   // What is known of each thread, by its number; two threads may share an entry.
-  std::array<stream_table, stream_tables>* streams_;
+  std::array<read_ahead_state, read_ahead_states>* streams_;
 };
 
 }  // namespace far::engine

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "engine/stream.h"
+#include "engine/read_ahead.h"
 
 namespace far::engine {
 
@@ -23,7 +23,7 @@ class miss_waiter {
   [[nodiscard]] virtual bool on_fiber() const noexcept = 0;
 
   // What is known of the calling fiber's misses. Requires: on_fiber().
-  [[nodiscard]] virtual stream_table& streams() noexcept = 0;
+  [[nodiscard]] virtual read_ahead_state& streams() noexcept = 0;
 
   // One wait of the calling fiber: open() the ticket, let wakers know of it, then park(), or close() when there is
   // nothing to wait for after all. A wake() that comes between open() and park() is not lost. Requires: on_fiber().

@@ -21,7 +21,7 @@
 #include <cstdint>
 
 #include "backend/backend.h"
-#include "engine/use_marks.h"
+#include "engine/reference_marks.h"
 #include "platform/address_space.h"
 
 namespace far::engine {
@@ -154,7 +154,7 @@ class residency {
   static constexpr auto byte_of_resident = static_cast<std::uint8_t>(state::resident);
 
   // What hints tell. Public: it is the policies' and the hinted path's to use.
-  use_marks uses;
+  reference_marks uses;
 
   // At most one listener. Before anybody waits for a page; it outlives every transition that follows.
   void tell(settling_listener& listener) { listener_ = &listener; }

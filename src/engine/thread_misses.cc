@@ -14,7 +14,7 @@ bool poll(fetcher& one, host& around, caller who) {
 }
 
 // Waits with the fetcher's lock held: nobody else need look after the transfer then. But not for a read that rests.
-void advance_and_await_arrival(miss& one, const fetcher_pool& fetchers, host& around, stream_table& streams,
+void advance_and_await_arrival(miss& one, const fetcher_pool& fetchers, host& around, read_ahead_state& streams,
                                caller who) {
   fetcher& by = fetchers.lock(around.preferred_fetcher());
   const std::lock_guard guard(by.lock, std::adopt_lock);
@@ -26,7 +26,7 @@ void advance_and_await_arrival(miss& one, const fetcher_pool& fetchers, host& ar
 
 }  // namespace
 
-miss::state resolve_on_thread(engine& with, host& around, const fetcher_pool& fetchers, stream_table& streams,
+miss::state resolve_on_thread(engine& with, host& around, const fetcher_pool& fetchers, read_ahead_state& streams,
                               wanted_page wanted, caller who) {
   miss one(with, around, wanted, who);
   one.make_room();

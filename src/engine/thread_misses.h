@@ -8,6 +8,7 @@ namespace far::engine {
 
 // Returns `resolved` or `lost`. Requires: no lock of the engine is held.
 [[nodiscard]] miss::state resolve_on_thread(engine& with, host& around, const fetcher_pool& fetchers,
-                                            stream_table& streams, wanted_page wanted, caller who = caller::of_program);
+                                            read_ahead_state& streams, wanted_page wanted,
+                                            caller who = caller::of_program);
 
 }  // namespace far::engine

@@ -20,7 +20,7 @@ namespace {
 class waiting_threads final : public miss_waiter {
  public:
   bool on_fiber() const noexcept override { return true; }
-  stream_table& streams() noexcept override { return streams_; }
+  read_ahead_state& streams() noexcept override { return streams_; }
   void open(ticket& mine) noexcept override { new (mine.room) std::binary_semaphore(0); }
   void park(ticket& mine, place /*from*/) noexcept override {
     parks.fetch_add(1);
@@ -39,7 +39,7 @@ class waiting_threads final : public miss_waiter {
     return *std::launder(reinterpret_cast<std::binary_semaphore*>(one.room));
   }
 
-  stream_table streams_;
+  read_ahead_state streams_;
 };
 
 using reason = waiting_fibers::reason;

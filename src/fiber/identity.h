@@ -12,11 +12,11 @@ namespace far::fiber {
 struct identity {
   // How many scopes it is in (scope_mark).
   std::uint32_t scope_depth = 0;
-  // For the object heap: its record of this fiber, how many pages are held in it, and what takes the record back when
-  // the fiber has ended (a thread's end is for the object heap to notice).
-  void* heap_record = nullptr;
+  // For the object heap: its hazard log of this fiber, how many pages are held in it, and what takes the hazard log
+  // back when the fiber has ended (a thread's end is for the object heap to notice).
+  void* heap_hazard_log = nullptr;
   const std::atomic<std::size_t>* held_pages = nullptr;
-  void (*release_heap_record)(void* record) = nullptr;
+  void (*release_heap_hazard_log)(void* hazard_log) = nullptr;
   bool of_fiber = false;
 
   // Then its priority is `in_scope`.

@@ -2,13 +2,13 @@
 
 #include <sched.h>
 
-#include "far/detail/record.h"
+#include "far/detail/hazard_log.h"
 #include "fiber/control_block.h"
 #include "fiber/worker.h"
 
 namespace far::detail {
 
-constinit thread_local record* record_here = nullptr;
+constinit thread_local hazard_log* hazard_log_here = nullptr;
 
 }  // namespace far::detail
 

@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "far/detail/record.h"
+#include "far/detail/hazard_log.h"
 #include "fiber/core.h"
 #include "fiber/overflow.h"
 #include "fiber/waiter.h"
@@ -47,9 +47,9 @@ struct fiber_entry {
     control_block& self = *came.on->current_;
     came.on->arrive(came);
     run_body(self);
-    if (self.who.release_heap_record != nullptr && self.who.heap_record != nullptr) {
+    if (self.who.release_heap_hazard_log != nullptr && self.who.heap_hazard_log != nullptr) {
       self.who.held_pages = nullptr;
-      self.who.release_heap_record(std::exchange(self.who.heap_record, nullptr));
+      self.who.release_heap_hazard_log(std::exchange(self.who.heap_hazard_log, nullptr));
     }
     worker::current()->end(self);
   }
@@ -144,7 +144,7 @@ void worker::serve() noexcept {
 
 void worker::set_current(control_block* next) noexcept {
   current_ = next;
-  detail::record_here = next == nullptr ? nullptr : static_cast<detail::record*>(next->who.heap_record);
+  detail::hazard_log_here = next == nullptr ? nullptr : static_cast<detail::hazard_log*>(next->who.heap_hazard_log);
 }
 
 void worker::run(control_block& next) noexcept {

@@ -8,7 +8,7 @@
 
 namespace far::detail {
 
-void leave_checked(runtime& in, record& by, std::size_t held_before) {
+void leave_checked(runtime& in, hazard_log& by, std::size_t held_before) {
   std::vector<std::uint64_t> left;
   std::size_t position = 0;
   by.for_each([&](std::uint64_t page) {
@@ -19,11 +19,11 @@ void leave_checked(runtime& in, record& by, std::size_t held_before) {
   for (const std::uint64_t page : left) heap.evict_page(page << page_shift);
 }
 
-void check_scope(const record& of, bool is_open) {
+void check_scope(const hazard_log& of, bool is_open) {
   const char* wrong = nullptr;
   if (!is_open) {
     wrong = "after its end";
-  } else if (&of != &current_record()) {
+  } else if (&of != &current_hazard_log()) {
     wrong = "by another fiber or thread than the one that opened it";
   }
   if (wrong == nullptr) return;

@@ -47,7 +47,7 @@ void evacuator::loop() {
 std::size_t evacuator::run_round(double garbage_share) {
   const std::lock_guard one_at_a_time(round_);
   const std::uint64_t freed_before = heap_.segments.freed();
-  borrowed_record mine;
+  borrowed_hazard_log mine;
   for (std::size_t index = 0; index < heap_.segments.count(); ++index) {
     segment& one = heap_.segments.at(index);
     if (!is_worth(one, garbage_share) || !heap_.segments.keep(one)) continue;
@@ -69,7 +69,7 @@ bool evacuator::is_worth(const segment& one, double garbage_share) const {
   return 1 - live / static_cast<double>(segment_pages * units_a_page) >= garbage_share;
 }
 
-void evacuator::evacuate(record& mine, std::size_t first_page) {
+void evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
   std::array<std::uint64_t, segment_pages> pages;
   std::size_t count = 0;
   const std::size_t held_before = mine.held();
@@ -101,7 +101,7 @@ void evacuator::evacuate(record& mine, std::size_t first_page) {
 }
 
 // Announces the move of every object in the page that can be moved.
-void evacuator::mark(record& mine, std::size_t page) {
+void evacuator::mark(hazard_log& mine, std::size_t page) {
   heap_.pages.for_each_live(page, [&](std::size_t unit) {
     const std::uintptr_t object = heap_.pages.address_of(page) + unit * unit_bytes;
     const std::uint64_t locked = header::of(object).lock();
@@ -122,7 +122,7 @@ void evacuator::mark(record& mine, std::size_t page) {
 // The owner that a header names, if its word can be read and changed: it is local memory, or in a far object that is
 // resident, held from here on, and live. Otherwise nullptr: objects whose owner is remote stay (DESIGN.md, section 7).
 // Requires: the header is locked, which keeps the owner where it is.
-owner_word* evacuator::owner_at_hand(record& mine, std::uint64_t header_value) {
+owner_word* evacuator::owner_at_hand(hazard_log& mine, std::uint64_t header_value) {
   owner_word* const named = header::owner(header_value);
   const auto at = reinterpret_cast<std::uintptr_t>(named);
   if (named == nullptr || !heap_.memory.contains(at)) return named;
@@ -135,7 +135,7 @@ owner_word* evacuator::owner_at_hand(record& mine, std::uint64_t header_value) {
 }
 
 // A word that cannot be reached any more keeps its flag, until it is dereferenced.
-void evacuator::call_off(record& mine, const candidate& one) {
+void evacuator::call_off(hazard_log& mine, const candidate& one) {
   const std::uint64_t locked = header::of(one.object).lock();
   if (owner_word* const owner = owner_at_hand(mine, locked); owner != nullptr) {
     std::uint64_t value = owner->load(std::memory_order_acquire);
@@ -146,7 +146,7 @@ void evacuator::call_off(record& mine, const candidate& one) {
   header::of(one.object).unlock(locked);
 }
 
-void evacuator::move(record& mine, const candidate& one) {
+void evacuator::move(hazard_log& mine, const candidate& one) {
   const std::size_t held_before = mine.held();
   const std::uint64_t old_header = header::of(one.object).load();
   const std::size_t bytes = header::bytes(old_header);

@@ -14,8 +14,8 @@
 
 #include "fiber/mutex.h"
 #include "heap/allocator.h"
+#include "heap/hazard_logs.h"
 #include "heap/header.h"
-#include "heap/records.h"
 
 namespace far::detail {
 class object_heap;
@@ -47,11 +47,11 @@ class evacuator {
 
   void loop();
   [[nodiscard]] bool is_worth(const segment& one, double garbage_share) const;
-  void evacuate(record& mine, std::size_t first_page);
-  void mark(record& mine, std::size_t page);
-  [[nodiscard]] owner_word* owner_at_hand(record& mine, std::uint64_t header_value);
-  void call_off(record& mine, const candidate& one);
-  void move(record& mine, const candidate& one);
+  void evacuate(hazard_log& mine, std::size_t first_page);
+  void mark(hazard_log& mine, std::size_t page);
+  [[nodiscard]] owner_word* owner_at_hand(hazard_log& mine, std::uint64_t header_value);
+  void call_off(hazard_log& mine, const candidate& one);
+  void move(hazard_log& mine, const candidate& one);
 
   detail::object_heap& heap_;
   double garbage_share_;

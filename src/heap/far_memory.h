@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/units.h"
-#include "engine/departure_guard.h"
+#include "engine/eviction_filter.h"
 #include "engine/residency.h"
 #include "pager/pager.h"
 
@@ -13,7 +13,7 @@ namespace far::heap {
 
 class far_memory {
  public:
-  // Requires: the pager outlives it, has been created with a departure guard, and with a reader for objects.
+  // Requires: the pager outlives it, has been created with an eviction filter, and with a reader for objects.
   explicit far_memory(pager::pager& from)
       : from_(from),
         base_(reinterpret_cast<std::uintptr_t>(from.start())),
@@ -31,7 +31,7 @@ class far_memory {
   // The bytes are not needed any more. The addresses stay.
   void discard(std::uintptr_t address, std::size_t bytes);
 
-  // The software guard. Hold the page first (far/detail/record.h).
+  // The software guard. Hold the page first (far/detail/hazard_log.h).
   [[nodiscard]] bool is_resident(std::uintptr_t address) const {
     return __atomic_load_n(&state_bytes_[(address - base_) >> page_shift], __ATOMIC_ACQUIRE) ==
            engine::residency::byte_of_resident;

@@ -13,8 +13,8 @@ namespace far::heap {
 namespace {
 
 static_assert(sizeof(fiber::waiter) <= sizeof(engine::miss_waiter::ticket));
-static_assert(sizeof(engine::stream_table) <= fiber::miss_room::bytes);
-static_assert(std::is_trivially_destructible_v<engine::stream_table>);
+static_assert(sizeof(engine::read_ahead_state) <= fiber::miss_room::bytes);
+static_assert(std::is_trivially_destructible_v<engine::read_ahead_state>);
 
 fiber::waiter& waiter_in(engine::miss_waiter::ticket& one) {
   return *std::launder(reinterpret_cast<fiber::waiter*>(one.room));
@@ -42,13 +42,13 @@ bool fiber_misses::on_fiber() const noexcept {
   return fiber::on_fiber();
 }
 
-engine::stream_table& fiber_misses::streams() noexcept {
+engine::read_ahead_state& fiber_misses::streams() noexcept {
   fiber::miss_room& mine = *fiber::current_miss_room();
   if (!mine.used) {
-    new (mine.room) engine::stream_table;
+    new (mine.room) engine::read_ahead_state;
     mine.used = true;
   }
-  return *std::launder(reinterpret_cast<engine::stream_table*>(mine.room));
+  return *std::launder(reinterpret_cast<engine::read_ahead_state*>(mine.room));
 }
 
 void fiber_misses::open(ticket& mine) noexcept {

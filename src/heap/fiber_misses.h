@@ -38,7 +38,7 @@ class fiber_misses final : public engine::miss_waiter {
   [[nodiscard]] std::uint64_t most_parked() const noexcept { return most_parked_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] bool on_fiber() const noexcept override;
-  [[nodiscard]] engine::stream_table& streams() noexcept override;
+  [[nodiscard]] engine::read_ahead_state& streams() noexcept override;
   void open(ticket& mine) noexcept override;
   void park(ticket& mine, place from) noexcept override;
   void close(ticket& mine) noexcept override;

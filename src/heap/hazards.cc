@@ -5,13 +5,13 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "heap/hazard_logs.h"
 #include "heap/heap.h"
-#include "heap/records.h"
 
 namespace far::heap {
 namespace {
 
-// A small hash table from page number to position: records hold far more pages than leave at a time.
+// A small hash table from page number to position: hazard logs hold far more pages than leave at a time.
 class position_table {
  public:
   explicit position_table(std::span<const std::uint64_t> pages) {
@@ -46,12 +46,12 @@ class position_table {
 
 }  // namespace
 
-holds held_pages(std::span<const std::uint64_t> pages, const detail::record* except) noexcept {
+holds held_pages(std::span<const std::uint64_t> pages, const detail::hazard_log* except) noexcept {
   const position_table positions(pages);
   fence_all_threads();
   holds found;
   const auto walk = [&] {
-    for_each_record([&](const record& one) {
+    for_each_hazard_log([&](const hazard_log& one) {
       if (&one == except) return;
       const bool working = one.is_working();
       std::uint64_t held = 0;
@@ -60,9 +60,9 @@ holds held_pages(std::span<const std::uint64_t> pages, const detail::record* exc
       if (working) found.working |= held;
     });
   };
-  // A page handed over meanwhile: the second record may have been read before it held the page, and the first after it
-  // had let go. Whoever holds a page of these has held it since before the fence, or has it from one who had: twice is
-  // enough.
+  // A page handed over meanwhile: the second hazard log may have been read before it held the page, and the first after
+  // it had let go. Whoever holds a page of these has held it since before the fence, or has it from one who had: twice
+  // is enough.
   const std::uint64_t handed_over_before = count_handed_over();
   walk();
   if (count_handed_over() != handed_over_before) walk();
@@ -80,9 +80,9 @@ bool hazards::keeps_warm(engine::page_id page, bool fetched) noexcept {
   return !fetched || !was_warm || heap->paths.is_dense(heap->pages.cards_in(page)) || !holds_small_objects(*heap, page);
 }
 
-engine::departure hazards::judge(const engine::departing_pages& leaving, bool hard_pressed) noexcept {
+engine::eviction_verdict hazards::decide(const engine::eviction_candidates& leaving, bool hard_pressed) noexcept {
   detail::object_heap* const heap = heap_.load(std::memory_order_acquire);
-  engine::departure said;
+  engine::eviction_verdict said;
   if (heap == nullptr) return said;
   told_(context_);
   const std::span<const engine::page_id> all = leaving.pages;
@@ -128,8 +128,8 @@ void hazards::on_unguarded_miss(engine::page_id page) noexcept {
   const segment_state state = heap->segments.holding(address).state.load(std::memory_order_acquire);
   if (state != segment_state::open && state != segment_state::closed) return;
   bool held = false;
-  for_each_record(
-      [&](const record& one) { one.for_each([&](std::uint64_t each) { held |= each == address >> page_shift; }); });
+  for_each_hazard_log(
+      [&](const hazard_log& one) { one.for_each([&](std::uint64_t each) { held |= each == address >> page_shift; }); });
   if (held) return;
   log_line(log_level::error,
            "the program uses a far object in the page at %p outside the scope in which it was dereferenced; keep the "

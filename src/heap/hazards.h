@@ -3,8 +3,8 @@
 
 #include <atomic>
 
-#include "engine/departure_guard.h"
-#include "far/detail/record.h"
+#include "engine/eviction_filter.h"
+#include "far/detail/hazard_log.h"
 #include "heap/counters.h"
 #include "heap/page_table.h"
 
@@ -15,7 +15,7 @@ class object_heap;
 namespace far::heap {
 
 // Made before the pager, because the pager wants it at its start; says nothing until the heap is there.
-class hazards final : public engine::departure_guard {
+class hazards final : public engine::eviction_filter {
  public:
   // `told` is called, with `context`, whenever pages are about to leave: local memory is short. Any thread; must not
   // wait. Requires: `heap` outlives the pager.
@@ -26,7 +26,8 @@ class hazards final : public engine::departure_guard {
   }
 
   [[nodiscard]] bool keeps_warm(engine::page_id page, bool fetched) noexcept override;
-  [[nodiscard]] engine::departure judge(const engine::departing_pages& leaving, bool hard_pressed) noexcept override;
+  [[nodiscard]] engine::eviction_verdict decide(const engine::eviction_candidates& leaving,
+                                                bool hard_pressed) noexcept override;
 
   // Stops the program when the page belongs to small objects and no scope holds it: somebody uses an object outside its
   // scope, and would get bytes that may have moved. In checked builds (FARHEAP_CHECKED) every such use comes here.
@@ -44,11 +45,11 @@ class hazards final : public engine::departure_guard {
 // A bit a page, in the order of the pages asked about.
 struct holds {
   std::uint64_t all = 0;
-  std::uint64_t working = 0;  // of them, those that must not leave whatever happens (record::begin_work)
+  std::uint64_t working = 0;  // of them, those that must not leave whatever happens (hazard_log::begin_work)
 };
 
-// Which of `pages` (page numbers of addresses: address / page size) some record holds. Passes the process-wide fence
-// first. At most 64 pages. `except`: whose holds do not count, or null.
-[[nodiscard]] holds held_pages(std::span<const std::uint64_t> pages, const detail::record* except) noexcept;
+// Which of `pages` (page numbers of addresses: address / page size) some hazard log holds. Passes the process-wide
+// fence first. At most 64 pages. `except`: whose holds do not count, or null.
+[[nodiscard]] holds held_pages(std::span<const std::uint64_t> pages, const detail::hazard_log* except) noexcept;
 
 }  // namespace far::heap

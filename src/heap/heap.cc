@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "fiber/identity.h"
-#include "heap/records.h"
+#include "heap/hazard_logs.h"
 
 namespace far::detail {
 
@@ -39,7 +39,7 @@ object_heap::object_heap(pager::pager& from, fiber::scheduler& workers)
 object_heap::~object_heap() = default;
 
 // Holds the pages and makes them resident; they stay so while they are held.
-void object_heap::bring_in(record& by, std::uintptr_t address, std::size_t bytes, bool write) {
+void object_heap::bring_in(hazard_log& by, std::uintptr_t address, std::size_t bytes, bool write) {
   by.hold(word::page(address));
   while (!memory.is_resident(address)) {
     heap::counters::add(count.page_fetches);
@@ -47,7 +47,7 @@ void object_heap::bring_in(record& by, std::uintptr_t address, std::size_t bytes
   }
 }
 
-std::byte* object_heap::allocate(record& by, owner_word& owner, std::size_t bytes, const type_of_object* type,
+std::byte* object_heap::allocate(hazard_log& by, owner_word& owner, std::size_t bytes, const type_of_object* type,
                                  placement where, unsigned tag) {
   if (bytes + (type != nullptr ? sizeof type : 0) > heap::largest_small_bytes) {
     const std::uintptr_t object = huge.take(bytes, tag);
@@ -66,7 +66,7 @@ std::byte* object_heap::allocate(record& by, owner_word& owner, std::size_t byte
   return reinterpret_cast<std::byte*>(object);
 }
 
-std::byte* object_heap::touch(record& by, owner_word& owner, bool write, bool lasting) {
+std::byte* object_heap::touch(hazard_log& by, owner_word& owner, bool write, bool lasting) {
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if ((value & (busy_flags | word::huge)) != 0 || value == 0) [[unlikely]] {
@@ -97,7 +97,7 @@ std::byte* object_heap::touch(record& by, owner_word& owner, bool write, bool la
 }
 
 // By the path that the selector of the object's page names.
-void object_heap::come_in(record& by, owner_word& owner, std::uint64_t value, bool write, bool lasting) {
+void object_heap::come_in(hazard_log& by, owner_word& owner, std::uint64_t value, bool write, bool lasting) {
   give_way();
   const std::uintptr_t object = word::address(value);
   if (memory.takes_object_path(object)) {
@@ -117,7 +117,7 @@ bool object_heap::make_writable(std::uintptr_t address, bool wanted) {
 
 // Huge objects stay where they are, so nothing goes wrong when their pages leave during a scope: they come back to the
 // same place. Those of a few pages are held all the same, because fetching them again would be a waste.
-std::byte* object_heap::touch_huge(record& by, std::uint64_t value, bool write, bool lasting) {
+std::byte* object_heap::touch_huge(hazard_log& by, std::uint64_t value, bool write, bool lasting) {
   constexpr std::size_t most_held_bytes = heap::huge_space::most_held_pages * page_bytes;
   const std::uintptr_t object = word::address(value);
   const std::size_t bytes = std::min(huge.bytes_of(object), most_held_bytes);
@@ -150,7 +150,7 @@ bool object_heap::settle(owner_word& owner, std::uint64_t value) {
 bool object_heap::begin_fetch(owner_word& owner, std::uint64_t value) {
   if (!owner.compare_exchange_strong(value, value | word::fetching, std::memory_order_seq_cst)) return false;
   // Somebody may have dereferenced it since the page's path was looked at, and the page have left all the same: then it
-  // comes back as a page (engine::departure::forced), and the object must stay where it is.
+  // comes back as a page (engine::eviction_verdict::forced), and the object must stay where it is.
   if (memory.takes_object_path(word::address(value))) return true;
   give_up_fetch(owner);
   return false;
@@ -163,7 +163,7 @@ void object_heap::give_up_fetch(owner_word& owner) {
 
 // The old copy's live bit goes first: from then on the evacuator does not take pointers inside the old copy for owners,
 // should the page become resident for another object.
-void object_heap::finish_fetch(record& by, owner_word& owner, std::uint64_t value, placement where) {
+void object_heap::finish_fetch(hazard_log& by, owner_word& owner, std::uint64_t value, placement where) {
   const std::uintptr_t object = word::address(value);
   const std::size_t units = word::units(value);
   if (where == placement::lasting && memory.left_just_now(object)) where = placement::hot;
@@ -196,7 +196,7 @@ void object_heap::finish_fetch(record& by, owner_word& owner, std::uint64_t valu
 
 // Puts an object, `bytes` from its header on, into a fresh place that `by` holds. It is not live before its owner's
 // word can be found by its header.
-std::uintptr_t object_heap::place_copy(record& by, owner_word& owner, const std::byte* bytes, placement where,
+std::uintptr_t object_heap::place_copy(hazard_log& by, owner_word& owner, const std::byte* bytes, placement where,
                                        unsigned tag) {
   std::uint64_t header_value = 0;
   std::memcpy(&header_value, bytes, sizeof header_value);
@@ -243,7 +243,7 @@ bool object_heap::prefetch(owner_word& owner) {
 
 bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
   if ((value & busy_flags) != 0) return true;
-  auto mine = std::make_unique<heap::borrowed_record>();
+  auto mine = std::make_unique<heap::borrowed_hazard_log>();
   if (prefetches_.fetch_add(1, std::memory_order_relaxed) >= most_prefetches) {
     end_prefetch();
     return false;

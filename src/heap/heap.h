@@ -49,11 +49,11 @@ class object_heap {
 
   // Makes an object of `bytes` undefined bytes, aligned to 16, that `owner` owns; it is resident, and held in `by`.
   // `type`: of objects with far pointers, otherwise null. Throws std::bad_alloc when the far heap's addresses run out.
-  [[nodiscard]] std::byte* allocate(record& by, owner_word& owner, std::size_t bytes, const type_of_object* type,
+  [[nodiscard]] std::byte* allocate(hazard_log& by, owner_word& owner, std::size_t bytes, const type_of_object* type,
                                     heap::placement where, unsigned tag);
 
   // See detail::touch.
-  [[nodiscard]] std::byte* touch(record& by, owner_word& owner, bool write, bool lasting);
+  [[nodiscard]] std::byte* touch(hazard_log& by, owner_word& owner, bool write, bool lasting);
 
   // Starts to bring in what `owner` points to; does not wait. Returns false when it cannot start now. Over the object
   // path a fiber does it, and holds the page that `owner` lies in until it has. Requires: so does the caller, if that
@@ -96,24 +96,24 @@ class object_heap {
   heap::counters count;
 
  private:
-  [[nodiscard]] std::byte* touch_huge(record& by, std::uint64_t value, bool write, bool lasting);
+  [[nodiscard]] std::byte* touch_huge(hazard_log& by, std::uint64_t value, bool write, bool lasting);
   [[nodiscard]] bool make_writable(std::uintptr_t address, bool wanted);
-  void bring_in(record& by, std::uintptr_t page, std::size_t bytes, bool write);
+  void bring_in(hazard_log& by, std::uintptr_t page, std::size_t bytes, bool write);
   [[nodiscard]] bool settle(owner_word& owner, std::uint64_t value);
-  void come_in(record& by, owner_word& owner, std::uint64_t value, bool write, bool lasting);
+  void come_in(hazard_log& by, owner_word& owner, std::uint64_t value, bool write, bool lasting);
   [[nodiscard]] bool begin_fetch(owner_word& owner, std::uint64_t value);
   void give_up_fetch(owner_word& owner);
-  void finish_fetch(record& by, owner_word& owner, std::uint64_t value, heap::placement where);
+  void finish_fetch(hazard_log& by, owner_word& owner, std::uint64_t value, heap::placement where);
   [[nodiscard]] bool prefetch_object(owner_word& owner, std::uint64_t value);
   void end_prefetch();
-  [[nodiscard]] std::uintptr_t place_copy(record& by, owner_word& owner, const std::byte* bytes, heap::placement where,
-                                          unsigned tag);
+  [[nodiscard]] std::uintptr_t place_copy(hazard_log& by, owner_word& owner, const std::byte* bytes,
+                                          heap::placement where, unsigned tag);
   struct standing {
     std::uint64_t value;  // of the owner's word
     bool is_here;         // its page is resident, and held; otherwise it is away
   };
-  [[nodiscard]] standing stand_still(record& by, owner_word& owner);
-  void keep_at_hand(record& by, const owner_word& word_here);
+  [[nodiscard]] standing stand_still(hazard_log& by, owner_word& owner);
+  void keep_at_hand(hazard_log& by, const owner_word& word_here);
 
   fiber::scheduler& workers_;
   heap::allocator allocator_;

@@ -19,7 +19,7 @@ namespace {
 // A stretch of work in which pages are held beside those of the caller's scopes, and stay.
 class holding {
  public:
-  explicit holding(record& by) : by_(by), before_(by.held()) { by.begin_work(); }
+  explicit holding(hazard_log& by) : by_(by), before_(by.held()) { by.begin_work(); }
   ~holding() {
     by_.cut_back(before_);
     by_.end_work();
@@ -28,7 +28,7 @@ class holding {
   holding& operator=(const holding&) = delete;
 
  private:
-  record& by_;
+  hazard_log& by_;
   std::size_t before_;
 };
 
@@ -36,7 +36,7 @@ class holding {
 
 // A word that is part of a far object can be read and written under a header's lock from here on, without a miss.
 // Requires: `by` is working.
-void object_heap::keep_at_hand(record& by, const owner_word& word_here) {
+void object_heap::keep_at_hand(hazard_log& by, const owner_word& word_here) {
   const auto at = reinterpret_cast<std::uintptr_t>(&word_here);
   if (!memory.contains(at)) return;
   by.hold(word::page(at));
@@ -45,7 +45,7 @@ void object_heap::keep_at_hand(record& by, const owner_word& word_here) {
 
 // Holds the object's page. Afterwards the word, as returned, is neither moving nor fetching, and the page is either
 // resident, and stays so while it is held, or away.
-object_heap::standing object_heap::stand_still(record& by, owner_word& owner) {
+object_heap::standing object_heap::stand_still(hazard_log& by, owner_word& owner) {
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     const std::uintptr_t object = word::address(value);
@@ -74,7 +74,7 @@ void object_heap::move_owner(owner_word& from, owner_word& to) {
     from.store(0, std::memory_order_relaxed);
     return;
   }
-  record& mine = current_record();
+  hazard_log& mine = current_hazard_log();
   const holding until_done(mine);
   keep_at_hand(mine, from);
   keep_at_hand(mine, to);
@@ -105,7 +105,7 @@ void object_heap::move_owner(owner_word& from, owner_word& to) {
 
 // The word has been copied to where it is now, or its object is to be told again where it is.
 void object_heap::follow(owner_word& word_here) {
-  record& mine = current_record();
+  hazard_log& mine = current_hazard_log();
   const holding until_done(mine);
   keep_at_hand(mine, word_here);
   while (true) {
@@ -145,7 +145,7 @@ void object_heap::release(owner_word& owner) {
     huge.release(word::address(before));
     return;
   }
-  record& mine = current_record();
+  hazard_log& mine = current_hazard_log();
   const holding until_done(mine);
   keep_at_hand(mine, owner);
   while (true) {

@@ -36,7 +36,7 @@ constexpr std::chrono::microseconds pause_under_pressure{20};
 struct runtime::parts {
   fiber::scheduler workers;
   heap::fiber_misses misses;
-  heap::hazards departures;
+  heap::hazards filter;
   std::unique_ptr<pager::pager> far;
   std::unique_ptr<detail::object_heap> objects;
   std::unique_ptr<heap::evacuator> compactor;
@@ -57,7 +57,7 @@ struct runtime::parts {
       return std::chrono::nanoseconds::max();  // until pages leave
     });
     watches = true;
-    departures.attach(
+    filter.attach(
         *objects,
         [](void* self) {
           auto& mine = *static_cast<parts*>(self);
@@ -158,7 +158,7 @@ runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>
   }
   pager::options wanted = pager_options(chosen);
   wanted.fibers = &parts_->misses;
-  wanted.departures = &parts_->departures;
+  wanted.filter = &parts_->filter;
   result<std::unique_ptr<pager::pager>> made = pager::pager::create(wanted);
   if (!made) throw std::runtime_error("far::runtime cannot start: " + made.error().message);
   parts_->far = std::move(made).value();
@@ -296,7 +296,7 @@ runtime& runtime_of(const owner_word& owner) {
   return living.of(word::address(owner.load(std::memory_order_relaxed)));
 }
 
-std::byte* touch(runtime& in, record& by, std::atomic<std::uint64_t>& owner, bool write, bool lasting) {
+std::byte* touch(runtime& in, hazard_log& by, std::atomic<std::uint64_t>& owner, bool write, bool lasting) {
   return heap_of(in).touch(by, owner, write, lasting);
 }
 
@@ -305,7 +305,7 @@ void give_way(const tag& in) {
 }
 
 std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type) {
-  return heap_of(in.of()).allocate(current_record(), owner, bytes, type, heap::placement::lasting, in.number());
+  return heap_of(in.of()).allocate(current_hazard_log(), owner, bytes, type, heap::placement::lasting, in.number());
 }
 
 void move_owner(owner_word& from, owner_word& to) {

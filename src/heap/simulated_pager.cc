@@ -47,7 +47,7 @@ void stumble_of_fiber() {
 }  // namespace
 
 simulated_pager::simulated_pager(const far::pager::options& chosen)
-    : departures_(chosen.departures),
+    : filter_(chosen.filter),
       reserved_(reserve(heap_pages * page_bytes_ + segment_alignment)),
       base_(align_up(reserved_, segment_alignment)),
       slots_(reserve(heap_pages * page_bytes_)),
@@ -190,17 +190,17 @@ void simulated_pager::evict_batch(std::span<const page_id> victims) {
   std::array<page_id, batch_pages> claimed;
   std::size_t count = 0;
   for (const page_id page : victims) {
-    if (departures_ != nullptr && departures_->keeps_warm(page, words_.load(page).fetched())) continue;
+    if (filter_ != nullptr && filter_->keeps_warm(page, words_.load(page).fetched())) continue;
     if (claim(page)) claimed[count++] = page;
   }
   if (count == 0) return;
   stumble();
-  engine::departure said;
-  engine::departing_pages asked{{claimed.data(), count}, 0};
+  engine::eviction_verdict said;
+  engine::eviction_candidates asked{{claimed.data(), count}, 0};
   for (std::size_t i = 0; i < count; ++i) {
     if (words_.load(claimed[i]).fetched()) asked.fetched |= std::uint64_t{1} << i;
   }
-  if (departures_ != nullptr) said = departures_->judge(asked, false);
+  if (filter_ != nullptr) said = filter_->decide(asked, false);
   for (std::size_t i = 0; i < count; ++i) {
     stumble();
     if ((said.stay >> i & 1) != 0) {

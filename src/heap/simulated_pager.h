@@ -1,5 +1,5 @@
 // A pager without userfaultfd, for tests under sanitizers: a test program that links simulated_pager.cc gets it from
-// pager::create(). The far heap is plain memory. Threads evict pages at random, asking the departure guard as
+// pager::create(). The far heap is plain memory. Threads evict pages at random, asking the eviction filter as
 // engine/evictor.cc does, and fill what has left with poison, so that an access that forgot its guard reads wrong
 // bytes, and one that writes is noticed when the page comes back. Words and state bytes are the engine's own.
 #pragma once
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/spin_lock.h"
-#include "engine/departure_guard.h"
+#include "engine/eviction_filter.h"
 #include "engine/residency.h"
 #include "pager/pager.h"
 
@@ -26,7 +26,7 @@ class simulated_pager final : public pager::pager {
  public:
   static constexpr std::byte poison{0xdb};
 
-  // Of `chosen`: budget_bytes, which may be any size, and departures.
+  // Of `chosen`: budget_bytes, which may be any size, and filter.
   explicit simulated_pager(const far::pager::options& chosen);
   ~simulated_pager() override;
 
@@ -106,7 +106,7 @@ class simulated_pager final : public pager::pager {
 
   static constexpr std::size_t page_bytes_ = 4096;
 
-  engine::departure_guard* departures_;
+  engine::eviction_filter* filter_;
   std::byte* reserved_;
   std::byte* base_;
   std::byte* slots_;  // by page: the bytes of the slot that its word names

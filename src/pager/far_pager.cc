@@ -136,7 +136,7 @@ result<void> far_pager::start(const options& chosen) {
       .tracks_writes = platform::probe_kernel().write_protect,
       .where = at_misses ? engine::eviction_place::at_miss : engine::eviction_place::background,
       .measures_where = chosen.where == options::eviction::measured,
-      .departures = chosen.departures};
+      .filter = chosen.filter};
   result<std::unique_ptr<engine::engine>> made = engine::engine::create(space_, *far_, clock_, settings);
   if (!made) return made.error();
   engine_ = std::move(made).value();

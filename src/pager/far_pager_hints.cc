@@ -11,7 +11,7 @@ namespace far::pager {
 namespace {
 
 // First touches of the calling thread.
-constinit thread_local engine::stream_table hint_streams;
+constinit thread_local engine::read_ahead_state hint_streams;
 
 }  // namespace
 
@@ -49,7 +49,7 @@ bool far_pager::fill(page_id page, bool write) noexcept {
   const platform::runtime_section section;
   const bool done = addresses_.while_in_use(page, [&](const mapping_traits& traits) {
     if (traits.foreign || traits.fenced || (traits.protection & (write ? PROT_WRITE : PROT_READ)) == 0) return false;
-    engine::stream_table& streams = on_fiber() ? chosen_.fibers->streams() : hint_streams;
+    engine::read_ahead_state& streams = on_fiber() ? chosen_.fibers->streams() : hint_streams;
     return engine_->fill_with_zeros(streams, page, write) == engine::outcome::resolved;
   });
   if (done) engine_->note_hinted_miss();

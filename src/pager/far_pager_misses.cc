@@ -22,7 +22,7 @@ namespace {
 // Each thread starts with a fetcher of its own, as far as there are enough.
 std::atomic<unsigned> thread_tokens{0};
 thread_local const unsigned thread_token = thread_tokens.fetch_add(1, std::memory_order_relaxed);
-constinit thread_local engine::stream_table thread_streams;
+constinit thread_local engine::read_ahead_state thread_streams;
 
 // Not inline, and opaque to the optimiser: a fiber that went on on another thread must not use what it knew of the old
 // one.

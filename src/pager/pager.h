@@ -18,7 +18,7 @@
 #include "engine/statistics.h"
 
 namespace far::engine {
-class departure_guard;
+class eviction_filter;
 }
 
 namespace far::pager {
@@ -53,8 +53,8 @@ struct options {
   // and keeps it until the pager is gone. The threads' signal stacks are not used for misses then: threads that touch
   // the far heap have stacks of local memory, with room for the handler.
   miss_waiter* fibers = nullptr;
-  engine::departure_guard* departures = nullptr;  // asked before pages leave; outlives the pager
-  miss_observer* observer = nullptr;              // told of every miss of the hardware guard; outlives the pager
+  engine::eviction_filter* filter = nullptr;  // asked before pages leave; outlives the pager
+  miss_observer* observer = nullptr;          // told of every miss of the hardware guard; outlives the pager
   // In each child of fork that lives for a second: called once, on a thread of the pager's, and soon done.
   std::function<void()> child_settled = {};
   unsigned object_readers = 0;  // queues to the far tier for read_slot(); without one it must not be called
@@ -179,7 +179,7 @@ class pager {
   // guard. Returns whether anything was missing (of a prefetch: was started). May be called about any address of the
   // far heap.
   virtual bool expect_use(const std::byte* address, std::size_t bytes, const hint& about) noexcept = 0;
-  // The marks that it sets, one a page, and the time that they carry: engine/use_marks.h.
+  // The marks that it sets, one a page, and the time that they carry: engine/reference_marks.h.
   [[nodiscard]] virtual const std::uint8_t* use_bytes() const = 0;
   [[nodiscard]] virtual const std::uint8_t* use_time() const = 0;
 

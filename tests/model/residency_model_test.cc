@@ -1,6 +1,6 @@
 // A model of scopes against eviction, and of the order in which residency::transition() changes a page's word and its
-// byte (engine/residency.cc, engine/evictor.cc, heap/hazards.cc, far/detail/record.h). The races are those of Atlas,
-// section 4.2: an object is dereferenced while its page leaves, and a page is fetched while it is evicted.
+// byte (engine/residency.cc, engine/evictor.cc, heap/hazards.cc, far/detail/hazard_log.h). The races are those of
+// Atlas, section 4.2: an object is dereferenced while its page leaves, and a page is fetched while it is evicted.
 #include <gtest/gtest.h>
 
 #include "tests/model/explorer.h"

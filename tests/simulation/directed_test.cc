@@ -87,7 +87,7 @@ class directed : public testing::Test {
   model expected_{heap_pages};
   std::unique_ptr<engine::engine> engine_;
   engine::fetcher* fetcher_ = nullptr;
-  engine::stream_table streams_;
+  engine::read_ahead_state streams_;
 };
 
 class directed_slow : public directed {

@@ -119,7 +119,7 @@ class object_reader_test : public testing::TestWithParam<bool> {
   std::unique_ptr<engine::engine> engine_;
   engine::fetcher* fetcher_ = nullptr;
   engine::object_reader* reader_ = nullptr;
-  engine::stream_table streams_;
+  engine::read_ahead_state streams_;
 };
 
 TEST_P(object_reader_test, any_part_of_a_remote_page_is_read_and_the_page_stays_remote) {

@@ -26,7 +26,7 @@ program::program(scheduler& threads, random_source& random, simulated_kernel& ke
       taken_(chosen.heap_pages) {}
 
 void program::run_thread() {
-  engine::stream_table streams;
+  engine::read_ahead_state streams;
   for (std::uint64_t i = 0; i < chosen_.operations_a_thread; ++i) {
     do_something(streams);
     ++operations_;
@@ -34,7 +34,7 @@ void program::run_thread() {
   }
 }
 
-void program::do_something(engine::stream_table& streams) {
+void program::do_something(engine::read_ahead_state& streams) {
   if (forks_ < chosen_.most_forks && random_.chance(10)) return fork_one();
   const std::uint64_t drawn = random_.below(100);
   if (allocated_pages_ < chosen_.target_pages && drawn < 25) return allocate(streams);
@@ -54,7 +54,7 @@ void program::do_something(engine::stream_table& streams) {
 }
 
 // One access of 1 KiB, tried again until it goes through.
-void program::access(engine::stream_table& streams, page_id page, std::size_t part, bool write) {
+void program::access(engine::read_ahead_state& streams, page_id page, std::size_t part, bool write) {
   ++accesses_;
   threads_.switch_point();
   while (true) {
@@ -69,7 +69,7 @@ void program::access(engine::stream_table& streams, page_id page, std::size_t pa
   }
 }
 
-void program::access_at_random(engine::stream_table& streams) {
+void program::access_at_random(engine::read_ahead_state& streams) {
   allocation* const used = pick_shared();
   if (used == nullptr) return;
   const usage mark(*used);
@@ -80,7 +80,7 @@ void program::access_at_random(engine::stream_table& streams) {
   }
 }
 
-void program::scan(engine::stream_table& streams) {
+void program::scan(engine::read_ahead_state& streams) {
   allocation* const used = pick_shared();
   if (used == nullptr) return;
   const usage mark(*used);
@@ -94,13 +94,13 @@ void program::scan(engine::stream_table& streams) {
   }
 }
 
-void program::fill(engine::stream_table& streams, page_range range) {
+void program::fill(engine::read_ahead_state& streams, page_range range) {
   for (page_id page = range.first; page < range.end(); ++page) {
     access(streams, page, random_.below(model::parts_a_page), true);
   }
 }
 
-void program::allocate(engine::stream_table& streams) {
+void program::allocate(engine::read_ahead_state& streams) {
   const std::uint64_t pages = random_.chance(100) ? random_.between(200, 700) : random_.between(1, 60);
   page_range range;
   if (allocated_pages_ + pages > chosen_.heap_pages * 9 / 10 || !find_free(pages, pages >= 512, &range)) return;
@@ -209,7 +209,7 @@ void program::move_some() {
   moved->is_exclusive = false;
 }
 
-void program::evict_some(engine::stream_table& streams) {
+void program::evict_some(engine::read_ahead_state& streams) {
   allocation* const used = pick_shared();
   if (used == nullptr) return;
   const usage mark(*used);
@@ -243,7 +243,7 @@ void program::read_objects() {
   for (std::uint64_t left = random_.between(1, 60); left > 0; --left) read_one(true);
 }
 
-void program::pin_some(engine::stream_table& streams) {
+void program::pin_some(engine::read_ahead_state& streams) {
   allocation* const used = pick_shared();
   if (used == nullptr || used->is_changing) return;
   const usage mark(*used);
@@ -275,7 +275,7 @@ void program::use_pinned(page_range range) {
 }
 
 // Some are right, some late, some about memory that was never allocated.
-void program::hint_some(engine::stream_table& streams) {
+void program::hint_some(engine::read_ahead_state& streams) {
   const allocation* const used = random_.chance(700) ? pick_shared() : nullptr;
   const page_range range = used != nullptr ? used->range : page_range{0, chosen_.heap_pages};
   const bool write = random_.chance(chosen_.write_per_mille);
@@ -290,7 +290,7 @@ void program::hint_some(engine::stream_table& streams) {
 }
 
 // As far_pager does for MADV_POPULATE_WRITE: the kernel fills what is open, and of the rest each page is fetched.
-void program::populate_some(engine::stream_table& streams) {
+void program::populate_some(engine::read_ahead_state& streams) {
   allocation* const used = pick_shared();
   if (used == nullptr) return;
   const usage mark(*used);
@@ -359,7 +359,7 @@ void program::be_child() {
     engine_.validate();
   }
   settle_advices_in_child();
-  engine::stream_table streams;
+  engine::read_ahead_state streams;
   verify_all();
   for (std::uint64_t i = 0; i < operations; ++i) do_something(streams);
   verify_all();
@@ -383,7 +383,7 @@ void program::settle_advices_in_child() {
 }
 
 void program::verify_all() {
-  engine::stream_table streams;
+  engine::read_ahead_state streams;
   for (std::size_t i = 0; i < allocations_.size(); ++i) {
     const page_range range = allocations_[i]->range;
     for (page_id page = range.first; page < range.end(); ++page) {

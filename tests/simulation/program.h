@@ -78,18 +78,18 @@ class program {
     allocation& used_;
   };
 
-  void do_something(engine::stream_table& streams);
-  void access_at_random(engine::stream_table& streams);
-  void scan(engine::stream_table& streams);
-  void allocate(engine::stream_table& streams);
+  void do_something(engine::read_ahead_state& streams);
+  void access_at_random(engine::read_ahead_state& streams);
+  void scan(engine::read_ahead_state& streams);
+  void allocate(engine::read_ahead_state& streams);
   void release_some();
   void discard_some();
   void move_some();
-  void evict_some(engine::stream_table& streams);
+  void evict_some(engine::read_ahead_state& streams);
   void read_objects();
-  void pin_some(engine::stream_table& streams);
-  void hint_some(engine::stream_table& streams);
-  void populate_some(engine::stream_table& streams);
+  void pin_some(engine::read_ahead_state& streams);
+  void hint_some(engine::read_ahead_state& streams);
+  void populate_some(engine::read_ahead_state& streams);
   void advise_about_child();
   void drop_behind_some();
   void fork_one();
@@ -97,8 +97,8 @@ class program {
   void settle_advices_in_child();
   void lock_some();
 
-  void fill(engine::stream_table& streams, page_range range);
-  void access(engine::stream_table& streams, page_id page, std::size_t part, bool write);
+  void fill(engine::read_ahead_state& streams, page_range range);
+  void access(engine::read_ahead_state& streams, page_id page, std::size_t part, bool write);
   void use_pinned(page_range range);
   void release(page_range range);
   [[nodiscard]] allocation* pick_shared();

@@ -76,7 +76,7 @@ void simulated_pager::wake_background() noexcept {
   threads_.wake(reclaimer_);
 }
 
-engine::stream_table& simulated_pager::streams() noexcept {
+engine::read_ahead_state& simulated_pager::streams() noexcept {
   const scheduler::uninterrupted body;
   return *missing_.at(threads_.current()).streams;
 }
@@ -115,17 +115,17 @@ bool simulated_pager::note_lost(page_id page) {
   return true;
 }
 
-bool simulated_pager::resolve(engine::stream_table& streams, page_id page, bool write) {
+bool simulated_pager::resolve(engine::read_ahead_state& streams, page_id page, bool write) {
   if (mode_ != miss_mode::by_handler) return resolve_here(streams, page, write);
   kernel_.report_and_wait(page, write);
   return !expected_.is_lost(page);
 }
 
-void simulated_pager::begin_miss(engine::stream_table& streams, page_id page) {
+void simulated_pager::begin_miss(engine::read_ahead_state& streams, page_id page) {
   missing_[threads_.current()] = {.streams = &streams, .since_slices = threads_.slices(), .page = page};
 }
 
-bool simulated_pager::resolve_here(engine::stream_table& streams, page_id page, bool write) {
+bool simulated_pager::resolve_here(engine::read_ahead_state& streams, page_id page, bool write) {
   begin_miss(streams, page);
   bool is_lost = false;
   while (!is_lost && resolve_once({.page = page, .write = write}) == miss::state::lost) is_lost = note_lost(page);
@@ -140,7 +140,7 @@ miss::state simulated_pager::resolve_once(engine::wanted_page wanted) {
   return engine::resolve_on_thread(engine_, *this, fetchers_, streams(), wanted, who_);
 }
 
-void simulated_pager::hint(engine::stream_table& streams, page_id page, const engine::hint& about) {
+void simulated_pager::hint(engine::read_ahead_state& streams, page_id page, const engine::hint& about) {
   begin_miss(streams, page);
   engine::hinted_path::plan chosen;
   {
@@ -159,7 +159,7 @@ void simulated_pager::bring(engine::wanted_page wanted) noexcept {
   static_cast<void>(resolve_once(wanted));
 }
 
-bool simulated_pager::pin(engine::stream_table& streams, page_id page) {
+bool simulated_pager::pin(engine::read_ahead_state& streams, page_id page) {
   while (true) {
     {
       const scheduler::engine_call call(threads_);

@@ -42,12 +42,12 @@ class simulated_pager final : public engine::host, public engine::page_bringer, 
 
   // For program threads: makes the page accessible; returns false when its bytes are lost. Whoever calls it tries the
   // access again, and may find that it must call again.
-  [[nodiscard]] bool resolve(engine::stream_table& streams, page_id page, bool write);
+  [[nodiscard]] bool resolve(engine::read_ahead_state& streams, page_id page, bool write);
   // A hint: the page will be used, as far as the program knows; it may be released at any moment. First touches are
   // left out, which only a map of addresses can tell from mistakes.
-  void hint(engine::stream_table& streams, page_id page, const engine::hint& about);
+  void hint(engine::read_ahead_state& streams, page_id page, const engine::hint& about);
   // Makes the page resident, and keeps it so until unpin. Returns false when its bytes are lost.
-  [[nodiscard]] bool pin(engine::stream_table& streams, page_id page);
+  [[nodiscard]] bool pin(engine::read_ahead_state& streams, page_id page);
   void unpin(page_id page);
   void wake_reclaimer() { threads_.wake(reclaimer_); }
 
@@ -57,7 +57,7 @@ class simulated_pager final : public engine::host, public engine::page_bringer, 
  private:
   // What the pager knows of a thread while it resolves a miss.
   struct missing_thread {
-    engine::stream_table* streams = nullptr;
+    engine::read_ahead_state* streams = nullptr;
     std::uint64_t since_slices = 0;
     page_id page = 0;
   };
@@ -79,15 +79,15 @@ class simulated_pager final : public engine::host, public engine::page_bringer, 
   [[nodiscard]] bool on_fiber() const noexcept override {
     return mode_ == miss_mode::on_fibers && threads_.current() % 2 == 0;
   }
-  [[nodiscard]] engine::stream_table& streams() noexcept override;
+  [[nodiscard]] engine::read_ahead_state& streams() noexcept override;
   void open(ticket& mine) noexcept override;
   void park(ticket& mine, place from) noexcept override;
   void close(ticket&) noexcept override {}
   void wake(ticket& one) noexcept override;
   void poll_soon() noexcept override;
 
-  void begin_miss(engine::stream_table& streams, page_id page);
-  [[nodiscard]] bool resolve_here(engine::stream_table& streams, page_id page, bool write);
+  void begin_miss(engine::read_ahead_state& streams, page_id page);
+  [[nodiscard]] bool resolve_here(engine::read_ahead_state& streams, page_id page, bool write);
   [[nodiscard]] engine::miss::state resolve_once(engine::wanted_page wanted);
   [[nodiscard]] bool note_lost(page_id page);
   void run_handler();

@@ -199,7 +199,7 @@ class submitter_test : public testing::Test {
   std::unique_ptr<engine::engine> engine_;
   engine::fetcher* fetcher_ = nullptr;
   engine::object_reader* reader_ = nullptr;
-  engine::stream_table streams_;
+  engine::read_ahead_state streams_;
   std::list<other_thread> others_;
 };
 

@@ -1,4 +1,4 @@
-#include "engine/stream.h"
+#include "engine/read_ahead.h"
 
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ class player {
   [[nodiscard]] const totals& result() const { return totals_; }
 
  private:
-  stream_table table_;
+  read_ahead_state table_;
   std::set<page_id> fetched_;
   totals totals_;
 };

@@ -1,9 +1,9 @@
-#include "far/detail/record.h"
+#include "far/detail/hazard_log.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "heap/records.h"
+#include "heap/hazard_logs.h"
 
 namespace far::detail {
 namespace {
@@ -14,12 +14,12 @@ std::size_t home_of(std::uint64_t page, std::size_t capacity) {
 
 }  // namespace
 
-record::record() {
+hazard_log::hazard_log() {
   start_again();
 }
 
 // Every stamp has been used: what the tables hold would become valid again.
-void record::start_again() {
+void hazard_log::start_again() {
   round_ = 0;
   std::fill(std::begin(words_), std::end(words_), nothing);
   // Slots of a scope that is still open keep theirs, under the stamp that is the first again.
@@ -30,14 +30,14 @@ void record::start_again() {
   outer_stamp_ = 0;
 }
 
-record::~record() {
+hazard_log::~hazard_log() {
   delete[] others_;
   for (chunk* each = first_.next.load(std::memory_order_relaxed); each != nullptr;) {
     delete std::exchange(each, each->next.load(std::memory_order_relaxed));
   }
 }
 
-void record::hold_further(std::uint64_t page) {
+void hazard_log::hold_further(std::uint64_t page) {
   // What may throw comes first: a page that is in a table is in the log.
   chunk* const into = chunk_of(held());
   std::uint64_t& slot = slots_[page % slot_count];
@@ -55,7 +55,7 @@ void record::hold_further(std::uint64_t page) {
 }
 
 // The chunk for the next entry.
-record::chunk* record::chunk_of(std::size_t at) {
+hazard_log::chunk* hazard_log::chunk_of(std::size_t at) {
   if (at == 0 || at % chunk_entries != 0) return last_;
   chunk* next = last_->next.load(std::memory_order_relaxed);
   if (next == nullptr) {
@@ -67,7 +67,7 @@ record::chunk* record::chunk_of(std::size_t at) {
 }
 
 // Removes what is after the first `count` entries from the tables.
-void record::forget_down_to(std::size_t count) {
+void hazard_log::forget_down_to(std::size_t count) {
   for (std::size_t at = held(); at-- > std::max<std::size_t>(count, 1);) {
     const std::uint64_t page =
         at < chunk_entries ? first_.pages[at].load(std::memory_order_relaxed) : further_entry(at);
@@ -81,14 +81,14 @@ void record::forget_down_to(std::size_t count) {
 }
 
 // The log is only cut back from its end, so the entry is in the last chunk, or in the one before when that is used up.
-std::uint64_t record::further_entry(std::size_t at) {
+std::uint64_t hazard_log::further_entry(std::size_t at) {
   const std::uint64_t page = last_->pages[at % chunk_entries].load(std::memory_order_relaxed);
   if (at % chunk_entries == 0) last_ = last_->previous;
   return page;
 }
 
 // Returns whether the page was not there yet.
-bool record::remember(std::uint64_t page) {
+bool hazard_log::remember(std::uint64_t page) {
   if (others_count_ * 2 >= others_capacity_) grow();
   std::size_t at = home_of(page, others_capacity_);
   while (others_[at] != nothing) {
@@ -102,7 +102,7 @@ bool record::remember(std::uint64_t page) {
 
 // Deletion from linear probing: later pages that would not be found any more move up (Knuth, volume 3, algorithm 6.4
 // R).
-void record::forget_remembered(std::uint64_t page) {
+void hazard_log::forget_remembered(std::uint64_t page) {
   std::size_t hole = home_of(page, others_capacity_);
   while (others_[hole] != page) hole = (hole + 1) % others_capacity_;
   for (std::size_t at = (hole + 1) % others_capacity_; others_[at] != nothing; at = (at + 1) % others_capacity_) {
@@ -116,7 +116,7 @@ void record::forget_remembered(std::uint64_t page) {
   --others_count_;
 }
 
-void record::grow() {
+void hazard_log::grow() {
   const std::size_t before = others_capacity_;
   const std::size_t capacity = before == 0 ? 256 : before * 2;
   auto* const larger = new std::uint64_t[capacity];

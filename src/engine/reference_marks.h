@@ -12,17 +12,17 @@
 
 namespace far::engine {
 
-class use_marks {
+class reference_marks {
  public:
   static constexpr unsigned times = 127;  // 1 to 127; time goes round
   static constexpr unsigned never = times;
   static constexpr std::uint8_t writable = 0x80;
 
-  explicit use_marks(std::uint64_t pages)
+  explicit reference_marks(std::uint64_t pages)
       : pages_(pages), bytes_(reinterpret_cast<std::uint8_t*>(platform::map_local(pages))) {}
-  ~use_marks() { platform::unmap_local(reinterpret_cast<std::byte*>(bytes_), pages_); }
-  use_marks(const use_marks&) = delete;
-  use_marks& operator=(const use_marks&) = delete;
+  ~reference_marks() { platform::unmap_local(reinterpret_cast<std::byte*>(bytes_), pages_); }
+  reference_marks(const reference_marks&) = delete;
+  reference_marks& operator=(const reference_marks&) = delete;
 
   // The page is in use now, and resident.
   void note(platform::page_id page, bool is_writable) {

@@ -26,7 +26,7 @@ struct prefetch_feedback {
   std::size_t unused_pages = 0;  // prefetched pages of a stream that was given up
 };
 
-class stream_table {
+class read_ahead_state {
  public:
   // Notes a miss and returns the window to fetch with it; at most `largest_window` pages. A stream's window doubles
   // each time the stream walks over all of it; new streams start smaller while the thread's prefetches go unused.

@@ -20,16 +20,16 @@ namespace far::detail {
 //     others  those whose slot another page has
 //
 // The first page in the log is in neither table. Pages are named by their numbers: address / page size.
-class FAR_API record {
+class FAR_API hazard_log {
  public:
   static constexpr std::size_t word_count = 512;
   static constexpr std::size_t slot_count = 64;
   static constexpr std::size_t chunk_entries = 63;
 
-  record();
-  ~record();
-  record(const record&) = delete;
-  record& operator=(const record&) = delete;
+  hazard_log();
+  ~hazard_log();
+  hazard_log(const hazard_log&) = delete;
+  hazard_log& operator=(const hazard_log&) = delete;
 
   // Whether this word was dereferenced in a scope that is still open, so that its object is where the word says, held.
   [[nodiscard]] bool knows(std::uint64_t word_value) const {
@@ -103,10 +103,10 @@ class FAR_API record {
     }
   }
 
-  record* next_free = nullptr;  // the registry's
+  hazard_log* next_free = nullptr;  // the registry's
 
  private:
-  // Entry i of the log is in place i % chunk_entries of chunk i / chunk_entries. Chunks stay until the record is
+  // Entry i of the log is in place i % chunk_entries of chunk i / chunk_entries. Chunks stay until the hazard log is
   // destroyed.
   struct chunk {
     std::atomic<std::uint64_t> pages[chunk_entries];
@@ -149,9 +149,9 @@ class FAR_API record {
   bool is_simple_ = true;  // all that is held is in the first chunk, and in a slot
 };
 
-// The record of whoever runs on this thread now, or nullptr when it has none yet. Kept by the fibers' workers. The
+// The hazard log of whoever runs on this thread now, or nullptr when it has none yet. Kept by the fibers' workers. The
 // model makes each read one instruction through the thread's segment register. By the other models a shared library
 // calls for the variable's address, and the compiler may keep that while the fiber goes on on another thread.
-FAR_API __attribute__((tls_model("initial-exec"))) extern constinit thread_local record* record_here;
+FAR_API __attribute__((tls_model("initial-exec"))) extern constinit thread_local hazard_log* hazard_log_here;
 
 }  // namespace far::detail

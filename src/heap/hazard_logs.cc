@@ -1,4 +1,4 @@
-#include "heap/records.h"
+#include "heap/hazard_logs.h"
 
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
@@ -16,24 +16,24 @@
 namespace far::heap {
 namespace {
 
-// Records are never destroyed: evictors walk them without a lock.
+// Hazard logs are never destroyed: evictors walk them without a lock.
 struct registry {
   static constexpr std::size_t most = std::size_t{1} << 20;
 
   struct link {
-    record one;
+    hazard_log one;
     link* next = nullptr;
   };
 
   spin_lock lock;
-  record* free = nullptr;
+  hazard_log* free = nullptr;
   std::atomic<link*> first{nullptr};
 
-  record& take() {
+  hazard_log& take() {
     {
       const std::lock_guard guard(lock);
       if (free != nullptr) {
-        record& taken = *free;
+        hazard_log& taken = *free;
         free = taken.next_free;
         return taken;
       }
@@ -45,7 +45,7 @@ struct registry {
     return fresh->one;
   }
 
-  void give_back(record& one) {
+  void give_back(hazard_log& one) {
     FAR_CHECK(one.held() == 0, "whoever ends has closed its scopes");
     const std::lock_guard guard(lock);
     one.next_free = free;
@@ -53,35 +53,35 @@ struct registry {
   }
 };
 
-registry& all_records() {
+registry& all_hazard_logs() {
   static registry* const only = new registry;  // outlives every thread
   return *only;
 }
 
 void give_back_at_end(void* one) {
-  all_records().give_back(*static_cast<record*>(one));
+  all_hazard_logs().give_back(*static_cast<hazard_log*>(one));
 }
 
-// Returns the record of an OS thread that ends. A fiber's is returned by its identity.
+// Returns the hazard log of an OS thread that ends. A fiber's is returned by its identity.
 struct thread_end {
   fiber::identity* of = nullptr;
   ~thread_end() {
-    detail::record_here = nullptr;
-    if (of == nullptr || of->heap_record == nullptr) return;
+    detail::hazard_log_here = nullptr;
+    if (of == nullptr || of->heap_hazard_log == nullptr) return;
     of->held_pages = nullptr;
-    give_back_at_end(std::exchange(of->heap_record, nullptr));
+    give_back_at_end(std::exchange(of->heap_hazard_log, nullptr));
   }
 };
 thread_local thread_end at_thread_end;
 
 constinit std::atomic<std::uint64_t> handed_over{0};
 
-[[gnu::noinline]] record& first_record(fiber::identity& of) {
-  record& taken = all_records().take();
-  of.heap_record = &taken;
+[[gnu::noinline]] hazard_log& first_hazard_log(fiber::identity& of) {
+  hazard_log& taken = all_hazard_logs().take();
+  of.heap_hazard_log = &taken;
   of.held_pages = &taken.held_count();
-  detail::record_here = &taken;
-  of.release_heap_record = give_back_at_end;
+  detail::hazard_log_here = &taken;
+  of.release_heap_hazard_log = give_back_at_end;
   if (!of.of_fiber) at_thread_end.of = &of;
   return taken;
 }
@@ -96,8 +96,8 @@ void fence_all_threads() noexcept {
             "the runtime does not start where membarrier(2) is missing");
 }
 
-void for_each_record(void (*seen)(const record& one, void* context), void* context) noexcept {
-  for (const registry::link* each = all_records().first.load(std::memory_order_acquire); each != nullptr;
+void for_each_hazard_log(void (*seen)(const hazard_log& one, void* context), void* context) noexcept {
+  for (const registry::link* each = all_hazard_logs().first.load(std::memory_order_acquire); each != nullptr;
        each = each->next) {
     seen(each->one, context);
   }
@@ -111,25 +111,25 @@ std::uint64_t count_handed_over() noexcept {
   return handed_over.load(std::memory_order_seq_cst);
 }
 
-borrowed_record::borrowed_record() : one_(&all_records().take()) {
+borrowed_hazard_log::borrowed_hazard_log() : one_(&all_hazard_logs().take()) {
   one_->begin_work();
 }
 
-borrowed_record::~borrowed_record() {
+borrowed_hazard_log::~borrowed_hazard_log() {
   one_->cut_back(0);
   one_->end_work();
-  all_records().give_back(*one_);
+  all_hazard_logs().give_back(*one_);
 }
 
 }  // namespace far::heap
 
 namespace far::detail {
 
-record& current_record() noexcept {
+hazard_log& current_hazard_log() noexcept {
   fiber::identity& mine = fiber::current_identity();
-  if (mine.heap_record != nullptr) [[likely]]
-    return *static_cast<record*>(mine.heap_record);
-  return heap::first_record(mine);
+  if (mine.heap_hazard_log != nullptr) [[likely]]
+    return *static_cast<hazard_log*>(mine.heap_hazard_log);
+  return heap::first_hazard_log(mine);
 }
 
 }  // namespace far::detail

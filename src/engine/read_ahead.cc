@@ -1,10 +1,10 @@
-#include "engine/stream.h"
+#include "engine/read_ahead.h"
 
 #include <algorithm>
 
 namespace far::engine {
 
-window stream_table::observe(page_id miss, std::size_t largest_window, prefetch_feedback* feedback) {
+window read_ahead_state::observe(page_id miss, std::size_t largest_window, prefetch_feedback* feedback) {
   ++misses_;
   const auto remember = [this, miss] {
     recent_[recent_count_ % recent_misses] = miss;
@@ -38,7 +38,7 @@ window stream_table::observe(page_id miss, std::size_t largest_window, prefetch_
 
 // A miss continues a stream when it is where the fetched part ends, or a little beyond: pages there may have been
 // resident already.
-stream_table::stream* stream_table::find(page_id miss) {
+read_ahead_state::stream* read_ahead_state::find(page_id miss) {
   for (stream& candidate : streams_) {
     if (candidate.stride == 0) continue;
     const auto distance = static_cast<std::int64_t>(miss - candidate.next);
@@ -52,7 +52,7 @@ stream_table::stream* stream_table::find(page_id miss) {
 
 // Neighbouring misses make a stream at once; a wider stride must be seen twice, because two unrelated misses are often
 // close together.
-std::int64_t stream_table::detect_stride(page_id miss) const {
+std::int64_t read_ahead_state::detect_stride(page_id miss) const {
   const std::size_t known = std::min(recent_count_, recent_misses);
   const auto seen = [this, known](page_id page) {
     return std::find(recent_.begin(), recent_.begin() + static_cast<std::ptrdiff_t>(known), page) !=
@@ -68,7 +68,7 @@ std::int64_t stream_table::detect_stride(page_id miss) const {
   return 0;
 }
 
-stream_table::stream& stream_table::replace(prefetch_feedback* feedback) {
+read_ahead_state::stream& read_ahead_state::replace(prefetch_feedback* feedback) {
   stream* oldest = &streams_[0];
   for (stream& candidate : streams_) {
     if (candidate.last_use < oldest->last_use) oldest = &candidate;
@@ -81,7 +81,7 @@ stream_table::stream& stream_table::replace(prefetch_feedback* feedback) {
   return *oldest;
 }
 
-void stream_table::learn(std::size_t used, std::size_t unused) {
+void read_ahead_state::learn(std::size_t used, std::size_t unused) {
   const std::size_t all = used + unused;
   if (all == 0) return;
   const auto observed = static_cast<unsigned>(used * 256 / all);

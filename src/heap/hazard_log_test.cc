@@ -1,4 +1,4 @@
-#include "far/detail/record.h"
+#include "far/detail/hazard_log.h"
 
 #include <gtest/gtest.h>
 
@@ -12,20 +12,20 @@
 #include <vector>
 
 #include "base/backoff.h"
+#include "heap/hazard_logs.h"
 #include "heap/hazards.h"
-#include "heap/records.h"
 
 namespace far::detail {
 namespace {
 
-std::vector<std::uint64_t> log_of(const record& one) {
+std::vector<std::uint64_t> log_of(const hazard_log& one) {
   std::vector<std::uint64_t> pages;
   one.for_each([&](std::uint64_t page) { pages.push_back(page); });
   return pages;
 }
 
-TEST(record, logs_each_page_once) {
-  record one;
+TEST(hazard_log, logs_each_page_once) {
+  hazard_log one;
   for (unsigned round = 0; round < 3; ++round) {
     for (std::uint64_t page = 100; page < 110; ++page) one.hold(page);
   }
@@ -39,9 +39,9 @@ TEST(record, logs_each_page_once) {
 }
 
 // Against a simple model: nested scopes, more pages than the tables have places, and pages that share places.
-TEST(record, agrees_with_a_model) {
+TEST(hazard_log, agrees_with_a_model) {
   std::mt19937_64 random(3);
-  record one;
+  hazard_log one;
   std::vector<std::uint64_t> model;
   std::vector<std::size_t> scopes;
   for (unsigned step = 0; step < 200'000; ++step) {
@@ -54,7 +54,7 @@ TEST(record, agrees_with_a_model) {
       one.cut_back(left);
       model.resize(left);
     } else {
-      const std::uint64_t page = random() % 40 * record::slot_count + random() % 8;
+      const std::uint64_t page = random() % 40 * hazard_log::slot_count + random() % 8;
       one.hold(page);
       if (std::find(model.begin(), model.end(), page) == model.end()) model.push_back(page);
     }
@@ -66,8 +66,8 @@ TEST(record, agrees_with_a_model) {
   one.cut_back(0);
 }
 
-TEST(record, knows_words_until_a_scope_ends) {
-  record one;
+TEST(hazard_log, knows_words_until_a_scope_ends) {
+  hazard_log one;
   const std::uint64_t word = std::uint64_t{0x123450} | std::uint64_t{5} << word::size_shift;
   EXPECT_FALSE(one.knows(word));
   EXPECT_FALSE(one.knows(0));
@@ -85,7 +85,7 @@ TEST(record, knows_words_until_a_scope_ends) {
 
 // The protocol of DESIGN.md, section 6: either the reader sees that the page is leaving, or the evictor sees the
 // reader.
-TEST(record, a_page_never_leaves_under_a_reader) {
+TEST(hazard_log, a_page_never_leaves_under_a_reader) {
   constexpr std::uint64_t page = 77;
   constexpr unsigned rounds = 30'000;
   constexpr unsigned looks = 20;
@@ -98,7 +98,7 @@ TEST(record, a_page_never_leaves_under_a_reader) {
   std::vector<std::thread> readers;
   for (unsigned i = 0; i < 2; ++i) {
     readers.emplace_back([&] {
-      heap::borrowed_record mine;
+      heap::borrowed_hazard_log mine;
       while (!stop.load(std::memory_order_relaxed)) {
         mine->hold(page);
         if (!leaving.load(std::memory_order_acquire)) {
@@ -134,28 +134,28 @@ TEST(record, a_page_never_leaves_under_a_reader) {
   EXPECT_GT(evicted, 0u);
 }
 
-// One record or the other holds the page at any time. It is handed over once while somebody asks, as the heap does:
+// One hazard log or the other holds the page at any time. It is handed over once while somebody asks, as the heap does:
 // from whoever held it before.
-TEST(record, a_page_that_is_handed_over_is_held_throughout) {
+TEST(hazard_log, a_page_that_is_handed_over_is_held_throughout) {
   constexpr std::uint64_t page = 78;
   constexpr unsigned most_rounds = 20'000;
   constexpr unsigned most_pause = 1000;
   // Where the two threads share a processor with others, a round takes long.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  std::atomic<unsigned> held{0};   // rounds in which the first record holds the page
+  std::atomic<unsigned> held{0};   // rounds in which the first hazard log holds the page
   std::atomic<unsigned> asked{0};  // rounds in which the question has been answered
   std::atomic<bool> stop{false};
   std::thread hands_over([&] {
     std::mt19937_64 random(1);
-    heap::borrowed_record one;
-    // Between the two in a walk over all records, so that there is time to hand over in the middle of it.
-    std::array<heap::borrowed_record, 64> between;
-    for (heap::borrowed_record& each : between) {
+    heap::borrowed_hazard_log one;
+    // Between the two in a walk over all hazard logs, so that there is time to hand over in the middle of it.
+    std::array<heap::borrowed_hazard_log, 64> between;
+    for (heap::borrowed_hazard_log& each : between) {
       for (std::uint64_t i = 0; i < 60; ++i) each->hold(page + 1 + i);
     }
-    heap::borrowed_record other;
-    heap::borrowed_record* from = &one;
-    heap::borrowed_record* to = &other;
+    heap::borrowed_hazard_log other;
+    heap::borrowed_hazard_log* from = &one;
+    heap::borrowed_hazard_log* to = &other;
     (*from)->hold(page);
     for (unsigned round = 1; !stop.load(std::memory_order_relaxed); ++round) {
       held.store(round, std::memory_order_release);
