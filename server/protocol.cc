@@ -48,6 +48,7 @@ protocol::protocol(const protocol_settings& settings, loop_counters& counters, s
       counters_(counters),
       in_(in_bytes),
       out_(out_bytes),
+      handshake_(settings.random),
       started_at_ns_(now_ns),
       heard_at_ns_(now_ns) {
   counters_.connections.add();
@@ -194,57 +195,31 @@ protocol::outcome protocol::handle(const header& head, std::span<const std::byte
     }
     return on_request(head, payload, now_ns);
   }
-  const opcode wanted = phase_ == phase::awaiting_hello ? opcode::hello : opcode::proof;
-  if (head.op != wanted || wire::checksum(payload) != head.payload_checksum) {
-    end(ending::malformed);
-  } else if (wanted == opcode::hello) {
-    on_hello(payload);
-  } else {
-    on_proof(payload, now_ns);
-  }
+  shake_hands(head, payload, now_ns);
   return outcome::handled;
 }
 
-void protocol::on_hello(std::span<const std::byte> payload) {
-  std::optional<wire::hello> said = wire::decode_hello(payload);
-  if (!said) return end(ending::malformed);
-  if (said->oldest > wire::newest_version || said->newest < wire::oldest_version) {
-    return refuse("version: this server speaks versions " + std::to_string(wire::oldest_version) + " to " +
-                  std::to_string(wire::newest_version) + " of the protocol");
+void protocol::shake_hands(const header& head, std::span<const std::byte> payload, std::uint64_t now_ns) {
+  using step = wire::server_handshake::step;
+  switch (handshake_.take(head, payload)) {
+    case step::malformed: return end(ending::malformed);
+    case step::refused: return end_refused();
+    case step::greeted:
+      handshake_.challenge(!settings_.tokens->empty(), settings_.tokens->find(handshake_.said().tenant));
+      return send_handshake();
+    case step::proven: return attach(now_ns);
   }
-  hello_ = std::move(*said);
-  hello_bytes_ = payload.size();
-  std::copy(payload.begin(), payload.end(), hello_payload_.begin());
-  wire::challenge asked{.version = std::min(hello_.newest, wire::newest_version),
-                        .token_wanted = !settings_.tokens->empty(),
-                        .server = {}};
-  settings_.random(asked.server);
-  const std::size_t bytes = wire::encode(asked, payload_space());
-  std::copy_n(payload_space().begin(), challenge_payload_.size(), challenge_payload_.begin());
-  append({.op = opcode::challenge}, bytes);
-  phase_ = phase::awaiting_proof;
 }
 
-void protocol::on_proof(std::span<const std::byte> payload, std::uint64_t now_ns) {
-  wire::digest shown{};
-  if (payload.size() != shown.size()) return end(ending::malformed);
-  std::copy(payload.begin(), payload.end(), shown.begin());
-  if (!settings_.tokens->empty()) {
-    const std::string* const token = settings_.tokens->find(hello_.tenant);
-    // For a tenant that is unknown, a token that nobody has: it takes as long, and fails alike.
-    std::array<char, 32> nobody_has{};
-    if (token == nullptr) settings_.random(std::as_writable_bytes(std::span(nobody_has)));
-    const std::string_view secret = token != nullptr ? *token : std::string_view(nobody_has.data(), nobody_has.size());
-    const std::span<const std::byte> hello(hello_payload_.data(), hello_bytes_);
-    if (!wire::equal_digests(shown, wire::prove(wire::side::client, secret, hello, challenge_payload_))) {
-      return refuse("token: it is not the one of this tenant, or the server knows no such tenant");
-    }
-    server_proof_ = wire::prove(wire::side::server, secret, hello, challenge_payload_);
+void protocol::attach(std::uint64_t now_ns) {
+  const wire::hello& said = handshake_.said();
+  const bool joins = handshake_.joins();
+  result<attachment> got = joins ? settings_.lent->join(said.tenant, said.join, said.channel)
+                                 : settings_.lent->open(said.tenant, said.channel);
+  if (!got) {
+    handshake_.refuse(got.error().message);
+    return end_refused();
   }
-  const bool joins = hello_.join != wire::session_id{};
-  result<attachment> got = joins ? settings_.lent->join(hello_.tenant, hello_.join, hello_.channel)
-                                 : settings_.lent->open(hello_.tenant, hello_.channel);
-  if (!got) return refuse(got.error().message);
   mine_ = std::move(got).value();
   (joins ? counters_.sessions_joined : counters_.sessions_opened).add();
   phase_ = phase::awaiting_fence;
@@ -258,18 +233,19 @@ void protocol::try_welcome(std::uint64_t now_ns) {
     retry_at_ns_ = now_ns + retry_ns;
     return;
   }
-  const std::uint64_t grace_ms = settings_.lent->grace_ns() / 1'000'000;
-  const wire::welcome said{.proof = server_proof_,
-                           .session = mine_.to->id(),
-                           .quota_slots = mine_.to->quota_blocks() * wire::block_slots,
-                           .grace_ms = static_cast<std::uint32_t>(std::min<std::uint64_t>(grace_ms, 0xffff'ffffu)),
-                           .maximum_outstanding = maximum_outstanding};
-  append({.op = opcode::welcome}, wire::encode(said, payload_space()));
+  handshake_.welcome(settings_.lent->welcome_to(*mine_.to, maximum_outstanding));
+  send_handshake();
   phase_ = phase::serving;
 }
 
-void protocol::refuse(std::string_view why) {
-  append({.op = opcode::refuse}, wire::encode_refusal(why, payload_space()));
+void protocol::send_handshake() {
+  const std::span<const std::byte> message = handshake_.to_send();
+  std::copy(message.begin(), message.end(), out_.space().begin());
+  out_.add(message.size());
+}
+
+void protocol::end_refused() {
+  send_handshake();
   flushes_ = true;
   end(ending::refused);
 }

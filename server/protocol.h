@@ -7,13 +7,11 @@
 // from. Between two calls of work() the driver passes a quiet point (quiet_points.h).
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "server/byte_buffer.h"
 #include "server/counters.h"
@@ -22,6 +20,7 @@
 #include "server/token_book.h"
 #include "wire/handshake.h"
 #include "wire/message.h"
+#include "wire/server_handshake.h"
 
 namespace far::server {
 
@@ -85,7 +84,7 @@ class protocol {
   [[nodiscard]] std::uint64_t answered() const { return answered_; }
 
  private:
-  enum class phase : std::uint8_t { awaiting_hello, awaiting_proof, awaiting_fence, serving };
+  enum class phase : std::uint8_t { handshaking, awaiting_fence, serving };
   enum class outcome : std::uint8_t { handled, later };  // later: the message stays where it is
 
   void check_deadlines(std::uint64_t now_ns);
@@ -93,10 +92,11 @@ class protocol {
   [[nodiscard]] bool handle_next(std::uint64_t now_ns);
   [[nodiscard]] outcome handle(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
 
-  void on_hello(std::span<const std::byte> payload);
-  void on_proof(std::span<const std::byte> payload, std::uint64_t now_ns);
+  void shake_hands(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
+  void attach(std::uint64_t now_ns);
   void try_welcome(std::uint64_t now_ns);
-  void refuse(std::string_view why);
+  void send_handshake();
+  void end_refused();
 
   [[nodiscard]] outcome on_request(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
   void on_read(const wire::header& head, std::span<const std::byte> payload);
@@ -119,20 +119,14 @@ class protocol {
   byte_buffer in_;
   byte_buffer out_;
 
-  phase phase_ = phase::awaiting_hello;
+  phase phase_ = phase::handshaking;
   ending why_ = ending::none;
   bool flushes_ = false;
   bool left_ = false;
   bool drain_wanted_ = false;
   bool drain_told_ = false;
 
-  // The handshake's.
-  wire::hello hello_;
-  std::array<std::byte, wire::maximum_handshake_bytes> hello_payload_{};
-  std::size_t hello_bytes_ = 0;
-  std::array<std::byte, wire::challenge_bytes> challenge_payload_{};
-  wire::digest server_proof_{};
-
+  wire::server_handshake handshake_;
   attachment mine_;
   session::allocation allocation_;  // under way while allocating_
   bool allocating_ = false;

@@ -18,9 +18,7 @@ namespace {
 
 using backend::shm::ring_file;
 using backend::shm::ring_file_bytes;
-using wire::opcode;
 
-constexpr std::size_t largest_message_bytes = wire::header_bytes + wire::maximum_handshake_bytes;
 constexpr unsigned maximum_connections_of_session = 64;
 
 }  // namespace
@@ -61,7 +59,8 @@ void shm_peer::leave(std::uint64_t now_ns, shm_leftovers* left_over) {
 }
 
 std::string shm_peer::describe() const {
-  return phase_ == phase::serving ? "tenant '" + hello_.tenant + "' (shared memory)" : "a client (shared memory)";
+  return phase_ == phase::serving ? "tenant '" + handshake_.said().tenant + "' (shared memory)"
+                                  : "a client (shared memory)";
 }
 
 void shm_peer::on_socket() {
@@ -71,7 +70,7 @@ void shm_peer::on_socket() {
     if (code != 0) end(code == ECONNRESET ? ending::peer_gone : ending::malformed);
     return;
   }
-  std::array<std::byte, largest_message_bytes> message;
+  std::array<std::byte, wire::maximum_packet_bytes> message;
   backend::shm::packet got;
   const int code = backend::shm::receive_packet(socket_, message, got);
   if (code == EAGAIN) return;
@@ -83,97 +82,53 @@ void shm_peer::on_socket() {
 }
 
 void shm_peer::on_message(std::span<const std::byte> message) {
-  if (message.size() < wire::header_bytes) return end(ending::malformed);
-  const auto head = wire::decode_header(message.first<wire::header_bytes>());
-  const auto payload = message.subspan(wire::header_bytes);
-  const opcode wanted = phase_ == phase::awaiting_hello ? opcode::hello : opcode::proof;
-  if (!head || head->op != wanted || head->payload_bytes != payload.size() ||
-      wire::checksum(payload) != head->payload_checksum) {
-    return end(ending::malformed);
-  }
-  if (wanted == opcode::hello) {
-    on_hello(payload);
-  } else {
-    on_proof(payload);
+  using step = wire::server_handshake::step;
+  const std::optional<wire::packed_message> got = wire::unpack_message(message);
+  switch (got ? handshake_.take(got->head, got->payload) : step::malformed) {
+    case step::malformed: return end(ending::malformed);
+    case step::refused: return end_refused();
+    case step::greeted: return on_greeting();
+    case step::proven: return on_proof();
   }
 }
 
-bool shm_peer::send(opcode op, std::span<const std::byte> payload, std::span<const int> descriptors) {
-  std::array<std::byte, largest_message_bytes> message{};
-  wire::header head;
-  head.op = op;
-  head.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  head.payload_checksum = wire::checksum(payload);
-  wire::encode(head, std::span(message).first<wire::header_bytes>());
-  std::copy(payload.begin(), payload.end(), message.begin() + wire::header_bytes);
-  const auto whole = std::span(message).first(wire::header_bytes + payload.size());
-  return backend::shm::send_packet(socket_, whole, descriptors) == 0;
+bool shm_peer::send_handshake(std::span<const int> descriptors) {
+  return backend::shm::send_packet(socket_, handshake_.to_send(), descriptors) == 0;
 }
 
 void shm_peer::refuse(std::string_view why) {
-  std::array<std::byte, wire::maximum_handshake_bytes> payload{};
-  const std::size_t bytes = wire::encode_refusal(why, payload);
+  handshake_.refuse(why);
+  end_refused();
+}
+
+void shm_peer::end_refused() {
   // A client that does not even read its refusal learns of it by the end of the connection.
-  static_cast<void>(send(opcode::refuse, std::span(payload).first(bytes)));
+  static_cast<void>(send_handshake());
   end(ending::refused);
 }
 
-void shm_peer::on_hello(std::span<const std::byte> payload) {
-  std::optional<wire::hello> said = wire::decode_hello(payload);
-  if (!said) return end(ending::malformed);
-  if (said->oldest > wire::newest_version || said->newest < wire::oldest_version) {
-    return refuse("version: install the same Farheap on both sides");
-  }
-  if (settings_.tokens->empty()) {
+void shm_peer::on_greeting() {
+  const bool token_wanted = !settings_.tokens->empty();
+  if (!token_wanted) {
     const auto who = backend::shm::peer_of(socket_);
     if (!who || (who.value().uid != geteuid() && who.value().uid != 0)) {
       return refuse("user: without --token-file only the server's own user and root may connect");
     }
   }
-  hello_ = std::move(*said);
-  hello_bytes_ = payload.size();
-  std::copy(payload.begin(), payload.end(), hello_payload_.begin());
-  wire::challenge asked{.version = std::min(hello_.newest, wire::newest_version),
-                        .token_wanted = !settings_.tokens->empty(),
-                        .server = {}};
-  wire::fill_random(asked.server);
-  std::array<std::byte, wire::maximum_handshake_bytes> answer{};
-  const std::size_t bytes = wire::encode(asked, answer);
-  FAR_CHECK(bytes == challenge_payload_.size(), "a challenge has one length");
-  std::copy_n(answer.begin(), bytes, challenge_payload_.begin());
-  if (!send(opcode::challenge, std::span(answer).first(bytes))) return end(ending::peer_gone);
-  phase_ = phase::awaiting_proof;
+  handshake_.challenge(token_wanted, settings_.tokens->find(handshake_.said().tenant));
+  if (!send_handshake()) end(ending::peer_gone);
 }
 
-bool shm_peer::is_proven(std::span<const std::byte> payload, wire::digest* ours) {
-  if (settings_.tokens->empty()) return true;
-  wire::digest shown{};
-  std::copy(payload.begin(), payload.end(), shown.begin());
-  const std::string* const token = settings_.tokens->find(hello_.tenant);
-  // For an unknown tenant, a token that nobody has: it takes as long, and fails alike.
-  std::array<char, 32> nobody_has{};
-  wire::fill_random(std::as_writable_bytes(std::span(nobody_has)));
-  const std::string_view secret = token != nullptr ? *token : std::string_view(nobody_has.data(), nobody_has.size());
-  const std::span<const std::byte> hello(hello_payload_.data(), hello_bytes_);
-  *ours = wire::prove(wire::side::server, secret, hello, challenge_payload_);
-  return wire::equal_digests(shown, wire::prove(wire::side::client, secret, hello, challenge_payload_));
-}
-
-void shm_peer::on_proof(std::span<const std::byte> payload) {
-  if (payload.size() != wire::proof_bytes) return end(ending::malformed);
-  wire::digest ours{};
-  if (!is_proven(payload, &ours)) {
-    return refuse("token: it is not the one of this tenant, or the server knows no such tenant");
-  }
+void shm_peer::on_proof() {
   if (result<void> attached = attach(); !attached) return refuse(attached.error().message);
   if (result<void> made = make_rings(); !made) return refuse(made.error().message);
-  welcome(ours);
+  welcome();
 }
 
 result<void> shm_peer::attach() {
-  const bool joins = hello_.join != wire::session_id{};
-  if (joins) {
-    result<attachment> joined = settings_.lent->join(hello_.tenant, hello_.join, hello_.channel);
+  const wire::hello& said = handshake_.said();
+  if (handshake_.joins()) {
+    result<attachment> joined = settings_.lent->join(said.tenant, said.join, said.channel);
     if (!joined) return joined.error();
     // A session of a client over TCP has other memory.
     auto* const shared = dynamic_cast<shm_memory*>(&joined.value().to->source());
@@ -187,7 +142,7 @@ result<void> shm_peer::attach() {
   } else {
     auto source = std::make_unique<shm_memory>();
     shm_memory* const shared = source.get();
-    result<attachment> opened = settings_.lent->open(hello_.tenant, hello_.channel, std::move(source));
+    result<attachment> opened = settings_.lent->open(said.tenant, said.channel, std::move(source));
     if (!opened) return opened.error();
     const std::uint64_t blocks = std::min(opened.value().to->quota_blocks(), maximum_session_blocks);
     result<void> made = blocks > 0 ? shared->create(blocks)
@@ -220,17 +175,10 @@ result<void> shm_peer::make_rings() {
   return {};
 }
 
-void shm_peer::welcome(const wire::digest& proof) {
-  const std::uint64_t grace_ms = settings_.lent->grace_ns() / 1'000'000;
-  const wire::welcome said{.proof = proof,
-                           .session = mine_.to->id(),
-                           .quota_slots = mine_.to->quota_blocks() * wire::block_slots,
-                           .grace_ms = static_cast<std::uint32_t>(std::min<std::uint64_t>(grace_ms, 0xffff'ffffu)),
-                           .maximum_outstanding = backend::shm::ring_length};
-  std::array<std::byte, wire::maximum_handshake_bytes> payload{};
-  const std::size_t bytes = wire::encode(said, payload);
+void shm_peer::welcome() {
+  handshake_.welcome(settings_.lent->welcome_to(*mine_.to, backend::shm::ring_length));
   const std::array<int, backend::shm::maximum_descriptors> shared{memory_->descriptor(), ring_descriptor_};
-  if (!send(opcode::welcome, std::span(payload).first(bytes), shared)) return end(ending::peer_gone);
+  if (!send_handshake(shared)) return end(ending::peer_gone);
   close(std::exchange(ring_descriptor_, -1));
   phase_ = phase::serving;
 }

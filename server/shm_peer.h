@@ -20,7 +20,7 @@
 #include "server/shm_memory.h"
 #include "server/store.h"
 #include "server/token_book.h"
-#include "wire/handshake.h"
+#include "wire/server_handshake.h"
 
 namespace far::server {
 
@@ -69,17 +69,17 @@ class shm_peer {
   [[nodiscard]] std::string describe() const;
 
  private:
-  enum class phase : std::uint8_t { awaiting_hello, awaiting_proof, serving };
+  enum class phase : std::uint8_t { handshaking, serving };
 
   void on_message(std::span<const std::byte> message);
-  void on_hello(std::span<const std::byte> payload);
-  void on_proof(std::span<const std::byte> payload);
-  [[nodiscard]] bool is_proven(std::span<const std::byte> payload, wire::digest* ours);
+  void on_greeting();
+  void on_proof();
   [[nodiscard]] result<void> attach();
   [[nodiscard]] result<void> make_rings();
-  void welcome(const wire::digest& proof);
+  void welcome();
   void refuse(std::string_view why);
-  [[nodiscard]] bool send(wire::opcode op, std::span<const std::byte> payload, std::span<const int> descriptors = {});
+  void end_refused();
+  [[nodiscard]] bool send_handshake(std::span<const int> descriptors = {});
 
   void handle(const backend::shm::ring_request& asked);
   void on_transfer(const backend::shm::ring_request& asked);
@@ -95,16 +95,12 @@ class shm_peer {
   loop_counters& counters_;
   int socket_;
   int ring_descriptor_ = -1;
-  phase phase_ = phase::awaiting_hello;
+  phase phase_ = phase::handshaking;
   ending why_ = ending::none;
   bool left_ = false;
   std::uint64_t started_at_ns_;
 
-  wire::hello hello_;
-  std::array<std::byte, wire::maximum_handshake_bytes> hello_payload_{};
-  std::size_t hello_bytes_ = 0;
-  std::array<std::byte, wire::challenge_bytes> challenge_payload_{};
-
+  wire::server_handshake handshake_;
   attachment mine_;
   shm_memory* memory_ = nullptr;
   backend::shm::ring_file* rings_ = nullptr;

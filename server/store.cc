@@ -284,6 +284,15 @@ result<attachment> store::attach(const std::shared_ptr<session>& to, std::uint32
   return made;
 }
 
+wire::welcome store::welcome_to(const session& joined, std::uint32_t maximum_outstanding) const {
+  const std::uint64_t grace_ms = settings_.grace_ns / 1'000'000;
+  return {.proof = {},
+          .session = joined.id(),
+          .quota_slots = joined.quota_blocks() * wire::block_slots,
+          .grace_ms = static_cast<std::uint32_t>(std::min<std::uint64_t>(grace_ms, 0xffff'ffffu)),
+          .maximum_outstanding = maximum_outstanding};
+}
+
 void store::leave(attachment& connection, std::uint64_t now_ns) {
   const std::shared_ptr<session> left = std::exchange(connection.to, nullptr);
   if (!left) return;

@@ -212,6 +212,8 @@ class store {
   // One more connection of a session. Errors: no such session of this tenant, too many channels.
   [[nodiscard]] result<attachment> join(const std::string& tenant_name, const wire::session_id& id,
                                         std::uint32_t channel);
+  // What a connection of the session is told at the end of its handshake, but for the proof.
+  [[nodiscard]] wire::welcome welcome_to(const session& joined, std::uint32_t maximum_outstanding) const;
   // The connection is gone; after the last one the grace period begins.
   void leave(attachment& connection, std::uint64_t now_ns);
   // Ends the session now and for all its connections, and frees its blocks.
@@ -227,7 +229,6 @@ class store {
   [[nodiscard]] bool draining() const { return draining_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] quiet_points& readers() { return readers_; }
-  [[nodiscard]] std::uint64_t grace_ns() const { return settings_.grace_ns; }
   [[nodiscard]] store_report report() const;
 
   // Recomputes every count; stops the process when one is wrong. For tests: no allocation may be between two steps.

@@ -202,6 +202,23 @@ std::string decode_refusal(std::span<const std::byte> payload) {
   return text;
 }
 
+void handshake_message::set(opcode op, std::span<const std::byte> payload) {
+  FAR_CHECK(payload.size() <= maximum_handshake_bytes, "handshake_message::set");
+  const header head{
+      .op = op, .payload_bytes = static_cast<std::uint32_t>(payload.size()), .payload_checksum = checksum(payload)};
+  encode(head, std::span(bytes_).first<header_bytes>());
+  std::copy(payload.begin(), payload.end(), bytes_.begin() + header_bytes);
+  length_ = header_bytes + payload.size();
+}
+
+std::optional<packed_message> unpack_message(std::span<const std::byte> packet) {
+  if (packet.size() < header_bytes) return std::nullopt;
+  const std::optional<header> head = decode_header(packet.first<header_bytes>());
+  const std::span<const std::byte> payload = packet.subspan(header_bytes);
+  if (!head || head->payload_bytes != payload.size()) return std::nullopt;
+  return packed_message{*head, payload};
+}
+
 digest prove(side whose, std::string_view token, std::span<const std::byte> hello_payload,
              std::span<const std::byte> challenge_payload) {
   keyed_hash hash(token);

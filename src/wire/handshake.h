@@ -9,6 +9,8 @@
 // A proof is always sent; it is all zeros when no token is wanted. Proofs cover the payloads of hello and challenge, so
 // a proof is good for one connection only and a version cannot be talked down. A client that was given a token refuses
 // a server that cannot prove it. Without TLS the connection is authenticated at its start, not encrypted.
+//
+// Here are the messages and the proofs; what each side does with them: client_handshake.h, server_handshake.h.
 #pragma once
 
 #include <array>
@@ -78,6 +80,26 @@ std::size_t encode_refusal(std::string_view why, std::span<std::byte> to);
 [[nodiscard]] std::optional<welcome> decode_welcome(std::span<const std::byte> payload);
 // Printable, whatever the peer has sent.
 [[nodiscard]] std::string decode_refusal(std::span<const std::byte> payload);
+
+// One message of the handshake, as it is sent.
+class handshake_message {
+ public:
+  // Requires: the payload is no longer than maximum_handshake_bytes.
+  void set(opcode op, std::span<const std::byte> payload);
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {bytes_.data(), length_}; }
+
+ private:
+  std::array<std::byte, header_bytes + maximum_handshake_bytes> bytes_{};
+  std::size_t length_ = 0;
+};
+
+// A message that came as one packet. Nothing: it is none, or its length is not the one that its header names.
+struct packed_message {
+  header head;
+  std::span<const std::byte> payload;
+};
+inline constexpr std::size_t maximum_packet_bytes = header_bytes + maximum_handshake_bytes;
+[[nodiscard]] std::optional<packed_message> unpack_message(std::span<const std::byte> packet);
 
 enum class side : std::uint8_t { client, server };
 

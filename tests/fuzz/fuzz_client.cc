@@ -93,7 +93,7 @@ class client final : public backend::completion_sink {
 
   manual_clock clock_;
   backend::tcp_session session_;
-  const backend::tcp_credentials shown_;
+  const wire::credentials shown_;
   backend::block_table blocks_{capacity_slots};
   untrusted_server* server_ = nullptr;
   std::optional<tcp_connection> connection_;

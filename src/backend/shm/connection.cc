@@ -12,6 +12,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "backend/shm/rendezvous.h"
 #include "platform/clock.h"
@@ -19,8 +20,6 @@
 
 namespace far::backend::shm {
 namespace {
-
-constexpr std::size_t largest_message_bytes = wire::header_bytes + wire::maximum_handshake_bytes;
 
 std::uint64_t now_ns() {
   return platform::monotonic_clock().now_ns();
@@ -56,27 +55,20 @@ error connection::failure(const std::string& what, int code) const {
 }
 
 result<std::unique_ptr<connection>> connection::start(const connection_options& chosen) {
-  std::unique_ptr<connection> made(new connection);
-  made->chosen_ = chosen;
-  if (result<void> found = made->connect(chosen); !found) return found.error();
-  if (result<void> trusted = made->check_peer(!chosen.token.empty()); !trusted) return trusted.error();
-  wire::hello greeting;
-  wire::fill_random(greeting.client);
-  greeting.join = chosen.join;
-  wire::fill_random(std::as_writable_bytes(std::span(&greeting.channel, 1)));
-  greeting.tenant = chosen.tenant;
-  made->hello_bytes_ = wire::encode(greeting, made->hello_);
-  if (result<void> sent = made->send_message(wire::opcode::hello, std::span(made->hello_).first(made->hello_bytes_));
-      !sent) {
-    return sent.error();
-  }
+  std::unique_ptr<connection> made(new connection(chosen));
+  if (result<void> found = made->connect(); !found) return found.error();
+  if (result<void> trusted = made->check_peer(); !trusted) return trusted.error();
+  std::uint32_t channel = 0;
+  wire::fill_random(std::as_writable_bytes(std::span(&channel, 1)));
+  made->handshake_.begin(chosen.join, channel);
+  if (result<void> sent = made->send_handshake(); !sent) return sent.error();
   return made;
 }
 
-result<void> connection::connect(const connection_options& chosen) {
-  if (result<void> right = check_name(chosen.name); !right) return failure(right.error().message, EINVAL);
+result<void> connection::connect() {
+  if (result<void> right = check_name(chosen_.name); !right) return failure(right.error().message, EINVAL);
   std::string looked_at;
-  for (const std::string& path : socket_paths(chosen.name)) {
+  for (const std::string& path : socket_paths(chosen_.name)) {
     const result<int> connected = connect_to(path);
     if (connected) {
       socket_ = platform::own_descriptor(connected.value());
@@ -88,15 +80,15 @@ result<void> connection::connect(const connection_options& chosen) {
     if (!looked_at.empty()) looked_at += ", ";
     looked_at += path;
   }
-  return failure("no memory server listens at " + looked_at + "; start one with farheapd --shm " + chosen.name,
+  return failure("no memory server listens at " + looked_at + "; start one with farheapd --shm " + chosen_.name,
                  ECONNREFUSED);
 }
 
 // Somebody else's server could read all that we store there, and a path under /tmp is anybody's to take.
-result<void> connection::check_peer(bool has_token) {
+result<void> connection::check_peer() {
   const result<peer> other = peer_of(socket_);
   if (!other) return failure(other.error().message, other.error().code);
-  if (has_token || other.value().uid == geteuid() || other.value().uid == 0) return {};
+  if (!chosen_.shown.token.empty() || other.value().uid == geteuid() || other.value().uid == 0) return {};
   return failure("the server at " + path_ + " is run by user " + std::to_string(other.value().uid) +
                      ", neither you nor root; agree on a token with it (shm:NAME?token-file=FILE)",
                  EPERM);
@@ -119,23 +111,19 @@ void connection::end() {
   state_ = state::ended;
 }
 
-result<void> connection::send_message(wire::opcode op, std::span<const std::byte> payload) {
-  std::array<std::byte, largest_message_bytes> message{};
-  wire::header front;
-  front.op = op;
-  front.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  front.payload_checksum = wire::checksum(payload);
-  wire::encode(front, std::span(message).first<wire::header_bytes>());
-  std::copy(payload.begin(), payload.end(), message.begin() + wire::header_bytes);
-  const int code = send_packet(socket_, std::span(message).first(wire::header_bytes + payload.size()));
+result<void> connection::send_handshake() {
+  const std::span<const std::byte> message = handshake_.to_send();
+  if (message.empty()) return {};
+  const int code = send_packet(socket_, message);
+  handshake_.sent(message.size());
   if (code == 0) return {};
   end();
   return failure("the server at " + path_ + " has hung up: " + std::strerror(code), ECONNRESET);
 }
 
 result<connection::state> connection::step() {
-  while (state_ == state::greeting || state_ == state::proving) {
-    std::array<std::byte, largest_message_bytes> message;
+  while (state_ == state::handshaking) {
+    std::array<std::byte, wire::maximum_packet_bytes> message;
     packet got;
     const int code = receive_packet(socket_, message, got);
     if (code == EAGAIN) return state_;
@@ -156,58 +144,25 @@ result<connection::state> connection::step() {
 }
 
 result<void> connection::answer(std::span<const std::byte> message, std::span<const int> descriptors) {
-  if (message.size() >= wire::header_bytes) {
-    const auto front = wire::decode_header(message.first<wire::header_bytes>());
-    const auto payload = message.subspan(wire::header_bytes);
-    if (front && front->payload_bytes == payload.size() && front->payload_checksum == wire::checksum(payload)) {
-      if (front->op == wire::opcode::refuse) {
-        return failure("the server at " + path_ + " refuses: " + wire::decode_refusal(payload), EACCES);
-      }
-      if (front->op == wire::opcode::challenge && state_ == state::greeting) return on_challenge(payload);
-      if (front->op == wire::opcode::welcome && state_ == state::proving) return on_welcome(payload, descriptors);
-    }
+  using step = wire::client_handshake::step;
+  const std::optional<wire::packed_message> got = wire::unpack_message(message);
+  if (!got) return failure("what listens at " + path_ + " is no farheapd, or one of another version", EPROTO);
+  switch (handshake_.take(got->head, got->payload)) {
+    case step::more: return send_handshake();
+    case step::done: return on_welcome(descriptors);
+    case step::refused:
+    case step::unknown_session: break;
   }
-  return failure("what listens at " + path_ + " is no farheapd, or one of another version", EPROTO);
+  return failure("the server at " + path_ + " " + handshake_.explanation(), EACCES);
 }
 
-result<void> connection::on_challenge(std::span<const std::byte> payload) {
-  const auto asked = wire::decode_challenge(payload);
-  if (!asked || asked->version < wire::oldest_version || asked->version > wire::newest_version) {
-    return failure("the server at " + path_ + " speaks another version; install the same Farheap on both sides",
-                   EPROTO);
-  }
-  if (asked->token_wanted && chosen_.token.empty()) {
-    return failure("the server at " + path_ + " wants a token; write shm:" + chosen_.name + "?token-file=FILE", EACCES);
-  }
-  if (!asked->token_wanted && !chosen_.token.empty()) {
-    return failure("a token was given, but the server at " + path_ +
-                       " was started without one and cannot prove who it is; start it with --token-file",
-                   EACCES);
-  }
-  wire::digest proof{};
-  if (asked->token_wanted) {
-    const auto hello = std::span(hello_).first(hello_bytes_);
-    proof = wire::prove(wire::side::client, chosen_.token, hello, payload);
-    expected_proof_ = wire::prove(wire::side::server, chosen_.token, hello, payload);
-  }
-  if (result<void> sent = send_message(wire::opcode::proof, proof); !sent) return sent;
-  state_ = state::proving;
-  return {};
-}
-
-result<void> connection::on_welcome(std::span<const std::byte> payload, std::span<const int> descriptors) {
-  const auto welcomed = wire::decode_welcome(payload);
-  if (!welcomed || descriptors.size() != maximum_descriptors || descriptors[1] < 0) {
-    return failure("the server at " + path_ + " has sent a welcome that makes no sense", EPROTO);
-  }
-  if (!wire::equal_digests(welcomed->proof, expected_proof_)) {
-    return failure("the server at " + path_ + " does not know the token; compare the token files of both sides",
-                   EACCES);
+result<void> connection::on_welcome(std::span<const int> descriptors) {
+  if (descriptors.size() != maximum_descriptors || descriptors[1] < 0) {
+    return failure("the server at " + path_ + " has sent a welcome without its memory", EPROTO);
   }
   if (result<void> mapped = map_rings(descriptors[1]); !mapped) return mapped;
   memory_ = platform::own_descriptor(fcntl(descriptors[0], F_DUPFD_CLOEXEC, 0));
   if (memory_ < 0) return failure(std::string("no descriptor left: ") + std::strerror(errno), errno);
-  welcome_ = *welcomed;
   state_ = state::ready;
   return {};
 }

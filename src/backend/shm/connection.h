@@ -11,21 +11,20 @@
 
 #include "backend/shm/ring_file.h"
 #include "base/result.h"
-#include "wire/handshake.h"
+#include "wire/client_handshake.h"
 
 namespace far::backend::shm {
 
 struct connection_options {
   std::string name;  // as the user wrote it: for messages, and where to look for the socket
-  std::string tenant = "default";
-  std::string token;  // empty: none
+  wire::credentials shown;
   wire::session_id join{};
 };
 
 // One thread at a time; alive(), revoked() from any.
 class connection {
  public:
-  enum class state : std::uint8_t { greeting, proving, ready, ended };
+  enum class state : std::uint8_t { handshaking, ready, ended };
 
   // Finds the server's socket and says hello. Blocks nothing. Errors: no server listens there, or it is somebody
   // else's; what to do.
@@ -42,7 +41,7 @@ class connection {
 
   // All below require: ready.
 
-  [[nodiscard]] const wire::welcome& welcome() const { return welcome_; }
+  [[nodiscard]] const wire::welcome& welcome() const { return handshake_.welcome(); }
   // The session's memory file; the caller's from now on.
   [[nodiscard]] int take_memory();
   [[nodiscard]] std::byte* area() { return file_->area; }
@@ -70,27 +69,23 @@ class connection {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  connection() = default;
-  [[nodiscard]] result<void> connect(const connection_options& chosen);
-  [[nodiscard]] result<void> check_peer(bool has_token);
-  [[nodiscard]] result<void> send_message(wire::opcode op, std::span<const std::byte> payload);
+  explicit connection(const connection_options& chosen) : chosen_(chosen), handshake_(chosen_.shown) {}
+  [[nodiscard]] result<void> connect();
+  [[nodiscard]] result<void> check_peer();
+  [[nodiscard]] result<void> send_handshake();
   [[nodiscard]] result<void> answer(std::span<const std::byte> message, std::span<const int> descriptors);
-  [[nodiscard]] result<void> on_challenge(std::span<const std::byte> payload);
-  [[nodiscard]] result<void> on_welcome(std::span<const std::byte> payload, std::span<const int> descriptors);
+  [[nodiscard]] result<void> on_welcome(std::span<const int> descriptors);
   [[nodiscard]] result<void> map_rings(int rings);
   [[nodiscard]] error failure(const std::string& what, int code) const;
   void end();
 
-  connection_options chosen_;
+  const connection_options chosen_;
   std::string path_;
   int socket_ = -1;
   int memory_ = -1;
-  state state_ = state::greeting;
+  state state_ = state::handshaking;
   std::atomic<bool> alive_{true};
-  std::array<std::byte, wire::maximum_handshake_bytes> hello_{};
-  std::size_t hello_bytes_ = 0;
-  wire::digest expected_proof_{};
-  wire::welcome welcome_;
+  wire::client_handshake handshake_;
   ring_file* file_ = nullptr;
   ring_producer requests_;
   ring_consumer replies_;

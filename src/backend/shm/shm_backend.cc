@@ -33,6 +33,15 @@ std::uint64_t blocks_for(std::uint64_t slots) {
   return (slots + block_slots - 1) / block_slots;
 }
 
+// Of a connection that opens a session.
+shm::connection_options settings_of(const shm_options& chosen) {
+  shm::connection_options made;
+  made.name = chosen.name;
+  made.shown.tenant = chosen.tenant;
+  made.shown.token = chosen.token;
+  return made;
+}
+
 }  // namespace
 
 result<std::unique_ptr<backend>> shm_backend::open(const uri& name) {
@@ -70,9 +79,7 @@ result<std::unique_ptr<backend>> shm_backend::create(const shm_options& chosen) 
   const auto named = [&](const error& why) {
     return error{"far tier 'shm:" + chosen.name + "': " + why.message, why.code};
   };
-  const shm::connection_options settings{
-      .name = chosen.name, .tenant = chosen.tenant, .token = chosen.token, .join = {}};
-  result<std::unique_ptr<shm::connection>> started = shm::connection::start(settings);
+  result<std::unique_ptr<shm::connection>> started = shm::connection::start(settings_of(chosen));
   if (!started) return started.error();
   std::unique_ptr<shm::connection> control = std::move(started).value();
   if (result<void> ready = control->finish(chosen.timeout_ns); !ready) return ready.error();
@@ -101,7 +108,7 @@ shm_backend::shm_backend(const shm_options& chosen, std::unique_ptr<shm::connect
 shm_backend::~shm_backend() = default;
 
 shm::connection_options shm_backend::connection_settings(bool joins) const {
-  shm::connection_options settings{.name = chosen_.name, .tenant = chosen_.tenant, .token = chosen_.token, .join = {}};
+  shm::connection_options settings = settings_of(chosen_);
   if (joins) settings.join = current_.load()->welcome().session;
   return settings;
 }

@@ -23,7 +23,7 @@ constexpr std::uint64_t session_wait_ns = 1'000'000;  // until another connectio
 }  // namespace
 
 tcp_connection::tcp_connection(tcp_connection_settings chosen, std::unique_ptr<byte_stream> stream,
-                               tcp_session& session, const tcp_credentials& shown, const platform::clock& time,
+                               tcp_session& session, const wire::credentials& shown, const platform::clock& time,
                                control_source* control)
     : settings_(std::move(chosen)),
       stream_(std::move(stream)),
@@ -117,15 +117,19 @@ void tcp_connection::take_handshake(std::uint64_t now_ns, const completion_sink*
     if (received_end_ - received_begin_ < wire::header_bytes + head->payload_bytes) return;
     received_begin_ += wire::header_bytes + head->payload_bytes;
     switch (handshake_.take(*head, {at + wire::header_bytes, head->payload_bytes})) {
-      case client_handshake::step::more: break;
-      case client_handshake::step::done: return become_ready(now_ns, by);
-      case client_handshake::step::refused:
-        break_off(EACCES, handshake_.explanation());
-        refused_ = true;
-        return;
-      case client_handshake::step::unknown_session: return lose_session(by);
+      case wire::client_handshake::step::more: break;
+      case wire::client_handshake::step::done: return become_ready(now_ns, by);
+      case wire::client_handshake::step::refused: return be_refused();
+      case wire::client_handshake::step::unknown_session: return lose_session(by);
     }
   }
+}
+
+void tcp_connection::be_refused() {
+  std::array<char, sizeof explanation_> why{};
+  static_cast<void>(std::snprintf(why.data(), why.size(), "it %s", handshake_.explanation()));
+  break_off(EACCES, why.data());
+  refused_ = true;
 }
 
 void tcp_connection::become_ready(std::uint64_t now_ns, const completion_sink* by) {

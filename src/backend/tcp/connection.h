@@ -30,12 +30,12 @@
 #include <string>
 
 #include "backend/tcp/byte_stream.h"
-#include "backend/tcp/client_handshake.h"
 #include "backend/tcp/message_pool.h"
 #include "backend/tcp/tcp_session.h"
 #include "backend/tcp/transfer.h"
 #include "base/spin_lock.h"
 #include "platform/clock.h"
+#include "wire/client_handshake.h"
 
 namespace far::backend {
 
@@ -70,7 +70,7 @@ class tcp_connection {
 
   // Requires: the references outlive the connection. `control` may be nullptr.
   tcp_connection(tcp_connection_settings chosen, std::unique_ptr<byte_stream> stream, tcp_session& session,
-                 const tcp_credentials& shown, const platform::clock& time, control_source* control);
+                 const wire::credentials& shown, const platform::clock& time, control_source* control);
   ~tcp_connection();
   tcp_connection(const tcp_connection&) = delete;
   tcp_connection& operator=(const tcp_connection&) = delete;
@@ -131,6 +131,7 @@ class tcp_connection {
   void shake_hands(std::uint64_t now_ns, const completion_sink* by);
   [[nodiscard]] std::ptrdiff_t send_handshake();
   void take_handshake(std::uint64_t now_ns, const completion_sink* by);
+  void be_refused();
   void become_ready(std::uint64_t now_ns, const completion_sink* by);
   void lose_session(const completion_sink* by);
   void enter_epoch(const completion_sink* by);
@@ -164,7 +165,7 @@ class tcp_connection {
   tcp_session& session_;
   const platform::clock& time_;
   control_source* control_;
-  client_handshake handshake_;
+  wire::client_handshake handshake_;
   std::uint32_t channel_;
   bool opens_session_;
 

@@ -57,7 +57,7 @@ struct bench final : completion_sink {
   scripted_server server;
   scripted_stream::script plan;
   tcp_session session;
-  tcp_credentials shown;
+  wire::credentials shown;
   scripted_control control;
   std::vector<std::unique_ptr<job>> jobs;
   std::unique_ptr<tcp_connection> tested;

@@ -14,19 +14,19 @@
 
 #include "backend/backend.h"
 #include "backend/tcp/block_table.h"
-#include "backend/tcp/client_handshake.h"
 #include "backend/tcp/connection.h"
 #include "backend/tcp/tcp_session.h"
 #include "backend/tcp/tcp_uri.h"
 #include "base/result.h"
 #include "platform/clock.h"
+#include "wire/client_handshake.h"
 #include "wire/tls.h"
 
 namespace far::backend {
 
 // What all servers of a far tier share: read and checked once.
 struct tcp_trust {
-  tcp_credentials shown;
+  wire::credentials shown;
   std::shared_ptr<wire::tls_context> tls;  // nullptr: no TLS
 
   // Reads the token file and the authorities that the options name. Errors say what to do.

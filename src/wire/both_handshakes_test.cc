@@ -1,0 +1,189 @@
+// The client's and the server's side against each other, without a transport.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "wire/client_handshake.h"
+#include "wire/server_handshake.h"
+
+namespace far::wire {
+namespace {
+
+using client_step = client_handshake::step;
+using server_step = server_handshake::step;
+
+const std::string token = "a token of enough letters";
+
+unsigned drawn = 0;
+void count_draws(std::span<std::byte> to) {
+  ++drawn;
+  fill_random(to);
+}
+
+credentials alice(const std::string& known) {
+  return {.tenant = "alice", .token = known};
+}
+
+session_id session_of(unsigned number) {
+  session_id made{};
+  made[0] = static_cast<std::byte>(number);
+  return made;
+}
+
+class handshakes : public testing::Test {
+ protected:
+  void begin(const credentials& shown, const session_id& join = {}) {
+    shown_ = shown;
+    client_.emplace(shown_);
+    server_.emplace();
+    client_->begin(join, 7);
+  }
+
+  [[nodiscard]] server_step server_takes() {
+    const std::optional<packed_message> got = unpack_message(client_->to_send());
+    const server_step made = got ? server_->take(got->head, got->payload) : server_step::malformed;
+    client_->sent(client_->to_send().size());
+    EXPECT_TRUE(client_->to_send().empty());
+    return made;
+  }
+  [[nodiscard]] client_step client_takes() {
+    const std::optional<packed_message> got = unpack_message(server_->to_send());
+    return got ? client_->take(got->head, got->payload) : client_step::refused;
+  }
+
+  // Up to the client's proof.
+  void greet(bool token_wanted, const std::string* known) {
+    ASSERT_EQ(server_takes(), server_step::greeted);
+    server_->challenge(token_wanted, known);
+    ASSERT_EQ(client_takes(), client_step::more);
+  }
+
+  credentials shown_;
+  std::optional<client_handshake> client_;
+  std::optional<server_handshake> server_;
+};
+
+TEST_F(handshakes, agree_on_a_token) {
+  begin(alice(token), session_of(3));
+  greet(true, &token);
+  EXPECT_EQ(server_->said().tenant, "alice");
+  EXPECT_EQ(server_->said().channel, 7U);
+  EXPECT_TRUE(server_->joins());
+  ASSERT_EQ(server_takes(), server_step::proven);
+  server_->welcome({.session = session_of(3), .quota_slots = 512, .grace_ms = 9, .maximum_outstanding = 4});
+  ASSERT_EQ(client_takes(), client_step::done);
+  EXPECT_EQ(client_->welcome().session, session_of(3));
+  EXPECT_EQ(client_->welcome().quota_slots, 512U);
+  EXPECT_NE(client_->welcome().proof, digest{});
+}
+
+TEST_F(handshakes, need_no_token) {
+  begin(alice(""));
+  greet(false, nullptr);
+  ASSERT_EQ(server_takes(), server_step::proven);
+  EXPECT_FALSE(server_->joins());
+  server_->welcome({.session = session_of(1), .maximum_outstanding = 1});
+  ASSERT_EQ(client_takes(), client_step::done);
+  EXPECT_EQ(client_->welcome().proof, digest{});
+}
+
+TEST_F(handshakes, refuse_a_wrong_token_and_an_unknown_tenant_alike) {
+  const std::string other = "another token, also long";
+  std::array<std::string, 2> said;
+  std::array<unsigned, 2> draws{};
+  for (const bool known : {false, true}) {
+    begin(alice(token));
+    server_.emplace(count_draws);
+    drawn = 0;
+    greet(true, known ? &other : nullptr);
+    ASSERT_EQ(server_takes(), server_step::refused);
+    EXPECT_EQ(client_takes(), client_step::refused);
+    said[known ? 1 : 0] = client_->explanation();
+    draws[known ? 1 : 0] = drawn;
+  }
+  EXPECT_EQ(said[0], said[1]);
+  EXPECT_EQ(draws[0], draws[1]) << "what the server does for one takes as long as for the other";
+}
+
+TEST_F(handshakes, a_client_with_a_token_wants_a_server_that_knows_it) {
+  begin(alice(token));
+  ASSERT_EQ(server_takes(), server_step::greeted);
+  server_->challenge(false, nullptr);
+  EXPECT_EQ(client_takes(), client_step::refused);
+  EXPECT_NE(std::string_view(client_->explanation()).find("does not know the token"), std::string_view::npos);
+}
+
+TEST_F(handshakes, a_client_without_the_token_that_is_wanted_gives_up) {
+  begin(alice(""));
+  ASSERT_EQ(server_takes(), server_step::greeted);
+  server_->challenge(true, &token);
+  EXPECT_EQ(client_takes(), client_step::refused);
+  EXPECT_NE(std::string_view(client_->explanation()).find("wants a token"), std::string_view::npos);
+}
+
+TEST_F(handshakes, a_session_that_is_gone_is_told_from_other_refusals) {
+  begin(alice(""), session_of(3));
+  greet(false, nullptr);
+  ASSERT_EQ(server_takes(), server_step::proven);
+  server_->refuse("unknown session: it has expired");
+  EXPECT_EQ(client_takes(), client_step::unknown_session);
+  EXPECT_NE(std::string_view(client_->explanation()).find("it has expired"), std::string_view::npos);
+
+  begin(alice(""), session_of(3));
+  ASSERT_EQ(server_takes(), server_step::greeted);
+  server_->refuse("user: not you");
+  EXPECT_EQ(client_takes(), client_step::refused);
+  EXPECT_STREQ(client_->explanation(), "refuses: user: not you");
+}
+
+TEST_F(handshakes, another_session_than_the_one_to_join_is_a_lost_one) {
+  begin(alice(""), session_of(3));
+  greet(false, nullptr);
+  ASSERT_EQ(server_takes(), server_step::proven);
+  server_->welcome({.session = session_of(4), .maximum_outstanding = 1});
+  EXPECT_EQ(client_takes(), client_step::unknown_session);
+  EXPECT_STRNE(client_->explanation(), "");
+}
+
+TEST_F(handshakes, a_server_of_other_versions_names_its_own) {
+  hello from_the_future{.oldest = newest_version + 1, .newest = newest_version + 2};
+  std::array<std::byte, maximum_handshake_bytes> payload{};
+  handshake_message message;
+  message.set(opcode::hello, std::span(payload).first(encode(from_the_future, payload)));
+  const packed_message got = unpack_message(message.bytes()).value();
+  server_.emplace();
+  ASSERT_EQ(server_->take(got.head, got.payload), server_step::refused);
+  const std::string why = decode_refusal(unpack_message(server_->to_send()).value().payload);
+  EXPECT_NE(why.find("speaks versions " + std::to_string(oldest_version)), std::string::npos);
+}
+
+TEST_F(handshakes, a_server_takes_nothing_out_of_its_turn) {
+  begin(alice(""));
+  const packed_message greeting = unpack_message(client_->to_send()).value();
+  header damaged = greeting.head;
+  damaged.payload_checksum ^= 1;
+  EXPECT_EQ(server_->take(damaged, greeting.payload), server_step::malformed);
+  std::array<std::byte, maximum_packet_bytes> copy{};
+  std::copy(client_->to_send().begin(), client_->to_send().end(), copy.begin());
+  const packed_message again = unpack_message(std::span(copy).first(client_->to_send().size())).value();
+  greet(false, nullptr);
+  EXPECT_EQ(server_->take(again.head, again.payload), server_step::malformed) << "a second hello";
+  const packed_message proof = unpack_message(client_->to_send()).value();
+  EXPECT_EQ(server_->take(proof.head, proof.payload), server_step::proven);
+  EXPECT_EQ(server_->take(proof.head, proof.payload), server_step::malformed) << "a second proof";
+}
+
+TEST_F(handshakes, a_packet_is_one_message_and_nothing_else) {
+  begin(alice(""));
+  const std::span<const std::byte> whole = client_->to_send();
+  EXPECT_TRUE(unpack_message(whole));
+  EXPECT_FALSE(unpack_message(whole.first(whole.size() - 1)));
+  EXPECT_FALSE(unpack_message(whole.first(header_bytes - 1)));
+}
+
+}  // namespace
+}  // namespace far::wire

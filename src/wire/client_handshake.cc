@@ -1,0 +1,84 @@
+#include "wire/client_handshake.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+namespace far::wire {
+
+client_handshake::client_handshake(const credentials& shown) : shown_(shown) {
+  hello_.tenant = shown.tenant;
+}
+
+void client_handshake::begin(const session_id& join, std::uint32_t channel) {
+  shown_.random(hello_.client);
+  hello_.join = join;
+  hello_.channel = channel;
+  expected_ = opcode::challenge;
+  explanation_[0] = '\0';
+  hello_bytes_ = encode(hello_, hello_payload_);
+  put(opcode::hello, {hello_payload_.data(), hello_bytes_});
+}
+
+void client_handshake::put(opcode op, std::span<const std::byte> payload) {
+  out_.set(op, payload);
+  sent_bytes_ = 0;
+}
+
+client_handshake::step client_handshake::refuse(const char* why) {
+  static_cast<void>(std::snprintf(explanation_.data(), explanation_.size(), "%s", why));
+  return step::refused;
+}
+
+client_handshake::step client_handshake::take(const header& head, std::span<const std::byte> payload) {
+  if (checksum(payload) != head.payload_checksum) return refuse("has sent an answer that arrived damaged");
+  if (head.op == opcode::refuse) return take_refusal(payload);
+  if (head.op != expected_) return refuse("does not speak the protocol of farheapd");
+  return head.op == opcode::challenge ? take_challenge(payload) : take_welcome(payload);
+}
+
+client_handshake::step client_handshake::take_refusal(std::span<const std::byte> payload) {
+  const std::string reason = decode_refusal(payload);
+  static_cast<void>(std::snprintf(explanation_.data(), explanation_.size(), "refuses: %s", reason.c_str()));
+  return joins() && reason.starts_with(refusal_unknown_session) ? step::unknown_session : step::refused;
+}
+
+digest client_handshake::proof_of(side whose) const {
+  return prove(whose, shown_.token, {hello_payload_.data(), hello_bytes_}, challenge_payload_);
+}
+
+client_handshake::step client_handshake::take_challenge(std::span<const std::byte> payload) {
+  const std::optional<challenge> asked = decode_challenge(payload);
+  // A version that we do not speak does not decode.
+  if (!asked) {
+    return refuse(
+        "has sent a malformed challenge, or speaks another version; use the same release of farheap on both "
+        "sides");
+  }
+  const bool has_token = !shown_.token.empty();
+  if (asked->token_wanted && !has_token) return refuse("wants a token; give it with token-file=FILE");
+  if (!asked->token_wanted && has_token) {
+    return refuse(
+        "does not know the token, and might be anybody's; start it with --token-file, or leave out "
+        "token-file=");
+  }
+  std::copy(payload.begin(), payload.end(), challenge_payload_.begin());
+  expected_ = opcode::welcome;
+  put(opcode::proof, has_token ? proof_of(side::client) : digest{});
+  return step::more;
+}
+
+client_handshake::step client_handshake::take_welcome(std::span<const std::byte> payload) {
+  const std::optional<wire::welcome> said = decode_welcome(payload);
+  if (!said) return refuse("has sent a malformed welcome");
+  if (!shown_.token.empty() && !equal_digests(proof_of(side::server), said->proof)) {
+    return refuse("cannot prove that it knows the token; is it the right server?");
+  }
+  welcome_ = *said;
+  if (!joins() || said->session == hello_.join) return step::done;
+  static_cast<void>(refuse("has opened another session than the one to join"));
+  return step::unknown_session;
+}
+
+}  // namespace far::wire

@@ -1,0 +1,69 @@
+// The client's side of the handshake, over any transport: messages in, messages and an outcome out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "wire/handshake.h"
+#include "wire/message.h"
+
+namespace far::wire {
+
+struct credentials {
+  std::string tenant = "default";
+  std::string token;                                   // empty: none. Never shown
+  void (*random)(std::span<std::byte>) = fill_random;  // nonces; a simulation passes its own
+};
+
+class client_handshake {
+ public:
+  enum class step : std::uint8_t {
+    more,             // another message is expected
+    done,             // welcome() holds what the server said
+    refused,          // the server, or we, do not want this connection: explanation() says why
+    unknown_session,  // the session to join is gone, with all its slots; explanation() says so, too
+  };
+
+  // Requires: `shown` outlives this.
+  explicit client_handshake(const credentials& shown);
+
+  // Begins anew. to_send() then holds the hello.
+  void begin(const session_id& join, std::uint32_t channel);
+
+  // Takes the next message of the server. to_send() may hold an answer then.
+  [[nodiscard]] step take(const header& head, std::span<const std::byte> payload);
+
+  // The message to send next; empty: none.
+  [[nodiscard]] std::span<const std::byte> to_send() const { return out_.bytes().subspan(sent_bytes_); }
+  void sent(std::size_t bytes) { sent_bytes_ += bytes; }
+
+  [[nodiscard]] const wire::welcome& welcome() const { return welcome_; }
+  // What the server does that ends it, as in "wants a token": the transport says who it is. Printable; without the
+  // token, whatever the server has said.
+  [[nodiscard]] const char* explanation() const { return explanation_.data(); }
+
+ private:
+  [[nodiscard]] step take_challenge(std::span<const std::byte> payload);
+  [[nodiscard]] step take_welcome(std::span<const std::byte> payload);
+  [[nodiscard]] step take_refusal(std::span<const std::byte> payload);
+  [[nodiscard]] step refuse(const char* why);
+  [[nodiscard]] bool joins() const { return hello_.join != session_id{}; }
+  [[nodiscard]] digest proof_of(side whose) const;
+  void put(opcode op, std::span<const std::byte> payload);
+
+  const credentials& shown_;
+  hello hello_;
+  opcode expected_ = opcode::challenge;
+  wire::welcome welcome_;
+  std::array<std::byte, maximum_handshake_bytes> hello_payload_{};
+  std::size_t hello_bytes_ = 0;
+  std::array<std::byte, challenge_bytes> challenge_payload_{};
+  handshake_message out_;
+  std::size_t sent_bytes_ = 0;
+  std::array<char, 384> explanation_{};
+};
+
+}  // namespace far::wire

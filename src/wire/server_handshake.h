@@ -1,0 +1,67 @@
+// The server's side of the handshake, over any transport: messages in, messages and an outcome out.
+//
+//     take(hello) -> greeted -> challenge() -> take(proof) -> proven -> welcome()
+//
+// Between them the server has its say: whether this peer may come at all, and which session it gets. It may refuse()
+// after any of them; malformed and refused are the end.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "wire/handshake.h"
+#include "wire/message.h"
+
+namespace far::wire {
+
+class server_handshake {
+ public:
+  enum class step : std::uint8_t {
+    malformed,  // not what comes next: the connection ends without a word
+    refused,    // to_send() holds the refusal; then the connection ends
+    greeted,    // said() is known: challenge() or refuse() next
+    proven,     // the client knows the token: welcome() or refuse() next
+  };
+
+  // `random`: for nonces; a simulation passes its own.
+  explicit server_handshake(void (*random)(std::span<std::byte>) = fill_random) : random_(random) {}
+
+  // Takes the next message of the client.
+  [[nodiscard]] step take(const header& head, std::span<const std::byte> payload);
+
+  // What the client wants; after greeted.
+  [[nodiscard]] const hello& said() const { return hello_; }
+  [[nodiscard]] bool joins() const { return hello_.join != session_id{}; }
+
+  // Goes on after greeted. `token`: of the tenant; nullptr when nobody knows such a tenant. Requires: it outlives the
+  // handshake.
+  void challenge(bool token_wanted, const std::string* token);
+  // Goes on after proven. The proof is filled in.
+  void welcome(wire::welcome answer);
+  // Ends it.
+  void refuse(std::string_view why);
+
+  // The whole message that one of the above has made.
+  [[nodiscard]] std::span<const std::byte> to_send() const { return out_.bytes(); }
+
+ private:
+  [[nodiscard]] step take_hello(std::span<const std::byte> payload);
+  [[nodiscard]] step take_proof(std::span<const std::byte> payload);
+
+  void (*random_)(std::span<std::byte>);
+  opcode expected_ = opcode::hello;
+  bool token_wanted_ = false;
+  const std::string* token_ = nullptr;
+  hello hello_;
+  std::array<std::byte, maximum_handshake_bytes> hello_payload_{};
+  std::size_t hello_bytes_ = 0;
+  std::array<std::byte, challenge_bytes> challenge_payload_{};
+  digest proof_{};
+  handshake_message out_;
+};
+
+}  // namespace far::wire
