@@ -14,19 +14,22 @@ namespace far::pager {
 
 void far_pager::prepare_fork() {
   // A signal handler of the program that touched far memory now would wait for locks that its own thread holds.
-  signals_before_fork_ = platform::block_signals();
+  const std::uint64_t signals = platform::block_signals();
   gate_.close();
+  // From here on no other thread forks.
+  signals_before_fork_ = signals;
   addresses_.lock();
   engine_->lock_for_fork();
   platform::lock_local_memory_for_fork();
 }
 
 void far_pager::after_fork_in_parent() {
+  const std::uint64_t signals = signals_before_fork_;  // the next one's, once the gate is open
   platform::unlock_local_memory_after_fork();
   engine_->unlock_after_fork();
   addresses_.unlock();
   gate_.open();
-  platform::restore_signals(signals_before_fork_);
+  platform::restore_signals(signals);
 }
 
 // The child has one thread, this one, and a copy of everything, but no userfaultfd, no threads of the runtime and no

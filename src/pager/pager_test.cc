@@ -2,6 +2,7 @@
 #include "pager/pager.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +24,7 @@
 #include "base/units.h"
 #include "pager/miss_observer.h"
 #include "platform/kernel_features.h"
+#include "platform/signal_shield.h"
 
 namespace far::pager {
 namespace {
@@ -353,6 +355,38 @@ TEST(pager, a_fork_does_not_wait_for_pages_that_a_thread_pushes_out) {
   tested.after_fork_in_parent();
   EXPECT_FALSE(waited);
   pushing.join();
+}
+
+std::uint64_t blocked_signals() {
+  const std::uint64_t blocked = platform::block_signals();
+  platform::restore_signals(blocked);
+  return blocked;
+}
+
+// Each forks with a mask of its own, and one waits for the other to be done.
+TEST(pager, threads_that_fork_at_once_keep_their_signal_masks) {
+  if (!platform::probe_kernel().userfaultfd) GTEST_SKIP() << "no userfaultfd";
+  result<std::unique_ptr<pager>> made = pager::create({.budget_bytes = budget, .far_uri = "memory:"});
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  pager& tested = *made.value();
+  const std::uint64_t own = blocked_signals();
+  const std::uint64_t others = own | std::uint64_t{1} << (SIGUSR1 - 1);
+  std::atomic<std::uint64_t> left_with{0};
+  std::atomic<bool> begins{false};
+  tested.prepare_fork();
+  std::thread other([&] {
+    platform::restore_signals(others);
+    begins.store(true);
+    tested.prepare_fork();
+    tested.after_fork_in_parent();
+    left_with.store(blocked_signals());
+  });
+  while (!begins.load()) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is at the gate now, most probably
+  tested.after_fork_in_parent();
+  EXPECT_EQ(blocked_signals(), own);
+  other.join();
+  EXPECT_EQ(left_with.load(), others);
 }
 
 // A thread that begins an eviction and then waits for the child of its vfork, until go_on().

@@ -1,7 +1,9 @@
 // The layer that outlives forks, over `memory:` tiers and real forks: which slots are whose, and when they are freed.
 #include "backend/lineage/lineage_backend.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -272,6 +274,36 @@ TEST_F(lineage, a_tier_that_cannot_be_opened_is_tried_again) {
     return tested_.allocate(1).ok() && opened_ == 2;
   });
   expect_success(child);
+}
+
+// A queue that is told of by any descriptor.
+class silent_queue final : public channel {
+ public:
+  explicit silent_queue(const int& descriptor) : descriptor_(descriptor) {}
+  std::size_t submit(std::span<const request> /*batch*/) override { return 0; }
+  std::size_t poll(std::span<completion> /*done*/) override { return 0; }
+  void wait(std::uint64_t /*timeout_ns*/) override {}
+  [[nodiscard]] std::size_t in_flight() const override { return 0; }
+  [[nodiscard]] int event_descriptor() const override { return descriptor_; }
+
+ private:
+  const int& descriptor_;
+};
+
+TEST_F(lineage, a_queue_that_cannot_be_watched_makes_its_channel_one_without_a_descriptor) {
+  const int file = ::open("/dev/null", O_RDONLY | O_CLOEXEC);  // which epoll refuses
+  const int event = eventfd(0, EFD_CLOEXEC);
+  int descriptor = file;
+  lineage_channel::part_list parts;
+  parts.push_back({.base = 0, .end = 10, .queue = std::make_unique<silent_queue>(event)});
+  parts.push_back({.base = 11, .end = 20, .queue = std::make_unique<silent_queue>(descriptor)});
+  const lineage_channel tested(tested_, std::move(parts), 4);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(tested.event_descriptor(), -1);
+  descriptor = eventfd(0, EFD_CLOEXEC);
+  EXPECT_GE(tested.event_descriptor(), 0) << "it is tried again";
+  close(descriptor);
+  close(event);
+  close(file);
 }
 
 TEST_F(lineage, many_kept_slots_are_freed_in_steps) {

@@ -135,6 +135,9 @@ int lineage_channel::event_descriptor() const {
     events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
     if (events_ < 0) return -1;
     for (const part& each : inherited_) all &= watch(events_, each.queue->event_descriptor());
+    // Not to be taken for one that tells of all queues the next time.
+    if (!all) platform::close_own_descriptor(std::exchange(events_, -1));
+    if (!all) return -1;
   }
   channel* const own = own_.load(std::memory_order_acquire);
   if (own != nullptr && !own_is_watched_) own_is_watched_ = watch(events_, own->event_descriptor());
