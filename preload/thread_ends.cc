@@ -22,12 +22,12 @@
 #include <new>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include "base/spin_lock.h"
 #include "base/units.h"
 #include "platform/local_memory.h"
 #include "platform/runtime_thread.h"
+#include "preload/held_pages.h"
 #include "preload/in_runtime.h"
 #include "preload/runtime.h"
 #include "preload/syscall_guard.h"
@@ -43,12 +43,7 @@ constinit thread_local bool ended = false;
 constinit thread_local std::span<const std::byte> own_record;  // the part of a far stack that is pinned
 std::atomic<int> alive{0};                                     // threads that are watched
 
-struct held_page {
-  pid_t thread;
-  const std::byte* page;
-};
 spin_lock held_lock;
-using held_pages = std::vector<held_page, platform::local_allocator<held_page>>;
 held_pages& held() {
   // Built in place and never destroyed: threads end until the very end of the process.
   alignas(held_pages) static std::byte storage[sizeof(held_pages)];
@@ -56,24 +51,34 @@ held_pages& held() {
   return *pages;
 }
 
+class pages_of_process final : public held_pages::world {
+ public:
+  explicit pages_of_process(pager::pager& far) : far_(far) {}
+  void pin(const std::byte* page) override { far_.pin(page, 1); }
+  void unpin(const std::byte* page) override { far_.unpin(page, 1); }
+  [[nodiscard]] bool has_ended(pid_t thread) const override {
+    return syscall(SYS_tgkill, getpid(), thread, 0) != 0 && errno == ESRCH;
+  }
+
+ private:
+  pager::pager& far_;
+};
+
 pid_t this_thread_id() {
   return static_cast<pid_t>(syscall(SYS_gettid));
 }
 
-// Makes the pages of a range resident until the calling thread is gone. One pin a page, however many threads need it.
+// Makes the pages of a range resident until the calling thread is gone.
 void hold(const void* address, std::size_t bytes) {
   pager::pager* const far = active_pager();
+  pages_of_process outside(*far);
   const auto first = round_down(reinterpret_cast<std::uintptr_t>(address), page_bytes);
   const auto last = reinterpret_cast<std::uintptr_t>(address) + bytes - 1;
   for (std::uintptr_t at = first; at <= last; at += page_bytes) {
     const auto* const page = reinterpret_cast<const std::byte*>(at);
     if (!far->contains(page)) continue;
     const std::lock_guard guard(held_lock);
-    held_pages& pages = held();
-    if (std::none_of(pages.begin(), pages.end(), [page](const held_page& each) { return each.page == page; })) {
-      far->pin(page, 1);
-    }
-    pages.push_back({this_thread_id(), page});
+    held().hold(page, this_thread_id(), outside);
   }
 }
 
@@ -272,7 +277,7 @@ void watch_thread_ends_in_child() noexcept {
   // Another thread may have been changing the list.
   new (&held()) held_pages;
   for (std::size_t at = 0; at < own_record.size(); at += page_bytes) {
-    held().push_back({this_thread_id(), own_record.data() + at});
+    held().note(own_record.data() + at, this_thread_id());
   }
   watch_this_thread();
 }
@@ -289,20 +294,9 @@ void end_thread_without_c_library(int status) noexcept {
 void release_pages_of_ended_threads() noexcept {
   pager::pager* const far = active_pager();
   if (far == nullptr) return;
+  pages_of_process outside(*far);
   const std::lock_guard guard(held_lock);
-  held_pages& pages = held();
-  if (pages.empty()) return;
-  held_pages gone;
-  std::erase_if(pages, [&gone](const held_page& each) {
-    const bool ends = syscall(SYS_tgkill, getpid(), each.thread, 0) != 0 && errno == ESRCH;
-    if (ends) gone.push_back(each);
-    return ends;
-  });
-  for (std::size_t i = 0; i < gone.size(); ++i) {
-    const auto is_same = [&](const held_page& each) { return each.page == gone[i].page; };
-    const bool seen = std::any_of(gone.begin(), gone.begin() + static_cast<std::ptrdiff_t>(i), is_same);
-    if (!seen && std::none_of(pages.begin(), pages.end(), is_same)) far->unpin(gone[i].page, 1);
-  }
+  held().release_ended(outside);
 }
 
 }  // namespace far::preload
