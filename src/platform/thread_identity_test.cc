@@ -1,11 +1,14 @@
 #include "platform/thread_identity.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "platform/signal_shield.h"
@@ -66,6 +69,57 @@ TEST(ThreadIdentity, TheCLibraryReachesEveryThreadAllTheSame) {
   EXPECT_EQ(setresuid(static_cast<uid_t>(-1), static_cast<uid_t>(-1), static_cast<uid_t>(-1)), 0);
   done.store(true);
   follower.join();
+}
+
+// A child that waits for what never comes is killed.
+void expect_success(pid_t child) {
+  int status = -1;
+  pid_t ended = 0;
+  for (int tenths = 0; tenths < 300 && ended == 0; ++tenths) {
+    ended = waitpid(child, &status, WNOHANG);
+    if (ended == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_EQ(ended, child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  if (ended != 0) return;
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+}
+
+// Neither those that the parent expects nor whoever mirrors a call there is in the child: nobody is waited for. No
+// thread is started there, which ThreadSanitizer forbids.
+TEST(ThreadIdentity, InTheChildOfAForkNobodyOfTheParentIsWaitedFor) {
+  static_cast<void>(expect_follower());
+  std::atomic<bool> begins{false};
+  bool mirrored = false;
+  std::thread mirroring([&] {
+    begins.store(true);
+    mirrored = mirror_on_runtime_threads(SYS_getppid, 0, 0, 0, 0, 0);  // waits for the follower
+  });
+  while (!begins.load()) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it holds the lock by now, most probably
+  const pid_t child = fork();
+  if (child == 0) {
+    forget_expected_followers();
+    // From now on it is a process with followers of its own, of which none could be started.
+    static_cast<void>(expect_follower());
+    expect_no_follower();
+    _exit(mirror_on_runtime_threads(SYS_getppid, 0, 0, 0, 0, 0) ? 0 : 1);
+  }
+  expect_no_follower();
+  mirroring.join();
+  EXPECT_TRUE(mirrored);
+  expect_success(child);
+}
+
+// It shares its parent's memory, where threads are expected that it will never see, but has none.
+TEST(ThreadIdentity, TheChildOfAVforkMirrorsNothing) {
+  static_cast<void>(expect_follower());
+  // NOLINTNEXTLINE(clang-analyzer-security.insecureAPI.vfork)
+  const pid_t child = vfork();
+  if (child == 0) _exit(mirror_on_runtime_threads(SYS_getppid, 0, 0, 0, 0, 0) ? 0 : 1);
+  expect_no_follower();
+  expect_success(child);
 }
 
 }  // namespace
