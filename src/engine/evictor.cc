@@ -7,28 +7,13 @@
 
 #include "base/check.h"
 #include "engine/ranges.h"
+#include "engine/request_runs.h"
 #include "engine/rescue.h"
 
 namespace far::engine {
 namespace {
 
 constexpr std::size_t most_looks_a_step = 1024;
-
-struct cookie {
-  std::size_t batch;
-  std::size_t first;
-  std::size_t count;
-
-  [[nodiscard]] std::uint64_t pack() const { return batch << 32 | first << 16 | count; }
-  static cookie unpack(std::uint64_t packed) { return {packed >> 32, packed >> 16 & 0xffff, packed & 0xffff}; }
-};
-
-// The longest run of neighbours at the front of sorted pages.
-std::size_t run_length(std::span<const page_id> sorted) {
-  std::size_t length = 1;
-  while (length < sorted.size() && sorted[length] == sorted[length - 1] + 1) ++length;
-  return length;
-}
 
 }  // namespace
 
@@ -207,10 +192,7 @@ void evictor::give_back(page_id page) {
 
 void evictor::drop_clean(std::span<page_id> clean) {
   std::array<page_range, batch_pages> ranges;
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < clean.size(); i += ranges[count++].count) {
-    ranges[count] = {clean[i], run_length(clean.subspan(i))};
-  }
+  const std::size_t count = put_runs(clean, ranges);
   std::size_t dropped_pages = 0;
   std::size_t done = 0;
   while (done < count) {
@@ -276,10 +258,7 @@ bool evictor::lift_dirty(std::span<const page_id> dirty, std::size_t unused, bat
 // Returns how many it lifted; the next one is refused for now.
 std::size_t evictor::lift_unused(std::span<const page_id> pages, batch& into) {
   std::array<page_range, batch_pages> ranges;
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < pages.size(); i += ranges[count++].count) {
-    ranges[count] = {pages[i], run_length(pages.subspan(i))};
-  }
+  const std::size_t count = put_runs(pages, ranges);
   const std::size_t lifted = count == 0 ? 0 : shared_.space.lift_unused({ranges.data(), count}, staging_of(into, 0));
   for (std::size_t i = 0; i < lifted; ++i) note_lifted(pages[i], i, into);
   return lifted;
@@ -366,29 +345,15 @@ bool evictor::submit_left() {
 
 void evictor::submit(batch& which) {
   std::array<backend::request, batch_pages> requests;
-  std::size_t count = 0;
-  const auto index = static_cast<std::size_t>(&which - batches_.data());
+  request_runs runs(requests, static_cast<std::size_t>(&which - batches_.data()));
   for (std::size_t i = 0; i < which.count; ++i) {
     if (which.entries[i].now != entry::phase::writing) continue;
-    backend::request* const last = count > 0 ? &requests[count - 1] : nullptr;
-    const bool adjacent = last != nullptr && last->buffer + last->length_bytes == staging_of(which, i) &&
-                          last->slot + last->length_bytes / page_bytes == which.entries[i].slot;
-    if (adjacent) {
-      last->length_bytes += page_bytes;
-      ++last->cookie;  // its count
-      continue;
-    }
-    requests[count++] = {.op = backend::operation::write,
-                         .slot = which.entries[i].slot,
-                         .offset_bytes = 0,
-                         .length_bytes = page_bytes,
-                         .buffer = staging_of(which, i),
-                         .cookie = cookie{index, i, 1}.pack()};
+    runs.add(i, {.op = backend::operation::write, .slot = which.entries[i].slot, .buffer = staging_of(which, i)});
   }
-  which.outstanding_requests = count;
-  if (count == 0) return;
-  const std::size_t taken = transfers_->submit({requests.data(), count});
-  FAR_CHECK(taken == count, "the channel holds the requests of all batches");
+  which.outstanding_requests = runs.all().size();
+  if (runs.all().empty()) return;
+  const std::size_t taken = transfers_->submit(runs.all());
+  FAR_CHECK(taken == runs.all().size(), "the channel holds the requests of all batches");
 }
 
 bool evictor::poll_writes(caller who) {
@@ -397,8 +362,8 @@ bool evictor::poll_writes(caller who) {
   if (who == caller::of_runtime) transfers_->submit_left();
   has_left_parts_.store(transfers_->has_left(), std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
-    const cookie which = cookie::unpack(done[i].cookie);
-    batch& written = batches_[which.batch];
+    const run_cookie which = run_cookie::unpack(done[i].cookie);
+    batch& written = batches_[which.group];
     const bool failed = done[i].error_code != 0;
     if (failed) {
       shared_.count.backend_errors.add();

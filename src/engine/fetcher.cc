@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "engine/request_runs.h"
 #include "engine/submitter.h"
 
 namespace far::engine {
@@ -21,15 +22,6 @@ constexpr unsigned attempts_at_what_is_gone = 3;
 
 // A tier that returns wrong bytes is given less time than one that returns none: it is there, and mostly goes on so.
 constexpr std::uint64_t patience_with_wrong_bytes = 10;  // of the whole patience, one part in so many
-
-struct cookie {
-  std::size_t flight;
-  std::size_t first;
-  std::size_t count;
-
-  [[nodiscard]] std::uint64_t pack() const { return flight << 32 | first << 16 | count; }
-  static cookie unpack(std::uint64_t packed) { return {packed >> 32, packed >> 16 & 0xffff, packed & 0xffff}; }
-};
 
 }  // namespace
 
@@ -203,40 +195,33 @@ std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsig
 }
 
 void fetcher::start(flight& which) {
-  std::size_t count = 0;
-  const auto index = static_cast<std::size_t>(&which - flights_.data());
+  request_runs runs(requests_, static_cast<std::size_t>(&which - flights_.data()));
   const bool retry = which.failed != 0;
   const bool other_copy = which.wrong && which.attempts % 2 == 1;
   for (std::size_t i = 0; i < which.count; ++i) {
     if (retry && (which.failed >> i & 1) == 0) continue;
-    const backend::slot_id slot = shared_.pages.load(which.pages[i]).place();
-    backend::request* const last = count > 0 ? &requests_[count - 1] : nullptr;
-    if (last != nullptr && !retry && last->slot + last->length_bytes / page_bytes == slot) {
-      last->length_bytes += page_bytes;
-      const cookie before = cookie::unpack(last->cookie);
-      last->cookie = cookie{before.flight, before.first, before.count + 1}.pack();
-      continue;
+    const backend::request page{.op = backend::operation::read,
+                                .slot = shared_.pages.load(which.pages[i]).place(),
+                                .buffer = buffer_of(which) + i * page_bytes,
+                                .may_lend = true,
+                                .other_copy = other_copy};
+    if (retry) {
+      runs.add_alone(i, page);
+    } else {
+      runs.add(i, page);
     }
-    requests_[count++] = {.op = backend::operation::read,
-                          .slot = slot,
-                          .offset_bytes = 0,
-                          .length_bytes = page_bytes,
-                          .buffer = buffer_of(which) + i * page_bytes,
-                          .cookie = cookie{index, i, 1}.pack(),
-                          .may_lend = true,
-                          .other_copy = other_copy};
   }
   which.failed = 0;
   which.wrong = false;
   which.orphan = false;
-  which.outstanding_requests = count;
+  which.outstanding_requests = runs.all().size();
   if (transfers_->needs_its_submitter()) {
     if (has_left()) submit_left();
     which.submitter = this_thread();
     which.submitted_ns = shared_.time.now_ns();
   }
-  const std::size_t taken = transfers_->submit({requests_.data(), count});
-  FAR_CHECK(taken == count, "the channel holds the requests of all flights");
+  const std::size_t taken = transfers_->submit(runs.all());
+  FAR_CHECK(taken == runs.all().size(), "the channel holds the requests of all flights");
 }
 
 // Whose they are is not known: from now on this thread is the submitter of parts of them.
@@ -265,8 +250,8 @@ bool fetcher::poll(caller who) {
 
 // What arrives is compared with what left here, in the processor's cache, which the bytes come into either way.
 void fetcher::take(const backend::completion& arrived) {
-  const cookie which = cookie::unpack(arrived.cookie);
-  flight& landed = flights_[which.flight];
+  const run_cookie which = run_cookie::unpack(arrived.cookie);
+  flight& landed = flights_[which.group];
   const std::byte* const bytes = arrived.lent != nullptr ? arrived.lent : buffer_of(landed) + which.first * page_bytes;
   if (landed.orphan) {
     if (--landed.outstanding_requests > 0) return;
