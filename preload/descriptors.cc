@@ -7,10 +7,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "far/detail/api.h"
 #include "platform/own_descriptors.h"
 #include "platform/runtime_thread.h"
-
-#define FAR_EXPORT __attribute__((visibility("default")))
 
 namespace {
 
@@ -30,7 +29,7 @@ bool is_protected(int descriptor) {
 extern "C" {
 
 // To the program, a descriptor of ours does not exist.
-FAR_EXPORT int close(int descriptor) {
+FAR_API int close(int descriptor) {
   if (is_protected(descriptor)) return refuse();
   using function = int (*)(int);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "close"));
@@ -38,14 +37,14 @@ FAR_EXPORT int close(int descriptor) {
   return next(descriptor);
 }
 
-FAR_EXPORT int dup2(int from, int to) {
+FAR_API int dup2(int from, int to) {
   if (from != to && is_protected(to)) return refuse();
   using function = int (*)(int, int);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "dup2"));
   return next(from, to);
 }
 
-FAR_EXPORT int dup3(int from, int to, int flags) {
+FAR_API int dup3(int from, int to, int flags) {
   if (is_protected(to)) return refuse();
   using function = int (*)(int, int, int);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "dup3"));
@@ -53,7 +52,7 @@ FAR_EXPORT int dup3(int from, int to, int flags) {
 }
 
 // Closes what lies between descriptors of ours.
-FAR_EXPORT int close_range(unsigned first, unsigned last, int flags) {
+FAR_API int close_range(unsigned first, unsigned last, int flags) {
   if (first > last) return static_cast<int>(syscall(SYS_close_range, first, last, flags));
   unsigned start = first;
   for (unsigned number = first; number <= std::min(last, highest_noted); ++number) {
@@ -64,7 +63,7 @@ FAR_EXPORT int close_range(unsigned first, unsigned last, int flags) {
   return start > last ? 0 : static_cast<int>(syscall(SYS_close_range, start, last, flags));
 }
 
-FAR_EXPORT void closefrom(int first) {
+FAR_API void closefrom(int first) {
   // Like the C library's: it cannot fail.
   static_cast<void>(close_range(static_cast<unsigned>(std::max(first, 0)), ~0U, 0));
 }

@@ -13,12 +13,11 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "far/detail/api.h"
 #include "platform/runtime_thread.h"
 #include "preload/native_program.h"
 #include "preload/runtime.h"
 #include "preload/settings.h"
-
-#define FAR_EXPORT __attribute__((visibility("default")))
 
 namespace {
 
@@ -133,52 +132,52 @@ void collect_arguments(const char* first, std::va_list rest, const char** into) 
 
 extern "C" {
 
-FAR_EXPORT int execve(const char* path, char* const* arguments, char* const* environment) {
+FAR_API int execve(const char* path, char* const* arguments, char* const* environment) {
   before_exec(path, environment);
   return next_execve(path, arguments, environment);
 }
 
-FAR_EXPORT int execv(const char* path, char* const* arguments) {
+FAR_API int execv(const char* path, char* const* arguments) {
   return execve(path, arguments, environ);
 }
 
-FAR_EXPORT int execvpe(const char* name, char* const* arguments, char* const* environment) {
+FAR_API int execvpe(const char* name, char* const* arguments, char* const* environment) {
   before_exec_in_path(name, environment);
   return next_execvpe(name, arguments, environment);
 }
 
-FAR_EXPORT int execvp(const char* name, char* const* arguments) {
+FAR_API int execvp(const char* name, char* const* arguments) {
   return execvpe(name, arguments, environ);
 }
 
-FAR_EXPORT int execl(const char* path, const char* first, ...) {
+FAR_API int execl(const char* path, const char* first, ...) {
   FAR_COLLECT_ARGUMENTS(first, rest, arguments);
   va_end(rest);
   return execve(path, const_cast<char* const*>(arguments), environ);
 }
 
-FAR_EXPORT int execlp(const char* name, const char* first, ...) {
+FAR_API int execlp(const char* name, const char* first, ...) {
   FAR_COLLECT_ARGUMENTS(first, rest, arguments);
   va_end(rest);
   return execvpe(name, const_cast<char* const*>(arguments), environ);
 }
 
-FAR_EXPORT int execle(const char* path, const char* first, ...) {
+FAR_API int execle(const char* path, const char* first, ...) {
   FAR_COLLECT_ARGUMENTS(first, rest, arguments);
   char* const* const environment = va_arg(rest, char* const*);
   va_end(rest);
   return execve(path, const_cast<char* const*>(arguments), environment);
 }
 
-FAR_EXPORT int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
-                           const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
+FAR_API int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
+                        const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
   static const auto call = next<decltype(&posix_spawn)>("posix_spawn");
   name_native(path, environment);
   return call(pid, path, actions, attributes, arguments, environment);
 }
 
-FAR_EXPORT int posix_spawnp(pid_t* pid, const char* name, const posix_spawn_file_actions_t* actions,
-                            const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
+FAR_API int posix_spawnp(pid_t* pid, const char* name, const posix_spawn_file_actions_t* actions,
+                         const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
   static const auto call = next<decltype(&posix_spawnp)>("posix_spawnp");
   char room[PATH_MAX];
   const int saved_errno = errno;

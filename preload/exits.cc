@@ -3,11 +3,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "far/detail/api.h"
 #include "preload/runtime.h"
 
 extern "C" {
 
-__attribute__((visibility("default"))) void _exit(int status) {
+FAR_API void _exit(int status) {
   far::preload::report_at_exit();
   using function = void (*)(int);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "_exit"));
@@ -15,11 +16,11 @@ __attribute__((visibility("default"))) void _exit(int status) {
   __builtin_unreachable();
 }
 
-__attribute__((visibility("default"))) void _Exit(int status) {
+FAR_API void _Exit(int status) {
   _exit(status);
 }
 
-__attribute__((visibility("default"))) void quick_exit(int status) {
+FAR_API void quick_exit(int status) {
   far::preload::report_at_exit();
   using function = void (*)(int);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "quick_exit"));

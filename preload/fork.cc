@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "far/detail/api.h"
 #include "platform/local_memory.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
@@ -136,13 +137,13 @@ pid_t fork_without_handlers() {
 
 extern "C" {
 
-__attribute__((visibility("default"))) pid_t fork() {
+FAR_API pid_t fork() {
   using function = pid_t (*)();
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "fork"));
   return fork_on_local_stack(next);
 }
 
-__attribute__((visibility("default"))) pid_t _Fork() {
+FAR_API pid_t _Fork() {
   return fork_on_local_stack(fork_without_handlers);
 }
 

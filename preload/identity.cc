@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "far/detail/api.h"
 #include "platform/runtime_thread.h"
 #include "platform/thread_identity.h"
 #include "preload/runtime.h"
@@ -39,7 +40,7 @@ void mirror(long number, long first, long second, long third = 0, long fourth = 
 
 extern "C" {
 
-__attribute__((visibility("default"))) int prctl(int option, ...) {
+FAR_API int prctl(int option, ...) {
   using function = int (*)(int, ...);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "prctl"));
   std::va_list rest;
@@ -57,8 +58,7 @@ __attribute__((visibility("default"))) int prctl(int option, ...) {
   return result;
 }
 
-__attribute__((visibility("default"))) int capset(__user_cap_header_struct* header,
-                                                  const __user_cap_data_struct* data) {
+FAR_API int capset(__user_cap_header_struct* header, const __user_cap_data_struct* data) {
   using function = int (*)(__user_cap_header_struct*, const __user_cap_data_struct*);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "capset"));
   const int result = next(header, data);

@@ -8,12 +8,11 @@
 #include <new>
 
 #include "base/units.h"
+#include "far/detail/api.h"
 #include "preload/allocator.h"
 #include "preload/c_library.h"
 #include "preload/tracer.h"
 #include "trace/format.h"
-
-#define FAR_EXPORT __attribute__((visibility("default")))
 
 namespace {
 
@@ -90,33 +89,33 @@ void* new_aligned_block(std::size_t bytes, std::align_val_t alignment) {
 
 extern "C" {
 
-FAR_EXPORT void* malloc(std::size_t bytes) {
+FAR_API void* malloc(std::size_t bytes) {
   if (is_record(bytes, __builtin_return_address(0))) return far::preload::allocate_record(bytes);
   return take(bytes);
 }
-FAR_EXPORT void* calloc(std::size_t count, std::size_t bytes) {
+FAR_API void* calloc(std::size_t count, std::size_t bytes) {
   std::size_t all = 0;
   const bool sensible = !__builtin_mul_overflow(count, bytes, &all);
   if (sensible && is_record(all, __builtin_return_address(0))) return far::preload::allocate_record(all);
   return take_zeroed(count, bytes);
 }
-FAR_EXPORT void* realloc(void* block, std::size_t bytes) {
+FAR_API void* realloc(void* block, std::size_t bytes) {
   if (bytes > 0 && is_record(bytes, __builtin_return_address(0))) return far::preload::reallocate_record(block, bytes);
   return retake(block, bytes);
 }
-FAR_EXPORT void* reallocarray(void* block, std::size_t count, std::size_t bytes) {
+FAR_API void* reallocarray(void* block, std::size_t count, std::size_t bytes) {
   std::size_t all = 0;
   if (__builtin_mul_overflow(count, bytes, &all)) return or_enomem(nullptr);
   return retake(block, all);
 }
-FAR_EXPORT void free(void* block) {
+FAR_API void free(void* block) {
   give_back(block);
 }
-FAR_EXPORT std::size_t malloc_usable_size(void* block) {
+FAR_API std::size_t malloc_usable_size(void* block) {
   return far::preload::usable_bytes(block);
 }
 
-FAR_EXPORT int posix_memalign(void** block, std::size_t alignment, std::size_t bytes) {
+FAR_API int posix_memalign(void** block, std::size_t alignment, std::size_t bytes) {
   if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
   const int saved_errno = errno;
   void* const made = take_aligned(alignment, bytes);
@@ -126,7 +125,7 @@ FAR_EXPORT int posix_memalign(void** block, std::size_t alignment, std::size_t b
   return 0;
 }
 
-FAR_EXPORT void* memalign(std::size_t alignment, std::size_t bytes) {
+FAR_API void* memalign(std::size_t alignment, std::size_t bytes) {
   if (alignment > largest_block_bytes + 1) {
     errno = EINVAL;
     return nullptr;
@@ -135,7 +134,7 @@ FAR_EXPORT void* memalign(std::size_t alignment, std::size_t bytes) {
   return or_enomem(take_aligned(std::bit_ceil(alignment), bytes));
 }
 
-FAR_EXPORT void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
+FAR_API void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
   if (!std::has_single_bit(alignment)) {
     errno = EINVAL;
     return nullptr;
@@ -143,77 +142,77 @@ FAR_EXPORT void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
   return or_enomem(take_aligned(alignment, bytes));
 }
 
-FAR_EXPORT void* valloc(std::size_t bytes) {
+FAR_API void* valloc(std::size_t bytes) {
   return memalign(far::page_bytes, bytes);
 }
-FAR_EXPORT void* pvalloc(std::size_t bytes) {
+FAR_API void* pvalloc(std::size_t bytes) {
   if (bytes > largest_block_bytes) return or_enomem(nullptr);
   return memalign(far::page_bytes, far::round_up(bytes, far::page_bytes));
 }
-FAR_EXPORT void cfree(void* block) {
+FAR_API void cfree(void* block) {
   give_back(block);
 }
 
 }  // extern "C"
 
-FAR_EXPORT void* operator new(std::size_t bytes) {
+FAR_API void* operator new(std::size_t bytes) {
   return new_block(bytes);
 }
-FAR_EXPORT void* operator new[](std::size_t bytes) {
+FAR_API void* operator new[](std::size_t bytes) {
   return new_block(bytes);
 }
-FAR_EXPORT void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+FAR_API void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   return take(bytes);
 }
-FAR_EXPORT void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+FAR_API void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
   return take(bytes);
 }
-FAR_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment) {
+FAR_API void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return new_aligned_block(bytes, alignment);
 }
-FAR_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+FAR_API void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return new_aligned_block(bytes, alignment);
 }
-FAR_EXPORT void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+FAR_API void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   return take_aligned(static_cast<std::size_t>(alignment), bytes);
 }
-FAR_EXPORT void* operator new[](std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+FAR_API void* operator new[](std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   return take_aligned(static_cast<std::size_t>(alignment), bytes);
 }
 
-FAR_EXPORT void operator delete(void* block) noexcept {
+FAR_API void operator delete(void* block) noexcept {
   give_back(block);
 }
-FAR_EXPORT void operator delete[](void* block) noexcept {
+FAR_API void operator delete[](void* block) noexcept {
   give_back(block);
 }
-FAR_EXPORT void operator delete(void* block, std::size_t) noexcept {
+FAR_API void operator delete(void* block, std::size_t) noexcept {
   give_back(block);
 }
-FAR_EXPORT void operator delete[](void* block, std::size_t) noexcept {
+FAR_API void operator delete[](void* block, std::size_t) noexcept {
   give_back(block);
 }
-FAR_EXPORT void operator delete(void* block, const std::nothrow_t&) noexcept {
+FAR_API void operator delete(void* block, const std::nothrow_t&) noexcept {
   give_back(block);
 }
-FAR_EXPORT void operator delete[](void* block, const std::nothrow_t&) noexcept {
+FAR_API void operator delete[](void* block, const std::nothrow_t&) noexcept {
   give_back(block);
 }
-FAR_EXPORT void operator delete(void* block, std::align_val_t) noexcept {
+FAR_API void operator delete(void* block, std::align_val_t) noexcept {
   give_back(block);
 }
-FAR_EXPORT void operator delete[](void* block, std::align_val_t) noexcept {
+FAR_API void operator delete[](void* block, std::align_val_t) noexcept {
   give_back(block);
 }
-FAR_EXPORT void operator delete(void* block, std::size_t, std::align_val_t) noexcept {
+FAR_API void operator delete(void* block, std::size_t, std::align_val_t) noexcept {
   give_back(block);
 }
-FAR_EXPORT void operator delete[](void* block, std::size_t, std::align_val_t) noexcept {
+FAR_API void operator delete[](void* block, std::size_t, std::align_val_t) noexcept {
   give_back(block);
 }
-FAR_EXPORT void operator delete(void* block, std::align_val_t, const std::nothrow_t&) noexcept {
+FAR_API void operator delete(void* block, std::align_val_t, const std::nothrow_t&) noexcept {
   give_back(block);
 }
-FAR_EXPORT void operator delete[](void* block, std::align_val_t, const std::nothrow_t&) noexcept {
+FAR_API void operator delete[](void* block, std::align_val_t, const std::nothrow_t&) noexcept {
   give_back(block);
 }

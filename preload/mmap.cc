@@ -5,11 +5,10 @@
 #include <cerrno>
 #include <cstdarg>
 
+#include "far/detail/api.h"
 #include "preload/kernel_calls.h"
 #include "preload/memory_calls.h"
 #include "preload/tracer.h"
-
-#define FAR_EXPORT __attribute__((visibility("default")))
 
 namespace far::preload {
 namespace {
@@ -26,23 +25,23 @@ void* map_noted(void* address, std::size_t bytes, int protection, int flags, int
 
 extern "C" {
 
-FAR_EXPORT void* mmap(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
+FAR_API void* mmap(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
   return far::preload::map_noted(address, bytes, protection, flags, descriptor, offset);
 }
-FAR_EXPORT void* mmap64(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
+FAR_API void* mmap64(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
   return far::preload::map_noted(address, bytes, protection, flags, descriptor, offset);
 }
-FAR_EXPORT int munmap(void* address, std::size_t bytes) {
+FAR_API int munmap(void* address, std::size_t bytes) {
   if (far::preload::trace_is_on) far::preload::trace_release(address);
   return far::preload::unmap(address, bytes);
 }
-FAR_EXPORT int mprotect(void* address, std::size_t bytes, int protection) {
+FAR_API int mprotect(void* address, std::size_t bytes, int protection) {
   return far::preload::protect(address, bytes, protection);
 }
-FAR_EXPORT int madvise(void* address, std::size_t bytes, int advice) {
+FAR_API int madvise(void* address, std::size_t bytes, int advice) {
   return far::preload::advise(address, bytes, advice);
 }
-FAR_EXPORT int posix_madvise(void* address, std::size_t bytes, int advice) {
+FAR_API int posix_madvise(void* address, std::size_t bytes, int advice) {
   // POSIX_MADV_DONTNEED is only a hint: unlike MADV_DONTNEED it must keep the bytes, so nothing is done.
   if (advice == POSIX_MADV_DONTNEED) return 0;
   const int saved_errno = errno;
@@ -50,25 +49,25 @@ FAR_EXPORT int posix_madvise(void* address, std::size_t bytes, int advice) {
   errno = saved_errno;
   return failure;
 }
-FAR_EXPORT ssize_t process_madvise(int process, const iovec* ranges, std::size_t count, int advice, unsigned flags) {
+FAR_API ssize_t process_madvise(int process, const iovec* ranges, std::size_t count, int advice, unsigned flags) {
   return far::preload::advise_process(process, ranges, count, advice, flags);
 }
-FAR_EXPORT int mlock(const void* address, std::size_t bytes) {
+FAR_API int mlock(const void* address, std::size_t bytes) {
   return far::preload::lock(address, bytes, 0);
 }
-FAR_EXPORT int mlock2(const void* address, std::size_t bytes, unsigned flags) {
+FAR_API int mlock2(const void* address, std::size_t bytes, unsigned flags) {
   return far::preload::lock(address, bytes, flags);
 }
-FAR_EXPORT int munlock(const void* address, std::size_t bytes) {
+FAR_API int munlock(const void* address, std::size_t bytes) {
   return far::preload::unlock(address, bytes);
 }
-FAR_EXPORT int mlockall(int flags) {
+FAR_API int mlockall(int flags) {
   return far::preload::lock_all(flags);
 }
-FAR_EXPORT int munlockall() {
+FAR_API int munlockall() {
   return far::preload::unlock_all();
 }
-FAR_EXPORT void* mremap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, ...) {
+FAR_API void* mremap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, ...) {
   void* wanted = nullptr;
   if ((flags & MREMAP_FIXED) != 0) {
     std::va_list arguments;

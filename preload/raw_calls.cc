@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "far/detail/api.h"
 #include "platform/call_on_stack.h"
 #include "platform/runtime_thread.h"
 #include "preload/fork.h"
@@ -276,8 +277,7 @@ __attribute__((visibility("hidden"))) long __wrap_syscall(long number, long a, l
 }
 
 // Declared without the dots, so that what is passed on is a jump: a child may come back on another stack.
-__attribute__((visibility("default"))) long far_program_syscall(long number, long a, long b, long c, long d, long e,
-                                                                long f) asm("syscall");
+FAR_API long far_program_syscall(long number, long a, long b, long c, long d, long e, long f) asm("syscall");
 long far_program_syscall(long number, long a, long b, long c, long d, long e, long f) {
   using namespace far::preload;
   long result = 0;
@@ -297,7 +297,7 @@ long far_program_syscall(long number, long a, long b, long c, long d, long e, lo
 
 // A child with a copy of our memory is served like that of a fork; threads, and whoever shares our memory, need
 // nothing.
-__attribute__((visibility("default"))) int clone(int (*body)(void*), void* stack, int flags, void* argument, ...) {
+FAR_API int clone(int (*body)(void*), void* stack, int flags, void* argument, ...) {
   using namespace far::preload;
   std::va_list rest;
   va_start(rest, argument);

@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "base/spin_lock.h"
+#include "far/detail/api.h"
 #include "pager/hints.h"
 #include "platform/clock.h"
 #include "platform/kernel_features.h"
@@ -308,6 +309,6 @@ void report_at_exit() noexcept {
 }  // namespace far::preload
 
 // What far/hint.h looks for.
-extern "C" __attribute__((visibility("default"))) const far_hint_view* far_hint_find_view() {
+extern "C" FAR_API const far_hint_view* far_hint_find_view() {
   return &far::pager::hint_view();
 }

@@ -7,10 +7,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "far/detail/api.h"
 #include "preload/signals.h"
 #include "preload/syscall_guard.h"
-
-#define FAR_EXPORT __attribute__((visibility("default")))
 
 namespace {
 
@@ -56,7 +55,7 @@ sighandler_t set_handler(signal_function next, int number, sighandler_t handler)
 
 extern "C" {
 
-FAR_EXPORT int sigaction(int number, const struct sigaction* action, struct sigaction* old) {
+FAR_API int sigaction(int number, const struct sigaction* action, struct sigaction* old) {
   using function = int (*)(int, const struct sigaction*, struct sigaction*);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "sigaction"));
   if (!far::preload::takes_sigsys()) return next(number, action, old);
@@ -70,26 +69,26 @@ FAR_EXPORT int sigaction(int number, const struct sigaction* action, struct siga
   return next(number, &copy, old);
 }
 
-FAR_EXPORT sighandler_t signal(int number, sighandler_t handler) {
+FAR_API sighandler_t signal(int number, sighandler_t handler) {
   static const auto next = reinterpret_cast<signal_function>(dlsym(RTLD_NEXT, "signal"));
   return set_handler(next, number, handler);
 }
 
-FAR_EXPORT int sigprocmask(int how, const sigset_t* set, sigset_t* old) {
+FAR_API int sigprocmask(int how, const sigset_t* set, sigset_t* old) {
   using function = int (*)(int, const sigset_t*, sigset_t*);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "sigprocmask"));
   sigset_t copy;
   return next(how, how == SIG_UNBLOCK ? set : without_sigsys(set, copy), old);
 }
 
-FAR_EXPORT int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) {
+FAR_API int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) {
   using function = int (*)(int, const sigset_t*, sigset_t*);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "pthread_sigmask"));
   sigset_t copy;
   return next(how, how == SIG_UNBLOCK ? set : without_sigsys(set, copy), old);
 }
 
-FAR_EXPORT int sigsuspend(const sigset_t* set) {
+FAR_API int sigsuspend(const sigset_t* set) {
   using function = int (*)(const sigset_t*);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "sigsuspend"));
   sigset_t copy;

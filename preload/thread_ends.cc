@@ -25,6 +25,7 @@
 
 #include "base/spin_lock.h"
 #include "base/units.h"
+#include "far/detail/api.h"
 #include "platform/local_memory.h"
 #include "platform/runtime_thread.h"
 #include "preload/held_pages.h"
@@ -303,8 +304,7 @@ void release_pages_of_ended_threads() noexcept {
 
 extern "C" {
 
-__attribute__((visibility("default"))) int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
-                                                          void* (*body)(void*), void* argument) {
+FAR_API int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) {
   using function = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "pthread_create"));
   if (!far::preload::is_watched()) return next(thread, attributes, body, argument);
@@ -314,7 +314,7 @@ __attribute__((visibility("default"))) int pthread_create(pthread_t* thread, con
       start, 0, [&](void* context) { return next(thread, attributes, far::preload::run_thread, context); });
 }
 
-__attribute__((visibility("default"))) int thrd_create(thrd_t* thread, thrd_start_t body, void* argument) {
+FAR_API int thrd_create(thrd_t* thread, thrd_start_t body, void* argument) {
   using function = int (*)(thrd_t*, thrd_start_t, void*);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "thrd_create"));
   if (!far::preload::is_watched()) return next(thread, body, argument);

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/units.h"
+#include "far/detail/api.h"
 #include "far/detail/pointer.h"
 #include "far/tag.h"
 #include "fiber/scheduler.h"
@@ -332,6 +333,6 @@ bool prefetch(owner_word& owner) {
 }  // namespace far
 
 // What far/hint.h looks for; in the same file as the runtime, so that whoever links that gets this.
-extern "C" __attribute__((visibility("default"))) const far_hint_view* far_hint_find_view() {
+extern "C" FAR_API const far_hint_view* far_hint_find_view() {
   return &far::pager::hint_view();
 }
