@@ -86,8 +86,7 @@ bool miss::help() {
   return progress;
 }
 
-void miss::end() {
-  look_after_transfers(*engine_, *host_);
+void miss::note_end() {
   engine_->note_wait(engine_->now_ns() - since_ns_);
 }
 

@@ -55,8 +55,8 @@ class miss {
   // Works towards that. Returns whether anything was done; if not, it is time to wait.
   bool help();
 
-  // Requires: has_ended(). Sees to it that what was started, and that nobody waits for, is finished.
-  void end();
+  // Counts how long it took. Requires: has_ended().
+  void note_end();
 
  private:
   engine* engine_;

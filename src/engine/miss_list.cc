@@ -35,13 +35,13 @@ bool miss_list::serve() {
   return progress;
 }
 
-// Returns whether the miss needs no more attention. It always advances, also where the page is there by now: the
-// engine wakes whoever waits for it.
+// Returns whether the miss needs no more attention. What it started is looked after by the loop itself. It always
+// advances, also where the page is there by now: the engine wakes whoever waits for it.
 bool miss_list::try_one(entry& waiting) {
   waiting.one.make_room();
   waiting.one.advance(own_, (*streams_)[waiting.thread % read_ahead_states]);
   switch (waiting.one.now()) {
-    case miss::state::resolved: waiting.one.end(); return true;
+    case miss::state::resolved: waiting.one.note_end(); return true;
     case miss::state::lost: return lost_(waiting.one.page());
     case miss::state::short_of_frames:
     case miss::state::taken: waiting.one.help(); return false;

@@ -32,7 +32,8 @@ miss::state parked_misses::resolve(wanted_page wanted, miss_waiter::place from) 
     static_cast<void>(one.look());
     if (one.has_ended()) break;
   }
-  one.end();
+  look_after_transfers(engine_, host_);
+  one.note_end();
   return one.now();
 }
 

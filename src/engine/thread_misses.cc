@@ -40,7 +40,8 @@ miss::state resolve_on_thread(engine& with, host& around, const fetcher_pool& fe
     if (one.look() == miss::state::taken && !one.help()) waiting.pause();
     if (one.has_ended()) break;
   }
-  one.end();
+  look_after_transfers(with, around);
+  one.note_end();
   return one.now();
 }
 
