@@ -53,6 +53,8 @@ outcome move_twin(world& w, std::byte* from, std::size_t old_bytes, std::size_t 
   if (!anywhere.ok()) return anywhere;
   const outcome there =
       kernel_call(SYS_mremap, anywhere.address(), new_bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+  // Older kernels leave several mappings that need not grow as they are, and then refuse to move them.
+  if (there.error == EFAULT && anywhere.address() == from && old_bytes == new_bytes) return there;
   if (!there.ok()) fail(w, "a twin cannot be moved: errno %d", there.error);
   return there;
 }
