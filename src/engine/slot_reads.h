@@ -3,7 +3,7 @@
 // slot's bytes change under it. A slot is never written twice without being freed in between, so it is enough that it
 // is not freed: whoever gives a slot up that is being read leaves it to the read, which frees it at its end.
 //
-// This is the hazard protocol of DESIGN.md, section 6, for slots. The reader first publishes the slot and then looks
+// This is the protocol of hazard pointers, for slots. The reader first publishes the slot and then looks
 // whether the page is still Remote there; whoever takes the slot from its page changes the page's word first and then
 // looks for readers. One of the two sees the other.
 #pragma once

@@ -83,7 +83,7 @@ TEST(hazard_log, knows_words_until_a_scope_ends) {
   }
 }
 
-// The protocol of DESIGN.md, section 6: either the reader sees that the page is leaving, or the evictor sees the
+// The protocol of hazard logs (docs/heap.md): either the reader sees that the page is leaving, or the evictor sees the
 // reader.
 TEST(hazard_log, a_page_never_leaves_under_a_reader) {
   constexpr std::uint64_t page = 77;

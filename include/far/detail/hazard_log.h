@@ -1,4 +1,4 @@
-// What a fiber, or an OS thread outside fibers, holds in its scopes (DESIGN.md, section 6; docs/heap.md).
+// What a fiber, or an OS thread outside fibers, holds in its scopes (docs/heap.md).
 #pragma once
 
 #include <atomic>
