@@ -14,18 +14,18 @@
 #include <vector>
 
 #include "backend/shm/connection.h"
-#include "backend/shm/rendezvous.h"
 #include "server/shm_test_server.h"
+#include "wire/rendezvous.h"
 
 namespace far::server {
 namespace {
 
 using backend::shm::connection;
-using backend::shm::ring_file;
-using backend::shm::ring_operation;
-using backend::shm::ring_reply;
-using backend::shm::ring_request;
 using wire::block_slots;
+using wire::ring_file;
+using wire::ring_operation;
+using wire::ring_reply;
+using wire::ring_request;
 using wire::status;
 
 constexpr std::uint64_t second_ns = 1'000'000'000;
@@ -55,9 +55,7 @@ class raw_client {
 
   [[nodiscard]] connection& through() { return *through_; }
   [[nodiscard]] int memory() const { return memory_; }
-  [[nodiscard]] ring_file& rings() {
-    return *reinterpret_cast<ring_file*>(through_->area() - backend::shm::area_offset_bytes);
-  }
+  [[nodiscard]] ring_file& rings() { return *reinterpret_cast<ring_file*>(through_->area() - wire::area_offset_bytes); }
   void send(const ring_request& asked) {
     through_->put(asked);
     through_->flush();
@@ -149,7 +147,7 @@ TEST(shm_hostile, a_correct_client_is_served) {
   ASSERT_NE(mapped, MAP_FAILED);
   std::memset(mapped + block_bytes - 50, 0x5a, 100);  // across the end of a block
   ASSERT_EQ(client.ask(transfer_of(ring_operation::read, 4 * block_slots - 1, page_bytes - 50, 100, 9))->status, 0);
-  std::byte* const piece = client.through().area() + 9 * backend::shm::piece_bytes;
+  std::byte* const piece = client.through().area() + 9 * wire::piece_bytes;
   EXPECT_EQ(std::memcmp(piece, mapped + block_bytes - 50, 100), 0);
 
   const auto name = std::span<std::byte, wire::call_header_bytes>(piece, wire::call_header_bytes);
@@ -191,9 +189,9 @@ TEST(shm_hostile, requests_that_make_no_sense_end_their_own_session) {
       request_of(ring_operation::free, max64, max64),
       transfer_of(ring_operation::read, 0, page_bytes, 1),
       transfer_of(ring_operation::read, 0, 0, 0),
-      transfer_of(ring_operation::read, 0, 0, backend::shm::piece_bytes + 1),
+      transfer_of(ring_operation::read, 0, 0, wire::piece_bytes + 1),
       transfer_of(ring_operation::read, 0, 0, max32),
-      transfer_of(ring_operation::read, 0, 0, 1, backend::shm::ring_length),
+      transfer_of(ring_operation::read, 0, 0, 1, wire::ring_length),
       transfer_of(ring_operation::write, 0, 0, 1, max32),
       transfer_of(ring_operation::read, 4 * block_slots, 0, 1),  // not allocated
       transfer_of(ring_operation::write, max64, 0, 1),
@@ -219,7 +217,7 @@ TEST(shm_hostile, positions_that_cannot_be_end_the_session) {
   for (const std::uint32_t wrong : {65u, 0x80000000u, 0x90000000u}) {
     raw_client ahead(server);
     ahead.rings().requests_put.value = wrong;
-    backend::shm::ring_bell(ahead.through().socket());
+    wire::ring_bell(ahead.through().socket());
     EXPECT_TRUE(ahead.is_ended());
     raw_client behind(server);
     behind.rings().replies_taken.value = wrong;
@@ -241,7 +239,7 @@ TEST(shm_hostile, garbage_in_the_rings_harms_nobody_else) {
     ring_file& rings = client.rings();
     // Over everything but the head of the file, again and again while the server reads it.
     for (int i = 0; i < 400; ++i) {
-      auto& entry = rings.requests[random() % backend::shm::ring_length];
+      auto& entry = rings.requests[random() % wire::ring_length];
       for (auto& word : entry.words)
         word.store(random() % 3 == 0 ? random() : random() % 40, std::memory_order_relaxed);
       const std::uint64_t op = 16 + random() % 8;  // else nearly all would end at an unknown operation
@@ -249,7 +247,7 @@ TEST(shm_hostile, garbage_in_the_rings_harms_nobody_else) {
       if (random() % 8 == 0) rings.requests_put.value.fetch_add(static_cast<std::uint32_t>(random() % 3));
       if (random() % 16 == 0) rings.replies_taken.value.store(static_cast<std::uint32_t>(random() % 100));
       if (random() % 16 == 0) rings.server_dozing.value.store(static_cast<std::uint32_t>(random()));
-      if (random() % 32 == 0) backend::shm::ring_bell(client.through().socket());
+      if (random() % 32 == 0) wire::ring_bell(client.through().socket());
     }
     ASSERT_TRUE(innocent.is_unharmed());
   }
@@ -322,7 +320,7 @@ TEST(shm_hostile, who_does_not_read_replies_waits_alone) {
       client.send(request_of(ring_operation::ping));
       ++sent;
     }
-    return sent >= 2 * backend::shm::ring_length;
+    return sent >= 2 * wire::ring_length;
   };
   ASSERT_TRUE(eventually(fill));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -335,21 +333,21 @@ TEST(shm_hostile, who_does_not_read_replies_waits_alone) {
 TEST(shm_hostile, a_handshake_that_is_none_ends_and_a_silent_one_too) {
   shm_test_server server(shm_test_server::lending(16 * mib, 0), "", second_ns / 10);
   bystander innocent(server);
-  const int silent = backend::shm::connect_to(server.path()).value();
-  const int garbage = backend::shm::connect_to(server.path()).value();
+  const int silent = wire::connect_to(server.path()).value();
+  const int garbage = wire::connect_to(server.path()).value();
   std::array<std::byte, 200> bytes;
   bytes.fill(std::byte{0x41});
-  ASSERT_EQ(backend::shm::send_packet(garbage, bytes), 0);
-  const int descriptors = backend::shm::connect_to(server.path()).value();
+  ASSERT_EQ(wire::send_packet(garbage, bytes), 0);
+  const int descriptors = wire::connect_to(server.path()).value();
   const std::array<int, 2> passed{silent, garbage};
-  ASSERT_EQ(backend::shm::send_packet(descriptors, bytes, passed), 0);
-  const int large = backend::shm::connect_to(server.path()).value();
-  ASSERT_EQ(backend::shm::send_packet(large, std::vector<std::byte>(100'000)), 0);
+  ASSERT_EQ(wire::send_packet(descriptors, bytes, passed), 0);
+  const int large = wire::connect_to(server.path()).value();
+  ASSERT_EQ(wire::send_packet(large, std::vector<std::byte>(100'000)), 0);
   for (const int each : {silent, garbage, descriptors, large}) {
-    backend::shm::packet got;
+    wire::packet got;
     int code = EAGAIN;
     EXPECT_TRUE(eventually([&] {
-      code = backend::shm::receive_packet(each, bytes, got);
+      code = wire::receive_packet(each, bytes, got);
       return code != EAGAIN;
     }));
     EXPECT_EQ(code, ECONNRESET);
@@ -364,11 +362,11 @@ TEST(shm_hostile, a_client_may_not_say_anything_but_bells_later) {
   shm_test_server server(16 * mib);
   bystander innocent(server);
   raw_client client(server);
-  for (int i = 0; i < 1000; ++i) backend::shm::ring_bell(client.through().socket());
+  for (int i = 0; i < 1000; ++i) wire::ring_bell(client.through().socket());
   EXPECT_EQ(client.ask(request_of(ring_operation::ping))->status, 0);
   // The answer to the ping came through the rings: the bells may still fill the socket (EAGAIN).
   const std::array<std::byte, 2> bytes{};
-  ASSERT_TRUE(eventually([&] { return backend::shm::send_packet(client.through().socket(), bytes) == 0; }));
+  ASSERT_TRUE(eventually([&] { return wire::send_packet(client.through().socket(), bytes) == 0; }));
   EXPECT_TRUE(client.is_ended());
   EXPECT_TRUE(innocent.is_unharmed());
 }

@@ -12,9 +12,9 @@
 #include <cstring>
 #include <string>
 
-#include "backend/shm/rendezvous.h"
 #include "server/event_log.h"
 #include "server/shm_memory.h"
+#include "wire/rendezvous.h"
 
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
@@ -56,7 +56,7 @@ void shm_leftovers::let_go(const leftover& unused) {
 }
 
 void shm_leftovers::keep(int socket, const std::shared_ptr<session>& of, std::uint64_t now_ns) {
-  const auto who = backend::shm::peer_of(socket);
+  const auto who = wire::peer_of(socket);
   leftover added{.owner = of, .file = -1, .process = -1, .number = who ? who.value().pid : 0};
   const bool known = std::any_of(kept_.begin(), kept_.end(), [&](const leftover& each) {
     return each.number == added.number && each.owner.lock() == of;

@@ -10,14 +10,14 @@
 #include <optional>
 #include <utility>
 
-#include "backend/shm/rendezvous.h"
 #include "base/check.h"
+#include "wire/rendezvous.h"
 
 namespace far::server {
 namespace {
 
-using backend::shm::ring_file;
-using backend::shm::ring_file_bytes;
+using wire::ring_file;
+using wire::ring_file_bytes;
 
 constexpr unsigned maximum_connections_of_session = 64;
 
@@ -66,13 +66,13 @@ std::string shm_peer::describe() const {
 void shm_peer::on_socket() {
   if (is_over()) return;
   if (phase_ == phase::serving) {
-    const int code = backend::shm::answer_bells(socket_);
+    const int code = wire::answer_bells(socket_);
     if (code != 0) end(code == ECONNRESET ? ending::peer_gone : ending::malformed);
     return;
   }
   std::array<std::byte, wire::maximum_packet_bytes> message;
-  backend::shm::packet got;
-  const int code = backend::shm::receive_packet(socket_, message, got);
+  wire::packet got;
+  const int code = wire::receive_packet(socket_, message, got);
   if (code == EAGAIN) return;
   for (const int descriptor : got.descriptors) {
     if (descriptor >= 0) close(descriptor);  // a client has none to send
@@ -93,7 +93,7 @@ void shm_peer::on_message(std::span<const std::byte> message) {
 }
 
 bool shm_peer::send_handshake(std::span<const int> descriptors) {
-  return backend::shm::send_packet(socket_, handshake_.to_send(), descriptors) == 0;
+  return wire::send_packet(socket_, handshake_.to_send(), descriptors) == 0;
 }
 
 void shm_peer::refuse(std::string_view why) {
@@ -110,7 +110,7 @@ void shm_peer::end_refused() {
 void shm_peer::on_greeting() {
   const bool token_wanted = !settings_.tokens->empty();
   if (!token_wanted) {
-    const auto who = backend::shm::peer_of(socket_);
+    const auto who = wire::peer_of(socket_);
     if (!who || (who.value().uid != geteuid() && who.value().uid != 0)) {
       return refuse("user: without --token-file only the server's own user and root may connect");
     }
@@ -168,16 +168,16 @@ result<void> shm_peer::make_rings() {
     return error{std::string("the server cannot map one more connection: ") + std::strerror(errno), errno};
   }
   rings_ = static_cast<ring_file*>(mapped);
-  rings_->magic = backend::shm::ring_magic;
-  rings_->version = backend::shm::ring_version;
-  requests_ = backend::shm::ring_consumer(rings_->request_ring());
-  replies_ = backend::shm::ring_producer(rings_->reply_ring());
+  rings_->magic = wire::ring_magic;
+  rings_->version = wire::ring_version;
+  requests_ = wire::ring_consumer(rings_->request_ring());
+  replies_ = wire::ring_producer(rings_->reply_ring());
   return {};
 }
 
 void shm_peer::welcome() {
-  handshake_.welcome(settings_.lent->welcome_to(*mine_.to, backend::shm::ring_length));
-  const std::array<int, backend::shm::maximum_descriptors> shared{memory_->descriptor(), ring_descriptor_};
+  handshake_.welcome(settings_.lent->welcome_to(*mine_.to, wire::ring_length));
+  const std::array<int, wire::maximum_descriptors> shared{memory_->descriptor(), ring_descriptor_};
   if (!send_handshake(shared)) return end(ending::peer_gone);
   close(std::exchange(ring_descriptor_, -1));
   phase_ = phase::serving;

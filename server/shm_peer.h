@@ -13,13 +13,13 @@
 #include <string>
 #include <string_view>
 
-#include "backend/shm/ring_file.h"
 #include "server/counters.h"
 #include "server/ending.h"
 #include "server/shm_leftovers.h"
 #include "server/shm_memory.h"
 #include "server/store.h"
 #include "server/token_book.h"
+#include "wire/ring_file.h"
 #include "wire/server_handshake.h"
 
 namespace far::server {
@@ -81,15 +81,15 @@ class shm_peer {
   void end_refused();
   [[nodiscard]] bool send_handshake(std::span<const int> descriptors = {});
 
-  void handle(const backend::shm::ring_request& asked);
-  void on_transfer(const backend::shm::ring_request& asked);
-  void on_allocate(const backend::shm::ring_request& asked);
+  void handle(const wire::ring_request& asked);
+  void on_transfer(const wire::ring_request& asked);
+  void on_allocate(const wire::ring_request& asked);
   bool go_on_allocating();
-  void on_free(const backend::shm::ring_request& asked);
-  void on_call(const backend::shm::ring_request& asked);
-  void reply(const backend::shm::ring_request& asked, wire::status result, backend::shm::ring_reply with = {});
-  [[nodiscard]] bool names_blocks(const backend::shm::ring_request& asked) const;
-  [[nodiscard]] std::byte* piece(const backend::shm::ring_request& asked) const;
+  void on_free(const wire::ring_request& asked);
+  void on_call(const wire::ring_request& asked);
+  void reply(const wire::ring_request& asked, wire::status result, wire::ring_reply with = {});
+  [[nodiscard]] bool names_blocks(const wire::ring_request& asked) const;
+  [[nodiscard]] std::byte* piece(const wire::ring_request& asked) const;
 
   const shm_settings& settings_;
   loop_counters& counters_;
@@ -103,13 +103,13 @@ class shm_peer {
   wire::server_handshake handshake_;
   attachment mine_;
   shm_memory* memory_ = nullptr;
-  backend::shm::ring_file* rings_ = nullptr;
-  backend::shm::ring_consumer requests_;
-  backend::shm::ring_producer replies_;
+  wire::ring_file* rings_ = nullptr;
+  wire::ring_consumer requests_;
+  wire::ring_producer replies_;
 
   // The allocation under way, block by block.
   bool allocating_ = false;
-  backend::shm::ring_request wanted_;
+  wire::ring_request wanted_;
   std::uint64_t granted_ = 0;
   session::allocation step_;
 

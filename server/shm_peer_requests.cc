@@ -4,17 +4,17 @@
 #include <cstring>
 #include <optional>
 
-#include "backend/shm/rendezvous.h"
 #include "server/offload.h"
 #include "server/pieces.h"
 #include "server/shm_peer.h"
+#include "wire/rendezvous.h"
 
 namespace far::server {
 
-using backend::shm::piece_bytes;
-using backend::shm::ring_operation;
-using backend::shm::ring_reply;
-using backend::shm::ring_request;
+using wire::piece_bytes;
+using wire::ring_operation;
+using wire::ring_reply;
+using wire::ring_request;
 using wire::status;
 
 namespace {
@@ -38,7 +38,7 @@ bool shm_peer::work() {
     progress = go_on_allocating();
     replies += allocating_ ? 0 : 1;
   }
-  backend::shm::ring_entry entry;
+  wire::ring_entry entry;
   // Without room for the reply, requests wait: a client that does not read harms only itself.
   for (std::uint32_t room = replies_.room();
        replies < std::min(turn_requests, room) && !allocating_ && !is_over() && requests_.take(entry);) {
@@ -48,7 +48,7 @@ bool shm_peer::work() {
   }
   if (requests_.broken() || replies_.broken()) end(ending::malformed);
   if (progress) requests_.release();
-  if (replies > 0 && replies_.publish()) backend::shm::ring_bell(socket_);
+  if (replies > 0 && replies_.publish()) wire::ring_bell(socket_);
   return progress;
 }
 
@@ -75,11 +75,11 @@ void shm_peer::reply(const ring_request& asked, status result, ring_reply with) 
   with.cookie = asked.cookie;
   with.status = static_cast<std::uint8_t>(result);
   if (result != status::ok) counters_.failed_requests.add();
-  replies_.put(std::bit_cast<backend::shm::ring_entry>(with));
+  replies_.put(std::bit_cast<wire::ring_entry>(with));
 }
 
 std::byte* shm_peer::piece(const ring_request& asked) const {
-  if (asked.piece >= backend::shm::ring_length || asked.length_bytes > piece_bytes) return nullptr;
+  if (asked.piece >= wire::ring_length || asked.length_bytes > piece_bytes) return nullptr;
   return rings_->area + asked.piece * piece_bytes;
 }
 

@@ -12,10 +12,10 @@
 #include <thread>
 #include <vector>
 
-#include "backend/shm/rendezvous.h"
 #include "backend/shm/shm_backend.h"
 #include "backend/slot_allocator.h"
 #include "server/shm_test_server.h"
+#include "wire/rendezvous.h"
 
 namespace far::server {
 namespace {
@@ -316,13 +316,13 @@ INSTANTIATE_TEST_SUITE_P(copies, shm_service_test, testing::Bool(),
                          [](const auto& tested) { return tested.param ? "by_server" : "by_client"; });
 
 TEST(shm_rendezvous, names_and_places) {
-  EXPECT_FALSE(backend::shm::check_name("").ok());
-  EXPECT_FALSE(backend::shm::check_name(".hidden").ok());
-  EXPECT_FALSE(backend::shm::check_name("a b").ok());
-  EXPECT_FALSE(backend::shm::check_name(std::string(65, 'a')).ok());
-  EXPECT_TRUE(backend::shm::check_name("main-1.a_b").ok());
-  EXPECT_EQ(backend::shm::socket_paths("/x/y.sock"), std::vector<std::string>{"/x/y.sock"});
-  const auto places = backend::shm::socket_paths("main");
+  EXPECT_FALSE(wire::check_server_name("").ok());
+  EXPECT_FALSE(wire::check_server_name(".hidden").ok());
+  EXPECT_FALSE(wire::check_server_name("a b").ok());
+  EXPECT_FALSE(wire::check_server_name(std::string(65, 'a')).ok());
+  EXPECT_TRUE(wire::check_server_name("main-1.a_b").ok());
+  EXPECT_EQ(wire::socket_paths("/x/y.sock"), std::vector<std::string>{"/x/y.sock"});
+  const auto places = wire::socket_paths("main");
   EXPECT_NE(std::find(places.begin(), places.end(), "/run/farheap/main.sock"), places.end());
   shm_options chosen;
   chosen.name = "no-server-has-this-name";
@@ -337,7 +337,7 @@ TEST(shm_socket, a_name_belongs_to_one_server_and_is_free_after_a_crash) {
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, EADDRINUSE);
   const std::string left_behind = server.path() + "2";
-  close(backend::shm::listen_at(left_behind, 0600).value());  // as a killed server leaves it
+  close(wire::listen_at(left_behind, 0600).value());  // as a killed server leaves it
   {
     const auto third = shm_socket::listen(left_behind, false);
     EXPECT_TRUE(third.ok()) << third.error().message;

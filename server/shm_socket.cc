@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "backend/shm/rendezvous.h"
+#include "wire/rendezvous.h"
 
 namespace far::server {
 namespace {
@@ -28,10 +28,10 @@ bool is_private_folder(const std::string& folder) {
 }  // namespace
 
 result<std::unique_ptr<shm_socket>> shm_socket::listen(const std::string& name, bool open_to_all) {
-  if (result<void> right = backend::shm::check_name(name); !right) return right.error();
+  if (result<void> right = wire::check_server_name(name); !right) return right.error();
   std::unique_ptr<shm_socket> made(new shm_socket);
   std::string looked_at;
-  for (const std::string& path : backend::shm::socket_paths(name)) {
+  for (const std::string& path : wire::socket_paths(name)) {
     // A path that was asked for lies where the user wants it.
     if (name.find('/') == std::string::npos && !is_private_folder(folder_of(path))) {
       looked_at += (looked_at.empty() ? "" : ", ") + folder_of(path);
@@ -60,7 +60,7 @@ result<void> shm_socket::listen_at(const std::string& path, bool open_to_all) {
     }
     if (unlink(path.c_str()) != 0) return error{"--shm: cannot remove '" + path + "': " + std::strerror(errno), errno};
   }
-  const result<int> listener = backend::shm::listen_at(path, open_to_all ? 0666 : 0600);
+  const result<int> listener = wire::listen_at(path, open_to_all ? 0666 : 0600);
   if (!listener) return error{"--shm: " + listener.error().message, listener.error().code};
   listener_ = listener.value();
   path_ = path;

@@ -14,9 +14,9 @@
 #include <cstring>
 #include <optional>
 
-#include "backend/shm/rendezvous.h"
 #include "platform/clock.h"
 #include "platform/own_descriptors.h"
+#include "wire/rendezvous.h"
 
 namespace far::backend::shm {
 namespace {
@@ -66,10 +66,10 @@ result<std::unique_ptr<connection>> connection::start(const connection_options& 
 }
 
 result<void> connection::connect() {
-  if (result<void> right = check_name(chosen_.name); !right) return failure(right.error().message, EINVAL);
+  if (result<void> right = wire::check_server_name(chosen_.name); !right) return failure(right.error().message, EINVAL);
   std::string looked_at;
-  for (const std::string& path : socket_paths(chosen_.name)) {
-    const result<int> connected = connect_to(path);
+  for (const std::string& path : wire::socket_paths(chosen_.name)) {
+    const result<int> connected = wire::connect_to(path);
     if (connected) {
       socket_ = platform::own_descriptor(connected.value());
       path_ = path;
@@ -86,7 +86,7 @@ result<void> connection::connect() {
 
 // Somebody else's server could read all that we store there, and a path under /tmp is anybody's to take.
 result<void> connection::check_peer() {
-  const result<peer> other = peer_of(socket_);
+  const result<wire::peer> other = wire::peer_of(socket_);
   if (!other) return failure(other.error().message, other.error().code);
   if (!chosen_.shown.token.empty() || other.value().uid == geteuid() || other.value().uid == 0) return {};
   return failure("the server at " + path_ + " is run by user " + std::to_string(other.value().uid) +
@@ -96,7 +96,7 @@ result<void> connection::check_peer() {
 
 connection::~connection() {
   end();
-  if (file_ != nullptr) syscall(SYS_munmap, file_, ring_file_bytes);
+  if (file_ != nullptr) syscall(SYS_munmap, file_, wire::ring_file_bytes);
   close_own(socket_);
   close_own(memory_);
 }
@@ -114,7 +114,7 @@ void connection::end() {
 result<void> connection::send_handshake() {
   const std::span<const std::byte> message = handshake_.to_send();
   if (message.empty()) return {};
-  const int code = send_packet(socket_, message);
+  const int code = wire::send_packet(socket_, message);
   handshake_.sent(message.size());
   if (code == 0) return {};
   end();
@@ -124,8 +124,8 @@ result<void> connection::send_handshake() {
 result<connection::state> connection::step() {
   while (state_ == state::handshaking) {
     std::array<std::byte, wire::maximum_packet_bytes> message;
-    packet got;
-    const int code = receive_packet(socket_, message, got);
+    wire::packet got;
+    const int code = wire::receive_packet(socket_, message, got);
     if (code == EAGAIN) return state_;
     if (code != 0) {
       end();
@@ -157,7 +157,7 @@ result<void> connection::answer(std::span<const std::byte> message, std::span<co
 }
 
 result<void> connection::on_welcome(std::span<const int> descriptors) {
-  if (descriptors.size() != maximum_descriptors || descriptors[1] < 0) {
+  if (descriptors.size() != wire::maximum_descriptors || descriptors[1] < 0) {
     return failure("the server at " + path_ + " has sent a welcome without its memory", EPROTO);
   }
   if (result<void> mapped = map_rings(descriptors[1]); !mapped) return mapped;
@@ -169,19 +169,19 @@ result<void> connection::on_welcome(std::span<const int> descriptors) {
 
 result<void> connection::map_rings(int rings) {
   std::uint64_t size_bytes = 0;
-  if (!is_sealed(rings, &size_bytes) || size_bytes != ring_file_bytes) {
+  if (!is_sealed(rings, &size_bytes) || size_bytes != wire::ring_file_bytes) {
     return failure("the server at " + path_ + " has other rings; install the same Farheap on both sides", EPROTO);
   }
   // Straight to the kernel: the program's mmap symbol may be the one that the preload library defines.
-  const long address = syscall(SYS_mmap, nullptr, ring_file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, rings, 0L);
+  const long address = syscall(SYS_mmap, nullptr, wire::ring_file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, rings, 0L);
   if (address == -1) return failure(std::string("cannot map the rings: ") + std::strerror(errno), errno);
-  file_ = reinterpret_cast<ring_file*>(address);
-  if (file_->magic != ring_magic || file_->version != ring_version) {
+  file_ = reinterpret_cast<wire::ring_file*>(address);
+  if (file_->magic != wire::ring_magic || file_->version != wire::ring_version) {
     return failure("the server at " + path_ + " has other rings; install the same Farheap on both sides", EPROTO);
   }
-  syscall(SYS_madvise, file_, ring_file_bytes, MADV_DONTDUMP);
-  requests_ = ring_producer(file_->request_ring());
-  replies_ = ring_consumer(file_->reply_ring());
+  syscall(SYS_madvise, file_, wire::ring_file_bytes, MADV_DONTDUMP);
+  requests_ = wire::ring_producer(file_->request_ring());
+  replies_ = wire::ring_consumer(file_->reply_ring());
   return {};
 }
 
@@ -213,22 +213,22 @@ std::uint32_t connection::room() {
   return room;
 }
 
-void connection::put(const ring_request& added) {
-  requests_.put(std::bit_cast<ring_entry>(added));
+void connection::put(const wire::ring_request& added) {
+  requests_.put(std::bit_cast<wire::ring_entry>(added));
 }
 
 void connection::flush() {
-  if (requests_.publish()) ring_bell(socket_);
+  if (requests_.publish()) wire::ring_bell(socket_);
 }
 
-bool connection::take(ring_reply& into) {
-  ring_entry entry;
+bool connection::take(wire::ring_reply& into) {
+  wire::ring_entry entry;
   if (!replies_.take(entry)) {
     if (replies_.broken()) end();
     return false;
   }
   replies_.release();
-  into = std::bit_cast<ring_reply>(entry);
+  into = std::bit_cast<wire::ring_reply>(entry);
   return true;
 }
 
@@ -239,7 +239,7 @@ void connection::wait(std::uint64_t timeout_ns) {
 }
 
 void connection::check() {
-  if (alive() && answer_bells(socket_) != 0) end();
+  if (alive() && wire::answer_bells(socket_) != 0) end();
 }
 
 }  // namespace far::backend::shm

@@ -9,9 +9,9 @@
 #include <span>
 #include <string>
 
-#include "backend/shm/ring_file.h"
 #include "base/result.h"
 #include "wire/client_handshake.h"
+#include "wire/ring_file.h"
 
 namespace far::backend::shm {
 
@@ -49,10 +49,10 @@ class connection {
   // How many requests can be sent now.
   [[nodiscard]] std::uint32_t room();
   // Puts a request; it goes out with flush(). Requires: room.
-  void put(const ring_request& added);
+  void put(const wire::ring_request& added);
   void flush();
   // The next reply, if there is one.
-  [[nodiscard]] bool take(ring_reply& into);
+  [[nodiscard]] bool take(wire::ring_reply& into);
   // Sleeps until there may be a reply, the server is gone, or the time is over.
   void wait(std::uint64_t timeout_ns);
   // Ends the connection. What is mapped stays, so revoked() may still be asked.
@@ -86,9 +86,9 @@ class connection {
   state state_ = state::handshaking;
   std::atomic<bool> alive_{true};
   wire::client_handshake handshake_;
-  ring_file* file_ = nullptr;
-  ring_producer requests_;
-  ring_consumer replies_;
+  wire::ring_file* file_ = nullptr;
+  wire::ring_producer requests_;
+  wire::ring_consumer replies_;
 };
 
 }  // namespace far::backend::shm

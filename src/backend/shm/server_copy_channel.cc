@@ -21,7 +21,7 @@ server_copy_channel::server_copy_channel(const shm_backend& owner, std::unique_p
     : owner_(owner), through_(std::move(through)), depth_(depth), ready_(depth), transfers_(depth), unsent_(depth) {
   idle_.reserve(depth);
   for (std::size_t i = depth; i-- > 0;) idle_.push_back(static_cast<std::uint32_t>(i));
-  for (std::uint32_t i = 0; i < ring_length; ++i) idle_pieces_[idle_piece_count_++] = i;
+  for (std::uint32_t i = 0; i < wire::ring_length; ++i) idle_pieces_[idle_piece_count_++] = i;
 }
 
 server_copy_channel::~server_copy_channel() {
@@ -66,16 +66,16 @@ void server_copy_channel::send_piece(std::uint32_t index, transfer& of) {
   const std::uint32_t number = idle_pieces_[--idle_piece_count_];
   const std::uint64_t position = std::uint64_t{of.what.offset_bytes} + of.sent_bytes;
   const auto length =
-      static_cast<std::uint32_t>(std::min<std::size_t>(piece_bytes, of.what.length_bytes - of.sent_bytes));
-  ring_request wanted;
-  wanted.op = of.what.op == operation::read ? ring_operation::read : ring_operation::write;
+      static_cast<std::uint32_t>(std::min<std::size_t>(wire::piece_bytes, of.what.length_bytes - of.sent_bytes));
+  wire::ring_request wanted;
+  wanted.op = of.what.op == operation::read ? wire::ring_operation::read : wire::ring_operation::write;
   wanted.piece = number;
   wanted.cookie = number;
   wanted.first = of.what.slot + position / page_bytes;
   wanted.offset_bytes = static_cast<std::uint32_t>(position % page_bytes);
   wanted.length_bytes = length;
   if (of.what.op == operation::write) {
-    std::memcpy(through_->area() + number * piece_bytes, of.what.buffer + of.sent_bytes, length);
+    std::memcpy(through_->area() + number * wire::piece_bytes, of.what.buffer + of.sent_bytes, length);
   }
   pieces_[number] = {index, of.sent_bytes, length};
   of.sent_bytes += length;
@@ -89,17 +89,18 @@ void server_copy_channel::finish(std::uint32_t index) {
 }
 
 void server_copy_channel::receive() {
-  ring_reply reply;
+  wire::ring_reply reply;
   while (through_->take(reply)) {
     empty_polls_ = 0;
     const std::uint64_t number = reply.cookie;
-    FAR_CHECK(number < ring_length && pieces_[number].length_bytes > 0, "the server answers what was not asked");
+    FAR_CHECK(number < wire::ring_length && pieces_[number].length_bytes > 0, "the server answers what was not asked");
     const piece arrived = std::exchange(pieces_[number], {});
     transfer& of = transfers_[arrived.transfer];
     if (reply.status != static_cast<std::uint8_t>(wire::status::ok)) {
       of.error_code = EIO;
     } else if (of.what.op == operation::read) {
-      std::memcpy(of.what.buffer + arrived.offset_bytes, through_->area() + number * piece_bytes, arrived.length_bytes);
+      std::memcpy(of.what.buffer + arrived.offset_bytes, through_->area() + number * wire::piece_bytes,
+                  arrived.length_bytes);
     }
     idle_pieces_[idle_piece_count_++] = static_cast<std::uint32_t>(number);
     if (--of.pieces_out == 0 && of.sent_bytes == of.what.length_bytes) finish(arrived.transfer);

@@ -64,8 +64,8 @@ class server_copy_channel final : public channel {
   std::vector<std::uint32_t, platform::local_allocator<std::uint32_t>> unsent_;
   std::size_t unsent_head_ = 0;
   std::size_t unsent_count_ = 0;
-  std::array<piece, ring_length> pieces_{};
-  std::array<std::uint32_t, ring_length> idle_pieces_{};
+  std::array<piece, wire::ring_length> pieces_{};
+  std::array<std::uint32_t, wire::ring_length> idle_pieces_{};
   std::size_t idle_piece_count_ = 0;
   unsigned empty_polls_ = 0;
 };

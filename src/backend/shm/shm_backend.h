@@ -75,7 +75,7 @@ class shm_backend final : public backend {
 
   // All below: control_lock_ held.
   void take_replies();
-  void on_granted(const shm::ring_reply& reply);
+  void on_granted(const wire::ring_reply& reply);
   void make_available(std::uint64_t block);
   [[nodiscard]] std::uint64_t slots_in(std::uint64_t block) const;
   [[nodiscard]] bool ask_for_run(std::size_t count);

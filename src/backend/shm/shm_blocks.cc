@@ -12,8 +12,8 @@ namespace far::backend {
 namespace {
 
 using shm::block_map;
-using shm::ring_operation;
 using wire::block_slots;
+using wire::ring_operation;
 
 constexpr std::uint64_t millisecond_ns = 1'000'000;
 
@@ -50,7 +50,7 @@ std::uint64_t slots_ahead(std::uint64_t used) {
 }  // namespace
 
 void shm_backend::take_replies() {
-  shm::ring_reply reply;
+  wire::ring_reply reply;
   while (control_->take(reply)) {
     if (reply.cookie == static_cast<std::uint64_t>(ring_operation::allocate)) {
       on_granted(reply);
@@ -62,7 +62,7 @@ void shm_backend::take_replies() {
   }
 }
 
-void shm_backend::on_granted(const shm::ring_reply& reply) {
+void shm_backend::on_granted(const wire::ring_reply& reply) {
   const asked_blocks answered = std::exchange(asked_, {});
   const std::uint64_t granted = std::min(reply.values[0], answered.count);
   for (std::uint64_t i = 0; i < granted; ++i) make_available(answered.first + i);
@@ -88,7 +88,7 @@ void shm_backend::make_available(std::uint64_t block) {
 
 bool shm_backend::ask(std::uint64_t first, std::uint64_t count) {
   if (count == 0 || asked_.count > 0 || control_->room() == 0) return false;
-  shm::ring_request wanted;
+  wire::ring_request wanted;
   wanted.op = ring_operation::allocate;
   wanted.cookie = static_cast<std::uint64_t>(ring_operation::allocate);
   wanted.first = first;
@@ -171,7 +171,7 @@ bool shm_backend::give_back(std::uint64_t block) {
   for (block_range& each : granted_) {
     if (block >= each.first && block < each.first + each.count) each.count = 0;
   }
-  shm::ring_request returned;
+  wire::ring_request returned;
   returned.op = ring_operation::free;
   returned.cookie = static_cast<std::uint64_t>(ring_operation::free);
   returned.first = block;

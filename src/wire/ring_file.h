@@ -9,10 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/shm/ring.h"
 #include "base/units.h"
+#include "wire/ring.h"
 
-namespace far::backend::shm {
+namespace far::wire {
 
 inline constexpr std::uint64_t ring_magic = 0x31676e6972726166u;
 inline constexpr std::uint32_t ring_version = 1;
@@ -83,4 +83,4 @@ struct ring_file {
 };
 static_assert(sizeof(ring_file) == ring_file_bytes);
 
-}  // namespace far::backend::shm
+}  // namespace far::wire

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace far::backend::shm {
+namespace far::wire {
 
 // One value on a cache line of its own; two lines, because processors fetch them in pairs.
 struct alignas(128) shared_word {
@@ -119,4 +119,4 @@ class ring_consumer {
   bool broken_ = false;
 };
 
-}  // namespace far::backend::shm
+}  // namespace far::wire

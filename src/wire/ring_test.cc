@@ -1,4 +1,4 @@
-#include "backend/shm/ring.h"
+#include "wire/ring.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/backoff.h"
 
-namespace far::backend::shm {
+namespace far::wire {
 namespace {
 
 constexpr std::uint32_t length = 8;
@@ -153,4 +153,4 @@ TEST(shm_ring, two_threads_pass_entries_and_wake_each_other) {
 }
 
 }  // namespace
-}  // namespace far::backend::shm
+}  // namespace far::wire

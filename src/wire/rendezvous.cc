@@ -1,4 +1,4 @@
-#include "backend/shm/rendezvous.h"
+#include "wire/rendezvous.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace far::backend::shm {
+namespace far::wire {
 namespace {
 
 constexpr std::size_t longest_name_bytes = 64;
@@ -63,7 +63,7 @@ void take_descriptors(msghdr& message, packet& into, bool& too_many) {
 
 }  // namespace
 
-result<void> check_name(std::string_view name) {
+result<void> check_server_name(std::string_view name) {
   if (name.find('/') != std::string_view::npos) return {};
   if (!name.empty() && name.size() <= longest_name_bytes && name.front() != '.' &&
       std::all_of(name.begin(), name.end(), is_name_character)) {
@@ -191,4 +191,4 @@ int answer_bells(int socket) noexcept {
   return 0;
 }
 
-}  // namespace far::backend::shm
+}  // namespace far::wire

@@ -14,10 +14,10 @@
 
 #include "base/result.h"
 
-namespace far::backend::shm {
+namespace far::wire {
 
 // A name: letters, digits, '-', '_' and '.', 1 to 64 of them, not beginning with '.'; or a path, which contains a '/'.
-[[nodiscard]] result<void> check_name(std::string_view name);
+[[nodiscard]] result<void> check_server_name(std::string_view name);
 
 // Where a server of that name may listen, the best place first: $XDG_RUNTIME_DIR/farheap/, /run/farheap/,
 // /tmp/farheap-UID/. A path is the only place itself.
@@ -55,4 +55,4 @@ void ring_bell(int socket) noexcept;
 // Takes all bells. Returns 0, ECONNRESET when the other side is gone, or EBADMSG when it has sent anything else.
 [[nodiscard]] int answer_bells(int socket) noexcept;
 
-}  // namespace far::backend::shm
+}  // namespace far::wire
