@@ -7,14 +7,14 @@
 #include "base/units.h"
 #include "engine/eviction_filter.h"
 #include "engine/residency.h"
-#include "pager/pager.h"
+#include "pager/page_guard.h"
 
 namespace far::heap {
 
 class far_memory {
  public:
   // Requires: the pager outlives it, has been created with an eviction filter, and with a reader for objects.
-  explicit far_memory(pager::pager& from)
+  explicit far_memory(pager::page_guard& from)
       : from_(from),
         base_(reinterpret_cast<std::uintptr_t>(from.start())),
         state_bytes_(from.state_bytes()),
@@ -70,7 +70,7 @@ class far_memory {
     return reinterpret_cast<const std::byte*>(address);
   }
 
-  pager::pager& from_;
+  pager::page_guard& from_;
   std::uintptr_t base_;
   const std::uint8_t* state_bytes_;
   std::uint64_t pages_;

@@ -27,7 +27,7 @@ std::chrono::nanoseconds to_pause(std::uint64_t pause_ns) {
 
 }  // namespace
 
-void fiber_misses::serve(pager::pager& served) {
+void fiber_misses::serve(pager::page_guard& served) {
   FAR_CHECK(poller_.load() == none, "fiber_misses serves one pager");
   poller_.store(workers_.add_poller([&served] { return to_pause(served.poll()); }));
 }

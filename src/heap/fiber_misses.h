@@ -4,7 +4,7 @@
 //     far::fiber::scheduler workers;
 //     far::heap::fiber_misses misses(workers);
 //     chosen.fibers = &misses;
-//     auto pager = far::pager::pager::create(chosen);
+//     auto pager = far::pager::create_page_guard(chosen);
 //     misses.serve(**pager);
 //     ...
 //     misses.stop();  // then the pager may go
@@ -15,7 +15,7 @@
 
 #include "engine/miss_waiter.h"
 #include "fiber/scheduler.h"
-#include "pager/pager.h"
+#include "pager/page_guard.h"
 
 namespace far::heap {
 
@@ -29,7 +29,7 @@ class fiber_misses final : public engine::miss_waiter {
 
   // From now on the workers poll `served`, which was made with this in its options; before a fiber touches its far
   // heap.
-  void serve(pager::pager& served);
+  void serve(pager::page_guard& served);
   // No more. Requires: no fiber waits, or will.
   void stop() noexcept;
 

@@ -20,6 +20,7 @@
 #include "base/units.h"
 #include "engine/residency.h"
 #include "fiber/this_fiber.h"
+#include "pager/pager.h"
 #include "platform/kernel_features.h"
 #include "platform/signal_shield.h"
 

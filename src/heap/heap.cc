@@ -28,7 +28,7 @@ constexpr std::uint64_t busy_flags = word::moving | word::fetching;
 
 }  // namespace
 
-object_heap::object_heap(pager::pager& from, fiber::scheduler& workers)
+object_heap::object_heap(pager::page_guard& from, fiber::scheduler& workers)
     : memory(from),
       pages(memory.base(), memory.pages()),
       segments(memory, pages),

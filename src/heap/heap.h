@@ -33,7 +33,7 @@ class object_heap {
   using owner_word = heap::owner_word;
 
   // Requires: the pager outlives the heap, and so do the workers, whose fibers use it.
-  object_heap(pager::pager& from, fiber::scheduler& workers);
+  object_heap(pager::page_guard& from, fiber::scheduler& workers);
   ~object_heap();
   object_heap(const object_heap&) = delete;
   object_heap& operator=(const object_heap&) = delete;

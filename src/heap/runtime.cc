@@ -23,6 +23,7 @@
 #include "heap/hazards.h"
 #include "heap/heap.h"
 #include "pager/hints.h"
+#include "pager/pager.h"
 #include "platform/kernel_features.h"
 
 namespace far {
@@ -38,7 +39,7 @@ struct runtime::parts {
   fiber::scheduler workers;
   heap::fiber_misses misses;
   heap::hazards filter;
-  std::unique_ptr<pager::pager> far;
+  std::unique_ptr<pager::page_guard> far;
   std::unique_ptr<detail::object_heap> objects;
   std::unique_ptr<heap::evacuator> compactor;
 
@@ -160,7 +161,7 @@ runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>
   pager::options wanted = pager_options(chosen);
   wanted.fibers = &parts_->misses;
   wanted.filter = &parts_->filter;
-  result<std::unique_ptr<pager::pager>> made = pager::pager::create(wanted);
+  result<std::unique_ptr<pager::page_guard>> made = pager::create_page_guard(wanted);
   if (!made) throw std::runtime_error("far::runtime cannot start: " + made.error().message);
   parts_->far = std::move(made).value();
   parts_->misses.serve(*parts_->far);

@@ -31,10 +31,6 @@ std::byte* align_up(std::byte* address, std::size_t alignment) {
   return address + ((at + alignment - 1) / alignment * alignment - at);
 }
 
-error not_simulated(const char* what) {
-  return {std::string("the simulated pager has no ") + what + "; use the real one", ENOSYS};
-}
-
 // Now and then lets others run, so that races get a chance on few CPUs. Where a fiber may be suspended: yields it.
 void stumble() {
   thread_local std::minstd_rand random(static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(&random) >> 6));
@@ -294,49 +290,8 @@ void simulated_pager::validate() const {
   }
 }
 
-result<std::byte*> simulated_pager::map(std::size_t /*bytes*/, int /*protection*/, std::size_t /*alignment_bytes*/) {
-  return not_simulated("map()");
-}
-result<void> simulated_pager::map_at(std::byte* /*address*/, std::size_t /*bytes*/, int /*protection*/,
-                                     placement /*how*/) {
-  return not_simulated("map_at()");
-}
-result<void> simulated_pager::hand_over(std::byte* /*address*/, std::size_t /*bytes*/, placement /*how*/,
-                                        const std::function<int()>& /*place*/) {
-  return not_simulated("hand_over()");
-}
-
-result<bool> simulated_pager::replace_foreign(std::byte* /*address*/, std::size_t /*bytes*/,
-                                              const std::function<int()>& /*place*/) {
-  return not_simulated("replace_foreign()");
-}
-result<void> simulated_pager::take_back(std::byte* /*address*/, std::size_t /*bytes*/) {
-  return not_simulated("take_back()");
-}
-result<pager::pager::origin> simulated_pager::origin_of(const std::byte* /*address*/, std::size_t /*bytes*/) const {
-  return not_simulated("origin_of()");
-}
-result<void> simulated_pager::advise(std::byte* /*address*/, std::size_t /*bytes*/, int /*advice*/) {
-  return not_simulated("advise()");
-}
-result<void> simulated_pager::lock(std::byte* /*address*/, std::size_t /*bytes*/, unsigned /*flags*/) {
-  return not_simulated("lock()");
-}
-result<void> simulated_pager::unlock(std::byte* /*address*/, std::size_t /*bytes*/) {
-  return not_simulated("unlock()");
-}
-result<pager::pager::mapping> simulated_pager::mapping_at(const std::byte* /*address*/, std::size_t /*bytes*/) const {
-  return not_simulated("mapping_at()");
-}
-result<void> simulated_pager::protect(std::byte* /*address*/, std::size_t /*bytes*/, int /*protection*/) {
-  return not_simulated("protect()");
-}
-result<std::byte*> simulated_pager::remap(std::byte* /*address*/, std::size_t /*old_bytes*/, std::size_t /*new_bytes*/,
-                                          const remapping& /*how*/) {
-  return not_simulated("remap()");
-}
 result<void> simulated_pager::add_server(std::string_view /*server*/) {
-  return not_simulated("servers");
+  return error{"the simulated pager has no servers; use the real one", ENOSYS};
 }
 
 }  // namespace far::heap
@@ -344,8 +299,8 @@ result<void> simulated_pager::add_server(std::string_view /*server*/) {
 namespace far::pager {
 
 // In the place of far_pager.cc's, which the linker then leaves out.
-result<std::unique_ptr<pager>> pager::create(const options& chosen) {
-  return std::unique_ptr<pager>(std::make_unique<heap::simulated_pager>(chosen));
+result<std::unique_ptr<page_guard>> create_page_guard(const options& chosen) {
+  return std::unique_ptr<page_guard>(std::make_unique<heap::simulated_pager>(chosen));
 }
 
 }  // namespace far::pager

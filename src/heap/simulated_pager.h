@@ -1,5 +1,5 @@
-// A pager without userfaultfd, for tests under sanitizers: a test program that links simulated_pager.cc gets it from
-// pager::create(). The far heap is plain memory. Threads evict pages at random, asking the eviction filter as
+// A page guard without userfaultfd, for tests under sanitizers: a test program that links simulated_pager.cc gets it
+// from create_page_guard(). The far heap is plain memory. Threads evict pages at random, asking the eviction filter as
 // engine/evictor.cc does, and fill what has left with poison, so that an access that forgot its guard reads wrong
 // bytes, and one that writes is noticed when the page comes back. Words and state bytes are the engine's own.
 #pragma once
@@ -18,11 +18,12 @@
 #include "base/spin_lock.h"
 #include "engine/eviction_filter.h"
 #include "engine/residency.h"
+#include "pager/page_guard.h"
 #include "pager/pager.h"
 
 namespace far::heap {
 
-class simulated_pager final : public pager::pager {
+class simulated_pager final : public pager::page_guard {
  public:
   static constexpr std::byte poison{0xdb};
 
@@ -30,7 +31,6 @@ class simulated_pager final : public pager::pager {
   explicit simulated_pager(const far::pager::options& chosen);
   ~simulated_pager() override;
 
-  // What the object heap calls.
   [[nodiscard]] const std::byte* start() const override { return base_; }
   [[nodiscard]] std::uint64_t pages() const override { return heap_pages; }
   [[nodiscard]] bool contains(const void* address) const override;
@@ -58,30 +58,6 @@ class simulated_pager final : public pager::pager {
   [[nodiscard]] engine::statistics snapshot() const override;
   // Nothing is evicted from here on until the next fetch.
   void validate() const override;
-
-  // What it does not.
-  [[nodiscard]] result<std::byte*> map(std::size_t bytes, int protection, std::size_t alignment_bytes) override;
-  [[nodiscard]] std::size_t uniform_bytes(const void* address, std::size_t bytes, bool* inside) const override {
-    *inside = contains(address);
-    return bytes;
-  }
-  [[nodiscard]] result<void> map_at(std::byte* address, std::size_t bytes, int protection, placement how) override;
-  [[nodiscard]] result<void> hand_over(std::byte* address, std::size_t bytes, placement how,
-                                       const std::function<int()>& place) override;
-  [[nodiscard]] result<bool> replace_foreign(std::byte* address, std::size_t bytes,
-                                             const std::function<int()>& place) override;
-  [[nodiscard]] result<void> take_back(std::byte* address, std::size_t bytes) override;
-  [[nodiscard]] result<origin> origin_of(const std::byte* address, std::size_t bytes) const override;
-  [[nodiscard]] result<void> advise(std::byte* address, std::size_t bytes, int advice) override;
-  [[nodiscard]] result<void> lock(std::byte* address, std::size_t bytes, unsigned flags) override;
-  [[nodiscard]] result<void> unlock(std::byte* address, std::size_t bytes) override;
-  void unlock_all() override {}
-  [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override;
-  [[nodiscard]] result<void> protect(std::byte* address, std::size_t bytes, int protection) override;
-  [[nodiscard]] result<std::byte*> remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,
-                                         const remapping& how) override;
-  void pin(const std::byte* /*address*/, std::size_t /*bytes*/) override {}
-  void unpin(const std::byte* /*address*/, std::size_t /*bytes*/) override {}
   [[nodiscard]] result<void> add_server(std::string_view server) override;
   void prepare_fork() override {}
   void after_fork_in_parent() override {}

@@ -86,6 +86,12 @@ result<std::unique_ptr<pager>> pager::create(const options& chosen) {
   return std::unique_ptr<pager>(std::move(created).value());
 }
 
+result<std::unique_ptr<page_guard>> create_page_guard(const options& chosen) {
+  result<std::unique_ptr<far_pager>> created = far_pager::create(chosen);
+  if (!created) return created.error();
+  return std::unique_ptr<page_guard>(std::move(created).value());
+}
+
 result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
   const platform::runtime_mark allocate_locally;
   if (chosen.budget_bytes < minimum_budget_bytes) {

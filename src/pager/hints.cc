@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/units.h"
-#include "pager/pager.h"
+#include "pager/page_guard.h"
 
 namespace far::pager {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 // Programs hold its address from their start on, before there is a far heap.
 const std::uint8_t no_time = 0;
 far_hint_view view{0, 0, nullptr, &no_time, take_hint};
-pager* serving = nullptr;
+page_guard* serving = nullptr;
 
 // Copies: the library with the line may be unloaded before anybody asks.
 constexpr unsigned most_sites = 1024;
@@ -62,7 +62,7 @@ hint_site::tally& tally_of(far_hint_site& site) {
 }  // namespace
 
 void take_hint(const void* address, std::size_t size, std::uint64_t packed_options, far_hint_site* site) {
-  pager* const by = __atomic_load_n(&serving, __ATOMIC_ACQUIRE);
+  page_guard* const by = __atomic_load_n(&serving, __ATOMIC_ACQUIRE);
   if (by == nullptr) return;
   const int error_before = read_errno();
   hint_site::tally& counted = tally_of(*site);
@@ -78,8 +78,8 @@ void take_hint(const void* address, std::size_t size, std::uint64_t packed_optio
   write_errno(error_before);
 }
 
-void serve_hints(pager& by, hint_entry entry) {
-  pager* none = nullptr;
+void serve_hints(page_guard& by, hint_entry entry) {
+  page_guard* none = nullptr;
   if (!__atomic_compare_exchange_n(&serving, &none, &by, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
   view.base = reinterpret_cast<std::uintptr_t>(by.start());
   view.use = by.use_bytes();
@@ -88,7 +88,7 @@ void serve_hints(pager& by, hint_entry entry) {
   __atomic_store_n(&view.bytes, by.pages() << page_shift, __ATOMIC_RELEASE);
 }
 
-void stop_serving_hints(const pager& by) {
+void stop_serving_hints(const page_guard& by) {
   if (__atomic_load_n(&serving, __ATOMIC_RELAXED) != &by) return;
   __atomic_store_n(&view.bytes, 0, __ATOMIC_RELEASE);
   __atomic_store_n(&serving, nullptr, __ATOMIC_RELEASE);

@@ -11,7 +11,7 @@
 
 namespace far::pager {
 
-class pager;
+class page_guard;
 
 // What a hint calls that finds something to do, as in far_hint_view.
 using hint_entry = decltype(far_hint_view::miss);
@@ -19,9 +19,9 @@ void take_hint(const void* address, std::size_t size, std::uint64_t packed_optio
 
 // From now on hints of the whole process are about this pager's far heap, unless they are about another's already.
 // `entry`: take_hint(), or a function of a door's own that calls it.
-void serve_hints(pager& by, hint_entry entry = take_hint);
+void serve_hints(page_guard& by, hint_entry entry = take_hint);
 // Before the pager ends. Requires: no thread is in a hint about its far heap.
-void stop_serving_hints(const pager& by);
+void stop_serving_hints(const page_guard& by);
 
 // What far_hint_find_view() returns wherever a door defines it: from the program's start on, empty while nobody serves.
 [[nodiscard]] const far_hint_view& hint_view() noexcept;

@@ -1,0 +1,80 @@
+// The far heap as a program sees it that maps memory: what stands in for mmap and its relatives, with their semantics.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "base/result.h"
+
+namespace far::pager {
+
+class mappings {
+ public:
+  // How many bytes of a range, from its beginning on, lie in one piece of the far heap (`*inside`), or outside of it.
+  [[nodiscard]] virtual std::size_t uniform_bytes(const void* address, std::size_t bytes, bool* inside) const = 0;
+
+  // Like mmap(MAP_PRIVATE | MAP_ANONYMOUS): zeroed pages with protection `protection` (PROT_*), aligned to
+  // `alignment_bytes` (a power of two, at least a page). Fails with ENOMEM when the far heap's addresses run out.
+  [[nodiscard]] virtual result<std::byte*> map(std::size_t bytes, int protection, std::size_t alignment_bytes) = 0;
+
+  // The same at this very place of the far heap: in place of what is there (MAP_FIXED), or only if it is free
+  // (MAP_FIXED_NOREPLACE; else EEXIST).
+  enum class placement : std::uint8_t { replace, if_free };
+  [[nodiscard]] virtual result<void> map_at(std::byte* address, std::size_t bytes, int protection, placement how) = 0;
+
+  // Something that is not ours comes to this place: `place` maps it there, in one step, and returns 0 or an errno
+  // value. What was there is dropped before; the range is the kernel's until it is unmapped. Where `place` fails,
+  // nothing is mapped any more.
+  [[nodiscard]] virtual result<void> hand_over(std::byte* address, std::size_t bytes, placement how,
+                                               const std::function<int()>& place) = 0;
+  // The same where all of the range is the kernel's already, for which `place` need only be kept apart from other
+  // calls. False: it is not, and nothing was done. Where `place` fails, what is there is the kernel's to say.
+  [[nodiscard]] virtual result<bool> replace_foreign(std::byte* address, std::size_t bytes,
+                                                     const std::function<int()>& place) = 0;
+  // The kernel has moved away (mremap) what was mapped at a place that was handed over.
+  [[nodiscard]] virtual result<void> take_back(std::byte* address, std::size_t bytes) = 0;
+
+  // Whose mappings fill the range: ours, or the kernel's. EFAULT where both do, or nothing is mapped.
+  enum class origin : std::uint8_t { far, foreign };
+  [[nodiscard]] virtual result<origin> origin_of(const std::byte* address, std::size_t bytes) const = 0;
+
+  // What the program made of the page at `address`, and how many bytes from there on are alike, of `bytes` at most;
+  // EFAULT where nothing of ours is mapped.
+  struct mapping {
+    int protection = 0;    // PROT_*
+    bool guarded = false;  // MADV_GUARD_INSTALL: inaccessible, whatever the protection
+    bool locked = false;   // mlock
+    std::size_t bytes = 0;
+  };
+  [[nodiscard]] virtual result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const = 0;
+
+  // Like madvise, of any advice that the kernel knows; docs/run.md tells what becomes of each.
+  [[nodiscard]] virtual result<void> advise(std::byte* address, std::size_t bytes, int advice) = 0;
+
+  // Like mprotect.
+  [[nodiscard]] virtual result<void> protect(std::byte* address, std::size_t bytes, int protection) = 0;
+
+  // Like mlock2 and munlock.
+  [[nodiscard]] virtual result<void> lock(std::byte* address, std::size_t bytes, unsigned flags) = 0;
+  [[nodiscard]] virtual result<void> unlock(std::byte* address, std::size_t bytes) = 0;
+  virtual void unlock_all() = 0;
+
+  // Like mremap of private memory. Remote pages move by name only: nothing is fetched.
+  struct remapping {
+    bool may_move = false;        // MREMAP_MAYMOVE
+    bool keep_source = false;     // MREMAP_DONTUNMAP
+    std::byte* target = nullptr;  // MREMAP_FIXED, to a place within the far heap that does not overlap the old one
+  };
+  [[nodiscard]] virtual result<std::byte*> remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,
+                                                 const remapping& how) = 0;
+
+  // Makes the range resident and keeps it so until unpin(), for buffers of system calls in fault_mode::in_line.
+  virtual void pin(const std::byte* address, std::size_t bytes) = 0;
+  virtual void unpin(const std::byte* address, std::size_t bytes) = 0;
+
+ protected:
+  ~mappings() = default;
+};
+
+}  // namespace far::pager

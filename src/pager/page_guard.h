@@ -1,0 +1,84 @@
+// What software guards ask of the pager. A software guard finds out by a look at a byte whether an access would miss,
+// and fetches without a hardware fault. All of this works from fibers and OS threads; on a fiber, others run while it
+// waits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+#include "engine/hint.h"
+#include "pager/far_heap.h"
+
+namespace far::pager {
+
+using engine::hint;
+
+// What became of page_guard::read_slot().
+enum class slot_read {
+  done,        // the bytes are in the buffer, and were the newest when the read ended
+  not_remote,  // the page is not Remote, or was not for a moment: look again
+  failed,      // the far tier keeps failing; fetch() finds out whether the bytes are lost
+};
+
+// What page_guard::poll() returns when it need not be called before miss_waiter::poll_soon().
+inline constexpr std::uint64_t no_poll = ~std::uint64_t{0};
+
+class page_guard : public far_heap {
+ public:
+  // Like map(), readable and writable, for memory that is filled by fetch() and never by the kernel behind our back, so
+  // that its state bytes tell the truth from the beginning.
+  [[nodiscard]] virtual result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) = 0;
+
+  // The bytes of software guards, one a page from start(); engine/residency.h says exactly when they change. A page is
+  // resident when its byte is engine::residency::byte_of_resident; another value means: find out, by fetch(). Read them
+  // as atomics (__atomic_load_n).
+  [[nodiscard]] virtual const std::uint8_t* state_bytes() const = 0;
+
+  // Makes the range resident, and writable if `write`; of a longer range, everything is on its way before the first
+  // page is waited for. A page may be evicted again at once: look again in the protocol that keeps it. Where the
+  // program has more memory than it used so far, the kernel fills the page at the access itself; then there is nothing
+  // to do.
+  virtual void fetch(const std::byte* address, std::size_t bytes, bool write) = 0;
+
+  // The hinted path: the range will be used. Makes up to 64 pages of it resident and marks them as used, unless a scan
+  // passes by; the rest is read ahead. A prefetch only starts what is missing. Lost pages are left to the hardware
+  // guard. Returns whether anything was missing (of a prefetch: was started). May be called about any address of the
+  // far heap.
+  virtual bool expect_use(const std::byte* address, std::size_t bytes, const hint& about) noexcept = 0;
+  // The marks that it sets, one a page, and the time that they carry: engine/reference_marks.h.
+  [[nodiscard]] virtual const std::uint8_t* use_bytes() const = 0;
+  [[nodiscard]] virtual const std::uint8_t* use_time() const = 0;
+
+  // Starts to fetch what of the range is remote, as far as frames are free ahead of need; does not wait. When none are
+  // free it first evicts a batch.
+  virtual void prefetch(const std::byte* address, std::size_t bytes) = 0;
+
+  // Whether frames run out faster than they are freed: time for those who use them up to let others run.
+  [[nodiscard]] virtual bool under_pressure() const = 0;
+
+  // Whether the page is resident, and a write to it does not fault.
+  [[nodiscard]] virtual bool is_writable(const std::byte* address) const = 0;
+
+  // Whether the page is neither resident nor on its way in or out. One that is on its way out may come back at once, so
+  // a state byte that does not say "resident" does not say this.
+  [[nodiscard]] virtual bool is_away(const std::byte* address) const = 0;
+
+  // Whether the page left a short while ago: since then, an eighth of the budget has been evicted, or a quarter at
+  // most.
+  [[nodiscard]] virtual bool left_just_now(const std::byte* address) const = 0;
+
+  // Whether the page is remote, and its path selector says that it comes back object by object.
+  [[nodiscard]] virtual bool takes_object_path(const std::byte* address) const = 0;
+
+  // Reads bytes of one remote page from the far tier without making the page resident (engine/object_reader.h). Several
+  // such reads of a page may run at once, and others may fetch, discard or move it meanwhile. Requires: the range lies
+  // within a page; `buffer` is local memory; options::object_readers > 0.
+  [[nodiscard]] virtual slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) = 0;
+
+  // With options::fibers: finishes what has arrived and wakes whom it can; never waits, touches no far memory. Returns
+  // after how many nanoseconds it wants the next call. One thread at a time, outside fibers.
+  [[nodiscard]] virtual std::uint64_t poll() noexcept = 0;
+};
+
+}  // namespace far::pager
