@@ -17,6 +17,7 @@
 #include "engine/eviction_place.h"
 #include "engine/evictor.h"
 #include "engine/fetcher.h"
+#include "engine/host.h"
 #include "engine/object_reader.h"
 #include "engine/ranges.h"
 #include "engine/read_ahead.h"
@@ -179,8 +180,8 @@ class engine {
   [[nodiscard]] result<void> allocate_guarded(page_range range) { return allocate_range(shared_, range, true); }
 
   // Evicts what can be evicted of a range, whatever the budget says, in batches of this size. Requires: 0 <
-  // pages_a_batch <= batch_pages.
-  void evict(page_range range, std::size_t pages_a_batch = batch_pages);
+  // pages_a_batch <= batch_pages. `around`: whose background is told of what is left to it; null: it looks by itself.
+  void evict(page_range range, std::size_t pages_a_batch = batch_pages, host* around = nullptr);
 
   // Keeps a page resident and writable. try_pin fails when the page is not so now; a page of an open block is
   // mostly made so.
@@ -242,7 +243,7 @@ class engine {
   void resume_page(page_id page, bool filled);
   void discard_guarded(page_range range);
   template <typename Done>
-  void step_until(Done done);
+  void step_until(host* around, Done done);
   void claim_target(page_id page);
   [[nodiscard]] bool move_page(page_id from, page_id to);
 

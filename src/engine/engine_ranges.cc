@@ -188,7 +188,7 @@ bool engine::move_page(page_id from, page_id to) {
   }
 }
 
-void engine::evict(page_range range, std::size_t pages_a_batch) {
+void engine::evict(page_range range, std::size_t pages_a_batch, host* around) {
   FAR_CHECK(pages_a_batch > 0 && pages_a_batch <= batch_pages, "a batch has 1 to 64 pages");
   for_each_block(range, [this](block_id which, page_range) {
     block& holder = shared_.blocks.at(which);
@@ -201,11 +201,11 @@ void engine::evict(page_range range, std::size_t pages_a_batch) {
     if (shared_.pages.load(page).where() == state::resident) victims[count++] = page;
     if (count < pages_a_batch && (count == 0 || page + 1 < range.end())) continue;
     // Submitted by this thread, whichever it is: it waits for them below.
-    step_until([&](evictor& by) { return by.evict({victims.data(), count}, caller::of_runtime); });
+    step_until(around, [&](evictor& by) { return by.evict({victims.data(), count}, caller::of_runtime); });
     count = 0;
   }
   for (page_id page = range.first; page < range.end(); ++page) {
-    step_until([this, page](evictor&) {
+    step_until(around, [this, page](evictor&) {
       const page_word word = shared_.pages.load(page);
       // What the other evictors have lifted is theirs.
       constexpr std::uint64_t first_of_last = (evictors - 1) * evictor::staging_pages;
@@ -216,12 +216,16 @@ void engine::evict(page_range range, std::size_t pages_a_batch) {
 
 // Takes steps of the last evictor until `done(evictor)`, which is called with its lock held. The lock is given up after
 // each step: a fork waits for it with the locks of the fetchers held, and with it whoever misses; and a thread of the
-// runtime, where others have left it their writes.
+// runtime, where writes are left to it. What is left may be what this thread has found itself, of which that one knows
+// nothing, and sleeps.
 template <typename Done>
-void engine::step_until(Done done) {
+void engine::step_until(host* around, Done done) {
   evictor& by = *evictors_.back();
   while (true) {
-    for (backoff turn; forking_.load(std::memory_order_acquire) || by.has_left_writes();) turn.pause();
+    for (backoff turn; forking_.load(std::memory_order_acquire) || by.has_left_writes();) {
+      if (around != nullptr && by.has_left_writes()) around->wake_background();
+      turn.pause();
+    }
     const std::lock_guard guard(by.lock);
     if (done(by)) return;
     if (!by.step(false, caller::of_program)) by.wait(longest_wait_under_lock_ns);

@@ -224,7 +224,7 @@ void far_pager::validate() const {
 
 void far_pager::evict(std::byte* address, std::size_t bytes) {
   const platform::signal_shield shield;
-  engine_->evict(pages_in(address, bytes));
+  engine_->evict(pages_in(address, bytes), engine::batch_pages, this);
 }
 
 result<void> far_pager::resize(std::uint64_t budget_bytes) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <list>
@@ -267,6 +269,41 @@ TEST_F(submitter_test, who_polls_a_write_does_not_submit_what_is_left_of_it) {
   for (int i = 0; i < 3; ++i) look(caller::of_runtime);
   EXPECT_EQ(count(state::evicting), 0u);
   engine_->resize(700);
+}
+
+// A background that sleeps until it is woken. It then works on the thread that wakes it.
+class sleeping_background final : public engine::host {
+ public:
+  explicit sleeping_background(engine::engine& with) : engine_(with) {}
+  void enter() noexcept override {}
+  void leave() noexcept override {}
+  void rest(std::uint64_t) noexcept override {}
+  void wake_background() noexcept override { static_cast<void>(engine_.help(caller::of_runtime)); }
+  [[nodiscard]] bool has_pollers() const noexcept override { return false; }
+  void poll_soon() noexcept override {}
+  [[nodiscard]] std::size_t preferred_fetcher() const noexcept override { return 0; }
+
+ private:
+  engine::engine& engine_;
+};
+
+TEST_F(submitter_test, who_pushes_pages_out_wakes_the_background_for_what_is_left_of_their_writes) {
+  for (page_id page = 0; page < 8; ++page) fetch(page, true);
+  for (page_id page = 0; page < 8; ++page) {
+    for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.write(page, part, kernel_.bytes(page));
+  }
+  far_.put_off(1);
+  sleeping_background asleep(*engine_);
+  std::atomic<bool> done{false};
+  std::thread pushing([&] {
+    engine_->evict({0, 8}, engine::batch_pages, &asleep);
+    done.store(true);
+  });
+  for (int i = 0; i < 500 && !done; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(done) << "it waits for somebody who sleeps";
+  while (!done) look(caller::of_runtime);
+  pushing.join();
+  for (page_id page = 0; page < 8; ++page) EXPECT_EQ(state_of(page), state::remote);
 }
 
 TEST_F(submitter_test, a_late_read_of_an_object_is_given_up_and_holds_its_slot_until_it_has_ended) {
