@@ -36,11 +36,13 @@ constinit thread_local bool forking = false;
 
 // The mask of the thread that forks, written by whoever holds the locks of the fork.
 std::uint64_t signals_before_fork = 0;
+unsigned char dispatch_before_fork = 0;
 
 // No handler of the program's runs from before the first step until after the last: it would meet locks that its own
 // thread holds, or be taken for the runtime.
 void prepare() {
   const std::uint64_t signals = far::platform::block_signals();
+  const unsigned char dispatch = far::preload::let_calls_through();
   far::preload::lock_control_for_fork();
   if (jemalloc_prepare != nullptr) jemalloc_prepare();
   // Not guarded from here: a system call of ours, to wait for a lock, must not make memory resident under the others.
@@ -49,17 +51,20 @@ void prepare() {
   far::preload::lock_trace_for_fork();
   if (far::pager::pager* const pager = forking_pager.load()) pager->prepare_fork();
   signals_before_fork = signals;
+  dispatch_before_fork = dispatch;
   forking = true;
 }
 
 void after_in_parent() {
   const std::uint64_t signals = signals_before_fork;
+  const unsigned char dispatch = dispatch_before_fork;
   forking = false;
   if (far::pager::pager* const pager = forking_pager.load()) pager->after_fork_in_parent();
   far::preload::unlock_trace_in_parent();
   far::preload::unlock_large_blocks_after_fork();
   if (jemalloc_parent != nullptr) jemalloc_parent();
   far::preload::unlock_control_after_fork();
+  far::preload::notice_calls_again(dispatch);
   far::platform::restore_signals(signals);
 }
 
@@ -76,6 +81,7 @@ pinned_list pinned_by_this_thread() {
 
 void after_in_child() {
   const std::uint64_t signals = signals_before_fork;
+  const unsigned char dispatch = dispatch_before_fork;
   forking = false;
   far::platform::unlock_local_memory_after_fork();  // what follows allocates
   far::preload::unlock_large_blocks_after_fork();
@@ -90,6 +96,7 @@ void after_in_child() {
     far::preload::guard_child();
   }
   far::preload::unlock_control_after_fork();
+  far::preload::notice_calls_again(dispatch);
   far::platform::restore_signals(signals);
 }
 

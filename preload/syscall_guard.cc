@@ -298,6 +298,15 @@ void on_dispatched(ucontext_t& context, long number) {
   make_call(context, number);
 }
 
+// Whether the registers that the kernel saved lie where make_call() pushes: on the thread's own stack they end right
+// below its red zone.
+bool reaches_into_pushed(const ucontext_t& interrupted) {
+  const auto first = reinterpret_cast<std::uintptr_t>(interrupted.uc_mcontext.fpregs);
+  if (first == 0) return false;
+  const auto stack = static_cast<std::uintptr_t>(interrupted.uc_mcontext.gregs[REG_RSP]);
+  return first < stack && first + extended_state_bytes(interrupted.uc_mcontext.fpregs) > stack - far_pushed_bytes;
+}
+
 void on_sigsys(int signal, siginfo_t* info, void* context) {
   auto& interrupted = *static_cast<ucontext_t*>(context);
   if (info->si_code != dispatched_by_kernel) return pass_to_program(signal, info, interrupted);
@@ -306,6 +315,15 @@ void on_sigsys(int signal, siginfo_t* info, void* context) {
     return;
   }
   if (!only_raw_calls) return on_dispatched(interrupted, info->si_syscall);
+  if (reaches_into_pushed(interrupted)) {
+    // The kernel takes it from wherever it is. Nothing runs between our return and then: all signals are blocked.
+    constexpr std::uintptr_t alignment = 64;
+    const std::size_t bytes = extended_state_bytes(interrupted.uc_mcontext.fpregs);
+    const auto memory = reinterpret_cast<std::uintptr_t>(__builtin_alloca(bytes + alignment));
+    void* const copy = reinterpret_cast<void*>((memory + alignment - 1) / alignment * alignment);
+    std::memcpy(copy, interrupted.uc_mcontext.fpregs, bytes);
+    interrupted.uc_mcontext.fpregs = static_cast<fpregset_t>(copy);
+  }
   // The thread's own stack may be small, as a coroutine's, and far.
   struct {
     ucontext_t& context;
@@ -390,6 +408,14 @@ void guard_child() noexcept {
   arm_child();
 }
 
+unsigned char let_calls_through() noexcept {
+  return suspend_raw_calls();
+}
+
+void notice_calls_again(unsigned char before) noexcept {
+  resume_raw_calls(before);
+}
+
 void for_each_pinned_by_calls(void (*visit)(void* context, std::span<const std::byte> bytes), void* context) noexcept {
   for (const guarded_call* call = this_thread().calls; call != nullptr; call = call->next) {
     for (const pinned_run& run : std::span(call->runs, call->run_count)) {
@@ -419,6 +445,10 @@ bool takes_sigsys() noexcept {
 
 void guard_started_thread() noexcept {}
 void guard_child() noexcept {}
+unsigned char let_calls_through() noexcept {
+  return 0;
+}
+void notice_calls_again(unsigned char) noexcept {}
 void for_each_pinned_by_calls(void (*)(void*, std::span<const std::byte>), void*) noexcept {}
 
 }  // namespace far::preload

@@ -30,6 +30,11 @@ namespace far::preload {
 void guard_started_thread() noexcept;
 void guard_child() noexcept;
 
+// Around what blocks signals without a signal_shield: in fault_mode::thread no call of the thread is handed back.
+// Returns what to give to the second.
+[[nodiscard]] unsigned char let_calls_through() noexcept;
+void notice_calls_again(unsigned char before) noexcept;
+
 // Calls `visit(context, bytes)` for what system calls of the calling thread that are under way have pinned: one that a
 // handler has interrupted, which forks.
 void for_each_pinned_by_calls(void (*visit)(void* context, std::span<const std::byte> bytes), void* context) noexcept;

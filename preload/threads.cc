@@ -61,15 +61,6 @@ thread_state& state_at(std::uint64_t tls) {
   return *reinterpret_cast<thread_state*>(reinterpret_cast<std::byte*>(tls) + offset);
 }
 
-// Bytes of the floating-point state that the kernel left behind a signal frame.
-std::size_t extended_state_bytes(const void* fpregs) {
-  constexpr std::size_t legacy_bytes = 512;
-  constexpr std::uint32_t magic = 0x46505853;
-  std::uint32_t words[2];
-  std::memcpy(words, static_cast<const std::byte*>(fpregs) + 464, sizeof words);
-  return words[0] == magic ? words[1] : legacy_bytes;
-}
-
 // Copies the signal frame of `context` to below `top`, for a child that starts from it.
 ucontext_t* copy_frame(const ucontext_t& context, std::byte* top) {
   auto place = reinterpret_cast<std::uintptr_t>(top) - red_zone_bytes;
@@ -158,6 +149,22 @@ void end_shield(std::uint64_t signals_before, unsigned char dispatch_before) noe
 
 constexpr platform::shield_hooks undispatched_shields{begin_shield, end_shield};
 
+// The kernel's own code (clocks) makes system calls where the machine's clock cannot be read without, and may lie where
+// they are dispatched: with SIGSYS blocked the thread would die of that.
+std::uint64_t begin_shield_of_raw_calls(unsigned char* dispatch_before) noexcept {
+  const std::uint64_t before = platform::block_signals();
+  *dispatch_before = state.selector;
+  state.selector = selector_undispatched;
+  return before;
+}
+
+void end_shield_of_raw_calls(std::uint64_t signals_before, unsigned char dispatch_before) noexcept {
+  state.selector = dispatch_before;
+  platform::restore_signals(signals_before);
+}
+
+constexpr platform::shield_hooks shields_of_raw_calls{begin_shield_of_raw_calls, end_shield_of_raw_calls};
+
 // ---- sigaltstack ----
 
 bool is_on_ours(std::uintptr_t stack_pointer) {
@@ -195,6 +202,14 @@ long set_stack(stack_t& current, stack_t asked) {
 
 }  // namespace
 
+std::size_t extended_state_bytes(const void* fpregs) noexcept {
+  constexpr std::size_t legacy_bytes = 512;
+  constexpr std::uint32_t magic = 0x46505853;
+  std::uint32_t words[2];
+  std::memcpy(words, static_cast<const std::byte*>(fpregs) + 464, sizeof words);
+  return words[0] == magic ? words[1] : legacy_bytes;
+}
+
 thread_state& this_thread() noexcept {
   return state;
 }
@@ -210,7 +225,18 @@ result<void> arm_for_raw_calls(std::uintptr_t allowed_begin, std::size_t allowed
   }
   state.armed = true;
   state.selector = selector_dispatched;
+  platform::installed_shield_hooks.store(&shields_of_raw_calls, std::memory_order_release);
   return {};
+}
+
+unsigned char suspend_raw_calls() noexcept {
+  const unsigned char before = state.selector;
+  if (only_raw_calls) state.selector = selector_undispatched;
+  return before;
+}
+
+void resume_raw_calls(unsigned char before) noexcept {
+  if (only_raw_calls) state.selector = before;
 }
 
 void arm_started_thread() noexcept {

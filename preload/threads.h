@@ -35,6 +35,9 @@ inline constexpr std::size_t signal_stack_bytes = std::size_t{256} << 10;
 
 [[nodiscard]] thread_state& this_thread() noexcept;
 
+// Bytes of the floating-point state that the kernel left behind a signal frame.
+[[nodiscard]] std::size_t extended_state_bytes(const void* fpregs) noexcept;
+
 // While one of these lives, system calls of the calling thread go straight to the kernel. For signal handlers only:
 // whatever runs meanwhile must not leave by a jump.
 class undispatched_section {
@@ -56,6 +59,9 @@ class undispatched_section {
 // A thread that such a thread has started, and the child of its fork.
 void arm_started_thread() noexcept;
 void arm_child() noexcept;
+// Where signals are blocked without a signal_shield, from one function to another: only such calls are let through.
+[[nodiscard]] unsigned char suspend_raw_calls() noexcept;
+void resume_raw_calls(unsigned char before) noexcept;
 
 // The system calls below, in a handler of SIGSYS with the registers `context`, which get the result.
 void do_clone(ucontext_t& context, long number);    // clone, clone3, fork, vfork: the child is dispatched as well

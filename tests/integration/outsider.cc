@@ -397,6 +397,62 @@ void transfer_within_itself() {
   std::printf("sum %lx\n", sum_of(copy, 4 * mib));
 }
 
+#if defined(__x86_64__)
+// Every byte of the registers that a system call keeps, wherever the stack ends.
+__attribute__((target("avx"), noinline)) std::size_t lost_registers(std::size_t shift) {
+  alignas(32) static unsigned char before[16][32];
+  alignas(32) static unsigned char after[16][32];
+  for (std::size_t i = 0; i < sizeof before; ++i) before[i / 32][i % 32] = static_cast<unsigned char>(i * 7 + shift);
+  long number = SYS_getppid;
+  asm volatile(
+      "vmovdqa (%[from]), %%ymm8\n vmovdqa 32(%[from]), %%ymm9\n vmovdqa 64(%[from]), %%ymm10\n"
+      "vmovdqa 96(%[from]), %%ymm11\n vmovdqa 128(%[from]), %%ymm12\n vmovdqa 160(%[from]), %%ymm13\n"
+      "vmovdqa 192(%[from]), %%ymm14\n vmovdqa 224(%[from]), %%ymm15\n"
+      "movq %%rsp, %%rbx\n subq $512, %%rsp\n andq $-64, %%rsp\n subq %[shift], %%rsp\n"
+      "syscall\n"
+      "movq %%rbx, %%rsp\n"
+      "vmovdqa %%ymm8, (%[to])\n vmovdqa %%ymm9, 32(%[to])\n vmovdqa %%ymm10, 64(%[to])\n"
+      "vmovdqa %%ymm11, 96(%[to])\n vmovdqa %%ymm12, 128(%[to])\n vmovdqa %%ymm13, 160(%[to])\n"
+      "vmovdqa %%ymm14, 192(%[to])\n vmovdqa %%ymm15, 224(%[to])\n vzeroupper\n"
+      : "+a"(number)
+      : [from] "r"(before[8]), [to] "r"(after[8]), [shift] "r"(shift)
+      : "rbx", "rcx", "r11", "memory", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+  return static_cast<std::size_t>(std::memcmp(before[8], after[8], 8 * sizeof before[0]) != 0);
+}
+
+__attribute__((target("avx512f"), noinline)) std::size_t lost_wide_registers(std::size_t shift) {
+  alignas(64) static unsigned char before[64];
+  alignas(64) static unsigned char after[64];
+  for (std::size_t i = 0; i < sizeof before; ++i) before[i] = static_cast<unsigned char>(i * 7 + shift);
+  long number = SYS_getppid;
+  asm volatile(
+      "vmovdqa64 (%[from]), %%zmm30\n vmovdqa64 %%zmm30, %%zmm31\n"
+      "movq %%rsp, %%rbx\n subq $512, %%rsp\n andq $-64, %%rsp\n subq %[shift], %%rsp\n"
+      "syscall\n"
+      "movq %%rbx, %%rsp\n"
+      "vpxorq %%zmm30, %%zmm31, %%zmm30\n vpxorq (%[from]), %%zmm31, %%zmm31\n vporq %%zmm30, %%zmm31, %%zmm31\n"
+      "vmovdqa64 %%zmm31, (%[to])\n vzeroupper\n"
+      : "+a"(number)
+      : [from] "r"(before), [to] "r"(after), [shift] "r"(shift)
+      : "rbx", "rcx", "r11", "memory", "xmm30", "xmm31");
+  for (const unsigned char each : after) {
+    if (each != 0) return 1;
+  }
+  return 0;
+}
+#endif
+
+void keep_registers() {
+  std::size_t lost = 0;
+#if defined(__x86_64__)
+  for (std::size_t shift = 0; shift < 64; shift += 8) {
+    if (__builtin_cpu_supports("avx")) lost += lost_registers(shift);
+    if (__builtin_cpu_supports("avx512f")) lost += lost_wide_registers(shift);
+  }
+#endif
+  std::printf("%zu times other registers\n", lost);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -412,6 +468,7 @@ int main(int count, char** arguments) {
   if (part == "main-thread") end_the_main_thread();
   if (part == "robust") die_with_robust_mutexes();
   if (part == "stacks") run_on_own_stacks();
+  if (part == "registers") keep_registers();
   if (part == "within") transfer_within_itself();
   if (part == "exit") {
     const pattern data(48 * mib);

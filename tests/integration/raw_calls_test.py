@@ -74,6 +74,9 @@ class RawInstructions(RawCalls):
     def setUp(self):
         support.need(platform.machine() == "x86_64", "system calls are handed back on x86-64 only")
 
+    def test_registers_are_kept(self):
+        self.both([support.PROGRAMS / "outsider", "registers", self.WAY], 24 * support.MIB)
+
 
 class Ends(Outside):
     def test_vfork_children_that_end_leave_the_report_to_their_parent(self):
