@@ -165,7 +165,7 @@ bool ensure_usable(std::size_t bytes) {
 }
 
 // What may be used of the region already, where the kernel gives no more: the program may have set a limit that is
-// below what the process has. It is unmapped like a mapping of its own.
+// below what the process has.
 std::byte* take_from_reserve(std::size_t bytes) {
   const std::size_t whole = round_up(bytes, page_bytes);
   const std::lock_guard guard(blocks_region.lock);
@@ -219,6 +219,8 @@ std::byte* map_local(std::size_t bytes) {
 }
 
 void unmap_local(std::byte* address, std::size_t bytes) {
+  // From the reserve: of a region nothing is unmapped, or what the program gets there next would be taken for a block.
+  if (is_local_block(address)) return release_local_frames(address, round_up(bytes, page_bytes));
   forget_mapping(reinterpret_cast<std::uintptr_t>(address), bytes);
   const long failed = unmap(address, round_up(bytes, page_bytes));
   FAR_CHECK(failed == 0, "local memory must be unmapped as it was mapped");

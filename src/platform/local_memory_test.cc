@@ -1,7 +1,10 @@
 #include "platform/local_memory.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
+#include <cerrno>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -53,6 +56,25 @@ TEST(local_memory, serves_containers_of_several_threads) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// A block's address tells that it is the runtime's: the program must not get it.
+TEST(local_memory, what_came_from_a_region_of_blocks_stays_in_it) {
+  constexpr std::size_t bytes = 64 * kib;
+  free_local(allocate_local(page_bytes), page_bytes);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_DATA, &before), 0);
+  const rlimit none{page_bytes, before.rlim_max};  // not 0, which Linux takes for no limit
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &none), 0);
+  std::byte* const taken = map_local(bytes);
+  ASSERT_EQ(setrlimit(RLIMIT_DATA, &before), 0);
+  if (!is_local_block(taken)) GTEST_SKIP() << "the limit is not enforced here";
+  std::memset(taken, 0x5a, bytes);
+  unmap_local(taken, bytes);
+  constexpr int free_place = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+  EXPECT_EQ(mmap(taken, bytes, PROT_READ | PROT_WRITE, free_place, -1, 0), MAP_FAILED);
+  EXPECT_EQ(errno, EEXIST);
+  EXPECT_EQ(taken[0], std::byte{0}) << "its frames are given back";
 }
 
 }  // namespace
