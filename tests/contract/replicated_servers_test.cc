@@ -155,12 +155,13 @@ class worker {
       const std::size_t failures = move_once(op, buffer, runs, until);
       if (failures == 0 || shared_.failed.load()) return;
       (op == operation::read ? shared_.count.failed_reads : shared_.count.failed_writes) += failures;
-      if (steady::now() > until) return shared_.fail(name_of(op) + " failed for good");
+      if (steady::now() > until)
+        return shared_.fail(op == operation::read ? "a read failed for good" : "a write failed for good");
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
 
-  [[nodiscard]] static std::string name_of(operation op) { return op == operation::read ? "a read" : "a write"; }
+  [[nodiscard]] static const char* name_of(operation op) { return op == operation::read ? "a read" : "a write"; }
 
   static void fill(page& into, std::uint64_t with) { into.fill(with); }
 
@@ -205,7 +206,7 @@ class worker {
       ended += count;
       if (count == 0 && draw(2) == 0) queue_->wait(1'000'000);
       if (steady::now() <= until + patience) continue;
-      std::fprintf(stderr, "%s did not end\n", name_of(op).c_str());
+      std::fprintf(stderr, "%s did not end\n", name_of(op));
       std::abort();  // its buffer belongs to the channel
     }
     return failures;
