@@ -29,10 +29,6 @@ std::uint64_t now_ns() {
   return platform::monotonic_clock().now_ns();
 }
 
-std::uint64_t blocks_for(std::uint64_t slots) {
-  return (slots + block_slots - 1) / block_slots;
-}
-
 // Of a connection that opens a session.
 shm::connection_options settings_of(const shm_options& chosen) {
   shm::connection_options made;
@@ -100,8 +96,7 @@ shm_backend::shm_backend(const shm_options& chosen, std::unique_ptr<shm::connect
     : chosen_(chosen),
       blocks_(std::move(blocks)),
       base_(blocks_->base()),
-      capacity_slots_(capacity_slots),
-      slots_(capacity_slots),
+      leases_(capacity_slots, blocks_for(capacity_slots)),
       current_(control.get()),
       control_(std::move(control)) {}
 
@@ -127,18 +122,18 @@ result<void> shm_backend::wait_for_first_blocks() {
     take_replies();
   }
   populate_granted();
-  if (slots_.limit() > 0) return {};
+  if (leases_.slots().limit() > 0) return {};
   return error{"the server at " + control_->path() + " has no memory left for tenant '" + chosen_.tenant +
                    "'; raise its --memory or the tenant's --quota",
                ENOSPC};
 }
 
 result<slot_id> shm_backend::allocate(std::size_t count) {
-  if (const std::optional<slot_id> first = slots_.allocate(count)) return *first;
+  if (const std::optional<slot_id> first = leases_.slots().allocate(count)) return *first;
   if (in_child_.load(std::memory_order_relaxed)) return out_of_slots();
   const std::lock_guard guard(control_lock_);
   take_replies();
-  if (const std::optional<slot_id> first = slots_.allocate(count)) return *first;
+  if (const std::optional<slot_id> first = leases_.slots().allocate(count)) return *first;
   return why_no_slot(count);
 }
 
@@ -164,7 +159,7 @@ error shm_backend::why_no_slot(std::size_t count) {
 }
 
 void shm_backend::free(slot_id first, std::size_t count) {
-  slots_.free(first, count);  // blocks that are free as a whole go back in tend()
+  leases_.slots().free(first, count);  // blocks that are free as a whole go back in tend()
 }
 
 result<std::unique_ptr<channel>> shm_backend::open_channel(std::size_t depth) {
@@ -191,8 +186,7 @@ void shm_backend::after_fork_in_child() {
 }
 
 capacity shm_backend::report() const {
-  const std::uint64_t absent = absent_slots_.load(std::memory_order_relaxed);
-  return {capacity_slots_, slots_.used() - std::min(slots_.used(), absent)};
+  return {leases_.capacity_slots(), leases_.used()};
 }
 
 speed shm_backend::expected_speed() const {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/lease_table.h"
 #include "backend/shm/block_map.h"
 #include "backend/shm/connection.h"
-#include "backend/slot_allocator.h"
 #include "base/spin_lock.h"
 
 namespace far::backend {
@@ -51,7 +51,7 @@ class shm_backend final : public backend {
   // For channels. Whether bytes read from the slots may be wrong because the server has taken them away.
   [[nodiscard]] bool revoked() const { return current_.load(std::memory_order_acquire)->revoked(); }
   [[nodiscard]] std::byte* address_of(slot_id slot) const { return base_ + slot * page_bytes; }
-  [[nodiscard]] const slot_allocator& slots() const { return slots_; }
+  [[nodiscard]] const slot_allocator& slots() const { return leases_.slots(); }
 
  private:
   struct block_range {
@@ -77,7 +77,6 @@ class shm_backend final : public backend {
   void take_replies();
   void on_granted(const wire::ring_reply& reply);
   void make_available(std::uint64_t block);
-  [[nodiscard]] std::uint64_t slots_in(std::uint64_t block) const;
   [[nodiscard]] bool ask_for_run(std::size_t count);
   [[nodiscard]] bool ask(std::uint64_t first, std::uint64_t count);
   [[nodiscard]] bool ask_for_holes(std::uint64_t wanted_blocks);
@@ -91,9 +90,7 @@ class shm_backend final : public backend {
   const shm_options chosen_;
   std::unique_ptr<shm::block_map> blocks_;
   std::byte* const base_;
-  const std::uint64_t capacity_slots_;
-  slot_allocator slots_;
-  std::atomic<std::uint64_t> absent_slots_{0};  // below slots_.limit(), marked as allocated, but nobody's
+  lease_table leases_;
   std::atomic<bool> in_child_{false};
 
   // Never destroyed before the backend: channels look at it without a lock.

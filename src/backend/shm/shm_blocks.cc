@@ -39,10 +39,6 @@ std::uint64_t now_ns() {
   return platform::monotonic_clock().now_ns();
 }
 
-std::uint64_t blocks_for(std::uint64_t slots) {
-  return (slots + block_slots - 1) / block_slots;
-}
-
 std::uint64_t slots_ahead(std::uint64_t used) {
   return std::clamp(used / ahead_share, least_ahead_slots, most_ahead_slots);
 }
@@ -70,20 +66,9 @@ void shm_backend::on_granted(const wire::ring_reply& reply) {
   if (granted < answered.count) refused_until_ns_ = now_ns() + refusal_ns;
 }
 
-std::uint64_t shm_backend::slots_in(std::uint64_t block) const {
-  return std::min(block_slots, capacity_slots_ - block * block_slots);
-}
-
 void shm_backend::make_available(std::uint64_t block) {
   blocks_->grant(block);
-  const slot_id first = block * block_slots;
-  const std::uint64_t count = slots_in(block);
-  if (first == slots_.limit()) {
-    slots_.extend(first + count);
-  } else {
-    absent_slots_ -= count;
-    slots_.free(first, count);
-  }
+  leases_.grant(block);
 }
 
 bool shm_backend::ask(std::uint64_t first, std::uint64_t count) {
@@ -101,8 +86,8 @@ bool shm_backend::ask(std::uint64_t first, std::uint64_t count) {
 
 // Blocks that went back, the lowest first.
 bool shm_backend::ask_for_holes(std::uint64_t wanted_blocks) {
-  if (absent_slots_.load(std::memory_order_relaxed) == 0) return false;
-  const std::uint64_t end = std::min(blocks_for(slots_.limit()), blocks_->reachable_blocks());
+  if (leases_.unowned_slots() == 0) return false;
+  const std::uint64_t end = std::min(blocks_for(leases_.slots().limit()), blocks_->reachable_blocks());
   for (std::uint64_t first = 0; first < end; ++first) {
     if (blocks_->state_of(first) != block_map::state::absent) continue;
     std::uint64_t last = first + 1;
@@ -115,9 +100,9 @@ bool shm_backend::ask_for_holes(std::uint64_t wanted_blocks) {
 // For a run of `count` slots that is not there: more at the end, where it grows together with what is free; else holes.
 bool shm_backend::ask_for_run(std::size_t count) {
   hungry_until_ns_ = now_ns() + hunger_ns;
-  const std::uint64_t first = blocks_for(slots_.limit());
-  const std::uint64_t end = std::min(blocks_for(capacity_slots_), blocks_->reachable_blocks());
-  const std::uint64_t missing = count - std::min<std::uint64_t>(count, slots_.free_at_end());
+  const std::uint64_t first = blocks_for(leases_.slots().limit());
+  const std::uint64_t end = std::min(blocks_for(leases_.capacity_slots()), blocks_->reachable_blocks());
+  const std::uint64_t missing = count - std::min<std::uint64_t>(count, leases_.slots().free_at_end());
   const std::uint64_t room = first < end ? end - first : 0;
   if (room > 0 && blocks_for(missing) <= room) {
     return ask(first, std::min(room, std::max(blocks_for(missing), blocks_at_once)));
@@ -127,21 +112,21 @@ bool shm_backend::ask_for_run(std::size_t count) {
 
 void shm_backend::ask_ahead() {
   if (asked_.count > 0 || now_ns() < refused_until_ns_) return;
-  const std::uint64_t used = slots_.used();
-  const std::uint64_t free = slots_.limit() - std::min(slots_.limit(), used);
+  const std::uint64_t used = leases_.slots().used();
+  const std::uint64_t free = leases_.slots().limit() - std::min(leases_.slots().limit(), used);
   if (free >= slots_ahead(used)) return;
   if (ask_for_holes(blocks_at_once)) return;
-  const std::uint64_t first = blocks_for(slots_.limit());
-  const std::uint64_t end = std::min(blocks_for(capacity_slots_), blocks_->reachable_blocks());
+  const std::uint64_t first = blocks_for(leases_.slots().limit());
+  const std::uint64_t end = std::min(blocks_for(leases_.capacity_slots()), blocks_->reachable_blocks());
   if (first < end) static_cast<void>(ask(first, std::min(end - first, blocks_at_once)));
 }
 
 // Returns whether there may be more to give back.
 bool shm_backend::give_back_some() {
-  const std::uint64_t used = slots_.used();
-  const std::uint64_t limit = slots_.limit();
+  const std::uint64_t used = leases_.slots().used();
+  const std::uint64_t limit = leases_.slots().limit();
   const std::uint64_t free = limit - std::min(limit, used);
-  const std::uint64_t kept = slots_ahead(used - std::min(used, absent_slots_.load())) * kept_factor;
+  const std::uint64_t kept = slots_ahead(leases_.used()) * kept_factor;
   if (free <= kept || now_ns() < hungry_until_ns_) return false;
   std::uint64_t left = std::min((free - kept) / block_slots, given_back_at_once);
   // From the top, because slots are handed out from the bottom.
@@ -153,15 +138,12 @@ bool shm_backend::give_back_some() {
 }
 
 bool shm_backend::give_back(std::uint64_t block) {
-  const slot_id first = block * block_slots;
-  const std::uint64_t count = slots_in(block);
   const bool orphan = blocks_->state_of(block) == block_map::state::orphan;
   // A server that is gone takes nothing back; its blocks wait, free, until they are orphans. And a server that is busy
   // must not find the ring so full of returned blocks that no block can be asked for.
   if (!orphan && control_->room() <= room_for_asking) return false;
   // While the slots are ours, nobody can be given them.
-  if (blocks_->state_of(block) == block_map::state::absent || !slots_.claim(first, count)) return false;
-  absent_slots_ += count;
+  if (blocks_->state_of(block) == block_map::state::absent || !leases_.take_out(block)) return false;
   if (orphan) {
     blocks_->discard_orphan(block);
     return true;
@@ -207,11 +189,9 @@ void shm_backend::adopt(std::unique_ptr<shm::connection> next) {
   const int memory = next->take_memory();
   const std::lock_guard guard(control_lock_);
   // Blocks that nobody uses need not become orphans.
-  for (std::uint64_t block = 0; block < blocks_for(slots_.limit()); ++block) {
+  for (std::uint64_t block = 0; block < blocks_for(leases_.slots().limit()); ++block) {
     if (blocks_->state_of(block) != block_map::state::granted) continue;
-    if (!slots_.claim(block * block_slots, slots_in(block))) continue;
-    absent_slots_ += slots_in(block);
-    blocks_->discard_orphan(block);
+    if (leases_.take_out(block)) blocks_->discard_orphan(block);
   }
   const result<std::uint64_t> orphans = blocks_->adopt(memory);
   if (!orphans) {

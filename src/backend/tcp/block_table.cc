@@ -32,10 +32,6 @@ far::error more_is_coming() {
   return {"wait for blocks", EAGAIN};
 }
 
-std::uint64_t blocks_for(std::uint64_t slots) {
-  return (slots + block_slots - 1) / block_slots;
-}
-
 bool is_later(std::uint32_t epoch, std::uint32_t than) {
   return static_cast<std::int32_t>(epoch - than) > 0;
 }
@@ -43,28 +39,18 @@ bool is_later(std::uint32_t epoch, std::uint32_t than) {
 }  // namespace
 
 block_table::block_table(std::uint64_t capacity_slots)
-    : capacity_slots_(capacity_slots),
-      capacity_blocks_(blocks_for(capacity_slots)),
-      numbers_(std::min(most_numbers, 2 * capacity_blocks_ + slack_blocks)),
-      slots_(numbers_ * block_slots),
-      blocks_(reinterpret_cast<block*>(platform::map_local(numbers_ * sizeof(block)))),
+    : leases_(capacity_slots, std::min(most_numbers, 2 * blocks_for(capacity_slots) + slack_blocks)),
+      blocks_(reinterpret_cast<block*>(platform::map_local(leases_.numbers() * sizeof(block)))),
       most_to_ask_(most_asked_blocks) {}
 
 block_table::~block_table() {
-  platform::unmap_local(reinterpret_cast<std::byte*>(blocks_), numbers_ * sizeof(block));
+  platform::unmap_local(reinterpret_cast<std::byte*>(blocks_), leases_.numbers() * sizeof(block));
 }
 
 void block_table::limit_capacity(std::uint64_t slots) {
   const std::lock_guard guard(lock_);
-  FAR_CHECK(slots > 0 && slots <= capacity_slots_ && limit_blocks_ == 0, "the capacity is known before it is used");
-  capacity_slots_ = slots;
-  capacity_blocks_ = blocks_for(slots);
-}
-
-// The block in which the capacity ends is used up to there only. Blocks of a higher number take the place of lost ones.
-std::uint64_t block_table::usable_slots(std::uint64_t number) const {
-  const std::uint64_t first = number * block_slots;
-  return first < capacity_slots_ ? std::min(block_slots, capacity_slots_ - first) : block_slots;
+  FAR_CHECK(limit_blocks_ == 0, "the capacity is known before a block is asked for");
+  leases_.limit_capacity(slots);
 }
 
 std::uint64_t block_table::reserve_blocks() const {
@@ -72,7 +58,7 @@ std::uint64_t block_table::reserve_blocks() const {
 }
 
 bool block_table::may_grow_by(std::uint64_t blocks) const {
-  return !draining_ && held_blocks_ + asked_blocks_ + blocks <= capacity_blocks_;
+  return !draining_ && held_blocks_ + asked_blocks_ + blocks <= leases_.capacity_blocks();
 }
 
 bool block_table::needs_blocks() const {
@@ -90,13 +76,13 @@ bool block_table::wants_blocks() const {
 }
 
 std::uint32_t block_table::epoch_of(slot_id slot) const {
-  FAR_DCHECK(slot / block_slots < numbers_, "a slot that was never allocated");
+  FAR_DCHECK(slot / block_slots < leases_.numbers(), "a slot that was never allocated");
   return blocks_[slot / block_slots].epoch.load(std::memory_order_acquire);
 }
 
 capacity block_table::report() const {
   const std::lock_guard guard(lock_);
-  return {capacity_slots_, used_slots_};
+  return {leases_.capacity_slots(), leases_.used()};
 }
 
 result<slot_id> block_table::allocate(std::size_t count, std::uint32_t epoch) {
@@ -106,12 +92,11 @@ result<slot_id> block_table::allocate(std::size_t count, std::uint32_t epoch) {
     sweep(sweep_blocks);
     return more_is_coming();
   }
-  if (live_used_slots_ + count > capacity_slots_) return out_of_slots();
-  std::optional<slot_id> first = slots_.allocate(count);
-  while (!first && take_back()) first = slots_.allocate(count);
+  if (live_used_slots_ + count > leases_.capacity_slots()) return out_of_slots();
+  std::optional<slot_id> first = leases_.slots().allocate(count);
+  while (!first && take_back()) first = leases_.slots().allocate(count);
   if (first) {
     live_used_slots_ += count;
-    used_slots_ += count;
     for (std::uint64_t left = count, slot = *first; left > 0;) {
       const std::uint64_t step = std::min(left, block_slots - slot % block_slots);
       block& of = blocks_[slot / block_slots];
@@ -122,18 +107,19 @@ result<slot_id> block_table::allocate(std::size_t count, std::uint32_t epoch) {
     return *first;
   }
   // Any new block will do for a run that fits into one; a longer one needs blocks in a row, which new numbers are.
-  const std::uint64_t at_end = count <= block_slots ? 0 : std::min<std::uint64_t>(count - 1, slots_.free_at_end());
+  const std::uint64_t at_end =
+      count <= block_slots ? 0 : std::min<std::uint64_t>(count - 1, leases_.slots().free_at_end());
   const std::uint64_t wanted = blocks_for(count - at_end);
   if (full_ || draining_) return out_of_slots();
   if (asked_blocks_ > 0) return more_is_coming();
-  if (!may_grow_by(wanted) || (count > block_slots && limit_blocks_ + wanted > numbers_)) return out_of_slots();
+  if (!may_grow_by(wanted) || (count > block_slots && limit_blocks_ + wanted > leases_.numbers()))
+    return out_of_slots();
   wanted_blocks_ = std::max(wanted_blocks_, wanted);
   return more_is_coming();
 }
 
 void block_table::free(slot_id first, std::size_t count) {
   const std::lock_guard guard(lock_);
-  used_slots_ -= count;
   for (std::uint64_t left = count, slot = first; left > 0;) {
     const std::uint64_t number = slot / block_slots;
     const std::uint64_t step = std::min(left, block_slots - slot % block_slots);
@@ -141,17 +127,18 @@ void block_table::free(slot_id first, std::size_t count) {
     FAR_CHECK(of.used >= step, "slots are freed once");
     of.used = static_cast<std::uint16_t>(of.used - step);
     if (of.now == state::lost) {
+      leases_.forget(step);
       // Unless the sweep is still to come here, and does it.
       const bool swept = number < sweep_at_ || number >= sweep_end_;
       if (of.used == 0 && swept) push(&absent_, number, state::absent);
     } else {
-      slots_.free(slot, step);
+      leases_.slots().free(slot, step);
       const bool live = of.epoch.load(std::memory_order_relaxed) == epoch_;
       if (live) live_used_slots_ -= step;
       const std::uint64_t keep = (reserve_blocks() + slack_blocks) * block_slots;
-      if (live && of.used == 0 && free_slots() > keep && slots_.claim(number * block_slots, usable_slots(number))) {
+      if (live && of.used == 0 && free_slots() > keep && leases_.take_out(number)) {
         --held_blocks_;
-        held_slots_ -= usable_slots(number);
+        held_slots_ -= leases_.usable_slots(number);
         push(&returning_, number, state::returning);
       }
     }
@@ -191,25 +178,11 @@ bool block_table::take_back() {
 
 void block_table::grant(std::uint64_t number) {
   block& of = blocks_[number];
-  const slot_id begin = number * block_slots;
-  const slot_id end = begin + usable_slots(number);
   of.epoch.store(epoch_, std::memory_order_release);
   of.now = state::held;
   ++held_blocks_;
-  held_slots_ += end - begin;
-  if (begin < slots_.limit()) return slots_.free(begin, end - begin);
-  extend(begin, end);
-}
-
-// Makes the slots from `begin` on known to the allocator.
-void block_table::extend(slot_id begin, slot_id end) {
-  const std::uint64_t limit = slots_.limit();
-  if (begin > limit) {
-    // The unused end of the block where the capacity ends.
-    slots_.extend(begin);
-    FAR_CHECK(slots_.claim(limit, begin - limit), "slots beyond the capacity are nobody's");
-  }
-  slots_.extend(end);
+  held_slots_ += leases_.usable_slots(number);
+  leases_.grant(number);
 }
 
 bool block_table::next(std::uint32_t epoch, std::uint64_t now_ns, control_request* into) {
@@ -239,8 +212,8 @@ bool block_table::ask_for_blocks(control_request* into) {
     return false;
   }
   std::uint64_t count = std::clamp(held_blocks_ / 4, least_asked_blocks, most_asked_blocks);
-  count = std::max(least, std::min({count, most_to_ask_, capacity_blocks_ - held_blocks_}));
-  wire::block_range run{limit_blocks_, std::min(count, numbers_ - limit_blocks_)};
+  count = std::max(least, std::min({count, most_to_ask_, leases_.capacity_blocks() - held_blocks_}));
+  wire::block_range run{limit_blocks_, std::min(count, leases_.numbers() - limit_blocks_)};
   if (least == 1 && absent_ != 0) {
     run = pop_run(&absent_, count);
   } else {
@@ -287,7 +260,7 @@ void block_table::refused(wire::block_range blocks, wire::status why, std::uint6
   // The highest last, so that the lowest are asked for first.
   for (std::uint64_t i = blocks.count; i > 0; --i) {
     const std::uint64_t number = blocks.first + i - 1;
-    if (number + 1 == limit_blocks_ && number * block_slots >= slots_.limit()) {
+    if (number + 1 == limit_blocks_ && number * block_slots >= leases_.slots().limit()) {
       blocks_[number].now = state::absent;
       --limit_blocks_;
     } else {
@@ -321,28 +294,18 @@ void block_table::sweep(std::uint64_t blocks) {
 
 void block_table::sweep_block(std::uint64_t number) {
   block& of = blocks_[number];
-  const slot_id first = number * block_slots;
   if (of.now == state::held) {
-    claim_free(first, usable_slots(number));
+    leases_.write_off(number);
     of.now = state::lost;
-  } else if (of.now == state::asked && first >= slots_.limit()) {
-    // Asked for and never granted: the allocator does not know its slots yet.
-    extend(first, first + usable_slots(number));
-    FAR_CHECK(slots_.claim(first, usable_slots(number)), "slots that were never granted are nobody's");
+  } else if (of.now == state::asked) {
+    leases_.skip(number);
   }
   if (of.used == 0) push(&absent_, number, state::absent);
 }
 
-// Allocates every free slot of the range for good.
-void block_table::claim_free(slot_id first, std::uint64_t count) {
-  if (slots_.claim(first, count) || slots_.all_allocated(first, count)) return;
-  claim_free(first, count / 2);
-  claim_free(first + count / 2, count - count / 2);
-}
-
 void block_table::validate() const {
   const std::lock_guard guard(lock_);
-  slots_.validate();
+  leases_.validate();
   std::uint64_t held = 0;
   std::uint64_t live_used = 0;
   std::uint64_t used = 0;
@@ -353,8 +316,10 @@ void block_table::validate() const {
     ++held;
     live_used += each.used;
   }
-  FAR_CHECK(held == held_blocks_ && live_used == live_used_slots_ && used == used_slots_, "blocks are counted right");
-  FAR_CHECK(held_blocks_ <= capacity_blocks_ && live_used_slots_ <= capacity_slots_, "the capacity is kept to");
+  FAR_CHECK(held == held_blocks_ && live_used == live_used_slots_ && used == leases_.used(),
+            "blocks are counted right");
+  FAR_CHECK(held_blocks_ <= leases_.capacity_blocks() && live_used_slots_ <= leases_.capacity_slots(),
+            "the capacity is kept to");
 }
 
 }  // namespace far::backend

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "backend/backend.h"
-#include "backend/slot_allocator.h"
+#include "backend/lease_table.h"
 #include "backend/tcp/connection.h"
 #include "base/spin_lock.h"
 
@@ -66,7 +66,6 @@ class block_table final : public control_source {
     std::uint32_t next;  // in the list of absent or of returning blocks: number + 1
   };
 
-  [[nodiscard]] std::uint64_t usable_slots(std::uint64_t number) const;
   [[nodiscard]] std::uint64_t free_slots() const { return held_slots_ - live_used_slots_; }
   [[nodiscard]] std::uint64_t reserve_blocks() const;
   [[nodiscard]] bool needs_blocks() const;
@@ -74,9 +73,7 @@ class block_table final : public control_source {
   void begin_epoch(std::uint32_t epoch);
   void sweep(std::uint64_t blocks);
   void sweep_block(std::uint64_t number);
-  void claim_free(slot_id first, std::uint64_t count);
   void grant(std::uint64_t number);
-  void extend(slot_id begin, slot_id end);
   [[nodiscard]] bool take_back();
   void push(std::uint32_t* list, std::uint64_t number, state now);
   [[nodiscard]] wire::block_range pop_run(std::uint32_t* list, std::uint64_t most);
@@ -84,10 +81,7 @@ class block_table final : public control_source {
   void granted(wire::block_range blocks);
   void refused(wire::block_range blocks, wire::status why, std::uint64_t now_ns);
 
-  std::uint64_t capacity_slots_;
-  std::uint64_t capacity_blocks_;
-  const std::uint64_t numbers_;  // of blocks that may be named: lost ones keep theirs while they are in use
-  slot_allocator slots_;
+  lease_table leases_;  // has numbers for more blocks than the capacity: lost ones keep theirs while they are in use
   block* const blocks_;
 
   mutable spin_lock lock_;
@@ -96,7 +90,6 @@ class block_table final : public control_source {
   std::uint64_t held_blocks_ = 0;
   std::uint64_t held_slots_ = 0;
   std::uint64_t live_used_slots_ = 0;  // of held blocks
-  std::uint64_t used_slots_ = 0;       // and of lost ones
   std::uint32_t absent_ = 0;
   std::uint32_t returning_ = 0;
   std::uint64_t asked_blocks_ = 0;   // on their way
