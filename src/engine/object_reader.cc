@@ -120,7 +120,11 @@ bool object_reader::submit(transfer& which) {
 
 // Whose they are is not known: from now on this thread is the submitter of some.
 void object_reader::submit_left() {
-  for (transfer& each : under_way_list_) each.submitter = nullptr;
+  const std::uint64_t now_ns = shared_.time.now_ns();
+  for (transfer& each : under_way_list_) {
+    each.submitter = nullptr;
+    each.submitted_ns = now_ns;
+  }
   transfers_->submit_left();
   has_left_.store(transfers_->has_left(), std::memory_order_relaxed);
 }

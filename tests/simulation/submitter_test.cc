@@ -343,7 +343,9 @@ TEST_F(submitter_test, a_read_of_an_object_that_is_to_be_submitted_again_is_left
   }
   by_another([this] { look(caller::of_program); });
   EXPECT_TRUE(engine_->has_left_transfers());
+  pass_ms(200);
   look(caller::of_runtime);
+  EXPECT_EQ(one.outcome.load(), engine::read_outcome::in_flight) << "it was submitted just now";
   look(caller::of_runtime);
   EXPECT_EQ(one.outcome.load(), engine::read_outcome::done);
 }
