@@ -31,7 +31,7 @@ std::uint64_t now() {
 
 }  // namespace
 
-event_loop::event_loop(const loop_settings& settings, quiet_points& readers)
+event_loop::event_loop(const loop_settings& settings, quiescent_states& readers)
     : settings_(settings), readers_(readers), all_(settings.most_connections) {
   for (std::uint32_t number = settings.most_connections; number-- > 0;) unused_.push_back(number);
   to_serve_.reserve(settings.most_connections);
@@ -50,44 +50,44 @@ void event_loop::adopt(int socket, std::string peer) {
     newcomers_.push_back({socket, std::move(peer)});
     has_newcomers_.store(true);
   }
-  const std::lock_guard guard(mover_lock_);
-  if (mover_) mover_->wake();
+  const std::lock_guard guard(transport_lock_);
+  if (transport_) transport_->wake();
 }
 
 void event_loop::drain() {
   int running = 0;
   orders_.compare_exchange_strong(running, 1);
-  const std::lock_guard guard(mover_lock_);
-  if (mover_) mover_->wake();
+  const std::lock_guard guard(transport_lock_);
+  if (transport_) transport_->wake();
 }
 
 void event_loop::end_now() {
   orders_.store(2);
-  const std::lock_guard guard(mover_lock_);
-  if (mover_) mover_->wake();
+  const std::lock_guard guard(transport_lock_);
+  if (transport_) transport_->wake();
 }
 
 void event_loop::run() {
   {
-    result<std::unique_ptr<byte_mover>> made = settings_.use_io_uring ? make_ring_mover(settings_.most_connections)
-                                                                      : make_epoll_mover(settings_.most_connections);
+    result<std::unique_ptr<transport>> made = settings_.use_io_uring ? make_ring_transport(settings_.most_connections)
+                                                                     : make_epoll_transport(settings_.most_connections);
     if (!made) {
       log_event(made.error().message + "; using epoll, which is slower");
-      made = make_epoll_mover(settings_.most_connections);
+      made = make_epoll_transport(settings_.most_connections);
     }
     FAR_CHECK(made.ok(), "an event loop got neither io_uring nor epoll; raise the limit on descriptors (ulimit -n)");
-    const std::lock_guard guard(mover_lock_);
-    mover_ = std::move(made).value();
+    const std::lock_guard guard(transport_lock_);
+    transport_ = std::move(made).value();
   }
-  quiet_points::reader reader(readers_);
-  std::array<byte_mover::event, 256> events;
+  quiescent_states::reader reader(readers_);
+  std::array<transport::event, 256> events;
   const std::uint64_t spin_ns = platform::has_several_processors() ? settings_.spin_ns : 0;
   std::uint64_t last_event_ns = 0;
   for (;;) {
     const std::uint64_t before_ns = now();
     const std::uint64_t sleep = before_ns - last_event_ns < spin_ns ? 0 : sleep_ns(before_ns);
     if (sleep > 0) reader.offline();
-    const std::size_t count = mover_->wait(events, sleep);
+    const std::size_t count = transport_->wait(events, sleep);
     reader.quiet();
     const std::uint64_t now_ns = now();
     if (count > 0) last_event_ns = now_ns;
@@ -145,7 +145,7 @@ void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
   fresh.peer = std::move(arrived.peer);
   fresh.socket = arrived.socket;
   fresh.active_at_ns = now_ns;
-  mover_->add(number, fresh.socket);
+  transport_->add(number, fresh.socket);
   open_count_.fetch_add(1, std::memory_order_relaxed);
   look_at_ns_ = std::min(look_at_ns_, now_ns + look_ns);
   touch(number);
@@ -170,10 +170,10 @@ void event_loop::touch(std::uint32_t number) {
   to_serve_.push_back(number);
 }
 
-void event_loop::on_event(const byte_mover::event& what, std::uint64_t now_ns) {
-  if (what.what == byte_mover::motion::woken) return;
+void event_loop::on_event(const transport::event& what, std::uint64_t now_ns) {
+  if (what.what == transport::motion::woken) return;
   served& whose = all_[what.connection];
-  const bool received = what.what == byte_mover::motion::received;
+  const bool received = what.what == transport::motion::received;
   (received ? whose.receiving : whose.sending) = false;
   touch(what.connection);
   // The end of a transfer that was interrupted by a signal, say, is only a reason to start it again.
@@ -213,12 +213,12 @@ void event_loop::serve(std::uint32_t number, std::uint64_t now_ns) {
   if (!whose.sending) {
     const std::span<const std::byte> out = talk.to_send();
     whose.sending = !out.empty();
-    if (whose.sending) mover_->send(number, out);
+    if (whose.sending) transport_->send(number, out);
   }
   if (!whose.receiving) {
     const std::span<std::byte> space = talk.receive_space();
     whose.receiving = !space.empty();
-    if (whose.receiving) mover_->receive(number, space);
+    if (whose.receiving) transport_->receive(number, space);
   }
   const std::uint64_t next = talk.next_work_ns();
   if (next < look_at_ns_) {
@@ -241,7 +241,7 @@ void event_loop::close_down(std::uint32_t number, std::uint64_t now_ns) {
         std::string(name_of(messages.why())) + ": ended the connection of " + messages.describe() + " at " + whose.peer,
         now_ns);
   }
-  mover_->remove(number);
+  transport_->remove(number);
   close(whose.socket);
   whose.talk->messages().leave(now_ns);
   whose = {};

@@ -1,4 +1,4 @@
-// One thread that serves connections: it moves bytes in batches (byte_mover.h), and hands them to each connection's
+// One thread that serves connections: it moves bytes in batches (transport.h), and hands them to each connection's
 // protocol. Loops share the store and nothing else.
 #pragma once
 
@@ -11,10 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "server/byte_mover.h"
 #include "server/connection.h"
 #include "server/counters.h"
-#include "server/quiet_points.h"
+#include "server/quiescent_states.h"
+#include "server/transport.h"
 
 namespace far::server {
 
@@ -30,7 +30,7 @@ struct loop_settings {
 class event_loop {
  public:
   // Starts the thread. `settings` outlives the loop.
-  event_loop(const loop_settings& settings, quiet_points& readers);
+  event_loop(const loop_settings& settings, quiescent_states& readers);
   // Requires: stopped by end_now(), or drained.
   ~event_loop();
   event_loop(const event_loop&) = delete;
@@ -69,7 +69,7 @@ class event_loop {
   void take_newcomers(std::uint64_t now_ns);
   void admit(newcomer& arrived, std::uint64_t now_ns);
   void make_room_for_newcomers();
-  void on_event(const byte_mover::event& what, std::uint64_t now_ns);
+  void on_event(const transport::event& what, std::uint64_t now_ns);
   void touch(std::uint32_t number);
   void serve(std::uint32_t number, std::uint64_t now_ns);
   void close_down(std::uint32_t number, std::uint64_t now_ns);
@@ -79,7 +79,7 @@ class event_loop {
   [[nodiscard]] std::uint64_t sleep_ns(std::uint64_t now_ns) const;
 
   const loop_settings& settings_;
-  quiet_points& readers_;
+  quiescent_states& readers_;
   loop_counters counters_;
 
   std::mutex newcomers_lock_;
@@ -88,10 +88,10 @@ class event_loop {
   std::atomic<int> orders_{0};  // 1: drain, 2: end now
   std::atomic<bool> ended_{false};
   std::atomic<std::size_t> open_count_{0};
-  std::mutex mover_lock_;  // mover_ exists; for wake()
+  std::mutex transport_lock_;  // transport_ exists; for wake()
 
   // The thread's own:
-  std::unique_ptr<byte_mover> mover_;
+  std::unique_ptr<transport> transport_;
   std::vector<served> all_;
   std::vector<std::uint32_t> unused_;
   std::vector<std::uint32_t> to_serve_;  // at this turn

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstring>
 
-#include "server/pieces.h"
+#include "server/extents.h"
 #include "wire/bytes.h"
 
 namespace far::server {
@@ -24,7 +24,7 @@ class checksum_ranges final : public offload {
     std::size_t count = 0;
     for (const wire::range& each : ranges.all()) {
       const auto note = [&](std::span<std::byte> piece) { pieces[count++] = {piece.data(), piece.size()}; };
-      if (!for_each_piece(data, each, note)) return {wire::status::not_allocated, 0, 0};
+      if (!for_each_extent(data, each, note)) return {wire::status::not_allocated, 0, 0};
     }
     wire::store(wire::checksum_of_parts({pieces.data(), count}), result.data());
     return {wire::status::ok, sizeof(std::uint64_t), ranges.total_bytes};

@@ -25,7 +25,7 @@ class offload {
   // At most 31 bytes, without spaces.
   [[nodiscard]] virtual std::string_view name() const = 0;
 
-  // Runs on an event loop, between two quiet points: it neither waits, nor allocates, nor touches more than about a
+  // Runs on an event loop, between two quiescent states: it neither waits, nor allocates, nor touches more than about a
   // mebibyte. `arguments` come from the client and may be anything. Requires: `result` has room for a whole payload.
   [[nodiscard]] virtual outcome run(const session& data, std::span<const std::byte> arguments,
                                     std::span<std::byte> result) const = 0;

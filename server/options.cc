@@ -8,7 +8,7 @@
 
 #include "base/units.h"
 #include "platform/system_memory.h"
-#include "server/quiet_points.h"
+#include "server/quiescent_states.h"
 #include "server/store.h"
 
 namespace far::server {

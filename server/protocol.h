@@ -4,7 +4,7 @@
 //
 // An event loop, the simulation and a fuzzer drive it alike. Whatever the client does, only its own connection ends.
 // No allocation a request: both buffers have a fixed size, and a client that does not read its replies is not read
-// from. Between two calls of work() the driver passes a quiet point (quiet_points.h).
+// from. Between two calls of work() the driver passes a quiescent state (quiescent_states.h).
 #pragma once
 
 #include <cstddef>

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <optional>
 
+#include "server/extents.h"
 #include "server/offload.h"
-#include "server/pieces.h"
 #include "server/protocol.h"
 
 namespace far::server {
@@ -58,7 +58,7 @@ void protocol::on_read(const header& head, std::span<const std::byte> payload) {
       std::memcpy(to, piece.data(), piece.size());
       to += piece.size();
     };
-    if (!for_each_piece(*mine_.to, each, copy_out)) return reply_not_allocated(head);
+    if (!for_each_extent(*mine_.to, each, copy_out)) return reply_not_allocated(head);
   }
   counters_.bytes_read.add(batch_.total_bytes);
   reply(head, status::ok, batch_.total_bytes);
@@ -72,7 +72,7 @@ void protocol::on_write(const header& head, std::span<const std::byte> payload) 
       std::memcpy(piece.data(), from, piece.size());
       from += piece.size();
     };
-    if (!for_each_piece(*mine_.to, each, copy_in)) return reply_not_allocated(head);
+    if (!for_each_extent(*mine_.to, each, copy_in)) return reply_not_allocated(head);
   }
   counters_.bytes_written.add(batch_.total_bytes);
   reply(head, status::ok);

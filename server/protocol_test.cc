@@ -120,7 +120,7 @@ TEST(Handshake, JoiningAndFencing) {
   fresh.say_hello({.join = mine.session, .channel = 7});
   const message challenge = fresh.take().value();
   // Another loop is in the middle of its turn, perhaps with the old connection.
-  quiet_points::reader other(server.lent->readers());
+  quiescent_states::reader other(server.lent->readers());
   other.quiet();
   fresh.say_proof("", challenge.payload);
   fresh.turn();

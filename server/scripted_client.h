@@ -47,7 +47,7 @@ struct test_server {
   std::unique_ptr<store> lent;
   protocol_settings settings;
   loop_counters counters;
-  std::optional<quiet_points::reader> reader;
+  std::optional<quiescent_states::reader> reader;
   std::uint64_t now_ns = 1000 * second_ns;
 };
 

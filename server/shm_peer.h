@@ -31,7 +31,7 @@ struct shm_settings {
   std::uint64_t patience_ns = 10'000'000'000;  // for a handshake
 };
 
-// Used by one thread. Between two calls of work() that thread passes a quiet point (quiet_points.h).
+// Used by one thread. Between two calls of work() that thread passes a quiescent state (quiescent_states.h).
 class shm_peer {
  public:
   // Takes the socket over.

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <optional>
 
+#include "server/extents.h"
 #include "server/offload.h"
-#include "server/pieces.h"
 #include "server/shm_peer.h"
 #include "wire/rendezvous.h"
 
@@ -96,7 +96,7 @@ void shm_peer::on_transfer(const ring_request& asked) {
     shared += part.size();
   };
   const wire::range where{asked.first, asked.offset_bytes, asked.length_bytes};
-  if (!for_each_piece(*mine_.to, where, copy)) {
+  if (!for_each_extent(*mine_.to, where, copy)) {
     reply(asked, status::not_allocated);
     return end(ending::foreign_slot);
   }

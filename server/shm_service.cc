@@ -81,7 +81,7 @@ void shm_service::listen(bool wanted) {
 
 void shm_service::run() {
   pthread_setname_np(pthread_self(), "farheapd-shm");
-  quiet_points::reader reading(chosen_.settings.lent->readers());
+  quiescent_states::reader reading(chosen_.settings.lent->readers());
   std::uint64_t active_ns = now_ns();
   while (!stopping_.load(std::memory_order_relaxed)) {
     reading.quiet();
@@ -116,7 +116,7 @@ void shm_service::run() {
   peers_.clear();
 }
 
-void shm_service::sleep(quiet_points::reader& reading, bool soon) {
+void shm_service::sleep(quiescent_states::reader& reading, bool soon) {
   bool may_sleep = true;
   for (const auto& each : peers_) may_sleep &= each->doze();
   int timeout_ms = 0;

@@ -15,7 +15,7 @@
 
 #include "base/result.h"
 #include "server/counters.h"
-#include "server/quiet_points.h"
+#include "server/quiescent_states.h"
 #include "server/shm_leftovers.h"
 #include "server/shm_peer.h"
 #include "server/shm_socket.h"
@@ -47,7 +47,7 @@ class shm_service {
   shm_service(const shm_service_options& chosen, std::unique_ptr<shm_socket> socket);
   [[nodiscard]] result<void> prepare();
   void run();
-  void sleep(quiet_points::reader& reading, bool soon);
+  void sleep(quiescent_states::reader& reading, bool soon);
   void take_events(int timeout_ms);
   void accept_all(std::uint64_t current_ns);
   void listen(bool wanted);

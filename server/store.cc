@@ -173,7 +173,7 @@ wire::status session::free(wire::block_range blocks) {
     std::atomic<std::uintptr_t>& entry = blocks_[blocks.first + i];
     entry.store(entry.load() | being_freed);
   }
-  const quiet_points::ticket unused_after = store_.readers_.draw();
+  const quiescent_states::ticket unused_after = store_.readers_.draw();
   for (std::uint64_t i = 0; i < blocks.count; ++i) {
     store_.freed_.push_back({shared_from_this(), blocks.first + i, unused_after});
   }
@@ -323,7 +323,7 @@ void store::end_locked(session& which) {
     which.blocks_[number].store(entry | session::being_freed);
     numbers.push_back(number);
   }
-  const quiet_points::ticket unused_after = readers_.draw();
+  const quiescent_states::ticket unused_after = readers_.draw();
   for (const std::uint64_t number : numbers) freed_.push_back({kept, number, unused_after});
   which.held_blocks_ -= numbers.size();
   --which.tenant_->sessions;

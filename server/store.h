@@ -4,8 +4,8 @@
 //       tenants ----- a name, a quota, what its sessions hold
 //         sessions -- a table of blocks: block number -> memory; lives as long as its lease
 //
-// Data path (session::address_of): lock-free, no allocation, between two quiet points (quiet_points.h). Control path
-// (everything else): one mutex, never held while memory is filled or given back.
+// Data path (session::address_of): lock-free, no allocation, between two quiescent states (quiescent_states.h). Control
+// path (everything else): one mutex, never held while memory is filled or given back.
 //
 // Equations that validate() recomputes:
 //     a tenant's held_blocks = what its sessions hold or are allocating, and freed blocks not yet reclaimed
@@ -30,7 +30,7 @@
 #include "base/result.h"
 #include "base/units.h"
 #include "server/frames.h"
-#include "server/quiet_points.h"
+#include "server/quiescent_states.h"
 #include "wire/handshake.h"
 #include "wire/message.h"
 
@@ -96,7 +96,7 @@ class session : public std::enable_shared_from_this<session> {
   [[nodiscard]] block_source& source() { return *source_; }
 
   // Where the slot's bytes are, up to the end of its block; nullptr when the session has not allocated the block. Valid
-  // until the caller's next quiet point.
+  // until the caller's next quiescent state.
   [[nodiscard]] std::byte* address_of(std::uint64_t slot) const {
     const std::uint64_t number = slot / wire::block_slots;
     if (number >= maximum_session_blocks) return nullptr;
@@ -118,7 +118,7 @@ class session : public std::enable_shared_from_this<session> {
   void abandon(allocation& work);
 
   // The whole allocation at once; sleeps up to a second while freed blocks are on their way back. Requires: the caller
-  // is no reader of quiet points, or offline.
+  // is no reader of quiescent states, or offline.
   [[nodiscard]] wire::status allocate(wire::block_range blocks);
 
   // All of them, or none and not_allocated when one of them is not. The memory serves others once store::reclaim() has
@@ -161,10 +161,10 @@ struct attachment {
   std::shared_ptr<session> to;
   std::uint32_t channel = 0;
   // Set when a newer connection has taken the channel, or the session has ended. Look at it at least once between two
-  // quiet points, and then do nothing more in the session.
+  // quiescent states, and then do nothing more in the session.
   std::shared_ptr<std::atomic<bool>> fenced;
   // Once this has passed, an older connection of the channel does nothing more; 0: there was none.
-  quiet_points::ticket fence = 0;
+  quiescent_states::ticket fence = 0;
 
   [[nodiscard]] bool is_fenced() const { return fenced->load(std::memory_order_relaxed); }
 };
@@ -221,14 +221,14 @@ class store {
 
   // Ends the sessions whose grace period is over.
   void expire(std::uint64_t now_ns);
-  // Gives freed blocks back whose quiet point has passed; returns how many are left to reclaim. Call it often.
+  // Gives freed blocks back whose quiescent state has passed; returns how many are left to reclaim. Call it often.
   std::uint64_t reclaim();
 
   // No new blocks and no new sessions from now on.
   void drain();
   [[nodiscard]] bool draining() const { return draining_.load(std::memory_order_relaxed); }
 
-  [[nodiscard]] quiet_points& readers() { return readers_; }
+  [[nodiscard]] quiescent_states& readers() { return readers_; }
   [[nodiscard]] store_report report() const;
 
   // Recomputes every count; stops the process when one is wrong. For tests: no allocation may be between two steps.
@@ -241,7 +241,7 @@ class store {
   struct freed {
     std::shared_ptr<session> owner;
     std::uint64_t number = 0;
-    quiet_points::ticket unused_after = 0;
+    quiescent_states::ticket unused_after = 0;
   };
 
   explicit store(store_settings settings);
@@ -256,7 +256,7 @@ class store {
   store_settings settings_;
   std::uint64_t memory_blocks_;
   std::unique_ptr<frames> frames_;
-  quiet_points readers_;
+  quiescent_states readers_;
   std::atomic<bool> draining_{false};
 
   std::mutex reclaiming_;  // one thread at a time reclaims; before lock_

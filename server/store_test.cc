@@ -139,8 +139,8 @@ TEST(Store, AFreedBlockStaysUntilEveryLoopWasQuiet) {
   heap_log log;
   const std::unique_ptr<store> lent = make_store(1);
   attachment mine = std::move(lent->open("default", 0, std::make_unique<heap_source>(log))).value();
-  quiet_points::reader loop(lent->readers());
-  quiet_points::reader idle(lent->readers());
+  quiescent_states::reader loop(lent->readers());
+  quiescent_states::reader idle(lent->readers());
   ASSERT_EQ(mine.to->allocate({0, 1}), status::ok);
   loop.quiet();
   const std::byte* const used = mine.to->address_of(0);
@@ -255,7 +255,7 @@ TEST(Store, SessionIdsAreRandom) {
 
 TEST(Store, ANewConnectionOfAChannelFencesTheOldOne) {
   const std::unique_ptr<store> lent = make_store(4);
-  quiet_points::reader loop(lent->readers());
+  quiescent_states::reader loop(lent->readers());
   attachment old = open(*lent, "a", 3);
   loop.quiet();
   attachment fresh = std::move(lent->join("a", old.to->id(), 3)).value();
@@ -299,7 +299,7 @@ TEST(Store, ReadersNeverSeeABlockOfSomebodyElse) {
   std::atomic<std::uint64_t> seen{0};
   std::atomic<std::uint64_t> wrong{0};
   std::thread loop([&] {
-    quiet_points::reader reader(lent->readers());
+    quiescent_states::reader reader(lent->readers());
     while (!stop.load()) {
       reader.quiet();
       const std::byte* const block = mine.to->address_of(0);

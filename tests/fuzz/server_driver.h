@@ -29,7 +29,7 @@ class small_store {
   [[nodiscard]] const server::protocol_settings& settings() const { return settings_; }
   [[nodiscard]] server::loop_counters& counters() { return counters_; }
 
-  // A quiet point of the only loop, and what follows from it.
+  // A quiescent state of the only loop, and what follows from it.
   void pass_quiet_point();
 
   std::uint64_t now_ns = 1;
@@ -39,7 +39,7 @@ class small_store {
   server::token_book tokens_;
   server::protocol_settings settings_;
   server::loop_counters counters_;
-  std::optional<server::quiet_points::reader> reader_;
+  std::optional<server::quiescent_states::reader> reader_;
 };
 
 // One connection, and what its client sees. It checks that every message of the server is well-formed, and, as long as

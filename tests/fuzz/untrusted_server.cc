@@ -25,7 +25,7 @@ const std::array<std::byte, period_bytes>& content() {
 
 // Calls `use` with the content, piece by piece.
 template <typename Use>
-void for_each_piece(std::uint64_t position, std::size_t bytes, Use use) {
+void for_each_extent(std::uint64_t position, std::size_t bytes, Use use) {
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t offset = (position + done) % period_bytes;
     const std::size_t step = std::min(bytes - done, period_bytes - offset);
@@ -37,14 +37,14 @@ void for_each_piece(std::uint64_t position, std::size_t bytes, Use use) {
 }  // namespace
 
 void put_content(std::uint64_t position, std::span<std::byte> to) {
-  for_each_piece(position, to.size(), [&](std::size_t at, std::span<const std::byte> piece) {
+  for_each_extent(position, to.size(), [&](std::size_t at, std::span<const std::byte> piece) {
     std::memcpy(to.data() + at, piece.data(), piece.size());
   });
 }
 
 bool is_content(std::uint64_t position, std::span<const std::byte> bytes) {
   bool same = true;
-  for_each_piece(position, bytes.size(), [&](std::size_t at, std::span<const std::byte> piece) {
+  for_each_extent(position, bytes.size(), [&](std::size_t at, std::span<const std::byte> piece) {
     same = same && std::memcmp(bytes.data() + at, piece.data(), piece.size()) == 0;
   });
   return same;

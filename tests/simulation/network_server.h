@@ -2,7 +2,7 @@
 // simulated threads, and memory that a crash empties.
 //
 // A turn of a loop is not preempted; between two turns anything happens. A loop may be stuck for a while, between its
-// quiet points, as one that is busy with somebody else is.
+// quiescent states, as one that is busy with somebody else is.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ class network_server {
     bool is_due = false;  // bytes have moved since it was last looked at
   };
   struct event_loop {
-    std::optional<server::quiet_points::reader> reader;
+    std::optional<server::quiescent_states::reader> reader;
     std::vector<peer> peers;
     thread_id thread = 0;
   };

@@ -1,4 +1,4 @@
-// The bytes of a range of slots, where they lie in memory: in one piece, or in several when the range crosses blocks.
+// The bytes of a range of slots, where they lie in memory: in one extent, or in several when the range crosses blocks.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@
 
 namespace far::server {
 
-// Calls `use` with each piece in order; false, at the first piece whose slots the session has not allocated. Requires:
-// a decoder of wire/message.h has accepted the range; the caller is between two quiet points.
+// Calls `use` with each extent in order; false, at the first one whose slots the session has not allocated. Requires:
+// a decoder of wire/message.h has accepted the range; the caller is between two quiescent states.
 template <typename Use>
-[[nodiscard]] bool for_each_piece(const session& of, const wire::range& where, Use use) {
+[[nodiscard]] bool for_each_extent(const session& of, const wire::range& where, Use use) {
   std::uint64_t slot = where.slot;
   std::uint64_t offset_bytes = where.offset_bytes;
   std::uint64_t left_bytes = where.length_bytes;

@@ -1,10 +1,10 @@
-// Quiet points: how a thread that frees memory learns that no event loop is still using it, without a lock on the
+// How a thread that frees memory learns that no event loop is still using it, without a lock on the
 // loops' side. The idea is RCU with quiescent states (McKenney, "Exploiting Deferred Destruction", 2004).
 //
 //     a loop:    online ... use what address_of() returned ... quiet ... use ... offline, sleeps
 //     who frees: take the address out of the table, ticket(), wait until passed(ticket), reuse the memory
 //
-// Between two quiet points a loop may keep addresses that it has looked up; across one it may not.
+// Between two quiescent states a loop may keep addresses that it has looked up; across one it may not.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace far::server {
 
-class quiet_points {
+class quiescent_states {
  public:
   using ticket = std::uint64_t;
   static constexpr std::size_t most_readers = 256;
@@ -26,7 +26,7 @@ class quiet_points {
   // time.
   class reader {
    public:
-    explicit reader(quiet_points& all) : all_(all), seat_(all.take_seat()) {}
+    explicit reader(quiescent_states& all) : all_(all), seat_(all.take_seat()) {}
     ~reader() {
       offline();
       all_.seats_[seat_].taken.store(false, std::memory_order_release);
@@ -40,7 +40,7 @@ class quiet_points {
     void offline() { all_.seats_[seat_].seen.store(nobody); }
 
    private:
-    quiet_points& all_;
+    quiescent_states& all_;
     std::size_t seat_;
   };
 
@@ -68,7 +68,7 @@ class quiet_points {
     for (std::size_t i = 0; i < seats_.size(); ++i) {
       if (!seats_[i].taken.exchange(true, std::memory_order_acquire)) return i;
     }
-    FAR_CHECK(false, "more readers of the store than quiet_points::most_readers");
+    FAR_CHECK(false, "more readers of the store than quiescent_states::most_readers");
     return 0;
   }
 

@@ -1,4 +1,4 @@
-// The byte mover on io_uring: one system call a turn of the loop, for all its connections.
+// The transport on io_uring: one system call a turn of the loop, for all its connections.
 #include <liburing.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -11,18 +11,18 @@
 #include <vector>
 
 #include "base/check.h"
-#include "server/byte_mover.h"
+#include "server/transport.h"
 
 namespace far::server {
 namespace {
 
 constexpr unsigned ring_entries = 256;
 
-class ring_mover final : public byte_mover {
+class ring_transport final : public transport {
  public:
-  explicit ring_mover(std::uint32_t most_connections) : sockets_(most_connections, -1) {}
+  explicit ring_transport(std::uint32_t most_connections) : sockets_(most_connections, -1) {}
 
-  ~ring_mover() override {
+  ~ring_transport() override {
     if (ring_open_) io_uring_queue_exit(&ring_);
     if (waker_ >= 0) close(waker_);
   }
@@ -128,10 +128,10 @@ class ring_mover final : public byte_mover {
 
 }  // namespace
 
-result<std::unique_ptr<byte_mover>> make_ring_mover(std::uint32_t most_connections) {
-  auto made = std::make_unique<ring_mover>(most_connections);
+result<std::unique_ptr<transport>> make_ring_transport(std::uint32_t most_connections) {
+  auto made = std::make_unique<ring_transport>(most_connections);
   if (result<void> opened = made->open(); !opened) return opened.error();
-  return std::unique_ptr<byte_mover>(std::move(made));
+  return std::unique_ptr<transport>(std::move(made));
 }
 
 }  // namespace far::server

@@ -12,7 +12,7 @@
 namespace far::server {
 
 // Belongs to one thread, but for wake().
-class byte_mover {
+class transport {
  public:
   enum class motion : std::uint8_t { received, sent, woken };
   struct event {
@@ -21,9 +21,9 @@ class byte_mover {
     int outcome = 0;  // bytes moved, or a negative errno; 0 bytes received: the peer has closed
   };
 
-  virtual ~byte_mover() = default;
+  virtual ~transport() = default;
 
-  // A connection, by a number below the one that the mover was made for. The socket stays the caller's.
+  // A connection, by a number below the one that the transport was made for. The socket stays the caller's.
   virtual void add(std::uint32_t connection, int socket) = 0;
   // Requires: no transfer of the connection is under way.
   virtual void remove(std::uint32_t connection) = 0;
@@ -43,7 +43,7 @@ class byte_mover {
 };
 
 // Requires: called by the thread that will use it. Errors: not permitted, too old a kernel, no descriptors left.
-[[nodiscard]] result<std::unique_ptr<byte_mover>> make_ring_mover(std::uint32_t most_connections);
-[[nodiscard]] result<std::unique_ptr<byte_mover>> make_epoll_mover(std::uint32_t most_connections);
+[[nodiscard]] result<std::unique_ptr<transport>> make_ring_transport(std::uint32_t most_connections);
+[[nodiscard]] result<std::unique_ptr<transport>> make_epoll_transport(std::uint32_t most_connections);
 
 }  // namespace far::server

@@ -1,4 +1,4 @@
-// The byte mover on epoll, for systems that do not permit io_uring: a transfer is tried at once, and again when the
+// The transport on epoll, for systems that do not permit io_uring: a transfer is tried at once, and again when the
 // kernel says that it may succeed.
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -13,20 +13,20 @@
 #include <utility>
 #include <vector>
 
-#include "server/byte_mover.h"
+#include "server/transport.h"
 
 namespace far::server {
 namespace {
 
 constexpr std::uint32_t waker_number = ~std::uint32_t{0};
 
-class epoll_mover final : public byte_mover {
+class epoll_transport final : public transport {
  public:
-  explicit epoll_mover(std::uint32_t most_connections) : all_(most_connections) {
+  explicit epoll_transport(std::uint32_t most_connections) : all_(most_connections) {
     to_try_.reserve(2 * std::size_t{most_connections});
   }
 
-  ~epoll_mover() override {
+  ~epoll_transport() override {
     if (set_ >= 0) close(set_);
     if (waker_ >= 0) close(waker_);
   }
@@ -153,10 +153,10 @@ class epoll_mover final : public byte_mover {
 
 }  // namespace
 
-result<std::unique_ptr<byte_mover>> make_epoll_mover(std::uint32_t most_connections) {
-  auto made = std::make_unique<epoll_mover>(most_connections);
+result<std::unique_ptr<transport>> make_epoll_transport(std::uint32_t most_connections) {
+  auto made = std::make_unique<epoll_transport>(most_connections);
   if (result<void> opened = made->open(); !opened) return opened.error();
-  return std::unique_ptr<byte_mover>(std::move(made));
+  return std::unique_ptr<transport>(std::move(made));
 }
 
 }  // namespace far::server
