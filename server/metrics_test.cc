@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "server/scripted_client.h"
+#include "tests/support/scripted_client.h"
 
 namespace far::server {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/units.h"
 #include "server/offload.h"
-#include "server/scripted_client.h"
+#include "tests/support/scripted_client.h"
 #include "wire/bytes.h"
 
 namespace far::server {

@@ -25,6 +25,8 @@ ORDER = (
     ("bench", "apps", "examples"),
     ("tests",),
 )
+# What tests beside the code may include, too.
+SUPPORT = "tests/support/"
 # Where the compiler looks for "x/y.h", in this order (after the folder of the including file).
 ROOTS = ("src/", "include/", "")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILINE)
@@ -65,6 +67,8 @@ def violation(includer, included):
         return f"{includer} lies in no folder of the list; put it in one, or extend ORDER in {NAME}"
     if other is None or mine[1] == other[1]:
         return None
+    if included.startswith(SUPPORT) and includer.endswith("_test.cc"):
+        return None
     if mine[0] <= other[0]:
         return f"{mine[1]} may not include {other[1]}, which is not above it; move what is shared upwards"
     return None
@@ -91,7 +95,7 @@ def check(tree):
 
 def self_test():
     headers = {"src/base/a.h": "", "src/engine/e.h": "", "src/pager/p.h": "", "include/far/f.h": "", "bench/b.h": "",
-               "tools/t.h": ""}
+               "tools/t.h": "", "tests/support/s.h": "", "tests/unit/u.h": ""}
 
     def failures(path, text):
         return check_sources({**headers, path: text})
@@ -101,6 +105,9 @@ def self_test():
     assert not failures("tests/unit/x.cc", '#include "pager/p.h"\n#include "b.h"\n#include "bench/b.h"\n')
     assert not failures("src/engine/x_test.cc", '#include "e.h"\n')
     assert len(failures("src/engine/x_test.cc", '#include "pager/p.h"\n')) == 1
+    assert not failures("src/engine/x_test.cc", '#include "tests/support/s.h"\n')
+    assert failures("src/engine/x_test.cc", '#include "tests/unit/u.h"\n')
+    assert failures("src/engine/x.cc", '#include "tests/support/s.h"\n')
     assert "src/base/x.h:2:" in failures("src/base/x.h", '\n#  include "../engine/e.h"\n')[0]
     assert failures("include/far/x.h", '#include "base/a.h"\n')
     assert failures("tools/x.cc", '#include "bench/b.h"\n')

@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "wire/tls_test_files.h"
+#include "tests/support/tls_test_files.h"
 
 namespace far::wire {
 namespace {

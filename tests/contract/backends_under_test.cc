@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "backend/faulty/faulty_backend.h"
 #include "backend/file/file_backend.h"
 #include "backend/replicated/replicated_backend.h"
 #include "backend/tcp/tcp_backend.h"
@@ -15,7 +14,8 @@
 #include "base/units.h"
 #include "memory_server.h"
 #include "server/shm_test_server.h"
-#include "wire/tls_test_files.h"
+#include "tests/support/faulty_backend.h"
+#include "tests/support/tls_test_files.h"
 
 namespace far::backend {
 namespace {

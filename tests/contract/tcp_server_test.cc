@@ -23,7 +23,7 @@
 #include "backend/uri.h"
 #include "base/units.h"
 #include "memory_server.h"
-#include "wire/tls_test_files.h"
+#include "tests/support/tls_test_files.h"
 
 namespace far::backend {
 namespace {

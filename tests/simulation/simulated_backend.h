@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/faulty/faulty_backend.h"
 #include "scheduler.h"
+#include "tests/support/faulty_backend.h"
 
 namespace far::simulation {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/tcp/scripted_server.h"
+#include "tests/support/scripted_server.h"
 
 namespace far::backend {
 namespace {

@@ -1,4 +1,4 @@
-#include "backend/faulty/faulty_backend.h"
+#include "tests/support/faulty_backend.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "wire/tls_test_files.h"
+#include "tests/support/tls_test_files.h"
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
