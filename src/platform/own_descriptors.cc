@@ -37,9 +37,13 @@ int own_descriptor(int descriptor) {
       descriptor = moved;
     }
   }
-  if (can_be_noted(descriptor)) owned[static_cast<std::size_t>(descriptor)].store(true);
+  keep_own_descriptor(descriptor);
   errno = saved_errno;
   return descriptor;
+}
+
+void keep_own_descriptor(int descriptor) noexcept {
+  if (can_be_noted(descriptor)) owned[static_cast<std::size_t>(descriptor)].store(true);
 }
 
 bool is_own_descriptor(int descriptor) noexcept {

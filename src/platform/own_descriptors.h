@@ -8,6 +8,9 @@ namespace far::platform {
 // over it. A negative `descriptor` is returned as it is; errno is preserved.
 [[nodiscard]] int own_descriptor(int descriptor);
 
+// The same for one whose number stays as it is.
+void keep_own_descriptor(int descriptor) noexcept;
+
 // Whether `descriptor` is in the runtime's care, so that a door can keep the program from closing it. Were a
 // userfaultfd closed, memory that is not resident would read as zeros.
 [[nodiscard]] bool is_own_descriptor(int descriptor) noexcept;

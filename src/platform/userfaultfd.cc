@@ -56,7 +56,7 @@ userfaultfd::~userfaultfd() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-// The old one first: there may be no other number for the new one. It stays in the runtime's care.
+// The old one first: there may be no other number for the new one.
 result<void> userfaultfd::reopen_in_child(const kernel_features& features, bool signal_faults) {
   const int number = std::exchange(descriptor_, -1);
   close(number);
@@ -64,6 +64,7 @@ result<void> userfaultfd::reopen_in_child(const kernel_features& features, bool 
   if (!opened) return opened.error();
   descriptor_ = std::exchange(opened.value().descriptor_, -1);
   if (descriptor_ != number && dup3(descriptor_, number, O_CLOEXEC) == number) {
+    keep_own_descriptor(number);  // which it is no more since it was closed
     close_own_descriptor(std::exchange(descriptor_, number));
   }
   return {};

@@ -243,6 +243,13 @@ class ForkThatLasts(unittest.TestCase):
                     self.assertNotIn("wrong data", outcome.out, outcome)
                     self.assertNotRegex(outcome.err, "cannot (go on|open)", outcome)
 
+    def test_children_of_a_daemon_close_all_descriptors_but_the_runtimes(self):
+        for mode in ("thread", "inline"):
+            with self.subTest(mode=mode):
+                limited = ["sh", "-c", 'ulimit -n 32; exec "$@"', "sh", support.PROGRAMS / "daemon", "48"]
+                outcome = support.run_far(limited, self.budget_bytes, far=self.start_file_tier(), mode=mode)
+                self.assertEqual(outcome.code, 0, outcome)
+
     def test_a_child_that_cannot_have_a_far_tier_of_its_own_says_so_and_loses_nothing(self):
         far = self.start_file_tier()
         gone = pathlib.Path(self.directory, "will", "be", "gone")
