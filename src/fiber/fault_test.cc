@@ -16,8 +16,8 @@
 #include "base/units.h"
 #include "fiber/mutex.h"
 #include "fiber/semaphore.h"
-#include "fiber/test_support.h"
 #include "platform/signal_shield.h"
+#include "tests/support/fiber_runs.h"
 
 // Hidden from the sanitizers: the page faults before the value that is read was written.
 #define FAR_TEST_UNSEEN __attribute__((noinline, no_sanitize("address", "thread", "undefined")))

@@ -10,7 +10,7 @@
 #include "base/spin_lock.h"
 #include "fiber/blocking.h"
 #include "fiber/semaphore.h"
-#include "fiber/test_support.h"
+#include "tests/support/fiber_runs.h"
 
 namespace far::fiber {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstddef>
 
 #include "base/units.h"
-#include "fiber/test_support.h"
+#include "tests/support/fiber_runs.h"
 
 namespace far::fiber {
 namespace {

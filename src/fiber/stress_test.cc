@@ -13,7 +13,7 @@
 #include "fiber/identity.h"
 #include "fiber/mutex.h"
 #include "fiber/semaphore.h"
-#include "fiber/test_support.h"
+#include "tests/support/fiber_runs.h"
 
 namespace far::fiber {
 namespace {

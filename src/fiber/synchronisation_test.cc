@@ -10,7 +10,7 @@
 #include "fiber/condition_variable.h"
 #include "fiber/mutex.h"
 #include "fiber/semaphore.h"
-#include "fiber/test_support.h"
+#include "tests/support/fiber_runs.h"
 
 namespace far::fiber {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "far/runtime.h"
 #include "far/unique_ptr.h"
-#include "heap/real_pager_test.h"
+#include "tests/support/real_pager.h"
 
 namespace far {
 namespace {

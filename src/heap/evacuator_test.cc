@@ -14,7 +14,7 @@
 #include "far/runtime.h"
 #include "far/shared_ptr.h"
 #include "far/unique_ptr.h"
-#include "heap/real_pager_test.h"
+#include "tests/support/real_pager.h"
 
 namespace far {
 namespace {

@@ -11,7 +11,7 @@
 #include "far/shared_ptr.h"
 #include "far/unique_ptr.h"
 #include "fiber/scheduler.h"
-#include "heap/real_pager_test.h"
+#include "tests/support/real_pager.h"
 
 namespace far {
 namespace {

@@ -13,7 +13,7 @@
 #include "far/tag.h"
 #include "far/unique_ptr.h"
 #include "heap/heap.h"
-#include "heap/real_pager_test.h"
+#include "tests/support/real_pager.h"
 
 namespace far {
 namespace {

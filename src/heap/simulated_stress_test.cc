@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "base/units.h"
-#include "heap/stress.h"
+#include "tests/support/heap_stress.h"
 
 namespace far {
 namespace {

@@ -1,11 +1,10 @@
 // The stress on the real kernel. `FARHEAP_SOAK=1` runs for minutes. Needs permission for userfaultfd.
-#include "heap/stress.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 
-#include "heap/real_pager_test.h"
+#include "tests/support/heap_stress.h"
+#include "tests/support/real_pager.h"
 
 namespace far {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/trace_writer.h"
 #include "trace/reader.h"
-#include "trace/test_writer.h"
 
 namespace far::trace {
 namespace {

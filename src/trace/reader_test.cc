@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "trace/test_writer.h"
+#include "tests/support/trace_writer.h"
 
 namespace far::trace {
 namespace {

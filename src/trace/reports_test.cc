@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "trace/test_writer.h"
+#include "tests/support/trace_writer.h"
 
 namespace far::trace {
 namespace {

@@ -7,13 +7,13 @@
 
 #include "base/units.h"
 #include "fuzz/fuzz_target.h"
+#include "tests/support/trace_writer.h"
 #include "trace/access_pattern.h"
 #include "trace/analysis.h"
 #include "trace/live_allocations.h"
 #include "trace/memory_maps.h"
 #include "trace/reader.h"
 #include "trace/reports.h"
-#include "trace/test_writer.h"
 
 namespace far::fuzz {
 

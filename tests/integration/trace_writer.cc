@@ -1,12 +1,12 @@
 // trace_writer DIR: leaves a trace as a traced program would, with made-up misses at real addresses of this program, so
 // that its functions and lines are found by its own debug information. Used by trace_report_test.py.
+#include "tests/support/trace_writer.h"
+
 #include <cstdio>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include "trace/test_writer.h"
 
 namespace {
 

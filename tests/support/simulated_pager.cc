@@ -1,4 +1,4 @@
-#include "heap/simulated_pager.h"
+#include "tests/support/simulated_pager.h"
 
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-#include "trace/test_writer.h"
+#include "tests/support/trace_writer.h"
 
 #include <fstream>
 

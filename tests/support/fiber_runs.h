@@ -1,4 +1,4 @@
-// Shared by the tests of this folder: sizes that sanitizers can bear, and waits that end.
+// Shared by the tests of src/fiber: sizes that sanitizers can bear, and waits that end.
 #pragma once
 
 #include <gtest/gtest.h>
