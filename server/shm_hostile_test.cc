@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "backend/shm/connection.h"
-#include "server/shm_test_server.h"
+#include "tests/support/shm_test_server.h"
 #include "wire/rendezvous.h"
 
 namespace far::server {

@@ -14,7 +14,7 @@
 
 #include "backend/shm/shm_backend.h"
 #include "backend/slot_allocator.h"
-#include "server/shm_test_server.h"
+#include "tests/support/shm_test_server.h"
 #include "wire/rendezvous.h"
 
 namespace far::server {

@@ -13,8 +13,8 @@
 #include "backend/uri.h"
 #include "base/units.h"
 #include "memory_server.h"
-#include "server/shm_test_server.h"
 #include "tests/support/faulty_backend.h"
+#include "tests/support/shm_test_server.h"
 #include "tests/support/tls_test_files.h"
 
 namespace far::backend {

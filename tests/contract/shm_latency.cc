@@ -6,7 +6,7 @@
 
 #include "backend/shm/shm_backend.h"
 #include "platform/clock.h"
-#include "server/shm_test_server.h"
+#include "tests/support/shm_test_server.h"
 
 namespace far::server {
 namespace {
