@@ -83,7 +83,7 @@ void cluster::run_weather() {
   while (!calm_ && !stopping_) {
     threads_.sleep(random_.between(1, 300) * chosen_.slice_ns);
     if (late_ != nullptr && random_.chance(200)) add_late_member();
-    if (calm_ || stopping_ || chosen_.is_untroubled || !is_whole()) continue;
+    if (calm_ || stopping_ || chosen_.is_untroubled || !all_known() || !is_whole()) continue;
     const std::size_t victim = random_.below(server_count);
     note_trouble_ahead();
     for (std::uint64_t left = random_.between(1, 4); left > 0 && !calm_ && !stopping_; --left) {

@@ -80,6 +80,8 @@ class cluster {
   virtual void heal(std::size_t server) = 0;
   virtual void take_away(std::size_t server) = 0;
   [[nodiscard]] virtual bool all_well() const = 0;
+  // Whether the layer knows of all that went wrong before. As long as it does not, nobody is at work on second copies.
+  [[nodiscard]] virtual bool all_known() const { return true; }
   // For people, on standard error, when a run is stuck.
   virtual void describe_servers() const = 0;
   // Where the bytes of a server's slot are, or nullptr when it has forgotten them.

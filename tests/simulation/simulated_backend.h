@@ -5,6 +5,7 @@
 // ends in rubbish.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <vector>
@@ -23,6 +24,8 @@ struct far_tier {
   bool needs_its_submitter = false;
   std::uint64_t seed = 1;
   backend::speed speed;
+  std::uint64_t tended_every_ns =
+      ~std::uint64_t{0};  // at least: time-outs are much shorter here than on a real network
 };
 
 class simulated_backend final : public backend::backend {
@@ -56,7 +59,7 @@ class simulated_backend final : public backend::backend {
   void after_fork_in_child() override;
   void claim_in_child(far::backend::slot_id slot) override;
   void close_claims_in_child() override { inner_->close_claims_in_child(); }
-  [[nodiscard]] std::uint64_t tend() override { return inner_->tend(); }
+  [[nodiscard]] std::uint64_t tend() override { return std::min(inner_->tend(), chosen_.tended_every_ns); }
   [[nodiscard]] bool wants_tending() const override { return inner_->wants_tending(); }
   [[nodiscard]] bool is_copied_by_fork() const override { return inner_->is_copied_by_fork(); }
   [[nodiscard]] far::backend::capacity report() const override { return inner_->report(); }

@@ -36,6 +36,10 @@ bool simulated_cluster::all_well() const {
   return std::all_of(servers_.begin(), servers_.end(), [](const simulated_server* each) { return each->is_well(); });
 }
 
+bool simulated_cluster::all_known() const {
+  return std::all_of(servers_.begin(), servers_.end(), [](const simulated_server* each) { return each->is_known(); });
+}
+
 void simulated_cluster::make_trouble(std::size_t server) {
   simulated_server& victim = *servers_[server];
   const std::uint64_t drawn = random_.below(6);

@@ -24,6 +24,7 @@ class simulated_cluster final : public cluster {
   void heal(std::size_t server) override;
   void take_away(std::size_t server) override { servers_[server]->crash(); }
   [[nodiscard]] bool all_well() const override;
+  [[nodiscard]] bool all_known() const override;
   void describe_servers() const override {}
   [[nodiscard]] const std::byte* bytes(std::size_t server, backend::slot_id slot) const override {
     return servers_[server]->bytes(slot);

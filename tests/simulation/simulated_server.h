@@ -43,6 +43,8 @@ class simulated_server final : public backend::backend {
   [[nodiscard]] bool is_well() const {
     return !cut_off_ && !crashed_ && drops_per_mille_ == 0 && failures_per_mille_ == 0 && doomed_ == 0;
   }
+  // Whether its client knows that it has forgotten everything, if it has.
+  [[nodiscard]] bool is_known() const { return known_epoch_ == epoch_; }
 
   // For validators: where the bytes of a slot are, or nullptr when the server has forgotten it.
   [[nodiscard]] const std::byte* bytes(far::backend::slot_id slot) const;

@@ -106,7 +106,10 @@ scenario draw(random_source& random, const run_options& chosen) {
                    .code_slices = slices_for_code(drawn),
                    .is_untroubled = drawn.servers.is_untroubled,
                    .is_calm = drawn.threads.freeze_per_mille == 0};
-  if (chosen.tier != run_options::far_tier::memory) drawn.far.is_direct = false;
+  if (chosen.tier != run_options::far_tier::memory) {
+    drawn.far.is_direct = false;
+    drawn.far.tended_every_ns = 50 * drawn.threads.slice_ns;
+  }
   // Whoever waits for a transfer does not look every few nanoseconds.
   if (chosen.tier == run_options::far_tier::network) {
     drawn.far.maximum_delay_ns = std::max(drawn.far.maximum_delay_ns, 30 * drawn.threads.slice_ns);

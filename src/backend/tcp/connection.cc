@@ -16,6 +16,9 @@
 namespace far::backend {
 namespace {
 
+// Between two looks at a handshake, where no transfer is waited for.
+constexpr std::uint64_t handshake_pause_ns = 10'000'000;
+
 constexpr std::uint64_t shortest_backoff_ns = 1'000'000;
 constexpr unsigned most_doublings = 10;
 constexpr std::uint64_t session_wait_ns = 1'000'000;  // until another connection has opened it
@@ -228,7 +231,10 @@ void tcp_connection::expire_messages(std::uint64_t now_ns, const completion_sink
 std::uint64_t tcp_connection::next_call_ns(std::uint64_t now_ns) const {
   std::uint64_t when_ns = std::numeric_limits<std::uint64_t>::max();
   if (phase_ == phase::idle || phase_ == phase::broken) when_ns = retry_at_ns_;
-  if (phase_ == phase::connecting || phase_ == phase::handshaking) when_ns = attempt_deadline_ns_;
+  // Nobody but tend() may be there to take the steps of a handshake.
+  if (phase_ == phase::connecting || phase_ == phase::handshaking) {
+    when_ns = std::min(attempt_deadline_ns_, now_ns + handshake_pause_ns);
+  }
   // While an answer is outstanding, nobody pings: the deadline below says how long the silence may last.
   if (phase_ == phase::ready && pool_.first() == nullptr) when_ns = std::max(heard_ns_ + ping_after_ns(), now_ns);
   if (pool_.first() != nullptr) when_ns = std::min(when_ns, pool_.first()->deadline_ns);
