@@ -45,7 +45,7 @@ void far_pager::leave() noexcept {
 
 void far_pager::rest(std::uint64_t nanoseconds) noexcept {
   const timespec length{.tv_sec = 0, .tv_nsec = static_cast<long>(nanoseconds)};
-  nanosleep(&length, nullptr);
+  syscall(SYS_nanosleep, &length, nullptr);  // nanosleep() would let a thread be cancelled here
 }
 
 void far_pager::wake_background() noexcept {
