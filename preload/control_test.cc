@@ -97,7 +97,8 @@ TEST_F(control_test, ResizeArrives) {
 }
 
 TEST_F(control_test, AServerIsAdded) {
-  const std::string longest = std::string(253, 'x') + ":65535";
+  std::string longest(253, 'x');
+  longest.append(":65535");
   start();
   const result<std::string> reply = send_control_request(getpid(), "add-server " + longest);
   ASSERT_TRUE(reply.ok()) << reply.error().message;
