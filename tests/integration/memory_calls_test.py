@@ -50,13 +50,16 @@ def program(seed, operations, inline, more=()):
 
 def far_mappings(pid):
     """(start, end, resident bytes) of the far heap's mappings: the largest one, which is the part never used, and what
-    lies below it without a gap."""
+    lies below it without a gap. All of it is without reservation of swap space, so what is not is the kernel's: a
+    thread's stack, for instance, that mlockall has filled."""
     found = []
     for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
         if place := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
             found.append([int(place[1], 16), int(place[2], 16), 0])
         elif line.startswith("Rss:"):
             found[-1][2] = int(line.split()[1]) << 10
+        elif line.startswith("VmFlags:") and "nr" not in line.split():
+            found[-1][2] = 0
     at = max(range(len(found)), key=lambda i: found[i][1] - found[i][0])
     first = at
     while first > 0 and found[first - 1][1] == found[first][0]:
