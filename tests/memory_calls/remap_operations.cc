@@ -6,6 +6,16 @@
 namespace memory_calls {
 namespace {
 
+// Where a part of a locked mapping moves and leaves its place mapped, the kernel unlocks all of that mapping, and how
+// far it reaches is the kernel's secret.
+void unlock_all_of(world& w, area& one) {
+  for (std::size_t page = 0; page < one.pages; ++page) {
+    if (one.records[page].state != page_state::owned) continue;
+    static_cast<void>(main_munlock(w, one.main + page * page_bytes, page_bytes));
+    kernel_call(SYS_munlock, one.twin + page * page_bytes, page_bytes);
+  }
+}
+
 // The first pages of a range that one mapping may be made of: the kernel remaps no more than one at a time.
 std::size_t alike(const range& pages) {
   const page_record& first = pages.records()[0];
@@ -137,6 +147,7 @@ void move_over(world& w, range pages) {
   const int flags = MREMAP_MAYMOVE | MREMAP_FIXED | (leave ? MREMAP_DONTUNMAP : 0);
   say(w, "%zu pages at %p to %zu at %p, flags %d", pages.count, static_cast<void*>(pages.main()), target.count,
       static_cast<void*>(target.main()), flags);
+  if (leave) unlock_all_of(w, *pages.where);
   const outcome twin = kernel_call(SYS_mremap, pages.twin(), pages.bytes(), target.bytes(), flags, target.twin());
   // Several mappings: what was unmapped before the kernel found out is its secret, so both ranges start afresh.
   if (twin.error == EFAULT && !overlap(pages, target)) {
@@ -164,6 +175,7 @@ void leave_and_move(world& w, range pages) {
   if (where == nullptr || !allowed(w, "dontunmap")) return;
   if (mapped_bytes(w) + pages.bytes() > w.chosen->working_set_bytes) return;
   say(w, "%zu pages at %p, leaving the place mapped", pages.count, static_cast<void*>(pages.main()));
+  unlock_all_of(w, *pages.where);
   const outcome twin =
       move_twin(w, pages.twin(), pages.bytes(), pages.bytes(), MREMAP_MAYMOVE | MREMAP_DONTUNMAP, where->twin);
   if (twin.error == EFAULT) return;
