@@ -3,10 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "engine/read_ahead.h"
 
 namespace far::engine {
+
+// What a poller returns when it need not be called before miss_waiter::poll_soon().
+inline constexpr std::uint64_t no_poll = ~std::uint64_t{0};
 
 class miss_waiter {
  public:

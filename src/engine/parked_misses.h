@@ -16,9 +16,6 @@ namespace far::engine {
 
 class parked_misses {
  public:
-  // What poll() returns when it need not be called before miss_waiter::poll_soon().
-  static constexpr std::uint64_t no_poll = ~std::uint64_t{0};
-
   parked_misses(engine& with, host& around, const fetcher_pool& fetchers, miss_waiter& fibers);
 
   // Returns `resolved` or `lost`. Requires: on a fiber.
@@ -27,7 +24,8 @@ class parked_misses {
   // Parks the calling fiber until the next poll().
   void wait_for_turn(miss_waiter::place from) noexcept { waiting_.wait_for(waiting_fibers::reason::turn, from); }
 
-  // Finishes what has arrived and wakes who can go on. Any thread. Returns after how many nanoseconds to call it again.
+  // Finishes what has arrived and wakes who can go on. Any thread. Returns after how many nanoseconds to call it again,
+  // or no_poll.
   [[nodiscard]] std::uint64_t poll() noexcept;
 
  private:

@@ -8,11 +8,13 @@
 
 #include "base/result.h"
 #include "engine/hint.h"
+#include "engine/miss_waiter.h"
 #include "pager/far_heap.h"
 
 namespace far::pager {
 
 using engine::hint;
+using engine::no_poll;  // what page_guard::poll() may return
 
 // What became of page_guard::read_slot().
 enum class slot_read {
@@ -20,9 +22,6 @@ enum class slot_read {
   not_remote,  // the page is not Remote, or was not for a moment: look again
   failed,      // the far tier keeps failing; fetch() finds out whether the bytes are lost
 };
-
-// What page_guard::poll() returns when it need not be called before miss_waiter::poll_soon().
-inline constexpr std::uint64_t no_poll = ~std::uint64_t{0};
 
 class page_guard : public far_heap {
  public:

@@ -112,7 +112,7 @@ constexpr std::array<feature_description, 16> descriptions{{
     {"exact_address", &kernel_features::exact_address, "misses name the byte, not only the page",
      "misses name the page", "Linux 5.18 or later"},
     {"thread_id", &kernel_features::thread_id, "prefetch follows each thread on its own",
-     "one prefetch stream table for all threads", "Linux 4.14 or later"},
+     "one read-ahead state for all threads", "Linux 4.14 or later"},
     {"move", &kernel_features::move,
      "lifts dirty pages out without copying, and never under a device that writes to them",
      "write-protect, copy, drop; inline mode by default, which refuses io_uring, libaio and RDMA",

@@ -210,19 +210,11 @@ void scheduler::leave_engine() {
   --calls_;
 }
 
-scheduler::preemptible::preemptible() : before_(how_preempted) {
-  how_preempted = preemption::anywhere;
+scheduler::preempted::preempted(preemption how) : before_(how_preempted) {
+  how_preempted = how;
 }
 
-scheduler::preemptible::~preemptible() {
-  how_preempted = before_;
-}
-
-scheduler::uninterrupted::uninterrupted() : before_(how_preempted) {
-  how_preempted = preemption::never;
-}
-
-scheduler::uninterrupted::~uninterrupted() {
+scheduler::preempted::~preempted() {
   how_preempted = before_;
 }
 

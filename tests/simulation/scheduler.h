@@ -96,28 +96,24 @@ class scheduler {
     never,     // inside the simulated environment
   };
 
-  // While one exists, the calling thread can be preempted between any two basic blocks, as inside the engine.
-  class preemptible {
+  // While one exists, the calling thread is preempted so.
+  class preempted {
    public:
-    preemptible();
-    ~preemptible();
-    preemptible(const preemptible&) = delete;
-    preemptible& operator=(const preemptible&) = delete;
+    explicit preempted(preemption how);
+    ~preempted();
+    preempted(const preempted&) = delete;
+    preempted& operator=(const preempted&) = delete;
 
    private:
     preemption before_;
   };
-
-  // While one exists, the calling thread keeps the CPU: for the simulated environment's own data.
-  class uninterrupted {
-   public:
-    uninterrupted();
-    ~uninterrupted();
-    uninterrupted(const uninterrupted&) = delete;
-    uninterrupted& operator=(const uninterrupted&) = delete;
-
-   private:
-    preemption before_;
+  // Between any two basic blocks, as inside the engine.
+  struct preemptible : preempted {
+    preemptible() : preempted(preemption::anywhere) {}
+  };
+  // Not at all: for the simulated environment's own data.
+  struct uninterrupted : preempted {
+    uninterrupted() : preempted(preemption::never) {}
   };
 
   // Whether no thread is inside a call of the engine.

@@ -223,7 +223,7 @@ void simulated_pager::run_poller() {
     }
     if (pause_ns == 0) {
       threads_.switch_point();
-    } else if (pause_ns == engine::parked_misses::no_poll) {
+    } else if (pause_ns == engine::no_poll) {
       threads_.block();
     } else {
       threads_.block(pause_ns);
