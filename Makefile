@@ -24,7 +24,7 @@ help:  ## this list
 run:  ## builds the run door alone, then the main job: a pandas analysis in a quarter of the memory that it wants
 	@scripts/install-packages base run
 	$(call build_preset,release,build,run,run_door,the run door)
-	@apps/flights/run
+	@evaluation/apps/flights/run
 
 build:  ## builds the products: build/bin/farheap, build/bin/farheapd, the libraries in build/lib
 	@scripts/install-packages base build

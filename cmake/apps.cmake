@@ -1,4 +1,4 @@
-# far_app(NAME SOURCES ... [LIBRARIES ...] [TESTS ...]): a program of apps/ in three builds from the same sources, NAME with hints,
+# far_app(NAME SOURCES ... [LIBRARIES ...] [TESTS ...]): a program of evaluation/apps in three builds from the same sources, NAME with hints,
 # NAME-basic with what extends them left out, and NAME-unhinted without, in build/bin/apps. Like any program of a user it
 # links nothing of Farheap. TESTS are compiled together with the sources, main.cc excepted.
 function(far_app name)
@@ -11,7 +11,7 @@ function(far_app name)
     add_executable(app_${target} ${ARG_SOURCES})
     set_target_properties(app_${target} PROPERTIES OUTPUT_NAME ${target}
       RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/apps)
-    target_include_directories(app_${target} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+    target_include_directories(app_${target} PRIVATE ${PROJECT_SOURCE_DIR}/evaluation ${PROJECT_SOURCE_DIR}/include)
     target_link_libraries(app_${target} PRIVATE ${libraries})
   endforeach()
   add_dependencies(examples app_${name} app_${name}-basic app_${name}-unhinted)
@@ -25,6 +25,6 @@ function(far_app name)
   foreach(test_source ${ARG_TESTS})
     get_filename_component(test_name ${test_source} NAME_WE)
     far_test(app_${name}_${test_name} SOURCES ${test_source} ${ARG_SOURCES} DEPENDS ${libraries})
-    target_include_directories(app_${name}_${test_name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+    target_include_directories(app_${name}_${test_name} PRIVATE ${PROJECT_SOURCE_DIR}/evaluation ${PROJECT_SOURCE_DIR}/include)
   endforeach()
 endfunction()

@@ -3,7 +3,7 @@
 # lint` builds it. One source a header, so that Ninja knows what is out of date.
 
 function(far_check_headers)
-  set(folders include src server preload compiler tools bench apps tests)
+  set(folders include src server preload compiler tools evaluation tests)
   list(TRANSFORM folders REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/\\1/*.h" OUTPUT_VARIABLE patterns)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${patterns})
   set(sources)
@@ -18,7 +18,7 @@ function(far_check_headers)
   endforeach()
   add_library(header_check OBJECT EXCLUDE_FROM_ALL ${sources})
   target_include_directories(header_check PRIVATE
-    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/bench ${PROJECT_SOURCE_DIR}/tools
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/evaluation ${PROJECT_SOURCE_DIR}/evaluation/bench ${PROJECT_SOURCE_DIR}/tools
     ${PROJECT_SOURCE_DIR}/preload ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR})
   target_compile_options(header_check PRIVATE -O0 -g0)
 endfunction()

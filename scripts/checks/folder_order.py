@@ -22,13 +22,13 @@ ORDER = (
     ("compiler",),
     ("python",),
     ("tools",),
-    ("bench", "apps", "examples"),
+    ("evaluation/bench", "evaluation/apps", "examples"),
     ("tests",),
 )
 # What tests beside the code may include, too.
 SUPPORT = "tests/support/"
 # Where the compiler looks for "x/y.h", in this order (after the folder of the including file).
-ROOTS = ("src/", "include/", "")
+ROOTS = ("src/", "include/", "", "evaluation/")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', re.MULTILINE)
 
 
@@ -94,7 +94,7 @@ def check(tree):
 
 
 def self_test():
-    headers = {"src/base/a.h": "", "src/engine/e.h": "", "src/pager/p.h": "", "include/far/f.h": "", "bench/b.h": "",
+    headers = {"src/base/a.h": "", "src/engine/e.h": "", "src/pager/p.h": "", "include/far/f.h": "", "evaluation/bench/b.h": "",
                "tools/t.h": "", "tests/support/s.h": "", "tests/unit/u.h": ""}
 
     def failures(path, text):
@@ -111,5 +111,5 @@ def self_test():
     assert "src/base/x.h:2:" in failures("src/base/x.h", '\n#  include "../engine/e.h"\n')[0]
     assert failures("include/far/x.h", '#include "base/a.h"\n')
     assert failures("tools/x.cc", '#include "bench/b.h"\n')
-    assert failures("apps/x.cc", '#include "bench/b.h"\n')
+    assert failures("evaluation/apps/x.cc", '#include "bench/b.h"\n')
     assert failures("nowhere/x.cc", "")

@@ -9,7 +9,7 @@ import unittest
 import support
 
 APPS = support.BUILD / "bin" / "apps"
-# taxi_reference.py needs the environment of apps/flights.
+# taxi_reference.py needs the environment of evaluation/apps/flights.
 REFERENCE = pathlib.Path(__file__).with_name("taxi_reference.py")
 # What two runs that do the same may differ in.
 OF_THE_RUN = {"seconds", "phases", "hinted"}
@@ -71,7 +71,7 @@ class Apps(unittest.TestCase):
         self.assertEqual(len(report["results"]), 9)
 
     def test_taxi_and_pandas(self):
-        support.need(support.VENV_PYTHON.exists(), f"there is no {support.VENV_PYTHON}; run apps/flights/setup")
+        support.need(support.VENV_PYTHON.exists(), f"there is no {support.VENV_PYTHON}; run evaluation/apps/flights/setup")
         with tempfile.TemporaryDirectory(dir=os.environ.get("FARHEAP_DIR", "/var/tmp")) as directory:
             csv = pathlib.Path(directory, "trips.csv")
             generated = self.report(support.run(

@@ -23,7 +23,7 @@ class BuildScope(unittest.TestCase):
             self.assertEqual(plan.returncode, 0, plan.stdout + plan.stderr)
         steps = [line.split("] ", 1)[1].rsplit(" ", 1)[1] for line in plan.stdout.splitlines() if "] " in line]
         for step in steps:
-            self.assertNotRegex(step, r"^(tests|bench)/|_test(\.cc\.o)?$", f"'{target}' builds a part of a test")
+            self.assertNotRegex(step, r"^(tests|evaluation/bench)/|_test(\.cc\.o)?$", f"'{target}' builds a part of a test")
         return steps
 
     def test_the_run_door_alone(self):
@@ -31,14 +31,14 @@ class BuildScope(unittest.TestCase):
         self.assertIn("bin/farheap", steps)
         self.assertIn("lib/libfarheap-preload.so", steps)
         for step in steps:
-            self.assertNotRegex(step, r"^(server|apps|examples|src/fiber|src/heap)/", "the run door needs none of it")
+            self.assertNotRegex(step, r"^(server|evaluation|examples|src/fiber|src/heap)/", "the run door needs none of it")
 
     def test_the_products(self):
         steps = self.objects_of("products", "products")
         for product in ["bin/farheap", "bin/farheapd", "lib/libfarheap-preload.so", "lib/libfarheap.a", "lib/libfarheap.so"]:
             self.assertIn(product, steps)
         for step in steps:
-            self.assertNotRegex(step, r"^(apps|examples)/", "`make examples` builds them")
+            self.assertNotRegex(step, r"^(evaluation|examples)/", "`make examples` builds them")
 
     def test_a_folder_never_becomes_narrower(self):
         if support.BUILD != support.SOURCE / "build":

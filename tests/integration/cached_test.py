@@ -1,4 +1,4 @@
-"""apps/cached answers as memcached does, and keeps every value under farheap."""
+"""evaluation/apps/cached answers as memcached does, and keeps every value under farheap."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The analysis of apps/flights survives in a memory cgroup of its budget and 200 MiB, where it is killed natively."""
+"""The analysis of evaluation/apps/flights survives in a memory cgroup of its budget and 200 MiB, where it is killed natively."""
 
 import re
 import unittest
@@ -7,7 +7,7 @@ import support
 
 YEARS = 18 if support.SOAK else 8
 SLACK_BYTES = 200 * support.MIB
-PROGRAM = [support.VENV_PYTHON, support.SOURCE / "apps/flights/analysis.py", "--years", YEARS]
+PROGRAM = [support.VENV_PYTHON, support.SOURCE / "evaluation/apps/flights/analysis.py", "--years", YEARS]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -18,7 +18,7 @@ def checksum(outcome):
 
 class Cap(unittest.TestCase):
     def test_analysis_in_a_cgroup(self):
-        support.need(support.VENV_PYTHON.exists(), f"there is no {support.VENV_PYTHON}; run apps/flights/setup")
+        support.need(support.VENV_PYTHON.exists(), f"there is no {support.VENV_PYTHON}; run evaluation/apps/flights/setup")
         native = support.run(PROGRAM, environment=ENVIRONMENT)
         self.assertEqual(native.code, 0, native)
         self.assertIsNotNone(checksum(native), native)

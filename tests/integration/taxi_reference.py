@@ -1,4 +1,4 @@
-"""The nine analyses of apps/taxi by pandas: prints their results for a CSV file, in the form of `taxi --json`."""
+"""The nine analyses of evaluation/apps/taxi by pandas: prints their results for a CSV file, in the form of `taxi --json`."""
 
 import json
 import sys

@@ -215,7 +215,7 @@ class TracedProgram(PageCase):
 
     def place(self):
         """Where the program's source merges."""
-        lines = pathlib.Path(support.SOURCE, "apps", "psort", "sort.cc").read_text().splitlines()
+        lines = pathlib.Path(support.SOURCE, "evaluation", "apps", "psort", "sort.cc").read_text().splitlines()
         return f"sort.cc:{next(i for i, line in enumerate(lines, 1) if self.MERGING in line)}"
 
     def test_the_flame_graph_has_rows(self):

@@ -1,4 +1,4 @@
-"""apps/web answers the same requests in the same way: alone, with and without hints, and under farheap."""
+"""evaluation/apps/web answers the same requests in the same way: alone, with and without hints, and under farheap."""
 
 import json
 import unittest

@@ -1,4 +1,4 @@
-// cached: a cache server that speaks memcached's text protocol. apps/README.md says how to run it.
+// cached: a cache server that speaks memcached's text protocol. evaluation/apps/README.md says how to run it.
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/resource.h>

