@@ -81,20 +81,20 @@ result<address> parse_address(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [rest, failure] = std::from_chars(text.data() + colon + 1, end, port);
   if (failure != std::errc{} || rest != end) return wrong;
-  address made;
-  if (!parse_host(host, port, &made)) return wrong;
-  return made;
+  address parsed;
+  if (!parse_host(host, port, &parsed)) return wrong;
+  return parsed;
 }
 
 result<int> listen_at(address* at) {
-  const int made = socket(at->raw.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int listener = socket(at->raw.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int on = 1;
   const auto* const raw = reinterpret_cast<const sockaddr*>(&at->raw);
-  const bool listening = made >= 0 && setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-                         bind(made, raw, at->raw_bytes) == 0 && listen(made, backlog) == 0;
+  const bool listening = listener >= 0 && setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                         bind(listener, raw, at->raw_bytes) == 0 && listen(listener, backlog) == 0;
   if (!listening) {
     const int code = errno;
-    if (made >= 0) close(made);
+    if (listener >= 0) close(listener);
     const char* const advice = code == EADDRINUSE ? "; another program has it: choose another port, or end that one"
                                : code == EADDRNOTAVAIL ? "; it is not an address of this machine"
                                : code == EACCES        ? "; ports below 1024 are for root: choose a higher one"
@@ -102,12 +102,12 @@ result<int> listen_at(address* at) {
     return error{"cannot listen on " + at->text() + ": " + std::strerror(code) + advice, code};
   }
   at->raw_bytes = sizeof at->raw;
-  if (getsockname(made, reinterpret_cast<sockaddr*>(&at->raw), &at->raw_bytes) != 0) {
+  if (getsockname(listener, reinterpret_cast<sockaddr*>(&at->raw), &at->raw_bytes) != 0) {
     const int code = errno;
-    close(made);
+    close(listener);
     return error{"cannot listen on " + at->text() + ": " + std::strerror(code), code};
   }
-  return made;
+  return listener;
 }
 
 std::string peer_of(int socket) {

@@ -15,9 +15,9 @@ result<std::unique_ptr<connection>> connection::create(const protocol_settings& 
                                                        wire::tls_context* security, std::uint64_t now_ns) {
   std::unique_ptr<wire::tls_stream> stream;
   if (security != nullptr) {
-    result<std::unique_ptr<wire::tls_stream>> made = wire::tls_stream::create(*security, "");
-    if (!made) return made.error();
-    stream = std::move(made).value();
+    result<std::unique_ptr<wire::tls_stream>> tls = wire::tls_stream::create(*security, "");
+    if (!tls) return tls.error();
+    stream = std::move(tls).value();
   }
   std::unique_ptr<connection> opened(new connection(settings, counters, now_ns));
   if (stream) {
@@ -116,7 +116,7 @@ void connection::encrypt(std::uint64_t now_ns) {
 }
 
 void connection::fail(int code) {
-  protocol_.end(code == ECONNRESET ? ending::peer_gone : ending::insecure);
+  protocol_.end(code == ECONNRESET ? close_reason::peer_gone : close_reason::insecure);
 }
 
 }  // namespace far::server

@@ -32,7 +32,7 @@ class connection {
   void work(std::uint64_t now_ns);
   [[nodiscard]] std::uint64_t next_work_ns() const;
 
-  // The socket is to be closed now. After an ending that owes the client an answer, this waits until it is sent.
+  // The socket is to be closed now. After a close that owes the client an answer, this waits until it is sent.
   [[nodiscard]] bool is_done(std::uint64_t now_ns) const;
 
   [[nodiscard]] protocol& messages() { return protocol_; }

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "server/ending.h"
+#include "server/close_reason.h"
 #include "wire/message.h"
 
 namespace far::server {
@@ -57,8 +57,8 @@ struct alignas(64) loop_counters {
   counter connections;                          // accepted
   counter sessions_opened;
   counter sessions_joined;
-  std::array<counter, ending_kinds> endings;  // of connections, by reason
-  latency_histogram latency;                  // from the arrival of a batch to the end of sending its replies
+  std::array<counter, close_reasons> endings;  // of connections, by reason
+  latency_histogram latency;                   // from the arrival of a batch to the end of sending its replies
 };
 
 }  // namespace far::server

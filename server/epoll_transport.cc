@@ -94,7 +94,7 @@ class epoll_transport final : public transport {
   };
   struct attempt {
     std::uint32_t connection;
-    motion what;
+    motion kind;
   };
 
   void note_ready(const epoll_event& ready) {
@@ -106,40 +106,40 @@ class epoll_transport final : public transport {
       return;
     }
     // Edge-triggered: both sides are tried; a transfer that is not ready stays as it is.
-    const state& each = all_[connection];
-    if (!each.to.empty()) to_try_.push_back({connection, motion::received});
-    if (!each.from.empty()) to_try_.push_back({connection, motion::sent});
+    const state& side = all_[connection];
+    if (!side.to.empty()) to_try_.push_back({connection, motion::received});
+    if (!side.from.empty()) to_try_.push_back({connection, motion::sent});
   }
 
   std::size_t try_all(std::span<event> into) {
     std::size_t count = 0;
     std::size_t tried = 0;
     while (tried < to_try_.size() && count < into.size()) {
-      const attempt each = to_try_[tried++];
+      const attempt wanted = to_try_[tried++];
       int outcome = 0;
-      if (try_one(each, &outcome)) into[count++] = {each.what, each.connection, outcome};
+      if (try_one(wanted, &outcome)) into[count++] = {wanted.kind, wanted.connection, outcome};
     }
     to_try_.erase(to_try_.begin(), to_try_.begin() + static_cast<std::ptrdiff_t>(tried));
     return count;
   }
 
   // Whether the transfer has ended.
-  bool try_one(const attempt& what, int* outcome) {
-    state& each = all_[what.connection];
-    const bool receives = what.what == motion::received;
+  bool try_one(const attempt& wanted, int* outcome) {
+    state& side = all_[wanted.connection];
+    const bool receives = wanted.kind == motion::received;
     // It has ended since: the kernel spoke twice.
-    if (receives ? each.to.empty() : each.from.empty()) return false;
+    if (receives ? side.to.empty() : side.from.empty()) return false;
     ssize_t moved = -1;
     do {
-      moved = receives ? recv(each.socket, each.to.data(), each.to.size(), MSG_DONTWAIT)
-                       : ::send(each.socket, each.from.data(), each.from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      moved = receives ? recv(side.socket, side.to.data(), side.to.size(), MSG_DONTWAIT)
+                       : ::send(side.socket, side.from.data(), side.from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     } while (moved < 0 && errno == EINTR);
-    if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && each.broken == 0) return false;
-    *outcome = moved >= 0 ? static_cast<int>(moved) : -(each.broken != 0 ? each.broken : errno);
+    if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && side.broken == 0) return false;
+    *outcome = moved >= 0 ? static_cast<int>(moved) : -(side.broken != 0 ? side.broken : errno);
     if (receives) {
-      each.to = {};
+      side.to = {};
     } else {
-      each.from = {};
+      side.from = {};
     }
     return true;
   }
@@ -154,9 +154,9 @@ class epoll_transport final : public transport {
 }  // namespace
 
 result<std::unique_ptr<transport>> make_epoll_transport(std::uint32_t most_connections) {
-  auto made = std::make_unique<epoll_transport>(most_connections);
-  if (result<void> opened = made->open(); !opened) return opened.error();
-  return std::unique_ptr<transport>(std::move(made));
+  auto created = std::make_unique<epoll_transport>(most_connections);
+  if (result<void> opened = created->open(); !opened) return opened.error();
+  return std::unique_ptr<transport>(std::move(created));
 }
 
 }  // namespace far::server

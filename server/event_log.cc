@@ -24,13 +24,13 @@ limiter& the_limiter() {
 
 }  // namespace
 
-void log_event(const std::string& what) {
-  const std::string line = "farheapd: " + what + "\n";
+void log_event(const std::string& text) {
+  const std::string line = "farheapd: " + text + "\n";
   // One call, so that lines of several threads do not mix. A standard error that is gone leaves nobody to tell.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 
-void log_limited(const std::string& what, std::uint64_t now_ns) {
+void log_limited(const std::string& text, std::uint64_t now_ns) {
   limiter& limit = the_limiter();
   std::uint64_t left_out = 0;
   {
@@ -47,7 +47,7 @@ void log_limited(const std::string& what, std::uint64_t now_ns) {
     }
   }
   if (left_out > 0) log_event(std::to_string(left_out) + " more lines like the ones before were left out");
-  log_event(what);
+  log_event(text);
 }
 
 }  // namespace far::server

@@ -7,10 +7,10 @@
 namespace far::server {
 
 // Thread-safe.
-void log_event(const std::string& what);
+void log_event(const std::string& text);
 
 // The same for what strangers can cause: at most some tens of lines a second; then one line says how many were left
 // out.
-void log_limited(const std::string& what, std::uint64_t now_ns);
+void log_limited(const std::string& text, std::uint64_t now_ns);
 
 }  // namespace far::server

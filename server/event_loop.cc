@@ -41,7 +41,7 @@ event_loop::event_loop(const loop_settings& settings, quiescent_states& readers)
 
 event_loop::~event_loop() {
   thread_.join();
-  for (const newcomer& each : newcomers_) close(each.socket);
+  for (const newcomer& arrival : newcomers_) close(arrival.socket);
 }
 
 void event_loop::adopt(int socket, std::string peer) {
@@ -69,15 +69,16 @@ void event_loop::end_now() {
 
 void event_loop::run() {
   {
-    result<std::unique_ptr<transport>> made = settings_.use_io_uring ? make_ring_transport(settings_.most_connections)
-                                                                     : make_epoll_transport(settings_.most_connections);
-    if (!made) {
-      log_event(made.error().message + "; using epoll, which is slower");
-      made = make_epoll_transport(settings_.most_connections);
+    result<std::unique_ptr<transport>> created = settings_.use_io_uring
+                                                     ? make_ring_transport(settings_.most_connections)
+                                                     : make_epoll_transport(settings_.most_connections);
+    if (!created) {
+      log_event(created.error().message + "; using epoll, which is slower");
+      created = make_epoll_transport(settings_.most_connections);
     }
-    FAR_CHECK(made.ok(), "an event loop got neither io_uring nor epoll; raise the limit on descriptors (ulimit -n)");
+    FAR_CHECK(created.ok(), "an event loop got neither io_uring nor epoll; raise the limit on descriptors (ulimit -n)");
     const std::lock_guard guard(transport_lock_);
-    transport_ = std::move(made).value();
+    transport_ = std::move(created).value();
   }
   quiescent_states::reader reader(readers_);
   std::array<transport::event, 256> events;
@@ -120,7 +121,7 @@ void event_loop::take_newcomers(std::uint64_t now_ns) {
     arrived.swap(newcomers_);
     has_newcomers_.store(false);
   }
-  for (newcomer& each : arrived) admit(each, now_ns);
+  for (newcomer& arrival : arrived) admit(arrival, now_ns);
 }
 
 void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
@@ -130,10 +131,10 @@ void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
     close(arrived.socket);
     return;
   }
-  result<std::unique_ptr<connection>> made =
+  result<std::unique_ptr<connection>> accepted =
       connection::create(*settings_.protocol, counters_, settings_.security, now_ns);
-  if (!made) {
-    log_limited(arrived.peer + ": " + made.error().message, now_ns);
+  if (!accepted) {
+    log_limited(arrived.peer + ": " + accepted.error().message, now_ns);
     close(arrived.socket);
     return;
   }
@@ -141,7 +142,7 @@ void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
   unused_.pop_back();
   served& fresh = all_[number];
   fresh = {};
-  fresh.talk = std::move(made).value();
+  fresh.talk = std::move(accepted).value();
   fresh.peer = std::move(arrived.peer);
   fresh.socket = arrived.socket;
   fresh.active_at_ns = now_ns;
@@ -155,12 +156,12 @@ void event_loop::make_room_for_newcomers() {
   std::size_t strangers = 0;
   std::uint32_t oldest = 0;
   for (std::uint32_t number = 0; number < all_.size(); ++number) {
-    const served& each = all_[number];
-    if (!each.talk || each.closing || each.talk->messages().is_serving()) continue;
-    if (strangers++ == 0 || each.active_at_ns < all_[oldest].active_at_ns) oldest = number;
+    const served& client = all_[number];
+    if (!client.talk || client.closing || client.talk->messages().is_serving()) continue;
+    if (strangers++ == 0 || client.active_at_ns < all_[oldest].active_at_ns) oldest = number;
   }
   if (strangers < most_strangers && !(unused_.empty() && strangers > 0)) return;
-  all_[oldest].talk->messages().end(ending::late_handshake);
+  all_[oldest].talk->messages().end(close_reason::late_handshake);
   touch(oldest);
 }
 
@@ -170,19 +171,19 @@ void event_loop::touch(std::uint32_t number) {
   to_serve_.push_back(number);
 }
 
-void event_loop::on_event(const transport::event& what, std::uint64_t now_ns) {
-  if (what.what == transport::motion::woken) return;
-  served& whose = all_[what.connection];
-  const bool received = what.what == transport::motion::received;
+void event_loop::on_event(const transport::event& completion, std::uint64_t now_ns) {
+  if (completion.kind == transport::motion::woken) return;
+  served& whose = all_[completion.connection];
+  const bool received = completion.kind == transport::motion::received;
   (received ? whose.receiving : whose.sending) = false;
-  touch(what.connection);
+  touch(completion.connection);
   // The end of a transfer that was interrupted by a signal, say, is only a reason to start it again.
-  if (what.outcome == -EINTR || what.outcome == -EAGAIN) return;
-  if (what.outcome < 0 || (received && what.outcome == 0)) {
-    whose.talk->messages().end(ending::peer_gone);
+  if (completion.outcome == -EINTR || completion.outcome == -EAGAIN) return;
+  if (completion.outcome < 0 || (received && completion.outcome == 0)) {
+    whose.talk->messages().end(close_reason::peer_gone);
     return;
   }
-  const auto bytes = static_cast<std::size_t>(what.outcome);
+  const auto bytes = static_cast<std::size_t>(completion.outcome);
   whose.active_at_ns = now_ns;
   if (received) {
     whose.talk->received(bytes, now_ns);
@@ -236,10 +237,10 @@ void event_loop::close_down(std::uint32_t number, std::uint64_t now_ns) {
   }
   if (whose.receiving || whose.sending) return;
   const protocol& messages = whose.talk->messages();
-  if (is_misbehaviour(messages.why())) {
-    log_limited(
-        std::string(name_of(messages.why())) + ": ended the connection of " + messages.describe() + " at " + whose.peer,
-        now_ns);
+  if (is_misbehaviour(messages.reason())) {
+    log_limited(std::string(name_of(messages.reason())) + ": ended the connection of " + messages.describe() + " at " +
+                    whose.peer,
+                now_ns);
   }
   transport_->remove(number);
   close(whose.socket);
@@ -252,11 +253,11 @@ void event_loop::close_down(std::uint32_t number, std::uint64_t now_ns) {
 void event_loop::look_after_all(std::uint64_t now_ns) {
   look_at_ns_ = now_ns + (open_count_.load(std::memory_order_relaxed) > 0 ? look_ns : idle_look_ns);
   for (std::uint32_t number = 0; number < all_.size(); ++number) {
-    served& each = all_[number];
-    if (!each.talk) continue;
+    served& client = all_[number];
+    if (!client.talk) continue;
     touch(number);
-    const bool idle = !each.sending && now_ns - each.active_at_ns >= idle_ns;
-    if (idle) each.talk->messages().release_memory();
+    const bool idle = !client.sending && now_ns - client.active_at_ns >= idle_ns;
+    if (idle) client.talk->messages().release_memory();
   }
 }
 
@@ -270,7 +271,7 @@ void event_loop::obey_orders() {
     if (orders == 1) {
       messages.drain();
     } else {
-      messages.end(ending::stopped);
+      messages.end(close_reason::stopped);
     }
     touch(number);
   }

@@ -69,7 +69,7 @@ class event_loop {
   void take_newcomers(std::uint64_t now_ns);
   void admit(newcomer& arrived, std::uint64_t now_ns);
   void make_room_for_newcomers();
-  void on_event(const transport::event& what, std::uint64_t now_ns);
+  void on_event(const transport::event& completion, std::uint64_t now_ns);
   void touch(std::uint32_t number);
   void serve(std::uint32_t number, std::uint64_t now_ns);
   void close_down(std::uint32_t number, std::uint64_t now_ns);

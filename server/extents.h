@@ -15,12 +15,12 @@ namespace far::server {
 // Calls `use` with each extent in order; false, at the first one whose slots the session has not allocated. Requires:
 // a decoder of wire/message.h has accepted the range; the caller is between two quiescent states.
 template <typename Use>
-[[nodiscard]] bool for_each_extent(const session& of, const wire::range& where, Use use) {
+[[nodiscard]] bool for_each_extent(const session& client, const wire::range& where, Use use) {
   std::uint64_t slot = where.slot;
   std::uint64_t offset_bytes = where.offset_bytes;
   std::uint64_t left_bytes = where.length_bytes;
   while (left_bytes > 0) {
-    std::byte* const begin = of.address_of(slot);
+    std::byte* const begin = client.address_of(slot);
     if (begin == nullptr) return false;
     const std::uint64_t room = block_bytes - slot % wire::block_slots * page_bytes - offset_bytes;
     const std::uint64_t length_bytes = std::min(left_bytes, room);

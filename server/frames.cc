@@ -57,16 +57,16 @@ std::uint64_t frames::free_in_pool() {
 }
 
 result<std::unique_ptr<frames>> frames::reserve(std::uint64_t most_blocks, std::uint64_t pool_blocks) {
-  std::unique_ptr<frames> made(new frames);
-  if (!reserve_ordinary(made->ordinary_, most_blocks)) {
+  std::unique_ptr<frames> created(new frames);
+  if (!reserve_ordinary(created->ordinary_, most_blocks)) {
     return error{"cannot reserve address space for " + format_size(most_blocks * block_bytes) + " (" +
                      std::strerror(errno) + "); lower --memory, or raise the limit on address space (ulimit -v)",
                  ENOMEM};
   }
-  reserve_pool(made->pool_, std::min(most_blocks, pool_blocks));
+  reserve_pool(created->pool_, std::min(most_blocks, pool_blocks));
   const result<platform::system_memory> machine = platform::read_system_memory();
-  if (machine) made->floor_bytes_ = machine.value().usable_bytes() / 64;
-  return made;
+  if (machine) created->floor_bytes_ = machine.value().usable_bytes() / 64;
+  return created;
 }
 
 bool frames::reserve_ordinary(region& into, std::uint64_t blocks) {
@@ -98,8 +98,8 @@ void frames::reserve_pool(region& into, std::uint64_t blocks) {
 }
 
 frames::~frames() {
-  for (const region& each : {std::cref(pool_), std::cref(ordinary_)}) {
-    if (each.reserved != nullptr) munmap(each.reserved, each.reserved_bytes);
+  for (const region& part : {std::cref(pool_), std::cref(ordinary_)}) {
+    if (part.reserved != nullptr) munmap(part.reserved, part.reserved_bytes);
   }
 }
 

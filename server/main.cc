@@ -49,7 +49,7 @@ int run(std::vector<std::string> arguments) {
     log_event(started.error().message);
     return 1;
   }
-  for (const std::string& each : started.value()->addresses()) std::printf("listening on %s\n", each.c_str());
+  for (const std::string& address : started.value()->addresses()) std::printf("listening on %s\n", address.c_str());
   std::fflush(stdout);
   started.value()->run(signals);
   return 0;

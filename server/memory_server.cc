@@ -45,8 +45,8 @@ bool wait_for(int signals, int listener, int timeout_ms) {
   std::array<pollfd, 2> watched{{{signals, POLLIN, 0}, {listener, POLLIN, 0}}};
   if (poll(watched.data(), watched.size(), timeout_ms) <= 0) return false;
   if ((watched[0].revents & POLLIN) == 0) return false;
-  signalfd_siginfo told{};
-  return read(signals, &told, sizeof told) == sizeof told;
+  signalfd_siginfo signal_info{};
+  return read(signals, &signal_info, sizeof signal_info) == sizeof signal_info;
 }
 
 }  // namespace
@@ -54,15 +54,15 @@ bool wait_for(int signals, int listener, int timeout_ms) {
 memory_server::memory_server(options chosen) : chosen_(std::move(chosen)), started_at_ns_(now()) {}
 
 result<std::unique_ptr<memory_server>> memory_server::start(options chosen) {
-  std::unique_ptr<memory_server> made(new memory_server(std::move(chosen)));
-  if (result<void> done = made->prepare(); !done) return done.error();
-  return made;
+  std::unique_ptr<memory_server> created(new memory_server(std::move(chosen)));
+  if (result<void> done = created->prepare(); !done) return done.error();
+  return created;
 }
 
 memory_server::~memory_server() {
   metrics_.reset();
   shared_memory_.reset();
-  for (const auto& each : loops_) each->end_now();
+  for (const auto& loop : loops_) loop->end_now();
   loops_.clear();
   if (listener_ >= 0) close(listener_);
 }
@@ -70,10 +70,10 @@ memory_server::~memory_server() {
 result<void> memory_server::prepare() {
   use_all_descriptors();
   if (!chosen_.certificate_file.empty()) {
-    result<std::unique_ptr<wire::tls_context>> made =
+    result<std::unique_ptr<wire::tls_context>> context =
         wire::tls_context::for_server(chosen_.certificate_file, chosen_.key_file);
-    if (!made) return made.error();
-    security_ = std::move(made).value();
+    if (!context) return context.error();
+    security_ = std::move(context).value();
   }
   result<std::unique_ptr<store>> lent = store::create({.memory_bytes = chosen_.memory_bytes,
                                                        .grace_ns = chosen_.grace_ns,
@@ -107,21 +107,21 @@ result<void> memory_server::start_shared_memory() {
   wanted.name = chosen_.shm_name;
   wanted.settings = {.lent = store_.get(), .tokens = &chosen_.tokens, .patience_ns = chosen_.patience_ns};
   wanted.spin_ns = chosen_.spin_ns;
-  result<std::unique_ptr<shm_service>> made = shm_service::start(wanted);
-  if (!made) return made.error();
-  shared_memory_ = std::move(made).value();
+  result<std::unique_ptr<shm_service>> service = shm_service::start(wanted);
+  if (!service) return service.error();
+  shared_memory_ = std::move(service).value();
   return {};
 }
 
 result<void> memory_server::start_metrics() {
   if (!chosen_.metrics) return {};
   server_view view{.lent = store_.get(), .loops = {}, .address = {}, .started_at_ns = started_at_ns_};
-  for (const auto& each : loops_) view.loops.push_back(&each->counters());
+  for (const auto& loop : loops_) view.loops.push_back(&loop->counters());
   if (shared_memory_) view.loops.push_back(&shared_memory_->counters());
-  for (const std::string& each : addresses()) view.address += (view.address.empty() ? "" : " and ") + each;
-  result<std::unique_ptr<metrics_server>> made = metrics_server::start(*chosen_.metrics, std::move(view));
-  if (!made) return made.error();
-  metrics_ = std::move(made).value();
+  for (const std::string& address : addresses()) view.address += (view.address.empty() ? "" : " and ") + address;
+  result<std::unique_ptr<metrics_server>> server = metrics_server::start(*chosen_.metrics, std::move(view));
+  if (!server) return server.error();
+  metrics_ = std::move(server).value();
   log_event("metrics on http://" + metrics_->where() + "/");
   return {};
 }
@@ -191,7 +191,7 @@ int memory_server::housekeeping_ms() {
 
 bool memory_server::clients_have_gone() const {
   const bool loops_ended =
-      std::all_of(loops_.begin(), loops_.end(), [](const auto& each) { return each->has_ended(); });
+      std::all_of(loops_.begin(), loops_.end(), [](const auto& loop) { return loop->has_ended(); });
   return loops_ended && store_->report().connections == 0;
 }
 
@@ -200,12 +200,12 @@ void memory_server::drain(int signals) {
             ", or at a second signal");
   store_->drain();
   if (listener_ >= 0) close(std::exchange(listener_, -1));
-  for (const auto& each : loops_) each->drain();
+  for (const auto& loop : loops_) loop->drain();
   const std::uint64_t started_ns = now();
   while (!clients_have_gone() && now() - started_ns < chosen_.drain_ns) {
     if (wait_for(signals, -1, std::min(housekeeping_ms(), 20))) break;
   }
-  for (const auto& each : loops_) each->end_now();
+  for (const auto& loop : loops_) loop->end_now();
   shared_memory_.reset();
   const std::uint64_t closing_since_ns = now();
   while (!clients_have_gone() && now() - closing_since_ns < closing_ns) {

@@ -46,16 +46,16 @@ void write_store(text_writer& to, const store_report& report) {
             report.sessions_expired);
   to.single("draining", "gauge", "1 when the server is about to stop.", report.draining ? 1 : 0);
   to.describe("tenant_quota_bytes", "gauge", "The most that the tenant may hold.");
-  for (const auto& each : report.tenants) {
-    to.value("tenant_quota_bytes", label("tenant", each.name), each.quota_blocks * block_bytes);
+  for (const auto& tenant : report.tenants) {
+    to.value("tenant_quota_bytes", label("tenant", tenant.name), tenant.quota_blocks * block_bytes);
   }
   to.describe("tenant_used_bytes", "gauge", "What the tenant holds.");
-  for (const auto& each : report.tenants) {
-    to.value("tenant_used_bytes", label("tenant", each.name), each.held_blocks * block_bytes);
+  for (const auto& tenant : report.tenants) {
+    to.value("tenant_used_bytes", label("tenant", tenant.name), tenant.held_blocks * block_bytes);
   }
   to.describe("tenant_sessions", "gauge", "Sessions of the tenant.");
-  for (const auto& each : report.tenants) {
-    to.value("tenant_sessions", label("tenant", each.name), each.sessions);
+  for (const auto& tenant : report.tenants) {
+    to.value("tenant_sessions", label("tenant", tenant.name), tenant.sessions);
   }
 }
 
@@ -74,8 +74,8 @@ void write_traffic(text_writer& to, const totals& all) {
   to.single("sessions_opened_total", "counter", "Sessions that were opened.", all.sessions_opened);
   to.single("sessions_joined_total", "counter", "Connections that joined a session.", all.sessions_joined);
   to.describe("connection_endings_total", "counter", "Connections that ended, by reason.");
-  for (std::size_t i = 1; i < ending_kinds; ++i) {
-    to.value("connection_endings_total", label("reason", name_of(static_cast<ending>(i))), all.endings[i]);
+  for (std::size_t i = 1; i < close_reasons; ++i) {
+    to.value("connection_endings_total", label("reason", name_of(static_cast<close_reason>(i))), all.endings[i]);
   }
 }
 
@@ -102,19 +102,19 @@ void add(std::array<std::uint64_t, N>& to, const std::array<counter, N>& from) {
 
 totals sum(const std::vector<const loop_counters*>& loops) {
   totals all;
-  for (const loop_counters* each : loops) {
-    add(all.requests, each->requests);
+  for (const loop_counters* loop : loops) {
+    add(all.requests, loop->requests);
     // Before the connections that were accepted, so that never more have ended than began.
-    add(all.endings, each->endings);
-    all.failed_requests += each->failed_requests.value();
-    all.damaged_requests += each->damaged_requests.value();
-    all.bytes_read += each->bytes_read.value();
-    all.bytes_written += each->bytes_written.value();
-    all.connections += each->connections.value();
-    all.sessions_opened += each->sessions_opened.value();
-    all.sessions_joined += each->sessions_joined.value();
-    for (std::size_t i = 0; i < all.latency.size(); ++i) all.latency[i] += each->latency.count_of(i);
-    all.latency_sum_ns += each->latency.sum_ns();
+    add(all.endings, loop->endings);
+    all.failed_requests += loop->failed_requests.value();
+    all.damaged_requests += loop->damaged_requests.value();
+    all.bytes_read += loop->bytes_read.value();
+    all.bytes_written += loop->bytes_written.value();
+    all.connections += loop->connections.value();
+    all.sessions_opened += loop->sessions_opened.value();
+    all.sessions_joined += loop->sessions_joined.value();
+    for (std::size_t i = 0; i < all.latency.size(); ++i) all.latency[i] += loop->latency.count_of(i);
+    all.latency_sum_ns += loop->latency.sum_ns();
   }
   return all;
 }
@@ -128,14 +128,14 @@ std::uint64_t totals::connections_open() const {
   return connections > ended ? connections - ended : 0;
 }
 
-std::string prometheus_text(const server_view& of, std::uint64_t now_ns) {
+std::string prometheus_text(const server_view& view, std::uint64_t now_ns) {
   text_writer to;
   to.describe("build_info", "gauge", "The version, as a label.");
   to.value("build_info", label("version", FARHEAP_VERSION), 1);
   to.single("uptime_seconds", "gauge", "Since the server started.",
-            static_cast<double>(now_ns - of.started_at_ns) / 1e9);
-  const totals all = sum(of.loops);
-  write_store(to, of.lent->report());
+            static_cast<double>(now_ns - view.started_at_ns) / 1e9);
+  const totals all = sum(view.loops);
+  write_store(to, view.lent->report());
   write_traffic(to, all);
   write_latency(to, all);
   return to.take();

@@ -22,7 +22,7 @@ struct totals {
   std::uint64_t connections = 0;
   std::uint64_t sessions_opened = 0;
   std::uint64_t sessions_joined = 0;
-  std::array<std::uint64_t, ending_kinds> endings{};
+  std::array<std::uint64_t, close_reasons> endings{};
   std::array<std::uint64_t, latency_histogram::buckets> latency{};
   std::uint64_t latency_sum_ns = 0;
 
@@ -40,7 +40,7 @@ struct server_view {
 };
 
 // The text format of Prometheus, version 0.0.4.
-[[nodiscard]] std::string prometheus_text(const server_view& of, std::uint64_t now_ns);
+[[nodiscard]] std::string prometheus_text(const server_view& view, std::uint64_t now_ns);
 
 // Requests and bytes a second, between two looks.
 struct rates {
@@ -67,6 +67,6 @@ class rate_meter {
 };
 
 // One page, without scripts, that loads itself again every two seconds.
-[[nodiscard]] std::string status_page(const server_view& of, const rates& speed, std::uint64_t now_ns);
+[[nodiscard]] std::string status_page(const server_view& view, const rates& speed, std::uint64_t now_ns);
 
 }  // namespace far::server

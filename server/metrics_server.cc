@@ -36,8 +36,8 @@ metrics_server::~metrics_server() {
 }
 
 result<std::unique_ptr<metrics_server>> metrics_server::start(const address& at, server_view view) {
-  std::unique_ptr<metrics_server> made(new metrics_server(std::make_unique<parts>()));
-  parts& own = *made->parts_;
+  std::unique_ptr<metrics_server> server(new metrics_server(std::make_unique<parts>()));
+  parts& own = *server->parts_;
   own.view = std::move(view);
   httplib::Server& http = own.http;
   http.new_task_queue = [] { return new httplib::ThreadPool(http_threads); };
@@ -61,13 +61,13 @@ result<std::unique_ptr<metrics_server>> metrics_server::start(const address& at,
     return error{"cannot listen on " + at.text() + " for metrics; another program may have it: choose another port",
                  EADDRINUSE};
   }
-  made->where_ = (host.find(':') == host.npos ? host : "[" + host + "]") + ":" + std::to_string(port);
+  server->where_ = (host.find(':') == host.npos ? host : "[" + host + "]") + ":" + std::to_string(port);
   own.thread = std::thread([&http] { static_cast<void>(http.listen_after_bind()); });
   // Only what runs can be stopped.
   for (int waits = 0; !http.is_running() && waits < 5000; ++waits) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  return made;
+  return server;
 }
 
 }  // namespace far::server

@@ -22,9 +22,9 @@ class checksum_ranges final : public offload {
     // A range of at most a payload crosses one block's end, so it has at most two pieces.
     std::array<hash_part, 2 * wire::maximum_batch> pieces;
     std::size_t count = 0;
-    for (const wire::range& each : ranges.all()) {
+    for (const wire::range& range : ranges.all()) {
       const auto note = [&](std::span<std::byte> piece) { pieces[count++] = {piece.data(), piece.size()}; };
-      if (!for_each_extent(data, each, note)) return {wire::status::not_allocated, 0, 0};
+      if (!for_each_extent(data, range, note)) return {wire::status::not_allocated, 0, 0};
     }
     wire::store(wire::checksum_of_parts({pieces.data(), count}), result.data());
     return {wire::status::ok, sizeof(std::uint64_t), ranges.total_bytes};
@@ -41,8 +41,8 @@ std::span<const offload* const> built_in_offloads() {
 }
 
 const offload* find_offload(std::string_view name) {
-  for (const offload* each : built_in_offloads()) {
-    if (each->name() == name) return each;
+  for (const offload* candidate : built_in_offloads()) {
+    if (candidate->name() == name) return candidate;
   }
   return nullptr;
 }

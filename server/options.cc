@@ -42,8 +42,8 @@ struct texts {
 };
 
 void declare(CLI::App& parser, texts& into) {
-  const auto text = [&](const char* name, std::string& value, const char* type, const char* what) {
-    parser.add_option(name, value, what)->type_name(type);
+  const auto text = [&](const char* name, std::string& value, const char* type, const char* help) {
+    parser.add_option(name, value, help)->type_name(type);
   };
   text("--listen", into.listen, "ADDR:PORT", "where clients connect; default 127.0.0.1:7070; port 0: any");
   text("--memory", into.memory, "SIZE", "memory to lend, at most; never exceeded: 512M, 16G");
@@ -89,12 +89,12 @@ result<void> take_sizes(const texts& from, options& into) {
                                  format_size(machine.value().usable_bytes()) + "); write less");
   }
   into.memory_bytes = memory.value();
-  for (const std::string& each : from.quotas) {
-    const std::size_t sign = each.find('=');
-    const std::string tenant = each.substr(0, sign);
-    const result<std::uint64_t> size = parse_size(sign == each.npos ? "" : each.substr(sign + 1));
-    if (sign == each.npos || !size || !wire::is_tenant_name(tenant)) {
-      return about("--quota", "'" + each + "' is not a tenant and a size; write for example --quota alice=2G");
+  for (const std::string& quota : from.quotas) {
+    const std::size_t sign = quota.find('=');
+    const std::string tenant = quota.substr(0, sign);
+    const result<std::uint64_t> size = parse_size(sign == quota.npos ? "" : quota.substr(sign + 1));
+    if (sign == quota.npos || !size || !wire::is_tenant_name(tenant)) {
+      return about("--quota", "'" + quota + "' is not a tenant and a size; write for example --quota alice=2G");
     }
     if (!into.quota_bytes.emplace(tenant, size.value()).second) {
       return about("--quota", "two quotas for tenant '" + tenant + "'; leave one out");
@@ -166,22 +166,23 @@ result<void> take_address(const char* option, const std::string& text, const opt
 }
 
 result<options> check(const texts& from) {
-  options made;
-  made.threads = from.threads;
-  made.shm_name = from.shm_name;
-  made.use_io_uring = !from.epoll;
-  if (result<void> done = take_sizes(from, made); !done) return done.error();
-  if (result<void> done = take_durations(from, made); !done) return done.error();
-  if (result<void> done = take_secrets(from, made); !done) return done.error();
+  options checked;
+  checked.threads = from.threads;
+  checked.shm_name = from.shm_name;
+  checked.use_io_uring = !from.epoll;
+  if (result<void> done = take_sizes(from, checked); !done) return done.error();
+  if (result<void> done = take_durations(from, checked); !done) return done.error();
+  if (result<void> done = take_secrets(from, checked); !done) return done.error();
   const bool wants_tcp = !from.listen.empty() || from.shm_name.empty();
   const std::string listen = from.listen.empty() ? "127.0.0.1:7070" : from.listen;
   if (wants_tcp) {
-    if (result<void> done = take_address("--listen", listen, made, made.listen); !done) return done.error();
+    if (result<void> done = take_address("--listen", listen, checked, checked.listen); !done) return done.error();
   }
   if (!from.metrics.empty()) {
-    if (result<void> done = take_address("--metrics", from.metrics, made, made.metrics); !done) return done.error();
+    if (result<void> done = take_address("--metrics", from.metrics, checked, checked.metrics); !done)
+      return done.error();
   }
-  return made;
+  return checked;
 }
 
 }  // namespace
@@ -199,9 +200,9 @@ result<command_line> parse_command_line(std::vector<std::string> arguments) {
   } catch (const CLI::CallForVersion& version) {
     return command_line{std::nullopt, std::string(version.what()) + "\n"};
   } catch (const CLI::ParseError& failure) {
-    std::string what = failure.what();
-    std::replace(what.begin(), what.end(), '\n', ' ');
-    return error{what + "; see `farheapd --help`", EINVAL};
+    std::string text = failure.what();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return error{text + "; see `farheapd --help`", EINVAL};
   }
   result<options> chosen = check(said);
   if (!chosen) return chosen.error();

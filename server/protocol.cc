@@ -60,16 +60,16 @@ protocol::~protocol() {
 
 void protocol::leave(std::uint64_t now_ns) {
   if (left_) return;
-  end(ending::peer_gone);
+  end(close_reason::peer_gone);
   if (allocating_) mine_.to->abandon(allocation_);
   allocating_ = false;
   settings_.lent->leave(mine_, now_ns);
-  counters_.endings[static_cast<std::size_t>(why_)].add();
+  counters_.endings[static_cast<std::size_t>(reason_)].add();
   left_ = true;
 }
 
-void protocol::end(ending why) {
-  if (why_ == ending::none) why_ = why;
+void protocol::end(close_reason reason) {
+  if (reason_ == close_reason::none) reason_ = reason;
 }
 
 std::span<std::byte> protocol::receive_space() {
@@ -109,7 +109,7 @@ void protocol::note_reading(std::uint64_t now_ns) {
 
 void protocol::work(std::uint64_t now_ns) {
   if (is_over()) return;
-  if (mine_.to && mine_.is_fenced()) return end(ending::fenced);
+  if (mine_.to && mine_.is_fenced()) return end(close_reason::fenced);
   check_deadlines(now_ns);
   retry_at_ns_ = never;
   is_tired_ = false;
@@ -128,10 +128,10 @@ void protocol::check_deadlines(std::uint64_t now_ns) {
   const auto late = [&](std::uint64_t since_ns, std::uint64_t allowed_ns) {
     return now_ns >= after(since_ns, allowed_ns);
   };
-  if (phase_ != phase::serving && late(started_at_ns_, settings_.patience_ns)) return end(ending::late_handshake);
-  if (late(message_began_ns_, settings_.patience_ns)) return end(ending::slow_sender);
-  if (late(reading_since_ns_, settings_.patience_ns)) return end(ending::slow_reader);
-  if (late(heard_at_ns_, settings_.silence_ns)) return end(ending::silent);
+  if (phase_ != phase::serving && late(started_at_ns_, settings_.patience_ns)) return end(close_reason::late_handshake);
+  if (late(message_began_ns_, settings_.patience_ns)) return end(close_reason::slow_sender);
+  if (late(reading_since_ns_, settings_.patience_ns)) return end(close_reason::slow_reader);
+  if (late(heard_at_ns_, settings_.silence_ns)) return end(close_reason::silent);
 }
 
 std::uint64_t protocol::next_work_ns() const {
@@ -173,7 +173,7 @@ bool protocol::handle_next(std::uint64_t now_ns) {
   // Before its handshake a client may not even make us keep what it sends.
   const std::size_t longest = phase_ == phase::serving ? maximum_payload_bytes : wire::maximum_handshake_bytes;
   if (!head || head->payload_bytes > longest) {
-    end(ending::malformed);
+    end(close_reason::malformed);
     return false;
   }
   const std::size_t whole_bytes = header_bytes + head->payload_bytes;
@@ -202,7 +202,7 @@ protocol::outcome protocol::handle(const header& head, std::span<const std::byte
 void protocol::shake_hands(const header& head, std::span<const std::byte> payload, std::uint64_t now_ns) {
   using step = wire::server_handshake::step;
   switch (handshake_.take(head, payload)) {
-    case step::malformed: return end(ending::malformed);
+    case step::malformed: return end(close_reason::malformed);
     case step::refused: return end_refused();
     case step::greeted:
       handshake_.challenge(!settings_.tokens->empty(), settings_.tokens->find(handshake_.said().tenant));
@@ -247,7 +247,7 @@ void protocol::send_handshake() {
 void protocol::end_refused() {
   send_handshake();
   flushes_ = true;
-  end(ending::refused);
+  end(close_reason::refused);
 }
 
 void protocol::append(header head, std::size_t payload_bytes) {
@@ -268,7 +268,7 @@ void protocol::reply(const header& request, status result, std::size_t payload_b
 void protocol::reply_not_allocated(const header& request) {
   reply(request, status::not_allocated);
   flushes_ = true;
-  end(ending::foreign_slot);
+  end(close_reason::foreign_slot);
 }
 
 void protocol::release_memory() {

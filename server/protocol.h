@@ -14,8 +14,8 @@
 #include <string>
 
 #include "server/byte_buffer.h"
+#include "server/close_reason.h"
 #include "server/counters.h"
-#include "server/ending.h"
 #include "server/store.h"
 #include "server/token_book.h"
 #include "wire/handshake.h"
@@ -61,11 +61,11 @@ class protocol {
   void sent(std::size_t bytes, std::uint64_t now_ns);
 
   // The connection is to be closed: now, or, when flushes(), after to_send() has been sent.
-  [[nodiscard]] bool is_over() const { return why_ != ending::none; }
+  [[nodiscard]] bool is_over() const { return reason_ != close_reason::none; }
   [[nodiscard]] bool flushes() const { return flushes_ && !out_.empty(); }
-  [[nodiscard]] ending why() const { return why_; }
+  [[nodiscard]] close_reason reason() const { return reason_; }
   // Ends it, for a reason of the driver's.
-  void end(ending why);
+  void end(close_reason reason);
 
   // The connection is closed, and the driver passes no more bytes. The session's grace period begins if it was the
   // last.
@@ -120,7 +120,7 @@ class protocol {
   byte_buffer out_;
 
   phase phase_ = phase::handshaking;
-  ending why_ = ending::none;
+  close_reason reason_ = close_reason::none;
   bool flushes_ = false;
   bool left_ = false;
   bool drain_wanted_ = false;

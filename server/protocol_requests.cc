@@ -33,7 +33,7 @@ std::optional<wire::block_range> blocks_in(std::span<const std::byte> payload) {
 protocol::outcome protocol::on_request(const header& head, std::span<const std::byte> payload, std::uint64_t now_ns) {
   const bool takes_nothing = head.op == opcode::capacity || head.op == opcode::ping || head.op == opcode::close;
   if (head.is_reply || (takes_nothing && !payload.empty())) {
-    end(ending::malformed);
+    end(close_reason::malformed);
     return outcome::handled;
   }
   switch (head.op) {
@@ -45,34 +45,34 @@ protocol::outcome protocol::on_request(const header& head, std::span<const std::
     case opcode::call: on_call(head, payload); break;
     case opcode::ping: reply(head, status::ok); break;
     case opcode::close: on_close(head); break;
-    default: end(ending::malformed); break;
+    default: end(close_reason::malformed); break;
   }
   return outcome::handled;
 }
 
 void protocol::on_read(const header& head, std::span<const std::byte> payload) {
-  if (!wire::decode_read(payload, &batch_)) return end(ending::malformed);
+  if (!wire::decode_read(payload, &batch_)) return end(close_reason::malformed);
   std::byte* to = payload_space().data();
-  for (const wire::range& each : batch_.all()) {
+  for (const wire::range& range : batch_.all()) {
     const auto copy_out = [&](std::span<const std::byte> piece) {
       std::memcpy(to, piece.data(), piece.size());
       to += piece.size();
     };
-    if (!for_each_extent(*mine_.to, each, copy_out)) return reply_not_allocated(head);
+    if (!for_each_extent(*mine_.to, range, copy_out)) return reply_not_allocated(head);
   }
   counters_.bytes_read.add(batch_.total_bytes);
   reply(head, status::ok, batch_.total_bytes);
 }
 
 void protocol::on_write(const header& head, std::span<const std::byte> payload) {
-  if (!wire::decode_write(payload, &batch_)) return end(ending::malformed);
+  if (!wire::decode_write(payload, &batch_)) return end(close_reason::malformed);
   const std::byte* from = batch_.bytes.data();
-  for (const wire::range& each : batch_.all()) {
+  for (const wire::range& range : batch_.all()) {
     const auto copy_in = [&](std::span<std::byte> piece) {
       std::memcpy(piece.data(), from, piece.size());
       from += piece.size();
     };
-    if (!for_each_extent(*mine_.to, each, copy_in)) return reply_not_allocated(head);
+    if (!for_each_extent(*mine_.to, range, copy_in)) return reply_not_allocated(head);
   }
   counters_.bytes_written.add(batch_.total_bytes);
   reply(head, status::ok);
@@ -82,7 +82,7 @@ protocol::outcome protocol::on_allocate(const header& head, std::span<const std:
   if (!allocating_) {
     const std::optional<wire::block_range> wanted = blocks_in(payload);
     if (!wanted) {
-      end(ending::malformed);
+      end(close_reason::malformed);
       return outcome::handled;
     }
     allocation_ = {.blocks = *wanted};
@@ -101,7 +101,7 @@ protocol::outcome protocol::on_allocate(const header& head, std::span<const std:
 
 void protocol::on_free(const header& head, std::span<const std::byte> payload) {
   const std::optional<wire::block_range> wanted = blocks_in(payload);
-  if (!wanted) return end(ending::malformed);
+  if (!wanted) return end(close_reason::malformed);
   const status freed = mine_.to->free(*wanted);
   if (freed == status::not_allocated) return reply_not_allocated(head);
   reply(head, freed);
@@ -114,7 +114,7 @@ void protocol::on_capacity(const header& head) {
 
 void protocol::on_call(const header& head, std::span<const std::byte> payload) {
   const std::optional<wire::call_request> asked = wire::decode_call(payload);
-  if (!asked) return end(ending::malformed);
+  if (!asked) return end(close_reason::malformed);
   const offload* const named = find_offload(asked->name);
   if (named == nullptr) return reply(head, status::unknown_call);
   const offload::outcome got =
@@ -128,7 +128,7 @@ void protocol::on_close(const header& head) {
   settings_.lent->end(*mine_.to);
   reply(head, status::ok);
   flushes_ = true;
-  end(ending::session_closed);
+  end(close_reason::session_closed);
 }
 
 }  // namespace far::server

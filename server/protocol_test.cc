@@ -43,7 +43,7 @@ TEST(Handshake, AWrongTokenAndAnUnknownTenantAreRefusedAlike) {
   EXPECT_FALSE(unknown.shake_hands({.tenant = "bob"}, good_token).has_value());
   EXPECT_EQ(wrong.refusal(), unknown.refusal());
   EXPECT_EQ(wrong.refusal().find(good_token), std::string::npos);
-  EXPECT_EQ(wrong.talk.why(), ending::refused);
+  EXPECT_EQ(wrong.talk.reason(), close_reason::refused);
   EXPECT_EQ(server.lent->report().sessions, 0u);
 }
 
@@ -56,7 +56,7 @@ TEST(Handshake, AProofOfAnotherConnectionIsWorthNothing) {
   second.say_hello({});
   ASSERT_TRUE(second.take().has_value());
   second.say_proof(good_token, challenge.payload);
-  EXPECT_EQ(second.talk.why(), ending::refused);
+  EXPECT_EQ(second.talk.reason(), close_reason::refused);
 }
 
 TEST(Handshake, NoCommonVersion) {
@@ -74,11 +74,11 @@ TEST(Handshake, RequestsBeforeItEndTheConnection) {
   test_server server;
   scripted_client client(server);
   client.send({.op = opcode::ping});
-  EXPECT_EQ(client.talk.why(), ending::malformed);
+  EXPECT_EQ(client.talk.reason(), close_reason::malformed);
   scripted_client early(server);
   early.say_hello({});
   early.send({.op = opcode::read}, scripted_client::read_payload({{0, 0, 4096}}));
-  EXPECT_EQ(early.talk.why(), ending::malformed);
+  EXPECT_EQ(early.talk.reason(), close_reason::malformed);
 }
 
 TEST(Handshake, StrangersCannotMakeTheServerKeepMuch) {
@@ -89,7 +89,7 @@ TEST(Handshake, StrangersCannotMakeTheServerKeepMuch) {
   bytes raw(wire::header_bytes);
   wire::encode(head, std::span(raw).first<wire::header_bytes>());
   client.send_raw(raw);
-  EXPECT_EQ(client.talk.why(), ending::malformed);
+  EXPECT_EQ(client.talk.reason(), close_reason::malformed);
 }
 
 TEST(Handshake, HalfOpenConnectionsEnd) {
@@ -105,8 +105,8 @@ TEST(Handshake, HalfOpenConnectionsEnd) {
   server.now_ns += 1;
   silent.turn();
   half.turn();
-  EXPECT_EQ(silent.talk.why(), ending::late_handshake);
-  EXPECT_EQ(half.talk.why(), ending::late_handshake);
+  EXPECT_EQ(silent.talk.reason(), close_reason::late_handshake);
+  EXPECT_EQ(half.talk.reason(), close_reason::late_handshake);
 }
 
 TEST(Handshake, JoiningAndFencing) {
@@ -130,7 +130,7 @@ TEST(Handshake, JoiningAndFencing) {
   const bytes late =
       scripted_client::encoded({.op = opcode::write}, scripted_client::write_payload({{0, 0, 4096}}, data));
   old.send_raw(late);
-  EXPECT_EQ(old.talk.why(), ending::fenced);
+  EXPECT_EQ(old.talk.reason(), close_reason::fenced);
   EXPECT_FALSE(old.take().has_value());
   other.quiet();
   fresh.turn();
@@ -165,7 +165,7 @@ TEST_F(Serving, BatchesAcrossSlotsAndBlocks) {
   const std::vector<wire::range> ranges{
       {5, 0, 4096}, {9, 100, 8000}, {wire::block_slots - 1, 4000, 200}, {2 * wire::block_slots - 20, 1, 200'000}};
   std::size_t total = 0;
-  for (const wire::range& each : ranges) total += each.length_bytes;
+  for (const wire::range& range : ranges) total += range.length_bytes;
   const bytes data = pattern(total, 3);
   ASSERT_EQ(client.write(ranges, data), status::ok);
   const message got = client.read(ranges);
@@ -205,7 +205,7 @@ TEST_F(Serving, AForeignSlotEndsTheConnectionAfterItsAnswer) {
     const message got = other.read({{0, 0, 8}, {slot, 0, 8}});
     EXPECT_EQ(got.head.result, status::not_allocated);
     EXPECT_TRUE(got.payload.empty()) << "not a byte of the ranges before it";
-    EXPECT_EQ(other.talk.why(), ending::foreign_slot);
+    EXPECT_EQ(other.talk.reason(), close_reason::foreign_slot);
   }
   scripted_client writer(server);
   ASSERT_TRUE(writer.shake_hands().has_value()) << "a session of its own, which holds nothing";
@@ -255,7 +255,7 @@ TEST_F(Serving, MalformedMessagesEndTheConnection) {
     scripted_client other(server);
     ASSERT_TRUE(other.shake_hands({.join = mine.session, .channel = 1}).has_value());
     other.send(wrong[i].first, wrong[i].second);
-    EXPECT_EQ(other.talk.why(), ending::malformed) << "case " << i;
+    EXPECT_EQ(other.talk.reason(), close_reason::malformed) << "case " << i;
     EXPECT_FALSE(other.talk.flushes());
   }
   for (const std::size_t at : {std::size_t{0}, std::size_t{4}, std::size_t{8}, std::size_t{13}, std::size_t{39}}) {
@@ -264,7 +264,7 @@ TEST_F(Serving, MalformedMessagesEndTheConnection) {
     bytes raw = scripted_client::encoded({.op = opcode::ping}, {});
     raw[at] ^= std::byte{0x40};
     other.send_raw(raw);
-    EXPECT_EQ(other.talk.why(), ending::malformed) << "byte " << at;
+    EXPECT_EQ(other.talk.reason(), close_reason::malformed) << "byte " << at;
   }
   EXPECT_EQ(client.ask(opcode::ping).head.result, status::ok);
 }
@@ -279,7 +279,7 @@ TEST_F(Serving, BlocksAreAllocatedAndFreed) {
   EXPECT_EQ(report.session_slots, 8 * wire::block_slots);
   EXPECT_EQ(report.server_free_slots, 0u);
   EXPECT_EQ(client.ask_blocks(opcode::free, 0, 1), status::not_allocated);
-  EXPECT_EQ(client.talk.why(), ending::foreign_slot);
+  EXPECT_EQ(client.talk.reason(), close_reason::foreign_slot);
 }
 
 TEST_F(Serving, AnAllocationTakesTurns) {
@@ -331,9 +331,9 @@ TEST_F(Serving, CloseFreesEverythingAndEndsAllConnections) {
   scripted_client other(server);
   ASSERT_TRUE(other.shake_hands({.join = mine.session, .channel = 1}).has_value());
   EXPECT_EQ(client.ask(opcode::close).head.result, status::ok);
-  EXPECT_EQ(client.talk.why(), ending::session_closed);
+  EXPECT_EQ(client.talk.reason(), close_reason::session_closed);
   other.turn();
-  EXPECT_EQ(other.talk.why(), ending::fenced);
+  EXPECT_EQ(other.talk.reason(), close_reason::fenced);
   server.reader->quiet();
   EXPECT_EQ(server.lent->reclaim(), 0u);
   EXPECT_EQ(server.lent->report().held_blocks, 0u);
@@ -360,7 +360,7 @@ TEST_F(Serving, ASlowReaderIsNotReadFromAndThenLeft) {
   server.now_ns += server.settings.patience_ns / 2;
   EXPECT_LE(client.talk.next_work_ns(), server.now_ns);
   client.turn();
-  EXPECT_EQ(client.talk.why(), ending::slow_reader);
+  EXPECT_EQ(client.talk.reason(), close_reason::slow_reader);
 }
 
 TEST_F(Serving, AReaderThatKeepsUpStays) {
@@ -378,7 +378,7 @@ TEST_F(Serving, AMessageThatDoesNotEndIsNotWaitedForForEver) {
     client.send_raw(std::span(raw).subspan(static_cast<std::size_t>(i) * 8, 8));
     server.now_ns += second_ns;
   }
-  EXPECT_EQ(client.talk.why(), ending::slow_sender);
+  EXPECT_EQ(client.talk.reason(), close_reason::slow_sender);
 }
 
 TEST_F(Serving, SilenceEndsAndPingsDoNotLetIt) {
@@ -388,16 +388,16 @@ TEST_F(Serving, SilenceEndsAndPingsDoNotLetIt) {
   }
   server.now_ns += server.settings.silence_ns;
   client.turn();
-  EXPECT_EQ(client.talk.why(), ending::silent);
+  EXPECT_EQ(client.talk.reason(), close_reason::silent);
 }
 
 TEST_F(Serving, DrainingIsToldAndServesOn) {
   server.lent->drain();
   client.talk.drain();
   client.turn();
-  const message told = client.take().value();
-  EXPECT_EQ(told.head.op, opcode::draining);
-  EXPECT_FALSE(told.head.is_reply);
+  const message answer = client.take().value();
+  EXPECT_EQ(answer.head.op, opcode::draining);
+  EXPECT_FALSE(answer.head.is_reply);
   client.turn();
   EXPECT_FALSE(client.take().has_value()) << "once";
   EXPECT_EQ(client.ask_blocks(opcode::allocate, 4, 1), status::draining);

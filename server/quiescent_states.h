@@ -49,8 +49,8 @@ class quiescent_states {
 
   // Every reader has been quiet, or offline, since the ticket was drawn.
   [[nodiscard]] bool passed(ticket drawn) const {
-    for (const seat& each : seats_) {
-      if (each.seen.load() < drawn) return false;
+    for (const seat& place : seats_) {
+      if (place.seen.load() < drawn) return false;
     }
     return true;
   }

@@ -78,13 +78,13 @@ class ring_transport final : public transport {
     bool woken = false;
     unsigned seen = 0;
     unsigned head = 0;
-    io_uring_cqe* each = nullptr;
-    io_uring_for_each_cqe(&ring_, head, each) {
+    io_uring_cqe* completion = nullptr;
+    io_uring_for_each_cqe(&ring_, head, completion) {
       if (count == into.size()) break;
       ++seen;
-      into[count++] = {static_cast<motion>(each->user_data >> 32), static_cast<std::uint32_t>(each->user_data),
-                       each->res};
-      if (into[count - 1].what == motion::woken) woken = true;
+      into[count++] = {static_cast<motion>(completion->user_data >> 32),
+                       static_cast<std::uint32_t>(completion->user_data), completion->res};
+      if (into[count - 1].kind == motion::woken) woken = true;
     }
     io_uring_cq_advance(&ring_, seen);
     if (woken) listen_for_wake();
@@ -99,8 +99,8 @@ class ring_transport final : public transport {
   [[nodiscard]] const char* name() const override { return "io_uring"; }
 
  private:
-  static std::uint64_t tag(motion what, std::uint32_t connection) {
-    return static_cast<std::uint64_t>(what) << 32 | connection;
+  static std::uint64_t tag(motion kind, std::uint32_t connection) {
+    return static_cast<std::uint64_t>(kind) << 32 | connection;
   }
 
   io_uring_sqe* next_entry() {
@@ -129,9 +129,9 @@ class ring_transport final : public transport {
 }  // namespace
 
 result<std::unique_ptr<transport>> make_ring_transport(std::uint32_t most_connections) {
-  auto made = std::make_unique<ring_transport>(most_connections);
-  if (result<void> opened = made->open(); !opened) return opened.error();
-  return std::unique_ptr<transport>(std::move(made));
+  auto created = std::make_unique<ring_transport>(most_connections);
+  if (result<void> opened = created->open(); !opened) return opened.error();
+  return std::unique_ptr<transport>(std::move(created));
 }
 
 }  // namespace far::server

@@ -91,21 +91,21 @@ class raw_client {
 };
 
 ring_request request_of(ring_operation op, std::uint64_t first = 0, std::uint64_t count = 0) {
-  ring_request made;
-  made.op = op;
-  made.cookie = 77;
-  made.first = first;
-  made.count = count;
-  return made;
+  ring_request request;
+  request.op = op;
+  request.cookie = 77;
+  request.first = first;
+  request.count = count;
+  return request;
 }
 
 ring_request transfer_of(ring_operation op, std::uint64_t slot, std::uint32_t offset, std::uint32_t length,
                          std::uint32_t piece = 0) {
-  ring_request made = request_of(op, slot);
-  made.offset_bytes = offset;
-  made.length_bytes = length;
-  made.piece = piece;
-  return made;
+  ring_request request = request_of(op, slot);
+  request.offset_bytes = offset;
+  request.length_bytes = length;
+  request.piece = piece;
+  return request;
 }
 
 // Stores something, and looks later whether it is still there and the server still answers.
@@ -198,17 +198,17 @@ TEST(shm_hostile, requests_that_make_no_sense_end_their_own_session) {
       transfer_of(ring_operation::write, 2 * block_slots - 1, 4000, 200),  // its last bytes are not allocated
       transfer_of(ring_operation::call, 0, 0, 3),
   };
-  for (const ring_request& each : wrong) {
+  for (const ring_request& request : wrong) {
     raw_client client(server);
     ASSERT_EQ(client.ask(request_of(ring_operation::allocate, 0, 2))->values[0], 2u);
-    client.send(each);
-    EXPECT_TRUE(client.is_ended()) << "operation " << int(each.op) << " first " << each.first;
+    client.send(request);
+    EXPECT_TRUE(client.is_ended()) << "operation " << int(request.op) << " first " << request.first;
     EXPECT_TRUE(client.through().revoked()) << "the client must know that its bytes go";
     EXPECT_TRUE(innocent.is_unharmed());
   }
   // The grace period of these sessions is nothing: their blocks come back.
   EXPECT_TRUE(eventually([&] { return server.lent().report().held_blocks == 2; }));
-  EXPECT_EQ(server.endings(ending::malformed) + server.endings(ending::foreign_slot), wrong.size());
+  EXPECT_EQ(server.endings(close_reason::malformed) + server.endings(close_reason::foreign_slot), wrong.size());
 }
 
 TEST(shm_hostile, positions_that_cannot_be_end_the_session) {
@@ -273,7 +273,7 @@ TEST(shm_hostile, memory_that_was_not_granted_is_noticed) {
   mapped[2 * block_bytes] = std::byte{1};
   EXPECT_TRUE(client.is_ended()) << "one page beyond";
   EXPECT_TRUE(client.through().revoked());
-  EXPECT_EQ(server.endings(ending::foreign_slot), 1u);
+  EXPECT_EQ(server.endings(close_reason::foreign_slot), 1u);
   EXPECT_TRUE(innocent.is_unharmed());
   // And nothing of it stays filled, whatever the client keeps mapped.
   EXPECT_TRUE(eventually([&] { return fstat(client.memory(), &about) == 0 && about.st_blocks == 0; }))
@@ -343,18 +343,18 @@ TEST(shm_hostile, a_handshake_that_is_none_ends_and_a_silent_one_too) {
   ASSERT_EQ(wire::send_packet(descriptors, bytes, passed), 0);
   const int large = wire::connect_to(server.path()).value();
   ASSERT_EQ(wire::send_packet(large, std::vector<std::byte>(100'000)), 0);
-  for (const int each : {silent, garbage, descriptors, large}) {
+  for (const int socket : {silent, garbage, descriptors, large}) {
     wire::packet got;
     int code = EAGAIN;
     EXPECT_TRUE(eventually([&] {
-      code = wire::receive_packet(each, bytes, got);
+      code = wire::receive_packet(socket, bytes, got);
       return code != EAGAIN;
     }));
     EXPECT_EQ(code, ECONNRESET);
-    close(each);
+    close(socket);
   }
-  EXPECT_EQ(server.endings(ending::late_handshake), 1u);
-  EXPECT_EQ(server.endings(ending::malformed), 3u);
+  EXPECT_EQ(server.endings(close_reason::late_handshake), 1u);
+  EXPECT_EQ(server.endings(close_reason::malformed), 3u);
   EXPECT_TRUE(innocent.is_unharmed());
 }
 

@@ -47,7 +47,7 @@ void punch_out(int file) {
 }  // namespace
 
 shm_leftovers::~shm_leftovers() {
-  for (const leftover& each : kept_) let_go(each);
+  for (const leftover& kept : kept_) let_go(kept);
 }
 
 void shm_leftovers::let_go(const leftover& unused) {
@@ -55,11 +55,11 @@ void shm_leftovers::let_go(const leftover& unused) {
   if (unused.process >= 0) close(unused.process);
 }
 
-void shm_leftovers::keep(int socket, const std::shared_ptr<session>& of, std::uint64_t now_ns) {
+void shm_leftovers::keep(int socket, const std::shared_ptr<session>& left, std::uint64_t now_ns) {
   const auto who = wire::peer_of(socket);
-  leftover added{.owner = of, .file = -1, .process = -1, .number = who ? who.value().pid : 0};
-  const bool known = std::any_of(kept_.begin(), kept_.end(), [&](const leftover& each) {
-    return each.number == added.number && each.owner.lock() == of;
+  leftover added{.owner = left, .file = -1, .process = -1, .number = who ? who.value().pid : 0};
+  const bool known = std::any_of(kept_.begin(), kept_.end(), [&](const leftover& kept) {
+    return kept.number == added.number && kept.owner.lock() == left;
   });
   if (known) return;
   added.process = process_of(socket, added.number);
@@ -67,7 +67,7 @@ void shm_leftovers::keep(int socket, const std::shared_ptr<session>& of, std::ui
     close(added.process);
     return;
   }
-  added.file = fcntl(static_cast<const shm_memory&>(of->source()).descriptor(), F_DUPFD_CLOEXEC, 0);
+  added.file = fcntl(static_cast<const shm_memory&>(left->source()).descriptor(), F_DUPFD_CLOEXEC, 0);
   if (added.file < 0) {
     log_limited(
         std::string("shared memory: a client that lives on after its session is not watched: ") + std::strerror(errno),
@@ -85,17 +85,17 @@ void shm_leftovers::keep(int socket, const std::shared_ptr<session>& of, std::ui
 }
 
 void shm_leftovers::look(store& lent) {
-  std::erase_if(kept_, [&lent](const leftover& each) {
-    const std::shared_ptr<session> owner = each.owner.lock();
+  std::erase_if(kept_, [&lent](const leftover& kept) {
+    const std::shared_ptr<session> owner = kept.owner.lock();
     if (owner == nullptr) {
-      punch_out(each.file);
+      punch_out(kept.file);
     } else {
       // Somebody may have joined it again, and is looked after then.
       const auto& memory = static_cast<const shm_memory&>(owner->source());
       if (memory.connections == 0 && memory.overdrawn()) lent.end(*owner);
     }
-    if (!has_ended(each.process)) return false;
-    let_go(each);
+    if (!has_ended(kept.process)) return false;
+    let_go(kept);
     return true;
   });
 }

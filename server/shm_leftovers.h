@@ -30,7 +30,7 @@ class shm_leftovers {
 
   // The last connection of a session, this socket, is about to be left. Nothing happens when its process has ended.
   // Requires: the session's memory is shared memory.
-  void keep(int socket, const std::shared_ptr<session>& of, std::uint64_t now_ns);
+  void keep(int socket, const std::shared_ptr<session>& left, std::uint64_t now_ns);
 
   // Punches out what was filled, and ends sessions in their grace period whose client fills more than it was granted.
   void look(store& lent);

@@ -35,8 +35,8 @@ shm_peer::~shm_peer() {
   close(socket_);
 }
 
-void shm_peer::end(ending why) {
-  if (why_ == ending::none) why_ = why;
+void shm_peer::end(close_reason reason) {
+  if (reason_ == close_reason::none) reason_ = reason;
 }
 
 void shm_peer::revoke() {
@@ -46,14 +46,14 @@ void shm_peer::revoke() {
 void shm_peer::leave(std::uint64_t now_ns, shm_leftovers* left_over) {
   if (left_) return;
   left_ = true;
-  end(ending::peer_gone);
-  counters_.endings[static_cast<std::size_t>(why_)].add();
+  end(close_reason::peer_gone);
+  counters_.endings[static_cast<std::size_t>(reason_)].add();
   if (!mine_.to) return;
   if (step_.begun) mine_.to->abandon(step_);
   // The kernel itself says that nobody has the socket any more, so there is nobody to wait for.
   const bool was_last = --memory_->connections == 0;
   if (was_last && left_over != nullptr) left_over->keep(socket_, mine_.to, now_ns);
-  if (was_last && why_ == ending::peer_gone) settings_.lent->end(*mine_.to);
+  if (was_last && reason_ == close_reason::peer_gone) settings_.lent->end(*mine_.to);
   settings_.lent->leave(mine_, now_ns);
   memory_ = nullptr;  // it lives no longer than the session
 }
@@ -67,7 +67,7 @@ void shm_peer::on_socket() {
   if (is_over()) return;
   if (phase_ == phase::serving) {
     const int code = wire::answer_bells(socket_);
-    if (code != 0) end(code == ECONNRESET ? ending::peer_gone : ending::malformed);
+    if (code != 0) end(code == ECONNRESET ? close_reason::peer_gone : close_reason::malformed);
     return;
   }
   std::array<std::byte, wire::maximum_packet_bytes> message;
@@ -77,7 +77,7 @@ void shm_peer::on_socket() {
   for (const int descriptor : got.descriptors) {
     if (descriptor >= 0) close(descriptor);  // a client has none to send
   }
-  if (code != 0) return end(code == EMSGSIZE ? ending::malformed : ending::peer_gone);
+  if (code != 0) return end(code == EMSGSIZE ? close_reason::malformed : close_reason::peer_gone);
   on_message(std::span(message).first(got.length_bytes));
 }
 
@@ -85,7 +85,7 @@ void shm_peer::on_message(std::span<const std::byte> message) {
   using step = wire::server_handshake::step;
   const std::optional<wire::packed_message> got = wire::unpack_message(message);
   switch (got ? handshake_.take(got->head, got->payload) : step::malformed) {
-    case step::malformed: return end(ending::malformed);
+    case step::malformed: return end(close_reason::malformed);
     case step::refused: return end_refused();
     case step::greeted: return on_greeting();
     case step::proven: return on_proof();
@@ -104,7 +104,7 @@ void shm_peer::refuse(std::string_view why) {
 void shm_peer::end_refused() {
   // A client that does not even read its refusal learns of it by the end of the connection.
   static_cast<void>(send_handshake());
-  end(ending::refused);
+  end(close_reason::refused);
 }
 
 void shm_peer::on_greeting() {
@@ -116,12 +116,12 @@ void shm_peer::on_greeting() {
     }
   }
   handshake_.challenge(token_wanted, settings_.tokens->find(handshake_.said().tenant));
-  if (!send_handshake()) end(ending::peer_gone);
+  if (!send_handshake()) end(close_reason::peer_gone);
 }
 
 void shm_peer::on_proof() {
   if (result<void> attached = attach(); !attached) return refuse(attached.error().message);
-  if (result<void> made = make_rings(); !made) return refuse(made.error().message);
+  if (result<void> created = make_rings(); !created) return refuse(created.error().message);
   welcome();
 }
 
@@ -145,11 +145,12 @@ result<void> shm_peer::attach() {
     result<attachment> opened = settings_.lent->open(said.tenant, said.channel, std::move(source));
     if (!opened) return opened.error();
     const std::uint64_t blocks = std::min(opened.value().to->quota_blocks(), maximum_session_blocks);
-    result<void> made = blocks > 0 ? shared->create(blocks)
-                                   : result<void>(error{"quota: the tenant's is less than one block of 2 MiB", ENOSPC});
-    if (!made) {
+    result<void> created = blocks > 0
+                               ? shared->create(blocks)
+                               : result<void>(error{"quota: the tenant's is less than one block of 2 MiB", ENOSPC});
+    if (!created) {
       settings_.lent->end(*opened.value().to);
-      return made;
+      return created;
     }
     mine_ = std::move(opened).value();
     memory_ = shared;
@@ -178,7 +179,7 @@ result<void> shm_peer::make_rings() {
 void shm_peer::welcome() {
   handshake_.welcome(settings_.lent->welcome_to(*mine_.to, wire::ring_length));
   const std::array<int, wire::maximum_descriptors> shared{memory_->descriptor(), ring_descriptor_};
-  if (!send_handshake(shared)) return end(ending::peer_gone);
+  if (!send_handshake(shared)) return end(close_reason::peer_gone);
   close(std::exchange(ring_descriptor_, -1));
   phase_ = phase::serving;
 }
@@ -186,9 +187,9 @@ void shm_peer::welcome() {
 void shm_peer::check(std::uint64_t now_ns) {
   if (is_over()) return;
   if (phase_ != phase::serving) {
-    if (now_ns - started_at_ns_ >= settings_.patience_ns) end(ending::late_handshake);
+    if (now_ns - started_at_ns_ >= settings_.patience_ns) end(close_reason::late_handshake);
   } else if (memory_->overdrawn()) {
-    end(ending::foreign_slot);
+    end(close_reason::foreign_slot);
   }
 }
 

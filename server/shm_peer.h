@@ -13,8 +13,8 @@
 #include <string>
 #include <string_view>
 
+#include "server/close_reason.h"
 #include "server/counters.h"
-#include "server/ending.h"
 #include "server/shm_leftovers.h"
 #include "server/shm_memory.h"
 #include "server/store.h"
@@ -54,9 +54,9 @@ class shm_peer {
   // An allocation waits for freed blocks, or for its next step: call work() again soon, whether or not a bell rings.
   [[nodiscard]] bool is_allocating() const { return allocating_; }
 
-  [[nodiscard]] bool is_over() const { return why_ != ending::none; }
-  [[nodiscard]] ending why() const { return why_; }
-  void end(ending why);
+  [[nodiscard]] bool is_over() const { return reason_ != close_reason::none; }
+  [[nodiscard]] close_reason reason() const { return reason_; }
+  void end(close_reason reason);
   // Says that the bytes of the session's blocks are about to go; before they go.
   void revoke();
   // Leaves the session; its grace period begins if this was the last connection, or it ends at once when the client
@@ -96,7 +96,7 @@ class shm_peer {
   int socket_;
   int ring_descriptor_ = -1;
   phase phase_ = phase::handshaking;
-  ending why_ = ending::none;
+  close_reason reason_ = close_reason::none;
   bool left_ = false;
   std::uint64_t started_at_ns_;
 

@@ -27,7 +27,7 @@ constexpr unsigned turn_requests = 32;
 bool shm_peer::work() {
   if (is_over() || phase_ != phase::serving) return false;
   if (mine_.is_fenced()) {
-    end(ending::fenced);
+    end(close_reason::fenced);
     return true;
   }
   // The older connection of the same number may still be at work.
@@ -46,7 +46,7 @@ bool shm_peer::work() {
     replies += allocating_ ? 0 : 1;
     progress = true;
   }
-  if (requests_.broken() || replies_.broken()) end(ending::malformed);
+  if (requests_.broken() || replies_.broken()) end(close_reason::malformed);
   if (progress) requests_.release();
   if (replies > 0 && replies_.publish()) wire::ring_bell(socket_);
   return progress;
@@ -68,7 +68,7 @@ void shm_peer::handle(const ring_request& asked) {
     case ring_operation::call: return on_call(asked);
     case ring_operation::ping: return reply(asked, status::ok);
   }
-  end(ending::malformed);
+  end(close_reason::malformed);
 }
 
 void shm_peer::reply(const ring_request& asked, status result, ring_reply with) {
@@ -85,7 +85,8 @@ std::byte* shm_peer::piece(const ring_request& asked) const {
 
 void shm_peer::on_transfer(const ring_request& asked) {
   std::byte* shared = piece(asked);
-  if (shared == nullptr || asked.length_bytes == 0 || asked.offset_bytes >= page_bytes) return end(ending::malformed);
+  if (shared == nullptr || asked.length_bytes == 0 || asked.offset_bytes >= page_bytes)
+    return end(close_reason::malformed);
   const bool reads = asked.op == ring_operation::read;
   const auto copy = [&](std::span<std::byte> part) {
     if (reads) {
@@ -98,7 +99,7 @@ void shm_peer::on_transfer(const ring_request& asked) {
   const wire::range where{asked.first, asked.offset_bytes, asked.length_bytes};
   if (!for_each_extent(*mine_.to, where, copy)) {
     reply(asked, status::not_allocated);
-    return end(ending::foreign_slot);
+    return end(close_reason::foreign_slot);
   }
   (reads ? counters_.bytes_read : counters_.bytes_written).add(asked.length_bytes);
   reply(asked, status::ok);
@@ -109,7 +110,7 @@ bool shm_peer::names_blocks(const ring_request& asked) const {
 }
 
 void shm_peer::on_allocate(const ring_request& asked) {
-  if (!names_blocks(asked)) return end(ending::malformed);
+  if (!names_blocks(asked)) return end(close_reason::malformed);
   allocating_ = true;
   wanted_ = asked;
   granted_ = 0;
@@ -119,7 +120,7 @@ void shm_peer::on_allocate(const ring_request& asked) {
 // One block at a time, about half a millisecond: the others of this thread wait no longer than that.
 bool shm_peer::go_on_allocating() {
   if (memory_->overdrawn()) {
-    end(ending::foreign_slot);
+    end(close_reason::foreign_slot);
     return true;
   }
   const session::step got = mine_.to->allocate_some(step_, 1);
@@ -136,20 +137,20 @@ bool shm_peer::go_on_allocating() {
 }
 
 void shm_peer::on_free(const ring_request& asked) {
-  if (!names_blocks(asked)) return end(ending::malformed);
+  if (!names_blocks(asked)) return end(close_reason::malformed);
   const status freed = mine_.to->free({asked.first, asked.count});
   reply(asked, freed);
-  if (freed == status::not_allocated) end(ending::foreign_slot);
+  if (freed == status::not_allocated) end(close_reason::foreign_slot);
 }
 
 void shm_peer::on_call(const ring_request& asked) {
   std::byte* const shared = piece(asked);
-  if (shared == nullptr) return end(ending::malformed);
+  if (shared == nullptr) return end(close_reason::malformed);
   // A copy, so that what is checked is what is used.
   std::array<std::byte, piece_bytes> arguments;
   std::memcpy(arguments.data(), shared, asked.length_bytes);
   const std::optional<wire::call_request> call = wire::decode_call({arguments.data(), asked.length_bytes});
-  if (!call) return end(ending::malformed);
+  if (!call) return end(close_reason::malformed);
   const offload* const named = find_offload(call->name);
   if (named == nullptr) return reply(asked, status::unknown_call);
   if (!call_result_) call_result_ = std::make_unique<std::byte[]>(wire::maximum_payload_bytes);
@@ -157,7 +158,7 @@ void shm_peer::on_call(const ring_request& asked) {
       named->run(*mine_.to, call->arguments, {call_result_.get(), wire::maximum_payload_bytes});
   if (got.result == status::not_allocated) {
     reply(asked, got.result);
-    return end(ending::foreign_slot);
+    return end(close_reason::foreign_slot);
   }
   // A result that does not fit into a piece is for a connection over TCP.
   if (got.result != status::ok || got.result_bytes > piece_bytes) return reply(asked, status::call_failed);

@@ -37,16 +37,16 @@ std::uint64_t now_ns() {
 result<std::unique_ptr<shm_service>> shm_service::start(const shm_service_options& chosen) {
   result<std::unique_ptr<shm_socket>> socket = shm_socket::listen(chosen.name, !chosen.settings.tokens->empty());
   if (!socket) return socket.error();
-  std::unique_ptr<shm_service> made(new shm_service(chosen, std::move(socket).value()));
-  if (result<void> prepared = made->prepare(); !prepared) return prepared.error();
+  std::unique_ptr<shm_service> created(new shm_service(chosen, std::move(socket).value()));
+  if (result<void> prepared = created->prepare(); !prepared) return prepared.error();
   // Signals are the main thread's.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  made->thread_ = std::thread([service = made.get()] { service->run(); });
+  created->thread_ = std::thread([service = created.get()] { service->run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return made;
+  return created;
 }
 
 shm_service::shm_service(const shm_service_options& chosen, std::unique_ptr<shm_socket> socket)
@@ -87,9 +87,9 @@ void shm_service::run() {
     reading.quiet();
     bool progress = false;
     bool allocating = false;
-    for (const auto& each : peers_) {
-      progress |= each->work();
-      allocating |= each->is_allocating();
+    for (const auto& peer : peers_) {
+      progress |= peer->work();
+      allocating |= peer->is_allocating();
     }
     const std::uint64_t current_ns = now_ns();
     if (current_ns >= next_tick_ns_) tick(current_ns);
@@ -106,26 +106,26 @@ void shm_service::run() {
     }
     remove_ended(now_ns());
   }
-  for (const auto& each : peers_) {
-    if (each->memory() != nullptr) each->memory()->keep_bytes();
+  for (const auto& peer : peers_) {
+    if (peer->memory() != nullptr) peer->memory()->keep_bytes();
   }
-  for (const auto& each : peers_) {
-    each->end(ending::stopped);
-    each->leave(now_ns(), nullptr);
+  for (const auto& peer : peers_) {
+    peer->end(close_reason::stopped);
+    peer->leave(now_ns(), nullptr);
   }
   peers_.clear();
 }
 
 void shm_service::sleep(quiescent_states::reader& reading, bool soon) {
   bool may_sleep = true;
-  for (const auto& each : peers_) may_sleep &= each->doze();
+  for (const auto& peer : peers_) may_sleep &= peer->doze();
   int timeout_ms = 0;
   if (may_sleep) {
     reading.offline();
     timeout_ms = soon ? soon_ms : static_cast<int>(tick_ns / millisecond_ns);
   }
   take_events(timeout_ms);
-  for (const auto& each : peers_) each->awake();
+  for (const auto& peer : peers_) peer->awake();
 }
 
 void shm_service::take_events(int timeout_ms) {
@@ -162,13 +162,13 @@ void shm_service::accept_all(std::uint64_t current_ns) {
     }
     peers_.push_back(std::make_unique<shm_peer>(chosen_.settings, counters_, socket, current_ns));
     epoll_event wanted{.events = EPOLLIN, .data = {.ptr = peers_.back().get()}};
-    if (epoll_ctl(events_, EPOLL_CTL_ADD, socket, &wanted) != 0) peers_.back()->end(ending::peer_gone);
+    if (epoll_ctl(events_, EPOLL_CTL_ADD, socket, &wanted) != 0) peers_.back()->end(close_reason::peer_gone);
   }
 }
 
 void shm_service::tick(std::uint64_t current_ns) {
   store& lent = *chosen_.settings.lent;
-  for (const auto& each : peers_) each->check(current_ns);
+  for (const auto& peer : peers_) peer->check(current_ns);
   left_over_.look(lent);
   lent.expire(current_ns);
   const bool more = lent.reclaim() > 0;
@@ -176,26 +176,26 @@ void shm_service::tick(std::uint64_t current_ns) {
   next_tick_ns_ = current_ns + (more ? millisecond_ns : tick_ns);
 }
 
-void shm_service::revoke_session(const shm_peer& of) {
-  if (of.memory() == nullptr) return;
-  for (const auto& each : peers_) {
-    if (each->memory() != of.memory()) continue;
-    each->revoke();
-    each->end(ending::fenced);
+void shm_service::revoke_session(const shm_peer& revoked) {
+  if (revoked.memory() == nullptr) return;
+  for (const auto& peer : peers_) {
+    if (peer->memory() != revoked.memory()) continue;
+    peer->revoke();
+    peer->end(close_reason::fenced);
   }
 }
 
 void shm_service::remove_ended(std::uint64_t current_ns) {
-  if (std::none_of(peers_.begin(), peers_.end(), [](const auto& each) { return each->is_over(); })) return;
-  for (const auto& each : peers_) {
-    if (!each->is_over() || !is_misbehaviour(each->why())) continue;
-    log_limited(each->describe() + ": connection ended: " + name_of(each->why()), current_ns);
-    revoke_session(*each);
+  if (std::none_of(peers_.begin(), peers_.end(), [](const auto& peer) { return peer->is_over(); })) return;
+  for (const auto& peer : peers_) {
+    if (!peer->is_over() || !is_misbehaviour(peer->reason())) continue;
+    log_limited(peer->describe() + ": connection ended: " + name_of(peer->reason()), current_ns);
+    revoke_session(*peer);
   }
-  for (const auto& each : peers_) {
-    if (each->is_over()) each->leave(current_ns, &left_over_);
+  for (const auto& peer : peers_) {
+    if (peer->is_over()) peer->leave(current_ns, &left_over_);
   }
-  std::erase_if(peers_, [](const auto& each) { return each->is_over(); });
+  std::erase_if(peers_, [](const auto& peer) { return peer->is_over(); });
 }
 
 }  // namespace far::server

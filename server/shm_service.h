@@ -53,7 +53,7 @@ class shm_service {
   void listen(bool wanted);
   void tick(std::uint64_t current_ns);
   void remove_ended(std::uint64_t current_ns);
-  void revoke_session(const shm_peer& of);
+  void revoke_session(const shm_peer& revoked);
 
   const shm_service_options chosen_;
   std::unique_ptr<shm_socket> socket_;

@@ -29,7 +29,7 @@ bool is_private_folder(const std::string& folder) {
 
 result<std::unique_ptr<shm_socket>> shm_socket::listen(const std::string& name, bool open_to_all) {
   if (result<void> right = wire::check_server_name(name); !right) return right.error();
-  std::unique_ptr<shm_socket> made(new shm_socket);
+  std::unique_ptr<shm_socket> created(new shm_socket);
   std::string looked_at;
   for (const std::string& path : wire::socket_paths(name)) {
     // A path that was asked for lies where the user wants it.
@@ -37,8 +37,8 @@ result<std::unique_ptr<shm_socket>> shm_socket::listen(const std::string& name, 
       looked_at += (looked_at.empty() ? "" : ", ") + folder_of(path);
       continue;
     }
-    if (result<void> listens = made->listen_at(path, open_to_all); !listens) return listens.error();
-    return made;
+    if (result<void> listens = created->listen_at(path, open_to_all); !listens) return listens.error();
+    return created;
   }
   return error{"--shm " + name + ": no place for the socket: none of " + looked_at +
                    " can be made as a directory of mode 0700 of our own; name a path (--shm /run/user/1000/NAME.sock)",

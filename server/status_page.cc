@@ -41,11 +41,11 @@ void row(std::string& to, const std::string& name, const std::string& value, dou
 
 void write_tenants(std::string& to, const store_report& report) {
   to += "<h2>Tenants</h2>\n<table><tr><th>name<th class=n>holds<th class=n>quota<th class=n>sessions<th></tr>\n";
-  for (const auto& each : report.tenants) {
+  for (const auto& tenant : report.tenants) {
     fmt::format_to(std::back_inserter(to),
-                   "<tr><td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td style=\"width:35%\">{}</tr>\n", each.name,
-                   size_of_blocks(each.held_blocks), size_of_blocks(each.quota_blocks), each.sessions,
-                   bar(percent(each.held_blocks, each.quota_blocks)));
+                   "<tr><td>{}<td class=n>{}<td class=n>{}<td class=n>{}<td style=\"width:35%\">{}</tr>\n", tenant.name,
+                   size_of_blocks(tenant.held_blocks), size_of_blocks(tenant.quota_blocks), tenant.sessions,
+                   bar(percent(tenant.held_blocks, tenant.quota_blocks)));
   }
   if (report.tenants.empty()) to += "<tr><td colspan=5>none</tr>\n";
   to += "</table>\n";
@@ -72,14 +72,14 @@ void write_latency(std::string& to, const totals& all) {
 
 }  // namespace
 
-std::string status_page(const server_view& of, const rates& speed, std::uint64_t now_ns) {
-  const store_report report = of.lent->report();
-  const totals all = sum(of.loops);
+std::string status_page(const server_view& view, const rates& speed, std::uint64_t now_ns) {
+  const store_report report = view.lent->report();
+  const totals all = sum(view.loops);
   std::string page = fmt::format(
       "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><meta http-equiv=refresh content=2>"
       "<title>farheapd</title><style>{}</style></head><body>\n<h1>farheapd</h1>\n"
       "<p>{}, version {}, up {}. Numbers for machines: <a href=\"/metrics\">/metrics</a></p>\n",
-      style, of.address, FARHEAP_VERSION, format_duration(now_ns - of.started_at_ns));
+      style, view.address, FARHEAP_VERSION, format_duration(now_ns - view.started_at_ns));
   if (report.draining)
     page += "<p class=warn>Draining: no new blocks, no new sessions; it ends with its last client.</p>\n";
   page += "<h2>Capacity</h2>\n<table>\n";

@@ -195,14 +195,14 @@ result<std::unique_ptr<store>> store::create(store_settings settings) {
                      format_size(block_bytes) + "; write for example --memory 1G",
                  EINVAL};
   }
-  std::unique_ptr<store> made(new store(std::move(settings)));
-  if (!made->settings_.make_source) {
-    result<std::unique_ptr<frames>> reserved = frames::reserve(made->memory_blocks_, frames::free_in_pool());
+  std::unique_ptr<store> created(new store(std::move(settings)));
+  if (!created->settings_.make_source) {
+    result<std::unique_ptr<frames>> reserved = frames::reserve(created->memory_blocks_, frames::free_in_pool());
     if (!reserved) return reserved.error();
-    made->frames_ = std::move(reserved).value();
-    made->settings_.make_source = [from = made->frames_.get()] { return std::make_unique<frame_source>(*from); };
+    created->frames_ = std::move(reserved).value();
+    created->settings_.make_source = [from = created->frames_.get()] { return std::make_unique<frame_source>(*from); };
   }
-  return made;
+  return created;
 }
 
 store::store(store_settings settings)
@@ -269,19 +269,19 @@ result<attachment> store::join(const std::string& tenant_name, const wire::sessi
 }
 
 result<attachment> store::attach(const std::shared_ptr<session>& to, std::uint32_t channel) {
-  attachment made{to, channel, std::make_shared<std::atomic<bool>>(false), 0};
+  attachment attached{to, channel, std::make_shared<std::atomic<bool>>(false), 0};
   const auto found = to->channels_.find(channel);
   if (found != to->channels_.end()) {
     found->second->store(true);
-    made.fence = readers_.draw();
-    found->second = made.fenced;
-    return made;
+    attached.fence = readers_.draw();
+    found->second = attached.fenced;
+    return attached;
   }
   if (to->channels_.size() >= maximum_channels_of_session) {
     return error{"the session has too many connections", EBUSY};
   }
-  to->channels_.emplace(channel, made.fenced);
-  return made;
+  to->channels_.emplace(channel, attached.fenced);
+  return attached;
 }
 
 wire::welcome store::welcome_to(const session& joined, std::uint32_t maximum_outstanding) const {
@@ -303,41 +303,41 @@ void store::leave(attachment& connection, std::uint64_t now_ns) {
   if (left->channels_.empty()) left->expires_at_ns_ = now_ns + settings_.grace_ns;
 }
 
-void store::end(session& which) {
+void store::end(session& client) {
   const std::lock_guard guard(lock_);
-  end_locked(which);
+  end_locked(client);
 }
 
-void store::end_locked(session& which) {
-  if (which.ended_) return;
-  which.ended_ = true;
-  const std::shared_ptr<session> kept = which.shared_from_this();
-  for (const auto& [channel, fenced] : which.channels_) fenced->store(true);
-  which.channels_.clear();
+void store::end_locked(session& client) {
+  if (client.ended_) return;
+  client.ended_ = true;
+  const std::shared_ptr<session> kept = client.shared_from_this();
+  for (const auto& [channel, fenced] : client.channels_) fenced->store(true);
+  client.channels_.clear();
   std::vector<std::uint64_t> numbers;
-  numbers.reserve(which.held_blocks_);
-  for (std::uint64_t number = 0; number < which.highest_ && numbers.size() < which.held_blocks_; ++number) {
-    const std::uintptr_t entry = which.blocks_[number].load();
+  numbers.reserve(client.held_blocks_);
+  for (std::uint64_t number = 0; number < client.highest_ && numbers.size() < client.held_blocks_; ++number) {
+    const std::uintptr_t entry = client.blocks_[number].load();
     // What is being allocated is given back by the thread that allocates it.
     if (entry == 0 || (entry & session::flags) != 0) continue;
-    which.blocks_[number].store(entry | session::being_freed);
+    client.blocks_[number].store(entry | session::being_freed);
     numbers.push_back(number);
   }
   const quiescent_states::ticket unused_after = readers_.draw();
   for (const std::uint64_t number : numbers) freed_.push_back({kept, number, unused_after});
-  which.held_blocks_ -= numbers.size();
-  --which.tenant_->sessions;
-  sessions_.erase(which.id_);
-  forget_if_unused(which.tenant_->name);
+  client.held_blocks_ -= numbers.size();
+  --client.tenant_->sessions;
+  sessions_.erase(client.id_);
+  forget_if_unused(client.tenant_->name);
 }
 
 void store::expire(std::uint64_t now_ns) {
   const std::lock_guard guard(lock_);
   for (auto at = sessions_.begin(); at != sessions_.end();) {
-    session& each = *(at++)->second;  // its end takes it out of the map
-    if (!each.channels_.empty() || each.expires_at_ns_ > now_ns) continue;
+    session& expired = *(at++)->second;  // its end takes it out of the map
+    if (!expired.channels_.empty() || expired.expires_at_ns_ > now_ns) continue;
     ++sessions_expired_;
-    end_locked(each);
+    end_locked(expired);
   }
 }
 
@@ -355,13 +355,13 @@ std::uint64_t store::reclaim() {
   const std::unique_lock reclaiming(reclaiming_, std::try_to_lock);
   std::vector<freed> batch;
   if (reclaiming.owns_lock() && take_freed(&batch)) {
-    for (const freed& each : batch) {
-      std::atomic<std::uintptr_t>& entry = each.owner->blocks_[each.number];
-      each.owner->source_->give_back(each.number, address_in(entry.load()));
+    for (const freed& block : batch) {
+      std::atomic<std::uintptr_t>& entry = block.owner->blocks_[block.number];
+      block.owner->source_->give_back(block.number, address_in(entry.load()));
       entry.store(0);
     }
     const std::lock_guard guard(lock_);
-    for (const freed& each : batch) uncharge(*each.owner->tenant_, 1);
+    for (const freed& block : batch) uncharge(*block.owner->tenant_, 1);
     being_reclaimed_ = 0;
   }
   const std::lock_guard guard(lock_);
@@ -374,47 +374,47 @@ void store::drain() {
 
 store_report store::report() const {
   const std::lock_guard guard(lock_);
-  store_report made{.memory_blocks = memory_blocks_,
-                    .held_blocks = held_blocks_,
-                    .unreclaimed_blocks = freed_.size() + being_reclaimed_,
-                    .sessions = sessions_.size(),
-                    .connections = 0,
-                    .sessions_expired = sessions_expired_,
-                    .draining = draining(),
-                    .tenants = {}};
-  for (const auto& [id, each] : sessions_) made.connections += each->channels_.size();
-  for (const auto& [name, each] : tenants_) {
-    made.tenants.push_back({name, each->quota_blocks, each->held_blocks, each->sessions});
+  store_report report{.memory_blocks = memory_blocks_,
+                      .held_blocks = held_blocks_,
+                      .unreclaimed_blocks = freed_.size() + being_reclaimed_,
+                      .sessions = sessions_.size(),
+                      .connections = 0,
+                      .sessions_expired = sessions_expired_,
+                      .draining = draining(),
+                      .tenants = {}};
+  for (const auto& [id, client] : sessions_) report.connections += client->channels_.size();
+  for (const auto& [name, account] : tenants_) {
+    report.tenants.push_back({name, account->quota_blocks, account->held_blocks, account->sessions});
   }
   // Tenants with a quota are worth a line even while they hold nothing.
   for (const auto& [name, bytes] : settings_.quota_bytes) {
-    if (!tenants_.contains(name)) made.tenants.push_back({name, quota_of(name), 0, 0});
+    if (!tenants_.contains(name)) report.tenants.push_back({name, quota_of(name), 0, 0});
   }
-  return made;
+  return report;
 }
 
 void store::validate() const {
   const std::lock_guard guard(lock_);
   std::map<const tenant*, std::uint64_t> held;
   std::map<const tenant*, std::size_t> opened;
-  for (const auto& [id, each] : sessions_) {
-    std::uint64_t counted = each->under_way_ != nullptr ? each->under_way_->charged : 0;
-    for (std::uint64_t number = 0; number < each->highest_; ++number) {
-      const std::uintptr_t entry = each->blocks_[number].load();
+  for (const auto& [id, client] : sessions_) {
+    std::uint64_t counted = client->under_way_ != nullptr ? client->under_way_->charged : 0;
+    for (std::uint64_t number = 0; number < client->highest_; ++number) {
+      const std::uintptr_t entry = client->blocks_[number].load();
       if (entry != 0 && (entry & session::being_freed) == 0) ++counted;
     }
-    FAR_CHECK(counted == each->held_blocks_, "a session's blocks are miscounted");
-    held[each->tenant_.get()] += counted;
-    ++opened[each->tenant_.get()];
+    FAR_CHECK(counted == client->held_blocks_, "a session's blocks are miscounted");
+    held[client->tenant_.get()] += counted;
+    ++opened[client->tenant_.get()];
   }
   FAR_CHECK(being_reclaimed_ == 0, "validate() while blocks are reclaimed");
-  for (const freed& each : freed_) ++held[each.owner->tenant_.get()];
+  for (const freed& block : freed_) ++held[block.owner->tenant_.get()];
   std::uint64_t total = 0;
-  for (const auto& [name, each] : tenants_) {
-    FAR_CHECK(held[each.get()] == each->held_blocks, "a tenant's blocks are miscounted");
-    FAR_CHECK(opened[each.get()] == each->sessions, "a tenant's sessions are miscounted");
-    FAR_CHECK(each->held_blocks <= each->quota_blocks, "a tenant holds more than its quota");
-    total += each->held_blocks;
+  for (const auto& [name, account] : tenants_) {
+    FAR_CHECK(held[account.get()] == account->held_blocks, "a tenant's blocks are miscounted");
+    FAR_CHECK(opened[account.get()] == account->sessions, "a tenant's sessions are miscounted");
+    FAR_CHECK(account->held_blocks <= account->quota_blocks, "a tenant holds more than its quota");
+    total += account->held_blocks;
   }
   FAR_CHECK(total == held_blocks_ && total <= memory_blocks_, "the store's blocks are miscounted");
 }

@@ -217,7 +217,7 @@ class store {
   // The connection is gone; after the last one the grace period begins.
   void leave(attachment& connection, std::uint64_t now_ns);
   // Ends the session now and for all its connections, and frees its blocks.
-  void end(session& which);
+  void end(session& client);
 
   // Ends the sessions whose grace period is over.
   void expire(std::uint64_t now_ns);
@@ -247,7 +247,7 @@ class store {
   explicit store(store_settings settings);
   [[nodiscard]] std::shared_ptr<tenant> tenant_named(const std::string& name);
   [[nodiscard]] result<attachment> attach(const std::shared_ptr<session>& to, std::uint32_t channel);
-  void end_locked(session& which);
+  void end_locked(session& client);
   void uncharge(tenant& whose, std::uint64_t blocks);
   void forget_if_unused(const std::string& name);
   [[nodiscard]] bool take_freed(std::vector<freed>* batch);

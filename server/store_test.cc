@@ -61,7 +61,7 @@ void reclaim_all(store& from) {
 }
 
 bool is_zero(const std::byte* block) {
-  return std::all_of(block, block + block_bytes, [](std::byte each) { return each == std::byte{}; });
+  return std::all_of(block, block + block_bytes, [](std::byte value) { return value == std::byte{}; });
 }
 
 TEST(Store, LessThanABlockIsRefused) {
@@ -344,7 +344,7 @@ TEST(Frames, AreFilledAndReused) {
   all->give_back(b);
   EXPECT_EQ(all->take(), b);
   EXPECT_TRUE(is_zero(b));
-  for (std::byte* each : {a, b, c}) all->give_back(each);
+  for (std::byte* frame : {a, b, c}) all->give_back(frame);
 }
 
 TEST(Frames, ComeFromThePoolOfHugePagesFirst) {

@@ -37,9 +37,9 @@ std::string_view trimmed(std::string_view text) {
 
 }  // namespace
 
-result<std::string> read_secret_file(const std::string& path, const char* what) {
+result<std::string> read_secret_file(const std::string& path, const char* purpose) {
   const auto failure = [&](const std::string& why, int code) {
-    return error{std::string(what) + " '" + path + "' " + why, code};
+    return error{std::string(purpose) + " '" + path + "' " + why, code};
   };
   const descriptor opened(path);
   if (opened.number() < 0) return failure(std::string("cannot be read: ") + std::strerror(errno), errno);
@@ -67,7 +67,7 @@ result<token_book> token_book::read(const std::string& path) {
 }
 
 result<token_book> token_book::parse(std::string_view text, const std::string& path) {
-  token_book made;
+  token_book book;
   std::size_t number = 0;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
@@ -89,11 +89,11 @@ result<token_book> token_book::parse(std::string_view text, const std::string& p
       return failure("a token has " + std::to_string(wire::minimum_token_bytes) + " to " +
                      std::to_string(wire::maximum_token_bytes) + " bytes; make one with: openssl rand -hex 32");
     }
-    if (!made.tokens_.emplace(tenant, token).second) return failure("a second token for the same tenant; remove one");
+    if (!book.tokens_.emplace(tenant, token).second) return failure("a second token for the same tenant; remove one");
   }
-  if (made.empty())
+  if (book.empty())
     return error{"token file '" + path + "' holds no token; make one with: openssl rand -hex 32", EINVAL};
-  return made;
+  return book;
 }
 
 const std::string* token_book::find(const std::string& tenant) const {

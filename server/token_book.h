@@ -30,6 +30,6 @@ class token_book {
 
 // Reads a file that only its owner may read. Errors: not there, not a file, others may read it; `what` names it
 // ("token file").
-[[nodiscard]] result<std::string> read_secret_file(const std::string& path, const char* what);
+[[nodiscard]] result<std::string> read_secret_file(const std::string& path, const char* purpose);
 
 }  // namespace far::server

@@ -16,7 +16,7 @@ class transport {
  public:
   enum class motion : std::uint8_t { received, sent, woken };
   struct event {
-    motion what = motion::woken;
+    motion kind = motion::woken;
     std::uint32_t connection = 0;
     int outcome = 0;  // bytes moved, or a negative errno; 0 bytes received: the peer has closed
   };

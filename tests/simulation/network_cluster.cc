@@ -198,7 +198,7 @@ std::vector<cluster::count> network_cluster::counted() const {
   for (const auto& each : servers_) {
     expired += each->sessions_expired();
     damaged += each->counters().damaged_requests.value();
-    fenced += each->counters().endings[static_cast<std::size_t>(server::ending::fenced)].value();
+    fenced += each->counters().endings[static_cast<std::size_t>(server::close_reason::fenced)].value();
   }
   all.insert(all.end(), {{"connections", seen.connections},
                          {"resets", seen.resets},

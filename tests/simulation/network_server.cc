@@ -170,7 +170,7 @@ void network_server::serve(peer& whose) {
   if (!space.empty()) {
     const iovec into{space.data(), space.size()};
     const std::ptrdiff_t received = network_.receive(*whose.way, true, {&into, 1});
-    if (received < 0) talk.messages().end(server::ending::peer_gone);
+    if (received < 0) talk.messages().end(server::close_reason::peer_gone);
     if (received > 0) talk.received(static_cast<std::size_t>(received), now_ns);
     whose.is_due |= received > 0;
   }
@@ -183,7 +183,7 @@ void network_server::serve(peer& whose) {
   if (out.empty()) return;
   const iovec piece{const_cast<std::byte*>(out.data()), out.size()};
   const std::ptrdiff_t sent = network_.send(*whose.way, false, {&piece, 1});
-  if (sent < 0) talk.messages().end(server::ending::peer_gone);
+  if (sent < 0) talk.messages().end(server::close_reason::peer_gone);
   if (sent > 0) talk.sent(static_cast<std::size_t>(sent), now_ns);
   // There is room for the next replies.
   whose.is_due = sent > 0;
@@ -194,7 +194,7 @@ bool network_server::close_if_over(peer& whose) {
   if (!whose.talk->is_done(now_ns)) return false;
   if (tracing()) {
     trace("%8llu %s ends a connection of %s: %s", static_cast<unsigned long long>(threads_.slices()),
-          chosen_.name.c_str(), whose.talk->messages().describe().c_str(), name_of(whose.talk->messages().why()));
+          chosen_.name.c_str(), whose.talk->messages().describe().c_str(), name_of(whose.talk->messages().reason()));
   }
   whose.talk->messages().leave(now_ns);
   whose.way->is_serving = false;

@@ -62,8 +62,8 @@ class shm_test_server {
   [[nodiscard]] std::string path() const { return folder_ + "/server.sock"; }
   [[nodiscard]] store& lent() { return *store_; }
   [[nodiscard]] const loop_counters& counters() const { return service_->counters(); }
-  [[nodiscard]] std::uint64_t endings(ending why) const {
-    return service_->counters().endings[static_cast<std::size_t>(why)].value();
+  [[nodiscard]] std::uint64_t endings(close_reason reason) const {
+    return service_->counters().endings[static_cast<std::size_t>(reason)].value();
   }
 
  private:

@@ -7,7 +7,7 @@
 
 namespace far::server {
 
-enum class ending : std::uint8_t {
+enum class close_reason : std::uint8_t {
   none,            // it has not
   peer_gone,       // the client closed it, or it broke
   session_closed,  // the client closed its session
@@ -22,19 +22,19 @@ enum class ending : std::uint8_t {
   insecure,        // TLS failed
   stopped,         // the server stopped
 };
-inline constexpr std::size_t ending_kinds = static_cast<std::size_t>(ending::stopped) + 1;
+inline constexpr std::size_t close_reasons = static_cast<std::size_t>(close_reason::stopped) + 1;
 
 // For the log and for metrics.
-[[nodiscard]] constexpr const char* name_of(ending why) {
-  constexpr std::array<const char*, ending_kinds> names{
+[[nodiscard]] constexpr const char* name_of(close_reason reason) {
+  constexpr std::array<const char*, close_reasons> names{
       "none",         "peer_gone",   "session_closed", "fenced", "refused",  "late_handshake", "malformed",
       "foreign_slot", "slow_sender", "slow_reader",    "silent", "insecure", "stopped"};
-  return names[static_cast<std::size_t>(why)];
+  return names[static_cast<std::size_t>(reason)];
 }
 
 // The client did something that a correct one does not.
-[[nodiscard]] constexpr bool is_misbehaviour(ending why) {
-  return why >= ending::refused && why <= ending::insecure;
+[[nodiscard]] constexpr bool is_misbehaviour(close_reason reason) {
+  return reason >= close_reason::refused && reason <= close_reason::insecure;
 }
 
 }  // namespace far::server
