@@ -23,7 +23,7 @@ constexpr std::array uses{
     device_use{"RDMA", -EPERM},      device_use{"VFIO and IOMMUFD", -EPERM},
     device_use{"AF_XDP", -EPERM},
 };
-std::array<std::atomic<bool>, uses.size()> told{};
+std::array<std::atomic<bool>, uses.size()> is_reported{};
 
 constexpr unsigned long rdma_requests = 0x1b;         // RDMA_IOCTL_MAGIC
 constexpr unsigned long vfio_map_dma = 0x3b71;        // VFIO_IOMMU_MAP_DMA
@@ -52,7 +52,7 @@ long refuse_device_write(long number, const std::array<long, 6>& arguments) noex
   const int use = use_of(number, arguments);
   if (use < 0) return 0;
   const auto index = static_cast<std::size_t>(use);
-  if (!told[index].exchange(true)) {
+  if (!is_reported[index].exchange(true)) {
     log_line(log_level::warning,
              "process %d (%s) wants %s, which is refused: this kernel takes pages away while devices write to them, "
              "and data would be lost; Linux 6.8 or later does not, or run the program without farheap",

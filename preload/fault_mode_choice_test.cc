@@ -12,7 +12,7 @@ using pager::fault_mode;
 
 platform::kernel_features everything() {
   platform::kernel_features features;
-  for (const platform::feature_description& each : platform::known_features()) features.*each.member = true;
+  for (const platform::feature_description& feature : platform::known_features()) features.*feature.member = true;
   return features;
 }
 

@@ -121,8 +121,8 @@ pid_t fork_on_local_stack(pid_t (*make)()) {
   } request{make, -1};
   far::preload::call_on_local_stack(
       [](void* context) {
-        auto& of = *static_cast<decltype(request)*>(context);
-        of.child = of.make();
+        auto& shared = *static_cast<decltype(request)*>(context);
+        shared.child = shared.make();
       },
       &request);
   return request.child;

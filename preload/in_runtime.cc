@@ -17,17 +17,17 @@ constexpr std::size_t stack_bytes = std::size_t{256} << 10;
 constinit std::array<std::atomic<std::byte*>, 64> spare_stacks{};
 
 std::byte* take_stack() {
-  for (std::atomic<std::byte*>& each : spare_stacks) {
-    if (each.load(std::memory_order_relaxed) == nullptr) continue;
-    if (std::byte* const taken = each.exchange(nullptr, std::memory_order_acquire)) return taken;
+  for (std::atomic<std::byte*>& spare : spare_stacks) {
+    if (spare.load(std::memory_order_relaxed) == nullptr) continue;
+    if (std::byte* const taken = spare.exchange(nullptr, std::memory_order_acquire)) return taken;
   }
   return platform::map_local(stack_bytes);
 }
 
 void give_back(std::byte* stack) {
-  for (std::atomic<std::byte*>& each : spare_stacks) {
+  for (std::atomic<std::byte*>& spare : spare_stacks) {
     std::byte* none = nullptr;
-    if (each.compare_exchange_strong(none, stack, std::memory_order_release)) return;
+    if (spare.compare_exchange_strong(none, stack, std::memory_order_release)) return;
   }
   platform::unmap_local(stack, stack_bytes);
 }

@@ -25,14 +25,14 @@ auto in_runtime(Body body) noexcept -> decltype(body()) {
   if constexpr (std::is_void_v<decltype(body())>) {
     call_on_local_stack([](void* context) { (*static_cast<Body*>(context))(); }, &body);
   } else {
-    std::pair<Body*, std::optional<decltype(body())>> told{&body, std::nullopt};
+    std::pair<Body*, std::optional<decltype(body())>> call{&body, std::nullopt};
     call_on_local_stack(
         [](void* context) {
-          auto& of = *static_cast<decltype(told)*>(context);
-          of.second.emplace((*of.first)());
+          auto& shared = *static_cast<decltype(call)*>(context);
+          shared.second.emplace((*shared.first)());
         },
-        &told);
-    return std::move(*told.second);
+        &call);
+    return std::move(*call.second);
   }
 }
 

@@ -152,8 +152,8 @@ statistics difference(const statistics& before, const statistics& after) noexcep
   return std::bit_cast<statistics>(left);
 }
 
-bool read_process(const job_region& region, std::size_t which, job_process& into) noexcept {
-  const job_slot& slot = region.slots[which];
+bool read_process(const job_region& region, std::size_t index, job_process& into) noexcept {
+  const job_slot& slot = region.slots[index];
   const job_slot_state state = slot.state.load(std::memory_order_acquire);
   if (state == job_slot_state::free) return false;
   into.pid = slot.pid.load();
@@ -247,25 +247,25 @@ bool job::take_slot() noexcept {
   return true;
 }
 
-void job::resume_slot(std::size_t which) noexcept {
-  slot_ = which;
-  if (!mapping_.try_lock(job_mapping::lock_of_slot(which))) {
-    log_line(log_level::verbose, "slot %zu of the job cannot be locked", which);
+void job::resume_slot(std::size_t index) noexcept {
+  slot_ = index;
+  if (!mapping_.try_lock(job_mapping::lock_of_slot(index))) {
+    log_line(log_level::verbose, "slot %zu of the job cannot be locked", index);
   }
   mine().state.store(job_slot_state::running);
 }
 
-void job::fill_slot(std::size_t which) noexcept {
-  job_slot& slot = region().slots[which];
-  slot_ = which;
+void job::fill_slot(std::size_t index) noexcept {
+  job_slot& slot = region().slots[index];
+  slot_ = index;
   slot.pid.store(pid_);
   slot.owner.store(owner_);
   slot.granted_bytes.store(0);
   slot.came_ns.store(now_ns());
   slot.demand.store(0);
   // Before the rest is seen: who finds the slot taken and not locked buries it.
-  if (!mapping_.try_lock(job_mapping::lock_of_slot(which))) {
-    log_line(log_level::verbose, "slot %zu of the job cannot be locked", which);
+  if (!mapping_.try_lock(job_mapping::lock_of_slot(index))) {
+    log_line(log_level::verbose, "slot %zu of the job cannot be locked", index);
   }
   statistics nothing = before_;
   nothing.budget_bytes = nothing.local_bytes = nothing.far_bytes = 0;

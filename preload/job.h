@@ -47,7 +47,7 @@ struct job_totals {
 [[nodiscard]] job_totals totals_of(const job_region& region) noexcept;
 
 // Reads slot `which`; false when it holds no process. Never waits.
-[[nodiscard]] bool read_process(const job_region& region, std::size_t which, job_process& into) noexcept;
+[[nodiscard]] bool read_process(const job_region& region, std::size_t index, job_process& into) noexcept;
 
 // The calling process as a part of its job.
 class job {
@@ -113,8 +113,8 @@ class job {
   [[nodiscard]] bool lock_living_job(int deadline_ms) noexcept;
   [[nodiscard]] result<void> take_slot_as_child(const engine::statistics& since_fork, const process_usage& used,
                                                 int deadline_ms);
-  void fill_slot(std::size_t which) noexcept;
-  void resume_slot(std::size_t which) noexcept;
+  void fill_slot(std::size_t index) noexcept;
+  void resume_slot(std::size_t index) noexcept;
   void decide(bool at_once) noexcept;
   void bury_the_dead() noexcept;
   void observe(job_slot& slot, double seconds) noexcept;

@@ -34,8 +34,8 @@ constexpr std::uint64_t region_bytes = (sizeof(job_region) + page_bytes - 1) / p
 static_assert(sizeof(engine::statistics) == job_statistics * sizeof(std::uint64_t), "it is an array of numbers");
 using statistics_array = std::array<std::uint64_t, job_statistics>;
 
-error cannot_use(const std::string& what, int failure) {
-  return error{"the job's file " + what + " cannot be used: " + std::strerror(failure), failure};
+error cannot_use(const std::string& name, int failure) {
+  return error{"the job's file " + name + " cannot be used: " + std::strerror(failure), failure};
 }
 
 struct flock lock_of(std::size_t byte, short type) {
@@ -187,7 +187,7 @@ void remove_abandoned_jobs() noexcept {
   }
 }
 
-result<job_mapping> job_mapping::map(int descriptor, int protection, const std::string& what) {
+result<job_mapping> job_mapping::map(int descriptor, int protection, const std::string& name) {
   struct stat status{};
   const bool known = fstat(descriptor, &status) == 0;
   const bool whole = known && status.st_size == static_cast<off_t>(region_bytes);
@@ -196,7 +196,7 @@ result<job_mapping> job_mapping::map(int descriptor, int protection, const std::
   if (mapped == MAP_FAILED) {
     const int failure = known && !whole ? EPROTO : errno;
     ::close(descriptor);
-    return cannot_use(what, failure);
+    return cannot_use(name, failure);
   }
   return job_mapping(descriptor, static_cast<job_region*>(mapped), status.st_dev, status.st_ino);
 }
@@ -215,13 +215,13 @@ result<job_mapping> job_mapping::open(const job_name& name, const job_terms& ter
     }
     result<job_mapping> opened = map(descriptor, PROT_READ | PROT_WRITE, name.path);
     if (!opened) return opened;
-    const job_mapping& made = opened.value();
-    if (!made.lock_job(opening_deadline_ms)) return cannot_use(name.path, ETIMEDOUT);
+    const job_mapping& mapping = opened.value();
+    if (!mapping.lock_job(opening_deadline_ms)) return cannot_use(name.path, ETIMEDOUT);
     if (is_unlinked(descriptor)) continue;
-    if (made.region().magic.load() == 0) found_job(made.region(), name, terms);
-    made.unlock(job_lock);
-    if (!is_right(made.region())) return cannot_use(name.path, EPROTO);
-    if (!knows(made.region(), name)) return cannot_use(name.path, EPERM);
+    if (mapping.region().magic.load() == 0) found_job(mapping.region(), name, terms);
+    mapping.unlock(job_lock);
+    if (!is_right(mapping.region())) return cannot_use(name.path, EPROTO);
+    if (!knows(mapping.region(), name)) return cannot_use(name.path, EPERM);
     return opened;
   }
   return cannot_use(name.path, ESTALE);

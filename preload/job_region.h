@@ -152,7 +152,7 @@ class job_mapping {
   job_mapping(int descriptor, job_region* region, dev_t device, ino_t inode)
       : descriptor_(descriptor), region_(region), device_(device), inode_(inode) {}
   [[nodiscard]] bool is_this_file(int descriptor) const noexcept;
-  [[nodiscard]] static result<job_mapping> map(int descriptor, int protection, const std::string& what);
+  [[nodiscard]] static result<job_mapping> map(int descriptor, int protection, const std::string& name);
 
   int descriptor_;
   job_region* region_;

@@ -32,8 +32,8 @@ class world {
     decide();
     return processes_.size() - 1;
   }
-  void end(std::size_t which) { processes_.erase(processes_.begin() + static_cast<std::ptrdiff_t>(which)); }
-  process& operator[](std::size_t which) { return processes_[which]; }
+  void end(std::size_t index) { processes_.erase(processes_.begin() + static_cast<std::ptrdiff_t>(index)); }
+  process& operator[](std::size_t index) { return processes_[index]; }
 
   // One period: all hear of the last decision, work, and somebody decides anew.
   void step() {
@@ -69,7 +69,7 @@ class world {
     return std::accumulate(processes_.begin(), processes_.end(), std::uint64_t{0},
                            [](std::uint64_t sum, const process& one) { return sum + one.share.used_bytes; });
   }
-  [[nodiscard]] std::uint64_t granted(std::size_t which) const { return processes_[which].share.granted_bytes; }
+  [[nodiscard]] std::uint64_t granted(std::size_t index) const { return processes_[index].share.granted_bytes; }
 
  private:
   void decide() {

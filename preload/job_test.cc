@@ -66,8 +66,8 @@ class job_test : public testing::Test {
 
   // A process that joins, tells that it counted `misses`, does `more`, says so by a byte, and sleeps.
   pid_t start_member(std::uint64_t misses, const std::function<void(job&)>& more = {}) {
-    int told[2];
-    EXPECT_EQ(pipe(told), 0);
+    int done_pipe[2];
+    EXPECT_EQ(pipe(done_pipe), 0);
     const pid_t child = fork();
     if (child == 0) {
       const std::unique_ptr<job> mine = join();
@@ -77,15 +77,15 @@ class job_test : public testing::Test {
       counted.budget_bytes = mine->ask();
       mine->tell(counted, {1000, 2000, 3000});
       if (more) more(*mine);
-      EXPECT_EQ(write(told[1], "x", 1), 1);
+      EXPECT_EQ(write(done_pipe[1], "x", 1), 1);
       pause();
       _exit(0);
     }
     children_.push_back(child);
     char byte = 0;
-    EXPECT_EQ(read(told[0], &byte, 1), 1);
-    close(told[0]);
-    close(told[1]);
+    EXPECT_EQ(read(done_pipe[0], &byte, 1), 1);
+    close(done_pipe[0]);
+    close(done_pipe[1]);
     return child;
   }
 

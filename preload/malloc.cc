@@ -118,10 +118,10 @@ FAR_API std::size_t malloc_usable_size(void* block) {
 FAR_API int posix_memalign(void** block, std::size_t alignment, std::size_t bytes) {
   if (!std::has_single_bit(alignment) || alignment % sizeof(void*) != 0) return EINVAL;
   const int saved_errno = errno;
-  void* const made = take_aligned(alignment, bytes);
+  void* const aligned = take_aligned(alignment, bytes);
   errno = saved_errno;
-  if (made == nullptr) return ENOMEM;
-  *block = made;
+  if (aligned == nullptr) return ENOMEM;
+  *block = aligned;
   return 0;
 }
 

@@ -60,21 +60,21 @@ std::unique_ptr<job> join_job(const settings& chosen) {
   return nullptr;
 }
 
-void join_as_child(job& of, const engine::statistics& since_fork, const process_usage& used) {
-  const result<void> joined = of.join_as_child(since_fork, used);
+void join_as_child(job& member, const engine::statistics& since_fork, const process_usage& used) {
+  const result<void> joined = member.join_as_child(since_fork, used);
   if (!joined) warn_of_own_budget(joined.error(), since_fork.budget_bytes);
 }
 
-std::uint64_t first_budget(job* of, std::uint64_t whole_bytes) noexcept {
-  if (of == nullptr || !of->shares()) return whole_bytes;
-  std::uint64_t granted = of->ask();
+std::uint64_t first_budget(job* member, std::uint64_t whole_bytes) noexcept {
+  if (member == nullptr || !member->shares()) return whole_bytes;
+  std::uint64_t granted = member->ask();
   std::array<pid_t, 16> others{};
-  std::size_t count = of->shrunk(others);
+  std::size_t count = member->shrunk(others);
   for (const pid_t other : std::span(others).first(count)) nudge(other);
   for (int round = 0; round < nudge_rounds && count > 0; ++round) {
     pause_2_ms();
-    granted = of->ask();
-    count = of->shrunk(others);
+    granted = member->ask();
+    count = member->shrunk(others);
   }
   return granted;
 }

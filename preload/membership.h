@@ -16,9 +16,9 @@ namespace far::preload {
 
 // In a child of fork that lives on. Where it cannot join, one line of warning says so, and it keeps the budget that it
 // has.
-void join_as_child(job& of, const engine::statistics& since_fork, const process_usage& used);
+void join_as_child(job& member, const engine::statistics& since_fork, const process_usage& used);
 
 // The budget to start with; `of` null: all of it. Else what is free, and what others give up within 50 ms.
-[[nodiscard]] std::uint64_t first_budget(job* of, std::uint64_t whole_bytes) noexcept;
+[[nodiscard]] std::uint64_t first_budget(job* member, std::uint64_t whole_bytes) noexcept;
 
 }  // namespace far::preload

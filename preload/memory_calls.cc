@@ -45,8 +45,8 @@ void* fail_to_map(int code) {
   return MAP_FAILED;
 }
 
-int done(const result<void>& what) {
-  return what ? 0 : fail(what.error().code != 0 ? what.error().code : ENOMEM);
+int done(const result<void>& outcome) {
+  return outcome ? 0 : fail(outcome.error().code != 0 ? outcome.error().code : ENOMEM);
 }
 
 pager::pager* pager_for_caller() noexcept {
@@ -179,13 +179,13 @@ void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int
   void* const probe = kernel_mmap(address, bytes, protection, elsewhere | MAP_FIXED_NOREPLACE, descriptor, offset);
   if (probe != MAP_FAILED) kernel_munmap(probe, bytes);
   if (probe == MAP_FAILED && errno != EEXIST) return MAP_FAILED;
-  void* const made =
+  void* const temporary =
       lock_if_asked(kernel_mmap(nullptr, bytes, protection, elsewhere & ~MAP_32BIT, descriptor, offset), bytes);
-  if (made == MAP_FAILED) return MAP_FAILED;
+  if (temporary == MAP_FAILED) return MAP_FAILED;
   const std::size_t whole = round_up(bytes, page_bytes);
   bool moved = false;
   const auto place = [&]() -> int {
-    moved = kernel_mremap(made, whole, whole, MREMAP_MAYMOVE | MREMAP_FIXED, address) != MAP_FAILED;
+    moved = kernel_mremap(temporary, whole, whole, MREMAP_MAYMOVE | MREMAP_FIXED, address) != MAP_FAILED;
     if (moved) return 0;
     // Of some kinds of memory the kernel makes a new mapping only.
     const bool mapped =
@@ -196,7 +196,7 @@ void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int
   const auto* const placing = &place;
   const result<void> handed_over =
       in_runtime([&] { return far.hand_over(bytes_at(address), whole, how, [placing] { return (*placing)(); }); });
-  if (!moved) kernel_munmap(made, whole);
+  if (!moved) kernel_munmap(temporary, whole);
   return done(handed_over) == 0 ? address : MAP_FAILED;
 }
 
@@ -513,17 +513,17 @@ bool is_this_process(int process) {
 
 ssize_t advise_process(int process, const iovec* ranges, std::size_t count, int advice, unsigned flags) {
   pager::pager* const far = pager_for_caller();
-  const bool any_far = far != nullptr && count <= 1024 && std::any_of(ranges, ranges + count, [](const iovec& each) {
-                         return pager_of(each.iov_base, each.iov_len) != nullptr;
+  const bool any_far = far != nullptr && count <= 1024 && std::any_of(ranges, ranges + count, [](const iovec& range) {
+                         return pager_of(range.iov_base, range.iov_len) != nullptr;
                        });
   if (!any_far || !is_this_process(process)) return kernel_process_madvise(process, ranges, count, advice, flags);
   // The kernel says whether the call is allowed at all.
   const iovec nothing{ranges[0].iov_base, 0};
   if (kernel_process_madvise(process, &nothing, 1, advice, flags) < 0) return -1;
   ssize_t advised = 0;
-  for (const iovec& each : std::span(ranges, count)) {
-    if (advise(each.iov_base, each.iov_len, advice) != 0) return advised > 0 ? advised : -1;
-    advised += static_cast<ssize_t>(each.iov_len);
+  for (const iovec& range : std::span(ranges, count)) {
+    if (advise(range.iov_base, range.iov_len, advice) != 0) return advised > 0 ? advised : -1;
+    advised += static_cast<ssize_t>(range.iov_len);
   }
   return advised;
 }

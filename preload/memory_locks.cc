@@ -81,16 +81,16 @@ int for_each_mapping(const Visit& visit) {
 
 // Calls `visit(address, bytes)` for what of a mapping is neither far nor the runtime's own.
 template <typename Visit>
-void for_each_piece(const pager::pager& far, const kernel_mapping& of, const Visit& visit) {
-  std::uintptr_t first = of.first;
-  while (first < of.end) {
+void for_each_piece(const pager::pager& far, const kernel_mapping& mapping, const Visit& visit) {
+  std::uintptr_t first = mapping.first;
+  while (first < mapping.end) {
     const auto* const at = reinterpret_cast<const std::byte*>(first);
     bool is_far = false;
-    const std::size_t piece = far.uniform_bytes(at, of.end - first, &is_far);
+    const std::size_t piece = far.uniform_bytes(at, mapping.end - first, &is_far);
     if (is_far) {
       // What the program has mapped over the far heap is the kernel's.
       const result<pager::pager::origin> whose =
-          of.accessible ? far.origin_of(at, piece) : result<pager::pager::origin>(error{"", EFAULT});
+          mapping.accessible ? far.origin_of(at, piece) : result<pager::pager::origin>(error{"", EFAULT});
       if (whose && whose.value() == pager::pager::origin::foreign) visit(first, piece);
       first += piece;
       continue;
@@ -98,7 +98,7 @@ void for_each_piece(const pager::pager& far, const kernel_mapping& of, const Vis
     const platform::own_mapping own = platform::next_own_mapping(first);
     const std::uintptr_t end = std::clamp(own.first, first, first + piece);
     if (end > first) visit(first, end - first);
-    first = end == first + piece ? end : std::min(own.end, of.end);
+    first = end == first + piece ? end : std::min(own.end, mapping.end);
   }
 }
 

@@ -49,11 +49,11 @@ int number_of(long argument) {
   return static_cast<int>(argument);
 }
 
-long told(const void* mapped) {
+long raw_result(const void* mapped) {
   return mapped == MAP_FAILED ? -errno : reinterpret_cast<long>(mapped);
 }
 
-long told(long result) {
+long raw_result(long result) {
   return result < 0 ? -errno : result;
 }
 
@@ -80,22 +80,22 @@ bool serve_memory_call(long number, const call_arguments& given, long* result) n
   const int third = number_of(given[2]);
   switch (number) {
     case SYS_mmap:
-      *result = told(map(address, bytes, third, number_of(given[3]), number_of(given[4]), given[5]));
+      *result = raw_result(map(address, bytes, third, number_of(given[3]), number_of(given[4]), given[5]));
       break;
-    case SYS_munmap: *result = told(unmap(address, bytes)); break;
-    case SYS_mprotect: *result = told(protect(address, bytes, third)); break;
-    case SYS_madvise: *result = told(advise(address, bytes, third)); break;
+    case SYS_munmap: *result = raw_result(unmap(address, bytes)); break;
+    case SYS_mprotect: *result = raw_result(protect(address, bytes, third)); break;
+    case SYS_madvise: *result = raw_result(advise(address, bytes, third)); break;
     case SYS_mremap:
-      *result = told(remap(address, bytes, size_of(given[2]), number_of(given[3]), pointer_to<void>(given[4])));
+      *result = raw_result(remap(address, bytes, size_of(given[2]), number_of(given[3]), pointer_to<void>(given[4])));
       break;
-    case SYS_mlock: *result = told(lock(address, bytes, 0)); break;
-    case SYS_mlock2: *result = told(lock(address, bytes, static_cast<unsigned>(given[2]))); break;
-    case SYS_munlock: *result = told(unlock(address, bytes)); break;
-    case SYS_mlockall: *result = told(lock_all(number_of(given[0]))); break;
-    case SYS_munlockall: *result = told(unlock_all()); break;
+    case SYS_mlock: *result = raw_result(lock(address, bytes, 0)); break;
+    case SYS_mlock2: *result = raw_result(lock(address, bytes, static_cast<unsigned>(given[2]))); break;
+    case SYS_munlock: *result = raw_result(unlock(address, bytes)); break;
+    case SYS_mlockall: *result = raw_result(lock_all(number_of(given[0]))); break;
+    case SYS_munlockall: *result = raw_result(unlock_all()); break;
     case SYS_process_madvise:
-      *result = told(advise_process(number_of(given[0]), pointer_to<const iovec>(given[1]), size_of(given[2]),
-                                    number_of(given[3]), static_cast<unsigned>(given[4])));
+      *result = raw_result(advise_process(number_of(given[0]), pointer_to<const iovec>(given[1]), size_of(given[2]),
+                                          number_of(given[3]), static_cast<unsigned>(given[4])));
       break;
     default: return false;
   }
@@ -148,8 +148,8 @@ struct function_on_stack {
   auto* const top = reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(stack) & ~std::uintptr_t{15});
   platform::call_on_stack(
       [](void* context) {
-        auto& of = *static_cast<function_on_stack*>(context);
-        of.status = of.body(of.argument);
+        auto& child = *static_cast<function_on_stack*>(context);
+        child.status = child.body(child.argument);
       },
       &call, top);
   end_thread_without_c_library(call.status);

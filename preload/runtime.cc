@@ -81,26 +81,26 @@ void run_natively(const error& why) {
 }
 
 // What this process counted, and not its parent before the fork.
-engine::statistics count(const runtime& of) {
-  return difference(of.counted_at_fork, of.pager->snapshot());
+engine::statistics count(const runtime& self) {
+  return difference(self.counted_at_fork, self.pager->snapshot());
 }
 
 // Tells the job what this process counted, and follows what was decided about its share.
-void take_share(const runtime& of) {
-  if (of.of_job == nullptr) return;
-  const engine::statistics counted = count(of);
-  const std::uint64_t budget_bytes = of.of_job->exchange(counted, read_process_usage());
+void take_share(const runtime& self) {
+  if (self.of_job == nullptr) return;
+  const engine::statistics counted = count(self);
+  const std::uint64_t budget_bytes = self.of_job->exchange(counted, read_process_usage());
   if (budget_bytes == counted.budget_bytes) return;
-  const result<void> resized = of.pager->resize(budget_bytes);
+  const result<void> resized = self.pager->resize(budget_bytes);
   if (!resized) log_line(log_level::error, "%s", resized.error().message.c_str());
 }
 
 result<void> resize_budget(void* context, std::uint64_t budget_bytes) {
-  const runtime& of = *static_cast<runtime*>(context);
-  const bool shared = of.of_job != nullptr && of.of_job->shares();
-  if (!shared || budget_bytes < pager::minimum_budget_bytes) return of.pager->resize(budget_bytes);
-  of.of_job->resize(budget_bytes);
-  take_share(of);
+  const runtime& self = *static_cast<runtime*>(context);
+  const bool shared = self.of_job != nullptr && self.of_job->shares();
+  if (!shared || budget_bytes < pager::minimum_budget_bytes) return self.pager->resize(budget_bytes);
+  self.of_job->resize(budget_bytes);
+  take_share(self);
   return {};
 }
 
@@ -114,37 +114,37 @@ engine::statistics read_statistics(void* context) {
 
 // Serves `farheap resize`, `stats` and `add-server`, and does what must not be done by a thread that resolves misses:
 // under pressure, it takes freed memory back from jemalloc before the evictor writes it out.
-void run_control(runtime& of) {
+void run_control(runtime& self) {
   std::uint64_t evicted_before = 0;
   bool serving_peers = true;
   while (serving_peers) {
-    serving_peers = of.control->step(pressure_check_ms);
-    take_share(of);
+    serving_peers = self.control->step(pressure_check_ms);
+    take_share(self);
     release_pages_of_ended_threads();
     write_buffered_trace();
-    const std::uint64_t evicted = of.pager->snapshot().evicted_pages;
+    const std::uint64_t evicted = self.pager->snapshot().evicted_pages;
     if (evicted != evicted_before) purge_freed_memory();
     evicted_before = evicted;
   }
 }
 
-void start_control(runtime& of, void (*body)(runtime&)) {
+void start_control(runtime& self, void (*body)(runtime&)) {
   // Detached: a child of fork has the object, and not the thread.
-  platform::start_runtime_thread("farheap-control", [&of, body] { body(of); }).detach();
+  platform::start_runtime_thread("farheap-control", [&self, body] { body(self); }).detach();
 }
 
-std::unique_ptr<control_server> listen(runtime& of) {
-  return control_server::open({&of, resize_budget, read_statistics, add_server, of.of_job.get()});
+std::unique_ptr<control_server> listen(runtime& self) {
+  return control_server::open({&self, resize_budget, read_statistics, add_server, self.of_job.get()});
 }
 
 // A child of fork becomes a part of its job, as if it had been started.
-void run_control_of_child(runtime& of) {
+void run_control_of_child(runtime& self) {
   {
     const std::lock_guard<spin_lock> no_fork(settling);
-    if (of.of_job != nullptr) join_as_child(*of.of_job, count(of), read_process_usage());
-    of.control = listen(of);
+    if (self.of_job != nullptr) join_as_child(*self.of_job, count(self), read_process_usage());
+    self.control = listen(self);
   }
-  run_control(of);
+  run_control(self);
 }
 
 void start_control_of_child() {
@@ -175,7 +175,7 @@ void start() {
   starting->of_job = join_job(chosen);
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
-  result<std::unique_ptr<pager::pager>> made =
+  result<std::unique_ptr<pager::pager>> pager =
       pager::pager::create({.budget_bytes = first_budget(of_job, chosen.budget_bytes),
                             .far_uri = chosen.far_uri,
                             .mode = chosen.mode,
@@ -183,12 +183,12 @@ void start() {
                             .static_memory = static_arrays,
                             .observer = trace_observer(),
                             .child_settled = start_control_of_child});
-  if (!made && made.error().code == EINVAL) refuse_to_start(made.error());  // wrong settings
-  if (!made) {
+  if (!pager && pager.error().code == EINVAL) refuse_to_start(pager.error());  // wrong settings
+  if (!pager) {
     if (of_job != nullptr) of_job->leave();
-    return run_natively(made.error());
+    return run_natively(pager.error());
   }
-  starting->pager = std::move(made).value();
+  starting->pager = std::move(pager).value();
   find_c_library();
   const result<void> used = use_far_memory(*starting->pager);
   if (!used) refuse_to_start(used.error());

@@ -99,9 +99,9 @@ result<settings> read_settings(const char* (*look_up)(const char* name)) {
   const result<void> traced = read_trace_settings(look_up, chosen);
   if (!traced) return traced.error();
   chosen.job = value_of(look_up, variable::job);
-  const result<bool> each = read_switch(look_up, variable::local_each);
-  if (!each) return each.error();
-  chosen.local_each = each.value();
+  const result<bool> local_each = read_switch(look_up, variable::local_each);
+  if (!local_each) return local_each.error();
+  chosen.local_each = local_each.value();
   const result<bool> verbose = read_switch(look_up, variable::verbose);
   if (!verbose) return verbose.error();
   chosen.verbose = verbose.value();

@@ -249,11 +249,11 @@ bool served_own_transfer(ucontext_t& context, long number) {
   greg_t* const registers = context.uc_mcontext.gregs;
   long result = 0;
   this_thread().system_call = &context;
-  const bool made = serve_own_transfer(*pager, number, arguments_of(registers), &result);
+  const bool is_served = serve_own_transfer(*pager, number, arguments_of(registers), &result);
   this_thread().system_call = nullptr;
-  if (made) registers[REG_RAX] = result;
+  if (is_served) registers[REG_RAX] = result;
   errno = saved_errno;
-  return made;
+  return is_served;
 }
 
 // On kernels that would lose what devices write to far memory. Returns whether the call is over.
@@ -331,8 +331,8 @@ void on_sigsys(int signal, siginfo_t* info, void* context) {
   } call{interrupted, info->si_syscall};
   call_on_local_stack(
       [](void* request) {
-        const auto& of = *static_cast<decltype(call)*>(request);
-        on_dispatched(of.context, of.number);
+        const auto& interruption = *static_cast<decltype(call)*>(request);
+        on_dispatched(interruption.context, interruption.number);
       },
       &call);
 }

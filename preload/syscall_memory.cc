@@ -76,7 +76,7 @@ class collector {
     call_.left = 0;
     unsigned covered = 0;
     for (const table_row& row : rows_of(call_.number)) {
-      if (row.what == shape::addresses) return false;
+      if (row.kind == shape::addresses) return false;
       covered |= row.alone ? ~0U : 1U << row.pointer;
       collect_row(row);
     }
@@ -105,7 +105,7 @@ class collector {
 
   void collect_row(const table_row& row) {
     std::byte* const memory = argument(row.pointer);
-    switch (row.what) {
+    switch (row.kind) {
       case shape::addresses: return;
       case shape::fixed: return hold(memory, row.bytes);
       case shape::buffer: return hold(memory, std::min<std::size_t>(size_argument(row.count), gib) * row.bytes);
@@ -145,23 +145,23 @@ class collector {
     std::uint64_t allowed = 0;
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < asked; ++i) {
-      const iovec each = vectors[i];
-      if (!pager_.contains(each.iov_base)) continue;
+      const iovec vector = vectors[i];
+      if (!pager_.contains(vector.iov_base)) continue;
       if (allowed == 0) allowed = part_bytes();
-      if (bytes > 0 && bytes + each.iov_len > allowed) {
+      if (bytes > 0 && bytes + vector.iov_len > allowed) {
         call_.arguments[count] = static_cast<long>(i);
         return;
       }
-      if (each.iov_len > allowed) {
+      if (vector.iov_len > allowed) {
         // The elements before it, which are local, go alone; the first goes in part.
         call_.arguments[count] = static_cast<long>(std::max<std::size_t>(i, 1));
         if (i > 0) return;
-        call_.part = {each.iov_base, allowed};
+        call_.part = {vector.iov_base, allowed};
         call_.arguments[pointer] = reinterpret_cast<long>(&call_.part);
-        return hold(static_cast<std::byte*>(each.iov_base), allowed);
+        return hold(static_cast<std::byte*>(vector.iov_base), allowed);
       }
-      bytes += each.iov_len;
-      hold(static_cast<std::byte*>(each.iov_base), each.iov_len);
+      bytes += vector.iov_len;
+      hold(static_cast<std::byte*>(vector.iov_base), vector.iov_len);
     }
   }
 
@@ -280,11 +280,11 @@ bool goes_on(const guarded_call& call) {
 
 bool touches_far(const pager::pager& pager, long number, const std::array<long, 6>& arguments) {
   for (const table_row& row : rows_of(number)) {
-    if (row.what == shape::addresses) return false;
-    if (is_nested(row.what)) return true;
+    if (row.kind == shape::addresses) return false;
+    if (is_nested(row.kind)) return true;
   }
   return std::any_of(arguments.begin(), arguments.end(),
-                     [&pager](long each) { return pager.contains(reinterpret_cast<const void*>(each)); });
+                     [&pager](long argument) { return pager.contains(reinterpret_cast<const void*>(argument)); });
 }
 
 // A handler may leave the call that it interrupted by a jump. The stack then ends above where it ended in that call; in
@@ -326,18 +326,18 @@ class vector_walk {
 // Whether the kernel would accept the vectors at all.
 bool sensible(std::span<const iovec> vectors) {
   std::uint64_t sum = 0;
-  for (const iovec& each : vectors) {
-    if (each.iov_len > (std::uint64_t{1} << 62)) return false;
-    sum += each.iov_len;
+  for (const iovec& vector : vectors) {
+    if (vector.iov_len > (std::uint64_t{1} << 62)) return false;
+    sum += vector.iov_len;
     if (sum > (std::uint64_t{1} << 62)) return false;
   }
   return sum > 0;
 }
 
 bool any_far(const pager::pager& pager, std::span<const iovec> vectors) {
-  return std::any_of(vectors.begin(), vectors.end(), [&pager](const iovec& each) {
-    return each.iov_len > 0 &&
-           (pager.contains(each.iov_base) || pager.contains(static_cast<std::byte*>(each.iov_base) + each.iov_len - 1));
+  return std::any_of(vectors.begin(), vectors.end(), [&pager](const iovec& vector) {
+    return vector.iov_len > 0 && (pager.contains(vector.iov_base) ||
+                                  pager.contains(static_cast<std::byte*>(vector.iov_base) + vector.iov_len - 1));
   });
 }
 
@@ -393,9 +393,9 @@ bool serve_own_transfer(pager::pager& pager, long number, const std::array<long,
 }
 
 bool is_under_way(const guarded_call* call) noexcept {
-  const guarded_call* each = this_thread().calls;
-  while (each != nullptr && each != call) each = each->next;
-  return each != nullptr;
+  const guarded_call* frame = this_thread().calls;
+  while (frame != nullptr && frame != call) frame = frame->next;
+  return frame != nullptr;
 }
 
 guarded_call* guard_call(pager::pager& pager, long number, const std::array<long, 6>& arguments, bool anyway,
@@ -424,7 +424,7 @@ bool wants_another_part(pager::pager& pager, guarded_call& call, long* result) {
     collector(pager, call).collect();
     return true;
   }
-  if (call.left > 0 && rows.size() > 0 && rows[0].what == shape::transfer && *result == call.arguments[rows[0].count] &&
+  if (call.left > 0 && rows.size() > 0 && rows[0].kind == shape::transfer && *result == call.arguments[rows[0].count] &&
       goes_on(call)) {
     call.transferred += *result;
     call.given[rows[0].pointer] += *result;

@@ -18,13 +18,13 @@ enum class shape : std::uint8_t {
 };
 
 // Whether memory is named in memory, so that it may be far although no argument is.
-[[nodiscard]] constexpr bool is_nested(shape what) {
-  return what == shape::vectors || what == shape::message || what == shape::messages || what == shape::strings;
+[[nodiscard]] constexpr bool is_nested(shape kind) {
+  return kind == shape::vectors || kind == shape::message || kind == shape::messages || kind == shape::strings;
 }
 
 struct table_row {
   std::uint16_t number;
-  shape what;
+  shape kind;
   std::uint8_t pointer = 0;  // which argument
   std::uint8_t count = 0;    // which argument
   std::uint16_t bytes = 1;

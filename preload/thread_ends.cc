@@ -179,7 +179,7 @@ void end_thread(void* round) {
   if (active_pager() == nullptr) return;
   const touched_list touched = touched_at_end();
   in_runtime([&] {
-    for (const struct touched& each : touched.all()) hold(each.address, each.bytes);
+    for (const struct touched& range : touched.all()) hold(range.address, range.bytes);
   });
 }
 

@@ -307,18 +307,18 @@ void do_sigaltstack(ucontext_t& context) noexcept {
   if (!on_ours) state.handler_stack = no_stack;  // of one that was left by a jump
   stack_t& current = on_ours && !keeps_stack(state.program_stack) ? state.handler_stack : state.program_stack;
   const bool in_use = keeps_stack(current) && (holds(current, stack_pointer) || (on_ours && same_place(current)));
-  stack_t told = current;
-  told.ss_flags = (current.ss_flags & disarms) | (current.ss_size == 0 ? SS_DISABLE : in_use ? SS_ONSTACK : 0);
+  stack_t answer = current;
+  answer.ss_flags = (current.ss_flags & disarms) | (current.ss_size == 0 ? SS_DISABLE : in_use ? SS_ONSTACK : 0);
   if (in_use && on_ours) {
-    told.ss_sp = state.signal_stack;
-    told.ss_size = signal_stack_bytes;
+    answer.ss_sp = state.signal_stack;
+    answer.ss_size = signal_stack_bytes;
   }
   long failure = 0;
   if (wanted != nullptr) {
     const stack_t asked = *wanted;
     failure = in_use ? -EPERM : set_stack(current, asked);
   }
-  if (failure == 0 && old != nullptr) *old = told;
+  if (failure == 0 && old != nullptr) *old = answer;
   registers[REG_RAX] = failure;
 }
 

@@ -162,11 +162,11 @@ constinit bool trace_is_on = false;
 
 result<void> start_trace(const settings& chosen) {
   if (chosen.trace_directory.empty()) return {};
-  auto made = std::make_unique<tracer>(chosen);
-  const result<void> opened = made->file.open();
+  auto recorder = std::make_unique<tracer>(chosen);
+  const result<void> opened = recorder->file.open();
   if (!opened) return opened;
-  made->python.find();
-  the_tracer = made.release();
+  recorder->python.find();
+  the_tracer = recorder.release();
   trace_is_on = true;
   return {};
 }

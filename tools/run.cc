@@ -50,24 +50,24 @@ error with_exit_code(const error& failure, int exit_code, const std::string& pre
   return error{prefix + failure.message, exit_code};
 }
 
-result<void> check_budget(const run_options& chosen, plan& made) {
+result<void> check_budget(const run_options& chosen, plan& launch) {
   const result<platform::system_memory> memory = platform::read_system_memory();
   if (!memory) return with_exit_code(memory.error(), exit_failure);
-  made.budget_bytes = default_budget_bytes(memory.value());
+  launch.budget_bytes = default_budget_bytes(memory.value());
   if (chosen.local.empty()) return {};
   const result<std::uint64_t> budget = parse_budget(chosen.local, memory.value());
   if (!budget) return with_exit_code(budget.error(), exit_usage, "--local: ");
-  made.budget_bytes = budget.value();
-  if (made.budget_bytes > memory.value().usable_bytes()) {
+  launch.budget_bytes = budget.value();
+  if (launch.budget_bytes > memory.value().usable_bytes()) {
     log_line(log_level::warning, "--local %s is more than the %s that there is here; the system may run out of memory",
              chosen.local.c_str(), format_size(memory.value().usable_bytes()).c_str());
   }
   return {};
 }
 
-result<void> check_policy(const run_options& chosen, plan& made) {
+result<void> check_policy(const run_options& chosen, plan& launch) {
   if (chosen.policy.empty()) return {};
-  made.policy = chosen.policy;
+  launch.policy = chosen.policy;
   const result<void> known = engine::check_policy(chosen.policy);
   if (!known) return error{"--policy: " + known.error().message, exit_usage};
   return {};
@@ -79,7 +79,7 @@ const char* name_of(pager::fault_mode mode) {
 
 // A mode that was asked for must be there. By default it is the best that there is, and where there is none the program
 // runs natively: it is told of in one line.
-result<void> check_fault_mode(const run_options& chosen, plan& made) {
+result<void> check_fault_mode(const run_options& chosen, plan& launch) {
   std::optional<pager::fault_mode> asked;
   if (!chosen.fault_mode.empty()) {
     const result<pager::fault_mode> mode = pager::parse_fault_mode(chosen.fault_mode);
@@ -89,36 +89,36 @@ result<void> check_fault_mode(const run_options& chosen, plan& made) {
   const result<preload::fault_mode_choice> choice = preload::choose_fault_mode(platform::probe_kernel(), asked);
   if (!choice && asked) return with_exit_code(choice.error(), exit_failure, "--fault-mode: ");
   if (!choice) {
-    made.why_native = choice.error().message;
+    launch.why_native = choice.error().message;
     return {};
   }
   if (choice.value().why_not_asked != nullptr) {
     const std::string why = choice.value().why_not_asked;
     if (asked) return error{"--fault-mode " + chosen.fault_mode + ": " + why, exit_failure};
-    made.remark = why + ". Until then this runs with --fault-mode " + name_of(choice.value().mode);
+    launch.remark = why + ". Until then this runs with --fault-mode " + name_of(choice.value().mode);
   }
-  made.fault_mode = name_of(choice.value().mode);
+  launch.fault_mode = name_of(choice.value().mode);
   if (choice.value().risk != nullptr)
-    made.remark += (made.remark.empty() ? "" : "; ") + std::string(choice.value().risk);
+    launch.remark += (launch.remark.empty() ? "" : "; ") + std::string(choice.value().risk);
   return {};
 }
 
-bool limits_leave_room(plan& made) {
+bool limits_leave_room(plan& launch) {
   const result<void> fits = pager::check_limit_on_data();
-  if (!fits && made.why_native.empty()) made.why_native = fits.error().message;
+  if (!fits && launch.why_native.empty()) launch.why_native = fits.error().message;
   return fits.ok();
 }
 
 // The far tier is opened once, as the program will, and given back.
-result<void> check_far(const run_options& chosen, plan& made) {
-  if (!chosen.far_uri.empty()) made.far_uri = chosen.far_uri;
+result<void> check_far(const run_options& chosen, plan& launch) {
+  if (!chosen.far_uri.empty()) launch.far_uri = chosen.far_uri;
   set_log_level(log_level::error);  // the program will give the warnings, once
-  const result<std::unique_ptr<backend::backend>> opened = backend::open(made.far_uri);
+  const result<std::unique_ptr<backend::backend>> opened = backend::open(launch.far_uri);
   set_log_level(log_level::info);
   if (!opened) {
     return with_exit_code(opened.error(), opened.error().code == EINVAL ? exit_usage : exit_failure, "--far: ");
   }
-  made.far_description = opened.value()->describe();
+  launch.far_description = opened.value()->describe();
   return {};
 }
 
@@ -133,52 +133,52 @@ std::string absolute_path(const std::string& path) {
   return failure ? text : followed.string();
 }
 
-result<void> check_stats_json(const run_options& chosen, plan& made) {
+result<void> check_stats_json(const run_options& chosen, plan& launch) {
   if (chosen.stats_json.empty()) return {};
-  made.stats_json = absolute_path(chosen.stats_json);
+  launch.stats_json = absolute_path(chosen.stats_json);
   const auto refuse = [&chosen](const std::string& why) {
     return error{"--stats-json: cannot write '" + chosen.stats_json + "': " + why + "; name a file you may write",
                  exit_failure};
   };
   struct stat status{};
-  const bool exists = lstat(made.stats_json.c_str(), &status) == 0;
+  const bool exists = lstat(launch.stats_json.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) return refuse("it is a directory");
   // A regular file is replaced by a new one beside it; anything else is written to.
   const bool beside = !exists || S_ISREG(status.st_mode);
-  const std::string parent = std::filesystem::path(made.stats_json).parent_path().string();
+  const std::string parent = std::filesystem::path(launch.stats_json).parent_path().string();
   if (beside && stat(parent.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) {
     return refuse("'" + parent + "' is not a directory");
   }
-  const int wrong = beside ? access(parent.c_str(), W_OK | X_OK) : access(made.stats_json.c_str(), W_OK);
+  const int wrong = beside ? access(parent.c_str(), W_OK | X_OK) : access(launch.stats_json.c_str(), W_OK);
   if (wrong == 0) return {};
   const int failure = errno;
   return refuse((beside ? "directory '" + parent + "': " : "") + std::strerror(failure));
 }
 
-result<void> check_program(const run_options& chosen, plan& made) {
+result<void> check_program(const run_options& chosen, plan& launch) {
   if (chosen.program.empty()) {
     return error{"no program is given; write it last, as in: farheap run --local 2G -- python3 analysis.py",
                  exit_usage};
   }
   const result<std::string> path = find_program(chosen.program.front(), std::getenv("PATH"));
   if (!path) return path.error();
-  made.program_path = path.value();
-  return check_preloadable(made.program_path);
+  launch.program_path = path.value();
+  return check_preloadable(launch.program_path);
 }
 
-result<void> check_library(plan& made) {
+result<void> check_library(plan& launch) {
   const result<std::string> library = find_preload_library();
   if (!library) return library.error();
-  made.library = library.value();
+  launch.library = library.value();
   return {};
 }
 
 // The processes of this run find each other by it.
-void choose_job(plan& made) {
+void choose_job(plan& launch) {
   preload::remove_abandoned_jobs();
   const result<preload::job_name> name = preload::new_job_name();
   if (name) {
-    made.job = name.value().text();
+    launch.job = name.value().text();
   } else {
     log_line(log_level::warning, "%s; each process of this run has a budget of its own", name.error().message.c_str());
   }
@@ -186,17 +186,17 @@ void choose_job(plan& made) {
 
 // What the user typed first, then what the machine has to offer.
 result<plan> make_plan(const run_options& chosen) {
-  plan made;
-  result<void> checked = check_program(chosen, made);
-  if (checked.ok()) checked = check_budget(chosen, made);
-  if (checked.ok()) checked = check_policy(chosen, made);
-  if (checked.ok()) checked = check_fault_mode(chosen, made);
-  if (checked.ok() && limits_leave_room(made)) checked = check_far(chosen, made);
-  if (checked.ok()) checked = check_stats_json(chosen, made);
-  if (checked.ok()) checked = check_library(made);
+  plan launch;
+  result<void> checked = check_program(chosen, launch);
+  if (checked.ok()) checked = check_budget(chosen, launch);
+  if (checked.ok()) checked = check_policy(chosen, launch);
+  if (checked.ok()) checked = check_fault_mode(chosen, launch);
+  if (checked.ok() && limits_leave_room(launch)) checked = check_far(chosen, launch);
+  if (checked.ok()) checked = check_stats_json(chosen, launch);
+  if (checked.ok()) checked = check_library(launch);
   if (!checked) return checked.error();
-  choose_job(made);
-  return made;
+  choose_job(launch);
+  return launch;
 }
 
 void put(const char* name, const std::string& value) {
@@ -207,22 +207,22 @@ void put(const char* name, const std::string& value) {
   }
 }
 
-void set_environment(const plan& made, const run_options& chosen) {
-  if (!made.why_native.empty()) return put(variable::local_bytes, "");
-  put(variable::local_bytes, std::to_string(made.budget_bytes));
-  put(variable::far_uri, made.far_uri);
-  put(variable::fault_mode, made.fault_mode);
-  put(variable::policy, made.policy);
-  put(variable::stats_json, made.stats_json);
+void set_environment(const plan& launch, const run_options& chosen) {
+  if (!launch.why_native.empty()) return put(variable::local_bytes, "");
+  put(variable::local_bytes, std::to_string(launch.budget_bytes));
+  put(variable::far_uri, launch.far_uri);
+  put(variable::fault_mode, launch.fault_mode);
+  put(variable::policy, launch.policy);
+  put(variable::stats_json, launch.stats_json);
   put(variable::trace_directory, chosen.trace_directory);
   put(variable::trace_sample, chosen.trace_directory.empty() ? "" : std::to_string(chosen.trace_sample));
   put(variable::verbose, chosen.verbose ? "1" : "0");
-  put(variable::job, made.job);
+  put(variable::job, launch.job);
   put(variable::local_each, chosen.local_each ? "1" : "0");
   put(variable::main_pid, std::to_string(getpid()));
   const char* const others = std::getenv("LD_PRELOAD");
   const bool any = others != nullptr && *others != 0;
-  put("LD_PRELOAD", any ? made.library + ":" + others : made.library);
+  put("LD_PRELOAD", any ? launch.library + ":" + others : launch.library);
 }
 
 }  // namespace
@@ -249,9 +249,9 @@ result<std::string> find_preload_library() {
 }
 
 int run(const run_options& chosen) {
-  const result<plan> made = make_plan(chosen);
-  if (!made) return fail(made.error().code, made.error().message);
-  const plan& ready = made.value();
+  const result<plan> prepared = make_plan(chosen);
+  if (!prepared) return fail(prepared.error().code, prepared.error().message);
+  const plan& ready = prepared.value();
   if (chosen.verbose) {
     fmt::print(stderr, "farheap: running {}: local {}, far {}, fault mode {}, policy {}\n", ready.program_path,
                format_size(ready.budget_bytes), ready.far_description,

@@ -16,10 +16,10 @@ constexpr char control_d = 4;
 constexpr std::size_t usual_lines = 24;
 constexpr std::size_t usual_columns = 80;
 
-volatile std::sig_atomic_t ending = 0;
+volatile std::sig_atomic_t interrupted = 0;
 
 void note_end(int) {
-  ending = 1;
+  interrupted = 1;
 }
 void note_size(int) {}  // it only ends a poll()
 
@@ -34,7 +34,7 @@ void put(std::string_view text) {
     const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      ending = 1;  // nobody looks any more
+      interrupted = 1;  // nobody looks any more
       return;
     }
     text.remove_prefix(static_cast<std::size_t>(written));
@@ -91,8 +91,8 @@ void terminal::draw(const std::vector<std::string>& lines) {
 
 char terminal::wait_for_key(int timeout_ms) {
   pollfd watched{STDIN_FILENO, POLLIN, 0};
-  const int ready = ending != 0 ? 0 : poll(&watched, 1, timeout_ms);
-  if (ending != 0) return 'q';
+  const int ready = interrupted != 0 ? 0 : poll(&watched, 1, timeout_ms);
+  if (interrupted != 0) return 'q';
   if (ready <= 0) return 0;
   char key = 0;
   const ssize_t got = read(STDIN_FILENO, &key, 1);

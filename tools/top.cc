@@ -74,16 +74,16 @@ std::string line_of(const job_snapshot& job) {
 class view {
  public:
   [[nodiscard]] static result<view> open(const std::vector<std::string>& pids) {
-    view made;
-    made.all_ = pids.empty();
+    view shown;
+    shown.all_ = pids.empty();
     for (const std::string& text : pids) {
       const result<pid_t> pid = parse_pid(text);
       if (!pid) return pid.error();
       result<preload::job_mapping> job = find_job(pid.value());
       if (!job) return job.error();
-      made.chosen_.push_back(std::move(job).value());
+      shown.chosen_.push_back(std::move(job).value());
     }
-    return made;
+    return shown;
   }
 
   // The jobs in which something runs; two processes of one job show it once.

@@ -25,13 +25,13 @@ preload::job_process process(pid_t pid, const char* program, std::uint64_t misse
 }
 
 job_snapshot job(std::uint64_t taken_ns, std::vector<preload::job_process> processes) {
-  job_snapshot made;
-  made.id = 7;
-  made.taken_ns = taken_ns;
-  made.totals.processes = made.totals.running = processes.size();
-  made.totals.counted.budget_bytes = 256 * mib;
-  made.processes = std::move(processes);
-  return made;
+  job_snapshot snapshot;
+  snapshot.id = 7;
+  snapshot.taken_ns = taken_ns;
+  snapshot.totals.processes = snapshot.totals.running = processes.size();
+  snapshot.totals.counted.budget_bytes = 256 * mib;
+  snapshot.processes = std::move(processes);
+  return snapshot;
 }
 
 TEST(Top, SizesAreShort) {

@@ -53,10 +53,10 @@ result<std::string> make_directory(const trace_options& chosen) {
   std::error_code failure;
   const fs::path absolute = fs::absolute(path, failure).lexically_normal();
   if (failure) return refusal(path, failure.message());
-  const bool made = fs::create_directory(absolute, failure);
+  const bool created = fs::create_directory(absolute, failure);
   if (failure) return refusal(path, failure.message());
-  if (made) fs::permissions(absolute, fs::perms::owner_all, failure);
-  if (!made && !fs::is_empty(absolute, failure)) {
+  if (created) fs::permissions(absolute, fs::perms::owner_all, failure);
+  if (!created && !fs::is_empty(absolute, failure)) {
     return refusal(path, failure ? failure.message() : "it is not empty");
   }
   if (access(absolute.c_str(), W_OK | X_OK) != 0) return refusal(path, std::strerror(errno));
