@@ -78,7 +78,7 @@ int main(int count_of_arguments, char** arguments) try {
       }
     });
   }
-  for (std::thread& each : clients) each.join();
+  for (std::thread& client : clients) client.join();
   const far::runtime_statistics now = farheap.snapshot();
   std::printf("%llu wrong values; %llu objects came alone, %llu pages came whole\n",
               static_cast<unsigned long long>(wrong[0] + wrong[1]), static_cast<unsigned long long>(now.object_fetches),

@@ -22,17 +22,17 @@ std::uint64_t add_up(far::runtime& farheap, const std::vector<far::unique_ptr<bl
                      std::size_t count) {
   std::vector<std::uint64_t> sums(fibers);
   std::vector<far::task> running;
-  for (std::size_t each = 0; each < fibers; ++each) {
-    running.push_back(farheap.spawn([&, each] {
-      for (std::size_t i = each; i < count; i += fibers) {
+  for (std::size_t index = 0; index < fibers; ++index) {
+    running.push_back(farheap.spawn([&, index] {
+      for (std::size_t i = index; i < count; i += fibers) {
         const far::scope here(farheap);
-        sums[each] += blocks[i * 7919 % blocks.size()].deref(here).value;
+        sums[index] += blocks[i * 7919 % blocks.size()].deref(here).value;
       }
     }));
   }
-  for (far::task& each : running) each.join();
+  for (far::task& task : running) task.join();
   std::uint64_t sum = 0;
-  for (const std::uint64_t each : sums) sum += each;
+  for (const std::uint64_t partial : sums) sum += partial;
   return sum;
 }
 

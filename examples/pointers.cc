@@ -50,9 +50,9 @@ int main(int count_of_arguments, char** arguments) try {
   shared.reset();
 
   std::int64_t sum = balance.read();
-  for (const far::unique_ptr<account>& each : accounts) {
+  for (const far::unique_ptr<account>& entry : accounts) {
     const far::scope here(farheap);
-    sum += each.deref(here).balance;
+    sum += entry.deref(here).balance;
   }
   const far::runtime_statistics now = farheap.snapshot();
   std::printf("sum %lld; %llu MiB are local, %llu MiB far\n", static_cast<long long>(sum),

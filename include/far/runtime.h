@@ -27,7 +27,7 @@ class runtime;
 
 namespace detail {
 class object_heap;
-[[nodiscard]] FAR_API object_heap& heap_of(runtime& of) noexcept;
+[[nodiscard]] FAR_API object_heap& heap_of(runtime& user_runtime) noexcept;
 }  // namespace detail
 
 struct runtime_options {
@@ -123,7 +123,7 @@ class FAR_API runtime {
   void validate() const;
 
  private:
-  friend detail::object_heap& detail::heap_of(runtime& of) noexcept;
+  friend detail::object_heap& detail::heap_of(runtime& user_runtime) noexcept;
   friend class scope;
   struct parts;
 

@@ -32,14 +32,14 @@ namespace detail {
 
 // Makes the object that `owner` points to resident, holds it in `by`, and returns its address. `write`: it will be
 // written. `lasting`: it is worth keeping in local memory afterwards.
-[[nodiscard]] FAR_API std::byte* touch(runtime& in, hazard_log& by, std::atomic<std::uint64_t>& owner, bool write,
+[[nodiscard]] FAR_API std::byte* touch(runtime& in, hazard_log& log, std::atomic<std::uint64_t>& owner, bool write,
                                        bool lasting);
 
 // In checked builds, in place of hazard_log::cut_back: what no other scope holds leaves local memory at once, so that
 // whoever uses it again is found out.
-FAR_API void leave_checked(runtime& in, hazard_log& by, std::size_t held_before);
+FAR_API void leave_checked(runtime& in, hazard_log& log, std::size_t held_before);
 // Stops the program with a message unless the scope is open and belongs to whoever runs now.
-FAR_API void check_scope(const hazard_log& of, bool is_open);
+FAR_API void check_scope(const hazard_log& log, bool is_open);
 
 }  // namespace detail
 
@@ -52,7 +52,7 @@ class [[nodiscard]] scope {
   // For objects of the process-wide runtime; see runtime::process().
   scope() : scope(runtime::process()) {}
   // For objects of `of`, and of no other runtime.
-  explicit scope(runtime& of) : log_(detail::hazard_log_now()), runtime_(of), held_before_(log_.held()) {}
+  explicit scope(runtime& chosen) : log_(detail::hazard_log_now()), runtime_(chosen), held_before_(log_.held()) {}
   ~scope() {
 #if defined(FARHEAP_CHECKED)
     detail::leave_checked(runtime_, log_, held_before_);
@@ -81,17 +81,17 @@ class [[nodiscard]] scope {
  private:
   // For words that are not known yet. Calls nothing but, at its end, touch(): so it needs no stack, and a scope whose
   // address nobody takes lives in registers.
-  [[nodiscard, gnu::noinline]] static std::byte* reach_further(runtime& in, detail::hazard_log& by,
+  [[nodiscard, gnu::noinline]] static std::byte* reach_further(runtime& in, detail::hazard_log& log,
                                                                std::atomic<std::uint64_t>& owner, std::uint64_t value,
                                                                bool write, bool lasting) {
-    if (detail::word::is_plain(value) && by.hold_at_once(detail::word::page(value))) [[likely]] {
+    if (detail::word::is_plain(value) && log.hold_at_once(detail::word::page(value))) [[likely]] {
       // Now page and object stay, unless they were leaving already: then the word or the page's byte says so.
       if (in.view_.is_ready(value, write) && owner.load(std::memory_order_acquire) == value) [[likely]] {
-        by.know(value);
+        log.know(value);
         return reinterpret_cast<std::byte*>(detail::word::address(value));
       }
     }
-    return detail::touch(in, by, owner, write, lasting);
+    return detail::touch(in, log, owner, write, lasting);
   }
 
   detail::hazard_log& log_;

@@ -110,18 +110,18 @@ template <typename T, typename... Arguments>
 [[nodiscard]] shared_ptr<T> make_shared(const tag& in, Arguments&&... arguments) {
   static_assert(relocatable<T>, "a far object is moved by copying its bytes: see far::relocatable");
   detail::give_way(in);
-  const scope here(in.of());
-  auto made = std::make_unique<detail::control>();
-  made->destroy = &detail::destroy<T>;
-  std::byte* const at = detail::allocate(in, made->word, sizeof(T), detail::type_of<T>());
+  const scope here(in.home());
+  auto block = std::make_unique<detail::control>();
+  block->destroy = &detail::destroy<T>;
+  std::byte* const at = detail::allocate(in, block->word, sizeof(T), detail::type_of<T>());
   try {
     new (at) T(std::forward<Arguments>(arguments)...);
   } catch (...) {
-    detail::release(made->word);
+    detail::release(block->word);
     throw;
   }
   shared_ptr<T> first;
-  first.control_ = made.release();
+  first.control_ = block.release();
   return first;
 }
 

@@ -148,16 +148,16 @@ template <typename T, typename... Arguments>
 [[nodiscard]] unique_ptr<T> make_unique(const tag& in, Arguments&&... arguments) {
   static_assert(relocatable<T>, "a far object is moved by copying its bytes: see far::relocatable");
   detail::give_way(in);
-  const scope here(in.of());
-  unique_ptr<T> made;
-  std::byte* const at = detail::allocate(in, made.word_, sizeof(T), detail::type_of<T>());
+  const scope here(in.home());
+  unique_ptr<T> pointer;
+  std::byte* const at = detail::allocate(in, pointer.word_, sizeof(T), detail::type_of<T>());
   try {
     new (at) T(std::forward<Arguments>(arguments)...);
   } catch (...) {
-    detail::release(made.word_);
+    detail::release(pointer.word_);
     throw;
   }
-  return made;
+  return pointer;
 }
 
 // An array of `count` value-initialised elements.
@@ -167,21 +167,21 @@ template <typename T>
   using element = std::remove_extent_t<T>;
   if (count > (std::size_t{1} << 46) / sizeof(element)) throw std::bad_array_new_length();
   detail::give_way(in);
-  const scope here(in.of());
-  unique_ptr<T> made;
-  std::byte* const at = detail::allocate(in, made.word_, std::max<std::size_t>(count * sizeof(element), 1), nullptr);
+  const scope here(in.home());
+  unique_ptr<T> pointer;
+  std::byte* const at = detail::allocate(in, pointer.word_, std::max<std::size_t>(count * sizeof(element), 1), nullptr);
   // Pages of large arrays are zeros already; to write them would bring them all in.
   if (count * sizeof(element) <= 4096 || !std::is_trivially_default_constructible_v<element>) {
     std::uninitialized_value_construct_n(reinterpret_cast<element*>(at), count);
   }
-  return made;
+  return pointer;
 }
 
 // Starts to bring in what these point to, without waiting; null pointers are allowed.
 template <typename T>
 void prefetch(std::span<const unique_ptr<T>> pointers) {
-  for (const unique_ptr<T>& each : pointers) {
-    if (each) static_cast<void>(each.prefetch());
+  for (const unique_ptr<T>& pointer : pointers) {
+    if (pointer) static_cast<void>(pointer.prefetch());
   }
 }
 

@@ -303,11 +303,11 @@ std::byte* touch(runtime& in, hazard_log& by, std::atomic<std::uint64_t>& owner,
 }
 
 void give_way(const tag& in) {
-  heap_of(in.of()).give_way();
+  heap_of(in.home()).give_way();
 }
 
 std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type) {
-  return heap_of(in.of()).allocate(current_hazard_log(), owner, bytes, type, heap::placement::lasting, in.number());
+  return heap_of(in.home()).allocate(current_hazard_log(), owner, bytes, type, heap::placement::lasting, in.number());
 }
 
 void move_owner(owner_word& from, owner_word& to) {
