@@ -4,15 +4,15 @@
 # farheap::hints is for programs with hints, in C or C++: a header, and nothing of the library.
 
 set(parts far_heap far_fiber far_pager far_engine far_backend far_backend_common far_backend_tcp far_backend_shm
-          far_backend_replicated far_wire far_platform far_base)
+          far_backend_replicated far_backend_zmem far_wire far_platform far_base)
 set(objects ${parts})
 list(TRANSFORM objects REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
 # Others' libraries that are part of the shared one. Who links the static one links them, too; there they go by name, so
 # that the package does not depend on where this machine keeps them.
 set(Boost_USE_STATIC_LIBS ON)
 find_package(Boost REQUIRED COMPONENTS context)  # its target is known only where it was looked for
-set(others Boost::context ${FARHEAP_LIBURING} ${FARHEAP_LIBSSL} ${FARHEAP_LIBCRYPTO})
-set(FAR_STATIC_NEEDS boost_context uring ssl crypto)
+set(others Boost::context ${FARHEAP_LIBURING} ${FARHEAP_LIBLZ4} ${FARHEAP_LIBZSTD} ${FARHEAP_LIBSSL} ${FARHEAP_LIBCRYPTO})
+set(FAR_STATIC_NEEDS boost_context uring lz4 zstd ssl crypto)
 
 add_library(farheap_shared SHARED ${objects})
 set(map ${PROJECT_SOURCE_DIR}/packaging/libfarheap.map)

@@ -38,19 +38,24 @@ std::uint64_t now_ns() {
 // How a member of `statistics` adds up over processes, and over the programs that one process becomes.
 enum class kind { now, peak, sum };
 kind kind_of(std::size_t index) {
-  static_assert(job_statistics == 21, "a new member of statistics must be given its kind here");
+  static_assert(job_statistics == 23, "a new member of statistics must be given its kind here");
   const auto at = [](std::uint64_t statistics::* member) {
     const statistics none;
     return static_cast<std::size_t>(&(none.*member) - &none.budget_bytes);
   };
-  for (const auto member : {&statistics::budget_bytes, &statistics::local_bytes, &statistics::far_bytes}) {
+  for (const auto member :
+       {&statistics::budget_bytes, &statistics::local_bytes, &statistics::far_bytes, &statistics::far_stored_bytes}) {
     if (index == at(member)) return kind::now;
   }
-  for (const auto member :
-       {&statistics::peak_local_bytes, &statistics::peak_far_bytes, &statistics::over_budget_pages}) {
+  for (const auto member : {&statistics::peak_local_bytes, &statistics::peak_far_bytes,
+                            &statistics::peak_far_stored_bytes, &statistics::over_budget_pages}) {
     if (index == at(member)) return kind::peak;
   }
   return kind::sum;
+}
+
+void forget_what_is_held(statistics& counted) {
+  counted.budget_bytes = counted.local_bytes = counted.far_bytes = counted.far_stored_bytes = 0;
 }
 
 // Adds what one process counted. Nothing is held any more by one that does not run.
@@ -165,7 +170,7 @@ bool read_process(const job_region& region, std::size_t index, job_process& into
   into.elapsed_ns = until_ns - into.started_ns;
   into.counted = slot.account.statistics();
   into.used = slot.account.usage();
-  if (!into.running) into.counted.budget_bytes = into.counted.local_bytes = into.counted.far_bytes = 0;
+  if (!into.running) forget_what_is_held(into.counted);
   return true;
 }
 
@@ -188,6 +193,8 @@ job_totals totals_of(const job_region& region) noexcept {
     const auto raise = [](std::uint64_t& to, std::uint64_t value) { to = std::max(to, value); };
     raise(all.counted.peak_local_bytes, std::max(region.peak_local_bytes.load(), all.counted.local_bytes));
     raise(all.counted.peak_far_bytes, std::max(region.peak_far_bytes.load(), all.counted.far_bytes));
+    raise(all.counted.peak_far_stored_bytes,
+          std::max(region.peak_far_stored_bytes.load(), all.counted.far_stored_bytes));
   }
   const std::uint64_t now = now_ns();
   all.elapsed_ns = now - std::min(now, region.started_ns.load());
@@ -268,7 +275,7 @@ void job::fill_slot(std::size_t index) noexcept {
     log_line(log_level::verbose, "slot %zu of the job cannot be locked", index);
   }
   statistics nothing = before_;
-  nothing.budget_bytes = nothing.local_bytes = nothing.far_bytes = 0;
+  forget_what_is_held(nothing);
   slot.account.store(nothing, slot.account.usage());
   slot.seen_need.store(need_of(nothing));
   slot.seen_cpu_ns.store(slot.account.user_ns.load() + slot.account.system_ns.load());
@@ -318,12 +325,14 @@ void job::decide(bool at_once) noexcept {
   std::size_t count = 0;
   std::uint64_t local_bytes = 0;
   std::uint64_t far_bytes = 0;
+  std::uint64_t far_stored_bytes = 0;
   for (std::size_t i = 0; i < job_slots; ++i) {
     job_slot& slot = region().slots[i];
     if (slot.state.load() != job_slot_state::running) continue;
     const statistics counted = slot.account.statistics();
     local_bytes += counted.local_bytes;
     far_bytes += counted.far_bytes;
+    far_stored_bytes += counted.far_stored_bytes;
     const std::uint64_t cpu_ns = slot.account.user_ns.load() + slot.account.system_ns.load();
     const std::uint64_t cpu_before_ns = slot.seen_cpu_ns.load();
     const bool idle = static_cast<double>(cpu_ns - std::min(cpu_ns, cpu_before_ns)) < idle_share * 1e9 * seconds;
@@ -341,6 +350,7 @@ void job::decide(bool at_once) noexcept {
   }
   region().peak_local_bytes.store(std::max(region().peak_local_bytes.load(), local_bytes));
   region().peak_far_bytes.store(std::max(region().peak_far_bytes.load(), far_bytes));
+  region().peak_far_stored_bytes.store(std::max(region().peak_far_stored_bytes.load(), far_stored_bytes));
   if (observes) region().decided_ns.store(now);
   if (count == 0 || !this->shares()) return;
   divide_budget(region().budget_bytes.load(), {shares.data(), count});

@@ -64,7 +64,7 @@ struct alignas(64) job_slot {
 };
 
 struct job_region {
-  static constexpr std::uint64_t right_magic = 0x31626f6a72616600;  // also the version of the layout
+  static constexpr std::uint64_t right_magic = 0x32626f6a72616600;  // also the version of the layout
 
   shared_number magic{0};  // stored last
   shared_number bytes{0};  // sizeof(job_region)
@@ -76,6 +76,7 @@ struct job_region {
   shared_number decided_ns{0};
   shared_number peak_local_bytes{0};  // of all together, as seen when it was decided
   shared_number peak_far_bytes{0};
+  shared_number peak_far_stored_bytes{0};
   // Processes that have ended and whose slots were needed.
   shared_number forgotten{0};
   shared_account forgotten_account;

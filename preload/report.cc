@@ -24,12 +24,14 @@ namespace {
 
 using engine::statistics;
 
-constexpr std::array<statistic_field, 21> fields{{
+constexpr std::array<statistic_field, 23> fields{{
     {"budget_bytes", &statistics::budget_bytes},
     {"local_bytes", &statistics::local_bytes},
     {"peak_local_bytes", &statistics::peak_local_bytes},
     {"far_bytes", &statistics::far_bytes},
     {"peak_far_bytes", &statistics::peak_far_bytes},
+    {"far_stored_bytes", &statistics::far_stored_bytes},
+    {"peak_far_stored_bytes", &statistics::peak_far_stored_bytes},
     {"misses", &statistics::misses},
     {"waits", &statistics::waits},
     {"rescues", &statistics::rescues},
@@ -143,7 +145,9 @@ void log_exit_line(const engine::statistics& counted, std::uint64_t processes, s
   const std::string peak = format_size(counted.peak_local_bytes);
   const std::string budget = format_size(counted.budget_bytes);
   const std::string remote = format_size(counted.peak_far_bytes);
+  const std::string stored = format_size(counted.peak_far_stored_bytes);
   const std::string waited = format_duration(counted.wait_ns);
+  const bool is_smaller = counted.peak_far_stored_bytes < counted.peak_far_bytes;
   char tree[96] = "";
   if (processes > 1) {
     const int used = std::snprintf(tree, sizeof tree, "; %" PRIu64 " processes", processes);
@@ -151,8 +155,10 @@ void log_exit_line(const engine::statistics& counted, std::uint64_t processes, s
       std::snprintf(tree + used, sizeof tree - static_cast<std::size_t>(used), ", %" PRIu64 " still running", running);
     }
   }
-  log_line(log_level::info, "peak local %s of %s, far %s, %" PRIu64 " misses, %" PRIu64 " prefetch hits, waited %s%s",
-           peak.c_str(), budget.c_str(), remote.c_str(), counted.misses, counted.prefetch_hits, waited.c_str(), tree);
+  log_line(log_level::info,
+           "peak local %s of %s, far %s%s%s, %" PRIu64 " misses, %" PRIu64 " prefetch hits, waited %s%s", peak.c_str(),
+           budget.c_str(), remote.c_str(), is_smaller ? " stored in " : "", is_smaller ? stored.c_str() : "",
+           counted.misses, counted.prefetch_hits, waited.c_str(), tree);
 }
 
 std::size_t format_stats_json(const run_report& report, std::span<char> text) noexcept {

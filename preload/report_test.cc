@@ -63,7 +63,7 @@ TEST(Report, EveryStatisticAppearsUnderItsName) {
     EXPECT_NE(text.find(entry), std::string::npos) << entry << " in " << text;
     EXPECT_TRUE(values.insert(report.counted.*field.member).second) << field.name << " is listed twice";
   }
-  EXPECT_EQ(report.counted.misses, 1005u) << "the table is in the order of the struct";
+  EXPECT_EQ(report.counted.misses, 1007u) << "the table is in the order of the struct";
   EXPECT_EQ(text.find("{\"budget_bytes\": 1000, "), 0u);
   EXPECT_NE(text.find("\"page_bytes\": 4096, \"pid\": 42, \"program\": \"/usr/bin/python3\""), std::string::npos);
   EXPECT_NE(text.find("\"far\": \"file:\", \"fault_mode\": \"thread\", \"policy\": \"fifo\"}\n"), std::string::npos);
@@ -93,7 +93,7 @@ TEST(Report, AnyStringsFitTheBuffer) {
 TEST(Report, TheExitLine) {
   engine::statistics counted;
   counted.budget_bytes = counted.peak_local_bytes = 512 * mib;
-  counted.peak_far_bytes = 1536 * mib;
+  counted.peak_far_bytes = counted.peak_far_stored_bytes = 1536 * mib;
   counted.misses = 12345;
   counted.prefetch_hits = 45678;
   counted.wait_ns = 1'230'000'000;
@@ -101,6 +101,10 @@ TEST(Report, TheExitLine) {
   log_exit_line(counted);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "farheap: peak local 512 MiB of 512 MiB, far 1.50 GiB, 12345 misses, 45678 prefetch hits, waited 1.23 s\n");
+  counted.peak_far_stored_bytes = 500 * mib;
+  testing::internal::CaptureStderr();
+  log_exit_line(counted);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find(" far 1.50 GiB stored in 500 MiB, "), std::string::npos);
 }
 
 TEST(Report, UsageIsThatOfThisProcess) {

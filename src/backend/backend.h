@@ -99,6 +99,14 @@ struct capacity {
   std::uint64_t total_slots = 0;  // the most that could be allocated; max() when only the device limits it
   std::uint64_t used_slots = 0;
   std::uint64_t kept_slots = 0;  // of these: freed here, but children of a fork may still read them
+  // What they occupy, and may at most, where slots differ in size; no_bytes: each slot occupies a page.
+  static constexpr std::uint64_t no_bytes = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t stored_bytes = no_bytes;
+  std::uint64_t most_stored_bytes = no_bytes;
+
+  [[nodiscard]] std::uint64_t occupied_bytes() const {
+    return stored_bytes == no_bytes ? used_slots * page_bytes : stored_bytes;
+  }
 };
 
 // What the far tier promises, for sizing prefetch windows: window >= latency * bandwidth. An estimate; 0 is "unknown".
@@ -182,7 +190,8 @@ class backend {
   [[nodiscard]] virtual std::string describe() const = 0;
 };
 
-// Opens the far tier that `uri` names (memory:, file:PATH, tcp://HOST:PORT, shm:NAME; see docs/run.md). Errors say what
+// Opens the far tier that `uri` names (memory:, zmem:, file:PATH, tcp://HOST:PORT, shm:NAME; see
+// docs/run.md). Errors say what
 // to write instead.
 [[nodiscard]] result<std::unique_ptr<backend>> open(std::string_view uri);
 

@@ -9,6 +9,7 @@
 #include "backend/shm/shm_backend.h"
 #include "backend/tcp/open_tcp.h"
 #include "backend/uri.h"
+#include "backend/zmem/zmem_backend.h"
 
 namespace far::backend {
 namespace {
@@ -18,8 +19,11 @@ struct tier {
   result<std::unique_ptr<backend>> (*open)(const uri& name);
 };
 
-constexpr std::array<tier, 4> tiers{
-    {{"memory", memory_backend::open}, {"file", file_backend::open}, {"shm", shm_backend::open}, {"tcp", open_tcp}}};
+constexpr std::array<tier, 5> tiers{{{"memory", memory_backend::open},
+                                     {"zmem", zmem_backend::open},
+                                     {"file", file_backend::open},
+                                     {"shm", shm_backend::open},
+                                     {"tcp", open_tcp}}};
 
 }  // namespace
 

@@ -13,13 +13,16 @@ std::string message_of(std::string_view uri) {
 TEST(open, every_far_tier_opens) {
   EXPECT_EQ(message_of("memory:"), "opened");
   EXPECT_EQ(message_of("memory:?latency=5us&gbps=25&capacity=8G"), "opened");
+  EXPECT_EQ(message_of("zmem:"), "opened");
+  EXPECT_EQ(message_of("zmem:512M"), "opened");
+  EXPECT_EQ(message_of("zmem:?capacity=512M&codec=zstd&level=3"), "opened");
   EXPECT_EQ(message_of("file:/var/tmp"), "opened");
   EXPECT_EQ(message_of("file:/var/tmp?capacity=1G&direct=0"), "opened");
 }
 
 TEST(open, an_unknown_far_tier_is_told_the_known_ones) {
   EXPECT_EQ(message_of("floppy:/dev/fd0"),
-            "far tier 'floppy:/dev/fd0': there is no 'floppy:'; the far tiers are memory:, file:, "
+            "far tier 'floppy:/dev/fd0': there is no 'floppy:'; the far tiers are memory:, zmem:, file:, "
             "shm:, tcp:");
 }
 
@@ -29,8 +32,10 @@ TEST(open, an_unknown_option_is_told_the_known_ones) {
 }
 
 TEST(open, values_without_sense_are_refused) {
-  for (const char* uri : {"memory:?latency=5", "memory:?gbps=0", "memory:?capacity=12", "memory:?capacity=9000T",
-                          "memory:/path", "file:/var/tmp?direct=2", "file:/var/tmp?capacity=x", "memory", ""}) {
+  for (const char* uri :
+       {"memory:?latency=5", "memory:?gbps=0", "memory:?capacity=12", "memory:?capacity=9000T", "memory:/path",
+        "file:/var/tmp?direct=2", "file:/var/tmp?capacity=x", "memory", "", "zmem:some", "zmem:0", "zmem:1K",
+        "zmem:9000T", "zmem:1G?capacity=1G", "zmem:?codec=gzip", "zmem:?level=3", "zmem:?codec=zstd&level=20"}) {
     const std::string message = message_of(uri);
     EXPECT_NE(message, "opened") << uri;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;

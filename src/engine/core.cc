@@ -132,7 +132,9 @@ void wait_for_kernel_memory(int error_code, backoff* waiting) {
 }
 
 void core::note_far_peak() {
-  count.peak_far_pages.raise_to(far.report().used_slots);
+  const backend::capacity now = far.report();
+  count.peak_far_pages.raise_to(now.used_slots);
+  count.peak_far_stored_bytes.raise_to(now.occupied_bytes());
 }
 
 }  // namespace far::engine

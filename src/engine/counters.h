@@ -42,12 +42,14 @@ struct counters {
   counter backend_errors;
   counter over_budget_pages;
   counter peak_far_pages;
+  counter peak_far_stored_bytes;
 
   // In the child of a fork: what its parent did is its parent's.
   void begin_again() {
-    for (counter* each : {&misses, &waits, &rescues, &zero_fills, &write_faults, &hinted_misses, &wait_ns,
-                          &prefetched_pages, &prefetch_hits, &fetched_pages, &direct_reclaims, &evicted_pages,
-                          &clean_evictions, &written_pages, &backend_errors, &over_budget_pages, &peak_far_pages}) {
+    for (counter* each :
+         {&misses, &waits, &rescues, &zero_fills, &write_faults, &hinted_misses, &wait_ns, &prefetched_pages,
+          &prefetch_hits, &fetched_pages, &direct_reclaims, &evicted_pages, &clean_evictions, &written_pages,
+          &backend_errors, &over_budget_pages, &peak_far_pages, &peak_far_stored_bytes}) {
       each->begin_again();
     }
   }

@@ -384,8 +384,11 @@ statistics engine::snapshot() const {
   now.budget_bytes = shared_.local.limit_pages() * page_bytes;
   now.local_bytes = shared_.local.charged_pages() * page_bytes;
   now.peak_local_bytes = shared_.local.peak_pages() * page_bytes;
-  now.far_bytes = shared_.far.report().used_slots * page_bytes;
+  const backend::capacity far = shared_.far.report();
+  now.far_bytes = far.used_slots * page_bytes;
   now.peak_far_bytes = count.peak_far_pages.get() * page_bytes;
+  now.far_stored_bytes = far.occupied_bytes();
+  now.peak_far_stored_bytes = std::max(count.peak_far_stored_bytes.get(), now.far_stored_bytes);
   now.misses = count.misses.get();
   now.waits = count.waits.get();
   now.rescues = count.rescues.get();

@@ -12,6 +12,8 @@ struct statistics {
   std::uint64_t peak_local_bytes = 0;
   std::uint64_t far_bytes = 0;  // now: slots in use
   std::uint64_t peak_far_bytes = 0;
+  std::uint64_t far_stored_bytes = 0;  // now: what these slots occupy, which is less where they are compressed
+  std::uint64_t peak_far_stored_bytes = 0;
 
   // Misses: accesses to memory that was not resident.
   std::uint64_t misses = 0;         // a page had to be read from the far tier

@@ -11,6 +11,7 @@
 #include "backend/tcp/tcp_backend.h"
 #include "backend/tcp/tcp_uri.h"
 #include "backend/uri.h"
+#include "backend/zmem/zmem_backend.h"
 #include "base/units.h"
 #include "memory_server.h"
 #include "tests/support/faulty_backend.h"
@@ -31,6 +32,14 @@ std::unique_ptr<backend> require(result<std::unique_ptr<backend>> opened) {
 backend_under_test by_uri(const std::string& name, const std::string& uri_without_capacity) {
   return {name, [=](std::uint64_t capacity_slots) {
             return require(open(uri_without_capacity + "capacity=" + std::to_string(capacity_slots * page_bytes)));
+          }};
+}
+
+// With room for slots that do not compress.
+backend_under_test compressed(const std::string& name, codec_choice codec) {
+  return {name, [=](std::uint64_t capacity_slots) {
+            const std::uint64_t bytes = round_up(capacity_slots * page_bytes, mib);
+            return require(zmem_backend::create({.capacity_bytes = bytes, .codec = codec, .slots = capacity_slots}));
           }};
 }
 
@@ -168,6 +177,8 @@ std::vector<backend_under_test> backends_under_test() {
       by_uri("memory", "memory:?"),
       by_uri("memory_with_latency", "memory:?latency=100us&gbps=20&"),
       by_uri("memory_with_short_latency", "memory:?latency=3us&"),
+      compressed("zmem", {}),
+      compressed("zmem_with_zstd", {codec_name::zstd, 3}),
       by_uri("file", "file:/var/tmp?"),
       by_uri("file_through_page_cache", "file:/var/tmp?direct=0&"),
       without_io_uring("file_without_io_uring", true),

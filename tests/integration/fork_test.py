@@ -157,6 +157,7 @@ class ForkThatLasts(unittest.TestCase):
         directory = self.enterContext(tempfile.TemporaryDirectory(dir="/var/tmp"))
         self.directory = pathlib.Path(directory)
         yield "memory:"
+        yield "zmem:512M"
         yield f"file:{directory}"
         with memory_server("--listen", "127.0.0.1:0") as address:
             yield f"tcp://{address}"

@@ -31,9 +31,9 @@ class Verifier(unittest.TestCase):
         self.assertEqual(outcome.code, 1, outcome)
         self.assertIn("verifier: corrupt", outcome.out)
 
-    def check_under_farheap(self, far):
+    def check_under_farheap(self, far, mode="thread"):
         budget_bytes = native().peak_bytes // 10
-        outcome = support.run_far(verifier(), budget_bytes, far=far)
+        outcome = support.run_far(verifier(), budget_bytes, far=far, mode=mode)
         self.assertEqual(outcome.code, 0, outcome)
         self.assertEqual(outcome.out, native().out, outcome)
         self.assertIsNotNone(outcome.stats, outcome)
@@ -45,6 +45,11 @@ class Verifier(unittest.TestCase):
 
     def test_memory_tier(self):
         self.check_under_farheap("memory:")
+
+    def test_compressed_tier(self):
+        for mode in ("thread", "inline"):
+            with self.subTest(mode=mode):
+                self.check_under_farheap("zmem:1G", mode)
 
     def test_file_tier(self):
         self.check_under_farheap("file:")

@@ -94,6 +94,7 @@ const std::byte* lineage_backend::direct(slot_id slot) const {
 capacity lineage_backend::report() const {
   const backend* const own = own_.load(std::memory_order_acquire);
   capacity sum = own != nullptr ? own->report() : capacity{};
+  if (sum.stored_bytes != capacity::no_bytes) sum.stored_bytes += held_.load() * page_bytes;
   sum.used_slots += held_.load();
   sum.kept_slots = kept_own_.load() + kept_inherited_.load();
   return sum;

@@ -1,0 +1,164 @@
+#include "backend/zmem/zmem_backend.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+
+#include "backend/uri.h"
+#include "backend/zmem/zmem_channel.h"
+#include "base/units.h"
+#include "platform/local_memory.h"
+#include "platform/system_memory.h"
+
+namespace far::backend {
+namespace {
+
+// How many slots become available at a time, so that the slot map is filled as far as it is used.
+constexpr std::uint64_t growth_slots = 64 * mib / page_bytes;
+
+constexpr std::uint64_t smallest_capacity_bytes = mib;
+constexpr std::uint64_t largest_capacity_bytes = 4 * tib;
+constexpr std::uint64_t smallest_default_bytes = 256 * mib;
+// Pages that are all the same take no room, so there may be more of them than would fit; yet the table has an end.
+constexpr std::uint64_t slots_a_page = 32;
+constexpr std::size_t largest_depth = 1 << 20;
+constexpr std::uint64_t next_step_ns = 1'000'000;
+
+// What reading costs.
+constexpr speed lz4_speed{1500, 3'500'000'000};
+constexpr speed zstd_speed{4500, 1'000'000'000};
+
+std::uint64_t default_capacity_bytes() {
+  const result<platform::system_memory> machine = platform::read_system_memory();
+  return machine ? std::max(machine.value().usable_bytes() / 2, smallest_default_bytes) : smallest_default_bytes;
+}
+
+error wrong(const uri& name, const std::string& why) {
+  return {"far tier '" + name.text() + "': " + why, EINVAL};
+}
+
+result<codec_choice> parse_codec(const uri& name) {
+  codec_choice chosen;
+  const std::string codec = name.text_value("codec").value_or("lz4");
+  if (codec != "lz4" && codec != "zstd") return wrong(name, "option 'codec': '" + codec + "' is neither lz4 nor zstd");
+  if (codec == "zstd") chosen.name = codec_name::zstd;
+  const auto level = name.whole_number("level", 1, most_zstd_level);
+  if (!level) return level.error();
+  if (level.value() && codec != "zstd") return wrong(name, "option 'level' is for codec=zstd; lz4 has none");
+  chosen.level = static_cast<int>(level.value().value_or(1));
+  return chosen;
+}
+
+result<std::uint64_t> parse_capacity(const uri& name) {
+  const auto option = name.size_bytes("capacity");
+  if (!option) return option.error();
+  if (name.rest().empty()) return option.value().value_or(0);
+  const result<std::uint64_t> size = parse_size(name.rest());
+  if (!size || option.value()) {
+    return wrong(name, "what follows 'zmem:' is its capacity; write for example zmem:4G or zmem:?capacity=4G");
+  }
+  return size.value();
+}
+
+}  // namespace
+
+result<std::unique_ptr<backend>> zmem_backend::open(const uri& name) {
+  if (result<void> known = name.allow_options({"capacity", "codec", "level"}); !known) return known.error();
+  const result<codec_choice> codec = parse_codec(name);
+  if (!codec) return codec.error();
+  const result<std::uint64_t> capacity = parse_capacity(name);
+  if (!capacity) return capacity.error();
+  const bool is_given = capacity.value() != 0 || !name.rest().empty();
+  if (is_given && (capacity.value() < smallest_capacity_bytes || capacity.value() > largest_capacity_bytes)) {
+    return wrong(name, "its capacity is between " + format_size(smallest_capacity_bytes) + " and " +
+                           format_size(largest_capacity_bytes) + "; write for example zmem:4G");
+  }
+  return create({.capacity_bytes = capacity.value(), .codec = codec.value()});
+}
+
+result<std::unique_ptr<backend>> zmem_backend::create(const zmem_options& chosen) {
+  const std::uint64_t bytes = chosen.capacity_bytes != 0 ? chosen.capacity_bytes : default_capacity_bytes();
+  const std::uint64_t wanted = chosen.slots != 0 ? chosen.slots : bytes / page_bytes * slots_a_page;
+  const std::uint64_t slots = std::min(wanted, page_store::most_slots);
+  // Addresses for the zones, and the table.
+  const std::uint64_t probe_bytes = bytes + slots * 2 * sizeof(std::uint64_t);
+  std::byte* const probe = platform::try_map_local(probe_bytes);
+  if (probe == nullptr) {
+    return error{"far tier 'zmem:' cannot reserve " + format_size(probe_bytes) +
+                     " of addresses; choose a smaller capacity (zmem:2G) or raise the limit (ulimit -v)",
+                 ENOMEM};
+  }
+  platform::unmap_local(probe, probe_bytes);
+  return std::unique_ptr<backend>(std::make_unique<zmem_backend>(chosen.codec, bytes, slots));
+}
+
+zmem_backend::zmem_backend(codec_choice codec, std::uint64_t capacity_bytes, std::uint64_t slots)
+    : codec_(codec), slots_(slots), store_(capacity_bytes, slots) {}
+
+result<slot_id> zmem_backend::allocate(std::size_t count) {
+  if (!store_.promise(count)) return out_of_slots();
+  result<slot_id> first = take_slots(count);
+  if (!first) store_.take_back(count);
+  return first;
+}
+
+result<slot_id> zmem_backend::take_slots(std::size_t count) {
+  std::optional<slot_id> first = slots_.allocate(count);
+  if (first) return *first;
+  const std::lock_guard guard(growth_lock_);
+  // Another thread may take what we add, so look again after each growth; growth ends at the capacity.
+  while (!(first = slots_.allocate(count))) {
+    const std::uint64_t limit = slots_.limit();
+    const std::uint64_t missing = count - std::min<std::uint64_t>(count, slots_.free_at_end());
+    if (missing > slots_.capacity() - limit || limit == slots_.capacity()) return out_of_slots();
+    slots_.extend(std::min(slots_.capacity(), limit + std::max(missing, growth_slots)));
+  }
+  return *first;
+}
+
+void zmem_backend::free(slot_id first, std::size_t count) {
+  for (slot_id slot = first; slot < first + count; ++slot) store_.free(slot);
+  slots_.free(first, count);
+}
+
+result<std::unique_ptr<channel>> zmem_backend::open_channel(std::size_t depth) {
+  if (depth == 0 || depth > largest_depth) {
+    return error{"a channel of 'zmem:' holds between 1 and " + std::to_string(largest_depth) + " requests, not " +
+                     std::to_string(depth),
+                 EINVAL};
+  }
+  return std::unique_ptr<channel>(std::make_unique<zmem_channel>(store_, codec_, depth));
+}
+
+std::uint64_t zmem_backend::tend() {
+  return store_.tend() ? next_step_ns : no_tending;
+}
+
+void zmem_backend::after_fork_in_child() {
+  store_.unlock_after_fork();
+  growth_lock_.unlock();  // whoever held it is not in this process
+  slots_.begin_again_in_child();
+}
+
+void zmem_backend::close_claims_in_child() {
+  slots_.end_claims_in_child();
+  store_.keep_in_child(slots_.limit(), [this](slot_id slot) { return slots_.all_allocated(slot, 1); });
+}
+
+capacity zmem_backend::report() const {
+  return {.total_slots = slots_.capacity(),
+          .used_slots = slots_.used(),
+          .stored_bytes = store_.occupied_bytes(),
+          .most_stored_bytes = store_.capacity_bytes()};
+}
+
+speed zmem_backend::expected_speed() const {
+  return codec_.name == codec_name::lz4 ? lz4_speed : zstd_speed;
+}
+
+std::string zmem_backend::describe() const {
+  return std::string("zmem: (") + (codec_.name == codec_name::lz4 ? "lz4" : "zstd") + ", " +
+         format_size(store_.capacity_bytes()) + ")";
+}
+
+}  // namespace far::backend

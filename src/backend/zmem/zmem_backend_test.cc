@@ -1,0 +1,116 @@
+#include "backend/zmem/zmem_backend.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <vector>
+
+namespace far::backend {
+namespace {
+
+constexpr std::size_t pages = 64;
+
+std::vector<std::byte> content(unsigned seed) {
+  std::vector<std::byte> made(pages * page_bytes);
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    made[i] = i % 64 < 32 ? static_cast<std::byte>((i * 2654435761u + seed * 40503u) >> 13) : std::byte{7};
+  }
+  return made;
+}
+
+bool transfer(channel& queue, operation op, slot_id first, std::vector<std::byte>& bytes) {
+  const request one{.op = op, .slot = first, .length_bytes = pages * page_bytes, .buffer = bytes.data()};
+  completion done;
+  return queue.submit({&one, 1}) == 1 && queue.poll({&done, 1}) == 1 && done.error_code == 0;
+}
+
+bool holds(backend& tested, slot_id first, unsigned seed) {
+  const std::unique_ptr<channel> queue = tested.open_channel(4).value();
+  std::vector<std::byte> bytes(pages * page_bytes);
+  return transfer(*queue, operation::read, first, bytes) && bytes == content(seed);
+}
+
+bool put(backend& tested, slot_id first, unsigned seed) {
+  const std::unique_ptr<channel> queue = tested.open_channel(4).value();
+  std::vector<std::byte> bytes = content(seed);
+  return transfer(*queue, operation::write, first, bytes);
+}
+
+TEST(zmem_backend, reports_what_it_occupies) {
+  const auto tested = zmem_backend::create({.capacity_bytes = 16 * mib}).value();
+  const slot_id first = tested->allocate(pages).value();
+  EXPECT_EQ(tested->report().stored_bytes, 0u);
+  ASSERT_TRUE(put(*tested, first, 1));
+  const capacity now = tested->report();
+  EXPECT_EQ(now.used_slots, pages);
+  EXPECT_GT(now.stored_bytes, 0u);
+  EXPECT_LE(now.stored_bytes, pages * page_bytes * 3 / 4);
+  EXPECT_EQ(now.most_stored_bytes, 16 * mib);
+}
+
+TEST(zmem_backend, a_full_one_has_no_slots_until_some_are_freed) {
+  const auto tested = zmem_backend::create({.capacity_bytes = mib}).value();
+  std::vector<slot_id> runs;
+  while (true) {
+    const result<slot_id> first = tested->allocate(pages);
+    if (!first) {
+      EXPECT_EQ(first.error().code, ENOSPC);
+      break;
+    }
+    runs.push_back(first.value());
+    ASSERT_TRUE(put(*tested, runs.back(), static_cast<unsigned>(runs.size())));
+  }
+  EXPECT_GT(runs.size(), mib / (pages * page_bytes)) << "compressed, there is room for more";
+  for (std::size_t i = 0; i < runs.size(); ++i) EXPECT_TRUE(holds(*tested, runs[i], static_cast<unsigned>(i + 1)));
+  tested->free(runs[0], pages);
+  tested->free(runs[1], pages);
+  EXPECT_TRUE(tested->allocate(pages).ok());
+}
+
+TEST(zmem_backend, a_child_of_fork_has_its_own_copy) {
+  const auto tested = zmem_backend::create({.capacity_bytes = 16 * mib}).value();
+  const slot_id kept = tested->allocate(pages).value();
+  const slot_id dropped = tested->allocate(pages).value();
+  ASSERT_TRUE(put(*tested, kept, 1) && put(*tested, dropped, 2));
+  tested->prepare_fork();
+  const pid_t child = fork();
+  if (child == 0) {
+    tested->after_fork_in_child();
+    for (std::size_t i = 0; i < pages; ++i) tested->claim_in_child(kept + i);
+    tested->close_claims_in_child();
+    bool right = tested->report().used_slots == pages && holds(*tested, kept, 1);
+    const slot_id fresh = tested->allocate(2 * pages).value();
+    right = right && put(*tested, fresh, 3) && put(*tested, kept, 4) && holds(*tested, fresh, 3);
+    tested->free(kept, pages);
+    tested->free(fresh, 2 * pages);
+    _exit(right && tested->report().stored_bytes == 0 ? 0 : 1);
+  }
+  tested->after_fork_in_parent();
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_TRUE(holds(*tested, kept, 1) && holds(*tested, dropped, 2));
+}
+
+// The page that somebody waits for comes before those that are read ahead behind it.
+TEST(zmem_backend, one_read_is_made_at_a_time) {
+  const auto tested = zmem_backend::create({.capacity_bytes = 16 * mib}).value();
+  const slot_id first = tested->allocate(pages).value();
+  ASSERT_TRUE(put(*tested, first, 1));
+  const std::unique_ptr<channel> queue = tested->open_channel(4).value();
+  std::vector<std::byte> bytes(pages * page_bytes);
+  const std::array<request, 2> reads{request{.slot = first, .buffer = bytes.data(), .cookie = 1},
+                                     request{.slot = first, .buffer = bytes.data(), .cookie = 2}};
+  ASSERT_EQ(queue->submit(reads), 2u);
+  std::array<completion, 4> done;
+  for (const std::uint64_t expected : {1u, 2u}) {
+    ASSERT_EQ(queue->poll(done), 1u);
+    EXPECT_EQ(done[0].cookie, expected);
+  }
+}
+
+}  // namespace
+}  // namespace far::backend
