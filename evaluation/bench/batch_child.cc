@@ -41,8 +41,8 @@ void fill(engine::engine& far, engine::fetcher& by, const batch_plan& plan) {
   engine::read_ahead_state streams;
   const std::lock_guard guard(by.lock);
   for (engine::page_id page = 0; page < plan.heap().end(); page += plan.stride()) {
-    if (far.accessible(page, plan.dirty)) continue;
-    const engine::outcome filled = far.miss(by, streams, page, plan.dirty);
+    if (far.view().accessible(page, plan.dirty)) continue;
+    const engine::outcome filled = far.misses().handle(by, streams, page, plan.dirty);
     FAR_CHECK(filled == engine::outcome::resolved, "an untouched page within the budget can always be filled");
   }
 }
@@ -57,16 +57,16 @@ void pass(engine::engine& far, engine::fetcher& by, const batch_plan& plan, evic
   fill(far, by, plan);
   const std::uint64_t cpu_before = thread_cpu_ns();
   const std::uint64_t start_ns = monotonic_ns();
-  far.evict(plan.heap(), plan.pages_a_batch);
+  far.eviction().evict(plan.heap(), plan.pages_a_batch);
   sum.elapsed_ns += static_cast<double>(monotonic_ns() - start_ns);
   sum.cpu_ns += static_cast<double>(thread_cpu_ns() - cpu_before);
-  far.discard(plan.heap());
+  far.ranges().discard(plan.heap());
 }
 
 result<nlohmann::json> measure(engine::engine& far, const batch_plan& plan) {
-  const result<engine::fetcher*> by = far.add_fetcher();
+  const result<engine::fetcher*> by = far.transfers().add_fetcher();
   if (!by) return by.error();
-  const result<void> allocated = far.allocate_guarded(plan.heap());
+  const result<void> allocated = far.ranges().allocate_guarded(plan.heap());
   if (!allocated) return allocated.error();
   eviction_cost ignored;
   eviction_cost sum;

@@ -15,7 +15,6 @@ namespace {
 constexpr std::uint64_t retry_interval_ns = 100'000'000;
 // Eviction works again when it has gone on for so long after the last time that it could not.
 constexpr std::uint64_t settled_ns = 1'000'000'000;
-constexpr unsigned epochs_a_budget = 8;
 
 }  // namespace
 
@@ -31,6 +30,20 @@ core::core(platform::address_space& kernel, backend::backend& far_tier, const pl
       writes_tracked(tracks_writes) {
   const std::string name = far.describe();
   name.copy(far_name_.data(), far_name_.size() - 1);
+}
+
+core::~core() {
+  if (staging == nullptr) return;
+  space.unmap_staging(staging, staging_pages_);
+  platform::unmap_local(reinterpret_cast<std::byte*>(rescued), staging_pages_);
+  platform::unmap_local(zeros, batch_pages * page_bytes);
+}
+
+void core::map_buffers(std::size_t staging_pages) {
+  staging_pages_ = staging_pages;
+  staging = space.map_staging(staging_pages);
+  rescued = reinterpret_cast<std::atomic<std::uint8_t>*>(platform::map_local(staging_pages));
+  zeros = platform::map_local(batch_pages * page_bytes);
 }
 
 // Flag and entry change together under the order's lock, which a fork holds: the child has both or neither.
@@ -85,15 +98,6 @@ bool core::forget_if_dropped(page_id page) {
            "page %llu of the far heap had no bytes any more, and reads as zeros: did the program drop it?",
            static_cast<unsigned long long>(page));
   return true;
-}
-
-unsigned core::epoch() const {
-  const std::uint64_t pages_an_epoch = std::max<std::uint64_t>(1, local.limit_pages() / epochs_a_budget);
-  return static_cast<unsigned>(count.evicted_pages.get() / pages_an_epoch % page_word::epochs);
-}
-
-bool core::evicted_recently(unsigned then) const {
-  return (epoch() - then) % page_word::epochs < epochs_a_budget;
 }
 
 void core::stall(stall_reason why) {

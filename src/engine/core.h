@@ -13,6 +13,7 @@
 #include "engine/block.h"
 #include "engine/budget.h"
 #include "engine/counters.h"
+#include "engine/eviction_clock.h"
 #include "engine/eviction_filter.h"
 #include "engine/page_checks.h"
 #include "engine/policy.h"
@@ -40,6 +41,12 @@ class core {
   // `reads_parts`: parts of Remote pages are read, by object readers.
   core(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& time,
        std::uint64_t heap_pages, std::uint64_t budget_pages, bool tracks_writes, bool reads_parts);
+  ~core();
+  core(const core&) = delete;
+  core& operator=(const core&) = delete;
+
+  // Before the first eviction: staging for so many pages, and a batch of zeros.
+  void map_buffers(std::size_t staging_pages);
 
   // Puts a resident page into the policy's care, unless it is there.
   void admit(page_id page, temperature how);
@@ -62,11 +69,6 @@ class core {
   // dropped them with a system call that we did not see: what will be read there is zeros, which is what Untouched
   // means. It becomes that, gives its frame and slot up, and this returns true.
   [[nodiscard]] bool forget_if_dropped(page_id page);
-
-  // The time, counted in evictions: an eighth of the budget evicted is one epoch.
-  [[nodiscard]] unsigned epoch() const;
-  // Whether a page evicted in epoch `then` would still be here, were the budget twice as large.
-  [[nodiscard]] bool evicted_recently(unsigned then) const;
 
   void stall(stall_reason why);
   void clear_stall();
@@ -101,6 +103,7 @@ class core {
   slot_reads reads;
   budget local;
   counters count;
+  const eviction_clock evictions{local, count};
   const bool writes_tracked;
 
   // How long a read that somebody waits for is tried again, with growing pauses, before its page is Lost. A device that
@@ -118,7 +121,7 @@ class core {
   // threads that run (docs/decisions/0001-moving-pages.md). A case: such a page has left, or has been written to.
   forecast writes;
 
-  // Staging for all evictors, so that a rescuer finds the bytes of a lifted page from its word alone.
+  // Staging for all evictors (map_buffers()), so that a rescuer finds the bytes of a lifted page from its word alone.
   std::byte* staging = nullptr;
   std::atomic<std::uint8_t>* rescued = nullptr;  // per staging page: a rescuer is done with it
 
@@ -126,6 +129,7 @@ class core {
   std::byte* zeros = nullptr;
 
  private:
+  std::size_t staging_pages_ = 0;
   std::array<char, 256> far_name_{};
   spin_lock order_lock_;
   std::atomic<stall_reason> stall_{stall_reason::none};

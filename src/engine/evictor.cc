@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "base/check.h"
-#include "engine/ranges.h"
+#include "engine/block_guards.h"
 #include "engine/request_runs.h"
 #include "engine/rescue.h"
 
@@ -228,7 +228,7 @@ std::size_t evictor::drop_one_by_one(page_range refused) {
 
 // A clean page without a slot was read before it was ever written: all zeros, as if never touched.
 void evictor::finish_clean(page_id page) {
-  const unsigned epoch = shared_.epoch();
+  const unsigned epoch = shared_.evictions.epoch();
   if (shared_.pages.load(page).writes_expected()) shared_.writes.note(false);
   shared_.pages.update(page, [epoch](page_word word) {
     return word.with_state(word.has_place() ? state::remote : state::untouched)
@@ -405,7 +405,7 @@ bool evictor::settle(batch& which, std::size_t position) {
   }
   if (settling.now == entry::phase::written) {
     page_word word = shared_.pages.load(settling.page);
-    const unsigned epoch = shared_.epoch();
+    const unsigned epoch = shared_.evictions.epoch();
     bool ours = true;
     while (ours) {
       ours = word.where() == state::evicting && word.lifted() && word.place() == staged;

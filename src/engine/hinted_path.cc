@@ -24,7 +24,7 @@ hinted_path::plan hinted_path::look(page_id first, page_id last, const hint& abo
   const page_id last_awaited = std::min(last, first + most_awaited - 1);
   plan chosen;
   page_id missing = first;
-  while (missing <= last_awaited && expect(missing, about, chosen.has_filled) != engine::prospect::missing) ++missing;
+  while (missing <= last_awaited && expect(missing, about, chosen.has_filled) != prospect::missing) ++missing;
   const std::int64_t ahead = std::clamp<std::int64_t>(about.read_ahead_pages, -most_read_ahead, most_read_ahead);
   chosen.first = missing;
   if (missing > last_awaited && !(about.prefetch && missing <= last)) {
@@ -32,7 +32,7 @@ hinted_path::plan hinted_path::look(page_id first, page_id last, const hint& abo
     return chosen;
   }
   const page_id from = ahead < 0 ? missing - std::min(missing, static_cast<page_id>(-ahead)) : missing;
-  const page_id to = ahead > 0 ? std::min(last + static_cast<page_id>(ahead), engine_.pages() - 1) : last;
+  const page_id to = ahead > 0 ? std::min(last + static_cast<page_id>(ahead), engine_.view().pages() - 1) : last;
   if (about.prefetch || from < to) chosen.ahead = between(from, to);
   if (!about.prefetch) chosen.end = last_awaited + 1;
   return chosen;
@@ -44,23 +44,23 @@ page_range hinted_path::next_half(page_id page, std::int64_t ahead) const noexce
   const auto distance = static_cast<page_id>(std::abs(ahead));
   if (distance < least_halved || page % (distance / 2) != 0) return {};
   const page_id from = ahead > 0 ? page + 1 : page - std::min(page, distance);
-  const page_id to = ahead > 0 ? std::min(page + distance, engine_.pages() - 1) : page;
+  const page_id to = ahead > 0 ? std::min(page + distance, engine_.view().pages() - 1) : page;
   return from < to ? between(from, to) : page_range{};
 }
 
 // Fresh memory is filled here, and `has_filled` set.
-engine::prospect hinted_path::expect(page_id page, const hint& about, bool& has_filled) noexcept {
-  engine::prospect found = engine_.expect_use(page, about.write, about.sequential);
-  if (found == engine::prospect::untouched) {
+prospect hinted_path::expect(page_id page, const hint& about, bool& has_filled) noexcept {
+  prospect found = engine_.hints().expect(page, about.write, about.sequential);
+  if (found == prospect::untouched) {
     const bool done = pages_.fill(page, about.write);
     has_filled |= done;
-    found = done ? engine::prospect::ready : engine::prospect::lost;
+    found = done ? prospect::ready : prospect::lost;
   }
-  if (found != engine::prospect::lost) engine_.set_eviction_priority(page, about.eviction_priority);
+  if (found != prospect::lost) engine_.hints().set_eviction_priority(page, about.eviction_priority);
   return found;
 }
 
-engine::prospect hinted_path::expect_again(page_id page, const hint& about) noexcept {
+prospect hinted_path::expect_again(page_id page, const hint& about) noexcept {
   const engine_section inside(host_);
   bool has_filled = false;
   return expect(page, about, has_filled);
@@ -70,8 +70,8 @@ bool hinted_path::follow(const plan& chosen, const hint& about) noexcept {
   bool is_unattended = prefetch(chosen.ahead, &about);
   const bool has_started = is_unattended;
   for (page_id page = chosen.first; page < chosen.end; ++page) {
-    if (expect_again(page, about) != engine::prospect::missing) continue;
-    engine_.note_hinted_miss();
+    if (expect_again(page, about) != prospect::missing) continue;
+    engine_.count().hinted_misses.add();
     pages_.bring({.page = page, .write = about.write, .whose = demand::hint});
     is_unattended = false;
     static_cast<void>(expect_again(page, about));  // may mark it
@@ -81,7 +81,7 @@ bool hinted_path::follow(const plan& chosen, const hint& about) noexcept {
 }
 
 page_range hinted_path::from_first_remote(page_range range) const noexcept {
-  while (range.count > 0 && !engine_.is_remote(range.first)) range = {range.first + 1, range.count - 1};
+  while (range.count > 0 && !engine_.view().is_remote(range.first)) range = {range.first + 1, range.count - 1};
   return range;
 }
 
@@ -92,17 +92,17 @@ bool hinted_path::prefetch(page_range range, const hint* about) noexcept {
   const std::optional<unsigned> priority = about != nullptr ? std::optional(about->eviction_priority) : std::nullopt;
   // What is not read ahead now is waited for later: the time is better spent on making room. Once only: a range that is
   // larger than the budget would push out its own beginning.
-  if (!engine_.has_frames_ahead() && miss::reclaim_at_miss(engine_, host_, caller::of_program)) {
+  if (!engine_.eviction().has_frames_ahead() && miss::reclaim_at_miss(engine_, host_, caller::of_program)) {
     look_after_transfers(engine_, host_);
   }
   bool has_started = false;
-  while (range.count > 0 && engine_.has_frames_ahead()) {
+  while (range.count > 0 && engine_.eviction().has_frames_ahead()) {
     const page_range part{range.first, std::min(range.count, batch_pages)};
     fetcher* const by = fetchers_.try_lock(host_.preferred_fetcher());
     if (by == nullptr) break;
     const std::lock_guard guard(by->lock, std::adopt_lock);
     const engine_section inside(host_);
-    has_started |= engine_.prefetch(*by, part, write, priority) > 0;
+    has_started |= by->prefetch(part, write, priority) > 0;
     range = {range.first + part.count, range.count - part.count};
   }
   return has_started;

@@ -46,9 +46,9 @@ class hinted_path {
   [[nodiscard]] page_range from_first_remote(page_range range) const noexcept;
 
  private:
-  [[nodiscard]] engine::prospect expect(page_id page, const hint& about, bool& has_filled) noexcept;
+  [[nodiscard]] prospect expect(page_id page, const hint& about, bool& has_filled) noexcept;
   [[nodiscard]] page_range next_half(page_id page, std::int64_t ahead) const noexcept;
-  [[nodiscard]] engine::prospect expect_again(page_id page, const hint& about) noexcept;
+  [[nodiscard]] prospect expect_again(page_id page, const hint& about) noexcept;
 
   engine& engine_;
   host& host_;

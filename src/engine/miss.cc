@@ -7,7 +7,7 @@ namespace {
 
 // What a thread evicts, or finds to be submitted again, it may leave to a thread of the runtime.
 void hand_on(const engine& with, host& around) {
-  if (with.has_left_transfers()) around.wake_background();
+  if (with.transfers().has_left()) around.wake_background();
 }
 
 }  // namespace
@@ -16,7 +16,7 @@ bool help(engine& with, host& around, caller who) noexcept {
   bool progress = false;
   {
     const engine_section inside(around);
-    progress = with.help(who);
+    progress = with.transfers().help(who);
   }
   hand_on(with, around);
   return progress;
@@ -24,15 +24,15 @@ bool help(engine& with, host& around, caller who) noexcept {
 
 void look_after_transfers(const engine& with, host& around) noexcept {
   const bool others_poll = around.has_pollers();
-  if (others_poll && with.transfers_under_way()) around.poll_soon();
-  if (with.wants_background() || (!others_poll && with.transfers_unattended())) around.wake_background();
+  if (others_poll && with.transfers().under_way()) around.poll_soon();
+  if (with.eviction().wants_background() || (!others_poll && with.transfers().unattended())) around.wake_background();
 }
 
 bool miss::reclaim_at_miss(engine& with, host& around, caller who) {
   bool progress = false;
   {
     const engine_section inside(around);
-    progress = with.reclaim_at_miss(who);
+    progress = with.eviction().reclaim_at_miss(who);
   }
   hand_on(with, around);
   return progress;
@@ -42,7 +42,7 @@ void miss::advance(fetcher& by, read_ahead_state& streams) {
   outcome reached = outcome::busy;
   {
     const engine_section inside(*host_);
-    reached = engine_->miss(by, streams, wanted_.page, wanted_.write, wanted_.whose == demand::access);
+    reached = engine_->misses().handle(by, streams, wanted_.page, wanted_.write, wanted_.whose == demand::access);
   }
   switch (reached) {
     case outcome::resolved: now_ = state::resolved; return;
@@ -53,7 +53,7 @@ void miss::advance(fetcher& by, read_ahead_state& streams) {
       return;
     case outcome::no_budget:
       now_ = state::short_of_frames;
-      engine_->note_direct_reclaim();
+      engine_->count().direct_reclaims.add();
       host_->wake_background();
       return;
     case outcome::busy: be_taken(); return;
@@ -62,15 +62,15 @@ void miss::advance(fetcher& by, read_ahead_state& streams) {
 
 void miss::be_taken() {
   now_ = state::taken;
-  if (!counted_) engine_->note_busy();
+  if (!counted_) engine_->count().waits.add();
   counted_ = true;
 }
 
 miss::state miss::look() {
   if (has_ended() || now_ == state::begun) return now_;
-  if (now_ == state::arriving && engine_->on_its_way(wanted_.page)) return now_;
-  if (engine_->accessible(wanted_.page, wanted_.write)) return now_ = state::resolved;
-  if (now_ == state::arriving || (now_ == state::short_of_frames && engine_->has_frame_for_miss())) now_ = state::begun;
+  if (now_ == state::arriving && engine_->view().on_its_way(wanted_.page)) return now_;
+  if (engine_->view().accessible(wanted_.page, wanted_.write)) return now_ = state::resolved;
+  if (now_ == state::arriving || (now_ == state::short_of_frames && engine_->eviction().has_frame_for_miss())) now_ = state::begun;
   return now_;
 }
 
@@ -80,14 +80,14 @@ bool miss::help() {
   bool progress = false;
   {
     const engine_section inside(*host_);
-    progress = engine_->reclaim(who_);
+    progress = engine_->eviction().reclaim(who_);
   }
   hand_on(*engine_, *host_);
   return progress;
 }
 
 void miss::note_end() {
-  engine_->note_wait(engine_->now_ns() - since_ns_);
+  engine_->count().wait_ns.add(engine_->now_ns() - since_ns_);
 }
 
 }  // namespace far::engine

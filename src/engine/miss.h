@@ -68,7 +68,7 @@ class miss {
   std::uint64_t since_ns_;
 };
 
-// Finishes what others have begun, as engine::help(). What the calling thread must leave to be submitted by one of the
+// Finishes what others have begun, as transfer_queues::help(). What the calling thread must leave to be submitted by one of the
 // runtime's, the background is woken for.
 bool help(engine& with, host& around, caller who) noexcept;
 

@@ -40,8 +40,8 @@ miss::state parked_misses::resolve(wanted_page wanted, miss_waiter::place from) 
 void parked_misses::wait(miss& one, miss_waiter::place from) noexcept {
   using reason = waiting_fibers::reason;
   const miss::state now = one.look();
-  if (now == miss::state::arriving || (now == miss::state::taken && engine_.on_its_way(one.page()))) {
-    waiting_.wait_for_page(engine_.words(), one.page(), from);
+  if (now == miss::state::arriving || (now == miss::state::taken && engine_.view().on_its_way(one.page()))) {
+    waiting_.wait_for_page(engine_.view().words(), one.page(), from);
   } else if (now == miss::state::short_of_frames) {
     if (!one.help()) waiting_.wait_for(reason::frame, from);
   } else if (now == miss::state::taken) {
@@ -54,7 +54,7 @@ std::uint64_t parked_misses::poll() noexcept {
     idle_since_ns_.store(0, std::memory_order_relaxed);
     return 0;
   }
-  if (!engine_.transfers_under_way()) return no_poll;
+  if (!engine_.transfers().under_way()) return no_poll;
   const std::uint64_t now_ns = engine_.now_ns();
   std::uint64_t since_ns = idle_since_ns_.load(std::memory_order_relaxed);
   if (since_ns == 0) idle_since_ns_.store(since_ns = now_ns, std::memory_order_relaxed);
@@ -66,13 +66,13 @@ std::uint64_t parked_misses::poll() noexcept {
 bool parked_misses::serve_the_scarce() noexcept {
   using reason = waiting_fibers::reason;
   bool progress = help(engine_, host_, caller::of_program);
-  if (waiting_.any(reason::frame) && !engine_.has_frame_for_miss()) {
+  if (waiting_.any(reason::frame) && !engine_.eviction().has_frame_for_miss()) {
     const engine_section inside(host_);
-    progress |= engine_.reclaim();
+    progress |= engine_.eviction().reclaim();
   }
-  if (engine_.has_left_transfers()) host_.wake_background();
-  if (waiting_.any(reason::frame) && engine_.has_frame_for_miss()) {
-    waiting_.wake(reason::frame, static_cast<std::size_t>(std::max<std::int64_t>(1, engine_.free_frames())));
+  if (engine_.transfers().has_left()) host_.wake_background();
+  if (waiting_.any(reason::frame) && engine_.eviction().has_frame_for_miss()) {
+    waiting_.wake(reason::frame, static_cast<std::size_t>(std::max<std::int64_t>(1, engine_.eviction().free_frames())));
   }
   if (waiting_.any(reason::flight)) waiting_.wake(reason::flight, fetchers_.free_flights());
   waiting_.wake(reason::turn, ~std::size_t{0});

@@ -1,9 +1,9 @@
-// The validators: every invariant of the design, recomputed from scratch. See residency.h for the states.
+#include "engine/validate.h"
+
 #include <algorithm>
 #include <vector>
 
 #include "base/check.h"
-#include "engine/engine.h"
 
 namespace far::engine {
 namespace {
@@ -50,36 +50,36 @@ void check_word(const core& shared, page_id page, tally* sum) {
 
 }  // namespace
 
-void engine::validate() const {
+void validate(const core& shared, const transfer_queues& transfers) {
   tally sum;
-  shared_.blocks.for_each_used([&](block_id which) {
-    const block& each = shared_.blocks.at(which);
+  shared.blocks.for_each_used([&](block_id which) {
+    const block& each = shared.blocks.at(which);
     if (each.kind == block_kind::fresh) return;
     // I8: an open block is the kernel's; only its allocation is charged, and no page of it is in any other state.
     if (each.kind == block_kind::open) sum.frames += each.allocated_pages;
     const page_range range = pages_of(which);
     for (page_id page = range.first; page < range.end(); ++page) {
-      const state where = shared_.pages.load(page).where();
+      const state where = shared.pages.load(page).where();
       FAR_CHECK(each.kind == block_kind::guarded || where == state::untouched || where == state::foreign,
                 "I8: pages of an open block are Untouched, or not ours");
-      check_word(shared_, page, &sum);
+      check_word(shared, page, &sum);
     }
   });
   std::size_t unreferenced_slots = 0;
-  for (const std::unique_ptr<evictor>& each : evictors_) {
+  for (const std::unique_ptr<evictor>& each : transfers.evictors()) {
     const evictor::holdings held = each->held();
     sum.frames += held.staged_frames;
     unreferenced_slots += held.unreferenced_slots;
   }
-  FAR_CHECK(sum.frames == shared_.local.charged_pages(), "I2: every frame is charged once");
-  FAR_CHECK(shared_.excess_allowed() || sum.frames <= shared_.local.limit_pages() + batch_pages,
+  FAR_CHECK(sum.frames == shared.local.charged_pages(), "I2: every frame is charged once");
+  FAR_CHECK(shared.excess_allowed() || sum.frames <= shared.local.limit_pages() + batch_pages,
             "I2: frames fit the budget and one batch");
   // I7: a slot belongs to one page, one batch, or, when its page has given it up, to the reads that still need it; no
   // other slot is in use.
-  unreferenced_slots += shared_.reads.owned_slots();
+  unreferenced_slots += shared.reads.owned_slots();
   std::sort(sum.slots.begin(), sum.slots.end());
   FAR_CHECK(std::adjacent_find(sum.slots.begin(), sum.slots.end()) == sum.slots.end(), "I7: no slot has two owners");
-  const backend::capacity stored = shared_.far.report();
+  const backend::capacity stored = shared.far.report();
   FAR_CHECK(sum.slots.size() + unreferenced_slots + stored.kept_slots == stored.used_slots, "I7: no slot is leaked");
 }
 

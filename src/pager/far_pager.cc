@@ -147,12 +147,12 @@ result<void> far_pager::start(const options& chosen) {
   if (!made) return made.error();
   engine_ = std::move(made).value();
   for (std::size_t i = 0; i < shared_fetchers; ++i) {
-    const result<engine::fetcher*> added = engine_->add_fetcher();
+    const result<engine::fetcher*> added = engine_->transfers().add_fetcher();
     if (!added) return added.error();
     fetchers_.add(*added.value());
   }
   for (unsigned i = 0; i < chosen.object_readers; ++i) {
-    const result<engine::object_reader*> added = engine_->add_object_reader();
+    const result<engine::object_reader*> added = engine_->transfers().add_object_reader();
     if (!added) return added.error();
     readers_.push_back(added.value());
   }
@@ -175,7 +175,7 @@ result<void> far_pager::start(const options& chosen) {
 result<void> far_pager::adopt_static_memory() {
   for (std::size_t i = 0; i < heap_.static_ranges(); ++i) {
     const page_range range = heap_.static_pages(i);
-    const result<void> adopted = engine_->adopt(range);
+    const result<void> adopted = engine_->ranges().adopt(range);
     if (!adopted) return adopted;
     addresses_.adopt(range, PROT_READ | PROT_WRITE);
   }
@@ -184,7 +184,7 @@ result<void> far_pager::adopt_static_memory() {
 
 result<void> far_pager::start_fault_thread() {
   if (fault_fetcher_ == nullptr) {
-    const result<engine::fetcher*> own = engine_->add_fetcher();
+    const result<engine::fetcher*> own = engine_->transfers().add_fetcher();
     if (!own) return own.error();
     fault_fetcher_ = own.value();
   }
@@ -209,8 +209,8 @@ void far_pager::validate() const {
   const bool was_running = reclaimer_->is_running();
   reclaimer_->stop();
   backoff waiting;
-  while (engine_->transfers_under_way()) {
-    if (!engine_->help(engine::caller::of_runtime)) waiting.pause();
+  while (engine_->transfers().under_way()) {
+    if (!engine_->transfers().help(engine::caller::of_runtime)) waiting.pause();
   }
   engine_->validate();
   const auto everything = addresses_.find_all([](const mapping_traits&) { return true; });
@@ -224,7 +224,7 @@ void far_pager::validate() const {
 
 void far_pager::evict(std::byte* address, std::size_t bytes) {
   const platform::signal_shield shield;
-  engine_->evict(pages_in(address, bytes), engine::batch_pages, this);
+  engine_->eviction().evict(pages_in(address, bytes), engine::batch_pages, this);
 }
 
 result<void> far_pager::resize(std::uint64_t budget_bytes) {
@@ -233,7 +233,7 @@ result<void> far_pager::resize(std::uint64_t budget_bytes) {
                      format_size(minimum_budget_bytes),
                  EINVAL};
   }
-  engine_->resize(budget_bytes >> page_shift);
+  engine_->eviction().resize(budget_bytes >> page_shift);
   reclaimer_->wake();
   return {};
 }
@@ -248,14 +248,14 @@ void far_pager::pin(const std::byte* address, std::size_t bytes) {
   const page_id first = page_at(address);
   const page_id last = page_at(address + (bytes == 0 ? 0 : bytes - 1));
   for (page_id page = first; page <= last; ++page) {
-    while (!engine_->try_pin(page)) resolve_observed(page == first ? address : address_of(page), true, nullptr);
+    while (!engine_->pins().try_pin(page)) resolve_observed(page == first ? address : address_of(page), true, nullptr);
   }
 }
 
 void far_pager::unpin(const std::byte* address, std::size_t bytes) {
   const platform::signal_shield shield;
   const page_id last = page_at(address + (bytes == 0 ? 0 : bytes - 1));
-  for (page_id page = page_at(address); page <= last; ++page) engine_->unpin(page);
+  for (page_id page = page_at(address); page <= last; ++page) engine_->pins().unpin(page);
 }
 
 void far_pager::die_of_lost_page(page_id page) const noexcept {

@@ -57,23 +57,23 @@ class far_pager final : public pager, public engine::host, public engine::page_b
   [[nodiscard]] const std::byte* start() const override { return heap_.base(); }
   [[nodiscard]] std::uint64_t pages() const override { return heap_.bytes() >> page_shift; }
   [[nodiscard]] result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) override;
-  [[nodiscard]] bool under_pressure() const override { return !engine_->has_frames_ahead(); }
+  [[nodiscard]] bool under_pressure() const override { return !engine_->eviction().has_frames_ahead(); }
   [[nodiscard]] bool is_writable(const std::byte* address) const override {
-    return engine_->accessible(page_at(address), true);
+    return engine_->view().accessible(page_at(address), true);
   }
-  [[nodiscard]] bool is_away(const std::byte* address) const override { return engine_->is_away(page_at(address)); }
+  [[nodiscard]] bool is_away(const std::byte* address) const override { return engine_->view().is_away(page_at(address)); }
   [[nodiscard]] bool left_just_now(const std::byte* address) const override {
-    return engine_->left_just_now(page_at(address));
+    return engine_->view().left_just_now(page_at(address));
   }
   [[nodiscard]] bool takes_object_path(const std::byte* address) const override {
-    return engine_->takes_object_path(page_at(address));
+    return engine_->view().takes_object_path(page_at(address));
   }
-  [[nodiscard]] const std::uint8_t* state_bytes() const override { return engine_->words().state_bytes(); }
+  [[nodiscard]] const std::uint8_t* state_bytes() const override { return engine_->view().words().state_bytes(); }
   void fetch(const std::byte* address, std::size_t bytes, bool write) override;
   void prefetch(const std::byte* address, std::size_t bytes) override;
   bool expect_use(const std::byte* address, std::size_t bytes, const hint& about) noexcept override;
-  [[nodiscard]] const std::uint8_t* use_bytes() const override { return engine_->words().uses.bytes(); }
-  [[nodiscard]] const std::uint8_t* use_time() const override { return engine_->words().uses.now(); }
+  [[nodiscard]] const std::uint8_t* use_bytes() const override { return engine_->view().words().uses.bytes(); }
+  [[nodiscard]] const std::uint8_t* use_time() const override { return engine_->view().words().uses.now(); }
   [[nodiscard]] slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) override;
   [[nodiscard]] std::uint64_t poll() noexcept override;
   void prepare_fork() override;
@@ -90,7 +90,7 @@ class far_pager final : public pager, public engine::host, public engine::page_b
   [[nodiscard]] bool has_fibers() const { return parked_ != nullptr; }
   // Whether the program has mapped something of the kernel's there.
   [[nodiscard]] bool is_foreign(const void* address) const {
-    return engine_->words().load(page_at(address)).where() == engine::state::foreign;
+    return engine_->view().words().load(page_at(address)).where() == engine::state::foreign;
   }
 
   [[nodiscard]] page_id page_at(const void* address) const { return heap_.page_at(address); }

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/ranges.h"
+#include "engine/block_guards.h"
 #include "pager/far_pager.h"
 #include "pager/memory_results.h"
 #include "platform/advice.h"
@@ -105,7 +105,7 @@ int far_pager::discard_part(const address_map::part& part) {
   if (part.traits.foreign) return tell_kernel(part, MADV_DONTNEED);
   if (part.traits.locked) return EINVAL;
   if (part.traits.reserved) return 0;
-  engine_->discard(part.range);
+  engine_->ranges().discard(part.range);
   if (part.traits.protection == PROT_NONE) give_up_if_empty(part.range);
   return 0;
 }
@@ -150,7 +150,7 @@ int far_pager::fence(const address_map::part& part, bool install) {
                                                                      part.range.count << page_shift, PROT_NONE);
     if (failure != 0) return failure;
     addresses_.change(part.range, [](mapping_traits& traits) { traits.fenced = true; });
-    if (!part.traits.reserved) engine_->discard(part.range);
+    if (!part.traits.reserved) engine_->ranges().discard(part.range);
     give_up_if_empty(part.range);
     return 0;
   }
@@ -164,7 +164,7 @@ int far_pager::populate_part(const address_map::part& part, bool write) {
   if ((part.traits.protection & (write ? PROT_WRITE : PROT_READ)) == 0) return EINVAL;
   if (part.traits.fenced) return EFAULT;
   engine::for_each_block(part.range, [this, write](engine::block_id, page_range piece) {
-    if (engine_->populate_open(piece)) return;
+    if (engine_->ranges().populate_open(piece)) return;
     fetch(address_of(piece.first), piece.count << page_shift, write);
   });
   return 0;

@@ -19,14 +19,14 @@ void far_pager::prepare_fork() {
   // From here on no other thread forks.
   signals_before_fork_ = signals;
   addresses_.lock();
-  engine_->lock_for_fork();
+  engine_->fork().lock();
   platform::lock_local_memory_for_fork();
 }
 
 void far_pager::after_fork_in_parent() {
   const std::uint64_t signals = signals_before_fork_;  // the next one's, once the gate is open
   platform::unlock_local_memory_after_fork();
-  engine_->unlock_after_fork();
+  engine_->fork().unlock();
   addresses_.unlock();
   gate_.open();
   platform::restore_signals(signals);
@@ -49,14 +49,14 @@ void far_pager::after_fork_in_child(std::span<const std::span<const std::byte>> 
   };
   const platform::kernel_features& features = platform::probe_kernel();
   // What was the parent's is closed first: the program may have left no other descriptors.
-  engine_->close_transfers_in_child();
+  engine_->fork().close_transfers_in_child();
   if (fault_thread_ != nullptr) fault_thread_->close_in_child();
   const result<void> reopened = faults_.reopen_in_child(features, chosen_.mode == fault_mode::in_line);
   if (!reopened) return stop(reopened.error().message.c_str());
   space_.reopen_after_fork();
   std::vector<page_range, platform::local_allocator<page_range>> pinned_pages;
   for (const std::span<const std::byte> each : pinned) pinned_pages.push_back(pages_in(each.data(), each.size()));
-  const result<void> resumed = engine_->resume_in_child(pinned_pages);
+  const result<void> resumed = engine_->fork().resume_in_child(pinned_pages);
   if (!resumed) return stop(resumed.error().message.c_str());
   // The threads of the old objects are not in this process; there is nothing to join or destroy.
   static_cast<void>(reclaimer_.release());

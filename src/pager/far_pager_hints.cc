@@ -50,9 +50,9 @@ bool far_pager::fill(page_id page, bool write) noexcept {
   const bool done = addresses_.while_in_use(page, [&](const mapping_traits& traits) {
     if (traits.foreign || traits.fenced || (traits.protection & (write ? PROT_WRITE : PROT_READ)) == 0) return false;
     engine::read_ahead_state& streams = on_fiber() ? chosen_.fibers->streams() : hint_streams;
-    return engine_->fill_with_zeros(streams, page, write) == engine::outcome::resolved;
+    return engine_->misses().fill_with_zeros(streams, page, write) == engine::outcome::resolved;
   });
-  if (done) engine_->note_hinted_miss();
+  if (done) engine_->count().hinted_misses.add();
   return done;
 }
 

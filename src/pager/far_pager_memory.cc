@@ -73,14 +73,14 @@ int far_pager::take_somewhere(std::uint64_t count, std::uint64_t alignment_pages
 
 // Gives addresses that were just taken to the engine and to the program.
 int far_pager::open_part(page_range range, int protection, bool guarded) {
-  const result<void> allocated = guarded ? engine_->allocate_guarded(range) : engine_->allocate(range);
+  const result<void> allocated = guarded ? engine_->ranges().allocate_guarded(range) : engine_->ranges().allocate(range);
   if (!allocated) return allocated.error().code != 0 ? allocated.error().code : ENOMEM;
   const int failure = set_kernel_protection(address_of(range.first), range.count << page_shift, protection);
   if (failure != 0) {
-    engine_->release(range);
+    engine_->ranges().release(range);
     return failure;
   }
-  if (engine_->wants_background()) reclaimer_->wake();
+  if (engine_->eviction().wants_background()) reclaimer_->wake();
   return 0;
 }
 
@@ -146,7 +146,7 @@ bool far_pager::may_map_in_place(page_range range, const address_map::parts& par
 int far_pager::map_in_place(page_range range, const address_map::parts& parts, const mapping_traits& traits) {
   const int refused = protect_parts(parts, traits.protection);
   if (refused != 0) return give_parts_back(range, parts, 0), refused;
-  engine_->discard(range);
+  engine_->ranges().discard(range);
   addresses_.use(range, traits);
   return 0;
 }
@@ -209,7 +209,7 @@ int far_pager::do_hand_over(page_range range, placement how, const std::function
     const int refused = take_over(range, true, PROT_NONE);
     if (refused != 0) return refused;
   }
-  engine_->hand_over(range);
+  engine_->ranges().hand_over(range);
   const int failure = place();
   if (failure == 0) {
     addresses_.use(range, traits);
@@ -329,16 +329,16 @@ int far_pager::empty_part(const address_map::part& part) {
     // Locked memory could not be emptied. It fails for memory that is not locked on old kernels, which is as good.
     static_cast<void>(syscall(SYS_munlock, address, bytes));
     // Empty first: taking access away from pages that are mapped costs the kernel a visit to each.
-    engine_->discard(part.range);
+    engine_->ranges().discard(part.range);
     // Without access, if the kernel has room for another mapping; nobody has business there either way.
     const int failure = set_kernel_protection(address, bytes, PROT_NONE);
     FAR_CHECK(failure == 0 || failure == ENOMEM, "the far heap's own range can be protected");
-    engine_->release(part.range);
+    engine_->ranges().release(part.range);
   }
   // What the kernel was told of these addresses ends with this mapping of them. A new reservation is not guarded, so it
   // counts as foreign until it is allocated.
   if ((part.traits.locked || part.traits.kernel_marked) && reserve_again(address, bytes, MAP_FIXED) == 0) {
-    engine_->hand_over(part.range);
+    engine_->ranges().hand_over(part.range);
   }
   return 0;
 }
@@ -397,7 +397,7 @@ void far_pager::give_up_if_empty(page_range range) {
   for (address_map::part& part : addresses_.remove(range)) {
     const bool idle = !part.traits.foreign && !part.traits.reserved && !part.traits.locked &&
                       (part.traits.protection == PROT_NONE || part.traits.fenced);
-    if (idle && engine_->release_if_empty(part.range)) part.traits.reserved = true;
+    if (idle && engine_->ranges().release_if_empty(part.range)) part.traits.reserved = true;
     addresses_.use(part.range, part.traits);
   }
 }

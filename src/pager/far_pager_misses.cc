@@ -63,7 +63,7 @@ std::size_t far_pager::preferred_fetcher() const noexcept {
 // ---- misses ----
 
 void far_pager::resolve(page_id page, bool write, miss_waiter::place from) noexcept {
-  if (from == miss_waiter::place::fault_handler) engine_->note_unguarded_miss(page);
+  if (from == miss_waiter::place::fault_handler) engine_->misses().note_unguarded(page);
   resolve({.page = page, .write = write}, from);
 }
 
@@ -106,7 +106,7 @@ void far_pager::fetch(const std::byte* address, std::size_t bytes, bool write) {
     static_cast<void>(prefetch_pages({first, static_cast<std::size_t>(last - first + 1)}));
   }
   for (page_id page = first; page <= last; ++page) {
-    if (engine_->accessible(page, write)) continue;
+    if (engine_->view().accessible(page, write)) continue;
     std::optional<platform::signal_shield> shield;
     if (!on_fiber()) shield.emplace();  // a worker's signals are blocked already
     resolve({.page = page, .write = write}, miss_waiter::place::call);

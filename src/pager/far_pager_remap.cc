@@ -121,7 +121,7 @@ int far_pager::move_bytes(page_range range, const address_map::parts& parts, pag
     static_cast<void>(syscall(SYS_munlock, address_of(range.first), range.count << page_shift));
   for (const address_map::part& part : parts) {
     if (failure != 0 || part.traits.reserved) continue;
-    if (!engine_->move(part.range, place_of(part.range))) failure = ENOMEM;
+    if (!engine_->ranges().move(part.range, place_of(part.range))) failure = ENOMEM;
   }
   return failure;
 }

@@ -65,7 +65,7 @@ void fault_thread::run() {
   std::uint64_t last_work_ns = clock_.now_ns();
   while (!stopping_.load(std::memory_order_relaxed)) {
     const bool progress = serve();
-    if (engine_.wants_background()) host_.wake_background();
+    if (engine_.eviction().wants_background()) host_.wake_background();
     const std::uint64_t now_ns = clock_.now_ns();
     if (progress) {
       last_work_ns = now_ns;
@@ -92,7 +92,7 @@ bool fault_thread::read_new() {
   const std::uint64_t now_ns = clock_.now_ns();
   for (std::size_t i = 0; i < count; ++i) {
     pending_.add(page_of(faults[i]), faults[i].write, faults[i].thread_id);
-    engine_.note_unguarded_miss(page_of(faults[i]));
+    engine_.misses().note_unguarded(page_of(faults[i]));
     tell_observer(faults[i], now_ns);
   }
   return true;
@@ -110,7 +110,7 @@ void fault_thread::tell_observer(const platform::fault& reported, std::uint64_t 
 
 platform::page_id fault_thread::page_of(const platform::fault& reported) const {
   const platform::page_id page = heap_.page_at(reinterpret_cast<const std::byte*>(reported.address));
-  FAR_CHECK(page < engine_.pages(), "misses are reported in the far heap only");
+  FAR_CHECK(page < engine_.view().pages(), "misses are reported in the far heap only");
   return page;
 }
 

@@ -8,7 +8,7 @@ namespace far::pager {
 
 // One load, and no lock: others may be at work on the page, so it is how the page was a moment ago.
 [[nodiscard]] inline miss::kind kind_of_miss(const engine::engine& engine, platform::page_id page, bool write) {
-  const engine::state where = engine.words().load(page).where();
+  const engine::state where = engine.view().words().load(page).where();
   if (where == engine::state::untouched) return miss::kind::first_touch;
   if (!write) return miss::kind::read;
   return where == engine::state::resident ? miss::kind::protection : miss::kind::write;

@@ -35,16 +35,16 @@ class object_reader_test : public testing::TestWithParam<bool> {
     engine_ = engine::engine::create(kernel_, far_, clock_,
                                      {.heap_pages = heap_pages, .budget_pages = 600, .reads_parts = true})
                   .value();
-    fetcher_ = engine_->add_fetcher().value();
-    reader_ = engine_->add_object_reader().value();
-    EXPECT_TRUE(engine_->allocate_guarded(pages).ok());
+    fetcher_ = engine_->transfers().add_fetcher().value();
+    reader_ = engine_->transfers().add_object_reader().value();
+    EXPECT_TRUE(engine_->ranges().allocate_guarded(pages).ok());
     write_all();
     make_remote();
   }
   // When everything is freed, nothing may be left.
   ~object_reader_test() override {
     settle();
-    engine_->release(pages);
+    engine_->ranges().release(pages);
     settle();
     EXPECT_EQ(far_.report().used_slots, 0u);
   }
@@ -69,25 +69,25 @@ class object_reader_test : public testing::TestWithParam<bool> {
       ASSERT_LT(attempts, 10'000);
       {
         const std::lock_guard guard(fetcher_->lock);
-        static_cast<void>(engine_->miss(*fetcher_, streams_, page, for_write));
+        static_cast<void>(engine_->misses().handle(*fetcher_, streams_, page, for_write));
         static_cast<void>(fetcher_->poll(engine::caller::of_program));
       }
       clock_.advance_to(clock_.now_ns() + 1000);
     }
   }
   void make_remote() {
-    engine_->evict(pages);
+    engine_->eviction().evict(pages);
     settle();
     ASSERT_EQ(state_of(3), state::remote);
   }
   void settle() {
-    while (engine_->transfers_under_way()) {
-      static_cast<void>(engine_->help());
+    while (engine_->transfers().under_way()) {
+      static_cast<void>(engine_->transfers().help());
       clock_.advance_to(clock_.now_ns() + 100'000);
     }
     engine_->validate();
   }
-  [[nodiscard]] state state_of(page_id page) const { return engine_->words().load(page).where(); }
+  [[nodiscard]] state state_of(page_id page) const { return engine_->view().words().load(page).where(); }
 
   // A part of a page, read to where it belongs in a copy of the page.
   struct one_part : object_read {
@@ -154,7 +154,7 @@ TEST_P(object_reader_test, a_page_that_is_discarded_meanwhile_leaves_its_slot_to
   const read_outcome started = start(read);
   const read_outcome also_started = start(other);
   const std::uint64_t used = far_.report().used_slots;
-  engine_->discard({5, 1});
+  engine_->ranges().discard({5, 1});
   engine_->validate();
   if (started == read_outcome::in_flight) {
     EXPECT_EQ(far_.report().used_slots, used) << "the slot is still being read";
@@ -184,13 +184,13 @@ TEST_P(object_reader_test, a_page_that_is_fetched_and_written_meanwhile_makes_th
 // it ended.
 TEST_P(object_reader_test, a_read_is_judged_by_what_the_page_held_meanwhile) {
   watched_read read(expected_, 5, 1);
-  const std::uint64_t slot = engine_->words().load(5).place();
+  const std::uint64_t slot = engine_->view().words().load(5).place();
   read.begin();
   const read_outcome started = start(read);
   if (started != read_outcome::in_flight) read.end();
   ASSERT_EQ(end(read, started), read_outcome::done);
   EXPECT_FALSE(read.is_watched);
-  for (int evictions = 0; evictions == 0 || engine_->words().load(5).place() != slot; ++evictions) {
+  for (int evictions = 0; evictions == 0 || engine_->view().words().load(5).place() != slot; ++evictions) {
     ASSERT_LT(evictions, 10'000);
     write(5);
     make_remote();
@@ -224,7 +224,7 @@ TEST_P(object_reader_test, a_read_that_ends_after_the_page_was_claimed_says_so) 
   if (started != read_outcome::in_flight) GTEST_SKIP() << "reads end at once here";
   {
     const std::lock_guard guard(fetcher_->lock);
-    ASSERT_EQ(engine_->miss(*fetcher_, streams_, 5, true), engine::outcome::in_flight);
+    ASSERT_EQ(engine_->misses().handle(*fetcher_, streams_, 5, true), engine::outcome::in_flight);
   }
   const std::lock_guard guard(reader_->lock);
   while (read.outcome.load() == read_outcome::in_flight) {

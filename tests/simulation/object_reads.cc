@@ -32,7 +32,7 @@ void watched_read::end() {
 
 object_reads::object_reads(scheduler& threads, random_source& random, model& expected, engine::engine& engine)
     : threads_(threads), random_(random), expected_(expected), engine_(engine) {
-  for (std::size_t i = 0; i < 2; ++i) readers_.push_back(engine_.add_object_reader().value());
+  for (std::size_t i = 0; i < 2; ++i) readers_.push_back(engine_.transfers().add_object_reader().value());
 }
 
 void object_reads::wait_for(engine::object_reader& by, watched_read& one) {
@@ -43,7 +43,7 @@ void object_reads::wait_for(engine::object_reader& by, watched_read& one) {
     }
     {
       const scheduler::engine_call call(threads_);
-      static_cast<void>(engine_.help());
+      static_cast<void>(engine_.transfers().help());
     }
     // A read ends under the reader's lock: one that is seen to be under way with it has not ended yet.
     if (by.lock.try_lock()) {

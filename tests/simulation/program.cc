@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "base/check.h"
-#include "engine/ranges.h"
+#include "engine/block_guards.h"
 #include "trace.h"
 
 namespace far::simulation {
@@ -108,7 +108,7 @@ void program::allocate(engine::read_ahead_state& streams) {
   bool done = false;
   {
     const scheduler::engine_call call(threads_);
-    done = engine_.allocate(range).ok();
+    done = engine_.ranges().allocate(range).ok();
   }
   if (!done) return set_taken(range, false);
   expected_.forget(range);
@@ -140,7 +140,7 @@ void program::release_some() {
 void program::release(page_range range) {
   {
     const scheduler::engine_call call(threads_);
-    engine_.release(range);
+    engine_.ranges().release(range);
   }
   expected_.forget(range);
   set_taken(range, false);
@@ -157,7 +157,7 @@ void program::discard_some() {
   expected_.begin_discard(range);
   {
     const scheduler::engine_call call(threads_);
-    engine_.discard(range);
+    engine_.ranges().discard(range);
   }
   expected_.end_discard(range, has_locks);
   used->is_changing = false;
@@ -188,7 +188,7 @@ void program::move_some() {
   bool done = false;
   {
     const scheduler::engine_call call(threads_);
-    allocated = engine_.allocate_guarded(to).ok();
+    allocated = engine_.ranges().allocate_guarded(to).ok();
   }
   if (!allocated) {
     set_taken(to, false);
@@ -198,7 +198,7 @@ void program::move_some() {
   expected_.forget(to);
   {
     const scheduler::engine_call call(threads_);
-    done = engine_.move(moved->range, to.first).ok();
+    done = engine_.ranges().move(moved->range, to.first).ok();
   }
   if (done) {
     ++moves_;
@@ -216,7 +216,7 @@ void program::evict_some(engine::read_ahead_state& streams) {
   const page_range range = hot_or_any(used->range, 100);
   {
     const scheduler::engine_call call(threads_);
-    engine_.evict(range);
+    engine_.eviction().evict(range);
   }
   if (random_.chance(400)) return;
   // What was written comes back clean, and its next write is a first one.
@@ -233,7 +233,7 @@ void program::read_objects() {
   if (random_.chance(500)) {
     const usage mark(*used);
     const scheduler::engine_call call(threads_);
-    engine_.evict(range);
+    engine_.eviction().evict(range);
   }
   const auto read_one = [this, range](bool holds_page) {
     objects_.read(range.first + random_.below(range.count), random_.below(model::parts_a_page), holds_page);
@@ -298,7 +298,7 @@ void program::populate_some(engine::read_ahead_state& streams) {
   engine::for_each_block(hot_or_any(used->range, 60), [&](engine::block_id, page_range piece) {
     {
       const scheduler::engine_call call(threads_);
-      if (engine_.populate_open(piece)) return;
+      if (engine_.ranges().populate_open(piece)) return;
     }
     for (page_id page = piece.first; page < piece.end(); ++page) {
       access(streams, page, random_.below(model::parts_a_page), false);
@@ -328,7 +328,7 @@ void program::fork_one() {
   is_forking_ = true;
   ++forks_;
   const scheduler::engine_call call(threads_);
-  engine_.lock_for_fork();
+  engine_.fork().lock();
   std::fflush(nullptr);
   const pid_t child = fork();
   FAR_CHECK(child >= 0, "a process can be forked");
@@ -336,7 +336,7 @@ void program::fork_one() {
   int status = 0;
   while (waitpid(child, &status, 0) < 0) FAR_CHECK(errno == EINTR, "a child can be waited for");
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail("the child of a fork has failed, as it says above");
-  engine_.unlock_after_fork();
+  engine_.fork().unlock();
   is_forking_ = false;
 }
 
@@ -355,7 +355,7 @@ void program::be_child() {
   for (const std::unique_ptr<allocation>& each : allocations_) each->has_locks = false;
   {
     const scheduler::engine_call call(threads_);
-    if (!engine_.resume_in_child().ok()) fail("a child of a fork cannot go on");
+    if (!engine_.fork().resume_in_child().ok()) fail("a child of a fork cannot go on");
     engine_.validate();
   }
   settle_advices_in_child();
@@ -375,7 +375,7 @@ void program::settle_advices_in_child() {
     if (each->child != in_child::empty) continue;
     {
       const scheduler::engine_call call(threads_);
-      engine_.discard(each->range);
+      engine_.ranges().discard(each->range);
     }
     expected_.forget(each->range);
   }
@@ -395,7 +395,7 @@ void program::verify_all() {
 void program::evict_all() {
   for (std::size_t i = 0; i < allocations_.size(); ++i) {
     const scheduler::engine_call call(threads_);
-    engine_.evict(allocations_[i]->range);
+    engine_.eviction().evict(allocations_[i]->range);
   }
 }
 

@@ -21,7 +21,7 @@ simulated_pager::simulated_pager(scheduler& threads, simulated_kernel& kernel, s
       hinted_(engine, *this, fetchers_, *this) {}
 
 void simulated_pager::start(std::size_t fetchers) {
-  for (std::size_t i = 0; i < fetchers; ++i) fetchers_.add(*engine_.add_fetcher().value());
+  for (std::size_t i = 0; i < fetchers; ++i) fetchers_.add(*engine_.transfers().add_fetcher().value());
   // Servers that hear nothing from the far tier's tending take the program for dead.
   reclaimer_ = threads_.spawn_timely("reclaimer", [this] { run_reclaimer(); });
   if (mode_ == miss_mode::on_fibers) {
@@ -29,7 +29,7 @@ void simulated_pager::start(std::size_t fetchers) {
     poller_ = threads_.spawn("poller", [this] { run_poller(); });
   }
   if (mode_ != miss_mode::by_handler) return;
-  handlers_own_ = engine_.add_fetcher().value();
+  handlers_own_ = engine_.transfers().add_fetcher().value();
   pending_ = std::make_unique<engine::miss_list>(engine_, *this, *handlers_own_, [this](page_id page) {
     // On a real kernel the process ends here. Here only the access does.
     const scheduler::uninterrupted body;
@@ -163,7 +163,7 @@ bool simulated_pager::pin(engine::read_ahead_state& streams, page_id page) {
   while (true) {
     {
       const scheduler::engine_call call(threads_);
-      if (engine_.try_pin(page)) return true;
+      if (engine_.pins().try_pin(page)) return true;
     }
     if (!resolve_here(streams, page, true)) return false;
   }
@@ -171,7 +171,7 @@ bool simulated_pager::pin(engine::read_ahead_state& streams, page_id page) {
 
 void simulated_pager::unpin(page_id page) {
   const scheduler::engine_call call(threads_);
-  engine_.unpin(page);
+  engine_.pins().unpin(page);
 }
 
 // ---- the pager's threads ----
@@ -187,7 +187,7 @@ void simulated_pager::run_handler() {
       const std::lock_guard guard(handlers_own_->lock);
       progress |= pending_->serve();
     }
-    if (engine_.wants_background()) wake_background();
+    if (engine_.eviction().wants_background()) wake_background();
     if (progress) {
       threads_.switch_point();
     } else if (pending_->empty() && handlers_own_->idle()) {

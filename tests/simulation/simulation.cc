@@ -279,7 +279,7 @@ void world::run_weather() {
       trace("%8llu resize to %llu", static_cast<unsigned long long>(threads_.slices()),
             static_cast<unsigned long long>(budget_pages));
       const scheduler::engine_call call(threads_);
-      engine_->resize(budget_pages);
+      engine_->eviction().resize(budget_pages);
       pager_.wake_reclaimer();
     }
     if (scenario_.is_calm) continue;
@@ -323,10 +323,10 @@ void world::run_end() {
   }
   program_.verify_all();
   program_.release_all();
-  while (engine_->transfers_under_way() || !threads_.quiescent()) {
+  while (engine_->transfers().under_way() || !threads_.quiescent()) {
     {
       const scheduler::engine_call call(threads_);
-      static_cast<void>(engine_->help());
+      static_cast<void>(engine_->transfers().help());
     }
     threads_.sleep(1000);
   }

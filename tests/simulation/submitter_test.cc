@@ -146,19 +146,19 @@ class submitter_test : public testing::Test {
     engine_ =
         engine::engine::create(kernel_, far_, clock_, {.heap_pages = 1024, .budget_pages = 700, .reads_parts = true})
             .value();
-    fetcher_ = engine_->add_fetcher().value();
-    reader_ = engine_->add_object_reader().value();
-    EXPECT_TRUE(engine_->allocate_guarded(pages).ok());
+    fetcher_ = engine_->transfers().add_fetcher().value();
+    reader_ = engine_->transfers().add_object_reader().value();
+    EXPECT_TRUE(engine_->ranges().allocate_guarded(pages).ok());
     for (page_id page = pages.first; page < pages.end(); ++page) {
       fetch(page, true);
       for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.write(page, part, kernel_.bytes(page));
     }
-    engine_->evict(pages);
+    engine_->eviction().evict(pages);
     EXPECT_EQ(count(state::remote), pages.count);
   }
   ~submitter_test() override {
     far_.go_on();
-    while (engine_->transfers_under_way()) look(caller::of_runtime);
+    while (engine_->transfers().under_way()) look(caller::of_runtime);
     for (page_id page = pages.first; page < pages.end(); ++page) {
       fetch(page, false);
       for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.check(page, part, kernel_.bytes(page));
@@ -170,7 +170,7 @@ class submitter_test : public testing::Test {
     for (int attempts = 0; kernel_.touch(page, write) != simulated_kernel::fault::none; ++attempts) {
       ASSERT_LT(attempts, 100) << page;
       const std::lock_guard guard(fetcher_->lock);
-      static_cast<void>(engine_->miss(*fetcher_, streams_, page, write));
+      static_cast<void>(engine_->misses().handle(*fetcher_, streams_, page, write));
       static_cast<void>(fetcher_->poll(caller::of_program));
     }
   }
@@ -181,11 +181,11 @@ class submitter_test : public testing::Test {
   }
   void prefetch(page_id page) {
     const std::lock_guard guard(fetcher_->lock);
-    static_cast<void>(engine_->prefetch(*fetcher_, {page, 1}, false, std::nullopt));
+    static_cast<void>(fetcher_->prefetch({page, 1}, false, std::nullopt));
   }
-  void look(caller who) { static_cast<void>(engine_->help(who)); }
+  void look(caller who) { static_cast<void>(engine_->transfers().help(who)); }
   void pass_ms(std::uint64_t ms) { clock_.advance_to(clock_.now_ns() + ms * 1'000'000); }
-  [[nodiscard]] state state_of(page_id page) const { return engine_->words().load(page).where(); }
+  [[nodiscard]] state state_of(page_id page) const { return engine_->view().words().load(page).where(); }
   [[nodiscard]] std::uint64_t count(state wanted) const {
     std::uint64_t sum = 0;
     for (page_id page = pages.first; page < pages.end(); ++page) sum += state_of(page) == wanted;
@@ -232,11 +232,11 @@ TEST_F(submitter_test, who_polls_a_read_does_not_submit_what_is_left_of_it) {
   prefetch(7);
   by_another([this] { look(caller::of_program); });
   EXPECT_EQ(state_of(7), state::fetching);
-  EXPECT_TRUE(engine_->has_left_transfers());
+  EXPECT_TRUE(engine_->transfers().has_left());
   look(caller::of_runtime);
   look(caller::of_runtime);
   EXPECT_EQ(state_of(7), state::resident);
-  EXPECT_FALSE(engine_->has_left_transfers());
+  EXPECT_FALSE(engine_->transfers().has_left());
 }
 
 TEST_F(submitter_test, who_waits_for_reads_submits_what_is_left_and_is_not_waited_for_himself) {
@@ -247,7 +247,7 @@ TEST_F(submitter_test, who_waits_for_reads_submits_what_is_left_and_is_not_waite
     const std::lock_guard guard(fetcher_->lock);
     fetcher_->wait(1);
   });
-  EXPECT_FALSE(engine_->has_left_transfers());
+  EXPECT_FALSE(engine_->transfers().has_left());
   look(caller::of_runtime);
   EXPECT_EQ(state_of(7), state::fetching);
   pass_ms(200);
@@ -258,17 +258,17 @@ TEST_F(submitter_test, who_waits_for_reads_submits_what_is_left_and_is_not_waite
 
 TEST_F(submitter_test, who_polls_a_write_does_not_submit_what_is_left_of_it) {
   for (page_id page = 0; page < 64; ++page) fetch(page, true);
-  engine_->resize(32);
+  engine_->eviction().resize(32);
   far_.stand_still(std::this_thread::get_id());
-  for (int i = 0; i < 20 && count(state::evicting) == 0; ++i) static_cast<void>(engine_->reclaim(caller::of_runtime));
+  for (int i = 0; i < 20 && count(state::evicting) == 0; ++i) static_cast<void>(engine_->eviction().reclaim(caller::of_runtime));
   ASSERT_GT(count(state::evicting), 0u);
   far_.go_on();
   far_.put_off(1);
   by_another([this] { look(caller::of_program); });
-  EXPECT_TRUE(engine_->has_left_writes());
+  EXPECT_TRUE(engine_->transfers().has_left_writes());
   for (int i = 0; i < 3; ++i) look(caller::of_runtime);
   EXPECT_EQ(count(state::evicting), 0u);
-  engine_->resize(700);
+  engine_->eviction().resize(700);
 }
 
 // A background that sleeps until it is woken. It then works on the thread that wakes it.
@@ -278,7 +278,7 @@ class sleeping_background final : public engine::host {
   void enter() noexcept override {}
   void leave() noexcept override {}
   void rest(std::uint64_t) noexcept override {}
-  void wake_background() noexcept override { static_cast<void>(engine_.help(caller::of_runtime)); }
+  void wake_background() noexcept override { static_cast<void>(engine_.transfers().help(caller::of_runtime)); }
   [[nodiscard]] bool has_pollers() const noexcept override { return false; }
   void poll_soon() noexcept override {}
   [[nodiscard]] std::size_t preferred_fetcher() const noexcept override { return 0; }
@@ -296,7 +296,7 @@ TEST_F(submitter_test, who_pushes_pages_out_wakes_the_background_for_what_is_lef
   sleeping_background asleep(*engine_);
   std::atomic<bool> done{false};
   std::thread pushing([&] {
-    engine_->evict({0, 8}, engine::batch_pages, &asleep);
+    engine_->eviction().evict({0, 8}, engine::batch_pages, &asleep);
     done.store(true);
   });
   for (int i = 0; i < 500 && !done; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -342,7 +342,7 @@ TEST_F(submitter_test, a_read_of_an_object_that_is_to_be_submitted_again_is_left
     ASSERT_EQ(reader_->start(one), engine::read_outcome::in_flight);
   }
   by_another([this] { look(caller::of_program); });
-  EXPECT_TRUE(engine_->has_left_transfers());
+  EXPECT_TRUE(engine_->transfers().has_left());
   pass_ms(200);
   look(caller::of_runtime);
   EXPECT_EQ(one.outcome.load(), engine::read_outcome::in_flight) << "it was submitted just now";

@@ -1,57 +1,42 @@
-// The engine around fork(2): a consistent copy for the child, and what the child makes of it.
+#include "engine/fork_steps.h"
+
 #include <array>
-#include <mutex>
 
 #include "base/check.h"
-#include "engine/engine.h"
-#include "engine/ranges.h"
+#include "engine/block_guards.h"
 
 namespace far::engine {
 
-// With these locks held no miss and no eviction is half done.
-void engine::lock_for_fork() {
-  forking_.store(true, std::memory_order_release);
+void fork_steps::lock() {
+  eviction_.note_fork(true);
   tending_.lock();
-  fetchers_lock_.lock();
-  for (std::size_t i = 0; i < fetcher_count_.load(); ++i) fetchers_[i]->lock.lock();
-  for (std::size_t i = 0; i < reader_count_.load(); ++i) readers_[i]->lock.lock();
-  for (const std::unique_ptr<evictor>& each : evictors_) each->lock.lock();
+  transfers_.lock_all();
   shared_.lock_order();
   shared_.far.prepare_fork();
 }
 
-void engine::unlock_after_fork() {
+void fork_steps::unlock() {
   shared_.far.after_fork_in_parent();
   shared_.unlock_order();
-  for (const std::unique_ptr<evictor>& each : evictors_) each->lock.unlock();
-  for (std::size_t i = 0; i < reader_count_.load(); ++i) readers_[i]->lock.unlock();
-  for (std::size_t i = 0; i < fetcher_count_.load(); ++i) fetchers_[i]->lock.unlock();
-  fetchers_lock_.unlock();
+  transfers_.unlock_all();
   tending_.unlock();
-  forking_.store(false, std::memory_order_release);
+  eviction_.note_fork(false);
 }
 
-void engine::close_transfers_in_child() {
-  for (const std::unique_ptr<evictor>& each : evictors_) each->close_in_child();
-  for (std::size_t i = 0; i < fetcher_count_.load(); ++i) fetchers_[i]->close_in_child();
-  for (std::size_t i = 0; i < reader_count_.load(); ++i) readers_[i]->close_in_child();
-}
-
-result<void> engine::resume_in_child(std::span<const page_range> pinned) {
+result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
   shared_.far.after_fork_in_child();
   shared_.unlock_order();
   tending_.unlock();
-  forking_.store(false);
-  fetchers_lock_.unlock();
-  background_reclaiming_ = false;
+  eviction_.restart_in_child();
+  transfers_.unlock_adding_in_child();
   shared_.reads.restart_in_child();
-  const result<void> guarded = guard_again_in_child();
+  const result<void> guarded = guard_again();
   if (!guarded) return guarded;
-  for (const std::unique_ptr<evictor>& each : evictors_) each->put_back_in_child();
-  const result<void> renewed = shared_.space.renew_staging(shared_.staging, evictors * evictor::staging_pages);
+  for (const std::unique_ptr<evictor>& each : transfers_.evictors()) each->put_back_in_child();
+  const result<void> renewed = shared_.space.renew_staging(shared_.staging, transfer_queues::staging_pages);
   if (!renewed) return renewed;
 
-  keep_pins_in_child(pinned);
+  keep_pins(pinned);
   std::uint64_t frames = 0;
   shared_.blocks.for_each_used([&](block_id which) {
     const block& each = shared_.blocks.at(which);
@@ -63,24 +48,11 @@ result<void> engine::resume_in_child(std::span<const page_range> pinned) {
   });
   shared_.far.close_claims_in_child();
   shared_.begin_again(frames);
-
-  for (const std::unique_ptr<evictor>& each : evictors_) {
-    const result<void> restarted = each->restart_in_child();
-    if (!restarted) return restarted;
-  }
-  for (std::size_t i = 0; i < fetcher_count_.load(); ++i) {
-    const result<void> restarted = fetchers_[i]->restart_in_child();
-    if (!restarted) return restarted;
-  }
-  for (std::size_t i = 0; i < reader_count_.load(); ++i) {
-    const result<void> restarted = readers_[i]->restart_in_child();
-    if (!restarted) return restarted;
-  }
-  return {};
+  return transfers_.restart_in_child();
 }
 
 // Whoever else pinned pages is not in this process, and will not unpin them.
-void engine::keep_pins_in_child(std::span<const page_range> pinned) {
+void fork_steps::keep_pins(std::span<const page_range> pinned) {
   shared_.blocks.for_each_used([this](block_id which) {
     if (shared_.blocks.at(which).kind == block_kind::fresh) return;
     for (page_id page = pages_of(which).first; page < pages_of(which).end(); ++page) {
@@ -95,7 +67,7 @@ void engine::keep_pins_in_child(std::span<const page_range> pinned) {
   }
 }
 
-result<void> engine::guard_again_in_child() {
+result<void> fork_steps::guard_again() {
   result<void> outcome;
   shared_.blocks.for_each_used([&](block_id which) {
     block& each = shared_.blocks.at(which);
@@ -108,7 +80,7 @@ result<void> engine::guard_again_in_child() {
 }
 
 // Somebody was about to close the block: the pages that were looked at already are the kernel's again.
-void engine::reopen(page_range range) {
+void fork_steps::reopen(page_range range) {
   for (page_id page = range.first; page < range.end(); ++page) {
     if (shared_.pages.load(page).where() != state::resident) continue;
     shared_.pages.update(page, [](page_word word) { return word.with_state(state::evicting); });
@@ -118,17 +90,17 @@ void engine::reopen(page_range range) {
 
 // Whether the kernel has to be asked if the child has the page: one that a thread of the program was filling, unmapping
 // or moving, or one that was never written. Of a mapping with nothing but the kernel's zeros the child gets no page.
-bool engine::is_unsure_in_child(page_word word) {
+bool fork_steps::is_unsure(page_word word) {
   if (word.where() == state::evicting) return true;
   return !word.has_place() && (word.where() == state::fetching || word.where() == state::resident);
 }
 
 // Returns how many frames the block has.
-std::uint64_t engine::resume_block(block_id which) {
+std::uint64_t fork_steps::resume_block(block_id which) {
   const page_range range = pages_of(which);
   bool unsure = false;
   for (page_id page = range.first; page < range.end() && !unsure; ++page) {
-    unsure = is_unsure_in_child(shared_.pages.load(page));
+    unsure = is_unsure(shared_.pages.load(page));
   }
   std::array<bool, block_pages> filled{};
   if (unsure) shared_.space.query_filled(range, filled);
@@ -141,10 +113,10 @@ std::uint64_t engine::resume_block(block_id which) {
 }
 
 // Puts a page that another thread was at work on into a settled state again, and claims its slot.
-void engine::resume_page(page_id page, bool filled) {
+void fork_steps::resume_page(page_id page, bool filled) {
   const page_word word = shared_.pages.load(page);
   state next = word.where();
-  if (is_unsure_in_child(word)) {
+  if (is_unsure(word)) {
     next = filled ? state::resident : state::untouched;
   } else if (word.where() == state::fetching) {
     next = state::remote;

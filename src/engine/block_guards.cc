@@ -1,0 +1,66 @@
+#include "engine/block_guards.h"
+
+#include <array>
+#include <atomic>
+
+#include "base/log.h"
+
+namespace far::engine {
+
+void say_that_guards_are_refused(const error& why) {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  log_line(log_level::warning, "%s; local memory may exceed the budget until then", why.message.c_str());
+}
+
+result<void> guard_part(core& shared, page_range part, bool foreign) {
+  result<void> outcome;
+  page_id done = part.first;
+  for_each_run(shared, part, foreign, [&](page_range run) {
+    if (!outcome) return;
+    outcome = shared.space.guard(run);
+    if (outcome) done = run.end();
+  });
+  if (outcome) return outcome;
+  for_each_run(shared, {part.first, static_cast<std::size_t>(done - part.first)}, foreign,
+               [&](page_range run) { static_cast<void>(shared.space.unguard(run)); });
+  return outcome;
+}
+
+result<void> guard_block(core& shared, block_id which) {
+  return guard_part(shared, pages_of(which), false);
+}
+
+bool close_block(core& shared, block_id which) {
+  block& closing = shared.blocks.at(which);
+  const page_range range = pages_of(which);
+  const result<void> guarded = guard_block(shared, which);
+  if (!guarded) {
+    say_that_guards_are_refused(guarded.error());
+    return false;
+  }
+  // From here on no page of the block is filled behind our back, so what is filled now is all there is.
+  std::array<bool, block_pages> filled{};
+  shared.space.query_filled(range, filled);
+  std::size_t found = 0;
+  for (std::size_t i = block_pages; i-- > 0;) {
+    if (shared.pages.load(range.first + i).where() == state::foreign) continue;
+    if (!filled[i]) {
+      shared.pages.uses.erase(range.first + i);
+      continue;
+    }
+    ++found;
+    shared.pages.update(range.first + i,
+                        [](page_word word) { return word.with_state(state::resident).with_dirty(true); });
+    shared.admit(range.first + i, temperature::cold);
+  }
+  if (found <= closing.allocated_pages) {
+    shared.local.release(closing.allocated_pages - found);
+  } else {
+    shared.local.charge(found - closing.allocated_pages);
+  }
+  closing.kind = block_kind::guarded;
+  return true;
+}
+
+}  // namespace far::engine

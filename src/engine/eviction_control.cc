@@ -1,0 +1,102 @@
+#include "engine/eviction_control.h"
+
+#include <array>
+#include <mutex>
+
+#include "base/check.h"
+#include "engine/block_guards.h"
+#include "platform/fork_order.h"
+
+namespace far::engine {
+namespace {
+
+constexpr std::uint64_t longest_wait_under_lock_ns = 1'000'000;
+
+}  // namespace
+
+bool eviction_control::reclaim_at_miss(caller who) {
+  if (!wants_reclaim()) return false;
+  const bool background_is_late = !has_frames_ahead() && !shared_.stalled() && places_.free_to_choose();
+  if (!background_is_late && places_.next() != eviction_place::at_miss) return false;
+  return reclaim_if(true, eviction_place::at_miss, who);
+}
+
+// What has begun goes on until the high watermark, so that the thread is not woken for every batch.
+bool eviction_control::reclaim_in_background() {
+  const bool here = places_.next() == eviction_place::background;
+  background_reclaiming_ = wants_background() || (here && background_reclaiming_ && shared_.local.below_high());
+  if (!background_reclaiming_) return false;
+  return reclaim_if(true, eviction_place::background, caller::of_runtime);
+}
+
+bool eviction_control::reclaim_if(bool wanted, eviction_place place, caller who) {
+  bool progress = false;
+  const platform::holds_up_forks waited_for;
+  const std::uint64_t since_ns = shared_.time.now_ns();
+  for (const std::unique_ptr<evictor>& each : transfers_.evictors()) {
+    if (!wanted && each->idle()) continue;
+    if (!each->lock.try_lock()) continue;
+    progress |= each->step(wanted, who);
+    const std::size_t pages = each->started_pages();
+    each->lock.unlock();
+    if (pages > 0) places_.note(place, shared_.time.now_ns() - since_ns, pages);
+    if (progress) break;
+  }
+  return progress;
+}
+
+void eviction_control::resize(std::uint64_t budget_pages) {
+  shared_.local.resize(budget_pages);
+  shared_.allow_excess();
+}
+
+void eviction_control::restart_in_child() {
+  background_reclaiming_ = false;
+  fork_waits_.store(false);
+}
+
+void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* around) {
+  FAR_CHECK(pages_a_batch > 0 && pages_a_batch <= batch_pages, "a batch has 1 to 64 pages");
+  for_each_block(range, [this](block_id which, page_range) {
+    block& holder = shared_.blocks.at(which);
+    const std::lock_guard guard(holder.lock);
+    if (holder.kind == block_kind::open) static_cast<void>(close_block(shared_, which));
+  });
+  std::array<page_id, batch_pages> victims;
+  std::size_t count = 0;
+  for (page_id page = range.first; page < range.end(); ++page) {
+    if (shared_.pages.load(page).where() == state::resident) victims[count++] = page;
+    if (count < pages_a_batch && (count == 0 || page + 1 < range.end())) continue;
+    // Submitted by this thread, whichever it is: it waits for them below.
+    step_until(around, [&](evictor& by) { return by.evict({victims.data(), count}, caller::of_runtime); });
+    count = 0;
+  }
+  for (page_id page = range.first; page < range.end(); ++page) {
+    step_until(around, [this, page](evictor&) {
+      const page_word word = shared_.pages.load(page);
+      // What the other evictors have lifted is theirs.
+      constexpr std::uint64_t first_of_last = (transfer_queues::evictor_count - 1) * evictor::staging_pages;
+      return word.where() != state::evicting || !word.lifted() || word.place() < first_of_last;
+    });
+  }
+}
+
+// Takes steps of the last evictor until `done(evictor)`, which is called with its lock held. The lock is given up after
+// each step: a fork waits for it with the locks of the fetchers held, and with it whoever misses; and a thread of the
+// runtime, where writes are left to it. What is left may be what this thread has found itself, of which that one knows
+// nothing, and sleeps.
+template <typename Done>
+void eviction_control::step_until(host* around, Done done) {
+  evictor& by = *transfers_.evictors().back();
+  while (true) {
+    for (backoff turn; fork_waits_.load(std::memory_order_acquire) || by.has_left_writes();) {
+      if (around != nullptr && by.has_left_writes()) around->wake_background();
+      turn.pause();
+    }
+    const std::lock_guard guard(by.lock);
+    if (done(by)) return;
+    if (!by.step(false, caller::of_program)) by.wait(longest_wait_under_lock_ns);
+  }
+}
+
+}  // namespace far::engine

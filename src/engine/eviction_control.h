@@ -1,0 +1,71 @@
+// When and where pages are evicted: at a miss, in the background between the watermarks, or because somebody wants a
+// range out. How they are is the evictors' matter (evictor.h).
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/core.h"
+#include "engine/eviction_place.h"
+#include "engine/host.h"
+#include "engine/transfer_queues.h"
+
+namespace far::engine {
+
+class eviction_control {
+ public:
+  // `where`, `measures_where`: as in engine::options.
+  eviction_control(core& shared, transfer_queues& transfers, eviction_place where, bool measures_where)
+      : shared_(shared), transfers_(transfers), places_(where, measures_where) {}
+
+  [[nodiscard]] std::int64_t free_frames() const { return shared_.local.free_pages(); }
+  [[nodiscard]] bool has_frame_for_miss() const { return free_frames() > 0 || shared_.stalled(); }
+  // Whether pages may be read ahead.
+  [[nodiscard]] bool has_frames_ahead() const {
+    return free_frames() > static_cast<std::int64_t>(shared_.local.low_watermark_pages() / 2);
+  }
+
+  // Evicts one batch, or finishes some, if a frame is wanted. For missing threads that find no free frame. Returns
+  // whether anything was done.
+  bool reclaim(caller who = caller::of_program) {
+    return reclaim_if(free_frames() <= 0, eviction_place::at_miss, who);
+  }
+
+  // Evicts ahead of need, between the watermarks. A thread that resolves a miss calls the first before it does, while
+  // the missing thread stands still; the evictor's thread calls the second. Whichever place is the cheaper one evicts a
+  // batch, and the first also where the evictor's thread does not keep up. Both return whether anything was done.
+  bool reclaim_at_miss(caller who = caller::of_program);
+  bool reclaim_in_background();
+  // Whether the evictor's thread has something to evict: also while the budget is exceeded, because it has shrunk, and
+  // no miss may come to do it. And whether the far tier wants to be tended.
+  [[nodiscard]] bool wants_background() const {
+    return (wants_reclaim() && (places_.next() == eviction_place::background || free_frames() < 0)) ||
+           shared_.far.wants_tending();
+  }
+
+  // Evicts what can be evicted of a range, whatever the budget says, in batches of this size. Requires: 0 <
+  // pages_a_batch <= batch_pages. `around`: whose background is told of what is left to it; null: it looks by itself.
+  void evict(page_range range, std::size_t pages_a_batch = batch_pages, host* around = nullptr);
+
+  void resize(std::uint64_t budget_pages);
+
+  // Around fork, which waits for locks: evict() lets it have them.
+  void note_fork(bool waits) { fork_waits_.store(waits, std::memory_order_release); }
+  // In the child, which has no thread that evicts.
+  void restart_in_child();
+
+ private:
+  [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low(); }
+  bool reclaim_if(bool wanted, eviction_place place, caller who);
+  template <typename Done>
+  void step_until(host* around, Done done);
+
+  core& shared_;
+  transfer_queues& transfers_;
+  eviction_places places_;
+  bool background_reclaiming_ = false;  // between the watermarks; the evictor's thread alone
+  std::atomic<bool> fork_waits_{false};
+};
+
+}  // namespace far::engine

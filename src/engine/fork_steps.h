@@ -1,0 +1,44 @@
+// The engine around fork(2): a consistent copy for the child, and what the child makes of it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "engine/core.h"
+#include "engine/eviction_control.h"
+#include "engine/tier_tending.h"
+#include "engine/transfer_queues.h"
+
+namespace far::engine {
+
+class fork_steps {
+ public:
+  fork_steps(core& shared, transfer_queues& transfers, eviction_control& eviction, tier_tending& tending)
+      : shared_(shared), transfers_(transfers), eviction_(eviction), tending_(tending) {}
+
+  // Before the fork, and after it in the parent. In between no miss and no eviction is half done.
+  void lock();
+  void unlock();
+
+  // In the child, first of all: closes the parent's channels, so that there are descriptors for the child's.
+  void close_transfers_in_child() { transfers_.close_in_child(); }
+  // In the child: takes the copied state over, and tells the far tier which slots it refers to. Requires: one thread;
+  // the address space reports misses again. `pinned`: what stays pinned, once for each range.
+  [[nodiscard]] result<void> resume_in_child(std::span<const page_range> pinned = {});
+
+ private:
+  void keep_pins(std::span<const page_range> pinned);
+  [[nodiscard]] result<void> guard_again();
+  void reopen(page_range range);
+  [[nodiscard]] static bool is_unsure(page_word word);
+  [[nodiscard]] std::uint64_t resume_block(block_id which);
+  void resume_page(page_id page, bool filled);
+
+  core& shared_;
+  transfer_queues& transfers_;
+  eviction_control& eviction_;
+  tier_tending& tending_;
+};
+
+}  // namespace far::engine

@@ -1,0 +1,175 @@
+#include "engine/miss_handler.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "base/check.h"
+#include "engine/rescue.h"
+
+namespace far::engine {
+namespace {
+
+// A prefetch window holds what is on its way during one round trip: latency times bandwidth. A far tier whose speed is
+// not known, or which has no latency to speak of, gets the largest: the more pages, the less each pays for the fault.
+std::size_t window_for(const backend::speed& expected, std::uint64_t budget_pages) {
+  constexpr std::size_t smallest = 32;
+  constexpr std::size_t largest = batch_pages - 1;
+  if (expected.latency_ns == 0 || expected.bytes_per_second == 0) {
+    return std::min<std::size_t>(largest, std::max<std::uint64_t>(1, budget_pages / 32));
+  }
+  const double bytes = static_cast<double>(expected.latency_ns) * 1e-9 * static_cast<double>(expected.bytes_per_second);
+  const auto wanted = static_cast<std::size_t>(bytes / static_cast<double>(page_bytes));
+  return std::min<std::size_t>(std::clamp(wanted, smallest, largest), std::max<std::uint64_t>(1, budget_pages / 32));
+}
+
+}  // namespace
+
+miss_handler::miss_handler(core& shared)
+    : shared_(shared), largest_window_(window_for(shared.far.expected_speed(), shared.local.limit_pages())) {}
+
+outcome miss_handler::handle(fetcher& by, read_ahead_state& streams, page_id page, bool write, bool may_fill) {
+  const page_word word = shared_.pages.load(page);
+  switch (word.where()) {
+    case state::untouched: return may_fill ? fill_with_zeros(streams, page, write) : outcome::resolved;
+    case state::remote: return fetch(by, streams, page, write);
+    case state::resident: return on_resident(page, write);
+    case state::evicting:
+      if (word.lifted() && rescue(shared_, page, word)) return outcome::resolved;
+      return outcome::busy;
+    case state::fetching: by.poll(caller::of_program); return outcome::busy;
+    case state::lost: return outcome::lost;
+    case state::foreign:
+      // Reported just before something else was mapped there.
+      shared_.space.wake({page, 1});
+      return outcome::resolved;
+  }
+  FAR_CHECK(false, "a page is in exactly one state");
+}
+
+window miss_handler::look_ahead(read_ahead_state& streams, page_id page) {
+  prefetch_feedback feedback;
+  const window ahead = streams.observe(page, largest_window_, &feedback);
+  if (feedback.used_pages > 0) shared_.count.prefetch_hits.add(feedback.used_pages);
+  return ahead;
+}
+
+outcome miss_handler::fetch(fetcher& by, read_ahead_state& streams, page_id page, bool write) {
+  // Asked before the stream is told: a miss that must be repeated is still one miss.
+  if (shared_.local.free_pages() <= 0 && !shared_.stalled()) return outcome::no_budget;
+  const window ahead = look_ahead(streams, page);
+  std::size_t prefetched = 0;
+  const outcome reached = by.fetch(page, write, ahead, &prefetched);
+  streams.note_fetched(ahead, prefetched);
+  return reached;
+}
+
+outcome miss_handler::fill_with_zeros(read_ahead_state& streams, page_id page, bool write) {
+  // Held until the page is in place: the block must not be freed, and stop being guarded, in between.
+  block& holder = shared_.blocks.holding(page);
+  const std::lock_guard guard(holder.lock);
+  if (holder.kind != block_kind::guarded) {
+    // Reported just before its block was freed, or opened again: the kernel fills it.
+    shared_.space.wake({page, 1});
+    return outcome::resolved;
+  }
+  if (!shared_.charge_for_miss()) return outcome::no_budget;
+  page_word word = shared_.pages.load(page);
+  if (word.where() != state::untouched || !shared_.pages.transition(page, word, word.with_state(state::fetching))) {
+    shared_.local.release(1);
+    return outcome::busy;
+  }
+  const window ahead = look_ahead(streams, page);
+  const std::size_t count = 1 + (ahead.stride == 1 ? claim_untouched(page + 1, ahead.count) : 0);
+  streams.note_fetched(ahead, 0);
+  const bool writable = write || !shared_.writes_tracked;
+  int failure = 0;
+  std::size_t done = 0;
+  backoff waiting;
+  while (done < count) {
+    done +=
+        shared_.space.install({page + done, count - done}, shared_.zeros,
+                              writable ? platform::mapping::writable : platform::mapping::write_protected, &failure);
+    if (done == count) break;
+    wait_for_kernel_memory(failure, &waiting);
+  }
+  for (page_id filled = page; filled < page + count; ++filled) {
+    shared_.pages.update(filled, [writable](page_word each) {
+      return each.with_state(state::resident).with_dirty(writable).with_accessed(false).with_fetched(false);
+    });
+    shared_.admit(filled, temperature::warm);
+  }
+  shared_.count.zero_fills.add(count);
+  return outcome::resolved;
+}
+
+// Claims untouched neighbours in the same block, if the program has allocated all of it: zeroed ahead, they cost no
+// fault of their own. Requires: the block's lock is held.
+std::size_t miss_handler::claim_untouched(page_id first, std::size_t most) {
+  const block_id which = block_of(first - 1);
+  if (shared_.blocks.at(which).allocated_pages != block_pages) return 0;
+  const std::uint64_t reserve = shared_.local.low_watermark_pages() / 2;
+  std::size_t count = 0;
+  for (page_id page = first; count < most && block_of(page) == which; ++page, ++count) {
+    page_word word = shared_.pages.load(page);
+    if (word.where() != state::untouched || !shared_.local.try_charge(1, reserve)) break;
+    if (shared_.pages.transition(page, word, word.with_state(state::fetching))) continue;
+    shared_.local.release(1);
+    break;
+  }
+  return count;
+}
+
+outcome miss_handler::on_resident(page_id page, bool write) {
+  const page_word word = shared_.pages.load(page);
+  if (word.where() != state::resident) return outcome::busy;
+  if (write && !word.dirty()) return first_write(page, word);
+  bool filled = true;
+  shared_.space.query_filled({page, 1}, {&filled, 1});
+  if (!filled) return note_lost_mapping(page, word) ? outcome::busy : outcome::in_flight;
+  shared_.space.wake({page, 1});
+  return outcome::resolved;
+}
+
+// The first write to a clean page: its slot is stale from now on. When the pages before it were written too, a stream
+// of writes is passing, and the pages after it are taken for dirty as well, which saves their faults.
+outcome miss_handler::first_write(page_id page, page_word word) {
+  constexpr std::size_t most_ahead = 16;
+  std::size_t written_before = 0;
+  while (written_before < most_ahead && page > written_before) {
+    const page_word before = shared_.pages.load(page - 1 - written_before);
+    if (before.where() != state::resident || !before.dirty()) break;
+    ++written_before;
+  }
+  // The pages are claimed until the kernel lets them be written: were they only marked dirty, they could be evicted and
+  // fetched again meanwhile, and the permission would come to clean pages whose writes nobody notices.
+  std::size_t count = 0;
+  for (; count <= written_before && page + count < shared_.pages.pages(); ++count) {
+    if (count > 0) word = shared_.pages.load(page + count);
+    if (word.where() != state::resident || word.dirty()) break;
+    if (!shared_.pages.transition(page + count, word, word.with_state(state::evicting).with_lifted(false))) break;
+  }
+  if (count == 0) return outcome::busy;
+  shared_.space.allow_write({page, count});
+  for (page_id written = page; written < page + count; ++written) {
+    const page_word before = shared_.pages.load(written);
+    shared_.pages.update(written, [](page_word each) {
+      return each.with_state(state::resident).with_dirty(true).with_accessed(true).with_place(page_word::no_place);
+    });
+    if (before.writes_expected()) shared_.writes.note(true);
+    if (before.has_place()) shared_.free_slot(before.place());
+    shared_.admit(written, temperature::warm);  // the policy may have named it as a victim meanwhile
+  }
+  shared_.count.write_faults.add();
+  return outcome::resolved;
+}
+
+// The kernel has no bytes for a Resident page. Returns whether it is Untouched now.
+bool miss_handler::note_lost_mapping(page_id page, page_word word) {
+  if (!shared_.pages.transition(page, word, word.with_state(state::evicting).with_lifted(false))) return false;
+  if (shared_.forget_if_dropped(page)) return true;
+  shared_.pages.update(page, [](page_word each) { return each.with_state(state::resident); });
+  shared_.admit(page, temperature::warm);
+  return false;
+}
+
+}  // namespace far::engine

@@ -1,0 +1,46 @@
+// What is done about a miss, as far as it can be done now: fetch the page, fill it with zeros, take it back on its way
+// out, or let it be written to. miss.h is the way of a miss as a whole.
+#pragma once
+
+#include <cstddef>
+
+#include "engine/core.h"
+#include "engine/fetcher.h"
+#include "engine/read_ahead.h"
+
+namespace far::engine {
+
+class miss_handler {
+ public:
+  explicit miss_handler(core& shared);
+
+  // An access to `page` was reported. Does what can be done now; see `outcome` for what is left to the caller.
+  // Requires: the lock of `by` is held. `streams`: what is known of the accessing thread. `may_fill`: the program has
+  // allocated the page. Without it an Untouched page is left alone, and the outcome is `resolved`: so for hints,
+  // because the memory that they are about may be released meanwhile.
+  [[nodiscard]] outcome handle(fetcher& by, read_ahead_state& streams, page_id page, bool write, bool may_fill = true);
+
+  // Fills an Untouched page, which the program has allocated. `busy`: it is not Untouched any more.
+  [[nodiscard]] outcome fill_with_zeros(read_ahead_state& streams, page_id page, bool write);
+
+  // For hardware guards, about a miss that they were told of: eviction_filter::on_unguarded_miss, unless the page is
+  // Resident, and only not writable.
+  void note_unguarded(page_id page) const {
+    if (shared_.filter != nullptr && shared_.pages.load(page).where() != state::resident) {
+      shared_.filter->on_unguarded_miss(page);
+    }
+  }
+
+ private:
+  [[nodiscard]] outcome fetch(fetcher& by, read_ahead_state& streams, page_id page, bool write);
+  [[nodiscard]] std::size_t claim_untouched(page_id page, std::size_t most);
+  [[nodiscard]] outcome on_resident(page_id page, bool write);
+  [[nodiscard]] outcome first_write(page_id page, page_word word);
+  [[nodiscard]] bool note_lost_mapping(page_id page, page_word word);
+  [[nodiscard]] window look_ahead(read_ahead_state& streams, page_id page);
+
+  core& shared_;
+  std::size_t largest_window_;
+};
+
+}  // namespace far::engine

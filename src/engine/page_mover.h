@@ -1,0 +1,27 @@
+// Moving pages within the far heap, as mremap does. Remote pages move by name only: nothing is fetched.
+#pragma once
+
+#include "engine/core.h"
+#include "engine/transfer_queues.h"
+
+namespace far::engine {
+
+class page_mover {
+ public:
+  page_mover(core& shared, transfer_queues& transfers) : shared_(shared), transfers_(transfers) {}
+
+  // Makes the pages of `from` those of the equally long `to`; `from` is Untouched afterwards. Requires: both allocated,
+  // `to` Untouched and in guarded blocks.
+  [[nodiscard]] result<void> move(page_range from, page_id to);
+
+ private:
+  [[nodiscard]] bool move_page(page_id from, page_id to);
+  void move_remote(page_id from, page_id to, page_word before);
+  void move_resident(page_id from, page_id to, page_word before);
+  void claim_target(page_id page);
+
+  core& shared_;
+  transfer_queues& transfers_;
+};
+
+}  // namespace far::engine

@@ -1,0 +1,47 @@
+// Where pages are, for those who only ask: software guards, hints, and whoever waits for a page. No lock is taken, so an
+// answer says how a page was a moment ago.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/eviction_clock.h"
+#include "engine/residency.h"
+
+namespace far::engine {
+
+class page_view {
+ public:
+  // Requires: both outlive the view.
+  page_view(const residency& pages, const eviction_clock& time) : pages_(pages), time_(time) {}
+
+  [[nodiscard]] std::uint64_t pages() const { return pages_.pages(); }
+  [[nodiscard]] const residency& words() const { return pages_; }
+
+  // What became of an access: the page is still being fetched; it can be made now.
+  [[nodiscard]] bool on_its_way(page_id page) const { return where(page) == state::fetching; }
+  [[nodiscard]] bool accessible(page_id page, bool write) const {
+    const page_word word = pages_.load(page);
+    return word.where() == state::resident && (!write || word.dirty());
+  }
+
+  [[nodiscard]] bool is_remote(page_id page) const { return where(page) == state::remote; }
+  [[nodiscard]] bool is_foreign(page_id page) const { return where(page) == state::foreign; }
+  [[nodiscard]] bool is_away(page_id page) const {
+    const state now = pages_.load_in_order(page).where();
+    return now == state::remote || now == state::untouched || now == state::lost;
+  }
+  [[nodiscard]] bool takes_object_path(page_id page) const {
+    const page_word word = pages_.load(page);
+    return word.where() == state::remote && word.object_path();
+  }
+  // Requires: the page is Remote.
+  [[nodiscard]] bool left_just_now(page_id page) const { return time_.epochs_since(pages_.load(page).epoch()) <= 1; }
+
+ private:
+  [[nodiscard]] state where(page_id page) const { return pages_.load(page).where(); }
+
+  const residency& pages_;
+  const eviction_clock& time_;
+};
+
+}  // namespace far::engine
