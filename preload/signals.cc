@@ -56,17 +56,19 @@ kernel_mask mask_of(const ucontext_t& context) {
 
 void on_sigbus(int number, siginfo_t* info, void* context) {
   pager::pager* const pager = active_pager();
-  if (pager == nullptr || info->si_code <= 0 || !pager->contains(info->si_addr) ||
-      pager::is_of_foreign(static_cast<pager::far_pager&>(*pager), info->si_addr)) {
+  if (pager == nullptr || info->si_code <= 0 || !pager->contains(info->si_addr)) {
+    return pass_to_program(number, info, *static_cast<ucontext_t*>(context));
+  }
+  pager::miss_resolver& misses = static_cast<pager::far_pager&>(*pager).misses();
+  if (pager::is_of_foreign(misses, info->si_addr)) {
     return pass_to_program(number, info, *static_cast<ucontext_t*>(context));
   }
   const int saved_errno = errno;
   {
-    auto& far = static_cast<pager::far_pager&>(*pager);
     const undispatched_section section;
     std::optional<platform::runtime_mark> allocate_locally;
-    if (!far.has_fibers()) allocate_locally.emplace();  // a fiber may go on on another thread
-    far.resolve_fault(info->si_addr, context);
+    if (!misses.has_fibers()) allocate_locally.emplace();  // a fiber may go on on another thread
+    misses.resolve_fault(info->si_addr, context);
   }
   errno = saved_errno;
 }

@@ -28,9 +28,7 @@ class eviction_control {
 
   // Evicts one batch, or finishes some, if a frame is wanted. For missing threads that find no free frame. Returns
   // whether anything was done.
-  bool reclaim(caller who = caller::of_program) {
-    return reclaim_if(free_frames() <= 0, eviction_place::at_miss, who);
-  }
+  bool reclaim(caller who = caller::of_program) { return reclaim_if(free_frames() <= 0, eviction_place::at_miss, who); }
 
   // Evicts ahead of need, between the watermarks. A thread that resolves a miss calls the first before it does, while
   // the missing thread stands still; the evictor's thread calls the second. Whichever place is the cheaper one evicts a

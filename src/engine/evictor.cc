@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "engine/block_guards.h"
+#include "engine/page_discard.h"
 #include "engine/request_runs.h"
 #include "engine/rescue.h"
 

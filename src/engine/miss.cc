@@ -70,7 +70,8 @@ miss::state miss::look() {
   if (has_ended() || now_ == state::begun) return now_;
   if (now_ == state::arriving && engine_->view().on_its_way(wanted_.page)) return now_;
   if (engine_->view().accessible(wanted_.page, wanted_.write)) return now_ = state::resolved;
-  if (now_ == state::arriving || (now_ == state::short_of_frames && engine_->eviction().has_frame_for_miss())) now_ = state::begun;
+  if (now_ == state::arriving || (now_ == state::short_of_frames && engine_->eviction().has_frame_for_miss()))
+    now_ = state::begun;
   return now_;
 }
 

@@ -68,8 +68,8 @@ class miss {
   std::uint64_t since_ns_;
 };
 
-// Finishes what others have begun, as transfer_queues::help(). What the calling thread must leave to be submitted by one of the
-// runtime's, the background is woken for.
+// Finishes what others have begun, as transfer_queues::help(). What the calling thread must leave to be submitted by
+// one of the runtime's, the background is woken for.
 bool help(engine& with, host& around, caller who) noexcept;
 
 // Something may be under way that nobody waits for. The background is left alone otherwise: to wake it takes a

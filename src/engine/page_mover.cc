@@ -10,10 +10,7 @@ namespace far::engine {
 namespace {
 
 page_word forgotten(page_word word) {
-  return word.with_state(state::untouched)
-      .with_eviction_priority(0)
-      .with_dirty(false)
-      .with_place(page_word::no_place);
+  return word.with_state(state::untouched).with_eviction_priority(0).with_dirty(false).with_place(page_word::no_place);
 }
 
 }  // namespace
@@ -64,7 +61,8 @@ bool page_mover::move_page(page_id from, page_id to) {
   }
 }
 
-// The page is in our hands (Fetching), so that nobody gives it other bytes, with another hash, before its hash is known.
+// The page is in our hands (Fetching), so that nobody gives it other bytes, with another hash, before its hash is
+// known.
 void page_mover::move_remote(page_id from, page_id to, page_word before) {
   const page_checks::check hash = shared_.checks.of(from);
   shared_.pages.update(from, forgotten);

@@ -1,5 +1,5 @@
-// Where pages are, for those who only ask: software guards, hints, and whoever waits for a page. No lock is taken, so an
-// answer says how a page was a moment ago.
+// Where pages are, for those who only ask: software guards, hints, and whoever waits for a page. No lock is taken, so
+// an answer says how a page was a moment ago.
 #pragma once
 
 #include <cstdint>

@@ -1,72 +1,29 @@
 #include "pager/far_pager.h"
 
 #include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "backend/lineage/lineage_backend.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "pager/inline_guard.h"
+#include "pager/limit_on_data.h"
+#include "platform/local_memory.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
+#include "platform/thread_identity.h"
 
 namespace far::pager {
 namespace {
 
 constexpr std::size_t huge_page_bytes = 2 * mib;
 
-std::uint64_t default_heap_bytes() {
-  // Address space costs nothing until it is used; programs reserve far more than they touch.
-  const auto physical_pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
-  const std::uint64_t wanted = std::bit_ceil(16 * physical_pages * page_bytes);
-  return std::clamp<std::uint64_t>(wanted, 256 * gib, 8 * tib);
-}
-
 constinit const platform::monotonic_clock clock_of_tiers;
-
-// A limit on data (ulimit -d) counts the addresses of our tables as it counts the program's memory: they must fit, and
-// leave half of it to the program. Held while the far tier is opened, so that it takes no more than there is besides.
-class room_under_limit {
- public:
-  room_under_limit(std::uint64_t heap_bytes, bool reads_parts) {
-    constexpr std::uint64_t buffers_bytes = 512 * mib;  // and stacks of threads
-    rlimit limit{};
-    if (getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-    wanted_bytes_ = engine::engine::table_bytes(heap_bytes >> page_shift, reads_parts) + buffers_bytes;
-    held_bytes_ = wanted_bytes_ + limit.rlim_cur / 2;
-    held_ = platform::try_map_local(held_bytes_);
-    fits_ = held_ != nullptr;
-  }
-  ~room_under_limit() { release(); }
-  room_under_limit(const room_under_limit&) = delete;
-  room_under_limit& operator=(const room_under_limit&) = delete;
-
-  [[nodiscard]] result<void> fits() const {
-    if (fits_) return {};
-    return error{"the limit on data (ulimit -d) is too low: the far heap's tables take up to " +
-                     format_size(wanted_bytes_) + " of it, and may take no more than half; raise it",
-                 ENOMEM};
-  }
-  void release() {
-    if (held_ != nullptr) platform::unmap_local(std::exchange(held_, nullptr), held_bytes_);
-  }
-
- private:
-  bool fits_ = true;
-  std::uint64_t wanted_bytes_ = 0;
-  std::uint64_t held_bytes_ = 0;
-  std::byte* held_ = nullptr;
-};
 
 }  // namespace
 
@@ -74,10 +31,6 @@ result<fault_mode> parse_fault_mode(const std::string& name) {
   if (name == "thread") return fault_mode::thread;
   if (name == "inline") return fault_mode::in_line;
   return error{"unknown fault mode '" + name + "'; known are: thread, inline", EINVAL};
-}
-
-result<void> check_limit_on_data() {
-  return room_under_limit(default_heap_bytes(), false).fits();
 }
 
 result<std::unique_ptr<pager>> pager::create(const options& chosen) {
@@ -91,6 +44,8 @@ result<std::unique_ptr<page_guard>> create_page_guard(const options& chosen) {
   if (!created) return created.error();
   return std::unique_ptr<page_guard>(std::move(created).value());
 }
+
+// ---- start and stop ----
 
 result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
   const platform::runtime_mark allocate_locally;
@@ -117,7 +72,7 @@ result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
   for (const std::span<std::byte> range : chosen.static_memory) heap.add_static_range(range);
   std::unique_ptr<far_pager> created(
       new far_pager(chosen, features, heap, std::move(faults).value(), std::move(far).value()));
-  const result<void> started = created->start(chosen);
+  const result<void> started = created->start();
   if (!started) return started.error();
   return created;
 }
@@ -130,46 +85,36 @@ far_pager::far_pager(const options& chosen, const platform::kernel_features& fea
       faults_(std::move(faults)),
       space_(heap, faults_, features),
       far_(std::move(far)),
-      addresses_(heap.bytes() >> page_shift, reinterpret_cast<std::uintptr_t>(heap.base()) >> page_shift) {}
+      host_(chosen.fibers) {}
 
-result<void> far_pager::start(const options& chosen) {
-  const bool at_misses = chosen.where == options::eviction::at_miss;
+result<void> far_pager::start() {
+  const bool at_misses = chosen_.where == options::eviction::at_miss;
   const engine::options settings{
       .heap_pages = heap_.pages(),
-      .budget_pages = chosen.budget_bytes >> page_shift,
-      .policy = chosen.policy,
-      .reads_parts = chosen.object_readers > 0,
+      .budget_pages = chosen_.budget_bytes >> page_shift,
+      .policy = chosen_.policy,
+      .reads_parts = chosen_.object_readers > 0,
       .tracks_writes = platform::probe_kernel().write_protect,
       .where = at_misses ? engine::eviction_place::at_miss : engine::eviction_place::background,
-      .measures_where = chosen.where == options::eviction::measured,
-      .filter = chosen.filter};
+      .measures_where = chosen_.where == options::eviction::measured,
+      .filter = chosen_.filter};
   result<std::unique_ptr<engine::engine>> made = engine::engine::create(space_, *far_, clock_, settings);
   if (!made) return made.error();
   engine_ = std::move(made).value();
-  for (std::size_t i = 0; i < shared_fetchers; ++i) {
-    const result<engine::fetcher*> added = engine_->transfers().add_fetcher();
-    if (!added) return added.error();
-    fetchers_.add(*added.value());
-  }
-  for (unsigned i = 0; i < chosen.object_readers; ++i) {
-    const result<engine::object_reader*> added = engine_->transfers().add_object_reader();
-    if (!added) return added.error();
-    readers_.push_back(added.value());
-  }
-  hinted_ = std::make_unique<engine::hinted_path>(*engine_, *this, fetchers_, *this);
-  if (chosen.fibers != nullptr) {
-    parked_ = std::make_unique<engine::parked_misses>(*engine_, *this, fetchers_, *chosen.fibers);
-  }
-  const result<void> adopted = adopt_static_memory();
-  if (!adopted) return adopted;
-  reclaimer_ = std::make_unique<reclaimer>(*engine_, *this);
-  reclaimer_->start();
-  if (chosen.mode == fault_mode::in_line) {
-    const result<void> installed = install_inline_guard(*this);
-    handles_signals_ = installed.ok();
-    return installed;
-  }
-  return start_fault_thread();
+  misses_.emplace(*engine_, host_, heap_, *far_, chosen_.observer);
+  parts_.emplace(heap_, engine_->ranges(), engine_->eviction(), host_);
+  accesses_.emplace(*engine_, host_, heap_, parts_->addresses(), *misses_);
+  slots_.emplace(*engine_, host_, heap_, *misses_);
+  calls_.emplace(heap_, *parts_, *engine_, *misses_, *accesses_, host_);
+  result<void> done = misses_->add_fetchers();
+  if (done) done = slots_->add_readers(chosen_.object_readers);
+  if (done) done = adopt_static_memory();
+  if (!done) return done;
+  start_reclaimer({});
+  if (chosen_.mode != fault_mode::in_line) return start_fault_thread();
+  done = install_inline_guard(*misses_);
+  handles_signals_ = done.ok();
+  return done;
 }
 
 result<void> far_pager::adopt_static_memory() {
@@ -177,9 +122,15 @@ result<void> far_pager::adopt_static_memory() {
     const page_range range = heap_.static_pages(i);
     const result<void> adopted = engine_->ranges().adopt(range);
     if (!adopted) return adopted;
-    addresses_.adopt(range, PROT_READ | PROT_WRITE);
+    parts_->addresses().adopt(range, PROT_READ | PROT_WRITE);
   }
   return {};
+}
+
+void far_pager::start_reclaimer(std::function<void()> settled) {
+  reclaimer_ = std::make_unique<reclaimer>(*engine_, host_, std::move(settled));
+  host_.set_background(*reclaimer_);
+  reclaimer_->start();
 }
 
 result<void> far_pager::start_fault_thread() {
@@ -189,7 +140,7 @@ result<void> far_pager::start_fault_thread() {
     fault_fetcher_ = own.value();
   }
   fault_thread_ = std::make_unique<fault_thread>(
-      *engine_, *this, *fault_fetcher_, faults_, heap_, [this](page_id page) { die_of_lost_page(page); },
+      *engine_, host_, *fault_fetcher_, faults_, heap_, [this](page_id page) { misses_->die_of_lost_page(page); },
       chosen_.observer);
   fault_thread_->start();
   return {};
@@ -197,34 +148,11 @@ result<void> far_pager::start_fault_thread() {
 
 far_pager::~far_pager() {
   const platform::runtime_mark allocate_locally;
-  if (handles_signals_) remove_inline_guard(*this);
+  if (handles_signals_) remove_inline_guard(*misses_);
   fault_thread_.reset();
   reclaimer_.reset();
   engine_.reset();
   platform::far_address_space::release(heap_.base(), heap_.bytes());
-}
-
-// The background thread stands still meanwhile, and what is on its way arrives first.
-void far_pager::validate() const {
-  const bool was_running = reclaimer_->is_running();
-  reclaimer_->stop();
-  backoff waiting;
-  while (engine_->transfers().under_way()) {
-    if (!engine_->transfers().help(engine::caller::of_runtime)) waiting.pause();
-  }
-  engine_->validate();
-  const auto everything = addresses_.find_all([](const mapping_traits&) { return true; });
-  for (const address_map::part& part : everything) {
-    for (page_id page = part.range.first; !part.traits.reserved && page < part.range.end(); ++page) {
-      FAR_CHECK(is_foreign(address_of(page)) == part.traits.foreign, "the engine knows which pages are not ours");
-    }
-  }
-  if (was_running) reclaimer_->start();
-}
-
-void far_pager::evict(std::byte* address, std::size_t bytes) {
-  const platform::signal_shield shield;
-  engine_->eviction().evict(pages_in(address, bytes), engine::batch_pages, this);
 }
 
 result<void> far_pager::resize(std::uint64_t budget_bytes) {
@@ -243,27 +171,80 @@ result<void> far_pager::add_server(std::string_view server) {
   return far_->add_server(server);
 }
 
-void far_pager::pin(const std::byte* address, std::size_t bytes) {
-  const platform::signal_shield shield;
-  const page_id first = page_at(address);
-  const page_id last = page_at(address + (bytes == 0 ? 0 : bytes - 1));
-  for (page_id page = first; page <= last; ++page) {
-    while (!engine_->pins().try_pin(page)) resolve_observed(page == first ? address : address_of(page), true, nullptr);
+// The background thread stands still meanwhile, and what is on its way arrives first.
+void far_pager::validate() const {
+  const bool was_running = reclaimer_->is_running();
+  reclaimer_->stop();
+  backoff waiting;
+  while (engine_->transfers().under_way()) {
+    if (!engine_->transfers().help(engine::caller::of_runtime)) waiting.pause();
   }
+  engine_->validate();
+  const auto everything = parts_->addresses().find_all([](const mapping_traits&) { return true; });
+  for (const address_map::part& part : everything) {
+    for (page_id page = part.range.first; !part.traits.reserved && page < part.range.end(); ++page) {
+      FAR_CHECK(engine_->view().is_foreign(page) == part.traits.foreign, "the engine knows which pages are not ours");
+    }
+  }
+  if (was_running) reclaimer_->start();
 }
 
-void far_pager::unpin(const std::byte* address, std::size_t bytes) {
-  const platform::signal_shield shield;
-  const page_id last = page_at(address + (bytes == 0 ? 0 : bytes - 1));
-  for (page_id page = page_at(address); page <= last; ++page) engine_->pins().unpin(page);
+// ---- fork; see docs/decisions/0019-fork-that-lasts.md ----
+
+void far_pager::prepare_fork() {
+  // A signal handler of the program that touched far memory now would wait for locks that its own thread holds.
+  const std::uint64_t signals = platform::block_signals();
+  parts_->lock_for_fork();
+  // From here on no other thread forks.
+  signals_before_fork_ = signals;
+  engine_->fork().lock();
+  platform::lock_local_memory_for_fork();
 }
 
-void far_pager::die_of_lost_page(page_id page) const noexcept {
-  log_line(log_level::error,
-           "the program needs the bytes at %p, and they are lost: %s cannot return them; the program is stopped "
-           "rather than given wrong data",
-           static_cast<void*>(address_of(page)), far_->describe().c_str());
-  std::abort();
+void far_pager::after_fork_in_parent() {
+  const std::uint64_t signals = signals_before_fork_;  // the next one's, once the gate is open
+  platform::unlock_local_memory_after_fork();
+  engine_->fork().unlock();
+  parts_->unlock_after_fork();
+  platform::restore_signals(signals);
+}
+
+// The child has one thread, this one, and a copy of everything, but no userfaultfd, no threads of the runtime and no
+// transfers: those stayed with the parent.
+void far_pager::after_fork_in_child(std::span<const std::span<const std::byte>> pinned) {
+  platform::unlock_local_memory_after_fork();
+  platform::forget_expected_followers();
+  parts_->unlock_in_child();
+  const auto stop = [](const char* what) {
+    log_line(
+        log_level::error,
+        "a child of fork cannot go on with its far memory (%s) and is stopped; use vfork or posix_spawn, or exec at "
+        "once",
+        what);
+    _exit(EXIT_FAILURE);
+  };
+  const platform::kernel_features& features = platform::probe_kernel();
+  // What was the parent's is closed first: the program may have left no other descriptors.
+  engine_->fork().close_transfers_in_child();
+  if (fault_thread_ != nullptr) fault_thread_->close_in_child();
+  const result<void> reopened = faults_.reopen_in_child(features, chosen_.mode == fault_mode::in_line);
+  if (!reopened) return stop(reopened.error().message.c_str());
+  space_.reopen_after_fork();
+  std::vector<page_range, platform::local_allocator<page_range>> pinned_pages;
+  for (const std::span<const std::byte> each : pinned)
+    pinned_pages.push_back(parts_->pages_in(each.data(), each.size()));
+  const result<void> resumed = engine_->fork().resume_in_child(pinned_pages);
+  if (!resumed) return stop(resumed.error().message.c_str());
+  // The threads of the old objects are not in this process; there is nothing to join or destroy.
+  static_cast<void>(reclaimer_.release());
+  start_reclaimer(chosen_.child_settled);
+  if (chosen_.mode == fault_mode::thread) {
+    static_cast<void>(fault_thread_.release());
+    const result<void> started = start_fault_thread();
+    if (!started) stop(started.error().message.c_str());
+  }
+  calls_->advice().settle_in_child();
+  platform::restore_signals(signals_before_fork_);
 }
 
 }  // namespace far::pager

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "base/spin_lock.h"
-#include "pager/far_pager.h"
+#include "pager/miss_resolver.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t most_pagers = 8;
 
-std::array<std::atomic<far_pager*>, most_pagers> guarded_pagers{};
+std::array<std::atomic<miss_resolver*>, most_pagers> guarded{};
 std::atomic<unsigned> guarded_count{0};
 spin_lock installing;  // held to change the above, and the kernel's idea of the handler
 bool avoids_signal_stacks = false;
@@ -39,21 +39,21 @@ void pass_on(int signal, siginfo_t* info, void* context) {
   sigaction(SIGBUS, &fatal, nullptr);
 }
 
-far_pager* pager_of(const void* address) {
-  for (const std::atomic<far_pager*>& each : guarded_pagers) {
-    far_pager* const pager = each.load(std::memory_order_acquire);
-    if (pager != nullptr && pager->contains(address)) return pager;
+miss_resolver* resolver_of(const void* address) {
+  for (const std::atomic<miss_resolver*>& each : guarded) {
+    miss_resolver* const misses = each.load(std::memory_order_acquire);
+    if (misses != nullptr && misses->contains(address)) return misses;
   }
   return nullptr;
 }
 
 void on_sigbus(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
-  far_pager* const pager = pager_of(info->si_addr);
-  if (pager != nullptr && !is_of_foreign(*pager, info->si_addr)) {
+  miss_resolver* const misses = resolver_of(info->si_addr);
+  if (misses != nullptr && !is_of_foreign(*misses, info->si_addr)) {
     std::optional<platform::runtime_mark> allocate_locally;
-    if (!pager->has_fibers()) allocate_locally.emplace();  // a fiber may go on on another thread
-    pager->resolve_fault(info->si_addr, context);
+    if (!misses->has_fibers()) allocate_locally.emplace();  // a fiber may go on on another thread
+    misses->resolve_fault(info->si_addr, context);
   } else {
     pass_on(signal, info, context);
   }
@@ -73,43 +73,43 @@ struct sigaction our_action() {
 
 }  // namespace
 
-result<void> install_inline_guard(far_pager& pager) {
+result<void> install_inline_guard(miss_resolver& misses) {
   const platform::signal_shield shield;
   const std::lock_guard guard(installing);
-  std::atomic<far_pager*>* place = nullptr;
-  for (std::atomic<far_pager*>& each : guarded_pagers) {
+  std::atomic<miss_resolver*>* place = nullptr;
+  for (std::atomic<miss_resolver*>& each : guarded) {
     if (each.load() == nullptr) place = &each;
   }
   if (place == nullptr) {
     return error{"eight far heaps of this process resolve faults inline already; use --fault-mode thread", EBUSY};
   }
   const bool first = guarded_count.load() == 0;
-  if (first || (pager.has_fibers() && !avoids_signal_stacks)) {
-    avoids_signal_stacks = pager.has_fibers();
+  if (first || (misses.has_fibers() && !avoids_signal_stacks)) {
+    avoids_signal_stacks = misses.has_fibers();
     const struct sigaction ours = our_action();
     if (sigaction(SIGBUS, &ours, first ? &program_action : nullptr) != 0) {
       return error{std::string("cannot install a SIGBUS handler (") + std::strerror(errno) + ")", errno};
     }
   }
-  place->store(&pager, std::memory_order_release);
+  place->store(&misses, std::memory_order_release);
   guarded_count.fetch_add(1);
   return {};
 }
 
-void remove_inline_guard(far_pager& pager) {
+void remove_inline_guard(miss_resolver& misses) {
   const platform::signal_shield shield;
   const std::lock_guard guard(installing);
-  for (std::atomic<far_pager*>& each : guarded_pagers) {
-    if (each.load() != &pager) continue;
+  for (std::atomic<miss_resolver*>& each : guarded) {
+    if (each.load() != &misses) continue;
     if (guarded_count.fetch_sub(1) == 1) sigaction(SIGBUS, &program_action, nullptr);
     each.store(nullptr);
     return;
   }
 }
 
-bool is_of_foreign(const far_pager& pager, const void* address) noexcept {
+bool is_of_foreign(const miss_resolver& misses, const void* address) noexcept {
   constinit static thread_local const void* last = nullptr;
-  if (!pager.is_foreign(address)) return false;
+  if (!misses.is_foreign(address)) return false;
   const bool again = last == address;
   last = again ? nullptr : address;
   return again;

@@ -7,13 +7,13 @@ struct sigaction;
 
 namespace far::pager {
 
-class far_pager;
+class miss_resolver;
 
-// From now on SIGBUS in the far heap of `pager` is a miss; any other SIGBUS goes to the handler that the program had,
+// From now on SIGBUS in the far heap of `misses` is a miss; any other SIGBUS goes to the handler that the program had,
 // or installs later through chained_sigbus_action. Fails when too many pagers have the signal. With fibers, the handler
 // runs on the stack of whoever misses.
-[[nodiscard]] result<void> install_inline_guard(far_pager& pager);
-void remove_inline_guard(far_pager& pager);
+[[nodiscard]] result<void> install_inline_guard(miss_resolver& misses);
+void remove_inline_guard(miss_resolver& misses);
 
 // What the program believes its SIGBUS handler to be, for a door that interposes sigaction(2). Behaves like
 // sigaction(SIGBUS, act, old).
@@ -22,6 +22,6 @@ void chained_sigbus_action(const struct sigaction* act, struct sigaction* old) n
 
 // Whether a fault in the far heap is the program's own: of a file, say, that it has mapped there and that has become
 // shorter. One that was ours when it was raised, before the other mapping came, does not come again.
-[[nodiscard]] bool is_of_foreign(const far_pager& pager, const void* address) noexcept;
+[[nodiscard]] bool is_of_foreign(const miss_resolver& misses, const void* address) noexcept;
 
 }  // namespace far::pager

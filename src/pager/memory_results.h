@@ -1,4 +1,4 @@
-// What the memory calls of far_pager share: the kernel's protection and limits, and errno values as results.
+// What the memory calls share: the kernel's protection and limits, and errno values as results.
 #pragma once
 
 #include <sys/mman.h>
@@ -18,6 +18,13 @@ namespace far::pager {
 // Straight to the kernel: the program's mprotect may be the preload library's own. Returns 0 or an errno value.
 [[nodiscard]] inline int set_kernel_protection(std::byte* address, std::size_t bytes, int protection) {
   return syscall(SYS_mprotect, address, bytes, protection) == 0 ? 0 : errno;
+}
+
+// Puts the inaccessible reservation (back) where something else was mapped, or the kernel was told something of it.
+[[nodiscard]] inline int reserve_again(std::byte* address, std::size_t bytes, int how) {
+  constexpr int reservation = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  const long mapped = syscall(SYS_mmap, address, bytes, PROT_NONE, reservation | how, -1, 0L);
+  return mapped != -1 ? 0 : errno;
 }
 
 // Whether the limit on locked memory allows so many bytes more. The kernel alone knows what counts, so it is tried.

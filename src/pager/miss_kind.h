@@ -1,14 +1,14 @@
 // What an access that misses is about to find, by the state of its page before anything is done about it.
 #pragma once
 
-#include "engine/engine.h"
+#include "engine/page_view.h"
 #include "pager/miss_observer.h"
 
 namespace far::pager {
 
 // One load, and no lock: others may be at work on the page, so it is how the page was a moment ago.
-[[nodiscard]] inline miss::kind kind_of_miss(const engine::engine& engine, platform::page_id page, bool write) {
-  const engine::state where = engine.view().words().load(page).where();
+[[nodiscard]] inline miss::kind kind_of_miss(const engine::page_view& pages, platform::page_id page, bool write) {
+  const engine::state where = pages.words().load(page).where();
   if (where == engine::state::untouched) return miss::kind::first_touch;
   if (!write) return miss::kind::read;
   return where == engine::state::resident ? miss::kind::protection : miss::kind::write;

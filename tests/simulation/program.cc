@@ -289,7 +289,7 @@ void program::hint_some(engine::read_ahead_state& streams) {
   }
 }
 
-// As far_pager does for MADV_POPULATE_WRITE: the kernel fills what is open, and of the rest each page is fetched.
+// As memory_advice does for MADV_POPULATE_WRITE: the kernel fills what is open, and of the rest each page is fetched.
 void program::populate_some(engine::read_ahead_state& streams) {
   allocation* const used = pick_shared();
   if (used == nullptr) return;
@@ -368,7 +368,7 @@ void program::be_child() {
   _exit(0);
 }
 
-// As far_pager does before the program goes on in the child.
+// As memory_advice does before the program goes on in the child.
 void program::settle_advices_in_child() {
   for (const std::unique_ptr<allocation>& each : allocations_) {
     if (each->child == in_child::absent) release(each->range);

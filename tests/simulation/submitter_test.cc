@@ -260,7 +260,8 @@ TEST_F(submitter_test, who_polls_a_write_does_not_submit_what_is_left_of_it) {
   for (page_id page = 0; page < 64; ++page) fetch(page, true);
   engine_->eviction().resize(32);
   far_.stand_still(std::this_thread::get_id());
-  for (int i = 0; i < 20 && count(state::evicting) == 0; ++i) static_cast<void>(engine_->eviction().reclaim(caller::of_runtime));
+  for (int i = 0; i < 20 && count(state::evicting) == 0; ++i)
+    static_cast<void>(engine_->eviction().reclaim(caller::of_runtime));
   ASSERT_GT(count(state::evicting), 0u);
   far_.go_on();
   far_.put_off(1);

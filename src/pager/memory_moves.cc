@@ -1,11 +1,13 @@
-// mremap in the far heap. Bytes that are away move by name: nothing is fetched.
+#include "pager/memory_moves.h"
+
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <optional>
 
-#include "pager/far_pager.h"
 #include "pager/memory_results.h"
 
 namespace far::pager {
@@ -23,18 +25,19 @@ bool alike(mapping_traits one, const mapping_traits& other) {
 
 }  // namespace
 
-result<std::byte*> far_pager::remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,
-                                    const remapping& how) {
+result<std::byte*> memory_moves::remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,
+                                       const remapping& how) {
   if (new_bytes > heap_.bytes()) return no_room(new_bytes);
-  if (!holds_whole(address, old_bytes)) return failed("mremap", EFAULT);
-  if (how.target != nullptr && !holds_whole(how.target, new_bytes)) return failed("mremap", EINVAL);
+  if (!parts_.holds_whole(address, old_bytes)) return failed("mremap", EFAULT);
+  if (how.target != nullptr && !parts_.holds_whole(how.target, new_bytes)) return failed("mremap", EINVAL);
   page_id moved = 0;
-  const int failure = inside([&] { return do_remap(pages_in(address, old_bytes), pages_for(new_bytes), how, &moved); });
-  return failure == 0 ? result<std::byte*>(address_of(moved)) : failed("mremap", failure);
+  const int failure =
+      parts_.inside([&] { return remap(parts_.pages_in(address, old_bytes), pages_for(new_bytes), how, &moved); });
+  return failure == 0 ? result<std::byte*>(parts_.address_of(moved)) : failed("mremap", failure);
 }
 
-int far_pager::do_remap(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved) {
-  const address_map::parts parts = look(range);
+int memory_moves::remap(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved) {
+  const address_map::parts parts = parts_.look(range);
   // As the kernel: one mapping, or neighbours that are one to it.
   page_id next = range.first;
   for (const address_map::part& part : parts) {
@@ -44,7 +47,7 @@ int far_pager::do_remap(page_range range, std::uint64_t new_count, const remappi
   if (parts.empty() || next != range.end() || new_count == 0) return EFAULT;
   if (new_count < range.count && !how.keep_source) {
     const page_range tail{range.first + new_count, static_cast<std::size_t>(range.count - new_count)};
-    const int failure = do_unmap(tail);
+    const int failure = parts_.unmap(tail);
     if (failure != 0) return failure;
     range.count = new_count;
   }
@@ -52,29 +55,26 @@ int far_pager::do_remap(page_range range, std::uint64_t new_count, const remappi
   const bool stays = how.target == nullptr && !how.keep_source;
   if (stays && new_count == range.count) return 0;
   const std::size_t more_bytes = (new_count - range.count) << page_shift;
-  if (parts.front().traits.locked && !may_lock_more(address_of(range.first), more_bytes)) return EAGAIN;
+  if (parts.front().traits.locked && !may_lock_more(parts_.address_of(range.first), more_bytes)) return EAGAIN;
   if (stays && grow_in_place(range, new_count - range.count, parts.back().traits) == 0) return 0;
   return how.may_move ? move_parts(range, new_count, how, moved) : ENOMEM;
 }
 
-int far_pager::grow_in_place(page_range range, std::uint64_t more, const mapping_traits& grown) {
+int memory_moves::grow_in_place(page_range range, std::uint64_t more, const mapping_traits& grown) {
   const page_range added{range.end(), static_cast<std::size_t>(more)};
   mapping_traits traits = grown;
   traits.fenced = traits.locked = false;
   traits.reserved = traits.protection == PROT_NONE;
-  if (added.end() > pages() || !addresses_.take_at(added, traits)) return ENOMEM;
-  const int failure = traits.reserved ? 0 : open_part(added, traits.protection, false);
-  if (failure != 0) {
-    for (const address_map::part& part : addresses_.remove(added)) addresses_.put_back(part.range);
-    return failure;
-  }
-  if (grown.locked) static_cast<void>(lock_part({added, traits}, 0));
+  if (added.end() > heap_.bytes() >> page_shift || !parts_.addresses().take_at(added, traits)) return ENOMEM;
+  const int failure = parts_.open_or_put_back(added, traits, false);
+  if (failure != 0) return failure;
+  if (grown.locked) static_cast<void>(locks_.lock_part({added, traits}, 0));
   return 0;
 }
 
 // Requires: all of `range` is ours, and alike.
-int far_pager::move_parts(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved) {
-  const address_map::parts parts = look(range);
+int memory_moves::move_parts(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved) {
+  const address_map::parts parts = parts_.look(range);
   mapping_traits traits = parts.front().traits;
   const bool was_locked = traits.locked;
   traits.locked = traits.kernel_marked = traits.fenced = false;
@@ -84,59 +84,59 @@ int far_pager::move_parts(page_range range, std::uint64_t new_count, const remap
   const int refused = take_target(how, traits.protection, &target);
   if (refused != 0) return refused;
   const int failure = traits.reserved ? 0 : move_bytes(range, parts, target, traits);
-  if (failure != 0) return addresses_.put_back(target), failure;
-  addresses_.use(target, traits);
+  if (failure != 0) return parts_.addresses().put_back(target), failure;
+  parts_.addresses().use(target, traits);
   for (const address_map::part& part : parts) {
     const page_range arrived{target.first + (part.range.first - range.first), part.range.count};
-    if (part.traits.fenced) addresses_.change(arrived, [](mapping_traits& each) { each.fenced = true; });
-    if (part.traits.reserved) give_up_if_empty(arrived);
+    if (part.traits.fenced) parts_.addresses().change(arrived, [](mapping_traits& each) { each.fenced = true; });
+    if (part.traits.reserved) parts_.give_up_if_empty(arrived);
   }
   *moved = target.first;
   if (how.keep_source) {
-    if (was_locked) static_cast<void>(syscall(SYS_munlock, address_of(range.first), range.count << page_shift));
-    addresses_.change(range, [](mapping_traits& kept) { kept.locked = false; });
+    if (was_locked) static_cast<void>(syscall(SYS_munlock, parts_.address_of(range.first), range.count << page_shift));
+    parts_.addresses().change(range, [](mapping_traits& kept) { kept.locked = false; });
     // The guards have moved, too. If the kernel has no room for another mapping, this one stays.
-    for (const address_map::part& part : look(range)) static_cast<void>(fence(part, false));
+    for (const address_map::part& part : parts_.look(range)) static_cast<void>(advice_.fence(part, false));
   } else {
-    static_cast<void>(do_unmap(range));  // it is ours: nothing there can refuse
+    static_cast<void>(parts_.unmap(range));  // it is ours: nothing there can refuse
   }
-  if (was_locked) static_cast<void>(lock_part({target, traits}, 0));  // there is room for it: may_lock_more()
+  if (was_locked) static_cast<void>(locks_.lock_part({target, traits}, 0));  // there is room for it: may_lock_more()
   return 0;
 }
 
 // Opens the target, and moves what is in the parts to it. Where that fails, everything is as it was, and the target is
 // empty.
-int far_pager::move_bytes(page_range range, const address_map::parts& parts, page_range target,
-                          const mapping_traits& traits) {
-  int failure = open_part(target, traits.protection, true);
+int memory_moves::move_bytes(page_range range, const address_map::parts& parts, page_range target,
+                             const mapping_traits& traits) {
+  int failure = parts_.open(target, traits.protection, true);
   if (failure != 0) return failure;
   const auto place_of = [&](page_range part) { return target.first + (part.first - range.first); };
   for (const address_map::part& part : parts) {
     if (failure != 0 || !part.traits.fenced) continue;
-    failure = set_kernel_protection(address_of(place_of(part.range)), part.range.count << page_shift, PROT_NONE);
+    failure = set_kernel_protection(parts_.address_of(place_of(part.range)), part.range.count << page_shift, PROT_NONE);
   }
   // Pages that are locked here could not move to where they are not.
   const bool locked = parts.front().traits.locked;
   if (failure == 0 && locked)
-    static_cast<void>(syscall(SYS_munlock, address_of(range.first), range.count << page_shift));
+    static_cast<void>(syscall(SYS_munlock, parts_.address_of(range.first), range.count << page_shift));
   for (const address_map::part& part : parts) {
     if (failure != 0 || part.traits.reserved) continue;
-    if (!engine_->ranges().move(part.range, place_of(part.range))) failure = ENOMEM;
+    if (!ranges_.move(part.range, place_of(part.range))) failure = ENOMEM;
   }
   return failure;
 }
 
 // Takes the place that the program wants, or some place, out of everybody's sight.
-int far_pager::take_target(const remapping& how, int protection, page_range* target) {
+int memory_moves::take_target(const remapping& how, int protection, page_range* target) {
   if (how.target != nullptr) {
-    target->first = page_at(how.target);
-    return take_over(*target, false, protection);
+    target->first = heap_.page_at(how.target);
+    return parts_.empty(*target, parts_.take(*target), false, protection);
   }
   const std::uint64_t alignment = target->count >= huge_page_pages ? huge_page_pages : 1;
-  const std::optional<page_id> first = addresses_.take(target->count, alignment, mapping_traits());
+  const std::optional<page_id> first = parts_.addresses().take(target->count, alignment, mapping_traits());
   if (!first) return ENOMEM;
   target->first = *first;
-  static_cast<void>(addresses_.remove(*target));
+  static_cast<void>(parts_.addresses().remove(*target));
   return 0;
 }
 

@@ -1,9 +1,8 @@
-// The pager's part in the object path: reading objects out of remote pages.
-#include <array>
+#include "pager/slot_reader.h"
+
 #include <mutex>
 
 #include "base/check.h"
-#include "pager/far_pager.h"
 #include "platform/signal_shield.h"
 
 namespace far::pager {
@@ -40,17 +39,26 @@ slot_read told(engine::read_outcome reached) {
 
 }  // namespace
 
-slot_read far_pager::read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) {
+result<void> slot_reader::add_readers(unsigned count) {
+  for (unsigned i = 0; i < count; ++i) {
+    const result<engine::object_reader*> added = engine_.transfers().add_object_reader();
+    if (!added) return added.error();
+    readers_.push_back(added.value());
+  }
+  return {};
+}
+
+slot_read slot_reader::read(const std::byte* address, std::size_t bytes, std::byte* buffer) {
   FAR_CHECK(!readers_.empty(), "read_slot() needs options::object_readers");
-  const page_id page = page_at(address);
-  const auto offset_bytes = static_cast<std::uint32_t>(address - address_of(page));
+  const page_id page = heap_.page_at(address);
+  const auto offset_bytes = static_cast<std::uint32_t>(address - heap_.address_of(page));
   FAR_CHECK(offset_bytes + bytes <= page_bytes, "read_slot() reads within one page");
-  if (on_fiber()) return read_slot_on_fiber(page, offset_bytes, {buffer, bytes});
-  return read_slot_on_thread(page, offset_bytes, {buffer, bytes});
+  if (host_.on_fiber()) return read_on_fiber(page, offset_bytes, {buffer, bytes});
+  return read_on_thread(page, offset_bytes, {buffer, bytes});
 }
 
 // With the first reader that is not held and has room.
-engine::read_outcome far_pager::start_read(engine::object_read& one) noexcept {
+engine::read_outcome slot_reader::start(engine::object_read& one) noexcept {
   const std::size_t preferred = static_cast<std::size_t>(one.page);
   for (std::size_t i = 0; i < readers_.size(); ++i) {
     engine::object_reader& by = *readers_[(preferred + i) % readers_.size()];
@@ -62,35 +70,35 @@ engine::read_outcome far_pager::start_read(engine::object_read& one) noexcept {
   return engine::read_outcome::busy;
 }
 
-slot_read far_pager::read_slot_on_thread(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into) {
+slot_read slot_reader::read_on_thread(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into) {
   const platform::signal_shield shield;
   engine::object_read mine;
   describe(mine, page, offset_bytes, into);
   backoff waiting;
   engine::read_outcome reached = engine::read_outcome::busy;
-  while ((reached = start_read(mine)) == engine::read_outcome::busy) {
-    if (!engine::help(*engine_, *this, engine::caller::of_program)) waiting.pause();
+  while ((reached = start(mine)) == engine::read_outcome::busy) {
+    if (!engine::help(engine_, host_, engine::caller::of_program)) waiting.pause();
   }
   if (reached != engine::read_outcome::in_flight) return told(reached);
   backoff arriving;
   while ((reached = mine.outcome.load(std::memory_order_acquire)) == engine::read_outcome::in_flight) {
-    if (!engine::help(*engine_, *this, engine::caller::of_program)) arriving.pause();
+    if (!engine::help(engine_, host_, engine::caller::of_program)) arriving.pause();
   }
   return told(reached);
 }
 
-slot_read far_pager::read_slot_on_fiber(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into) {
+slot_read slot_reader::read_on_fiber(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into) {
   awaited_read mine;
   describe(mine, page, offset_bytes, into);
-  mine.fibers = chosen_.fibers;
+  mine.fibers = host_.fibers();
   mine.finished = &awaited_read::tell;
   while (true) {
     mine.fibers->open(mine.ticket);
-    const engine::read_outcome reached = start_read(mine);
+    const engine::read_outcome reached = start(mine);
     if (reached == engine::read_outcome::in_flight) break;
     mine.fibers->close(mine.ticket);
     if (reached != engine::read_outcome::busy) return told(reached);
-    parked_->wait_for_turn(miss_waiter::place::call);
+    misses_.wait_for_turn();
   }
   mine.fibers->poll_soon();
   mine.fibers->park(mine.ticket, miss_waiter::place::call);

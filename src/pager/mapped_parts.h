@@ -1,0 +1,109 @@
+// The far heap's addresses as parts with traits, and what a memory call does to one of them: it looks its range up, or
+// takes it out of everybody's sight, works on it part by part, and puts it back, in use or free.
+//
+// Everything that can fail returns 0 or an errno value. Unless it says otherwise, it is called inside the gate.
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/eviction_control.h"
+#include "engine/host.h"
+#include "engine/page_ranges.h"
+#include "pager/address_map.h"
+#include "pager/call_gate.h"
+#include "platform/heap_layout.h"
+
+namespace far::pager {
+
+class mapped_parts {
+ public:
+  using part = address_map::part;
+  using parts = address_map::parts;
+
+  // Requires: what is referred to outlives this. `around`: whose background is woken when memory is allocated.
+  mapped_parts(const platform::heap_layout& heap, engine::page_ranges& ranges, const engine::eviction_control& eviction,
+               engine::host& around);
+
+  [[nodiscard]] address_map& addresses() { return addresses_; }
+  [[nodiscard]] const address_map& addresses() const { return addresses_; }
+
+  // Outside the gate: calls `body()` inside of it.
+  template <typename Body>
+  auto inside(const Body& body) const {
+    const memory_call call(gate_);
+    return body();
+  }
+
+  [[nodiscard]] bool holds_whole(const std::byte* address, std::size_t bytes) const {
+    bool inside = false;
+    return bytes > 0 && heap_.uniform_bytes(address, bytes, &inside) == bytes && inside;
+  }
+  [[nodiscard]] page_range pages_in(const std::byte* address, std::size_t bytes) const {
+    return {heap_.page_at(address), static_cast<std::size_t>(pages_for(bytes))};
+  }
+  [[nodiscard]] page_range everything() const { return {0, static_cast<std::size_t>(heap_.pages())}; }
+  [[nodiscard]] std::byte* address_of(page_id page) const { return heap_.address_of(page); }
+  [[nodiscard]] std::byte* address_of(page_range range) const { return heap_.address_of(range.first); }
+  [[nodiscard]] static std::size_t bytes_of(page_range range) { return range.count << page_shift; }
+
+  // What is in use of a range, once nobody is at work on a part of it. Also outside the gate.
+  [[nodiscard]] parts look(page_range range) const;
+  // Calls `body(part)` for what is in use of the range, in order. The first error of `body` ends it; a hole is ENOMEM:
+  // at once, or when the rest is done.
+  enum class at_hole : std::uint8_t { stop, go_on };
+  template <typename Body>
+  [[nodiscard]] int for_each(page_range range, at_hole what, const Body& body) const {
+    bool holes = false;
+    page_id next = range.first;
+    for (const part& each : look(range)) {
+      holes |= each.range.first != next;
+      if (holes && what == at_hole::stop) return ENOMEM;
+      if (const int failure = body(each)) return failure;
+      next = each.range.end();
+    }
+    return holes || next != range.end() ? ENOMEM : 0;
+  }
+
+  // Gives addresses that were just taken to the engine and to the program.
+  [[nodiscard]] int open(page_range range, int protection, bool guarded);
+  // The same, unless they are only reserved; where it fails, they are free again.
+  [[nodiscard]] int open_or_put_back(page_range range, const mapping_traits& traits, bool guarded);
+  // Empties and frees all that is in use of the range.
+  [[nodiscard]] int unmap(page_range range);
+  [[nodiscard]] int protect(const part& seen, int protection);
+  // Memory that nobody can touch, and in which nothing is, is only reserved again.
+  void give_up_if_empty(page_range range);
+
+  // Takes addresses from whoever uses them; nobody else gets them meanwhile. A thread that is about to give up a part,
+  // and holds it for a moment more, is waited for.
+  [[nodiscard]] parts take(page_range range);
+  // Empties a range that was taken. `keep_foreign`: what is the kernel's stays mapped. `protection`: of what is to
+  // come, if it is ours. What can be refused is found out before anything is dropped.
+  [[nodiscard]] int empty(page_range range, const parts& taken, bool keep_foreign, int protection);
+  // Gives what is ours and can be accessed the kernel's protection of what comes in its place; all of it, or nothing.
+  [[nodiscard]] int protect_all(const parts& taken, int protection);
+  // The parts of a range that was taken stay as they are from this one on; the rest is free.
+  void give_back(page_range range, const parts& taken, std::size_t first_kept);
+
+  // Around fork, outside the gate: no call is at work on a part, and none begins.
+  void lock_for_fork();
+  void unlock_after_fork();
+  void unlock_in_child();
+
+ private:
+  [[nodiscard]] int close(const part& one);
+  [[nodiscard]] int empty(const part& one);
+  [[nodiscard]] int prepare_to_replace(const parts& taken, int protection);
+  [[nodiscard]] int protect_removed(part& one, int protection);
+
+  const platform::heap_layout& heap_;
+  engine::page_ranges& ranges_;
+  const engine::eviction_control& eviction_;
+  engine::host& host_;
+  address_map addresses_;
+  mutable call_gate gate_;
+};
+
+}  // namespace far::pager

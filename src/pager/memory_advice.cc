@@ -1,0 +1,171 @@
+#include "pager/memory_advice.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/check.h"
+#include "engine/block_guards.h"
+#include "pager/memory_results.h"
+#include "platform/advice.h"
+#include "platform/signal_shield.h"
+
+namespace far::pager {
+namespace {
+
+int kernel_advises(std::byte* address, std::size_t bytes, int advice) {
+  return syscall(SYS_madvise, address, bytes, advice) == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+result<void> memory_advice::discard(std::byte* address, std::size_t bytes) {
+  return outcome("madvise", parts_.inside([&] {
+    return parts_.for_each(parts_.pages_in(address, bytes), mapped_parts::at_hole::go_on,
+                           [this](const address_map::part& part) { return discard_part(part); });
+  }));
+}
+
+result<void> memory_advice::advise(std::byte* address, std::size_t bytes, int advice) {
+  const page_range range = parts_.pages_in(address, bytes);
+  if (advice == MADV_COLD || advice == MADV_PAGEOUT) return outcome("madvise", push_out(range, advice));
+  const bool populates = advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE;
+  const mapped_parts::at_hole what = populates ? mapped_parts::at_hole::stop : mapped_parts::at_hole::go_on;
+  return outcome("madvise", parts_.inside([&] {
+    return parts_.for_each(range, what, [this, advice](const address_map::part& part) {
+      return part.traits.foreign ? tell_kernel(part, advice) : advise_part(part, advice);
+    });
+  }));
+}
+
+void memory_advice::evict(page_range range) {
+  const platform::signal_shield shield;
+  eviction_.evict(range, engine::batch_pages, &host_);
+}
+
+// Outside the gate: a fork does not wait until pages are written.
+int memory_advice::push_out(page_range range, int advice) {
+  const address_map::parts parts = parts_.inside([&] { return parts_.look(range); });
+  page_id next = range.first;
+  bool holes = false;
+  for (const address_map::part& part : parts) {
+    holes |= part.range.first != next;
+    next = part.range.end();
+    if (part.traits.locked) return EINVAL;
+    const int failure = part.traits.foreign ? tell_kernel(part, advice) : 0;
+    if (failure != 0) return failure;
+    if (!part.traits.foreign && !part.traits.reserved) {
+      evict(part.range);
+    }
+  }
+  return holes || next != range.end() ? ENOMEM : 0;
+}
+
+int memory_advice::advise_part(const address_map::part& part, int advice) {
+  switch (advice) {
+    case MADV_NORMAL:
+    case MADV_RANDOM:
+    case MADV_SEQUENTIAL:
+    case MADV_MERGEABLE:
+    case MADV_UNMERGEABLE:
+      // The pager sees by itself what is read in order. Pages that the kernel has merged could not be moved.
+      return 0;
+    case MADV_WILLNEED: accesses_.prefetch(parts_.address_of(part.range), parts_.bytes_of(part.range)); return 0;
+    case MADV_DONTNEED:
+    case MADV_FREE: return discard_part(part);
+    case MADV_DONTNEED_LOCKED: {
+      const bool locked = part.traits.locked;
+      int failure = locked ? locks_.unlock_part(part) : 0;
+      address_map::part unlocked = part;
+      unlocked.traits.locked = false;
+      if (failure == 0) failure = discard_part(unlocked);
+      return failure == 0 && locked ? locks_.lock_part(unlocked, memory_locks::on_fault) : failure;
+    }
+    case MADV_DONTFORK:
+    case MADV_DOFORK:
+    case MADV_WIPEONFORK:
+    case MADV_KEEPONFORK: return note_of_child(part.range, advice);
+    case MADV_POPULATE_READ: return populate_part(part, false);
+    case MADV_POPULATE_WRITE: return populate_part(part, true);
+    case MADV_GUARD_INSTALL: return fence(part, true);
+    case MADV_GUARD_REMOVE: return fence(part, false);
+    case MADV_HUGEPAGE:
+    case MADV_NOHUGEPAGE:
+    case MADV_COLLAPSE:
+    case MADV_DONTDUMP:
+    case MADV_DODUMP: return tell_kernel(part, advice);
+    default: return EINVAL;  // MADV_REMOVE of private memory; tests of the machine; what we do not know
+  }
+}
+
+int memory_advice::discard_part(const address_map::part& part) {
+  if (part.traits.foreign) return tell_kernel(part, MADV_DONTNEED);
+  if (part.traits.locked) return EINVAL;
+  if (part.traits.reserved) return 0;
+  ranges_.discard(part.range);
+  if (part.traits.protection == PROT_NONE) parts_.give_up_if_empty(part.range);
+  return 0;
+}
+
+int memory_advice::tell_kernel(const address_map::part& part, int advice) {
+  const int failure = kernel_advises(parts_.address_of(part.range), parts_.bytes_of(part.range), advice);
+  if (failure == 0 && (advice == MADV_NOHUGEPAGE || advice == MADV_DONTDUMP) && !part.traits.foreign) {
+    parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.kernel_marked = true; });
+  }
+  return failure;
+}
+
+// The kernel is not told: its child would have no mapping there, and a page that is away has nothing to wipe.
+int memory_advice::note_of_child(page_range range, int advice) {
+  parts_.addresses().change(range, [advice](mapping_traits& traits) {
+    if (advice == MADV_DONTFORK || advice == MADV_DOFORK) traits.absent_in_child = advice == MADV_DONTFORK;
+    if (advice == MADV_WIPEONFORK || advice == MADV_KEEPONFORK) traits.empty_in_child = advice == MADV_WIPEONFORK;
+  });
+  return 0;
+}
+
+// In the child, before the program goes on in it. Locks are not inherited.
+void memory_advice::settle_in_child() {
+  parts_.addresses().change(parts_.everything(), [](mapping_traits& traits) { traits.locked = false; });
+  for (const address_map::part& part : parts_.addresses().find_all(
+           [](const mapping_traits& each) { return !each.foreign && (each.absent_in_child || each.empty_in_child); })) {
+    const int failure = part.traits.absent_in_child ? parts_.unmap(part.range) : discard_part(part);
+    FAR_CHECK(failure == 0, "memory of ours can be emptied in a child");
+    // What is wiped has no guards either. If the kernel has no room for another mapping, they stay.
+    if (!part.traits.absent_in_child) static_cast<void>(fence(part, false));
+  }
+}
+
+// The kernel's own marks of such pages would be lost with the pages, so they are made inaccessible instead.
+int memory_advice::fence(const address_map::part& part, bool install) {
+  if (install && part.traits.locked) return EINVAL;
+  if (part.traits.fenced == install) return 0;
+  if (install) {
+    const int failure = part.traits.reserved ? 0
+                                             : set_kernel_protection(parts_.address_of(part.range.first),
+                                                                     part.range.count << page_shift, PROT_NONE);
+    if (failure != 0) return failure;
+    parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.fenced = true; });
+    if (!part.traits.reserved) ranges_.discard(part.range);
+    parts_.give_up_if_empty(part.range);
+    return 0;
+  }
+  parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.fenced = false; });
+  const int failure = parts_.protect(part, part.traits.protection);
+  if (failure != 0) parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.fenced = true; });
+  return failure;
+}
+
+int memory_advice::populate_part(const address_map::part& part, bool write) {
+  if ((part.traits.protection & (write ? PROT_WRITE : PROT_READ)) == 0) return EINVAL;
+  if (part.traits.fenced) return EFAULT;
+  engine::for_each_block(part.range, [this, write](engine::block_id, page_range piece) {
+    if (ranges_.populate_open(piece)) return;
+    accesses_.fetch(parts_.address_of(piece), parts_.bytes_of(piece), write);
+  });
+  return 0;
+}
+
+}  // namespace far::pager

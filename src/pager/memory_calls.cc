@@ -1,0 +1,200 @@
+#include "pager/memory_calls.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "base/check.h"
+#include "pager/memory_results.h"
+#include "platform/signal_shield.h"
+
+namespace far::pager {
+namespace {
+
+constexpr std::size_t huge_page_bytes = 2 * mib;
+
+mapping_traits traits_of(int protection, bool guarded) {
+  mapping_traits traits(protection);
+  traits.reserved = protection == PROT_NONE && !guarded;
+  return traits;
+}
+
+}  // namespace
+
+// ---- mmap ----
+
+result<std::byte*> memory_calls::map_guarded(std::size_t bytes, std::size_t alignment_bytes) {
+  return map_somewhere(bytes, PROT_READ | PROT_WRITE, alignment_bytes, true);
+}
+
+result<std::byte*> memory_calls::map_somewhere(std::size_t bytes, int protection, std::size_t alignment_bytes,
+                                               bool guarded) {
+  if (bytes == 0) return error{"a mapping of no bytes", EINVAL};
+  if (bytes > heap_.bytes()) return no_room(bytes);
+  const std::size_t natural = bytes >= huge_page_bytes ? huge_page_bytes : page_bytes;
+  const std::uint64_t alignment_pages = std::max(alignment_bytes, natural) >> page_shift;
+  page_id first = 0;
+  const int failure =
+      parts_.inside([&] { return take_somewhere(pages_for(bytes), alignment_pages, protection, guarded, &first); });
+  if (failure == 0) return parts_.address_of(first);
+  return failure == ERANGE ? no_room(bytes) : failed("mmap", failure);
+}
+
+// ERANGE: no addresses are left.
+int memory_calls::take_somewhere(std::uint64_t count, std::uint64_t alignment_pages, int protection, bool guarded,
+                                 page_id* first) {
+  const mapping_traits traits = traits_of(protection, guarded);
+  const std::optional<page_id> found = parts_.addresses().take(count, alignment_pages, traits);
+  if (!found) return ERANGE;
+  *first = *found;
+  return parts_.open_or_put_back({*found, static_cast<std::size_t>(count)}, traits, guarded);
+}
+
+result<void> memory_calls::map_at(std::byte* address, std::size_t bytes, int protection, placement how) {
+  if (!parts_.holds_whole(address, bytes)) return no_room(bytes);
+  return outcome("mmap", parts_.inside([&] { return map_at(parts_.pages_in(address, bytes), protection, how); }));
+}
+
+int memory_calls::map_at(page_range range, int protection, placement how) {
+  const mapping_traits traits = traits_of(protection, false);
+  if (how == placement::if_free) {
+    if (!parts_.addresses().take_at(range, traits)) return EEXIST;
+  } else {
+    const address_map::parts parts = parts_.take(range);
+    if (!traits.reserved && may_map_in_place(range, parts)) return map_in_place(range, parts, traits);
+    const int refused = parts_.empty(range, parts, false, protection);
+    if (refused != 0) return refused;
+    parts_.addresses().use(range, traits);
+  }
+  return parts_.open_or_put_back(range, traits, false);
+}
+
+// Whether a range that was taken over is ordinary memory of ours, without holes: then new memory in its place is the
+// same without its bytes, and nobody need be asked for room. Whole blocks are given back all the same, since what is
+// allocated anew costs no misses until it is evicted.
+bool memory_calls::may_map_in_place(page_range range, const address_map::parts& parts) {
+  std::uint64_t known = 0;
+  for (const address_map::part& part : parts) {
+    if (part.traits.protection == PROT_NONE || part.traits != mapping_traits(part.traits.protection)) return false;
+    known += part.range.count;
+  }
+  return known == range.count && range.count < engine::block_pages;
+}
+
+int memory_calls::map_in_place(page_range range, const address_map::parts& parts, const mapping_traits& traits) {
+  const int refused = parts_.protect_all(parts, traits.protection);
+  if (refused != 0) return parts_.give_back(range, parts, 0), refused;
+  ranges_.discard(range);
+  parts_.addresses().use(range, traits);
+  return 0;
+}
+
+// ---- what is the kernel's ----
+
+result<void> memory_calls::hand_over(std::byte* address, std::size_t bytes, placement how,
+                                     const std::function<int()>& place) {
+  if (!parts_.holds_whole(address, bytes)) return no_room(bytes);
+  return outcome("mmap", parts_.inside([&] { return hand_over(parts_.pages_in(address, bytes), how, place); }));
+}
+
+int memory_calls::hand_over(page_range range, placement how, const std::function<int()>& place) {
+  mapping_traits traits;
+  traits.foreign = true;
+  if (how == placement::if_free) {
+    if (!parts_.addresses().take_at(range, traits)) return EEXIST;
+    static_cast<void>(parts_.addresses().remove(range));
+  } else {
+    const int refused = parts_.empty(range, parts_.take(range), true, PROT_NONE);
+    if (refused != 0) return refused;
+  }
+  ranges_.hand_over(range);
+  const int failure = place();
+  if (failure == 0) {
+    parts_.addresses().use(range, traits);
+  } else {
+    // The kernel, too, may have unmapped what was there before it found that it cannot go on.
+    const int kept = reserve_again(parts_.address_of(range), parts_.bytes_of(range), MAP_FIXED);
+    if (kept == 0) {
+      parts_.addresses().put_back(range);
+    } else {
+      parts_.addresses().use(range, traits);
+    }
+  }
+  return failure;
+}
+
+result<bool> memory_calls::replace_foreign(std::byte* address, std::size_t bytes, const std::function<int()>& place) {
+  if (!parts_.holds_whole(address, bytes)) return no_room(bytes);
+  bool replaced = false;
+  const int failure = parts_.inside([&] {
+    const page_range range = parts_.pages_in(address, bytes);
+    const address_map::parts parts = parts_.take(range);
+    std::uint64_t foreign = 0;
+    for (const address_map::part& part : parts) foreign += part.traits.foreign ? part.range.count : 0;
+    replaced = foreign == range.count;
+    const int refused = replaced ? place() : 0;
+    parts_.give_back(range, parts, 0);
+    return refused;
+  });
+  if (failure != 0) return failed("mmap", failure);
+  return replaced;
+}
+
+result<void> memory_calls::take_back(std::byte* address, std::size_t bytes) {
+  parts_.inside([&] {
+    for (const address_map::part& part : parts_.addresses().remove(parts_.pages_in(address, bytes))) {
+      // Another thread may have been given the place by the kernel meanwhile: then it stays the kernel's.
+      const int taken = reserve_again(parts_.address_of(part.range), parts_.bytes_of(part.range), MAP_FIXED_NOREPLACE);
+      if (taken == 0) {
+        parts_.addresses().put_back(part.range);
+      } else {
+        parts_.addresses().use(part.range, part.traits);
+      }
+    }
+  });
+  return {};
+}
+
+result<mappings::origin> memory_calls::origin_of(const std::byte* address, std::size_t bytes) const {
+  if (!parts_.holds_whole(address, bytes)) return failed("a range", EFAULT);
+  bool any_far = false;
+  bool any_foreign = false;
+  const int failure = parts_.inside([&] {
+    return parts_.for_each(parts_.pages_in(address, bytes), mapped_parts::at_hole::stop,
+                           [&](const address_map::part& part) {
+                             (part.traits.foreign ? any_foreign : any_far) = true;
+                             return 0;
+                           });
+  });
+  if (failure != 0 || any_far == any_foreign) return failed("a range", EFAULT);
+  return any_far ? origin::far : origin::foreign;
+}
+
+result<mappings::mapping> memory_calls::mapping_at(const std::byte* address, std::size_t bytes) const {
+  const platform::signal_shield shield;
+  const page_range range = parts_.pages_in(address, bytes);
+  const address_map::parts holders = parts_.look(range);
+  const address_map::part* const holder = holders.empty() ? nullptr : &holders.front();
+  if (holder == nullptr || holder->traits.foreign || holder->range.first != range.first) {
+    return error{"nothing of ours is mapped there", EFAULT};
+  }
+  return mapping{holder->traits.protection, holder->traits.fenced, holder->traits.locked,
+                 holder->range.count << page_shift};
+}
+
+// ---- munmap, mprotect ----
+
+result<void> memory_calls::unmap(std::byte* address, std::size_t bytes) {
+  return outcome("munmap", parts_.inside([&] { return parts_.unmap(parts_.pages_in(address, bytes)); }));
+}
+
+result<void> memory_calls::protect(std::byte* address, std::size_t bytes, int protection) {
+  return outcome("mprotect", parts_.inside([&] {
+    return parts_.for_each(parts_.pages_in(address, bytes), mapped_parts::at_hole::stop,
+                           [&](const address_map::part& part) { return parts_.protect(part, protection); });
+  }));
+}
+
+}  // namespace far::pager

@@ -1,0 +1,33 @@
+// What becomes of mlock in the far heap. docs/run.md has the table.
+#pragma once
+
+#include <cstddef>
+
+#include "base/result.h"
+#include "pager/mapped_parts.h"
+#include "pager/page_holds.h"
+
+namespace far::pager {
+
+class memory_locks {
+ public:
+  // Requires: both outlive this.
+  memory_locks(mapped_parts& parts, page_holds& holds) : parts_(parts), holds_(holds) {}
+
+  static constexpr unsigned on_fault = 1;  // MLOCK_ONFAULT
+
+  // As in mappings.
+  [[nodiscard]] result<void> lock(std::byte* address, std::size_t bytes, unsigned flags);
+  [[nodiscard]] result<void> unlock(std::byte* address, std::size_t bytes);
+  void unlock_all();
+
+  // Inside the gate. Return 0 or an errno value.
+  [[nodiscard]] int lock_part(const address_map::part& part, unsigned flags);
+  [[nodiscard]] int unlock_part(const address_map::part& part);
+
+ private:
+  mapped_parts& parts_;
+  page_holds& holds_;
+};
+
+}  // namespace far::pager

@@ -1,0 +1,46 @@
+// mremap in the far heap. Bytes that are away move by name: nothing is fetched.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+#include "engine/page_ranges.h"
+#include "pager/mapped_parts.h"
+#include "pager/mappings.h"
+#include "pager/memory_advice.h"
+#include "pager/memory_locks.h"
+#include "platform/heap_layout.h"
+
+namespace far::pager {
+
+class memory_moves {
+ public:
+  using remapping = mappings::remapping;
+
+  // Requires: what is referred to outlives this.
+  memory_moves(const platform::heap_layout& heap, mapped_parts& parts, memory_locks& locks, memory_advice& advice,
+               engine::page_ranges& ranges)
+      : heap_(heap), parts_(parts), locks_(locks), advice_(advice), ranges_(ranges) {}
+
+  // As in mappings.
+  [[nodiscard]] result<std::byte*> remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,
+                                         const remapping& how);
+
+ private:
+  // Inside the gate. They return 0 or an errno value.
+  [[nodiscard]] int remap(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved);
+  [[nodiscard]] int grow_in_place(page_range range, std::uint64_t more, const mapping_traits& grown);
+  [[nodiscard]] int move_parts(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved);
+  [[nodiscard]] int move_bytes(page_range range, const address_map::parts& parts, page_range target,
+                               const mapping_traits& traits);
+  [[nodiscard]] int take_target(const remapping& how, int protection, page_range* target);
+
+  const platform::heap_layout& heap_;
+  mapped_parts& parts_;
+  memory_locks& locks_;
+  memory_advice& advice_;
+  engine::page_ranges& ranges_;
+};
+
+}  // namespace far::pager

@@ -1,0 +1,42 @@
+// The object path: reading objects out of remote pages, and how a thread or a fiber waits for them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/engine.h"
+#include "pager/miss_resolver.h"
+#include "pager/page_guard.h"
+#include "pager/process_host.h"
+#include "platform/heap_layout.h"
+#include "platform/local_memory.h"
+
+namespace far::pager {
+
+class slot_reader {
+ public:
+  // Requires: what is referred to outlives this.
+  slot_reader(engine::engine& with, process_host& around, const platform::heap_layout& heap, miss_resolver& misses)
+      : engine_(with), host_(around), heap_(heap), misses_(misses) {}
+
+  // Queues to the far tier. Once, before the first read.
+  [[nodiscard]] result<void> add_readers(unsigned count);
+
+  // As page_guard::read_slot().
+  [[nodiscard]] slot_read read(const std::byte* address, std::size_t bytes, std::byte* buffer);
+
+ private:
+  [[nodiscard]] engine::read_outcome start(engine::object_read& one) noexcept;
+  [[nodiscard]] slot_read read_on_thread(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);
+  [[nodiscard]] slot_read read_on_fiber(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);
+
+  engine::engine& engine_;
+  process_host& host_;
+  const platform::heap_layout& heap_;
+  miss_resolver& misses_;  // fibers wait for their turn with those that miss
+  std::vector<engine::object_reader*, platform::local_allocator<engine::object_reader*>> readers_;
+};
+
+}  // namespace far::pager

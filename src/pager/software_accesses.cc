@@ -1,0 +1,80 @@
+#include "pager/software_accesses.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "platform/runtime_thread.h"
+#include "platform/signal_shield.h"
+
+namespace far::pager {
+namespace {
+
+// First touches of the calling thread.
+constinit thread_local engine::read_ahead_state hint_streams;
+
+}  // namespace
+
+void software_accesses::fetch(const std::byte* address, std::size_t bytes, bool write) {
+  if (bytes == 0) return;
+  const page_id first = heap_.page_at(address);
+  const page_id last = heap_.page_at(address + (bytes - 1));
+  if (last > first) {
+    // Each of the pages is waited for below.
+    static_cast<void>(prefetch_pages({first, static_cast<std::size_t>(last - first + 1)}));
+  }
+  for (page_id page = first; page <= last; ++page) {
+    if (engine_.view().accessible(page, write)) continue;
+    std::optional<platform::signal_shield> shield;
+    if (!host_.on_fiber()) shield.emplace();  // a worker's signals are blocked already
+    misses_.resolve({.page = page, .write = write}, miss_waiter::place::call);
+  }
+}
+
+bool software_accesses::expect_use(const std::byte* address, std::size_t bytes, const engine::hint& about) noexcept {
+  const page_id first = heap_.page_at(address);
+  const auto offset = static_cast<std::uint64_t>(address - heap_.base());
+  const page_id last =
+      (offset + std::min<std::uint64_t>(std::max<std::size_t>(bytes, 1), heap_.bytes() - offset) - 1) >> page_shift;
+  const engine::hinted_path::plan chosen = hinted_.look(first, last, about);
+  if (chosen.empty()) return chosen.has_filled;
+  std::optional<platform::runtime_section> section;
+  if (!host_.on_fiber()) section.emplace();
+  return hinted_.follow(chosen, about) || chosen.has_filled;
+}
+
+void software_accesses::prefetch(const std::byte* address, std::size_t bytes) {
+  if (bytes == 0) return;
+  const page_id first = heap_.page_at(address);
+  const page_id last = heap_.page_at(address + (bytes - 1));
+  if (prefetch_pages({first, static_cast<std::size_t>(last - first + 1)})) {
+    engine::look_after_transfers(engine_, host_);
+  }
+}
+
+bool software_accesses::prefetch_pages(page_range range) noexcept {
+  range = hinted_.from_first_remote(range);
+  if (range.count == 0) return false;
+  std::optional<platform::runtime_section> section;
+  if (!host_.on_fiber()) section.emplace();
+  return hinted_.prefetch(range, nullptr);
+}
+
+// Whoever unmaps the page first takes it out of the map of addresses, so under that map's lock it stays the program's.
+bool software_accesses::fill(page_id page, bool write) noexcept {
+  const platform::runtime_section section;
+  const bool done = addresses_.while_in_use(page, [&](const mapping_traits& traits) {
+    if (traits.foreign || traits.fenced || (traits.protection & (write ? PROT_WRITE : PROT_READ)) == 0) return false;
+    engine::read_ahead_state& streams = host_.on_fiber() ? host_.fibers()->streams() : hint_streams;
+    return engine_.misses().fill_with_zeros(streams, page, write) == engine::outcome::resolved;
+  });
+  if (done) engine_.count().hinted_misses.add();
+  return done;
+}
+
+void software_accesses::bring(engine::wanted_page wanted) noexcept {
+  misses_.resolve(wanted, miss_waiter::place::call);
+}
+
+}  // namespace far::pager
