@@ -7,6 +7,7 @@
 #include "backend/file/file_backend.h"
 #include "backend/memory/memory_backend.h"
 #include "backend/shm/shm_backend.h"
+#include "backend/stacked/stacked_backend.h"
 #include "backend/tcp/open_tcp.h"
 #include "backend/uri.h"
 #include "backend/zmem/zmem_backend.h"
@@ -25,9 +26,9 @@ constexpr std::array<tier, 5> tiers{{{"memory", memory_backend::open},
                                      {"shm", shm_backend::open},
                                      {"tcp", open_tcp}}};
 
-}  // namespace
+const platform::monotonic_clock real_time;
 
-result<std::unique_ptr<backend>> open(std::string_view name) {
+result<std::unique_ptr<backend>> open_one(const std::string& name) {
   const result<uri> parsed = uri::parse(name);
   if (!parsed) return parsed.error();
   std::string known;
@@ -40,6 +41,12 @@ result<std::unique_ptr<backend>> open(std::string_view name) {
   return error{"far tier '" + parsed.value().text() + "': there is no '" + parsed.value().scheme() +
                    ":'; the far tiers are " + known,
                EINVAL};
+}
+
+}  // namespace
+
+result<std::unique_ptr<backend>> open(std::string_view name) {
+  return open_stacked(split_tiers(name), real_time, open_one);
 }
 
 }  // namespace far::backend

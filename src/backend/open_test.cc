@@ -15,6 +15,8 @@ TEST(open, every_far_tier_opens) {
   EXPECT_EQ(message_of("memory:?latency=5us&gbps=25&capacity=8G"), "opened");
   EXPECT_EQ(message_of("zmem:"), "opened");
   EXPECT_EQ(message_of("zmem:512M"), "opened");
+  EXPECT_EQ(message_of("zmem:512M,file:/var/tmp"), "opened");
+  EXPECT_EQ(message_of("memory:?capacity=1M,zmem:512M,file:/var/tmp"), "opened");
   EXPECT_EQ(message_of("zmem:?capacity=512M&codec=zstd&level=3"), "opened");
   EXPECT_EQ(message_of("file:/var/tmp"), "opened");
   EXPECT_EQ(message_of("file:/var/tmp?capacity=1G&direct=0"), "opened");
@@ -32,10 +34,26 @@ TEST(open, an_unknown_option_is_told_the_known_ones) {
 }
 
 TEST(open, values_without_sense_are_refused) {
-  for (const char* uri :
-       {"memory:?latency=5", "memory:?gbps=0", "memory:?capacity=12", "memory:?capacity=9000T", "memory:/path",
-        "file:/var/tmp?direct=2", "file:/var/tmp?capacity=x", "memory", "", "zmem:some", "zmem:0", "zmem:1K",
-        "zmem:9000T", "zmem:1G?capacity=1G", "zmem:?codec=gzip", "zmem:?level=3", "zmem:?codec=zstd&level=20"}) {
+  for (const char* uri : {"memory:?latency=5",
+                          "memory:?gbps=0",
+                          "memory:?capacity=12",
+                          "memory:?capacity=9000T",
+                          "memory:/path",
+                          "file:/var/tmp?direct=2",
+                          "file:/var/tmp?capacity=x",
+                          "memory",
+                          "",
+                          "zmem:1G,",
+                          "zmem:1G,file:/no/such/place",
+                          "zmem:1G,floppy:",
+                          "zmem:some",
+                          "zmem:0",
+                          "zmem:1K",
+                          "zmem:9000T",
+                          "zmem:1G?capacity=1G",
+                          "zmem:?codec=gzip",
+                          "zmem:?level=3",
+                          "zmem:?codec=zstd&level=20"}) {
     const std::string message = message_of(uri);
     EXPECT_NE(message, "opened") << uri;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;

@@ -8,6 +8,7 @@
 
 #include "backend/file/file_backend.h"
 #include "backend/replicated/replicated_backend.h"
+#include "backend/stacked/stacked_backend.h"
 #include "backend/tcp/tcp_backend.h"
 #include "backend/tcp/tcp_uri.h"
 #include "backend/uri.h"
@@ -40,6 +41,21 @@ backend_under_test compressed(const std::string& name, codec_choice codec) {
   return {name, [=](std::uint64_t capacity_slots) {
             const std::uint64_t bytes = round_up(capacity_slots * page_bytes, mib);
             return require(zmem_backend::create({.capacity_bytes = bytes, .codec = codec, .slots = capacity_slots}));
+          }};
+}
+
+// Half of the slots in memory of one kind or the other, half in a file.
+backend_under_test stacked(const std::string& name, const std::string& above) {
+  return {name, [=](std::uint64_t capacity_slots) -> std::unique_ptr<backend> {
+            static const platform::monotonic_clock time;
+            const std::uint64_t slots = capacity_slots / 2;
+            const std::uint64_t bytes = slots * page_bytes;
+            auto first = require(
+                above.empty()
+                    ? zmem_backend::create({.capacity_bytes = round_up(bytes, mib), .codec = {}, .slots = slots})
+                    : open(above + std::to_string(bytes)));
+            auto next = require(open("file:/var/tmp?capacity=" + std::to_string(capacity_slots * page_bytes - bytes)));
+            return std::make_unique<stacked_backend>(std::move(first), std::move(next), time);
           }};
 }
 
@@ -179,6 +195,8 @@ std::vector<backend_under_test> backends_under_test() {
       by_uri("memory_with_short_latency", "memory:?latency=3us&"),
       compressed("zmem", {}),
       compressed("zmem_with_zstd", {codec_name::zstd, 3}),
+      stacked("file_under_memory", "memory:?capacity="),
+      stacked("file_under_zmem", ""),
       by_uri("file", "file:/var/tmp?"),
       by_uri("file_through_page_cache", "file:/var/tmp?direct=0&"),
       without_io_uring("file_without_io_uring", true),

@@ -158,6 +158,7 @@ class ForkThatLasts(unittest.TestCase):
         self.directory = pathlib.Path(directory)
         yield "memory:"
         yield "zmem:512M"
+        yield f"zmem:16M,file:{directory}"
         yield f"file:{directory}"
         with memory_server("--listen", "127.0.0.1:0") as address:
             yield f"tcp://{address}"

@@ -49,6 +49,9 @@ class Verifier(unittest.TestCase):
     def test_compressed_tier(self):
         self.check_under_farheap("zmem:1G", "inline")
 
+    def test_stacked_tiers(self):
+        self.check_under_farheap("zmem:64M,file:")
+
     def test_file_tier(self):
         self.check_under_farheap("file:")
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backend/lineage/lineage_backend.h"
+#include "backend/stacked/stacked_backend.h"
 #include "backend/uri.h"
 
 namespace far::backend {
@@ -35,18 +36,23 @@ result<std::string> name_for_children(const std::string& name) {
   return made;
 }
 
-}  // namespace
-
-result<std::unique_ptr<backend>> open_for_forks(std::string_view name, const platform::clock& time) {
+result<std::unique_ptr<backend>> open_one(const std::string& name, const platform::clock& time) {
   result<std::unique_ptr<backend>> opened = open(name);
   if (!opened || opened.value()->is_copied_by_fork()) return opened;
-  const result<std::string> for_children = name_for_children(std::string(name));
+  const result<std::string> for_children = name_for_children(name);
   auto open_own = [for_children]() -> result<std::unique_ptr<backend>> {
     if (!for_children) return for_children.error();
     return open(for_children.value());
   };
   return std::unique_ptr<backend>(
       std::make_unique<lineage_backend>(std::move(opened).value(), std::move(open_own), time));
+}
+
+}  // namespace
+
+// Each tier of a stack by itself: what a fork copies of one is nothing to the other.
+result<std::unique_ptr<backend>> open_for_forks(std::string_view name, const platform::clock& time) {
+  return open_stacked(split_tiers(name), time, [&time](const std::string& one) { return open_one(one, time); });
 }
 
 }  // namespace far::backend

@@ -1,0 +1,232 @@
+#include "backend/stacked/stacked_backend.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "backend/stacked/stacked_channel.h"
+#include "base/check.h"
+
+namespace far::backend {
+namespace {
+
+constexpr std::uint64_t growth_slots = 64 * mib / page_bytes;
+constexpr std::uint64_t most_slots = std::uint64_t{1} << 31;  // 8 TiB
+constexpr std::uint64_t avoid_full_ns = 1'000'000'000;
+
+std::uint64_t sum_of(std::uint64_t one, std::uint64_t other) {
+  return one > capacity::no_bytes - other ? capacity::no_bytes : one + other;
+}
+
+std::uint64_t number_slots(const backend& first, const backend& next) {
+  const std::uint64_t total = sum_of(first.report().total_slots, next.report().total_slots);
+  return std::clamp<std::uint64_t>(total, 1, most_slots);
+}
+
+}  // namespace
+
+stacked_backend::stacked_backend(std::unique_ptr<backend> first, std::unique_ptr<backend> next,
+                                 const platform::clock& time)
+    : members_{std::move(first), std::move(next)},
+      time_(time),
+      slots_(number_slots(*members_[0], *members_[1])),
+      places_(slots_.capacity()),
+      spiller_(*members_[0], *members_[1], slots_, places_, time) {}
+
+// ---- slots ----
+
+result<slot_id> stacked_backend::allocate(std::size_t count) {
+  const result<slot_id> first = take_numbers(count);
+  if (!first) return first;
+  if (const result<void> placed = place(first.value(), count); !placed) {
+    slots_.free(first.value(), count);
+    return placed.error();
+  }
+  spiller_.note_growth();
+  return first;
+}
+
+result<slot_id> stacked_backend::take_numbers(std::size_t count) {
+  std::optional<slot_id> first = slots_.allocate(count);
+  if (first) return *first;
+  const std::lock_guard guard(growth_lock_);
+  while (!(first = slots_.allocate(count))) {
+    const std::uint64_t limit = slots_.limit();
+    const std::uint64_t missing = count - std::min<std::uint64_t>(count, slots_.free_at_end());
+    if (missing > slots_.capacity() - limit || limit == slots_.capacity()) return out_of_slots();
+    slots_.extend(std::min(slots_.capacity(), limit + std::max(missing, growth_slots)));
+  }
+  return *first;
+}
+
+// In one tier if that has a run for them, and in as many pieces as need be otherwise.
+result<void> stacked_backend::place(slot_id first, std::size_t count) {
+  const bool avoids_first = time_.now_ns() < first_full_until_ns_.load(std::memory_order_relaxed);
+  int failure = ENOSPC;
+  std::size_t done = 0;
+  for (const unsigned tier : {0u, 1u}) {
+    if (tier == 0 && avoids_first) continue;
+    const result<slot_id> run = members_[tier]->allocate(count);
+    if (!run) continue;
+    for (std::size_t i = 0; i < count; ++i) places_.set_fresh(first + i, {tier, run.value() + i});
+    return {};
+  }
+  for (const unsigned tier : {0u, 1u}) done += place_in(tier, first + done, count - done, &failure);
+  if (done == count) return {};
+  give_back(first, done);
+  // Short enough to live inside std::string.
+  return error{"far tier full", failure};
+}
+
+std::size_t stacked_backend::place_in(unsigned tier, slot_id first, std::size_t count, int* failure) {
+  std::size_t done = 0;
+  for (std::size_t run = count; done < count && run > 0;) {
+    run = std::min(run, count - done);
+    const result<slot_id> taken = members_[tier]->allocate(run);
+    if (!taken) {
+      if (taken.error().code != ENOSPC) *failure = taken.error().code;
+      run /= 2;
+      continue;
+    }
+    for (std::size_t i = 0; i < run; ++i) places_.set_fresh(first + done + i, {tier, taken.value() + i});
+    done += run;
+  }
+  return done;
+}
+
+void stacked_backend::give_back(slot_id first, std::size_t count) {
+  for (slot_id slot = first; slot < first + count; ++slot) {
+    if (const std::optional<tier_place> place = places_.release(slot)) members_[place->tier]->free(place->slot, 1);
+  }
+}
+
+void stacked_backend::free(slot_id first, std::size_t count) {
+  for (slot_id slot = first; slot < first + count; ++slot) {
+    spiller_.note_dead();
+    const std::optional<tier_place> place = places_.release(slot);
+    if (!place) continue;
+    free_dead(slot, *place);
+  }
+}
+
+void stacked_backend::free_dead(slot_id slot, tier_place place) {
+  members_[place.tier]->free(place.slot, 1);
+  slots_.free(slot, 1);
+  spiller_.forget_dead();
+}
+
+result<std::unique_ptr<channel>> stacked_backend::open_channel(std::size_t depth) {
+  result<std::unique_ptr<channel>> first = members_[0]->open_channel(depth);
+  if (!first) return first;
+  result<std::unique_ptr<channel>> next = members_[1]->open_channel(depth);
+  if (!next) return next;
+  return std::unique_ptr<channel>(
+      std::make_unique<stacked_channel>(*this, places_, std::move(first).value(), std::move(next).value(), depth));
+}
+
+void stacked_backend::note_first_is_full() {
+  first_full_until_ns_.store(time_.now_ns() + avoid_full_ns, std::memory_order_relaxed);
+}
+
+// ---- behind the transfers ----
+
+std::uint64_t stacked_backend::tend() {
+  std::uint64_t until_next_ns = spiller_.step();
+  for (const std::unique_ptr<backend>& each : members_) until_next_ns = std::min(until_next_ns, each->tend());
+  return until_next_ns;
+}
+
+bool stacked_backend::wants_tending() const {
+  return members_[0]->wants_tending() || members_[1]->wants_tending() || spiller_.wants_step();
+}
+
+result<void> stacked_backend::add_server(std::string_view server) {
+  const result<void> added = members_[1]->add_server(server);
+  if (added || added.error().code != ENOTSUP) return added;
+  return members_[0]->add_server(server);
+}
+
+void stacked_backend::keep_in_place(bool wanted) {
+  for (const std::unique_ptr<backend>& each : members_) each->keep_in_place(wanted);
+}
+
+// ---- forks ----
+
+void stacked_backend::prepare_fork() {
+  for (const std::unique_ptr<backend>& each : members_) each->prepare_fork();
+}
+
+void stacked_backend::after_fork_in_parent() {
+  for (const std::unique_ptr<backend>& each : members_) each->after_fork_in_parent();
+}
+
+void stacked_backend::after_fork_in_child() {
+  spiller_.forget_in_child();
+  for (const std::unique_ptr<backend>& each : members_) each->after_fork_in_child();
+  growth_lock_.unlock();  // whoever held it is not in this process
+  slots_.begin_again_in_child();
+  places_.begin_again_in_child(slots_.limit());
+}
+
+void stacked_backend::claim_in_child(slot_id slot) {
+  slots_.claim_in_child(slot);
+  const tier_place place = places_.claim_in_child(slot);
+  members_[place.tier]->claim_in_child(place.slot);
+}
+
+void stacked_backend::close_claims_in_child() {
+  slots_.end_claims_in_child();
+  places_.end_claims_in_child(slots_.limit());
+  for (const std::unique_ptr<backend>& each : members_) each->close_claims_in_child();
+}
+
+// ---- what it is ----
+
+capacity stacked_backend::report() const {
+  const capacity first = members_[0]->report();
+  const capacity next = members_[1]->report();
+  const std::uint64_t used = slots_.used();
+  return {.total_slots = std::min(sum_of(first.total_slots, next.total_slots), slots_.capacity()),
+          .used_slots = used - std::min(used, spiller_.dead_slots()),
+          .kept_slots = first.kept_slots + next.kept_slots,
+          .stored_bytes = first.occupied_bytes() + next.occupied_bytes(),
+          .most_stored_bytes = capacity::no_bytes};
+}
+
+std::string stacked_backend::describe() const {
+  return members_[0]->describe() + " over " + members_[1]->describe();
+}
+
+// ---- names ----
+
+std::vector<std::string> split_tiers(std::string_view names) {
+  constexpr std::array<std::string_view, 5> schemes{"memory:", "zmem:", "file:", "shm:", "tcp://"};
+  std::vector<std::string> tiers;
+  std::size_t begin = 0;
+  for (std::size_t comma = names.find(','); comma != std::string_view::npos; comma = names.find(',', comma + 1)) {
+    const std::string_view rest = names.substr(comma + 1);
+    const bool begins_tier = std::any_of(schemes.begin(), schemes.end(),
+                                         [rest](std::string_view scheme) { return rest.starts_with(scheme); });
+    if (!begins_tier) continue;
+    tiers.emplace_back(names.substr(begin, comma - begin));
+    begin = comma + 1;
+  }
+  tiers.emplace_back(names.substr(begin));
+  return tiers;
+}
+
+result<std::unique_ptr<backend>> open_stacked(
+    const std::vector<std::string>& names, const platform::clock& time,
+    const std::function<result<std::unique_ptr<backend>>(const std::string& name)>& open_one) {
+  result<std::unique_ptr<backend>> lowest = open_one(names.back());
+  for (std::size_t above = names.size() - 1; lowest && above-- > 0;) {
+    result<std::unique_ptr<backend>> opened = open_one(names[above]);
+    if (!opened) return opened;
+    lowest = std::unique_ptr<backend>(
+        std::make_unique<stacked_backend>(std::move(opened).value(), std::move(lowest).value(), time));
+  }
+  return lowest;
+}
+
+}  // namespace far::backend
