@@ -103,7 +103,7 @@ class Programs(unittest.TestCase):
     def test_duckdb(self):
         support.need(support.VENV_PYTHON.exists(), f"there is no {support.VENV_PYTHON}; run evaluation/apps/flights/setup")
         script = self.directory / "script.py"
-        script.write_text(DUCKDB.format(rows=24_000_000 if support.SOAK else 6_000_000))
+        script.write_text(DUCKDB.format(rows=24_000_000 if support.SOAK else 3_000_000))
         self.compare([support.VENV_PYTHON, script])
 
 

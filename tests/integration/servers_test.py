@@ -19,7 +19,7 @@ import support
 FARHEAPD = support.BUILD / "bin" / "farheapd"
 TOKEN = "0123456789abcdef0123456789abcdef"
 LOCAL_BYTES = 48 * support.MIB
-ROUNDS = 100 if support.SOAK else 3
+ROUNDS = 100 if support.SOAK else 2
 
 
 def verifier(operations, seed=21):

@@ -7,8 +7,8 @@ import unittest
 import support
 
 SEED = 7
-SHAPE = ["--threads", "4", "--operations", "4000" if support.SOAK else "600",
-         "--live-mib", "2048" if support.SOAK else "512", "--largest-mib", "64"]
+SHAPE = ["--threads", "4", "--operations", "4000" if support.SOAK else "400",
+         "--live-mib", "2048" if support.SOAK else "256", "--largest-mib", "64"]
 
 
 def verifier(*options):
