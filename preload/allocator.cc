@@ -51,8 +51,8 @@ void* refuse() noexcept {
   errno = ENOMEM;
   return nullptr;
 }
-// Of the local arena: for records of the C library that the program's threads ask for, and for what of the runtime's is
-// too large for its own blocks.
+// Of the local arena: for structures of the C library that the program's threads ask for, and for what of the runtime's
+// is too large for its own blocks.
 constexpr int local_arena_flags = MALLOCX_ARENA(0) | MALLOCX_TCACHE_NONE;
 
 std::atomic<pager::pager*> far_memory{nullptr};
@@ -211,6 +211,7 @@ void* resize_large(pager::pager& far, void* block, std::size_t old_bytes, std::s
 
 }  // namespace
 
+// There are more arenas than processors, so that threads seldom share one.
 result<void> use_far_memory(pager::pager& pager) {
   const long processors = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
   const unsigned wanted = std::min<unsigned>(maximum_arenas, 2 * static_cast<unsigned>(processors));
@@ -218,7 +219,7 @@ result<void> use_far_memory(pager::pager& pager) {
   far_memory.store(&pager);
   const platform::runtime_mark until_ready;
   for (unsigned i = 0; i < wanted; ++i) {
-    // jemalloc's own records of the far extents stay local: they are looked at with its locks held.
+    // jemalloc's metadata of the far extents stay local: they are looked at with its locks held.
     struct {
       extent_hooks_t* hooks;
       bool metadata_use_hooks;
@@ -280,6 +281,8 @@ void* allocate_aligned(std::size_t alignment_bytes, std::size_t bytes) noexcept 
   return far_je_mallocx(std::max<std::size_t>(bytes, 1), MALLOCX_ALIGN(alignment_bytes));
 }
 
+// Where both sizes are large, pages are moved by name and nothing is fetched. A block that changes between small and
+// large has to be copied.
 void* reallocate(void* block, std::size_t bytes) noexcept {
   if (bytes > most_bytes) return refuse();
   if (block == nullptr) return allocate(bytes);

@@ -16,7 +16,7 @@ inline constexpr std::size_t large_block_bytes = std::size_t{32} << 20;
 // From now on the program's blocks come from `pager`. Blocks handed out before stay where they are. Called once.
 [[nodiscard]] result<void> use_far_memory(pager::pager& pager);
 
-// A zeroed record of the C library, and a block that becomes one: local, whoever asks. See c_library.h.
+// A zeroed structure of the C library, and a block that becomes one: always local. See c_library.h.
 void* allocate_record(std::size_t bytes) noexcept;
 void* reallocate_record(void* block, std::size_t bytes) noexcept;
 
@@ -31,7 +31,7 @@ void release(void* block) noexcept;
 // Gives freed memory that jemalloc still holds back to the pager, so that it is not written to the far tier.
 void purge_freed_memory() noexcept;
 
-// Around a fork, so that the child's records of large blocks are whole. Inside jemalloc's locks, outside the pager's.
+// Around a fork, so that the child's list of large blocks is whole. Inside jemalloc's locks, outside the pager's.
 void lock_large_blocks_for_fork() noexcept;
 void unlock_large_blocks_after_fork() noexcept;
 

@@ -123,7 +123,7 @@ int take_a_name(int listener) {
 
 std::size_t reply_error(char* reply, const char* message) {
   const int length = std::snprintf(reply, control_reply_bytes, "farheap/1 error %.1000s\n", message);
-  // What the runtime says is one line, whatever a message holds.
+  // A reply is one line, whatever the message contains.
   for (int i = 0; i < length - 1; ++i) {
     if (reply[i] == '\n') reply[i] = ' ';
   }
@@ -315,7 +315,7 @@ std::size_t control_server::answer_stats(char* reply) {
   std::memcpy(reply, "farheap/1 ok ", 13);
   std::size_t length = 13;
   length += format_statistics_json(callbacks_.stats(callbacks_.context), {reply + length, control_reply_bytes - 32});
-  // Whoever sees this asks for the job, too.
+  // A caller that sees this asks for the job, too.
   constexpr std::string_view in_job = ", \"in_job\": 1}";
   if (callbacks_.of_job != nullptr) {
     std::memcpy(reply + --length, in_job.data(), in_job.size());
@@ -341,6 +341,8 @@ result<void> control_server::obey(std::string_view request) {
   return error{"unknown request; there are: resize BYTES, add-server HOST:PORT, stats, job", EINVAL};
 }
 
+// Messages are short and come in one piece, so one receive is enough. A peer that closes without a reply has refused
+// our credentials.
 result<std::string> send_control_request(pid_t pid, std::string_view request) {
   const std::string process = "process " + std::to_string(pid);
   const bool is_patient = request.starts_with(add_server_prefix);
@@ -365,6 +367,7 @@ result<std::string> send_control_request(pid_t pid, std::string_view request) {
   return error{process + " speaks another version of the protocol; use the `farheap` it was started with"};
 }
 
+// The job's file comes as a descriptor (SCM_RIGHTS), so the caller needs neither its path nor the right to open it.
 result<int> request_job(pid_t pid, std::string_view secret) {
   const std::int64_t deadline_ms = now_ms() + job_deadline_ms;
   const result<std::unique_ptr<open_descriptor>> connected = connect_to(pid, deadline_ms);
@@ -398,7 +401,7 @@ result<int> request_job(pid_t pid, std::string_view secret) {
 
 void nudge(pid_t pid) noexcept {
   const open_descriptor socket(open_socket());
-  // Of its names the first is nearly always the right one; whoever is not reached looks up by itself soon.
+  // The first of its names is nearly always the right one. A process that is not reached looks for itself soon.
   const abstract_name name = name_of(pid, 0);
   if (socket.number() < 0) return;
   static_cast<void>(connect(socket.number(), reinterpret_cast<const sockaddr*>(&name.address), name.length));

@@ -13,8 +13,8 @@
 //     farheap/1 job\n               ->  farheap/1 ok\n, and a descriptor of the job's file (preload/job_region.h)
 //     anything else                 ->  farheap/1 error MESSAGE\n
 //
-// Only the same user and root are answered; "job SECRET" with the job's own secret is answered whoever asks: a process
-// of the job that has given up its rights. Nothing a peer does, or does not do, holds the runtime for longer than
+// Only the same user and root are answered; "job SECRET" with the job's own secret is always answered: a process of
+// the job that has given up its rights. Nothing a peer does, or does not do, holds the runtime for longer than
 // control_deadline_ms; connecting to a new server may.
 #pragma once
 
@@ -37,7 +37,7 @@ inline constexpr std::size_t control_reply_bytes = 16384;
 
 class job;
 
-// What the runtime can be asked for. Called by the thread that calls control_server::step().
+// The requests that the runtime serves. Called by the thread that calls control_server::step().
 struct control_callbacks {
   void* context = nullptr;
   result<void> (*resize)(void* context, std::uint64_t budget_bytes) = nullptr;

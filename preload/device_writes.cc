@@ -31,7 +31,7 @@ constexpr unsigned long iommufd_map_memory = 0x3b85;  // IOMMU_IOAS_MAP
 constexpr int level_of_xdp = 283;                     // SOL_XDP
 constexpr int xdp_register_memory = 4;                // XDP_UMEM_REG
 
-// Which of the uses a call begins, or -1.
+// The index of the use that a call begins, or -1.
 int use_of(long number, const std::array<long, 6>& arguments) noexcept {
   switch (number) {
     case SYS_io_uring_setup: return 0;

@@ -10,8 +10,8 @@
 
 namespace far::preload {
 
-// What the call is to fail with (-errno), or 0: it may be made. Prints a line the first time. Requires: system calls of
-// the calling thread go straight to the kernel.
+// The error (-errno) with which the call must fail, or 0 if it may be made. Prints a line the first time. Requires:
+// system calls of the calling thread go straight to the kernel.
 [[nodiscard]] long refuse_device_write(long number, const std::array<long, 6>& arguments) noexcept;
 
 }  // namespace far::preload

@@ -34,7 +34,7 @@ handler jemalloc_child = nullptr;
 std::atomic<far::pager::pager*> forking_pager{nullptr};
 constinit thread_local bool forking = false;
 
-// The mask of the thread that forks, written by whoever holds the locks of the fork.
+// The mask of the thread that forks, written by the holder of the fork's locks.
 std::uint64_t signals_before_fork = 0;
 unsigned char dispatch_before_fork = 0;
 
@@ -74,8 +74,8 @@ pinned_list pinned_by_this_thread() {
   pinned_list all;
   far::preload::for_each_pinned_by_calls(
       [](void* list, std::span<const std::byte> bytes) { static_cast<pinned_list*>(list)->push_back(bytes); }, &all);
-  const std::span<const std::byte> record = far::preload::pinned_record_of_this_thread();
-  if (!record.empty()) all.push_back(record);
+  const std::span<const std::byte> tcb = far::preload::pinned_tcb_of_this_thread();
+  if (!tcb.empty()) all.push_back(tcb);
   return all;
 }
 
@@ -112,7 +112,7 @@ extern "C" __attribute__((visibility("hidden"))) int far_je_pthread_atfork(handl
 
 namespace {
 
-// What makes a child runs with every lock of the pager held: not on a far stack.
+// A child is made with every lock of the pager held, so this must not run on a far stack.
 pid_t fork_on_local_stack(pid_t (*make)()) {
   if (!far::preload::stack_is_far()) return make();
   struct {

@@ -14,7 +14,7 @@ namespace far::preload {
 // One pin a page, however many threads need it. Requires: one call at a time.
 class held_pages {
  public:
-  // What is done to pages, and what is known of threads.
+  // The operations on pages and the queries about threads that it needs.
   class world {
    public:
     virtual ~world() = default;

@@ -174,6 +174,9 @@ bool read_process(const job_region& region, std::size_t index, job_process& into
   return true;
 }
 
+// Reads the accounts while their owners change them. The sums may be off by what is counted meanwhile, which is good
+// enough for a report. A shared budget is taken from the job: the sum of the processes' budgets would be another
+// figure.
 job_totals totals_of(const job_region& region) noexcept {
   job_totals all;
   const std::uint64_t forgotten = region.forgotten.load();

@@ -41,7 +41,7 @@ struct job_totals {
   std::uint64_t unlisted = 0;  // of all, those that ended long ago, of which only the sums are left
 };
 
-// What was counted between two looks of one process; a peak of before counts as none.
+// The difference between two counts of one process. A peak of before counts as none.
 [[nodiscard]] engine::statistics difference(const engine::statistics& before, const engine::statistics& after) noexcept;
 
 [[nodiscard]] job_totals totals_of(const job_region& region) noexcept;
@@ -128,7 +128,7 @@ class job {
   std::atomic<pid_t> pid_{0};  // of the process that joined; 0: of none
   bool left_ = false;
   bool told_last_ = false;
-  // What this process had counted before exec: it goes on from there.
+  // The counts of this process before exec, from which it continues.
   engine::statistics before_;
 };
 

@@ -174,8 +174,8 @@ result<job_name> new_job_name() {
   return error{"neither /dev/shm nor $XDG_RUNTIME_DIR nor /tmp can be written to", EACCES};
 }
 
-// Whoever is just becoming another program by exec holds no lock either: its job is founded anew then, and only what
-// had ended before is no longer told.
+// A process that is just becoming another program by exec holds no lock either: its job is founded anew then, and
+// only what had ended before is no longer told.
 void remove_abandoned_jobs() noexcept {
   for (const std::string& directory : job_directories()) {
     DIR* const listed = opendir(directory.c_str());
@@ -201,6 +201,8 @@ result<job_mapping> job_mapping::map(int descriptor, int protection, const std::
   return job_mapping(descriptor, static_cast<job_region*>(mapped), status.st_dev, status.st_ino);
 }
 
+// The first process creates the file and the last one removes it, so an opened file may be unlinked by the time we
+// have its lock. The loop then opens the new one.
 result<job_mapping> job_mapping::open(const job_name& name, const job_terms& terms) {
   // Once more when the last process removes the file between our opening it and our lock.
   for (int attempt = 0; attempt < 10; ++attempt) {
@@ -312,7 +314,7 @@ void job_mapping::unlock(std::size_t byte) const noexcept {
 
 bool job_mapping::is_locked_elsewhere(std::size_t byte) const noexcept {
   struct flock asked = lock_of(byte, F_WRLCK);
-  // Who cannot find out lets it live.
+  // If the lock cannot be tested, the process counts as alive.
   return fcntl(descriptor_, F_GETLK, &asked) != 0 || asked.l_type != F_UNLCK;
 }
 

@@ -1,10 +1,10 @@
-// What the processes of a job share: a small file in memory, mapped by each, with the budget of all and one slot for
-// each process. docs/decisions/0023-a-process-tree-is-one-job.md.
+// The shared state of a job's processes: a small file in memory, mapped by each, with the budget of all and one slot
+// for each process. docs/decisions/0023-a-process-tree-is-one-job.md.
 //
-// Who is there is told by locks, not by process numbers: a process holds a POSIX record lock on the byte of its slot
-// for as long as it lives or until it calls exec, and the kernel lets go of it, whatever ends the process and whatever
-// namespaces it is in. Byte 0 is the lock of the job: its holder decides. A slot is written by its process, but for
-// what the holder of the lock of the job writes: whether it is taken, and what the process is granted.
+// Locks tell which processes are alive, not process numbers: a process holds a POSIX record lock on the byte of its
+// slot for as long as it lives or until it calls exec, and the kernel lets go of it, whatever ends the process and
+// whatever namespaces it is in. Byte 0 is the lock of the job: its holder decides. A slot is written by its process,
+// but for what the holder of the lock of the job writes: whether it is taken, and what the process is granted.
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +30,7 @@ inline constexpr std::size_t job_slots = 256;
 
 enum class job_slot_state : std::uint32_t { free, running, ended };
 
-// What was counted, shared: no reader waits, and none sees half of a number.
+// Shared counters. Readers never wait, and never see half of a number.
 struct shared_account {
   std::array<shared_number, job_statistics> counted{};
   shared_number user_ns{0};
@@ -54,7 +54,7 @@ struct alignas(64) job_slot {
   shared_number ended_ns{0};       // when that was noticed
   shared_number granted_bytes{0};
   std::array<std::atomic<char>, 48> program{};
-  // What decided before: see job::decide().
+  // The state of the previous decision: see job::decide().
   shared_number demand{0};  // a double
   shared_number seen_need{0};
   shared_number seen_cpu_ns{0};
@@ -85,7 +85,7 @@ struct job_region {
   std::array<job_slot, job_slots> slots;
 };
 
-// What finds a job: "PATH#SECRET", in the environment of its processes.
+// The name of a job: "PATH#SECRET", in the environment of its processes.
 struct job_name {
   std::string path;
   std::array<std::uint64_t, 2> secret{};

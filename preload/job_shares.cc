@@ -31,13 +31,13 @@ bool is_demanding(const job_share& one) {
   return one.granted_bytes != 0 && one.demand >= lowest_demand && is_near_limit(one);
 }
 
-// What is set aside for a process at least. A small one uses less than it may; it is counted with little more than what
-// it uses, or a dozen of shells would take 200 MiB from those that work.
+// The least that is set aside for a process. A small one uses less than it may; it is counted with little more than
+// what it uses, or a dozen of shells would take 200 MiB from those that work.
 std::uint64_t reserve(const job_share& one) {
   return is_demanding(one) ? minimum : std::min(minimum, one.used_bytes + margin_bytes);
 }
 
-// What the process may hold before it has heard of this decision.
+// The most that the process may hold before it learns of this decision.
 std::uint64_t held(const job_share& one, std::uint64_t granted_bytes) {
   const std::uint64_t allowed = std::max(one.limit_bytes, granted_bytes);
   return std::max(one.used_bytes, allowed <= minimum ? reserve(one) : allowed);
@@ -60,7 +60,7 @@ class division {
     }
   }
 
-  // What the process should come to hold.
+  // The amount that the process should come to hold.
   [[nodiscard]] std::uint64_t target(const job_share& one) const {
     // Too little for what is needed even so: everybody comes down, by as much as it is above its reserve.
     if (kept_ > budget_) {
@@ -81,7 +81,7 @@ class division {
     const std::uint64_t start = one.is_new ? budget_ / 8 : margin_bytes;
     return static_cast<double>(one.used_bytes + start);
   }
-  // What is left to the process before the rest is distributed.
+  // The amount that the process keeps before the rest is distributed.
   [[nodiscard]] std::uint64_t kept(const job_share& one) const {
     if (is_demanding(one)) return minimum;
     if (!any_demand_) return one.used_bytes + margin_bytes;
@@ -101,7 +101,7 @@ class division {
   bool any_demand_ = false;
 };
 
-// What the process is granted when its target is below what it has. In a hurry it goes all the way.
+// The grant of a process whose target is below its share. In a hurry, it is the target at once.
 std::uint64_t lowered(const job_share& one, std::uint64_t target, bool hurry) {
   const std::uint64_t slowest = is_demanding(one) && !hurry
                                     ? one.granted_bytes - (one.granted_bytes - target) / demanding_decay
@@ -111,6 +111,9 @@ std::uint64_t lowered(const job_share& one, std::uint64_t target, bool hurry) {
 
 }  // namespace
 
+// A process that gives frames up needs time to evict, and the kernel would see both owners' frames meanwhile. So
+// shares that fall are lowered first, and shares that rise get only what is free by now, in proportion to what each
+// lacks; the next round continues. Far above the budget, shares fall faster.
 void divide_budget(std::uint64_t budget_bytes, std::span<job_share> among) noexcept {
   if (among.size() == 1) {
     among.front().granted_bytes = std::max(budget_bytes, minimum);

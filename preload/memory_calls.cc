@@ -139,26 +139,26 @@ int serve(const pager::pager& far, void* address, std::size_t bytes, bool past_h
   std::byte* const end = at + round_up(bytes, page_bytes);
   while (at < end) {
     bool is_far = false;
-    const std::size_t piece = far.uniform_bytes(at, static_cast<std::size_t>(end - at), &is_far);
-    const int failed = is_far ? done(in_runtime([&] { return inside(at, piece); })) : outside(at, piece);
+    const std::size_t part = far.uniform_bytes(at, static_cast<std::size_t>(end - at), &is_far);
+    const int failed = is_far ? done(in_runtime([&] { return inside(at, part); })) : outside(at, part);
     if (failed != 0 && (errno != ENOMEM || !past_holes)) return -1;
     holes |= failed != 0;
-    at += piece;
+    at += part;
   }
   return holes ? fail(ENOMEM) : 0;
 }
 
 // ---- mmap ----
 
-// What mlockall(MCL_FUTURE) asks for. A mapping that may not be locked is not made.
+// Locks new mappings after mlockall(MCL_FUTURE). A mapping that may not be locked is not made.
 void* lock_if_asked(void* mapped, std::size_t bytes) {
   if (mapped == MAP_FAILED || lock_future_mapping(mapped, bytes)) return mapped;
   kernel_munmap(mapped, bytes);
   return fail_to_map(EAGAIN);
 }
 
-// What the kernel would map there is mapped elsewhere first, so that a call that fails leaves everything as it was, and
-// is then moved into its place in one step.
+// The kernel's mapping is made elsewhere first, so that a call that fails leaves everything as it was, and is then
+// moved into its place in one step.
 void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int protection, int flags, int descriptor,
                         off_t offset) {
   const placement how = (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE ? placement::if_free : placement::replace;
@@ -187,7 +187,7 @@ void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int
   const auto place = [&]() -> int {
     moved = kernel_mremap(temporary, whole, whole, MREMAP_MAYMOVE | MREMAP_FIXED, address) != MAP_FAILED;
     if (moved) return 0;
-    // Of some kinds of memory the kernel makes a new mapping only.
+    // Some kinds of memory cannot be moved, so the kernel makes a new mapping.
     const bool mapped =
         kernel_mmap(address, bytes, protection, elsewhere | MAP_FIXED, descriptor, offset) != MAP_FAILED;
     if (mapped) static_cast<void>(lock_future_mapping(address, bytes));  // as much could be locked elsewhere
@@ -223,29 +223,31 @@ void* map_across(pager::pager& far, void* address, std::size_t bytes, int protec
   std::byte* const end = at + round_up(bytes, page_bytes);
   while (at < end) {
     bool is_far = false;
-    const std::size_t piece = far.uniform_bytes(at, static_cast<std::size_t>(end - at), &is_far);
+    const std::size_t part = far.uniform_bytes(at, static_cast<std::size_t>(end - at), &is_far);
     // Its part is mapped with the whole, below.
     const auto wait_for_whole = [] { return 0; };
     const result<void> taken =
-        is_far ? in_runtime([&] { return far.hand_over(at, piece, placement::replace, wait_for_whole); })
+        is_far ? in_runtime([&] { return far.hand_over(at, part, placement::replace, wait_for_whole); })
                : result<void>();
     if (done(taken) != 0) return MAP_FAILED;
-    at += piece;
+    at += part;
   }
   void* const mapped = kernel_mmap(address, bytes, protection, flags, descriptor, offset);
   if (mapped != MAP_FAILED) return static_cast<void>(lock_future_mapping(mapped, bytes)), mapped;
   const int failure = errno;
   for (at = bytes_at(address); at < end;) {  // nothing of the kernel's came there
     bool is_far = false;
-    const std::size_t piece = far.uniform_bytes(at, static_cast<std::size_t>(end - at), &is_far);
-    if (is_far) static_cast<void>(in_runtime([&] { return far.unmap(at, piece); }));
-    at += piece;
+    const std::size_t part = far.uniform_bytes(at, static_cast<std::size_t>(end - at), &is_far);
+    if (is_far) static_cast<void>(in_runtime([&] { return far.unmap(at, part); }));
+    at += part;
   }
   return fail_to_map(failure);
 }
 
 }  // namespace
 
+// Only ordinary private anonymous memory becomes far. Everything else, and a fixed mapping outside the far heap, is
+// left to the kernel, whose errors are then the native ones.
 void* map(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
   pager::pager* const far = pager_for_caller();
   const bool anonymous = (flags & MAP_ANONYMOUS) != 0 && (flags & MAP_TYPE) == MAP_PRIVATE;
@@ -281,7 +283,7 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
 
 int unmap(void* address, std::size_t bytes) {
   pager::pager* const far = pager_of(address, bytes);
-  // What the kernel refuses, it refuses before it unmaps anything.
+  // If the kernel refuses, it does so before it unmaps anything.
   if (far == nullptr || !ends_in_user_space(address, bytes)) return kernel_munmap(address, bytes);
   return serve(*far, address, bytes, false, kernel_munmap,
                [far](std::byte* first, std::size_t count) { return far->unmap(first, count); });
@@ -319,9 +321,9 @@ namespace {
 void copy_out(const pager::pager& far, std::byte* target, const std::byte* from, std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {
     const auto look = [&] { return far.mapping_at(from + done, bytes - done); };
-    const result<pager::pager::mapping> piece = in_runtime(look);
-    const std::size_t count = piece ? piece.value().bytes : page_bytes;
-    if (piece && piece.value().guarded) {
+    const result<pager::pager::mapping> part = in_runtime(look);
+    const std::size_t count = part ? part.value().bytes : page_bytes;
+    if (part && part.value().guarded) {
       static_cast<void>(kernel_madvise(target + done, count, MADV_GUARD_INSTALL));
     } else {
       std::memcpy(target + done, from + done, count);
@@ -389,7 +391,7 @@ void* cut_off(const pager::pager& far, void* address, std::size_t old_bytes, std
   return unmap(bytes_at(address) + new_bytes, old_bytes - new_bytes) == 0 ? address : MAP_FAILED;
 }
 
-// What the kernel finds wrong with the arguments before it looks at any mapping; 0 if nothing is.
+// The error that the kernel gives for the arguments before it looks at any mapping; 0 if there is none.
 int wrong_arguments(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, void* wanted) {
   const bool fixed = (flags & MREMAP_FIXED) != 0;
   const bool may_move = (flags & MREMAP_MAYMOVE) != 0;
@@ -409,6 +411,8 @@ int wrong_arguments(void* address, std::size_t old_bytes, std::size_t new_bytes,
 
 }  // namespace
 
+// There are four cases: both ranges outside the far heap (the kernel's own call), foreign pages, a move out of the
+// far heap, and a move within it. Each moves the bytes in its own way.
 void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, void* wanted) {
   const bool fixed = (flags & MREMAP_FIXED) != 0;
   pager::pager* const source = pager_of(address, std::max(old_bytes, page_bytes));
@@ -426,7 +430,7 @@ void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int fla
   if (target != nullptr && lies(far, wanted, new_whole) == whereabouts::across) return fail_to_map(EINVAL);
   pager::pager::origin kind = pager::pager::origin::foreign;
   if (source != nullptr) {
-    // What the call cuts off may hold holes, and anything else.
+    // The part that the call cuts off may contain holes, and anything else.
     const std::size_t looked_at = std::max(std::min(old_whole, new_whole), page_bytes);
     const result<pager::pager::origin> found = in_runtime([&] { return far.origin_of(bytes_at(address), looked_at); });
     if (!found) return fail_to_map(EFAULT);
@@ -471,14 +475,14 @@ int lock(const void* address, std::size_t bytes, unsigned flags) {
   // something cannot be.
   if (kernel_mlock2(pages.first, 0, flags) != 0) return -1;
   if (!in_runtime([&] { return may_lock(pages.first, pages.bytes); })) return fail(ENOMEM);
-  const auto lock_pieces = [&](unsigned how) {
+  const auto lock_parts = [&](unsigned how) {
     return serve(
         *far, pages.first, pages.bytes, false,
         [how](void* at, std::size_t count) { return kernel_mlock2(at, count, how); },
         [far, how](std::byte* at, std::size_t count) { return far->lock(at, count, how); });
   };
-  const int failed = lock_pieces(on_fault);
-  return failed != 0 || flags == on_fault ? failed : lock_pieces(0);
+  const int failed = lock_parts(on_fault);
+  return failed != 0 || flags == on_fault ? failed : lock_parts(0);
 }
 
 int unlock(const void* address, std::size_t bytes) {

@@ -79,26 +79,26 @@ int for_each_mapping(const Visit& visit) {
   return for_each_line("/proc/self/maps", [&](const char* line) { visit(mapping_in(line)); });
 }
 
-// Calls `visit(address, bytes)` for what of a mapping is neither far nor the runtime's own.
+// Calls `visit(address, bytes)` for the parts of a mapping that are neither far nor the runtime's own.
 template <typename Visit>
-void for_each_piece(const pager::pager& far, const kernel_mapping& mapping, const Visit& visit) {
+void visit_local_parts(const pager::pager& far, const kernel_mapping& mapping, const Visit& visit) {
   std::uintptr_t first = mapping.first;
   while (first < mapping.end) {
     const auto* const at = reinterpret_cast<const std::byte*>(first);
     bool is_far = false;
-    const std::size_t piece = far.uniform_bytes(at, mapping.end - first, &is_far);
+    const std::size_t part = far.uniform_bytes(at, mapping.end - first, &is_far);
     if (is_far) {
-      // What the program has mapped over the far heap is the kernel's.
+      // Mappings that the program has made over the far heap are the kernel's.
       const result<pager::pager::origin> whose =
-          mapping.accessible ? far.origin_of(at, piece) : result<pager::pager::origin>(error{"", EFAULT});
-      if (whose && whose.value() == pager::pager::origin::foreign) visit(first, piece);
-      first += piece;
+          mapping.accessible ? far.origin_of(at, part) : result<pager::pager::origin>(error{"", EFAULT});
+      if (whose && whose.value() == pager::pager::origin::foreign) visit(first, part);
+      first += part;
       continue;
     }
     const platform::own_mapping own = platform::next_own_mapping(first);
-    const std::uintptr_t end = std::clamp(own.first, first, first + piece);
+    const std::uintptr_t end = std::clamp(own.first, first, first + part);
     if (end > first) visit(first, end - first);
-    first = end == first + piece ? end : std::min(own.end, mapping.end);
+    first = end == first + part ? end : std::min(own.end, mapping.end);
   }
 }
 
@@ -124,7 +124,7 @@ std::size_t locked_bytes(std::uintptr_t first, std::uintptr_t end) {
   return sum;
 }
 
-// What counts towards the limit the kernel alone knows, so it is tried.
+// Only the kernel knows how much counts towards the limit, so the call is tried.
 bool may_lock_more(std::size_t bytes) {
   void* const place = kernel_mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (place == MAP_FAILED) return true;  // for another reason: the call itself will tell
@@ -145,13 +145,13 @@ void say_that_far_memory_moves() {
 int lock_current(const pager::pager& far, unsigned how) {
   std::uint64_t wanted_bytes = 0;
   const auto count = [&](std::uintptr_t, std::size_t bytes) { wanted_bytes += bytes; };
-  if (const int failure = for_each_mapping([&](const kernel_mapping& one) { for_each_piece(far, one, count); })) {
+  if (const int failure = for_each_mapping([&](const kernel_mapping& one) { visit_local_parts(far, one, count); })) {
     return failure;
   }
   rlimit limit{};
   if (limited() && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && wanted_bytes > limit.rlim_cur) return ENOMEM;
   return for_each_mapping([&](const kernel_mapping& one) {
-    for_each_piece(far, one, [&](std::uintptr_t first, std::size_t bytes) {
+    visit_local_parts(far, one, [&](std::uintptr_t first, std::size_t bytes) {
       // As mlockall, which also goes past what cannot be locked, or not be filled.
       auto* const at = reinterpret_cast<void*>(first);
       const bool locked = kernel_mlock2(at, bytes, on_fault) == 0;
@@ -206,7 +206,7 @@ bool may_lock(const void* address, std::size_t bytes) {
   rlimit limit{};
   if (!limited() || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
   if (bytes <= limit.rlim_cur && may_lock_more(bytes)) return true;
-  // What is locked already counts once.
+  // Memory that is locked already counts once.
   const auto first = reinterpret_cast<std::uintptr_t>(address);
   const std::size_t locked = locked_bytes(first, first + bytes);
   if (locked == 0 || bytes - locked > limit.rlim_cur) return false;

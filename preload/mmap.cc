@@ -13,7 +13,7 @@
 namespace far::preload {
 namespace {
 
-// What the program calls, seen by a tracer.
+// The functions that the program calls, observed by a tracer.
 void* map_noted(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
   void* const mapped = map(address, bytes, protection, flags, descriptor, offset);
   if (trace_is_on && mapped != MAP_FAILED) trace_allocation(mapped, bytes);
@@ -85,7 +85,7 @@ FAR_API void* mremap(void* address, std::size_t old_bytes, std::size_t new_bytes
   return moved;
 }
 
-// What jemalloc asks of the kernel for its own records, and for local blocks (preload/jemalloc.syms).
+// Serves jemalloc's requests for metadata and for local blocks (preload/jemalloc.syms).
 __attribute__((visibility("hidden"))) void* far_kernel_mmap(void* address, std::size_t bytes, int protection, int flags,
                                                             int descriptor, off_t offset) {
   return far::preload::kernel_mmap(address, bytes, protection, flags, descriptor, offset);

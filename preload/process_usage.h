@@ -1,4 +1,4 @@
-// What a process has used of the machine.
+// The CPU time and memory that a process has used.
 #pragma once
 
 #include <cstdint>

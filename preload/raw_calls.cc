@@ -74,6 +74,8 @@ bool is_memory_call(long number) noexcept {
   }
 }
 
+// Raw calls go through the same functions as those of the C library; only the way in which errors are returned
+// differs.
 bool serve_memory_call(long number, const call_arguments& given, long* result) noexcept {
   void* const address = pointer_to<void>(given[0]);
   const std::size_t bytes = size_of(given[1]);
@@ -198,6 +200,7 @@ bool makes_child(long number) noexcept {
   }
 }
 
+// Brings the four calls that make children, and their argument orders on different machines, into one form.
 child_call read_child_call(long number, const call_arguments& arguments) noexcept {
   child_call call{.number = number, .arguments = arguments};
 #if defined(SYS_vfork)
@@ -227,6 +230,8 @@ bool copies_memory(const child_call& call) noexcept {
          !fork_is_under_way();
 }
 
+// A child with a copy of the memory needs everything that fork() does, so the call is made inside the fork protocol.
+// The caller sets the child's stack, if it asked for one.
 long make_copied_child(const child_call& call, long (*kernel)(long number, const call_arguments&)) {
   if ((call.flags & CLONE_SETTLS) != 0) {
     log_line(log_level::error,
@@ -262,8 +267,8 @@ long make_copied_child(const child_call& call, long (*kernel)(long number, const
 
 extern "C" {
 
-// What this library itself calls as syscall(). Its calls about memory are never handed back to it: they would be taken
-// for the program's.
+// The syscall() that this library itself calls. Its calls about memory are never handed back to it: they would be
+// taken for the program's.
 __attribute__((visibility("hidden"))) long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f) {
 #if defined(__x86_64__)
   if (far::preload::is_memory_call(number)) {
@@ -295,7 +300,7 @@ long far_program_syscall(long number, long a, long b, long c, long d, long e, lo
   return -1;
 }
 
-// A child with a copy of our memory is served like that of a fork; threads, and whoever shares our memory, need
+// A child with a copy of our memory is served like that of a fork; threads and processes that share our memory need
 // nothing.
 FAR_API int clone(int (*body)(void*), void* stack, int flags, void* argument, ...) {
   using namespace far::preload;

@@ -1,4 +1,4 @@
-// What the runtime says when the program ends: one line on standard error, and a JSON file.
+// The report at the end of the program: one line on standard error, and a JSON file.
 //
 // This runs inside other programs while they exit, so it formats into buffers on the stack and writes with plain system
 // calls; only errors allocate.

@@ -80,7 +80,7 @@ void run_natively(const error& why) {
            why.message.c_str(), static_cast<int>(getpid()), program_invocation_short_name);
 }
 
-// What this process counted, and not its parent before the fork.
+// The counts of this process, without those of its parent before the fork.
 engine::statistics count(const runtime& self) {
   return difference(self.counted_at_fork, self.pager->snapshot());
 }
@@ -151,6 +151,9 @@ void start_control_of_child() {
   start_control(*the_runtime, run_control_of_child);
 }
 
+// The order matters. The pager comes before the allocator uses far memory, and everything that may be asked of the
+// runtime is in place before the first system call is dispatched. Wrong settings end the program; what the machine
+// cannot do makes it run natively.
 void start() {
   const platform::runtime_mark allocate_locally;
   result<settings> read = read_settings();
@@ -211,7 +214,7 @@ void start() {
   }
 }
 
-// What all processes of the job counted.
+// The counts of all processes of the job.
 void report_of(job& whole, run_report& report) {
   whole.ask();  // buries who has just ended
   report.totals = totals_of(whole.region());
@@ -308,7 +311,7 @@ void report_at_exit() noexcept {
 
 }  // namespace far::preload
 
-// What far/hint.h looks for.
+// The symbol that far/hint.h looks for.
 extern "C" FAR_API const far_hint_view* far_hint_find_view() {
   return &far::pager::hint_view();
 }

@@ -77,6 +77,7 @@ bool settings::in_main_process() const {
   return main_pid == 0 || main_pid == getpid();
 }
 
+// Without a budget the runtime stays inactive and ignores all other variables.
 result<settings> read_settings(const char* (*look_up)(const char* name)) {
   settings chosen;
   const std::string_view budget = value_of(look_up, variable::local_bytes);

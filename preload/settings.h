@@ -1,4 +1,4 @@
-// What `farheap run` tells the runtime inside the program: names of environment variables, and their reader.
+// How `farheap run` configures the runtime inside the program: names of environment variables, and their reader.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +11,7 @@
 
 namespace far::preload {
 
-// The environment variables. `farheap run` writes them after checking each value; whoever sets them by hand gets the
+// The environment variables. `farheap run` writes them after checking each value; users who set them by hand get the
 // same checks from read_settings(), but later and inside the program.
 namespace variable {
 inline constexpr const char* local_bytes = "FARHEAP_LOCAL_BYTES";    // the budget, in bytes or as "512M"

@@ -123,6 +123,8 @@ void exchange_program_action(int number, const kernel_action* action, kernel_act
   if (old != nullptr) *old = before;
 }
 
+// Does what the kernel would have done if our handler were not there, the default action and the signal mask
+// included. A fault that the program ignores would repeat forever, and ends the process as it does natively.
 void pass_to_program(int number, siginfo_t* info, ucontext_t& context) noexcept {
   kernel_action action{};
   exchange_program_action(number, nullptr, &action);

@@ -25,8 +25,8 @@ namespace far::preload {
 // Whether SIGSYS is taken for that: a thread must never block it then.
 [[nodiscard]] bool takes_sigsys() noexcept;
 
-// A thread that the program has just started, and the only thread of a child of fork: calls of theirs are looked at as
-// those of whoever started them.
+// A thread that the program has just started, and the only thread of a child of fork: calls of theirs are looked at
+// as those of the thread that started them.
 void guard_started_thread() noexcept;
 void guard_child() noexcept;
 

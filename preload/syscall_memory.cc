@@ -80,7 +80,7 @@ class collector {
       covered |= row.alone ? ~0U : 1U << row.pointer;
       collect_row(row);
     }
-    // What the table does not tell: enough for a structure or a short name at first, more if that was not enough.
+    // If the table gives no size: enough for a structure or a short name at first, more if that was not enough.
     static constexpr std::array<std::size_t, most_attempts> guesses{512, page_bytes, 64 * kib, 64 * kib};
     for (unsigned i = 0; i < call_.given.size(); ++i) {
       if ((covered & (1U << i)) == 0) guess(argument(i), guesses[call_.attempts]);
@@ -88,7 +88,7 @@ class collector {
     return found_;
   }
 
-  // Pins a piece of memory, as far as it is far, and may be pinned.
+  // Pins a part of memory, as far as it is far, and may be pinned.
   void hold(std::byte* address, std::size_t bytes) {
     if (bytes == 0 || !pager_.contains(address)) return;
     std::byte* const first = page_of(address);
@@ -137,6 +137,8 @@ class collector {
     hold(memory, now);
   }
 
+  // A call may name more memory than the budget holds. It is then shortened to the elements that fit, which is legal:
+  // the caller must expect a short transfer.
   void collect_vectors(unsigned pointer, unsigned count) {
     const auto* const vectors = reinterpret_cast<const iovec*>(argument(pointer));
     const std::size_t asked = size_argument(count);
@@ -347,8 +349,8 @@ bool is_of_this_process(long thread) {
   return thread == self || (thread > 0 && far_raw_syscall(SYS_tgkill, self, thread, 0) == 0);
 }
 
-// Both sides of one piece are brought in and pinned, and copied by the kernel, which knows what may be touched.
-long transfer_piece(pager::pager& pager, long number, long process, const iovec& local, const iovec& remote) {
+// Both sides of one part are brought in and pinned, and copied by the kernel, which knows what may be touched.
+long transfer_part(pager::pager& pager, long number, long process, const iovec& local, const iovec& remote) {
   guarded_call call{};
   call.runs = call.few_runs.data();
   call.run_capacity = call.few_runs.size();
@@ -366,6 +368,8 @@ long transfer_piece(pager::pager& pager, long number, long process, const iovec&
 
 }  // namespace
 
+// The kernel reads the remote side of these calls through the page tables and waits for nobody, so remote pages would
+// give EFAULT. Only calls on this process have such a side in far memory.
 bool serve_own_transfer(pager::pager& pager, long number, const std::array<long, 6>& arguments, long* result) {
   if (number != SYS_process_vm_readv && number != SYS_process_vm_writev) return false;
   const auto local_count = static_cast<std::size_t>(arguments[2]);
@@ -382,7 +386,7 @@ bool serve_own_transfer(pager::pager& pager, long number, const std::array<long,
   long last = 0;
   while (!to.done() && !from.done()) {
     const std::size_t bytes = std::min(to.next(smallest_part_bytes).iov_len, from.next(smallest_part_bytes).iov_len);
-    last = transfer_piece(pager, number, arguments[0], to.next(bytes), from.next(bytes));
+    last = transfer_part(pager, number, arguments[0], to.next(bytes), from.next(bytes));
     if (last <= 0) break;
     to.advance(static_cast<std::size_t>(last));
     from.advance(static_cast<std::size_t>(last));
@@ -416,6 +420,8 @@ guarded_call* guard_call(pager::pager& pager, long number, const std::array<long
   return nullptr;
 }
 
+// EFAULT may mean that a page has left since it was brought in, so the calls that can be repeated are repeated. A
+// transfer that was shortened here continues, so that the program gets all that it asked for.
 bool wants_another_part(pager::pager& pager, guarded_call& call, long* result) {
   const std::span<const table_row> rows = rows_of(call.number);
   if (*result == -EFAULT && call.attempts + 1 < most_attempts && repeatable(call.number)) {

@@ -40,7 +40,7 @@ long far_raw_clone(const long* call, void* context, unsigned char* selector);
 
 namespace far::preload {
 
-// What the guard pushes below the red zone of a dispatched thread's stack.
+// The bytes that the guard pushes below the red zone of a dispatched thread's stack.
 struct pushed_call {
   unsigned long return_address;
   void* guarded;    // struct guarded_call, far_guarded_call only

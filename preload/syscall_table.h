@@ -1,4 +1,4 @@
-// Which arguments of which system calls are memory, and how much of it (x86-64).
+// The arguments of system calls that point to memory, and the size of that memory (x86-64).
 #pragma once
 
 #include <cstdint>

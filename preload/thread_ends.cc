@@ -41,8 +41,8 @@ pthread_key_t at_end;
 bool watching = false;
 constinit thread_local bool watched = false;
 constinit thread_local bool ended = false;
-constinit thread_local std::span<const std::byte> own_record;  // the part of a far stack that is pinned
-std::atomic<int> alive{0};                                     // threads that are watched
+constinit thread_local std::span<const std::byte> own_tcb;  // the part of a far stack that is pinned
+std::atomic<int> alive{0};                                  // threads that are watched
 
 spin_lock held_lock;
 held_pages& held() {
@@ -103,12 +103,12 @@ class touched_list {
   std::array<touched, most_mutexes + 3> all_;
 };
 
-// What the kernel reads and writes in memory when the thread ends: its robust mutexes, to mark them, and the head of
-// their list and the thread's number, which lie in the C library's record of the thread.
+// The memory that the kernel reads and writes when the thread ends: its robust mutexes, to mark them, and the head of
+// their list and the thread's number, which lie in the C library's thread control block (TCB).
 touched_list touched_at_end() {
   touched_list found;
-  constexpr std::size_t record_bytes = page_bytes;  // more than the record has
-  found.push_back({__builtin_thread_pointer(), record_bytes});
+  constexpr std::size_t tcb_bytes = page_bytes;  // more than the TCB has
+  found.push_back({__builtin_thread_pointer(), tcb_bytes});
   robust_list_head* head = nullptr;
   std::size_t length = 0;
   if (syscall(SYS_get_robust_list, 0, &head, &length) != 0 || head == nullptr) return found;
@@ -192,8 +192,8 @@ struct thread_start {
   void* (*body)(void*);
   int (*standard_body)(void*);  // of thrd_create, instead
   void* argument;
-  std::byte* record = nullptr;  // of its far stack, which is pinned until it holds it itself
-  std::size_t record_bytes = 0;
+  std::byte* tcb = nullptr;  // of its far stack, which is pinned until it holds it itself
+  std::size_t tcb_bytes = 0;
 };
 
 thread_start take_start(void* context) {
@@ -201,12 +201,12 @@ thread_start take_start(void* context) {
   in_runtime([&] { platform::free_local(context, sizeof start); });
   watch_this_thread();
   guard_started_thread();
-  if (start.record_bytes > 0) {
+  if (start.tcb_bytes > 0) {
     in_runtime([&] {
-      hold(start.record, start.record_bytes);
-      active_pager()->unpin(start.record, start.record_bytes);
+      hold(start.tcb, start.tcb_bytes);
+      active_pager()->unpin(start.tcb, start.tcb_bytes);
     });
-    own_record = {start.record, start.record_bytes};
+    own_tcb = {start.tcb, start.tcb_bytes};
   }
   return start;
 }
@@ -221,10 +221,10 @@ int run_standard_thread(void* context) {
   return start.standard_body(start.argument);
 }
 
-// The C library's record of a thread and its static thread-local variables lie at the upper end of its stack. On a far
-// stack they must be resident whenever the thread runs: the kernel writes there (rseq, the thread's number), and so do
-// our signal handlers.
-void pin_record(const pthread_attr_t* attributes, thread_start& start) {
+// The C library's thread control block (TCB) and its static thread-local variables lie at the upper end of its stack.
+// On a far stack they must be resident whenever the thread runs: the kernel writes there (rseq, the thread's number),
+// and so do our signal handlers.
+void pin_tcb(const pthread_attr_t* attributes, thread_start& start) {
   void* stack = nullptr;
   std::size_t bytes = 0;
   if (attributes == nullptr || pthread_attr_getstack(attributes, &stack, &bytes) != 0 || stack == nullptr) return;
@@ -236,9 +236,9 @@ void pin_record(const pthread_attr_t* attributes, thread_start& start) {
   std::size_t variables_bytes = 64 * kib;
   std::size_t alignment = 0;
   if (ask_loader != nullptr) ask_loader(&variables_bytes, &alignment);
-  start.record_bytes = std::min(bytes, round_up(variables_bytes, page_bytes) + 2 * page_bytes);
-  start.record = end - start.record_bytes;
-  in_runtime([&] { far->pin(start.record, start.record_bytes); });
+  start.tcb_bytes = std::min(bytes, round_up(variables_bytes, page_bytes) + 2 * page_bytes);
+  start.tcb = end - start.tcb_bytes;
+  in_runtime([&] { far->pin(start.tcb, start.tcb_bytes); });
 }
 
 // Starts a thread by `create`, which is given what run_thread or run_standard_thread gets.
@@ -252,7 +252,7 @@ int start_thread(const thread_start& start, int success, Create create) {
     alive.fetch_sub(1);
     in_runtime([&] {
       platform::free_local(context, sizeof start);
-      if (start.record_bytes > 0) active_pager()->unpin(start.record, start.record_bytes);
+      if (start.tcb_bytes > 0) active_pager()->unpin(start.tcb, start.tcb_bytes);
     });
   }
   return result;
@@ -277,14 +277,14 @@ void watch_thread_ends_in_child() noexcept {
   held_lock.unlock();
   // Another thread may have been changing the list.
   new (&held()) held_pages;
-  for (std::size_t at = 0; at < own_record.size(); at += page_bytes) {
-    held().note(own_record.data() + at, this_thread_id());
+  for (std::size_t at = 0; at < own_tcb.size(); at += page_bytes) {
+    held().note(own_tcb.data() + at, this_thread_id());
   }
   watch_this_thread();
 }
 
-std::span<const std::byte> pinned_record_of_this_thread() noexcept {
-  return own_record;
+std::span<const std::byte> pinned_tcb_of_this_thread() noexcept {
+  return own_tcb;
 }
 
 void end_thread_without_c_library(int status) noexcept {
@@ -309,7 +309,7 @@ FAR_API int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, 
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "pthread_create"));
   if (!far::preload::is_watched()) return next(thread, attributes, body, argument);
   far::preload::thread_start start{body, nullptr, argument};
-  far::preload::pin_record(attributes, start);
+  far::preload::pin_tcb(attributes, start);
   return far::preload::start_thread(
       start, 0, [&](void* context) { return next(thread, attributes, far::preload::run_thread, context); });
 }

@@ -13,8 +13,8 @@ void watch_thread_ends() noexcept;
 
 // In the child of a fork, on its only thread.
 void watch_thread_ends_in_child() noexcept;
-// What is pinned because the calling thread's stack is far, each page once; empty where it is not.
-[[nodiscard]] std::span<const std::byte> pinned_record_of_this_thread() noexcept;
+// The memory that is pinned because the calling thread's stack is far, each page once; empty if it is local.
+[[nodiscard]] std::span<const std::byte> pinned_tcb_of_this_thread() noexcept;
 
 // The calling thread is about to end by a system call of its own rather than through the C library. Does not return
 // when it is the program's last: the process ends with `status`.

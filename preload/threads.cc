@@ -31,7 +31,7 @@ constexpr std::size_t least_stack_bytes = 2048;      // MINSIGSTKSZ
 constexpr int disarms = static_cast<int>(1U << 31);  // SS_AUTODISARM
 constexpr stack_t no_stack{nullptr, SS_DISABLE, 0};
 
-// What the kernel reads and writes of a ucontext_t; the C library's is longer.
+// The part of a ucontext_t that the kernel reads and writes; the C library's is longer.
 constexpr std::size_t kernel_context_bytes = offsetof(ucontext_t, uc_sigmask) + sizeof(std::uint64_t);
 
 constinit thread_local thread_state state;
@@ -110,7 +110,7 @@ long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatch
     state.lent_to_child = false;
     state.selector = selector_undispatched;  // the child used it too
   }
-  // What the child still held when it called exec.
+  // The memory that the child still held when it called exec.
   if (borrows && shares_memory) release_calls_until(calls_before);
   if (memory != nullptr && (result < 0 || !own_state)) platform::unmap_local(memory, signal_stack_bytes);
   return result;
@@ -250,6 +250,8 @@ void arm_child() noexcept {
   if (only_raw_calls && state.armed) arm(const_cast<unsigned char*>(&state.selector));
 }
 
+// The signal stack comes first: the first dispatched call is delivered on it. If the kernel refuses the dispatch, the
+// program's signal stack is put back.
 result<void> arm_this_thread() {
   undispatched_begin = reinterpret_cast<std::uintptr_t>(far_stubs_begin);
   undispatched_bytes = static_cast<std::size_t>(far_stubs_end - far_stubs_begin);
@@ -274,6 +276,9 @@ result<void> arm_this_thread() {
   return {};
 }
 
+// Three kinds of children need three ways. A child with its own memory needs the fork protocol; a thread, or a child
+// on another stack, must be started from the program's frame rather than from this handler; and a plain copy only
+// needs its own dispatch, which the kernel does not inherit.
 void do_clone(ucontext_t& context, long number) {
   const bool dispatched = !platform::on_runtime_thread();
   const undispatched_section section;

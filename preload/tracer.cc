@@ -77,6 +77,8 @@ class tracer final : public pager::miss_observer {
         inline_(chosen.mode == pager::fault_mode::in_line),
         own_code_(trace::object_at(trace::current_state().registers.back())) {}
 
+  // Runs on the way of a miss, so it allocates nothing, and a miss of its own is not recorded. For a miss inside a
+  // system call, the stack of the call is recorded.
   void missed(const pager::miss& one) noexcept override {
     if (recording) return;
     const std::uint64_t number = misses.fetch_add(1, std::memory_order_relaxed);

@@ -16,7 +16,7 @@ namespace far::preload {
 // Opens the file of this process, where the settings ask for one. Called once, before the pager is made.
 [[nodiscard]] result<void> start_trace(const settings& chosen);
 
-// What the pager is to be given; nullptr when the trace is off.
+// The observer for the pager; nullptr when the trace is off.
 [[nodiscard]] pager::miss_observer* trace_observer() noexcept;
 
 // The program has memory in the far heap, or gives it back. For the functions that it calls, which must not be inlined:

@@ -31,7 +31,7 @@ struct address {
 // this machine's, no permission; what to do.
 [[nodiscard]] result<int> listen_at(address* at);
 
-// Of whoever is connected; "an unknown address" when it is gone.
+// The address of the connected peer; "an unknown address" when it is gone.
 [[nodiscard]] std::string peer_of(int socket);
 
 }  // namespace far::server

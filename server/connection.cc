@@ -79,7 +79,7 @@ std::uint64_t connection::next_work_ns() const {
 bool connection::is_done(std::uint64_t now_ns) const {
   if (!protocol_.is_over()) return false;
   if (now_ns >= over_since_ns_ && now_ns - over_since_ns_ >= patience_ns_) return true;
-  // What TLS has encrypted goes out in any case: it may be the alert that tells why.
+  // Encrypted bytes go out in any case: they may be the alert that tells why.
   const bool encrypted_left = tls_ && (!tls_->out.empty() || tls_->stream->pending() > 0);
   return !encrypted_left && !protocol_.flushes();
 }

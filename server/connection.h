@@ -25,7 +25,7 @@ class connection {
   [[nodiscard]] std::span<std::byte> receive_space();
   void received(std::size_t bytes, std::uint64_t now_ns);
 
-  // What goes to the socket; empty: nothing now. Requires: nothing is being sent.
+  // The bytes for the socket; empty: nothing now. Requires: nothing is being sent.
   [[nodiscard]] std::span<const std::byte> to_send();
   void sent(std::size_t bytes, std::uint64_t now_ns);
 
@@ -41,7 +41,7 @@ class connection {
  private:
   static constexpr std::size_t cipher_bytes = 64 * kib;
 
-  // What TLS needs on its way to and from the socket.
+  // Buffers of TLS on the way to and from the socket.
   struct secured {
     std::unique_ptr<wire::tls_stream> stream;
     byte_buffer in{cipher_bytes};

@@ -1,4 +1,4 @@
-// What a loop counts. Each loop writes its own, alone; whoever reports adds them up.
+// The counters of a loop. Each loop writes its own, and reports add them up.
 #pragma once
 
 #include <array>

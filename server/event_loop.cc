@@ -67,6 +67,8 @@ void event_loop::end_now() {
   if (transport_) transport_->wake();
 }
 
+// The transport is created on this thread, because an io_uring with a single issuer belongs to the thread that opens
+// it. A loop that waits is offline for the quiescent states, so that nobody waits for a sleeping loop.
 void event_loop::run() {
   {
     result<std::unique_ptr<transport>> created = settings_.use_io_uring
@@ -124,6 +126,8 @@ void event_loop::take_newcomers(std::uint64_t now_ns) {
   for (newcomer& arrival : arrived) admit(arrival, now_ns);
 }
 
+// A connection is refused here rather than by a closed listener, so that it is logged, and its peer learns of it at
+// once.
 void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
   make_room_for_newcomers();
   if (unused_.empty() || obeyed_ != 0) {
@@ -171,6 +175,8 @@ void event_loop::touch(std::uint32_t number) {
   to_serve_.push_back(number);
 }
 
+// Only records what happened. Connections are served after all events of a turn, so that each is served once however
+// many events it had.
 void event_loop::on_event(const transport::event& completion, std::uint64_t now_ns) {
   if (completion.kind == transport::motion::woken) return;
   served& whose = all_[completion.connection];
@@ -194,7 +200,7 @@ void event_loop::on_event(const transport::event& completion, std::uint64_t now_
   }
 }
 
-// Whatever was answered by now has been sent, and arrived at waiting_since_ns or later.
+// All requests answered by now have been sent their replies, and arrived at waiting_since_ns or later.
 void event_loop::measure(served& whose, std::uint64_t now_ns) {
   const protocol& messages = whose.talk->messages();
   if (!messages.to_send().empty() || whose.waiting_since_ns == 0) return;
@@ -204,6 +210,8 @@ void event_loop::measure(served& whose, std::uint64_t now_ns) {
   whose.waiting_since_ns = 0;
 }
 
+// Work that is left over waits for the next turn instead of going on here, so that a busy connection does not starve
+// the others.
 void event_loop::serve(std::uint32_t number, std::uint64_t now_ns) {
   served& whose = all_[number];
   whose.touched = false;
@@ -228,11 +236,13 @@ void event_loop::serve(std::uint32_t number, std::uint64_t now_ns) {
   }
 }
 
+// The kernel may still write into the receive buffer or read from the send buffer, so the connection goes only after
+// both transfers have reported.
 void event_loop::close_down(std::uint32_t number, std::uint64_t now_ns) {
   served& whose = all_[number];
   if (!whose.closing) {
     whose.closing = true;
-    // What is under way ends now, and then there is an event.
+    // Transfers under way end now, and each ends in an event.
     shutdown(whose.socket, SHUT_RDWR);
   }
   if (whose.receiving || whose.sending) return;

@@ -29,6 +29,8 @@ int take_signals() {
   return signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+// Signals are blocked before any thread starts, so that all threads inherit the mask and the signals arrive only at
+// the descriptor. The addresses are flushed because tests and scripts read the port from them.
 int run(std::vector<std::string> arguments) {
   result<command_line> said = parse_command_line(std::move(arguments));
   if (!said) {

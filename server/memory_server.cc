@@ -67,6 +67,7 @@ memory_server::~memory_server() {
   if (listener_ >= 0) close(listener_);
 }
 
+// What can fail because of the configuration comes first, and what starts threads comes last.
 result<void> memory_server::prepare() {
   use_all_descriptors();
   if (!chosen_.certificate_file.empty()) {
@@ -161,7 +162,7 @@ void memory_server::accept_all() {
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    // Out of descriptors or memory: whoever connects waits until some are free.
+    // Out of descriptors or memory: clients wait until some are free.
     log_limited(std::string("cannot accept a connection: ") + std::strerror(errno), now());
     accepting_ = false;
     return;

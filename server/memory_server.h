@@ -28,7 +28,7 @@ class memory_server {
   memory_server(const memory_server&) = delete;
   memory_server& operator=(const memory_server&) = delete;
 
-  // What to tell whoever waits for the server: where it listens, a line each.
+  // The addresses where it listens, for those who wait for the server.
   [[nodiscard]] std::vector<std::string> addresses() const;
 
   // Serves until `signals`, a signalfd, tells of a signal; then drains until the clients have gone, the time for it is

@@ -37,6 +37,7 @@ std::string label(const char* name, const std::string& value) {
   return fmt::format("{}=\"{}\"", name, value);
 }
 
+// Tenants come as three families of one value each: the format wants all samples of a family together.
 void write_store(text_writer& to, const store_report& report) {
   to.single("memory_bytes", "gauge", "What the server may lend.", report.memory_blocks * block_bytes);
   to.single("used_bytes", "gauge", "What is lent, or not yet given back.", report.held_blocks * block_bytes);

@@ -1,4 +1,4 @@
-// What a server tells about itself: text for Prometheus, and a page for people.
+// A server's statistics: text for Prometheus, and a page for people.
 #pragma once
 
 #include <array>

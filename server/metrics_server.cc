@@ -35,6 +35,8 @@ metrics_server::~metrics_server() {
   if (parts_->thread.joinable()) parts_->thread.join();
 }
 
+// The HTTP library is limited on every side (threads, body, time, requests on a connection), because anybody who can
+// reach the port can open connections, and the server's main work must not suffer.
 result<std::unique_ptr<metrics_server>> metrics_server::start(const address& at, server_view view) {
   std::unique_ptr<metrics_server> server(new metrics_server(std::make_unique<parts>()));
   parts& own = *server->parts_;

@@ -19,14 +19,14 @@ class checksum_ranges final : public offload {
                             std::span<std::byte> result) const override {
     wire::batch ranges;
     if (!wire::decode_read(arguments, &ranges)) return {wire::status::call_failed, 0, 0};
-    // A range of at most a payload crosses one block's end, so it has at most two pieces.
-    std::array<hash_part, 2 * wire::maximum_batch> pieces;
+    // A range of at most a payload crosses one block's end, so it has at most two extents.
+    std::array<hash_part, 2 * wire::maximum_batch> extents;
     std::size_t count = 0;
     for (const wire::range& range : ranges.all()) {
-      const auto note = [&](std::span<std::byte> piece) { pieces[count++] = {piece.data(), piece.size()}; };
+      const auto note = [&](std::span<std::byte> extent) { extents[count++] = {extent.data(), extent.size()}; };
       if (!for_each_extent(data, range, note)) return {wire::status::not_allocated, 0, 0};
     }
-    wire::store(wire::checksum_of_parts({pieces.data(), count}), result.data());
+    wire::store(wire::checksum_of_parts({extents.data(), count}), result.data());
     return {wire::status::ok, sizeof(std::uint64_t), ranges.total_bytes};
   }
 };

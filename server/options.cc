@@ -15,9 +15,10 @@ namespace far::server {
 namespace {
 
 constexpr const char* footer =
-    "Beyond loopback farheapd listens only with a token or TLS. The token file has mode 0600 and one line a tenant:\n"
+    "Beyond loopback farheapd listens only with a token or TLS. The token file has mode 0600 and one line for each "
+    "tenant:\n"
     "TENANT TOKEN (or only TOKEN, for the tenant 'default'); make a token with: openssl rand -hex 32\n"
-    "A configuration file holds the same options, one a line, without the dashes: memory=\"16G\"\n"
+    "A configuration file holds the same options, one on each line, without the dashes: memory=\"16G\"\n"
     "SIGTERM drains: no new blocks, clients are told, and the server ends with the last of them. A second one ends "
     "it.\n"
     "Example: farheapd --listen 127.0.0.1:7070 --memory 4G";
@@ -41,6 +42,7 @@ struct texts {
   bool epoll = false;
 };
 
+// Values are taken as text and checked afterwards, so that each message can say what to write instead.
 void declare(CLI::App& parser, texts& into) {
   const auto text = [&](const char* name, std::string& value, const char* type, const char* help) {
     parser.add_option(name, value, help)->type_name(type);
@@ -62,10 +64,9 @@ void declare(CLI::App& parser, texts& into) {
   text("--grace", into.grace, "DURATION", "how long slots outlive their client's last connection; default 60s");
   text("--drain", into.drain, "DURATION", "how long SIGTERM waits for clients to go; default 10s");
   text("--patience", into.patience, "DURATION", "for a handshake, a message, and for replies to be read; default 10s");
-  text("--silence", into.silence, "DURATION", "a client that is silent for so long is gone; default 60s");
-  text("--spin", into.spin, "DURATION",
-       "how long a loop looks for more before it sleeps; 0s: not at all; default 50us");
-  parser.add_flag("--epoll", into.epoll, "use epoll although io_uring is there");
+  text("--silence", into.silence, "DURATION", "a client that sends nothing for this long is gone; default 60s");
+  text("--spin", into.spin, "DURATION", "how long a loop spins before it sleeps; 0s: not at all; default 50us");
+  parser.add_flag("--epoll", into.epoll, "use epoll even if io_uring is available");
   parser.set_config("--config", "", "read options from this file")->type_name("FILE");
   parser.set_version_flag("--version", "farheapd " FARHEAP_VERSION);
   parser.footer(footer);
@@ -75,6 +76,7 @@ error about(const char* option, const std::string& why) {
   return error{std::string(option) + ": " + why, EINVAL};
 }
 
+// A server that lent more memory than the machine has would be killed under load, so that is an error at the start.
 result<void> take_sizes(const texts& from, options& into) {
   if (from.memory.empty()) return about("--memory", "how much to lend is not said; write for example --memory 4G");
   const result<std::uint64_t> memory = parse_size(from.memory);
@@ -103,6 +105,7 @@ result<void> take_sizes(const texts& from, options& into) {
   return {};
 }
 
+// The lower bounds keep a typing error (5 for 5s) from ending every connection at once.
 result<void> take_durations(const texts& from, options& into) {
   const auto take = [](const char* option, const std::string& text, std::uint64_t& value) -> result<void> {
     const result<std::uint64_t> parsed = parse_duration_ns(text);
@@ -127,6 +130,8 @@ result<void> take_durations(const texts& from, options& into) {
   return {};
 }
 
+// A quota for a tenant without a token would never be used, which is always a mistake. The key file is read here only
+// to check its mode, with a better message than OpenSSL has.
 result<void> take_secrets(const texts& from, options& into) {
   if (!from.token_file.empty()) {
     result<token_book> tokens = token_book::read(from.token_file);
@@ -187,6 +192,7 @@ result<options> check(const texts& from) {
 
 }  // namespace
 
+// CLI11 reports help, version and errors as exceptions; none of them leaves this function.
 result<command_line> parse_command_line(std::vector<std::string> arguments) {
   texts said;
   CLI::App parser("Lends memory to programs on other machines, or on this one: the far tier tcp://ADDR:PORT.",

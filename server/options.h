@@ -13,7 +13,7 @@
 
 namespace far::server {
 
-// What was asked for, checked as far as that goes without opening anything but the token file.
+// The options, checked as far as possible without opening anything but the token file.
 struct options {
   std::optional<address> listen;   // nothing: only shared memory
   std::optional<address> metrics;  // nothing: no metrics

@@ -25,14 +25,14 @@ constexpr std::size_t in_bytes = longest_message_bytes + receive_bytes;
 // Requests are handled while there is room for the longest reply.
 constexpr std::size_t out_bytes = 3 * longest_message_bytes;
 
-// What one connection may do before the others of its loop have their turn.
+// The work that one connection may do before the others of its loop have their turn.
 constexpr std::size_t turn_bytes = 2 * mib;
 constexpr std::size_t message_cost_bytes = 64;
 
 // How often a new connection looks whether the older one of its channel is harmless.
 constexpr std::uint64_t retry_ns = 200'000;
 
-// Who reads fewer bytes of its replies than this in all its time is a slow reader.
+// A client that reads fewer bytes of its replies than this in the time it has is a slow reader.
 constexpr std::uint64_t least_read_bytes = 64 * kib;
 
 constexpr std::uint32_t maximum_outstanding = 256;

@@ -24,7 +24,7 @@
 
 namespace far::server {
 
-// What all connections of a server share. It outlives them.
+// Shared by all connections of a server. It outlives them.
 struct protocol_settings {
   store* lent = nullptr;
   const token_book* tokens = nullptr;
@@ -56,7 +56,7 @@ class protocol {
   // When to call work() although nothing has come or gone: 0 is at once.
   [[nodiscard]] std::uint64_t next_work_ns() const;
 
-  // What is to be sent. It stays where it is until sent(), while work() may append to it.
+  // The bytes to be sent. They stay in place until sent(), while work() may append to them.
   [[nodiscard]] std::span<const std::byte> to_send() const { return out_.filled(); }
   void sent(std::size_t bytes, std::uint64_t now_ns);
 

@@ -1,4 +1,4 @@
-// What a connection does after its handshake: one function a request.
+// Serves requests after the handshake: one function for each.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -54,9 +54,9 @@ void protocol::on_read(const header& head, std::span<const std::byte> payload) {
   if (!wire::decode_read(payload, &batch_)) return end(close_reason::malformed);
   std::byte* to = payload_space().data();
   for (const wire::range& range : batch_.all()) {
-    const auto copy_out = [&](std::span<const std::byte> piece) {
-      std::memcpy(to, piece.data(), piece.size());
-      to += piece.size();
+    const auto copy_out = [&](std::span<const std::byte> extent) {
+      std::memcpy(to, extent.data(), extent.size());
+      to += extent.size();
     };
     if (!for_each_extent(*mine_.to, range, copy_out)) return reply_not_allocated(head);
   }
@@ -68,9 +68,9 @@ void protocol::on_write(const header& head, std::span<const std::byte> payload) 
   if (!wire::decode_write(payload, &batch_)) return end(close_reason::malformed);
   const std::byte* from = batch_.bytes.data();
   for (const wire::range& range : batch_.all()) {
-    const auto copy_in = [&](std::span<std::byte> piece) {
-      std::memcpy(piece.data(), from, piece.size());
-      from += piece.size();
+    const auto copy_in = [&](std::span<std::byte> extent) {
+      std::memcpy(extent.data(), from, extent.size());
+      from += extent.size();
     };
     if (!for_each_extent(*mine_.to, range, copy_in)) return reply_not_allocated(head);
   }

@@ -100,11 +100,11 @@ ring_request request_of(ring_operation op, std::uint64_t first = 0, std::uint64_
 }
 
 ring_request transfer_of(ring_operation op, std::uint64_t slot, std::uint32_t offset, std::uint32_t length,
-                         std::uint32_t piece = 0) {
+                         std::uint32_t fragment = 0) {
   ring_request request = request_of(op, slot);
   request.offset_bytes = offset;
   request.length_bytes = length;
-  request.piece = piece;
+  request.fragment = fragment;
   return request;
 }
 
@@ -147,14 +147,14 @@ TEST(shm_hostile, a_correct_client_is_served) {
   ASSERT_NE(mapped, MAP_FAILED);
   std::memset(mapped + block_bytes - 50, 0x5a, 100);  // across the end of a block
   ASSERT_EQ(client.ask(transfer_of(ring_operation::read, 4 * block_slots - 1, page_bytes - 50, 100, 9))->status, 0);
-  std::byte* const piece = client.through().area() + 9 * wire::piece_bytes;
-  EXPECT_EQ(std::memcmp(piece, mapped + block_bytes - 50, 100), 0);
+  std::byte* const fragment = client.through().area() + 9 * wire::fragment_bytes;
+  EXPECT_EQ(std::memcmp(fragment, mapped + block_bytes - 50, 100), 0);
 
-  const auto name = std::span<std::byte, wire::call_header_bytes>(piece, wire::call_header_bytes);
+  const auto name = std::span<std::byte, wire::call_header_bytes>(fragment, wire::call_header_bytes);
   ASSERT_TRUE(wire::encode_call("checksum", name));
   const wire::range where{4 * block_slots - 1, page_bytes - 50, 100};
   const std::size_t arguments =
-      wire::encode_read(std::span(&where, 1), std::span(piece + wire::call_header_bytes, 1024));
+      wire::encode_read(std::span(&where, 1), std::span(fragment + wire::call_header_bytes, 1024));
   ring_request call = transfer_of(ring_operation::call, 0, 0, 0, 9);
   call.length_bytes = static_cast<std::uint32_t>(wire::call_header_bytes + arguments);
   const auto called = client.ask(call);
@@ -162,7 +162,7 @@ TEST(shm_hostile, a_correct_client_is_served) {
   EXPECT_EQ(called->status, 0);
   ASSERT_EQ(called->length_bytes, 8u);
   std::uint64_t sum = 0;
-  std::memcpy(&sum, piece, sizeof sum);
+  std::memcpy(&sum, fragment, sizeof sum);
   EXPECT_EQ(sum, wire::checksum({mapped + block_bytes - 50, 100}));
   munmap(mapped, 2 * block_bytes);
 
@@ -189,7 +189,7 @@ TEST(shm_hostile, requests_that_make_no_sense_end_their_own_session) {
       request_of(ring_operation::free, max64, max64),
       transfer_of(ring_operation::read, 0, page_bytes, 1),
       transfer_of(ring_operation::read, 0, 0, 0),
-      transfer_of(ring_operation::read, 0, 0, wire::piece_bytes + 1),
+      transfer_of(ring_operation::read, 0, 0, wire::fragment_bytes + 1),
       transfer_of(ring_operation::read, 0, 0, max32),
       transfer_of(ring_operation::read, 0, 0, 1, wire::ring_length),
       transfer_of(ring_operation::write, 0, 0, 1, max32),

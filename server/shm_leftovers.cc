@@ -40,7 +40,7 @@ bool has_ended(int process) {
 void punch_out(int file) {
   struct stat about{};
   if (fstat(file, &about) != 0 || about.st_blocks == 0) return;
-  // What cannot be punched out now may be next time.
+  // If a hole cannot be punched now, it is tried again next time.
   static_cast<void>(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, about.st_size));
 }
 
@@ -55,6 +55,8 @@ void shm_leftovers::let_go(const leftover& unused) {
   if (unused.process >= 0) close(unused.process);
 }
 
+// The client has mapped the memory and may go on using it after its session, so it is watched until its process ends.
+// The number of such clients is bounded, because each costs descriptors.
 void shm_leftovers::keep(int socket, const std::shared_ptr<session>& left, std::uint64_t now_ns) {
   const auto who = wire::peer_of(socket);
   leftover added{.owner = left, .file = -1, .process = -1, .number = who ? who.value().pid : 0};

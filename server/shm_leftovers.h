@@ -1,7 +1,7 @@
 // Files of sessions over shared memory that have ended, while the client that maps them lives on.
 //
-// A mapping outlives its session, and whoever writes to it fills pages that no grant covers. Nothing can take the
-// mapping away, but what it fills can be punched out again, as often as one looks. So the file is kept until the
+// A mapping outlives its session, and a client that writes to it fills pages that no grant covers. Nothing can take
+// the mapping away, but what it fills can be punched out again, as often as one looks. So the file is kept until the
 // client's process has ended.
 #pragma once
 

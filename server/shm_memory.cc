@@ -67,7 +67,7 @@ result<void> shm_memory::create(std::uint64_t blocks) {
 
 shm_memory::~shm_memory() {
   if (base_ != nullptr) munmap(base_, blocks_ * block_bytes);
-  // What a client has filled beyond its grants goes too, although it may still map the file.
+  // Pages that a client has filled beyond its grants go too, although it may still map the file.
   if (file_ >= 0 && !keeps_bytes_.load()) {
     static_cast<void>(
         fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(blocks_ * block_bytes)));
@@ -87,7 +87,7 @@ bool shm_memory::fill(std::uint64_t number) {
   const auto position = static_cast<off_t>(number * block_bytes);
   while (fallocate(file_, 0, position, block_bytes) != 0) {
     if (errno == EINTR) continue;
-    // What was filled of it is not granted, so it must not count.
+    // The part that was filled is not granted, so it must not count.
     static_cast<void>(fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, position, block_bytes));
     return false;
   }

@@ -25,7 +25,7 @@ class shm_memory final : public block_source {
   [[nodiscard]] result<void> create(std::uint64_t blocks);
 
   [[nodiscard]] std::byte* take(std::uint64_t number) override;
-  // Frees the block's frames, whoever maps them, unless keep_bytes() was called.
+  // Frees the block's frames, even if they are mapped, unless keep_bytes() was called.
   void give_back(std::uint64_t number, std::byte* block) override;
 
   // The file has more pages than were granted: the client has touched, or filled, what is not its own.

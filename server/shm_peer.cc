@@ -125,6 +125,7 @@ void shm_peer::on_proof() {
   welcome();
 }
 
+// The memory is created after the session, whose quota bounds it. If that fails, the session is ended again.
 result<void> shm_peer::attach() {
   const wire::hello& said = handshake_.said();
   if (handshake_.joins()) {
@@ -195,7 +196,7 @@ void shm_peer::check(std::uint64_t now_ns) {
 
 bool shm_peer::doze() {
   if (phase_ != phase::serving || is_over()) return true;
-  // What waits for something else than a request keeps nobody awake; it is looked at again soon.
+  // Waits for anything but a request keep no thread awake; they are looked at again soon.
   return allocating_ || replies_.room() == 0 || requests_.doze();
 }
 

@@ -24,7 +24,7 @@
 
 namespace far::server {
 
-// What all connections of the service share. It outlives them.
+// Shared by all connections of the service. It outlives them.
 struct shm_settings {
   store* lent = nullptr;
   const token_book* tokens = nullptr;          // empty: only the server's own user, and root, may connect
@@ -89,7 +89,7 @@ class shm_peer {
   void on_call(const wire::ring_request& asked);
   void reply(const wire::ring_request& asked, wire::status result, wire::ring_reply with = {});
   [[nodiscard]] bool names_blocks(const wire::ring_request& asked) const;
-  [[nodiscard]] std::byte* piece(const wire::ring_request& asked) const;
+  [[nodiscard]] std::byte* fragment(const wire::ring_request& asked) const;
 
   const shm_settings& settings_;
   loop_counters& counters_;

@@ -1,4 +1,4 @@
-// What a connection over shared memory does after its handshake: one function a request.
+// Serves requests over shared memory after the handshake: one function for each.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -11,7 +11,7 @@
 
 namespace far::server {
 
-using wire::piece_bytes;
+using wire::fragment_bytes;
 using wire::ring_operation;
 using wire::ring_reply;
 using wire::ring_request;
@@ -19,11 +19,13 @@ using wire::status;
 
 namespace {
 
-// What one connection may do before the others have their turn.
+// The work that one connection may do before the others have their turn.
 constexpr unsigned turn_requests = 32;
 
 }  // namespace
 
+// Bounded by the replies that fit, so that every request that is taken can be answered, and by a number of requests a
+// turn, so that one client does not starve the others.
 bool shm_peer::work() {
   if (is_over() || phase_ != phase::serving) return false;
   if (mine_.is_fenced()) {
@@ -78,13 +80,15 @@ void shm_peer::reply(const ring_request& asked, status result, ring_reply with) 
   replies_.put(std::bit_cast<wire::ring_entry>(with));
 }
 
-std::byte* shm_peer::piece(const ring_request& asked) const {
-  if (asked.piece >= wire::ring_length || asked.length_bytes > piece_bytes) return nullptr;
-  return rings_->area + asked.piece * piece_bytes;
+std::byte* shm_peer::fragment(const ring_request& asked) const {
+  if (asked.fragment >= wire::ring_length || asked.length_bytes > fragment_bytes) return nullptr;
+  return rings_->area + asked.fragment * fragment_bytes;
 }
 
+// The client can change the shared memory at any moment. Everything that decides where bytes go is in `asked`, which
+// is our copy.
 void shm_peer::on_transfer(const ring_request& asked) {
-  std::byte* shared = piece(asked);
+  std::byte* shared = fragment(asked);
   if (shared == nullptr || asked.length_bytes == 0 || asked.offset_bytes >= page_bytes)
     return end(close_reason::malformed);
   const bool reads = asked.op == ring_operation::read;
@@ -143,11 +147,13 @@ void shm_peer::on_free(const ring_request& asked) {
   if (freed == status::not_allocated) end(close_reason::foreign_slot);
 }
 
+// The arguments are copied out of the shared memory before they are decoded, so that the client cannot change them
+// between the check and the use.
 void shm_peer::on_call(const ring_request& asked) {
-  std::byte* const shared = piece(asked);
+  std::byte* const shared = fragment(asked);
   if (shared == nullptr) return end(close_reason::malformed);
   // A copy, so that what is checked is what is used.
-  std::array<std::byte, piece_bytes> arguments;
+  std::array<std::byte, fragment_bytes> arguments;
   std::memcpy(arguments.data(), shared, asked.length_bytes);
   const std::optional<wire::call_request> call = wire::decode_call({arguments.data(), asked.length_bytes});
   if (!call) return end(close_reason::malformed);
@@ -160,8 +166,8 @@ void shm_peer::on_call(const ring_request& asked) {
     reply(asked, got.result);
     return end(close_reason::foreign_slot);
   }
-  // A result that does not fit into a piece is for a connection over TCP.
-  if (got.result != status::ok || got.result_bytes > piece_bytes) return reply(asked, status::call_failed);
+  // A result that does not fit into a fragment is for a connection over TCP.
+  if (got.result != status::ok || got.result_bytes > fragment_bytes) return reply(asked, status::call_failed);
   std::memcpy(shared, call_result_.get(), got.result_bytes);
   reply(asked, status::ok, {.length_bytes = static_cast<std::uint32_t>(got.result_bytes)});
 }

@@ -79,6 +79,8 @@ void shm_service::listen(bool wanted) {
   if (code == 0) listening_ = wanted;  // else tick() tries again
 }
 
+// One thread polls the rings of all clients. While there is traffic it spins and looks at the sockets only now and
+// then, because a system call costs more than a request; without traffic it sleeps and is woken by a bell.
 void shm_service::run() {
   pthread_setname_np(pthread_self(), "farheapd-shm");
   quiescent_states::reader reading(chosen_.settings.lent->readers());
@@ -143,12 +145,13 @@ void shm_service::take_events(int timeout_ms) {
   }
 }
 
+// Takes everybody who waits. When descriptors have run out, listening is suspended until the next tick.
 void shm_service::accept_all(std::uint64_t current_ns) {
   while (true) {
     const int socket = accept4(socket_->descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // No descriptor left: until the next tick, or this thread would try in vain without end.
+      // No descriptor is left: pause until the next tick, because this thread would otherwise retry forever.
       if (errno != EAGAIN && errno != EWOULDBLOCK) {
         log_limited(std::string("shared memory: cannot accept a client: ") + std::strerror(errno), current_ns);
         listen(false);

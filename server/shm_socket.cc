@@ -45,6 +45,8 @@ result<std::unique_ptr<shm_socket>> shm_socket::listen(const std::string& name, 
                EACCES};
 }
 
+// A socket file outlives its server, and whether somebody listens cannot be seen from it. So a lock decides who owns
+// the name, and the owner removes a leftover socket.
 result<void> shm_socket::listen_at(const std::string& path, bool open_to_all) {
   const std::string lock = path + ".lock";
   lock_ = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -52,7 +54,7 @@ result<void> shm_socket::listen_at(const std::string& path, bool open_to_all) {
   if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
     return error{"--shm: another farheapd listens at " + path + "; choose another name", EADDRINUSE};
   }
-  // We have the lock, so whoever made this socket has ended. Anything but a socket is not ours to remove.
+  // We have the lock, so the process that made this socket has ended. Anything but a socket is not ours to remove.
   struct stat about{};
   if (lstat(path.c_str(), &about) == 0) {
     if (!S_ISSOCK(about.st_mode)) {

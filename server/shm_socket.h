@@ -12,8 +12,8 @@ namespace far::server {
 // socket that one left behind.
 class shm_socket {
  public:
-  // `open_to_all`: the socket may be opened by whoever reaches it (a token decides), else only by its owner and root.
-  // Errors: another server has the name; no directory to put it.
+  // `open_to_all`: every user may open the socket, and a token decides; otherwise only its owner and root may. Errors:
+  // another server has the name; no directory to put it.
   [[nodiscard]] static result<std::unique_ptr<shm_socket>> listen(const std::string& name, bool open_to_all);
   // Removes it.
   ~shm_socket();

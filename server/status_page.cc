@@ -72,6 +72,7 @@ void write_latency(std::string& to, const totals& all) {
 
 }  // namespace
 
+// One page without scripts that reloads itself: it can be read from any browser, and the server needs no files.
 std::string status_page(const server_view& view, const rates& speed, std::uint64_t now_ns) {
   const store_report report = view.lent->report();
   const totals all = sum(view.loops);

@@ -46,6 +46,8 @@ session::~session() {
   platform::unmap_local(reinterpret_cast<std::byte*>(blocks_), table_bytes);
 }
 
+// Charges the whole allocation at once, under the lock, so that two sessions cannot both be promised the last blocks.
+// Filling the blocks comes later, without the lock.
 std::optional<session::step> session::begin(allocation& work) {
   const std::lock_guard guard(store_.lock_);
   if (ended_) return step{progress::done, wire::status::not_allocated};
@@ -79,6 +81,8 @@ std::optional<session::step> session::begin(allocation& work) {
   return std::nullopt;
 }
 
+// Filling a block with zeros takes about half a millisecond, so an allocation is cut into steps, between which other
+// connections are served. A block becomes visible to the client only in finish().
 session::step session::allocate_some(allocation& work, std::uint64_t most_blocks) {
   FAR_CHECK(can_name(work.blocks), "an allocation of blocks without a number");
   if (!work.begun) {
@@ -108,6 +112,7 @@ session::step session::allocate_some(allocation& work, std::uint64_t most_blocks
   return finish(work, wire::status::ok);
 }
 
+// Shows all blocks of an allocation at once, or none: a client that was refused must not find half of them.
 session::step session::finish(allocation& work, wire::status result) {
   {
     const std::lock_guard guard(store_.lock_);
@@ -308,6 +313,8 @@ void store::end(session& client) {
   end_locked(client);
 }
 
+// Readers may still be copying from these blocks. They are fenced and queued here, and given back when all loops have
+// passed a quiescent state.
 void store::end_locked(session& client) {
   if (client.ended_) return;
   client.ended_ = true;
@@ -318,7 +325,7 @@ void store::end_locked(session& client) {
   numbers.reserve(client.held_blocks_);
   for (std::uint64_t number = 0; number < client.highest_ && numbers.size() < client.held_blocks_; ++number) {
     const std::uintptr_t entry = client.blocks_[number].load();
-    // What is being allocated is given back by the thread that allocates it.
+    // Blocks that are being allocated are given back by the thread that allocates them.
     if (entry == 0 || (entry & session::flags) != 0) continue;
     client.blocks_[number].store(entry | session::being_freed);
     numbers.push_back(number);
@@ -393,6 +400,7 @@ store_report store::report() const {
   return report;
 }
 
+// Counts everything again from the blocks themselves, and compares the sums with those that are kept.
 void store::validate() const {
   const std::lock_guard guard(lock_);
   std::map<const tenant*, std::uint64_t> held;

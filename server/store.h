@@ -212,7 +212,7 @@ class store {
   // One more connection of a session. Errors: no such session of this tenant, too many channels.
   [[nodiscard]] result<attachment> join(const std::string& tenant_name, const wire::session_id& id,
                                         std::uint32_t channel);
-  // What a connection of the session is told at the end of its handshake, but for the proof.
+  // The message to a connection of the session at the end of its handshake, without the proof.
   [[nodiscard]] wire::welcome welcome_to(const session& joined, std::uint32_t maximum_outstanding) const;
   // The connection is gone; after the last one the grace period begins.
   void leave(attachment& connection, std::uint64_t now_ns);

@@ -14,8 +14,9 @@ class token_book {
   // Without tokens: nobody has to prove anything.
   token_book() = default;
 
-  // A file of mode 0600 (or stricter) with one line a tenant: "TENANT TOKEN", or only "TOKEN" for the tenant "default".
-  // Empty lines, and lines that begin with '#', are left out. Errors say what to do; none of them holds a token.
+  // A file of mode 0600 (or stricter) with one line for each tenant: "TENANT TOKEN", or only "TOKEN" for the tenant
+  // "default". Empty lines, and lines that begin with '#', are left out. Errors say what to do; none of them holds a
+  // token.
   [[nodiscard]] static result<token_book> read(const std::string& path);
   // The same from text; `path` is for messages.
   [[nodiscard]] static result<token_book> parse(std::string_view text, const std::string& path);

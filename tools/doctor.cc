@@ -1,5 +1,3 @@
-#include "doctor.h"
-
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
@@ -17,6 +15,7 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "commands.h"
 #include "platform/kernel_features.h"
 #include "platform/system_memory.h"
 #include "preload/fault_mode_choice.h"

@@ -21,7 +21,7 @@ struct job_snapshot {
   std::uint64_t taken_ns = 0;                   // CLOCK_MONOTONIC
 };
 
-// What the processes of the job last told; those that were killed a moment ago do not run.
+// The last reports of the job's processes; those that were killed a moment ago count as ended.
 [[nodiscard]] job_snapshot take_snapshot(const preload::job_mapping& job);
 
 // The job of a process. Errors say what to do.

@@ -9,14 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "doctor.h"
+#include "commands.h"
 #include "message.h"
 #include "program.h"
-#include "remote.h"
 #include "run.h"
 #include "top.h"
 #include "trace.h"
-#include "trace_report.h"
 
 namespace far::tools {
 namespace {
@@ -53,7 +51,7 @@ bool parse(CLI::App& parser, std::vector<std::string> arguments, int& exit_code)
   return false;
 }
 
-// What stands behind the first "--" is the program's, "--" and all. Returns whether there is one.
+// Words after the first "--" are the program's, further "--" included. Returns whether there is one.
 bool split_program(std::vector<std::string>& arguments, run_options& chosen) {
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   const bool separated = dashes != arguments.end();
@@ -73,11 +71,10 @@ void add_run_options(CLI::App& parser, run_options& chosen) {
       .add_option("--policy", chosen.policy,
                   "which pages leave first: second-chance (the default), fifo, lru, lru:N with N lists, or priority")
       ->type_name("NAME");
-  parser.add_option("--stats-json", chosen.stats_json, "write what was counted to this file at exit")
-      ->type_name("FILE");
+  parser.add_option("--stats-json", chosen.stats_json, "write the statistics to this file at exit")->type_name("FILE");
   parser.add_flag("--local-each", chosen.local_each,
-                  "each process of the tree has all of --local for itself; default: they share it");
-  parser.add_flag("--verbose", chosen.verbose, "say what is chosen and done");
+                  "give each process of the tree all of --local; default: they share it");
+  parser.add_flag("--verbose", chosen.verbose, "report what is chosen and done");
 }
 
 // Parses the options of a command that starts a program, and finds the program; true to go on.
@@ -101,8 +98,7 @@ bool parse_run(CLI::App& parser, std::vector<std::string> arguments, run_options
 
 int start_run(std::vector<std::string> arguments) {
   run_options chosen;
-  CLI::App parser("Runs a program that may use more memory than it is given: what is cold goes to the far tier.",
-                  "farheap run");
+  CLI::App parser("Runs a program in less local memory than it uses: cold memory goes to the far tier.", "farheap run");
   parser
       .add_option("--local", chosen.local,
                   "budget of local memory: 2G, 512M, or 25% of this machine; default: half "
@@ -110,7 +106,7 @@ int start_run(std::vector<std::string> arguments) {
       ->type_name("SIZE|PERCENT");
   parser
       .add_option("--fault-mode", chosen.fault_mode,
-                  "who resolves a miss: thread (always right; the default) or "
+                  "which thread resolves a miss: thread (one of the runtime's, always right; the default) or "
                   "inline (faster)")
       ->type_name("thread|inline");
   add_run_options(parser, chosen);
@@ -216,21 +212,21 @@ int start_report(std::vector<std::string> arguments) {
 }
 
 constexpr command commands[] = {
-    {"run", "run a program that may use more memory than it is given", start_run},
+    {"run", "run a program in less local memory than it uses", start_run},
     {"trace", "run a program and record where it misses", start_trace},
-    {"resize", "change the budget of a program while it runs", start_resize},
-    {"add-server", "add a memory server to a program while it runs", start_add_server},
-    {"stats", "show what the runtime of a program has counted so far", start_stats},
-    {"top", "show the programs that run, live", start_top},
-    {"report", "make the reports of a traced run again", start_report},
-    {"doctor", "say what this machine supports, and how to enable the rest", start_doctor},
+    {"resize", "change the budget of a running program", start_resize},
+    {"add-server", "add a memory server to a running program", start_add_server},
+    {"stats", "show the counters of a running program", start_stats},
+    {"top", "show the running programs, live", start_top},
+    {"report", "write the reports of a traced run again", start_report},
+    {"doctor", "report what this machine supports, and how to enable the rest", start_doctor},
 };
 
 void print_help() {
   fmt::print("farheap {}: more memory than the machine has to spare\n\nUsage: farheap COMMAND [OPTIONS]\n\n",
              FARHEAP_VERSION);
   for (const command& known : commands) fmt::print("  {:<10} {}\n", known.name, known.summary);
-  fmt::print("  {:<10} {}\n\n", "help", "show this, or the options of one command: farheap help run");
+  fmt::print("  {:<10} {}\n\n", "help", "show this text, or the options of one command: farheap help run");
   fmt::print("Example: farheap run --local 2G -- python3 analysis.py\n");
 }
 

@@ -1,4 +1,4 @@
-// What the command line says when something is wrong: one line, then an exit code.
+// Error messages of the command line: one line, then an exit code.
 #pragma once
 
 #include <cstdio>

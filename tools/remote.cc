@@ -1,5 +1,3 @@
-#include "remote.h"
-
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -7,6 +5,7 @@
 #include "backend/tcp/tcp_uri.h"
 #include "base/units.h"
 #include "budget.h"
+#include "commands.h"
 #include "job_view.h"
 #include "message.h"
 #include "preload/control.h"

@@ -184,7 +184,7 @@ void choose_job(plan& launch) {
   }
 }
 
-// What the user typed first, then what the machine has to offer.
+// The user's options are checked first, then the machine.
 result<plan> make_plan(const run_options& chosen) {
   plan launch;
   result<void> checked = check_program(chosen, launch);

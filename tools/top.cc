@@ -70,7 +70,7 @@ std::string line_of(const job_snapshot& job) {
                      short_size(job.totals.counted.far_bytes));
 }
 
-// What is looked at: the jobs of certain processes, or whatever runs.
+// The subject of the view: the jobs of certain processes, or all running jobs.
 class view {
  public:
   [[nodiscard]] static result<view> open(const std::vector<std::string>& pids) {

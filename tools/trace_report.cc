@@ -1,9 +1,8 @@
-#include "trace_report.h"
-
 #include <fmt/format.h>
 
 #include <filesystem>
 
+#include "commands.h"
 #include "message.h"
 #include "program.h"
 #include "trace/reports.h"

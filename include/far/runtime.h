@@ -41,9 +41,9 @@ struct runtime_options {
   double page_path_share = 0.8;
   // Segments of which at least this share is garbage are evacuated; above 1: only by evacuate().
   double evacuate_garbage_share = 0.5;
-  // Who resolves accesses that no software guard has seen. `thread`: a thread of the runtime. `in_line`: the thread
-  // itself, cheaper, but system calls fail with EFAULT on far memory that is not resident; what a scope holds is,
-  // unless scopes hold more than the budget.
+  // Which thread resolves accesses that no software guard has seen. `thread`: a thread of the runtime. `in_line`: the
+  // thread itself, cheaper, but system calls fail with EFAULT on far memory that is not resident; what a scope holds
+  // is, unless scopes hold more than the budget.
   enum class guard { thread, in_line } hardware_guard = guard::thread;
   bool process_wide = false;  // this is the one that runtime::process() returns; at most one at a time
 };

@@ -38,7 +38,7 @@ namespace detail {
 // In checked builds, in place of hazard_log::cut_back: what no other scope holds leaves local memory at once, so that
 // whoever uses it again is found out.
 FAR_API void leave_checked(runtime& in, hazard_log& log, std::size_t held_before);
-// Stops the program with a message unless the scope is open and belongs to whoever runs now.
+// Stops the program with a message unless the scope is open and belongs to the fiber or thread that runs now.
 FAR_API void check_scope(const hazard_log& log, bool is_open);
 
 }  // namespace detail

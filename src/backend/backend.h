@@ -4,7 +4,7 @@
 // never blocks a worker: a channel takes a batch of requests, and their completions are polled later. One test suite,
 // tests/contract/, runs over every backend.
 //
-// Threads: `backend` may be called from any thread. A `channel` belongs to one thread at a time; whoever shares one
+// Threads: `backend` may be called from any thread. A `channel` belongs to one thread at a time; users who share one
 // serialises the calls. Neither may touch far memory or allocate from it.
 #pragma once
 
@@ -109,13 +109,14 @@ struct capacity {
   }
 };
 
-// What the far tier promises, for sizing prefetch windows: window >= latency * bandwidth. An estimate; 0 is "unknown".
+// The far tier's expected performance, for sizing prefetch windows: window >= latency * bandwidth. An estimate; 0 is
+// "unknown".
 struct speed {
   std::uint64_t latency_ns = 0;
   std::uint64_t bytes_per_second = 0;
 };
 
-// What tend() returns when there is nothing to do.
+// Returned by tend() when there is nothing to do.
 inline constexpr std::uint64_t no_tending = std::numeric_limits<std::uint64_t>::max();
 
 class backend {

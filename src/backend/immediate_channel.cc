@@ -19,7 +19,7 @@ immediate_channel::~immediate_channel() {
 
 std::size_t immediate_channel::submit(std::span<const request> batch) {
   const std::size_t taken = std::min(batch.size(), depth_ - in_flight_);
-  for (const request& what : batch.first(taken)) ready_.push({what.cookie, serve(what)});
+  for (const request& io : batch.first(taken)) ready_.push({io.cookie, serve(io)});
   in_flight_ += taken;
   if (taken > 0) signal();
   return taken;

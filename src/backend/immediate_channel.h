@@ -27,7 +27,7 @@ class immediate_channel : public channel {
 
  private:
   // Makes a transfer of slots that are allocated. Returns 0 or an errno value.
-  [[nodiscard]] virtual int serve(const request& what) = 0;
+  [[nodiscard]] virtual int serve(const request& io) = 0;
   void signal() const;
 
   const std::size_t depth_;

@@ -25,7 +25,7 @@ namespace far::backend {
   return (slots + wire::block_slots - 1) / wire::block_slots;
 }
 
-// Whoever leases blocks serialises those calls. slots(), used() and unowned_slots() from any thread.
+// The caller serialises calls that lease blocks. slots(), used() and unowned_slots() from any thread.
 class lease_table {
  public:
   // `numbers`: of blocks that may be named, from 0 on; those beyond the capacity are for users whose lost blocks keep

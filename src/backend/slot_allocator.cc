@@ -216,7 +216,7 @@ void slot_allocator::free(slot_id first, std::size_t count) {
 }
 
 void slot_allocator::begin_again_in_child() {
-  lock_.unlock();  // whoever held it is not in this process
+  lock_.unlock();  // its holder is not in this process
   for (std::uint64_t word = 0; word < limit_ / word_slots; ++word) words_[word] = ~std::uint64_t{0};
   if (limit_ % word_slots != 0) words_[limit_ / word_slots] = bits_between(0, limit_ % word_slots);
   used_ = 0;

@@ -1,4 +1,4 @@
-// Which slots of a backend are allocated, and a fast search for adjacent free ones.
+// Tracks the allocated slots of a backend, and finds adjacent free ones fast.
 //
 // A bitmap, 64 slots a word, under a tree of summaries. A summary says for its part of the bitmap how long the run of
 // free slots is at its beginning, at its end, and at most, as in the page allocator of the Go runtime ("Scaling the Go

@@ -22,7 +22,7 @@ class uri {
   // As written by the user: for messages.
   [[nodiscard]] const std::string& text() const { return text_; }
   [[nodiscard]] const std::string& scheme() const { return scheme_; }
-  // What stands between "SCHEME:" and the options: a path, a list of hosts, or nothing.
+  // The text between "SCHEME:" and the options: a path, a list of hosts, or nothing.
   [[nodiscard]] const std::string& rest() const { return rest_; }
 
   // Fails unless every option is one of `allowed`; the error lists them.

@@ -11,7 +11,7 @@
 namespace far {
 namespace {
 
-// What the secret is made of: random bytes of the kernel, and those that every process has from its start.
+// The ingredients of the secret: random bytes of the kernel, and those that every process has from its start.
 struct entropy {
   std::array<std::uint64_t, 4> drawn{};
   std::array<std::uint64_t, 2> of_start{};

@@ -16,7 +16,7 @@ struct hash_part {
 // the rest of the program may hold.
 struct xxh3_form {
   std::uint64_t (*hash_64)(const void* data, std::size_t bytes);
-  // Of the parts, one after the other, as if they were adjacent.
+  // Hashes the parts, one after the other, as if they were adjacent.
   std::uint64_t (*hash_64_of_parts)(const hash_part* parts, std::size_t count);
   // With a secret in place of the published one, of at least 136 bytes that look random. Requires: bytes > 240.
   std::uint64_t (*hash_64_with_secret)(const void* data, std::size_t bytes, const void* secret,

@@ -10,13 +10,13 @@ namespace {
 
 // Bytes without a pattern that a hash could like.
 std::vector<unsigned char> sample(std::size_t bytes) {
-  std::vector<unsigned char> made(bytes);
+  std::vector<unsigned char> input(bytes);
   std::uint64_t state = bytes + 1;
-  for (unsigned char& byte : made) {
+  for (unsigned char& byte : input) {
     state = state * 6364136223846793005U + 1442695040888963407U;
     byte = static_cast<unsigned char>(state >> 56);
   }
-  return made;
+  return input;
 }
 
 // The lengths at which XXH3 changes its way: up to 16, 128, 240, one block of 1024, and the tails of stripes.

@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "base/log.h"
-#include "fiber/core.h"
+#include "fiber/scheduler_state.h"
 
 namespace far::fiber {
 

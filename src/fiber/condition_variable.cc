@@ -21,33 +21,33 @@ void condition_variable::finish(waiter& mine) noexcept {
 void condition_variable::notify_one() noexcept {
   // A waiter that matters announced itself before it let go of the lock that we have, or had.
   if (!somebody_waits_.load(std::memory_order_relaxed)) return;
-  wake_up told;
+  wake_up notice;
   {
     const std::lock_guard guard(list_lock_);
-    static_cast<void>(waiting_.claim_first(told));
+    static_cast<void>(waiting_.claim_first(notice));
     somebody_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
   }
-  told.deliver();
+  notice.deliver();
 }
 
 void condition_variable::notify_all() noexcept {
   if (!somebody_waits_.load(std::memory_order_relaxed)) return;
   constexpr std::size_t batch = 16;
-  // Those that wait now; whoever comes back to wait again meanwhile is not notified again.
+  // Only those that wait now: a fiber that comes back to wait again meanwhile is not notified again.
   std::size_t left = 0;
   {
     const std::lock_guard guard(list_lock_);
     left = waiting_.size();
   }
   while (left > 0) {
-    std::array<wake_up, batch> told;
+    std::array<wake_up, batch> wake_ups;
     std::size_t claimed = 0;
     {
       const std::lock_guard guard(list_lock_);
-      while (claimed < std::min(batch, left) && waiting_.claim_first(told[claimed])) ++claimed;
+      while (claimed < std::min(batch, left) && waiting_.claim_first(wake_ups[claimed])) ++claimed;
       somebody_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
     }
-    for (std::size_t i = 0; i < claimed; ++i) told[i].deliver();
+    for (std::size_t i = 0; i < claimed; ++i) wake_ups[i].deliver();
     if (claimed < batch) return;
     left -= claimed;
   }

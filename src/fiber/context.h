@@ -19,7 +19,7 @@ class context {
   // `entry` must never return. May be called again once nothing runs on the stack.
   void prepare(std::byte* low, std::size_t bytes, void (*entry)(void* data));
 
-  // What the sanitizers call this context in reports. `name` is copied.
+  // The name of this context in reports of the sanitizers; it is copied.
   void set_name(const char* name);
 
   // Leaves `from`, which must be where the caller runs, and goes on in `to`. Returns when somebody switches back to
@@ -30,14 +30,14 @@ class context {
  private:
   friend struct context_entry;
 
-  // What a switch carries along, on the stack of the side that leaves, until the other side has arrived.
+  // The data of a switch, on the stack of the side that leaves, until the other side has arrived.
   struct passage {
     context* from = nullptr;
     context* to = nullptr;
     void* data = nullptr;
   };
 
-  void arrived(const passage& by, void* left_at);
+  void arrived(const passage& passing, void* left_at);
 
   void* resume_at_ = nullptr;  // an fcontext_t
   void (*entry_)(void*) = nullptr;

@@ -1,5 +1,5 @@
-// What the scheduler knows of one fiber. It lies at the top of the fiber's own stack, so that a fiber costs one piece
-// of memory.
+// The scheduler's state of one fiber. It lies at the top of the fiber's own stack, so that a fiber costs one piece of
+// memory.
 //
 //     created ── submit ──> ready ──> running ──> parking ──> parked ──┐      (waiter.h has the last three)
 //                             ^         │  │         │                 │
@@ -10,7 +10,7 @@
 //
 // A ready fiber is in exactly one run queue. A running or parking one belongs to the worker whose `current` it is; a
 // fiber becomes visible to others (in a run queue, or parked) only after its worker has left its stack. A parked one
-// belongs to whoever moves its waiter out of the state `parked`.
+// belongs to the thread that moves its waiter out of the state `parked`.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@
 
 namespace far::fiber {
 
-class core;
+class scheduler_state;
 class waiter;
 class worker;
 
@@ -33,7 +33,7 @@ struct control_block {
 
   context where;
   stack memory;
-  core* owner = nullptr;
+  scheduler_state* owner = nullptr;
   worker* home = nullptr;         // where it ran last: foreign threads make it ready there
   worker* pinned = nullptr;       // when set, only this worker may run it
   control_block* next = nullptr;  // in a run queue
@@ -43,7 +43,7 @@ struct control_block {
   fiber::priority usual = priority::normal;
   char name[name_bytes] = {};
 
-  // What it runs: `closure` lies on its stack, above its first frame.
+  // Its code: `closure` lies on its stack, above its first frame.
   void (*body)(void* closure) = nullptr;
   void* closure = nullptr;
 
@@ -54,7 +54,7 @@ struct control_block {
     unsigned int uncaught = 0;
   } exceptions;
 
-  // Whoever waits for the end; `ended` once it has come; `told` once the joiner, if any, has been woken.
+  // The waiter of the joiner; `ended` once the fiber has ended; `notified` once the joiner, if any, has been woken.
   std::atomic<waiter*> joiner{nullptr};
   // One for the run, one for the handle. At zero the stack goes back to the pool, this block with it.
   std::atomic<unsigned> references{2};
@@ -70,7 +70,7 @@ struct control_block {
   [[nodiscard]] static control_block& create_on(stack on, std::size_t closure_bytes);
 
   [[nodiscard]] static waiter* ended() noexcept { return reinterpret_cast<waiter*>(std::uintptr_t{1}); }
-  [[nodiscard]] static waiter* told() noexcept { return reinterpret_cast<waiter*>(std::uintptr_t{2}); }
+  [[nodiscard]] static waiter* notified() noexcept { return reinterpret_cast<waiter*>(std::uintptr_t{2}); }
 };
 
 }  // namespace far::fiber

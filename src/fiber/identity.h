@@ -1,4 +1,4 @@
-// What the layers above keep for each fiber, and for each OS thread that is not running one.
+// Data that the layers above keep for each fiber, and for each OS thread that is not running one.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ struct identity {
 // The one of the calling fiber, or of the calling OS thread. Costs a call; keep the reference while on the same fiber.
 [[nodiscard]] identity& current_identity() noexcept;
 
-// Room for whoever resolves the fiber's misses: what it has learnt of them. It must not need to be destroyed.
+// Room for the history of the fiber's misses. It must not need to be destroyed.
 struct miss_room {
   static constexpr std::size_t bytes = 448;
   alignas(std::max_align_t) std::byte room[bytes];  // undefined until `used`
@@ -41,13 +41,13 @@ struct miss_room {
 // While one lives, the fiber is in a scope. Created and destroyed on the same fiber.
 class scope_mark {
  public:
-  scope_mark() noexcept : of_(current_identity()) { ++of_.scope_depth; }
-  ~scope_mark() { --of_.scope_depth; }
+  scope_mark() noexcept : current_(current_identity()) { ++current_.scope_depth; }
+  ~scope_mark() { --current_.scope_depth; }
   scope_mark(const scope_mark&) = delete;
   scope_mark& operator=(const scope_mark&) = delete;
 
  private:
-  identity& of_;
+  identity& current_;
 };
 
 }  // namespace far::fiber

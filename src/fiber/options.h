@@ -1,4 +1,4 @@
-// What a scheduler and a fiber are made with.
+// The options of a scheduler and of a fiber.
 #pragma once
 
 #include <chrono>

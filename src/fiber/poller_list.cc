@@ -47,7 +47,7 @@ unsigned poller_list::serve(std::uint64_t now_ns) noexcept {
     if (at.due_ns.load(std::memory_order_relaxed) > now_ns || !at.lock.try_lock()) continue;
     const std::lock_guard guard(at.lock, std::adopt_lock);
     if (at.call == nullptr || at.due_ns.load() > now_ns) continue;
-    // Whoever calls soon() while it runs is heard.
+    // A call of soon() while it runs is not lost.
     at.due_ns.store(none);
     const auto again = static_cast<std::uint64_t>(std::max<std::int64_t>(0, at.call().count()));
     std::uint64_t still = none;

@@ -1,4 +1,4 @@
-// What workers call between fibers and when idle: completions of the far tier, above all.
+// Functions that workers call between fibers and when idle, above all for completions of the far tier.
 #pragma once
 
 #include <array>

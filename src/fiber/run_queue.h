@@ -19,7 +19,7 @@ class run_queue {
  public:
   // After this many fibers of higher priority in a row, a waiting one of lower priority has its turn.
   static constexpr unsigned most_passed_over = 64;
-  // What one steal takes at most: half of a level, up to this.
+  // The most that one steal takes: half of a level, up to this.
   static constexpr std::size_t most_stolen = 8;
 
   // Appends. Returns how many are in the queue now. The caller must own the fiber (control_block.h).

@@ -1,4 +1,4 @@
-// What AddressSanitizer and ThreadSanitizer must be told about stacks that are switched by hand. Nothing elsewhere.
+// Announces switches of stacks to AddressSanitizer and ThreadSanitizer. Empty in other builds.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,7 @@ inline void leave_stack(void** save, const void* to_low, std::size_t to_bytes) {
 inline void arrive_on_stack(void* saved, const void** from_low, std::size_t* from_bytes) {
   __sanitizer_finish_switch_fiber(saved, from_low, from_bytes);
 }
-// A fiber ends without returning through its last frames: their poison must not hit whoever gets the stack next.
+// A fiber ends without returning through its last frames: their poison must not hit the next owner of the stack.
 inline void forget_frames(const void* low, std::size_t bytes) {
   __asan_unpoison_memory_region(low, bytes);
 }

@@ -2,7 +2,7 @@
 
 #include "base/backoff.h"
 #include "base/check.h"
-#include "fiber/core.h"
+#include "fiber/scheduler_state.h"
 
 namespace far::fiber {
 
@@ -28,7 +28,7 @@ bool handle::join_until(time_point deadline) noexcept {
     if (fiber_->joiner.compare_exchange_strong(seen, nullptr, std::memory_order_acq_rel)) return false;
     // It has just ended, and its worker has `mine` in hand for another moment.
     backoff waiting;
-    while (fiber_->joiner.load(std::memory_order_acquire) != control_block::told()) waiting.pause();
+    while (fiber_->joiner.load(std::memory_order_acquire) != control_block::notified()) waiting.pause();
   }
   detach();
   return true;
@@ -40,44 +40,44 @@ void handle::detach() noexcept {
   fiber->owner->drop_reference(*fiber);
 }
 
-scheduler::scheduler(const scheduler_options& chosen) : core_(std::make_unique<core>(chosen)) {}
+scheduler::scheduler(const scheduler_options& chosen) : state_(std::make_unique<scheduler_state>(chosen)) {}
 scheduler::~scheduler() = default;
 
 control_block& scheduler::create(const spawn_options& how, std::size_t closure_bytes) {
-  return core_->create(how, closure_bytes);
+  return state_->create(how, closure_bytes);
 }
 
 void scheduler::discard(control_block& fresh) noexcept {
-  core_->discard(fresh);
+  state_->discard(fresh);
 }
 
 handle scheduler::submit(control_block& fresh) noexcept {
   handle mine(fresh);
-  core_->submit(fresh);
+  state_->submit(fresh);
   return mine;
 }
 
 unsigned scheduler::add_poller(poller one) {
-  const unsigned number = core_->pollers.add(std::move(one));
-  core_->note_pending();
+  const unsigned number = state_->pollers.add(std::move(one));
+  state_->note_pending();
   return number;
 }
 
 void scheduler::remove_poller(unsigned number) noexcept {
-  core_->pollers.remove(number);
+  state_->pollers.remove(number);
 }
 
 void scheduler::poll_soon(unsigned number) noexcept {
-  core_->pollers.soon(number);
-  core_->note_pending();
+  state_->pollers.soon(number);
+  state_->note_pending();
 }
 
 unsigned scheduler::workers() const noexcept {
-  return core_->worker_count();
+  return state_->worker_count();
 }
 
 statistics scheduler::snapshot() const noexcept {
-  return core_->snapshot();
+  return state_->snapshot();
 }
 
 }  // namespace far::fiber

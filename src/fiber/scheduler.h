@@ -26,7 +26,7 @@
 
 namespace far::fiber {
 
-class core;
+class scheduler_state;
 
 // A spawned fiber, to join or to let go. Move-only. When it is destroyed while it still has a fiber, it joins.
 class handle {
@@ -91,7 +91,7 @@ class scheduler {
   [[nodiscard]] handle submit(control_block& fresh) noexcept;
 
   std::atomic<bool> yield_requested_{false};
-  std::unique_ptr<core> core_;
+  std::unique_ptr<scheduler_state> state_;
 };
 
 template <typename F>

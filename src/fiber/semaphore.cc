@@ -30,15 +30,15 @@ bool semaphore::try_acquire_until(time_point deadline) noexcept {
 
 void semaphore::release(std::uint64_t permits) noexcept {
   for (; permits > 0; --permits) {
-    wake_up told;
+    wake_up notice;
     {
       const std::lock_guard guard(list_lock_);
-      if (!waiting_.claim_first(told)) {
+      if (!waiting_.claim_first(notice)) {
         permits_ += permits;
         return;
       }
     }
-    told.deliver();
+    notice.deliver();
   }
 }
 

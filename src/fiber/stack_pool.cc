@@ -23,9 +23,9 @@ namespace {
 constexpr int guard_install = 102;           // MADV_GUARD_INSTALL, Linux 6.13
 constexpr std::size_t slab_bytes = 4 * mib;  // small stacks are mapped together
 
-[[noreturn]] void refuse(int code, const char* what) {
+[[noreturn]] void refuse(int code, const char* purpose) {
   throw std::system_error(code, std::generic_category(),
-                          std::string("cannot ") + what +
+                          std::string("cannot ") + purpose +
                               " for the stack of a fiber; run fewer fibers at a time, give them smaller stacks "
                               "(spawn_options::stack_bytes), "
                               "or raise vm.max_map_count and the limit on address space (ulimit -v)");
@@ -67,8 +67,8 @@ std::size_t stack_pool::class_of(std::size_t bytes) {
   return shift - smallest_class_shift;
 }
 
-stack_pool::free_stack* stack_pool::top_of(stack of) noexcept {
-  return reinterpret_cast<free_stack*>(of.low + of.bytes - sizeof(free_stack));
+stack_pool::free_stack* stack_pool::top_of(stack area) noexcept {
+  return reinterpret_cast<free_stack*>(area.low + area.bytes - sizeof(free_stack));
 }
 
 stack stack_pool::take(std::size_t bytes) {
@@ -93,23 +93,23 @@ void stack_pool::give_back(stack done) noexcept {
 
 stack stack_pool::map_more(std::size_t index) {
   const std::size_t usable = std::size_t{1} << (index + smallest_class_shift);
-  const std::size_t each = guard_bytes + usable;
-  const std::size_t count = std::max<std::size_t>(1, slab_bytes / each);
-  std::byte* const address = platform::try_map_local(count * each);
+  const std::size_t stack_bytes = guard_bytes + usable;
+  const std::size_t count = std::max<std::size_t>(1, slab_bytes / stack_bytes);
+  std::byte* const address = platform::try_map_local(count * stack_bytes);
   if (address == nullptr) refuse(errno, "map memory");
   // Huge pages would give every stack 2 MiB of frames. Fails only in kernels that have none.
-  static_cast<void>(syscall(SYS_madvise, address, count * each, MADV_NOHUGEPAGE));
+  static_cast<void>(syscall(SYS_madvise, address, count * stack_bytes, MADV_NOHUGEPAGE));
   try {
-    for (std::size_t i = 0; i < count; ++i) install_guard(address + i * each, guard_bytes);
+    for (std::size_t i = 0; i < count; ++i) install_guard(address + i * stack_bytes, guard_bytes);
   } catch (...) {
-    platform::unmap_local(address, count * each);
+    platform::unmap_local(address, count * stack_bytes);
     throw;
   }
   {
     const std::lock_guard guard(mappings_lock_);
-    mappings_.push_back({address, count * each});
+    mappings_.push_back({address, count * stack_bytes});
   }
-  for (std::size_t i = count; i-- > 1;) give_back({address + i * each + guard_bytes, usable});
+  for (std::size_t i = count; i-- > 1;) give_back({address + i * stack_bytes + guard_bytes, usable});
   return {address + guard_bytes, usable};
 }
 

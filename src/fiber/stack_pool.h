@@ -11,14 +11,14 @@
 
 namespace far::fiber {
 
-// What the kernel puts on a stack to run a signal handler there, in bytes, vector registers included.
+// The bytes that the kernel puts on a stack to run a signal handler there, vector registers included.
 [[nodiscard]] std::size_t signal_frame_bytes() noexcept;
 
 // The smallest stack, in bytes: room for two signal frames with the processor's largest vector state, so that a fiber
 // can be interrupted by a fault in far memory anywhere, and for the code around them.
 [[nodiscard]] std::size_t smallest_stack_bytes() noexcept;
 
-// What a fiber gets when nobody says otherwise. Frames of sanitized builds are several times larger.
+// The default size of a fiber's stack. Frames of sanitized builds are several times larger.
 [[nodiscard]] std::size_t default_stack_bytes() noexcept;
 
 struct stack {
@@ -67,7 +67,7 @@ class stack_pool {
   };
 
   [[nodiscard]] static std::size_t class_of(std::size_t bytes);
-  [[nodiscard]] static free_stack* top_of(stack of) noexcept;
+  [[nodiscard]] static free_stack* top_of(stack area) noexcept;
   [[nodiscard]] stack map_more(std::size_t index);
 
   std::array<size_class, classes> classes_;

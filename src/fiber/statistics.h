@@ -1,4 +1,4 @@
-// What a scheduler has counted since it started.
+// The counters of a scheduler since its start.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// What code asks of the fiber that it runs on. On an OS thread that runs no fiber, the same for the thread.
+// Operations on the calling fiber or, on an OS thread that runs no fiber, on the thread.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ void yield() noexcept;
 void sleep_until(time_point when) noexcept;
 void sleep_for(std::chrono::nanoseconds how_long) noexcept;
 
-// Of the calling fiber: its name, and its number (from 1, in the order of spawning). "" and 0 on an OS thread.
+// The calling fiber's name and number (from 1, in the order of spawning). "" and 0 on an OS thread.
 [[nodiscard]] const char* current_name() noexcept;
 [[nodiscard]] std::uint64_t current_number() noexcept;
 

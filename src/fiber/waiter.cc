@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 #include "fiber/control_block.h"
-#include "fiber/core.h"
+#include "fiber/scheduler_state.h"
 #include "fiber/worker.h"
 #include "platform/futex.h"
 #include "platform/signal_shield.h"
@@ -93,28 +93,28 @@ bool waiter::park_in_fault_handler(time_point deadline) noexcept {
 }
 
 bool waiter::wake() noexcept {
-  wake_up told;
-  if (!finish(woken, told)) return false;
-  told.deliver();
+  wake_up notice;
+  if (!finish(woken, notice)) return false;
+  notice.deliver();
   return true;
 }
 
-bool waiter::finish(std::uint32_t as, wake_up& told) noexcept {
+bool waiter::finish(std::uint32_t as, wake_up& notice) noexcept {
   // Not to be touched once the state is changed: the waiter may be gone.
   control_block* const fiber = fiber_;
   std::uint32_t seen = state_.load(std::memory_order_relaxed);
   while (seen == idle || seen == parked) {
     if (!state_.compare_exchange_weak(seen, as, std::memory_order_acq_rel, std::memory_order_relaxed)) continue;
-    if (seen == parked && fiber != nullptr) told.fiber_ = fiber;
-    if (seen == parked && fiber == nullptr) told.sleeper_ = &state_;
+    if (seen == parked && fiber != nullptr) notice.fiber_ = fiber;
+    if (seen == parked && fiber == nullptr) notice.sleeper_ = &state_;
     return true;
   }
   return false;
 }
 
 void waiter::on_deadline(timer& expired) noexcept {
-  wake_up told;
-  if (static_cast<waiter*>(expired.context)->finish(timed_out, told)) told.deliver();
+  wake_up notice;
+  if (static_cast<waiter*>(expired.context)->finish(timed_out, notice)) notice.deliver();
 }
 
 wait_list::~wait_list() {
@@ -138,11 +138,11 @@ void wait_list::remove(waiter& listed) noexcept {
   (listed.next_ == nullptr ? last_ : listed.next_->previous_) = listed.previous_;
 }
 
-bool wait_list::claim_first(wake_up& told) noexcept {
+bool wait_list::claim_first(wake_up& notice) noexcept {
   while (first_ != nullptr) {
     waiter& oldest = *first_;
     remove(oldest);
-    if (oldest.claim(told)) return true;
+    if (oldest.claim(notice)) return true;
   }
   return false;
 }

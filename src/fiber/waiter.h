@@ -1,19 +1,19 @@
-// Waiting, for fibers and OS threads alike: everything that waits (mutex, channel, join, sleep, a miss) is built on
-// this.
+// Waiting, for fibers and OS threads alike. Mutexes, channels, joins, sleeps and misses (docs/fiber-waits.md) are built
+// on this.
 //
-// A waiter is one wait of one fiber or OS thread. Whoever waits creates it (usually on its stack), lets others know of
-// it, and parks; somebody else wakes it. A wake that comes before the park is kept, so none is lost. States:
+// A waiter is one wait of one fiber or OS thread. The waiting side creates it (usually on its stack), publishes it and
+// parks; another thread or fiber wakes it. A wake that comes before the park is kept, so none is lost. States:
 //
 //     idle ──park──> parked ──wake──> woken        the fiber is made ready (the OS thread's futex is woken)
 //      │               └──deadline──> timed_out    likewise
 //      ├──wake──> woken                            park returns at once
 //      └──deadline──> timed_out                    likewise
 //
-// Exactly one of wake and deadline wins. `idle -> parked` happens after the worker has left the fiber's stack, so
-// whoever sees `parked` may run the fiber at once, anywhere.
+// Exactly one of wake and deadline wins. `idle -> parked` happens after the worker has left the fiber's stack, so any
+// thread that sees `parked` may run the fiber at once.
 //
-// A waiter must outlive its wake. Where the waker finds the waiter in a list, this follows from holding the list's lock
-// during claim(), and from the waiter taking itself off the list under that lock after a deadline.
+// A waiter must outlive its wake. A waker that finds it in a list therefore holds the list's lock during claim(), and a
+// waiter whose deadline has passed takes itself off the list under that lock.
 #pragma once
 
 #include <atomic>
@@ -75,7 +75,7 @@ class waiter {
 
   // The two halves of wake(), for wakers that hold a lock: claim() decides, and the wake_up, delivered after the lock
   // is let go, tells. Returns false when the wait has ended already.
-  [[nodiscard]] bool claim(wake_up& told) noexcept { return finish(woken, told); }
+  [[nodiscard]] bool claim(wake_up& notice) noexcept { return finish(woken, notice); }
 
  private:
   friend class wait_list;
@@ -86,7 +86,7 @@ class waiter {
   static constexpr std::uint32_t woken = 2;
   static constexpr std::uint32_t timed_out = 3;
 
-  [[nodiscard]] bool finish(std::uint32_t as, wake_up& told) noexcept;
+  [[nodiscard]] bool finish(std::uint32_t as, wake_up& notice) noexcept;
   [[nodiscard]] bool park_thread_until(time_point deadline) noexcept;
   [[nodiscard]] bool park_fiber_until(time_point deadline) noexcept;
   static void on_deadline(timer& expired) noexcept;
@@ -112,7 +112,7 @@ class wait_list {
   // After a deadline. Nothing when it is not listed any more.
   void remove(waiter& listed) noexcept;
   // Takes off the first whose wait has not ended by its deadline, and claims it. Returns false when there is none.
-  [[nodiscard]] bool claim_first(wake_up& told) noexcept;
+  [[nodiscard]] bool claim_first(wake_up& notice) noexcept;
   [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 

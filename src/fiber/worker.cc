@@ -13,8 +13,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "far/detail/hazard_log.h"
-#include "fiber/core.h"
 #include "fiber/overflow.h"
+#include "fiber/scheduler_state.h"
 #include "fiber/waiter.h"
 #include "platform/signal_shield.h"
 
@@ -74,7 +74,7 @@ struct fiber_entry {
   }
 };
 
-void core::prepare(control_block& fresh) {
+void scheduler_state::prepare(control_block& fresh) {
   auto* const top = static_cast<std::byte*>(fresh.closure);
   fresh.where.prepare(fresh.memory.low, static_cast<std::size_t>(top - fresh.memory.low), &fiber_entry::start);
 }
@@ -152,7 +152,7 @@ void worker::run(control_block& next) noexcept {
   set_current(&next);
   next.home = this;
   const auto came = *static_cast<departure*>(context::switch_to(own_, next.where, &mine, false));
-  // Whoever came back has set current_ to nullptr.
+  // The fiber that came back has set current_ to nullptr.
   arrive(came);
 }
 
@@ -261,7 +261,7 @@ control_block* worker::spin_for_work() noexcept {
     if (++looks < looks_before_yielding) {
       for (unsigned i = 0; i < pauses_between_looks; ++i) cpu_relax();
     } else {
-      sched_yield();  // whoever is to make a fiber ready may be waiting for this CPU
+      sched_yield();  // the thread that will make a fiber ready may be waiting for this CPU
     }
   }
   shared_.note_spinning(false);

@@ -19,7 +19,7 @@
 
 namespace far::fiber {
 
-class core;
+class scheduler_state;
 class waiter;
 
 // The fiber that runs on the calling thread, or nullptr.
@@ -30,7 +30,7 @@ class worker {
   // Pollers and deadlines are looked at after at most so many switches.
   static constexpr unsigned switches_between_polls = 8;
 
-  worker(core& shared, unsigned index) : shared_(shared), index_(index) {}
+  worker(scheduler_state& shared, unsigned index) : shared_(shared), index_(index) {}
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
 
@@ -50,7 +50,7 @@ class worker {
   void park(control_block& self, waiter& wait) noexcept;  // the fiber is parked once its stack was left
   [[noreturn]] void end(control_block& self) noexcept;
 
-  [[nodiscard]] core& shared() const noexcept { return shared_; }
+  [[nodiscard]] scheduler_state& shared() const noexcept { return shared_; }
   [[nodiscard]] unsigned index() const noexcept { return index_; }
   // Blocked on this worker while fibers run: every signal but those that an access or an instruction raises, and those
   // of profilers. A handler of the program never interrupts the runtime, which holds locks.
@@ -59,7 +59,7 @@ class worker {
   run_queue ready;
   timer_heap timers;
   platform::waker sleeper;
-  std::atomic<bool> idle{false};  // asleep or about to be; whoever turns it off wakes it
+  std::atomic<bool> idle{false};  // asleep or about to be; the thread that clears it wakes the worker
   worker_counts counts;
 
  private:
@@ -68,7 +68,7 @@ class worker {
 
   enum class leaving { loop, yields, parks, ends };
 
-  // What the side that leaves tells the side that arrives, which acts on it: only then is the stack free to be used.
+  // The message of the side that leaves to the side that arrives, which acts on it: only then is the stack free.
   struct departure {
     leaving how = leaving::loop;
     control_block* fiber = nullptr;
@@ -93,13 +93,13 @@ class worker {
   [[nodiscard]] control_block* spin_for_work() noexcept;
   [[nodiscard]] bool sleep() noexcept;
 
-  core& shared_;
+  scheduler_state& shared_;
   const unsigned index_;
   context own_;
   control_block* current_ = nullptr;
   unsigned since_poll_ = 0;
   unsigned next_victim_ = 0;
-  bool watches_ = false;                  // it is the one that watches (core.h)
+  bool watches_ = false;                  // it is the one that watches (scheduler_state.h)
   void* exceptions_of_thread_ = nullptr;  // abi::__cxa_get_globals()
   std::uint64_t usual_signals_ = 0;
   std::vector<looked_at, platform::local_allocator<looked_at>> looks_;

@@ -29,7 +29,7 @@ struct open_segment {
 
 namespace {
 
-// Which allocators live, so that a thread that ends knows to whom its segments belong.
+// The allocators that exist, so that a thread that ends knows the owners of its segments.
 struct living_allocators {
   spin_lock lock;
   std::vector<std::pair<std::uint64_t, segments*>> all;
@@ -44,8 +44,8 @@ living_allocators& living() {
 void close(std::uint64_t number, std::uintptr_t first) {
   living_allocators& known = living();
   const std::lock_guard guard(known.lock);
-  for (const auto& [each, from] : known.all) {
-    if (each == number) from->close(first);
+  for (const auto& [id, from] : known.all) {
+    if (id == number) from->close(first);
   }
 }
 
@@ -57,26 +57,26 @@ struct thread_segments {
 
   struct set {
     std::uint64_t number = 0;
-    std::array<std::array<open_segment, placements>, most_tags> open{};
+    std::array<std::array<open_segment, segment_kinds>, most_tags> open{};
   };
 
   ~thread_segments() {
-    for (set& each : sets) let_go(each);
+    for (set& member : sets) let_go(member);
   }
 
-  static void let_go(set& of) {
-    for (const auto& of_tag : of.open) {
-      for (const open_segment& each : of_tag) {
-        if (each.end != 0) close(of.number, each.end - segment_bytes);
+  static void let_go(set& old) {
+    for (const auto& of_tag : old.open) {
+      for (const open_segment& segment : of_tag) {
+        if (segment.end != 0) close(old.number, segment.end - segment_bytes);
       }
     }
-    of = {};
+    old = {};
   }
 
-  [[nodiscard]] set& of(std::uint64_t number) {
+  [[nodiscard]] set& set_of(std::uint64_t number) {
     if (sets[0].number == number) [[likely]]
       return sets[0];
-    auto found = std::find_if(sets.begin(), sets.end(), [number](const set& each) { return each.number == number; });
+    auto found = std::find_if(sets.begin(), sets.end(), [number](const set& known) { return known.number == number; });
     if (found == sets.end()) {
       found = sets.end() - 1;
       let_go(*found);
@@ -114,13 +114,13 @@ allocator::allocator(class segments& from) : from_(from) {
 allocator::~allocator() {
   living_allocators& known = living();
   const std::lock_guard guard(known.lock);
-  std::erase_if(known.all, [this](const auto& each) { return each.first == number_; });
+  std::erase_if(known.all, [this](const auto& entry) { return entry.first == number_; });
 }
 
-std::uintptr_t allocator::take(std::size_t bytes, placement where, unsigned tag) {
+std::uintptr_t allocator::take(std::size_t bytes, segment_kind where, unsigned tag) {
   FAR_CHECK(bytes <= largest_small_bytes, "a small object fits a page");
   while (true) {
-    open_segment& open = segments_of_thread().of(number_).open[tag][static_cast<std::size_t>(where)];
+    open_segment& open = segments_of_thread().set_of(number_).open[tag][static_cast<std::size_t>(where)];
     const std::uintptr_t object = open.bump(bytes);
     if (object != 0) {
       from_.add_object(object, units_for(bytes));

@@ -13,8 +13,8 @@ namespace far::heap {
 
 // Where an object goes. `lasting`: among those that were accessed just before. `passing`: non-temporal, among those
 // that will be the next to leave (AIFM, section 5.3). `hot` and `cold` are the evacuator's.
-enum class placement : std::uint8_t { lasting, passing, hot, cold };
-inline constexpr std::size_t placements = 4;
+enum class segment_kind : std::uint8_t { lasting, passing, hot, cold };
+inline constexpr std::size_t segment_kinds = 4;
 
 class allocator {
  public:
@@ -27,7 +27,7 @@ class allocator {
   // A place for an object of `bytes` and its header within one page, among those of its tag, counted in its segment;
   // the page need not be resident. Returns the object's address. Throws std::bad_alloc when the far heap's addresses
   // run out. Requires: bytes <= largest_small_bytes, tag < most_tags.
-  [[nodiscard]] std::uintptr_t take(std::size_t bytes, placement where, unsigned tag);
+  [[nodiscard]] std::uintptr_t take(std::size_t bytes, segment_kind where, unsigned tag);
 
   // The rest of the segment after `object`: what will be used next.
   [[nodiscard]] static std::size_t bytes_ahead(std::uintptr_t object) { return segment_bytes - object % segment_bytes; }

@@ -8,22 +8,22 @@
 
 namespace far::detail {
 
-void leave_checked(runtime& in, hazard_log& by, std::size_t held_before) {
+void leave_checked(runtime& in, hazard_log& log, std::size_t held_before) {
   std::vector<std::uint64_t> left;
   std::size_t position = 0;
-  by.for_each([&](std::uint64_t page) {
+  log.for_each([&](std::uint64_t page) {
     if (position++ >= held_before) left.push_back(page);
   });
-  by.cut_back(held_before);
+  log.cut_back(held_before);
   object_heap& heap = heap_of(in);
   for (const std::uint64_t page : left) heap.evict_page(page << page_shift);
 }
 
-void check_scope(const hazard_log& of, bool is_open) {
+void check_scope(const hazard_log& log, bool is_open) {
   const char* wrong = nullptr;
   if (!is_open) {
     wrong = "after its end";
-  } else if (&of != &current_hazard_log()) {
+  } else if (&log != &current_hazard_log()) {
     wrong = "by another fiber or thread than the one that opened it";
   }
   if (wrong == nullptr) return;

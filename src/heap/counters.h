@@ -1,4 +1,4 @@
-// What the object heap counts, for far::runtime::snapshot().
+// The counters of the object heap, for far::runtime::snapshot().
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,9 @@ struct counters {
   std::atomic<std::uint64_t> evacuated_segments{0};
   std::atomic<std::uint64_t> lost_races{0};  // objects that a mutator took back from the evacuator
 
-  static void add(std::atomic<std::uint64_t>& to, std::uint64_t by = 1) { to.fetch_add(by, std::memory_order_relaxed); }
+  static void add(std::atomic<std::uint64_t>& to, std::uint64_t amount = 1) {
+    to.fetch_add(amount, std::memory_order_relaxed);
+  }
 };
 
 }  // namespace far::heap

@@ -63,7 +63,7 @@ std::size_t evacuator::run_round(double garbage_share) {
 bool evacuator::is_worth(const segment& one, double garbage_share) const {
   if (one.state.load(std::memory_order_acquire) != segment_state::closed) return false;
   const std::uint32_t live = one.live_units.load(std::memory_order_relaxed);
-  // What had to stay stays for the same reason, until something changes.
+  // Objects that had to stay would stay again, until something changes.
   if (live == one.live_units_left && garbage_share > 0) return false;
   // The free rest of a segment that was closed early counts as garbage, too.
   return 1 - live / static_cast<double>(segment_pages * units_a_page) >= garbage_share;
@@ -80,7 +80,8 @@ void evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
     if (heap_.memory.is_resident(address)) pages[count++] = address >> page_shift;
   }
   if (count > 0) {
-    // Whoever changes a count, a live bit or an owner from here on sees the page resident, and takes the header's lock.
+    // A thread that changes a count, a live bit or an owner from here on sees the page resident, and takes the
+    // header's lock.
     fence_all_threads();
     marked_.clear();
     for (std::size_t i = 0; i < count; ++i) {
@@ -88,12 +89,13 @@ void evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
       if (heap_.pages.stale_in(page) == 0) mark(mine, page);
     }
     const std::uint64_t held = held_pages({pages.data(), count}, &mine).all;
-    for (const candidate& each : marked_) {
-      const auto at = std::lower_bound(pages.begin(), pages.begin() + count, each.object >> page_shift) - pages.begin();
+    for (const candidate& marked : marked_) {
+      const auto at =
+          std::lower_bound(pages.begin(), pages.begin() + count, marked.object >> page_shift) - pages.begin();
       if ((held >> at & 1) != 0) {
-        call_off(mine, each);
+        call_off(mine, marked);
       } else {
-        move(mine, each);
+        move(mine, marked);
       }
     }
   }
@@ -104,7 +106,7 @@ void evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
 void evacuator::mark(hazard_log& mine, std::size_t page) {
   heap_.pages.for_each_live(page, [&](std::size_t unit) {
     const std::uintptr_t object = heap_.pages.address_of(page) + unit * unit_bytes;
-    const std::uint64_t locked = header::of(object).lock();
+    const std::uint64_t locked = header::at(object).lock();
     owner_word* const owner = heap_.pages.is_live(object) ? owner_at_hand(mine, locked) : nullptr;
     if (owner != nullptr) {
       std::uint64_t value = owner->load(std::memory_order_acquire);
@@ -115,7 +117,7 @@ void evacuator::mark(hazard_log& mine, std::size_t page) {
         marked_.push_back({object, (value & word::idle) == 0 && heap_.pages.has_card(object)});
       }
     }
-    header::of(object).unlock(locked);
+    header::at(object).unlock(locked);
   });
 }
 
@@ -131,36 +133,36 @@ owner_word* evacuator::owner_at_hand(hazard_log& mine, std::uint64_t header_valu
   const segment_state state = heap_.segments.holding(at).state.load(std::memory_order_acquire);
   if (state != segment_state::closed && state != segment_state::open) return named;  // a huge object does not move
   const std::uintptr_t whole = heap_.pages.live_object_before(at);
-  return whole != 0 && at < whole + header::bytes(header::of(whole).load()) ? named : nullptr;
+  return whole != 0 && at < whole + header::bytes(header::at(whole).load()) ? named : nullptr;
 }
 
 // A word that cannot be reached any more keeps its flag, until it is dereferenced.
 void evacuator::call_off(hazard_log& mine, const candidate& one) {
-  const std::uint64_t locked = header::of(one.object).lock();
+  const std::uint64_t locked = header::at(one.object).lock();
   if (owner_word* const owner = owner_at_hand(mine, locked); owner != nullptr) {
     std::uint64_t value = owner->load(std::memory_order_acquire);
     while ((value & word::moving) != 0 && word::address(value) == one.object &&
            !owner->compare_exchange_weak(value, value & ~word::moving, std::memory_order_seq_cst)) {
     }
   }
-  header::of(one.object).unlock(locked);
+  header::at(one.object).unlock(locked);
 }
 
 void evacuator::move(hazard_log& mine, const candidate& one) {
   const std::size_t held_before = mine.held();
-  const std::uint64_t old_header = header::of(one.object).load();
+  const std::uint64_t old_header = header::at(one.object).load();
   const std::size_t bytes = header::bytes(old_header);
-  const std::uintptr_t copy = places_.take(bytes, one.hot ? placement::hot : placement::cold,
+  const std::uintptr_t copy = places_.take(bytes, one.hot ? segment_kind::hot : segment_kind::cold,
                                            heap_.pages.tag_of(heap_.pages.page_of(one.object)));
   mine.hold(word::page(copy));
   while (!heap_.memory.is_resident(copy)) heap_.memory.fetch(copy, 1, true);
   std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
   if (heap_.pages.has_card(one.object)) heap_.pages.mark_cards(copy, bytes);
 
-  const std::uint64_t locked = header::of(one.object).lock();
+  const std::uint64_t locked = header::at(one.object).lock();
   // Not always who it was when the object was marked: pointers move, with the far objects that they are part of, too.
   owner_word* const owner = owner_at_hand(mine, locked);
-  header::of(copy).store(locked);  // the copy's header names its owner before the owner's word names the copy
+  header::at(copy).store(locked);  // the copy's header names its owner before the owner's word names the copy
   heap_.pages.set_live(copy);
   bool moved = false;
   if (owner != nullptr) {
@@ -171,7 +173,7 @@ void evacuator::move(hazard_log& mine, const candidate& one) {
     }
   }
   if (moved) heap_.pages.clear_live(one.object);
-  header::of(one.object).unlock(moved ? locked & ~header::owner_mask : locked);
+  header::at(one.object).unlock(moved ? locked & ~header::owner_mask : locked);
   if (moved) {
     heap_.follow_children(reinterpret_cast<std::byte*>(copy), locked);
     counters::add(heap_.count.evacuated_objects);

@@ -181,7 +181,7 @@ TEST_F(evacuator_test, owners_that_moved_are_found_again) {
   farheap.evict_all();
   std::vector<unique_ptr<item>> moved;
   moved.reserve(all.size());
-  for (unique_ptr<item>& each : all) moved.push_back(std::move(each));
+  for (unique_ptr<item>& owner : all) moved.push_back(std::move(owner));
   std::vector<unique_ptr<item>>().swap(all);
   EXPECT_EQ(count_wrong(farheap, moved), 0u);
   for (std::size_t i = 0; i < moved.size(); ++i) {
@@ -227,7 +227,7 @@ TEST_F(evacuator_test, nobody_sees_a_move) {
   std::thread evacuates([&] {
     while (!stop) static_cast<void>(farheap.evacuate(0));
   });
-  for (std::thread& each : users) each.join();
+  for (std::thread& thread : users) thread.join();
   stop = true;
   evacuates.join();
   EXPECT_EQ(wrong, 0u);

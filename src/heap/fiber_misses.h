@@ -1,5 +1,5 @@
-// Fibers that wait for the pager: what engine::miss_waiter asks for, done by the scheduler. A fiber that misses, by a
-// hardware fault or in a call of the pager, parks; the scheduler's workers poll the pager.
+// Lets fibers wait for the pager: implements engine::miss_waiter with the scheduler. A fiber that misses, by a hardware
+// fault or in a call of the pager, parks, and the scheduler's workers poll the pager (docs/fiber-waits.md).
 //
 //     far::fiber::scheduler workers;
 //     far::heap::fiber_misses misses(workers);

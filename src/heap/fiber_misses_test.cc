@@ -200,7 +200,7 @@ TEST_F(fiber_misses_test, threads_and_fibers_share_a_far_heap) {
   };
   for (unsigned t = 0; t < 2; ++t) threads.emplace_back([&, t] { read_some(1000 + t); });
   world.run(32, read_some);
-  for (std::thread& each : threads) each.join();
+  for (std::thread& thread : threads) thread.join();
   EXPECT_FALSE(failed);
 }
 

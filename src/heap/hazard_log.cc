@@ -32,13 +32,13 @@ void hazard_log::start_again() {
 
 hazard_log::~hazard_log() {
   delete[] others_;
-  for (chunk* each = first_.next.load(std::memory_order_relaxed); each != nullptr;) {
-    delete std::exchange(each, each->next.load(std::memory_order_relaxed));
+  for (chunk* link = first_.next.load(std::memory_order_relaxed); link != nullptr;) {
+    delete std::exchange(link, link->next.load(std::memory_order_relaxed));
   }
 }
 
 void hazard_log::hold_further(std::uint64_t page) {
-  // What may throw comes first: a page that is in a table is in the log.
+  // Operations that may throw come first: a page that is in a table is in the log.
   chunk* const into = chunk_of(held());
   std::uint64_t& slot = slots_[page % slot_count];
   if (!is_held(slot)) {

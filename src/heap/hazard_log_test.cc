@@ -128,7 +128,7 @@ TEST(hazard_log, a_page_never_leaves_under_a_reader) {
     for (std::uint64_t pause = random() % looks; pause > 0; --pause) cpu_relax();
   }
   stop = true;
-  for (std::thread& each : readers) each.join();
+  for (std::thread& reader : readers) reader.join();
   EXPECT_EQ(wrong, 0u);
   EXPECT_GT(reads, 0u);
   EXPECT_GT(evicted, 0u);
@@ -150,8 +150,8 @@ TEST(hazard_log, a_page_that_is_handed_over_is_held_throughout) {
     heap::borrowed_hazard_log one;
     // Between the two in a walk over all hazard logs, so that there is time to hand over in the middle of it.
     std::array<heap::borrowed_hazard_log, 64> between;
-    for (heap::borrowed_hazard_log& each : between) {
-      for (std::uint64_t i = 0; i < 60; ++i) each->hold(page + 1 + i);
+    for (heap::borrowed_hazard_log& log : between) {
+      for (std::uint64_t i = 0; i < 60; ++i) log->hold(page + 1 + i);
     }
     heap::borrowed_hazard_log other;
     heap::borrowed_hazard_log* from = &one;

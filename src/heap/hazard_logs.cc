@@ -64,25 +64,25 @@ void give_back_at_end(void* one) {
 
 // Returns the hazard log of an OS thread that ends. A fiber's is returned by its identity.
 struct thread_end {
-  fiber::identity* of = nullptr;
+  fiber::identity* owner = nullptr;
   ~thread_end() {
     detail::hazard_log_here = nullptr;
-    if (of == nullptr || of->heap_hazard_log == nullptr) return;
-    of->held_pages = nullptr;
-    give_back_at_end(std::exchange(of->heap_hazard_log, nullptr));
+    if (owner == nullptr || owner->heap_hazard_log == nullptr) return;
+    owner->held_pages = nullptr;
+    give_back_at_end(std::exchange(owner->heap_hazard_log, nullptr));
   }
 };
 thread_local thread_end at_thread_end;
 
 constinit std::atomic<std::uint64_t> handed_over{0};
 
-[[gnu::noinline]] hazard_log& first_hazard_log(fiber::identity& of) {
+[[gnu::noinline]] hazard_log& first_hazard_log(fiber::identity& owner) {
   hazard_log& taken = all_hazard_logs().take();
-  of.heap_hazard_log = &taken;
-  of.held_pages = &taken.held_count();
+  owner.heap_hazard_log = &taken;
+  owner.held_pages = &taken.held_count();
   detail::hazard_log_here = &taken;
-  of.release_heap_hazard_log = give_back_at_end;
-  if (!of.of_fiber) at_thread_end.of = &of;
+  owner.release_heap_hazard_log = give_back_at_end;
+  if (!owner.of_fiber) at_thread_end.owner = &owner;
   return taken;
 }
 
@@ -97,9 +97,9 @@ void fence_all_threads() noexcept {
 }
 
 void for_each_hazard_log(void (*seen)(const hazard_log& one, void* context), void* context) noexcept {
-  for (const registry::link* each = all_hazard_logs().first.load(std::memory_order_acquire); each != nullptr;
-       each = each->next) {
-    seen(each->one, context);
+  for (const registry::link* link = all_hazard_logs().first.load(std::memory_order_acquire); link != nullptr;
+       link = link->next) {
+    seen(link->one, context);
   }
 }
 

@@ -25,7 +25,7 @@ void for_each_hazard_log(Seen seen) {
 }
 
 // A page that one hazard log holds is held by another from now on, too, and the first may let go of it. Called by the
-// second's owner after it holds the page: whoever walks over the hazard logs meanwhile walks once more.
+// second's owner after it holds the page: a walk over the hazard logs in the meantime is repeated.
 void note_handed_over() noexcept;
 [[nodiscard]] std::uint64_t count_handed_over() noexcept;
 

@@ -84,7 +84,7 @@ engine::eviction_verdict hazards::decide(const engine::eviction_candidates& leav
   detail::object_heap* const heap = heap_.load(std::memory_order_acquire);
   engine::eviction_verdict said;
   if (heap == nullptr) return said;
-  told_(context_);
+  callback_(context_);
   const std::span<const engine::page_id> all = leaving.pages;
   std::array<std::uint64_t, 64> pages{};
   std::uint64_t used = 0;
@@ -95,7 +95,7 @@ engine::eviction_verdict hazards::decide(const engine::eviction_candidates& leav
   }
   const holds found = held_pages({pages.data(), all.size()}, nullptr);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    // Whoever saw that the page was resident, before it was claimed, may have called it ready since, and let go of it:
+    // A thread that saw the page resident before it was claimed may have called it ready since, and released it:
     // others may rely on that. It is used, and stays.
     const std::uint64_t bit = std::uint64_t{1} << i;
     if ((found.all & bit) == 0 && heap->pages.is_ready(all[i])) said.stay |= bit;
@@ -128,8 +128,9 @@ void hazards::on_unguarded_miss(engine::page_id page) noexcept {
   const segment_state state = heap->segments.holding(address).state.load(std::memory_order_acquire);
   if (state != segment_state::open && state != segment_state::closed) return;
   bool held = false;
-  for_each_hazard_log(
-      [&](const hazard_log& one) { one.for_each([&](std::uint64_t each) { held |= each == address >> page_shift; }); });
+  for_each_hazard_log([&](const hazard_log& one) {
+    one.for_each([&](std::uint64_t held_page) { held |= held_page == address >> page_shift; });
+  });
   if (held) return;
   log_line(log_level::error,
            "the program uses a far object in the page at %p outside the scope in which it was dereferenced; keep the "

@@ -1,4 +1,5 @@
-// What the evictor asks before pages leave: scopes hold some of them, and the cards tell how the others come back.
+// Decides about pages that the evictor wants to take: scopes hold some of them, and the cards tell how the others
+// come back.
 #pragma once
 
 #include <atomic>
@@ -19,8 +20,8 @@ class hazards final : public engine::eviction_filter {
  public:
   // `told` is called, with `context`, whenever pages are about to leave: local memory is short. Any thread; must not
   // wait. Requires: `heap` outlives the pager.
-  void attach(detail::object_heap& heap, void (*told)(void* context), void* context) {
-    told_ = told;
+  void attach(detail::object_heap& heap, void (*callback)(void* context), void* context) {
+    callback_ = callback;
     context_ = context;
     heap_.store(&heap, std::memory_order_release);
   }
@@ -37,7 +38,7 @@ class hazards final : public engine::eviction_filter {
   [[nodiscard]] static bool holds_small_objects(detail::object_heap& heap, std::size_t page);
   [[nodiscard]] static bool comes_back_by_object(detail::object_heap& heap, std::size_t page, bool fetched);
 
-  void (*told_)(void* context) = nullptr;
+  void (*callback_)(void* context) = nullptr;
   void* context_ = nullptr;
   std::atomic<detail::object_heap*> heap_{nullptr};  // set last
 };
@@ -48,8 +49,8 @@ struct holds {
   std::uint64_t working = 0;  // of them, those that must not leave whatever happens (hazard_log::begin_work)
 };
 
-// Which of `pages` (page numbers of addresses: address / page size) some hazard log holds. Passes the process-wide
-// fence first. At most 64 pages. `except`: whose holds do not count, or null.
+// Finds those of `pages` (page numbers of addresses: address / page size) that some hazard log holds. Passes the
+// process-wide fence first. At most 64 pages. `except`: whose holds do not count, or null.
 [[nodiscard]] holds held_pages(std::span<const std::uint64_t> pages, const detail::hazard_log* except) noexcept;
 
 }  // namespace far::heap

@@ -37,7 +37,7 @@ class header {
   static constexpr std::uint64_t bytes_mask = std::uint64_t{0x1fff} << bytes_shift;
   static constexpr std::uint64_t has_pointers = std::uint64_t{1} << 60;
 
-  [[nodiscard]] static header of(std::uintptr_t object) {
+  [[nodiscard]] static header at(std::uintptr_t object) {
     return header(reinterpret_cast<std::atomic<std::uint64_t>*>(object - header_bytes));
   }
   [[nodiscard]] static std::uint64_t make(const owner_word& owner, std::size_t bytes, bool pointers) {

@@ -14,7 +14,7 @@ namespace far::detail {
 
 using heap::header;
 using heap::owner_word;
-using heap::placement;
+using heap::segment_kind;
 
 namespace {
 
@@ -39,48 +39,48 @@ object_heap::object_heap(pager::page_guard& from, fiber::scheduler& workers)
 object_heap::~object_heap() = default;
 
 // Holds the pages and makes them resident; they stay so while they are held.
-void object_heap::bring_in(hazard_log& by, std::uintptr_t address, std::size_t bytes, bool write) {
-  by.hold(word::page(address));
+void object_heap::bring_in(hazard_log& log, std::uintptr_t address, std::size_t bytes, bool write) {
+  log.hold(word::page(address));
   while (!memory.is_resident(address)) {
     heap::counters::add(count.page_fetches);
     memory.fetch(address, bytes, write);
   }
 }
 
-std::byte* object_heap::allocate(hazard_log& by, owner_word& owner, std::size_t bytes, const type_of_object* type,
-                                 placement where, unsigned tag) {
+std::byte* object_heap::allocate(hazard_log& log, owner_word& owner, std::size_t bytes, const type_of_object* type,
+                                 segment_kind where, unsigned tag) {
   if (bytes + (type != nullptr ? sizeof type : 0) > heap::largest_small_bytes) {
     const std::uintptr_t object = huge.take(bytes, tag);
     owner.store(object | word::huge, std::memory_order_relaxed);
-    return touch_huge(by, object | word::huge, true, where == placement::lasting);
+    return touch_huge(log, object | word::huge, true, where == segment_kind::lasting);
   }
   const std::size_t whole = type != nullptr ? ((bytes + 7) & ~std::size_t{7}) + sizeof type : bytes;
   const std::uintptr_t object = allocator_.take(whole, where, tag);
-  bring_in(by, object, std::min(heap::allocator::bytes_ahead(object), bytes_ready_ahead), true);
+  bring_in(log, object, std::min(heap::allocator::bytes_ahead(object), bytes_ready_ahead), true);
   if (type != nullptr) std::memcpy(reinterpret_cast<std::byte*>(object) + whole - sizeof type, &type, sizeof type);
-  header::of(object).store(header::make(owner, whole, type != nullptr));
+  header::at(object).store(header::make(owner, whole, type != nullptr));
   pages.set_live(object);
   pages.mark_cards(object, whole);
-  if (where == placement::lasting) pages.touch(pages.page_of(object), true);
+  if (where == segment_kind::lasting) pages.touch(pages.page_of(object), true);
   owner.store(object | std::uint64_t{heap::units_for(whole)} << word::size_shift, std::memory_order_release);
   return reinterpret_cast<std::byte*>(object);
 }
 
-std::byte* object_heap::touch(hazard_log& by, owner_word& owner, bool write, bool lasting) {
+std::byte* object_heap::touch(hazard_log& log, owner_word& owner, bool write, bool lasting) {
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if ((value & (busy_flags | word::huge)) != 0 || value == 0) [[unlikely]] {
       FAR_CHECK(word::address(value) != 0, "a far pointer that is dereferenced points to an object");
-      if ((value & word::huge) != 0) return touch_huge(by, value, write, lasting);
+      if ((value & word::huge) != 0) return touch_huge(log, value, write, lasting);
       if (!settle(owner, value)) waits_.wait_while(owner, word::fetching);
       continue;
     }
     const std::uintptr_t object = word::address(value);
-    by.hold(word::page(value));
+    log.hold(word::page(value));
     // Now the page and the object stay, unless they were leaving already; then the word or the state byte says so.
     if (owner.load(std::memory_order_acquire) != value) continue;
     if (!memory.is_resident(object)) [[unlikely]] {
-      come_in(by, owner, value, write, lasting);
+      come_in(log, owner, value, write, lasting);
       continue;
     }
     if ((value & word::flags) != 0) [[unlikely]] {
@@ -89,19 +89,20 @@ std::byte* object_heap::touch(hazard_log& by, owner_word& owner, bool write, boo
       continue;
     }
     const bool writable = make_writable(object, write);
-    if (!pages.has_card(object)) pages.mark_cards(object, header::bytes(header::of(object).load()));
+    if (!pages.has_card(object)) pages.mark_cards(object, header::bytes(header::at(object).load()));
     if (lasting) pages.touch(pages.page_of(object), writable);
-    by.know(value);
+    log.know(value);
     return reinterpret_cast<std::byte*>(object);
   }
 }
 
-// By the path that the selector of the object's page names.
-void object_heap::come_in(hazard_log& by, owner_word& owner, std::uint64_t value, bool write, bool lasting) {
+// Fetches by the path that the selector of the object's page names.
+void object_heap::come_in(hazard_log& log, owner_word& owner, std::uint64_t value, bool write, bool lasting) {
   give_way();
   const std::uintptr_t object = word::address(value);
   if (memory.takes_object_path(object)) {
-    if (begin_fetch(owner, value)) finish_fetch(by, owner, value, lasting ? placement::lasting : placement::passing);
+    if (begin_fetch(owner, value))
+      finish_fetch(log, owner, value, lasting ? segment_kind::lasting : segment_kind::passing);
   } else {
     heap::counters::add(count.page_fetches);
     memory.fetch(object, 1, write);
@@ -117,12 +118,12 @@ bool object_heap::make_writable(std::uintptr_t address, bool wanted) {
 
 // Huge objects stay where they are, so nothing goes wrong when their pages leave during a scope: they come back to the
 // same place. Those of a few pages are held all the same, because fetching them again would be a waste.
-std::byte* object_heap::touch_huge(hazard_log& by, std::uint64_t value, bool write, bool lasting) {
+std::byte* object_heap::touch_huge(hazard_log& log, std::uint64_t value, bool write, bool lasting) {
   constexpr std::size_t most_held_bytes = heap::huge_space::most_held_pages * page_bytes;
   const std::uintptr_t object = word::address(value);
   const std::size_t bytes = std::min(huge.bytes_of(object), most_held_bytes);
   const std::uintptr_t end = object + bytes;
-  for (std::uintptr_t page = object; page < end; page += page_bytes) by.hold(word::page(page));
+  for (std::uintptr_t page = object; page < end; page += page_bytes) log.hold(word::page(page));
   for (std::uintptr_t page = object; page < end; page += page_bytes) {
     while (!memory.is_resident(page)) {
       heap::counters::add(count.page_fetches);
@@ -131,7 +132,7 @@ std::byte* object_heap::touch_huge(hazard_log& by, std::uint64_t value, bool wri
     const bool writable = make_writable(page, write);
     if (lasting) pages.touch(pages.page_of(page), writable);
   }
-  by.know(value);
+  log.know(value);
   return reinterpret_cast<std::byte*>(object);
 }
 
@@ -163,10 +164,10 @@ void object_heap::give_up_fetch(owner_word& owner) {
 
 // The old copy's live bit goes first: from then on the evacuator does not take pointers inside the old copy for owners,
 // should the page become resident for another object.
-void object_heap::finish_fetch(hazard_log& by, owner_word& owner, std::uint64_t value, placement where) {
+void object_heap::finish_fetch(hazard_log& log, owner_word& owner, std::uint64_t value, segment_kind where) {
   const std::uintptr_t object = word::address(value);
   const std::size_t units = word::units(value);
-  if (where == placement::lasting && memory.left_just_now(object)) where = placement::hot;
+  if (where == segment_kind::lasting && memory.left_just_now(object)) where = segment_kind::hot;
   pages.clear_live(object);
   alignas(heap::unit_bytes) std::array<std::byte, page_bytes> local;
   // From the header on to the end of the last unit, which may be the page's.
@@ -180,7 +181,7 @@ void object_heap::finish_fetch(hazard_log& by, owner_word& owner, std::uint64_t 
   }
   std::uintptr_t copy = 0;
   try {
-    copy = place_copy(by, owner, local.data(), where, pages.tag_of(pages.page_of(object)));
+    copy = place_copy(log, owner, local.data(), where, pages.tag_of(pages.page_of(object)));
   } catch (const std::bad_alloc&) {
     pages.set_live(object);
     give_up_fetch(owner);
@@ -196,18 +197,18 @@ void object_heap::finish_fetch(hazard_log& by, owner_word& owner, std::uint64_t 
 
 // Puts an object, `bytes` from its header on, into a fresh place that `by` holds. It is not live before its owner's
 // word can be found by its header.
-std::uintptr_t object_heap::place_copy(hazard_log& by, owner_word& owner, const std::byte* bytes, placement where,
+std::uintptr_t object_heap::place_copy(hazard_log& log, owner_word& owner, const std::byte* bytes, segment_kind where,
                                        unsigned tag) {
   std::uint64_t header_value = 0;
   std::memcpy(&header_value, bytes, sizeof header_value);
   const std::size_t size = header::bytes(header_value);
   const std::uintptr_t copy = allocator_.take(size, where, tag);
-  bring_in(by, copy, std::min(heap::allocator::bytes_ahead(copy), bytes_ready_ahead), true);
+  bring_in(log, copy, std::min(heap::allocator::bytes_ahead(copy), bytes_ready_ahead), true);
   std::memcpy(reinterpret_cast<std::byte*>(copy), bytes + heap::header_bytes, size);
   const std::uint64_t fresh = header::make(owner, size, (header_value & header::has_pointers) != 0);
-  header::of(copy).store(fresh);
+  header::at(copy).store(fresh);
   pages.mark_cards(copy, size);
-  if (where != placement::passing) pages.touch(pages.page_of(copy), true);
+  if (where != segment_kind::passing) pages.touch(pages.page_of(copy), true);
   follow_children(reinterpret_cast<std::byte*>(copy), fresh);
   pages.set_live(copy);
   return copy;
@@ -261,7 +262,7 @@ bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
     workers_
         .spawn([this, &owner, value, holding = mine.get()] {
           try {
-            finish_fetch(**holding, owner, value, placement::lasting);
+            finish_fetch(**holding, owner, value, segment_kind::lasting);
           } catch (const std::bad_alloc&) {
             // No addresses left: the dereference will say so.
           }
@@ -298,7 +299,7 @@ void object_heap::finish_prefetches() const {
 std::size_t object_heap::bytes_of(std::uint64_t value) const {
   const std::uintptr_t object = word::address(value);
   if ((value & word::huge) != 0) return huge.bytes_of(object);
-  const std::uint64_t header_value = header::of(object).load();
+  const std::uint64_t header_value = header::at(object).load();
   return header::bytes(header_value) - ((header_value & header::has_pointers) != 0 ? sizeof(void*) : 0);
 }
 

@@ -49,11 +49,11 @@ class object_heap {
 
   // Makes an object of `bytes` undefined bytes, aligned to 16, that `owner` owns; it is resident, and held in `by`.
   // `type`: of objects with far pointers, otherwise null. Throws std::bad_alloc when the far heap's addresses run out.
-  [[nodiscard]] std::byte* allocate(hazard_log& by, owner_word& owner, std::size_t bytes, const type_of_object* type,
-                                    heap::placement where, unsigned tag);
+  [[nodiscard]] std::byte* allocate(hazard_log& log, owner_word& owner, std::size_t bytes, const type_of_object* type,
+                                    heap::segment_kind where, unsigned tag);
 
   // See detail::touch.
-  [[nodiscard]] std::byte* touch(hazard_log& by, owner_word& owner, bool write, bool lasting);
+  [[nodiscard]] std::byte* touch(hazard_log& log, owner_word& owner, bool write, bool lasting);
 
   // Starts to bring in what `owner` points to; does not wait. Returns false when it cannot start now. Over the object
   // path a fiber does it, and holds the page that `owner` lies in until it has. Requires: so does the caller, if that
@@ -76,7 +76,7 @@ class object_heap {
   // The size that the object was allocated with. Requires: it is held, or huge.
   [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
 
-  // What dereferences look at.
+  // The part that dereferences read.
   [[nodiscard]] heap_view view() const { return {.ready = pages.ready_by_page(), .cards = pages.cards_by_address()}; }
 
   // Recomputes every count and checks every header that can be read. Requires: no other call meanwhile.
@@ -96,29 +96,29 @@ class object_heap {
   heap::counters count;
 
  private:
-  [[nodiscard]] std::byte* touch_huge(hazard_log& by, std::uint64_t value, bool write, bool lasting);
+  [[nodiscard]] std::byte* touch_huge(hazard_log& log, std::uint64_t value, bool write, bool lasting);
   [[nodiscard]] bool make_writable(std::uintptr_t address, bool wanted);
-  void bring_in(hazard_log& by, std::uintptr_t page, std::size_t bytes, bool write);
+  void bring_in(hazard_log& log, std::uintptr_t page, std::size_t bytes, bool write);
   [[nodiscard]] bool settle(owner_word& owner, std::uint64_t value);
-  void come_in(hazard_log& by, owner_word& owner, std::uint64_t value, bool write, bool lasting);
+  void come_in(hazard_log& log, owner_word& owner, std::uint64_t value, bool write, bool lasting);
   [[nodiscard]] bool begin_fetch(owner_word& owner, std::uint64_t value);
   void give_up_fetch(owner_word& owner);
-  void finish_fetch(hazard_log& by, owner_word& owner, std::uint64_t value, heap::placement where);
+  void finish_fetch(hazard_log& log, owner_word& owner, std::uint64_t value, heap::segment_kind where);
   [[nodiscard]] bool prefetch_object(owner_word& owner, std::uint64_t value);
   void end_prefetch();
-  [[nodiscard]] std::uintptr_t place_copy(hazard_log& by, owner_word& owner, const std::byte* bytes,
-                                          heap::placement where, unsigned tag);
+  [[nodiscard]] std::uintptr_t place_copy(hazard_log& log, owner_word& owner, const std::byte* bytes,
+                                          heap::segment_kind where, unsigned tag);
   struct standing {
     std::uint64_t value;  // of the owner's word
     bool is_here;         // its page is resident, and held; otherwise it is away
   };
-  [[nodiscard]] standing stand_still(hazard_log& by, owner_word& owner);
-  void keep_at_hand(hazard_log& by, const owner_word& word_here);
+  [[nodiscard]] standing stand_still(hazard_log& log, owner_word& owner);
+  void keep_at_hand(hazard_log& log, const owner_word& word_here);
 
   fiber::scheduler& workers_;
   heap::allocator allocator_;
   heap::object_waits waits_;
-  // By tag: how hot its pages can become. The first is everybody's, and a bit: a second chance.
+  // For each tag: how hot its pages can become. The first is the default tag, with one bit: a second chance.
   std::array<std::atomic<unsigned>, heap::most_tags> most_heat_{1};
   std::atomic<unsigned> tags_{1};
   std::atomic<unsigned> prefetches_{0};  // fibers that bring objects in for later

@@ -13,16 +13,16 @@ void object_waits::wait_while(const std::atomic<std::uint64_t>& word, std::uint6
       in.count.fetch_add(1, std::memory_order_seq_cst);
       in.waiting.append(self);
     }
-    // Once more: whoever takes the flag away looks at the count afterwards. Not under the lock: the word may be part of
-    // a far object, and the access may miss.
-    fiber::wake_up told;
-    if ((word.load(std::memory_order_seq_cst) & flag) == 0 && self.claim(told)) {
+    // Look once more: the thread that clears the flag looks at the count afterwards. Not under the lock: the word may
+    // be part of a far object, and the access may miss.
+    fiber::wake_up notice;
+    if ((word.load(std::memory_order_seq_cst) & flag) == 0 && self.claim(notice)) {
       const std::lock_guard guard(in.lock);
       in.waiting.remove(self);
       in.count.fetch_sub(1, std::memory_order_relaxed);
       return;
     }
-    self.park();  // whoever fetches always ends, with the object or without
+    self.park();  // a fetch always ends, with the object or without
   }
 }
 
@@ -37,13 +37,13 @@ void object_waits::wake_all(const std::atomic<std::uint64_t>& word) noexcept {
     left = in.waiting.size();
   }
   for (; left > 0; --left) {
-    fiber::wake_up told;
+    fiber::wake_up notice;
     {
       const std::lock_guard guard(in.lock);
-      if (!in.waiting.claim_first(told)) return;
+      if (!in.waiting.claim_first(notice)) return;
       in.count.fetch_sub(1, std::memory_order_relaxed);
     }
-    told.deliver();
+    notice.deliver();
   }
 }
 

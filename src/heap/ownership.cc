@@ -19,16 +19,16 @@ namespace {
 // A stretch of work in which pages are held beside those of the caller's scopes, and stay.
 class holding {
  public:
-  explicit holding(hazard_log& by) : by_(by), before_(by.held()) { by.begin_work(); }
+  explicit holding(hazard_log& log) : log_(log), before_(log.held()) { log.begin_work(); }
   ~holding() {
-    by_.cut_back(before_);
-    by_.end_work();
+    log_.cut_back(before_);
+    log_.end_work();
   }
   holding(const holding&) = delete;
   holding& operator=(const holding&) = delete;
 
  private:
-  hazard_log& by_;
+  hazard_log& log_;
   std::size_t before_;
 };
 
@@ -36,16 +36,16 @@ class holding {
 
 // A word that is part of a far object can be read and written under a header's lock from here on, without a miss.
 // Requires: `by` is working.
-void object_heap::keep_at_hand(hazard_log& by, const owner_word& word_here) {
+void object_heap::keep_at_hand(hazard_log& log, const owner_word& word_here) {
   const auto at = reinterpret_cast<std::uintptr_t>(&word_here);
   if (!memory.contains(at)) return;
-  by.hold(word::page(at));
+  log.hold(word::page(at));
   while (!memory.is_resident(at)) memory.fetch(at, 1, true);
 }
 
 // Holds the object's page. Afterwards the word, as returned, is neither moving nor fetching, and the page is either
 // resident, and stays so while it is held, or away.
-object_heap::standing object_heap::stand_still(hazard_log& by, owner_word& owner) {
+object_heap::standing object_heap::stand_still(hazard_log& log, owner_word& owner) {
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     const std::uintptr_t object = word::address(value);
@@ -58,7 +58,7 @@ object_heap::standing object_heap::stand_still(hazard_log& by, owner_word& owner
       waits_.wait_while(owner, word::fetching);  // a prefetch
       continue;
     }
-    by.hold(word::page(value));
+    log.hold(word::page(value));
     // Only what it says now is held: until the page was, the object could move and its place be used again.
     if (owner.load(std::memory_order_acquire) != value) continue;
     if (memory.is_resident(object)) return {value, true};
@@ -82,13 +82,13 @@ void object_heap::move_owner(owner_word& from, owner_word& to) {
     const standing now = stand_still(mine, from);
     const std::uintptr_t object = word::address(now.value);
     if (now.is_here) {
-      const std::uint64_t locked = header::of(object).lock();
+      const std::uint64_t locked = header::at(object).lock();
       // Under the lock the evacuator neither begins nor ends a move; one that has begun since finds the word changed.
       const std::uint64_t value = from.load(std::memory_order_acquire);
       if ((value & word::stale) != 0) pages.uncount_stale(object);
       to.store(value & ~(word::moving | word::stale), std::memory_order_seq_cst);
       from.store(0, std::memory_order_seq_cst);
-      header::of(object).unlock((locked & ~header::owner_mask) | reinterpret_cast<std::uintptr_t>(&to));
+      header::at(object).unlock((locked & ~header::owner_mask) | reinterpret_cast<std::uintptr_t>(&to));
       return;
     }
     std::uint64_t value = now.value;
@@ -114,15 +114,15 @@ void object_heap::follow(owner_word& word_here) {
     const std::uintptr_t object = word::address(now.value);
     if (object == 0) return;
     if (now.is_here) {
-      const std::uint64_t locked = header::of(object).lock();
-      // Whoever owns the pointer may have moved it on.
+      const std::uint64_t locked = header::at(object).lock();
+      // The owner of the pointer may have moved it on.
       const bool same = word::address(word_here.load(std::memory_order_acquire)) == object;
       if (same) {
         const std::uint64_t was = word_here.fetch_and(~(word::stale | word::moving), std::memory_order_seq_cst);
         if ((was & word::stale) != 0) pages.uncount_stale(object);
       }
       const std::uint64_t kept = locked & ~header::owner_mask;
-      header::of(object).unlock(same ? kept | reinterpret_cast<std::uintptr_t>(&word_here) : locked);
+      header::at(object).unlock(same ? kept | reinterpret_cast<std::uintptr_t>(&word_here) : locked);
       if (same) return;
       continue;
     }
@@ -153,11 +153,11 @@ void object_heap::release(owner_word& owner) {
     std::uint64_t value = now.value;
     const std::uintptr_t object = word::address(value);
     if (now.is_here) {
-      const std::uint64_t locked = header::of(object).lock();
+      const std::uint64_t locked = header::at(object).lock();
       value = owner.load(std::memory_order_acquire);
       pages.clear_live(object);
       owner.store(0, std::memory_order_seq_cst);
-      header::of(object).unlock(locked & ~header::owner_mask);
+      header::at(object).unlock(locked & ~header::owner_mask);
     } else {
       pages.clear_live(object);
       // It may have come meanwhile, and the evacuator may have seen the live bit.

@@ -1,4 +1,4 @@
-// What the object heap knows of each page, in local memory: where live objects start, what was touched, and counts.
+// The object heap's state of each page, in local memory: where live objects start, what was touched, and counts.
 #pragma once
 
 #include <atomic>
@@ -76,11 +76,11 @@ class page_table {
     const std::uint8_t* const at = &cards_[page_of(address)][address / unit_bytes % units_a_page / 8];
     return (__atomic_load_n(at, __ATOMIC_RELAXED) >> (address / unit_bytes % 8) & 1) != 0;
   }
-  // Ready: used since the evictor last looked, and resident then, so that a dereference need not look at its state; or
-  // even writable, so that a write does not meet the hardware guard, which costs many times as much. Set
-  // by whoever holds the page and has seen that it is resident; taken back by the evictor once it has claimed the page,
-  // before it passes the process-wide fence and reads who holds it. A page that is forced to leave may be called ready
-  // afterwards, which does no harm: it comes back to its place at the next access.
+  // Ready: used since the evictor last looked, and resident then, so that a dereference need not look at its state;
+  // or even writable, so that a write does not meet the hardware guard, which costs many times as much. Set by the
+  // thread that holds the page and has seen that it is resident; taken back by the evictor once it has claimed the
+  // page, before it passes the process-wide fence and reads who holds it. A page that is forced to leave may be
+  // called ready afterwards, which does no harm: it comes back to its place at the next access.
   void touch(std::size_t page, bool writable) {
     const std::uint8_t wanted = writable ? 2 : 1;
     if (ready_[page].load(std::memory_order_relaxed) < wanted) ready_[page].store(wanted, std::memory_order_release);

@@ -59,9 +59,9 @@ std::size_t resident_pages(runtime& farheap, const std::vector<std::uintptr_t>& 
 
 std::vector<std::uintptr_t> pages_of(runtime& farheap, const items& all) {
   std::vector<std::uintptr_t> pages;
-  for (const auto& each : all) {
+  for (const auto& owner : all) {
     const scope here(farheap);
-    const std::uintptr_t page = address_of(each, here) & ~std::uintptr_t{page_bytes - 1};
+    const std::uintptr_t page = address_of(owner, here) & ~std::uintptr_t{page_bytes - 1};
     if (pages.empty() || pages.back() != page) pages.push_back(page);
   }
   return pages;
@@ -153,9 +153,9 @@ TEST_F(replacement_test, hot_pages_of_a_tag_with_more_bits_outlive_a_stream) {
 
 std::set<std::uintptr_t> places(runtime& farheap, const items& all, std::size_t granularity_bytes) {
   std::set<std::uintptr_t> found;
-  for (const auto& each : all) {
+  for (const auto& owner : all) {
     const scope here(farheap);
-    found.insert(address_of(each, here) / granularity_bytes);
+    found.insert(address_of(owner, here) / granularity_bytes);
   }
   return found;
 }
@@ -191,7 +191,7 @@ TEST_F(replacement_test, the_few_used_objects_of_whole_pages_gather_in_few) {
   items all = fill(farheap, 4 * mib);
   items used;
   for (std::size_t i = 0; i < all.size(); i += page_bytes / sizeof(item)) used.push_back(std::move(all[i]));
-  std::erase_if(all, [](const unique_ptr<item>& each) { return !each; });
+  std::erase_if(all, [](const unique_ptr<item>& owner) { return !owner; });
   evict(farheap, all);
   EXPECT_GT(places(farheap, used, page_bytes).size(), used.size() * 3 / 4) << "back by the page path, where they were";
   for (std::size_t i = 0; i < 2 * stream.size(); ++i) {
@@ -211,13 +211,13 @@ TEST_F(replacement_test, a_dereference_for_writing_lets_its_page_be_written) {
   items all = fill(farheap, 2 * budget);
   for (int round = 0; round < 3; ++round) EXPECT_EQ(count_wrong(farheap, all), 0u);
   std::size_t were_protected = 0;
-  for (auto& each : all) {
+  for (auto& owner : all) {
     {
       const scope here(farheap);
-      were_protected += detail::heap_of(farheap).memory.is_writable(address_of(each, here)) ? 0 : 1;
+      were_protected += detail::heap_of(farheap).memory.is_writable(address_of(owner, here)) ? 0 : 1;
     }
     const scope here(farheap);
-    const item& writable = each.deref_mut(here);
+    const item& writable = owner.deref_mut(here);
     EXPECT_TRUE(detail::heap_of(farheap).memory.is_writable(reinterpret_cast<std::uintptr_t>(&writable)));
   }
   EXPECT_GT(were_protected, 0u);
@@ -231,7 +231,7 @@ TEST_F(replacement_test, a_scope_that_holds_more_than_the_budget_neither_stops_n
   {
     const scope here(farheap);
     std::vector<item*> references;
-    for (auto& each : all) references.push_back(&each.deref_mut(here));
+    for (auto& owner : all) references.push_back(&owner.deref_mut(here));
     EXPECT_GT(farheap.snapshot().forced_pages, 1000u);
     EXPECT_LT(farheap.snapshot().local_bytes, budget + budget / 4);
     // The references are good until the scope ends, whichever way their objects come back.

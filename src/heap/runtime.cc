@@ -96,11 +96,11 @@ struct living_runtimes {
 
   void add(runtime& one, const detail::object_heap& objects) {
     const std::lock_guard guard(lock);
-    for (entry& each : all) {
-      if (each.owner.load(std::memory_order_relaxed) != nullptr) continue;
-      each.base.store(objects.memory.base(), std::memory_order_relaxed);
-      each.end.store(objects.memory.base() + (objects.memory.pages() << page_shift), std::memory_order_relaxed);
-      each.owner.store(&one, std::memory_order_release);
+    for (entry& slot : all) {
+      if (slot.owner.load(std::memory_order_relaxed) != nullptr) continue;
+      slot.base.store(objects.memory.base(), std::memory_order_relaxed);
+      slot.end.store(objects.memory.base() + (objects.memory.pages() << page_shift), std::memory_order_relaxed);
+      slot.owner.store(&one, std::memory_order_release);
       return;
     }
     throw std::runtime_error("a process has at most 16 far::runtime objects at a time");
@@ -108,17 +108,17 @@ struct living_runtimes {
 
   void remove(runtime& one) {
     const std::lock_guard guard(lock);
-    for (entry& each : all) {
-      if (each.owner.load(std::memory_order_relaxed) == &one) each.owner.store(nullptr, std::memory_order_release);
+    for (entry& slot : all) {
+      if (slot.owner.load(std::memory_order_relaxed) == &one) slot.owner.store(nullptr, std::memory_order_release);
     }
     if (process_wide.load() == &one) process_wide.store(nullptr);
   }
 
-  [[nodiscard]] runtime& of(std::uintptr_t address) {
-    for (entry& each : all) {
-      runtime* const owner = each.owner.load(std::memory_order_acquire);
-      if (owner != nullptr && address >= each.base.load(std::memory_order_relaxed) &&
-          address < each.end.load(std::memory_order_relaxed)) {
+  [[nodiscard]] runtime& runtime_at(std::uintptr_t address) {
+    for (entry& slot : all) {
+      runtime* const owner = slot.owner.load(std::memory_order_acquire);
+      if (owner != nullptr && address >= slot.base.load(std::memory_order_relaxed) &&
+          address < slot.end.load(std::memory_order_relaxed)) {
         return *owner;
       }
     }
@@ -129,15 +129,15 @@ struct living_runtimes {
 constinit living_runtimes living;
 
 pager::options pager_options(const runtime_options& chosen) {
-  pager::options made;
-  made.budget_bytes = chosen.local_bytes;
-  made.far_uri = chosen.far;
-  made.heap_bytes = chosen.address_bytes;
-  made.mode =
+  pager::options wanted;
+  wanted.budget_bytes = chosen.local_bytes;
+  wanted.far_uri = chosen.far;
+  wanted.heap_bytes = chosen.address_bytes;
+  wanted.mode =
       chosen.hardware_guard == runtime_options::guard::in_line ? pager::fault_mode::in_line : pager::fault_mode::thread;
-  made.policy = chosen.policy;
-  made.object_readers = 8;
-  return made;
+  wanted.policy = chosen.policy;
+  wanted.object_readers = 8;
+  return wanted;
 }
 
 runtime_options options_of_environment() {
@@ -161,9 +161,9 @@ runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>
   pager::options wanted = pager_options(chosen);
   wanted.fibers = &parts_->misses;
   wanted.filter = &parts_->filter;
-  result<std::unique_ptr<pager::page_guard>> made = pager::create_page_guard(wanted);
-  if (!made) throw std::runtime_error("far::runtime cannot start: " + made.error().message);
-  parts_->far = std::move(made).value();
+  result<std::unique_ptr<pager::page_guard>> guard = pager::create_page_guard(wanted);
+  if (!guard) throw std::runtime_error("far::runtime cannot start: " + guard.error().message);
+  parts_->far = std::move(guard).value();
   parts_->misses.serve(*parts_->far);
   parts_->objects = std::make_unique<detail::object_heap>(*parts_->far, parts_->workers);
   parts_->objects->paths.set_share(chosen.page_path_share);
@@ -278,28 +278,29 @@ void runtime::validate() const {
   parts_->objects->validate();
 }
 
-tag::tag(runtime& of, replacement how) : runtime_(of) {
+tag::tag(runtime& home, replacement how) : runtime_(home) {
   if (how.hotness_bits > heap::heat_bits) {
     throw std::invalid_argument("far::replacement: hotness_bits is " + std::to_string(how.hotness_bits) +
                                 "; 0 to 3 are possible");
   }
-  const std::optional<unsigned> made = detail::heap_of(of).add_tag((1u << how.hotness_bits) - 1);
-  if (!made) throw std::runtime_error("a far::runtime has at most 15 tags; share one among data structures of a kind");
-  number_ = *made;
+  const std::optional<unsigned> number = detail::heap_of(home).add_tag((1u << how.hotness_bits) - 1);
+  if (!number)
+    throw std::runtime_error("a far::runtime has at most 15 tags; share one among data structures of a kind");
+  number_ = *number;
 }
 
 namespace detail {
 
-object_heap& heap_of(runtime& of) noexcept {
-  return *of.parts_->objects;
+object_heap& heap_of(runtime& home) noexcept {
+  return *home.parts_->objects;
 }
 
 runtime& runtime_of(const owner_word& owner) {
-  return living.of(word::address(owner.load(std::memory_order_relaxed)));
+  return living.runtime_at(word::address(owner.load(std::memory_order_relaxed)));
 }
 
-std::byte* touch(runtime& in, hazard_log& by, std::atomic<std::uint64_t>& owner, bool write, bool lasting) {
-  return heap_of(in).touch(by, owner, write, lasting);
+std::byte* touch(runtime& in, hazard_log& log, std::atomic<std::uint64_t>& owner, bool write, bool lasting) {
+  return heap_of(in).touch(log, owner, write, lasting);
 }
 
 void give_way(const tag& in) {
@@ -307,7 +308,8 @@ void give_way(const tag& in) {
 }
 
 std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type) {
-  return heap_of(in.home()).allocate(current_hazard_log(), owner, bytes, type, heap::placement::lasting, in.number());
+  return heap_of(in.home()).allocate(current_hazard_log(), owner, bytes, type, heap::segment_kind::lasting,
+                                     in.number());
 }
 
 void move_owner(owner_word& from, owner_word& to) {
@@ -333,7 +335,7 @@ bool prefetch(owner_word& owner) {
 }  // namespace detail
 }  // namespace far
 
-// What far/hint.h looks for; in the same file as the runtime, so that whoever links that gets this.
+// The symbol that far/hint.h looks for; in the same file as the runtime, so that linking one brings the other.
 extern "C" FAR_API const far_hint_view* far_hint_find_view() {
   return &far::pager::hint_view();
 }

@@ -83,7 +83,7 @@ void segments::remove_object(std::uintptr_t object, std::size_t units) {
   segment& in = holding(object);
   in.live_units.fetch_sub(static_cast<std::uint32_t>(units), std::memory_order_relaxed);
   const std::size_t page = pages_.page_of(object);
-  // Whoever takes the last object of a page away discards the page, unless it is still being filled.
+  // The thread that removes the last object of a page discards the page, unless it is still being filled.
   if (pages_.uncount_object(object) == 0 && in.state.load(std::memory_order_seq_cst) == segment_state::closed) {
     memory_.discard(pages_.address_of(page), page_bytes);
   }
@@ -107,12 +107,12 @@ void segments::release_runs(std::uintptr_t first) {
 }
 
 // The last one out puts the segment on the free list: objects, and the holder of an open segment.
-void segments::let_go(std::uintptr_t object_or_first, segment& of) {
-  if (of.objects.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+void segments::let_go(std::uintptr_t object_or_first, segment& emptied) {
+  if (emptied.objects.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   const std::size_t index = index_of(object_or_first);
   memory_.discard(address_of(index), segment_bytes);
   pages_.forget(pages_.page_of(address_of(index)), segment_pages);
-  of.state.store(segment_state::free, std::memory_order_release);
+  emptied.state.store(segment_state::free, std::memory_order_release);
   freed_.fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard guard(lock_);
   free_.push_back(static_cast<std::uint32_t>(index));

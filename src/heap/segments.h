@@ -46,7 +46,7 @@ class segments {
   // std::bad_alloc when the far heap's addresses run out.
   [[nodiscard]] std::uintptr_t take(segment_state as, unsigned tag);
 
-  // Whoever opened it allocates no more from it.
+  // The thread that opened it allocates no more from it.
   void close(std::uintptr_t first);
 
   // An object of `units` was placed in an open segment; it died, or moved away.
@@ -76,7 +76,7 @@ class segments {
   static constexpr std::size_t arena_bytes = std::size_t{64} << 20;
 
   void add_arena();
-  void let_go(std::uintptr_t object_or_first, segment& of);
+  void let_go(std::uintptr_t object_or_first, segment& emptied);
 
   far_memory& memory_;
   page_table& pages_;

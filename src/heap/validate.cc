@@ -18,7 +18,7 @@ void object_heap::validate() const {
         ++in_page;
         FAR_CHECK(object >= end_of_last, "objects do not overlap");
         if (!memory.is_resident(object)) return;
-        const std::uint64_t value = heap::header::of(object).load();
+        const std::uint64_t value = heap::header::at(object).load();
         end_of_last = object + heap::header::bytes(value);
         FAR_CHECK((value & heap::header::locked) == 0, "no header is locked between calls");
         live_units += heap::units_for(heap::header::bytes(value));

@@ -1,4 +1,5 @@
-// What the engine asks of the kernel, as one narrow interface, so that the same engine also runs on a simulated kernel.
+// The engine's requests to the kernel, as one narrow interface, so that the same engine also runs on a simulated
+// kernel.
 //
 // The far heap is an array of pages; a page is named by its index. The calls move bytes and change mappings; they know
 // nothing of residency states. Every call may be made from any thread.
@@ -31,10 +32,10 @@ class address_space {
  public:
   virtual ~address_space() = default;
 
-  // Maps `range.count` frames that hold a copy of `source`, and wakes whoever waits for them. Requires: the range is
-  // guarded and none of its pages is mapped. Returns how many pages, from the first, were installed; fewer than asked
-  // only when the kernel refuses, and then `error_code` says why (ENOMEM: try again later; ENOENT: the range is no
-  // longer ours).
+  // Maps `range.count` frames that hold a copy of `source`, and wakes the threads that wait for them. Requires: the
+  // range is guarded and none of its pages is mapped. Returns how many pages, from the first, were installed; fewer
+  // than asked only when the kernel refuses, and then `error_code` says why (ENOMEM: try again later; ENOENT: the
+  // range is no longer ours).
   [[nodiscard]] virtual std::size_t install(page_range range, const std::byte* source, mapping how,
                                             int* error_code) = 0;
 
@@ -58,7 +59,7 @@ class address_space {
   // one may be gone.
   [[nodiscard]] virtual std::size_t drop(std::span<const page_range> ranges) = 0;
 
-  // Ends write protection, and wakes whoever waits to write.
+  // Ends write protection, and wakes the threads that wait to write.
   virtual void allow_write(page_range range) = 0;
 
   // Wakes accesses that wait for a page that is mapped already.

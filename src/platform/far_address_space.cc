@@ -30,7 +30,7 @@ int advise(std::byte* address, std::size_t bytes, int advice) {
 }
 
 // userfaultfd refuses a range that spans several of the kernel's mappings. They mostly end where blocks of the far heap
-// do; where they do not (the program changed the protection of a part), halving finds the end. `call(piece, failure)`
+// do; where they do not (the program changed the protection of a part), halving finds the end. `call(part, failure)`
 // returns how many pages it did; `spans` is the error that may mean "several mappings".
 template <typename Call>
 std::size_t in_kernel_mappings(page_range range, int spans, int* error_code, Call call) {
@@ -120,9 +120,9 @@ void far_address_space::reopen_after_fork() {
 
 std::size_t far_address_space::install(page_range range, const std::byte* source, mapping how, int* error_code) {
   const bool protect = how == mapping::write_protected;
-  return in_kernel_mappings(range, ENOENT, error_code, [&](page_range piece, int* failure) {
-    const std::byte* const from = source + ((piece.first - range.first) << page_shift);
-    return faults_.copy(start_of(piece), from, piece.count << page_shift, protect, failure) >> page_shift;
+  return in_kernel_mappings(range, ENOENT, error_code, [&](page_range part, int* failure) {
+    const std::byte* const from = source + ((part.first - range.first) << page_shift);
+    return faults_.copy(start_of(part), from, part.count << page_shift, protect, failure) >> page_shift;
   });
 }
 
@@ -134,16 +134,16 @@ std::size_t far_address_space::lift(page_range range, std::byte* staging) {
 // thread splits the same huge page), it forgets to count what the second try moved, finds it there, and reports EEXIST.
 // Nobody else puts pages where a move goes, or where it comes from, so those that have changed places have been moved.
 std::size_t far_address_space::move_out(page_range range, std::uintptr_t to, int* error_code) {
-  return in_kernel_mappings(range, EINVAL, error_code, [&](page_range piece, int* failure) {
-    const std::uintptr_t target = to + ((piece.first - range.first) << page_shift);
+  return in_kernel_mappings(range, EINVAL, error_code, [&](page_range part, int* failure) {
+    const std::uintptr_t target = to + ((part.first - range.first) << page_shift);
     std::size_t done = 0;
-    while (done < piece.count) {
-      const std::size_t rest = piece.count - done;
-      done += faults_.move(target + (done << page_shift), start_of({piece.first + done, rest}), rest << page_shift,
+    while (done < part.count) {
+      const std::size_t rest = part.count - done;
+      done += faults_.move(target + (done << page_shift), start_of({part.first + done, rest}), rest << page_shift,
                            failure) >>
               page_shift;
       const std::uintptr_t next = target + (done << page_shift);
-      const std::size_t uncounted = count_moved({piece.first + done, piece.count - done}, next);
+      const std::size_t uncounted = count_moved({part.first + done, part.count - done}, next);
       if (uncounted == 0) break;
       FAR_CHECK(faults_.wake(next, uncounted << page_shift) == 0, "waiting accesses can always be woken");
       done += uncounted;
@@ -264,7 +264,7 @@ std::size_t far_address_space::lift_unused(std::span<const page_range> ranges, s
   }
   const std::size_t dropped = drop(ranges.first(whole));
   std::size_t lifted = 0;
-  for (const page_range& each : ranges.first(dropped)) lifted += each.count;
+  for (const page_range& dropped_range : ranges.first(dropped)) lifted += dropped_range.count;
   if (dropped < whole) {
     // A page is locked, and those before it are gone already: they count as lifted.
     page_range page{ranges[dropped].first, 1};

@@ -67,7 +67,7 @@ class far_address_space_test : public testing::TestWithParam<bool> {
     return filled;
   }
   static bool holds(const std::byte* at, page_id page) {
-    return std::all_of(at, at + page_bytes, [page](std::byte each) { return each == content(page); });
+    return std::all_of(at, at + page_bytes, [page](std::byte value) { return value == content(page); });
   }
   bool staging_holds(std::size_t position, page_id page) { return holds(staging_ + position * page_bytes, page); }
 
@@ -79,12 +79,12 @@ class far_address_space_test : public testing::TestWithParam<bool> {
 
 TEST_P(far_address_space_test, lifts_scattered_ranges_one_after_the_other) {
   const std::array<page_range, 3> ranges{{{3, 1}, {10, 4}, {200, 2}}};
-  for (const page_range& each : ranges) install(each);
+  for (const page_range& range : ranges) install(range);
   install({11 + 3, 1});
   ASSERT_EQ(space_->lift_unused(ranges, staging_), 7u);
   std::size_t position = 0;
-  for (const page_range& each : ranges) {
-    for (page_id page = each.first; page < each.end(); ++page, ++position) {
+  for (const page_range& range : ranges) {
+    for (page_id page = range.first; page < range.end(); ++page, ++position) {
       EXPECT_TRUE(staging_holds(position, page)) << page;
       EXPECT_FALSE(is_filled(page)) << page;
     }
@@ -121,7 +121,7 @@ TEST_P(far_address_space_test, lifts_what_the_program_may_not_write_or_not_even_
 
 TEST_P(far_address_space_test, stops_at_a_locked_page_and_leaves_it) {
   const std::array<page_range, 3> ranges{{{3, 1}, {10, 4}, {200, 2}}};
-  for (const page_range& each : ranges) install(each);
+  for (const page_range& range : ranges) install(range);
   // Straight to the kernel: sanitizers lock nothing.
   if (syscall(SYS_mlock, base_ + 12 * page_bytes, page_bytes) != 0) GTEST_SKIP() << "no permission for mlock";
   ASSERT_EQ(space_->lift_unused(ranges, staging_), 3u);
@@ -198,7 +198,7 @@ TEST_P(far_address_space_test, two_threads_lift_parts_of_a_huge_page_and_count_a
         }
       });
     }
-    for (std::thread& each : lifters) each.join();
+    for (std::thread& lifter : lifters) lifter.join();
     ASSERT_EQ(space_->drop({&whole, 1}), 1u);
   }
   EXPECT_EQ(miscounted[0] + miscounted[1], 0u);
@@ -206,9 +206,9 @@ TEST_P(far_address_space_test, two_threads_lift_parts_of_a_huge_page_and_count_a
 }
 
 INSTANTIATE_TEST_SUITE_P(kernels, far_address_space_test, testing::Bool(),
-                         [](const auto& of) { return of.param ? "all_features" : "few_features"; });
+                         [](const auto& test) { return test.param ? "all_features" : "few_features"; });
 INSTANTIATE_TEST_SUITE_P(kernels, far_address_space_unattended, testing::Bool(),
-                         [](const auto& of) { return of.param ? "all_features" : "few_features"; });
+                         [](const auto& test) { return test.param ? "all_features" : "few_features"; });
 
 }  // namespace
 }  // namespace far::platform

@@ -1,4 +1,4 @@
-// What a signal handler can learn about the access that faulted. The one place that knows the machine's registers.
+// Facts about a faulting access, for a signal handler. The one place that knows the machine's registers.
 #pragma once
 
 #include <signal.h>

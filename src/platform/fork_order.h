@@ -1,5 +1,5 @@
-// A fork takes the locks of the program's allocator first, and then waits for whoever works on the far heap. So nobody
-// who is waited for enters that allocator; builds with checks find who does (preload/allocator.cc).
+// A fork takes the locks of the program's allocator first, and then waits for the threads that work on the far heap.
+// So nobody who is waited for enters that allocator; builds with checks find who does (preload/allocator.cc).
 #pragma once
 
 namespace far::platform {

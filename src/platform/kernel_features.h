@@ -1,5 +1,5 @@
-// What the running kernel offers to this process, found out by trying each call once, never by the version number:
-// distributions backport, containers forbid.
+// The features of the running kernel that this process may use, found out by trying each call once, never by the
+// version number: distributions backport, containers forbid.
 //
 // FARHEAP_DISABLE=NAME,NAME,... in the environment makes named features look absent, so that every fallback can be
 // tested on a kernel that has them all. The names are those of known_features().
@@ -45,8 +45,9 @@ struct feature_description {
 // Every feature that can be missing, in the order of kernel_features.
 [[nodiscard]] std::span<const feature_description> known_features() noexcept;
 
-// What this kernel offers, less what FARHEAP_DISABLE names. Tries each call the first time, then answers from memory.
-// Thread-safe; never allocates; leaves no descriptor and no mapping behind. Not safe inside a signal handler.
+// The features of this kernel, without those that FARHEAP_DISABLE names. Tries each call the first time, then answers
+// from memory. Thread-safe; never allocates; leaves no descriptor and no mapping behind. Not safe inside a signal
+// handler.
 [[nodiscard]] const kernel_features& probe_kernel() noexcept;
 
 // The same without memory: tries everything now, and takes `disabled` in place of FARHEAP_DISABLE (nullptr: nothing).

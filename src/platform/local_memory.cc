@@ -90,10 +90,10 @@ spin_lock noting;
 void note_mapping(std::uintptr_t first, std::size_t bytes) {
   if (bytes < large_mapping_bytes) return;
   const std::lock_guard guard(noting);
-  for (noted_mapping& each : large_mappings) {
-    if (each.first.load() != 0) continue;
-    each.bytes.store(bytes);
-    each.first.store(first);
+  for (noted_mapping& mapping : large_mappings) {
+    if (mapping.first.load() != 0) continue;
+    mapping.bytes.store(bytes);
+    mapping.first.store(first);
     return;
   }
 }
@@ -101,8 +101,8 @@ void note_mapping(std::uintptr_t first, std::size_t bytes) {
 void forget_mapping(std::uintptr_t first, std::size_t bytes) {
   if (bytes < large_mapping_bytes) return;
   const std::lock_guard guard(noting);
-  for (noted_mapping& each : large_mappings) {
-    if (each.first.load() == first) return each.first.store(0);
+  for (noted_mapping& mapping : large_mappings) {
+    if (mapping.first.load() == first) return mapping.first.store(0);
   }
 }
 
@@ -164,8 +164,8 @@ bool ensure_usable(std::size_t bytes) {
   std::abort();
 }
 
-// What may be used of the region already, where the kernel gives no more: the program may have set a limit that is
-// below what the process has.
+// The usable part of the region, where the kernel gives no more: the program may have set a limit that is below what
+// the process has.
 std::byte* take_from_reserve(std::size_t bytes) {
   const std::size_t whole = round_up(bytes, page_bytes);
   const std::lock_guard guard(blocks_region.lock);
@@ -201,9 +201,9 @@ std::byte* try_map_local(std::size_t bytes) {
 own_mapping next_own_mapping(std::uintptr_t address) {
   own_mapping next{~std::uintptr_t{0}, ~std::uintptr_t{0}};
   const std::lock_guard guard(noting);
-  for (const noted_mapping& each : large_mappings) {
-    const std::uintptr_t first = each.first.load();
-    const std::uintptr_t end = first + round_up(each.bytes.load(), page_bytes);
+  for (const noted_mapping& mapping : large_mappings) {
+    const std::uintptr_t first = mapping.first.load();
+    const std::uintptr_t end = first + round_up(mapping.bytes.load(), page_bytes);
     if (first != 0 && end > address && first < next.first) next = {first, end};
   }
   return next;

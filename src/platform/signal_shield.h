@@ -46,7 +46,7 @@ inline constinit std::atomic<const shield_hooks*> installed_shield_hooks{nullptr
 // How many shields of the calling thread are up.
 inline constinit thread_local unsigned shields_up = 0;
 
-// Inside another one a shield costs nothing, so whoever needs one takes one.
+// A shield inside another one costs nothing, so every function that needs one takes one.
 class signal_shield {
  public:
   signal_shield() noexcept {

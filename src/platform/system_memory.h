@@ -11,7 +11,7 @@ namespace far::platform {
 
 struct system_memory {
   std::uint64_t physical_bytes = 0;
-  // What can be had now without swapping: MemAvailable, or less where a memory cgroup is nearly full.
+  // The memory available now without swapping: MemAvailable, or less where a memory cgroup is nearly full.
   std::uint64_t available_bytes = 0;
   // The lowest limit among the process's memory cgroup and the cgroups above it; empty when there is none below
   // physical_bytes.

@@ -26,7 +26,7 @@ constexpr unsigned longest_wait_ms = 10'000;
 struct follower {
   // Process and thread in one number; free when the process is not this one, as in the child of a fork.
   std::atomic<std::uint64_t> who{0};
-  std::atomic<std::uint64_t> made{0};
+  std::atomic<std::uint64_t> sequence{0};
 };
 std::array<follower, most_threads> followers{};
 constinit thread_local follower* this_follower = nullptr;
@@ -55,10 +55,10 @@ void on_identity_signal(int number, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   const std::uint64_t serial = announced.load(std::memory_order_acquire);
   follower* const own = this_follower;
-  if (own != nullptr && own->made.load(std::memory_order_relaxed) != serial && serial == current.serial) {
+  if (own != nullptr && own->sequence.load(std::memory_order_relaxed) != serial && serial == current.serial) {
     syscall(current.number, current.arguments[0], current.arguments[1], current.arguments[2], current.arguments[3],
             current.arguments[4]);
-    own->made.store(serial, std::memory_order_release);
+    own->sequence.store(serial, std::memory_order_release);
   } else if (of_c_library.handler != nullptr) {
     of_c_library.handler(number, info, context);
   }
@@ -94,13 +94,13 @@ bool wait_for_expected_followers() {
 enum class followed { before, now, never };
 
 // Makes a thread that follows make the current call. One that is gone has nothing to do.
-followed make_follow(follower& each) {
-  const std::uint64_t who = each.who.load();
+followed make_follow(follower& entry) {
+  const std::uint64_t who = entry.who.load();
   if (who >> 32 != static_cast<std::uint64_t>(getpid())) return followed::before;
-  if (each.made.load(std::memory_order_acquire) == current.serial) return followed::before;
+  if (entry.sequence.load(std::memory_order_acquire) == current.serial) return followed::before;
   const auto thread = static_cast<long>(who & 0xffff'ffff);
   if (syscall(SYS_tgkill, getpid(), thread, identity_signal) != 0) return followed::before;
-  for (unsigned waited_ms = 0; each.made.load(std::memory_order_acquire) != current.serial; ++waited_ms) {
+  for (unsigned waited_ms = 0; entry.sequence.load(std::memory_order_acquire) != current.serial; ++waited_ms) {
     if (waited_ms == longest_wait_ms) return followed::never;
     pause_for_ms(1);
   }
@@ -112,7 +112,7 @@ followed make_follow(follower& each) {
 std::uint64_t expect_follower() noexcept {
   process_of_followers.store(getpid());
   expected_followers.fetch_add(1);
-  return this_follower != nullptr ? this_follower->made.load() : announced.load();
+  return this_follower != nullptr ? this_follower->sequence.load() : announced.load();
 }
 
 void expect_no_follower() noexcept {
@@ -120,21 +120,21 @@ void expect_no_follower() noexcept {
 }
 
 void forget_expected_followers() noexcept {
-  mirroring.unlock();  // whoever held it is not in this process
+  mirroring.unlock();  // its holder is not in this process
   expected_followers.store(0);
   current = {};
   announced.store(0);
-  for (follower& each : followers) each.who.store(0);
+  for (follower& entry : followers) entry.who.store(0);
 }
 
 void follow_identity(std::uint64_t inherited) noexcept {
   const auto process = static_cast<std::uint64_t>(getpid());
   const auto thread = static_cast<std::uint64_t>(syscall(SYS_gettid));
-  for (follower& each : followers) {
-    std::uint64_t before = each.who.load();
-    if (before >> 32 == process || !each.who.compare_exchange_strong(before, process << 32 | thread)) continue;
-    each.made.store(inherited);
-    this_follower = &each;
+  for (follower& entry : followers) {
+    std::uint64_t before = entry.who.load();
+    if (before >> 32 == process || !entry.who.compare_exchange_strong(before, process << 32 | thread)) continue;
+    entry.sequence.store(inherited);
+    this_follower = &entry;
     break;
   }
   expected_followers.fetch_sub(1);
@@ -162,8 +162,8 @@ bool mirror_on_runtime_threads(long number, long first, long second, long third,
   while (!complete) {
     if (!wait_for_expected_followers()) return false;
     complete = true;
-    for (follower& each : followers) {
-      switch (make_follow(each)) {
+    for (follower& entry : followers) {
+      switch (make_follow(entry)) {
         case followed::before: break;
         case followed::now: complete = false; break;
         case followed::never: return false;

@@ -59,37 +59,39 @@ std::uint64_t pattern_finder::typical_run(int direction) const {
   return 0;
 }
 
+// A constant stride is looked for first, because every stride is also forward or backward. A short stride could be a
+// scan with gaps, so it needs a greater share.
 pattern pattern_finder::find() const {
-  pattern made;
+  pattern found;
   std::uint64_t forward = 0;
   std::uint64_t backward = 0;
   std::pair<std::int64_t, std::uint64_t> commonest{0, 0};
   for (const auto& [distance, count] : distances_) {
-    made.distances += count;
+    found.distances += count;
     if (direction_of(distance) > 0) forward += count;
     if (direction_of(distance) < 0) backward += count;
     if (count > commonest.second) commonest = {distance, count};
   }
-  if (made.distances < fewest_distances) return made;
-  const auto share = [&made](std::uint64_t count) {
-    return static_cast<double>(count) / static_cast<double>(made.distances);
+  if (found.distances < fewest_distances) return found;
+  const auto share = [&found](std::uint64_t count) {
+    return static_cast<double>(count) / static_cast<double>(found.distances);
   };
   const auto [stride, stride_count] = commonest;
   const double needed = direction_of(stride) == 0 ? enough : constant_enough;
   if (std::llabs(stride) > 1 && share(stride_count) >= needed) {
-    made.kind = pattern_kind::stride;
-    made.stride = stride;
-    made.fit = share(stride_count);
+    found.kind = pattern_kind::stride;
+    found.stride = stride;
+    found.fit = share(stride_count);
   } else if (share(forward) >= enough || share(backward) >= enough) {
     const bool up = forward >= backward;
-    made.kind = up ? pattern_kind::forward : pattern_kind::backward;
-    made.fit = share(up ? forward : backward);
-    made.typical_run = typical_run(up ? 1 : -1);
+    found.kind = up ? pattern_kind::forward : pattern_kind::backward;
+    found.fit = share(up ? forward : backward);
+    found.typical_run = typical_run(up ? 1 : -1);
   } else {
-    made.kind = pattern_kind::random;
-    made.fit = 1 - share(std::max(forward, backward));
+    found.kind = pattern_kind::random;
+    found.fit = 1 - share(std::max(forward, backward));
   }
-  return made;
+  return found;
 }
 
 std::string pattern_text(const pattern& seen) {

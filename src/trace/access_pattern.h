@@ -62,8 +62,8 @@ class pattern_finder {
   run_lengths backward_;
 };
 
-// What to write, as code: `far_hint(ptr, .read_ahead = 16, .sequential = true);`. `changes` when most of the line's
-// misses are writes.
+// The hint to write, as code: `far_hint(ptr, .read_ahead = 16, .sequential = true);`. `changes` when most of the
+// line's misses are writes.
 //
 // read_ahead is the greatest power of two that is not above the typical run, at most 64, negative for a backward walk:
 // half of the pages fetched ahead would be used at least. Random lines get none; neither do strides, whose hint names

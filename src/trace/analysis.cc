@@ -30,7 +30,7 @@ std::string hexadecimal(std::uint64_t value) {
 
 // Everything counted about one line, until finish().
 struct line_state {
-  line_report made;
+  line_report totals;
   pattern_finder finder;
   std::set<std::pair<std::size_t, std::uint32_t>> threads;  // of which trace, which
   std::map<std::string, std::uint64_t> python;
@@ -63,15 +63,15 @@ std::vector<allocation_site> most_frequent_sites(const std::map<std::string, std
 }
 
 timeline make_timeline(const std::vector<std::pair<std::uint64_t, miss_kind>>& moments) {
-  timeline made;
-  if (moments.empty()) return made;
+  timeline drawn;
+  if (moments.empty()) return drawn;
   const auto [first, last] = std::minmax_element(moments.begin(), moments.end());
-  made.bucket_ns = (last->first - first->first) / timeline_buckets + 1;
-  for (auto& counts : made.counts) counts.resize((last->first - first->first) / made.bucket_ns + 1);
+  drawn.bucket_ns = (last->first - first->first) / timeline_buckets + 1;
+  for (auto& counts : drawn.counts) counts.resize((last->first - first->first) / drawn.bucket_ns + 1);
   for (const auto& [time, kind] : moments) {
-    ++made.counts[static_cast<int>(kind)][(time - first->first) / made.bucket_ns];
+    ++drawn.counts[static_cast<int>(kind)][(time - first->first) / drawn.bucket_ns];
   }
-  return made;
+  return drawn;
 }
 
 // Something that happened to memory. At the same moment, an allocation comes before a miss, and that before a release.
@@ -129,32 +129,34 @@ class analyzer::state {
     for (missing_symbols& module : symbols.missing()) note_missing(std::move(module));
   }
 
+  // Everything that needs the sums of all processes is done here; the lines are sorted by all their fields, so that
+  // equal traces give equal reports.
   report finish() {
-    made_.explained_share = options_.explained_share;
-    made_.times = make_timeline(moments_);
+    result_.explained_share = options_.explained_share;
+    result_.times = make_timeline(moments_);
     finish_hint_sites();
     for (auto& [key, line] : lines_) {
-      if (line.made.misses > 0) made_.lines.push_back(finish_line(line));
+      if (line.totals.misses > 0) result_.lines.push_back(finish_line(line));
     }
     // The C library seldom has debug information, and nobody needs it: only where a line is wanted and missing.
-    std::erase_if(made_.missing, [this](const missing_symbols& one) {
-      return std::none_of(made_.lines.begin(), made_.lines.end(),
+    std::erase_if(result_.missing, [this](const missing_symbols& one) {
+      return std::none_of(result_.lines.begin(), result_.lines.end(),
                           [&one](const line_report& line) { return line.file.empty() && line.module == one.module; });
     });
-    std::sort(made_.lines.begin(), made_.lines.end(), [](const line_report& a, const line_report& b) {
+    std::sort(result_.lines.begin(), result_.lines.end(), [](const line_report& a, const line_report& b) {
       return std::tie(b.misses, a.file, a.line, a.function, a.module) <
              std::tie(a.misses, b.file, b.line, b.function, b.module);
     });
     // Groups are disjoint, so the fewest that reach a share are the greatest ones.
     std::uint64_t sum = 0;
-    for (line_report& line : made_.lines) {
-      const bool reached = static_cast<double>(sum) >= options_.explained_share * static_cast<double>(made_.misses);
-      if (!reached) ++made_.explaining;
+    for (line_report& line : result_.lines) {
+      const bool reached = static_cast<double>(sum) >= options_.explained_share * static_cast<double>(result_.misses);
+      if (!reached) ++result_.explaining;
       sum += line.misses;
-      line.share = static_cast<double>(line.misses) / static_cast<double>(made_.misses);
-      line.cumulative_share = static_cast<double>(sum) / static_cast<double>(made_.misses);
+      line.share = static_cast<double>(line.misses) / static_cast<double>(result_.misses);
+      line.cumulative_share = static_cast<double>(sum) / static_cast<double>(result_.misses);
     }
-    return std::move(made_);
+    return std::move(result_);
   }
 
  private:
@@ -207,12 +209,12 @@ class analyzer::state {
     if (name.empty()) name = at.module.empty() ? "[unknown]" : file_name(at.module) + "+" + hexadecimal(at.offset);
     const auto key = at.file.empty() ? std::make_tuple(at.module, 0u, name) : std::make_tuple(at.file, at.line, name);
     const auto [place, is_new] = lines_.try_emplace(key);
-    line_report& made = place->second.made;
+    line_report& totals = place->second.totals;
     if (is_new) {
-      made.function = name;
-      made.file = at.file;
-      made.line = at.line;
-      made.module = at.module;
+      totals.function = name;
+      totals.file = at.file;
+      totals.line = at.line;
+      totals.module = at.module;
     }
     return place->second;
   }
@@ -230,30 +232,32 @@ class analyzer::state {
   }
 
   void add_to_flame(stack_group& group) {
-    if (group.misses > 0) add_stack(made_.flame, group.stack, group.misses);
+    if (group.misses > 0) add_stack(result_.flame, group.stack, group.misses);
     if (group.first_touches == 0) return;
     group.stack.insert(group.stack.begin(), {first_touch_frame, ""});
-    add_stack(made_.flame, group.stack, group.first_touches);
+    add_stack(result_.flame, group.stack, group.first_touches);
   }
 
+  // A first touch is counted apart: nobody waited for a fetch, so it must not change what the report proposes to
+  // fetch earlier.
   void take_miss(reading& now, const miss_record& miss) {
     stack_group& found = find_group(now, miss);
     moments_.emplace_back(miss.time_ns, miss.kind);
     line_state& line = *found.line;
     switch (miss.kind) {
-      case miss_kind::read: ++line.made.reads; break;
-      case miss_kind::write: ++line.made.writes; break;
-      case miss_kind::protection: ++line.made.protections; break;
+      case miss_kind::read: ++line.totals.reads; break;
+      case miss_kind::write: ++line.totals.writes; break;
+      case miss_kind::protection: ++line.totals.protections; break;
       case miss_kind::first_touch:
-        ++line.made.first_touches;
+        ++line.totals.first_touches;
         ++found.first_touches;
-        ++made_.first_touches;
+        ++result_.first_touches;
         return;  // no fetch was waited for, so it says nothing about what to fetch earlier
     }
     ++found.misses;
-    ++made_.misses;
-    ++line.made.misses;
-    line.made.in_kernel += miss.in_kernel != 0;
+    ++result_.misses;
+    ++line.totals.misses;
+    line.totals.in_kernel += miss.in_kernel != 0;
     line.threads.emplace(now.number, miss.thread);
     if (!found.python.empty()) ++line.python[found.python];
     const std::size_t allocation = now.live.find(miss.address);
@@ -269,9 +273,9 @@ class analyzer::state {
         one.file, one.header.pid, one.misses.size(), one.header.sampled_one_in, one.cut_short, one.end.has_value(), 0};
     if (one.end) {
       process.lost_records = one.end->lost_records;
-      made_.hinted_misses += one.end->hinted_misses;
+      result_.hinted_misses += one.end->hinted_misses;
     }
-    made_.processes.push_back(std::move(process));
+    result_.processes.push_back(std::move(process));
     for (const hint_site& site : one.hint_sites) {
       hint_site& sum = hint_sites_[{site.file, site.line}];
       sum.file = site.file;
@@ -282,34 +286,34 @@ class analyzer::state {
   }
 
   void note_missing(missing_symbols module) {
-    const auto known = std::find_if(made_.missing.begin(), made_.missing.end(),
+    const auto known = std::find_if(result_.missing.begin(), result_.missing.end(),
                                     [&](const missing_symbols& one) { return one.module == module.module; });
-    if (known != made_.missing.end()) {
+    if (known != result_.missing.end()) {
       known->lookups += module.lookups;
     } else {
-      made_.missing.push_back(std::move(module));
+      result_.missing.push_back(std::move(module));
     }
   }
 
   void finish_hint_sites() {
-    for (const auto& [key, site] : hint_sites_) made_.hint_sites.push_back(site);
-    std::sort(made_.hint_sites.begin(), made_.hint_sites.end(), [](const hint_site& a, const hint_site& b) {
+    for (const auto& [key, site] : hint_sites_) result_.hint_sites.push_back(site);
+    std::sort(result_.hint_sites.begin(), result_.hint_sites.end(), [](const hint_site& a, const hint_site& b) {
       return std::make_tuple(!never_helps(a), ~a.calls, a.file, a.line) <
              std::make_tuple(!never_helps(b), ~b.calls, b.file, b.line);
     });
   }
 
   line_report finish_line(line_state& line) {
-    line_report& made = line.made;
-    made.threads = static_cast<unsigned>(line.threads.size());
-    made.seen = line.finder.find();
-    made.hint = hint_text(made.seen, 2 * (made.writes + made.protections) > made.misses);
-    made.python = most_frequent(line.python);
-    made.allocations = most_frequent_sites(line.allocations);
-    made.has_hint = std::any_of(made_.hint_sites.begin(), made_.hint_sites.end(),
-                                [&made](const hint_site& site) { return is_near(site, made); });
-    if (made.has_hint) made_.misses_near_hints += made.misses;
-    return std::move(made);
+    line_report& totals = line.totals;
+    totals.threads = static_cast<unsigned>(line.threads.size());
+    totals.seen = line.finder.find();
+    totals.hint = hint_text(totals.seen, 2 * (totals.writes + totals.protections) > totals.misses);
+    totals.python = most_frequent(line.python);
+    totals.allocations = most_frequent_sites(line.allocations);
+    totals.has_hint = std::any_of(result_.hint_sites.begin(), result_.hint_sites.end(),
+                                  [&totals](const hint_site& site) { return is_near(site, totals); });
+    if (totals.has_hint) result_.misses_near_hints += totals.misses;
+    return std::move(totals);
   }
 
   analysis_options options_;
@@ -317,7 +321,7 @@ class analyzer::state {
   std::map<std::tuple<std::string, unsigned, std::string>, line_state> lines_;  // file or module, line, function
   std::map<std::pair<std::string, unsigned>, hint_site> hint_sites_;
   std::vector<std::pair<std::uint64_t, miss_kind>> moments_;
-  report made_;
+  report result_;
 };
 
 analyzer::analyzer(analysis_options options) : state_(std::make_unique<state>(std::move(options))) {}

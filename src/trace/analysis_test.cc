@@ -35,11 +35,11 @@ TEST(analysis, a_miss_belongs_to_the_innermost_line_of_the_program) {
   test_writer writer = with_maps();
   // memcpy in the C library, called from 0x100500.
   writer.miss(page, writer.stack({0x200100, 0x100501, 0x100900}));
-  const report made = analyze(writer);
-  ASSERT_EQ(made.lines.size(), 1u);
-  EXPECT_EQ(made.lines[0].function, "program+0x500");  // the return address less one
-  ASSERT_EQ(made.missing.size(), 1u);                  // not the C library
-  EXPECT_EQ(made.missing[0].module, "/opt/program");
+  const report analysis = analyze(writer);
+  ASSERT_EQ(analysis.lines.size(), 1u);
+  EXPECT_EQ(analysis.lines[0].function, "program+0x500");  // the return address less one
+  ASSERT_EQ(analysis.missing.size(), 1u);                  // not the C library
+  EXPECT_EQ(analysis.missing[0].module, "/opt/program");
   analysis_options options;
   options.library_modules = {"program"};
   EXPECT_EQ(analyze(writer, options).lines[0].function, "libc.so.6+0x100");
@@ -50,11 +50,11 @@ TEST(analysis, a_stack_of_libraries_alone_or_none_still_counts) {
   writer.miss(page, writer.stack({0x200100, 0x200201}));
   writer.miss(page, 0);
   writer.miss(page, 77);  // lost
-  const report made = analyze(writer);
-  ASSERT_EQ(made.lines.size(), 2u);
-  EXPECT_EQ(made.lines[0].function, "[no stack]");
-  EXPECT_EQ(made.lines[0].misses, 2u);
-  EXPECT_EQ(made.lines[1].function, "libc.so.6+0x100");
+  const report analysis = analyze(writer);
+  ASSERT_EQ(analysis.lines.size(), 2u);
+  EXPECT_EQ(analysis.lines[0].function, "[no stack]");
+  EXPECT_EQ(analysis.lines[0].misses, 2u);
+  EXPECT_EQ(analysis.lines[1].function, "libc.so.6+0x100");
 }
 
 TEST(analysis, the_fewest_lines_that_explain_95_percent) {
@@ -64,13 +64,13 @@ TEST(analysis, the_fewest_lines_that_explain_95_percent) {
     const std::uint32_t stack = writer.stack({0x100000 + 16 * i});
     for (unsigned j = 0; j < counts[i]; ++j) writer.miss(page * j, stack);
   }
-  const report made = analyze(writer);
-  EXPECT_EQ(made.misses, 100u);
-  EXPECT_EQ(made.explaining, 3u);  // 50 + 40 + 5
-  EXPECT_EQ(made.lines[0].misses, 50u);
-  EXPECT_EQ(made.lines[2].misses, 5u);
-  EXPECT_DOUBLE_EQ(made.lines[2].cumulative_share, 0.95);
-  EXPECT_DOUBLE_EQ(made.lines[4].cumulative_share, 1.0);
+  const report analysis = analyze(writer);
+  EXPECT_EQ(analysis.misses, 100u);
+  EXPECT_EQ(analysis.explaining, 3u);  // 50 + 40 + 5
+  EXPECT_EQ(analysis.lines[0].misses, 50u);
+  EXPECT_EQ(analysis.lines[2].misses, 5u);
+  EXPECT_DOUBLE_EQ(analysis.lines[2].cumulative_share, 0.95);
+  EXPECT_DOUBLE_EQ(analysis.lines[4].cumulative_share, 1.0);
   EXPECT_EQ(analyze(writer, {.explained_share = 0.951}).explaining, 4u);
 }
 
@@ -99,27 +99,27 @@ TEST(analysis, first_touches_are_counted_beside_the_misses) {
     writer.miss(page * i * 70, reads, 2, miss_kind::first_touch);
     writer.miss(page * i, reads);
   }
-  const report made = analyze(writer);
-  EXPECT_EQ(made.misses, 10u);
-  EXPECT_EQ(made.first_touches, 110u);
-  EXPECT_EQ(made.explaining, 1u);
-  ASSERT_EQ(made.lines.size(), 1u);
-  EXPECT_EQ(made.lines[0].function, "program+0x20");
-  EXPECT_EQ(made.lines[0].misses, 10u);
-  EXPECT_EQ(made.lines[0].first_touches, 10u);
-  EXPECT_EQ(made.lines[0].share, 1.0);
-  EXPECT_EQ(made.lines[0].threads, 1u);
-  EXPECT_EQ(made.lines[0].seen.distances, 9u);
-  EXPECT_EQ(folded_stacks(made.flame), "[first touches];[program] 110\n[program] 10\n");
+  const report analysis = analyze(writer);
+  EXPECT_EQ(analysis.misses, 10u);
+  EXPECT_EQ(analysis.first_touches, 110u);
+  EXPECT_EQ(analysis.explaining, 1u);
+  ASSERT_EQ(analysis.lines.size(), 1u);
+  EXPECT_EQ(analysis.lines[0].function, "program+0x20");
+  EXPECT_EQ(analysis.lines[0].misses, 10u);
+  EXPECT_EQ(analysis.lines[0].first_touches, 10u);
+  EXPECT_EQ(analysis.lines[0].share, 1.0);
+  EXPECT_EQ(analysis.lines[0].threads, 1u);
+  EXPECT_EQ(analysis.lines[0].seen.distances, 9u);
+  EXPECT_EQ(folded_stacks(analysis.flame), "[first touches];[program] 110\n[program] 10\n");
 }
 
 TEST(analysis, first_touches_alone_need_no_line) {
   test_writer writer = with_maps();
   writer.miss(page, writer.stack({0x100010}), 1, miss_kind::first_touch);
-  const report made = analyze(writer);
-  EXPECT_EQ(made.misses, 0u);
-  EXPECT_EQ(made.explaining, 0u);
-  EXPECT_TRUE(made.lines.empty());
+  const report analysis = analyze(writer);
+  EXPECT_EQ(analysis.misses, 0u);
+  EXPECT_EQ(analysis.explaining, 0u);
+  EXPECT_TRUE(analysis.lines.empty());
 }
 
 TEST(analysis, allocations_are_those_alive_at_the_miss_and_tell_walks_apart) {
@@ -155,13 +155,13 @@ TEST(analysis, in_an_interpreter_the_python_line_is_the_line) {
   writer.miss(page, writer.stack({0x300100, 0x300200}), 1, miss_kind::read, python);
   writer.miss(page, writer.stack({0x400100, 0x300200}), 1, miss_kind::read, python);
   writer.miss(2 * page, 2, 1, miss_kind::read, python);
-  const report made = analyze(writer);
-  ASSERT_EQ(made.lines.size(), 2u);
-  EXPECT_EQ(made.lines[0].function, "numbers.so+0x100");
-  EXPECT_EQ(made.lines[0].python, "job.py:12");
-  EXPECT_EQ(made.lines[1].place(), "job.py:12");
-  EXPECT_EQ(made.lines[1].function, "load");
-  EXPECT_EQ(folded_stacks(made.flame),
+  const report analysis = analyze(writer);
+  ASSERT_EQ(analysis.lines.size(), 2u);
+  EXPECT_EQ(analysis.lines[0].function, "numbers.so+0x100");
+  EXPECT_EQ(analysis.lines[0].python, "job.py:12");
+  EXPECT_EQ(analysis.lines[1].place(), "job.py:12");
+  EXPECT_EQ(analysis.lines[1].function, "load");
+  EXPECT_EQ(folded_stacks(analysis.flame),
             "<module> (Python);load (Python) 1\n<module> (Python);load (Python);[numbers.so] 2\n");
 }
 
@@ -174,15 +174,15 @@ TEST(analysis, hints_that_never_help_and_misses_beside_hints) {
   writer.hint_site("useless.cc", 5, 100, 0);
   writer.hint_site("job.py", 10, 1, 1);
   writer.end(1, 9);
-  const report made = analyze(writer);
-  ASSERT_EQ(made.hint_sites.size(), 4u);
-  EXPECT_EQ(made.hint_sites[0].file, "useless.cc");
-  EXPECT_TRUE(never_helps(made.hint_sites[0]));
-  EXPECT_FALSE(never_helps(made.hint_sites[1]));
-  EXPECT_FALSE(never_helps(made.hint_sites[3]));
-  EXPECT_TRUE(made.lines[0].has_hint);
-  EXPECT_EQ(made.misses_near_hints, 1u);
-  EXPECT_EQ(made.hinted_misses, 9u);
+  const report analysis = analyze(writer);
+  ASSERT_EQ(analysis.hint_sites.size(), 4u);
+  EXPECT_EQ(analysis.hint_sites[0].file, "useless.cc");
+  EXPECT_TRUE(never_helps(analysis.hint_sites[0]));
+  EXPECT_FALSE(never_helps(analysis.hint_sites[1]));
+  EXPECT_FALSE(never_helps(analysis.hint_sites[3]));
+  EXPECT_TRUE(analysis.lines[0].has_hint);
+  EXPECT_EQ(analysis.misses_near_hints, 1u);
+  EXPECT_EQ(analysis.hinted_misses, 9u);
 }
 
 TEST(analysis, a_line_without_a_file_has_no_hint_beside_it) {
@@ -200,35 +200,35 @@ TEST(analysis, processes_are_put_together) {
     for (unsigned i = 0; i < 5; ++i) writer.miss((1000 + i) * page, stack);
     all.add(parse_trace(writer.bytes(), "t").value());
   }
-  const report made = all.finish();
-  ASSERT_EQ(made.lines.size(), 1u);
-  EXPECT_EQ(made.lines[0].misses, 10u);
-  EXPECT_EQ(made.lines[0].threads, 2u);
-  EXPECT_EQ(made.lines[0].seen.fit, 1.0);  // the second process's walk is another one
-  ASSERT_EQ(made.processes.size(), 2u);
-  EXPECT_EQ(made.processes[1].pid, 2u);
-  EXPECT_FALSE(made.processes[1].ended);
+  const report analysis = all.finish();
+  ASSERT_EQ(analysis.lines.size(), 1u);
+  EXPECT_EQ(analysis.lines[0].misses, 10u);
+  EXPECT_EQ(analysis.lines[0].threads, 2u);
+  EXPECT_EQ(analysis.lines[0].seen.fit, 1.0);  // the second process's walk is another one
+  ASSERT_EQ(analysis.processes.size(), 2u);
+  EXPECT_EQ(analysis.processes[1].pid, 2u);
+  EXPECT_FALSE(analysis.processes[1].ended);
 }
 
 TEST(analysis, every_miss_is_in_the_timeline_and_in_the_flame_graph) {
   test_writer writer = with_maps();
   const std::uint32_t stack = writer.stack({0x100010, 0x100020});
   for (unsigned i = 0; i < 1234; ++i) writer.miss(i * page, stack, 1, static_cast<miss_kind>(i % miss_kinds));
-  const report made = analyze(writer);
+  const report analysis = analyze(writer);
   std::uint64_t sum = 0;
-  for (const auto& counts : made.times.counts) {
+  for (const auto& counts : analysis.times.counts) {
     for (const std::uint64_t count : counts) sum += count;
   }
   EXPECT_EQ(sum, 1234u);
-  EXPECT_EQ(made.flame.misses, 1234u);
-  EXPECT_LE(made.times.counts[0].size(), 200u);
+  EXPECT_EQ(analysis.flame.misses, 1234u);
+  EXPECT_LE(analysis.times.counts[0].size(), 200u);
 }
 
 TEST(analysis, an_empty_trace) {
-  const report made = analyze(test_writer());
-  EXPECT_EQ(made.misses, 0u);
-  EXPECT_EQ(made.explaining, 0u);
-  EXPECT_TRUE(made.lines.empty());
+  const report analysis = analyze(test_writer());
+  EXPECT_EQ(analysis.misses, 0u);
+  EXPECT_EQ(analysis.explaining, 0u);
+  EXPECT_TRUE(analysis.lines.empty());
 }
 
 }  // namespace

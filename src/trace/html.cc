@@ -22,6 +22,8 @@ std::string text_of(const json& value, int indent) {
   return value.dump(indent, ' ', true, json::error_handler_t::replace);
 }
 
+// The keys are read by report.js and by users of the JSON report, so they are spelled out here and do not follow the
+// names of members.
 json line_json(const line_report& line) {
   json allocations = json::array();
   for (const allocation_site& site : line.allocations) {
@@ -50,9 +52,9 @@ json line_json(const line_report& line) {
           {"allocations", std::move(allocations)}};
 }
 
-json processes_json(const report& made) {
+json processes_json(const report& analysis) {
   json list = json::array();
-  for (const process_report& one : made.processes) {
+  for (const process_report& one : analysis.processes) {
     list.push_back({{"pid", one.pid},
                     {"misses", one.misses},
                     {"sampled_one_in", one.sampled_one_in},
@@ -63,13 +65,14 @@ json processes_json(const report& made) {
   return list;
 }
 
-json everything_but_flame(const report& made) {
+// Lists as many lines as a reader looks at, and always those that explain the misses.
+json everything_but_flame(const report& analysis) {
   json lines = json::array();
-  for (std::size_t i = 0; i < std::min(made.lines.size(), std::max(most_lines, made.explaining)); ++i) {
-    lines.push_back(line_json(made.lines[i]));
+  for (std::size_t i = 0; i < std::min(analysis.lines.size(), std::max(most_lines, analysis.explaining)); ++i) {
+    lines.push_back(line_json(analysis.lines[i]));
   }
   json hints = json::array();
-  for (const hint_site& site : made.hint_sites) {
+  for (const hint_site& site : analysis.hint_sites) {
     hints.push_back({{"file", site.file},
                      {"line", site.line},
                      {"calls", site.calls},
@@ -77,23 +80,23 @@ json everything_but_flame(const report& made) {
                      {"never_helps", never_helps(site)}});
   }
   json missing = json::array();
-  for (const missing_symbols& one : made.missing) {
+  for (const missing_symbols& one : analysis.missing) {
     missing.push_back({{"module", one.module}, {"advice", one.advice}, {"lookups", one.lookups}});
   }
-  return {{"misses", made.misses},
-          {"first_touches", made.first_touches},
-          {"hinted_misses", made.hinted_misses},
-          {"misses_near_hints", made.misses_near_hints},
-          {"explained_share", made.explained_share},
-          {"explaining", made.explaining},
-          {"all_lines", made.lines.size()},
-          {"processes", processes_json(made)},
+  return {{"misses", analysis.misses},
+          {"first_touches", analysis.first_touches},
+          {"hinted_misses", analysis.hinted_misses},
+          {"misses_near_hints", analysis.misses_near_hints},
+          {"explained_share", analysis.explained_share},
+          {"explaining", analysis.explaining},
+          {"all_lines", analysis.lines.size()},
+          {"processes", processes_json(analysis)},
           {"timeline",
-           {{"bucket_ns", made.times.bucket_ns},
-            {"reads", made.times.counts[0]},
-            {"writes", made.times.counts[1]},
-            {"protections", made.times.counts[2]},
-            {"first_touches", made.times.counts[3]}}},
+           {{"bucket_ns", analysis.times.bucket_ns},
+            {"reads", analysis.times.counts[0]},
+            {"writes", analysis.times.counts[1]},
+            {"protections", analysis.times.counts[2]},
+            {"first_touches", analysis.times.counts[3]}}},
           {"lines", std::move(lines)},
           {"hint_sites", std::move(hints)},
           {"missing_symbols", std::move(missing)}};
@@ -101,35 +104,35 @@ json everything_but_flame(const report& made) {
 
 // {"n": name, "v": misses, "p": places, "c": callees}; short names, for there are thousands.
 json flame_json(const std::string& name, const flame_node& node, std::uint64_t fewest) {
-  json made = {{"n", name}, {"v", node.misses}};
+  json object = {{"n", name}, {"v", node.misses}};
   std::vector<std::pair<std::string, std::uint64_t>> places(node.places.begin(), node.places.end());
   std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) {
     return a.second != b.second ? a.second > b.second : a.first < b.first;
   });
   places.resize(std::min(places.size(), most_places));
-  if (!places.empty()) made["p"] = places;
+  if (!places.empty()) object["p"] = places;
   json callees = json::array();
   for (const auto& [callee, below] : node.callees) {
     if (below->misses >= fewest) callees.push_back(flame_json(callee, *below, fewest));
   }
-  if (!callees.empty()) made["c"] = std::move(callees);
-  return made;
+  if (!callees.empty()) object["c"] = std::move(callees);
+  return object;
 }
 
-void replace_once(std::string& text, std::string_view mark, std::string_view by) {
+void replace_once(std::string& text, std::string_view mark, std::string_view replacement) {
   const std::size_t at = text.find(mark);
-  if (at != std::string::npos) text.replace(at, mark.size(), by);
+  if (at != std::string::npos) text.replace(at, mark.size(), replacement);
 }
 
 }  // namespace
 
-std::string report_json(const report& made) {
-  return text_of(everything_but_flame(made), 2);
+std::string report_json(const report& analysis) {
+  return text_of(everything_but_flame(analysis), 2);
 }
 
-std::string report_page(const report& made) {
-  json data = everything_but_flame(made);
-  data["flame"] = flame_json("all", made.flame, made.flame.misses / narrowest_frame);
+std::string report_page(const report& analysis) {
+  json data = everything_but_flame(analysis);
+  data["flame"] = flame_json("all", analysis.flame, analysis.flame.misses / narrowest_frame);
   std::string safe;
   // A name that holds "</script>" must not end the element that holds the data.
   for (const char c : text_of(data, -1)) {

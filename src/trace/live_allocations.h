@@ -1,4 +1,4 @@
-// Which allocation held an address at a moment.
+// Finds the allocation that held an address at a given time.
 #pragma once
 
 #include <cstddef>

@@ -16,19 +16,21 @@ struct mapping {
   std::string path;
 };
 
-bool parse_line(const std::string& line, mapping& made) {
+bool parse_line(const std::string& line, mapping& parsed) {
   char rights[5] = {};
   int consumed = 0;
-  if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %*s %*s %n", &made.first, &made.end, rights,
-                  &made.offset, &consumed) < 4 ||
-      consumed == 0 || made.end <= made.first) {
+  if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %*s %*s %n", &parsed.first, &parsed.end,
+                  rights, &parsed.offset, &consumed) < 4 ||
+      consumed == 0 || parsed.end <= parsed.first) {
     return false;
   }
-  made.executable = rights[2] == 'x';
-  made.path = line.substr(std::min(line.size(), static_cast<std::size_t>(consumed)));
-  return !made.path.empty() && (made.path.front() == '/' || made.path == "[vdso]");
+  parsed.executable = rights[2] == 'x';
+  parsed.path = line.substr(std::min(line.size(), static_cast<std::size_t>(consumed)));
+  return !parsed.path.empty() && (parsed.path.front() == '/' || parsed.path == "[vdso]");
 }
 
+// A module is the run of mappings of one file. Parts without code are needed to find where the module begins, so
+// modules without any code are dropped only at the end.
 std::vector<module_range> parse_text(const std::string& text) {
   std::vector<module_range> modules;
   std::vector<bool> has_code;

@@ -1,4 +1,4 @@
-// Which file was mapped where: the text of /proc/PID/maps, several of them put together.
+// Finds the file that was mapped at an address, from the text of one or more /proc/PID/maps.
 #pragma once
 
 #include <cstdint>

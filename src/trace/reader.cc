@@ -35,7 +35,7 @@ bool parse_python_frame(std::string_view line, python_frame& frame) {
 
 class parser {
  public:
-  parser(std::string_view bytes, const std::string& name) : bytes_(bytes) { made_.file = name; }
+  parser(std::string_view bytes, const std::string& name) : bytes_(bytes) { result_.file = name; }
 
   result<trace> parse() {
     const result<void> header = parse_header();
@@ -50,8 +50,8 @@ class parser {
       if (wrong != nullptr) return damaged(wrong);
       at_ += sizeof(record) + round_up(record.payload_bytes, padding);
     }
-    made_.cut_short = at_ < bytes_.size();
-    return std::move(made_);
+    result_.cut_short = at_ < bytes_.size();
+    return std::move(result_);
   }
 
  private:
@@ -62,21 +62,21 @@ class parser {
     return true;
   }
 
-  [[nodiscard]] error damaged(const std::string& what) const {
-    return error{
-        "'" + made_.file + "' is damaged at offset " + std::to_string(at_) + ": " + what + "; trace the program again",
-        EINVAL};
+  [[nodiscard]] error damaged(const std::string& problem) const {
+    return error{"'" + result_.file + "' is damaged at offset " + std::to_string(at_) + ": " + problem +
+                     "; trace the program again",
+                 EINVAL};
   }
 
   result<void> parse_header() {
-    file_header& header = made_.header;
+    file_header& header = result_.header;
     if (!copy(bytes_, header)) return damaged("it ends within its header");
     if (header.magic != magic) {
-      return error{"'" + made_.file + "' is not a trace of misses; name a directory that `farheap trace` wrote",
+      return error{"'" + result_.file + "' is not a trace of misses; name a directory that `farheap trace` wrote",
                    EINVAL};
     }
     if (header.version != version) {
-      return error{"'" + made_.file + "' is a trace of version " + std::to_string(header.version) +
+      return error{"'" + result_.file + "' is a trace of version " + std::to_string(header.version) +
                        ", and this farheap reads version " + std::to_string(version) +
                        "; read it with the farheap that wrote it",
                    EINVAL};
@@ -88,17 +88,18 @@ class parser {
     return {};
   }
 
-  // What is wrong with the record, or null.
+  // The fault in the record, or null.
   const char* take(record_type type, std::string_view payload) {
     switch (type) {
       case record_type::stack: return take_stack(payload);
       case record_type::python_stack: return take_python_stack(payload);
       case record_type::miss: return take_miss(payload);
-      case record_type::allocation: return take_plain(payload, made_.allocations, "an allocation record is too short");
-      case record_type::release: return take_plain(payload, made_.releases, "a release record is too short");
-      case record_type::maps: return made_.maps.emplace_back(payload), nullptr;
+      case record_type::allocation:
+        return take_plain(payload, result_.allocations, "an allocation record is too short");
+      case record_type::release: return take_plain(payload, result_.releases, "a release record is too short");
+      case record_type::maps: return result_.maps.emplace_back(payload), nullptr;
       case record_type::hint_site: return take_hint_site(payload);
-      case record_type::end: return copy(payload, made_.end.emplace()) ? nullptr : "the end record is too short";
+      case record_type::end: return copy(payload, result_.end.emplace()) ? nullptr : "the end record is too short";
     }
     return nullptr;  // of a later version that stays compatible
   }
@@ -115,7 +116,7 @@ class parser {
     if (record.number == 0) return "a stack has number 0, which means no stack";
     if (record.depth > deepest_stack) return too_deep;
     if (record.depth > rest.size() / sizeof(std::uint64_t)) return "a stack is deeper than its record is long";
-    std::vector<std::uint64_t>& addresses = made_.stacks[record.number];
+    std::vector<std::uint64_t>& addresses = result_.stacks[record.number];
     addresses.resize(record.depth);
     if (record.depth > 0) std::memcpy(addresses.data(), rest.data(), record.depth * sizeof(std::uint64_t));
     return nullptr;
@@ -126,7 +127,7 @@ class parser {
     if (!copy(payload, record)) return "a Python stack record is too short";
     if (record.number == 0) return "a Python stack has number 0, which means no stack";
     std::string_view text = payload.substr(sizeof(record));
-    std::vector<python_frame>& frames = made_.python_stacks[record.number];
+    std::vector<python_frame>& frames = result_.python_stacks[record.number];
     while (!text.empty()) {
       const std::string_view line = text.substr(0, text.find('\n'));
       text.remove_prefix(std::min(text.size(), line.size() + 1));
@@ -143,7 +144,7 @@ class parser {
     miss_record record{};
     if (!copy(payload, record)) return "a miss record is too short";
     if (record.kind > miss_kind::first_touch) return "a miss is of an unknown kind";
-    made_.misses.push_back(record);
+    result_.misses.push_back(record);
     return nullptr;
   }
 
@@ -152,13 +153,13 @@ class parser {
     if (!copy(payload, record)) return "a hint site's record is too short";
     std::string file(payload.substr(sizeof(record)));
     while (!file.empty() && file.back() == '\0') file.pop_back();
-    made_.hint_sites.push_back({std::move(file), record.line, record.calls, record.misses});
+    result_.hint_sites.push_back({std::move(file), record.line, record.calls, record.misses});
     return nullptr;
   }
 
   std::string_view bytes_;
   std::size_t at_ = 0;  // of the record being read
-  trace made_;
+  trace result_;
 };
 
 }  // namespace

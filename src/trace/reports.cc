@@ -57,20 +57,20 @@ result<report> read_reports(const std::string& dir, const analysis_options& opti
   return all.finish();
 }
 
-result<void> write_report_files(const std::string& dir, const report& made) {
+result<void> write_report_files(const std::string& dir, const report& analysis) {
   const std::filesystem::path folder(dir);
-  result<void> written = write_file(folder / "summary.txt", summary_text(made));
-  if (written.ok()) written = write_file(folder / "stacks.folded", folded_stacks(made.flame));
-  if (written.ok()) written = write_file(folder / "report.html", report_page(made));
+  result<void> written = write_file(folder / "summary.txt", summary_text(analysis));
+  if (written.ok()) written = write_file(folder / "stacks.folded", folded_stacks(analysis.flame));
+  if (written.ok()) written = write_file(folder / "report.html", report_page(analysis));
   return written;
 }
 
 result<std::string> write_reports(const std::string& dir, const analysis_options& options) {
-  const result<report> made = read_reports(dir, options);
-  if (!made) return made.error();
-  const result<void> written = write_report_files(dir, made.value());
+  const result<report> analysis = read_reports(dir, options);
+  if (!analysis) return analysis.error();
+  const result<void> written = write_report_files(dir, analysis.value());
   if (!written) return written.error();
-  return summary_text(made.value());
+  return summary_text(analysis.value());
 }
 
 }  // namespace far::trace

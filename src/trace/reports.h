@@ -12,14 +12,14 @@ namespace far::trace {
 [[nodiscard]] result<report> read_reports(const std::string& dir, const analysis_options& options = {});
 
 // Writes DIR/summary.txt, DIR/stacks.folded and DIR/report.html, in place of older ones. Errors: DIR cannot be written.
-[[nodiscard]] result<void> write_report_files(const std::string& dir, const report& made);
+[[nodiscard]] result<void> write_report_files(const std::string& dir, const report& analysis);
 
 // Both; gives back the text of summary.txt, for the terminal.
 [[nodiscard]] result<std::string> write_reports(const std::string& dir, const analysis_options& options = {});
 
 // The three formats, and one for machines.
-[[nodiscard]] std::string summary_text(const report& made);
-[[nodiscard]] std::string report_page(const report& made);
-[[nodiscard]] std::string report_json(const report& made);
+[[nodiscard]] std::string summary_text(const report& analysis);
+[[nodiscard]] std::string report_page(const report& analysis);
+[[nodiscard]] std::string report_json(const report& analysis);
 
 }  // namespace far::trace

@@ -41,6 +41,7 @@ std::string pattern_line(const line_report& line) {
   return text + ", " + counted(line.threads, "thread", "threads");
 }
 
+// The widths keep the figures of up to 999 lines in columns.
 std::string line_text(std::size_t number, const line_report& line) {
   std::string text = fmt::format("{:>3}. {:>6} {:>7}  {}\n", number, percent(line.share),
                                  percent(line.cumulative_share), line.place());
@@ -63,9 +64,9 @@ std::string line_text(std::size_t number, const line_report& line) {
   return text;
 }
 
-std::string process_notes(const report& made) {
+std::string process_notes(const report& analysis) {
   std::string text;
-  for (const process_report& process : made.processes) {
+  for (const process_report& process : analysis.processes) {
     const std::string name = file_name(process.file);
     if (process.cut_short) text += fmt::format("note: {} is cut short; what stands before the cut is here\n", name);
     if (!process.ended)
@@ -82,17 +83,17 @@ std::string process_notes(const report& made) {
   return text;
 }
 
-std::string hint_notes(const report& made) {
+std::string hint_notes(const report& analysis) {
   std::string text;
-  const std::uint64_t all = made.misses + made.first_touches + made.hinted_misses;
-  if (!made.hint_sites.empty() && all > 0) {
+  const std::uint64_t all = analysis.misses + analysis.first_touches + analysis.hinted_misses;
+  if (!analysis.hint_sites.empty() && all > 0) {
     text += fmt::format(
         "Hints came before {} of {} misses, first touches among them ({}); {} recorded misses are on lines with a hint "
         "close by.\n",
-        made.hinted_misses, all, percent(static_cast<double>(made.hinted_misses) / static_cast<double>(all)),
-        made.misses_near_hints);
+        analysis.hinted_misses, all, percent(static_cast<double>(analysis.hinted_misses) / static_cast<double>(all)),
+        analysis.misses_near_hints);
   }
-  for (const hint_site& site : made.hint_sites) {
+  for (const hint_site& site : analysis.hint_sites) {
     if (!never_helps(site)) continue;
     text += fmt::format("The hint at {}:{} never found anything to do in {}; remove it, or move it earlier.\n",
                         site.file, site.line, counted(site.calls, "call", "calls"));
@@ -102,23 +103,24 @@ std::string hint_notes(const report& made) {
 
 }  // namespace
 
-std::string summary_text(const report& made) {
-  std::string text =
-      fmt::format("{} in {}, from {} of code\n", counted(made.misses, "miss", "misses"),
-                  counted(made.processes.size(), "process", "processes"), counted(made.lines.size(), "line", "lines"));
-  if (made.first_touches > 0) {
+// Only the lines that explain the wanted share of the misses are shown; the rest is in the report files.
+std::string summary_text(const report& analysis) {
+  std::string text = fmt::format("{} in {}, from {} of code\n", counted(analysis.misses, "miss", "misses"),
+                                 counted(analysis.processes.size(), "process", "processes"),
+                                 counted(analysis.lines.size(), "line", "lines"));
+  if (analysis.first_touches > 0) {
     text += fmt::format("and {} of pages without content, which were filled with zeros: not counted below\n",
-                        counted(made.first_touches, "first touch", "first touches"));
+                        counted(analysis.first_touches, "first touch", "first touches"));
   }
-  text += process_notes(made);
-  if (made.misses > 0) {
-    text += fmt::format("\n{} {} {:.0f}% of the misses:\n\n", counted(made.explaining, "line", "lines"),
-                        made.explaining == 1 ? "explains" : "explain", 100 * made.explained_share);
+  text += process_notes(analysis);
+  if (analysis.misses > 0) {
+    text += fmt::format("\n{} {} {:.0f}% of the misses:\n\n", counted(analysis.explaining, "line", "lines"),
+                        analysis.explaining == 1 ? "explains" : "explain", 100 * analysis.explained_share);
     text += "      share     sum  line\n";
-    for (std::size_t i = 0; i < made.explaining; ++i) text += line_text(i + 1, made.lines[i]);
+    for (std::size_t i = 0; i < analysis.explaining; ++i) text += line_text(i + 1, analysis.lines[i]);
   }
-  text += hint_notes(made);
-  for (const missing_symbols& module : made.missing) {
+  text += hint_notes(analysis);
+  for (const missing_symbols& module : analysis.missing) {
     text += fmt::format("\n{} has no lines to show: {}\n", module.module, module.advice);
   }
   return text;

@@ -61,7 +61,8 @@ std::string qualified_name(Dwarf_Die* entry) {
   return qualified;
 }
 
-// Of a function's or an inlined function's entry. What other files cannot call has no linkage name, as has C.
+// The name of a function's or an inlined function's entry. Functions with internal linkage, and C functions, have no
+// linkage name.
 std::string function_name(Dwarf_Die* entry) {
   Dwarf_Attribute attribute;
   for (const unsigned kind : {DW_AT_linkage_name, DW_AT_MIPS_linkage_name}) {
@@ -162,6 +163,8 @@ class symbolizer::modules {
   }
 
  private:
+  // Debug information, then the symbol table, then the bare offset: each gives less, and the report says what to
+  // install to get more.
   std::vector<frame> look_up(std::uint64_t address) {
     frame base;
     const module_range* const range = find_module(ranges_, address);

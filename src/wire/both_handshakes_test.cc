@@ -29,9 +29,9 @@ credentials alice(const std::string& known) {
 }
 
 session_id session_of(unsigned number) {
-  session_id made{};
-  made[0] = static_cast<std::byte>(number);
-  return made;
+  session_id id{};
+  id[0] = static_cast<std::byte>(number);
+  return id;
 }
 
 class handshakes : public testing::Test {
@@ -45,10 +45,10 @@ class handshakes : public testing::Test {
 
   [[nodiscard]] server_step server_takes() {
     const std::optional<packed_message> got = unpack_message(client_->to_send());
-    const server_step made = got ? server_->take(got->head, got->payload) : server_step::malformed;
+    const server_step step = got ? server_->take(got->head, got->payload) : server_step::malformed;
     client_->sent(client_->to_send().size());
     EXPECT_TRUE(client_->to_send().empty());
-    return made;
+    return step;
   }
   [[nodiscard]] client_step client_takes() {
     const std::optional<packed_message> got = unpack_message(server_->to_send());

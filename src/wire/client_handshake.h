@@ -41,7 +41,7 @@ class client_handshake {
   void sent(std::size_t bytes) { sent_bytes_ += bytes; }
 
   [[nodiscard]] const wire::welcome& welcome() const { return welcome_; }
-  // What the server does that ends it, as in "wants a token": the transport says who it is. Printable; without the
+  // The reason for its end, as in "wants a token"; the transport adds the server's name. Printable; without the
   // token, whatever the server has said.
   [[nodiscard]] const char* explanation() const { return explanation_.data(); }
 

@@ -85,12 +85,12 @@ class keyed_hash {
     add(bytes.data(), bytes.size());
   }
   [[nodiscard]] digest finish() {
-    digest made{};
+    digest result{};
     std::size_t bytes = 0;
-    FAR_CHECK(EVP_MAC_final(context_, reinterpret_cast<unsigned char*>(made.data()), &bytes, made.size()) == 1 &&
-                  bytes == made.size(),
+    FAR_CHECK(EVP_MAC_final(context_, reinterpret_cast<unsigned char*>(result.data()), &bytes, result.size()) == 1 &&
+                  bytes == result.size(),
               "HMAC-SHA256 failed");
-    return made;
+    return result;
   }
 
  private:
@@ -124,18 +124,18 @@ std::size_t encode(const hello& from, std::span<std::byte> to) {
 std::optional<hello> decode_hello(std::span<const std::byte> payload) {
   if (payload.size() < hello_tenant_at || payload.size() > maximum_handshake_bytes) return std::nullopt;
   const std::byte* const at = payload.data();
-  hello made;
-  made.oldest = load<std::uint16_t>(at);
-  made.newest = load<std::uint16_t>(at + 2);
-  if (made.oldest == 0 || made.oldest > made.newest) return std::nullopt;
-  made.channel = load<std::uint32_t>(at + hello_channel_at);
-  get(at + hello_join_at, &made.join);
-  get(at + hello_nonce_at, &made.client);
+  hello decoded;
+  decoded.oldest = load<std::uint16_t>(at);
+  decoded.newest = load<std::uint16_t>(at + 2);
+  if (decoded.oldest == 0 || decoded.oldest > decoded.newest) return std::nullopt;
+  decoded.channel = load<std::uint32_t>(at + hello_channel_at);
+  get(at + hello_join_at, &decoded.join);
+  get(at + hello_nonce_at, &decoded.client);
   const std::size_t tenant_bytes = load<std::uint8_t>(at + hello_tenant_length_at);
   if (payload.size() - hello_tenant_at < tenant_bytes) return std::nullopt;
-  made.tenant.assign(reinterpret_cast<const char*>(at + hello_tenant_at), tenant_bytes);
-  if (!is_tenant_name(made.tenant)) return std::nullopt;
-  return made;
+  decoded.tenant.assign(reinterpret_cast<const char*>(at + hello_tenant_at), tenant_bytes);
+  if (!is_tenant_name(decoded.tenant)) return std::nullopt;
+  return decoded;
 }
 
 std::size_t encode(const challenge& from, std::span<std::byte> to) {
@@ -150,15 +150,15 @@ std::size_t encode(const challenge& from, std::span<std::byte> to) {
 std::optional<challenge> decode_challenge(std::span<const std::byte> payload) {
   if (payload.size() != challenge_bytes) return std::nullopt;
   const std::byte* const at = payload.data();
-  challenge made;
-  made.version = load<std::uint16_t>(at);
-  if (made.version < oldest_version || made.version > newest_version) return std::nullopt;
+  challenge decoded;
+  decoded.version = load<std::uint16_t>(at);
+  if (decoded.version < oldest_version || decoded.version > newest_version) return std::nullopt;
   const auto wanted = load<std::uint8_t>(at + challenge_wanted_at);
   const bool zeros = load<std::uint8_t>(at + 3) == 0 && load<std::uint32_t>(at + 4) == 0;
   if (wanted > 1 || !zeros) return std::nullopt;
-  made.token_wanted = wanted == 1;
-  get(at + challenge_nonce_at, &made.server);
-  return made;
+  decoded.token_wanted = wanted == 1;
+  get(at + challenge_nonce_at, &decoded.server);
+  return decoded;
 }
 
 std::size_t encode(const welcome& from, std::span<std::byte> to) {
@@ -175,14 +175,14 @@ std::size_t encode(const welcome& from, std::span<std::byte> to) {
 std::optional<welcome> decode_welcome(std::span<const std::byte> payload) {
   if (payload.size() != welcome_bytes) return std::nullopt;
   const std::byte* const at = payload.data();
-  welcome made;
-  get(at, &made.proof);
-  get(at + welcome_session_at, &made.session);
-  made.quota_slots = load<std::uint64_t>(at + welcome_quota_at);
-  made.grace_ms = load<std::uint32_t>(at + welcome_grace_at);
-  made.maximum_outstanding = load<std::uint32_t>(at + welcome_outstanding_at);
-  if (made.session == session_id{} || made.maximum_outstanding == 0) return std::nullopt;
-  return made;
+  welcome decoded;
+  get(at, &decoded.proof);
+  get(at + welcome_session_at, &decoded.session);
+  decoded.quota_slots = load<std::uint64_t>(at + welcome_quota_at);
+  decoded.grace_ms = load<std::uint32_t>(at + welcome_grace_at);
+  decoded.maximum_outstanding = load<std::uint32_t>(at + welcome_outstanding_at);
+  if (decoded.session == session_id{} || decoded.maximum_outstanding == 0) return std::nullopt;
+  return decoded;
 }
 
 std::size_t encode_refusal(std::string_view why, std::span<std::byte> to) {

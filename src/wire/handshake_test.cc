@@ -17,16 +17,16 @@ using bytes = std::vector<std::byte>;
 // `count` bytes that count up from `first`.
 template <typename Array>
 Array counting(unsigned first) {
-  Array made{};
-  for (std::byte& byte : made) byte = static_cast<std::byte>(first++);
-  return made;
+  Array pattern{};
+  for (std::byte& byte : pattern) byte = static_cast<std::byte>(first++);
+  return pattern;
 }
 
 template <typename Message>
 bytes encoded(const Message& from) {
-  bytes made(maximum_handshake_bytes);
-  made.resize(encode(from, made));
-  return made;
+  bytes encoding(maximum_handshake_bytes);
+  encoding.resize(encode(from, encoding));
+  return encoding;
 }
 
 std::string as_hex(std::span<const std::byte> from) {
@@ -61,8 +61,8 @@ welcome sample_welcome() {
 }
 
 TEST(handshake, hello_has_its_documented_bytes_and_comes_back) {
-  const bytes made = encoded(sample_hello());
-  EXPECT_EQ(as_hex(made),
+  const bytes encoding = encoded(sample_hello());
+  EXPECT_EQ(as_hex(encoding),
             "0100"
             "0201"
             "0d0c0b0a"
@@ -70,19 +70,19 @@ TEST(handshake, hello_has_its_documented_bytes_and_comes_back) {
             "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"
             "02"
             "6162");
-  const std::optional<hello> back = decode_hello(made);
+  const std::optional<hello> back = decode_hello(encoding);
   ASSERT_TRUE(back);
-  EXPECT_EQ(encoded(*back), made);
+  EXPECT_EQ(encoded(*back), encoding);
   EXPECT_EQ(back->tenant, "ab");
   EXPECT_EQ(back->channel, 0x0a0b0c0dU);
 }
 
 TEST(handshake, hello_may_go_on_after_the_tenant) {
-  bytes made = encoded(sample_hello());
-  made.resize(maximum_handshake_bytes, std::byte{7});
-  EXPECT_TRUE(decode_hello(made));
-  made.push_back(std::byte{7});
-  EXPECT_FALSE(decode_hello(made)) << "too long";
+  bytes encoding = encoded(sample_hello());
+  encoding.resize(maximum_handshake_bytes, std::byte{7});
+  EXPECT_TRUE(decode_hello(encoding));
+  encoding.push_back(std::byte{7});
+  EXPECT_FALSE(decode_hello(encoding)) << "too long";
 }
 
 TEST(handshake, hello_is_refused_when_malformed) {
@@ -112,15 +112,15 @@ TEST(handshake, hello_is_refused_when_malformed) {
 }
 
 TEST(handshake, challenge_has_its_documented_bytes_and_comes_back) {
-  const bytes made = encoded(sample_challenge());
-  EXPECT_EQ(as_hex(made),
+  const bytes encoding = encoded(sample_challenge());
+  EXPECT_EQ(as_hex(encoding),
             "0100"
             "01"
             "00"
             "00000000"
             "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f");
-  ASSERT_TRUE(decode_challenge(made));
-  EXPECT_EQ(encoded(*decode_challenge(made)), made);
+  ASSERT_TRUE(decode_challenge(encoding));
+  EXPECT_EQ(encoded(*decode_challenge(encoding)), encoding);
 }
 
 TEST(handshake, challenge_is_refused_when_malformed) {
@@ -141,15 +141,15 @@ TEST(handshake, challenge_is_refused_when_malformed) {
 }
 
 TEST(handshake, welcome_has_its_documented_bytes_and_comes_back) {
-  const bytes made = encoded(sample_welcome());
-  EXPECT_EQ(as_hex(made),
+  const bytes encoding = encoded(sample_welcome());
+  EXPECT_EQ(as_hex(encoding),
             "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
             "202122232425262728292a2b2c2d2e2f"
             "0807060504030201"
             "44332211"
             "05000000");
-  ASSERT_TRUE(decode_welcome(made));
-  EXPECT_EQ(encoded(*decode_welcome(made)), made);
+  ASSERT_TRUE(decode_welcome(encoding));
+  EXPECT_EQ(encoded(*decode_welcome(encoding)), encoding);
 }
 
 TEST(handshake, welcome_is_refused_when_malformed) {
@@ -168,16 +168,16 @@ TEST(handshake, welcome_is_refused_when_malformed) {
 }
 
 TEST(handshake, refusal_is_printable_and_short) {
-  bytes made(maximum_handshake_bytes);
-  made.resize(encode_refusal("no such tenant", made));
-  EXPECT_EQ(decode_refusal(made), "no such tenant");
+  bytes encoding(maximum_handshake_bytes);
+  encoding.resize(encode_refusal("no such tenant", encoding));
+  EXPECT_EQ(decode_refusal(encoding), "no such tenant");
   EXPECT_EQ(decode_refusal({}), "no reason given");
   const std::string nasty = "\x1b[2J\n\xff";
   EXPECT_EQ(decode_refusal(std::as_bytes(std::span(nasty))), "?[2J??");
   const std::string endless(maximum_handshake_bytes, 'x');
   EXPECT_EQ(decode_refusal(std::as_bytes(std::span(endless))).size(), maximum_refusal_bytes);
-  made.resize(maximum_handshake_bytes);
-  EXPECT_EQ(encode_refusal(endless, made), maximum_refusal_bytes);
+  encoding.resize(maximum_handshake_bytes);
+  EXPECT_EQ(encode_refusal(endless, encoding), maximum_refusal_bytes);
 }
 
 TEST(handshake, tenant_names_are_limited) {
@@ -216,10 +216,10 @@ TEST(handshake, proof_differs_when_any_input_differs) {
   bytes longer = first;
   longer.push_back(second[0]);
   all.push_back(prove(side::client, "token", longer, std::span(second).subspan(1)));
-  const std::size_t made = all.size();
+  const std::size_t size = all.size();
   std::ranges::sort(all);
   all.erase(std::ranges::unique(all).begin(), all.end());
-  EXPECT_EQ(all.size(), made);
+  EXPECT_EQ(all.size(), size);
 }
 
 TEST(handshake, digests_are_equal_only_when_all_bytes_are) {

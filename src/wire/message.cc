@@ -115,16 +115,16 @@ std::optional<header> decode_header(std::span<const std::byte, header_bytes> fro
   const auto result = load<std::uint8_t>(at + status_at);
   if (!is_opcode(code) || flags > reply_flag || result > static_cast<std::uint8_t>(last_status)) return std::nullopt;
   if (load<std::uint8_t>(at + zero_byte_at) != 0 || load<std::uint64_t>(at + zero_word_at) != 0) return std::nullopt;
-  const header made = {.op = static_cast<opcode>(code),
-                       .is_reply = flags == reply_flag,
-                       .result = static_cast<status>(result),
-                       .payload_bytes = load<std::uint32_t>(at + payload_bytes_at),
-                       .cookie = load<std::uint64_t>(at + cookie_at),
-                       .payload_checksum = load<std::uint64_t>(at + payload_checksum_at)};
-  if (made.payload_bytes > maximum_payload_bytes) return std::nullopt;
-  if (made.is_reply && !is_request(made.op)) return std::nullopt;
-  if (!made.is_reply && made.result != status::ok) return std::nullopt;
-  return made;
+  const header decoded = {.op = static_cast<opcode>(code),
+                          .is_reply = flags == reply_flag,
+                          .result = static_cast<status>(result),
+                          .payload_bytes = load<std::uint32_t>(at + payload_bytes_at),
+                          .cookie = load<std::uint64_t>(at + cookie_at),
+                          .payload_checksum = load<std::uint64_t>(at + payload_checksum_at)};
+  if (decoded.payload_bytes > maximum_payload_bytes) return std::nullopt;
+  if (decoded.is_reply && !is_request(decoded.op)) return std::nullopt;
+  if (!decoded.is_reply && decoded.result != status::ok) return std::nullopt;
+  return decoded;
 }
 
 void encode(const range& from, std::span<std::byte, range_bytes> to) {

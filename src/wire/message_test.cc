@@ -18,53 +18,53 @@ using header_array = std::array<std::byte, header_bytes>;
 
 // From pairs of hexadecimal digits, with spaces between them as one likes.
 bytes from_hex(std::string_view text) {
-  bytes made;
+  bytes encoding;
   std::string digits(text);
   std::erase(digits, ' ');
   for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
-    made.push_back(static_cast<std::byte>(std::stoi(digits.substr(i, 2), nullptr, 16)));
+    encoding.push_back(static_cast<std::byte>(std::stoi(digits.substr(i, 2), nullptr, 16)));
   }
-  return made;
+  return encoding;
 }
 
 bytes from_text(std::string_view text) {
-  bytes made(text.size());
-  std::memcpy(made.data(), text.data(), text.size());
-  return made;
+  bytes encoding(text.size());
+  std::memcpy(encoding.data(), text.data(), text.size());
+  return encoding;
 }
 
 header_array encoded(const header& from) {
-  header_array made{};
-  encode(from, made);
-  return made;
+  header_array array{};
+  encode(from, array);
+  return array;
 }
 
 // A header with some bytes set by hand, and a check that fits them.
 header_array forged(const header& from, std::size_t at, std::initializer_list<unsigned> values) {
-  header_array made = encoded(from);
-  for (const unsigned value : values) made[at++] = static_cast<std::byte>(value);
-  const std::uint64_t hash = checksum(std::span(made).subspan(4));
-  std::memcpy(made.data(), &hash, 4);
-  return made;
+  header_array array = encoded(from);
+  for (const unsigned value : values) array[at++] = static_cast<std::byte>(value);
+  const std::uint64_t hash = checksum(std::span(array).subspan(4));
+  std::memcpy(array.data(), &hash, 4);
+  return array;
 }
 
 bytes encoded_read(const std::vector<range>& ranges) {
-  bytes made(ranges.size() * range_bytes);
-  EXPECT_EQ(encode_read(ranges, made), made.size());
-  return made;
+  bytes encoding(ranges.size() * range_bytes);
+  EXPECT_EQ(encode_read(ranges, encoding), encoding.size());
+  return encoding;
 }
 
 bytes encoded_write(const std::vector<range>& ranges, std::size_t data_bytes) {
-  bytes made(write_prefix_bytes(ranges.size()) + data_bytes);
-  EXPECT_EQ(encode_write_prefix(ranges, made), write_prefix_bytes(ranges.size()));
-  return made;
+  bytes encoding(write_prefix_bytes(ranges.size()) + data_bytes);
+  EXPECT_EQ(encode_write_prefix(ranges, encoding), write_prefix_bytes(ranges.size()));
+  return encoding;
 }
 
 TEST(message, header_has_its_documented_bytes) {
   const header request = {
       .op = opcode::read, .payload_bytes = 16, .cookie = 0x0807060504030201, .payload_checksum = 0x8877665544332211};
-  const header_array made = encoded(request);
-  EXPECT_EQ(bytes(made.begin(), made.end()),
+  const header_array array = encoded(request);
+  EXPECT_EQ(bytes(array.begin(), array.end()),
             from_hex("9cc3043c 46415248 10 00 00 00 10000000 0102030405060708 1122334455667788 0000000000000000"));
   const header reply = {.op = opcode::allocate, .is_reply = true, .result = status::no_space, .cookie = 7};
   const header_array answered = encoded(reply);

@@ -34,8 +34,8 @@ result<sockaddr_un> address_of(const std::string& path) {
   return address;
 }
 
-error failed(const std::string& what, const std::string& path, int code) {
-  return {what + " '" + path + "': " + std::strerror(code), code};
+error failed(const std::string& action, const std::string& path, int code) {
+  return {action + " '" + path + "': " + std::strerror(code), code};
 }
 
 int open_socket() {
@@ -177,7 +177,7 @@ void ring_bell(int socket) noexcept {
 }
 
 int answer_bells(int socket) noexcept {
-  // Bounded, so that whoever rings without end holds nobody up; what is left is there the next time.
+  // Bounded, so that a peer that rings without end holds nobody up; the rest is there the next time.
   for (unsigned bells = 0; bells < most_bells_at_once; ++bells) {
     std::array<char, 2> bell{};
     // No room for descriptors: the kernel keeps what is sent along from us.

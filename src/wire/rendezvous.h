@@ -31,7 +31,7 @@ struct peer {
   uid_t uid = 0;
   pid_t pid = 0;
 };
-// Who is at the other end; as the kernel knows it.
+// The peer at the other end, as the kernel knows it.
 [[nodiscard]] result<peer> peer_of(int socket);
 
 inline constexpr std::size_t maximum_descriptors = 2;

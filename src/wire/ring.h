@@ -4,8 +4,9 @@
 // each time it is read, and an entry is copied out before anybody looks at it. A position that cannot be (further
 // ahead than the ring is long) breaks the ring for good; the owner ends the connection.
 //
-// Waking: whoever is about to sleep announces it (doze), looks once more, and sleeps; whoever puts an entry looks for
-// the announcement afterwards (publish). Both are sequentially consistent, so one of the two sees the other.
+// Waking: the side that is about to sleep announces it (doze), looks once more, and sleeps; the side that puts an
+// entry looks for the announcement afterwards (publish). Both are sequentially consistent, so one of the two sees the
+// other.
 #pragma once
 
 #include <array>
@@ -21,7 +22,7 @@ struct alignas(128) shared_word {
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-// What an entry is made of, so that no byte of it can be read twice by accident.
+// The words of an entry, so that no byte of it can be read twice by accident.
 using ring_entry = std::array<std::uint64_t, 8>;
 struct alignas(64) shared_entry {
   std::array<std::atomic<std::uint64_t>, 8> words;

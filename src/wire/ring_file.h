@@ -1,9 +1,9 @@
-// What lies in the memory that a client of `shm:` and the server share for one connection: two rings and an area for
+// The layout of the memory that a client of `shm:` and the server share for one connection: two rings and an area for
 // payloads. The slots' bytes lie in another file, the session's memory.
 //
 //     page 0    magic, version, and the words of both rings, each on lines of its own
 //     page 1    requests, from the client        page 2    replies, from the server
-//     page 3    payload area: a piece for every request that can be on its way
+//     page 3    payload area: a fragment for every request that can be on its way
 #pragma once
 
 #include <cstddef>
@@ -17,21 +17,21 @@ namespace far::wire {
 inline constexpr std::uint64_t ring_magic = 0x31676e6972726166u;
 inline constexpr std::uint32_t ring_version = 1;
 inline constexpr std::uint32_t ring_length = 64;
-inline constexpr std::size_t piece_bytes = 64 * kib;  // of the payload area; the most one read or write moves
+inline constexpr std::size_t fragment_bytes = 64 * kib;  // of the payload area; the most one read or write moves
 inline constexpr std::size_t area_offset_bytes = 3 * page_bytes;
-inline constexpr std::size_t area_bytes = ring_length * piece_bytes;
+inline constexpr std::size_t area_bytes = ring_length * fragment_bytes;
 inline constexpr std::size_t ring_file_bytes = area_offset_bytes + area_bytes;
 
 // The same numbers as those of wire::opcode. There is no "close": a session ends when the last socket of its
 // connections is closed.
 enum class ring_operation : std::uint8_t {
-  read = 16,   // slot, offset, length -> piece
-  write = 17,  // piece -> slot, offset, length
+  read = 16,   // slot, offset, length -> fragment
+  write = 17,  // fragment -> slot, offset, length
   allocate =
       18,     // blocks [first, first + count), in this order; the reply says how many were granted, from the first on
   free = 19,  // blocks [first, first + count)
   capacity = 20,  // reply: four values, those of wire::capacity_report
-  call = 21,      // piece: the payload of wire::opcode::call, `length` bytes; reply: the result, in the same piece
+  call = 21,  // fragment: the payload of wire::opcode::call, `length` bytes; reply: the result, in the same fragment
   ping = 22,
 };
 
@@ -39,7 +39,7 @@ enum class ring_operation : std::uint8_t {
 struct ring_request {
   ring_operation op = ring_operation::ping;
   std::uint8_t zero[3] = {};
-  std::uint32_t piece = 0;  // which part of the payload area
+  std::uint32_t fragment = 0;  // which part of the payload area
   std::uint64_t cookie = 0;
   std::uint64_t first = 0;  // slot or block
   std::uint64_t count = 0;  // blocks

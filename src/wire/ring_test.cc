@@ -22,9 +22,9 @@ struct memory {
 };
 
 ring_entry entry(std::uint64_t number) {
-  ring_entry made;
-  for (std::uint64_t i = 0; i < made.size(); ++i) made[i] = number * 0x9e3779b97f4a7c15u + i;
-  return made;
+  ring_entry entry;
+  for (std::uint64_t i = 0; i < entry.size(); ++i) entry[i] = number * 0x9e3779b97f4a7c15u + i;
+  return entry;
 }
 
 TEST(shm_ring, entries_come_out_whole_and_in_order) {

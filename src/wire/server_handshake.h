@@ -33,7 +33,7 @@ class server_handshake {
   // Takes the next message of the client.
   [[nodiscard]] step take(const header& head, std::span<const std::byte> payload);
 
-  // What the client wants; after greeted.
+  // The request of the client; after greeted.
   [[nodiscard]] const hello& said() const { return hello_; }
   [[nodiscard]] bool joins() const { return hello_.join != session_id{}; }
 

@@ -11,7 +11,7 @@
 
 namespace far::wire {
 
-// What a side trusts and shows. Shared by all its connections; thread-safe once made.
+// The certificates of a side and those that it trusts. Shared by all its connections; thread-safe once made.
 class tls_context {
  public:
   // Requires: certificate chain and private key are PEM files; the key's is 0600 (or stricter) and not encrypted.

@@ -20,8 +20,8 @@ using owned_context = std::unique_ptr<SSL_CTX, context_deleter>;
 // The fastest first, where the processor knows AES.
 constexpr const char* ciphers = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
-error failure(const std::string& what, const std::string& path, const std::string& why, int code = EINVAL) {
-  return {.message = what + " " + path + ": " + why, .code = code};
+error failure(const std::string& action, const std::string& path, const std::string& why, int code = EINVAL) {
+  return {.message = action + " " + path + ": " + why, .code = code};
 }
 
 // An encrypted key would otherwise ask for its password on the terminal.
@@ -31,18 +31,18 @@ int no_password(char* /*into*/, int /*bytes*/, int /*is_writing*/, void* /*unuse
 
 owned_context new_context(const SSL_METHOD* method) {
   prepare_openssl();
-  owned_context made(SSL_CTX_new(method));
-  if (made == nullptr || SSL_CTX_set_min_proto_version(made.get(), TLS1_3_VERSION) != 1 ||
-      SSL_CTX_set_ciphersuites(made.get(), ciphers) != 1) {
+  owned_context context(SSL_CTX_new(method));
+  if (context == nullptr || SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_ciphersuites(context.get(), ciphers) != 1) {
     return nullptr;
   }
   // Connections live long and none is resumed; a session would only be one more secret to keep.
-  SSL_CTX_set_session_cache_mode(made.get(), SSL_SESS_CACHE_OFF);
-  SSL_CTX_set_num_tickets(made.get(), 0);
-  SSL_CTX_set_options(made.get(), SSL_OP_NO_TICKET);
-  SSL_CTX_set_mode(made.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_default_passwd_cb(made.get(), no_password);
-  return made;
+  SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(context.get(), 0);
+  SSL_CTX_set_options(context.get(), SSL_OP_NO_TICKET);
+  SSL_CTX_set_mode(context.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_default_passwd_cb(context.get(), no_password);
+  return context;
 }
 
 // Whether only its owner may read the file at `path`; the error says what to do.

@@ -98,11 +98,12 @@ long control_queue(BIO* /*bio*/, int command, long /*number*/, void* /*unused*/)
 BIO_METHOD* queue_method = nullptr;
 
 void make_queue_method() {
-  BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "farheap queue");
-  const bool complete = made != nullptr && BIO_meth_set_read_ex(made, read_queue) == 1 &&
-                        BIO_meth_set_write_ex(made, write_queue) == 1 && BIO_meth_set_ctrl(made, control_queue) == 1;
+  BIO_METHOD* const method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "farheap queue");
+  const bool complete = method != nullptr && BIO_meth_set_read_ex(method, read_queue) == 1 &&
+                        BIO_meth_set_write_ex(method, write_queue) == 1 &&
+                        BIO_meth_set_ctrl(method, control_queue) == 1;
   FAR_CHECK(complete, "OpenSSL takes no BIO method");
-  queue_method = made;
+  queue_method = method;
 }
 
 struct stream_deleter {
@@ -132,7 +133,7 @@ struct tls_stream::parts {
   std::string server_name;
   std::optional<error> failed;  // OpenSSL says why only once
 
-  // What ended the connection, after OpenSSL's call returned `code`.
+  // The reason for the end of the connection, after OpenSSL's call returned `code`.
   [[nodiscard]] error failure(int code) const;
 };
 
@@ -208,7 +209,7 @@ result<std::size_t> tls_stream::read(std::span<std::byte> into) {
     if (kind == SSL_ERROR_WANT_READ || kind == SSL_ERROR_WANT_WRITE) break;
     parts_->failed = parts_->failure(code);
   }
-  // What was decrypted before the failure is good.
+  // Bytes decrypted before the failure are good.
   if (parts_->failed && total == 0) return *parts_->failed;
   return total;
 }

@@ -20,9 +20,9 @@ using bytes = std::vector<std::byte>;
 
 // Content that depends on the place, so that bytes that move are noticed.
 bytes sample(std::size_t length) {
-  bytes made(length);
-  for (std::size_t i = 0; i < length; ++i) made[i] = static_cast<std::byte>((i * 2654435761U) >> 13);
-  return made;
+  bytes encoding(length);
+  for (std::size_t i = 0; i < length; ++i) encoding[i] = static_cast<std::byte>((i * 2654435761U) >> 13);
+  return encoding;
 }
 
 // Everything that `from` wants to send goes to `to`, at most `cut` bytes at a time. Returns whether there was any.
@@ -85,19 +85,19 @@ class tls : public testing::Test {
   }
 
   static std::unique_ptr<tls_context> server_context(const std::string& name = "good") {
-    auto made = tls_context::for_server(files_->certificate(name), files_->key(name));
-    EXPECT_TRUE(made) << made.error().message;
-    return std::move(made).value();
+    auto context = tls_context::for_server(files_->certificate(name), files_->key(name));
+    EXPECT_TRUE(context) << context.error().message;
+    return std::move(context).value();
   }
   static std::unique_ptr<tls_context> client_context(const std::string& authority = "authority") {
-    auto made = tls_context::for_client(files_->certificate(authority));
-    EXPECT_TRUE(made) << made.error().message;
-    return std::move(made).value();
+    auto context = tls_context::for_client(files_->certificate(authority));
+    EXPECT_TRUE(context) << context.error().message;
+    return std::move(context).value();
   }
   static std::unique_ptr<tls_stream> open(tls_context& context, const std::string& name) {
-    auto made = tls_stream::create(context, name);
-    EXPECT_TRUE(made) << made.error().message;
-    return std::move(made).value();
+    auto stream = tls_stream::create(context, name);
+    EXPECT_TRUE(stream) << stream.error().message;
+    return std::move(stream).value();
   }
 
   // Both sides of a connection to the server `certificate`, opened by who trusts `authority` and wants `name`.
@@ -112,11 +112,11 @@ class tls : public testing::Test {
     return {open(*client, name), open(*server, "")};
   }
   static pair established_pair(std::size_t cut = 1 << 16) {
-    pair made = make_pair("far.test");
-    const outcome seen = shake_hands(*made.client, *made.server, cut);
+    pair peers = make_pair("far.test");
+    const outcome seen = shake_hands(*peers.client, *peers.server, cut);
     EXPECT_FALSE(seen.client || seen.server);
-    EXPECT_TRUE(made.client->established() && made.server->established());
-    return made;
+    EXPECT_TRUE(peers.client->established() && peers.server->established());
+    return peers;
   }
 
   static tls_test_files* files_;
@@ -147,56 +147,56 @@ bytes send_through(tls_stream& from, tls_stream& to, const bytes& content, std::
 
 TEST_F(tls, shakes_hands_over_buffers_cut_at_every_size) {
   for (std::size_t cut = 1; cut <= 300; ++cut) {
-    const pair made = established_pair(cut);
+    const pair peers = established_pair(cut);
     const bytes content = sample(1000);
-    EXPECT_EQ(send_through(*made.client, *made.server, content, cut), content) << "cut at " << cut;
-    EXPECT_EQ(send_through(*made.server, *made.client, content, cut), content) << "cut at " << cut;
+    EXPECT_EQ(send_through(*peers.client, *peers.server, content, cut), content) << "cut at " << cut;
+    EXPECT_EQ(send_through(*peers.server, *peers.client, content, cut), content) << "cut at " << cut;
   }
 }
 
 TEST_F(tls, carries_megabytes_both_ways) {
-  const pair made = established_pair();
+  const pair peers = established_pair();
   for (const std::size_t length : {std::size_t{16384}, std::size_t{16385}, std::size_t{5} << 20}) {
     const bytes content = sample(length);
-    EXPECT_TRUE(send_through(*made.client, *made.server, content, 1 << 16) == content) << length;
-    EXPECT_TRUE(send_through(*made.server, *made.client, content, 7777) == content) << length;
+    EXPECT_TRUE(send_through(*peers.client, *peers.server, content, 1 << 16) == content) << length;
+    EXPECT_TRUE(send_through(*peers.server, *peers.client, content, 7777) == content) << length;
   }
 }
 
 TEST_F(tls, hides_what_it_carries) {
-  const pair made = established_pair();
+  const pair peers = established_pair();
   const bytes content = sample(1000);
-  ASSERT_EQ(made.client->write(content).value(), content.size());
-  bytes seen(made.client->pending());
-  ASSERT_EQ(made.client->take(seen), seen.size());
+  ASSERT_EQ(peers.client->write(content).value(), content.size());
+  bytes seen(peers.client->pending());
+  ASSERT_EQ(peers.client->take(seen), seen.size());
   EXPECT_EQ(std::search(seen.begin(), seen.end(), content.begin() + 100, content.begin() + 108), seen.end());
 }
 
 TEST_F(tls, takes_nothing_before_the_handshake_and_no_more_than_fits_after_it) {
-  const pair made = make_pair("far.test");
+  const pair peers = make_pair("far.test");
   const bytes content = sample(3 << 20);
-  EXPECT_EQ(made.client->write(content).value(), 0U);
-  EXPECT_EQ(made.server->write(content).value(), 0U);
-  shake_hands(*made.client, *made.server);
-  const std::size_t taken = made.client->write(content).value();
+  EXPECT_EQ(peers.client->write(content).value(), 0U);
+  EXPECT_EQ(peers.server->write(content).value(), 0U);
+  shake_hands(*peers.client, *peers.server);
+  const std::size_t taken = peers.client->write(content).value();
   EXPECT_GT(taken, std::size_t{900} << 10);
-  EXPECT_LE(made.client->pending(), tls_stream::buffer_bytes);
-  EXPECT_EQ(made.client->write(std::span(content).subspan(taken)).value(), 0U) << "full";
+  EXPECT_LE(peers.client->pending(), tls_stream::buffer_bytes);
+  EXPECT_EQ(peers.client->write(std::span(content).subspan(taken)).value(), 0U) << "full";
 }
 
 TEST_F(tls, feeds_no_more_than_fits) {
-  const pair made = established_pair();
+  const pair peers = established_pair();
   const bytes much(tls_stream::buffer_bytes, std::byte{0x17});
-  EXPECT_TRUE(made.server->feed(much));
-  EXPECT_FALSE(made.server->feed(std::span(much).first(1)));
+  EXPECT_TRUE(peers.server->feed(much));
+  EXPECT_FALSE(peers.server->feed(std::span(much).first(1)));
 }
 
 TEST_F(tls, accepts_names_and_addresses_of_the_certificate) {
   for (const std::string name : {"far.test", "a.wild.test", "127.0.0.1", "::1", "0:0:0:0:0:0:0:1"}) {
-    const pair made = make_pair(name);
-    const outcome seen = shake_hands(*made.client, *made.server);
+    const pair peers = make_pair(name);
+    const outcome seen = shake_hands(*peers.client, *peers.server);
     EXPECT_FALSE(seen.client) << name << ": " << seen.client->message;
-    EXPECT_TRUE(made.client->established() && made.server->established()) << name;
+    EXPECT_TRUE(peers.client->established() && peers.server->established()) << name;
   }
 }
 
@@ -214,21 +214,21 @@ void expect_refusal(tls_stream& client, tls_stream& server, const std::string& r
 
 TEST_F(tls, refuses_a_wrong_name) {
   for (const std::string name : {"near.test", "x.y.wild.test", "127.0.0.2", "::2"}) {
-    const pair made = make_pair(name);
-    expect_refusal(*made.client, *made.server, "must name " + name);
+    const pair peers = make_pair(name);
+    expect_refusal(*peers.client, *peers.server, "must name " + name);
   }
   const pair by_subject = make_pair("far.test", "far.test");
   expect_refusal(*by_subject.client, *by_subject.server, "must name far.test");
 }
 
 TEST_F(tls, refuses_a_wrong_authority) {
-  const pair made = make_pair("far.test", "good", "stranger");
-  expect_refusal(*made.client, *made.server, "ca=FILE");
+  const pair peers = make_pair("far.test", "good", "stranger");
+  expect_refusal(*peers.client, *peers.server, "ca=FILE");
 }
 
 TEST_F(tls, refuses_a_certificate_that_has_ended) {
-  const pair made = make_pair("far.test", "ended");
-  expect_refusal(*made.client, *made.server, "expired");
+  const pair peers = make_pair("far.test", "ended");
+  expect_refusal(*peers.client, *peers.server, "expired");
 }
 
 // The first bytes of a client of OpenSSL's own that speaks up to `version`.
@@ -239,12 +239,12 @@ bytes first_flight(int version) {
   SSL_set_bio(stream, BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
   SSL_set_connect_state(stream);
   SSL_do_handshake(stream);
-  bytes made(4096);
-  const int length = BIO_read(SSL_get_wbio(stream), made.data(), static_cast<int>(made.size()));
-  made.resize(static_cast<std::size_t>(std::max(length, 0)));
+  bytes encoding(4096);
+  const int length = BIO_read(SSL_get_wbio(stream), encoding.data(), static_cast<int>(encoding.size()));
+  encoding.resize(static_cast<std::size_t>(std::max(length, 0)));
   SSL_free(stream);
   SSL_CTX_free(context);
-  return made;
+  return encoding;
 }
 
 TEST_F(tls, refuses_tls_1_2) {
@@ -261,29 +261,29 @@ TEST_F(tls, refuses_tls_1_2) {
 }
 
 TEST_F(tls, refuses_bytes_that_are_not_tls) {
-  const pair made = make_pair("far.test");
+  const pair peers = make_pair("far.test");
   const std::string text = "GET / HTTP/1.1\r\n\r\n";
-  ASSERT_TRUE(made.server->feed(std::as_bytes(std::span(text))));
-  EXPECT_EQ(step(*made.server).value_or(error{}).code, EPROTO);
-  EXPECT_EQ(step(*made.server).value_or(error{}).code, EPROTO);
+  ASSERT_TRUE(peers.server->feed(std::as_bytes(std::span(text))));
+  EXPECT_EQ(step(*peers.server).value_or(error{}).code, EPROTO);
+  EXPECT_EQ(step(*peers.server).value_or(error{}).code, EPROTO);
 }
 
 TEST_F(tls, refuses_a_record_that_was_changed) {
-  const pair made = established_pair();
+  const pair peers = established_pair();
   const bytes content = sample(100);
-  ASSERT_TRUE(made.client->write(content));
-  ASSERT_TRUE(made.client->write(content));
-  bytes sent(made.client->pending());
-  ASSERT_EQ(made.client->take(sent), sent.size());
+  ASSERT_TRUE(peers.client->write(content));
+  ASSERT_TRUE(peers.client->write(content));
+  bytes sent(peers.client->pending());
+  ASSERT_EQ(peers.client->take(sent), sent.size());
   sent.back() ^= std::byte{1};
-  ASSERT_TRUE(made.server->feed(sent));
+  ASSERT_TRUE(peers.server->feed(sent));
   bytes into(1000);
-  EXPECT_EQ(made.server->read(into).value(), content.size()) << "the first record is good";
-  EXPECT_EQ(made.server->read(into).error().code, EPROTO);
+  EXPECT_EQ(peers.server->read(into).value(), content.size()) << "the first record is good";
+  EXPECT_EQ(peers.server->read(into).error().code, EPROTO);
 }
 
 TEST_F(tls, explains_bad_files) {
-  const auto message = [](const auto& made) { return made ? std::string("no error") : made.error().message; };
+  const auto message = [](const auto& outcome) { return outcome ? std::string("no error") : outcome.error().message; };
   const std::string absent = files_->folder() + "/absent";
   EXPECT_NE(message(tls_context::for_client(absent)).find(absent), std::string::npos);
   EXPECT_NE(message(tls_context::for_server(absent, files_->key("good"))).find(absent), std::string::npos);

@@ -426,16 +426,16 @@ class random_traffic {
     const std::uint64_t slot_back = std::min<std::uint64_t>(begin / page_bytes, random_() % 3);
     const std::uint64_t slot = begin / page_bytes - slot_back;
     const std::uint64_t cookie = next_cookie_++;
-    const request made{op,
-                       first_ + slot,
-                       static_cast<std::uint32_t>(begin - slot * page_bytes),
-                       static_cast<std::uint32_t>(length),
-                       added.buffer,
-                       cookie,
-                       op == operation::read && random_() % 2 == 0};
-    added.may_be_lent = made.may_lend;
+    const request io{op,
+                     first_ + slot,
+                     static_cast<std::uint32_t>(begin - slot * page_bytes),
+                     static_cast<std::uint32_t>(length),
+                     added.buffer,
+                     cookie,
+                     op == operation::read && random_() % 2 == 0};
+    added.may_be_lent = io.may_lend;
     running_.emplace(cookie, std::move(added));
-    return made;
+    return io;
   }
 
   void submit(const std::vector<request>& batch) {

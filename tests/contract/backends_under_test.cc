@@ -168,12 +168,12 @@ struct certificates {
 
 backend_under_test tcp_with_tls() {
   return {"tcp_with_tls", [](std::uint64_t capacity_slots) {
-            static const certificates made;
+            static const certificates files;
             static memory_server server({.token = token_of_servers(),
-                                         .certificate_file = made.files.certificate("server"),
-                                         .key_file = made.files.key("server")});
-            static const std::string path = write_token(made.files.folder());
-            return tcp_at(server, "tls=1&ca=" + made.files.certificate("authority") + "&token-file=" + path + "&",
+                                         .certificate_file = files.files.certificate("server"),
+                                         .key_file = files.files.key("server")});
+            static const std::string path = write_token(files.files.folder());
+            return tcp_at(server, "tls=1&ca=" + files.files.certificate("authority") + "&token-file=" + path + "&",
                           capacity_slots, false);
           }};
 }

@@ -20,17 +20,17 @@ namespace {
 constexpr int tick_ms = 2;
 
 template <typename T>
-T require(result<T> made) {
-  if (!made.ok()) {
-    std::fprintf(stderr, "cannot start a memory server for the test: %s\n", made.error().message.c_str());
+T require(result<T> outcome) {
+  if (!outcome.ok()) {
+    std::fprintf(stderr, "cannot start a memory server for the test: %s\n", outcome.error().message.c_str());
     std::abort();
   }
-  return std::move(made).value();
+  return std::move(outcome).value();
 }
 
-void require(bool done, const char* what) {
+void require(bool done, const char* step) {
   if (done) return;
-  std::perror(what);
+  std::perror(step);
   std::abort();
 }
 

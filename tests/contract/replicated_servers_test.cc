@@ -122,9 +122,9 @@ struct scene {
   std::mutex lock;
   std::string first_failure;
 
-  void fail(const std::string& what) {
+  void fail(const std::string& message) {
     const std::lock_guard guard(lock);
-    if (first_failure.empty()) first_failure = what;
+    if (first_failure.empty()) first_failure = message;
     failed.store(true);
     stopping.store(true);
   }
@@ -199,9 +199,9 @@ class worker {
       sent += queue_->submit(std::span(wanted).subspan(sent));
       std::array<completion, 16> done;
       const std::size_t count = queue_->poll(done);
-      for (const completion& each : std::span(done).first(count)) {
-        runs[each.cookie].done = each.error_code == 0;
-        failures += each.error_code != 0;
+      for (const completion& outcome : std::span(done).first(count)) {
+        runs[outcome.cookie].done = outcome.error_code == 0;
+        failures += outcome.error_code != 0;
       }
       ended += count;
       if (count == 0 && draw(2) == 0) queue_->wait(1'000'000);
@@ -319,8 +319,8 @@ class fetcher : public worker {
   using worker::worker;
 
   void operator()() {
-    for (page_buffer& each : buffers_) {
-      for (page& clean : each) fill(clean, scribble);
+    for (page_buffer& buffer : buffers_) {
+      for (page& clean : buffer) fill(clean, scribble);
     }
     while (!shared_.stopping.load()) fetch();
   }
@@ -352,11 +352,11 @@ class fetcher : public worker {
       runs.push_back(claimed);
     }
     read(runs, buffer);
-    for (const run& each : runs) {
+    for (const run& part : runs) {
       if (draw(4) == 0) {
-        free(each);
+        free(part);
       } else {
-        shared_.book.release(each.first, each.count, slot_book::state::written);
+        shared_.book.release(part.first, part.count, slot_book::state::written);
       }
     }
   }
@@ -364,12 +364,12 @@ class fetcher : public worker {
   void read(std::vector<run>& runs, page_buffer& buffer) {
     if (runs.empty()) return;
     move(operation::read, buffer, runs);
-    for (const run& each : runs) {
-      for (std::size_t i = 0; i < each.count && !shared_.failed.load(); ++i) {
-        verify(each.first + i, buffer[each.place + i]);
+    for (const run& part : runs) {
+      for (std::size_t i = 0; i < part.count && !shared_.failed.load(); ++i) {
+        verify(part.first + i, buffer[part.place + i]);
       }
-      for (std::size_t i = 0; i < each.count; ++i) fill(buffer[each.place + i], scribble);
-      shared_.count.read_slots += each.count;
+      for (std::size_t i = 0; i < part.count; ++i) fill(buffer[part.place + i], scribble);
+      shared_.count.read_slots += part.count;
     }
   }
 
@@ -377,18 +377,19 @@ class fetcher : public worker {
     const std::uint64_t generation = shared_.book.generation(slot);
     for (std::size_t at = 0; at < words_a_page; ++at) {
       if (bytes[at] == word_of(slot, generation, at)) continue;
-      char what[160];
-      std::snprintf(what, sizeof what, "slot %llu of generation %llu: word %zu is %016llx, not %016llx",
+      char message[160];
+      std::snprintf(message, sizeof message, "slot %llu of generation %llu: word %zu is %016llx, not %016llx",
                     static_cast<unsigned long long>(slot), static_cast<unsigned long long>(generation), at,
                     static_cast<unsigned long long>(bytes[at]),
                     static_cast<unsigned long long>(word_of(slot, generation, at)));
-      return shared_.fail(what);
+      return shared_.fail(message);
     }
   }
 
   void expect_untouched(const page_buffer& buffer) {
-    for (const page& each : buffer) {
-      const bool clean = std::all_of(each.begin(), each.end(), [](std::uint64_t word) { return word == scribble; });
+    for (const page& content : buffer) {
+      const bool clean =
+          std::all_of(content.begin(), content.end(), [](std::uint64_t word) { return word == scribble; });
       if (!clean) shared_.fail("bytes arrived in a buffer whose transfer had ended");
     }
   }
@@ -412,13 +413,13 @@ void tend(scene& shared) {
 class replicated_servers : public testing::Test {
  protected:
   void SetUp() override {
-    for (auto& each : servers_) each = std::make_unique<memory_server>(testing_support::memory_server_options{});
+    for (auto& server : servers_) server = std::make_unique<memory_server>(testing_support::memory_server_options{});
   }
 
   void open_tier(const std::string& options) {
     std::string name = "tcp://";
-    for (const auto& each : std::span(servers_).first(first_servers)) {
-      name += (name.back() == '/' ? "" : ",") + each->address();
+    for (const auto& server : std::span(servers_).first(first_servers)) {
+      name += (name.back() == '/' ? "" : ",") + server->address();
     }
     result<std::unique_ptr<backend>> opened = open(name + "?copies=2&timeout=2s" + options);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
@@ -443,7 +444,7 @@ class replicated_servers : public testing::Test {
       threads.emplace_back([&shared] { tend(shared); });
       meanwhile(shared);
       shared.stopping.store(true);
-      for (std::thread& each : threads) each.join();
+      for (std::thread& thread : threads) thread.join();
       fetchers[0]->fetch_everything();
     }
     EXPECT_EQ(shared.first_failure, "");
@@ -466,8 +467,8 @@ class replicated_servers : public testing::Test {
 
   // The rest of the servers, while the far tier is used.
   void add_servers(scene& shared) {
-    for (const auto& each : std::span(servers_).subspan(first_servers)) {
-      const result<void> added = far_->add_server(each->address());
+    for (const auto& server : std::span(servers_).subspan(first_servers)) {
+      const result<void> added = far_->add_server(server->address());
       if (!added) shared.fail(added.error().message);
     }
   }
@@ -506,11 +507,11 @@ class replicated_servers : public testing::Test {
     return true;
   }
 
-  void add(const counts& of) {
-    written_ += of.written_slots.load();
-    read_ += of.read_slots.load();
-    waited_ += of.asked_again.load();
-    refused_ += of.refused.load();
+  void add(const counts& other) {
+    written_ += other.written_slots.load();
+    read_ += other.read_slots.load();
+    waited_ += other.asked_again.load();
+    refused_ += other.refused.load();
   }
 
   void TearDown() override {

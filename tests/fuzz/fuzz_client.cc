@@ -74,14 +74,14 @@ class client final : public backend::completion_sink {
   void finish();
 
   void complete(transfer& ended, const completion_sink* /*by*/) override {
-    const auto found = std::ranges::find_if(jobs_, [&](const auto& each) { return &each->moved == &ended; });
+    const auto found = std::ranges::find_if(jobs_, [&](const auto& job) { return &job->moved == &ended; });
     FUZZ_EXPECT(found != jobs_.end() && !(*found)->ended);
     job& done = **found;
     done.ended = true;
     FUZZ_EXPECT(done.moved.outstanding == 0);
-    if (ended.error_code != 0 || ended.what.op != backend::operation::read) return;
-    const std::uint64_t position = ended.what.slot * page_bytes + ended.what.offset_bytes;
-    FUZZ_EXPECT(is_content(position, {done.buffer.get(), ended.what.length_bytes}));
+    if (ended.error_code != 0 || ended.io.op != backend::operation::read) return;
+    const std::uint64_t position = ended.io.slot * page_bytes + ended.io.offset_bytes;
+    FUZZ_EXPECT(is_content(position, {done.buffer.get(), ended.io.length_bytes}));
   }
 
  private:
@@ -113,14 +113,14 @@ void client::submit(choices& from) {
   auto added = std::make_unique<job>();
   const std::uint32_t length_bytes = kind < 240 ? length % 9000U + 1 : std::uint32_t{length} * 16 + 1;
   added->buffer = std::make_unique<std::byte[]>(length_bytes);
-  backend::request& what = added->moved.what;
-  what = {.op = kind % 2 == 0 ? backend::operation::read : backend::operation::write,
-          .slot = slot % capacity_slots,
-          .offset_bytes = offset % static_cast<std::uint32_t>(page_bytes),
-          .length_bytes = length_bytes,
-          .buffer = added->buffer.get()};
-  const std::uint64_t position = what.slot * page_bytes + what.offset_bytes;
-  if (what.op == backend::operation::write) put_content(position, {added->buffer.get(), length_bytes});
+  backend::request& io = added->moved.io;
+  io = {.op = kind % 2 == 0 ? backend::operation::read : backend::operation::write,
+        .slot = slot % capacity_slots,
+        .offset_bytes = offset % static_cast<std::uint32_t>(page_bytes),
+        .length_bytes = length_bytes,
+        .buffer = added->buffer.get()};
+  const std::uint64_t position = io.slot * page_bytes + io.offset_bytes;
+  if (io.op == backend::operation::write) put_content(position, {added->buffer.get(), length_bytes});
   added->moved.owner = this;
   added->moved.epoch = session_.epoch();
   added->moved.deadline_ns = clock_.now + timeout_ns;
@@ -153,11 +153,11 @@ void client::say_message(choices& from) {
                              .result = static_cast<wire::status>(from.number<std::uint8_t>() % 8),
                              .cookie = from.number<std::uint64_t>()};
   const std::span<const std::byte> payload = from.take(from.number<std::uint8_t>());
-  wire::header made = head;
-  made.payload_bytes = static_cast<std::uint32_t>(payload.size());
-  made.payload_checksum = wire::checksum(payload);
+  wire::header header = head;
+  header.payload_bytes = static_cast<std::uint32_t>(payload.size());
+  header.payload_checksum = wire::checksum(payload);
   std::array<std::byte, wire::header_bytes> bytes{};
-  wire::encode(made, bytes);
+  wire::encode(header, bytes);
   server_->say(bytes);
   server_->say(payload);
 }
@@ -169,7 +169,7 @@ void client::advance() {
     connection_->validate();
   }
   blocks_.validate();
-  std::erase_if(jobs_, [](const auto& each) { return each->ended; });
+  std::erase_if(jobs_, [](const auto& job) { return job->ended; });
 }
 
 void client::take_step(choices& from) {
@@ -181,9 +181,9 @@ void client::take_step(choices& from) {
     case step_kind::answer: server_->answer(from.number<std::uint8_t>(), fault::none, wire::status::ok); break;
     case step_kind::answer_all: server_->answer_all(); break;
     case step_kind::wrong: {
-      const auto which = from.number<std::uint8_t>();
+      const auto choice = from.number<std::uint8_t>();
       const auto how = static_cast<fault>(from.number<std::uint8_t>() % faults);
-      server_->answer(which, how, static_cast<wire::status>(from.number<std::uint8_t>() % 7));
+      server_->answer(choice, how, static_cast<wire::status>(from.number<std::uint8_t>() % 7));
       break;
     }
     case step_kind::message: say_message(from); break;
@@ -216,9 +216,9 @@ void client::finish() {
 
 void run(choices from) {
   set_log_level(log_level::error);
-  client made;
-  for (std::size_t steps = 0; steps < most_steps && !from.empty(); ++steps) made.take_step(from);
-  made.finish();
+  client fuzzed;
+  for (std::size_t steps = 0; steps < most_steps && !from.empty(); ++steps) fuzzed.take_step(from);
+  fuzzed.finish();
 }
 
 }  // namespace
@@ -226,7 +226,7 @@ void run(choices from) {
 std::vector<byte_string> seeds() {
   const auto step = [](recipe& to, step_kind kind, std::initializer_list<unsigned> arguments) {
     to.number(static_cast<std::uint8_t>(kind));
-    for (const unsigned each : arguments) to.number(static_cast<std::uint8_t>(each));
+    for (const unsigned argument : arguments) to.number(static_cast<std::uint8_t>(argument));
   };
   const auto begin = [&](recipe& to) {
     for (int i = 0; i < 3; ++i) step(to, step_kind::time, {1});
@@ -267,7 +267,7 @@ std::vector<byte_string> seeds() {
   step(talking, step_kind::raw, {5, 1, 2, 3, 4, 5});
   step(talking, step_kind::connecting, {1});
   step(talking, step_kind::time, {120});
-  return {good.made(), broken.made(), away.made(), talking.made()};
+  return {good.bytes(), broken.bytes(), away.bytes(), talking.bytes()};
 }
 
 }  // namespace far::fuzz

@@ -36,9 +36,9 @@ constexpr std::size_t most_steps = 300;
 constexpr std::size_t bystander_bytes = 5000;
 
 byte_string bystander_content() {
-  byte_string made(bystander_bytes);
-  for (std::size_t i = 0; i < made.size(); ++i) made[i] = static_cast<std::byte>(i * 31 + 7);
-  return made;
+  byte_string bytes(bystander_bytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 31 + 7);
+  return bytes;
 }
 
 // A client of another tenant, that has written something before the trouble begins.
@@ -202,7 +202,7 @@ recipe& number(recipe& to, step_kind kind) {
 std::vector<byte_string> seeds() {
   const auto step = [](recipe& to, step_kind kind, std::initializer_list<unsigned> arguments) {
     number(to, kind);
-    for (const unsigned each : arguments) to.number(static_cast<std::uint8_t>(each));
+    for (const unsigned argument : arguments) to.number(static_cast<std::uint8_t>(argument));
   };
   // Allocates blocks 0 and 1, writes across them, reads back, asks for a checksum, frees, and closes.
   recipe good;
@@ -214,7 +214,7 @@ std::vector<byte_string> seeds() {
   step(good, step_kind::simple, {1});
   step(good, step_kind::blocks, {1, 0, 2});
   step(good, step_kind::simple, {3});
-  // The same in pieces, with replies that wait.
+  // The same in fragments, with replies that wait.
   recipe slow;
   slow.number(std::uint8_t{1});
   step(slow, step_kind::cut, {0});
@@ -243,7 +243,7 @@ std::vector<byte_string> seeds() {
   step(raw, step_kind::raw, {static_cast<unsigned>(hello.size())});
   raw.append(hello);
   step(raw, step_kind::raw, {9, 1, 2, 3});
-  return {good.made(), slow.made(), foreign.made(), damaged.made(), raw.made()};
+  return {good.bytes(), slow.bytes(), foreign.bytes(), damaged.bytes(), raw.bytes()};
 }
 
 }  // namespace far::fuzz

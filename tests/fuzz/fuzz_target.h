@@ -71,14 +71,14 @@ class recipe {
     return append(std::as_bytes(std::span(&value, 1)));
   }
   recipe& append(std::span<const std::byte> bytes) {
-    made_.insert(made_.end(), bytes.begin(), bytes.end());
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
     return *this;
   }
   recipe& text(std::string_view letters) { return append(std::as_bytes(std::span(letters))); }
-  [[nodiscard]] byte_string made() const { return made_; }
+  [[nodiscard]] byte_string bytes() const { return bytes_; }
 
  private:
-  byte_string made_;
+  byte_string bytes_;
 };
 
 }  // namespace far::fuzz

@@ -38,32 +38,32 @@ void check_pattern(const pattern& seen) {
   FUZZ_EXPECT(seen.kind == pattern_kind::unknown || seen.distances > 0);
 }
 
-void check_lines(const report& made) {
+void check_lines(const report& analysis) {
   std::uint64_t sum = 0;
   double reached = 0;
-  for (const line_report& line : made.lines) {
+  for (const line_report& line : analysis.lines) {
     FUZZ_EXPECT(line.misses > 0 && line.misses == line.reads + line.writes + line.protections);
-    FUZZ_EXPECT(line.in_kernel <= line.misses && line.threads > 0 && line.first_touches <= made.first_touches);
+    FUZZ_EXPECT(line.in_kernel <= line.misses && line.threads > 0 && line.first_touches <= analysis.first_touches);
     FUZZ_EXPECT(line.cumulative_share >= reached && line.cumulative_share <= 1);
     FUZZ_EXPECT(!line.has_hint || !line.file.empty());
     check_pattern(line.seen);
     sum += line.misses;
     reached = line.cumulative_share;
   }
-  FUZZ_EXPECT(sum == made.misses && made.flame.misses == made.misses + made.first_touches);
-  FUZZ_EXPECT(made.explaining <= made.lines.size() && (made.explaining > 0) == (made.misses > 0));
+  FUZZ_EXPECT(sum == analysis.misses && analysis.flame.misses == analysis.misses + analysis.first_touches);
+  FUZZ_EXPECT(analysis.explaining <= analysis.lines.size() && (analysis.explaining > 0) == (analysis.misses > 0));
 }
 
-void check_report(const report& made, std::size_t misses) {
-  FUZZ_EXPECT(made.misses + made.first_touches == misses);
-  check_lines(made);
+void check_report(const report& analysis, std::size_t misses) {
+  FUZZ_EXPECT(analysis.misses + analysis.first_touches == misses);
+  check_lines(analysis);
   std::uint64_t in_time = 0;
-  for (const std::vector<std::uint64_t>& counts : made.times.counts) {
+  for (const std::vector<std::uint64_t>& counts : analysis.times.counts) {
     for (const std::uint64_t count : counts) in_time += count;
   }
   FUZZ_EXPECT(in_time == misses);
-  FUZZ_EXPECT(!summary_text(made).empty() && !report_json(made).empty());
-  FUZZ_EXPECT(folded_stacks(made.flame).empty() == (misses == 0));
+  FUZZ_EXPECT(!summary_text(analysis).empty() && !report_json(analysis).empty());
+  FUZZ_EXPECT(folded_stacks(analysis.flame).empty() == (misses == 0));
 }
 
 void try_file(std::string_view bytes) {
@@ -109,9 +109,9 @@ void try_live_allocations(choices from) {
   live_allocations live;
   std::map<std::uint64_t, std::pair<std::uint64_t, std::size_t>> all;  // start -> bytes, number
   for (std::size_t number = 0; !from.empty() && number < 200; ++number) {
-    const auto what = from.number<std::uint8_t>();
+    const auto choice = from.number<std::uint8_t>();
     const std::uint64_t address = from.number<std::uint8_t>();
-    if (what % 2 == 0) {
+    if (choice % 2 == 0) {
       const std::uint64_t bytes = from.number<std::uint8_t>();
       live.add(address, bytes, number);
       all[address] = {bytes, number};
@@ -156,7 +156,7 @@ void try_patterns(choices from) {
 }
 
 byte_string bytes_of(std::string_view text) {
-  return recipe().text(text).made();
+  return recipe().text(text).bytes();
 }
 
 test_writer one_of_each() {
@@ -177,16 +177,16 @@ test_writer one_of_each() {
 
 // As try_records() reads it.
 byte_string as_choices(std::string_view file) {
-  recipe made;
+  recipe built;
   file.remove_prefix(sizeof(file_header));
   while (!file.empty()) {
     record_header record{};
     std::memcpy(&record, file.data(), sizeof(record));
-    made.number(static_cast<std::uint8_t>(record.type)).number(static_cast<std::uint8_t>(record.payload_bytes));
-    made.text(file.substr(sizeof(record), record.payload_bytes));
+    built.number(static_cast<std::uint8_t>(record.type)).number(static_cast<std::uint8_t>(record.payload_bytes));
+    built.text(file.substr(sizeof(record), record.payload_bytes));
     file.remove_prefix(sizeof(record) + round_up(record.payload_bytes, 8));
   }
-  return made.made();
+  return bytes.bytes();
 }
 
 }  // namespace
@@ -195,7 +195,7 @@ std::vector<byte_string> seeds() {
   const test_writer writer = one_of_each();
   recipe walk;
   for (unsigned i = 0; i < 12; ++i) walk.number(std::uint8_t{1}).number(static_cast<std::int8_t>(i < 6 ? 1 : -7));
-  return {bytes_of(writer.bytes()), as_choices(writer.bytes()), walk.made(),
+  return {bytes_of(writer.bytes()), as_choices(writer.bytes()), walk.bytes(),
           bytes_of("00400000-00401000 r--p 00000000 fe:01 17 /opt/my app/bin\n"
                    "00401000-00480000 r-xp 00001000 fe:01 17 /opt/my app/bin\n"
                    "7f0000010000-7f0000020000 r-xp 00000000 fe:01 19 /lib/gone.so (deleted)\n"

@@ -95,18 +95,18 @@ void try_handshake(std::span<const std::byte> payload) {
 
 // The other way round: what an encoder makes of any fields that make sense comes back.
 void try_made_header(choices from) {
-  wire::header made = {.op = static_cast<wire::opcode>(from.number<std::uint8_t>()),
+  wire::header head = {.op = static_cast<wire::opcode>(from.number<std::uint8_t>()),
                        .is_reply = (from.number<std::uint8_t>() & 1) != 0,
                        .result = static_cast<wire::status>(from.number<std::uint8_t>()),
                        .payload_bytes = from.number<std::uint32_t>(),
                        .cookie = from.number<std::uint64_t>(),
                        .payload_checksum = from.number<std::uint64_t>()};
   std::array<std::byte, wire::header_bytes> bytes{};
-  wire::encode(made, bytes);
+  wire::encode(head, bytes);
   const std::optional<wire::header> back = wire::decode_header(bytes);
-  if (back) FUZZ_EXPECT(*back == made);
-  const bool good = wire::is_request(made.op) && made.payload_bytes <= wire::maximum_payload_bytes &&
-                    (made.is_reply ? made.result <= wire::last_status : made.result == wire::status::ok);
+  if (back) FUZZ_EXPECT(*back == head);
+  const bool good = wire::is_request(head.op) && head.payload_bytes <= wire::maximum_payload_bytes &&
+                    (head.is_reply ? head.result <= wire::last_status : head.result == wire::status::ok);
   if (good) FUZZ_EXPECT(back);
 }
 
@@ -118,9 +118,9 @@ void try_checksum(std::span<const std::byte> payload) {
 
 template <typename Message>
 byte_string encoded(const Message& from) {
-  byte_string made(maximum_handshake_bytes);
-  made.resize(wire::encode(from, made));
-  return made;
+  byte_string bytes(maximum_handshake_bytes);
+  bytes.resize(wire::encode(from, bytes));
+  return bytes;
 }
 
 }  // namespace
@@ -146,7 +146,7 @@ std::vector<byte_string> seeds() {
           encoded(wire::hello{}),
           encoded(wire::challenge{.version = wire::newest_version, .token_wanted = true}),
           encoded(welcome),
-          recipe().text("no such tenant").made()};
+          recipe().text("no such tenant").bytes()};
 }
 
 }  // namespace far::fuzz

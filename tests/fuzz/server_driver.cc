@@ -27,9 +27,10 @@ class shared_blocks final : public server::block_source {
  private:
   static std::vector<std::byte*>& all() {
     static std::vector<std::byte*> unused = [] {
-      std::vector<std::byte*> made;
-      for (std::uint64_t i = 0; i < small_store::blocks; ++i) made.push_back(platform::map_local(server::block_bytes));
-      return made;
+      std::vector<std::byte*> blocks_of_frames;
+      for (std::uint64_t i = 0; i < small_store::blocks; ++i)
+        blocks_of_frames.push_back(platform::map_local(server::block_bytes));
+      return blocks_of_frames;
     }();
     return unused;
   }
@@ -50,20 +51,20 @@ constexpr std::size_t patience = 50'000;
 byte_string message_of(wire::header head, std::span<const std::byte> payload) {
   head.payload_bytes = static_cast<std::uint32_t>(payload.size());
   head.payload_checksum = wire::checksum(payload);
-  byte_string made(wire::header_bytes);
-  wire::encode(head, std::span(made).first<wire::header_bytes>());
-  made.insert(made.end(), payload.begin(), payload.end());
-  return made;
+  byte_string bytes(wire::header_bytes);
+  wire::encode(head, std::span(bytes).first<wire::header_bytes>());
+  bytes.insert(bytes.end(), payload.begin(), payload.end());
+  return bytes;
 }
 
 small_store::small_store() {
-  auto made = server::store::create({.memory_bytes = blocks * server::block_bytes,
-                                     .grace_ns = 1'000'000'000,
-                                     .quota_bytes = {{"small", 2 * server::block_bytes}},
-                                     .random = next_number,
-                                     .make_source = [] { return std::make_unique<shared_blocks>(); }});
-  FUZZ_EXPECT(made.ok());
-  store_ = std::move(made).value();
+  auto created = server::store::create({.memory_bytes = blocks * server::block_bytes,
+                                        .grace_ns = 1'000'000'000,
+                                        .quota_bytes = {{"small", 2 * server::block_bytes}},
+                                        .random = next_number,
+                                        .make_source = [] { return std::make_unique<shared_blocks>(); }});
+  FUZZ_EXPECT(created.ok());
+  store_ = std::move(created).value();
   settings_ = {.lent = store_.get(), .tokens = &tokens_, .random = next_number};
   reader_.emplace(store_->readers());
   reader_->quiet();

@@ -15,12 +15,12 @@ namespace {
 constexpr std::size_t period_bytes = 65521;
 
 const std::array<std::byte, period_bytes>& content() {
-  static const std::array<std::byte, period_bytes> made = [] {
+  static const std::array<std::byte, period_bytes> pattern = [] {
     std::array<std::byte, period_bytes> bytes{};
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>((i * 0x9e3779b97f4a7c15U) >> 56);
     return bytes;
   }();
-  return made;
+  return pattern;
 }
 
 // Calls `use` with the content, piece by piece.
@@ -37,15 +37,15 @@ void for_each_extent(std::uint64_t position, std::size_t bytes, Use use) {
 }  // namespace
 
 void put_content(std::uint64_t position, std::span<std::byte> to) {
-  for_each_extent(position, to.size(), [&](std::size_t at, std::span<const std::byte> piece) {
-    std::memcpy(to.data() + at, piece.data(), piece.size());
+  for_each_extent(position, to.size(), [&](std::size_t at, std::span<const std::byte> chunk) {
+    std::memcpy(to.data() + at, chunk.data(), chunk.size());
   });
 }
 
 bool is_content(std::uint64_t position, std::span<const std::byte> bytes) {
   bool same = true;
-  for_each_extent(position, bytes.size(), [&](std::size_t at, std::span<const std::byte> piece) {
-    same = same && std::memcmp(bytes.data() + at, piece.data(), piece.size()) == 0;
+  for_each_extent(position, bytes.size(), [&](std::size_t at, std::span<const std::byte> chunk) {
+    same = same && std::memcmp(bytes.data() + at, chunk.data(), chunk.size()) == 0;
   });
   return same;
 }
@@ -83,13 +83,13 @@ void untrusted_server::heal() {
   set_cuts(std::size_t{1} << 20, std::size_t{1} << 20);
 }
 
-std::ptrdiff_t untrusted_server::try_send(std::span<const iovec> pieces) {
+std::ptrdiff_t untrusted_server::try_send(std::span<const iovec> chunks) {
   FUZZ_EXPECT(connected_);
   if (hung_up_) return -ECONNRESET;
   std::size_t moved = 0;
-  for (const iovec& piece : pieces) {
-    const std::size_t bytes = std::min(piece.iov_len, cut_to_server_ - moved);
-    const auto* const from = static_cast<const std::byte*>(piece.iov_base);
+  for (const iovec& chunk : chunks) {
+    const std::size_t bytes = std::min(chunk.iov_len, cut_to_server_ - moved);
+    const auto* const from = static_cast<const std::byte*>(chunk.iov_base);
     heard_.insert(heard_.end(), from, from + bytes);
     moved += bytes;
   }
@@ -100,9 +100,9 @@ std::ptrdiff_t untrusted_server::try_send(std::span<const iovec> pieces) {
 std::ptrdiff_t untrusted_server::try_receive(std::span<const iovec> into) {
   FUZZ_EXPECT(connected_);
   std::size_t moved = 0;
-  for (const iovec& piece : into) {
-    const std::size_t bytes = std::min({piece.iov_len, cut_to_client_ - moved, said_.size() - taken_});
-    if (bytes > 0) std::memcpy(piece.iov_base, said_.data() + taken_, bytes);
+  for (const iovec& chunk : into) {
+    const std::size_t bytes = std::min({chunk.iov_len, cut_to_client_ - moved, said_.size() - taken_});
+    if (bytes > 0) std::memcpy(chunk.iov_base, said_.data() + taken_, bytes);
     taken_ += bytes;
     moved += bytes;
   }
@@ -155,11 +155,11 @@ void untrusted_server::on_proof(std::span<const std::byte> payload) {
     session_[1] = static_cast<std::byte>(std::to_integer<unsigned>(session_[1]) + 1);
   }
   const bool kept = joining_ != wire::session_id{} && welcome_ != welcome_kind::foreign_session;
-  const wire::welcome made = {.session = kept ? joining_ : session_,
-                              .quota_slots = 1 << 20,
-                              .grace_ms = 1000,
-                              .maximum_outstanding = maximum_outstanding_};
-  const std::size_t bytes = wire::encode(made, answer);
+  const wire::welcome welcome = {.session = kept ? joining_ : session_,
+                                 .quota_slots = 1 << 20,
+                                 .grace_ms = 1000,
+                                 .maximum_outstanding = maximum_outstanding_};
+  const std::size_t bytes = wire::encode(welcome, answer);
   welcomed_ = true;
   say(wire::header{.op = wire::opcode::welcome}, std::span(answer).first(bytes));
 }
@@ -172,32 +172,32 @@ void untrusted_server::on_request(const wire::header& head, std::span<const std:
   if (head.op == wire::opcode::write) {
     FUZZ_EXPECT(wire::decode_write(payload, &batch));
     std::span<const std::byte> rest = batch.bytes;
-    for (const wire::range& each : batch.all()) {
-      FUZZ_EXPECT(is_content(each.slot * page_bytes + each.offset_bytes, rest.first(each.length_bytes)));
-      rest = rest.subspan(each.length_bytes);
+    for (const wire::range& range : batch.all()) {
+      FUZZ_EXPECT(is_content(range.slot * page_bytes + range.offset_bytes, rest.first(range.length_bytes)));
+      rest = rest.subspan(range.length_bytes);
     }
   }
   waiting_.push_back({head, byte_string(payload.begin(), payload.end())});
 }
 
 byte_string untrusted_server::right_payload(const request& asked) const {
-  byte_string made;
-  if (asked.head.op == wire::opcode::capacity) made.resize(wire::capacity_report_bytes);
-  if (asked.head.op != wire::opcode::read) return made;
+  byte_string bytes;
+  if (asked.head.op == wire::opcode::capacity) bytes.resize(wire::capacity_report_bytes);
+  if (asked.head.op != wire::opcode::read) return bytes;
   wire::batch batch;
   FUZZ_EXPECT(wire::decode_read(asked.payload, &batch));
-  made.resize(batch.total_bytes);
-  std::span<std::byte> rest = made;
-  for (const wire::range& each : batch.all()) {
-    put_content(each.slot * page_bytes + each.offset_bytes, rest.first(each.length_bytes));
-    rest = rest.subspan(each.length_bytes);
+  bytes.resize(batch.total_bytes);
+  std::span<std::byte> rest = bytes;
+  for (const wire::range& range : batch.all()) {
+    put_content(range.slot * page_bytes + range.offset_bytes, rest.first(range.length_bytes));
+    rest = rest.subspan(range.length_bytes);
   }
-  return made;
+  return bytes;
 }
 
-void untrusted_server::answer(std::size_t which, fault how, wire::status status) {
+void untrusted_server::answer(std::size_t index, fault how, wire::status status) {
   if (waiting_.empty()) return;
-  const auto chosen = waiting_.begin() + static_cast<std::ptrdiff_t>(which % waiting_.size());
+  const auto chosen = waiting_.begin() + static_cast<std::ptrdiff_t>(index % waiting_.size());
   const request asked = std::move(*chosen);
   waiting_.erase(chosen);
   wire::header head = {.op = asked.head.op, .is_reply = true, .cookie = asked.head.cookie};

@@ -44,7 +44,7 @@ class untrusted_server final : public backend::byte_stream {
   // The client's side.
   [[nodiscard]] int connect() override;
   [[nodiscard]] int finish_connecting() override;
-  [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> pieces) override;
+  [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> chunks) override;
   [[nodiscard]] std::ptrdiff_t try_receive(std::span<const iovec> into) override;
   void close() override;
   void abandon() override { close(); }
@@ -58,7 +58,7 @@ class untrusted_server final : public backend::byte_stream {
   void set_cuts(std::size_t to_server, std::size_t to_client);
   void hang_up() { hung_up_ = true; }
   // Answers one of the requests that wait, if there is one. `status`: of a failed one.
-  void answer(std::size_t which, fault how, wire::status status);
+  void answer(std::size_t index, fault how, wire::status status);
   void answer_all();
   // Everything as it should be from now on.
   void heal();

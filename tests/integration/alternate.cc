@@ -28,11 +28,11 @@ int call(const stack_t* wanted, stack_t* old) {
 }
 
 stack_t stack_of(void* memory, std::size_t bytes, int flags) {
-  stack_t made{};
-  made.ss_sp = memory;
-  made.ss_size = bytes;
-  made.ss_flags = flags;
-  return made;
+  stack_t stack{};
+  stack.ss_sp = memory;
+  stack.ss_size = bytes;
+  stack.ss_flags = flags;
+  return stack;
 }
 
 stack_t new_stack() {
@@ -68,7 +68,7 @@ void try_all(const char* where) {
                 {"the other", other},
                 {"the other, in use", stack_of(other.ss_sp, stack_bytes, SS_ONSTACK)},
                 {"a bit small", stack_of(other.ss_sp, 2047, 0)}};
-  for (const auto& each : wanted) std::printf("%s: %s: error %d\n", where, each.name, call(&each.stack, nullptr));
+  for (const auto& line : wanted) std::printf("%s: %s: error %d\n", where, line.name, call(&line.stack, nullptr));
   tell(where);
 }
 

@@ -33,9 +33,9 @@ bool holds(const std::vector<std::uint64_t>& words, std::uint64_t round) {
   return true;
 }
 
-void require(bool done, const char* what) {
+void require(bool done, const char* step) {
   if (done) return;
-  std::perror(what);
+  std::perror(step);
   std::exit(2);
 }
 

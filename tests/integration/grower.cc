@@ -38,7 +38,7 @@ void work(unsigned seed) {
 int main() {
   std::vector<std::thread> all;
   for (unsigned seed = 1; seed <= threads; ++seed) all.emplace_back(work, seed);
-  for (std::thread& each : all) each.join();
+  for (std::thread& thread : all) thread.join();
   std::puts("grower: done");
   return 0;
 }

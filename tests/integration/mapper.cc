@@ -137,8 +137,8 @@ void absurd_lengths() {
     say("reallocarray", reallocarray(kept, bytes, 16));
     errno = 0;
     say("aligned_alloc", aligned_alloc(4096, bytes));
-    void* made = nullptr;
-    std::printf("posix_memalign: %s\n", std::strerror(posix_memalign(&made, 64, bytes)));
+    void* block = nullptr;
+    std::printf("posix_memalign: %s\n", std::strerror(posix_memalign(&block, 64, bytes)));
     errno = 0;
     say("mmap", mmap(nullptr, bytes, both, anonymous, -1, 0));
     errno = 0;
@@ -373,8 +373,8 @@ void reserver() {
     mprotect(other, 2 * mib, PROT_NONE);
     reserved.push_back(other);
   }
-  for (char* const each : reserved)
-    if (std::strcmp(access(each), "fault") != 0) std::printf("accessible\n");
+  for (char* const old : reserved)
+    if (std::strcmp(access(old), "fault") != 0) std::printf("accessible\n");
   say("reserved", static_cast<long>(reserved.size()));
 }
 
@@ -482,7 +482,7 @@ void many_mappings() {
   std::size_t wrong = 0;
   for (std::size_t at = 0; at < bytes; at += 2 * page) wrong += block[at] != static_cast<char>(at / page);
   say("wrong", static_cast<long>(wrong));
-  for (char* const each : more) munmap(each, 3 * mib);
+  for (char* const old : more) munmap(old, 3 * mib);
   say("munmap", munmap(block, bytes));
   char* const after = map(64 * mib);
   fill(after, 64 * mib, 26);
@@ -549,10 +549,10 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
 int main(int count, char** arguments) {
   signal(SIGSEGV, on_fault);
   signal(SIGBUS, on_fault);
-  for (const scenario& each : scenarios) {
-    if (count < 2) std::printf("%s\n", each.name);
-    if (count == 2 && std::strcmp(arguments[1], each.name) == 0) {
-      each.run();
+  for (const scenario& scenario : scenarios) {
+    if (count < 2) std::printf("%s\n", scenario.name);
+    if (count == 2 && std::strcmp(arguments[1], scenario.name) == 0) {
+      scenario.run();
       return 0;
     }
   }

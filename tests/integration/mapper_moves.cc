@@ -140,22 +140,22 @@ bool is_full(const char* block, std::size_t number, int salt) {
 }
 
 // A page of memory that is full is mapped over. Where that is refused, nothing of it is lost.
-void map_over_full(const char* what, char* block, std::size_t number, int protection, int flags) {
+void map_over_full(const char* name, char* block, std::size_t number, int protection, int flags) {
   char* const at = block + number * page;
   const bool mapped = mmap(at, page, protection, flags | MAP_FIXED, -1, 0) != MAP_FAILED;
-  say(what, judged(mapped ? content(at, page, 0) == "zeros" : is_full(block, number, 35)));
+  say(name, judged(mapped ? content(at, page, 0) == "zeros" : is_full(block, number, 35)));
 }
 
 // Takes all mappings that the kernel has left. Every second one can be given back by itself.
 std::vector<char*> use_up_mappings() {
   constexpr std::size_t bytes = 512 * mib;
   auto* const place = static_cast<char*>(mmap(nullptr, bytes, both, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-  std::vector<char*> made;
+  std::vector<char*> mappings;
   for (std::size_t at = page; at < bytes && mprotect(place + at, page, PROT_READ) == 0; at += 2 * page) {
-    made.push_back(place + at);
+    mappings.push_back(place + at);
   }
-  if (made.size() < 10000 || made.size() >= bytes / (2 * page)) std::printf("mappings do not run out\n");
-  return made;
+  if (mappings.size() < 10000 || mappings.size() >= bytes / (2 * page)) std::printf("mappings do not run out\n");
+  return mappings;
 }
 
 }  // namespace
@@ -165,7 +165,7 @@ void replaced_at_the_limit() {
   char* const place = map_aligned(4 * mib);
   fill(block, 4 * mib, 35);
   fill(place, 4 * mib, 36);
-  std::vector<char*> made = use_up_mappings();
+  std::vector<char*> mappings = use_up_mappings();
   for (std::size_t round = 0; round < 24; ++round) {
     const std::size_t number = round * 16;
     map_over_full("ordinary", block, number + 1, both, anonymous);
@@ -176,8 +176,8 @@ void replaced_at_the_limit() {
     const int arrived = 35 + static_cast<int>((number + 7) * (7 + page / 64));
     const bool kept = is_full(place, number, 36) && is_full(block, number + 7, 35);
     say("moved", judged(moved ? content(place + number * page, page, arrived) == "kept" : kept));
-    mprotect(made.back(), page, both);
-    made.pop_back();
+    mprotect(mappings.back(), page, both);
+    mappings.pop_back();
   }
   for (std::size_t number = 0; number < 24 * 16; number += 2) {
     if (!is_full(block, number, 35)) std::printf("page %zu is lost\n", number);

@@ -79,16 +79,16 @@ inline std::string content(const char* at, std::size_t bytes, int salt) {
   return "kept " + std::to_string(kept) + ", zero " + std::to_string(zeros) + " of " + std::to_string(bytes / 64);
 }
 
-inline void say(const char* what, long result) {
-  std::printf("%s: %ld%s%s\n", what, result, result < 0 ? " " : "", result < 0 ? std::strerror(errno) : "");
+inline void say(const char* name, long result) {
+  std::printf("%s: %ld%s%s\n", name, result, result < 0 ? " " : "", result < 0 ? std::strerror(errno) : "");
 }
 
-inline void say(const char* what, const void* result) {
-  say(what, result == MAP_FAILED || result == nullptr ? -1L : 0L);
+inline void say(const char* name, const void* result) {
+  say(name, result == MAP_FAILED || result == nullptr ? -1L : 0L);
 }
 
-inline void say(const char* what, const std::string& text) {
-  std::printf("%s: %s\n", what, text.c_str());
+inline void say(const char* name, const std::string& text) {
+  std::printf("%s: %s\n", name, text.c_str());
 }
 
 // More memory than fits in the budget, so that everything else leaves, as far as it can.

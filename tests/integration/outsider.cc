@@ -43,8 +43,8 @@ long call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 
   return result == -1 ? -errno : result;
 }
 
-long address(const void* of) {
-  return reinterpret_cast<long>(of);
+long address(const void* pointer) {
+  return reinterpret_cast<long>(pointer);
 }
 
 unsigned char* map(std::size_t bytes) {
@@ -366,9 +366,9 @@ void transfer_within_itself() {
   auto* const bytes = reinterpret_cast<unsigned char*>(data.words);
   unsigned char* const copy = map(4 * mib);
   const long self = call(SYS_getpid);
-  const auto transfer = [self](const char* what, long number, const iovec* to, long to_count, const iovec* from,
+  const auto transfer = [self](const char* name, long number, const iovec* to, long to_count, const iovec* from,
                                long from_count, long flags = 0) {
-    std::printf("%s: %ld\n", what, call(number, self, address(to), to_count, address(from), from_count, flags));
+    std::printf("%s: %ld\n", name, call(number, self, address(to), to_count, address(from), from_count, flags));
   };
   const iovec whole{copy, 4 * mib};
   const iovec much{bytes + 12345, 4 * mib};
@@ -435,8 +435,8 @@ __attribute__((target("avx512f"), noinline)) std::size_t lost_wide_registers(std
       : "+a"(number)
       : [from] "r"(before), [to] "r"(after), [shift] "r"(shift)
       : "rbx", "rcx", "r11", "memory", "xmm30", "xmm31");
-  for (const unsigned char each : after) {
-    if (each != 0) return 1;
+  for (const unsigned char residency : after) {
+    if (residency != 0) return 1;
   }
   return 0;
 }

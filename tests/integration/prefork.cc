@@ -197,7 +197,7 @@ int storm(std::uint64_t child_count, int rounds) {
     outcome = wait_for(children);
   }
   stopping.store(true);
-  for (std::thread& each : threads) each.join();
+  for (std::thread& thread : threads) thread.join();
   check("parent", 0, part, 0);
   return outcome;
 }
@@ -238,7 +238,7 @@ void fork_while_evicting(int rounds) {
     check("child", 0, word_count, static_cast<std::uint64_t>(round));
   }
   stopping.store(true);
-  for (std::thread& each : threads) each.join();
+  for (std::thread& thread : threads) thread.join();
 }
 
 int nested(std::uint64_t child_count, int rounds) {

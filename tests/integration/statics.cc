@@ -31,8 +31,8 @@ void triad(std::size_t first, std::size_t end) {
   for (std::size_t i = first; i < end; ++i) a[i] = 3 * b[i] + c[i];
 }
 
-bool wrong(const char* what) {
-  std::printf("statics: %s\n", what);
+bool wrong(const char* name) {
+  std::printf("statics: %s\n", name);
   return false;
 }
 

@@ -39,13 +39,13 @@ struct options {
   bool break_one = false;     // flip one byte before the last check, which must notice
 };
 
-[[noreturn]] void die(const char* what) {
-  std::fprintf(stderr, "verifier: %s: %s\n", what, std::strerror(errno));
+[[noreturn]] void die(const char* message) {
+  std::fprintf(stderr, "verifier: %s: %s\n", message, std::strerror(errno));
   std::_Exit(2);
 }
 
-void require(bool condition, const char* what) {
-  if (!condition) die(what);
+void require(bool condition, const char* message) {
+  if (!condition) die(message);
 }
 
 constexpr std::uint64_t mix(std::uint64_t value) {
@@ -177,8 +177,8 @@ class worker {
   };
 
   void allocate();
-  void allocate_heap(block& made);
-  void allocate_mapping(block& made);
+  void allocate_heap(block& allocated);
+  void allocate_mapping(block& allocated);
   void release(std::size_t index);
   void verify(const block& checked) { digest_ = std::rotl(digest_, 7) + check(checked); }
   void rewrite(block& changed);
@@ -209,52 +209,53 @@ std::size_t worker::random_bytes() {
   return base + random_.below(base + 1);
 }
 
-void worker::allocate_heap(block& made) {
+void worker::allocate_heap(block& allocated) {
   const std::size_t alignment = std::size_t{16} << random_.below(9);  // up to a page
   void* address = nullptr;
   switch (random_.below(4)) {
     case 0:
-      address = std::calloc(made.bytes, 1);
+      address = std::calloc(allocated.bytes, 1);
       require(address != nullptr, "calloc");
-      made.address = static_cast<char*>(address);
-      check_range(made, 0, made.bytes, true);
+      allocated.address = static_cast<char*>(address);
+      check_range(allocated, 0, allocated.bytes, true);
       break;
     case 1:
-      address = std::aligned_alloc(alignment, (made.bytes + alignment - 1) & ~(alignment - 1));
+      address = std::aligned_alloc(alignment, (allocated.bytes + alignment - 1) & ~(alignment - 1));
       require(reinterpret_cast<std::uintptr_t>(address) % alignment == 0, "aligned_alloc: alignment");
       break;
     case 2:
-      require(::posix_memalign(&address, alignment, made.bytes) == 0, "posix_memalign");
+      require(::posix_memalign(&address, alignment, allocated.bytes) == 0, "posix_memalign");
       require(reinterpret_cast<std::uintptr_t>(address) % alignment == 0, "posix_memalign: alignment");
       break;
-    default: address = std::malloc(made.bytes); break;
+    default: address = std::malloc(allocated.bytes); break;
   }
-  require(address != nullptr && ::malloc_usable_size(address) >= made.bytes, "malloc");
-  made.address = static_cast<char*>(address);
+  require(address != nullptr && ::malloc_usable_size(address) >= allocated.bytes, "malloc");
+  allocated.address = static_cast<char*>(address);
 }
 
-void worker::allocate_mapping(block& made) {
-  made.bytes = (made.bytes + page_bytes - 1) & ~(page_bytes - 1);
-  made.address = map_pages(made.bytes, PROT_READ | PROT_WRITE, random_.below(4) == 0 ? MAP_NORESERVE : 0);
-  made.pages.assign(made.bytes / page_bytes, content::zero);
-  if (random_.below(4) == 0) verify(made);
+void worker::allocate_mapping(block& allocated) {
+  allocated.bytes = (allocated.bytes + page_bytes - 1) & ~(page_bytes - 1);
+  allocated.address = map_pages(allocated.bytes, PROT_READ | PROT_WRITE, random_.below(4) == 0 ? MAP_NORESERVE : 0);
+  allocated.pages.assign(allocated.bytes / page_bytes, content::zero);
+  if (random_.below(4) == 0) verify(allocated);
 }
 
 void worker::allocate() {
-  block made;
-  made.id = random_.next();
-  made.bytes = random_bytes();
-  made.mapping = made.bytes >= page_bytes && random_.below(2) == 0;
-  if (made.mapping) {
-    allocate_mapping(made);
+  block allocated;
+  allocated.id = random_.next();
+  allocated.bytes = random_bytes();
+  allocated.mapping = allocated.bytes >= page_bytes && random_.below(2) == 0;
+  if (allocated.mapping) {
+    allocate_mapping(allocated);
   } else {
-    allocate_heap(made);
+    allocate_heap(allocated);
   }
-  if (made.bytes >= huge_page_bytes && random_.below(2) == 0) ask_for_huge_pages(made.address, made.bytes);
-  fill(made, 0, made.bytes);
-  std::fill(made.pages.begin(), made.pages.end(), content::filled);
-  live_bytes_ += made.bytes;
-  blocks_.push_back(std::move(made));
+  if (allocated.bytes >= huge_page_bytes && random_.below(2) == 0)
+    ask_for_huge_pages(allocated.address, allocated.bytes);
+  fill(allocated, 0, allocated.bytes);
+  std::fill(allocated.pages.begin(), allocated.pages.end(), content::filled);
+  live_bytes_ += allocated.bytes;
+  blocks_.push_back(std::move(allocated));
 }
 
 void worker::release(std::size_t index) {

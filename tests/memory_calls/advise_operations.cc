@@ -28,11 +28,11 @@ constexpr advice advices[] = {
 
 const advice& any_advice(world& w) {
   int total = 0;
-  for (const advice& each : advices) total += each.weight;
+  for (const advice& advice : advices) total += advice.weight;
   int at = static_cast<int>(w.random.below(static_cast<std::uint64_t>(total)));
-  for (const advice& each : advices) {
-    if (at < each.weight) return each;
-    at -= each.weight;
+  for (const advice& advice : advices) {
+    if (at < advice.weight) return advice;
+    at -= advice.weight;
   }
   return advices[0];
 }
@@ -67,9 +67,9 @@ void advise(world& w) {
   const outcome twin = kernel_call(SYS_madvise, pages.twin(), pages.bytes(), chosen.number);
   // Whether there are huge pages to be had at this moment is nobody's promise.
   if (chosen.number != advice_collapse) {
-    char what[64];
-    std::strcpy(what, "madvise ");
-    must_agree(w, std::strcat(what, chosen.name), main, twin);
+    char text[64];
+    std::strcpy(text, "madvise ");
+    must_agree(w, std::strcat(text, chosen.name), main, twin);
   }
   for (std::size_t page = 0; page < pages.count; ++page) {
     page_record& record = pages.records()[page];

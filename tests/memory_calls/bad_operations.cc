@@ -123,25 +123,25 @@ void call_badly(world& w) {
 
 void allocate_badly(world& w) {
   const std::size_t bytes = size_of(w);
-  void* made = nullptr;
+  void* created = nullptr;
   say(w, "%zu bytes", bytes);
   errno = 0;
   switch (w.random.below(6)) {
-    case 0: made = std::malloc(bytes); break;
-    case 1: made = std::calloc(bytes / 8, 16); break;
-    case 2: made = std::aligned_alloc(64, bytes & ~std::size_t{63}); break;
+    case 0: created = std::malloc(bytes); break;
+    case 1: created = std::calloc(bytes / 8, 16); break;
+    case 2: created = std::aligned_alloc(64, bytes & ~std::size_t{63}); break;
     case 3:
-      if (::posix_memalign(&made, 24, 64) != EINVAL) fail(w, "posix_memalign takes an alignment of 24");
+      if (::posix_memalign(&created, 24, 64) != EINVAL) fail(w, "posix_memalign takes an alignment of 24");
       return;
-    case 4: errno = ::posix_memalign(&made, 4096, bytes); break;
+    case 4: errno = ::posix_memalign(&created, 4096, bytes); break;
     default: {
       block* chosen = &w.blocks[w.random.below(block_count)];
       if (chosen->main == nullptr) return;
-      made = std::realloc(chosen->main, bytes);
-      if (made == nullptr) verify_block(w, *chosen);
+      created = std::realloc(chosen->main, bytes);
+      if (created == nullptr) verify_block(w, *chosen);
     }
   }
-  if (made != nullptr) fail(w, "%zu bytes are allocated, at %p", bytes, made);
+  if (created != nullptr) fail(w, "%zu bytes are allocated, at %p", bytes, created);
   if (errno != ENOMEM) fail(w, "%zu bytes cannot be had, but errno is %d", bytes, errno);
 }
 

@@ -73,17 +73,17 @@ std::uint64_t word_at(const std::byte* bytes) {
   return word;
 }
 
-[[noreturn]] void tell_difference(const world& w, const char* what, const std::byte* address, const std::byte* found,
+[[noreturn]] void tell_difference(const world& w, const char* name, const std::byte* address, const std::byte* found,
                                   const std::byte* expected, std::size_t bytes) {
   std::size_t at = 0;
   while (at < bytes && found[at] == expected[at]) ++at;
   std::size_t wrong = 0;
   for (std::size_t i = at; i < bytes; ++i) wrong += found[i] != expected[i] ? 1 : 0;
   if (wrong == 0)
-    fail(w, "%s at %p: wrong bytes, which were right when they were read again", what,
+    fail(w, "%s at %p: wrong bytes, which were right when they were read again", name,
          static_cast<const void*>(address));
   const std::size_t word = at + sizeof(std::uint64_t) <= bytes ? at : bytes - std::min(bytes, sizeof(std::uint64_t));
-  fail(w, "%s at %p, byte %zu: wrong data (%zu of %zu bytes): found %016llx, expected %016llx", what,
+  fail(w, "%s at %p, byte %zu: wrong data (%zu of %zu bytes): found %016llx, expected %016llx", name,
        static_cast<const void*>(address), at, wrong, bytes, static_cast<unsigned long long>(word_at(found + word)),
        static_cast<unsigned long long>(word_at(expected + word)));
 }
@@ -101,10 +101,10 @@ void verify_page(world& w, const std::byte* main, const std::byte* twin, page_re
   }
   if (of_main != 0 || std::memcmp(found, expected, page_bytes) == 0) return;
   if (record.maybe_free && (all_zero(found) || all_zero(expected))) return;
-  char what[64];
-  std::snprintf(what, sizeof what, "page (protection %d%s%s)", record.protection, record.special ? ", special" : "",
+  char name[64];
+  std::snprintf(name, sizeof name, "page (protection %d%s%s)", record.protection, record.special ? ", special" : "",
                 record.shared ? ", shared" : "");
-  tell_difference(w, what, main, found, expected, page_bytes);
+  tell_difference(w, name, main, found, expected, page_bytes);
 }
 
 }  // namespace
@@ -162,22 +162,22 @@ void verify_block(world& w, const block& memory) {
   tell_difference(w, "block", memory.main, memory.main, memory.twin, memory.bytes);
 }
 
-void verify_copy(const world& w, const char* what, const std::byte* found, const std::byte* expected,
+void verify_copy(const world& w, const char* name, const std::byte* found, const std::byte* expected,
                  std::size_t bytes) {
-  if (std::memcmp(found, expected, bytes) != 0) tell_difference(w, what, found, found, expected, bytes);
+  if (std::memcmp(found, expected, bytes) != 0) tell_difference(w, name, found, found, expected, bytes);
 }
 
 void verify_all(world& w) {
-  for (area& each : w.areas) {
-    for (std::size_t page = 0; page < each.pages;) {
+  for (area& area : w.areas) {
+    for (std::size_t page = 0; page < area.pages;) {
       std::size_t count = 0;
-      while (page + count < each.pages && each.records[page + count].state == page_state::owned) ++count;
-      if (count != 0) verify_range(w, {&each, page, count});
+      while (page + count < area.pages && area.records[page + count].state == page_state::owned) ++count;
+      if (count != 0) verify_range(w, {&area, page, count});
       page += count + 1;
     }
   }
-  for (const block& each : w.blocks) {
-    if (each.main != nullptr) verify_block(w, each);
+  for (const block& block : w.blocks) {
+    if (block.main != nullptr) verify_block(w, block);
   }
 }
 

@@ -37,10 +37,10 @@ void check_place(world& w, const block& memory, std::size_t alignment) {
       fail(w, "the block %p lies over the block %p", static_cast<void*>(memory.main), static_cast<void*>(other.main));
     }
   }
-  for (const area& each : w.areas) {
-    for (std::size_t page = 0; page < each.pages; ++page) {
-      const std::byte* const at = each.main + page * page_bytes;
-      if (each.records[page].state == page_state::owned && at < memory.main + memory.bytes &&
+  for (const area& area : w.areas) {
+    for (std::size_t page = 0; page < area.pages; ++page) {
+      const std::byte* const at = area.main + page * page_bytes;
+      if (area.records[page].state == page_state::owned && at < memory.main + memory.bytes &&
           memory.main < at + page_bytes) {
         fail(w, "the block %p lies over mapped memory at %p", static_cast<void*>(memory.main),
              static_cast<const void*>(at));
@@ -57,8 +57,8 @@ block* any_block(world& w) {
 }  // namespace
 
 void allocate(world& w) {
-  block& made = w.blocks[w.random.below(block_count)];
-  if (made.main != nullptr) return;
+  block& replaced = w.blocks[w.random.below(block_count)];
+  if (replaced.main != nullptr) return;
   const std::size_t bytes = any_size(w);
   if (!room_for(w, bytes)) return;
   const std::uint64_t way = w.random.below(5);
@@ -75,15 +75,15 @@ void allocate(world& w) {
   something_was_mapped(w);
   if (memory == nullptr) fail(w, "%zu bytes cannot be allocated", bytes);
   if (way == 0) alignment = bytes >= 16 ? 16 : 8;
-  made.main = static_cast<std::byte*>(memory);
-  made.bytes = bytes;
+  replaced.main = static_cast<std::byte*>(memory);
+  replaced.bytes = bytes;
   say(w, "%zu bytes at %p", bytes, memory);
-  check_place(w, made, alignment);
-  map_twin(w, made, bytes);
+  check_place(w, replaced, alignment);
+  map_twin(w, replaced, bytes);
   if (way == 0) {
-    verify_block(w, made);
+    verify_block(w, replaced);
   } else {
-    write_both(w, made.main, made.twin, made.bytes);
+    write_both(w, replaced.main, replaced.twin, replaced.bytes);
   }
 }
 
@@ -125,26 +125,26 @@ void release_block(world& w) {
 }
 
 void release_everything(world& w) {
-  for (area& each : w.areas) {
-    for (std::size_t page = 0; page < each.pages;) {
+  for (area& area : w.areas) {
+    for (std::size_t page = 0; page < area.pages;) {
       std::size_t count = 0;
-      while (page + count < each.pages && each.records[page + count].state == page_state::owned) ++count;
+      while (page + count < area.pages && area.records[page + count].state == page_state::owned) ++count;
       if (count != 0) {
-        const range part{&each, page, count};
+        const range part{&area, page, count};
         w.raw = false;
         must_agree(w, "munmap", main_munmap(w, part.main(), part.bytes()), {});
         kernel_call(SYS_munmap, part.twin(), part.bytes());
       }
       page += count + 1;
     }
-    each.pages = 0;
+    area.pages = 0;
   }
-  for (block& each : w.blocks) {
-    if (each.main == nullptr) continue;
-    std::free(each.main);
-    kernel_call(SYS_munmap, each.twin, round_up(each.bytes));
-    each.main = nullptr;
-    each.bytes = 0;
+  for (block& block : w.blocks) {
+    if (block.main == nullptr) continue;
+    std::free(block.main);
+    kernel_call(SYS_munmap, block.twin, round_up(block.bytes));
+    block.main = nullptr;
+    block.bytes = 0;
   }
 }
 

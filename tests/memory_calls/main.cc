@@ -84,15 +84,15 @@ bool chosen_by_name(const world& w, const char* name) {
 
 const operation* any_operation(world& w) {
   int total = 0;
-  for (const operation& each : all_operations) {
-    if (chosen_by_name(w, each.name) && allowed(w, each.name)) total += each.weight;
+  for (const operation& operation : all_operations) {
+    if (chosen_by_name(w, operation.name) && allowed(w, operation.name)) total += operation.weight;
   }
   if (total == 0) return nullptr;
   int at = static_cast<int>(w.random.below(static_cast<std::uint64_t>(total)));
-  for (const operation& each : all_operations) {
-    if (!chosen_by_name(w, each.name) || !allowed(w, each.name)) continue;
-    if (at < each.weight) return &each;
-    at -= each.weight;
+  for (const operation& operation : all_operations) {
+    if (!chosen_by_name(w, operation.name) || !allowed(w, operation.name)) continue;
+    if (at < operation.weight) return &operation;
+    at -= operation.weight;
   }
   return nullptr;
 }
@@ -104,9 +104,9 @@ double now_s() {
 }
 
 // A point at which nothing is going on, for whoever compares the accounting: says so, and waits for a byte.
-void stay_quiet(const options& chosen, const char* what) {
+void stay_quiet(const options& chosen, const char* text) {
   if (chosen.quiet == nullptr) return;
-  std::printf("quiet: %s\n", what);
+  std::printf("quiet: %s\n", text);
   std::fflush(stdout);
   const int fifo = ::open(chosen.quiet, O_RDONLY | O_CLOEXEC);
   char byte = 0;
@@ -165,7 +165,7 @@ options parse(int count, char** arguments) {
     } else if (name == "--timer") {
       chosen.timer = true;
     } else if (name == "--list") {
-      for (const operation& each : all_operations) std::puts(each.name);
+      for (const operation& operation : all_operations) std::puts(operation.name);
       std::exit(0);
     } else if (i + 1 == count) {
       explain();

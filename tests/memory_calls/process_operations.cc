@@ -45,14 +45,14 @@ bool reap(world& w, pid_t child, bool wait) {
 
 // What the kernel does not give to children is a hole there.
 void leave_out_unforked(world& w) {
-  for (area& each : w.areas) {
-    for (std::size_t page = 0; page < each.pages; ++page) {
-      page_record& record = each.records[page];
+  for (area& area : w.areas) {
+    for (std::size_t page = 0; page < area.pages; ++page) {
+      page_record& record = area.records[page];
       if (!record.dont_fork || record.state != page_state::owned) continue;
       record = {};
       record.state = page_state::gone;
     }
-    if (each.pages != 0) forget_if_unused(each);
+    if (area.pages != 0) forget_if_unused(area);
   }
 }
 
@@ -77,8 +77,8 @@ pid_t start_child(world& w, const char*& way) {
   const std::uint64_t choice = w.holes_are_safe ? w.random.below(4) : 3;
   if (choice == 0 && allowed(w, "raw-fork")) {
     way = "clone";
-    const outcome made = kernel_call(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-    return made.ok() ? static_cast<pid_t>(made.value) : -1;
+    const outcome cloned = kernel_call(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    return cloned.ok() ? static_cast<pid_t>(cloned.value) : -1;
   }
   if (choice == 1 && allowed(w, "plain-fork")) {
     way = "_Fork";

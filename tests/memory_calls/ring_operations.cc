@@ -25,12 +25,12 @@ bool open_ring(world& w, ring& opened) {
   if (w.own.ring == -2) return false;
   if (w.own.ring == -1) {
     io_uring_params parameters = {};
-    const outcome made = kernel_call(SYS_io_uring_setup, depth, &parameters);
-    if (!made.ok()) {
+    const outcome set_up = kernel_call(SYS_io_uring_setup, depth, &parameters);
+    if (!set_up.ok()) {
       w.own.ring = -2;
       return false;
     }
-    w.own.ring = static_cast<int>(made.value);
+    w.own.ring = static_cast<int>(set_up.value);
     const std::size_t of_requests = parameters.sq_off.array + parameters.sq_entries * sizeof(unsigned);
     const std::size_t of_answers = parameters.cq_off.cqes + parameters.cq_entries * sizeof(io_uring_cqe);
     w.own.ring_bytes = std::max(of_requests, of_answers);

@@ -15,8 +15,8 @@ constexpr std::size_t buffer_bytes = std::size_t{1} << 20;
 
 // Where bytes are read back to, and compared. One for each thread, of raw memory.
 std::byte* buffer() {
-  thread_local std::byte* const made = raw_memory(buffer_bytes);
-  return made;
+  thread_local std::byte* const buffer = raw_memory(buffer_bytes);
+  return buffer;
 }
 
 // A part of both copies that may be used by a system call: not always whole pages.
@@ -34,10 +34,10 @@ part any_part(world& w, const range& pages, std::size_t most, std::size_t unit) 
   return {pages.main() + start, pages.twin() + start, std::min(bytes, pages.bytes() - start)};
 }
 
-void must_transfer_alike(const world& w, const char* what, const outcome& main, const outcome& twin) {
-  must_agree(w, what, main, twin);
+void must_transfer_alike(const world& w, const char* name, const outcome& main, const outcome& twin) {
+  must_agree(w, name, main, twin);
   if (main.value != twin.value)
-    fail(w, "%s transfers %ld bytes, where Linux transfers %ld", what, main.value, twin.value);
+    fail(w, "%s transfers %ld bytes, where Linux transfers %ld", name, main.value, twin.value);
 }
 
 int scratch(world& w, int copy) {
@@ -52,15 +52,15 @@ void open_pipe(world& w) {
 }
 
 // Takes what is in the pipe and compares it.
-void drain_pipe(world& w, const char* what, const std::byte* expected, std::size_t bytes) {
+void drain_pipe(world& w, const char* name, const std::byte* expected, std::size_t bytes) {
   std::size_t at = 0;
   while (at < bytes) {
     const ssize_t count = ::read(w.own.pipe[0], buffer() + at, bytes - at);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) fail(w, "%s: the pipe holds %zu of %zu bytes: errno %d", what, at, bytes, errno);
+    if (count <= 0) fail(w, "%s: the pipe holds %zu of %zu bytes: errno %d", name, at, bytes, errno);
     at += static_cast<std::size_t>(count);
   }
-  verify_copy(w, what, buffer(), expected, bytes);
+  verify_copy(w, name, buffer(), expected, bytes);
 }
 
 }  // namespace

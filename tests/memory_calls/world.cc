@@ -51,14 +51,14 @@ const constant_file& constants() {
   return the_constants;
 }
 
-int make_file(const char* what) {
+int make_file(const char* name) {
   const char* const folder = std::getenv("TMPDIR") != nullptr ? std::getenv("TMPDIR") : "/var/tmp";
-  const int made = ::open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (made < 0) {
-    std::fprintf(stderr, "memory_calls: no file for %s can be made in %s: %s\n", what, folder, std::strerror(errno));
+  const int descriptor = ::open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (descriptor < 0) {
+    std::fprintf(stderr, "memory_calls: no file for %s can be made in %s: %s\n", name, folder, std::strerror(errno));
     std::exit(2);
   }
-  return made;
+  return descriptor;
 }
 
 void make_constants() {
@@ -94,26 +94,26 @@ std::byte* raw_memory(std::size_t bytes) {
 }
 
 world* make_world(const options& chosen, int index, std::uint64_t seed) {
-  auto* const made = new (raw_memory(sizeof(world))) world;
-  made->chosen = &chosen;
-  made->index = index;
-  made->random = random_numbers(seed);
+  auto* const created = new (raw_memory(sizeof(world))) world;
+  created->chosen = &chosen;
+  created->index = index;
+  created->random = random_numbers(seed);
   for (int slot = 0; slot < area_count; ++slot) {
-    made->areas[slot].twin = twin_place(twin_areas, index, slot);
-    made->areas[slot].records = reinterpret_cast<page_record*>(raw_memory(area_pages_limit * sizeof(page_record)));
+    created->areas[slot].twin = twin_place(twin_areas, index, slot);
+    created->areas[slot].records = reinterpret_cast<page_record*>(raw_memory(area_pages_limit * sizeof(page_record)));
   }
-  for (int slot = 0; slot < block_count; ++slot) made->blocks[slot].twin = twin_place(twin_blocks, index, slot);
+  for (int slot = 0; slot < block_count; ++slot) created->blocks[slot].twin = twin_place(twin_blocks, index, slot);
   for (int pair = 0; pair < 2; ++pair) {
-    for (int& file : made->shared_files[pair]) {
+    for (int& file : created->shared_files[pair]) {
       file = pair == 0 ? make_file("shared bytes") : static_cast<int>(::memfd_create("shared", MFD_CLOEXEC));
-      if (file < 0 || ::ftruncate(file, constant_file::bytes) != 0) fail(*made, "no file to share: errno %d", errno);
+      if (file < 0 || ::ftruncate(file, constant_file::bytes) != 0) fail(*created, "no file to share: errno %d", errno);
     }
   }
-  return made;
+  return created;
 }
 
 void drop_world(world& w) {
-  for (area& each : w.areas) kernel_call(SYS_munmap, each.records, area_pages_limit * sizeof(page_record));
+  for (area& area : w.areas) kernel_call(SYS_munmap, area.records, area_pages_limit * sizeof(page_record));
   for (auto& pair : w.shared_files) {
     for (const int file : pair) ::close(file);
   }
@@ -167,8 +167,8 @@ void fail(const world& w, const char* format, ...) {
 }
 
 area* free_area(world& w) {
-  for (area& each : w.areas) {
-    if (each.pages == 0) return &each;
+  for (area& area : w.areas) {
+    if (area.pages == 0) return &area;
   }
   return nullptr;
 }
@@ -201,8 +201,8 @@ void forget_if_unused(area& where) {
 
 std::size_t mapped_bytes(const world& w) {
   std::size_t bytes = 0;
-  for (const area& each : w.areas) bytes += each.pages * page_bytes;
-  for (const block& each : w.blocks) bytes += each.bytes;
+  for (const area& area : w.areas) bytes += area.pages * page_bytes;
+  for (const block& block : w.blocks) bytes += block.bytes;
   return bytes;
 }
 
@@ -217,8 +217,8 @@ bool pick_range(world& w, range& picked) {
     where = nullptr;
     const std::uint64_t start = w.random.below(area_count);
     for (std::uint64_t step = 0; step < area_count && where == nullptr; ++step) {
-      area& each = w.areas[(start + step) % area_count];
-      if (each.pages != 0) where = &each;
+      area& candidate = w.areas[(start + step) % area_count];
+      if (candidate.pages != 0) where = &candidate;
     }
     if (where == nullptr) return false;
   }
@@ -319,9 +319,9 @@ outcome main_munlock(world& w, void* address, std::size_t bytes) {
   return library_call([&] { return ::munlock(address, bytes); });
 }
 
-void must_agree(const world& w, const char* what, const outcome& main, const outcome& twin) {
+void must_agree(const world& w, const char* name, const outcome& main, const outcome& twin) {
   if (main.error == twin.error) return;
-  fail(w, "%s ends with errno %d (%s) where Linux ends it with %d (%s)", what, main.error, std::strerror(main.error),
+  fail(w, "%s ends with errno %d (%s) where Linux ends it with %d (%s)", name, main.error, std::strerror(main.error),
        twin.error, std::strerror(twin.error));
 }
 

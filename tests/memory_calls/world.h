@@ -135,7 +135,7 @@ struct constant_file {
 };
 const constant_file& constants();
 void make_constants();
-int make_file(const char* what);  // an unlinked file, in TMPDIR or /var/tmp
+int make_file(const char* name);  // an unlinked file, in TMPDIR or /var/tmp
 
 world* make_world(const options& chosen, int index, std::uint64_t seed);
 void drop_world(world& w);  // all memory and blocks must be given back before
@@ -176,7 +176,7 @@ outcome main_mlock(world& w, void* address, std::size_t bytes);
 outcome main_munlock(world& w, void* address, std::size_t bytes);
 
 // Fails unless both ended alike: with success, or with the same errno.
-void must_agree(const world& w, const char* what, const outcome& main, const outcome& twin);
+void must_agree(const world& w, const char* name, const outcome& main, const outcome& twin);
 
 // ---- bytes ----
 // Writes new bytes to both copies, and checks that both allow or refuse it alike, page by page.
@@ -186,7 +186,7 @@ void verify_range(world& w, const range& pages);
 void verify_block(world& w, const block& memory);
 void verify_all(world& w);
 // Compares bytes that were read by other means with what they should be.
-void verify_copy(const world& w, const char* what, const std::byte* found, const std::byte* expected,
+void verify_copy(const world& w, const char* name, const std::byte* found, const std::byte* expected,
                  std::size_t bytes);
 void install_fault_handlers();
 

@@ -20,7 +20,7 @@ namespace far::model {
 
 // Thrown by a step that finds a promise broken.
 struct broken_promise {
-  const char* what;
+  const char* text;
 };
 
 inline void require(bool holds, const char* promise) {
@@ -92,8 +92,8 @@ class explorer {
   };
 
   [[nodiscard]] bool all_ended(const State& at) const {
-    for (const actor<State>& each : actors_) {
-      if (!each.has_ended(at)) return false;
+    for (const actor<State>& actor : actors_) {
+      if (!actor.has_ended(at)) return false;
     }
     return true;
   }
@@ -103,7 +103,7 @@ class explorer {
     try {
       at_end_(at);
     } catch (const broken_promise& promise) {
-      report(promise.what, found);
+      report(promise.text, found);
     }
   }
 
@@ -117,17 +117,17 @@ class explorer {
       // `here` is not valid after this.
       if (visited_.insert(next).second) path_.push_back({next, 0, 0, did});
     } catch (const broken_promise& promise) {
-      report((std::string(mover.name) + " breaks: " + promise.what).c_str(), found);
+      report((std::string(mover.name) + " breaks: " + promise.text).c_str(), found);
     }
   }
 
-  void report(const char* what, verdict& found) {
+  void report(const char* text, verdict& found) {
     found.holds = false;
     for (std::size_t i = 1; i < path_.size(); ++i) {
-      const std::size_t by = path_[i - 1].next_actor - 1;
-      found.trace += "  " + std::string(actors_[by].name) + " " + path_[i].arrived_by + "\n";
+      const std::size_t actor = path_[i - 1].next_actor - 1;
+      found.trace += "  " + std::string(actors_[actor].name) + " " + path_[i].arrived_by + "\n";
     }
-    found.trace += "  " + std::string(what) + "\n";
+    found.trace += "  " + std::string(text) + "\n";
   }
 
   std::vector<actor<State>> actors_;

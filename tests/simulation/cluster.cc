@@ -59,7 +59,7 @@ bool cluster::looks_whole() {
 // How often the layer has found a server not to answer, or to have forgotten.
 std::uint64_t cluster::errors() const {
   std::uint64_t sum = 0;
-  for (const backend::member* each : layer_->books().view()) sum += each->now().errors;
+  for (const backend::member* book : layer_->books().view()) sum += book->now().errors;
   return sum;
 }
 

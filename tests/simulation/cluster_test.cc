@@ -99,8 +99,8 @@ class cluster_world {
       write_one(*queue, &written);
     }
     const scheduler::engine_call call(threads_);
-    for (const backend::slot_id each : written) lost_ += !is_as_written(*queue, each);
-    for (const backend::slot_id each : written) far_.free(each, 1);
+    for (const backend::slot_id value : written) lost_ += !is_as_written(*queue, value);
+    for (const backend::slot_id value : written) far_.free(value, 1);
     queue = nullptr;
     ended_ = true;
   }
@@ -123,7 +123,7 @@ class cluster_world {
     // One that was begun while the first server failed may meet the second; whoever reads tries again.
     bool is_read = false;
     for (int attempts = 0; attempts < 3 && !is_read; ++attempts) is_read = transfer(queue, operation::read, slot) == 0;
-    const auto is_expected = [slot](std::byte each) { return each == static_cast<std::byte>(value_of(slot)); };
+    const auto is_expected = [slot](std::byte value) { return value == static_cast<std::byte>(value_of(slot)); };
     return is_read && std::all_of(bytes_.begin(), bytes_.end(), is_expected);
   }
 

@@ -39,8 +39,8 @@ void model::write(page_id page, std::size_t part, std::byte* page_start) {
   written.may_be_zero = pages_[page].discarding;
   written.written_since = true;
   fill(page_start + part * part_bytes, written.number);
-  for (watch* each : watches_) {
-    if (each->page == page && each->part == part) each->contents.push_back(written.number);
+  for (watch* open : watches_) {
+    if (open->page == page && open->part == part) open->contents.push_back(written.number);
   }
 }
 
@@ -104,16 +104,16 @@ void model::check(const watch& over, const std::byte* page_start) {
 }
 
 void model::void_watches(page_range range) {
-  for (watch* each : watches_) each->is_void |= each->page >= range.first && each->page < range.end();
+  for (watch* open : watches_) open->is_void |= open->page >= range.first && open->page < range.end();
 }
 
 void model::begin_discard(page_range range) {
   void_watches(range);
   for (page_id page = range.first; page < range.end(); ++page) {
     pages_[page].discarding = true;
-    for (part_state& each : pages_[page].parts) {
-      each.may_be_zero = true;
-      each.written_since = false;
+    for (part_state& part : pages_[page].parts) {
+      part.may_be_zero = true;
+      part.written_since = false;
     }
   }
 }
@@ -122,15 +122,15 @@ void model::end_discard(page_range range, bool may_stay) {
   for (page_id page = range.first; page < range.end(); ++page) {
     pages_[page].discarding = false;
     pages_[page].lost = false;
-    for (part_state& each : pages_[page].parts) {
-      if (!each.written_since && !may_stay) each = {};
+    for (part_state& part : pages_[page].parts) {
+      if (!part.written_since && !may_stay) part = {};
     }
   }
 }
 
 void model::drop_behind(page_id page) {
   void_watches({page, 1});
-  for (part_state& each : pages_[page].parts) each.may_be_zero = true;
+  for (part_state& part : pages_[page].parts) part.may_be_zero = true;
 }
 
 void model::move(page_range from, page_id to) {

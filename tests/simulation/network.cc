@@ -13,9 +13,9 @@ namespace {
 // The source of random_bytes(): what is handed to the code under test is a plain function.
 random_source* nonces = nullptr;
 
-std::size_t total_of(std::span<const iovec> pieces) {
+std::size_t total_of(std::span<const iovec> chunks) {
   std::size_t sum = 0;
-  for (const iovec& each : pieces) sum += each.iov_len;
+  for (const iovec& chunk : chunks) sum += chunk.iov_len;
   return sum;
 }
 
@@ -53,10 +53,10 @@ class network::network_stream final : public backend::byte_stream {
     return owner_.road_to(server_).is_cut ? EINPROGRESS : 0;
   }
 
-  std::ptrdiff_t try_send(std::span<const iovec> pieces) override {
+  std::ptrdiff_t try_send(std::span<const iovec> chunks) override {
     const scheduler::uninterrupted body;
     if (link_ == nullptr) return -ENOTCONN;
-    const std::ptrdiff_t sent = owner_.send(*link_, true, pieces);
+    const std::ptrdiff_t sent = owner_.send(*link_, true, chunks);
     return sent < 0 ? -ECONNRESET : sent;
   }
 
@@ -78,7 +78,7 @@ class network::network_stream final : public backend::byte_stream {
       if (owner_.random_.chance(500)) owner_.break_off(*link_);
     }
     link_ = nullptr;
-    owner_.told_[server_]();
+    owner_.callbacks_[server_]();
     owner_.forget_closed();
   }
 
@@ -111,7 +111,7 @@ network::network(scheduler& threads, random_source& random, const simulated_cloc
       chosen_(chosen),
       roads_(servers),
       connected_at_ns_(servers),
-      told_(servers, [] {}),
+      callbacks_(servers, [] {}),
       pump_([] {}),
       streams_(servers) {
   nonces = &nonces_;
@@ -122,7 +122,7 @@ network::~network() {
 }
 
 void network::random_bytes(std::span<std::byte> to) {
-  for (std::byte& each : to) each = static_cast<std::byte>(nonces->next() & 0xff);
+  for (std::byte& value : to) value = static_cast<std::byte>(nonces->next() & 0xff);
 }
 
 std::unique_ptr<backend::byte_stream> network::make_stream(std::size_t server) {
@@ -134,24 +134,25 @@ std::uint64_t network::delay_to(std::size_t server) {
 }
 
 std::shared_ptr<link> network::connect(std::size_t server) {
-  auto made = std::make_shared<link>();
-  made->server = server;
-  made->arrives_at_ns = time_.now_ns() + delay_to(server);
-  made->answered_at_ns = made->arrives_at_ns + delay_to(server);
-  made->is_refused = !roads_[server].is_up;
+  auto created = std::make_shared<link>();
+  created->server = server;
+  created->arrives_at_ns = time_.now_ns() + delay_to(server);
+  created->answered_at_ns = created->arrives_at_ns + delay_to(server);
+  created->is_refused = !roads_[server].is_up;
   ++counts_.connections;
-  counts_.refused_connections += made->is_refused;
-  links_.push_back(made);
-  told_[server]();
-  return made;
+  counts_.refused_connections += created->is_refused;
+  links_.push_back(created);
+  callbacks_[server]();
+  return created;
 }
 
 std::shared_ptr<link> network::accept(std::size_t server) {
-  for (const std::shared_ptr<link>& each : links_) {
-    const bool waits = each->server == server && !each->is_accepted && !each->is_refused && !each->is_forgotten;
-    if (!waits || roads_[server].is_cut || time_.now_ns() < each->arrives_at_ns) continue;
-    each->is_accepted = true;
-    return each;
+  for (const std::shared_ptr<link>& connection : links_) {
+    const bool waits = connection->server == server && !connection->is_accepted && !connection->is_refused &&
+                       !connection->is_forgotten;
+    if (!waits || roads_[server].is_cut || time_.now_ns() < connection->arrives_at_ns) continue;
+    connection->is_accepted = true;
+    return connection;
   }
   return nullptr;
 }
@@ -168,50 +169,51 @@ void network::break_off(link& broken) {
   if (broken.is_broken) return;
   ++counts_.resets;
   broken.is_broken = true;
-  for (pipe* each : {&broken.up, &broken.down}) {
-    each->segments_.clear();
-    each->held_bytes_ = 0;
+  for (pipe* direction : {&broken.up, &broken.down}) {
+    direction->segments_.clear();
+    direction->held_bytes_ = 0;
   }
 }
 
 void network::forget_closed() {
-  std::erase_if(links_, [](const std::shared_ptr<link>& each) {
-    const bool has_server = each->is_accepted && !each->server_closed;
-    const bool may_be_accepted = !each->is_accepted && !each->is_refused && !each->is_broken && !each->is_forgotten;
-    return each->client_closed && !has_server && !may_be_accepted;
+  std::erase_if(links_, [](const std::shared_ptr<link>& connection) {
+    const bool has_server = connection->is_accepted && !connection->server_closed;
+    const bool may_be_accepted =
+        !connection->is_accepted && !connection->is_refused && !connection->is_broken && !connection->is_forgotten;
+    return connection->client_closed && !has_server && !may_be_accepted;
   });
 }
 
 void network::put_segment(link& over, pipe& into, std::vector<std::byte> bytes) {
   const road& way = roads_[over.server];
-  pipe::segment made;
-  made.due_ns = time_.now_ns() + delay_to(over.server);
-  if (!into.segments_.empty()) made.due_ns = std::max(made.due_ns, into.segments_.back().due_ns);
+  pipe::segment part;
+  part.due_ns = time_.now_ns() + delay_to(over.server);
+  if (!into.segments_.empty()) part.due_ns = std::max(part.due_ns, into.segments_.back().due_ns);
   if (random_.chance(way.damages_per_mille)) {
     const std::uint64_t bit = random_.below(bytes.size() * 8);
     bytes[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
     ++counts_.damaged_segments;
   }
-  made.breaks = random_.chance(way.resets_per_mille);
-  if (made.breaks) bytes.resize(random_.below(bytes.size() + 1));
-  made.bytes = std::move(bytes);
-  into.held_bytes_ += made.bytes.size();
-  into.segments_.push_back(std::move(made));
+  part.breaks = random_.chance(way.resets_per_mille);
+  if (part.breaks) bytes.resize(random_.below(bytes.size() + 1));
+  part.bytes = std::move(bytes);
+  into.held_bytes_ += part.bytes.size();
+  into.segments_.push_back(std::move(part));
 }
 
-std::ptrdiff_t network::send(link& over, bool upwards, std::span<const iovec> pieces) {
+std::ptrdiff_t network::send(link& over, bool upwards, std::span<const iovec> chunks) {
   if (over.is_broken) return -1;
   pipe& into = upwards ? over.up : over.down;
   const std::size_t room = chosen_.window_bytes - std::min<std::size_t>(chosen_.window_bytes, into.held_bytes_);
-  std::size_t left = std::min(room, total_of(pieces));
+  std::size_t left = std::min(room, total_of(chunks));
   if (left == 0) return 0;
   if (random_.chance(100)) left = random_.between(1, left);
   const std::size_t sent = left;
   std::vector<std::byte> all;
   all.reserve(sent);
-  for (const iovec& each : pieces) {
-    const std::byte* const begin = static_cast<const std::byte*>(each.iov_base);
-    const std::size_t taken = std::min(each.iov_len, sent - all.size());
+  for (const iovec& chunk : chunks) {
+    const std::byte* const begin = static_cast<const std::byte*>(chunk.iov_base);
+    const std::size_t taken = std::min(chunk.iov_len, sent - all.size());
     all.insert(all.end(), begin, begin + taken);
   }
   threads_.note(fastest_xxh3().hash_64(all.data(), all.size()));
@@ -223,7 +225,7 @@ std::ptrdiff_t network::send(link& over, bool upwards, std::span<const iovec> pi
     from += static_cast<std::ptrdiff_t>(step);
     left -= step;
   }
-  if (upwards) told_[over.server]();
+  if (upwards) callbacks_[over.server]();
   return static_cast<std::ptrdiff_t>(sent);
 }
 
@@ -262,17 +264,18 @@ std::ptrdiff_t network::receive(link& over, bool upwards, std::span<const iovec>
 std::uint64_t network::next_arrival_ns(std::size_t server) const {
   if (roads_[server].is_cut) return never;
   std::uint64_t next = never;
-  for (const std::shared_ptr<link>& each : links_) {
-    if (each->server != server || each->is_forgotten || each->server_closed || each->is_refused) continue;
-    next = std::min(next, each->is_accepted ? each->up.next_ns() : each->arrives_at_ns);
-    if (each->is_broken || each->up.ended()) next = 0;
+  for (const std::shared_ptr<link>& connection : links_) {
+    if (connection->server != server || connection->is_forgotten || connection->server_closed || connection->is_refused)
+      continue;
+    next = std::min(next, connection->is_accepted ? connection->up.next_ns() : connection->arrives_at_ns);
+    if (connection->is_broken || connection->up.ended()) next = 0;
   }
   return next;
 }
 
 bool network::all_connected(std::size_t server) const {
   return std::all_of(streams_[server].begin(), streams_[server].end(),
-                     [](const network_stream* each) { return each->is_connected(); });
+                     [](const network_stream* stream) { return stream->is_connected(); });
 }
 
 bool network::connected_for(std::size_t server, std::uint64_t duration_ns) const {
@@ -287,26 +290,26 @@ void network::note_serving(link& over, bool is_serving) {
 void network::mend(std::size_t server) {
   roads_[server] = {.is_up = roads_[server].is_up};
   const std::uint64_t latest_ns = time_.now_ns() + chosen_.maximum_delay_ns;
-  for (const std::shared_ptr<link>& each : links_) {
-    if (each->server != server) continue;
-    each->arrives_at_ns = std::min(each->arrives_at_ns, latest_ns);
-    each->answered_at_ns = std::min(each->answered_at_ns, latest_ns);
-    for (pipe* direction : {&each->up, &each->down}) {
+  for (const std::shared_ptr<link>& connection : links_) {
+    if (connection->server != server) continue;
+    connection->arrives_at_ns = std::min(connection->arrives_at_ns, latest_ns);
+    connection->answered_at_ns = std::min(connection->answered_at_ns, latest_ns);
+    for (pipe* direction : {&connection->up, &connection->down}) {
       for (pipe::segment& one : direction->segments_) one.due_ns = std::min(one.due_ns, latest_ns);
     }
   }
-  told_[server]();
+  callbacks_[server]();
 }
 
 void network::break_all(std::size_t server) {
-  for (const std::shared_ptr<link>& each : links_) {
-    if (each->server == server) break_off(*each);
+  for (const std::shared_ptr<link>& connection : links_) {
+    if (connection->server == server) break_off(*connection);
   }
 }
 
 void network::forget_all(std::size_t server) {
-  for (const std::shared_ptr<link>& each : links_) {
-    if (each->server == server) each->is_forgotten = true;
+  for (const std::shared_ptr<link>& connection : links_) {
+    if (connection->server == server) connection->is_forgotten = true;
   }
 }
 

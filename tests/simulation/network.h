@@ -107,7 +107,7 @@ class network {
   [[nodiscard]] std::unique_ptr<backend::byte_stream> make_stream(std::size_t server);
 
   // Who is told when something is on its way to the server, and who runs the servers while no thread runs.
-  void on_arrival(std::size_t server, std::function<void()> told) { told_[server] = std::move(told); }
+  void on_arrival(std::size_t server, std::function<void()> callback) { callbacks_[server] = std::move(callback); }
   void on_wait(std::function<void()> pump) { pump_ = std::move(pump); }
 
   // The server's side.
@@ -115,7 +115,7 @@ class network {
   void close_by_server(link& closed);
   // Each returns how many bytes it moved, or -1: the connection is broken, or, for receive, the other side has closed
   // it.
-  [[nodiscard]] std::ptrdiff_t send(link& over, bool upwards, std::span<const iovec> pieces);
+  [[nodiscard]] std::ptrdiff_t send(link& over, bool upwards, std::span<const iovec> chunks);
   [[nodiscard]] std::ptrdiff_t receive(link& over, bool upwards, std::span<const iovec> into);
   // When something arrives at the server next.
   [[nodiscard]] std::uint64_t next_arrival_ns(std::size_t server) const;
@@ -154,7 +154,7 @@ class network {
   const network_options chosen_;
   std::vector<road> roads_;
   std::vector<std::uint64_t> connected_at_ns_;  // to each server: when a handshake last ended well
-  std::vector<std::function<void()>> told_;
+  std::vector<std::function<void()>> callbacks_;
   std::function<void()> pump_;
   std::vector<std::vector<network_stream*>> streams_;  // by server
   std::vector<std::shared_ptr<link>> links_;           // that are not closed by both sides

@@ -61,7 +61,7 @@ network_cluster::network_cluster(scheduler& threads, random_source& random, cons
   make_tier(std::move(members), options);
   trouble_lasts_ = {.usual_slices = 1000, .longest_slices = 20'000};
   network_.on_wait([this] {
-    for (const auto& each : servers_) each->pump();
+    for (const auto& server : servers_) server->pump();
   });
 }
 
@@ -105,12 +105,12 @@ std::unique_ptr<backend::backend> network_cluster::make_client(std::size_t serve
 
 void network_cluster::start() {
   cluster::start();
-  for (const auto& each : servers_) each->start_threads();
+  for (const auto& server : servers_) server->start_threads();
 }
 
 void network_cluster::stop() {
   cluster::stop();
-  for (const auto& each : servers_) each->stop();
+  for (const auto& server : servers_) server->stop();
 }
 
 void network_cluster::make_trouble(std::size_t server) {
@@ -195,10 +195,10 @@ std::vector<cluster::count> network_cluster::counted() const {
   std::uint64_t expired = 0;
   std::uint64_t damaged = 0;
   std::uint64_t fenced = 0;
-  for (const auto& each : servers_) {
-    expired += each->sessions_expired();
-    damaged += each->counters().damaged_requests.value();
-    fenced += each->counters().endings[static_cast<std::size_t>(server::close_reason::fenced)].value();
+  for (const auto& server : servers_) {
+    expired += server->sessions_expired();
+    damaged += server->counters().damaged_requests.value();
+    fenced += server->counters().endings[static_cast<std::size_t>(server::close_reason::fenced)].value();
   }
   all.insert(all.end(), {{"connections", seen.connections},
                          {"resets", seen.resets},

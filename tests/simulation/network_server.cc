@@ -26,9 +26,9 @@ class network_server::block_shelf final : public server::block_source {
   }
 
   std::byte* take(std::uint64_t number) override {
-    std::byte* const made = platform::map_local(server::block_bytes);
-    blocks_[number] = made;
-    return made;
+    std::byte* const block = platform::map_local(server::block_bytes);
+    blocks_[number] = block;
+    return block;
   }
   void give_back(std::uint64_t number, std::byte* block) override {
     blocks_.erase(number);
@@ -71,13 +71,13 @@ void network_server::start_threads() {
     loops_[i].thread = threads_.spawn_timely(name, [this, i] { run_loop(i); });
   }
   network_.on_arrival(chosen_.number, [this] {
-    for (const event_loop& each : loops_) threads_.wake(each.thread);
+    for (const event_loop& loop : loops_) threads_.wake(loop.thread);
   });
 }
 
 void network_server::stop() {
   stopping_ = true;
-  for (const event_loop& each : loops_) threads_.wake(each.thread);
+  for (const event_loop& loop : loops_) threads_.wake(loop.thread);
 }
 
 void network_server::start() {
@@ -89,20 +89,20 @@ void network_server::start() {
   wanted.make_source = [this] { return std::make_unique<block_shelf>(*this); };
   lent_ = std::move(server::store::create(std::move(wanted))).value();
   settings_.lent = lent_.get();
-  for (event_loop& each : loops_) each.reader.emplace(lent_->readers());
+  for (event_loop& loop : loops_) loop.reader.emplace(lent_->readers());
   network_.road_to(chosen_.number).is_up = true;
 }
 
 void network_server::crash() {
   network_.road_to(chosen_.number).is_up = false;
   if (lent_ == nullptr) return;
-  for (event_loop& each : loops_) {
-    for (peer& whose : each.peers) {
+  for (event_loop& loop : loops_) {
+    for (peer& whose : loop.peers) {
       whose.talk->messages().leave(time_.now_ns());
       network_.close_by_server(*whose.way);
     }
-    each.peers.clear();
-    each.reader.reset();
+    loop.peers.clear();
+    loop.reader.reset();
   }
   settings_.lent = nullptr;
   lent_ = nullptr;
@@ -111,8 +111,8 @@ void network_server::crash() {
 void network_server::drain() {
   if (lent_ == nullptr) return;
   lent_->drain();
-  for (event_loop& each : loops_) {
-    for (peer& whose : each.peers) whose.talk->messages().drain();
+  for (event_loop& loop : loops_) {
+    for (peer& whose : loop.peers) whose.talk->messages().drain();
   }
 }
 
@@ -138,20 +138,20 @@ void network_server::run_loop(std::size_t number) {
 }
 
 void network_server::pump() {
-  for (event_loop& each : loops_) turn(each);
+  for (event_loop& loop : loops_) turn(loop);
 }
 
-void network_server::turn(event_loop& of) {
+void network_server::turn(event_loop& loop) {
   if (lent_ == nullptr || paused_ || random_.chance(chosen_.stuck_per_mille)) return;
-  of.reader->quiet();
-  if (&of == &loops_.front()) {
+  loop.reader->quiet();
+  if (&loop == &loops_.front()) {
     accept_all();
     keep_house();
   }
-  for (peer& each : of.peers) serve(each);
-  std::erase_if(of.peers, [this](peer& each) { return close_if_over(each); });
+  for (peer& client : loop.peers) serve(client);
+  std::erase_if(loop.peers, [this](peer& client) { return close_if_over(client); });
   // A loop that goes on at once does not sleep.
-  if (random_.chance(700)) of.reader->offline();
+  if (random_.chance(700)) loop.reader->offline();
 }
 
 void network_server::accept_all() {
@@ -181,8 +181,8 @@ void network_server::serve(peer& whose) {
   network_.note_serving(*whose.way, talk.messages().is_serving() && !talk.messages().is_over());
   const std::span<const std::byte> out = talk.to_send();
   if (out.empty()) return;
-  const iovec piece{const_cast<std::byte*>(out.data()), out.size()};
-  const std::ptrdiff_t sent = network_.send(*whose.way, false, {&piece, 1});
+  const iovec chunk{const_cast<std::byte*>(out.data()), out.size()};
+  const std::ptrdiff_t sent = network_.send(*whose.way, false, {&chunk, 1});
   if (sent < 0) talk.messages().end(server::close_reason::peer_gone);
   if (sent > 0) talk.sent(static_cast<std::size_t>(sent), now_ns);
   // There is room for the next replies.
@@ -210,16 +210,16 @@ void network_server::keep_house() {
   sessions_expired_ += expired;
   if (expired == 0) return;
   // Validators are to see at once that the bytes are gone, so no loop is at work on anything of theirs now.
-  for (event_loop& each : loops_) each.reader->quiet();
+  for (event_loop& loop : loops_) loop.reader->quiet();
   while (left > 0) left = lent_->reclaim();
 }
 
-std::uint64_t network_server::next_turn_ns(const event_loop& of) const {
+std::uint64_t network_server::next_turn_ns(const event_loop& loop) const {
   if (lent_ == nullptr || paused_) return network::never;
   std::uint64_t next = network_.next_arrival_ns(chosen_.number);
-  for (const peer& each : of.peers) {
-    next = std::min(next, each.talk->next_work_ns());
-    const bool has_more = each.is_due || !each.talk->to_send().empty() || each.talk->messages().is_over();
+  for (const peer& client : loop.peers) {
+    next = std::min(next, client.talk->next_work_ns());
+    const bool has_more = client.is_due || !client.talk->to_send().empty() || client.talk->messages().is_over();
     if (has_more) next = std::min(next, time_.now_ns() + 5 * chosen_.slice_ns);
   }
   return next;

@@ -77,12 +77,12 @@ class network_server {
   };
 
   void run_loop(std::size_t number);
-  void turn(event_loop& of);
+  void turn(event_loop& loop);
   void accept_all();
   void serve(peer& whose);
   [[nodiscard]] bool close_if_over(peer& whose);
   void keep_house();
-  [[nodiscard]] std::uint64_t next_turn_ns(const event_loop& of) const;
+  [[nodiscard]] std::uint64_t next_turn_ns(const event_loop& loop) const;
 
   scheduler& threads_;
   random_source& random_;

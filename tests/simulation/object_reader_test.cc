@@ -92,8 +92,8 @@ class object_reader_test : public testing::TestWithParam<bool> {
   // A part of a page, read to where it belongs in a copy of the page.
   struct one_part : object_read {
     std::array<std::byte, page_bytes> copy{};
-    explicit one_part(page_id which, std::size_t part = 1) {
-      page = which;
+    explicit one_part(page_id page, std::size_t part = 1) {
+      page = page;
       offset_bytes = static_cast<std::uint32_t>(part * model::part_bytes);
       length_bytes = model::part_bytes;
       buffer = copy.data() + offset_bytes;
@@ -271,16 +271,16 @@ TEST_P(object_reader_test, wrong_bytes_are_never_handed_out) {
 TEST_P(object_reader_test, whoever_waits_is_told_once_the_outcome_is_known) {
   struct told_part : one_part {
     using one_part::one_part;
-    unsigned told = 0;
+    unsigned count = 0;
     static void tell(object_read& one) noexcept {
       EXPECT_NE(one.outcome.load(), read_outcome::in_flight);
-      ++static_cast<told_part&>(one).told;
+      ++static_cast<told_part&>(one).count;
     }
   } read(5);
   read.finished = &told_part::tell;
   const read_outcome started = start(read);
   EXPECT_EQ(end(read, started), read_outcome::done);
-  EXPECT_EQ(read.told, started == read_outcome::in_flight ? 1u : 0u);
+  EXPECT_EQ(read.count, started == read_outcome::in_flight ? 1u : 0u);
 }
 
 TEST_P(object_reader_test, a_full_reader_says_so_and_goes_on_later) {
@@ -296,9 +296,9 @@ TEST_P(object_reader_test, a_full_reader_says_so_and_goes_on_later) {
   EXPECT_EQ(all.size(), 257u);
   settle();
   EXPECT_EQ(end(*all.back(), start(*all.back())), read_outcome::done);
-  for (const auto& each : all) {
-    EXPECT_EQ(each->outcome.load(), read_outcome::done);
-    expected_.check(each->page, 1, each->copy.data());
+  for (const auto& part : all) {
+    EXPECT_EQ(part->outcome.load(), read_outcome::done);
+    expected_.check(part->page, 1, part->copy.data());
   }
 }
 

@@ -35,7 +35,7 @@ object_reads::object_reads(scheduler& threads, random_source& random, model& exp
   for (std::size_t i = 0; i < 2; ++i) readers_.push_back(engine_.transfers().add_object_reader().value());
 }
 
-void object_reads::wait_for(engine::object_reader& by, watched_read& one) {
+void object_reads::wait_for(engine::object_reader& reader, watched_read& one) {
   const std::uint64_t since = threads_.slices();
   while (one.is_watched) {
     if (threads_.slices() - since > 1'000'000) {
@@ -46,8 +46,8 @@ void object_reads::wait_for(engine::object_reader& by, watched_read& one) {
       static_cast<void>(engine_.transfers().help());
     }
     // A read ends under the reader's lock: one that is seen to be under way with it has not ended yet.
-    if (by.lock.try_lock()) {
-      const std::lock_guard guard(by.lock, std::adopt_lock);
+    if (reader.lock.try_lock()) {
+      const std::lock_guard guard(reader.lock, std::adopt_lock);
       if (one.is_watched) one.goes_on();
     }
     threads_.sleep(random_.between(1, 2000));
@@ -56,19 +56,19 @@ void object_reads::wait_for(engine::object_reader& by, watched_read& one) {
 
 void object_reads::read(page_id page, std::size_t part, bool holds_page) {
   watched_read one(expected_, page, part);
-  engine::object_reader& by = *readers_[random_.below(readers_.size())];
+  engine::object_reader& reader = *readers_[random_.below(readers_.size())];
   threads_.switch_point();
-  while (!by.lock.try_lock()) threads_.yield();
+  while (!reader.lock.try_lock()) threads_.yield();
   read_outcome reached = read_outcome::busy;
   {
-    const std::lock_guard guard(by.lock, std::adopt_lock);
+    const std::lock_guard guard(reader.lock, std::adopt_lock);
     one.begin();
     const scheduler::engine_call call(threads_);
-    reached = by.start(one);
+    reached = reader.start(one);
     if (reached != read_outcome::in_flight) one.end();
   }
   if (reached == read_outcome::in_flight) {
-    wait_for(by, one);
+    wait_for(reader, one);
     reached = one.outcome.load();
     if (reached == read_outcome::not_remote) ++lost_races_;
   }

@@ -46,7 +46,7 @@ class object_reads {
   [[nodiscard]] std::uint64_t lost_races() const { return lost_races_; }
 
  private:
-  void wait_for(engine::object_reader& by, watched_read& one);
+  void wait_for(engine::object_reader& reader, watched_read& one);
 
   scheduler& threads_;
   random_source& random_;

@@ -295,12 +295,12 @@ void program::populate_some(engine::read_ahead_state& streams) {
   if (used == nullptr) return;
   const usage mark(*used);
   ++populates_;
-  engine::for_each_block(hot_or_any(used->range, 60), [&](engine::block_id, page_range piece) {
+  engine::for_each_block(hot_or_any(used->range, 60), [&](engine::block_id, page_range part) {
     {
       const scheduler::engine_call call(threads_);
-      if (engine_.ranges().populate_open(piece)) return;
+      if (engine_.ranges().populate_open(part)) return;
     }
-    for (page_id page = piece.first; page < piece.end(); ++page) {
+    for (page_id page = part.first; page < part.end(); ++page) {
       access(streams, page, random_.below(model::parts_a_page), false);
     }
   });
@@ -351,8 +351,8 @@ void program::be_child() {
   kernel_.become_child();
   kernel_.set_faults({});  // where the kernel refuses to guard again, a child is stopped
   pager_.become_child();
-  std::erase_if(allocations_, [](const std::unique_ptr<allocation>& each) { return each->is_exclusive; });
-  for (const std::unique_ptr<allocation>& each : allocations_) each->has_locks = false;
+  std::erase_if(allocations_, [](const std::unique_ptr<allocation>& owned) { return owned->is_exclusive; });
+  for (const std::unique_ptr<allocation>& owned : allocations_) owned->has_locks = false;
   {
     const scheduler::engine_call call(threads_);
     if (!engine_.fork().resume_in_child().ok()) fail("a child of a fork cannot go on");
@@ -370,16 +370,17 @@ void program::be_child() {
 
 // As memory_advice does before the program goes on in the child.
 void program::settle_advices_in_child() {
-  for (const std::unique_ptr<allocation>& each : allocations_) {
-    if (each->child == in_child::absent) release(each->range);
-    if (each->child != in_child::empty) continue;
+  for (const std::unique_ptr<allocation>& owned : allocations_) {
+    if (owned->child == in_child::absent) release(owned->range);
+    if (owned->child != in_child::empty) continue;
     {
       const scheduler::engine_call call(threads_);
-      engine_.ranges().discard(each->range);
+      engine_.ranges().discard(owned->range);
     }
-    expected_.forget(each->range);
+    expected_.forget(owned->range);
   }
-  std::erase_if(allocations_, [](const std::unique_ptr<allocation>& each) { return each->child == in_child::absent; });
+  std::erase_if(allocations_,
+                [](const std::unique_ptr<allocation>& owned) { return owned->child == in_child::absent; });
 }
 
 void program::verify_all() {
@@ -400,9 +401,9 @@ void program::evict_all() {
 }
 
 void program::release_all() {
-  for (const std::unique_ptr<allocation>& each : allocations_) {
-    if (each->has_locks) kernel_.set_locked(each->range, false);
-    release(each->range);
+  for (const std::unique_ptr<allocation>& owned : allocations_) {
+    if (owned->has_locks) kernel_.set_locked(owned->range, false);
+    release(owned->range);
   }
   allocations_.clear();
 }
@@ -425,8 +426,8 @@ page_range program::hot_or_any(page_range range, std::uint64_t most) {
   return part_of(range, most);
 }
 
-void program::remove(allocation* which) {
-  std::erase_if(allocations_, [which](const std::unique_ptr<allocation>& each) { return each.get() == which; });
+void program::remove(allocation* removed) {
+  std::erase_if(allocations_, [removed](const std::unique_ptr<allocation>& owned) { return owned.get() == removed; });
 }
 
 page_range program::part_of(page_range range, std::uint64_t most) {

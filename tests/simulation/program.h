@@ -104,7 +104,7 @@ class program {
   [[nodiscard]] allocation* pick_shared();
   [[nodiscard]] page_range hot_or_any(page_range range, std::uint64_t most);
   [[nodiscard]] allocation* pick_exclusive();
-  void remove(allocation* which);
+  void remove(allocation* removed);
   [[nodiscard]] page_range part_of(page_range range, std::uint64_t most);
   [[nodiscard]] bool find_free(std::uint64_t pages, bool at_block_start, page_range* found);
   void set_taken(page_range range, bool taken);

@@ -86,19 +86,19 @@ scheduler::simulated_thread* scheduler::choose() {
   if (simulated_thread* const any = choose_among(choice::all)) return any;
   if (jump_to_next_deadline(choice::all)) return choose_among(choice::all);
   const bool all_ended =
-      std::all_of(threads_.begin(), threads_.end(), [](const auto& each) { return each->now == status::ended; });
+      std::all_of(threads_.begin(), threads_.end(), [](const auto& thread) { return thread->now == status::ended; });
   if (!all_ended) report_deadlock();
   return nullptr;
 }
 
 scheduler::simulated_thread* scheduler::choose_among(choice allowed) {
-  const auto may_run = [&](const simulated_thread& each) {
-    if (each.now != status::runnable) return false;
-    if (allowed == choice::towards_quiescence) return each.inside_engine || each.is_timely;
-    return allowed == choice::all || each.frozen_until_slice <= slices_;
+  const auto may_run = [&](const simulated_thread& thread) {
+    if (thread.now != status::runnable) return false;
+    if (allowed == choice::towards_quiescence) return thread.inside_engine || thread.is_timely;
+    return allowed == choice::all || thread.frozen_until_slice <= slices_;
   };
   std::uint64_t candidates = 0;
-  for (const auto& each : threads_) candidates += may_run(*each);
+  for (const auto& thread : threads_) candidates += may_run(*thread);
   if (candidates == 0) return nullptr;
   std::uint64_t drawn = random_.below(candidates);
   for (thread_id id = 0; id < threads_.size(); ++id) {
@@ -116,18 +116,18 @@ void scheduler::perhaps_freeze(simulated_thread* thread) {
 }
 
 void scheduler::wake_sleepers() {
-  for (const auto& each : threads_) {
-    const bool waits = each->now == status::sleeping || each->now == status::blocked;
-    if (waits && each->wake_at_ns <= time_.now_ns()) each->now = status::runnable;
+  for (const auto& thread : threads_) {
+    const bool waits = thread->now == status::sleeping || thread->now == status::blocked;
+    if (waits && thread->wake_at_ns <= time_.now_ns()) thread->now = status::runnable;
   }
 }
 
 bool scheduler::jump_to_next_deadline(choice allowed) {
   std::uint64_t first = never;
-  for (const auto& each : threads_) {
-    const bool waits = each->now == status::sleeping || each->now == status::blocked;
-    const bool counts = allowed != choice::towards_quiescence || each->inside_engine || each->is_timely;
-    if (waits && counts) first = std::min(first, each->wake_at_ns);
+  for (const auto& thread : threads_) {
+    const bool waits = thread->now == status::sleeping || thread->now == status::blocked;
+    const bool counts = allowed != choice::towards_quiescence || thread->inside_engine || thread->is_timely;
+    if (waits && counts) first = std::min(first, thread->wake_at_ns);
   }
   if (first == never) return false;
   time_.advance_to(first);
@@ -137,9 +137,9 @@ bool scheduler::jump_to_next_deadline(choice allowed) {
 
 void scheduler::report_deadlock() const {
   std::fprintf(stderr, "simulation: every thread waits for another:\n");
-  for (const auto& each : threads_) {
-    if (each->now == status::ended) continue;
-    std::fprintf(stderr, "  %s%s\n", each->name.c_str(), each->inside_engine ? ", inside the engine" : "");
+  for (const auto& thread : threads_) {
+    if (thread->now == status::ended) continue;
+    std::fprintf(stderr, "  %s%s\n", thread->name.c_str(), thread->inside_engine ? ", inside the engine" : "");
   }
   check_failed(__FILE__, __LINE__, "a thread can run", "a lost wake-up");
 }

@@ -13,11 +13,11 @@ using far::backend::operation;
 using far::backend::request;
 using far::backend::slot_id;
 
-std::uint64_t sum_of(const request& what) {
+std::uint64_t sum_of(const request& io) {
   std::uint64_t sum = 0;
-  for (std::size_t at = 0; at < what.length_bytes; at += sizeof(std::uint64_t)) {
+  for (std::size_t at = 0; at < io.length_bytes; at += sizeof(std::uint64_t)) {
     std::uint64_t word = 0;
-    std::memcpy(&word, what.buffer + at, sizeof word);
+    std::memcpy(&word, io.buffer + at, sizeof word);
     sum = (sum ^ word) * 0x9e3779b97f4a7c15u;
   }
   return sum;
@@ -32,12 +32,12 @@ class simulated_backend::checked_channel final : public far::backend::channel {
 
   std::size_t submit(std::span<const request> batch) override {
     owner_.threads_.switch_point();
-    for (const request& what : batch) {
-      request numbered = what;
+    for (const request& io : batch) {
+      request numbered = io;
       {
         const scheduler::uninterrupted body;
-        numbered.cookie = owner_.begin(what);
-        under_way_.push_back({what, numbered.cookie, what.op == operation::write ? sum_of(what) : 0});
+        numbered.cookie = owner_.begin(io);
+        under_way_.push_back({io, numbered.cookie, io.op == operation::write ? sum_of(io) : 0});
       }
       if (inner_->submit({&numbered, 1}) != 1) fail("more transfers in a channel than it was opened for");
       owner_.threads_.switch_point();
@@ -49,18 +49,18 @@ class simulated_backend::checked_channel final : public far::backend::channel {
     owner_.threads_.switch_point();
     const std::size_t count = inner_->poll(done);
     const scheduler::uninterrupted body;
-    for (completion& each : done.first(count)) {
+    for (completion& outcome : done.first(count)) {
       const auto found = std::find_if(under_way_.begin(), under_way_.end(),
-                                      [&](const transfer& one) { return one.number == each.cookie; });
+                                      [&](const transfer& one) { return one.number == outcome.cookie; });
       const transfer ended = *found;
       under_way_.erase(found);
-      if (owner_.end(ended.number, ended.what, each.error_code != 0)) {
-        std::memset(ended.what.buffer, 0xdb, ended.what.length_bytes);
+      if (owner_.end(ended.number, ended.io, outcome.error_code != 0)) {
+        std::memset(ended.io.buffer, 0xdb, ended.io.length_bytes);
       }
-      if (ended.what.op == operation::write && sum_of(ended.what) != ended.sum) {
-        fail("the buffer of a write to slot %llu changed under way", static_cast<unsigned long long>(ended.what.slot));
+      if (ended.io.op == operation::write && sum_of(ended.io) != ended.sum) {
+        fail("the buffer of a write to slot %llu changed under way", static_cast<unsigned long long>(ended.io.slot));
       }
-      each.cookie = ended.what.cookie;
+      outcome.cookie = ended.io.cookie;
     }
     return count;
   }
@@ -77,7 +77,7 @@ class simulated_backend::checked_channel final : public far::backend::channel {
 
  private:
   struct transfer {
-    request what;
+    request io;
     std::uint64_t number;
     std::uint64_t sum;  // of the bytes to write
   };
@@ -111,7 +111,7 @@ simulated_backend::~simulated_backend() = default;
 // The transfers stayed with the parent.
 void simulated_backend::after_fork_in_child() {
   inner_->after_fork_in_child();
-  for (slot_state& each : slots_) each = {.written = each.written};
+  for (slot_state& state : slots_) state = {.written = state.written};
   under_way_.clear();
 }
 
@@ -136,9 +136,9 @@ result<slot_id> simulated_backend::allocate(std::size_t count) {
   if (first) {
     const scheduler::uninterrupted body;
     note("allocate", first.value(), count);
-    for (slot_id each = first.value(); each < first.value() + count; ++each) {
-      if (each >= slots_.size()) slots_.resize(each + 1);
-      slots_[each].allocated = true;
+    for (slot_id id = first.value(); id < first.value() + count; ++id) {
+      if (id >= slots_.size()) slots_.resize(id + 1);
+      slots_[id].allocated = true;
     }
   }
   threads_.switch_point();
@@ -150,11 +150,11 @@ void simulated_backend::free(slot_id first, std::size_t count) {
   {
     const scheduler::uninterrupted body;
     note("free", first, count);
-    for (slot_id each = first; each < first + count; ++each) {
-      const auto number = static_cast<unsigned long long>(each);
-      if (!slots_[each].allocated) fail("slot %llu is freed twice", number);
-      if (slots_[each].writes > 0) fail("slot %llu is freed under a write", number);
-      slots_[each] = {.first_transfer = transfers_begun_};
+    for (slot_id id = first; id < first + count; ++id) {
+      const auto number = static_cast<unsigned long long>(id);
+      if (!slots_[id].allocated) fail("slot %llu is freed twice", number);
+      if (slots_[id].writes > 0) fail("slot %llu is freed under a write", number);
+      slots_[id] = {.first_transfer = transfers_begun_};
     }
     // Whoever still reads what was lent to him reads rubbish.
     if (memory_ != nullptr) std::memset(const_cast<std::byte*>(memory_->direct(first)), 0xdb, count * page_bytes);
@@ -175,37 +175,37 @@ const std::byte* simulated_backend::direct(slot_id slot) const {
   return memory_->direct(slot);
 }
 
-std::uint64_t simulated_backend::begin(const request& what) {
-  note(what.op == operation::read ? "read" : "write", what.slot, what.length_bytes / page_bytes);
-  for (slot_id each = what.slot; each < what.slot + what.length_bytes / page_bytes; ++each) {
-    slot_state& used = slots_[each];
-    const auto number = static_cast<unsigned long long>(each);
+std::uint64_t simulated_backend::begin(const request& io) {
+  note(io.op == operation::read ? "read" : "write", io.slot, io.length_bytes / page_bytes);
+  for (slot_id id = io.slot; id < io.slot + io.length_bytes / page_bytes; ++id) {
+    slot_state& used = slots_[id];
+    const auto number = static_cast<unsigned long long>(id);
     if (!used.allocated) fail("slot %llu is used and is not allocated", number);
-    if (what.op == operation::read && !used.written) fail("slot %llu is read and was not written", number);
-    if (what.op == operation::write && used.transfers > 0) fail("slot %llu is written under a transfer", number);
+    if (io.op == operation::read && !used.written) fail("slot %llu is read and was not written", number);
+    if (io.op == operation::write && used.transfers > 0) fail("slot %llu is written under a transfer", number);
     ++used.transfers;
-    if (what.op == operation::write) ++used.writes;
+    if (io.op == operation::write) ++used.writes;
   }
   under_way_.insert(transfers_begun_);
   return transfers_begun_++;
 }
 
-bool simulated_backend::end(std::uint64_t number, const request& what, bool failed) {
+bool simulated_backend::end(std::uint64_t number, const request& io, bool failed) {
   under_way_.erase(number);
-  note(failed ? "failed" : "done", what.slot, what.length_bytes / page_bytes);
+  note(failed ? "failed" : "done", io.slot, io.length_bytes / page_bytes);
   bool was_freed = false;
-  for (slot_id each = what.slot; each < what.slot + what.length_bytes / page_bytes; ++each) {
-    slot_state& used = slots_[each];
+  for (slot_id id = io.slot; id < io.slot + io.length_bytes / page_bytes; ++id) {
+    slot_state& used = slots_[id];
     if (number < used.first_transfer) {
       was_freed = true;
       continue;
     }
     --used.transfers;
-    if (what.op == operation::read) continue;
+    if (io.op == operation::read) continue;
     --used.writes;
     used.written = !failed;
   }
-  if (failed && what.op == operation::read) ++failed_reads_;
+  if (failed && io.op == operation::read) ++failed_reads_;
   return was_freed;
 }
 

@@ -78,9 +78,9 @@ class simulated_backend final : public backend::backend {
   };
 
   void note(const char* call, far::backend::slot_id first, std::size_t count);
-  [[nodiscard]] std::uint64_t begin(const far::backend::request& what);
+  [[nodiscard]] std::uint64_t begin(const far::backend::request& io);
   // Returns whether a slot was freed under it.
-  bool end(std::uint64_t number, const far::backend::request& what, bool failed);
+  bool end(std::uint64_t number, const far::backend::request& io, bool failed);
 
   scheduler& threads_;
   random_source& random_;

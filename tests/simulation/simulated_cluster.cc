@@ -33,11 +33,13 @@ simulated_cluster::simulated_cluster(scheduler& threads, random_source& random, 
 }
 
 bool simulated_cluster::all_well() const {
-  return std::all_of(servers_.begin(), servers_.end(), [](const simulated_server* each) { return each->is_well(); });
+  return std::all_of(servers_.begin(), servers_.end(),
+                     [](const simulated_server* server) { return server->is_well(); });
 }
 
 bool simulated_cluster::all_known() const {
-  return std::all_of(servers_.begin(), servers_.end(), [](const simulated_server* each) { return each->is_known(); });
+  return std::all_of(servers_.begin(), servers_.end(),
+                     [](const simulated_server* server) { return server->is_known(); });
 }
 
 void simulated_cluster::make_trouble(std::size_t server) {
@@ -68,7 +70,7 @@ void simulated_cluster::heal(std::size_t server) {
 std::vector<cluster::count> simulated_cluster::counted() const {
   std::vector<count> all = cluster::counted();
   std::uint64_t late_writes = 0;
-  for (const simulated_server* each : servers_) late_writes += each->late_writes();
+  for (const simulated_server* server : servers_) late_writes += server->late_writes();
   all.push_back({"late writes", late_writes});
   return all;
 }

@@ -16,7 +16,7 @@ class simulated_cluster final : public cluster {
 
   [[nodiscard]] std::vector<count> counted() const override;
   // For tests that make its weather themselves.
-  [[nodiscard]] simulated_server& server(std::size_t which) { return *servers_[which]; }
+  [[nodiscard]] simulated_server& server(std::size_t index) { return *servers_[index]; }
 
  private:
   void make_trouble(std::size_t server) override;

@@ -39,16 +39,16 @@ void simulated_kernel::note(const char* call, page_range range) {
 }
 
 void simulated_kernel::become_child() {
-  for (page_state& each : pages_) each.guarded = each.write_protected = each.locked = false;
+  for (page_state& page : pages_) page.guarded = page.write_protected = page.locked = false;
   waiters_.clear();
   unread_.clear();
 }
 
-simulated_kernel::fault simulated_kernel::touch(page_id which, bool write) {
-  page_state& touched = pages_[which];
+simulated_kernel::fault simulated_kernel::touch(page_id page, bool write) {
+  page_state& touched = pages_[page];
   if (!touched.present) {
     if (touched.guarded) return fault::missing;
-    std::memset(bytes(which), 0, page_bytes);
+    std::memset(bytes(page), 0, page_bytes);
     touched.present = true;
     touched.write_protected = false;
   }
@@ -57,25 +57,25 @@ simulated_kernel::fault simulated_kernel::touch(page_id which, bool write) {
 
 void simulated_kernel::set_locked(page_range range, bool locked) {
   note(locked ? "lock" : "unlock", range);
-  for (page_id each = range.first; each < range.end(); ++each) pages_[each].locked = locked;
+  for (page_id id = range.first; id < range.end(); ++id) pages_[id].locked = locked;
 }
 
-bool simulated_kernel::drop_behind(page_id which) {
-  page_state& dropped = pages_[which];
+bool simulated_kernel::drop_behind(page_id page) {
+  page_state& dropped = pages_[page];
   if (!dropped.present || dropped.locked) return false;
-  note("drop behind", {which, 1});
-  std::memset(bytes(which), rubbish, page_bytes);
+  note("drop behind", {page, 1});
+  std::memset(bytes(page), rubbish, page_bytes);
   dropped.present = false;
   dropped.dropped_behind = dropped.guarded;
   dropped.ever_dropped_behind = true;
   return true;
 }
 
-void simulated_kernel::report_and_wait(page_id which, bool write) {
+void simulated_kernel::report_and_wait(page_id page, bool write) {
   const thread_id self = threads_.current();
-  note(write ? "write fault" : "read fault", {which, 1});
-  unread_.push_back({which, write, self});
-  waiters_.push_back({which, self});
+  note(write ? "write fault" : "read fault", {page, 1});
+  unread_.push_back({page, write, self});
+  waiters_.push_back({page, self});
   threads_.wake(handler_);
   threads_.block();
 }
@@ -89,17 +89,18 @@ bool simulated_kernel::read_fault(reported_fault* next) {
 
 // A fault that nobody has read yet goes away with whoever waited for it.
 void simulated_kernel::wake_waiters(page_range range) {
-  const auto in_range = [range](page_id which) { return which >= range.first && which < range.end(); };
-  std::erase_if(unread_, [&](const reported_fault& each) { return in_range(each.page); });
-  std::erase_if(waiters_, [&](const waiter& each) {
-    if (!in_range(each.page)) return false;
-    threads_.wake(each.thread);
+  const auto in_range = [range](page_id page) { return page >= range.first && page < range.end(); };
+  std::erase_if(unread_, [&](const reported_fault& unread) { return in_range(unread.page); });
+  std::erase_if(waiters_, [&](const waiter& sleeper) {
+    if (!in_range(sleeper.page)) return false;
+    threads_.wake(sleeper.thread);
     return true;
   });
 }
 
 std::uint64_t simulated_kernel::present_pages() const {
-  const auto present = std::count_if(pages_.begin(), pages_.end(), [](const page_state& each) { return each.present; });
+  const auto present =
+      std::count_if(pages_.begin(), pages_.end(), [](const page_state& state) { return state.present; });
   return static_cast<std::uint64_t>(present + std::count(staged_.begin(), staged_.end(), true));
 }
 
@@ -157,10 +158,10 @@ std::size_t simulated_kernel::lift(page_range range, std::byte* staging) {
 
 std::size_t simulated_kernel::lift_unused(std::span<const page_range> ranges, std::byte* staging) {
   std::size_t lifted = 0;
-  for (const page_range& each : ranges) {
-    const std::size_t some = lift(each, staging + lifted * page_bytes);
+  for (const page_range& part : ranges) {
+    const std::size_t some = lift(part, staging + lifted * page_bytes);
     lifted += some;
-    if (some < each.count) break;
+    if (some < part.count) break;
   }
   return lifted;
 }
@@ -197,10 +198,10 @@ std::size_t simulated_kernel::drop(std::span<const page_range> ranges) {
   for (const page_range& range : ranges) {
     check(range, "drop");
     note("drop", range);
-    for (page_id which = range.first; which < range.end(); ++which) {
-      if (pages_[which].locked) return done;  // those before it are gone all the same, as with madvise(2)
-      pages_[which].present = false;
-      pages_[which].dropped_behind = false;
+    for (page_id page = range.first; page < range.end(); ++page) {
+      if (pages_[page].locked) return done;  // those before it are gone all the same, as with madvise(2)
+      pages_[page].present = false;
+      pages_[page].dropped_behind = false;
       threads_.switch_point();
     }
     ++done;
@@ -214,10 +215,10 @@ void simulated_kernel::allow_write(page_range range) {
   threads_.switch_point();
   if (meanwhile_) std::exchange(meanwhile_, nullptr)();
   note("allow_write", range);
-  for (page_id which = range.first; which < range.end(); ++which) {
-    if (!pages_[which].guarded)
-      fail("allow_write of page %llu, which is not guarded", static_cast<unsigned long long>(which));
-    pages_[which].write_protected = false;
+  for (page_id page = range.first; page < range.end(); ++page) {
+    if (!pages_[page].guarded)
+      fail("allow_write of page %llu, which is not guarded", static_cast<unsigned long long>(page));
+    pages_[page].write_protected = false;
     threads_.switch_point();
   }
   wake_waiters(range);
@@ -241,9 +242,9 @@ result<void> simulated_kernel::guard(page_range range) {
   if (asked_before) refused_to_populate_ = no_page;
   if (!asked_before && random_.chance(faults_.failing_guards))
     return error{"cannot guard a range: the simulated kernel refuses", ENOMEM};
-  for (page_id which = range.first; which < range.end(); ++which) {
-    if (pages_[which].guarded) fail("guard of page %llu, which is guarded", static_cast<unsigned long long>(which));
-    pages_[which].guarded = true;
+  for (page_id page = range.first; page < range.end(); ++page) {
+    if (pages_[page].guarded) fail("guard of page %llu, which is guarded", static_cast<unsigned long long>(page));
+    pages_[page].guarded = true;
   }
   threads_.switch_point();
   return {};
@@ -254,12 +255,12 @@ bool simulated_kernel::unguard(page_range range) {
   check(range, "unguard");
   threads_.switch_point();
   note("unguard", range);
-  for (page_id which = range.first; which < range.end(); ++which) {
-    if (!pages_[which].guarded)
-      fail("unguard of page %llu, which is not guarded", static_cast<unsigned long long>(which));
-    pages_[which].guarded = false;
-    pages_[which].dropped_behind = false;
-    pages_[which].write_protected = false;
+  for (page_id page = range.first; page < range.end(); ++page) {
+    if (!pages_[page].guarded)
+      fail("unguard of page %llu, which is not guarded", static_cast<unsigned long long>(page));
+    pages_[page].guarded = false;
+    pages_[page].dropped_behind = false;
+    pages_[page].write_protected = false;
   }
   wake_waiters(range);
   threads_.switch_point();
@@ -282,7 +283,7 @@ bool simulated_kernel::populate(page_range range) {
     refused_to_populate_ = range.first;
     return false;
   }
-  for (page_id which = range.first; which < range.end(); ++which) static_cast<void>(touch(which, true));
+  for (page_id page = range.first; page < range.end(); ++page) static_cast<void>(touch(page, true));
   threads_.switch_point();
   return true;
 }

@@ -18,8 +18,8 @@ using far::backend::slot_id;
 constexpr std::uint64_t slots_a_grant = 512;
 constexpr std::byte rubbish{0xdb};
 
-std::size_t first_byte(const request& what) {
-  return what.slot * page_bytes + what.offset_bytes;
+std::size_t first_byte(const request& io) {
+  return io.slot * page_bytes + io.offset_bytes;
 }
 
 }  // namespace
@@ -37,13 +37,13 @@ class simulated_server::server_channel final : public far::backend::channel {
     std::size_t taken = std::min(batch.size(), depth_ - under_way_.size());
     if (taken > 1 && owner_.random_.chance(100)) taken = owner_.random_.between(1, taken);
     const std::uint64_t now_ns = owner_.time_.now_ns();
-    for (const request& what : batch.first(taken)) {
+    for (const request& io : batch.first(taken)) {
       const std::uint64_t delay_ns = owner_.random_.below(owner_.chosen_.maximum_delay_ns + 1);
       const bool dropped = owner_.random_.chance(owner_.drops_per_mille_);
-      owner_.count_transfers(what, true);
-      owner_.note("submit", what);
+      owner_.count_transfers(io, true);
+      owner_.note("submit", io);
       if (dropped) ++owner_.doomed_;
-      under_way_.push_back({.what = what,
+      under_way_.push_back({.io = io,
                             .due_ns = now_ns + delay_ns,
                             .deadline_ns = now_ns + owner_.chosen_.deadline_ns,
                             .submitted_at = ++owner_.events_,
@@ -58,7 +58,7 @@ class simulated_server::server_channel final : public far::backend::channel {
   std::size_t poll(std::span<completion> done) override {
     const scheduler::uninterrupted body;
     owner_.threads_.switch_point();
-    for (transfer& each : under_way_) advance(each);
+    for (transfer& current : under_way_) advance(current);
     std::size_t count = 0;
     while (count < done.size()) {
       std::vector<std::size_t> ended;
@@ -67,8 +67,8 @@ class simulated_server::server_channel final : public far::backend::channel {
       }
       if (ended.empty()) break;
       const std::size_t chosen = ended[owner_.random_.below(ended.size())];
-      done[count++] = {under_way_[chosen].what.cookie, under_way_[chosen].code};
-      owner_.count_transfers(under_way_[chosen].what, false);
+      done[count++] = {under_way_[chosen].io.cookie, under_way_[chosen].code};
+      owner_.count_transfers(under_way_[chosen].io, false);
       under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(chosen));
     }
     if (count > 0 && owner_.longest_hold_up_ns_ > 0 && owner_.random_.chance(200)) {
@@ -87,7 +87,7 @@ class simulated_server::server_channel final : public far::backend::channel {
 
  private:
   struct transfer {
-    request what;
+    request io;
     std::uint64_t due_ns;
     std::uint64_t deadline_ns;
     std::uint64_t submitted_at;
@@ -104,12 +104,12 @@ class simulated_server::server_channel final : public far::backend::channel {
     if (owner_.crashed_) {
       finish(moved, ECONNRESET);
     } else if (arrives && !moved.request_dropped) {
-      const int code = owner_.run(moved.what, moved.submitted_at);
+      const int code = owner_.run(moved.io, moved.submitted_at);
       if (!moved.reply_dropped) return finish(moved, code);
       moved.request_dropped = true;  // it has run, and nobody will hear of it
     }
     if (!moved.done && now_ns >= moved.deadline_ns) {
-      if (moved.what.op == operation::write) owner_.keep_for_later(moved.what);
+      if (moved.io.op == operation::write) owner_.keep_for_later(moved.io);
       finish(moved, ETIMEDOUT);
     }
   }
@@ -118,9 +118,9 @@ class simulated_server::server_channel final : public far::backend::channel {
     moved.done = true;
     moved.code = code;
     if (moved.reply_dropped) --owner_.doomed_;
-    owner_.note(code == 0 ? "done" : code == ETIMEDOUT ? "time-out" : "failed", moved.what);
-    if (code != 0 && moved.what.op == operation::read) {
-      std::memset(moved.what.buffer, static_cast<int>(rubbish), moved.what.length_bytes);
+    owner_.note(code == 0 ? "done" : code == ETIMEDOUT ? "time-out" : "failed", moved.io);
+    if (code != 0 && moved.io.op == operation::read) {
+      std::memset(moved.io.buffer, static_cast<int>(rubbish), moved.io.length_bytes);
     }
   }
 
@@ -143,18 +143,18 @@ simulated_server::~simulated_server() {
   platform::unmap_local(store_, chosen_.slots * page_bytes);
 }
 
-void simulated_server::note(const char* what, const request& which) {
-  threads_.note(which.slot * 64 + which.length_bytes / page_bytes);
+void simulated_server::note(const char* event, const request& io) {
+  threads_.note(io.slot * 64 + io.length_bytes / page_bytes);
   if (!tracing()) return;
   trace("%8llu %-10s   %s: %s %s slots %llu+%u", static_cast<unsigned long long>(threads_.slices()),
-        threads_.inside_thread() ? threads_.name_of(threads_.current()).c_str() : "-", chosen_.name.c_str(), what,
-        which.op == operation::read ? "read" : "write", static_cast<unsigned long long>(which.slot),
-        static_cast<unsigned>(which.length_bytes / page_bytes));
+        threads_.inside_thread() ? threads_.name_of(threads_.current()).c_str() : "-", chosen_.name.c_str(), event,
+        io.op == operation::read ? "read" : "write", static_cast<unsigned long long>(io.slot),
+        static_cast<unsigned>(io.length_bytes / page_bytes));
 }
 
-void simulated_server::count_transfers(const request& what, bool begin) {
-  const slot_id end = (first_byte(what) + what.length_bytes + page_bytes - 1) / page_bytes;
-  for (slot_id slot = what.slot; slot < end; ++slot) {
+void simulated_server::count_transfers(const request& io, bool begin) {
+  const slot_id end = (first_byte(io) + io.length_bytes + page_bytes - 1) / page_bytes;
+  for (slot_id slot = io.slot; slot < end; ++slot) {
     if (begin && !states_[slot].allocated) {
       fail("%s: slot %llu is used and is not allocated", chosen_.name.c_str(), static_cast<unsigned long long>(slot));
     }
@@ -163,31 +163,31 @@ void simulated_server::count_transfers(const request& what, bool begin) {
 }
 
 // The server does what was asked of it.
-int simulated_server::run(const request& what, std::uint64_t submitted_at) {
-  if (states_[what.slot].epoch != epoch_) {
+int simulated_server::run(const request& io, std::uint64_t submitted_at) {
+  if (states_[io.slot].epoch != epoch_) {
     known_epoch_ = epoch_;
     return ESTALE;
   }
-  if (what.op == operation::write) pass_fence(submitted_at);
+  if (io.op == operation::write) pass_fence(submitted_at);
   if (random_.chance(failures_per_mille_)) {
-    if (what.op == operation::write) std::memset(store_ + first_byte(what), 0xdb, what.length_bytes);
+    if (io.op == operation::write) std::memset(store_ + first_byte(io), 0xdb, io.length_bytes);
     return EIO;
   }
-  std::byte* const stored = store_ + first_byte(what);
-  if (what.op == operation::read) {
-    std::memcpy(what.buffer, stored, what.length_bytes);
+  std::byte* const stored = store_ + first_byte(io);
+  if (io.op == operation::read) {
+    std::memcpy(io.buffer, stored, io.length_bytes);
   } else {
-    std::memcpy(stored, what.buffer, what.length_bytes);
+    std::memcpy(stored, io.buffer, io.length_bytes);
   }
   return 0;
 }
 
 // Whatever timed out before this write was submitted is stored now or never.
 void simulated_server::pass_fence(std::uint64_t submitted_at) {
-  for (const late_write& each : late_) {
-    if (each.failed_at < submitted_at && random_.chance(500)) store(each);
+  for (const late_write& write : late_) {
+    if (write.failed_at < submitted_at && random_.chance(500)) store(write);
   }
-  std::erase_if(late_, [=](const late_write& each) { return each.failed_at < submitted_at; });
+  std::erase_if(late_, [=](const late_write& write) { return write.failed_at < submitted_at; });
 }
 
 void simulated_server::store(const late_write& late) {
@@ -195,15 +195,15 @@ void simulated_server::store(const late_write& late) {
   std::memcpy(store_ + late.begin, late.bytes.data(), late.bytes.size());
 }
 
-void simulated_server::keep_for_later(const request& what) {
-  late_.push_back({first_byte(what), {what.buffer, what.buffer + what.length_bytes}, ++events_});
+void simulated_server::keep_for_later(const request& io) {
+  late_.push_back({first_byte(io), {io.buffer, io.buffer + io.length_bytes}, ++events_});
 }
 
 // As if they had been on their way all the time.
 void simulated_server::store_some_late() {
   if (crashed_ || cut_off_) return;
-  for (const late_write& each : late_) {
-    if (random_.chance(300)) store(each);
+  for (const late_write& write : late_) {
+    if (random_.chance(300)) store(write);
   }
 }
 

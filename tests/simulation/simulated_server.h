@@ -74,12 +74,12 @@ class simulated_server final : public backend::backend {
     std::uint64_t failed_at = 0;  // event
   };
 
-  [[nodiscard]] int run(const far::backend::request& what, std::uint64_t submitted_at);
+  [[nodiscard]] int run(const far::backend::request& io, std::uint64_t submitted_at);
   void pass_fence(std::uint64_t submitted_at);
   void store(const late_write& late);
-  void keep_for_later(const far::backend::request& what);
-  void count_transfers(const far::backend::request& what, bool begin);
-  void note(const char* what, const far::backend::request& which);
+  void keep_for_later(const far::backend::request& io);
+  void count_transfers(const far::backend::request& io, bool begin);
+  void note(const char* event, const far::backend::request& io);
 
   scheduler& threads_;
   random_source& random_;

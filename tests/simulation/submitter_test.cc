@@ -52,21 +52,21 @@ class tier_with_submitters final : public backend::backend {
         : owner_(owner), inner_(std::move(inner)) {}
 
     std::size_t submit(std::span<const request> batch) override {
-      for (const request& each : batch) under_way_.push_back({each, std::this_thread::get_id()});
+      for (const request& io : batch) under_way_.push_back({io, std::this_thread::get_id()});
       submit_left();
       return batch.size();
     }
     std::size_t poll(std::span<completion> done) override {
       std::size_t count = 0;
       std::vector<transfer> still;
-      for (const transfer& each : under_way_) {
-        if (count == done.size() || owner_.still_.contains(each.submitter)) {
-          still.push_back(each);
+      for (const transfer& current : under_way_) {
+        if (count == done.size() || owner_.still_.contains(current.submitter)) {
+          still.push_back(current);
         } else if (owner_.put_off_ > 0) {
           --owner_.put_off_;
-          left_.push_back(each.what);
+          left_.push_back(current.io);
         } else {
-          done[count++] = make(each.what);
+          done[count++] = make(current.io);
         }
       }
       under_way_ = still;
@@ -77,19 +77,19 @@ class tier_with_submitters final : public backend::backend {
     bool needs_its_submitter() const override { return true; }
     bool has_left() const override { return !left_.empty(); }
     void submit_left() override {
-      for (const request& each : left_) under_way_.push_back({each, std::this_thread::get_id()});
+      for (const request& io : left_) under_way_.push_back({io, std::this_thread::get_id()});
       left_.clear();
     }
 
    private:
     struct transfer {
-      request what;
+      request io;
       std::thread::id submitter;
     };
 
-    completion make(request what) {
-      what.may_lend = false;
-      EXPECT_EQ(inner_->submit({&what, 1}), 1u);
+    completion make(request io) {
+      io.may_lend = false;
+      EXPECT_EQ(inner_->submit({&io, 1}), 1u);
       completion done;
       while (inner_->poll({&done, 1}) == 0) inner_->wait(1'000'000);
       return done;

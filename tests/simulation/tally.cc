@@ -37,7 +37,7 @@ std::vector<tally_line> lines_of(const report& one, world_kind world) {
     lines.push_back({"failed transfers", seen.backend_errors});
     lines.push_back({"pages over budget", seen.over_budget_pages});
   }
-  for (const cluster::count& each : one.servers) lines.push_back({each.name, each.number, each.is_rare});
+  for (const cluster::count& server : one.servers) lines.push_back({server.name, server.number, server.is_rare});
   return lines;
 }
 

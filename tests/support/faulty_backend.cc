@@ -32,7 +32,7 @@ class faulty_channel final : public channel {
 
  private:
   struct transfer {
-    request what;
+    request io;
     std::uint64_t due_ticks;
     bool is_moved;  // the bytes already are where they belong
     bool fails;
@@ -44,10 +44,10 @@ class faulty_channel final : public channel {
     return owner_.options().clock == nullptr ? ticks_ : owner_.options().clock->now_ns();
   }
   completion complete(const transfer& ended);
-  const std::byte* lend(const request& what);
-  int run_inner(const request& what);
-  void spoil(const request& what);
-  void lie(const request& what);
+  const std::byte* lend(const request& io);
+  int run_inner(const request& io);
+  void spoil(const request& io);
+  void lie(const request& io);
 
   const faulty_backend& owner_;
   const std::unique_ptr<channel> inner_;
@@ -62,16 +62,16 @@ std::size_t faulty_channel::submit(std::span<const request> batch) {
   std::size_t taken = std::min(batch.size(), depth_ - transfers_.size());
   if (chosen.takes_partial_batches) taken = draw(taken + 1);
   const std::uint64_t now = now_ticks();
-  for (const request& what : batch.first(taken)) {
+  for (const request& io : batch.first(taken)) {
     const std::uint64_t delay =
         chosen.minimum_delay_ticks + draw(chosen.maximum_delay_ticks - chosen.minimum_delay_ticks + 1);
-    const bool fails = draw(1'000'000) < owner_.failing_per_million(what.op);
+    const bool fails = draw(1'000'000) < owner_.failing_per_million(io.op);
     // Drawn only when asked for, so that honest runs stay what they were.
-    const std::uint32_t lying = owner_.lying_per_million(what.op);
-    const bool lies = !fails && lying != 0 && what.length_bytes > 0 && draw(1'000'000) < lying;
+    const std::uint32_t lying = owner_.lying_per_million(io.op);
+    const bool lies = !fails && lying != 0 && io.length_bytes > 0 && draw(1'000'000) < lying;
     // The bytes may move at any time between submission and completion; the two ends are the interesting ones.
-    const bool moves_now = !fails && !lies && !owner_.has_crashed() && draw(2) == 0 && run_inner(what) == 0;
-    transfers_.push_back({what, now + delay, moves_now, fails, lies});
+    const bool moves_now = !fails && !lies && !owner_.has_crashed() && draw(2) == 0 && run_inner(io) == 0;
+    transfers_.push_back({io, now + delay, moves_now, fails, lies});
   }
   return taken;
 }
@@ -100,56 +100,56 @@ std::size_t faulty_channel::poll(std::span<completion> done) {
 completion faulty_channel::complete(const transfer& ended) {
   int code = 0;
   if (ended.fails || owner_.has_crashed()) {
-    spoil(ended.what);
+    spoil(ended.io);
     code = owner_.error_code();
   } else if (ended.lies) {
-    lie(ended.what);
-    return {ended.what.cookie, 0, nullptr};
+    lie(ended.io);
+    return {ended.io.cookie, 0, nullptr};
   } else if (!ended.is_moved) {
-    code = run_inner(ended.what);
+    code = run_inner(ended.io);
   }
-  return {ended.what.cookie, code, code == 0 ? lend(ended.what) : nullptr};
+  return {ended.io.cookie, code, code == 0 ? lend(ended.io) : nullptr};
 }
 
 // Half of the reads that may be lent are, and then leave rubbish in the buffer.
-const std::byte* faulty_channel::lend(const request& what) {
-  if (what.op != operation::read || !what.may_lend || draw(2) == 0) return nullptr;
-  const std::byte* const slot_bytes = owner_.inner().direct(what.slot);
+const std::byte* faulty_channel::lend(const request& io) {
+  if (io.op != operation::read || !io.may_lend || draw(2) == 0) return nullptr;
+  const std::byte* const slot_bytes = owner_.inner().direct(io.slot);
   if (slot_bytes == nullptr) return nullptr;
-  spoil(what);
-  return slot_bytes + what.offset_bytes;
+  spoil(io);
+  return slot_bytes + io.offset_bytes;
 }
 
-void faulty_channel::spoil(const request& what) {
-  if (what.op == operation::read) {
-    if (what.length_bytes > 0) std::memset(what.buffer, static_cast<int>(rubbish), what.length_bytes);
+void faulty_channel::spoil(const request& io) {
+  if (io.op == operation::read) {
+    if (io.length_bytes > 0) std::memset(io.buffer, static_cast<int>(rubbish), io.length_bytes);
     return;
   }
-  std::vector<std::byte> bytes(what.length_bytes, rubbish);
-  request rubbish_write = what;
+  std::vector<std::byte> bytes(io.length_bytes, rubbish);
+  request rubbish_write = io;
   rubbish_write.buffer = bytes.data();
   static_cast<void>(run_inner(rubbish_write));  // whether it arrives or not, the slots' bytes are undefined
 }
 
 // What disks and memory have done: a bit that is another one, zeros, the bytes of a neighbour, or those of before.
-void faulty_channel::lie(const request& what) {
+void faulty_channel::lie(const request& io) {
   owner_.note_lie();
-  if (what.op == operation::write) return;
-  const std::byte* const neighbour = owner_.inner().direct(what.slot ^ 1);
-  const bool within_a_page = what.offset_bytes + what.length_bytes <= page_bytes;
+  if (io.op == operation::write) return;
+  const std::byte* const neighbour = owner_.inner().direct(io.slot ^ 1);
+  const bool within_a_page = io.offset_bytes + io.length_bytes <= page_bytes;
   const std::uint64_t kind = draw(3);
   if (kind == 0) {
-    std::memset(what.buffer, 0, what.length_bytes);
+    std::memset(io.buffer, 0, io.length_bytes);
   } else if (kind == 1 && neighbour != nullptr && within_a_page) {
-    std::memcpy(what.buffer, neighbour + what.offset_bytes, what.length_bytes);
+    std::memcpy(io.buffer, neighbour + io.offset_bytes, io.length_bytes);
   } else {
-    static_cast<void>(run_inner(what));
-    what.buffer[draw(what.length_bytes)] ^= std::byte{static_cast<unsigned char>(1u << draw(8))};
+    static_cast<void>(run_inner(io));
+    io.buffer[draw(io.length_bytes)] ^= std::byte{static_cast<unsigned char>(1u << draw(8))};
   }
 }
 
-int faulty_channel::run_inner(const request& what) {
-  request copied = what;
+int faulty_channel::run_inner(const request& io) {
+  request copied = io;
   copied.may_lend = false;
   const std::size_t taken = inner_->submit(std::span(&copied, 1));
   FAR_CHECK(taken == 1, "an empty queue takes a request");

@@ -160,7 +160,7 @@ class actor {
       }
       if (i % 64 == 0) fiber::yield();
     }
-    for (const small* each : held) wrong_ += !each->is_right();
+    for (const small* item : held) wrong_ += !item->is_right();
   }
 
   void move_around() {
@@ -169,7 +169,7 @@ class actor {
     }
     if (random_() % 16 == 0) {
       std::vector<unique_ptr<medium>> elsewhere;
-      for (unique_ptr<medium>& each : mediums_) elsewhere.push_back(std::move(each));
+      for (unique_ptr<medium>& owner : mediums_) elsewhere.push_back(std::move(owner));
       mediums_ = std::move(elsewhere);
     }
   }
@@ -213,10 +213,10 @@ class actor {
 
   void check_all() {
     const auto check = [this](const auto& all) {
-      for (const auto& each : all) {
-        if (!each) continue;
+      for (const auto& owner : all) {
+        if (!owner) continue;
         const scope here(farheap_);
-        wrong_ += !each.deref(here).is_right();
+        wrong_ += !owner.deref(here).is_right();
       }
     };
     check(smalls_);
@@ -243,13 +243,13 @@ struct scale {
   std::size_t steps = 10'000;
 };
 
-inline void run(const runtime_options& chosen, const scale& of) {
+inline void run(const runtime_options& chosen, const scale& size) {
   runtime farheap(chosen);
   std::atomic<std::uint64_t> wrong{0};
   std::atomic<bool> stop{false};
   const auto act = [&](std::uint64_t seed) {
-    const auto one = std::make_unique<actor>(farheap, seed, of.objects_each);
-    one->run(of.steps);
+    const auto one = std::make_unique<actor>(farheap, seed, size.objects_each);
+    one->run(size.steps);
     wrong += one->wrong();
   };
   std::thread disturbs([&] {
@@ -264,10 +264,10 @@ inline void run(const runtime_options& chosen, const scale& of) {
   {
     std::deque<fiber::handle> running;
     std::vector<std::thread> outside;
-    for (std::uint64_t i = 0; i < of.fibers; ++i) running.push_back(farheap.fibers().spawn([&act, i] { act(i); }));
-    for (std::uint64_t i = 0; i < of.threads; ++i) outside.emplace_back([&act, i] { act(1000 + i); });
-    for (fiber::handle& each : running) each.join();
-    for (std::thread& each : outside) each.join();
+    for (std::uint64_t i = 0; i < size.fibers; ++i) running.push_back(farheap.fibers().spawn([&act, i] { act(i); }));
+    for (std::uint64_t i = 0; i < size.threads; ++i) outside.emplace_back([&act, i] { act(1000 + i); });
+    for (fiber::handle& fiber_handle : running) fiber_handle.join();
+    for (std::thread& thread : outside) thread.join();
   }
   stop = true;
   disturbs.join();

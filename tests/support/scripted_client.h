@@ -68,14 +68,14 @@ class scripted_client {
     talk.work(server_.now_ns);
   }
 
-  void send_raw(std::span<const std::byte> what) {
-    while (!what.empty()) {
+  void send_raw(std::span<const std::byte> bytes_left) {
+    while (!bytes_left.empty()) {
       const std::span<std::byte> space = talk.receive_space();
       ASSERT_FALSE(space.empty()) << "the server takes no more";
-      const std::size_t part = std::min(space.size(), what.size());
-      std::memcpy(space.data(), what.data(), part);
+      const std::size_t part = std::min(space.size(), bytes_left.size());
+      std::memcpy(space.data(), bytes_left.data(), part);
       talk.received(part, server_.now_ns);
-      what = what.subspan(part);
+      bytes_left = bytes_left.subspan(part);
       turn();
       if (talk.is_over()) return;
     }
@@ -183,9 +183,9 @@ class scripted_client {
 };
 
 inline bytes pattern(std::size_t count, std::uint64_t seed) {
-  bytes made(count);
-  for (std::size_t i = 0; i < count; ++i) made[i] = static_cast<std::byte>((i * 131 + seed * 17 + i / 251) & 0xff);
-  return made;
+  bytes content(count);
+  for (std::size_t i = 0; i < count; ++i) content[i] = static_cast<std::byte>((i * 131 + seed * 17 + i / 251) & 0xff);
+  return content;
 }
 
 }  // namespace far::server

@@ -83,33 +83,33 @@ class scripted_server {
   }
 
   void handle(const wire::header& head, const std::vector<std::byte>& payload) {
-    std::array<std::byte, wire::maximum_handshake_bytes> made{};
-    const auto answer = [&](wire::opcode op, std::size_t bytes) { say(op, false, 0, {made.data(), bytes}); };
+    std::array<std::byte, wire::maximum_handshake_bytes> reply{};
+    const auto answer = [&](wire::opcode op, std::size_t bytes) { say(op, false, 0, {reply.data(), bytes}); };
     if (head.op == wire::opcode::hello) {
       hellos.push_back(*wire::decode_hello(payload));
       if (!answers_hello) return;
-      if (!refusal.empty()) return answer(wire::opcode::refuse, wire::encode_refusal(refusal, made));
+      if (!refusal.empty()) return answer(wire::opcode::refuse, wire::encode_refusal(refusal, reply));
       hello_ = payload;
       wire::challenge asked{.version = version, .token_wanted = !token.empty()};
       wire::fill_random(asked.server);
-      const std::size_t bytes = wire::encode(asked, made);
-      challenge_.assign(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(bytes));
+      const std::size_t bytes = wire::encode(asked, reply);
+      challenge_.assign(reply.begin(), reply.begin() + static_cast<std::ptrdiff_t>(bytes));
       return answer(wire::opcode::challenge, bytes);
     }
     if (head.op == wire::opcode::proof) {
       const wire::digest right = wire::prove(wire::side::client, token, hello_, challenge_);
       if (!token.empty() && std::memcmp(right.data(), payload.data(), right.size()) != 0) {
-        return answer(wire::opcode::refuse, wire::encode_refusal("the token is not that of the tenant", made));
+        return answer(wire::opcode::refuse, wire::encode_refusal("the token is not that of the tenant", reply));
       }
       const bool joins = hellos.back().join != wire::session_id{};
       if (joins && hellos.back().join != session_) {
-        return answer(wire::opcode::refuse, wire::encode_refusal("unknown session: it has ended", made));
+        return answer(wire::opcode::refuse, wire::encode_refusal("unknown session: it has ended", reply));
       }
       if (!joins) session_ = {}, session_[0] = static_cast<std::byte>(++sessions), bytes_.clear();
       wire::welcome hi{.session = session_, .quota_slots = 4096, .maximum_outstanding = maximum_outstanding};
       const std::string& known = proven_token.empty() ? token : proven_token;
       if (!known.empty()) hi.proof = wire::prove(wire::side::server, known, hello_, challenge_);
-      return answer(wire::opcode::welcome, wire::encode(hi, made));
+      return answer(wire::opcode::welcome, wire::encode(hi, reply));
     }
     requests.push_back(head.op);
     if (answers_requests) serve(head, payload);
@@ -122,15 +122,15 @@ class scripted_server {
     wire::batch asked;
     std::vector<std::byte> answer;
     if (head.op == wire::opcode::read && wire::decode_read(payload, &asked)) {
-      for (const wire::range& each : asked.all()) {
-        const std::uint64_t first = each.slot * page_bytes + each.offset_bytes;
-        for (std::uint64_t i = 0; i < each.length_bytes; ++i) answer.push_back(bytes_[first + i]);
+      for (const wire::range& range : asked.all()) {
+        const std::uint64_t first = range.slot * page_bytes + range.offset_bytes;
+        for (std::uint64_t i = 0; i < range.length_bytes; ++i) answer.push_back(bytes_[first + i]);
       }
     } else if (head.op == wire::opcode::write && wire::decode_write(payload, &asked)) {
       const std::byte* from = asked.bytes.data();
-      for (const wire::range& each : asked.all()) {
-        const std::uint64_t first = each.slot * page_bytes + each.offset_bytes;
-        for (std::uint64_t i = 0; i < each.length_bytes; ++i) bytes_[first + i] = *from++;
+      for (const wire::range& range : asked.all()) {
+        const std::uint64_t first = range.slot * page_bytes + range.offset_bytes;
+        for (std::uint64_t i = 0; i < range.length_bytes; ++i) bytes_[first + i] = *from++;
       }
     } else if (head.op == wire::opcode::allocate) {
       allocated.push_back(wire::decode_block_range(
@@ -180,13 +180,13 @@ class scripted_stream final : public byte_stream {
     return 0;
   }
   [[nodiscard]] int finish_connecting() override { return open_ ? 0 : ENOTCONN; }
-  [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> pieces) override {
+  [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> chunks) override {
     if (!open_) return -ENOTCONN;
     if (plan_.stuck) return 0;
     std::vector<std::byte> bytes;
-    for (const iovec& piece : pieces) {
-      const auto* const from = static_cast<const std::byte*>(piece.iov_base);
-      bytes.insert(bytes.end(), from, from + piece.iov_len);
+    for (const iovec& chunk : chunks) {
+      const auto* const from = static_cast<const std::byte*>(chunk.iov_base);
+      bytes.insert(bytes.end(), from, from + chunk.iov_len);
     }
     bytes.resize(std::min({bytes.size(), plan_.bytes_a_call, left(plan_.cut_sent_at, plan_.sent)}));
     damage(bytes, plan_.sent, &plan_.damage_sent_at);
@@ -203,9 +203,9 @@ class scripted_stream final : public byte_stream {
                                        {out.size(), plan_.bytes_a_call, left(plan_.cut_received_at, plan_.received)})));
     damage(bytes, plan_.received, &plan_.damage_received_at);
     std::size_t done = 0;
-    for (const iovec& piece : into) {
-      const std::size_t step = std::min(piece.iov_len, bytes.size() - done);
-      if (step > 0) std::memcpy(piece.iov_base, bytes.data() + done, step);
+    for (const iovec& chunk : into) {
+      const std::size_t step = std::min(chunk.iov_len, bytes.size() - done);
+      if (step > 0) std::memcpy(chunk.iov_base, bytes.data() + done, step);
       done += step;
     }
     out.erase(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(done));

@@ -39,10 +39,10 @@ class shm_test_server {
   }
 
   [[nodiscard]] static store_settings lending(std::uint64_t memory_bytes, std::uint64_t grace_ns) {
-    store_settings made;
-    made.memory_bytes = memory_bytes;
-    made.grace_ns = grace_ns;
-    return made;
+    store_settings chosen;
+    chosen.memory_bytes = memory_bytes;
+    chosen.grace_ns = grace_ns;
+    return chosen;
   }
 
   void stop() { service_.reset(); }

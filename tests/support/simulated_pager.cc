@@ -54,7 +54,7 @@ simulated_pager::simulated_pager(const far::pager::options& chosen)
 
 simulated_pager::~simulated_pager() {
   stopping_.store(true);
-  for (std::thread& each : threads_) each.join();
+  for (std::thread& thread : threads_) thread.join();
   munmap(reserved_, heap_pages * page_bytes_ + segment_alignment);
   munmap(slots_, heap_pages * page_bytes_);
 }
@@ -109,7 +109,7 @@ void simulated_pager::bring(page_id page) {
   stumble();
   std::byte* const to = bytes_of(page);
   if (has_bytes) {
-    const bool alone = std::all_of(to, to + page_bytes_, [](std::byte each) { return each == poison; });
+    const bool alone = std::all_of(to, to + page_bytes_, [](std::byte value) { return value == poison; });
     FAR_CHECK(alone, "nobody writes to a page that is not resident");
     const std::lock_guard guard(slot_lock(page));
     std::memcpy(to, slots_ + page * page_bytes_, page_bytes_);
@@ -285,7 +285,7 @@ void simulated_pager::validate() const {
               "byte and word of a settled page agree");
     if (word.where() != state::remote) continue;
     const std::byte* const at = bytes_of(page);
-    const bool alone = std::all_of(at, at + page_bytes_, [](std::byte each) { return each == poison; });
+    const bool alone = std::all_of(at, at + page_bytes_, [](std::byte value) { return value == poison; });
     FAR_CHECK(alone, "nobody writes to a page that is not resident");
   }
 }

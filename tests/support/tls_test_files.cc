@@ -46,15 +46,15 @@ void add_extension(X509* certificate, X509* issuer, int kind, const char* value)
 // A certificate without a signature, valid from an hour before `valid_seconds` from now on.
 owned_certificate new_certificate(const std::string& name, EVP_PKEY* key, long valid_seconds) {
   static long serial = 0;
-  owned_certificate made(X509_new());
-  X509_set_version(made.get(), X509_VERSION_3);
-  ASN1_INTEGER_set(X509_get_serialNumber(made.get()), ++serial);
-  X509_gmtime_adj(X509_getm_notBefore(made.get()), -3600 + (valid_seconds < 0 ? valid_seconds : 0));
-  X509_gmtime_adj(X509_getm_notAfter(made.get()), valid_seconds);
-  X509_set_pubkey(made.get(), key);
-  X509_NAME_add_entry_by_txt(X509_get_subject_name(made.get()), "CN", MBSTRING_ASC,
+  owned_certificate certificate(X509_new());
+  X509_set_version(certificate.get(), X509_VERSION_3);
+  ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), ++serial);
+  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -3600 + (valid_seconds < 0 ? valid_seconds : 0));
+  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), valid_seconds);
+  X509_set_pubkey(certificate.get(), key);
+  X509_NAME_add_entry_by_txt(X509_get_subject_name(certificate.get()), "CN", MBSTRING_ASC,
                              reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
-  return made;
+  return certificate;
 }
 
 void write_both(const std::string& certificate_file, X509* certificate, const std::string& key_file, EVP_PKEY* key) {
@@ -80,12 +80,12 @@ tls_test_files::~tls_test_files() {
 
 std::string tls_test_files::make_authority(const std::string& name) {
   const owned_key pair(EVP_EC_gen("P-256"));
-  const owned_certificate made = new_certificate(name, pair.get(), 3600);
-  X509_set_issuer_name(made.get(), X509_get_subject_name(made.get()));
-  add_extension(made.get(), made.get(), NID_basic_constraints, "critical,CA:TRUE");
-  add_extension(made.get(), made.get(), NID_subject_key_identifier, "hash");
-  FAR_CHECK(X509_sign(made.get(), pair.get(), EVP_sha256()) > 0, "sign");
-  write_both(certificate(name), made.get(), key(name), pair.get());
+  const owned_certificate signer = new_certificate(name, pair.get(), 3600);
+  X509_set_issuer_name(signer.get(), X509_get_subject_name(signer.get()));
+  add_extension(signer.get(), signer.get(), NID_basic_constraints, "critical,CA:TRUE");
+  add_extension(signer.get(), signer.get(), NID_subject_key_identifier, "hash");
+  FAR_CHECK(X509_sign(signer.get(), pair.get(), EVP_sha256()) > 0, "sign");
+  write_both(certificate(name), signer.get(), key(name), pair.get());
   return certificate(name);
 }
 
@@ -96,13 +96,13 @@ void tls_test_files::make_server(const std::string& name, const std::string& aut
   const owned_key issuer_key(PEM_read_PrivateKey(open_file(key(authority), "r").get(), nullptr, nullptr, nullptr));
   FAR_CHECK(issuer != nullptr && issuer_key != nullptr, "no such authority");
   const owned_key pair(EVP_EC_gen("P-256"));
-  const owned_certificate made = new_certificate(name, pair.get(), valid_seconds);
-  X509_set_issuer_name(made.get(), X509_get_subject_name(issuer.get()));
+  const owned_certificate issued = new_certificate(name, pair.get(), valid_seconds);
+  X509_set_issuer_name(issued.get(), X509_get_subject_name(issuer.get()));
   if (!alternative_names.empty()) {
-    add_extension(made.get(), issuer.get(), NID_subject_alt_name, alternative_names.c_str());
+    add_extension(issued.get(), issuer.get(), NID_subject_alt_name, alternative_names.c_str());
   }
-  FAR_CHECK(X509_sign(made.get(), issuer_key.get(), EVP_sha256()) > 0, "sign");
-  write_both(certificate(name), made.get(), key(name), pair.get());
+  FAR_CHECK(X509_sign(issued.get(), issuer_key.get(), EVP_sha256()) > 0, "sign");
+  write_both(certificate(name), issued.get(), key(name), pair.get());
 }
 
 }  // namespace far::wire

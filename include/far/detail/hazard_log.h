@@ -1,4 +1,4 @@
-// What a fiber, or an OS thread outside fibers, holds in its scopes (docs/heap.md).
+// The pages that a fiber, or an OS thread outside fibers, holds in its scopes (docs/heap.md).
 #pragma once
 
 #include <atomic>
@@ -68,7 +68,7 @@ class FAR_API hazard_log {
   void cut_back(std::size_t count) {
     const std::size_t now = held();
     if (now == count) return;
-    // What was done to the pages happened before they are let go of.
+    // Accesses to the pages happen before the pages are released.
     std::atomic_signal_fence(std::memory_order_seq_cst);
     // The outermost scope's end makes all slots invalid at once.
     const bool at_once = count == 0 && is_simple_;
@@ -149,9 +149,10 @@ class FAR_API hazard_log {
   bool is_simple_ = true;  // all that is held is in the first chunk, and in a slot
 };
 
-// The hazard log of whoever runs on this thread now, or nullptr when it has none yet. Kept by the fibers' workers. The
-// model makes each read one instruction through the thread's segment register. By the other models a shared library
-// calls for the variable's address, and the compiler may keep that while the fiber goes on on another thread.
+// The hazard log of the fiber or thread that runs here now, or nullptr when it has none yet. Kept by the fibers'
+// workers. The model makes each read one instruction through the thread's segment register. By the other models a
+// shared library calls for the variable's address, and the compiler may keep that while the fiber goes on on another
+// thread.
 FAR_API __attribute__((tls_model("initial-exec"))) extern constinit thread_local hazard_log* hazard_log_here;
 
 }  // namespace far::detail

@@ -1,4 +1,4 @@
-// What far::unique_ptr and far::shared_ptr have in common: calls into the object heap.
+// The common part of far::unique_ptr and far::shared_ptr: calls into the object heap.
 #pragma once
 
 #include <atomic>

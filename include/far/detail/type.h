@@ -1,4 +1,4 @@
-// What the object heap must know of a type whose objects hold far pointers.
+// Describes a type whose objects hold far pointers, for the object heap.
 #pragma once
 
 #include <atomic>
@@ -39,8 +39,9 @@ struct type_of_object {
 
 }  // namespace detail
 
-// What far pointers may point to: an object may be moved by copying its bytes. True of what is trivially copyable, and
-// of what says where its far pointers are (pointers_of). A type with pointers into itself must not claim it.
+// Types that far pointers may point to: their objects can be moved by copying their bytes. True of types that are
+// trivially copyable, and of types that declare where their far pointers are (pointers_of). A type with pointers into
+// itself must not claim it.
 template <typename T>
 concept relocatable = std::is_object_v<T> && !std::is_const_v<T> && alignof(T) <= 16 &&
                       (std::is_trivially_copyable_v<T> || detail::has_far_pointers<T>);

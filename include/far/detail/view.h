@@ -1,4 +1,4 @@
-// What a dereference looks at in a runtime: flat arrays by address.
+// The part of a runtime that a dereference reads: flat arrays, indexed by address.
 #pragma once
 
 #include <cstddef>

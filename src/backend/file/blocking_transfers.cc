@@ -28,15 +28,15 @@ int blocking_transfers::move(operation op, std::uint64_t position, std::byte* bu
   return 0;
 }
 
-int blocking_transfers::make(const request& what, std::byte* bounce) const {
-  FAR_DCHECK(slots_.all_allocated(what.slot, pages_for(std::uint64_t{what.offset_bytes} + what.length_bytes)),
+int blocking_transfers::make(const request& io, std::byte* bounce) const {
+  FAR_DCHECK(slots_.all_allocated(io.slot, pages_for(std::uint64_t{io.offset_bytes} + io.length_bytes)),
              "a transfer of slots that are not allocated");
-  const std::uint64_t position = file_.position_of(what.slot) + what.offset_bytes;
-  if (file_.is_aligned(position, what.length_bytes, what.buffer)) {
-    return move(what.op, position, what.buffer, what.length_bytes);
+  const std::uint64_t position = file_.position_of(io.slot) + io.offset_bytes;
+  if (file_.is_aligned(position, io.length_bytes, io.buffer)) {
+    return move(io.op, position, io.buffer, io.length_bytes);
   }
-  if (what.op == operation::write) return rewrite(what, bounce);
-  remainder rest{position, what.length_bytes, what.buffer};
+  if (io.op == operation::write) return rewrite(io, bounce);
+  remainder rest{position, io.length_bytes, io.buffer};
   while (rest.length_bytes > 0) {
     const window current = next_window(rest, file_.position_alignment());
     if (const int code = move(operation::read, current.begin, bounce, current.length_bytes()); code != 0) return code;
@@ -46,11 +46,11 @@ int blocking_transfers::make(const request& what, std::byte* bounce) const {
   return 0;
 }
 
-int blocking_transfers::rewrite(const request& what, std::byte* bounce) const {
-  remainder rest{file_.position_of(what.slot) + what.offset_bytes, what.length_bytes, what.buffer};
+int blocking_transfers::rewrite(const request& io, std::byte* bounce) const {
+  remainder rest{file_.position_of(io.slot) + io.offset_bytes, io.length_bytes, io.buffer};
   while (rest.length_bytes > 0) {
     const window current = next_window(rest, file_.position_alignment());
-    // Whoever holds the range is in the middle of a system call that ends.
+    // The holder of the range is in the middle of a system call that ends.
     for (backoff turn; !locks_.try_lock(current.begin, current.end);) turn.pause();
     int code = current.is_covered() ? 0 : move(operation::read, current.begin, bounce, current.length_bytes());
     if (code == 0) {

@@ -18,12 +18,12 @@ class blocking_transfers final : public transfer_maker {
   blocking_transfers(const store_file& file, const slot_allocator& slots, range_locks& locks)
       : file_(file), slots_(slots), locks_(locks) {}
 
-  [[nodiscard]] int make(const request& what, std::byte* bounce) const override;
+  [[nodiscard]] int make(const request& io, std::byte* bounce) const override;
 
  private:
   // Each returns 0 or an errno value.
   [[nodiscard]] int move(operation op, std::uint64_t position, std::byte* buffer, std::uint64_t length_bytes) const;
-  [[nodiscard]] int rewrite(const request& what, std::byte* bounce) const;
+  [[nodiscard]] int rewrite(const request& io, std::byte* bounce) const;
 
   const store_file& file_;
   const slot_allocator& slots_;

@@ -101,7 +101,7 @@ result<std::unique_ptr<channel>> file_backend::open_channel(std::size_t depth) {
   if (use_io_uring_) {
     result<std::unique_ptr<channel>> opened = ring_channel::open(*file_, slots_, locks_, depth);
     const int failure = opened ? 0 : opened.error().code;
-    // What a program has left of its limits: threads need neither descriptors nor locked memory.
+    // Threads need neither descriptors nor locked memory, of which the program may have none left.
     if (failure != EMFILE && failure != ENFILE && failure != ENOMEM) return opened;
     log_line(log_level::verbose, "far tier 'file:': %s; threads make these transfers", opened.error().message.c_str());
   }
@@ -115,7 +115,7 @@ result<std::unique_ptr<channel>> file_backend::open_channel(std::size_t depth) {
 }
 
 void file_backend::after_fork_in_child() {
-  threads_lock_.unlock();  // whoever held it is not in this process
+  threads_lock_.unlock();  // its holder is not in this process
   abandon_threads_of_parent();
 }
 

@@ -160,8 +160,8 @@ std::size_t ring_channel::mergeable(std::span<const request> batch) const {
 }
 
 void ring_channel::begin(std::span<const request> merged) {
-  for (const request& what : merged) {
-    FAR_DCHECK(slots_.all_allocated(what.slot, pages_for(std::uint64_t{what.offset_bytes} + what.length_bytes)),
+  for (const request& io : merged) {
+    FAR_DCHECK(slots_.all_allocated(io.slot, pages_for(std::uint64_t{io.offset_bytes} + io.length_bytes)),
                "a transfer of slots that are not allocated");
   }
   FAR_CHECK(!unused_.empty(), "more transfers than requests");
@@ -181,20 +181,20 @@ void ring_channel::begin(std::span<const request> merged) {
 
 void ring_channel::begin_straight(std::uint32_t index) {
   transfer& started = transfers_[index];
-  started.piece_count = 0;
-  started.first_piece = 0;
+  started.chunk_count = 0;
+  started.first_chunk = 0;
   std::uint64_t length_bytes = 0;
   for (std::size_t i = 0; i < started.request_count; ++i) {
-    const request& what = started.requests[i];
-    length_bytes += what.length_bytes;
-    if (started.piece_count > 0) {
-      iovec& last = started.pieces[started.piece_count - 1];
-      if (static_cast<std::byte*>(last.iov_base) + last.iov_len == what.buffer) {
-        last.iov_len += what.length_bytes;
+    const request& io = started.requests[i];
+    length_bytes += io.length_bytes;
+    if (started.chunk_count > 0) {
+      iovec& last = started.chunks[started.chunk_count - 1];
+      if (static_cast<std::byte*>(last.iov_base) + last.iov_len == io.buffer) {
+        last.iov_len += io.length_bytes;
         continue;
       }
     }
-    started.pieces[started.piece_count++] = {what.buffer, what.length_bytes};
+    started.chunks[started.chunk_count++] = {io.buffer, io.length_bytes};
   }
   begin_phase(index, phase::straight, position_of(started.requests[0]), length_bytes);
 }
@@ -221,9 +221,9 @@ void ring_channel::begin_phase(std::uint32_t index, phase at, std::uint64_t posi
   started.position = position;
   started.left_bytes = length_bytes;
   if (at != phase::straight) {
-    started.piece_count = 1;
-    started.first_piece = 0;
-    started.pieces[0] = {bounce_of(index), length_bytes};
+    started.chunk_count = 1;
+    started.first_chunk = 0;
+    started.chunks[0] = {bounce_of(index), length_bytes};
   }
   enqueue(index);
 }
@@ -246,19 +246,19 @@ void ring_channel::fill_entry(io_uring_sqe* entry, std::uint32_t index) {
   const bool is_write =
       moved.at == phase::writing_window || (moved.at == phase::straight && moved.requests[0].op == operation::write);
   const int descriptor = file_registered_ ? 0 : file_.descriptor();
-  const iovec* const pieces = &moved.pieces[moved.first_piece];
-  const unsigned count = moved.piece_count - moved.first_piece;
+  const iovec* const chunks = &moved.chunks[moved.first_chunk];
+  const unsigned count = moved.chunk_count - moved.first_chunk;
   if (count == 1) {
-    const auto length_bytes = static_cast<unsigned>(pieces->iov_len);
+    const auto length_bytes = static_cast<unsigned>(chunks->iov_len);
     if (is_write) {
-      io_uring_prep_write(entry, descriptor, pieces->iov_base, length_bytes, moved.position);
+      io_uring_prep_write(entry, descriptor, chunks->iov_base, length_bytes, moved.position);
     } else {
-      io_uring_prep_read(entry, descriptor, pieces->iov_base, length_bytes, moved.position);
+      io_uring_prep_read(entry, descriptor, chunks->iov_base, length_bytes, moved.position);
     }
   } else if (is_write) {
-    io_uring_prep_writev(entry, descriptor, pieces, count, moved.position);
+    io_uring_prep_writev(entry, descriptor, chunks, count, moved.position);
   } else {
-    io_uring_prep_readv(entry, descriptor, pieces, count, moved.position);
+    io_uring_prep_readv(entry, descriptor, chunks, count, moved.position);
   }
   if (file_registered_) entry->flags |= IOSQE_FIXED_FILE;
 }
@@ -327,21 +327,21 @@ void ring_channel::handle(std::uint32_t index, int outcome) {
   // Space is always reserved first, so the file can end early only if somebody cut it off.
   if (outcome == 0) return finish(index, EIO);
   moved.tries = 0;
-  advance_pieces(moved, static_cast<std::size_t>(outcome));
+  advance_chunks(moved, static_cast<std::size_t>(outcome));
   if (moved.left_bytes > 0) return enqueue(index);
   phase_done(index);
 }
 
-void ring_channel::advance_pieces(transfer& moved, std::size_t bytes) {
+void ring_channel::advance_chunks(transfer& moved, std::size_t bytes) {
   moved.position += bytes;
   moved.left_bytes -= bytes;
   while (bytes > 0) {
-    iovec& piece = moved.pieces[moved.first_piece];
-    const std::size_t step = std::min(bytes, piece.iov_len);
-    piece.iov_base = static_cast<std::byte*>(piece.iov_base) + step;
-    piece.iov_len -= step;
+    iovec& chunk = moved.chunks[moved.first_chunk];
+    const std::size_t step = std::min(bytes, chunk.iov_len);
+    chunk.iov_base = static_cast<std::byte*>(chunk.iov_base) + step;
+    chunk.iov_len -= step;
     bytes -= step;
-    if (piece.iov_len == 0) ++moved.first_piece;
+    if (chunk.iov_len == 0) ++moved.first_chunk;
   }
 }
 
@@ -414,7 +414,7 @@ int ring_channel::event_descriptor() const {
     return -1;
   }
   event_ = event;
-  // What completed before it was registered is told now.
+  // Report the completions that came before it was registered.
   const std::uint64_t one = 1;
   if (in_flight_ > 0) static_cast<void>(!write(event_, &one, sizeof one));
   return event_;

@@ -24,17 +24,17 @@ namespace far::backend {
 class slot_allocator;
 
 // Requests of one submit() that are adjacent in the store become one transfer, wherever their buffers lie, of at most
-// merged_read_bytes or merged_write_bytes. They complete together; whoever needs one page sooner than its neighbours
-// submits it in a batch of its own. When a merged transfer fails, its requests are tried again one by one, so that one
-// bad block costs one page.
+// merged_read_bytes or merged_write_bytes. They complete together; a caller that needs one page sooner than its
+// neighbours submits it in a batch of its own. When a merged transfer fails, its requests are tried again one by one,
+// so that one bad block costs one page.
 //
 // Requests that O_DIRECT would refuse go through a bounce buffer, one window after the other; each transfer has at most
 // one entry in the ring, so the ring never overflows.
 //
 // The kernel finishes transfers in the context of the thread that submitted them. When that thread ends first, the
-// kernel may cancel them; they are then submitted again by whoever submits next. While it waits inside the kernel for a
-// page of ours, or for the child of a vfork, they do not complete at all: needs_its_submitter(). So poll() leaves alone
-// what it finds to be submitted.
+// kernel may cancel them; the next thread that submits then submits them again. While it waits inside the kernel for
+// a page of ours, or for the child of a vfork, they do not complete at all: needs_its_submitter(). So poll() leaves
+// alone what it finds to be submitted.
 //
 // After a fork the child must not use the channel; it may destroy it. The ring is not mapped in the child.
 class ring_channel final : public channel {
@@ -76,14 +76,14 @@ class ring_channel final : public channel {
     phase at;
     std::uint8_t tries;  // failures in a row that are worth another try
     std::uint16_t request_count;
-    std::uint16_t piece_count;
-    std::uint16_t first_piece;  // those before it are done
-    std::uint64_t position;     // straight: of first_piece in the file; else: of the window's missing part
+    std::uint16_t chunk_count;
+    std::uint16_t first_chunk;  // those before it are done
+    std::uint64_t position;     // straight: of first_chunk in the file; else: of the window's missing part
     std::uint64_t left_bytes;   // from `position`, until this phase is done
     remainder rest;             // not straight
     window current;             // not straight
     bool holds_range;           // not straight
-    std::array<iovec, merged_requests> pieces;
+    std::array<iovec, merged_requests> chunks;
     std::array<request, merged_requests> requests;
   };
   static_assert(std::is_trivially_default_constructible_v<iovec>);
@@ -92,8 +92,8 @@ class ring_channel final : public channel {
   [[nodiscard]] result<void> open_ring();
 
   [[nodiscard]] std::byte* bounce_of(std::uint32_t index) const { return bounces_ + index * bounce_bytes; }
-  [[nodiscard]] std::uint64_t position_of(const request& what) const {
-    return file_.position_of(what.slot) + what.offset_bytes;
+  [[nodiscard]] std::uint64_t position_of(const request& io) const {
+    return file_.position_of(io.slot) + io.offset_bytes;
   }
   [[nodiscard]] std::size_t mergeable(std::span<const request> batch) const;
   void begin(std::span<const request> merged);
@@ -106,7 +106,7 @@ class ring_channel final : public channel {
   void fail_unsubmitted(int code);
   void reap();
   void handle(std::uint32_t index, int outcome);
-  void advance_pieces(transfer& moved, std::size_t bytes);
+  void advance_chunks(transfer& moved, std::size_t bytes);
   void phase_done(std::uint32_t index);
   void finish(std::uint32_t index, int code);
   void release_range(transfer& owner);

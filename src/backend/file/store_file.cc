@@ -31,8 +31,8 @@ namespace {
 // The first page of a named file says that its bytes are worth nothing once the process that wrote them is gone.
 constexpr std::string_view mark_of_ours = "farheap far tier, version 1: safe to delete when no program uses it\n";
 
-error failure(const std::string& place, const std::string& what, int code, const std::string& advice) {
-  std::string message = "far tier 'file:" + place + "': " + what;
+error failure(const std::string& place, const std::string& action, int code, const std::string& advice) {
+  std::string message = "far tier 'file:" + place + "': " + action;
   if (code != 0) message += std::string(" (") + std::strerror(code) + ")";
   return {message + "; " + advice, code == 0 ? EINVAL : code};
 }

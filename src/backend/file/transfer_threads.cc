@@ -45,8 +45,8 @@ transfer_threads::~transfer_threads() {
   }
   for (std::size_t i = 0; i < most_threads; ++i) platform::futex_wake_one(&changes_);
   // A thread that is still being started is started by one before it, which is joined first.
-  for (std::thread& each : threads_) {
-    if (each.joinable()) each.join();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
   }
 }
 
@@ -83,7 +83,7 @@ void transfer_threads::add(job_queue& added, std::size_t count) {
 void transfer_threads::run() {
   std::byte* const bounce = platform::map_local(bounce_bytes);
   for (transfer_job* next = take(true); next != nullptr; next = take(false)) {
-    next->error_code = maker_.make(next->what, bounce);
+    next->error_code = maker_.make(next->io, bounce);
     next->owner->finish(*next);
   }
   platform::unmap_local(bounce, bounce_bytes);
@@ -138,9 +138,9 @@ result<std::unique_ptr<channel>> threads_channel::open(transfer_threads& threads
 
 threads_channel::threads_channel(transfer_threads& threads, std::size_t depth)
     : threads_(threads), bounce_(platform::map_local(bounce_bytes)), jobs_(depth) {
-  for (transfer_job& each : jobs_) {
-    each.owner = this;
-    unused_.push(each);
+  for (transfer_job& job : jobs_) {
+    job.owner = this;
+    unused_.push(job);
   }
 }
 
@@ -160,9 +160,9 @@ std::size_t threads_channel::submit(std::span<const request> batch) {
     return 1;
   }
   job_queue added;
-  for (const request& what : batch.first(taken)) {
+  for (const request& io : batch.first(taken)) {
     transfer_job& used = unused_.pop();
-    used.what = what;
+    used.io = io;
     added.push(used);
   }
   in_flight_ += taken;
@@ -170,21 +170,21 @@ std::size_t threads_channel::submit(std::span<const request> batch) {
   return taken;
 }
 
-void threads_channel::make_at_once(const request& what) {
+void threads_channel::make_at_once(const request& io) {
   transfer_job& used = unused_.pop();
-  used.what = what;
-  used.error_code = threads_.maker().make(what, bounce_);
+  used.io = io;
+  used.error_code = threads_.maker().make(io, bounce_);
   ++in_flight_;
   finish(used);
 }
 
-void threads_channel::finish(transfer_job& made) {
-  std::atomic<std::uint32_t>* const word = &made_;
+void threads_channel::finish(transfer_job& job) {
+  std::atomic<std::uint32_t>* const word = &finished_count_;
   bool wake = false;
   {
     const std::lock_guard guard(lock_);
-    done_.push(made);
-    made_.fetch_add(1, std::memory_order_release);
+    done_.push(job);
+    finished_count_.fetch_add(1, std::memory_order_release);
     signal();
     wake = waits_;
   }
@@ -200,14 +200,14 @@ void threads_channel::signal() const {
 }
 
 std::size_t threads_channel::poll(std::span<completion> done) {
-  if (made_.load(std::memory_order_acquire) == polled_) return 0;
+  if (finished_count_.load(std::memory_order_acquire) == polled_) return 0;
   std::size_t count = 0;
   {
     const std::lock_guard guard(lock_);
     while (count < done.size() && !done_.empty()) {
-      transfer_job& each = done_.pop();
-      done[count++] = {each.what.cookie, each.error_code};
-      unused_.push(each);
+      transfer_job& job = done_.pop();
+      done[count++] = {job.io.cookie, job.error_code};
+      unused_.push(job);
     }
     if (done_.empty() && signalled_) {
       std::uint64_t signals = 0;
@@ -228,10 +228,10 @@ void threads_channel::wait(std::uint64_t timeout_ns) {
   {
     const std::lock_guard guard(lock_);
     if (in_flight_ == 0 || !done_.empty()) return;
-    seen = made_.load();
+    seen = finished_count_.load();
     waits_ = true;
   }
-  while (made_.load() == seen && platform::futex_sleep(made_, seen, deadline_ns)) {
+  while (finished_count_.load() == seen && platform::futex_sleep(finished_count_, seen, deadline_ns)) {
   }
   const std::lock_guard guard(lock_);
   waits_ = false;

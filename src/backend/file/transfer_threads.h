@@ -24,7 +24,7 @@ class threads_channel;
 
 // One transfer from submit() to poll().
 struct transfer_job {
-  request what;
+  request io;
   int error_code = 0;
   threads_channel* owner = nullptr;
   transfer_job* next = nullptr;
@@ -58,7 +58,7 @@ class transfer_maker {
   virtual ~transfer_maker() = default;
   // Makes one transfer, and returns 0 or an errno value. Thread-safe. `bounce`: bounce_bytes (window.h), a page's
   // alignment, the caller's own.
-  [[nodiscard]] virtual int make(const request& what, std::byte* bounce) const = 0;
+  [[nodiscard]] virtual int make(const request& io, std::byte* bounce) const = 0;
 };
 
 // There is one thread more than transfers ever were under way together, up to most_threads. Whoever takes a transfer
@@ -134,11 +134,11 @@ class threads_channel final : public channel {
   void close_in_child() override { platform::close_own_descriptor(std::exchange(event_, -1)); }
 
   // For the threads: the transfer has been made. The channel may be gone when this returns.
-  void finish(transfer_job& made);
+  void finish(transfer_job& job);
 
  private:
   threads_channel(transfer_threads& threads, std::size_t depth);
-  void make_at_once(const request& what);
+  void make_at_once(const request& io);
   void signal() const;
 
   transfer_threads& threads_;
@@ -151,9 +151,9 @@ class threads_channel final : public channel {
   mutable spin_lock lock_;  // for those below
   job_queue done_;
   bool waits_ = false;
-  mutable int event_ = -1;              // written by the channel's owner alone
-  mutable bool signalled_ = false;      // the descriptor is readable; then `done_` is not empty
-  std::atomic<std::uint32_t> made_{0};  // written with the lock held; wait() sleeps on it
+  mutable int event_ = -1;                        // written by the channel's owner alone
+  mutable bool signalled_ = false;                // the descriptor is readable; then `done_` is not empty
+  std::atomic<std::uint32_t> finished_count_{0};  // written with the lock held; wait() sleeps on it
 };
 
 }  // namespace far::backend

@@ -28,15 +28,15 @@ constexpr slot_id bad_slot = 1000;
 // Transfers that are under way until they are let go on. A read gives the number of its slot in every byte.
 class held_transfers final : public transfer_maker {
  public:
-  [[nodiscard]] int make(const request& what, std::byte* bounce) const override {
+  [[nodiscard]] int make(const request& io, std::byte* bounce) const override {
     std::unique_lock guard(lock_);
     ++under_way_;
     changed_.notify_all();
     changed_.wait(guard, [this] { return open_; });
     --under_way_;
     bounce[0] = std::byte{1};  // every thread has its own
-    if (what.slot == bad_slot) return EIO;
-    std::fill_n(what.buffer, what.length_bytes, static_cast<std::byte>(what.slot));
+    if (io.slot == bad_slot) return EIO;
+    std::fill_n(io.buffer, io.length_bytes, static_cast<std::byte>(io.slot));
     return 0;
   }
 
@@ -92,55 +92,55 @@ bool readable(int descriptor) {
 }
 
 TEST(transfer_threads, the_transfers_of_one_channel_overlap) {
-  held_transfers made;
-  const auto threads = transfer_threads::start(made).value();
+  held_transfers transfers;
+  const auto threads = transfer_threads::start(transfers).value();
   const auto queue = threads_channel::open(*threads, 64).value();
   std::vector<page> pages(20);
   const std::vector<request> batch = reads_into(pages);
   ASSERT_EQ(queue->submit(batch), 20u);
-  EXPECT_TRUE(made.reach(transfer_threads::most_threads)) << made.under_way();
+  EXPECT_TRUE(transfers.reach(transfer_threads::most_threads)) << transfers.under_way();
   std::array<completion, 20> done;
   EXPECT_EQ(queue->poll(done), 0u);
-  made.open();
+  transfers.open();
   EXPECT_EQ(finish(*queue), std::vector<int>(20, 0));
   for (std::size_t i = 0; i < pages.size(); ++i) {
-    for (const std::byte each : pages[i].bytes) ASSERT_EQ(each, static_cast<std::byte>(i));
+    for (const std::byte byte : pages[i].bytes) ASSERT_EQ(byte, static_cast<std::byte>(i));
   }
 }
 
 TEST(transfer_threads, there_is_one_more_than_transfers_are_under_way) {
-  held_transfers made;
-  const auto threads = transfer_threads::start(made).value();
+  held_transfers transfers;
+  const auto threads = transfer_threads::start(transfers).value();
   const auto queue = threads_channel::open(*threads, 64).value();
   std::vector<page> pages(3);
   const std::vector<request> batch = reads_into(pages);
   ASSERT_EQ(queue->submit(batch), 3u);
-  EXPECT_TRUE(made.reach(3));
+  EXPECT_TRUE(transfers.reach(3));
   EXPECT_EQ(threads->thread_count(), 4u);
-  made.open();
+  transfers.open();
   EXPECT_EQ(finish(*queue), std::vector<int>(3, 0));
 }
 
 // As misses come: each when the one before it waits for the device already.
 TEST(transfer_threads, transfers_that_come_one_by_one_overlap) {
-  held_transfers made;
-  const auto threads = transfer_threads::start(made).value();
+  held_transfers transfers;
+  const auto threads = transfer_threads::start(transfers).value();
   const auto queue = threads_channel::open(*threads, 64).value();
   std::vector<page> pages(transfer_threads::most_threads);
   const std::vector<request> batch = reads_into(pages);
   ASSERT_GE(queue->event_descriptor(), 0);
   for (std::size_t i = 0; i < batch.size(); ++i) {
     ASSERT_EQ(queue->submit({&batch[i], 1}), 1u);
-    EXPECT_TRUE(made.reach(i + 1)) << made.under_way();
+    EXPECT_TRUE(transfers.reach(i + 1)) << transfers.under_way();
   }
-  made.open();
+  transfers.open();
   EXPECT_EQ(finish(*queue), std::vector<int>(batch.size(), 0));
 }
 
 TEST(transfer_threads, channels_share_them_and_get_what_is_theirs) {
-  held_transfers made;
-  made.open();
-  const auto threads = transfer_threads::start(made).value();
+  held_transfers transfers;
+  transfers.open();
+  const auto threads = transfer_threads::start(transfers).value();
   std::vector<std::thread> owners;
   for (std::size_t owner = 0; owner < 4; ++owner) {
     owners.emplace_back([&] {
@@ -153,13 +153,13 @@ TEST(transfer_threads, channels_share_them_and_get_what_is_theirs) {
       }
     });
   }
-  for (std::thread& each : owners) each.join();
+  for (std::thread& owner : owners) owner.join();
 }
 
 TEST(transfer_threads, an_error_is_told_of_the_transfer_that_had_it) {
-  held_transfers made;
-  made.open();
-  const auto threads = transfer_threads::start(made).value();
+  held_transfers transfers;
+  transfers.open();
+  const auto threads = transfer_threads::start(transfers).value();
   const auto queue = threads_channel::open(*threads, 8).value();
   std::vector<page> pages(4);
   std::vector<request> batch = reads_into(pages);
@@ -169,30 +169,30 @@ TEST(transfer_threads, an_error_is_told_of_the_transfer_that_had_it) {
 }
 
 TEST(transfer_threads, a_full_channel_takes_no_more_until_it_is_polled) {
-  held_transfers made;
-  const auto threads = transfer_threads::start(made).value();
+  held_transfers transfers;
+  const auto threads = transfer_threads::start(transfers).value();
   const auto queue = threads_channel::open(*threads, 4).value();
   std::vector<page> pages(6);
   const std::vector<request> batch = reads_into(pages);
   EXPECT_EQ(queue->submit(batch), 4u);
   EXPECT_EQ(queue->submit(batch), 0u);
-  made.open();
+  transfers.open();
   EXPECT_EQ(finish(*queue), std::vector<int>(4, 0));
   EXPECT_EQ(queue->submit(batch), 4u);
   EXPECT_EQ(finish(*queue), std::vector<int>(4, 0));
 }
 
 TEST(transfer_threads, the_descriptor_is_readable_while_something_is_to_be_polled) {
-  held_transfers made;
-  const auto threads = transfer_threads::start(made).value();
+  held_transfers transfers;
+  const auto threads = transfer_threads::start(transfers).value();
   const auto queue = threads_channel::open(*threads, 4).value();
   const int event = queue->event_descriptor();
   ASSERT_GE(event, 0);
   std::vector<page> pages(2);
   ASSERT_EQ(queue->submit(reads_into(pages)), 2u);
-  ASSERT_TRUE(made.reach(2));
+  ASSERT_TRUE(transfers.reach(2));
   EXPECT_FALSE(readable(event));
-  made.open();
+  transfers.open();
   pollfd wanted{event, POLLIN, 0};
   ASSERT_EQ(::poll(&wanted, 1, 20'000), 1);
   EXPECT_EQ(finish(*queue), std::vector<int>(2, 0));
@@ -200,22 +200,22 @@ TEST(transfer_threads, the_descriptor_is_readable_while_something_is_to_be_polle
 }
 
 TEST(transfer_threads, a_wait_ends_with_its_time_and_without_anything_in_flight) {
-  held_transfers made;
-  const auto threads = transfer_threads::start(made).value();
+  held_transfers transfers;
+  const auto threads = transfer_threads::start(transfers).value();
   const auto queue = threads_channel::open(*threads, 4).value();
   queue->wait(~std::uint64_t{0});
   std::vector<page> pages(2);
   ASSERT_EQ(queue->submit(reads_into(pages)), 2u);
   queue->wait(1'000'000);
   EXPECT_EQ(queue->in_flight(), 2u);
-  made.open();
+  transfers.open();
   EXPECT_EQ(finish(*queue), std::vector<int>(2, 0));
 }
 
 TEST(transfer_threads, a_single_transfer_of_who_has_no_descriptor_is_made_at_once) {
-  held_transfers made;
-  made.open();
-  const auto threads = transfer_threads::start(made).value();
+  held_transfers transfers;
+  transfers.open();
+  const auto threads = transfer_threads::start(transfers).value();
   const auto queue = threads_channel::open(*threads, 4).value();
   std::vector<page> pages(1);
   ASSERT_EQ(queue->submit(reads_into(pages)), 1u);
@@ -227,12 +227,12 @@ TEST(transfer_threads, a_single_transfer_of_who_has_no_descriptor_is_made_at_onc
 }
 
 TEST(transfer_threads, a_child_of_fork_starts_its_own) {
-  held_transfers made;
-  auto threads = transfer_threads::start(made).value();
+  held_transfers transfers;
+  auto threads = transfer_threads::start(transfers).value();
   auto queue = threads_channel::open(*threads, 8).value();
   std::vector<page> pages(8);
   ASSERT_EQ(queue->submit(reads_into(pages)), 8u);
-  ASSERT_TRUE(made.reach(8));
+  ASSERT_TRUE(transfers.reach(8));
   EXPECT_TRUE(threads->is_in_its_process());
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -250,15 +250,15 @@ TEST(transfer_threads, a_child_of_fork_starts_its_own) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-  made.open();
+  transfers.open();
   EXPECT_EQ(finish(*queue), std::vector<int>(8, 0));
 }
 
 TEST(transfer_threads, their_owner_may_go_as_soon_as_everything_is_polled) {
-  held_transfers made;
-  made.open();
+  held_transfers transfers;
+  transfers.open();
   for (std::size_t round = 0; round < 200; ++round) {
-    const auto threads = transfer_threads::start(made).value();
+    const auto threads = transfer_threads::start(transfers).value();
     const auto queue = threads_channel::open(*threads, 8).value();
     std::vector<page> pages(8);
     ASSERT_EQ(queue->submit(reads_into(pages)), 8u);

@@ -13,7 +13,7 @@ namespace far::backend {
 // Enough for any transfer of up to a page in one window, wherever it begins.
 inline constexpr std::size_t bounce_bytes = 2 * page_bytes;
 
-// What is left of an unaligned transfer.
+// The rest of an unaligned transfer.
 struct remainder {
   std::uint64_t position = 0;  // in the file
   std::uint64_t length_bytes = 0;

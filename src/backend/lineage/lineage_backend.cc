@@ -31,10 +31,10 @@ lineage_backend::lineage_backend(std::unique_ptr<backend> root, tier_opener open
     : root_name_(root->describe()), open_own_(std::move(open_own)), time_(time), own_(root.release()) {}
 
 lineage_backend::~lineage_backend() {
-  for (const child& each : children_) {
-    if (each.pipe >= 0) close(each.pipe);
+  for (const child& entry : children_) {
+    if (entry.pipe >= 0) close(entry.pipe);
   }
-  for (const int each : lifelines_) close(each);
+  for (const int lifeline : lifelines_) close(lifeline);
   delete own_.load();
 }
 
@@ -79,13 +79,14 @@ void lineage_backend::release(slot_id slot) {
 }
 
 bool lineage_backend::a_child_holds(slot_id slot) const {
-  return std::any_of(children_.begin(), children_.end(), [slot](const child& each) { return each.share.holds(slot); });
+  return std::any_of(children_.begin(), children_.end(),
+                     [slot](const child& entry) { return entry.share.holds(slot); });
 }
 
 const std::byte* lineage_backend::direct(slot_id slot) const {
   if (slot >= own_base_) return own_.load(std::memory_order_acquire)->direct(slot - own_base_);
-  for (const inherited_tier& each : inherited_) {
-    if (slot >= each.base && slot < each.end) return each.store->direct(slot - each.base);
+  for (const inherited_tier& tier : inherited_) {
+    if (slot >= tier.base && slot < tier.end) return tier.store->direct(slot - tier.base);
   }
   return nullptr;
 }
@@ -117,19 +118,19 @@ result<std::unique_ptr<channel>> lineage_backend::open_channel(std::size_t depth
   backend* const own = own_.load();
   if (own != nullptr && own_base_ == 0) return own->open_channel(depth);
   lineage_channel::part_list parts;
-  for (const inherited_tier& each : inherited_) {
-    result<std::unique_ptr<channel>> queue = each.store->open_channel(depth);
+  for (const inherited_tier& tier : inherited_) {
+    result<std::unique_ptr<channel>> queue = tier.store->open_channel(depth);
     if (!queue) return queue.error();
-    parts.push_back({each.base, each.end, std::move(queue).value()});
+    parts.push_back({tier.base, tier.end, std::move(queue).value()});
   }
-  auto made = std::make_unique<lineage_channel>(*this, std::move(parts), depth);
+  auto created = std::make_unique<lineage_channel>(*this, std::move(parts), depth);
   if (own != nullptr) {
     result<std::unique_ptr<channel>> queue = own->open_channel(depth);
     if (!queue) return queue.error();
-    made->give_own(own_base_, std::move(queue).value());
+    created->give_own(own_base_, std::move(queue).value());
   }
-  channels_.push_back(made.get());
-  return std::unique_ptr<channel>(std::move(made));
+  channels_.push_back(created.get());
+  return std::unique_ptr<channel>(std::move(created));
 }
 
 void lineage_backend::forget(lineage_channel& closed) {
@@ -150,7 +151,7 @@ std::uint64_t lineage_backend::tend() {
   free_some_kept();
   if (!unsorted_.empty()) return 0;
   if (backend* const own = own_.load()) next_ns = std::min(next_ns, own->tend());
-  for (const inherited_tier& each : inherited_) next_ns = std::min(next_ns, each.store->tend());
+  for (const inherited_tier& tier : inherited_) next_ns = std::min(next_ns, tier.store->tend());
   return next_ns;
 }
 
@@ -166,10 +167,10 @@ bool lineage_backend::is_over(const child& one) {
 bool lineage_backend::look_after_children() {
   bool changed = false;
   for (std::size_t i = 0; i < children_.size();) {
-    child& each = children_[i];
-    const std::uint64_t released = each.share.released();
-    changed |= std::exchange(each.released_before, released) != released;
-    if (!is_over(each)) {
+    child& current = children_[i];
+    const std::uint64_t released = current.share.released();
+    changed |= std::exchange(current.released_before, released) != released;
+    if (!is_over(current)) {
       ++i;
       continue;
     }
@@ -177,7 +178,7 @@ bool lineage_backend::look_after_children() {
     child gone;
     {
       const std::lock_guard guard(children_lock_);
-      gone = std::move(each);
+      gone = std::move(current);
       children_.erase(children_.begin() + static_cast<std::ptrdiff_t>(i));
     }
     if (gone.pipe >= 0) close(gone.pipe);
@@ -211,13 +212,14 @@ void lineage_backend::try_to_open_own() {
   if (opened) {
     wants_own_.store(false);
     cannot_open_own_.store(false);
-    if (std::exchange(told_, false)) log_line(log_level::info, "the child of fork has a far tier of its own now");
+    if (std::exchange(announcement_due_, false))
+      log_line(log_level::info, "the child of fork has a far tier of its own now");
     return;
   }
   open_pause_ns_ = std::clamp(2 * open_pause_ns_, first_pause_ns, longest_pause_ns);
   open_at_ns_.store(time_.now_ns() + open_pause_ns_);
   cannot_open_own_.store(true);
-  if (std::exchange(told_, true)) return;
+  if (std::exchange(announcement_due_, true)) return;
   log_line(log_level::warning,
            "a child of fork (process %d) cannot open a far tier of its own, so it evicts nothing and its local memory "
            "may exceed the budget; it goes on trying: %s",
@@ -230,8 +232,8 @@ result<void> lineage_backend::open_own() {
   if (!opened) return opened.error();
   const std::lock_guard guard(channels_lock_);
   list<std::unique_ptr<channel>> queues;
-  for (const lineage_channel* each : channels_) {
-    result<std::unique_ptr<channel>> queue = opened.value()->open_channel(each->depth());
+  for (const lineage_channel* client : channels_) {
+    result<std::unique_ptr<channel>> queue = opened.value()->open_channel(client->depth());
     if (!queue) return queue.error();
     queues.push_back(std::move(queue).value());
   }
@@ -248,8 +250,8 @@ void lineage_backend::prepare_fork() {
   from_parent_.note_heirs();
   const capacity now = report();
   if (now.used_slots == now.kept_slots) return;  // there is nothing to refer to
-  child made;
-  made.share = slot_share::make(own_end_.load());
+  child born;
+  born.share = slot_share::make(own_end_.load());
   std::array<int, 2> ends{-1, -1};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
     log_line(log_level::verbose, "a child is watched by its number, because no pipe can be made (%s)",
@@ -257,10 +259,10 @@ void lineage_backend::prepare_fork() {
   } else {
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
   }
-  made.pipe = ends[0];
+  born.pipe = ends[0];
   lifeline_ = ends[1];
   if (backend* const own = own_.load()) own->keep_in_place(true);
-  children_.push_back(std::move(made));
+  children_.push_back(std::move(born));
   child_count_.fetch_add(1);
   is_forking_ = true;
 }
@@ -268,10 +270,10 @@ void lineage_backend::prepare_fork() {
 void lineage_backend::after_fork_in_parent() {
   const std::lock_guard guard(children_lock_, std::adopt_lock);
   if (!std::exchange(is_forking_, false)) return;
-  child& made = children_.back();
+  child& born = children_.back();
   if (lifeline_ >= 0) close(lifeline_);
   lifeline_ = -1;
-  made.pipe = platform::own_descriptor(made.pipe);
+  born.pipe = platform::own_descriptor(born.pipe);
 }
 
 void lineage_backend::after_fork_in_child() {
@@ -280,8 +282,8 @@ void lineage_backend::after_fork_in_child() {
   channels_.clear();  // the parent's
   from_parent_ = {};
   if (std::exchange(is_forking_, false)) from_parent_ = std::move(children_.back().share);
-  for (const child& each : children_) {
-    if (each.pipe >= 0) close(each.pipe);
+  for (const child& entry : children_) {
+    if (entry.pipe >= 0) close(entry.pipe);
   }
   children_.clear();
   child_count_.store(0);
@@ -294,9 +296,9 @@ void lineage_backend::after_fork_in_child() {
   kept_own_.store(0);
   kept_inherited_.store(0);
   held_.store(0);
-  for (inherited_tier& each : inherited_) {
-    each.claims = 0;
-    each.store->after_fork_in_child();
+  for (inherited_tier& tier : inherited_) {
+    tier.claims = 0;
+    tier.store->after_fork_in_child();
   }
   const slot_id end = own_end_.load();
   if (std::unique_ptr<backend> own{own_.exchange(nullptr)}) {
@@ -307,14 +309,14 @@ void lineage_backend::after_fork_in_child() {
   own_end_.store(own_base_);
   wants_own_.store(false);
   cannot_open_own_.store(false);
-  told_ = false;
+  announcement_due_ = false;
   open_at_ns_.store(0);
   open_pause_ns_ = 0;
 }
 
 void lineage_backend::claim_in_child(slot_id slot) {
   const auto found = std::find_if(inherited_.begin(), inherited_.end(),
-                                  [slot](const inherited_tier& each) { return slot >= each.base && slot < each.end; });
+                                  [slot](const inherited_tier& tier) { return slot >= tier.base && slot < tier.end; });
   FAR_CHECK(found != inherited_.end(), "a child refers to slots of its forebears'");
   ++found->claims;
   held_.fetch_add(1);
@@ -323,10 +325,10 @@ void lineage_backend::claim_in_child(slot_id slot) {
 
 void lineage_backend::close_claims_in_child() {
   from_parent_.close_claims();
-  std::erase_if(inherited_, [](const inherited_tier& each) { return each.claims == 0; });
+  std::erase_if(inherited_, [](const inherited_tier& tier) { return tier.claims == 0; });
   if (!inherited_.empty()) return;
   from_parent_ = {};
-  for (const int each : lifelines_) close(each);
+  for (const int lifeline : lifelines_) close(lifeline);
   lifelines_.clear();
 }
 

@@ -13,7 +13,7 @@
 // (slot_share.h), and a pipe whose other end the child holds and never writes to: at its end, the child and all that
 // came from it have ended or called exec. See docs/decisions/0019-fork-that-lasts.md.
 //
-// What a fork copies needs none of this (backend::is_copied_by_fork).
+// A tier that a fork copies needs none of this (backend::is_copied_by_fork).
 #pragma once
 
 #include <atomic>
@@ -103,7 +103,7 @@ class lineage_backend final : public backend {
   std::atomic<slot_id> own_end_{0};  // slots that were ever allocated lie below
   std::atomic<bool> wants_own_{false};
   std::atomic<bool> cannot_open_own_{false};
-  bool told_ = false;
+  bool announcement_due_ = false;
   std::atomic<std::uint64_t> open_at_ns_{0};  // not before
   std::uint64_t open_pause_ns_ = 0;
 

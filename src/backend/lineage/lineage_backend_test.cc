@@ -40,20 +40,20 @@ class lineage : public testing::Test {
     bytes.fill(static_cast<std::byte>(slot * 7 + static_cast<slot_id>(salt)));
     return bytes;
   }
-  static void transfer(channel& by, operation op, slot_id slot, std::byte* buffer) {
+  static void transfer(channel& queue, operation op, slot_id slot, std::byte* buffer) {
     const request wanted{.op = op, .slot = slot, .offset_bytes = 0, .length_bytes = page_bytes, .buffer = buffer};
-    FAR_CHECK(by.submit({&wanted, 1}) == 1, "there is room");
+    FAR_CHECK(queue.submit({&wanted, 1}) == 1, "there is room");
     completion done{};
-    while (by.poll({&done, 1}) == 0) by.wait(1'000'000);
+    while (queue.poll({&done, 1}) == 0) queue.wait(1'000'000);
     FAR_CHECK(done.error_code == 0, "memory does not fail");
   }
-  static void write(channel& by, slot_id slot, int salt) {
+  static void write(channel& queue, slot_id slot, int salt) {
     page bytes = content(slot, salt);
-    transfer(by, operation::write, slot, bytes.data());
+    transfer(queue, operation::write, slot, bytes.data());
   }
-  static bool holds(channel& by, slot_id slot, int salt) {
+  static bool holds(channel& queue, slot_id slot, int salt) {
     page bytes{};
-    transfer(by, operation::read, slot, bytes.data());
+    transfer(queue, operation::read, slot, bytes.data());
     return bytes == content(slot, salt);
   }
 
@@ -122,15 +122,15 @@ TEST_F(lineage, a_child_reads_what_it_inherited_and_writes_to_a_tier_of_its_own)
   const std::unique_ptr<channel> mine = tested_.open_channel(16).value();
   for (slot_id slot = first; slot < first + 4; ++slot) write(*mine, slot, 1);
   const pid_t child = fork_child({first, first + 1, first + 2}, [&] {
-    const std::unique_ptr<channel> by = tested_.open_channel(16).value();
-    if (!holds(*by, first, 1) || !holds(*by, first + 2, 1) || used() != 3 || opened_ != 0) return false;
+    const std::unique_ptr<channel> queue = tested_.open_channel(16).value();
+    if (!holds(*queue, first, 1) || !holds(*queue, first + 2, 1) || used() != 3 || opened_ != 0) return false;
     if (tested_.allocate(2).error().code != EAGAIN || !tested_.wants_tending()) return false;
     tend();
     const slot_id own = tested_.allocate(2).value();
     if (own <= first + 4 || opened_ != 1 || used() != 5) return false;
-    write(*by, own, 2);
-    write(*by, own + 1, 2);
-    if (!holds(*by, own + 1, 2) || !holds(*by, own, 2) || !holds(*by, first + 1, 1)) return false;
+    write(*queue, own, 2);
+    write(*queue, own + 1, 2);
+    if (!holds(*queue, own + 1, 2) || !holds(*queue, own, 2) || !holds(*queue, first + 1, 1)) return false;
     tested_.free(own, 2);
     tested_.free(first, 3);
     return used() == 0 && kept() == 0;
@@ -139,28 +139,28 @@ TEST_F(lineage, a_child_reads_what_it_inherited_and_writes_to_a_tier_of_its_own)
 }
 
 TEST_F(lineage, a_slot_is_free_when_both_have_let_go_of_it) {
-  turns each;
+  turns order;
   const slot_id first = tested_.allocate(4).value();
   const pid_t child = fork_child({first, first + 1}, [&] {
-    each.tell_parent();
-    each.wait_for_parent();
+    order.tell_parent();
+    order.wait_for_parent();
     tested_.free(first, 1);
-    each.tell_parent();
-    each.wait_for_parent();
+    order.tell_parent();
+    order.wait_for_parent();
     return true;
   });
-  each.wait_for_child();
+  order.wait_for_child();
   tested_.free(first, 4);  // two of them the child does not refer to
   EXPECT_EQ(kept(), 2u);
   EXPECT_EQ(used(), 2u);
   const slot_id later = tested_.allocate(1).value();
   tested_.free(later, 1);  // the child does not know it
   EXPECT_EQ(used(), 2u);
-  each.tell_child();
-  each.wait_for_child();
+  order.tell_child();
+  order.wait_for_child();
   tend();
   EXPECT_EQ(kept(), 1u);
-  each.tell_child();
+  order.tell_child();
   expect_success(child);
   tend();
   EXPECT_EQ(kept(), 0u);
@@ -170,24 +170,24 @@ TEST_F(lineage, a_slot_is_free_when_both_have_let_go_of_it) {
 TEST_F(lineage, before_a_child_has_said_what_it_refers_to_everything_is_kept) {
   const slot_id first = tested_.allocate(2).value();
   tested_.prepare_fork();
-  turns each;
+  turns order;
   const pid_t child = fork();
   if (child == 0) {
-    each.wait_for_parent();
+    order.wait_for_parent();
     _exit(0);
   }
   tested_.after_fork_in_parent();
   tested_.free(first, 2);
   tend();
   EXPECT_EQ(kept(), 2u);
-  each.tell_child();
+  order.tell_child();
   expect_success(child);
   tend();
   EXPECT_EQ(used(), 0u);
 }
 
 TEST_F(lineage, a_grandchild_outlives_the_child) {
-  turns each;
+  turns order;
   const slot_id first = tested_.allocate(2).value();
   const std::unique_ptr<channel> mine = tested_.open_channel(16).value();
   write(*mine, first, 1);
@@ -196,14 +196,14 @@ TEST_F(lineage, a_grandchild_outlives_the_child) {
     if (tested_.allocate(1).error().code != EAGAIN) return false;
     tend();
     const slot_id own = tested_.allocate(1).value();
-    const std::unique_ptr<channel> by = tested_.open_channel(16).value();
-    write(*by, own, 2);
+    const std::unique_ptr<channel> queue = tested_.open_channel(16).value();
+    write(*queue, own, 2);
     fork_child({first, own}, [&, own] {
-      each.wait_for_parent();
+      order.wait_for_parent();
       const std::unique_ptr<channel> still = tested_.open_channel(16).value();
       const bool right = holds(*still, first, 1) && holds(*still, own, 2);
-      each.tell_parent();
-      each.wait_for_parent();
+      order.tell_parent();
+      order.wait_for_parent();
       return right;
     });
     return true;
@@ -212,9 +212,9 @@ TEST_F(lineage, a_grandchild_outlives_the_child) {
   tested_.free(first, 2);
   tend();
   EXPECT_EQ(kept(), 2u) << "what the child referred to stays as long as a child of its own may";
-  each.tell_child();
-  each.wait_for_child();
-  each.tell_child();
+  order.tell_child();
+  order.wait_for_child();
+  order.tell_child();
   for (int i = 0; i < 1000 && kept() > 0; ++i) {
     usleep(10'000);
     tend();
@@ -223,39 +223,39 @@ TEST_F(lineage, a_grandchild_outlives_the_child) {
 }
 
 TEST_F(lineage, a_child_that_holds_nothing_is_not_waited_for) {
-  turns each;
+  turns order;
   const slot_id first = tested_.allocate(2).value();
   const pid_t child = fork_child({}, [&] {
-    each.tell_parent();
-    each.wait_for_parent();
+    order.tell_parent();
+    order.wait_for_parent();
     return true;
   });
-  each.wait_for_child();
+  order.wait_for_child();
   tend();
   tested_.free(first, 2);
   EXPECT_EQ(used(), 0u);
-  each.tell_child();
+  order.tell_child();
   expect_success(child);
 }
 
 TEST_F(lineage, without_descriptors_the_end_of_a_child_is_noticed_all_the_same) {
   const slot_id first = tested_.allocate(2).value();
-  turns each;
+  turns order;
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   const pid_t child = fork_child({first}, [&] {
-    each.tell_parent();
-    each.wait_for_parent();
+    order.tell_parent();
+    order.wait_for_parent();
     return true;
   });
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  each.wait_for_child();
+  order.wait_for_child();
   tested_.free(first, 2);
   tend();
   EXPECT_EQ(kept(), 1u);
-  each.tell_child();
+  order.tell_child();
   expect_success(child);
   tend();
   EXPECT_EQ(used(), 0u);
@@ -308,16 +308,16 @@ TEST_F(lineage, a_queue_that_cannot_be_watched_makes_its_channel_one_without_a_d
 
 TEST_F(lineage, many_kept_slots_are_freed_in_steps) {
   constexpr std::size_t count = 10'000;
-  turns each;
+  turns order;
   const slot_id first = tested_.allocate(count).value();
   const pid_t child = fork_child({first + 1}, [&] {
-    each.tell_parent();
-    each.wait_for_parent();
+    order.tell_parent();
+    order.wait_for_parent();
     return true;
   });
   tested_.free(first, count);
-  each.wait_for_child();
-  each.tell_child();
+  order.wait_for_child();
+  order.tell_child();
   expect_success(child);
   tend();
   EXPECT_EQ(used(), 0u);

@@ -38,7 +38,7 @@ void lineage_channel::give_own(slot_id base, std::unique_ptr<channel> queue) {
 
 template <typename Visit>
 void lineage_channel::for_each_queue(Visit visit) const {
-  for (const part& each : inherited_) visit(*each.queue);
+  for (const part& ancestor : inherited_) visit(*ancestor.queue);
   if (channel* const own = own_.load(std::memory_order_acquire)) visit(*own);
 }
 
@@ -49,8 +49,9 @@ channel& lineage_channel::queue_of(slot_id slot, slot_id* base, slot_id* end) co
     *end = no_slot;
     return *own;
   }
-  const auto found = std::find_if(inherited_.begin(), inherited_.end(),
-                                  [slot](const part& each) { return slot >= each.base && slot < each.end; });
+  const auto found = std::find_if(inherited_.begin(), inherited_.end(), [slot](const part& ancestor) {
+    return slot >= ancestor.base && slot < ancestor.end;
+  });
   FAR_CHECK(found != inherited_.end(), "a transfer is of a slot that exists");
   *base = found->base;
   *end = found->end;
@@ -64,15 +65,15 @@ std::size_t lineage_channel::submit(std::span<const request> batch) {
     slot_id base = 0;
     slot_id end = 0;
     channel& queue = queue_of(batch[done].slot, &base, &end);
-    std::array<request, requests_at_once> piece;
+    std::array<request, requests_at_once> portion;
     std::size_t count = 0;
-    while (done + count < wanted && count < piece.size()) {
+    while (done + count < wanted && count < portion.size()) {
       const request& next = batch[done + count];
       if (next.slot < base || next.slot >= end) break;
-      piece[count] = next;
-      piece[count++].slot -= base;
+      portion[count] = next;
+      portion[count++].slot -= base;
     }
-    const std::size_t taken = queue.submit({piece.data(), count});
+    const std::size_t taken = queue.submit({portion.data(), count});
     done += taken;
     if (taken < count) break;
   }
@@ -134,7 +135,7 @@ int lineage_channel::event_descriptor() const {
   if (events_ < 0) {
     events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
     if (events_ < 0) return -1;
-    for (const part& each : inherited_) all &= watch(events_, each.queue->event_descriptor());
+    for (const part& ancestor : inherited_) all &= watch(events_, ancestor.queue->event_descriptor());
     // Not to be taken for one that tells of all queues the next time.
     if (!all) platform::close_own_descriptor(std::exchange(events_, -1));
     if (!all) return -1;

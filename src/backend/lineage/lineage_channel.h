@@ -14,8 +14,8 @@ namespace far::backend {
 
 class lineage_backend;
 
-// The own tier may come later than the channel: whoever opens it gives each channel a queue there. From then on it is
-// the channel's owner who uses it.
+// The own tier may be opened later than the channel, and then gives each channel a queue. From then on it is the
+// channel's owner who uses it.
 class lineage_channel final : public channel {
  public:
   // The slots of a tier, as the engine numbers them, and a queue there.

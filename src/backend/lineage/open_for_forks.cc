@@ -31,9 +31,9 @@ result<std::string> name_for_children(const std::string& name) {
   char* const absolute = realpath(directory.c_str(), nullptr);
   if (absolute == nullptr) return error{"far tier '" + name + "': " + directory + " cannot be found", errno};
   const std::string options = name.substr(std::string("file:").size() + path.size());
-  std::string made = std::string("file:") + absolute + (options.empty() ? "?" : options);
+  std::string uri = std::string("file:") + absolute + (options.empty() ? "?" : options);
   std::free(absolute);
-  return made;
+  return uri;
 }
 
 result<std::unique_ptr<backend>> open_one(const std::string& name, const platform::clock& time) {

@@ -13,17 +13,17 @@ namespace far::backend {
 
 // Straight to the kernel: the program's mmap may be the preload library's own.
 slot_share slot_share::make(slot_id end) {
-  slot_share made;
-  made.end_ = end;
+  slot_share share;
+  share.end_ = end;
   const std::size_t bytes =
       round_up(sizeof(header) + (end + word_bits - 1) / word_bits * sizeof(std::uint64_t), page_bytes);
   const long mapped =
       syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
-  if (mapped == -1) return made;
+  if (mapped == -1) return share;
   // Zero bytes are a table without claims.
-  made.shared_ = reinterpret_cast<header*>(mapped);
-  made.bytes_ = bytes;
-  return made;
+  share.shared_ = reinterpret_cast<header*>(mapped);
+  share.bytes_ = bytes;
+  return share;
 }
 
 void slot_share::close() noexcept {

@@ -58,13 +58,13 @@ const memory_channel::direction* memory_channel::next_due() const {
   return const_cast<memory_channel*>(this)->next_due();
 }
 
-void memory_channel::copy(const request& what) const {
-  if (what.length_bytes == 0) return;  // then the buffer may be null
-  std::byte* const far_bytes = address_of(what);
-  if (what.op == operation::read) {
-    std::memcpy(what.buffer, far_bytes, what.length_bytes);
+void memory_channel::copy(const request& io) const {
+  if (io.length_bytes == 0) return;  // then the buffer may be null
+  std::byte* const far_bytes = address_of(io);
+  if (io.op == operation::read) {
+    std::memcpy(io.buffer, far_bytes, io.length_bytes);
   } else {
-    std::memcpy(far_bytes, what.buffer, what.length_bytes);
+    std::memcpy(far_bytes, io.buffer, io.length_bytes);
   }
 }
 
@@ -72,12 +72,12 @@ std::size_t memory_channel::submit(std::span<const request> batch) {
   const std::size_t taken = std::min(batch.size(), depth_ - in_flight());
   const bool instant = link_.instant();
   const std::uint64_t submitted_ns = instant ? 0 : now_ns();
-  for (const request& what : batch.first(taken)) {
-    FAR_DCHECK(slots_.all_allocated(what.slot, pages_for(std::uint64_t{what.offset_bytes} + what.length_bytes)),
+  for (const request& io : batch.first(taken)) {
+    FAR_DCHECK(slots_.all_allocated(io.slot, pages_for(std::uint64_t{io.offset_bytes} + io.length_bytes)),
                "a transfer of slots that are not allocated");
-    if (what.op == operation::write || (instant && !what.may_lend)) copy(what);
-    const std::uint64_t due_ns = instant ? 0 : link_.completion_ns(what.op, what.length_bytes, submitted_ns);
-    directions_[what.op == operation::read ? 0 : 1].push({due_ns, what});
+    if (io.op == operation::write || (instant && !io.may_lend)) copy(io);
+    const std::uint64_t due_ns = instant ? 0 : link_.completion_ns(io.op, io.length_bytes, submitted_ns);
+    directions_[io.op == operation::read ? 0 : 1].push({due_ns, io});
   }
   if (timer_is_watched_ && taken > 0) watch_next();
   return taken;
@@ -90,10 +90,10 @@ std::size_t memory_channel::poll(std::span<completion> done) {
   while (count < done.size()) {
     direction* const next = next_due();
     if (next == nullptr || next->front().due_ns > polled_ns) break;
-    const request& what = next->front().what;
-    const bool lends = what.op == operation::read && what.may_lend;
-    if (!instant && what.op == operation::read && !lends) copy(what);
-    done[count++] = {what.cookie, 0, lends ? address_of(what) : nullptr};
+    const request& io = next->front().io;
+    const bool lends = io.op == operation::read && io.may_lend;
+    if (!instant && io.op == operation::read && !lends) copy(io);
+    done[count++] = {io.cookie, 0, lends ? address_of(io) : nullptr};
     next->pop();
   }
   if (timer_is_watched_ && count > 0) watch_next();

@@ -38,7 +38,7 @@ class memory_channel final : public channel {
  private:
   struct transfer {
     std::uint64_t due_ns;
-    request what;
+    request io;
   };
   // First in, first out: the link delivers each direction in order.
   struct direction {
@@ -62,10 +62,10 @@ class memory_channel final : public channel {
   // The direction whose first transfer is due first, or nullptr when nothing is in flight.
   [[nodiscard]] direction* next_due();
   [[nodiscard]] const direction* next_due() const;
-  [[nodiscard]] std::byte* address_of(const request& what) const {
-    return frames_ + what.slot * page_bytes + what.offset_bytes;
+  [[nodiscard]] std::byte* address_of(const request& io) const {
+    return frames_ + io.slot * page_bytes + io.offset_bytes;
   }
-  void copy(const request& what) const;
+  void copy(const request& io) const;
   // Makes the timer fire at `when_ns`; 0 switches it off.
   void set_timer(std::uint64_t when_ns) const;
   void watch_next() const;

@@ -76,22 +76,22 @@ class controlled::queue final : public channel {
   queue(controlled& owner, std::size_t depth) : owner_(owner), depth_(depth) {}
   std::size_t submit(std::span<const request> batch) override {
     const std::size_t taken = std::min(batch.size(), depth_ - waiting_.size());
-    for (const request& each : batch.first(taken)) {
-      waiting_.push_back(each);
-      ++(each.op == operation::read ? owner_.reads : owner_.writes);
+    for (const request& io : batch.first(taken)) {
+      waiting_.push_back(io);
+      ++(io.op == operation::read ? owner_.reads : owner_.writes);
     }
     return taken;
   }
   std::size_t poll(std::span<completion> done) override {
     std::size_t count = 0;
     for (std::size_t i = 0; i < waiting_.size() && count < done.size();) {
-      const request what = waiting_[i];
-      if (what.op == operation::read ? owner_.holds_back_reads : owner_.holds_back_writes) {
+      const request io = waiting_[i];
+      if (io.op == operation::read ? owner_.holds_back_reads : owner_.holds_back_writes) {
         ++i;
         continue;
       }
       waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-      done[count++] = {what.cookie, run(what)};
+      done[count++] = {io.cookie, run(io)};
     }
     return count;
   }
@@ -99,14 +99,14 @@ class controlled::queue final : public channel {
   std::size_t in_flight() const override { return waiting_.size(); }
 
  private:
-  int run(const request& what) {
+  int run(const request& io) {
     if (owner_.error_code != 0) return owner_.error_code;
-    if (owner_.epochs_[what.slot] != owner_.epoch_) return ESTALE;
-    std::byte* const stored = owner_.store_.data() + what.slot * page_bytes + what.offset_bytes;
-    if (what.op == operation::read) {
-      std::copy_n(stored, what.length_bytes, what.buffer);
+    if (owner_.epochs_[io.slot] != owner_.epoch_) return ESTALE;
+    std::byte* const stored = owner_.store_.data() + io.slot * page_bytes + io.offset_bytes;
+    if (io.op == operation::read) {
+      std::copy_n(stored, io.length_bytes, io.buffer);
     } else {
-      std::copy_n(what.buffer, what.length_bytes, stored);
+      std::copy_n(io.buffer, io.length_bytes, stored);
     }
     return 0;
   }
@@ -133,9 +133,9 @@ inline constexpr std::uint64_t ms = 1'000'000;
 class replicated_test : public testing::Test {
  protected:
   std::unique_ptr<controlled> make_member(std::uint64_t slots = 8192) {
-    auto made = std::make_unique<controlled>("m" + std::to_string(members_.size()), slots);
-    members_.push_back(made.get());
-    return made;
+    auto added = std::make_unique<controlled>("m" + std::to_string(members_.size()), slots);
+    members_.push_back(added.get());
+    return added;
   }
   void open(std::size_t count, std::size_t copies, std::uint64_t member_slots = 8192, std::size_t absent = 0) {
     std::vector<std::unique_ptr<backend>> owned;
@@ -220,7 +220,7 @@ class replicated_test : public testing::Test {
   // Every group is on the members that it hashes to.
   void expect_best_places() {
     std::vector<std::uint64_t> hashes;
-    for (const auto& each : tested_->members()) hashes.push_back(hash_of_name(each.name));
+    for (const auto& member : tested_->members()) hashes.push_back(hash_of_name(member.name));
     const layer& books = tested_->books();
     for (std::uint64_t number = 0; number < books.groups_end.load(); ++number) {
       const group& seen = books.group_at(number);

@@ -51,7 +51,7 @@ class drop_race : public replicated_test {
   void finish_write_only_on(std::size_t member) {
     for (std::size_t i = 0; i < members_.size(); ++i) members_[i]->error_code = i == member ? 0 : EIO;
     EXPECT_EQ(finish(), 0) << "one copy has it";
-    for (controlled* each : members_) each->error_code = 0;
+    for (controlled* server : members_) server->error_code = 0;
   }
 
  private:

@@ -70,20 +70,20 @@ started_write group::begin_write(std::span<const member* const> members, byte_ra
   return begun;
 }
 
-ended_write group::end_write(std::span<const member* const> members, const started_write& which, byte_range bytes,
+ended_write group::end_write(std::span<const member* const> members, const started_write& write, byte_range bytes,
                              place_mask succeeded) {
   const slot_set whole = bytes.whole_slots();
   slot_set safe;
   for (std::size_t place = 0; place < copies.size(); ++place) {
     if ((succeeded & bit(place)) == 0) continue;
-    if ((which.raced & bit(place)) == 0) copies[place].missing = copies[place].missing - whole;
+    if ((write.raced & bit(place)) == 0) copies[place].missing = copies[place].missing - whole;
     const member& holder = *members[copies[place].member];
     if (holder.state() != member_state::emptied && !holder.has_forgotten()) safe |= ~copies[place].missing;
   }
-  end(which.phase);
+  end(write.phase);
   const slot_set written = bytes.slots();
   if (!(written - safe).empty()) return {.is_safe = false, .leaves_stale = false};
-  bool leaves_stale = which.raced != 0;
+  bool leaves_stale = write.raced != 0;
   for (std::size_t place = 0; place < copies.size(); ++place) {
     if (!copies[place].present || (succeeded & bit(place)) != 0) continue;
     copies[place].missing |= written;

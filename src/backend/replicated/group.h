@@ -1,7 +1,7 @@
 // A group of 512 virtual slots, and where its copies are.
 //
-// Which bytes are where. A copy is an extent of 512 adjacent slots of a member and the set of slots whose bytes it
-// misses. A copy is current for a slot that is not missing, and only such copies are read:
+// Where the bytes are stored. A copy is an extent of 512 adjacent slots of a member and the set of slots whose bytes
+// it misses. A copy is current for a slot that is not missing, and only such copies are read:
 //
 //     (none) ---- the layer allocates an extent ------------> missing: every slot
 //     missing --- a write of the whole slot succeeded ------> current
@@ -112,7 +112,7 @@ class group {
 
   // The write ended, and succeeded where the bit is set. What did not get the bytes misses them from now on. A success
   // on a member that has forgotten its slots since is none.
-  [[nodiscard]] ended_write end_write(std::span<const member* const> members, const started_write& which,
+  [[nodiscard]] ended_write end_write(std::span<const member* const> members, const started_write& write,
                                       byte_range bytes, place_mask succeeded);
 
   void end(std::uint8_t phase) { --in_flight_[phase]; }

@@ -37,9 +37,9 @@ layer::layer(std::vector<std::unique_ptr<member>> members, std::size_t copies_a_
       removals_(reinterpret_cast<std::atomic<std::uint32_t>*>(map_shared())) {
   FAR_CHECK(members.size() <= maximum_members, "more members than a layer can hold");
   std::size_t count = 0;
-  for (std::unique_ptr<member>& each : members) {
-    view_[count] = each.get();
-    members_[count++] = std::move(each);
+  for (std::unique_ptr<member>& member : members) {
+    view_[count] = member.get();
+    members_[count++] = std::move(member);
   }
   count_.store(count);
 }
@@ -67,9 +67,9 @@ void layer::leave(queue_holder& leaving) {
 }
 
 result<void> layer::check_new(const member& added) const {
-  for (const member* each : view()) {
-    if (each->name() != added.name()) continue;
-    return error{"server " + added.name() + " is one of the far tier's already (" + name_of(each->state()) + ")",
+  for (const member* member : view()) {
+    if (member->name() != added.name()) continue;
+    return error{"server " + added.name() + " is one of the far tier's already (" + name_of(member->state()) + ")",
                  EEXIST};
   }
   if (member_count() < maximum_members) return {};
@@ -83,8 +83,8 @@ result<void> layer::add(std::unique_ptr<member> added) {
   const std::lock_guard guard(members_lock_);
   if (result<void> fits = check_new(*added); !fits) return fits;
   std::vector<std::unique_ptr<channel>> queues;
-  for (queue_holder* each : holders_) {
-    result<std::unique_ptr<channel>> opened = each->open_queue(added->store());
+  for (queue_holder* holder : holders_) {
+    result<std::unique_ptr<channel>> opened = holder->open_queue(added->store());
     if (!opened) return opened.error();
     queues.push_back(std::move(opened).value());
   }

@@ -1,4 +1,4 @@
-// What the parts of a replicated far tier share.
+// The shared state of a replicated far tier.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@
 
 namespace far::backend {
 
-// Whoever has a queue to each member. A member that is added is known to nobody before all of them have one to it, so
-// whoever finds it in a group's record has a queue. Called with the lock on members held.
+// An object that has a queue to each member. A member that is added is known to nobody before all of them have one to
+// it, so whoever finds it in a group's record has a queue. Called with the lock on members held.
 class queue_holder {
  public:
   virtual ~queue_holder() = default;

@@ -16,7 +16,7 @@
 //   while it is not held elsewhere: it may still come back.
 // - emptied: as lost, but what it held is gone.
 //
-// What the layer requires of a member, beyond the contract of a backend (docs/decisions/0009-replication.md):
+// The requirements on a member beyond the contract of a backend (docs/decisions/0009-replication.md):
 // - A transfer that was not answered ends, within a deadline, with one of the errors that is_unreachable() knows.
 //   Such a write may still be stored later, but not after a write that was submitted after that end, on any channel,
 //   has succeeded (the fence). Every other error means that the transfer is over.

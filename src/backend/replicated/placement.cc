@@ -53,14 +53,14 @@ std::uint64_t placeable_groups(std::span<const std::uint64_t> room, std::size_t 
   FAR_CHECK(copies > 0, "a group has copies");
   const auto fits = [&](std::uint64_t groups) {
     std::uint64_t lent = 0;
-    for (const std::uint64_t each : room) lent += std::min(each, groups);
+    for (const std::uint64_t free_slots : room) lent += std::min(free_slots, groups);
     return lent >= groups * copies;
   };
   std::uint64_t limited = 0;
   std::size_t unlimited = 0;
-  for (const std::uint64_t each : room) {
-    if (each == no_limit) ++unlimited;
-    if (each != no_limit) limited += each;
+  for (const std::uint64_t free_slots : room) {
+    if (free_slots == no_limit) ++unlimited;
+    if (free_slots != no_limit) limited += free_slots;
   }
   if (unlimited >= copies) return no_limit;
   // The unlimited ones give a copy to every group; what the others hold is the rest.

@@ -1,5 +1,5 @@
-// Which members should hold a group: rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to increase
-// hit rates", IEEE/ACM Transactions on Networking 6(1), 1998).
+// Chooses the members that should hold a group, by rendezvous hashing (Thaler and Ravishankar, "Using name-based
+// mappings to increase hit rates", IEEE/ACM Transactions on Networking 6(1), 1998).
 //
 // Each member has a weight for each group, a hash of both; the members with the highest weights hold it. So groups
 // spread evenly, nobody keeps a map that must agree with others, and when a member is added or goes, only the groups

@@ -44,8 +44,8 @@ TEST(rendezvous, groups_spread_evenly) {
     const auto members = names(count);
     std::vector<std::uint64_t> held(count);
     for (std::uint64_t group = 0; group < groups; ++group) ++held[order_for(members, group).members[0]];
-    for (const std::uint64_t each : held) {
-      EXPECT_NEAR(static_cast<double>(each), groups / static_cast<double>(count), groups * 0.02);
+    for (const std::uint64_t load : held) {
+      EXPECT_NEAR(static_cast<double>(load), groups / static_cast<double>(count), groups * 0.02);
     }
   }
 }
@@ -71,7 +71,7 @@ TEST(rendezvous, a_new_member_takes_its_share_and_nothing_else_moves) {
     if (new_holders == old_holders) continue;
     ++moved;
     EXPECT_EQ(new_holders.erase(after[4]), 1u) << "a group moves only to the new member";
-    for (const std::uint64_t each : new_holders) EXPECT_EQ(old_holders.count(each), 1u);
+    for (const std::uint64_t holder : new_holders) EXPECT_EQ(old_holders.count(holder), 1u);
   }
   EXPECT_NEAR(static_cast<double>(moved), groups * 2 / 5.0, groups * 0.02);
 }

@@ -38,11 +38,11 @@ repairer::repairer(layer& shared, placement& groups, std::uint64_t probe_interva
 repairer::~repairer() {
   shared_.leave(*this);
   // In the child of a fork the channels are the parent's, and nothing of theirs may be touched.
-  for (std::unique_ptr<channel>& each : channels_) {
-    if (shared_.detached()) static_cast<void>(each.release());
-    while (each != nullptr && each->in_flight() > 0) {
+  for (std::unique_ptr<channel>& channel : channels_) {
+    if (shared_.detached()) static_cast<void>(channel.release());
+    while (channel != nullptr && channel->in_flight() > 0) {
       std::array<completion, channel_depth> done;
-      if (each->poll(done) == 0) each->wait(10'000'000);
+      if (channel->poll(done) == 0) channel->wait(10'000'000);
     }
   }
   platform::unmap_local(buffer_, window_slots * page_bytes);
@@ -85,8 +85,8 @@ repair_counts repairer::counts() const {
           raced_slots_.load()};
 }
 
-// What its server tells without being asked. A member that serves is not probed: one that nobody happens to use is
-// found to have lost everything, or to be gone, by its own connection.
+// Notes the reports of its server. A member that serves is not probed: one that nobody happens to use is found to
+// have lost everything, or to be gone, by its own connection.
 void repairer::heed_server(std::size_t index) {
   const member& heeded = shared_.at(index);
   const member_state state = heeded.state();
@@ -198,12 +198,12 @@ void repairer::poll_channels() {
   for (std::size_t i = 0; i < channels_.size(); ++i) {
     std::array<completion, channel_depth> done;
     const std::size_t count = channels_[i]->in_flight() > 0 ? channels_[i]->poll(done) : 0;
-    for (const completion& each : std::span(done).first(count)) {
-      if (each.cookie == probe_cookie) {
-        on_probe(i, each.error_code);
+    for (const completion& completed : std::span(done).first(count)) {
+      if (completed.cookie == probe_cookie) {
+        on_probe(i, completed.error_code);
       } else {
-        if (each.error_code != 0) shared_.note_error(i, each.error_code);
-        on_moved(each.error_code);
+        if (completed.error_code != 0) shared_.note_error(i, completed.error_code);
+        on_moved(completed.error_code);
       }
     }
   }

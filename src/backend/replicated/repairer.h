@@ -21,7 +21,7 @@
 
 namespace far::backend {
 
-// What the repairer asks of whoever places groups.
+// The repairer's requests to the part that places groups.
 class placement {
  public:
   virtual ~placement() = default;
@@ -69,7 +69,7 @@ class repairer final : public queue_holder {
 
   enum class phase : std::uint8_t { none, draining, reading, writing, leaving };
 
-  // What is under way.
+  // The transfers under way.
   struct job {
     phase now = phase::none;
     std::uint64_t group = 0;

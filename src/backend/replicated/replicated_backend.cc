@@ -32,7 +32,7 @@ void for_each_group(slot_id first, std::uint64_t count, F&& visit) {
   }
 }
 
-// What fits with all copies, or, while members are lost, with as many as there can be.
+// The capacity with all copies or, while members are lost, with as many copies as possible.
 std::uint64_t placeable_slots(const layer& members, std::size_t copies) {
   std::vector<std::uint64_t, platform::local_allocator<std::uint64_t>> room;
   for (std::size_t i = 0; i < members.member_count(); ++i) {
@@ -82,10 +82,10 @@ result<std::unique_ptr<replicated_backend>> replicated_backend::create(std::vect
   const std::uint64_t most_slots = chosen.capacity_slots != 0 ? chosen.capacity_slots : largest_capacity_slots;
   static const platform::monotonic_clock machine_clock;
   const platform::clock& time = chosen.clock != nullptr ? *chosen.clock : machine_clock;
-  std::unique_ptr<replicated_backend> made(
+  std::unique_ptr<replicated_backend> created(
       new replicated_backend(std::move(named), chosen, time, std::min(most_slots, largest_capacity_slots)));
-  if (result<void> ready = made->shared_.join(*made->repairer_); !ready) return ready.error();
-  return made;
+  if (result<void> ready = created->shared_.join(*created->repairer_); !ready) return ready.error();
+  return created;
 }
 
 replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> members, const replicated_options& chosen,
@@ -103,7 +103,7 @@ replicated_backend::~replicated_backend() = default;
 
 std::size_t replicated_backend::serving_members() const {
   std::size_t count = 0;
-  for (const member* each : shared_.view()) count += each->serves();
+  for (const member* member : shared_.view()) count += member->serves();
   return count;
 }
 
@@ -224,9 +224,9 @@ int replicated_backend::place_group(std::uint64_t number) {
       taken[count++] = {.present = true, .leaving = false, .member = index, .first = first, .missing = {}};
   }
   if (count < wanted) {
-    for (const copy& each : std::span(taken).first(count)) {
-      shared_.at(each.member).store().free(each.first, group_slots);
-      --shared_.at(each.member).extents;
+    for (const copy& copy : std::span(taken).first(count)) {
+      shared_.at(copy.member).store().free(copy.first, group_slots);
+      --shared_.at(copy.member).extents;
     }
     return code;
   }
@@ -258,10 +258,10 @@ bool replicated_backend::give_up(std::uint64_t number) {
     FAR_CHECK(slots_.claim(first, std::min(group_slots, capacity_limit_ - first)), "nobody owns a slot of the group");
     --free_groups_;
   }
-  for (const copy& each : freed) {
-    if (!each.present) continue;
-    shared_.at(each.member).store().free(each.first, group_slots);
-    --shared_.at(each.member).extents;
+  for (const copy& copy : freed) {
+    if (!copy.present) continue;
+    shared_.at(copy.member).store().free(copy.first, group_slots);
+    --shared_.at(copy.member).extents;
   }
   first_unplaced_ = std::min(first_unplaced_, number);
   return true;
@@ -360,7 +360,7 @@ std::uint64_t replicated_backend::tend() {
   const std::unique_lock guard(tending_, std::try_to_lock);
   if (!guard.owns_lock()) return 1'000'000;
   std::uint64_t next_ns = no_tending;
-  for (const member* each : shared_.view()) next_ns = std::min(next_ns, each->store().tend());
+  for (const member* member : shared_.view()) next_ns = std::min(next_ns, member->store().tend());
   if (shared_.time.now_ns() >= next_capacity_ns_) update_capacity();
   return std::min(next_ns, repairer_->step());
 }
@@ -382,8 +382,8 @@ capacity replicated_backend::report() const {
 // A read goes to one member, and many reads go to all of them.
 speed replicated_backend::expected_speed() const {
   speed sum;
-  for (const member* each : shared_.view()) {
-    const speed one = each->store().expected_speed();
+  for (const member* member : shared_.view()) {
+    const speed one = member->store().expected_speed();
     sum.latency_ns = std::max(sum.latency_ns, one.latency_ns);
     sum.bytes_per_second += one.bytes_per_second;
   }
@@ -394,9 +394,9 @@ std::string replicated_backend::describe() const {
   if (shared_.member_count() == 1 && shared_.at(0).serves()) return shared_.at(0).store().describe();
   std::string text = shared_.copies > 1 ? std::to_string(shared_.copies) + " copies on " : "striped over ";
   const char* separator = "";
-  for (const member* each : shared_.view()) {
-    text += separator + each->name();
-    if (!each->serves()) text += std::string(" (") + name_of(each->state()) + ")";
+  for (const member* member : shared_.view()) {
+    text += separator + member->name();
+    if (!member->serves()) text += std::string(" (") + name_of(member->state()) + ")";
     separator = ", ";
   }
   return text;
@@ -404,8 +404,8 @@ std::string replicated_backend::describe() const {
 
 std::vector<replicated_backend::member_status> replicated_backend::members() const {
   std::vector<member_status> all;
-  for (const member* each : shared_.view()) {
-    all.push_back({each->name(), each->state(), each->extents.load(), each->read_latency_ns()});
+  for (const member* member : shared_.view()) {
+    all.push_back({member->name(), member->state(), member->extents.load(), member->read_latency_ns()});
   }
   return all;
 }
@@ -413,17 +413,17 @@ std::vector<replicated_backend::member_status> replicated_backend::members() con
 bool replicated_backend::is_whole() const {
   if (serving_members() < shared_.member_count() || !repairer_->idle()) return false;
   for (std::uint64_t number = 0; number < shared_.groups_end.load(); ++number) {
-    group& each = shared_.group_at(number);
-    const std::lock_guard guard(each.lock);
-    if (!each.placed) continue;
-    std::size_t current = 0;
-    for (std::size_t place = 0; place < each.copies.size(); ++place) {
-      const copy& held = each.copies[place];
+    group& checked = shared_.group_at(number);
+    const std::lock_guard guard(checked.lock);
+    if (!checked.placed) continue;
+    std::size_t up_to_date = 0;
+    for (std::size_t place = 0; place < checked.copies.size(); ++place) {
+      const copy& held = checked.copies[place];
       if (!held.present) continue;
-      if (held.leaving || !each.stale(place).empty()) return false;
-      ++current;
+      if (held.leaving || !checked.stale(place).empty()) return false;
+      ++up_to_date;
     }
-    if (current != shared_.copies) return false;
+    if (up_to_date != shared_.copies) return false;
   }
   return true;
 }
@@ -434,15 +434,15 @@ void replicated_backend::validate() const {
   std::uint64_t free_groups = 0;
   std::array<std::uint64_t, maximum_members> extents{};
   for (std::uint64_t number = 0; number < shared_.groups_end.load(); ++number) {
-    group& each = shared_.group_at(number);
-    const std::lock_guard group_guard(each.lock);
-    used += each.owned.size();
-    FAR_CHECK(each.placed || (!each.available && each.owned.empty()), "a group without a place holds nothing");
-    free_groups += each.available && each.owned.empty();
+    group& checked = shared_.group_at(number);
+    const std::lock_guard group_guard(checked.lock);
+    used += checked.owned.size();
+    FAR_CHECK(checked.placed || (!checked.available && checked.owned.empty()), "a group without a place holds nothing");
+    free_groups += checked.available && checked.owned.empty();
     std::array<bool, maximum_members> seen{};
-    for (const copy& held : each.copies) {
+    for (const copy& held : checked.copies) {
       if (!held.present) continue;
-      FAR_CHECK(each.placed, "a group without a place has no copies");
+      FAR_CHECK(checked.placed, "a group without a place has no copies");
       FAR_CHECK(!seen[held.member], "a member holds one copy of a group");
       seen[held.member] = true;
       ++extents[held.member];
@@ -450,7 +450,7 @@ void replicated_backend::validate() const {
     const std::uint64_t end = std::min(group_slots, capacity_limit_ - number * group_slots);
     for (std::uint64_t slot = 0; slot < end; ++slot) {
       const bool taken = slots_.all_allocated(number * group_slots + slot, 1);
-      FAR_CHECK(taken == (each.owned.contains(slot) || !each.available), "the slot map agrees with the groups");
+      FAR_CHECK(taken == (checked.owned.contains(slot) || !checked.available), "the slot map agrees with the groups");
     }
   }
   FAR_CHECK(used == used_slots_.load(), "used slots are counted");

@@ -35,11 +35,11 @@ TEST_F(replicated, stripes_are_spread_and_given_back) {
   open(3, 1);
   std::vector<slot_id> firsts;
   for (int i = 0; i < 24; ++i) firsts.push_back(tested_->allocate(group_slots).value());
-  for (const controlled* each : members_) EXPECT_GT(each->used(), 2 * group_slots);
+  for (const controlled* member : members_) EXPECT_GT(member->used(), 2 * group_slots);
   EXPECT_EQ(tested_->report().used_slots, 24 * group_slots);
   for (const slot_id first : firsts) tested_->free(first, group_slots);
   std::uint64_t kept = 0;
-  for (const controlled* each : members_) kept += each->used();
+  for (const controlled* member : members_) kept += member->used();
   EXPECT_LE(kept, 4 * group_slots) << "only a reserve stays";
   tested_->validate();
 }
@@ -138,9 +138,9 @@ TEST_F(replicated, a_lost_members_groups_are_made_again_on_the_others) {
     ASSERT_EQ(write(slot, static_cast<int>(slot % 200)), 0);
   take_down(0);
   tend(4000 * ms);
-  for (const auto& each : tested_->members()) {
-    if (each.name == "m0") continue;
-    EXPECT_EQ(each.groups, 3u);
+  for (const auto& member : tested_->members()) {
+    if (member.name == "m0") continue;
+    EXPECT_EQ(member.groups, 3u);
   }
   EXPECT_EQ(tested_->members()[0].groups, 0u);
   take_down(1);

@@ -24,7 +24,7 @@ constexpr std::size_t spare_parts = 8;
 // A read that waits for a suspect member asks again so often.
 constexpr std::uint64_t retry_interval_ns = 200'000;
 
-// Of so many reads one goes to the second best copy.
+// One in so many reads goes to the second best copy.
 constexpr std::uint64_t reads_between_explorations = 128;
 
 constexpr std::uint64_t group_bytes = group_slots * page_bytes;
@@ -63,7 +63,7 @@ replicated_channel::replicated_channel(layer& shared, std::size_t depth)
 
 result<std::unique_ptr<channel>> replicated_channel::open_queue(backend& store) {
   result<std::unique_ptr<channel>> opened = store.open_channel(parts_.size());
-  // Whoever sleeps on our descriptor must hear of the new queue, too.
+  // A thread that sleeps on our descriptor must also be woken for the new queue.
   if (opened && events_ >= 0 && !watch(opened.value()->event_descriptor())) {
     return error{"server " + store.describe() + " cannot be waited for beside the others; raise ulimit -n", EMFILE};
   }
@@ -84,13 +84,13 @@ bool replicated_channel::watch(int descriptor) const {
 }
 
 void replicated_channel::has_joined() {
-  for (const member_queue& each : queues()) {
-    if (each.transfers->event_descriptor() < 0) return;
+  for (const member_queue& member : queues()) {
+    if (member.transfers->event_descriptor() < 0) return;
   }
   events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
   ended_event_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   bool watched = events_ >= 0 && ended_event_ >= 0 && watch(ended_event_);
-  for (const member_queue& each : queues()) watched = watched && watch(each.transfers->event_descriptor());
+  for (const member_queue& member : queues()) watched = watched && watch(member.transfers->event_descriptor());
   if (watched) return;
   for (int* const descriptor : {&events_, &ended_event_}) {
     if (*descriptor >= 0) platform::disown_descriptor(*descriptor);
@@ -112,13 +112,13 @@ replicated_channel::~replicated_channel() {
 std::size_t replicated_channel::submit(std::span<const request> batch) {
   std::size_t taken = 0;
   while (taken < batch.size() && !free_requests_.empty()) {
-    const request& what = batch[taken++];
+    const request& io = batch[taken++];
     const std::uint32_t index = free_requests_.back();
     free_requests_.pop_back();
     ++in_flight_;
-    const std::uint64_t begin = what.slot * page_bytes + what.offset_bytes;
-    requests_[index] = {what.op, what.cookie, begin, begin + what.length_bytes, what.buffer, 0, 0, what.other_copy};
-    if (what.length_bytes == 0) {
+    const std::uint64_t begin = io.slot * page_bytes + io.offset_bytes;
+    requests_[index] = {io.op, io.cookie, begin, begin + io.length_bytes, io.buffer, 0, 0, io.other_copy};
+    if (io.length_bytes == 0) {
       end_request(index);
     } else if (unfinished_.empty()) {
       start_parts(index);
@@ -133,30 +133,31 @@ std::size_t replicated_channel::submit(std::span<const request> batch) {
 
 // Begins as many parts as there is room for. While they begin, none of the request's parts ends it.
 void replicated_channel::start_parts(std::uint32_t index) {
-  taken_request& what = requests_[index];
-  ++what.parts;
-  while (what.next_byte < what.end_byte && has_room()) {
-    const std::uint64_t number = what.next_byte / group_bytes;
-    const std::uint64_t end = std::min(what.end_byte, (number + 1) * group_bytes);
+  taken_request& entry = requests_[index];
+  ++entry.parts;
+  while (entry.next_byte < entry.end_byte && has_room()) {
+    const std::uint64_t number = entry.next_byte / group_bytes;
+    const std::uint64_t end = std::min(entry.end_byte, (number + 1) * group_bytes);
     const std::uint32_t begun = free_parts_.back();
     free_parts_.pop_back();
     part fresh;
     fresh.request = index;
-    fresh.op = what.op;
+    fresh.op = entry.op;
     fresh.group = number;
-    fresh.bytes = {static_cast<std::uint32_t>(what.next_byte - number * group_bytes),
+    fresh.bytes = {static_cast<std::uint32_t>(entry.next_byte - number * group_bytes),
                    static_cast<std::uint32_t>(end - number * group_bytes)};
-    fresh.buffer = what.buffer;
+    fresh.buffer = entry.buffer;
     parts_[begun] = fresh;
-    what.buffer += end - what.next_byte;
-    what.next_byte = end;
-    ++what.parts;
+    entry.buffer += end - entry.next_byte;
+    entry.next_byte = end;
+    ++entry.parts;
     start(begun);
   }
-  if (what.next_byte < what.end_byte && std::find(unfinished_.begin(), unfinished_.end(), index) == unfinished_.end()) {
+  if (entry.next_byte < entry.end_byte &&
+      std::find(unfinished_.begin(), unfinished_.end(), index) == unfinished_.end()) {
     unfinished_.push_back(index);
   }
-  if (--what.parts == 0 && what.next_byte == what.end_byte) end_request(index);
+  if (--entry.parts == 0 && entry.next_byte == entry.end_byte) end_request(index);
 }
 
 void replicated_channel::start_unfinished() {
@@ -176,7 +177,7 @@ void replicated_channel::start(std::uint32_t index) {
   }
 }
 
-// What a read costs at each member: how long one takes there, times those that are before it.
+// The cost of a read at each member: its time there, multiplied by the number of reads before it.
 read_choice replicated_channel::choice_for(const part& reading) {
   for (std::size_t i = 0; i < queues().size(); ++i) {
     costs_[i] = (shared_.at(i).read_latency_ns() + 1) * (queues_[i].reads + 1);
@@ -258,10 +259,10 @@ void replicated_channel::push(std::size_t member, std::uint32_t index, std::uint
 }
 
 void replicated_channel::flush() {
-  for (member_queue& each : queues()) {
-    if (each.unsent.empty()) continue;
-    const std::size_t sent = each.transfers->submit(each.unsent);
-    each.unsent.erase(each.unsent.begin(), each.unsent.begin() + static_cast<std::ptrdiff_t>(sent));
+  for (member_queue& queue : queues()) {
+    if (queue.unsent.empty()) continue;
+    const std::size_t sent = queue.transfers->submit(queue.unsent);
+    queue.unsent.erase(queue.unsent.begin(), queue.unsent.begin() + static_cast<std::ptrdiff_t>(sent));
   }
 }
 
@@ -289,7 +290,7 @@ std::size_t replicated_channel::take_completions(std::size_t most) {
     const std::size_t member = next_queue_++ % queue_count;
     if (queues_[member].transfers->in_flight() == 0) continue;
     const std::size_t count = queues_[member].transfers->poll({taken.data(), wanted});
-    for (const completion& each : std::span(taken).first(count)) on_transfer(member, each);
+    for (const completion& ended : std::span(taken).first(count)) on_transfer(member, ended);
     if (count > 0) return count;
   }
   return 0;
@@ -384,11 +385,11 @@ void replicated_channel::wait(std::uint64_t timeout_ns) {
   if (in_flight_ == 0 || !ended_.empty()) return;
   channel* busy = nullptr;
   std::size_t busy_count = 0;
-  for (const member_queue& each : queues()) {
+  for (const member_queue& member : queues()) {
     // What could not be sent is tried again soon.
-    if (!each.unsent.empty()) timeout_ns = std::min(timeout_ns, longest_without_events_ns);
-    if (each.transfers->in_flight() == 0) continue;
-    busy = each.transfers.get();
+    if (!member.unsent.empty()) timeout_ns = std::min(timeout_ns, longest_without_events_ns);
+    if (member.transfers->in_flight() == 0) continue;
+    busy = member.transfers.get();
     ++busy_count;
   }
   if (parked_ > 0) timeout_ns = std::min(timeout_ns, retry_interval_ns);

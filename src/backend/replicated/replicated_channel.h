@@ -1,4 +1,4 @@
-// A queue of a replicated far tier: one queue of each member, and what of every request is under way in them.
+// A queue of a replicated far tier: one queue to each member, and the state of each request in them.
 //
 // A request is cut at the borders of groups into parts. A part of a read is one transfer, from the copy that will
 // answer first, and is repeated on another copy when it fails; a part of a write is one transfer to each copy.

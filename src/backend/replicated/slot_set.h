@@ -16,15 +16,15 @@ class slot_set {
  public:
   // The slots [first, first + count). Requires: first + count <= group_slots.
   [[nodiscard]] static slot_set range(std::size_t first, std::size_t count) {
-    slot_set made;
+    slot_set set;
     for (std::size_t word = first / word_bits; word * word_bits < first + count; ++word) {
       const std::size_t begin = word * word_bits < first ? first - word * word_bits : 0;
       const std::size_t end = first + count - word * word_bits;
       if (count == 0) break;
-      made.words_[word] = all >> begin << begin;
-      if (end < word_bits) made.words_[word] &= ~(all << end);
+      set.words_[word] = all >> begin << begin;
+      if (end < word_bits) set.words_[word] &= ~(all << end);
     }
-    return made;
+    return set;
   }
   [[nodiscard]] static slot_set everything() { return range(0, group_slots); }
 
@@ -61,9 +61,9 @@ class slot_set {
     return *this;
   }
   [[nodiscard]] slot_set operator~() const {
-    slot_set made;
-    for (std::size_t i = 0; i < words_.size(); ++i) made.words_[i] = ~words_[i];
-    return made;
+    slot_set set;
+    for (std::size_t i = 0; i < words_.size(); ++i) set.words_[i] = ~words_[i];
+    return set;
   }
   [[nodiscard]] friend slot_set operator|(slot_set a, const slot_set& b) { return a |= b; }
   [[nodiscard]] friend slot_set operator&(slot_set a, const slot_set& b) { return a &= b; }

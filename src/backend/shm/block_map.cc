@@ -37,17 +37,17 @@ void close_own(int descriptor) {
 }  // namespace
 
 result<std::unique_ptr<block_map>> block_map::create(int memory, std::uint64_t most_blocks) {
-  std::unique_ptr<block_map> made(new block_map);
-  made->memory_ = memory;
-  made->blocks_ = std::min(blocks_of(memory), most_blocks);
-  made->reachable_blocks_ = made->blocks_;
-  if (made->blocks_ == 0) {
+  std::unique_ptr<block_map> created(new block_map);
+  created->memory_ = memory;
+  created->blocks_ = std::min(blocks_of(memory), most_blocks);
+  created->reachable_blocks_ = created->blocks_;
+  if (created->blocks_ == 0) {
     return error{"the server lends no memory: its --memory, or the tenant's quota, is less than 2 MiB", ENOSPC};
   }
-  made->states_ = reinterpret_cast<state*>(platform::map_local(made->blocks_ * sizeof(state)));
+  created->states_ = reinterpret_cast<state*>(platform::map_local(created->blocks_ * sizeof(state)));
   // One block more than needed, to align the first one for huge pages. Straight to the kernel: the program's mmap
   // symbol may be the one that the preload library defines.
-  const std::uint64_t bytes = made->blocks_ * block_bytes;
+  const std::uint64_t bytes = created->blocks_ * block_bytes;
   const long reserved =
       syscall(SYS_mmap, nullptr, bytes + block_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
   if (reserved == -1) {
@@ -59,11 +59,11 @@ result<std::unique_ptr<block_map>> block_map::create(int memory, std::uint64_t m
   const std::uint64_t aligned = round_up(address, block_bytes);
   if (aligned > address) syscall(SYS_munmap, address, aligned - address);
   if (address + block_bytes > aligned) syscall(SYS_munmap, aligned + bytes, address + block_bytes - aligned);
-  made->base_ = reinterpret_cast<std::byte*>(aligned);
-  if (!made->map_blocks(0, made->blocks_)) {
+  created->base_ = reinterpret_cast<std::byte*>(aligned);
+  if (!created->map_blocks(0, created->blocks_)) {
     return error{std::string("cannot map the server's memory: ") + std::strerror(errno), errno};
   }
-  return made;
+  return created;
 }
 
 block_map::~block_map() {
@@ -118,7 +118,7 @@ result<std::uint64_t> block_map::adopt(int memory) {
     std::uint64_t end = block + 1;
     while (end < reachable && states_[end] == state::absent) ++end;
     if (block < reachable && !map_blocks(block, end - block)) {
-      // What is absent still has another file behind it, so nothing may be asked for from here on.
+      // Absent blocks are still backed by another file, so no blocks may be requested from here on.
       reachable_blocks_ = block;
       for (; end < blocks_; ++end) {
         if (states_[end] == state::absent) continue;

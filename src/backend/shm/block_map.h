@@ -18,7 +18,7 @@ namespace far::backend::shm {
 
 inline constexpr std::uint64_t block_bytes = wire::block_slots * page_bytes;
 
-// Whoever changes it serialises the calls; base() from any thread.
+// Its users serialise changes; base() may be called from any thread.
 class block_map {
  public:
   enum class state : std::uint8_t {

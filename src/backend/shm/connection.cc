@@ -50,19 +50,19 @@ bool sleep_for(int descriptor, std::uint64_t timeout_ns) {
 
 }  // namespace
 
-error connection::failure(const std::string& what, int code) const {
-  return {"far tier 'shm:" + chosen_.name + "': " + what, code};
+error connection::failure(const std::string& action, int code) const {
+  return {"far tier 'shm:" + chosen_.name + "': " + action, code};
 }
 
 result<std::unique_ptr<connection>> connection::start(const connection_options& chosen) {
-  std::unique_ptr<connection> made(new connection(chosen));
-  if (result<void> found = made->connect(); !found) return found.error();
-  if (result<void> trusted = made->check_peer(); !trusted) return trusted.error();
+  std::unique_ptr<connection> created(new connection(chosen));
+  if (result<void> found = created->connect(); !found) return found.error();
+  if (result<void> trusted = created->check_peer(); !trusted) return trusted.error();
   std::uint32_t channel = 0;
   wire::fill_random(std::as_writable_bytes(std::span(&channel, 1)));
-  made->handshake_.begin(chosen.join, channel);
-  if (result<void> sent = made->send_handshake(); !sent) return sent.error();
-  return made;
+  created->handshake_.begin(chosen.join, channel);
+  if (result<void> sent = created->send_handshake(); !sent) return sent.error();
+  return created;
 }
 
 result<void> connection::connect() {

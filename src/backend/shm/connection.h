@@ -76,7 +76,7 @@ class connection {
   [[nodiscard]] result<void> answer(std::span<const std::byte> message, std::span<const int> descriptors);
   [[nodiscard]] result<void> on_welcome(std::span<const int> descriptors);
   [[nodiscard]] result<void> map_rings(int rings);
-  [[nodiscard]] error failure(const std::string& what, int code) const;
+  [[nodiscard]] error failure(const std::string& action, int code) const;
   void end();
 
   const connection_options chosen_;

@@ -18,12 +18,12 @@ class memory_channel final : public immediate_channel {
   memory_channel(const shm_backend& owner, std::size_t depth) : immediate_channel(depth), owner_(owner) {}
 
  private:
-  [[nodiscard]] int serve(const request& what) override;
+  [[nodiscard]] int serve(const request& io) override;
 
   const shm_backend& owner_;
 };
 
 // Copies between a slot and the buffer. Returns 0, or EIO when the server has taken the slots away.
-[[nodiscard]] int copy(const shm_backend& owner, const request& what);
+[[nodiscard]] int copy(const shm_backend& owner, const request& io);
 
 }  // namespace far::backend::shm

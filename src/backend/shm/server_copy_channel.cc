@@ -11,7 +11,7 @@
 namespace far::backend::shm {
 namespace {
 
-// How many polls in vain before the socket is looked at, which is a system call: is the server still there?
+// After so many empty polls the socket is checked, by a system call, to see whether the server is still there.
 constexpr unsigned polls_between_checks = 4096;
 
 }  // namespace
@@ -21,7 +21,7 @@ server_copy_channel::server_copy_channel(const shm_backend& owner, std::unique_p
     : owner_(owner), through_(std::move(through)), depth_(depth), ready_(depth), transfers_(depth), unsent_(depth) {
   idle_.reserve(depth);
   for (std::size_t i = depth; i-- > 0;) idle_.push_back(static_cast<std::uint32_t>(i));
-  for (std::uint32_t i = 0; i < wire::ring_length; ++i) idle_pieces_[idle_piece_count_++] = i;
+  for (std::uint32_t i = 0; i < wire::ring_length; ++i) idle_fragments_[idle_fragment_count_++] = i;
 }
 
 server_copy_channel::~server_copy_channel() {
@@ -30,12 +30,12 @@ server_copy_channel::~server_copy_channel() {
 
 std::size_t server_copy_channel::submit(std::span<const request> batch) {
   const std::size_t taken = std::min(batch.size(), depth_ - in_flight_);
-  for (const request& what : batch.first(taken)) {
+  for (const request& io : batch.first(taken)) {
     ++in_flight_;
     const std::uint32_t index = idle_.back();
     idle_.pop_back();
-    transfers_[index] = {.what = what};
-    if (what.length_bytes == 0) {
+    transfers_[index] = {.io = io};
+    if (io.length_bytes == 0) {
       finish(index);
     } else {
       unsent_[(unsent_head_ + unsent_count_++) % unsent_.size()] = index;
@@ -48,13 +48,13 @@ std::size_t server_copy_channel::submit(std::span<const request> batch) {
 void server_copy_channel::send() {
   bool sent = false;
   std::uint32_t room = unsent_count_ > 0 ? through_->room() : 0;
-  while (unsent_count_ > 0 && idle_piece_count_ > 0 && room > 0) {
+  while (unsent_count_ > 0 && idle_fragment_count_ > 0 && room > 0) {
     const std::uint32_t index = unsent_[unsent_head_];
-    transfer& of = transfers_[index];
-    send_piece(index, of);
+    transfer& owner = transfers_[index];
+    send_fragment(index, owner);
     sent = true;
     --room;
-    if (of.sent_bytes < of.what.length_bytes) continue;
+    if (owner.sent_bytes < owner.io.length_bytes) continue;
     unsent_head_ = (unsent_head_ + 1) % unsent_.size();
     --unsent_count_;
   }
@@ -62,29 +62,29 @@ void server_copy_channel::send() {
   if (!through_->alive()) copy_all_that_is_left();
 }
 
-void server_copy_channel::send_piece(std::uint32_t index, transfer& of) {
-  const std::uint32_t number = idle_pieces_[--idle_piece_count_];
-  const std::uint64_t position = std::uint64_t{of.what.offset_bytes} + of.sent_bytes;
+void server_copy_channel::send_fragment(std::uint32_t index, transfer& owner) {
+  const std::uint32_t number = idle_fragments_[--idle_fragment_count_];
+  const std::uint64_t position = std::uint64_t{owner.io.offset_bytes} + owner.sent_bytes;
   const auto length =
-      static_cast<std::uint32_t>(std::min<std::size_t>(wire::piece_bytes, of.what.length_bytes - of.sent_bytes));
+      static_cast<std::uint32_t>(std::min<std::size_t>(wire::fragment_bytes, owner.io.length_bytes - owner.sent_bytes));
   wire::ring_request wanted;
-  wanted.op = of.what.op == operation::read ? wire::ring_operation::read : wire::ring_operation::write;
-  wanted.piece = number;
+  wanted.op = owner.io.op == operation::read ? wire::ring_operation::read : wire::ring_operation::write;
+  wanted.fragment = number;
   wanted.cookie = number;
-  wanted.first = of.what.slot + position / page_bytes;
+  wanted.first = owner.io.slot + position / page_bytes;
   wanted.offset_bytes = static_cast<std::uint32_t>(position % page_bytes);
   wanted.length_bytes = length;
-  if (of.what.op == operation::write) {
-    std::memcpy(through_->area() + number * wire::piece_bytes, of.what.buffer + of.sent_bytes, length);
+  if (owner.io.op == operation::write) {
+    std::memcpy(through_->area() + number * wire::fragment_bytes, owner.io.buffer + owner.sent_bytes, length);
   }
-  pieces_[number] = {index, of.sent_bytes, length};
-  of.sent_bytes += length;
-  ++of.pieces_out;
+  fragments_[number] = {index, owner.sent_bytes, length};
+  owner.sent_bytes += length;
+  ++owner.fragments_out;
   through_->put(wanted);
 }
 
 void server_copy_channel::finish(std::uint32_t index) {
-  ready_.push({transfers_[index].what.cookie, transfers_[index].error_code});
+  ready_.push({transfers_[index].io.cookie, transfers_[index].error_code});
   idle_.push_back(index);
 }
 
@@ -93,33 +93,35 @@ void server_copy_channel::receive() {
   while (through_->take(reply)) {
     empty_polls_ = 0;
     const std::uint64_t number = reply.cookie;
-    FAR_CHECK(number < wire::ring_length && pieces_[number].length_bytes > 0, "the server answers what was not asked");
-    const piece arrived = std::exchange(pieces_[number], {});
-    transfer& of = transfers_[arrived.transfer];
+    FAR_CHECK(number < wire::ring_length && fragments_[number].length_bytes > 0,
+              "the server answers what was not asked");
+    const fragment arrived = std::exchange(fragments_[number], {});
+    transfer& owner = transfers_[arrived.transfer];
     if (reply.status != static_cast<std::uint8_t>(wire::status::ok)) {
-      of.error_code = EIO;
-    } else if (of.what.op == operation::read) {
-      std::memcpy(of.what.buffer + arrived.offset_bytes, through_->area() + number * wire::piece_bytes,
+      owner.error_code = EIO;
+    } else if (owner.io.op == operation::read) {
+      std::memcpy(owner.io.buffer + arrived.offset_bytes, through_->area() + number * wire::fragment_bytes,
                   arrived.length_bytes);
     }
-    idle_pieces_[idle_piece_count_++] = static_cast<std::uint32_t>(number);
-    if (--of.pieces_out == 0 && of.sent_bytes == of.what.length_bytes) finish(arrived.transfer);
+    idle_fragments_[idle_fragment_count_++] = static_cast<std::uint32_t>(number);
+    if (--owner.fragments_out == 0 && owner.sent_bytes == owner.io.length_bytes) finish(arrived.transfer);
   }
 }
 
-// The server is gone, and with it whoever could still write into the pieces. The slots' memory is not.
+// The server is gone, so nobody writes into the fragments any more. The memory of the slots remains.
 void server_copy_channel::copy_all_that_is_left() {
   receive();
   unsent_count_ = 0;
-  for (piece& each : pieces_) {
-    if (each.length_bytes > 0) idle_pieces_[idle_piece_count_++] = static_cast<std::uint32_t>(&each - pieces_.data());
-    each = {};
+  for (fragment& lost : fragments_) {
+    if (lost.length_bytes > 0)
+      idle_fragments_[idle_fragment_count_++] = static_cast<std::uint32_t>(&lost - fragments_.data());
+    lost = {};
   }
   std::vector<bool, platform::local_allocator<bool>> idle(depth_, false);
   for (const std::uint32_t index : idle_) idle[index] = true;
   for (std::uint32_t index = 0; index < depth_; ++index) {
     if (idle[index]) continue;
-    transfers_[index].error_code = copy(owner_, transfers_[index].what);
+    transfers_[index].error_code = copy(owner_, transfers_[index].io);
     finish(index);
   }
 }

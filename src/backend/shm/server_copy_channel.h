@@ -1,5 +1,5 @@
 // A queue of `shm:...?copy=server`: requests go through the rings of a connection of its own, and the server copies
-// between the slots and pieces of the connection's payload area.
+// between the slots and fragments of the connection's payload area.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ class shm_backend;
 
 namespace far::backend::shm {
 
-// A transfer travels in pieces of up to 64 KiB, many at a time. When the connection ends while the memory is still
+// A transfer travels in fragments of up to 64 KiB, many at a time. When the connection ends while the memory is still
 // there, the channel goes on by copying itself.
 class server_copy_channel final : public channel {
  public:
@@ -35,20 +35,20 @@ class server_copy_channel final : public channel {
 
  private:
   struct transfer {
-    request what;
+    request io;
     std::uint32_t sent_bytes = 0;
-    std::uint32_t pieces_out = 0;
+    std::uint32_t fragments_out = 0;
     int error_code = 0;
     std::uint32_t next = 0;  // in the list of free ones, or of those not sent completely
   };
-  struct piece {
+  struct fragment {
     std::uint32_t transfer = 0;
     std::uint32_t offset_bytes = 0;  // in its buffer
     std::uint32_t length_bytes = 0;  // 0: not on its way
   };
 
   void send();
-  void send_piece(std::uint32_t index, transfer& of);
+  void send_fragment(std::uint32_t index, transfer& owner);
   void receive();
   void finish(std::uint32_t index);
   void copy_all_that_is_left();
@@ -64,9 +64,9 @@ class server_copy_channel final : public channel {
   std::vector<std::uint32_t, platform::local_allocator<std::uint32_t>> unsent_;
   std::size_t unsent_head_ = 0;
   std::size_t unsent_count_ = 0;
-  std::array<piece, wire::ring_length> pieces_{};
-  std::array<std::uint32_t, wire::ring_length> idle_pieces_{};
-  std::size_t idle_piece_count_ = 0;
+  std::array<fragment, wire::ring_length> fragments_{};
+  std::array<std::uint32_t, wire::ring_length> idle_fragments_{};
+  std::size_t idle_fragment_count_ = 0;
   unsigned empty_polls_ = 0;
 };
 

@@ -31,11 +31,11 @@ std::uint64_t now_ns() {
 
 // Of a connection that opens a session.
 shm::connection_options settings_of(const shm_options& chosen) {
-  shm::connection_options made;
-  made.name = chosen.name;
-  made.shown.tenant = chosen.tenant;
-  made.shown.token = chosen.token;
-  return made;
+  shm::connection_options options;
+  options.name = chosen.name;
+  options.shown.tenant = chosen.tenant;
+  options.shown.token = chosen.token;
+  return options;
 }
 
 }  // namespace
@@ -85,10 +85,10 @@ result<std::unique_ptr<backend>> shm_backend::create(const shm_options& chosen) 
   if (!mapped) return named(mapped.error());
   std::uint64_t capacity_slots = mapped.value()->blocks() * block_slots;
   if (chosen.capacity_bytes != 0) capacity_slots = std::min(capacity_slots, chosen.capacity_bytes / page_bytes);
-  std::unique_ptr<shm_backend> made(
+  std::unique_ptr<shm_backend> created(
       new shm_backend(chosen, std::move(control), std::move(mapped).value(), capacity_slots));
-  if (result<void> waited = made->wait_for_first_blocks(); !waited) return named(waited.error());
-  return std::unique_ptr<backend>(std::move(made));
+  if (result<void> waited = created->wait_for_first_blocks(); !waited) return named(waited.error());
+  return std::unique_ptr<backend>(std::move(created));
 }
 
 shm_backend::shm_backend(const shm_options& chosen, std::unique_ptr<shm::connection> control,
@@ -190,7 +190,7 @@ capacity shm_backend::report() const {
 }
 
 speed shm_backend::expected_speed() const {
-  // What copying 4 KiB from cold memory takes on an ordinary machine; with the server in between, a round trip more.
+  // The time to copy 4 KiB from cold memory on an ordinary machine; with the server in between, a round trip more.
   if (chosen_.server_copies) return {3'000, 5'000'000'000};
   return {500, 7'000'000'000};
 }
@@ -235,7 +235,7 @@ void shm_backend::populate_granted() {
     count = std::exchange(granted_count_, 0);
     ranges = granted_;
   }
-  for (const block_range& each : std::span(ranges).first(count)) blocks_->populate(each.first, each.count);
+  for (const block_range& range : std::span(ranges).first(count)) blocks_->populate(range.first, range.count);
 }
 
 // Blocks that are lost with their server are noted once; what is stored there can still be read.

@@ -99,7 +99,7 @@ class shm_backend final : public backend {
 
   mutable spin_lock control_lock_;
   asked_blocks asked_;
-  std::uint64_t refused_until_ns_ = 0;    // the server is full: asking again before would be in vain
+  std::uint64_t refused_until_ns_ = 0;    // the server is full: no point in asking earlier
   std::uint64_t hungry_until_ns_ = 0;     // an allocation found nothing: what is free is needed
   std::uint64_t give_back_from_ = 0;      // where the search for free blocks goes on, downwards
   std::array<block_range, 8> granted_{};  // not populated yet; what does not fit is populated by use

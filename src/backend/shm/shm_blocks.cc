@@ -1,4 +1,5 @@
-// Of shm_backend: blocks come from the server ahead of need and go back; a new server after the old one is gone.
+// The part of shm_backend that manages blocks: they come from the server ahead of need and go back; a new server
+// after the old one is gone.
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -150,8 +151,8 @@ bool shm_backend::give_back(std::uint64_t block) {
   }
   blocks_->give_back(block);
   // It may have been granted since tend() looked; then it must not be populated any more.
-  for (block_range& each : granted_) {
-    if (block >= each.first && block < each.first + each.count) each.count = 0;
+  for (block_range& range : granted_) {
+    if (block >= range.first && block < range.first + range.count) range.count = 0;
   }
   wire::ring_request returned;
   returned.op = ring_operation::free;

@@ -24,7 +24,7 @@ constexpr std::uint64_t slack_blocks = 32;
 constexpr std::uint64_t sweep_blocks = 16;
 constexpr std::uint64_t full_pause_ns = 100'000'000;
 
-// What a server can tell apart (maximum_session_blocks of its store).
+// The most blocks that a server can name (maximum_session_blocks of its store).
 constexpr std::uint64_t most_numbers = std::uint64_t{1} << 22;
 
 // Short enough for std::string to hold it without allocating.
@@ -99,8 +99,8 @@ result<slot_id> block_table::allocate(std::size_t count, std::uint32_t epoch) {
     live_used_slots_ += count;
     for (std::uint64_t left = count, slot = *first; left > 0;) {
       const std::uint64_t step = std::min(left, block_slots - slot % block_slots);
-      block& of = blocks_[slot / block_slots];
-      of.used = static_cast<std::uint16_t>(of.used + step);
+      block& entry = blocks_[slot / block_slots];
+      entry.used = static_cast<std::uint16_t>(entry.used + step);
       slot += step;
       left -= step;
     }
@@ -123,20 +123,20 @@ void block_table::free(slot_id first, std::size_t count) {
   for (std::uint64_t left = count, slot = first; left > 0;) {
     const std::uint64_t number = slot / block_slots;
     const std::uint64_t step = std::min(left, block_slots - slot % block_slots);
-    block& of = blocks_[number];
-    FAR_CHECK(of.used >= step, "slots are freed once");
-    of.used = static_cast<std::uint16_t>(of.used - step);
-    if (of.now == state::lost) {
+    block& entry = blocks_[number];
+    FAR_CHECK(entry.used >= step, "slots are freed once");
+    entry.used = static_cast<std::uint16_t>(entry.used - step);
+    if (entry.now == state::lost) {
       leases_.forget(step);
       // Unless the sweep is still to come here, and does it.
       const bool swept = number < sweep_at_ || number >= sweep_end_;
-      if (of.used == 0 && swept) push(&absent_, number, state::absent);
+      if (entry.used == 0 && swept) push(&absent_, number, state::absent);
     } else {
       leases_.slots().free(slot, step);
-      const bool live = of.epoch.load(std::memory_order_relaxed) == epoch_;
+      const bool live = entry.epoch.load(std::memory_order_relaxed) == epoch_;
       if (live) live_used_slots_ -= step;
       const std::uint64_t keep = (reserve_blocks() + slack_blocks) * block_slots;
-      if (live && of.used == 0 && free_slots() > keep && leases_.take_out(number)) {
+      if (live && entry.used == 0 && free_slots() > keep && leases_.take_out(number)) {
         --held_blocks_;
         held_slots_ -= leases_.usable_slots(number);
         push(&returning_, number, state::returning);
@@ -177,9 +177,9 @@ bool block_table::take_back() {
 }
 
 void block_table::grant(std::uint64_t number) {
-  block& of = blocks_[number];
-  of.epoch.store(epoch_, std::memory_order_release);
-  of.now = state::held;
+  block& entry = blocks_[number];
+  entry.epoch.store(epoch_, std::memory_order_release);
+  entry.now = state::held;
   ++held_blocks_;
   held_slots_ += leases_.usable_slots(number);
   leases_.grant(number);
@@ -229,15 +229,16 @@ bool block_table::ask_for_blocks(control_request* into) {
   return true;
 }
 
-void block_table::done(const control_request& what, std::uint32_t epoch, wire::status outcome, std::uint64_t now_ns) {
+void block_table::done(const control_request& request, std::uint32_t epoch, wire::status outcome,
+                       std::uint64_t now_ns) {
   const std::lock_guard guard(lock_);
   if (epoch != epoch_) return;  // the sweep has seen to it
-  if (what.op == wire::opcode::allocate) {
+  if (request.op == wire::opcode::allocate) {
     asked_blocks_ = 0;
-    return outcome == wire::status::ok ? granted(what.blocks) : refused(what.blocks, outcome, now_ns);
+    return outcome == wire::status::ok ? granted(request.blocks) : refused(request.blocks, outcome, now_ns);
   }
   // Freed, or not known to the server: ours no more, either way.
-  for (std::uint64_t i = 0; i < what.blocks.count; ++i) push(&absent_, what.blocks.first + i, state::absent);
+  for (std::uint64_t i = 0; i < request.blocks.count; ++i) push(&absent_, request.blocks.first + i, state::absent);
 }
 
 void block_table::granted(wire::block_range blocks) {
@@ -293,14 +294,14 @@ void block_table::sweep(std::uint64_t blocks) {
 }
 
 void block_table::sweep_block(std::uint64_t number) {
-  block& of = blocks_[number];
-  if (of.now == state::held) {
+  block& entry = blocks_[number];
+  if (entry.now == state::held) {
     leases_.write_off(number);
-    of.now = state::lost;
-  } else if (of.now == state::asked) {
+    entry.now = state::lost;
+  } else if (entry.now == state::asked) {
     leases_.skip(number);
   }
-  if (of.used == 0) push(&absent_, number, state::absent);
+  if (entry.used == 0) push(&absent_, number, state::absent);
 }
 
 void block_table::validate() const {
@@ -310,11 +311,11 @@ void block_table::validate() const {
   std::uint64_t live_used = 0;
   std::uint64_t used = 0;
   for (std::uint64_t number = 0; number < limit_blocks_; ++number) {
-    const block& each = blocks_[number];
-    used += each.used;
-    if (each.now != state::held || each.epoch.load() != epoch_) continue;
+    const block& entry = blocks_[number];
+    used += entry.used;
+    if (entry.now != state::held || entry.epoch.load() != epoch_) continue;
     ++held;
-    live_used += each.used;
+    live_used += entry.used;
   }
   FAR_CHECK(held == held_blocks_ && live_used == live_used_slots_ && used == leases_.used(),
             "blocks are counted right");

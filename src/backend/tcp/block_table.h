@@ -1,4 +1,4 @@
-// Which slots of a server are ours: blocks of 512, asked for ahead of need and given back when they are empty.
+// The slots that a server has lent us: blocks of 512, asked for ahead of need and given back when they are empty.
 //
 //               asked for, granted           swept with free slots only, or
 //     absent ------------------------> held  wholly free beyond the reserve ----> (to be) returned ---> absent
@@ -48,7 +48,7 @@ class block_table final : public control_source {
   [[nodiscard]] capacity report() const;
 
   [[nodiscard]] bool next(std::uint32_t epoch, std::uint64_t now_ns, control_request* into) override;
-  void done(const control_request& what, std::uint32_t epoch, wire::status outcome, std::uint64_t now_ns) override;
+  void done(const control_request& request, std::uint32_t epoch, wire::status outcome, std::uint64_t now_ns) override;
   void draining(std::uint32_t epoch) override;
 
   // In the child of a fork, where nobody else holds it.

@@ -152,13 +152,13 @@ TEST(block_table, slots_of_a_lost_session_are_not_handed_out_before_they_are_fre
   bench all(60 * 512);
   std::set<slot_id> old;
   for (int i = 0; i < 30 * 512; ++i) old.insert(all.allocate(1).value());
-  for (auto each = old.begin(); each != old.end();) {  // holes everywhere
-    if (*each % 3 != 0) {
-      ++each;
+  for (auto next = old.begin(); next != old.end();) {  // holes everywhere
+    if (*next % 3 != 0) {
+      ++next;
       continue;
     }
-    all.table.free(*each, 1);
-    each = old.erase(each);
+    all.table.free(*next, 1);
+    next = old.erase(next);
   }
   all.lose();
   std::set<slot_id> fresh;
@@ -170,13 +170,13 @@ TEST(block_table, slots_of_a_lost_session_are_not_handed_out_before_they_are_fre
     ASSERT_EQ(all.table.epoch_of(one.value()), 2u);
     ASSERT_TRUE(all.held.contains(one.value() / 512));
   }
-  for (const slot_id each : old) {
-    EXPECT_EQ(all.table.epoch_of(each), 1u);
-    all.table.free(each, 1);
+  for (const slot_id id : old) {
+    EXPECT_EQ(all.table.epoch_of(id), 1u);
+    all.table.free(id, 1);
   }
   all.table.validate();
   EXPECT_EQ(all.table.report().used_slots, fresh.size());
-  for (const slot_id each : fresh) all.table.free(each, 1);
+  for (const slot_id id : fresh) all.table.free(id, 1);
   EXPECT_EQ(all.table.report().used_slots, 0u);
 }
 
@@ -189,9 +189,9 @@ TEST(block_table, random_use_agrees_with_a_model) {
     all.server_blocks = 10 + random() % 20;
     std::map<slot_id, std::pair<std::size_t, std::uint32_t>> runs;  // first -> count, epoch
     for (int i = 0; i < 1500; ++i) {
-      const std::uint64_t what = random() % 100;
-      if (what < 45) {
-        const std::size_t count = what == 0 ? 1000 : 1 + random() % 130;
+      const std::uint64_t choice = random() % 100;
+      if (choice < 45) {
+        const std::size_t count = choice == 0 ? 1000 : 1 + random() % 130;
         const result<slot_id> first = all.table.allocate(count, all.epoch);
         if (first) {
           const auto after = runs.lower_bound(first.value());
@@ -201,12 +201,12 @@ TEST(block_table, random_use_agrees_with_a_model) {
           ASSERT_EQ(all.table.epoch_of(first.value()), all.epoch);
           runs[first.value()] = {count, all.epoch};
         }
-      } else if (what < 80 && !runs.empty()) {
+      } else if (choice < 80 && !runs.empty()) {
         auto chosen = std::next(runs.begin(), static_cast<std::ptrdiff_t>(random() % runs.size()));
         ASSERT_EQ(all.table.epoch_of(chosen->first), chosen->second.second);
         all.table.free(chosen->first, chosen->second.first);
         runs.erase(chosen);
-      } else if (what == 99 && random() % 10 == 0) {
+      } else if (choice == 99 && random() % 10 == 0) {
         all.lose();
         static_cast<void>(all.exchange());
       } else {

@@ -1,5 +1,5 @@
-// What a connection moves its bytes over: a socket, a socket with TLS, or, in tests and the simulation, something that
-// breaks when it is told to.
+// The transport of a connection: a socket, a socket with TLS, or, in tests and the simulation, something that breaks
+// when it is told to.
 #pragma once
 
 #include <sys/uio.h>
@@ -21,11 +21,11 @@ class byte_stream {
   // 0: connected, bytes may be sent; EINPROGRESS: not yet; else why it failed.
   [[nodiscard]] virtual int finish_connecting() = 0;
 
-  // Takes bytes from the front of the pieces. Returns how many; 0: there is no room now; a negative errno value: the
-  // stream is broken. Without pieces it moves on what it took earlier and could not pass on.
-  [[nodiscard]] virtual std::ptrdiff_t try_send(std::span<const iovec> pieces) = 0;
+  // Takes bytes from the front of the chunks. Returns how many; 0: there is no room now; a negative errno value: the
+  // stream is broken. Without chunks it moves on what it took earlier and could not pass on.
+  [[nodiscard]] virtual std::ptrdiff_t try_send(std::span<const iovec> chunks) = 0;
 
-  // Fills the front of the pieces. Returns how many bytes; 0: nothing has come; a negative errno value: the stream is
+  // Fills the front of the chunks. Returns how many bytes; 0: nothing has come; a negative errno value: the stream is
   // broken, -EPIPE: the server has closed it.
   [[nodiscard]] virtual std::ptrdiff_t try_receive(std::span<const iovec> into) = 0;
 
@@ -45,7 +45,7 @@ class byte_stream {
   // Where there is no descriptor to sleep on: lets up to `timeout_ns` pass, unless something may have come.
   virtual void wait(std::uint64_t timeout_ns) { static_cast<void>(timeout_ns); }
 
-  // What a person should know about the last failure beyond its errno value; empty: nothing.
+  // Details of the last failure for a person, beyond its errno value; empty: none.
   [[nodiscard]] virtual const char* explanation() const { return ""; }
 };
 

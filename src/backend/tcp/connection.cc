@@ -45,19 +45,19 @@ tcp_connection::~tcp_connection() {
   platform::unmap_local(received_, receive_buffer_bytes);
 }
 
-std::uint64_t tcp_connection::advance(const completion_sink* by) {
+std::uint64_t tcp_connection::advance(const completion_sink* sink) {
   const std::uint64_t now_ns = time_.now_ns();
   pushes_ = 0;
-  if (session_.epoch() != epoch_) enter_epoch(by);
+  if (session_.epoch() != epoch_) enter_epoch(sink);
   if ((phase_ == phase::idle || phase_ == phase::broken) && now_ns >= retry_at_ns_) start_connecting(now_ns);
   if (phase_ == phase::connecting) go_on_connecting();
-  if (phase_ == phase::handshaking) shake_hands(now_ns, by);
-  if (phase_ == phase::ready) receive(now_ns, by);
+  if (phase_ == phase::handshaking) shake_hands(now_ns, sink);
+  if (phase_ == phase::ready) receive(now_ns, sink);
   if (phase_ == phase::ready) {
-    build(now_ns, by);
+    build(now_ns, sink);
     send();
   }
-  expire(now_ns, by);
+  expire(now_ns, sink);
   return next_call_ns(now_ns);
 }
 
@@ -83,7 +83,7 @@ void tcp_connection::go_on_connecting() {
   handshake_.begin(joining_, channel_);
 }
 
-void tcp_connection::shake_hands(std::uint64_t now_ns, const completion_sink* by) {
+void tcp_connection::shake_hands(std::uint64_t now_ns, const completion_sink* sink) {
   while (phase_ == phase::handshaking) {
     std::ptrdiff_t moved = send_handshake();
     const iovec room{received_ + received_end_, receive_buffer_bytes - received_end_};
@@ -95,21 +95,21 @@ void tcp_connection::shake_hands(std::uint64_t now_ns, const completion_sink* by
     }
     if (received == 0 && moved == 0) return;
     received_end_ += static_cast<std::size_t>(received);
-    take_handshake(now_ns, by);
+    take_handshake(now_ns, sink);
   }
 }
 
 // Returns how many bytes the stream took, or its negative errno value.
 std::ptrdiff_t tcp_connection::send_handshake() {
   const std::span<const std::byte> out = handshake_.to_send();
-  const iovec piece{const_cast<std::byte*>(out.data()), out.size()};
-  const std::ptrdiff_t sent = stream_->try_send(std::span(&piece, out.empty() ? 0 : 1));
+  const iovec chunk{const_cast<std::byte*>(out.data()), out.size()};
+  const std::ptrdiff_t sent = stream_->try_send(std::span(&chunk, out.empty() ? 0 : 1));
   if (sent > 0) handshake_.sent(static_cast<std::size_t>(sent));
   return sent;
 }
 
 // Takes the messages of the handshake that have come in full.
-void tcp_connection::take_handshake(std::uint64_t now_ns, const completion_sink* by) {
+void tcp_connection::take_handshake(std::uint64_t now_ns, const completion_sink* sink) {
   while (phase_ == phase::handshaking && received_end_ - received_begin_ >= wire::header_bytes) {
     const std::byte* const at = received_ + received_begin_;
     const std::optional<wire::header> head =
@@ -121,9 +121,9 @@ void tcp_connection::take_handshake(std::uint64_t now_ns, const completion_sink*
     received_begin_ += wire::header_bytes + head->payload_bytes;
     switch (handshake_.take(*head, {at + wire::header_bytes, head->payload_bytes})) {
       case wire::client_handshake::step::more: break;
-      case wire::client_handshake::step::done: return become_ready(now_ns, by);
+      case wire::client_handshake::step::done: return become_ready(now_ns, sink);
       case wire::client_handshake::step::refused: return be_refused();
-      case wire::client_handshake::step::unknown_session: return lose_session(by);
+      case wire::client_handshake::step::unknown_session: return lose_session(sink);
     }
   }
 }
@@ -135,7 +135,7 @@ void tcp_connection::be_refused() {
   refused_ = true;
 }
 
-void tcp_connection::become_ready(std::uint64_t now_ns, const completion_sink* by) {
+void tcp_connection::become_ready(std::uint64_t now_ns, const completion_sink* sink) {
   const bool opened = joining_ == wire::session_id{};
   if (opened ? !session_.opened(epoch_, handshake_.welcome()) : session_.epoch() != epoch_) {
     return break_off(ESTALE, "the session has changed meanwhile");
@@ -149,30 +149,30 @@ void tcp_connection::become_ready(std::uint64_t now_ns, const completion_sink* b
   cursor_bytes_ = 0;
   if (session_.note_recovery()) log_line(log_level::info, "far tier %s answers again", settings_.peer.c_str());
   // The server may have said more already.
-  if (!parse(now_ns, by)) break_off(EPROTO, "it broke the protocol");
+  if (!parse(now_ns, sink)) break_off(EPROTO, "it broke the protocol");
 }
 
-void tcp_connection::lose_session(const completion_sink* by) {
+void tcp_connection::lose_session(const completion_sink* sink) {
   if (session_.lost(epoch_)) {
     log_line(log_level::error,
              "far tier %s has lost the slots of this program: it was restarted, or not reached for longer than its "
              "grace period",
              settings_.peer.c_str());
   }
-  enter_epoch(by);
+  enter_epoch(sink);
 }
 
 // Everything of an earlier epoch fails, and the connection begins anew with the present session.
-void tcp_connection::enter_epoch(const completion_sink* by) {
+void tcp_connection::enter_epoch(const completion_sink* sink) {
   epoch_ = session_.epoch();
   if (phase_ != phase::idle && phase_ != phase::broken) break_off(ESTALE, "the session is lost");
-  for (message* each = pool_.first(); each != nullptr;) {
-    message& stale = *each;
-    each = stale.next;
-    if (stale.epoch != epoch_) fail(stale, ESTALE, by);
+  for (message* current = pool_.first(); current != nullptr;) {
+    message& stale = *current;
+    current = stale.next;
+    if (stale.epoch != epoch_) fail(stale, ESTALE, sink);
   }
   cursor_ = pool_.first();
-  fail_pending(ESTALE, by, epoch_);
+  fail_pending(ESTALE, sink, epoch_);
   retry_at_ns_ = 0;
 }
 
@@ -186,7 +186,7 @@ void tcp_connection::break_off(int code, const char* why) {
   phase_ = phase::broken;
   received_begin_ = received_end_ = 0;
   reply_ = nullptr;
-  for (message* each = pool_.first(); each != nullptr; each = each->next) each->sent = false;
+  for (message* current = pool_.first(); current != nullptr; current = current->next) current->sent = false;
   cursor_ = pool_.first();
   cursor_bytes_ = 0;
   const std::uint64_t now_ns = time_.now_ns();
@@ -199,31 +199,31 @@ void tcp_connection::break_off(int code, const char* why) {
   }
 }
 
-void tcp_connection::expire(std::uint64_t now_ns, const completion_sink* by) {
+void tcp_connection::expire(std::uint64_t now_ns, const completion_sink* sink) {
   const bool trying = phase_ == phase::connecting || phase_ == phase::handshaking;
   if (trying && now_ns >= attempt_deadline_ns_) break_off(ETIMEDOUT, "it does not answer");
-  if (pool_.first() != nullptr) expire_messages(now_ns, by);
+  if (pool_.first() != nullptr) expire_messages(now_ns, sink);
   while (pending_first_ != nullptr && now_ns >= pending_first_->deadline_ns) {
     pending_first_->error_code = ETIMEDOUT;
-    pop_failed(by);
+    pop_failed(sink);
   }
 }
 
-void tcp_connection::expire_messages(std::uint64_t now_ns, const completion_sink* by) {
+void tcp_connection::expire_messages(std::uint64_t now_ns, const completion_sink* sink) {
   bool overdue = false;
   // In the order of deadlines, but for a control message, which is asked for until it is answered.
-  for (message* each = pool_.first(); each != nullptr && now_ns >= each->deadline_ns;) {
-    message& late = *each;
-    each = late.next;
+  for (message* current = pool_.first(); current != nullptr && now_ns >= current->deadline_ns;) {
+    message& late = *current;
+    current = late.next;
     overdue = true;
     if (late.part_count == 0) {
       late.deadline_ns = now_ns + settings_.timeout_ns;
     } else {
-      fail(late, ETIMEDOUT, by);
+      fail(late, ETIMEDOUT, sink);
     }
   }
   if (!overdue) return;
-  // What was on its way must not land, and the server is silent anyway.
+  // Replies on their way must not land, and the server is silent anyway.
   if (phase_ == phase::ready) break_off(ETIMEDOUT, "it does not answer");
   cursor_ = pool_.first();
 }
@@ -247,9 +247,9 @@ void tcp_connection::end_session() {
   const wire::header head{.op = wire::opcode::close};
   std::array<std::byte, wire::header_bytes> bytes{};
   wire::encode(head, bytes);
-  const iovec piece{bytes.data(), bytes.size()};
+  const iovec chunk{bytes.data(), bytes.size()};
   // When there is no room for it, the session ends with its grace period.
-  static_cast<void>(stream_->try_send({&piece, 1}));
+  static_cast<void>(stream_->try_send({&chunk, 1}));
 }
 
 void tcp_connection::restart_in_child(std::uint32_t channel) {
@@ -267,22 +267,22 @@ void tcp_connection::restart_in_child(std::uint32_t channel) {
   phase_ = phase::idle;
   retry_at_ns_ = 0;
   failures_ = 0;
-  lock.unlock();  // whoever held it is not in this process
+  lock.unlock();  // its holder is not in this process
 }
 
 void tcp_connection::validate() const {
   bool sent = true;
-  for (const message* each = pool_.first(); each != nullptr; each = each->next) {
-    FAR_CHECK(each->in_use && pool_.find(each->cookie) == each, "a listed message is in use");
-    FAR_CHECK(each->epoch == epoch_, "messages are of the connection's epoch");
-    if (each == cursor_) sent = false;
-    FAR_CHECK(each->sent == sent || phase_ != phase::ready, "messages are sent in their order");
+  for (const message* current = pool_.first(); current != nullptr; current = current->next) {
+    FAR_CHECK(current->in_use && pool_.find(current->cookie) == current, "a listed message is in use");
+    FAR_CHECK(current->epoch == epoch_, "messages are of the connection's epoch");
+    if (current == cursor_) sent = false;
+    FAR_CHECK(current->sent == sent || phase_ != phase::ready, "messages are sent in their order");
     std::size_t bytes = 0;
-    for (const message::part& part : each->all()) {
-      FAR_CHECK(part.of->outstanding > 0, "a transfer knows that a message holds a part of it");
+    for (const message::part& part : current->all()) {
+      FAR_CHECK(part.owner->outstanding > 0, "a transfer knows that a message holds a part of it");
       bytes += part.length_bytes;
     }
-    FAR_CHECK(bytes == each->data_bytes, "a message counts its bytes");
+    FAR_CHECK(bytes == current->data_bytes, "a message counts its bytes");
   }
   FAR_CHECK(reply_ == nullptr || (phase_ == phase::ready && reply_->sent), "a reply belongs to a sent request");
   FAR_CHECK(phase_ != phase::ready || (cursor_ == nullptr) == sent, "the cursor stands at the first unsent message");

@@ -39,7 +39,7 @@
 
 namespace far::backend {
 
-// What else is asked of the server than transfers: blocks to allocate and to free.
+// The requests to the server other than transfers: blocks to allocate and to free.
 struct control_request {
   wire::opcode op = wire::opcode::allocate;
   wire::block_range blocks{};
@@ -51,7 +51,8 @@ class control_source {
   virtual ~control_source() = default;
   // False: nothing to ask for in this epoch now.
   [[nodiscard]] virtual bool next(std::uint32_t epoch, std::uint64_t now_ns, control_request* into) = 0;
-  virtual void done(const control_request& what, std::uint32_t epoch, wire::status outcome, std::uint64_t now_ns) = 0;
+  virtual void done(const control_request& request, std::uint32_t epoch, wire::status outcome,
+                    std::uint64_t now_ns) = 0;
   // The server is about to stop.
   virtual void draining(std::uint32_t epoch) = 0;
 };
@@ -82,15 +83,15 @@ class tcp_connection {
   void enqueue(transfer& added);
 
   // Sends what can be sent, `by` whom.
-  void push(const completion_sink* by);
+  void push(const completion_sink* sink);
 
   // The same for a single small request, but the second and further ones since the last advance() wait for the next,
   // and travel together. Returns whether one waits: then somebody must not sleep without advance() before.
-  [[nodiscard]] bool push_soon(const completion_sink* by);
+  [[nodiscard]] bool push_soon(const completion_sink* sink);
 
   // Does all that can be done now: connects, receives, sends, ends what is overdue. Returns when (in the clock's time)
   // it wants to be called again, if the descriptor is silent until then.
-  std::uint64_t advance(const completion_sink* by);
+  std::uint64_t advance(const completion_sink* sink);
 
   // Whom to ask for control requests from now on.
   void set_control(control_source* control) { control_ = control; }
@@ -119,7 +120,7 @@ class tcp_connection {
 
  private:
   static constexpr std::size_t receive_buffer_bytes = std::size_t{128} << 10;
-  static constexpr std::size_t pieces_a_call = 192;
+  static constexpr std::size_t chunks_per_call = 192;
   static constexpr std::uint64_t longest_silence_ns = 10'000'000'000;
 
   // A quiet connection shows that it lives: often enough for our own deadline and for the server's patience.
@@ -128,37 +129,37 @@ class tcp_connection {
   // connection.cc
   void start_connecting(std::uint64_t now_ns);
   void go_on_connecting();
-  void shake_hands(std::uint64_t now_ns, const completion_sink* by);
+  void shake_hands(std::uint64_t now_ns, const completion_sink* sink);
   [[nodiscard]] std::ptrdiff_t send_handshake();
-  void take_handshake(std::uint64_t now_ns, const completion_sink* by);
+  void take_handshake(std::uint64_t now_ns, const completion_sink* sink);
   void be_refused();
-  void become_ready(std::uint64_t now_ns, const completion_sink* by);
-  void lose_session(const completion_sink* by);
-  void enter_epoch(const completion_sink* by);
+  void become_ready(std::uint64_t now_ns, const completion_sink* sink);
+  void lose_session(const completion_sink* sink);
+  void enter_epoch(const completion_sink* sink);
   void break_off(int code, const char* why);
-  void expire(std::uint64_t now_ns, const completion_sink* by);
-  void expire_messages(std::uint64_t now_ns, const completion_sink* by);
+  void expire(std::uint64_t now_ns, const completion_sink* sink);
+  void expire_messages(std::uint64_t now_ns, const completion_sink* sink);
   [[nodiscard]] std::uint64_t next_call_ns(std::uint64_t now_ns) const;
 
   // connection_messages.cc
-  void build(std::uint64_t now_ns, const completion_sink* by);
+  void build(std::uint64_t now_ns, const completion_sink* sink);
   void build_reserved(std::uint64_t now_ns);
-  void fill(message& made);
-  void encode(message& made);
-  void add_reserved(message& made, wire::opcode op, std::uint64_t now_ns);
+  void fill(message& outgoing);
+  void encode(message& outgoing);
+  void add_reserved(message& outgoing, wire::opcode op, std::uint64_t now_ns);
   void send();
-  [[nodiscard]] std::size_t gather(std::span<iovec> pieces, std::size_t* total_bytes) const;
+  [[nodiscard]] std::size_t gather(std::span<iovec> chunks, std::size_t* total_bytes) const;
   void note_sent(std::size_t bytes);
-  void receive(std::uint64_t now_ns, const completion_sink* by);
-  [[nodiscard]] std::size_t place_for_reply(std::span<iovec> pieces, std::size_t* direct_bytes) const;
-  [[nodiscard]] bool parse(std::uint64_t now_ns, const completion_sink* by);
-  [[nodiscard]] bool take_header(std::uint64_t now_ns, const completion_sink* by);
+  void receive(std::uint64_t now_ns, const completion_sink* sink);
+  [[nodiscard]] std::size_t place_for_reply(std::span<iovec> chunks, std::size_t* direct_bytes) const;
+  [[nodiscard]] bool parse(std::uint64_t now_ns, const completion_sink* sink);
+  [[nodiscard]] bool take_header(std::uint64_t now_ns, const completion_sink* sink);
   void skip_in_reply(std::size_t bytes);
   void copy_to_reply();
-  [[nodiscard]] bool finish(message& answered, wire::status outcome, std::uint64_t now_ns, const completion_sink* by);
-  void fail(message& failed, int code, const completion_sink* by);
-  void fail_pending(int code, const completion_sink* by, std::uint32_t except_epoch);
-  void pop_failed(const completion_sink* by);
+  [[nodiscard]] bool finish(message& answered, wire::status outcome, std::uint64_t now_ns, const completion_sink* sink);
+  void fail(message& failed, int code, const completion_sink* sink);
+  void fail_pending(int code, const completion_sink* sink, std::uint32_t except_epoch);
+  void pop_failed(const completion_sink* sink);
 
   const tcp_connection_settings settings_;
   const std::unique_ptr<byte_stream> stream_;
@@ -181,7 +182,7 @@ class tcp_connection {
   int failure_code_ = 0;
   std::array<char, 448> explanation_{};
 
-  // What waits for a message.
+  // The transfers that wait for a message.
   transfer* pending_first_ = nullptr;
   transfer* pending_last_ = nullptr;
 

@@ -35,10 +35,10 @@ struct scripted_control final : control_source {
     *into = wanted.front();
     return true;
   }
-  void done(const control_request& what, std::uint32_t /*epoch*/, wire::status outcome,
+  void done(const control_request& request, std::uint32_t /*epoch*/, wire::status outcome,
             std::uint64_t /*now_ns*/) override {
     ASSERT_FALSE(wanted.empty());
-    EXPECT_EQ(what.blocks, wanted.front().blocks);
+    EXPECT_EQ(request.blocks, wanted.front().blocks);
     wanted.erase(wanted.begin());
     outcomes.push_back(outcome);
   }
@@ -72,27 +72,27 @@ struct bench final : completion_sink {
 
   job& start(operation op, slot_id slot, std::uint32_t offset, std::uint32_t length, unsigned generation) {
     jobs.push_back(std::make_unique<job>());
-    job& made = *jobs.back();
-    made.buffer.resize(length, std::byte{0xee});
+    job& added = *jobs.back();
+    added.buffer.resize(length, std::byte{0xee});
     const std::uint64_t address = slot * page_bytes + offset;
     for (std::uint32_t i = 0; op == operation::write && i < length; ++i)
-      made.buffer[i] = content(address + i, generation);
-    made.moved.what = {op, slot, offset, length, made.buffer.data(), jobs.size()};
-    made.moved.owner = this;
-    made.moved.epoch = session.epoch();
-    made.moved.deadline_ns = time.ns + timeout_ns;
-    tested->enqueue(made.moved);
+      added.buffer[i] = content(address + i, generation);
+    added.moved.io = {op, slot, offset, length, added.buffer.data(), jobs.size()};
+    added.moved.owner = this;
+    added.moved.epoch = session.epoch();
+    added.moved.deadline_ns = time.ns + timeout_ns;
+    tested->enqueue(added.moved);
     tested->push(this);
     tested->validate();
-    return made;
+    return added;
   }
 
   void complete(transfer& ended, const completion_sink* /*by*/) override {
-    for (const auto& each : jobs) {
-      if (&each->moved != &ended) continue;
-      EXPECT_FALSE(each->ended) << "a completion comes once";
+    for (const auto& entry : jobs) {
+      if (&entry->moved != &ended) continue;
+      EXPECT_FALSE(entry->ended) << "a completion comes once";
       EXPECT_EQ(ended.outstanding, 0u);
-      each->ended = true;
+      entry->ended = true;
     }
   }
 
@@ -106,7 +106,7 @@ struct bench final : completion_sink {
     EXPECT_TRUE(reached());
   }
   void run_to_end(int steps = 400, std::uint64_t step_ns = millisecond_ns) {
-    const auto ended = [](const auto& each) { return each->ended; };
+    const auto ended = [](const auto& entry) { return entry->ended; };
     run([&] { return std::all_of(jobs.begin(), jobs.end(), ended); }, steps, step_ns);
   }
   void become_ready() {
@@ -115,7 +115,7 @@ struct bench final : completion_sink {
 };
 
 bool holds(const bench::job& read, unsigned generation) {
-  const std::uint64_t address = read.moved.what.slot * page_bytes + read.moved.what.offset_bytes;
+  const std::uint64_t address = read.moved.io.slot * page_bytes + read.moved.io.offset_bytes;
   for (std::size_t i = 0; i < read.buffer.size(); ++i) {
     if (read.buffer[i] != content(address + i, generation)) return false;
   }
@@ -130,7 +130,7 @@ void write_and_read(bench& all) {
   std::vector<bench::job*> reads;
   for (unsigned i = 0; i < count; ++i) reads.push_back(&all.start(operation::read, i * 3, i * 17, 60 + i, i));
   all.run_to_end();
-  for (const auto& each : all.jobs) EXPECT_EQ(each->moved.error_code, 0);
+  for (const auto& job : all.jobs) EXPECT_EQ(job->moved.error_code, 0);
   for (unsigned i = 0; i < count; ++i) EXPECT_TRUE(holds(*reads[i], i)) << i;
 }
 
@@ -150,7 +150,7 @@ TEST(connection, what_waits_goes_into_one_message) {
   EXPECT_EQ(all.server.requests[1], wire::opcode::read);
 }
 
-TEST(connection, replies_may_come_in_any_order_and_in_any_pieces) {
+TEST(connection, replies_may_come_in_any_order_and_cut_anywhere) {
   for (const std::size_t bytes : {1u, 7u, 39u, 41u, 1000u}) {
     bench all;
     all.server.replies_backwards = true;
@@ -412,7 +412,7 @@ TEST(connection, a_lost_session_fails_everything_and_a_new_one_begins) {
   all.jobs.push_back(std::make_unique<bench::job>());
   bench::job& old = *all.jobs.back();
   old.buffer.resize(60);
-  old.moved.what = {operation::read, 0, 0, 60, old.buffer.data(), 0};
+  old.moved.io = {operation::read, 0, 0, 60, old.buffer.data(), 0};
   old.moved.owner = &all;
   old.moved.epoch = 1;
   old.moved.deadline_ns = all.time.ns + timeout_ns;
@@ -426,11 +426,11 @@ TEST(connection, only_one_connection_opens_the_session) {
   all.make(false);
   for (int i = 0; i < 10; ++i) all.step();
   EXPECT_EQ(all.plan.connects, 0);
-  wire::welcome by;
-  by.session[0] = std::byte{1};
-  ASSERT_TRUE(all.session.opened(1, by));
+  wire::welcome welcome;
+  welcome.session[0] = std::byte{1};
+  ASSERT_TRUE(all.session.opened(1, welcome));
   all.run([&] { return all.session.epoch() == 2; });  // the server knows no such session
-  EXPECT_EQ(all.server.hellos[0].join, by.session);
+  EXPECT_EQ(all.server.hellos[0].join, welcome.session);
 }
 
 TEST(connection, control_requests_are_asked_until_they_are_answered) {
@@ -456,7 +456,7 @@ TEST(connection, a_quiet_connection_is_asked_for_a_sign_of_life) {
   all.become_ready();
   for (int i = 0; i < 2000; ++i) all.step();
   EXPECT_GE(all.server.requests.size(), 2u);
-  for (const wire::opcode each : all.server.requests) EXPECT_EQ(each, wire::opcode::ping);
+  for (const wire::opcode op : all.server.requests) EXPECT_EQ(op, wire::opcode::ping);
   EXPECT_EQ(all.plan.connects, 1);
   all.plan.stuck = true;
   all.run([&] { return all.tested->now() != tcp_connection::phase::ready; }, 1700);

@@ -55,8 +55,8 @@ message* message_pool::take() {
   return &start(all_[unused_[--unused_count_]]);
 }
 
-message& message_pool::take_reserved(std::size_t which) {
-  return start(all_[messages - reserved + which]);
+message& message_pool::take_reserved(std::size_t index) {
+  return start(all_[messages - reserved + index]);
 }
 
 void message_pool::give_back(message& unused) {

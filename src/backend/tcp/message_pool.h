@@ -16,7 +16,7 @@ namespace far::backend {
 struct message {
   // Where the reply's bytes go, or what is written: a part of a transfer.
   struct part {
-    transfer* of = nullptr;
+    transfer* owner = nullptr;
     std::byte* buffer = nullptr;
     std::uint32_t length_bytes = 0;
   };
@@ -40,7 +40,7 @@ struct message {
 
   [[nodiscard]] std::span<const part> all() const { return {parts.data(), part_count}; }
   [[nodiscard]] bool carries_data() const { return op == wire::opcode::write; }
-  // What is sent, and what the reply brings when all is well.
+  // The request, and the reply when all is well.
   [[nodiscard]] std::size_t sent_bytes() const { return prefix_bytes + (carries_data() ? data_bytes : 0); }
   [[nodiscard]] std::size_t reply_bytes() const { return op == wire::opcode::read ? data_bytes : 0; }
 };
@@ -62,7 +62,7 @@ class message_pool {
   // A message with a cookie of its own, not in the list yet; nullptr: all are in use.
   [[nodiscard]] message* take();
   // The same from the reserve. Requires: that one is not in use.
-  [[nodiscard]] message& take_reserved(std::size_t which);
+  [[nodiscard]] message& take_reserved(std::size_t index);
   // Back to the pool. Requires: not in the list.
   void give_back(message& unused);
 

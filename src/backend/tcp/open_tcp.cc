@@ -14,7 +14,7 @@
 namespace far::backend {
 namespace {
 
-// Whoever adds a server waits for an answer.
+// The user who adds a server waits for an answer.
 constexpr std::uint64_t longest_addition_ns = 10'000'000'000;
 
 // With copies a server that is missing at the start, or dies while we connect, is like one that is lost: it takes part
@@ -37,7 +37,7 @@ result<std::unique_ptr<backend>> open_tcp(const uri& name) {
   const result<tcp_name> parsed = parse_tcp(name);
   if (!parsed) return parsed.error();
   tcp_options chosen = parsed.value().options;
-  // What a server lends is cut into groups of slots.
+  // The memory of a server is cut into groups of slots.
   chosen.capacity_bytes = round_up(chosen.capacity_bytes, group_slots * page_bytes);
   const result<tcp_trust> trust = tcp_trust::load(chosen);
   if (!trust) return trust.error();
@@ -49,7 +49,7 @@ result<std::unique_ptr<backend>> open_tcp(const uri& name) {
     members.push_back(std::move(opened).value());
     together.names.push_back(server.text());
   }
-  if (std::none_of(members.begin(), members.end(), [](const auto& each) { return each->answers(); })) {
+  if (std::none_of(members.begin(), members.end(), [](const auto& member) { return member->answers(); })) {
     return error{"far tier '" + name.text() +
                      "': none of its servers answers; check the addresses, the network, and that farheapd runs there",
                  ETIMEDOUT};

@@ -19,9 +19,9 @@ secure_stream::~secure_stream() {
 }
 
 int secure_stream::connect() {
-  result<std::unique_ptr<wire::tls_stream>> made = wire::tls_stream::create(trust_, server_name_);
-  if (!made) return -failed(made.error());
-  tls_ = std::move(made).value();
+  result<std::unique_ptr<wire::tls_stream>> created = wire::tls_stream::create(trust_, server_name_);
+  if (!created) return -failed(created.error());
+  tls_ = std::move(created).value();
   out_begin_ = out_end_ = 0;
   explanation_[0] = '\0';
   return below_->connect();
@@ -56,17 +56,17 @@ int secure_stream::flush() {
   }
 }
 
-std::ptrdiff_t secure_stream::try_send(std::span<const iovec> pieces) {
+std::ptrdiff_t secure_stream::try_send(std::span<const iovec> chunks) {
   if (tls_ == nullptr) return -ENOTCONN;
   std::ptrdiff_t taken = 0;
-  for (const iovec& piece : pieces) {
+  for (const iovec& chunk : chunks) {
     std::size_t offset = 0;
-    while (offset < piece.iov_len) {
-      // What cannot leave is not encrypted either: an unsent message may still be dropped.
+    while (offset < chunk.iov_len) {
+      // Bytes that cannot leave are not encrypted either: an unsent message may still be dropped.
       if (const int broken = flush(); broken != 0) return broken;
       if (has_unsent()) return taken;
-      const std::size_t step = std::min(piece.iov_len - offset, buffer_bytes);
-      const result<std::size_t> written = tls_->write({static_cast<const std::byte*>(piece.iov_base) + offset, step});
+      const std::size_t step = std::min(chunk.iov_len - offset, buffer_bytes);
+      const result<std::size_t> written = tls_->write({static_cast<const std::byte*>(chunk.iov_base) + offset, step});
       if (!written) return failed(written.error());
       if (written.value() == 0) return taken;
       offset += written.value();
@@ -89,12 +89,12 @@ int secure_stream::fill() {
 std::ptrdiff_t secure_stream::try_receive(std::span<const iovec> into) {
   if (tls_ == nullptr) return -ENOTCONN;
   std::ptrdiff_t total = 0;
-  for (const iovec& piece : into) {
+  for (const iovec& chunk : into) {
     std::size_t offset = 0;
-    while (offset < piece.iov_len) {
+    while (offset < chunk.iov_len) {
       const result<std::size_t> read =
-          tls_->read({static_cast<std::byte*>(piece.iov_base) + offset, piece.iov_len - offset});
-      // What came before the failure is handed out; the failure comes back with the next call.
+          tls_->read({static_cast<std::byte*>(chunk.iov_base) + offset, chunk.iov_len - offset});
+      // Bytes that came before the failure are handed out; the next call returns the failure.
       if (!read) return total > 0 ? total : failed(read.error());
       offset += read.value();
       total += static_cast<std::ptrdiff_t>(read.value());

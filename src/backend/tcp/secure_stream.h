@@ -22,7 +22,7 @@ class secure_stream final : public byte_stream {
 
   [[nodiscard]] int connect() override;
   [[nodiscard]] int finish_connecting() override;
-  [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> pieces) override;
+  [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> chunks) override;
   [[nodiscard]] std::ptrdiff_t try_receive(std::span<const iovec> into) override;
   [[nodiscard]] bool has_unsent() const override;
   void close() override;

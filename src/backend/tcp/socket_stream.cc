@@ -17,7 +17,7 @@
 namespace far::backend {
 namespace {
 
-// What a batch of evictions or a window of prefetching may put on its way without waiting for the other side.
+// Enough for a batch of evictions or a prefetch window to be sent without waiting for the other side.
 constexpr int buffer_bytes = 4 << 20;
 
 void close_owned(int descriptor) {
@@ -40,11 +40,11 @@ void tune(int socket) {
   static_cast<void>(setsockopt(socket, SOL_SOCKET, SO_RCVBUFFORCE, &buffer_bytes, sizeof buffer_bytes));
 }
 
-msghdr message_of(std::span<const iovec> pieces) {
-  msghdr made{};
-  made.msg_iov = const_cast<iovec*>(pieces.data());  // sendmsg and recvmsg only read the list
-  made.msg_iovlen = pieces.size();
-  return made;
+msghdr message_of(std::span<const iovec> chunks) {
+  msghdr header{};
+  header.msg_iov = const_cast<iovec*>(chunks.data());  // sendmsg and recvmsg only read the list
+  header.msg_iovlen = chunks.size();
+  return header;
 }
 
 }  // namespace
@@ -61,11 +61,11 @@ result<std::vector<socket_address>> resolve(const tcp_endpoint& server) {
                  EHOSTUNREACH};
   }
   std::vector<socket_address> addresses;
-  for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
+  for (const addrinfo* address = list; address != nullptr; address = address->ai_next) {
     socket_address added;
-    if (each->ai_addrlen > sizeof added.storage) continue;
-    std::memcpy(&added.storage, each->ai_addr, each->ai_addrlen);
-    added.bytes = each->ai_addrlen;
+    if (address->ai_addrlen > sizeof added.storage) continue;
+    std::memcpy(&added.storage, address->ai_addr, address->ai_addrlen);
+    added.bytes = address->ai_addrlen;
     addresses.push_back(added);
   }
   freeaddrinfo(list);
@@ -121,12 +121,12 @@ int socket_stream::finish_connecting() {
   return 0;
 }
 
-std::ptrdiff_t socket_stream::try_send(std::span<const iovec> pieces) {
+std::ptrdiff_t socket_stream::try_send(std::span<const iovec> chunks) {
   if (socket_ < 0) return -ENOTCONN;
-  if (pieces.empty()) return 0;
+  if (chunks.empty()) return 0;
   std::size_t wanted = 0;
-  for (const iovec& piece : pieces) wanted += piece.iov_len;
-  const msghdr message = message_of(pieces);
+  for (const iovec& chunk : chunks) wanted += chunk.iov_len;
+  const msghdr message = message_of(chunks);
   ssize_t sent = 0;
   do {
     sent = sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);

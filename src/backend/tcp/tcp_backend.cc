@@ -25,7 +25,7 @@ namespace {
 constexpr std::uint64_t longest_pause_ns = 100'000'000;
 constexpr std::uint64_t shortest_pause_ns = 1'000'000;
 
-// What a network gives that nobody has measured: 10 Gbit/s.
+// The assumed bandwidth of a network that nobody has measured: 10 Gbit/s.
 constexpr std::uint64_t usual_bytes_per_second = 1'250'000'000;
 
 // Channel numbers below this are a parent's; a child draws one above it, so that it fences nobody off.
@@ -57,7 +57,7 @@ result<tcp_trust> tcp_trust::load(const tcp_options& chosen) {
 result<std::unique_ptr<backend>> tcp_backend::open(const tcp_endpoint& server, const tcp_options& chosen,
                                                    const tcp_trust& trust, std::uint64_t patience_ns) {
   std::unique_ptr<tcp_backend> opened(new tcp_backend("tcp://" + server.text(), chosen, trust, machine_clock()));
-  if (result<void> made = opened->make_connections(server); !made) return made.error();
+  if (result<void> connected = opened->make_connections(server); !connected) return connected.error();
   if (result<void> connected = opened->connect(patience_ns); !connected) {
     return connected.error();
   }
@@ -67,7 +67,7 @@ result<std::unique_ptr<backend>> tcp_backend::open(const tcp_endpoint& server, c
 result<std::unique_ptr<backend>> tcp_backend::open_later(const tcp_endpoint& server, const tcp_options& chosen,
                                                          const tcp_trust& trust) {
   std::unique_ptr<tcp_backend> opened(new tcp_backend("tcp://" + server.text(), chosen, trust, machine_clock()));
-  if (result<void> made = opened->make_connections(server); !made) return made.error();
+  if (result<void> connected = opened->make_connections(server); !connected) return connected.error();
   opened->was_reached_.store(false);
   opened->blocks_ = std::make_unique<block_table>(block_table::most_capacity_slots);
   return std::unique_ptr<backend>(std::move(opened));
@@ -96,10 +96,10 @@ std::unique_ptr<tcp_backend> tcp_backend::assemble(std::string peer, const tcp_o
                                                    std::vector<std::unique_ptr<byte_stream>> streams,
                                                    const platform::clock& time) {
   FAR_CHECK(!streams.empty() && chosen.capacity_bytes >= page_bytes, "connections, and something to lend");
-  std::unique_ptr<tcp_backend> made(new tcp_backend(std::move(peer), chosen, trust, time));
-  for (std::unique_ptr<byte_stream>& each : streams) made->add_connection(std::move(each));
-  made->lend(chosen.capacity_bytes / page_bytes);
-  return made;
+  std::unique_ptr<tcp_backend> created(new tcp_backend(std::move(peer), chosen, trust, time));
+  for (std::unique_ptr<byte_stream>& stream : streams) created->add_connection(std::move(stream));
+  created->lend(chosen.capacity_bytes / page_bytes);
+  return created;
 }
 
 tcp_backend::tcp_backend(std::string peer, const tcp_options& chosen, const tcp_trust& trust,
@@ -111,7 +111,8 @@ tcp_backend::~tcp_backend() {
   if (getpid() != owner_) {
     // Nobody has told us of the fork. Sockets are closed without a sign, and what watches them is left alone: both are
     // shared with the parent. Whoever held a lock there is not here to give it back.
-    for (const std::unique_ptr<tcp_connection>& each : connections_) each->restart_in_child(first_child_channel);
+    for (const std::unique_ptr<tcp_connection>& connection : connections_)
+      connection->restart_in_child(first_child_channel);
     return;
   }
   if (in_child_) return;
@@ -151,9 +152,9 @@ result<void> tcp_backend::make_connections(const tcp_endpoint& server) {
 result<void> tcp_backend::connect(std::uint64_t patience_ns) {
   tcp_connection& first = *connections_[0];
   const std::uint64_t until_ns = time_.now_ns() + std::min(chosen_.timeout_ns, patience_ns);
-  for (const std::unique_ptr<tcp_connection>& each : connections_) {
-    const auto ready = [&each] { return each->now() == tcp_connection::phase::ready; };
-    if (result<void> reached = wait_until(ready, *each, until_ns); !reached) return reached.error();
+  for (const std::unique_ptr<tcp_connection>& connection : connections_) {
+    const auto ready = [&connection] { return connection->now() == tcp_connection::phase::ready; };
+    if (result<void> reached = wait_until(ready, *connection, until_ns); !reached) return reached.error();
   }
   const std::uint64_t lent_slots = session_.quota_slots();
   const std::uint64_t wanted_slots = chosen_.capacity_bytes != 0 ? chosen_.capacity_bytes / page_bytes : lent_slots;
@@ -185,21 +186,22 @@ void tcp_backend::measure_round_trip(std::uint64_t until_ns) {
   if (slot) blocks_->free(slot.value(), 1);
 }
 
-result<void> tcp_backend::wait_until(const std::function<bool()>& reached, tcp_connection& by, std::uint64_t until_ns) {
+result<void> tcp_backend::wait_until(const std::function<bool()>& reached, tcp_connection& connection,
+                                     std::uint64_t until_ns) {
   // The server's name may stand for several addresses, of which only one is listened on.
   constexpr unsigned attempts = 4;
   while (true) {
     std::uint64_t next_ns = 0;
     int descriptor = -1;
     {
-      const std::lock_guard guard(by.lock);
-      next_ns = by.advance(nullptr);
-      descriptor = by.descriptor();
+      const std::lock_guard guard(connection.lock);
+      next_ns = connection.advance(nullptr);
+      descriptor = connection.descriptor();
       if (reached()) return {};
-      if (by.refused() || by.failures() >= attempts) return cannot_open(by);
+      if (connection.refused() || connection.failures() >= attempts) return cannot_open(connection);
     }
     const std::uint64_t now_ns = time_.now_ns();
-    if (now_ns >= until_ns) return cannot_open(by);
+    if (now_ns >= until_ns) return cannot_open(connection);
     const std::uint64_t pause_ns = std::min(std::max(next_ns, now_ns + 1), until_ns) - now_ns;
     const timespec sleep{static_cast<time_t>(pause_ns / 1'000'000'000), static_cast<long>(pause_ns % 1'000'000'000)};
     pollfd watched{.fd = descriptor, .events = POLLIN, .revents = 0};
@@ -258,10 +260,10 @@ bool tcp_backend::answers() const {
 
 std::uint64_t tcp_backend::tend() {
   std::uint64_t next_ns = std::numeric_limits<std::uint64_t>::max();
-  for (const std::unique_ptr<tcp_connection>& each : connections_) {
-    if (!each->lock.try_lock()) continue;
-    const std::lock_guard guard(each->lock, std::adopt_lock);
-    next_ns = std::min(next_ns, each->advance(nullptr));
+  for (const std::unique_ptr<tcp_connection>& connection : connections_) {
+    if (!connection->lock.try_lock()) continue;
+    const std::lock_guard guard(connection->lock, std::adopt_lock);
+    next_ns = std::min(next_ns, connection->advance(nullptr));
   }
   if (!was_reached_.load()) greet_late_server();
   const std::uint64_t now_ns = time_.now_ns();
@@ -277,7 +279,7 @@ void tcp_backend::after_fork_in_child() {
   std::uint32_t drawn = 0;
   wire::fill_random(std::as_writable_bytes(std::span(&drawn, 1)));
   std::uint32_t channel = first_child_channel | (drawn & ~static_cast<std::uint32_t>(most_tcp_connections - 1));
-  for (const std::unique_ptr<tcp_connection>& each : connections_) each->restart_in_child(channel++);
+  for (const std::unique_ptr<tcp_connection>& connection : connections_) connection->restart_in_child(channel++);
 }
 
 capacity tcp_backend::report() const {

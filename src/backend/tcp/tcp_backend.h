@@ -24,7 +24,7 @@
 
 namespace far::backend {
 
-// What all servers of a far tier share: read and checked once.
+// Shared by all servers of a far tier: read and checked once.
 struct tcp_trust {
   wire::credentials shown;
   std::shared_ptr<wire::tls_context> tls;  // nullptr: no TLS
@@ -82,7 +82,7 @@ class tcp_backend final : public backend {
   [[nodiscard]] result<void> make_connections(const tcp_endpoint& server);
   [[nodiscard]] result<void> connect(std::uint64_t patience_ns);
   void greet_late_server();
-  [[nodiscard]] result<void> wait_until(const std::function<bool()>& reached, tcp_connection& by,
+  [[nodiscard]] result<void> wait_until(const std::function<bool()>& reached, tcp_connection& connection,
                                         std::uint64_t until_ns);
   void measure_round_trip(std::uint64_t until_ns);
   [[nodiscard]] far::error lends_nothing() const;

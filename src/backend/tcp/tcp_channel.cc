@@ -49,10 +49,10 @@ result<std::unique_ptr<channel>> tcp_channel::open(const tcp_lanes& lanes, const
                      std::to_string(depth),
                  EINVAL};
   }
-  const auto made = [&](int watch, int event) {
+  const auto is_watched = [&](int watch, int event) {
     return std::unique_ptr<channel>(new tcp_channel(lanes, blocks, session, time, timeout_ns, depth, watch, event));
   };
-  if (lanes.reads->descriptor() < 0) return made(-1, -1);
+  if (lanes.reads->descriptor() < 0) return is_watched(-1, -1);
   const int watch = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
   const int event = platform::own_descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   epoll_event events{.events = EPOLLIN, .data = {}};
@@ -63,7 +63,7 @@ result<std::unique_ptr<channel>> tcp_channel::open(const tcp_lanes& lanes, const
     return error{std::string("no descriptor for a channel of 'tcp:' (") + std::strerror(code) + "); raise ulimit -n",
                  code};
   }
-  return made(watch, event);
+  return is_watched(watch, event);
 }
 
 tcp_channel::tcp_channel(const tcp_lanes& lanes, const block_table& blocks, const tcp_session& session,
@@ -91,24 +91,24 @@ tcp_channel::~tcp_channel() {
   close_owned(watch_);
 }
 
-std::uint64_t tcp_channel::deadline_of(const request& what, std::uint64_t now_ns) const {
-  return now_ns + timeout_ns_ + what.length_bytes / bytes_a_second * second_ns;
+std::uint64_t tcp_channel::deadline_of(const request& io, std::uint64_t now_ns) const {
+  return now_ns + timeout_ns_ + io.length_bytes / bytes_a_second * second_ns;
 }
 
 std::size_t tcp_channel::submit(std::span<const request> batch) {
   const std::size_t taken = std::min(batch.size(), unused_.size());
   if (taken == 0) return 0;
   const std::uint64_t now_ns = time_.now_ns();
-  for (const request& what : batch.first(taken)) prepare(what, now_ns);
+  for (const request& io : batch.first(taken)) prepare(io, now_ns);
   for (std::size_t i = 0; i < lane_count_; ++i) {
-    transfer* each = std::exchange(prepared_first_[i], nullptr);
-    if (each == nullptr) continue;
+    transfer* current = std::exchange(prepared_first_[i], nullptr);
+    if (current == nullptr) continue;
     watch_lane(lanes_[i]);
     tcp_connection& over = *lanes_[i].over;
     const std::lock_guard guard(over.lock);
-    while (each != nullptr) {
-      transfer& added = *each;
-      each = added.next;
+    while (current != nullptr) {
+      transfer& added = *current;
+      current = added.next;
       over.enqueue(added);
     }
     if (taken > 1 || batch[0].length_bytes > page_bytes) {
@@ -121,23 +121,23 @@ std::size_t tcp_channel::submit(std::span<const request> batch) {
 }
 
 // Makes a transfer of the request and puts it in line for its lane.
-void tcp_channel::prepare(const request& what, std::uint64_t now_ns) {
-  const std::size_t index = lane_count_ == 1 || what.op == operation::read ? 0 : 1;
-  transfer& made = *new (&transfers_[unused_.back()]) transfer;
+void tcp_channel::prepare(const request& io, std::uint64_t now_ns) {
+  const std::size_t index = lane_count_ == 1 || io.op == operation::read ? 0 : 1;
+  transfer& added = *new (&transfers_[unused_.back()]) transfer;
   unused_.pop_back();
-  made.what = what;
-  made.owner = this;
-  made.lane = static_cast<std::uint32_t>(index);
-  made.deadline_ns = deadline_of(what, now_ns);
-  made.epoch = blocks_.epoch_of(what.slot);
+  added.io = io;
+  added.owner = this;
+  added.lane = static_cast<std::uint32_t>(index);
+  added.deadline_ns = deadline_of(io, now_ns);
+  added.epoch = blocks_.epoch_of(io.slot);
   ++lanes_[index].in_flight;
-  const bool lost = made.epoch != session_.epoch();
-  if (lost || what.length_bytes == 0) {
-    made.error_code = lost ? ESTALE : 0;
-    return complete(made, this);
+  const bool lost = added.epoch != session_.epoch();
+  if (lost || io.length_bytes == 0) {
+    added.error_code = lost ? ESTALE : 0;
+    return complete(added, this);
   }
-  (prepared_first_[index] == nullptr ? prepared_first_[index] : prepared_last_[index]->next) = &made;
-  prepared_last_[index] = &made;
+  (prepared_first_[index] == nullptr ? prepared_first_[index] : prepared_last_[index]->next) = &added;
+  prepared_last_[index] = &added;
 }
 
 // A lane is watched from its first use on, so that a channel that only reads is not woken by writes of others.
@@ -150,15 +150,15 @@ void tcp_channel::watch_lane(lane& used) {
   used.watched = descriptor;
 }
 
-void tcp_channel::complete(transfer& ended, const completion_sink* by) {
+void tcp_channel::complete(transfer& ended, const completion_sink* sink) {
   const std::lock_guard guard(queue_lock_);
   ended.next = nullptr;
   (done_first_ == nullptr ? done_first_ : done_last_->next) = &ended;
   done_last_ = &ended;
-  if (by != this && watched_) signal(true);
+  if (sink != this && watched_) signal(true);
 }
 
-// Whoever sleeps on the descriptor is to poll first.
+// A thread that sleeps on the descriptor polls first.
 void tcp_channel::wake_owner() const {
   const std::lock_guard guard(queue_lock_);
   if (watched_) signal(true);
@@ -174,12 +174,12 @@ void tcp_channel::signal(bool wanted) const {
 
 std::size_t tcp_channel::poll(std::span<completion> done) {
   // With nothing in flight it is only of interest why our descriptor was readable.
-  for (lane& each : std::span(lanes_).first(lane_count_)) {
-    if (each.in_flight == 0 && !(watched_ && each.watched >= 0)) continue;
-    // Whoever holds it brings our completions as well.
-    if (!each.over->lock.try_lock()) continue;
-    const std::lock_guard guard(each.over->lock, std::adopt_lock);
-    each.over->advance(this);
+  for (lane& current : std::span(lanes_).first(lane_count_)) {
+    if (current.in_flight == 0 && !(watched_ && current.watched >= 0)) continue;
+    // The holder brings our completions as well.
+    if (!current.over->lock.try_lock()) continue;
+    const std::lock_guard guard(current.over->lock, std::adopt_lock);
+    current.over->advance(this);
   }
   return pop(done);
 }
@@ -190,7 +190,7 @@ std::size_t tcp_channel::pop(std::span<completion> done) {
   while (count < done.size() && done_first_ != nullptr) {
     transfer& ended = *done_first_;
     done_first_ = ended.next;
-    done[count++] = {ended.what.cookie, ended.error_code};
+    done[count++] = {ended.io.cookie, ended.error_code};
     --lanes_[ended.lane].in_flight;
     unused_.push_back(static_cast<std::uint32_t>(&ended - transfers_));
   }
@@ -201,10 +201,10 @@ std::size_t tcp_channel::pop(std::span<completion> done) {
 // Looks for answers until there are some, or it is `until_ns`.
 bool tcp_channel::spin(std::uint64_t until_ns) {
   while (time_.now_ns() < until_ns) {
-    for (lane& each : std::span(lanes_).first(lane_count_)) {
-      if (each.in_flight == 0 || !each.over->lock.try_lock()) continue;
-      const std::lock_guard guard(each.over->lock, std::adopt_lock);
-      each.over->advance(this);
+    for (lane& current : std::span(lanes_).first(lane_count_)) {
+      if (current.in_flight == 0 || !current.over->lock.try_lock()) continue;
+      const std::lock_guard guard(current.over->lock, std::adopt_lock);
+      current.over->advance(this);
     }
     const std::lock_guard guard(queue_lock_);
     if (has_done()) return true;
@@ -214,7 +214,7 @@ bool tcp_channel::spin(std::uint64_t until_ns) {
 
 bool tcp_channel::has_done() const {
   if (done_first_ == nullptr) return false;
-  // Whoever asked for the descriptor before may look at that next, and not poll.
+  // A caller that asked for the descriptor before may look at that next, and not poll.
   if (watched_) signal(true);
   return true;
 }
@@ -225,10 +225,10 @@ void tcp_channel::wait(std::uint64_t timeout_ns) {
   const std::uint64_t now_ns = time_.now_ns();
   std::uint64_t until_ns = timeout_ns > std::numeric_limits<std::uint64_t>::max() - now_ns ? 0 : now_ns + timeout_ns;
   if (until_ns == 0) until_ns = std::numeric_limits<std::uint64_t>::max();
-  for (lane& each : std::span(lanes_).first(lane_count_)) {
-    if (each.in_flight == 0) continue;
-    const std::lock_guard guard(each.over->lock);
-    until_ns = std::min(until_ns, each.over->advance(this));
+  for (lane& current : std::span(lanes_).first(lane_count_)) {
+    if (current.in_flight == 0) continue;
+    const std::lock_guard guard(current.over->lock);
+    until_ns = std::min(until_ns, current.over->advance(this));
   }
   bool was_watched = false;
   {

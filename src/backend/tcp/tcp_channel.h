@@ -47,7 +47,7 @@ class tcp_channel final : public channel, public completion_sink {
   [[nodiscard]] std::size_t in_flight() const override { return depth_ - unused_.size(); }
   [[nodiscard]] int event_descriptor() const override;
 
-  void complete(transfer& ended, const completion_sink* by) override;
+  void complete(transfer& ended, const completion_sink* sink) override;
 
  private:
   struct lane {
@@ -59,8 +59,8 @@ class tcp_channel final : public channel, public completion_sink {
   tcp_channel(const tcp_lanes& lanes, const block_table& blocks, const tcp_session& session,
               const platform::clock& time, std::uint64_t timeout_ns, std::size_t depth, int watch, int event);
 
-  [[nodiscard]] std::uint64_t deadline_of(const request& what, std::uint64_t now_ns) const;
-  void prepare(const request& what, std::uint64_t now_ns);
+  [[nodiscard]] std::uint64_t deadline_of(const request& io, std::uint64_t now_ns) const;
+  void prepare(const request& io, std::uint64_t now_ns);
   void watch_lane(lane& used);
   [[nodiscard]] bool spin(std::uint64_t until_ns);
   // Whether poll() would return something; the descriptor says so, too, then. Requires: queue_lock_ is held.

@@ -26,11 +26,11 @@ class tcp_session {
   [[nodiscard]] std::uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
   // A connection has opened a session for `epoch`. False when that is over, or has a session already.
-  [[nodiscard]] bool opened(std::uint32_t epoch, const wire::welcome& by) {
+  [[nodiscard]] bool opened(std::uint32_t epoch, const wire::welcome& welcome) {
     const std::lock_guard guard(lock_);
     if (now_.epoch != epoch || now_.id != wire::session_id{}) return false;
-    now_.id = by.session;
-    quota_slots_.store(by.quota_slots, std::memory_order_relaxed);
+    now_.id = welcome.session;
+    quota_slots_.store(welcome.quota_slots, std::memory_order_relaxed);
     return true;
   }
 
@@ -43,7 +43,7 @@ class tcp_session {
     return true;
   }
 
-  // What the server lends at most, as it said last; 0 before it was asked.
+  // The most that the server lends, by its last report; 0 before the first.
   [[nodiscard]] std::uint64_t quota_slots() const { return quota_slots_.load(std::memory_order_relaxed); }
 
   // Outages are told once, however many connections notice. Each returns whether this is the first to notice.

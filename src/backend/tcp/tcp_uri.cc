@@ -26,7 +26,7 @@ bool is_host(std::string_view host) {
   return !host.empty() && host.size() <= 253 && std::all_of(host.begin(), host.end(), allowed);
 }
 
-// Of what stands between the brackets; `%eth0` names the interface of a link-local address.
+// Checks the text between the brackets; `%eth0` names the interface of a link-local address.
 bool is_ipv6(std::string_view host) {
   const auto allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == ':' || c == '.' ||

@@ -9,20 +9,20 @@ namespace far::backend {
 
 struct transfer;
 
-// Who is told when a transfer has ended.
+// Receives the end of a transfer.
 class completion_sink {
  public:
   virtual ~completion_sink() = default;
 
   // `by`: the sink for which the connection was being advanced, maybe another one, maybe nullptr. Called with the
   // connection's lock held; takes no lock of a connection.
-  virtual void complete(transfer& ended, const completion_sink* by) = 0;
+  virtual void complete(transfer& ended, const completion_sink* sink) = 0;
 };
 
 // Lives in its channel, from submit until its completion is polled. A long one travels in several messages. While it is
 // on its way, it belongs to the connection's lock.
 struct transfer {
-  request what;
+  request io;
   completion_sink* owner = nullptr;
   transfer* next = nullptr;  // of those that wait for a message
   std::uint64_t deadline_ns = 0;
@@ -32,7 +32,7 @@ struct transfer {
   std::uint32_t lane = 0;          // which of the channel's connections it takes
   int error_code = 0;
 
-  [[nodiscard]] bool placed() const { return placed_bytes == what.length_bytes; }
+  [[nodiscard]] bool placed() const { return placed_bytes == io.length_bytes; }
 };
 
 }  // namespace far::backend

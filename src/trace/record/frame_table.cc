@@ -33,6 +33,8 @@ std::optional<byte_range> body_at(const std::uint8_t* place) noexcept {
   return byte_range{place + 4, place + 4 + bytes};
 }
 
+// Called inside fault handlers and signal handlers, so it allocates nothing and gives up on anything it does not
+// know: a missing frame shortens a stack, a wrong one could crash the program.
 std::optional<common_entry> read_common(const std::uint8_t* place) noexcept {
   const std::optional<byte_range> body = body_at(place);
   if (!body) return std::nullopt;
@@ -47,8 +49,8 @@ std::optional<common_entry> read_common(const std::uint8_t* place) noexcept {
   read.code_unit = cursor.uleb();
   read.data_unit = cursor.sleb();
   read.return_register = version == 1 ? cursor.number<std::uint8_t>() : cursor.uleb();
-  for (const char* each = augmentation; *each != 0; ++each) {
-    switch (*each) {
+  for (const char* letter = augmentation; *letter != 0; ++letter) {
+    switch (*letter) {
       case 'z':
         read.has_augmentation = true;
         static_cast<void>(cursor.uleb());
@@ -90,6 +92,8 @@ class row_maker {
  private:
   using kind = register_rule::kind;
 
+  // The numbers are those of DWARF's call frame instructions (section 6.4.2); the first three keep their operand in
+  // the low six bits.
   [[nodiscard]] bool step(table_cursor& cursor, std::uint8_t instruction) noexcept {
     const std::uint8_t low = instruction & 0x3f;
     switch (instruction & 0xc0) {
@@ -230,6 +234,7 @@ code_range object_at(std::uint64_t address) noexcept {
   return {reinterpret_cast<std::uint64_t>(found.dlfo_map_start), reinterpret_cast<std::uint64_t>(found.dlfo_map_end)};
 }
 
+// The row is computed anew each time: a cache would need memory and a lock inside fault handlers.
 std::optional<frame_row> find_row(std::uint64_t address) noexcept {
   dl_find_object found;
   if (!find_object(address, &found) || found.dlfo_eh_frame == nullptr) return std::nullopt;

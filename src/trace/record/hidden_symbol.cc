@@ -52,10 +52,11 @@ class mapped_file {
 std::optional<std::uint64_t> find_in(const mapped_file& file, const Elf64_Shdr& symbols, const Elf64_Shdr& strings,
                                      std::string_view name) {
   const std::span<const char> text = file.at<char>(strings.sh_offset, strings.sh_size);
-  for (const Elf64_Sym& each : file.at<Elf64_Sym>(symbols.sh_offset, symbols.sh_size / sizeof(Elf64_Sym))) {
-    if (ELF64_ST_TYPE(each.st_info) != STT_FUNC || each.st_shndx == SHN_UNDEF || each.st_name >= text.size()) continue;
-    const std::string_view rest(text.data() + each.st_name, text.size() - each.st_name);
-    if (rest.size() > name.size() && rest.starts_with(name) && rest[name.size()] == 0) return each.st_value;
+  for (const Elf64_Sym& symbol : file.at<Elf64_Sym>(symbols.sh_offset, symbols.sh_size / sizeof(Elf64_Sym))) {
+    if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF || symbol.st_name >= text.size())
+      continue;
+    const std::string_view rest(text.data() + symbol.st_name, text.size() - symbol.st_name);
+    if (rest.size() > name.size() && rest.starts_with(name) && rest[name.size()] == 0) return symbol.st_value;
   }
   return std::nullopt;
 }
@@ -70,9 +71,9 @@ void* find_hidden_function(const void* neighbour, const char* name) {
   if (header.empty() || std::memcmp(header[0].e_ident, ELFMAG, SELFMAG) != 0) return nullptr;
   if (header[0].e_ident[EI_CLASS] != ELFCLASS64 || header[0].e_shentsize != sizeof(Elf64_Shdr)) return nullptr;
   const std::span<const Elf64_Shdr> sections = file.at<Elf64_Shdr>(header[0].e_shoff, header[0].e_shnum);
-  for (const Elf64_Shdr& each : sections) {
-    if (each.sh_type != SHT_SYMTAB || each.sh_link >= sections.size()) continue;
-    const std::optional<std::uint64_t> value = find_in(file, each, sections[each.sh_link], name);
+  for (const Elf64_Shdr& section : sections) {
+    if (section.sh_type != SHT_SYMTAB || section.sh_link >= sections.size()) continue;
+    const std::optional<std::uint64_t> value = find_in(file, section, sections[section.sh_link], name);
     if (!value) continue;
     const bool fixed = header[0].e_type == ET_EXEC;
     return reinterpret_cast<void*>(*value + (fixed ? 0 : reinterpret_cast<std::uint64_t>(holder.dli_fbase)));

@@ -70,15 +70,17 @@ trace_file::~trace_file() {
   if (buffer_ != nullptr) platform::unmap_local(buffer_, buffer_bytes);
 }
 
+// Also called in the child of a fork, which needs a file of its own but keeps the buffer. The header is written at
+// once, so that the file of a killed program can be read.
 result<void> trace_file::open() {
-  const int made = create_file();
-  if (made < 0) {
+  const int descriptor = create_file();
+  if (descriptor < 0) {
     const int failure = errno;
     return error{"cannot make a trace file in '" + chosen_.directory + "' (" + std::strerror(failure) +
                      "); name a directory that you may write, by -o",
                  failure};
   }
-  descriptor_ = platform::own_descriptor(made);
+  descriptor_ = platform::own_descriptor(descriptor);
   if (buffer_ == nullptr) buffer_ = platform::map_local(buffer_bytes);
   const file_header header{.magic = magic,
                            .version = version,
@@ -97,8 +99,8 @@ int trace_file::create_file() {
   const std::string start = chosen_.directory + "/misses-" + std::to_string(getpid());
   for (int i = 1; i <= most_programs; ++i) {
     const std::string path = start + (i == 1 ? "" : "-" + std::to_string(i)) + ".trace";
-    const int made = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
-    if (made >= 0 || errno != EEXIST) return made;
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+    if (descriptor >= 0 || errno != EEXIST) return descriptor;
   }
   return -1;
 }
@@ -231,6 +233,8 @@ void trace_file::write_out() noexcept {
   buffered_records_ = 0;
 }
 
+// After a failure the file is cut back to its last whole write, so that it can still be read, and nothing more is
+// written. `errno` is kept because this runs inside calls of the program.
 void trace_file::write_all(bytes from) noexcept {
   if (stopped_ || descriptor_ < 0) {
     lost_records_ += buffered_records_;

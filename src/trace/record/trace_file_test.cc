@@ -33,7 +33,7 @@ struct contents {
 
   [[nodiscard]] std::size_t count(record_type type) const {
     return static_cast<std::size_t>(
-        std::count_if(records.begin(), records.end(), [type](const record& each) { return each.type == type; }));
+        std::count_if(records.begin(), records.end(), [type](const record& entry) { return entry.type == type; }));
   }
 };
 
@@ -121,13 +121,13 @@ TEST_F(trace_file_test, AProcessThatBecomesAnotherProgramHasTwoFiles) {
 }
 
 TEST_F(trace_file_test, ManyThreadsWriteWholeRecords) {
-  constexpr std::uint64_t each = 4'000;  // several buffers
+  constexpr std::uint64_t misses_a_thread = 4'000;  // several buffers
   trace_file file(here());
   ASSERT_TRUE(file.open().ok());
   std::vector<std::thread> threads;
   for (std::uint32_t number = 1; number <= 3; ++number) {
     threads.emplace_back([&file, number] {
-      for (std::uint64_t i = 0; i < each; ++i) {
+      for (std::uint64_t i = 0; i < misses_a_thread; ++i) {
         const std::array<std::uint64_t, 2> stack{number, i % 100};
         file.add(miss_record{i, i, number, file.stack(stack), 0, miss_kind::read, 0, 0});
       }
@@ -137,7 +137,7 @@ TEST_F(trace_file_test, ManyThreadsWriteWholeRecords) {
   file.flush();
   const contents found = read(path(getpid()));
   EXPECT_TRUE(found.whole);
-  EXPECT_EQ(found.count(record_type::miss), 3 * each);
+  EXPECT_EQ(found.count(record_type::miss), 3 * misses_a_thread);
   EXPECT_EQ(found.count(record_type::stack), 300U);
 }
 

@@ -50,6 +50,8 @@ class expression {
     }
   }
 
+  // The operations are DWARF's (section 2.5.1.4). Those that no compiler writes into unwind tables, such as division,
+  // are left out and end the stack.
   [[nodiscard]] bool combine(std::uint8_t operation) noexcept {
     if (depth_ < 2) return false;
     const std::uint64_t b = stack_[--depth_];
@@ -91,7 +93,7 @@ std::optional<std::uint64_t> frame_address(const frame_row& row, const machine_s
   return state.registers[row.frame_register] + static_cast<std::uint64_t>(row.frame_offset);
 }
 
-// What a register held in the caller; nothing when that cannot be known.
+// The value of a register in the caller; nothing if that cannot be known.
 std::optional<std::uint64_t> restored(const register_rule& rule, std::size_t number, std::uint64_t frame,
                                       const machine_state& state, checked_memory& memory) noexcept {
   using kind = register_rule::kind;
@@ -122,7 +124,7 @@ bool step_by_table(const frame_row& row, machine_state& state, checked_memory& m
     if (!value && (i == code_address || i == stack_pointer)) return false;
     caller.registers[i] = value.value_or(0);
   }
-  // Whoever calls has its frame above; only a signal may have changed stacks.
+  // A caller has its frame above; only a signal may have changed stacks.
   if (!row.is_signal_frame && caller.registers[stack_pointer] <= state.registers[stack_pointer]) return false;
   state = caller;
   return true;

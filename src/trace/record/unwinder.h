@@ -19,10 +19,10 @@ struct machine_state {
   std::array<std::uint64_t, unwound_registers> registers{};
 };
 
-// Of the code that a signal interrupted.
+// The state of the code that a signal interrupted.
 [[nodiscard]] machine_state interrupted_state(const ucontext_t& context) noexcept;
 
-// Of the function that calls this, whose frame must still be there when it is used.
+// The state of the calling function, whose frame must still exist when it is used.
 [[nodiscard, gnu::always_inline]] inline machine_state current_state() noexcept {
   machine_state state;
 #if defined(__x86_64__)

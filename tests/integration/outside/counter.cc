@@ -11,12 +11,12 @@ extern "C" long count_far(long numbers) try {
   long sum = 0;
   farheap.run([&] {
     const far::scope here(farheap);
-    for (std::int64_t& each : all.deref_mut(here)) each = 1;
+    for (std::int64_t& value : all.deref_mut(here)) value = 1;
   });
   farheap.evict_all();
   farheap.run([&] {
     const far::scope here(farheap);
-    for (const std::int64_t each : all.deref(here)) sum += each;
+    for (const std::int64_t value : all.deref(here)) sum += value;
   });
   return sum;
 } catch (const std::exception&) {

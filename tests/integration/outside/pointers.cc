@@ -30,16 +30,16 @@ int main() try {
 
   std::vector<std::uint64_t> sums(fibers);
   std::vector<far::task> running;
-  for (std::size_t each = 0; each < fibers; ++each) {
-    running.push_back(farheap.spawn([&, each] {
-      for (std::size_t i = each; i < count; i += fibers) {
+  for (std::size_t index = 0; index < fibers; ++index) {
+    running.push_back(farheap.spawn([&, index] {
+      for (std::size_t i = index; i < count; i += fibers) {
         const far::scope here(farheap);
-        sums[each] += blocks[i].deref(here).value;
+        sums[index] += blocks[i].deref(here).value;
       }
     }));
   }
-  for (far::task& each : running) each.join();
-  for (const std::uint64_t each : sums) total.write(total.read() + each);
+  for (far::task& task : running) task.join();
+  for (const std::uint64_t sum : sums) total.write(total.read() + sum);
 
   const bool right = total.read() == std::uint64_t{count} * (count - 1) / 2;
   std::printf("farheap %s: %s\n", FAR_VERSION_TEXT, right ? "right" : "wrong");

@@ -1,4 +1,4 @@
-// The shared part of a scheduler: its workers, who of them is idle, and the lives of fibers.
+// The state that a scheduler's workers share: the workers, which of them are idle, and the lives of fibers.
 #pragma once
 
 #include <atomic>
@@ -17,12 +17,12 @@
 
 namespace far::fiber {
 
-class core {
+class scheduler_state {
  public:
-  explicit core(const scheduler_options& chosen);
-  ~core();  // waits until every fiber has ended
-  core(const core&) = delete;
-  core& operator=(const core&) = delete;
+  explicit scheduler_state(const scheduler_options& chosen);
+  ~scheduler_state();  // waits until every fiber has ended
+  scheduler_state(const scheduler_state&) = delete;
+  scheduler_state& operator=(const scheduler_state&) = delete;
 
   // ---- fibers ----
 
@@ -34,7 +34,7 @@ class core {
   // The caller owns it: it claimed its waiter, or the fiber has just left its stack. Any thread.
   void make_ready(control_block& one) noexcept;
   void note_end(control_block& ended) noexcept;
-  void drop_reference(control_block& of) noexcept;
+  void drop_reference(control_block& owner) noexcept;
 
   // ---- for workers ----
 

@@ -1,4 +1,4 @@
-#include "fiber/core.h"
+#include "fiber/scheduler_state.h"
 
 #include <sched.h>
 
@@ -32,7 +32,7 @@ std::vector<int> allowed_cpus() {
 
 }  // namespace
 
-core::core(const scheduler_options& chosen)
+scheduler_state::scheduler_state(const scheduler_options& chosen)
     : helpers(chosen.most_helpers), idle_spin_ns_(static_cast<std::uint64_t>(chosen.idle_spin.count())) {
   const std::vector<int> cpus = allowed_cpus();
   const std::size_t count = chosen.workers != 0 ? chosen.workers : std::max<std::size_t>(1, cpus.size());
@@ -48,14 +48,14 @@ core::core(const scheduler_options& chosen)
   }
 }
 
-void core::stop_workers() noexcept {
+void scheduler_state::stop_workers() noexcept {
   stopping_.store(true, std::memory_order_release);
   for (const auto& one : workers_) one->sleeper.wake();
   for (const auto& one : workers_) one->join();
   stop_watching_for_overflows();
 }
 
-core::~core() {
+scheduler_state::~scheduler_state() {
   FAR_CHECK(worker::current() == nullptr || &worker::current()->shared() != this,
             "a scheduler must not be destroyed by one of its own fibers");
   while (live_.load(std::memory_order_acquire) > 0) drained_.sleep(1'000'000'000);
@@ -68,7 +68,7 @@ core::~core() {
 
 // ---- fibers ----
 
-control_block& core::create(const spawn_options& how, std::size_t closure_bytes) {
+control_block& scheduler_state::create(const spawn_options& how, std::size_t closure_bytes) {
   const stack memory = stacks_.take(how.stack_bytes != 0 ? how.stack_bytes : default_stack_bytes());
   control_block& fresh = control_block::create_on(memory, closure_bytes);
   fresh.owner = this;
@@ -80,18 +80,18 @@ control_block& core::create(const spawn_options& how, std::size_t closure_bytes)
   return fresh;
 }
 
-void core::discard(control_block& fresh) noexcept {
+void scheduler_state::discard(control_block& fresh) noexcept {
   fresh.references.store(1, std::memory_order_relaxed);
   drop_reference(fresh);
   if (live_.fetch_sub(1, std::memory_order_acq_rel) == 1) drained_.wake();
 }
 
-void core::submit(control_block& fresh) noexcept {
+void scheduler_state::submit(control_block& fresh) noexcept {
   fresh.home = workers_[next_home_.fetch_add(1, std::memory_order_relaxed) % workers_.size()].get();
   make_ready(fresh);
 }
 
-void core::make_ready(control_block& one) noexcept {
+void scheduler_state::make_ready(control_block& one) noexcept {
   worker* const here = worker::current();
   if (here != nullptr && &here->shared() == this) {
     push_here(*here, one);
@@ -101,7 +101,7 @@ void core::make_ready(control_block& one) noexcept {
 }
 
 // Once pushed, the fiber is not ours any more.
-void core::push_here(worker& here, control_block& one) noexcept {
+void scheduler_state::push_here(worker& here, control_block& one) noexcept {
   if (one.pinned != nullptr && one.pinned != &here) {
     worker& only = *one.pinned;
     only.ready.push(one);
@@ -118,7 +118,7 @@ void core::push_here(worker& here, control_block& one) noexcept {
   rouse_one();
 }
 
-void core::push_from_outside(control_block& one) noexcept {
+void scheduler_state::push_from_outside(control_block& one) noexcept {
   calls_from_outside_.fetch_add(1);
   const bool pinned = one.pinned != nullptr;
   worker& to = pinned ? *one.pinned : *one.home;
@@ -127,25 +127,25 @@ void core::push_from_outside(control_block& one) noexcept {
   calls_from_outside_.fetch_sub(1);
 }
 
-void core::note_end(control_block& ended) noexcept {
+void scheduler_state::note_end(control_block& ended) noexcept {
   // In two steps, so that a joiner that gives up at its deadline knows when we are done with its waiter.
   waiter* const joiner = ended.joiner.exchange(control_block::ended(), std::memory_order_acq_rel);
   if (joiner != nullptr) joiner->wake();
-  ended.joiner.store(control_block::told(), std::memory_order_release);
+  ended.joiner.store(control_block::notified(), std::memory_order_release);
   drop_reference(ended);
   if (live_.fetch_sub(1, std::memory_order_acq_rel) == 1) drained_.wake();
 }
 
-void core::drop_reference(control_block& of) noexcept {
-  if (of.references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  const stack memory = of.memory;
-  of.~control_block();
+void scheduler_state::drop_reference(control_block& owner) noexcept {
+  if (owner.references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const stack memory = owner.memory;
+  owner.~control_block();
   stacks_.give_back(memory);
 }
 
 // ---- idle workers ----
 
-bool core::rouse(worker& asleep) noexcept {
+bool scheduler_state::rouse(worker& asleep) noexcept {
   if (!asleep.idle.load() || !asleep.idle.exchange(false)) return false;
   idle_.fetch_sub(1);
   roused_.fetch_add(1, std::memory_order_relaxed);
@@ -153,14 +153,14 @@ bool core::rouse(worker& asleep) noexcept {
   return true;
 }
 
-void core::rouse_one() noexcept {
+void scheduler_state::rouse_one() noexcept {
   if (idle_.load() == 0) return;
   for (const auto& one : workers_) {
     if (rouse(*one)) return;
   }
 }
 
-void core::note_roused(bool found_work) noexcept {
+void scheduler_state::note_roused(bool found_work) noexcept {
   const unsigned doubt = doubt_.load(std::memory_order_relaxed);
   const unsigned now = found_work ? 0 : std::min(2 * doubt + 1, most_doubt);
   if (now == doubt && now == 0) return;
@@ -170,20 +170,20 @@ void core::note_roused(bool found_work) noexcept {
 
 // A worker that spins is why others were not woken. When it stops spinning because it found a fiber, it looks after the
 // rest. With the locks: see run_queue::size_for_sleep.
-void core::rouse_for_leftovers() noexcept {
+void scheduler_state::rouse_for_leftovers() noexcept {
   if (idle_.load() == 0 || spinning_.load() > 0) return;
   for (const auto& one : workers_) {
     if (one->ready.stealable_for_sleep() > 0) return rouse_one();
   }
 }
 
-void core::announce_idle(worker& sleepy) noexcept {
+void scheduler_state::announce_idle(worker& sleepy) noexcept {
   sleepy.idle.store(true);
   // Nobody runs: the next to become busy starts without doubts.
   if (idle_.fetch_add(1) + 1 == worker_count()) doubts_left_.store(0, std::memory_order_relaxed);
 }
 
-bool core::must_stay_awake(worker& sleepy) noexcept {
+bool scheduler_state::must_stay_awake(worker& sleepy) noexcept {
   if (stopping() || sleepy.ready.size_for_sleep() > 0) return true;
   for (const auto& one : workers_) {
     // One fiber is not stolen at the first look, but then its owner is awake.
@@ -192,20 +192,20 @@ bool core::must_stay_awake(worker& sleepy) noexcept {
   return false;
 }
 
-bool core::withdraw_idle(worker& awake) noexcept {
+bool scheduler_state::withdraw_idle(worker& awake) noexcept {
   if (!awake.idle.exchange(false)) return false;
   idle_.fetch_sub(1);
   return true;
 }
 
-unsigned core::expire_for_others(std::uint64_t now_ns) noexcept {
+unsigned scheduler_state::expire_for_others(std::uint64_t now_ns) noexcept {
   unsigned expired = 0;
   for (const auto& one : workers_) expired += one->timers.expire(now_ns);
   return expired;
 }
 
-std::uint64_t core::longest_sleep_ns(worker& sleepy, bool watches) noexcept {
-  // Before looking: whoever adds something after we looked sees it, and rouses somebody.
+std::uint64_t scheduler_state::longest_sleep_ns(worker& sleepy, bool watches) noexcept {
+  // Set before looking: a thread that adds something after we looked sees it and rouses a worker.
   careless_.fetch_add(1);
   const std::uint64_t polls_ns = pollers.due_ns();
   std::uint64_t deadlines_ns = timer_heap::none;
@@ -222,11 +222,11 @@ std::uint64_t core::longest_sleep_ns(worker& sleepy, bool watches) noexcept {
   return limit_ns < shortest_sleep_ns ? 0 : std::min(limit_ns, no_limit_ns - 1);
 }
 
-void core::note_awake(std::uint64_t slept_at_most_ns) noexcept {
+void scheduler_state::note_awake(std::uint64_t slept_at_most_ns) noexcept {
   if (slept_at_most_ns == no_limit_ns) careless_.fetch_sub(1);
 }
 
-statistics core::snapshot() const noexcept {
+statistics scheduler_state::snapshot() const noexcept {
   statistics sum;
   for (const auto& one : workers_) {
     sum.ended += one->counts.ended.value();
