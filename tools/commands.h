@@ -1,7 +1,7 @@
 // The commands of `farheap` that need no more than a few arguments. Those that start programs are in run.h and trace.h.
 //
-// All return the exit code. When it is not 0, one line on standard error says why, except for `doctor`, which prints its
-// findings. 2: an argument makes no sense.
+// All return the exit code. When it is not 0, one line on standard error says why, except for `doctor`, which prints
+// its findings. 2: an argument makes no sense.
 #pragma once
 
 #include <string>

@@ -33,10 +33,10 @@ spiller::spiller(backend& first, backend& next, slot_allocator& slots, place_tab
       buffers_(platform::map_local(batch_count * batch_pages * page_bytes)) {}
 
 spiller::~spiller() {
-  for (channel* each : {from_.get(), to_.get()}) {
+  for (channel* queue : {from_.get(), to_.get()}) {
     std::array<completion, batch_pages> done;
-    while (each != nullptr && each->in_flight() > 0) {
-      if (each->poll(done) == 0) each->wait(soon_ns);
+    while (queue != nullptr && queue->in_flight() > 0) {
+      if (queue->poll(done) == 0) queue->wait(soon_ns);
     }
   }
   from_.reset();
@@ -64,7 +64,7 @@ bool spiller::wants_step() const {
 
 bool spiller::is_idle() const {
   return std::all_of(batches_.begin(), batches_.end(),
-                     [](const batch& each) { return each.now == batch::phase::unused; });
+                     [](const batch& one) { return one.now == batch::phase::unused; });
 }
 
 std::uint64_t spiller::step() {
@@ -76,7 +76,7 @@ std::uint64_t spiller::step() {
   bool started = false;
   if (wants_step() && open_channels()) {
     looks_left_ = std::min(slots_.limit(), slots_a_look);
-    for (batch& each : batches_) started = (each.now == batch::phase::unused && start_batch(each)) || started;
+    for (batch& free : batches_) started = (free.now == batch::phase::unused && start_batch(free)) || started;
     // What is in use is left alone for now.
     if (!started && wants_step() && is_idle()) paused_until_ns_.store(time_.now_ns() + soon_ns);
   }
@@ -148,85 +148,85 @@ void spiller::choose(batch& into, std::size_t wanted) {
 
 // ---- transfers ----
 
-void spiller::submit_reads(batch& which) {
+void spiller::submit_reads(batch& moving) {
   std::array<request, batch_pages> reads;
-  const auto number = static_cast<std::uint64_t>(&which - batches_.data());
-  for (std::size_t i = 0; i < which.count; ++i) {
+  const auto number = static_cast<std::uint64_t>(&moving - batches_.data());
+  for (std::size_t i = 0; i < moving.count; ++i) {
     reads[i] = {.op = operation::read,
-                .slot = which.moves[i].from,
-                .buffer = buffer_of(which) + i * page_bytes,
+                .slot = moving.moves[i].from,
+                .buffer = buffer_of(moving) + i * page_bytes,
                 .cookie = number * batch_pages + i};
   }
-  which.outstanding = from_->submit({reads.data(), which.count});
+  moving.outstanding = from_->submit({reads.data(), moving.count});
   // What the queue does not take stays where it is.
-  for (std::size_t i = which.outstanding; i < which.count; ++i) which.moves[i].failed = true;
-  if (which.outstanding == 0) which.now = batch::phase::settling;
+  for (std::size_t i = moving.outstanding; i < moving.count; ++i) moving.moves[i].failed = true;
+  if (moving.outstanding == 0) moving.now = batch::phase::settling;
 }
 
 void spiller::poll_reads() {
   from_->submit_left();
   std::array<completion, batch_pages> done;
   while (const std::size_t count = from_->poll(done)) {
-    for (const completion& each : std::span(done).first(count)) {
-      batch& which = batches_[each.cookie / batch_pages];
-      if (each.error_code != 0) which.moves[each.cookie % batch_pages].failed = true;
-      if (--which.outstanding == 0) which.now = batch::phase::read;
+    for (const completion& ended : std::span(done).first(count)) {
+      batch& moving = batches_[ended.cookie / batch_pages];
+      if (ended.error_code != 0) moving.moves[ended.cookie % batch_pages].failed = true;
+      if (--moving.outstanding == 0) moving.now = batch::phase::read;
     }
   }
 }
 
-void spiller::submit_write(batch& which) {
+void spiller::submit_write(batch& moving) {
   const request write{.op = operation::write,
-                      .slot = which.first_in_next,
-                      .length_bytes = static_cast<std::uint32_t>(which.count * page_bytes),
-                      .buffer = buffer_of(which),
-                      .cookie = static_cast<std::uint64_t>(&which - batches_.data())};
-  if (to_->submit({&write, 1}) == 1) which.now = batch::phase::writing;
+                      .slot = moving.first_in_next,
+                      .length_bytes = static_cast<std::uint32_t>(moving.count * page_bytes),
+                      .buffer = buffer_of(moving),
+                      .cookie = static_cast<std::uint64_t>(&moving - batches_.data())};
+  if (to_->submit({&write, 1}) == 1) moving.now = batch::phase::writing;
 }
 
 void spiller::poll_writes() {
-  for (batch& each : batches_) {
-    if (each.now == batch::phase::read) submit_write(each);
+  for (batch& current : batches_) {
+    if (current.now == batch::phase::read) submit_write(current);
   }
   to_->submit_left();
   std::array<completion, batch_count> done;
   while (const std::size_t count = to_->poll(done)) {
-    for (const completion& each : std::span(done).first(count)) {
-      batch& which = batches_[each.cookie];
-      which.now = batch::phase::settling;
-      if (each.error_code == 0) {
+    for (const completion& ended : std::span(done).first(count)) {
+      batch& moving = batches_[ended.cookie];
+      moving.now = batch::phase::settling;
+      if (ended.error_code == 0) {
         pause_ns_ = 0;
-        told_ = false;
+        pause_is_reported_ = false;
         continue;
       }
-      for (move& failed : which.moves) failed.failed = true;
-      pause(each.error_code);
+      for (move& failed : moving.moves) failed.failed = true;
+      pause(ended.error_code);
     }
   }
-  for (batch& each : batches_) {
-    if (each.now == batch::phase::settling) settle(each);
+  for (batch& current : batches_) {
+    if (current.now == batch::phase::settling) settle(current);
   }
 }
 
 // ---- the end of a move ----
 
-void spiller::settle(batch& which) {
+void spiller::settle(batch& moving) {
   bool is_over = true;
-  for (std::size_t i = 0; i < which.count; ++i) {
-    const move& ended = which.moves[i];
+  for (std::size_t i = 0; i < moving.count; ++i) {
+    const move& ended = moving.moves[i];
     if (ended.slot == no_slot) continue;
     end_move(
-        which, i,
-        ended.failed ? places_.abandon_move(ended.slot) : places_.finish_move(ended.slot, which.first_in_next + i));
+        moving, i,
+        ended.failed ? places_.abandon_move(ended.slot) : places_.finish_move(ended.slot, moving.first_in_next + i));
     is_over = is_over && ended.slot == no_slot;
   }
-  if (is_over) which.now = batch::phase::unused;
+  if (is_over) moving.now = batch::phase::unused;
 }
 
-void spiller::end_move(batch& which, std::size_t position, place_table::moved how) {
-  move& ended = which.moves[position];
+void spiller::end_move(batch& moving, std::size_t position, place_table::moved how) {
+  move& ended = moving.moves[position];
   if (how == place_table::moved::is_busy) return;
-  if (how != place_table::moved::done) next_.free(which.first_in_next + position, 1);
+  if (how != place_table::moved::done) next_.free(moving.first_in_next + position, 1);
   if (how != place_table::moved::stays) first_.free(ended.from, 1);
   if (how == place_table::moved::died) {
     slots_.free(ended.slot, 1);
@@ -238,18 +238,18 @@ void spiller::end_move(batch& which, std::size_t position, place_table::moved ho
 void spiller::pause(int error_code) {
   pause_ns_ = std::clamp(pause_ns_ * 2, first_pause_ns, longest_pause_ns);
   paused_until_ns_.store(time_.now_ns() + pause_ns_);
-  if (told_) return;
-  told_ = true;
+  if (pause_is_reported_) return;
+  pause_is_reported_ = true;
   log_line(log_level::warning, "nothing more moves from one far tier to the next for now (%s); it stays where it is",
            error_code == ENOSPC ? "that one is full" : std::strerror(error_code));
 }
 
 void spiller::forget_in_child() {
-  for (std::unique_ptr<channel>* each : {&from_, &to_}) {
-    if (*each != nullptr) (*each)->close_in_child();
-    static_cast<void>(each->release());
+  for (std::unique_ptr<channel>* queue : {&from_, &to_}) {
+    if (*queue != nullptr) (*queue)->close_in_child();
+    static_cast<void>(queue->release());
   }
-  for (batch& each : batches_) each.now = batch::phase::unused;
+  for (batch& current : batches_) current.now = batch::phase::unused;
   paused_until_ns_.store(0);
   dead_slots_.store(0);
 }

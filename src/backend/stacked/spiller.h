@@ -65,13 +65,13 @@ class spiller {
   [[nodiscard]] std::size_t allocate_next(slot_id* first);
   void poll_reads();
   void poll_writes();
-  void submit_reads(batch& which);
-  void submit_write(batch& which);
-  void settle(batch& which);
-  void end_move(batch& which, std::size_t position, place_table::moved how);
+  void submit_reads(batch& moving);
+  void submit_write(batch& moving);
+  void settle(batch& moving);
+  void end_move(batch& moving, std::size_t position, place_table::moved how);
   void pause(int error_code);
-  [[nodiscard]] std::byte* buffer_of(const batch& which) const {
-    return buffers_ + static_cast<std::size_t>(&which - batches_.data()) * batch_pages * page_bytes;
+  [[nodiscard]] std::byte* buffer_of(const batch& moving) const {
+    return buffers_ + static_cast<std::size_t>(&moving - batches_.data()) * batch_pages * page_bytes;
   }
   [[nodiscard]] bool is_idle() const;
 
@@ -87,7 +87,7 @@ class spiller {
   slot_id hand_ = 0;
   std::uint64_t looks_left_ = 0;  // of this step
   std::uint64_t pause_ns_ = 0;
-  bool told_ = false;
+  bool pause_is_reported_ = false;
   std::atomic<std::uint64_t> paused_until_ns_{0};
   std::atomic<bool> wanted_{false};
   std::atomic<std::uint64_t> dead_slots_{0};

@@ -133,7 +133,7 @@ void stacked_backend::note_first_is_full() {
 
 std::uint64_t stacked_backend::tend() {
   std::uint64_t until_next_ns = spiller_.step();
-  for (const std::unique_ptr<backend>& each : members_) until_next_ns = std::min(until_next_ns, each->tend());
+  for (const std::unique_ptr<backend>& member : members_) until_next_ns = std::min(until_next_ns, member->tend());
   return until_next_ns;
 }
 
@@ -148,22 +148,22 @@ result<void> stacked_backend::add_server(std::string_view server) {
 }
 
 void stacked_backend::keep_in_place(bool wanted) {
-  for (const std::unique_ptr<backend>& each : members_) each->keep_in_place(wanted);
+  for (const std::unique_ptr<backend>& member : members_) member->keep_in_place(wanted);
 }
 
 // ---- forks ----
 
 void stacked_backend::prepare_fork() {
-  for (const std::unique_ptr<backend>& each : members_) each->prepare_fork();
+  for (const std::unique_ptr<backend>& member : members_) member->prepare_fork();
 }
 
 void stacked_backend::after_fork_in_parent() {
-  for (const std::unique_ptr<backend>& each : members_) each->after_fork_in_parent();
+  for (const std::unique_ptr<backend>& member : members_) member->after_fork_in_parent();
 }
 
 void stacked_backend::after_fork_in_child() {
   spiller_.forget_in_child();
-  for (const std::unique_ptr<backend>& each : members_) each->after_fork_in_child();
+  for (const std::unique_ptr<backend>& member : members_) member->after_fork_in_child();
   growth_lock_.unlock();  // whoever held it is not in this process
   slots_.begin_again_in_child();
   places_.begin_again_in_child(slots_.limit());
@@ -178,7 +178,7 @@ void stacked_backend::claim_in_child(slot_id slot) {
 void stacked_backend::close_claims_in_child() {
   slots_.end_claims_in_child();
   places_.end_claims_in_child(slots_.limit());
-  for (const std::unique_ptr<backend>& each : members_) each->close_claims_in_child();
+  for (const std::unique_ptr<backend>& member : members_) member->close_claims_in_child();
 }
 
 // ---- what it is ----

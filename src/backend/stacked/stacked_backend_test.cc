@@ -24,12 +24,12 @@ using bytes = std::vector<std::byte>;
 const platform::monotonic_clock real_time;
 
 bytes content(std::uint64_t seed) {
-  bytes made(page_bytes);
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    made[i] = i % 64 < 24 ? static_cast<std::byte>((i * 2654435761u + seed * 40503u) >> 13) : std::byte{7};
+  bytes content(page_bytes);
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    content[i] = i % 64 < 24 ? static_cast<std::byte>((i * 2654435761u + seed * 40503u) >> 13) : std::byte{7};
   }
-  std::memcpy(made.data(), &seed, sizeof seed);
-  return made;
+  std::memcpy(content.data(), &seed, sizeof seed);
+  return content;
 }
 
 int transfer(channel& queue, operation op, slot_id slot, std::byte* buffer, std::size_t length = page_bytes,
@@ -190,7 +190,7 @@ class traffic {
   }
 
   void end() {
-    for (const auto& each : pages_) check(each);
+    for (const auto& page : pages_) check(page);
     for (const auto& [slot, page] : pages_) tested_.free(slot, 1);
     pages_.clear();
   }
@@ -229,7 +229,7 @@ void run_traffic(stack& tested, std::uint64_t seed) {
       one.end();
     });
   }
-  for (std::thread& each : running) each.join();
+  for (std::thread& thread : running) thread.join();
   stop = true;
   tends.join();
   tested.tend();

@@ -38,7 +38,7 @@ stacked_channel::stacked_channel(stacked_backend& owner, place_table& places, st
   for (std::uint32_t i = 0; i < parts_.size(); ++i) free_parts_.push_back(i);
   unfinished_.reserve(depth);
   ended_.reserve(depth);
-  for (local_vector<request>& each : unsent_) each.reserve(depth);
+  for (local_vector<request>& queued : unsent_) queued.reserve(depth);
 }
 
 stacked_channel::~stacked_channel() {
@@ -51,10 +51,10 @@ stacked_channel::~stacked_channel() {
 std::size_t stacked_channel::submit(std::span<const request> batch) {
   begin_left();
   const std::size_t taken = std::min(batch.size(), depth_ - in_flight_);
-  for (const request& what : batch.first(taken)) {
+  for (const request& io : batch.first(taken)) {
     const std::uint32_t index = free_wholes_.back();
     free_wholes_.pop_back();
-    wholes_[index] = {.left = what};
+    wholes_[index] = {.left = io};
     // A place may be another one before the bytes are looked at.
     wholes_[index].left.may_lend = false;
     unfinished_.push_back(index);
@@ -87,15 +87,15 @@ bool stacked_channel::has_room(unsigned tier) const {
 
 // Returns false where there is no room for it.
 bool stacked_channel::begin_part(std::uint32_t index) {
-  whole& of = wholes_[index];
-  request& left = of.left;
+  whole& entry = wholes_[index];
+  request& left = entry.left;
   left.slot += left.offset_bytes / page_bytes;
   left.offset_bytes %= page_bytes;
   tier_place where;
   const std::uint32_t count = pin_run(left, &where);
   if (count == 0) {
-    of.error_code = EIO;
-    of.begun = true;
+    entry.error_code = EIO;
+    entry.begun = true;
     left.length_bytes = 0;
     end_if_over(index);
     return true;
@@ -109,13 +109,13 @@ bool stacked_channel::begin_part(std::uint32_t index) {
   const std::uint32_t number = free_parts_.back();
   free_parts_.pop_back();
   parts_[number] = {index, left.slot, count};
-  request made = left;
-  made.slot = where.slot;
-  made.length_bytes = length;
-  made.cookie = number;
-  unsent_[where.tier].push_back(made);
-  ++of.parts;
-  of.begun = true;
+  request transfer = left;
+  transfer.slot = where.slot;
+  transfer.length_bytes = length;
+  transfer.cookie = number;
+  unsent_[where.tier].push_back(transfer);
+  ++entry.parts;
+  entry.begun = true;
   left.offset_bytes += length;
   left.length_bytes -= length;
   if (left.buffer != nullptr) left.buffer += length;
@@ -153,7 +153,7 @@ void stacked_channel::flush() {
 }
 
 void stacked_channel::submit_left() {
-  for (const std::unique_ptr<channel>& each : queues_) each->submit_left();
+  for (const std::unique_ptr<channel>& queue : queues_) queue->submit_left();
   begin_left();
   flush();
 }
@@ -175,7 +175,7 @@ std::size_t stacked_channel::poll(std::span<completion> done) {
     while (ended_.size() < done.size()) {
       const std::size_t wanted = std::min(done.size() - ended_.size(), ended.size());
       const std::size_t count = queues_[tier]->poll({ended.data(), wanted});
-      for (const completion& each : std::span(ended).first(count)) end_part(tier, each);
+      for (const completion& completed : std::span(ended).first(count)) end_part(tier, completed);
       // A tier that makes a transfer when it is polled makes no more than somebody waits for.
       if (count < wanted) break;
     }
@@ -194,19 +194,19 @@ void stacked_channel::end_part(unsigned tier, const completion& ended) {
   const std::uint32_t index = over.whole;
   for (std::uint32_t i = 0; i < over.count; ++i) unpin(over.first + i);
   free_parts_.push_back(number);
-  whole& of = wholes_[index];
+  whole& entry = wholes_[index];
   if (ended.error_code != 0) {
-    if (tier == 0 && of.left.op == operation::write && ended.error_code == ENOSPC) owner_.note_first_is_full();
-    of.error_code = ended.error_code;
+    if (tier == 0 && entry.left.op == operation::write && ended.error_code == ENOSPC) owner_.note_first_is_full();
+    entry.error_code = ended.error_code;
   }
-  --of.parts;
+  --entry.parts;
   end_if_over(index);
 }
 
 void stacked_channel::end_if_over(std::uint32_t index) {
-  const whole& of = wholes_[index];
-  if (of.parts > 0 || of.left.length_bytes > 0) return;
-  ended_.push_back({of.left.cookie, of.error_code});
+  const whole& entry = wholes_[index];
+  if (entry.parts > 0 || entry.left.length_bytes > 0) return;
+  ended_.push_back({entry.left.cookie, entry.error_code});
   free_wholes_.push_back(index);
 }
 
@@ -214,8 +214,8 @@ void stacked_channel::wait(std::uint64_t timeout_ns) {
   if (in_flight_ == 0 || !ended_.empty()) return;
   submit_left();
   const bool both = queues_[0]->in_flight() > 0 && queues_[1]->in_flight() > 0;
-  for (const std::unique_ptr<channel>& each : queues_) {
-    if (each->in_flight() > 0) each->wait(both ? std::min(timeout_ns, short_wait_ns) : timeout_ns);
+  for (const std::unique_ptr<channel>& queue : queues_) {
+    if (queue->in_flight() > 0) queue->wait(both ? std::min(timeout_ns, short_wait_ns) : timeout_ns);
     if (both) return;
   }
 }
@@ -226,18 +226,18 @@ int stacked_channel::event_descriptor() const {
   const std::array<int, 2> of_queues{queues_[0]->event_descriptor(), queues_[1]->event_descriptor()};
   if (of_queues[0] < 0 || of_queues[1] < 0) return -1;
   if (events_ >= 0) return events_;
-  const int made = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
-  if (made < 0) return -1;
-  if (!watch(made, of_queues[0]) || !watch(made, of_queues[1])) {
-    platform::close_own_descriptor(made);
+  const int watcher = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
+  if (watcher < 0) return -1;
+  if (!watch(watcher, of_queues[0]) || !watch(watcher, of_queues[1])) {
+    platform::close_own_descriptor(watcher);
     return -1;
   }
-  events_ = made;
+  events_ = watcher;
   return events_;
 }
 
 void stacked_channel::close_in_child() {
-  for (const std::unique_ptr<channel>& each : queues_) each->close_in_child();
+  for (const std::unique_ptr<channel>& queue : queues_) queue->close_in_child();
   platform::close_own_descriptor(std::exchange(events_, -1));
 }
 

@@ -15,11 +15,11 @@ using page = std::array<std::byte, page_bytes>;
 // `random_share` of every 64 bytes are random.
 page make_page(std::uint64_t seed, std::size_t random_share) {
   std::mt19937_64 random(seed);
-  page made{};
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    made[i] = static_cast<std::byte>(i % 64 < random_share ? random() : i / 64);
+  page content{};
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    content[i] = static_cast<std::byte>(i % 64 < random_share ? random() : i / 64);
   }
-  return made;
+  return content;
 }
 
 void round_trip(codec_choice chosen) {

@@ -20,7 +20,7 @@ constexpr int compactions_for_room = 8;
 void fill(std::span<std::byte> into, std::uint64_t word, std::size_t offset) {
   std::array<std::byte, sizeof word> bytes;
   std::memcpy(bytes.data(), &word, sizeof word);
-  if (std::all_of(bytes.begin(), bytes.end(), [&](std::byte each) { return each == bytes[0]; })) {
+  if (std::all_of(bytes.begin(), bytes.end(), [&](std::byte value) { return value == bytes[0]; })) {
     std::memset(into.data(), std::to_integer<int>(bytes[0]), into.size());
     return;
   }
@@ -112,9 +112,9 @@ int page_store::write_part(slot_id slot, std::size_t offset, std::span<const std
 
 page_store::encoded page_store::encode(const std::byte* page, page_codec& with) {
   if (is_same_filled(page)) {
-    encoded made{.is = kind::filled};
-    std::memcpy(&made.word, page, sizeof made.word);
-    return made;
+    encoded result{.is = kind::filled};
+    std::memcpy(&result.word, page, sizeof result.word);
+    return result;
   }
   const std::size_t length = with.pages.compress(page, with.packed(), zones::most_packed_bytes);
   if (length == 0) return {.is = kind::whole, .bytes = page, .length = page_bytes};

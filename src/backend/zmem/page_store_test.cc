@@ -18,15 +18,15 @@ using bytes = std::vector<std::byte>;
 
 // Pages of all kinds: empty, of one word, easy to compress, hard, impossible.
 bytes make_page(std::mt19937_64& random) {
-  bytes made(page_bytes);
+  bytes content(page_bytes);
   const std::uint64_t word = random();
   const std::size_t kind = random() % 6;
-  if (kind == 0) return made;
-  for (std::size_t i = 0; i < made.size(); i += 8) std::memcpy(&made[i], &word, 8);
-  if (kind == 1) return made;
+  if (kind == 0) return content;
+  for (std::size_t i = 0; i < content.size(); i += 8) std::memcpy(&content[i], &word, 8);
+  if (kind == 1) return content;
   const std::size_t noise = kind == 2 ? page_bytes : random() % page_bytes;
-  for (std::size_t i = 0; i < noise; ++i) made[i] = static_cast<std::byte>(random());
-  return made;
+  for (std::size_t i = 0; i < noise; ++i) content[i] = static_cast<std::byte>(random());
+  return content;
 }
 
 // Random writes, reads, frees and compaction of the slots below `slots`, against a model.
@@ -131,7 +131,7 @@ TEST(page_store, threads_do_not_disturb_each_other) {
       one.check_all();
     });
   }
-  for (std::thread& each : running) each.join();
+  for (std::thread& thread : running) thread.join();
   stop = true;
   tends.join();
   tested.validate();

@@ -14,11 +14,11 @@ namespace {
 constexpr std::size_t pages = 64;
 
 std::vector<std::byte> content(unsigned seed) {
-  std::vector<std::byte> made(pages * page_bytes);
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    made[i] = i % 64 < 32 ? static_cast<std::byte>((i * 2654435761u + seed * 40503u) >> 13) : std::byte{7};
+  std::vector<std::byte> content(pages * page_bytes);
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    content[i] = i % 64 < 32 ? static_cast<std::byte>((i * 2654435761u + seed * 40503u) >> 13) : std::byte{7};
   }
-  return made;
+  return content;
 }
 
 bool transfer(channel& queue, operation op, slot_id first, std::vector<std::byte>& bytes) {

@@ -21,12 +21,11 @@ zmem_channel::~zmem_channel() {
 
 std::size_t zmem_channel::submit(std::span<const request> batch) {
   const std::size_t taken = std::min(batch.size(), reads_.size() - in_flight_);
-  for (const request& what : batch.first(taken)) {
-    if (what.op == operation::read) {
-      reads_[(first_read_ + read_count_++) % reads_.size()] = what;
+  for (const request& io : batch.first(taken)) {
+    if (io.op == operation::read) {
+      reads_[(first_read_ + read_count_++) % reads_.size()] = io;
     } else {
-      written_.push(
-          {what.cookie, store_.write(what.slot, what.offset_bytes, {what.buffer, what.length_bytes}, codec_)});
+      written_.push({io.cookie, store_.write(io.slot, io.offset_bytes, {io.buffer, io.length_bytes}, codec_)});
     }
   }
   in_flight_ += taken;
@@ -38,8 +37,8 @@ std::size_t zmem_channel::poll(std::span<completion> done) {
   if (in_flight_ == 0) return 0;
   std::size_t count = written_.pop(done);
   if (count < done.size() && read_count_ > 0) {
-    const request& what = reads_[first_read_];
-    done[count++] = {what.cookie, store_.read(what.slot, what.offset_bytes, {what.buffer, what.length_bytes}, codec_)};
+    const request& io = reads_[first_read_];
+    done[count++] = {io.cookie, store_.read(io.slot, io.offset_bytes, {io.buffer, io.length_bytes}, codec_)};
     first_read_ = (first_read_ + 1) % reads_.size();
     --read_count_;
   }

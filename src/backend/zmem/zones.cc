@@ -46,45 +46,45 @@ zones::~zones() {
 
 // ---- lists ----
 
-void zones::push(list* into, std::uint32_t which) {
-  zones_[which].previous = none;
-  zones_[which].next = into->first;
-  if (into->first != none) zones_[into->first].previous = which;
-  into->first = which;
+void zones::push(list* into, std::uint32_t number) {
+  zones_[number].previous = none;
+  zones_[number].next = into->first;
+  if (into->first != none) zones_[into->first].previous = number;
+  into->first = number;
   ++into->count;
 }
 
-void zones::remove(list* from, std::uint32_t which) {
-  const zone& removed = zones_[which];
+void zones::remove(list* from, std::uint32_t number) {
+  const zone& removed = zones_[number];
   if (removed.next != none) zones_[removed.next].previous = removed.previous;
   (removed.previous != none ? zones_[removed.previous].next : from->first) = removed.next;
   --from->count;
 }
 
-std::size_t zones::group_of(const zone& which) {
-  return which.used * fullness_groups / objects_a_zone(which.size_class);
+std::size_t zones::group_of(const zone& one) {
+  return one.used * fullness_groups / objects_a_zone(one.size_class);
 }
 
 // Puts a zone with objects, that is in no list, where it belongs.
-void zones::file(std::uint32_t which) {
-  zone& filed = zones_[which];
+void zones::file(std::uint32_t number) {
+  zone& filed = zones_[number];
   if (filed.used == objects_a_zone(filed.size_class)) {
     filed.state = use::full;
     return;
   }
   filed.state = use::partial;
-  push(&classes_[filed.size_class].partial[group_of(filed)], which);
+  push(&classes_[filed.size_class].partial[group_of(filed)], number);
 }
 
-void zones::unfile(std::uint32_t which) {
-  zone& filed = zones_[which];
-  if (filed.state == use::partial) remove(&classes_[filed.size_class].partial[group_of(filed)], which);
+void zones::unfile(std::uint32_t number) {
+  zone& filed = zones_[number];
+  if (filed.state == use::partial) remove(&classes_[filed.size_class].partial[group_of(filed)], number);
 }
 
 // ---- room ----
 
-std::uint64_t zones::holes_of(std::size_t which) const {
-  return classes_[which].zone_count * objects_a_zone(which) - classes_[which].used;
+std::uint64_t zones::holes_of(std::size_t class_index) const {
+  return classes_[class_index].zone_count * objects_a_zone(class_index) - classes_[class_index].used;
 }
 
 std::uint64_t zones::room_in_pages() const {
@@ -97,15 +97,15 @@ bool zones::promise(std::uint64_t pages) {
   return true;
 }
 
-std::uint32_t zones::fullest_partial(std::size_t which) const {
+std::uint32_t zones::fullest_partial(std::size_t class_index) const {
   for (std::size_t group = fullness_groups; group-- > 0;) {
-    const list& candidates = classes_[which].partial[group];
+    const list& candidates = classes_[class_index].partial[group];
     if (candidates.first != none) return candidates.first;
   }
   return none;
 }
 
-std::uint32_t zones::open_zone(std::size_t which) {
+std::uint32_t zones::open_zone(std::size_t class_index) {
   std::uint32_t opened = none;
   for (list* from : {&ready_, &released_}) {
     if (opened != none || from->first == none) continue;
@@ -115,9 +115,9 @@ std::uint32_t zones::open_zone(std::size_t which) {
   if (opened == none && untouched_ < zone_count_) opened = static_cast<std::uint32_t>(untouched_++);
   if (opened == none) return none;
   zones_[opened] = {};
-  zones_[opened].size_class = static_cast<std::uint8_t>(which);
+  zones_[opened].size_class = static_cast<std::uint8_t>(class_index);
   ++used_zones_;
-  ++classes_[which].zone_count;
+  ++classes_[class_index].zone_count;
   file(opened);
   return opened;
 }
@@ -180,11 +180,11 @@ bool zones::allocate(std::size_t length, std::uint32_t owner, bool promised, obj
     return false;
   }
   const std::size_t wanted = class_of(length);
-  for (std::size_t which = wanted; which < class_count; ++which) {
-    std::uint32_t from = fullest_partial(which);
-    const bool may_open = which == page_class || (which == wanted && used_zones_ < zone_count_ &&
-                                                  room_in_pages() - pages_a_zone >= promised_pages_);
-    if (from == none && may_open) from = open_zone(which);
+  for (std::size_t class_index = wanted; class_index < class_count; ++class_index) {
+    std::uint32_t from = fullest_partial(class_index);
+    const bool may_open = class_index == page_class || (class_index == wanted && used_zones_ < zone_count_ &&
+                                                        room_in_pages() - pages_a_zone >= promised_pages_);
+    if (from == none && may_open) from = open_zone(class_index);
     if (from == none) continue;
     *into = take_object(from, owner);
     return true;
@@ -206,32 +206,33 @@ void zones::free(object_place place) {
 
 // ---- compaction ----
 
-bool zones::has_holes_in_excess(std::size_t which) const {
-  const std::uint64_t holes = holes_of(which);
-  return holes > hole_zones * objects_a_zone(which) && holes > classes_[which].used / hole_share;
+bool zones::has_holes_in_excess(std::size_t class_index) const {
+  const std::uint64_t holes = holes_of(class_index);
+  return holes > hole_zones * objects_a_zone(class_index) && holes > classes_[class_index].used / hole_share;
 }
 
 bool zones::wants_compaction() const {
-  for (std::size_t which = 0; which < class_count; ++which) {
-    if (has_holes_in_excess(which)) return true;
+  for (std::size_t class_index = 0; class_index < class_count; ++class_index) {
+    if (has_holes_in_excess(class_index)) return true;
   }
   return false;
 }
 
 // Its objects must find holes in other zones of the class.
 std::uint32_t zones::begin_compaction(bool when_full) {
-  for (std::size_t which = 0; which < class_count; ++which) {
-    if (!has_holes_in_excess(which) && !(when_full && holes_of(which) >= objects_a_zone(which))) continue;
+  for (std::size_t class_index = 0; class_index < class_count; ++class_index) {
+    if (!has_holes_in_excess(class_index) && !(when_full && holes_of(class_index) >= objects_a_zone(class_index)))
+      continue;
     std::uint32_t victim = none;
-    for (const list& candidates : classes_[which].partial) {
+    for (const list& candidates : classes_[class_index].partial) {
       if (victim == none) victim = candidates.first;
     }
     if (victim == none) continue;
-    const std::uint64_t victim_holes = objects_a_zone(which) - zones_[victim].used;
-    if (holes_of(which) - victim_holes < zones_[victim].used) continue;
-    if (which == page_class && room_in_pages() < promised_pages_ + pages_a_zone) continue;
+    const std::uint64_t victim_holes = objects_a_zone(class_index) - zones_[victim].used;
+    if (holes_of(class_index) - victim_holes < zones_[victim].used) continue;
+    if (class_index == page_class && room_in_pages() < promised_pages_ + pages_a_zone) continue;
     unfile(victim);
-    if (which == page_class) withheld_pages_ += pages_a_zone;
+    if (class_index == page_class) withheld_pages_ += pages_a_zone;
     zones_[victim].state = use::compacting;
     return victim;
   }
@@ -245,19 +246,19 @@ bool zones::allocate_like(object_place moved, std::uint32_t owner, object_place*
   return true;
 }
 
-void zones::end_compaction(std::uint32_t which) {
-  if (zones_[which].size_class == page_class) withheld_pages_ -= pages_a_zone;
-  settle(which);
+void zones::end_compaction(std::uint32_t number) {
+  if (zones_[number].size_class == page_class) withheld_pages_ -= pages_a_zone;
+  settle(number);
 }
 
 // A zone that is in no list: it has objects, or is free.
-void zones::settle(std::uint32_t which) {
-  zone& ended = zones_[which];
-  if (ended.used > 0) return file(which);
+void zones::settle(std::uint32_t number) {
+  zone& ended = zones_[number];
+  if (ended.used > 0) return file(number);
   --classes_[ended.size_class].zone_count;
   --used_zones_;
   ended.state = use::free;
-  push(&ready_, which);
+  push(&ready_, number);
 }
 
 // ---- frames ----
@@ -270,9 +271,9 @@ std::uint32_t zones::begin_release() {
   return released;
 }
 
-void zones::end_release(std::uint32_t which) {
+void zones::end_release(std::uint32_t number) {
   --used_zones_;
-  push(&released_, which);
+  push(&released_, number);
 }
 
 void zones::validate() const {
@@ -280,20 +281,22 @@ void zones::validate() const {
   std::array<std::uint64_t, class_count> counted{};
   std::uint64_t in_use = 0;
   for (std::uint64_t number = 0; number < untouched_; ++number) {
-    const zone& each = zones_[number];
-    if (each.state == use::free) continue;
+    const zone& checked = zones_[number];
+    if (checked.state == use::free) continue;
     ++in_use;
-    ++counted[each.size_class];
-    used[each.size_class] += each.used;
-    FAR_CHECK(each.used > 0 && each.used <= each.fresh && each.fresh <= objects_a_zone(each.size_class),
+    ++counted[checked.size_class];
+    used[checked.size_class] += checked.used;
+    FAR_CHECK(checked.used > 0 && checked.used <= checked.fresh && checked.fresh <= objects_a_zone(checked.size_class),
               "a zone has as many objects as fit");
-    FAR_CHECK((each.state == use::full) == (each.used == objects_a_zone(each.size_class)), "a zone that is full");
+    FAR_CHECK((checked.state == use::full) == (checked.used == objects_a_zone(checked.size_class)),
+              "a zone that is full");
   }
   FAR_CHECK(in_use == used_zones_, "zones that are in use do not add up");
   FAR_CHECK(ready_.count + released_.count + in_use == untouched_, "free zones do not add up");
-  for (std::size_t which = 0; which < class_count; ++which) {
-    FAR_CHECK(used[which] == classes_[which].used && counted[which] == classes_[which].zone_count,
-              "objects of a class do not add up");
+  for (std::size_t class_index = 0; class_index < class_count; ++class_index) {
+    FAR_CHECK(
+        used[class_index] == classes_[class_index].used && counted[class_index] == classes_[class_index].zone_count,
+        "objects of a class do not add up");
   }
   FAR_CHECK(room_in_pages() >= promised_pages_, "more room is promised than there is");
 }

@@ -62,16 +62,18 @@ class zones {
   // class elsewhere; then it is given back. `when_full`: also where the holes are within their bound. none: there is
   // nothing to compact.
   [[nodiscard]] std::uint32_t begin_compaction(bool when_full);
-  [[nodiscard]] std::uint32_t object_count(std::uint32_t which) const { return zones_[which].fresh; }
+  [[nodiscard]] std::uint32_t object_count(std::uint32_t number) const { return zones_[number].fresh; }
   [[nodiscard]] bool allocate_like(object_place moved, std::uint32_t owner, object_place* into);
-  void end_compaction(std::uint32_t which);
+  void end_compaction(std::uint32_t number);
   [[nodiscard]] bool wants_compaction() const;
 
   // Free zones that still have frames: those that are too many go back to the kernel, in between without the lock.
   [[nodiscard]] bool wants_release() const { return ready_.count > kept_zones; }
   [[nodiscard]] std::uint32_t begin_release();
-  void end_release(std::uint32_t which);
-  [[nodiscard]] std::byte* address_of(std::uint32_t which) const { return memory_ + std::uint64_t{which} * zone_bytes; }
+  void end_release(std::uint32_t number);
+  [[nodiscard]] std::byte* address_of(std::uint32_t number) const {
+    return memory_ + std::uint64_t{number} * zone_bytes;
+  }
 
   [[nodiscard]] std::uint64_t capacity_bytes() const { return zone_count_ * zone_bytes; }
   [[nodiscard]] std::uint64_t occupied_bytes() const { return used_zones_ * zone_bytes; }
@@ -110,28 +112,28 @@ class zones {
     std::uint64_t used = 0;
   };
 
-  [[nodiscard]] static constexpr std::size_t bytes_of_class(std::size_t which) {
-    if (which == page_class) return page_bytes;
-    return which < small_classes ? (which + 1) * small_step
-                                 : small_classes * small_step + (which - small_classes + 1) * large_step;
+  [[nodiscard]] static constexpr std::size_t bytes_of_class(std::size_t class_index) {
+    if (class_index == page_class) return page_bytes;
+    return class_index < small_classes ? (class_index + 1) * small_step
+                                       : small_classes * small_step + (class_index - small_classes + 1) * large_step;
   }
-  [[nodiscard]] static constexpr std::size_t objects_a_zone(std::size_t which) {
-    return zone_bytes / bytes_of_class(which);
+  [[nodiscard]] static constexpr std::size_t objects_a_zone(std::size_t class_index) {
+    return zone_bytes / bytes_of_class(class_index);
   }
   [[nodiscard]] static std::size_t class_of(std::size_t length);
-  [[nodiscard]] static std::size_t group_of(const zone& which);
-  [[nodiscard]] std::uint64_t holes_of(std::size_t which) const;
-  [[nodiscard]] bool has_holes_in_excess(std::size_t which) const;
+  [[nodiscard]] static std::size_t group_of(const zone& one);
+  [[nodiscard]] std::uint64_t holes_of(std::size_t class_index) const;
+  [[nodiscard]] bool has_holes_in_excess(std::size_t class_index) const;
   [[nodiscard]] std::uint64_t room_in_pages() const;
-  [[nodiscard]] std::uint32_t fullest_partial(std::size_t which) const;
-  [[nodiscard]] std::uint32_t open_zone(std::size_t which);
+  [[nodiscard]] std::uint32_t fullest_partial(std::size_t class_index) const;
+  [[nodiscard]] std::uint32_t open_zone(std::size_t class_index);
   [[nodiscard]] object_place take_object(std::uint32_t from, std::uint32_t owner);
   [[nodiscard]] std::byte* object_at(object_place place) const;
-  void push(list* into, std::uint32_t which);
-  void remove(list* from, std::uint32_t which);
-  void file(std::uint32_t which);
-  void unfile(std::uint32_t which);
-  void settle(std::uint32_t which);
+  void push(list* into, std::uint32_t number);
+  void remove(list* from, std::uint32_t number);
+  void file(std::uint32_t number);
+  void unfile(std::uint32_t number);
+  void settle(std::uint32_t number);
 
   const std::uint64_t zone_count_;
   std::byte* const memory_;

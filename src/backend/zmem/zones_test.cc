@@ -37,26 +37,26 @@ class model {
   void compact(bool when_full) {
     const std::uint32_t zone = tested_.begin_compaction(when_full);
     if (zone == zones::none) return;
-    for (object& each : objects_) {
-      if (each.place.zone != zone) continue;
+    for (object& held : objects_) {
+      if (held.place.zone != zone) continue;
       object_place to;
-      if (!tested_.allocate_like(each.place, each.owner, &to)) break;
-      std::memcpy(tested_.bytes_of(to), tested_.bytes_of(each.place), each.length);
-      tested_.free(each.place);
-      each.place = to;
+      if (!tested_.allocate_like(held.place, held.owner, &to)) break;
+      std::memcpy(tested_.bytes_of(to), tested_.bytes_of(held.place), held.length);
+      tested_.free(held.place);
+      held.place = to;
     }
     tested_.end_compaction(zone);
   }
 
   void check_all() const {
-    for (const object& each : objects_) check(each);
+    for (const object& held : objects_) check(held);
     tested_.validate();
   }
 
   [[nodiscard]] std::size_t size() const { return objects_.size(); }
   [[nodiscard]] std::uint64_t bytes() const {
     std::uint64_t sum = 0;
-    for (const object& each : objects_) sum += each.length;
+    for (const object& held : objects_) sum += held.length;
     return sum;
   }
 
@@ -67,11 +67,11 @@ class model {
     std::uint32_t owner;
   };
 
-  void check(const object& each) const {
-    EXPECT_EQ(tested_.owner_of(each.place), each.owner);
-    const std::byte* const bytes = tested_.bytes_of(each.place);
-    for (std::size_t i = 0; i < each.length; i += each.length - 1) {
-      ASSERT_EQ(bytes[i], static_cast<std::byte>(each.owner & 0xff)) << each.length << " at " << i;
+  void check(const object& held) const {
+    EXPECT_EQ(tested_.owner_of(held.place), held.owner);
+    const std::byte* const bytes = tested_.bytes_of(held.place);
+    for (std::size_t i = 0; i < held.length; i += held.length - 1) {
+      ASSERT_EQ(bytes[i], static_cast<std::byte>(held.owner & 0xff)) << held.length << " at " << i;
     }
   }
 
