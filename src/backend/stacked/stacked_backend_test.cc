@@ -178,7 +178,7 @@ class traffic {
       pages_.erase(chosen);
     } else if (kind == 3) {
       const std::size_t offset = random_() % page_bytes;
-      const std::size_t length = random_() % (page_bytes - offset + 1);
+      const std::size_t length = 1 + random_() % (page_bytes - offset);
       bytes part = content(random_());
       const int failure = transfer(*queue_, operation::write, chosen->first, part.data() + offset, length, offset);
       if (failure == ENOSPC) return check(*chosen);  // of compressed memory: it would have grown
