@@ -92,8 +92,8 @@ class object_reader_test : public testing::TestWithParam<bool> {
   // A part of a page, read to where it belongs in a copy of the page.
   struct one_part : object_read {
     std::array<std::byte, page_bytes> copy{};
-    explicit one_part(page_id page, std::size_t part = 1) {
-      page = page;
+    explicit one_part(page_id wanted_page, std::size_t part = 1) {
+      page = wanted_page;
       offset_bytes = static_cast<std::uint32_t>(part * model::part_bytes);
       length_bytes = model::part_bytes;
       buffer = copy.data() + offset_bytes;
