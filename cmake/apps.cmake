@@ -1,17 +1,25 @@
-# far_app(NAME SOURCES ... [LIBRARIES ...] [TESTS ...]): a program of evaluation/apps in three builds from the same sources, NAME with hints,
-# NAME-basic with what extends them left out, and NAME-unhinted without, in build/bin/apps. Like any program of a user it
-# links nothing of Farheap. TESTS are compiled together with the sources, main.cc excepted.
+# far_app(NAME SOURCES ... HINTED ... [LIBRARIES ...] [TESTS ...]): a program of evaluation/apps in three builds, NAME with hints,
+# NAME-basic with what extends them left out, and NAME-unhinted without, in build/bin/apps. Only what is HINTED includes
+# hints.h and is compiled three times. Like any program of a user it links nothing of Farheap. TESTS are linked with all
+# of NAME but its main.cc.
 function(far_app name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;LIBRARIES;TESTS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;HINTED;LIBRARIES;TESTS")
   find_package(CLI11 REQUIRED)
   find_package(nlohmann_json REQUIRED)
   find_package(fmt REQUIRED)
   set(libraries ${ARG_LIBRARIES} CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt Threads::Threads ${CMAKE_DL_LIBS})
+  set(folders ${PROJECT_SOURCE_DIR}/evaluation ${PROJECT_SOURCE_DIR}/include)
+  add_library(app_${name}_common OBJECT ${ARG_SOURCES})
+  far_precompile(app_${name}_common JSON)
+  target_include_directories(app_${name}_common PRIVATE ${folders})
+  target_link_libraries(app_${name}_common PRIVATE ${libraries})
+  set(common $<TARGET_OBJECTS:app_${name}_common>)
   foreach(target ${name} ${name}-basic ${name}-unhinted)
-    add_executable(app_${target} ${ARG_SOURCES})
+    add_executable(app_${target} ${common} ${ARG_HINTED} ${PROJECT_SOURCE_DIR}/evaluation/apps/hinted.cc)
+    far_precompile(app_${target})
     set_target_properties(app_${target} PROPERTIES OUTPUT_NAME ${target}
       RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/apps)
-    target_include_directories(app_${target} PRIVATE ${PROJECT_SOURCE_DIR}/evaluation ${PROJECT_SOURCE_DIR}/include)
+    target_include_directories(app_${target} PRIVATE ${folders})
     target_link_libraries(app_${target} PRIVATE ${libraries})
   endforeach()
   add_dependencies(examples app_${name} app_${name}-basic app_${name}-unhinted)
@@ -21,10 +29,11 @@ function(far_app name)
   if(NOT FAR_TESTS)
     return()
   endif()
-  list(FILTER ARG_SOURCES EXCLUDE REGEX "main\\.cc$")
+  set(objects ${common} $<TARGET_OBJECTS:app_${name}>)
   foreach(test_source ${ARG_TESTS})
     get_filename_component(test_name ${test_source} NAME_WE)
-    far_test(app_${name}_${test_name} SOURCES ${test_source} ${ARG_SOURCES} DEPENDS ${libraries})
-    target_include_directories(app_${name}_${test_name} PRIVATE ${PROJECT_SOURCE_DIR}/evaluation ${PROJECT_SOURCE_DIR}/include)
+    far_test(app_${name}_${test_name} SOURCES ${test_source} DEPENDS ${libraries})
+    target_sources(app_${name}_${test_name} PRIVATE $<FILTER:${objects},EXCLUDE,/main\\.cc>)
+    target_include_directories(app_${name}_${test_name} PRIVATE ${folders})
   endforeach()
 endfunction()

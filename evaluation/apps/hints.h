@@ -22,13 +22,3 @@
     far_hint_at((address), options_here, &last_page_here, &site_here); \
   } while (0)
 #endif
-
-namespace apps {
-
-#ifdef APP_WITHOUT_HINTS
-constexpr bool has_hints = false;
-#else
-constexpr bool has_hints = true;
-#endif
-
-}  // namespace apps

@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -12,10 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "apps/hints.h"
+#include "apps/hinted.h"
 #include "apps/phases.h"
-#include "apps/random.h"
-#include "parallel.h"
+#include "numbers.h"
 #include "sort.h"
 
 namespace {
@@ -26,43 +24,6 @@ struct options {
   std::uint64_t seed = 1;
   bool json = false;
 };
-
-// Calls work(first, last) for as many parts of [0, size) as there are threads, at once.
-template <typename Work>
-void by_parts(std::size_t size, unsigned threads, const Work& work) {
-  const std::size_t part = (size + threads - 1) / threads;
-  psort::in_parallel(threads, [&](unsigned i) { work(std::min(i * part, size), std::min((i + 1) * part, size)); });
-}
-
-void fill(std::vector<std::uint64_t>& values, const options& chosen) {
-  by_parts(values.size(), chosen.threads, [&](std::size_t first, std::size_t last) {
-    for (std::size_t i = first; i < last; ++i) values[i] = apps::mix(chosen.seed + i * 0x9e3779b97f4a7c15);
-  });
-}
-
-// What was found in one pass over the values.
-struct summary {
-  std::uint64_t checksum = 0;  // the same for any order
-  bool sorted = true;
-};
-
-summary summarise(const std::vector<std::uint64_t>& values, unsigned threads) {
-  std::atomic<std::uint64_t> checksum = 0;
-  std::atomic<bool> sorted = true;
-  by_parts(values.size(), threads, [&](std::size_t first, std::size_t last) {
-    std::uint64_t sum = 0;
-    bool ascending = true;
-    for (std::size_t i = first; i < last; ++i) {
-      far_hint(&values[i], .read_ahead = 64, .sequential = true);
-      sum += apps::mix(values[i]);
-      // From the second element on, so that the seams between parts are looked at too.
-      if (i > 0 && values[i - 1] > values[i]) ascending = false;
-    }
-    checksum += sum;
-    if (!ascending) sorted = false;
-  });
-  return {checksum, sorted};
-}
 
 void print_json(const options& chosen, const apps::phases& all, double seconds, std::uint64_t checksum, bool verified) {
   nlohmann::ordered_json phases;
@@ -88,18 +49,18 @@ void print_text(const apps::phases& all, double seconds, std::uint64_t checksum,
 // The program's exit code.
 int run(const options& chosen) {
   std::vector<std::uint64_t> values;
-  summary before;
+  psort::summary before;
   apps::phases phases;
   phases.run("generate", [&] {
     values.resize(chosen.elements);
-    fill(values, chosen);
-    before = summarise(values, chosen.threads);
+    psort::fill(values, chosen.threads, chosen.seed);
+    before = psort::summarise(values, chosen.threads);
   });
   const double generated = phases.seconds();
   psort::sort(values, chosen.threads, phases);
   const double seconds = phases.seconds() - generated;
-  summary after;
-  phases.run("verify", [&] { after = summarise(values, chosen.threads); });
+  psort::summary after;
+  phases.run("verify", [&] { after = psort::summarise(values, chosen.threads); });
 
   const bool verified = after.sorted && after.checksum == before.checksum;
   if (chosen.json) {

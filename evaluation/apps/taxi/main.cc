@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "analyses.h"
-#include "apps/hints.h"
+#include "apps/hinted.h"
 #include "apps/phases.h"
 #include "csv.h"
 #include "generator.h"
