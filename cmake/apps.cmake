@@ -17,6 +17,7 @@ function(far_app name)
   foreach(target ${name} ${name}-basic ${name}-unhinted)
     add_executable(app_${target} ${common} ${ARG_HINTED} ${PROJECT_SOURCE_DIR}/evaluation/apps/hinted.cc)
     far_precompile(app_${target})
+    target_compile_options(app_${target} PRIVATE -g)  # `farheap trace` names the functions that are inlined
     set_target_properties(app_${target} PROPERTIES OUTPUT_NAME ${target}
       RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/apps)
     target_include_directories(app_${target} PRIVATE ${folders})

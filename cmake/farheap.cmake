@@ -1,4 +1,4 @@
-# Compiler settings shared by every target, and the three functions that the folders use to declare what they build.
+# Compiler settings shared by every target, and the functions that the folders use to declare what they build.
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -32,10 +32,16 @@ endif()
 # could allocate. What inline code of include/far relies on is said there.
 add_compile_options(-ftls-model=initial-exec -fno-omit-frame-pointer)
 
-# far_library(NAME SOURCES ... [DEPENDS ...] [TESTS ...]): the static library of a folder, and the unit tests beside it.
+# far_library(NAME SOURCES ... [DEPENDS ...] [TESTS ...] [JSON]): the static library of a folder, and the unit tests beside it;
+# JSON where most of it includes fmt or nlohmann.
 function(far_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPENDS;TESTS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "JSON" "" "SOURCES;DEPENDS;TESTS")
   add_library(${name} STATIC ${ARG_SOURCES})
+  if(ARG_JSON)
+    far_precompile(${name} JSON)
+  else()
+    far_precompile(${name})
+  endif()
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${name} PUBLIC ${ARG_DEPENDS})
   foreach(test_source ${ARG_TESTS})
@@ -46,23 +52,6 @@ endfunction()
 
 # The test programs that run under sanitizers; `scripts/run-tests` builds this target in the sanitized builds.
 add_custom_target(sanitized_tests)
-
-# far_precompile_gtest(TARGET): GoogleTest's header takes a second to read, and two hundred test files read it; they share
-# one reading. The flags must be those of far_test, or the compiler would not take it.
-function(far_precompile_gtest target)
-  # ccache wants the compiler to name the precompiled header in what it preprocesses.
-  set(for_ccache $<IF:$<CXX_COMPILER_ID:GNU>,-fpch-preprocess,SHELL:-Xclang -fno-pch-timestamp>)
-  if(NOT TARGET far_precompiled_gtest)
-    set(source ${PROJECT_BINARY_DIR}/precompiled_gtest.cc)
-    file(CONFIGURE OUTPUT ${source} @ONLY CONTENT "int main() {}\n")
-    add_executable(far_precompiled_gtest EXCLUDE_FROM_ALL ${source})
-    target_compile_options(far_precompiled_gtest PRIVATE -g1 ${for_ccache})
-    target_link_libraries(far_precompiled_gtest PRIVATE GTest::gtest)
-    target_precompile_headers(far_precompiled_gtest PRIVATE <gtest/gtest.h>)
-  endif()
-  target_compile_options(${target} PRIVATE ${for_ccache})
-  target_precompile_headers(${target} REUSE_FROM far_precompiled_gtest)
-endfunction()
 
 # far_test(NAME SOURCES ... [DEPENDS ...] [ARGS ...] [LABELS ...] [TIMEOUT SECONDS]): one GoogleTest program, one ctest
 # entry. Labels that mean something to scripts/run-tests (CONTRIBUTING.md, "Tests"):
@@ -84,10 +73,8 @@ function(far_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  # Line tables alone: a quarter less to wait for.
-  target_compile_options(${name} PRIVATE -g1)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
-  far_precompile_gtest(${name})
+  far_precompile(${name} GTEST)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
   if("exclusive" IN_LIST ARG_LABELS)

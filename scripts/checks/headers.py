@@ -1,7 +1,7 @@
 """Every header compiles alone, and twice as well as once.
 
-Where NAME.cc stands beside NAME.h, its first include is that header, so that compiling the one proves the other. The
-remaining headers are compiled by Ninja (cmake/headers.cmake).
+Where NAME.cc stands beside NAME.h, its first include is that header, so that compiling the one proves the other
+(without precompiled headers: presets clang and fuzz). The remaining headers are compiled by Ninja (cmake/headers.cmake).
 """
 
 import os
