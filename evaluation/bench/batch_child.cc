@@ -39,7 +39,7 @@ struct heap_release {
 // Makes the pages resident: zeros that were only read, or written to.
 void fill(engine::engine& far, engine::fetcher& by, const batch_plan& plan) {
   engine::read_ahead_state streams;
-  const std::lock_guard guard(by.lock);
+  const far::lock_guard guard(by.lock);
   for (engine::page_id page = 0; page < plan.heap().end(); page += plan.stride()) {
     if (far.view().accessible(page, plan.dirty)) continue;
     const engine::outcome filled = far.misses().handle(by, streams, page, plan.dirty);

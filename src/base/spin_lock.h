@@ -7,20 +7,27 @@
 #include <atomic>
 
 #include "base/backoff.h"
+#include "base/lock_guard.h"
+#include "base/thread_annotations.h"
 
 namespace far {
 
-// Meets the standard Lockable requirements: use it with std::lock_guard and std::unique_lock.
-class spin_lock {
+// Meets the standard Lockable requirements: use it with far::lock_guard.
+class FAR_CAPABILITY("spin lock") spin_lock {
  public:
-  void lock() noexcept {
+  void lock() noexcept FAR_ACQUIRE() {
     backoff waiting;
     while (!try_lock()) waiting.pause();
   }
-  [[nodiscard]] bool try_lock() noexcept {
+  [[nodiscard]] bool try_lock() noexcept FAR_TRY_ACQUIRE(true) {
     return !held_.load(std::memory_order_relaxed) && !held_.exchange(true, std::memory_order_acquire);
   }
-  void unlock() noexcept { held_.store(false, std::memory_order_release); }
+  void unlock() noexcept FAR_RELEASE() { held_.store(false, std::memory_order_release); }
+
+  // In the child of a fork: whoever held it is not in this process. Returns whether somebody did.
+  bool open_in_child() noexcept { return held_.exchange(false, std::memory_order_acq_rel); }
+  // For the analysis, where it cannot see it: the lock is held, or nobody else can be at work.
+  void assert_held() const noexcept FAR_ASSERT_HELD() {}
 
  private:
   std::atomic<bool> held_{false};

@@ -23,7 +23,7 @@ enum class block_kind : std::uint8_t { fresh, open, guarded };
 struct block {
   spin_lock lock;  // held to change kind or allocated, and while the change is carried out
   std::atomic<block_kind> kind{block_kind::fresh};
-  std::uint16_t allocated_pages = 0;
+  std::uint16_t allocated_pages FAR_GUARDED_BY(lock) = 0;
 };
 
 using block_id = std::uint64_t;

@@ -33,6 +33,7 @@ result<void> guard_block(core& shared, block_id which) {
 
 bool close_block(core& shared, block_id which) {
   block& closing = shared.blocks.at(which);
+  closing.lock.assert_held();
   const page_range range = pages_of(which);
   const result<void> guarded = guard_block(shared, which);
   if (!guarded) {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <string>
 
 #include "base/check.h"
+#include "base/lock_guard.h"
 #include "base/log.h"
 
 namespace far::engine {
@@ -49,7 +49,7 @@ void core::map_buffers(std::size_t staging_pages) {
 // Flag and entry change together under the order's lock, which a fork holds: the child has both or neither.
 void core::admit(page_id page, temperature how) {
   if (pages.load(page).queued()) return;
-  const std::lock_guard guard(order_lock_);
+  const lock_guard guard(order_lock_);
   page_word word = pages.load(page);
   do {
     if (word.queued()) return;
@@ -58,7 +58,7 @@ void core::admit(page_id page, temperature how) {
 }
 
 std::size_t core::select_victims(std::span<page_id> victims) {
-  const std::lock_guard guard(order_lock_);
+  const lock_guard guard(order_lock_);
   return order->select(victims);
 }
 

@@ -60,8 +60,9 @@ class core {
   void free_slot(backend::slot_id slot);
 
   // Around fork.
-  void lock_order() { order_lock_.lock(); }
-  void unlock_order() { order_lock_.unlock(); }
+  void lock_order() FAR_ACQUIRE(order_lock_) { order_lock_.lock(); }
+  void unlock_order() FAR_RELEASE(order_lock_) { order_lock_.unlock(); }
+  void open_order_in_child() { order_lock_.open_in_child(); }
   // In the child: what is counted begins anew, and so many frames are charged.
   void begin_again(std::uint64_t charged_pages);
 
@@ -131,7 +132,7 @@ class core {
  private:
   std::size_t staging_pages_ = 0;
   std::array<char, 256> far_name_{};
-  spin_lock order_lock_;
+  spin_lock order_lock_;  // guards what `order` points to
   std::atomic<stall_reason> stall_{stall_reason::none};
   std::atomic<bool> stall_announced_{false};
   std::atomic<std::uint64_t> retry_at_ns_{0};

@@ -1,9 +1,9 @@
 #include "engine/eviction_control.h"
 
 #include <array>
-#include <mutex>
 
 #include "base/check.h"
+#include "base/lock_guard.h"
 #include "engine/block_guards.h"
 #include "platform/fork_order.h"
 
@@ -59,7 +59,7 @@ void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* 
   FAR_CHECK(pages_a_batch > 0 && pages_a_batch <= batch_pages, "a batch has 1 to 64 pages");
   for_each_block(range, [this](block_id which, page_range) {
     block& holder = shared_.blocks.at(which);
-    const std::lock_guard guard(holder.lock);
+    const lock_guard guard(holder.lock);
     if (holder.kind == block_kind::open) static_cast<void>(close_block(shared_, which));
   });
   std::array<page_id, batch_pages> victims;
@@ -68,7 +68,10 @@ void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* 
     if (shared_.pages.load(page).where() == state::resident) victims[count++] = page;
     if (count < pages_a_batch && (count == 0 || page + 1 < range.end())) continue;
     // Submitted by this thread, whichever it is: it waits for them below.
-    step_until(around, [&](evictor& by) { return by.evict({victims.data(), count}, caller::of_runtime); });
+    step_until(around, [&](evictor& by) {
+      by.lock.assert_held();
+      return by.evict({victims.data(), count}, caller::of_runtime);
+    });
     count = 0;
   }
   for (page_id page = range.first; page < range.end(); ++page) {
@@ -93,7 +96,7 @@ void eviction_control::step_until(host* around, Done done) {
       if (around != nullptr && by.has_left_writes()) around->wake_background();
       turn.pause();
     }
-    const std::lock_guard guard(by.lock);
+    const lock_guard guard(by.lock);
     if (done(by)) return;
     if (!by.step(false, caller::of_program)) by.wait(longest_wait_under_lock_ns);
   }

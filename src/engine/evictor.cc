@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <mutex>
 
 #include "base/check.h"
+#include "base/lock_guard.h"
 #include "engine/block_guards.h"
 #include "engine/page_discard.h"
 #include "engine/request_runs.h"
@@ -136,7 +136,7 @@ bool evictor::evict(std::span<page_id> victims, caller who, bool hard_pressed) {
 bool evictor::close_if_open(page_id page) {
   const block_id which = block_of(page);
   block& closing = shared_.blocks.at(which);
-  const std::lock_guard guard(closing.lock);
+  const lock_guard guard(closing.lock);
   if (closing.kind != block_kind::open) return false;
   if (!close_block(shared_, which)) {
     shared_.admit(page, temperature::warm);
@@ -445,6 +445,7 @@ void evictor::restore(page_id page, std::size_t staging_page) {
 }
 
 void evictor::put_back_in_child() {
+  lock.assert_held();
   for (batch& each : batches_) {
     for (std::size_t i = 0; i < each.count; ++i) {
       const entry::phase phase = each.entries[i].now;
@@ -464,9 +465,10 @@ void evictor::put_back_in_child() {
 }
 
 result<void> evictor::restart_in_child() {
+  lock.assert_held();
   // The old channel belongs to the parent: closing it properly would wait for completions that never come here.
   static_cast<void>(transfers_.release());
-  lock.unlock();
+  lock.open_in_child();
   result<std::unique_ptr<backend::channel>> opened = shared_.far.open_channel(staging_pages);
   if (!opened) return opened.error();
   transfers_ = std::move(opened).value();
@@ -480,6 +482,7 @@ std::size_t evictor::frames_of(const batch& which, std::size_t count) {
 }
 
 evictor::holdings evictor::held() const {
+  lock.assert_held();
   holdings sum;
   for (const batch& each : batches_) {
     sum.staged_frames += frames_of(each, each.count);

@@ -27,15 +27,15 @@ class evictor {
 
   // One step: finishes what was written and, if `start_more`, starts one batch. Returns whether anything was done.
   // Requires: the caller holds `lock`.
-  bool step(bool start_more, caller who);
+  bool step(bool start_more, caller who) FAR_REQUIRES(lock);
 
   // Evicts these pages, as far as they are resident and not pinned, whatever the budget says. Requires: `lock` held; at
   // most batch_pages pages; returns false when every batch is under way: step, then try again.
-  [[nodiscard]] bool evict(std::span<page_id> victims, caller who, bool hard_pressed = false);
+  [[nodiscard]] bool evict(std::span<page_id> victims, caller who, bool hard_pressed = false) FAR_REQUIRES(lock);
 
   // Sleeps until something may have been written, unless there is something to submit: that is for a thread of the
   // runtime. Requires: `lock` held.
-  void wait(std::uint64_t timeout_ns) {
+  void wait(std::uint64_t timeout_ns) FAR_REQUIRES(lock) {
     if (!has_left_writes()) transfers_->wait(timeout_ns);
   }
   // In the child of a fork: pages that were on their way out go back where they came from. Requires: one thread; the
@@ -45,7 +45,7 @@ class evictor {
   [[nodiscard]] result<void> restart_in_child();
 
   // How many pages the last step() began to evict. Requires: `lock` held.
-  [[nodiscard]] std::size_t started_pages() const { return started_pages_; }
+  [[nodiscard]] std::size_t started_pages() const FAR_REQUIRES(lock) { return started_pages_; }
   [[nodiscard]] bool idle() const { return batches_in_use_.load(std::memory_order_relaxed) == 0; }
   // Whether writes wait for a step of a thread of the runtime's.
   [[nodiscard]] bool has_left_writes() const {
@@ -80,53 +80,54 @@ class evictor {
 
   evictor(core& shared, std::size_t first_staging_page, std::unique_ptr<backend::channel> transfers);
 
-  [[nodiscard]] batch* free_batch();
+  [[nodiscard]] batch* free_batch() FAR_REQUIRES(lock);
   [[nodiscard]] std::size_t choose_victims(std::span<page_id> victims);
-  [[nodiscard]] bool close_if_open(page_id page);
-  [[nodiscard]] bool claim(page_id page);
+  [[nodiscard]] bool close_if_open(page_id page) FAR_REQUIRES(lock);
+  [[nodiscard]] bool claim(page_id page) FAR_REQUIRES(lock);
   struct leaving_page {
     page_id page;
     bool unused;  // nobody can write to it meanwhile
     bool operator<(const leaving_page& other) const { return page < other.page; }
   };
-  [[nodiscard]] std::size_t ask_filter(std::span<leaving_page> claimed, bool hard_pressed);
-  void note_fruit(bool moved);
-  void drop_clean(std::span<page_id> clean);
-  [[nodiscard]] std::size_t drop_one_by_one(page_range refused);
+  [[nodiscard]] std::size_t ask_filter(std::span<leaving_page> claimed, bool hard_pressed) FAR_REQUIRES(lock);
+  void note_fruit(bool moved) FAR_REQUIRES(lock);
+  void drop_clean(std::span<page_id> clean) FAR_REQUIRES(lock);
+  [[nodiscard]] std::size_t drop_one_by_one(page_range refused) FAR_REQUIRES(lock);
   void finish_clean(page_id page);
-  [[nodiscard]] bool lift_dirty(std::span<const page_id> dirty, std::size_t unused, batch& into);
-  [[nodiscard]] std::size_t lift_unused(std::span<const page_id> pages, batch& into);
-  [[nodiscard]] std::size_t allocate_slots(std::size_t count, batch& into);
-  void lift_run(page_range run, std::size_t position, batch& into);
-  void note_lifted(page_id page, std::size_t position, batch& into);
-  void give_back(page_id page);
-  void submit_or_leave(batch& which, caller who);
-  [[nodiscard]] bool submit_left();
-  void submit(batch& which);
-  bool finish_batches(caller who);
-  bool poll_writes(caller who);
-  bool retire(batch& which);
-  [[nodiscard]] bool settle(batch& which, std::size_t position);
+  [[nodiscard]] bool lift_dirty(std::span<const page_id> dirty, std::size_t unused, batch& into) FAR_REQUIRES(lock);
+  [[nodiscard]] std::size_t lift_unused(std::span<const page_id> pages, batch& into) FAR_REQUIRES(lock);
+  [[nodiscard]] std::size_t allocate_slots(std::size_t count, batch& into) FAR_REQUIRES(lock);
+  void lift_run(page_range run, std::size_t position, batch& into) FAR_REQUIRES(lock);
+  void note_lifted(page_id page, std::size_t position, batch& into) FAR_REQUIRES(lock);
+  void give_back(page_id page) FAR_REQUIRES(lock);
+  void submit_or_leave(batch& which, caller who) FAR_REQUIRES(lock);
+  [[nodiscard]] bool submit_left() FAR_REQUIRES(lock);
+  void submit(batch& which) FAR_REQUIRES(lock);
+  bool finish_batches(caller who) FAR_REQUIRES(lock);
+  bool poll_writes(caller who) FAR_REQUIRES(lock);
+  bool retire(batch& which) FAR_REQUIRES(lock);
+  [[nodiscard]] bool settle(batch& which, std::size_t position) FAR_REQUIRES(lock);
   void restore(page_id page, std::size_t staging_page);
   [[nodiscard]] static std::size_t frames_of(const batch& which, std::size_t count);
-  [[nodiscard]] std::size_t staging_page_of(const batch& which, std::size_t position) const;
-  [[nodiscard]] std::byte* staging_of(const batch& which, std::size_t position) const {
+  [[nodiscard]] std::size_t staging_page_of(const batch& which, std::size_t position) const FAR_REQUIRES(lock);
+  [[nodiscard]] std::byte* staging_of(const batch& which, std::size_t position) const FAR_REQUIRES(lock) {
     return shared_.staging + staging_page_of(which, position) * page_bytes;
   }
 
   core& shared_;
   std::size_t first_staging_page_;
   std::unique_ptr<backend::channel> transfers_;
-  std::array<batch, batches> batches_{};
+  std::array<batch, batches> batches_ FAR_GUARDED_BY(lock){};
   std::atomic<std::size_t> batches_in_use_{0};
   std::atomic<std::size_t> left_batches_{0};
   std::atomic<bool> has_left_parts_{false};  // of writes that were submitted: channel::has_left()
-  std::size_t started_pages_ = 0;
-  std::size_t kept_ = 0;    // victims of the last evict() that had to stay
-  std::size_t forced_ = 0;  // those that a scope held, and that left all the same
-  std::size_t fruitless_steps_ = 0;
-  bool hard_pressed_ = false;  // a whole round over the policy's pages was fruitless; until pages leave unforced again
-  bool awaits_slots_ = false;  // the far tier had none for the last batch, and will have more soon
+  std::size_t started_pages_ FAR_GUARDED_BY(lock) = 0;
+  std::size_t kept_ FAR_GUARDED_BY(lock) = 0;    // victims of the last evict() that had to stay
+  std::size_t forced_ FAR_GUARDED_BY(lock) = 0;  // those that a scope held, and that left all the same
+  std::size_t fruitless_steps_ FAR_GUARDED_BY(lock) = 0;
+  bool hard_pressed_ FAR_GUARDED_BY(lock) =
+      false;  // a whole round over the policy's pages was fruitless; until pages leave unforced again
+  bool awaits_slots_ FAR_GUARDED_BY(lock) = false;  // the far tier had none for the last batch, and will have more soon
 };
 
 }  // namespace far::engine

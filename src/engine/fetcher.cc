@@ -46,6 +46,7 @@ fetcher::~fetcher() {
 }
 
 result<void> fetcher::restart_in_child() {
+  lock.assert_held();
   // The old channel belongs to the parent: closing it properly would wait for completions that never come here.
   static_cast<void>(transfers_.release());
   for (flight& each : flights_) each.count = 0;
@@ -54,7 +55,7 @@ result<void> fetcher::restart_in_child() {
   has_left_.store(false);
   resting_flights_ = 0;
   orphans_ = 0;
-  lock.unlock();
+  lock.open_in_child();
   result<std::unique_ptr<backend::channel>> opened = shared_.far.open_channel(flights * batch_pages);
   if (!opened) return opened.error();
   transfers_ = std::move(opened).value();

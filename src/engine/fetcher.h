@@ -32,15 +32,15 @@ class fetcher {
 
   // Starts to fetch `page`, which somebody waits for, and what of `ahead` is Remote and fits the budget. `write`: the
   // waiting access is a write. `prefetched`: how many pages of `ahead` come in too.
-  [[nodiscard]] outcome fetch(page_id page, bool write, window ahead, std::size_t* prefetched);
+  [[nodiscard]] outcome fetch(page_id page, bool write, window ahead, std::size_t* prefetched) FAR_REQUIRES(lock);
 
   // Starts to fetch what of the first batch_pages of the range is Remote, as far as frames are free ahead of need.
   // Returns how many pages come in.
-  std::size_t prefetch(page_range range, bool write, std::optional<unsigned> eviction_priority);
+  std::size_t prefetch(page_range range, bool write, std::optional<unsigned> eviction_priority) FAR_REQUIRES(lock);
 
   // Finishes what has arrived, and tries again what failed some time ago; a thread of the runtime also takes over what
   // is late because its submitter does not run. Returns whether there was anything.
-  bool poll(caller who);
+  bool poll(caller who) FAR_REQUIRES(lock);
 
   // In the child of a fork: gives back what descriptors the transfers have, then forgets them: they stayed with the
   // parent.
@@ -48,7 +48,7 @@ class fetcher {
   [[nodiscard]] result<void> restart_in_child();
 
   // Sleeps until something may have arrived. Requires: called by the lock's holder.
-  void wait(std::uint64_t timeout_ns) {
+  void wait(std::uint64_t timeout_ns) FAR_REQUIRES(lock) {
     if (has_left()) submit_left();
     transfers_->wait(timeout_ns);
   }
@@ -57,7 +57,7 @@ class fetcher {
   [[nodiscard]] bool idle() const { return flights_in_use_.load(std::memory_order_relaxed) == 0; }
   // Whether all that is left are reads that failed and are tried again later: nothing can arrive before. Then whoever
   // waits lets go of the lock, so that others can use the fetcher, and polls again soon. Requires: `lock` held.
-  [[nodiscard]] bool only_rests() const {
+  [[nodiscard]] bool only_rests() const FAR_REQUIRES(lock) {
     return resting_flights_ > 0 && resting_flights_ == flights_in_use_ - orphans_;
   }
   // Whether something is under way that nobody waits for.
@@ -105,22 +105,22 @@ class fetcher {
     return most - std::min(most, flights_in_use_.load(std::memory_order_relaxed));
   }
   [[nodiscard]] bool has_room_ahead() const;
-  void submit_left();
+  void submit_left() FAR_REQUIRES(lock);
   [[nodiscard]] std::size_t claim_ahead(page_id page, window ahead, std::optional<unsigned> eviction_priority,
                                         std::span<page_id> claimed);
-  [[nodiscard]] flight* free_flight();
-  [[nodiscard]] std::size_t install_direct(std::span<page_id> claimed, bool write);
+  [[nodiscard]] flight* free_flight() FAR_REQUIRES(lock);
+  [[nodiscard]] std::size_t install_direct(std::span<page_id> claimed, bool write) FAR_REQUIRES(lock);
   void let_go(page_id page);
-  void start(std::span<page_id> pages, bool write, bool demanded);
-  void start(flight& which);
-  void land(flight& which);
+  void start(std::span<page_id> pages, bool write, bool demanded) FAR_REQUIRES(lock);
+  void start(flight& which) FAR_REQUIRES(lock);
+  void land(flight& which) FAR_REQUIRES(lock);
   void end(flight& which);
-  void take(const backend::completion& arrived);
+  void take(const backend::completion& arrived) FAR_REQUIRES(lock);
   void note_failure(flight& which, std::size_t first, std::size_t count, int error_code);
-  [[nodiscard]] bool start_due();
-  [[nodiscard]] bool take_over_late();
-  void take_over(flight& late, flight& fresh);
-  void retry_or_give_up(flight& which);
+  [[nodiscard]] bool start_due() FAR_REQUIRES(lock);
+  [[nodiscard]] bool take_over_late() FAR_REQUIRES(lock);
+  void take_over(flight& late, flight& fresh) FAR_REQUIRES(lock);
+  void retry_or_give_up(flight& which) FAR_REQUIRES(lock);
   [[nodiscard]] bool is_worth_a_retry(const flight& which, std::uint64_t now_ns) const;
   void lose(flight& which);
   void install(std::span<const arrival> arrivals, bool write, std::byte* buffer);
@@ -128,20 +128,20 @@ class fetcher {
   void install_run(std::span<const arrival> run, platform::mapping how, bool write, std::byte* buffer);
   void install_in_pieces(std::span<const arrival> run, platform::mapping how, bool write, std::byte* buffer);
   void make_resident(page_id page, bool write, bool writable);
-  [[nodiscard]] std::byte* buffer_of(const flight& which) const;
+  [[nodiscard]] std::byte* buffer_of(const flight& which) const FAR_REQUIRES(lock);
 
   core& shared_;
   std::unique_ptr<backend::channel> transfers_;
   // Here and not on the stack, where all of them would be initialised for each fetch of a page.
-  std::array<backend::request, batch_pages> requests_;
-  std::array<backend::completion, batch_pages> completions_;
+  std::array<backend::request, batch_pages> requests_ FAR_GUARDED_BY(lock);
+  std::array<backend::completion, batch_pages> completions_ FAR_GUARDED_BY(lock);
   std::byte* buffers_;
-  std::array<flight, flights> flights_;
+  std::array<flight, flights> flights_ FAR_GUARDED_BY(lock);
   std::atomic<std::size_t> flights_in_use_{0};
   std::atomic<std::size_t> unattended_flights_{0};
   std::atomic<bool> has_left_{false};
-  std::size_t resting_flights_ = 0;
-  std::size_t orphans_ = 0;
+  std::size_t resting_flights_ FAR_GUARDED_BY(lock) = 0;
+  std::size_t orphans_ FAR_GUARDED_BY(lock) = 0;
 };
 
 }  // namespace far::engine

@@ -2,7 +2,8 @@
 
 namespace far::engine {
 
-fetcher* fetcher_pool::try_lock(std::size_t first) const noexcept {
+// The analysis does not know which lock the caller gets.
+fetcher* fetcher_pool::try_lock(std::size_t first) const noexcept FAR_UNCHECKED_LOCKING {
   for (const bool needs_room : {true, false}) {
     for (std::size_t i = 0; i < fetchers_.size(); ++i) {
       fetcher& candidate = *fetchers_[(first + i) % fetchers_.size()];

@@ -7,7 +7,8 @@
 
 namespace far::engine {
 
-void fork_steps::lock() {
+// Held from before the fork to after it.
+void fork_steps::lock() FAR_UNCHECKED_LOCKING {
   eviction_.note_fork(true);
   tending_.lock();
   transfers_.lock_all();
@@ -15,7 +16,7 @@ void fork_steps::lock() {
   shared_.far.prepare_fork();
 }
 
-void fork_steps::unlock() {
+void fork_steps::unlock() FAR_UNCHECKED_LOCKING {
   shared_.far.after_fork_in_parent();
   shared_.unlock_order();
   transfers_.unlock_all();
@@ -25,10 +26,10 @@ void fork_steps::unlock() {
 
 result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
   shared_.far.after_fork_in_child();
-  shared_.unlock_order();
-  tending_.unlock();
+  shared_.open_order_in_child();
+  tending_.open_in_child();
   eviction_.restart_in_child();
-  transfers_.unlock_adding_in_child();
+  transfers_.open_in_child();
   shared_.reads.restart_in_child();
   const result<void> guarded = guard_again();
   if (!guarded) return guarded;
@@ -40,6 +41,7 @@ result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
   std::uint64_t frames = 0;
   shared_.blocks.for_each_used([&](block_id which) {
     const block& each = shared_.blocks.at(which);
+    each.lock.assert_held();
     if (each.kind == block_kind::open) {
       frames += each.allocated_pages;
       shared_.admit(pages_of(which).first, temperature::warm);  // whoever was about to is not in this process
@@ -71,9 +73,8 @@ result<void> fork_steps::guard_again() {
   result<void> outcome;
   shared_.blocks.for_each_used([&](block_id which) {
     block& each = shared_.blocks.at(which);
-    const bool held = !each.lock.try_lock();  // by somebody who is not in this process
-    each.lock.unlock();
-    if (held && each.kind == block_kind::open) reopen(pages_of(which));
+    const bool was_held = each.lock.open_in_child();
+    if (was_held && each.kind == block_kind::open) reopen(pages_of(which));
     if (outcome && each.kind == block_kind::guarded) outcome = guard_block(shared_, which);
   });
   return outcome;

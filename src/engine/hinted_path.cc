@@ -5,6 +5,8 @@
 #include <mutex>
 #include <optional>
 
+#include "base/lock_guard.h"
+
 namespace far::engine {
 namespace {
 
@@ -100,7 +102,8 @@ bool hinted_path::prefetch(page_range range, const hint* about) noexcept {
     const page_range part{range.first, std::min(range.count, batch_pages)};
     fetcher* const by = fetchers_.try_lock(host_.preferred_fetcher());
     if (by == nullptr) break;
-    const std::lock_guard guard(by->lock, std::adopt_lock);
+    by->lock.assert_held();
+    const lock_guard guard(by->lock, std::adopt_lock);
     const engine_section inside(host_);
     has_started |= by->prefetch(part, write, priority) > 0;
     range = {range.first + part.count, range.count - part.count};

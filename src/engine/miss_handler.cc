@@ -1,9 +1,9 @@
 #include "engine/miss_handler.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "base/check.h"
+#include "base/lock_guard.h"
 #include "engine/rescue.h"
 
 namespace far::engine {
@@ -66,7 +66,7 @@ outcome miss_handler::fetch(fetcher& by, read_ahead_state& streams, page_id page
 outcome miss_handler::fill_with_zeros(read_ahead_state& streams, page_id page, bool write) {
   // Held until the page is in place: the block must not be freed, and stop being guarded, in between.
   block& holder = shared_.blocks.holding(page);
-  const std::lock_guard guard(holder.lock);
+  const lock_guard guard(holder.lock);
   if (holder.kind != block_kind::guarded) {
     // Reported just before its block was freed, or opened again: the kernel fills it.
     shared_.space.wake({page, 1});
@@ -106,7 +106,9 @@ outcome miss_handler::fill_with_zeros(read_ahead_state& streams, page_id page, b
 // fault of their own. Requires: the block's lock is held.
 std::size_t miss_handler::claim_untouched(page_id first, std::size_t most) {
   const block_id which = block_of(first - 1);
-  if (shared_.blocks.at(which).allocated_pages != block_pages) return 0;
+  const block& holder = shared_.blocks.at(which);
+  holder.lock.assert_held();
+  if (holder.allocated_pages != block_pages) return 0;
   const std::uint64_t reserve = shared_.local.low_watermark_pages() / 2;
   std::size_t count = 0;
   for (page_id page = first; count < most && block_of(page) == which; ++page, ++count) {

@@ -21,6 +21,7 @@ void miss_list::add(page_id page, bool write, std::uint64_t thread) {
 }
 
 bool miss_list::serve() {
+  own_.lock.assert_held();
   bool progress = false;
   {
     const engine_section inside(host_);
@@ -38,6 +39,7 @@ bool miss_list::serve() {
 // Returns whether the miss needs no more attention. What it started is looked after by the loop itself. It always
 // advances, also where the page is there by now: the engine wakes whoever waits for it.
 bool miss_list::try_one(entry& waiting) {
+  own_.lock.assert_held();
   waiting.one.make_room();
   waiting.one.advance(own_, (*streams_)[waiting.thread % read_ahead_states]);
   switch (waiting.one.now()) {

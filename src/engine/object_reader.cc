@@ -53,10 +53,11 @@ object_reader::~object_reader() {
 }
 
 result<void> object_reader::restart_in_child() {
+  lock.assert_held();
   // The old channel belongs to the parent: closing it properly would wait for completions that never come here.
   static_cast<void>(transfers_.release());
   free_all_transfers();
-  lock.unlock();
+  lock.open_in_child();
   result<std::unique_ptr<backend::channel>> opened = shared_.far.open_channel(most_reads);
   if (!opened) return opened.error();
   transfers_ = std::move(opened).value();

@@ -46,11 +46,11 @@ class object_reader {
   ~object_reader();
 
   // Starts `one`, and ends it at once where the far tier's bytes are a memory access away. Requires: `lock` held.
-  [[nodiscard]] read_outcome start(object_read& one);
+  [[nodiscard]] read_outcome start(object_read& one) FAR_REQUIRES(lock);
 
   // Finishes what has arrived, and gives up what is late because its submitter does not run: whoever waits for that
   // fetches the page. Returns whether there was anything. Requires: `lock` held.
-  bool poll(caller who);
+  bool poll(caller who) FAR_REQUIRES(lock);
 
   // In the child of a fork: gives back what descriptors the transfers have, then forgets them: they stayed with the
   // parent.
@@ -58,7 +58,7 @@ class object_reader {
   [[nodiscard]] result<void> restart_in_child();
 
   // Sleeps until something may have arrived. Requires: `lock` held.
-  void wait(std::uint64_t timeout_ns) { transfers_->wait(timeout_ns); }
+  void wait(std::uint64_t timeout_ns) FAR_REQUIRES(lock) { transfers_->wait(timeout_ns); }
   [[nodiscard]] bool idle() const { return under_way_.load(std::memory_order_relaxed) == 0; }
   // Whether something waits to be submitted again by a thread of the runtime that polls.
   [[nodiscard]] bool has_left() const { return has_left_.load(std::memory_order_relaxed); }
@@ -82,28 +82,29 @@ class object_reader {
   };
 
   [[nodiscard]] bool is_remote_at(page_id page, backend::slot_id slot) const;
-  [[nodiscard]] read_outcome read_directly(object_read& one, const std::byte* bytes, slot_reads::entry& held);
-  [[nodiscard]] bool submit(transfer& which);
-  void submit_left();
-  void arrive(const backend::completion& ended);
-  [[nodiscard]] bool give_up_late();
-  void end(transfer& which, read_outcome reached);
+  [[nodiscard]] read_outcome read_directly(object_read& one, const std::byte* bytes, slot_reads::entry& held)
+      FAR_REQUIRES(lock);
+  [[nodiscard]] bool submit(transfer& which) FAR_REQUIRES(lock);
+  void submit_left() FAR_REQUIRES(lock);
+  void arrive(const backend::completion& ended) FAR_REQUIRES(lock);
+  [[nodiscard]] bool give_up_late() FAR_REQUIRES(lock);
+  void end(transfer& which, read_outcome reached) FAR_REQUIRES(lock);
   void release(slot_reads::entry& held);
-  void free_all_transfers();
+  void free_all_transfers() FAR_REQUIRES(lock);
   [[nodiscard]] read_outcome take(object_read& one, const std::byte* pieces) const;
-  [[nodiscard]] std::byte* landing_of(const transfer& which) const {
+  [[nodiscard]] std::byte* landing_of(const transfer& which) const FAR_REQUIRES(lock) {
     return buffers_ + static_cast<std::size_t>(&which - under_way_list_.data()) * page_bytes;
   }
 
   core& shared_;
   std::unique_ptr<backend::channel> transfers_;
-  std::array<transfer, most_reads> under_way_list_;
+  std::array<transfer, most_reads> under_way_list_ FAR_GUARDED_BY(lock);
   std::byte* const buffers_;  // a page for each of them, where the pieces arrive that its bytes lie in
-  std::array<transfer*, most_reads> free_;
-  std::size_t free_count_ = 0;
+  std::array<transfer*, most_reads> free_ FAR_GUARDED_BY(lock);
+  std::size_t free_count_ FAR_GUARDED_BY(lock) = 0;
   std::atomic<std::size_t> under_way_{0};
   std::atomic<bool> has_left_{false};
-  std::uint64_t look_for_late_at_ns_ = 0;
+  std::uint64_t look_for_late_at_ns_ FAR_GUARDED_BY(lock) = 0;
 };
 
 }  // namespace far::engine

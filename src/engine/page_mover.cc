@@ -1,8 +1,7 @@
 #include "engine/page_mover.h"
 
-#include <mutex>
-
 #include "base/check.h"
+#include "base/lock_guard.h"
 #include "engine/block_guards.h"
 #include "engine/page_discard.h"
 
@@ -19,7 +18,7 @@ result<void> page_mover::move(page_range from, page_id to) {
   bool closed = true;
   for_each_block(from, [this, &closed](block_id which, page_range) {
     block& holder = shared_.blocks.at(which);
-    const std::lock_guard guard(holder.lock);
+    const lock_guard guard(holder.lock);
     if (holder.kind == block_kind::open) closed &= close_block(shared_, which);
   });
   if (!closed) return error{"the kernel refuses to guard memory that is to be moved", 0};

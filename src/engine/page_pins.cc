@@ -1,8 +1,7 @@
 #include "engine/page_pins.h"
 
-#include <mutex>
-
 #include "base/check.h"
+#include "base/lock_guard.h"
 #include "engine/block_guards.h"
 
 namespace far::engine {
@@ -22,7 +21,7 @@ bool page_pins::try_pin(page_id page) {
   }
   if (word.where() != state::untouched) return false;
   block& holder = shared_.blocks.holding(page);
-  const std::lock_guard guard(holder.lock);
+  const lock_guard guard(holder.lock);
   if (holder.kind == block_kind::guarded) return false;
   // What the kernel has filled stays when the block is closed; everything else in it becomes guarded. What the kernel
   // does not fill, as it may only be read, is filled by us, in a block that is closed now.

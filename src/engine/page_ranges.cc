@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <mutex>
 
 #include "base/check.h"
+#include "base/lock_guard.h"
 #include "engine/block_guards.h"
 #include "engine/page_discard.h"
 
@@ -37,7 +37,7 @@ result<void> page_ranges::adopt(page_range range) {
     FAR_CHECK(part.count == block_pages, "only whole blocks are adopted");
     block& target = shared_.blocks.at(which);
     shared_.blocks.note_use(which);
-    const std::lock_guard guard(target.lock);
+    const lock_guard guard(target.lock);
     const bool fits = shared_.local.try_charge(part.count, shared_.local.high_watermark_pages());
     if (!fits) shared_.local.charge(part.count);  // until the block is closed, which counts what it has
     target.kind = block_kind::open;
@@ -54,7 +54,7 @@ result<void> page_ranges::adopt(page_range range) {
 result<void> page_ranges::allocate_part(block_id which, page_range part, bool guarded) {
   block& target = shared_.blocks.at(which);
   shared_.blocks.note_use(which);
-  const std::lock_guard guard(target.lock);
+  const lock_guard guard(target.lock);
   const result<void> back = take_back(part, target.kind == block_kind::guarded);
   if (!back) return back;
   const std::uint64_t reserve = shared_.local.high_watermark_pages();
@@ -114,7 +114,7 @@ void page_ranges::release(page_range range) {
 // is at work on a page of it.
 bool page_ranges::release_part(block_id which, page_range part) {
   block& target = shared_.blocks.at(which);
-  const std::lock_guard guard(target.lock);
+  const lock_guard guard(target.lock);
   FAR_CHECK(target.allocated_pages >= part.count, "a page is freed once");
   // A fresh block has Untouched pages only, also where a late miss has filled one that was freed long ago.
   const page_range checked = target.allocated_pages == part.count ? pages_of(which) : part;
@@ -151,7 +151,7 @@ bool page_ranges::release_if_empty(page_range range) {
   bool empty = true;
   for_each_block(range, [this, &empty](block_id which, page_range part) {
     block& holder = shared_.blocks.at(which);
-    const std::lock_guard guard(holder.lock);
+    const lock_guard guard(holder.lock);
     if (holder.kind == block_kind::open) {
       std::array<bool, block_pages> filled{};
       if (empty) shared_.space.query_filled(part, filled);
@@ -172,7 +172,7 @@ void page_ranges::discard(page_range range) {
   for_each_block(range, [this](block_id which, page_range part) {
     block& holder = shared_.blocks.at(which);
     {
-      const std::lock_guard guard(holder.lock);
+      const lock_guard guard(holder.lock);
       if (holder.kind == block_kind::fresh) return;
       if (holder.kind == block_kind::open) {
         // Locked memory keeps its bytes, as it does natively.
@@ -204,7 +204,7 @@ void page_ranges::discard_guarded(page_range range) {
 
 bool page_ranges::populate_open(page_range part) {
   block& holder = shared_.blocks.holding(part.first);
-  const std::lock_guard guard(holder.lock);
+  const lock_guard guard(holder.lock);
   if (holder.kind != block_kind::open) return false;
   static_cast<void>(shared_.space.populate(part));
   return true;
@@ -222,7 +222,7 @@ void page_ranges::hand_over(page_range range) {
 // Returns false, to be called again, while somebody is at work on a page of it.
 bool page_ranges::hand_over_part(block_id which, page_range part) {
   block& holder = shared_.blocks.at(which);
-  const std::lock_guard guard(holder.lock);
+  const lock_guard guard(holder.lock);
   shared_.blocks.note_use(which);
   if (holder.kind == block_kind::guarded) {
     if (!forget_part(part)) return false;

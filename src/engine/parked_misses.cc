@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <mutex>
 
+#include "base/lock_guard.h"
+
 namespace far::engine {
 namespace {
 
@@ -25,7 +27,8 @@ miss::state parked_misses::resolve(wanted_page wanted, miss_waiter::place from) 
     if (by == nullptr) {
       one.be_taken();
     } else {
-      const std::lock_guard guard(by->lock, std::adopt_lock);
+      by->lock.assert_held();
+      const lock_guard guard(by->lock, std::adopt_lock);
       one.advance(*by, fibers_.streams());
     }
     wait(one, from);

@@ -1,8 +1,7 @@
 #include "engine/slot_reads.h"
 
-#include <mutex>
-
 #include "base/check.h"
+#include "base/lock_guard.h"
 
 namespace far::engine {
 
@@ -16,7 +15,7 @@ void slot_reads::begin(entry& one, backend::slot_id slot) {
   bucket& holder = bucket_of(slot);
   one.slot = slot;
   one.owns = false;
-  const std::lock_guard guard(holder.lock);
+  const lock_guard guard(holder.lock);
   one.next = holder.first.load(std::memory_order_relaxed);
   // In the one total order: before the caller looks at the page again. The other side is in leave_to_readers().
   holder.first.store(&one, std::memory_order_seq_cst);
@@ -24,7 +23,7 @@ void slot_reads::begin(entry& one, backend::slot_id slot) {
 
 bool slot_reads::end(entry& one) {
   bucket& holder = bucket_of(one.slot);
-  const std::lock_guard guard(holder.lock);
+  const lock_guard guard(holder.lock);
   entry* const first = holder.first.load(std::memory_order_relaxed);
   if (first == &one) {
     holder.first.store(one.next, std::memory_order_seq_cst);
@@ -44,7 +43,7 @@ bool slot_reads::leave_to_readers(backend::slot_id slot) {
   bucket& holder = bucket_of(slot);
   // The common case, without the lock. The caller changed the page's word before, in the one total order.
   if (holder.first.load(std::memory_order_seq_cst) == nullptr) return false;
-  const std::lock_guard guard(holder.lock);
+  const lock_guard guard(holder.lock);
   entry* const reading = find(holder, slot);
   if (reading != nullptr) reading->owns = true;
   return reading != nullptr;
@@ -53,7 +52,7 @@ bool slot_reads::leave_to_readers(backend::slot_id slot) {
 std::size_t slot_reads::owned_slots() const {
   std::size_t count = 0;
   for (const bucket& each : buckets_) {
-    const std::lock_guard guard(each.lock);
+    const lock_guard guard(each.lock);
     for (const entry* one = each.first.load(std::memory_order_relaxed); one != nullptr; one = one->next) {
       count += one->owns ? 1 : 0;
     }
@@ -64,7 +63,7 @@ std::size_t slot_reads::owned_slots() const {
 void slot_reads::restart_in_child() {
   for (bucket& each : buckets_) {
     each.first.store(nullptr, std::memory_order_relaxed);
-    each.lock.unlock();
+    each.lock.open_in_child();
   }
 }
 

@@ -2,13 +2,15 @@
 
 #include <mutex>
 
+#include "base/lock_guard.h"
+
 namespace far::engine {
 namespace {
 
 constexpr std::uint64_t longest_wait_ns = 1'000'000;  // for an arrival, before the engine is asked again
 constexpr std::uint64_t rest_ns = 500'000;  // between two looks at a read that failed and is tried again later
 
-bool poll(fetcher& one, host& around, caller who) {
+bool poll(fetcher& one, host& around, caller who) FAR_REQUIRES(one.lock) {
   const engine_section inside(around);
   return one.poll(who);
 }
@@ -17,7 +19,8 @@ bool poll(fetcher& one, host& around, caller who) {
 void advance_and_await_arrival(miss& one, const fetcher_pool& fetchers, host& around, read_ahead_state& streams,
                                caller who) {
   fetcher& by = fetchers.lock(around.preferred_fetcher());
-  const std::lock_guard guard(by.lock, std::adopt_lock);
+  by.lock.assert_held();
+  const lock_guard guard(by.lock, std::adopt_lock);
   one.advance(by, streams);
   while (one.look() == miss::state::arriving && !by.only_rests()) {
     if (!poll(by, around, who)) by.wait(longest_wait_ns);

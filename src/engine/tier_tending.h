@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 
 #include "backend/backend.h"
 #include "base/spin_lock.h"
@@ -20,13 +19,14 @@ class tier_tending {
   [[nodiscard]] bool is_wanted() const { return far_.wants_tending(); }
   [[nodiscard]] std::uint64_t tend() {
     const platform::holds_up_forks waited_for;
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     return far_.tend();
   }
 
   // Around fork.
-  void lock() { lock_.lock(); }
-  void unlock() { lock_.unlock(); }
+  void lock() FAR_ACQUIRE(lock_) { lock_.lock(); }
+  void unlock() FAR_RELEASE(lock_) { lock_.unlock(); }
+  void open_in_child() { lock_.open_in_child(); }
 
  private:
   backend::backend& far_;

@@ -46,12 +46,12 @@ class transfer_queues {
   [[nodiscard]] bool unattended() const;
 
   // Around fork: with all of the locks held, no miss and no eviction is half done.
-  void lock_all();
-  void unlock_all();
+  void lock_all() FAR_ACQUIRE(adding_);
+  void unlock_all() FAR_RELEASE(adding_);
   // In the child, first of all: closes the parent's channels, so that there are descriptors for the child's.
   void close_in_child();
   // In the child, which may add queues again; then, with pages and staging in order, opens channels of its own.
-  void unlock_adding_in_child() { adding_.unlock(); }
+  void open_in_child() { adding_.open_in_child(); }
   [[nodiscard]] result<void> restart_in_child();
 
  private:

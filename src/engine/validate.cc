@@ -54,6 +54,7 @@ void validate(const core& shared, const transfer_queues& transfers) {
   tally sum;
   shared.blocks.for_each_used([&](block_id which) {
     const block& each = shared.blocks.at(which);
+    each.lock.assert_held();
     if (each.kind == block_kind::fresh) return;
     // I8: an open block is the kernel's; only its allocation is charged, and no page of it is in any other state.
     if (each.kind == block_kind::open) sum.frames += each.allocated_pages;

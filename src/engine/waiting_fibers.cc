@@ -1,11 +1,11 @@
 #include "engine/waiting_fibers.h"
 
-#include <mutex>
+#include "base/lock_guard.h"
 
 namespace far::engine {
 
 void waiting_fibers::put(bucket& in, waiting& mine) noexcept {
-  const std::lock_guard guard(in.lock);
+  const lock_guard guard(in.lock);
   mine.listed = true;
   mine.next = in.first.load(std::memory_order_relaxed);
   in.first.store(&mine, std::memory_order_seq_cst);
@@ -13,7 +13,7 @@ void waiting_fibers::put(bucket& in, waiting& mine) noexcept {
 
 // Returns false when somebody has taken it off the list, to wake it; by now it is woken.
 bool waiting_fibers::take_back(bucket& from, waiting& mine) noexcept {
-  const std::lock_guard guard(from.lock);
+  const lock_guard guard(from.lock);
   if (!mine.listed) return false;
   mine.listed = false;
   waiting* const first = from.first.load(std::memory_order_relaxed);
@@ -47,7 +47,7 @@ void waiting_fibers::wait_for_page(const residency& pages, page_id page, miss_wa
 void waiting_fibers::settled(page_id page) noexcept {
   bucket& in = buckets_[page % bucket_count];
   if (in.first.load(std::memory_order_seq_cst) == nullptr) return;
-  const std::lock_guard guard(in.lock);
+  const lock_guard guard(in.lock);
   waiting* before = nullptr;
   waiting* each = in.first.load(std::memory_order_relaxed);
   while (each != nullptr) {
@@ -72,7 +72,7 @@ void waiting_fibers::wait_for(reason why, miss_waiter::place from) noexcept {
   waiting mine;
   fibers_.open(mine.ticket);
   {
-    const std::lock_guard guard(in.lock);
+    const lock_guard guard(in.lock);
     (in.last == nullptr ? in.first : in.last->next) = &mine;
     in.last = &mine;
     in.count.fetch_add(1, std::memory_order_relaxed);
@@ -85,7 +85,7 @@ void waiting_fibers::wait_for(reason why, miss_waiter::place from) noexcept {
 void waiting_fibers::wake(reason why, std::size_t most) noexcept {
   queue& in = queues_[static_cast<std::size_t>(why)];
   if (most == 0 || !any(why)) return;
-  const std::lock_guard guard(in.lock);
+  const lock_guard guard(in.lock);
   while (most-- > 0 && in.first != nullptr) {
     waiting& oldest = *in.first;
     in.first = oldest.next;

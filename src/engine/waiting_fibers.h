@@ -60,7 +60,7 @@ class waiting_fibers final : public settling_listener {
   struct queue {
     spin_lock lock;
     waiting* first = nullptr;
-    waiting* last = nullptr;
+    waiting* last FAR_GUARDED_BY(lock) = nullptr;
     std::atomic<std::size_t> count{0};
   };
 

@@ -1,9 +1,9 @@
 #include "pager/address_map.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "base/check.h"
+#include "base/lock_guard.h"
 #include "base/units.h"
 
 namespace far::pager {
@@ -15,7 +15,7 @@ address_map::address_map(std::uint64_t heap_pages, std::uint64_t first_page_numb
 
 std::optional<page_id> address_map::take(std::uint64_t count, std::uint64_t alignment_pages,
                                          const mapping_traits& traits) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   for (auto hole = holes_by_size_.lower_bound({count, 0}); hole != holes_by_size_.end(); ++hole) {
     if (hole->second >= heap_pages_) continue;  // of adopted memory: its addresses are aligned otherwise
     const page_id first = round_up(hole->second + first_page_number_, alignment_pages) - first_page_number_;
@@ -29,7 +29,7 @@ std::optional<page_id> address_map::take(std::uint64_t count, std::uint64_t alig
 }
 
 bool address_map::take_at(page_range range, const mapping_traits& traits) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   auto hole = free_.upper_bound(range.first);
   if (hole == free_.begin()) return false;
   --hole;
@@ -40,14 +40,14 @@ bool address_map::take_at(page_range range, const mapping_traits& traits) {
 }
 
 address_map::parts address_map::remove(page_range within) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   split_used_at(within.first);
   split_used_at(within.end());
   return erase_used(within);
 }
 
 std::optional<address_map::parts> address_map::remove_whole(page_range within) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   std::uint64_t known = free_in(within);
   for (const part& each : used_in(within)) known += each.range.count;
   if (known < within.count) return std::nullopt;
@@ -68,7 +68,7 @@ address_map::parts address_map::erase_used(page_range within) {
 }
 
 std::optional<address_map::parts> address_map::take_over(page_range range) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   split_used_at(range.first);
   split_used_at(range.end());
   std::uint64_t known = 0;
@@ -91,19 +91,19 @@ std::optional<address_map::parts> address_map::take_over(page_range range) {
 }
 
 void address_map::adopt(page_range range, const mapping_traits& traits) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   used_[range.first] = {range.count, traits};
   pages_in_use_ += range.count;
 }
 
 void address_map::use(page_range range, const mapping_traits& traits) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   used_[range.first] = {range.count, traits};
   join_used(range);
 }
 
 std::optional<address_map::parts> address_map::look(page_range range) const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   parts found = used_in(range);
   std::uint64_t known = free_in(range);
   for (const part& each : found) known += each.range.count;
@@ -138,13 +138,13 @@ std::uint64_t address_map::free_in(page_range range) const {
 }
 
 void address_map::put_back(page_range range) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   pages_in_use_ -= range.count;
   insert_free(range.first, range.count);
 }
 
 std::optional<address_map::part> address_map::find(page_id page) const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return holder_of(page);
 }
 
@@ -158,7 +158,7 @@ std::optional<address_map::part> address_map::holder_of(page_id page) const {
 }
 
 std::uint64_t address_map::pages_in_use() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return pages_in_use_;
 }
 

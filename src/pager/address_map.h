@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <vector>
@@ -82,7 +81,7 @@ class address_map {
   // of use meanwhile. `body` must not call this map.
   template <typename Body>
   [[nodiscard]] bool while_in_use(page_id page, const Body& body) const {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     const std::optional<part> holder = holder_of(page);
     return holder.has_value() && body(holder->traits);
   }
@@ -90,7 +89,7 @@ class address_map {
   // Changes what is known of all that is in use of the range: calls `body(mapping_traits&)` for each part.
   template <typename Body>
   void change(page_range range, const Body& body) {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     split_used_at(range.first);
     split_used_at(range.end());
     for (auto each = used_.lower_bound(range.first); each != used_.end() && each->first < range.end(); ++each) {
@@ -102,7 +101,7 @@ class address_map {
   // All that is in use and of which `wanted(traits)` is true.
   template <typename Wanted>
   [[nodiscard]] parts find_all(const Wanted& wanted) const {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     parts found;
     for (const auto& [first, each] : used_) {
       if (wanted(each.traits)) found.push_back({{first, each.count}, each.traits});
@@ -113,11 +112,12 @@ class address_map {
   [[nodiscard]] std::uint64_t pages_in_use() const;
 
   // Keeps everybody out, around fork.
-  void lock() { lock_.lock(); }
-  void unlock() { lock_.unlock(); }
+  void lock() FAR_ACQUIRE(lock_) { lock_.lock(); }
+  void unlock() FAR_RELEASE(lock_) { lock_.unlock(); }
+  void open_in_child() { lock_.open_in_child(); }
 
  private:
-  [[nodiscard]] std::optional<part> holder_of(page_id page) const;
+  [[nodiscard]] std::optional<part> holder_of(page_id page) const FAR_REQUIRES(lock_);
   struct used {
     std::uint64_t count;
     mapping_traits traits;
@@ -126,21 +126,21 @@ class address_map {
   using local_map = std::map<Key, Value, std::less<>, platform::local_allocator<std::pair<const Key, Value>>>;
   using sized_hole = std::pair<std::uint64_t, page_id>;  // count, first
 
-  [[nodiscard]] parts erase_used(page_range within);
-  [[nodiscard]] parts used_in(page_range range) const;
-  [[nodiscard]] std::uint64_t free_in(page_range range) const;
-  void split_used_at(page_id page);
+  [[nodiscard]] parts erase_used(page_range within) FAR_REQUIRES(lock_);
+  [[nodiscard]] parts used_in(page_range range) const FAR_REQUIRES(lock_);
+  [[nodiscard]] std::uint64_t free_in(page_range range) const FAR_REQUIRES(lock_);
+  void split_used_at(page_id page) FAR_REQUIRES(lock_);
   // Joins neighbours that are alike, in the range and at its borders: a program that changes its memory page by page,
   // and then back, pays for the pieces once.
-  void join_used(page_range range);
-  void insert_free(page_id first, std::uint64_t count);
-  void take_from_hole(page_id hole_first, page_range range);
+  void join_used(page_range range) FAR_REQUIRES(lock_);
+  void insert_free(page_id first, std::uint64_t count) FAR_REQUIRES(lock_);
+  void take_from_hole(page_id hole_first, page_range range) FAR_REQUIRES(lock_);
 
   mutable spin_lock lock_;
-  local_map<page_id, used> used_;
-  local_map<page_id, std::uint64_t> free_;
-  std::set<sized_hole, std::less<>, platform::local_allocator<sized_hole>> holes_by_size_;
-  std::uint64_t pages_in_use_ = 0;
+  local_map<page_id, used> used_ FAR_GUARDED_BY(lock_);
+  local_map<page_id, std::uint64_t> free_ FAR_GUARDED_BY(lock_);
+  std::set<sized_hole, std::less<>, platform::local_allocator<sized_hole>> holes_by_size_ FAR_GUARDED_BY(lock_);
+  std::uint64_t pages_in_use_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t heap_pages_;
   std::uint64_t first_page_number_;
 };

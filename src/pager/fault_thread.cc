@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <mutex>
 
 #include "base/check.h"
+#include "base/lock_guard.h"
 #include "pager/miss_kind.h"
 #include "platform/own_descriptors.h"
 #include "platform/runtime_thread.h"
@@ -59,7 +59,7 @@ void fault_thread::stop() {
 void fault_thread::run() {
   {
     // Whoever starts us may be in the middle of serve().
-    const std::lock_guard guard(fetcher_.lock);
+    const lock_guard guard(fetcher_.lock);
     at_work_.store(true, std::memory_order_release);
   }
   std::uint64_t last_work_ns = clock_.now_ns();
@@ -80,7 +80,7 @@ void fault_thread::run() {
 
 // Takes what is new and does what can be done. Returns whether anything was.
 bool fault_thread::serve() {
-  const std::lock_guard guard(fetcher_.lock);
+  const lock_guard guard(fetcher_.lock);
   const bool is_new = read_new();
   return pending_.serve() || is_new;
 }

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -75,7 +74,7 @@ struct sigaction our_action() {
 
 result<void> install_inline_guard(miss_resolver& misses) {
   const platform::signal_shield shield;
-  const std::lock_guard guard(installing);
+  const lock_guard guard(installing);
   std::atomic<miss_resolver*>* place = nullptr;
   for (std::atomic<miss_resolver*>& each : guarded) {
     if (each.load() == nullptr) place = &each;
@@ -98,7 +97,7 @@ result<void> install_inline_guard(miss_resolver& misses) {
 
 void remove_inline_guard(miss_resolver& misses) {
   const platform::signal_shield shield;
-  const std::lock_guard guard(installing);
+  const lock_guard guard(installing);
   for (std::atomic<miss_resolver*>& each : guarded) {
     if (each.load() != &misses) continue;
     if (guarded_count.fetch_sub(1) == 1) sigaction(SIGBUS, &program_action, nullptr);
@@ -120,7 +119,7 @@ bool inline_guard_installed() noexcept {
 }
 
 void chained_sigbus_action(const struct sigaction* act, struct sigaction* old) noexcept {
-  const std::lock_guard guard(program_action_lock);
+  const lock_guard guard(program_action_lock);
   if (old != nullptr) *old = program_action;
   if (act != nullptr) program_action = *act;
 }

@@ -191,18 +191,19 @@ void mapped_parts::give_back(page_range range, const parts& taken, std::size_t f
 
 // ---- fork ----
 
-void mapped_parts::lock_for_fork() {
+// Held from before the fork to after it.
+void mapped_parts::lock_for_fork() FAR_UNCHECKED_LOCKING {
   gate_.close();
   addresses_.lock();
 }
 
-void mapped_parts::unlock_after_fork() {
+void mapped_parts::unlock_after_fork() FAR_UNCHECKED_LOCKING {
   addresses_.unlock();
   gate_.open();
 }
 
 void mapped_parts::unlock_in_child() {
-  addresses_.unlock();
+  addresses_.open_in_child();
   gate_.open_in_child();
 }
 

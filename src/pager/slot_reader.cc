@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "base/check.h"
+#include "base/lock_guard.h"
 #include "platform/signal_shield.h"
 
 namespace far::pager {
@@ -63,7 +64,7 @@ engine::read_outcome slot_reader::start(engine::object_read& one) noexcept {
   for (std::size_t i = 0; i < readers_.size(); ++i) {
     engine::object_reader& by = *readers_[(preferred + i) % readers_.size()];
     if (!by.has_room() || !by.lock.try_lock()) continue;
-    const std::lock_guard guard(by.lock, std::adopt_lock);
+    const lock_guard guard(by.lock, std::adopt_lock);
     const engine::read_outcome reached = by.start(one);
     if (reached != engine::read_outcome::busy) return reached;
   }

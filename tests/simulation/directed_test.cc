@@ -37,7 +37,7 @@ class directed : public testing::Test {
   }
 
   outcome miss(page_id page, bool write) {
-    const std::lock_guard guard(fetcher_->lock);
+    const far::lock_guard guard(fetcher_->lock);
     return engine_->misses().handle(*fetcher_, streams_, page, write);
   }
   // Makes the access possible, however long it takes. `step_ns`: from one look to the next.
@@ -208,7 +208,7 @@ TEST_F(directed_slow, a_read_ahead_is_unattended_and_a_miss_is_not) {
   EXPECT_TRUE(engine_->transfers().under_way());
   EXPECT_FALSE(engine_->transfers().unattended());
   {
-    const std::lock_guard guard(fetcher_->lock);
+    const far::lock_guard guard(fetcher_->lock);
     EXPECT_EQ(fetcher_->prefetch({10, 4}, false, std::nullopt), 4u);
   }
   EXPECT_TRUE(engine_->transfers().unattended());
@@ -451,7 +451,7 @@ TEST_F(directed, permission_to_write_never_comes_to_a_clean_page) {
     // The first time back the page is mapped writable in any case.
     for (int times = 0; times < 2; ++times) {
       engine_->eviction().evict(range);
-      const std::lock_guard guard(others.lock);
+      const far::lock_guard guard(others.lock);
       static_cast<void>(engine_->misses().handle(others, streams_, 0, false));
       static_cast<void>(others.poll(engine::caller::of_program));
     }

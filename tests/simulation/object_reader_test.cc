@@ -68,7 +68,7 @@ class object_reader_test : public testing::TestWithParam<bool> {
     for (int attempts = 0; kernel_.touch(page, for_write) != simulated_kernel::fault::none; ++attempts) {
       ASSERT_LT(attempts, 10'000);
       {
-        const std::lock_guard guard(fetcher_->lock);
+        const far::lock_guard guard(fetcher_->lock);
         static_cast<void>(engine_->misses().handle(*fetcher_, streams_, page, for_write));
         static_cast<void>(fetcher_->poll(engine::caller::of_program));
       }
@@ -101,7 +101,7 @@ class object_reader_test : public testing::TestWithParam<bool> {
   };
 
   [[nodiscard]] read_outcome start(object_read& one) {
-    const std::lock_guard guard(reader_->lock);
+    const far::lock_guard guard(reader_->lock);
     return reader_->start(one);
   }
   [[nodiscard]] read_outcome end(object_read& one, read_outcome started) {
@@ -223,10 +223,10 @@ TEST_P(object_reader_test, a_read_that_ends_after_the_page_was_claimed_says_so) 
   const read_outcome started = start(read);
   if (started != read_outcome::in_flight) GTEST_SKIP() << "reads end at once here";
   {
-    const std::lock_guard guard(fetcher_->lock);
+    const far::lock_guard guard(fetcher_->lock);
     ASSERT_EQ(engine_->misses().handle(*fetcher_, streams_, 5, true), engine::outcome::in_flight);
   }
-  const std::lock_guard guard(reader_->lock);
+  const far::lock_guard guard(reader_->lock);
   while (read.outcome.load() == read_outcome::in_flight) {
     clock_.advance_to(clock_.now_ns() + 10'000);
     static_cast<void>(reader_->poll(engine::caller::of_program));

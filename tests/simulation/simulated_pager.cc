@@ -184,7 +184,7 @@ void simulated_pager::run_handler() {
     }
     {
       const scheduler::preemptible body;
-      const std::lock_guard guard(handlers_own_->lock);
+      const far::lock_guard guard(handlers_own_->lock);
       progress |= pending_->serve();
     }
     if (engine_.eviction().wants_background()) wake_background();

@@ -169,7 +169,7 @@ class submitter_test : public testing::Test {
   void fetch(page_id page, bool write) {
     for (int attempts = 0; kernel_.touch(page, write) != simulated_kernel::fault::none; ++attempts) {
       ASSERT_LT(attempts, 100) << page;
-      const std::lock_guard guard(fetcher_->lock);
+      const far::lock_guard guard(fetcher_->lock);
       static_cast<void>(engine_->misses().handle(*fetcher_, streams_, page, write));
       static_cast<void>(fetcher_->poll(caller::of_program));
     }
@@ -180,7 +180,7 @@ class submitter_test : public testing::Test {
     far_.stand_still(others_.back().id());
   }
   void prefetch(page_id page) {
-    const std::lock_guard guard(fetcher_->lock);
+    const far::lock_guard guard(fetcher_->lock);
     static_cast<void>(fetcher_->prefetch({page, 1}, false, std::nullopt));
   }
   void look(caller who) { static_cast<void>(engine_->transfers().help(who)); }
@@ -244,7 +244,7 @@ TEST_F(submitter_test, who_waits_for_reads_submits_what_is_left_and_is_not_waite
   prefetch(7);
   by_another([this] {
     look(caller::of_program);
-    const std::lock_guard guard(fetcher_->lock);
+    const far::lock_guard guard(fetcher_->lock);
     fetcher_->wait(1);
   });
   EXPECT_FALSE(engine_->transfers().has_left());
@@ -314,7 +314,7 @@ TEST_F(submitter_test, a_late_read_of_an_object_is_given_up_and_holds_its_slot_u
   one.length_bytes = bytes.size();
   one.buffer = bytes.data();
   by_another([this, &one] {
-    const std::lock_guard guard(reader_->lock);
+    const far::lock_guard guard(reader_->lock);
     EXPECT_EQ(reader_->start(one), engine::read_outcome::in_flight);
   });
   look(caller::of_program);
@@ -339,7 +339,7 @@ TEST_F(submitter_test, a_read_of_an_object_that_is_to_be_submitted_again_is_left
   one.buffer = bytes.data();
   far_.put_off(1);
   {
-    const std::lock_guard guard(reader_->lock);
+    const far::lock_guard guard(reader_->lock);
     ASSERT_EQ(reader_->start(one), engine::read_outcome::in_flight);
   }
   by_another([this] { look(caller::of_program); });

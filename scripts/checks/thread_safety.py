@@ -1,0 +1,90 @@
+"""Locks are held where the code says so (src/base/thread_annotations.h): Clang's analysis over the sources of base,
+engine and pager that name a lock, or whose own header does.
+
+Nothing is built: each source is only parsed and analysed, with the standard headers parsed once for all.
+"""
+
+import concurrent.futures
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+
+NAME = "thread-safety"
+COMPILER = "clang++-19"
+FOLDERS = ("src/base", "src/engine", "src/pager")
+FLAGS = ["-std=c++20", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-fno-caret-diagnostics"]
+# What most sources include anyway. No macro of ours may change what is in it.
+STANDARD_HEADERS = ("algorithm", "array", "atomic", "chrono", "cstring", "functional", "map", "memory", "mutex",
+                    "optional", "set", "span", "string", "thread", "unordered_map", "vector")
+
+
+def reason_to_skip():
+    return None if shutil.which(COMPILER) else f"no {COMPILER}: scripts/install-packages clang"
+
+
+def check(tree):
+    sources = sources_of(json.loads((tree.build / "compile_commands.json").read_text()), str(tree.root))
+    missing = [f"{path}: is in no build" for path in tree.cpp_files()
+               if is_product(path) and path.endswith(".cc") and f"{tree.root}/{path}" not in sources]
+    sources = {path: flags for path, flags in sources.items()
+               if names_locks(tree, path.removeprefix(f"{tree.root}/"))}
+    with tempfile.TemporaryDirectory() as folder:
+        header = compile_standard_headers(folder)
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as workers:
+            found = workers.map(lambda source: analyse(source, sources[source], header, str(tree.root)), sorted(sources))
+            return missing + sorted({failure for failures in found for failure in failures})
+
+
+def is_product(path):
+    return path.startswith(tuple(f"{folder}/" for folder in FOLDERS)) and not path.endswith("_test.cc")
+
+
+def names_locks(tree, path):
+    """Most sources have nothing to do with locks; to parse them all would take a minute of CPU time."""
+    header = path.removesuffix(".cc") + ".h"
+    return any(re.search("(?<![bc])lock|mutex", tree.read(each)) for each in (path, header) if each in tree.files)
+
+
+def sources_of(commands, root):
+    """{source: its flags that say where headers are and what is defined}."""
+    return {entry["file"]: [flag for flag in shlex.split(entry["command"]) if flag.startswith(("-I", "-D"))]
+            for entry in commands
+            if entry["file"].endswith(".cc") and is_product(entry["file"].removeprefix(f"{root}/"))}
+
+
+def compile_standard_headers(folder):
+    with open(f"{folder}/standard.h", "w", encoding="utf-8") as file:
+        file.write("".join(f"#include <{name}>\n" for name in STANDARD_HEADERS))
+    subprocess.run([COMPILER, *FLAGS[:1], "-x", "c++-header", file.name, "-o", f"{folder}/standard.pch"], check=True)
+    return f"{folder}/standard.pch"
+
+
+def analyse(source, flags, header, root):
+    command = [COMPILER, *FLAGS, "-include-pch", header, *flags, source]
+    run = subprocess.run(command, capture_output=True, text=True)
+    return failures_in(run.stderr, root, source if run.returncode else None)
+
+
+def failures_in(output, root, failed=None):
+    """The analysis's warnings and the compiler's errors; `failed`: a source that could not be analysed."""
+    found = [f"{path.removeprefix(root + '/')}:{line}: {message}"
+             for path, line, message in re.findall(r"^(\S+?):(\d+):\d+: (?:warning|(?:fatal )?error): (.*)$", output, re.M)]
+    return found or ([f"{failed.removeprefix(root + '/')}: {COMPILER} ends with an error: {output.strip()}"] if failed else [])
+
+
+def self_test():
+    assert sources_of([{"file": "/r/src/base/a.cc", "command": "c++ -I/r/src -O2 -DX=1 -c /r/src/base/a.cc"},
+                       {"file": "/r/src/base/a_test.cc", "command": "c++"}, {"file": "/r/bench/b.cc", "command": "c++"}],
+                      "/r") == {"/r/src/base/a.cc": ["-I/r/src", "-DX=1"]}
+    warning = "/r/src/a.cc:7:3: warning: reading variable 'x' requires holding 'lock' [-Wthread-safety-analysis]\n1 warning"
+    assert failures_in(warning, "/r") == [
+        "src/a.cc:7: reading variable 'x' requires holding 'lock' [-Wthread-safety-analysis]"]
+    assert failures_in("", "/r") == [] and "ends with an error" in failures_in("killed", "/r", "/r/src/base/a.cc")[0]
+    mistake = ("struct __attribute__((capability(\"lock\"))) lock {};\n"
+               "struct account { lock held; int sum __attribute__((guarded_by(held))); int read() { return sum; } };\n")
+    run = subprocess.run([COMPILER, *FLAGS, "-x", "c++", "-"], input=mistake, capture_output=True, text=True)
+    assert "requires holding" in run.stderr, "the compiler finds no mistake"
