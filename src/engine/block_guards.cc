@@ -55,10 +55,11 @@ bool close_block(core& shared, block_id which) {
                         [](page_word word) { return word.with_state(state::resident).with_dirty(true); });
     shared.admit(range.first + i, temperature::cold);
   }
-  if (found <= closing.allocated_pages) {
-    shared.local.release(closing.allocated_pages - found);
+  const std::size_t charged = closing.allocated.count();
+  if (found <= charged) {
+    shared.local.release(charged - found);
   } else {
-    shared.local.charge(found - closing.allocated_pages);
+    shared.local.charge(found - charged);
   }
   closing.kind = block_kind::guarded;
   return true;

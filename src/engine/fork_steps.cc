@@ -43,7 +43,7 @@ result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
     const block& each = shared_.blocks.at(which);
     each.lock.assert_held();
     if (each.kind == block_kind::open) {
-      frames += each.allocated_pages;
+      frames += each.allocated.count();
       shared_.admit(pages_of(which).first, temperature::warm);  // whoever was about to is not in this process
     }
     if (each.kind == block_kind::guarded) frames += resume_block(which);

@@ -30,7 +30,7 @@ miss_handler::miss_handler(core& shared)
 outcome miss_handler::handle(fetcher& by, read_ahead_state& streams, page_id page, bool write, bool may_fill) {
   const page_word word = shared_.pages.load(page);
   switch (word.where()) {
-    case state::untouched: return may_fill ? fill_with_zeros(streams, page, write) : outcome::resolved;
+    case state::untouched: return may_fill ? fill_with_zeros(page, write) : outcome::resolved;
     case state::remote: return fetch(by, streams, page, write);
     case state::resident: return on_resident(page, write);
     case state::evicting:
@@ -58,12 +58,19 @@ outcome miss_handler::fetch(fetcher& by, read_ahead_state& streams, page_id page
   if (shared_.local.free_pages() <= 0 && !shared_.stalled()) return outcome::no_budget;
   const window ahead = look_ahead(streams, page);
   std::size_t prefetched = 0;
+  if (ahead.count == 0) {
+    constexpr std::size_t least_run = 2;  // a single neighbour is often chance
+    const std::size_t returned = returned_before(shared_.pages, page, largest_window_ / 2);
+    return by.fetch(page, write, {.stride = 1, .count = returned < least_run ? 0 : 2 * returned}, &prefetched);
+  }
   const outcome reached = by.fetch(page, write, ahead, &prefetched);
   streams.note_fetched(ahead, prefetched);
   return reached;
 }
 
-outcome miss_handler::fill_with_zeros(read_ahead_state& streams, page_id page, bool write) {
+// Fills as many pages ahead as lie filled behind: a fault for each doubling of what is written from its start to its
+// end.
+outcome miss_handler::fill_with_zeros(page_id page, bool write) {
   // Held until the page is in place: the block must not be freed, and stop being guarded, in between.
   block& holder = shared_.blocks.holding(page);
   const lock_guard guard(holder.lock);
@@ -78,9 +85,7 @@ outcome miss_handler::fill_with_zeros(read_ahead_state& streams, page_id page, b
     shared_.local.release(1);
     return outcome::busy;
   }
-  const window ahead = look_ahead(streams, page);
-  const std::size_t count = 1 + (ahead.stride == 1 ? claim_untouched(page + 1, ahead.count) : 0);
-  streams.note_fetched(ahead, 0);
+  const std::size_t count = 1 + claim_untouched(page + 1, filled_before(shared_.pages, page, batch_pages - 1));
   const bool writable = write || !shared_.writes_tracked;
   int failure = 0;
   std::size_t done = 0;
@@ -102,16 +107,17 @@ outcome miss_handler::fill_with_zeros(read_ahead_state& streams, page_id page, b
   return outcome::resolved;
 }
 
-// Claims untouched neighbours in the same block, if the program has allocated all of it: zeroed ahead, they cost no
-// fault of their own. Requires: the block's lock is held.
+// Claims untouched neighbours in the same block that the program has allocated: zeroed ahead, they cost no fault of
+// their own. Requires: the block's lock is held.
 std::size_t miss_handler::claim_untouched(page_id first, std::size_t most) {
   const block_id which = block_of(first - 1);
   const block& holder = shared_.blocks.at(which);
   holder.lock.assert_held();
-  if (holder.allocated_pages != block_pages) return 0;
+  if (block_of(first) != which) return 0;
+  most = holder.allocated.run_from(first % block_pages, most);
   const std::uint64_t reserve = shared_.local.low_watermark_pages() / 2;
   std::size_t count = 0;
-  for (page_id page = first; count < most && block_of(page) == which; ++page, ++count) {
+  for (page_id page = first; count < most; ++page, ++count) {
     page_word word = shared_.pages.load(page);
     if (word.where() != state::untouched || !shared_.local.try_charge(1, reserve)) break;
     if (shared_.pages.transition(page, word, word.with_state(state::fetching))) continue;

@@ -22,7 +22,7 @@ class miss_handler {
       FAR_REQUIRES(by.lock);
 
   // Fills an Untouched page, which the program has allocated. `busy`: it is not Untouched any more.
-  [[nodiscard]] outcome fill_with_zeros(read_ahead_state& streams, page_id page, bool write);
+  [[nodiscard]] outcome fill_with_zeros(page_id page, bool write);
 
   // For hardware guards, about a miss that they were told of: eviction_filter::on_unguarded_miss, unless the page is
   // Resident, and only not writable.

@@ -88,4 +88,23 @@ void read_ahead_state::learn(std::size_t used, std::size_t unused) {
   usefulness_ = (usefulness_ * 7 + observed) / 8;
 }
 
+std::size_t filled_before(const residency& pages, page_id page, std::size_t most) {
+  std::size_t run = 0;
+  for (; run < most && run < page; ++run) {
+    const state before = pages.load(page - 1 - run).where();
+    if (before == state::untouched || before == state::foreign || before == state::lost) break;
+  }
+  return run;
+}
+
+std::size_t returned_before(const residency& pages, page_id page, std::size_t most) {
+  const unsigned epoch = pages.load(page).epoch();
+  std::size_t run = 0;
+  for (; run < most && run < page; ++run) {
+    const page_word before = pages.load(page - 1 - run);
+    if (before.where() != state::resident || !before.fetched() || before.epoch() != epoch) break;
+  }
+  return run;
+}
+
 }  // namespace far::engine

@@ -64,4 +64,13 @@ class read_ahead_state {
   unsigned usefulness_ = 192;
 };
 
+// What the pages before one tell, whoever touched them: a thread may follow more streams than its table holds, and
+// threads may hand them on. At most `most` pages are looked at.
+
+// How many pages right before an Untouched one have been filled: a buffer that is written from its start.
+[[nodiscard]] std::size_t filled_before(const residency& pages, page_id page, std::size_t most);
+
+// How many pages right before a Remote one left when it did, and have come back: a walk over what was evicted together.
+[[nodiscard]] std::size_t returned_before(const residency& pages, page_id page, std::size_t most);
+
 }  // namespace far::engine

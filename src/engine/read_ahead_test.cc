@@ -88,5 +88,38 @@ TEST(stream, short_bursts_shrink_the_window) {
   EXPECT_LT(bursts.result().prefetched, 300u);
 }
 
+void put(residency& pages, page_id page, state where, unsigned epoch) {
+  for (const state next : {state::fetching, state::resident, state::evicting, state::remote, state::fetching}) {
+    if (pages.load(page).where() == where) break;
+    pages.update(page, [next, epoch](page_word word) {
+      return word.with_state(next).with_epoch(epoch).with_fetched(next == state::resident);
+    });
+  }
+}
+
+TEST(neighbours, pages_filled_before_end_at_the_first_that_is_not) {
+  residency pages(200);
+  for (page_id page = 10; page < 50; ++page) put(pages, page, page % 2 == 0 ? state::resident : state::remote, 0);
+  EXPECT_EQ(filled_before(pages, 50, 64), 40u);
+  EXPECT_EQ(filled_before(pages, 50, 16), 16u);
+  EXPECT_EQ(filled_before(pages, 12, 64), 2u);
+  EXPECT_EQ(filled_before(pages, 10, 64), 0u);
+  EXPECT_EQ(filled_before(pages, 0, 64), 0u);
+  for (page_id page = 0; page < 3; ++page) put(pages, page, state::resident, 0);
+  EXPECT_EQ(filled_before(pages, 3, 64), 3u) << "the heap begins there";
+}
+
+TEST(neighbours, pages_returned_before_have_left_in_the_same_epoch) {
+  residency pages(100);
+  for (page_id page = 20; page < 30; ++page) put(pages, page, state::resident, page < 25 ? 3 : 4);
+  put(pages, 30, state::remote, 4);
+  EXPECT_EQ(returned_before(pages, 30, 32), 5u);
+  EXPECT_EQ(returned_before(pages, 30, 2), 2u);
+  put(pages, 40, state::remote, 4);
+  EXPECT_EQ(returned_before(pages, 40, 32), 0u) << "an Untouched page lies before it";
+  pages.update(29, [](page_word word) { return word.with_fetched(false); });
+  EXPECT_EQ(returned_before(pages, 30, 32), 0u) << "it was made here, not fetched";
+}
+
 }  // namespace
 }  // namespace far::engine

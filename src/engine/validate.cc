@@ -57,7 +57,7 @@ void validate(const core& shared, const transfer_queues& transfers) {
     each.lock.assert_held();
     if (each.kind == block_kind::fresh) return;
     // I8: an open block is the kernel's; only its allocation is charged, and no page of it is in any other state.
-    if (each.kind == block_kind::open) sum.frames += each.allocated_pages;
+    if (each.kind == block_kind::open) sum.frames += each.allocated.count();
     const page_range range = pages_of(which);
     for (page_id page = range.first; page < range.end(); ++page) {
       const state where = shared.pages.load(page).where();

@@ -9,13 +9,6 @@
 #include "platform/signal_shield.h"
 
 namespace far::pager {
-namespace {
-
-// First touches of the calling thread.
-constinit thread_local engine::read_ahead_state hint_streams;
-
-}  // namespace
-
 void software_accesses::fetch(const std::byte* address, std::size_t bytes, bool write) {
   if (bytes == 0) return;
   const page_id first = heap_.page_at(address);
@@ -66,8 +59,7 @@ bool software_accesses::fill(page_id page, bool write) noexcept {
   const platform::runtime_section section;
   const bool done = addresses_.while_in_use(page, [&](const mapping_traits& traits) {
     if (traits.foreign || traits.fenced || (traits.protection & (write ? PROT_WRITE : PROT_READ)) == 0) return false;
-    engine::read_ahead_state& streams = host_.on_fiber() ? host_.fibers()->streams() : hint_streams;
-    return engine_.misses().fill_with_zeros(streams, page, write) == engine::outcome::resolved;
+    return engine_.misses().fill_with_zeros(page, write) == engine::outcome::resolved;
   });
   if (done) engine_.count().hinted_misses.add();
   return done;
