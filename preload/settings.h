@@ -28,7 +28,7 @@ inline constexpr const char* main_pid = "FARHEAP_MAIN_PID";          // the proc
 }  // namespace variable
 
 inline constexpr const char* default_far_uri = "file:";
-inline constexpr const char* default_policy = "second-chance";
+inline constexpr const char* default_policy = "2q";
 
 struct settings {
   bool active = false;  // false: FARHEAP_LOCAL_BYTES is not set; everything else keeps its default

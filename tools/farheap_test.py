@@ -86,9 +86,9 @@ class usage_test(command_test):
         self.check_refused(2, "run", "--local", "15M", "--", "true", says="16.0 MiB")
 
     def test_names(self):
-        self.check_refused(2, "run", "--policy", "oracle", "--", "true", says="second-chance, fifo")
+        self.check_refused(2, "run", "--policy", "oracle", "--", "true", says="2q, second-chance, fifo")
         self.check_refused(2, "run", "--policy", "second", "--", "true", says="'second'")
-        self.check_refused(2, "run", "--policy", "second-chance, fifo", "--", "true", says="second-chance, fifo")
+        self.check_refused(2, "run", "--policy", "second-chance, fifo", "--", "true", says="2q, second-chance, fifo")
         self.check_refused(2, "run", "--fault-mode", "psychic", "--", "true", says="psychic")
         self.check_refused(2, "run", "--far", "ftp://x", "--", "true", says="ftp")
         self.check_refused(2, "run", "--far", "memory:?latency=soon", "--", "true", says="soon")
@@ -184,7 +184,7 @@ class environment_test(command_test):
         environment, said = self.run_and_show("--local", "5%", env={"FARHEAP_STATS_JSON": "/of/an/outer/run"})
         self.assertEqual(environment["FARHEAP_FAR"], "file:")
         self.assertEqual(environment["FARHEAP_FAULT_MODE"], "thread")
-        self.assertEqual(environment["FARHEAP_POLICY"], "second-chance")
+        self.assertEqual(environment["FARHEAP_POLICY"], "2q")
         self.assertNotIn("FARHEAP_STATS_JSON", environment)
         self.assertEqual(environment["FARHEAP_VERBOSE"], "0")
         self.assertEqual(said, "")

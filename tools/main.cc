@@ -68,8 +68,9 @@ void add_run_options(CLI::App& parser, run_options& chosen) {
                   "default: file:")
       ->type_name("URI");
   parser
-      .add_option("--policy", chosen.policy,
-                  "which pages leave first: second-chance (the default), fifo, lru, lru:N with N lists, or priority")
+      .add_option(
+          "--policy", chosen.policy,
+          "which pages leave first: 2q (the default), second-chance, fifo, lru, lru:N with N lists, or priority")
       ->type_name("NAME");
   parser.add_option("--stats-json", chosen.stats_json, "write the statistics to this file at exit")->type_name("FILE");
   parser.add_flag("--local-each", chosen.local_each,

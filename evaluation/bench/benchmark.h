@@ -15,6 +15,7 @@ struct settings {
   unsigned runs = 0;  // 0: what the benchmark thinks right
   bool quick = false;
   std::uint64_t working_set_bytes = 0;  // 0: what the benchmark thinks right
+  std::string trace;                    // replacement: the file of a traced program
   std::string only;                     // run only configurations whose name contains this text
 };
 
@@ -40,6 +41,7 @@ struct outcome {
 [[nodiscard]] result<outcome> run_pointers(const settings& chosen);
 [[nodiscard]] result<outcome> run_eden(const settings& chosen);
 [[nodiscard]] result<outcome> run_policies(const settings& chosen);
+[[nodiscard]] result<outcome> run_replacement(const settings& chosen);
 [[nodiscard]] result<outcome> run_coverage(const settings& chosen);
 
 // Hidden commands: what the benchmarks run in child processes. `specification` is JSON. Return the exit status.

@@ -40,6 +40,8 @@ constexpr std::array benchmarks = {
     listed{"pressure", "free local memory under 100 busy fibers, prioritised and not (AIFM, figure 15)", run_pressure},
     listed{"pointers", "lists, trees and maps of far pointers that are all local, beside raw pointers", run_pointers},
     listed{"policies", "pages fetched under each policy, by the share of memory that is local", run_policies},
+    listed{"replacement", "misses under each policy on streams of accesses, beside LRU and the optimum",
+           run_replacement},
     listed{"coverage", "how few source lines cause 95% of a program's misses (Eden, figure 2)", run_coverage},
     listed{"eden", "programs and single pages with hints and without, beside swap (Eden, figures 6, 7, 8 and 11)",
            run_eden},
@@ -129,6 +131,7 @@ int main(int argc, char** argv) {
   app.add_flag("--quick", chosen.quick, "fewer and shorter runs, for a first look");
   app.add_option("--working-set", working_set,
                  "pager, deref, objects, hybrid: how much memory the workloads use, such as 1G");
+  app.add_option("--trace", chosen.trace, "replacement: the misses in this file, which farheap trace has made");
   app.add_option("--only", chosen.only, "measure only configurations whose name contains this text");
   CLI11_PARSE(app, argc, argv);
 

@@ -16,7 +16,7 @@ namespace far::bench {
 
 namespace {
 
-constexpr std::array policies = {"fifo", "second-chance", "lru:2", "lru:8", "priority"};
+constexpr std::array policies = {"fifo", "2q", "second-chance", "lru:2", "lru:8", "priority"};
 
 struct workload {
   const char* name;

@@ -33,9 +33,9 @@ class object_heap;
 struct runtime_options {
   std::size_t local_bytes = std::size_t{1} << 30;  // the budget: local memory for objects; at least 16 MiB
   std::string far = "memory:";                     // the far tier, as for `farheap run --far`
-  std::size_t address_bytes = 0;         // addresses to reserve, the most it can hold; 0: many times the memory
-  unsigned workers = 0;                  // OS threads that run fibers; 0: one for each CPU
-  std::string policy = "second-chance";  // which pages leave first, as for `farheap run --policy`
+  std::size_t address_bytes = 0;  // addresses to reserve, the most it can hold; 0: many times the memory
+  unsigned workers = 0;           // OS threads that run fibers; 0: one for each CPU
+  std::string policy = "2q";      // which pages leave first, as for `farheap run --policy`
   // The share of a page's 16-byte cards that must have been touched for it to come back as a whole (Atlas, section
   // 4.1). Above 1: objects always come back one by one; 0: pages always come back whole.
   double page_path_share = 0.8;

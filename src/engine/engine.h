@@ -28,7 +28,7 @@ namespace far::engine {
 struct options {
   std::uint64_t heap_pages = 0;
   std::uint64_t budget_pages = 0;
-  std::string policy = "second-chance";
+  std::string policy = "2q";
   bool reads_parts = false;   // there will be object readers
   bool tracks_writes = true;  // the kernel can write-protect pages and report the first write
   // Where to evict: as measured, from this place on; or always there.

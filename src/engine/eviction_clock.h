@@ -21,9 +21,6 @@ class eviction_clock {
   }
   [[nodiscard]] unsigned epochs_since(unsigned then) const { return (epoch() - then) % page_word::epochs; }
 
-  // Whether a page evicted in epoch `then` would still be here, were the budget twice as large.
-  [[nodiscard]] bool is_recent(unsigned then) const { return epochs_since(then) < epochs_a_budget; }
-
  private:
   static constexpr unsigned epochs_a_budget = 8;
 

@@ -8,6 +8,7 @@
 #include "engine/lru.h"
 #include "engine/priority.h"
 #include "engine/second_chance.h"
+#include "engine/two_queues.h"
 
 namespace far::engine {
 namespace {
@@ -39,7 +40,8 @@ result<std::unique_ptr<policy>> make_lru(residency& pages, parameter text) {
   return std::unique_ptr<policy>(std::make_unique<lru>(pages, lists));
 }
 
-constexpr std::array<entry, 4> policies{{{"second-chance", false, make<second_chance>},
+constexpr std::array<entry, 5> policies{{{"2q", false, make<two_queues>},
+                                         {"second-chance", false, make<second_chance>},
                                          {"fifo", false, make<fifo>},
                                          {"lru", true, make_lru},
                                          {"priority", false, make<priority>}}};

@@ -31,11 +31,15 @@ class policy {
   // any more: the engine checks. Returns fewer than asked only when it has no more to offer for now.
   [[nodiscard]] virtual std::size_t select(std::span<page_id> victims) = 0;
 
+  // A page missed again before so many epochs have passed since it left (core::epoch: an eighth of the budget evicted)
+  // comes in marked as accessed.
+  [[nodiscard]] virtual unsigned remembered_epochs() const { return 8; }
+
   // How many pages it holds.
   [[nodiscard]] virtual std::size_t size() const = 0;
 };
 
-// For options and messages: "second-chance, fifo".
+// For options and messages: "2q, second-chance, fifo".
 [[nodiscard]] std::string policy_names();
 
 // What `name` may be: one of these, or lru:N, of 2 to 32 lists. Errors say so.

@@ -310,7 +310,7 @@ TEST_F(hints_test, a_scan_is_no_reason_for_a_page_to_stay) {
 
 // A hint keeps a page as an access would that the hardware guard sees; priorities choose who leaves.
 TEST_F(hints_test, used_pages_stay) {
-  for (const char* const policy : {"second-chance", "lru", "priority"}) {
+  for (const char* const policy : {"2q", "second-chance", "lru", "priority"}) {
     start("memory:", policy);
     if (IsSkipped()) return;
     std::byte* const hot = make(64);

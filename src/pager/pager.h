@@ -38,8 +38,8 @@ struct options {
   std::uint64_t budget_bytes = 0;   // frames the far heap may hold; at least minimum_budget_bytes
   std::string far_uri = "memory:";  // see backend::open
   fault_mode mode = fault_mode::thread;
-  std::string policy = "second-chance";  // see engine::make_policy
-  std::uint64_t heap_bytes = 0;          // address space to reserve; 0: chosen from the machine
+  std::string policy = "2q";     // see engine::make_policy
+  std::uint64_t heap_bytes = 0;  // address space to reserve; 0: chosen from the machine
   // Memory that was there before, becomes part of the far heap, and keeps its place: private, anonymous, readable and
   // writable, a multiple of 2 MiB at a multiple of it, at most heap_layout::most_static_ranges. Software guards do not
   // know it. It stays with the far heap for good.

@@ -73,7 +73,7 @@ class Hints(unittest.TestCase):
 
     def test_with_every_policy(self):
         program = self.programs["C"]
-        for policy in ("second-chance", "fifo", "lru", "lru:3", "priority"):
+        for policy in ("2q", "second-chance", "fifo", "lru", "lru:3", "priority"):
             with self.subTest(policy):
                 outcome = support.run([support.FARHEAP, "run", "--local", str(BUDGET), "--far", "memory:", "--policy",
                                        policy, "--", program, SIZE_MIB])

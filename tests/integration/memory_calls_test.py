@@ -28,7 +28,7 @@ ADDR_NO_RANDOMIZE = "setarch -R"  # the same addresses again, when a seed is rep
 # Left out in inline mode: what these point to is not looked at (docs/decisions/0005).
 WITHOUT_INLINE = "ring,populate-read,populate-write"
 
-POLICIES = ["second-chance", "fifo", "lru", "priority"]
+POLICIES = ["2q", "second-chance", "fifo", "lru", "priority"]
 DISABLED = ["", "", "", "move", "process_madvise", "write_protect_async", "pagemap_scan", "exact_address", "membarrier",
             "io_uring"]
 

@@ -65,7 +65,7 @@ scenario draw(random_source& random, const run_options& chosen) {
   scenario drawn{};
   drawn.heap_pages = engine::block_pages * random.between(2, 4);
   drawn.budget_pages = random.between(130, 900);
-  drawn.policy = random.one_of<const char*>({"second-chance", "fifo", "lru:4", "priority"});
+  drawn.policy = random.one_of<const char*>({"2q", "second-chance", "fifo", "lru:4", "priority"});
   drawn.tracks_writes = random.chance(850);
   drawn.where = random.one_of({engine::eviction_place::background, engine::eviction_place::at_miss});
   drawn.measures_where = random.chance(500);

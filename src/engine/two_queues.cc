@@ -1,0 +1,35 @@
+#include "engine/two_queues.h"
+
+namespace far::engine {
+
+void two_queues::admit(page_id page, temperature how) {
+  if (how == temperature::cold) return newcomers_.push_front(page);
+  bool has_proved_itself = false;
+  pages_.update(page, [&has_proved_itself](page_word word) {
+    has_proved_itself = word.accessed();
+    return word.with_accessed(false);
+  });
+  (has_proved_itself ? proven_ : newcomers_).push_back(page);
+}
+
+std::size_t two_queues::select(std::span<page_id> victims) {
+  std::size_t found = 0;
+  for (std::size_t looked_at = size(); looked_at > 0 && found < victims.size(); --looked_at) {
+    const bool from_newcomers = proven_.empty() || newcomers_.size() > size() / newcomers_one_in;
+    const page_id page = (from_newcomers ? newcomers_ : proven_).pop_front();
+    const bool was_hinted = pages_.uses.take(page);
+    bool spared = false;
+    pages_.update(page, [&spared, was_hinted](page_word word) {
+      spared = word.where() == state::resident && (was_hinted || word.accessed());
+      return spared ? word.with_accessed(false) : word.with_queued(false);
+    });
+    if (spared) {
+      proven_.push_back(page);
+    } else {
+      victims[found++] = page;
+    }
+  }
+  return found;
+}
+
+}  // namespace far::engine

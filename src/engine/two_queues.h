@@ -1,0 +1,33 @@
+// 2Q (Johnson and Shasha, VLDB'94), simplified: newcomers pass through a short queue; what is missed again soon after
+// it has left that way has shown that it is used, and goes to the long queue, where it stays much longer.
+//
+// So one walk over much data does not push out what is used all the time, and that without accessed bits, which the
+// hardware guard does not have: the page's epoch, set when it leaves, is 2Q's ghost entry, and costs nothing. What else
+// tells of use (a first write, a rescue, a hint) moves a page to the end of the long queue.
+#pragma once
+
+#include "engine/page_queue.h"
+#include "engine/policy.h"
+
+namespace far::engine {
+
+class two_queues final : public policy {
+ public:
+  explicit two_queues(residency& pages) : pages_(pages) {}
+
+  void admit(page_id page, temperature how) override;
+  [[nodiscard]] std::size_t select(std::span<page_id> victims) override;
+  [[nodiscard]] std::size_t size() const override { return newcomers_.size() + proven_.size(); }
+  [[nodiscard]] unsigned remembered_epochs() const override { return 3; }
+
+ private:
+  // Newcomers leave first while they are more than this share of all pages. Both figures are from traces; see
+  // docs/decisions/0028-two-queues.md.
+  static constexpr std::size_t newcomers_one_in = 10;
+
+  residency& pages_;
+  page_queue newcomers_;
+  page_queue proven_;
+};
+
+}  // namespace far::engine
