@@ -156,6 +156,23 @@ TEST(zones, a_page_that_was_promised_room_finds_it) {
   }
 }
 
+// What is free, and what a zone under compaction withholds, may together be less than a zone.
+TEST(zones, a_zone_that_is_compacted_is_no_room_for_others) {
+  zones tested(3 * zones::zone_bytes);
+  model objects(tested);
+  for (std::size_t i = 0; i < 2 * zones::pages_a_zone; ++i) ASSERT_TRUE(objects.add(page_bytes));
+  for (std::size_t i = 2 * zones::pages_a_zone; i-- > 0;) {
+    if (i % 2 == 0) objects.remove(i);
+  }
+  const std::uint32_t compacting = tested.begin_compaction(true);
+  ASSERT_NE(compacting, zones::none);
+  ASSERT_TRUE(objects.add(page_bytes));
+  ASSERT_TRUE(objects.add(100));
+  EXPECT_FALSE(tested.promise(2 * zones::pages_a_zone));
+  tested.end_compaction(compacting);
+  objects.check_all();
+}
+
 TEST(zones, the_whole_capacity_holds_pages) {
   zones tested(mib);
   EXPECT_TRUE(tested.promise(256));
