@@ -12,16 +12,12 @@ namespace far::backend {
 namespace {
 
 constexpr std::uint64_t growth_slots = 64 * mib / page_bytes;
-constexpr std::uint64_t most_slots = std::uint64_t{1} << 31;  // 8 TiB
+// 8 TiB. Numbers cost nothing until they are used, and members may grow: servers are added, or answer later.
+constexpr std::uint64_t most_slots = std::uint64_t{1} << 31;
 constexpr std::uint64_t avoid_full_ns = 1'000'000'000;
 
 std::uint64_t sum_of(std::uint64_t one, std::uint64_t other) {
   return one > capacity::no_bytes - other ? capacity::no_bytes : one + other;
-}
-
-std::uint64_t number_slots(const backend& first, const backend& next) {
-  const std::uint64_t total = sum_of(first.report().total_slots, next.report().total_slots);
-  return std::clamp<std::uint64_t>(total, 1, most_slots);
 }
 
 }  // namespace
@@ -30,7 +26,7 @@ stacked_backend::stacked_backend(std::unique_ptr<backend> first, std::unique_ptr
                                  const platform::clock& time)
     : members_{std::move(first), std::move(next)},
       time_(time),
-      slots_(number_slots(*members_[0], *members_[1])),
+      slots_(most_slots),
       places_(slots_.capacity()),
       spiller_(*members_[0], *members_[1], slots_, places_, time) {}
 

@@ -160,6 +160,19 @@ TEST(stacked_backend, when_the_next_is_full_the_bytes_stay) {
   for (std::uint64_t i = 0; i < 256; ++i) EXPECT_TRUE(holds(*tested.queue, first + i, i)) << i;
 }
 
+// A server that was added, or that answers only now.
+TEST(stacked_backend, what_the_next_gains_later_is_used) {
+  faulty_options small;
+  small.slot_limit = 16;
+  stack tested(memory_of(64), std::make_unique<faulty_backend>(memory_of(256), small));
+  EXPECT_EQ(tested.whole->report().total_slots, 80u);
+  ASSERT_TRUE(tested.whole->allocate(80).ok());
+  EXPECT_EQ(tested.whole->allocate(1).error().code, ENOSPC);
+  static_cast<faulty_backend*>(tested.next)->set_slot_limit(256);
+  EXPECT_EQ(tested.whole->report().total_slots, 320u);
+  EXPECT_TRUE(tested.whole->allocate(240).ok());
+}
+
 // Random writes, reads and frees of one thread's slots, against a model.
 class traffic {
  public:
