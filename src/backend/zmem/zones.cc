@@ -182,9 +182,8 @@ bool zones::allocate(std::size_t length, std::uint32_t owner, bool promised, obj
   const std::size_t wanted = class_of(length);
   for (std::size_t class_index = wanted; class_index < class_count; ++class_index) {
     std::uint32_t from = fullest_partial(class_index);
-    const bool may_open =
-        class_index == page_class ||
-        (class_index == wanted && used_zones_ < zone_count_ && room_in_pages() >= promised_pages_ + pages_a_zone);
+    const bool may_open = class_index == page_class || (class_index == wanted && used_zones_ < zone_count_ &&
+                                                        room_in_pages() >= promised_pages_ + pages_a_zone);
     if (from == none && may_open) from = open_zone(class_index);
     if (from == none) continue;
     *into = take_object(from, owner);
