@@ -12,7 +12,7 @@ namespace far::backend {
 namespace {
 
 constexpr std::uint64_t growth_slots = 64 * mib / page_bytes;
-// 8 TiB. Numbers cost nothing until they are used, and members may grow: servers are added, or answer later.
+// 8 TiB. As many can be used as the members have slots: they may grow, as servers are added, or answer later.
 constexpr std::uint64_t most_slots = std::uint64_t{1} << 31;
 constexpr std::uint64_t avoid_full_ns = 1'000'000'000;
 
@@ -28,7 +28,8 @@ stacked_backend::stacked_backend(std::unique_ptr<backend> first, std::unique_ptr
       time_(time),
       slots_(most_slots),
       places_(slots_.capacity()),
-      spiller_(*members_[0], *members_[1], slots_, places_, time) {}
+      spiller_(*members_[0], *members_[1], slots_, places_, time),
+      numbered_(report().total_slots) {}
 
 // ---- slots ----
 
@@ -46,12 +47,15 @@ result<slot_id> stacked_backend::allocate(std::size_t count) {
 result<slot_id> stacked_backend::take_numbers(std::size_t count) {
   std::optional<slot_id> first = slots_.allocate(count);
   if (first) return *first;
+  const std::uint64_t total = report().total_slots;
   const std::lock_guard guard(growth_lock_);
+  // A server that is lost takes its slots away, but not the numbers of those that were there.
+  numbered_ = std::max(numbered_, total);
   while (!(first = slots_.allocate(count))) {
     const std::uint64_t limit = slots_.limit();
     const std::uint64_t missing = count - std::min<std::uint64_t>(count, slots_.free_at_end());
-    if (missing > slots_.capacity() - limit || limit == slots_.capacity()) return out_of_slots();
-    slots_.extend(std::min(slots_.capacity(), limit + std::max(missing, growth_slots)));
+    if (limit == numbered_ || missing > numbered_ - limit) return out_of_slots();
+    slots_.extend(std::min(numbered_, limit + std::max(missing, growth_slots)));
   }
   return *first;
 }
