@@ -90,7 +90,7 @@ class tracer final : public pager::miss_observer {
                               .thread = one.thread,
                               .stack = 0,
                               .python_stack = 0,
-                              .kind = static_cast<trace::miss_kind>(one.what),
+                              .kind = static_cast<trace::miss_kind>(one.cause),
                               .in_kernel = one.pinned ? std::uint8_t{1} : std::uint8_t{0},
                               .reserved = 0};
     if (context != nullptr) {

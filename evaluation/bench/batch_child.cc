@@ -37,12 +37,12 @@ struct heap_release {
 };
 
 // Makes the pages resident: zeros that were only read, or written to.
-void fill(engine::engine& far, engine::fetcher& by, const batch_plan& plan) {
+void fill(engine::engine& far, engine::fetcher& fetcher, const batch_plan& plan) {
   engine::read_ahead_state streams;
-  const far::lock_guard guard(by.lock);
+  const far::lock_guard guard(fetcher.lock);
   for (engine::page_id page = 0; page < plan.heap().end(); page += plan.stride()) {
     if (far.view().accessible(page, plan.dirty)) continue;
-    const engine::outcome filled = far.misses().handle(by, streams, page, plan.dirty);
+    const engine::outcome filled = far.misses().handle(fetcher, streams, page, plan.dirty);
     FAR_CHECK(filled == engine::outcome::resolved, "an untouched page within the budget can always be filled");
   }
 }
@@ -53,8 +53,8 @@ struct eviction_cost {
 };
 
 // Fills the heap, evicts all of it, and forgets it; only the eviction is measured.
-void pass(engine::engine& far, engine::fetcher& by, const batch_plan& plan, eviction_cost& sum) {
-  fill(far, by, plan);
+void pass(engine::engine& far, engine::fetcher& fetcher, const batch_plan& plan, eviction_cost& sum) {
+  fill(far, fetcher, plan);
   const std::uint64_t cpu_before = thread_cpu_ns();
   const std::uint64_t start_ns = monotonic_ns();
   far.eviction().evict(plan.heap(), plan.pages_a_batch);
@@ -64,15 +64,15 @@ void pass(engine::engine& far, engine::fetcher& by, const batch_plan& plan, evic
 }
 
 result<nlohmann::json> measure(engine::engine& far, const batch_plan& plan) {
-  const result<engine::fetcher*> by = far.transfers().add_fetcher();
-  if (!by) return by.error();
+  const result<engine::fetcher*> fetcher = far.transfers().add_fetcher();
+  if (!fetcher) return fetcher.error();
   const result<void> allocated = far.ranges().allocate_guarded(plan.heap());
   if (!allocated) return allocated.error();
   eviction_cost ignored;
   eviction_cost sum;
-  for (unsigned i = 0; i < warm_up_passes; ++i) pass(far, *by.value(), plan, ignored);
+  for (unsigned i = 0; i < warm_up_passes; ++i) pass(far, *fetcher.value(), plan, ignored);
   const engine::statistics before = far.snapshot();
-  for (unsigned i = 0; i < plan.passes; ++i) pass(far, *by.value(), plan, sum);
+  for (unsigned i = 0; i < plan.passes; ++i) pass(far, *fetcher.value(), plan, sum);
   const engine::statistics after = far.snapshot();
   const std::size_t wanted = plan.pages * plan.passes;
   if (after.evicted_pages - before.evicted_pages != wanted ||
@@ -85,17 +85,17 @@ result<nlohmann::json> measure(engine::engine& far, const batch_plan& plan) {
 
 }  // namespace
 
-result<nlohmann::json> batch_child(const nlohmann::json& told) {
-  const batch_plan plan{.pages = told.at("pages").get<std::size_t>(),
-                        .pages_a_batch = told.at("pages_a_batch").get<std::size_t>(),
-                        .dirty = told.at("dirty").get<bool>(),
-                        .neighbours = told.at("neighbours").get<bool>(),
-                        .passes = told.at("passes").get<unsigned>()};
+result<nlohmann::json> batch_child(const nlohmann::json& assignment) {
+  const batch_plan plan{.pages = assignment.at("pages").get<std::size_t>(),
+                        .pages_a_batch = assignment.at("pages_a_batch").get<std::size_t>(),
+                        .dirty = assignment.at("dirty").get<bool>(),
+                        .neighbours = assignment.at("neighbours").get<bool>(),
+                        .passes = assignment.at("passes").get<unsigned>()};
   const platform::kernel_features& features = platform::probe_kernel();
   if (!features.write_protect) return error{"clean pages are known only with write-protection by userfaultfd", ENOTSUP};
   result<platform::userfaultfd> faults = platform::userfaultfd::open(features, true);
   if (!faults) return faults.error();
-  result<std::unique_ptr<backend::backend>> tier = backend::open(told.at("far_uri").get<std::string>());
+  result<std::unique_ptr<backend::backend>> tier = backend::open(assignment.at("far_uri").get<std::string>());
   if (!tier) return tier.error();
   const std::uint64_t heap_bytes = round_up(plan.heap().count * page_bytes, 2 * mib);
   const result<std::byte*> base = platform::far_address_space::reserve(heap_bytes);

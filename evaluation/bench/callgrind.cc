@@ -71,7 +71,7 @@ std::map<std::string, std::uint64_t> sum_costs(std::istream& profile, const std:
 
 }  // namespace
 
-result<std::map<std::string, std::uint64_t>> count_instructions(const nlohmann::json& told,
+result<std::map<std::string, std::uint64_t>> count_instructions(const nlohmann::json& assignment,
                                                                 const std::vector<std::string>& markers) {
   const std::string valgrind = find_program("valgrind");
   if (valgrind.empty()) return error{"instructions are counted by valgrind, which is not here; install it", ENOENT};
@@ -79,8 +79,8 @@ result<std::map<std::string, std::uint64_t>> count_instructions(const nlohmann::
   if (folder.path().empty()) return error{"cannot make a temporary folder; set TMPDIR to one with room", errno};
   const std::string file = folder.path() + "/profile";
   // Without compression every block tells its function's name; without separated threads there is one file.
-  const auto done = run_in_child(told, {valgrind, "--quiet", "--tool=callgrind", "--compress-strings=no",
-                                        "--compress-pos=no", "--callgrind-out-file=" + file});
+  const auto done = run_in_child(assignment, {valgrind, "--quiet", "--tool=callgrind", "--compress-strings=no",
+                                              "--compress-pos=no", "--callgrind-out-file=" + file});
   if (!done) return error{"under valgrind: " + done.error().message, done.error().code};
   std::ifstream profile(file);
   if (!profile) return error{"valgrind wrote no profile", ENOENT};

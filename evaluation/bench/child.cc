@@ -122,8 +122,8 @@ result<child_outcome> run_child(const std::vector<std::string>& arguments, std::
   outcome.cpu_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
   if (failure.empty()) failure = why_failed(status);
   if (failure.empty()) return outcome;
-  const std::string told = last_line(error_text);
-  return error{told.empty() ? failure : fmt::format("{}: {}", failure, told), ECHILD};
+  const std::string said = last_line(error_text);
+  return error{said.empty() ? failure : fmt::format("{}: {}", failure, said), ECHILD};
 }
 
 std::string own_path() {

@@ -54,14 +54,14 @@ working_set fill(far::runtime& in, std::size_t objects) {
   const std::vector<std::uint32_t> circle = shuffled(objects, 1);
   std::vector<std::uint32_t> next(objects);
   for (std::size_t i = 0; i < objects; ++i) next[circle[i]] = circle[(i + 1) % objects];
-  working_set made;
-  made.near.resize(objects);
-  made.far.resize(objects);
+  working_set created;
+  created.near.resize(objects);
+  created.far.resize(objects);
   for (const std::uint32_t at : shuffled(objects, 2)) {
-    made.near[at] = std::make_unique<deref_object>(deref_object{{next[at]}});
-    made.far[at] = far::make_unique<deref_object>(in, deref_object{{next[at]}});
+    created.near[at] = std::make_unique<deref_object>(deref_object{{next[at]}});
+    created.far[at] = far::make_unique<deref_object>(in, deref_object{{next[at]}});
   }
-  return made;
+  return created;
 }
 
 struct variant {
@@ -180,16 +180,16 @@ result<outcome> finish(report figures) {
 
 }  // namespace
 
-result<nlohmann::json> deref_child(const nlohmann::json& told) {
-  const auto bytes = told.at("bytes").get<std::uint64_t>();
+result<nlohmann::json> deref_child(const nlohmann::json& assignment) {
+  const auto bytes = assignment.at("bytes").get<std::uint64_t>();
   const std::size_t objects = bytes / sizeof(deref_object);
-  const bool counts = told.value("counts", false);
+  const bool counts = assignment.value("counts", false);
   far::runtime here(options_for(bytes));
   nlohmann::json answer;
   here.run([&] {
     const working_set over = fill(here, objects);
     if (!counts) {
-      answer = measure(here, over, told.at("walks").get<std::size_t>(), told.at("runs").get<unsigned>());
+      answer = measure(here, over, assignment.at("walks").get<std::size_t>(), assignment.at("runs").get<unsigned>());
       return;
     }
     std::uint64_t unused_ns = 0;
@@ -211,12 +211,12 @@ result<outcome> run_deref(const settings& chosen) {
   const nlohmann::json sets = {{{"workload", l1_name}, {"bytes", l1_bytes}, {"walks", chosen.quick ? 4'000 : 40'000}},
                                {{"workload", out_name}, {"bytes", out_bytes}, {"walks", 1}}};
   for (const nlohmann::json& set : sets) {
-    nlohmann::json told = set;
-    told["benchmark"] = "deref";
-    told["runs"] = runs;
+    nlohmann::json assignment = set;
+    assignment["benchmark"] = "deref";
+    assignment["runs"] = runs;
     const std::string workload = set.at("workload");
     fmt::print(stderr, "deref: {}\n", workload);
-    const auto samples = run_in_child(told);
+    const auto samples = run_in_child(assignment);
     if (stop_requested()) return error{"stopped by a signal", EINTR};
     if (!samples) return samples.error();
     for (const nlohmann::json& one : samples.value()) {

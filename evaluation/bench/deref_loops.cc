@@ -8,31 +8,31 @@ extern "C" {
 
 [[gnu::noinline]] std::uint64_t deref_loop_near(const near_pointers& pointers) {
   std::uint64_t sum = 0;
-  for (const auto& each : pointers) sum += each->words[0];
+  for (const auto& pointer : pointers) sum += pointer->words[0];
   return sum;
 }
 
 [[gnu::noinline]] std::uint64_t deref_loop_in_scope(const far::scope& in, const far_pointers& pointers) {
   std::uint64_t sum = 0;
-  for (const auto& each : pointers) sum += each.deref(in).words[0];
+  for (const auto& pointer : pointers) sum += pointer.deref(in).words[0];
   return sum;
 }
 
-[[gnu::noinline]] std::uint64_t deref_loop_scope_for_several(far::runtime& of, const far_pointers& pointers) {
+[[gnu::noinline]] std::uint64_t deref_loop_scope_for_several(far::runtime& runtime, const far_pointers& pointers) {
   std::uint64_t sum = 0;
   for (std::size_t first = 0; first < pointers.size(); first += derefs_a_scope) {
-    const far::scope here(of);
+    const far::scope here(runtime);
     const std::size_t end = std::min(first + derefs_a_scope, pointers.size());
     for (std::size_t i = first; i < end; ++i) sum += pointers[i].deref(here).words[0];
   }
   return sum;
 }
 
-[[gnu::noinline]] std::uint64_t deref_loop_scope_for_each(far::runtime& of, const far_pointers& pointers) {
+[[gnu::noinline]] std::uint64_t deref_loop_scope_for_each(far::runtime& runtime, const far_pointers& pointers) {
   std::uint64_t sum = 0;
-  for (const auto& each : pointers) {
-    const far::scope here(of);
-    sum += each.deref(here).words[0];
+  for (const auto& pointer : pointers) {
+    const far::scope here(runtime);
+    sum += pointer.deref(here).words[0];
   }
   return sum;
 }
@@ -51,19 +51,19 @@ extern "C" {
   return sum;
 }
 
-[[gnu::noinline]] std::uint64_t deref_chase_scope_for_each(far::runtime& of, const far_pointers& pointers) {
+[[gnu::noinline]] std::uint64_t deref_chase_scope_for_each(far::runtime& runtime, const far_pointers& pointers) {
   std::uint64_t sum = 0;
   std::uint64_t at = 0;
   for (std::size_t i = 0; i < pointers.size(); ++i) {
-    const far::scope here(of);
+    const far::scope here(runtime);
     sum += at = pointers[at].deref(here).words[0];
   }
   return sum;
 }
 
-[[gnu::noinline]] std::uint64_t deref_loop_scope_only(far::runtime& of, std::size_t count) {
+[[gnu::noinline]] std::uint64_t deref_loop_scope_only(far::runtime& runtime, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
-    const far::scope here(of);
+    const far::scope here(runtime);
     asm volatile("" : : "r"(&here) : "memory");
   }
   return count;

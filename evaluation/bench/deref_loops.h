@@ -29,16 +29,16 @@ extern "C" {
 // Each adds up one word of every object that `pointers` lead to.
 std::uint64_t deref_loop_near(const near_pointers& pointers);
 std::uint64_t deref_loop_in_scope(const far::scope& in, const far_pointers& pointers);
-std::uint64_t deref_loop_scope_for_several(far::runtime& of, const far_pointers& pointers);
-std::uint64_t deref_loop_scope_for_each(far::runtime& of, const far_pointers& pointers);
+std::uint64_t deref_loop_scope_for_several(far::runtime& runtime, const far_pointers& pointers);
+std::uint64_t deref_loop_scope_for_each(far::runtime& runtime, const far_pointers& pointers);
 
 // The same one after the other: that word is the position of the next pointer, from 0 on.
 std::uint64_t deref_chase_near(const near_pointers& pointers);
 std::uint64_t deref_chase_in_scope(const far::scope& in, const far_pointers& pointers);
-std::uint64_t deref_chase_scope_for_each(far::runtime& of, const far_pointers& pointers);
+std::uint64_t deref_chase_scope_for_each(far::runtime& runtime, const far_pointers& pointers);
 
 // Opens and closes `count` scopes, in which nothing happens. Returns `count`.
-std::uint64_t deref_loop_scope_only(far::runtime& of, std::size_t count);
+std::uint64_t deref_loop_scope_only(far::runtime& runtime, std::size_t count);
 
 }  // extern "C"
 

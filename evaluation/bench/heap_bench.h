@@ -21,26 +21,26 @@ inline constexpr std::uint64_t heap_child_deadline_ns = 600'000'000'000;
 
 // Runs one of the functions below in a process of its own: `told` says which ("benchmark") and how. `before`: a program
 // and its options that shall run this one, such as valgrind. Fails when the process fails, with what it said last.
-[[nodiscard]] result<nlohmann::json> run_in_child(const nlohmann::json& told,
+[[nodiscard]] result<nlohmann::json> run_in_child(const nlohmann::json& assignment,
                                                   const std::vector<std::string>& before = {});
 
 // What runs there. They return what the parent is to know.
-[[nodiscard]] result<nlohmann::json> deref_child(const nlohmann::json& told);
-[[nodiscard]] result<nlohmann::json> objects_child(const nlohmann::json& told);
-[[nodiscard]] result<nlohmann::json> hybrid_child(const nlohmann::json& told);
-[[nodiscard]] result<nlohmann::json> pauseless_child(const nlohmann::json& told);
-[[nodiscard]] result<nlohmann::json> pressure_child(const nlohmann::json& told);
-[[nodiscard]] result<nlohmann::json> pointers_child(const nlohmann::json& told);
-[[nodiscard]] result<nlohmann::json> hints_child(const nlohmann::json& told);
-[[nodiscard]] result<nlohmann::json> batch_child(const nlohmann::json& told);
-[[nodiscard]] result<nlohmann::json> policies_child(const nlohmann::json& told);
+[[nodiscard]] result<nlohmann::json> deref_child(const nlohmann::json& assignment);
+[[nodiscard]] result<nlohmann::json> objects_child(const nlohmann::json& assignment);
+[[nodiscard]] result<nlohmann::json> hybrid_child(const nlohmann::json& assignment);
+[[nodiscard]] result<nlohmann::json> pauseless_child(const nlohmann::json& assignment);
+[[nodiscard]] result<nlohmann::json> pressure_child(const nlohmann::json& assignment);
+[[nodiscard]] result<nlohmann::json> pointers_child(const nlohmann::json& assignment);
+[[nodiscard]] result<nlohmann::json> hints_child(const nlohmann::json& assignment);
+[[nodiscard]] result<nlohmann::json> batch_child(const nlohmann::json& assignment);
+[[nodiscard]] result<nlohmann::json> policies_child(const nlohmann::json& assignment);
 
 // Adds each member of `metrics`, an object of numbers, as a sample.
 void add_samples(report& figures, const row_key& key, const nlohmann::json& metrics);
 
 // What a runtime has moved since its start, by the names of metrics: "object_fetches_per_access" and so on.
 using transfer_counts = std::map<std::string, std::uint64_t>;
-[[nodiscard]] transfer_counts count_transfers(const far::runtime& of);
+[[nodiscard]] transfer_counts count_transfers(const far::runtime& runtime);
 
 // Adds what was moved between two counts, for each of `accesses`.
 void add_transfers(const transfer_counts& before, const transfer_counts& after, double accesses,

@@ -15,7 +15,7 @@ namespace {
 
 struct entry {
   const char* name;
-  result<nlohmann::json> (*run)(const nlohmann::json& told);
+  result<nlohmann::json> (*run)(const nlohmann::json& assignment);
 };
 
 constexpr std::array entries = {
@@ -25,9 +25,9 @@ constexpr std::array entries = {
 };
 
 // far::runtime throws when it cannot start.
-result<nlohmann::json> run_entry(const entry& one, const nlohmann::json& told) {
+result<nlohmann::json> run_entry(const entry& one, const nlohmann::json& assignment) {
   try {
-    return one.run(told);
+    return one.run(assignment);
   } catch (const std::exception& failed) {
     return error{failed.what(), ECANCELED};
   }
@@ -35,9 +35,9 @@ result<nlohmann::json> run_entry(const entry& one, const nlohmann::json& told) {
 
 }  // namespace
 
-result<nlohmann::json> run_in_child(const nlohmann::json& told, const std::vector<std::string>& before) {
+result<nlohmann::json> run_in_child(const nlohmann::json& assignment, const std::vector<std::string>& before) {
   std::vector<std::string> arguments = before;
-  arguments.insert(arguments.end(), {own_path(), "heap-child", told.dump()});
+  arguments.insert(arguments.end(), {own_path(), "heap-child", assignment.dump()});
   auto ended = run_child(arguments, heap_child_deadline_ns);
   if (!ended) return ended.error();
   nlohmann::json answer = nlohmann::json::parse(ended.value().output, nullptr, false);
@@ -46,10 +46,10 @@ result<nlohmann::json> run_in_child(const nlohmann::json& told, const std::vecto
 }
 
 int heap_child(const std::string& specification) {
-  const nlohmann::json told = nlohmann::json::parse(specification, nullptr, false);
+  const nlohmann::json assignment = nlohmann::json::parse(specification, nullptr, false);
   for (const entry& one : entries) {
-    if (!told.is_object() || told.value("benchmark", "") != one.name) continue;
-    const result<nlohmann::json> done = run_entry(one, told);
+    if (!assignment.is_object() || assignment.value("benchmark", "") != one.name) continue;
+    const result<nlohmann::json> done = run_entry(one, assignment);
     if (!done) {
       fmt::print(stderr, "{}\n", done.error().message);
       return 1;
@@ -65,8 +65,8 @@ void add_samples(report& figures, const row_key& key, const nlohmann::json& metr
   for (const auto& [metric, value] : metrics.items()) figures.add(key, metric, value.get<double>());
 }
 
-transfer_counts count_transfers(const far::runtime& of) {
-  const far::runtime_statistics now = of.snapshot();
+transfer_counts count_transfers(const far::runtime& runtime) {
+  const far::runtime_statistics now = runtime.snapshot();
   return {{"object_fetches_per_access", now.object_fetches},
           {"fetched_pages_per_access", now.fetched_pages},
           {"evicted_pages_per_access", now.evicted_pages},

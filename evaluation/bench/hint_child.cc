@@ -36,17 +36,17 @@ struct visit_plan {
   unsigned passes = 1;
 };
 
-visit_plan read_plan(const nlohmann::json& told) {
+visit_plan read_plan(const nlohmann::json& assignment) {
   visit_plan read;
-  read.bytes = told.at("bytes").get<std::uint64_t>();
-  read.local_bytes = told.at("local_bytes").get<std::uint64_t>();
-  read.fibers = told.at("fibers").get<unsigned>();
-  read.hinted = told.at("hinted").get<bool>();
-  read.writes = told.at("writes").get<bool>();
-  read.scattered = told.at("scattered").get<bool>();
-  read.read_ahead = told.at("read_ahead").get<int>();
-  read.visits = told.at("visits").get<std::size_t>();
-  read.passes = told.at("passes").get<unsigned>();
+  read.bytes = assignment.at("bytes").get<std::uint64_t>();
+  read.local_bytes = assignment.at("local_bytes").get<std::uint64_t>();
+  read.fibers = assignment.at("fibers").get<unsigned>();
+  read.hinted = assignment.at("hinted").get<bool>();
+  read.writes = assignment.at("writes").get<bool>();
+  read.scattered = assignment.at("scattered").get<bool>();
+  read.read_ahead = assignment.at("read_ahead").get<int>();
+  read.visits = assignment.at("visits").get<std::size_t>();
+  read.passes = assignment.at("passes").get<unsigned>();
   return read;
 }
 
@@ -136,8 +136,8 @@ pass_cost measure_pass(visitors& all, const pager::pager& far, const visit_plan&
 
 }  // namespace
 
-result<nlohmann::json> hints_child(const nlohmann::json& told) {
-  const visit_plan plan = read_plan(told);
+result<nlohmann::json> hints_child(const nlohmann::json& assignment) {
+  const visit_plan plan = read_plan(assignment);
   fiber::scheduler_options one_worker;
   one_worker.workers = 1;
   fiber::scheduler workers(one_worker);
@@ -145,7 +145,7 @@ result<nlohmann::json> hints_child(const nlohmann::json& told) {
   pager::options chosen;
   chosen.budget_bytes = plan.local_bytes;
   chosen.mode = pager::fault_mode::in_line;
-  chosen.far_uri = told.at("far_uri").get<std::string>();
+  chosen.far_uri = assignment.at("far_uri").get<std::string>();
   chosen.fibers = &misses;
   result<std::unique_ptr<pager::pager>> created = pager::pager::create(chosen);
   if (!created) return created.error();

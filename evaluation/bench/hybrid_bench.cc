@@ -116,12 +116,12 @@ struct plan {
 };
 
 plan make_plan(const settings& chosen) {
-  plan made;
-  made.bytes = chosen.working_set_bytes != 0 ? chosen.working_set_bytes : (chosen.quick ? 64 * mib : 256 * mib);
-  made.bytes = std::max<std::uint64_t>(made.bytes, 64 * mib);  // a runtime has at least 16 MiB
-  made.rounds = chosen.quick ? 4 : 10;
-  made.accesses = made.bytes / 512;
-  return made;
+  plan created;
+  created.bytes = chosen.working_set_bytes != 0 ? chosen.working_set_bytes : (chosen.quick ? 64 * mib : 256 * mib);
+  created.bytes = std::max<std::uint64_t>(created.bytes, 64 * mib);  // a runtime has at least 16 MiB
+  created.rounds = chosen.quick ? 4 : 10;
+  created.accesses = created.bytes / 512;
+  return created;
 }
 
 }  // namespace
@@ -137,9 +137,9 @@ result<outcome> run_hybrid(const settings& chosen) {
   std::vector<chart> charts;
   for (const program& one : programs) charts.push_back(draw(one));
   for (unsigned run = 1; run <= runs; ++run) {
-    for (std::size_t which = 0; which < programs.size(); ++which) {
-      const program& one = programs[which];
-      charts[which].lines.clear();
+    for (std::size_t index = 0; index < programs.size(); ++index) {
+      const program& one = programs[index];
+      charts[index].lines.clear();
       for (const configuration& how : configurations) {
         if (std::string(how.name).find(chosen.only) == std::string::npos) continue;
         fmt::print(stderr, "hybrid: run {} of {}: {}, {}\n", run, runs, one.name, how.name);
@@ -157,7 +157,7 @@ result<outcome> run_hybrid(const settings& chosen) {
           continue;
         }
         record(rounds.value(), one, picked.rounds, how.name, figures);
-        charts[which].lines.push_back(points_of(rounds.value(), how.name));
+        charts[index].lines.push_back(points_of(rounds.value(), how.name));
       }
     }
   }

@@ -27,12 +27,15 @@ using table = std::vector<far::unique_ptr<object>>;
 // Two tables in one heap: scattered accesses go to the one, dense ones walk over the other.
 class program {
  public:
-  program(const nlohmann::json& told)
-      : runtime_(options_for(told)), scattered_(objects_in(told)), dense_(objects_in(told)), order_(scattered_.size()) {
-    for (table* each : {&scattered_, &dense_}) {
+  program(const nlohmann::json& assignment)
+      : runtime_(options_for(assignment)),
+        scattered_(objects_in(assignment)),
+        dense_(objects_in(assignment)),
+        order_(scattered_.size()) {
+    for (table* filled : {&scattered_, &dense_}) {
       run_fibers([&](unsigned fiber) {
         for (std::size_t i = begin(fiber); i < begin(fiber + 1); ++i) {
-          (*each)[i] = far::make_unique<object>(runtime_, i);
+          (*filled)[i] = far::make_unique<object>(runtime_, i);
         }
       });
     }
@@ -40,7 +43,7 @@ class program {
     random_numbers random(7);
     for (std::size_t i = order_.size() - 1; i > 0; --i) std::swap(order_[i], order_[random.below(i + 1)]);
     // As much as local memory can hold of objects, though not of their pages.
-    hot_count_ = std::min<std::size_t>(told.at("local_bytes").get<std::size_t>() / 2 / 80, order_.size() / 2);
+    hot_count_ = std::min<std::size_t>(assignment.at("local_bytes").get<std::size_t>() / 2 / 80, order_.size() / 2);
   }
 
   // The hot set from now on: others than before, scattered over the whole table.
@@ -82,14 +85,14 @@ class program {
   [[nodiscard]] transfer_counts counters() const { return count_transfers(runtime_); }
 
  private:
-  static std::size_t objects_in(const nlohmann::json& told) {
-    return told.at("bytes").get<std::size_t>() / 2 / sizeof(object) / fibers * fibers;
+  static std::size_t objects_in(const nlohmann::json& assignment) {
+    return assignment.at("bytes").get<std::size_t>() / 2 / sizeof(object) / fibers * fibers;
   }
-  static far::runtime_options options_for(const nlohmann::json& told) {
+  static far::runtime_options options_for(const nlohmann::json& assignment) {
     far::runtime_options chosen;
-    chosen.local_bytes = told.at("local_bytes").get<std::size_t>();
+    chosen.local_bytes = assignment.at("local_bytes").get<std::size_t>();
     chosen.far = network_uri;
-    chosen.page_path_share = told.at("page_path_share").get<double>();
+    chosen.page_path_share = assignment.at("page_path_share").get<double>();
     return chosen;
   }
   [[nodiscard]] std::size_t begin(unsigned fiber) const { return scattered_.size() / fibers * fiber; }
@@ -134,12 +137,12 @@ nlohmann::json measure_round(program& one, bool dense, std::size_t accesses) {
 
 }  // namespace
 
-result<nlohmann::json> hybrid_child(const nlohmann::json& told) {
-  program one(told);
-  const bool shifts = told.at("program").get<std::string>() == "shifting hot sets";
-  const auto phases = told.at("phases").get<unsigned>();
-  const auto rounds = told.at("rounds").get<unsigned>();
-  const auto accesses = told.at("accesses").get<std::size_t>();
+result<nlohmann::json> hybrid_child(const nlohmann::json& assignment) {
+  program one(assignment);
+  const bool shifts = assignment.at("program").get<std::string>() == "shifting hot sets";
+  const auto phases = assignment.at("phases").get<unsigned>();
+  const auto rounds = assignment.at("rounds").get<unsigned>();
+  const auto accesses = assignment.at("accesses").get<std::size_t>();
   nlohmann::json answer = nlohmann::json::array();
   for (unsigned phase = 0; phase < phases; ++phase) {
     const bool dense = !shifts && phase % 2 == 1;

@@ -55,11 +55,11 @@ result<std::unique_ptr<memory_cgroup>> memory_cgroup::create(std::uint64_t limit
   if (mkdir(path.c_str(), 0755) != 0) {
     return error{fmt::format("cannot make the memory cgroup {}: {}; run as root", path, strerror(errno)), errno};
   }
-  auto made = std::unique_ptr<memory_cgroup>(new memory_cgroup(path));
+  auto created = std::unique_ptr<memory_cgroup>(new memory_cgroup(path));
   const char* limit_file = where.version_2 ? "/memory.max" : "/memory.limit_in_bytes";
   const result<void> limited = write_system_file(path + limit_file, std::to_string(limit_bytes));
   if (!limited) return limited.error();
-  return made;
+  return created;
 }
 
 memory_cgroup::~memory_cgroup() {

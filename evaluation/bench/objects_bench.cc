@@ -49,17 +49,18 @@ struct plan {
 };
 
 plan make_plan(const settings& chosen) {
-  plan made;
-  made.bytes = chosen.working_set_bytes != 0 ? chosen.working_set_bytes : (chosen.quick ? 64 * mib : 256 * mib);
-  made.bytes = round_up(std::max<std::uint64_t>(made.bytes, 64 * mib), 2 * mib);  // a runtime has at least 16 MiB
-  made.local_bytes = made.bytes / 4;
-  made.pass_ns = chosen.quick ? 100'000'000 : 500'000'000;
-  made.fibers = chosen.quick ? std::vector<unsigned>{1, 16, 256} : std::vector<unsigned>{1, 4, 16, 64, 256};
+  plan created;
+  created.bytes = chosen.working_set_bytes != 0 ? chosen.working_set_bytes : (chosen.quick ? 64 * mib : 256 * mib);
+  created.bytes = round_up(std::max<std::uint64_t>(created.bytes, 64 * mib), 2 * mib);  // a runtime has at least 16 MiB
+  created.local_bytes = created.bytes / 4;
+  created.pass_ns = chosen.quick ? 100'000'000 : 500'000'000;
+  created.fibers = chosen.quick ? std::vector<unsigned>{1, 16, 256} : std::vector<unsigned>{1, 4, 16, 64, 256};
   // More threads than can run at a time, so that some wait for the device.
   const unsigned most_threads = std::max(16u, 4 * std::thread::hardware_concurrency());
-  made.threads = chosen.quick ? std::vector<unsigned>{1, most_threads} : std::vector<unsigned>{1, 4, most_threads};
-  made.object_bytes = chosen.quick ? std::vector<std::size_t>{64, 4096} : std::vector<std::size_t>{64, 256, 1024, 4096};
-  return made;
+  created.threads = chosen.quick ? std::vector<unsigned>{1, most_threads} : std::vector<unsigned>{1, 4, most_threads};
+  created.object_bytes =
+      chosen.quick ? std::vector<std::size_t>{64, 4096} : std::vector<std::size_t>{64, 256, 1024, 4096};
+  return created;
 }
 
 std::string workload_name(std::size_t object_bytes, const std::string& operation) {

@@ -51,15 +51,16 @@ class object_locks {
 };
 
 std::uint64_t kernel_cpu_ns_or_zero() {
-  const result<std::uint64_t> told = kernel_threads_cpu_ns();
-  return told ? told.value() : 0;
+  const result<std::uint64_t> measured = kernel_threads_cpu_ns();
+  return measured ? measured.value() : 0;
 }
 
 // Far objects, and fibers.
 template <std::size_t bytes>
 class far_objects {
  public:
-  far_objects(const nlohmann::json& told, std::size_t count) : runtime_(options_for(told)), objects_(count) {
+  far_objects(const nlohmann::json& assignment, std::size_t count)
+      : runtime_(options_for(assignment)), objects_(count) {
     // All lanes help, as the far tier takes its time.
     constexpr unsigned fillers = 16;
     run_lanes(fillers, [&](unsigned lane) {
@@ -71,9 +72,9 @@ class far_objects {
 
   [[nodiscard]] std::size_t count() const { return objects_.size(); }
 
-  void access(std::size_t number, operation what) {
+  void access(std::size_t number, operation kind) {
     const far::scope here(runtime_);
-    if (what == operation::read) {
+    if (kind == operation::read) {
       objects_[number].deref(here).check(number);
     } else {
       sealed_object<bytes>& one = objects_[number].deref_mut(here);
@@ -92,11 +93,11 @@ class far_objects {
   [[nodiscard]] transfer_counts counters() const { return count_transfers(runtime_); }
 
  private:
-  static far::runtime_options options_for(const nlohmann::json& told) {
+  static far::runtime_options options_for(const nlohmann::json& assignment) {
     far::runtime_options chosen;
-    chosen.local_bytes = told.at("local_bytes").get<std::size_t>();
-    chosen.far = told.at("far_uri").get<std::string>();
-    chosen.page_path_share = told.at("page_path_share").get<double>();
+    chosen.local_bytes = assignment.at("local_bytes").get<std::size_t>();
+    chosen.far = assignment.at("far_uri").get<std::string>();
+    chosen.page_path_share = assignment.at("page_path_share").get<double>();
     return chosen;
   }
 
@@ -111,7 +112,7 @@ class near_objects {
  public:
   using object = sealed_object<bytes>;
 
-  near_objects(const nlohmann::json& /*told*/, std::size_t count)
+  near_objects(const nlohmann::json& /*assignment*/, std::size_t count)
       : count_(count), mapped_bytes_(count * sizeof(object)) {
     void* const mapped =
         mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -126,8 +127,8 @@ class near_objects {
 
   [[nodiscard]] std::size_t count() const { return count_; }
 
-  void access(std::size_t number, operation what) {
-    if (what == operation::read) {
+  void access(std::size_t number, operation kind) {
+    if (kind == operation::read) {
       objects_[number].check(number);
     } else {
       static_cast<void>(*static_cast<volatile std::uint64_t*>(objects_[number].word.data()));
@@ -160,7 +161,7 @@ struct pass {
 
 // Uniformly random accesses by all lanes until the time is over, or so many were done.
 template <typename Objects>
-pass run_pass(Objects& over, unsigned lanes, operation what, std::uint64_t for_ns, std::uint64_t most_accesses,
+pass run_pass(Objects& over, unsigned lanes, operation kind, std::uint64_t for_ns, std::uint64_t most_accesses,
               std::uint64_t seed) {
   std::atomic<std::uint64_t> done = 0;
   const std::uint64_t kernel_before = kernel_cpu_ns_or_zero();
@@ -170,7 +171,7 @@ pass run_pass(Objects& over, unsigned lanes, operation what, std::uint64_t for_n
     random_numbers random(seed * 1000 + lane);
     std::uint64_t mine = 0;
     do {
-      for (std::size_t i = 0; i < accesses_between_looks; ++i) over.access(random.below(over.count()), what);
+      for (std::size_t i = 0; i < accesses_between_looks; ++i) over.access(random.below(over.count()), kind);
       mine += accesses_between_looks;
     } while (mine < most_accesses / lanes && monotonic_ns() - start < for_ns);
     done.fetch_add(mine);
@@ -185,24 +186,24 @@ pass run_pass(Objects& over, unsigned lanes, operation what, std::uint64_t for_n
 }
 
 template <typename Objects>
-nlohmann::json measure(Objects& over, const nlohmann::json& told) {
-  const auto pass_ns = told.at("pass_ns").get<std::uint64_t>();
+nlohmann::json measure(Objects& over, const nlohmann::json& assignment) {
+  const auto pass_ns = assignment.at("pass_ns").get<std::uint64_t>();
   // Until what is local is what random accesses leave there.
-  static_cast<void>(run_pass(over, told.at("warm_up_lanes").get<unsigned>(), operation::read, longest_warm_up_ns,
+  static_cast<void>(run_pass(over, assignment.at("warm_up_lanes").get<unsigned>(), operation::read, longest_warm_up_ns,
                              over.count() / 2, 1));
   nlohmann::json passes = nlohmann::json::array();
   std::uint64_t seed = 2;
-  for (const unsigned lanes : told.at("lanes").get<std::vector<unsigned>>()) {
-    for (const operation what : {operation::read, operation::read_modify_write}) {
+  for (const unsigned lanes : assignment.at("lanes").get<std::vector<unsigned>>()) {
+    for (const operation kind : {operation::read, operation::read_modify_write}) {
       const transfer_counts before = over.counters();
-      const pass found = run_pass(over, lanes, what, pass_ns, ~std::uint64_t{0}, seed++);
+      const pass found = run_pass(over, lanes, kind, pass_ns, ~std::uint64_t{0}, seed++);
       const auto accesses = static_cast<double>(found.accesses);
       nlohmann::json metrics = {
           {"accesses_per_s", accesses / static_cast<double>(found.elapsed_ns) * 1e9},
           {"cpu_ns_per_access", static_cast<double>(found.cpu_ns) / accesses},
           {"kernel_thread_cpu_ns_per_access", static_cast<double>(found.kernel_cpu_ns) / accesses}};
       add_transfers(before, over.counters(), accesses, metrics);
-      passes.push_back({{"operation", what == operation::read ? "read" : "read-modify-write"},
+      passes.push_back({{"operation", kind == operation::read ? "read" : "read-modify-write"},
                         {"lanes", lanes},
                         {"metrics", std::move(metrics)}});
     }
@@ -211,12 +212,12 @@ nlohmann::json measure(Objects& over, const nlohmann::json& told) {
 }
 
 template <template <std::size_t> typename Objects>
-nlohmann::json measure_size(const nlohmann::json& told) {
-  const auto size = told.at("object_bytes").get<std::size_t>();
-  const std::size_t count = told.at("bytes").get<std::size_t>() / size;
+nlohmann::json measure_size(const nlohmann::json& assignment) {
+  const auto size = assignment.at("object_bytes").get<std::size_t>();
+  const std::size_t count = assignment.at("bytes").get<std::size_t>() / size;
   const auto run = [&]<std::size_t bytes>() {
-    Objects<bytes> objects(told, count);
-    return measure(objects, told);
+    Objects<bytes> objects(assignment, count);
+    return measure(objects, assignment);
   };
   switch (size) {
     case 64: return run.template operator()<64>();
@@ -228,14 +229,14 @@ nlohmann::json measure_size(const nlohmann::json& told) {
 
 }  // namespace
 
-result<nlohmann::json> objects_child(const nlohmann::json& told) {
-  const std::string members_file = told.at("cgroup_members_file").get<std::string>();
+result<nlohmann::json> objects_child(const nlohmann::json& assignment) {
+  const std::string members_file = assignment.at("cgroup_members_file").get<std::string>();
   if (!members_file.empty()) {
     const result<void> joined = write_system_file(members_file, std::to_string(getpid()));
     if (!joined) return joined.error();
   }
-  return told.at("far_uri").get<std::string>().empty() ? measure_size<near_objects>(told)
-                                                       : measure_size<far_objects>(told);
+  return assignment.at("far_uri").get<std::string>().empty() ? measure_size<near_objects>(assignment)
+                                                             : measure_size<far_objects>(assignment);
 }
 
 }  // namespace far::bench

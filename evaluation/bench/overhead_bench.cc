@@ -48,11 +48,11 @@ result<void> run_pair(const std::string& program, bool native_first, bool quick,
                              under.output, natively.output),
                  EPROTO};
   }
-  for (const int which : {0, 1}) {
-    const row_key key{program, which == 0 ? native_name : farheap_name, 1};
-    figures.add(key, "cpu_ns", static_cast<double>(outcomes[which].cpu_ns));
-    figures.add(key, "elapsed_ns", static_cast<double>(outcomes[which].elapsed_ns));
-    figures.add(key, "cpu_ratio", static_cast<double>(outcomes[which].cpu_ns) / static_cast<double>(natively.cpu_ns));
+  for (const int turn : {0, 1}) {
+    const row_key key{program, turn == 0 ? native_name : farheap_name, 1};
+    figures.add(key, "cpu_ns", static_cast<double>(outcomes[turn].cpu_ns));
+    figures.add(key, "elapsed_ns", static_cast<double>(outcomes[turn].elapsed_ns));
+    figures.add(key, "cpu_ratio", static_cast<double>(outcomes[turn].cpu_ns) / static_cast<double>(natively.cpu_ns));
   }
   return {};
 }

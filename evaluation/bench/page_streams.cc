@@ -61,16 +61,16 @@ struct graph {
 
 graph random_graph(std::uint32_t vertices, random_bits& random) {
   constexpr unsigned edges_a_vertex = 16;
-  graph made;
+  graph created;
   for (std::uint32_t vertex = 0; vertex < vertices; ++vertex) {
-    made.first_edge.push_back(static_cast<std::uint32_t>(made.targets.size()));
+    created.first_edge.push_back(static_cast<std::uint32_t>(created.targets.size()));
     for (unsigned edge = 0; edge < edges_a_vertex; ++edge) {
       const std::uint64_t bits = random() & random();
-      made.targets.push_back(static_cast<std::uint32_t>((random() % 2 == 0 ? bits : random()) % vertices));
+      created.targets.push_back(static_cast<std::uint32_t>((random() % 2 == 0 ? bits : random()) % vertices));
     }
   }
-  made.first_edge.push_back(static_cast<std::uint32_t>(made.targets.size()));
-  return made;
+  created.first_edge.push_back(static_cast<std::uint32_t>(created.targets.size()));
+  return created;
 }
 
 }  // namespace

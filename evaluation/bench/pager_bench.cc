@@ -73,9 +73,9 @@ sizes choose_sizes(const settings& chosen) {
 
 // Runs every workload of one configuration and records what it measured.
 result<void> run_configuration(const configuration& one, const sizes& picked, report& figures) {
-  auto made = set_up_peer(one.kind, one.cluster, picked.working_set_bytes, picked.local_bytes);
-  if (!made) return made.error();
-  const surroundings& around = made.value();
+  auto created = set_up_peer(one.kind, one.cluster, picked.working_set_bytes, picked.local_bytes);
+  if (!created) return created.error();
+  const surroundings& around = created.value();
   const nlohmann::json specification = {{"far_uri", one.far_uri},
                                         {"fault_mode", one.fault_mode},
                                         {"evicts", one.evicts},

@@ -26,14 +26,14 @@ struct working_set {
   bool device = false;  // a mapped block device
 };
 
-result<working_set> open_far_heap(const nlohmann::json& told, std::uint64_t bytes) {
+result<working_set> open_far_heap(const nlohmann::json& assignment, std::uint64_t bytes) {
   far::pager::options chosen;
-  chosen.budget_bytes = told.at("local_bytes").get<std::uint64_t>();
-  chosen.far_uri = told.at("far_uri").get<std::string>();
-  const auto mode = far::pager::parse_fault_mode(told.at("fault_mode").get<std::string>());
+  chosen.budget_bytes = assignment.at("local_bytes").get<std::uint64_t>();
+  chosen.far_uri = assignment.at("far_uri").get<std::string>();
+  const auto mode = far::pager::parse_fault_mode(assignment.at("fault_mode").get<std::string>());
   if (!mode) return mode.error();
   chosen.mode = mode.value();
-  const std::string where = told.at("evicts").get<std::string>();
+  const std::string where = assignment.at("evicts").get<std::string>();
   if (where == "background") chosen.where = far::pager::options::eviction::background;
   if (where == "misses") chosen.where = far::pager::options::eviction::at_miss;
   auto created = far::pager::pager::create(chosen);
@@ -46,8 +46,8 @@ result<working_set> open_far_heap(const nlohmann::json& told, std::uint64_t byte
   return opened;
 }
 
-result<working_set> open_mapping(const nlohmann::json& told, std::uint64_t bytes) {
-  const std::string device = told.at("device").get<std::string>();
+result<working_set> open_mapping(const nlohmann::json& assignment, std::uint64_t bytes) {
+  const std::string device = assignment.at("device").get<std::string>();
   int descriptor = -1;
   if (!device.empty()) {
     descriptor = open(device.c_str(), O_RDWR | O_CLOEXEC);
@@ -73,27 +73,29 @@ void advise(const working_set& memory, std::uint64_t bytes, pattern walked) {
 nlohmann::json to_json(pattern walked, unsigned threads, const pass_result& pass) {
   const auto accesses = static_cast<double>(pass.accesses);
   const auto elapsed_ns = static_cast<double>(pass.elapsed_ns);
-  nlohmann::json told = {{"workload", name_of(walked)},
-                         {"threads", threads},
-                         {"metrics",
-                          {{"p50_ns", pass.every.p50_ns},
-                           {"p99_ns", pass.every.p99_ns},
-                           {"mean_ns", pass.every.mean_ns},
-                           {"max_ns", pass.every.max_ns},
-                           {"miss_p50_ns", pass.missed.p50_ns},
-                           {"miss_p99_ns", pass.missed.p99_ns},
-                           {"cpu_ns_per_access", static_cast<double>(pass.cpu_ns) / accesses},
-                           {"kernel_thread_cpu_ns_per_access", static_cast<double>(pass.kernel_cpu_ns) / accesses},
-                           {"major_faults_per_access", static_cast<double>(pass.major_faults) / accesses},
-                           {"accesses_per_s", accesses / elapsed_ns * 1e9}}}};
+  nlohmann::json assignment = {
+      {"workload", name_of(walked)},
+      {"threads", threads},
+      {"metrics",
+       {{"p50_ns", pass.every.p50_ns},
+        {"p99_ns", pass.every.p99_ns},
+        {"mean_ns", pass.every.mean_ns},
+        {"max_ns", pass.every.max_ns},
+        {"miss_p50_ns", pass.missed.p50_ns},
+        {"miss_p99_ns", pass.missed.p99_ns},
+        {"cpu_ns_per_access", static_cast<double>(pass.cpu_ns) / accesses},
+        {"kernel_thread_cpu_ns_per_access", static_cast<double>(pass.kernel_cpu_ns) / accesses},
+        {"major_faults_per_access", static_cast<double>(pass.major_faults) / accesses},
+        {"accesses_per_s", accesses / elapsed_ns * 1e9}}}};
   // The other patterns read one cache line of a page: bytes would promise too much.
-  if (is_sequential(walked)) told["metrics"]["bytes_per_s"] = accesses * page_bytes / elapsed_ns * 1e9;
-  return told;
+  if (is_sequential(walked)) assignment["metrics"]["bytes_per_s"] = accesses * page_bytes / elapsed_ns * 1e9;
+  return assignment;
 }
 
-nlohmann::json measure(working_set& memory, const nlohmann::json& told, std::uint64_t bytes) {
-  const pass_size size{told.at("sequential_accesses").get<std::size_t>(), told.at("stride_accesses").get<std::size_t>(),
-                       told.at("random_accesses").get<std::size_t>()};
+nlohmann::json measure(working_set& memory, const nlohmann::json& assignment, std::uint64_t bytes) {
+  const pass_size size{assignment.at("sequential_accesses").get<std::size_t>(),
+                       assignment.at("stride_accesses").get<std::size_t>(),
+                       assignment.at("random_accesses").get<std::size_t>()};
   patterned_memory patterned(memory.base, bytes / page_bytes, size);
   patterned.fill();
   nlohmann::json passes = nlohmann::json::array();
@@ -128,17 +130,18 @@ int fail(const std::string& message) {
 }  // namespace
 
 int pager_child(const std::string& specification) {
-  const nlohmann::json told = nlohmann::json::parse(specification, nullptr, false);
-  if (told.is_discarded()) return fail("pager-child is started by farheap-bench itself");
-  const std::string members_file = told.at("cgroup_members_file").get<std::string>();
+  const nlohmann::json assignment = nlohmann::json::parse(specification, nullptr, false);
+  if (assignment.is_discarded()) return fail("pager-child is started by farheap-bench itself");
+  const std::string members_file = assignment.at("cgroup_members_file").get<std::string>();
   if (!members_file.empty()) {
     const result<void> joined = write_system_file(members_file, std::to_string(getpid()));
     if (!joined) return fail(joined.error().message);
   }
-  const auto bytes = told.at("working_set_bytes").get<std::uint64_t>();
-  auto memory = told.at("far_uri").get<std::string>().empty() ? open_mapping(told, bytes) : open_far_heap(told, bytes);
+  const auto bytes = assignment.at("working_set_bytes").get<std::uint64_t>();
+  auto memory = assignment.at("far_uri").get<std::string>().empty() ? open_mapping(assignment, bytes)
+                                                                    : open_far_heap(assignment, bytes);
   if (!memory) return fail(memory.error().message);
-  fmt::print("{}\n", measure(memory.value(), told, bytes).dump());
+  fmt::print("{}\n", measure(memory.value(), assignment, bytes).dump());
   return 0;
 }
 

@@ -63,14 +63,14 @@ class world {
 // Evacuates again and again, on a thread of its own, while it lives.
 class compactor {
  public:
-  compactor(far::runtime& of, world* stopped)
-      : thread_([this, &of, stopped] {
+  compactor(far::runtime& runtime, world* stopped)
+      : thread_([this, &runtime, stopped] {
           while (!stop_.load()) {
             const std::uint64_t start = monotonic_ns();
             if (stopped != nullptr) {
-              stopped->stop_during([&] { static_cast<void>(of.evacuate(garbage_share)); });
+              stopped->stop_during([&] { static_cast<void>(runtime.evacuate(garbage_share)); });
             } else {
-              static_cast<void>(of.evacuate(garbage_share));
+              static_cast<void>(runtime.evacuate(garbage_share));
             }
             busy_ns_ += monotonic_ns() - start;
             ++rounds_;
@@ -107,11 +107,11 @@ class program {
     for (std::size_t i = 0; i < count; ++i) objects_[i] = far::make_unique<object>(in, i);
   }
 
-  iteration iterate(std::size_t accesses, world& of) {
+  iteration iterate(std::size_t accesses, world& shared) {
     const std::uint64_t cpu_before = thread_cpu_ns();
     const std::uint64_t start = monotonic_ns();
     for (std::size_t i = 0; i < accesses; ++i) {
-      if (i % accesses_between_gates == 0) of.gate();
+      if (i % accesses_between_gates == 0) shared.gate();
       const std::size_t number = random_.below(objects_.size());
       if (random_.below(replaced_one_in) == 0) {
         objects_[number] = far::make_unique<object>(runtime_, number);
@@ -153,16 +153,16 @@ nlohmann::json to_json(const std::vector<iteration>& all) {
 
 }  // namespace
 
-result<nlohmann::json> pauseless_child(const nlohmann::json& told) {
+result<nlohmann::json> pauseless_child(const nlohmann::json& assignment) {
   far::runtime_options chosen;
   chosen.local_bytes = std::size_t{4} << 30;  // nothing is evicted
   chosen.workers = 1;
   chosen.evacuate_garbage_share = 2;
   far::runtime here(chosen);
-  const std::string evacuation = told.at("evacuation");
-  program runs(here, told.at("bytes").get<std::size_t>() / sizeof(object));
+  const std::string evacuation = assignment.at("evacuation");
+  program runs(here, assignment.at("bytes").get<std::size_t>() / sizeof(object));
   world stopped;
-  const auto accesses = told.at("accesses").get<std::size_t>();
+  const auto accesses = assignment.at("accesses").get<std::size_t>();
   for (unsigned i = 0; i < 10; ++i) static_cast<void>(runs.iterate(accesses, stopped));
 
   const far::runtime_statistics before = here.snapshot();
@@ -171,7 +171,8 @@ result<nlohmann::json> pauseless_child(const nlohmann::json& told) {
   {
     std::unique_ptr<compactor> beside;
     if (evacuation != "none") beside = std::make_unique<compactor>(here, evacuation == "stopped" ? &stopped : nullptr);
-    for (unsigned i = 0; i < told.at("iterations").get<unsigned>(); ++i) all.push_back(runs.iterate(accesses, stopped));
+    for (unsigned i = 0; i < assignment.at("iterations").get<unsigned>(); ++i)
+      all.push_back(runs.iterate(accesses, stopped));
     stopped.leave();
     answer = to_json(all);
     if (beside != nullptr) {

@@ -26,12 +26,12 @@ namespace {
 
 constexpr const char* page_cluster_path = "/proc/sys/vm/page-cluster";
 
-error failed(const std::string& what) {
-  return {fmt::format("{}: {}", what, strerror(errno)), errno};
+error failed(const std::string& action) {
+  return {fmt::format("{}: {}", action, strerror(errno)), errno};
 }
 
-void warn(const std::string& what) {
-  fmt::print(stderr, "farheap-bench: {}\n", what);
+void warn(const std::string& action) {
+  fmt::print(stderr, "farheap-bench: {}\n", action);
 }
 
 // Closes a descriptor at the end of its scope.

@@ -8,26 +8,26 @@
 namespace far::bench {
 
 result<surroundings> set_up_peer(peer kind, int cluster, std::uint64_t working_set_bytes, std::uint64_t local_bytes) {
-  surroundings made;
-  if (kind == peer::none) return made;
+  surroundings created;
+  if (kind == peer::none) return created;
   if (geteuid() != 0) return error{"needs root, to make devices and a memory cgroup", EPERM};
   const std::uint64_t device_bytes = working_set_bytes + working_set_bytes / 4;
   auto device = kind == peer::zram_swap ? open_zram_device(device_bytes) : open_loop_device(device_bytes);
   if (!device) return device.error();
   if (kind == peer::mapped_device) {
-    made.mapped = std::move(device).value();
+    created.mapped = std::move(device).value();
   } else {
     auto swap = swap_area::enable(std::move(device).value(), device_bytes);
     if (!swap) return swap.error();
-    made.swap = std::move(swap).value();
+    created.swap = std::move(swap).value();
     auto setting = page_cluster::set(cluster);
     if (!setting) return setting.error();
-    made.cluster = std::move(setting).value();
+    created.cluster = std::move(setting).value();
   }
   auto cgroup = memory_cgroup::create(local_bytes + peer_allowance_bytes);
   if (!cgroup) return cgroup.error();
-  made.cgroup = std::move(cgroup).value();
-  return made;
+  created.cgroup = std::move(cgroup).value();
+  return created;
 }
 
 }  // namespace far::bench

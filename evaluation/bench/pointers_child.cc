@@ -21,7 +21,7 @@ struct raw_pointers {
   template <typename T>
   using pointer = std::unique_ptr<T>;
   struct scope {
-    explicit scope(far::runtime& /*of*/) {}
+    explicit scope(far::runtime& /*runtime*/) {}
   };
   template <typename T, typename... Arguments>
   static pointer<T> make(far::runtime& /*in*/, Arguments&&... arguments) {
@@ -181,10 +181,10 @@ class tree_program {
     const std::uint64_t middle = (from + to) / 2;
     pointer less = build(from, middle);
     pointer more = build(middle + 1, to);
-    auto made = Family::template make<tree_node<Family>>(runtime_, middle, std::move(less), std::move(more));
+    auto created = Family::template make<tree_node<Family>>(runtime_, middle, std::move(less), std::move(more));
     const typename Family::scope here(runtime_);
-    Family::follow_to_change(made, here).content[0] = middle * 3;
-    return made;
+    Family::follow_to_change(created, here).content[0] = middle * 3;
+    return created;
   }
 
   far::runtime& runtime_;
@@ -255,39 +255,39 @@ void measure_pairs(far::runtime& in, std::size_t objects, std::size_t operations
   for (unsigned run = 0; run <= runs; ++run) {
     timed times[2];
     for (const unsigned step : {0u, 1u}) {
-      const unsigned which = (step + run) % 2;
-      times[which] = which == 0 ? measure_one(raw, operations) : measure_one(far, operations);
+      const unsigned index = (step + run) % 2;
+      times[index] = index == 0 ? measure_one(raw, operations) : measure_one(far, operations);
     }
     FAR_CHECK(times[0].sum == times[1].sum, "far pointers led to other objects than raw ones");
     if (run == 0) continue;  // warms up
-    for (const unsigned which : {0u, 1u}) {
+    for (const unsigned index : {0u, 1u}) {
       samples.push_back({{"workload", workload},
-                         {"configuration", which == 0 ? raw_pointers::name : far_pointers_of_all::name},
-                         {"metrics", {{"ns", times[which].ns}, {"ratio", times[which].ns / times[0].ns}}}});
+                         {"configuration", index == 0 ? raw_pointers::name : far_pointers_of_all::name},
+                         {"metrics", {{"ns", times[index].ns}, {"ratio", times[index].ns / times[0].ns}}}});
     }
   }
 }
 
 }  // namespace
 
-result<nlohmann::json> pointers_child(const nlohmann::json& told) {
+result<nlohmann::json> pointers_child(const nlohmann::json& assignment) {
   far::runtime_options chosen;
   chosen.local_bytes = gib;
   chosen.workers = 1;
   chosen.evacuate_garbage_share = 2;
   far::runtime here(chosen);
-  const auto runs = told.at("runs").get<unsigned>();
-  const auto factor = told.at("factor").get<std::size_t>();
+  const auto runs = assignment.at("runs").get<unsigned>();
+  const auto factor = assignment.at("factor").get<std::size_t>();
   nlohmann::json samples = nlohmann::json::array();
   here.run([&] {
     struct size {
       const char* name;
       std::size_t objects;
     };
-    for (const size& of : {size{"1 k", 1'000}, size{"100 k", 100'000}}) {
-      measure_pairs<list_program>(here, of.objects, 1'000'000 * factor, runs, of.name, samples);
-      measure_pairs<tree_program>(here, of.objects, 100'000 * factor, runs, of.name, samples);
-      measure_pairs<map_program>(here, of.objects, 300'000 * factor, runs, of.name, samples);
+    for (const size& program : {size{"1 k", 1'000}, size{"100 k", 100'000}}) {
+      measure_pairs<list_program>(here, program.objects, 1'000'000 * factor, runs, program.name, samples);
+      measure_pairs<tree_program>(here, program.objects, 100'000 * factor, runs, program.name, samples);
+      measure_pairs<map_program>(here, program.objects, 300'000 * factor, runs, program.name, samples);
     }
   });
   return samples;

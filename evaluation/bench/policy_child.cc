@@ -81,7 +81,7 @@ std::uint64_t visit_pages(workload_walk& walk, std::byte* start, std::size_t vis
 // What a hint costs about memory that is all local: with hints, and the same without.
 double measure_recording(workload_walk& walk, std::byte* start, std::size_t visits) {
   std::vector<std::uint32_t> order(std::size_t{1} << 16);
-  for (std::uint32_t& each : order) each = static_cast<std::uint32_t>(walk.next().page);
+  for (std::uint32_t& page : order) page = static_cast<std::uint32_t>(walk.next().page);
   std::uint64_t sum = 0;
   const auto pass = [&](bool hinted) {
     const std::uint64_t start_ns = thread_cpu_ns();
@@ -99,13 +99,13 @@ double measure_recording(workload_walk& walk, std::byte* start, std::size_t visi
 
 }  // namespace
 
-result<nlohmann::json> policies_child(const nlohmann::json& told) {
-  const auto bytes = told.at("bytes").get<std::uint64_t>();
-  const auto visits = told.at("visits").get<std::size_t>();
+result<nlohmann::json> policies_child(const nlohmann::json& assignment) {
+  const auto bytes = assignment.at("bytes").get<std::uint64_t>();
+  const auto visits = assignment.at("visits").get<std::size_t>();
   pager::options chosen;
-  chosen.budget_bytes = told.at("local_bytes").get<std::uint64_t>();
+  chosen.budget_bytes = assignment.at("local_bytes").get<std::uint64_t>();
   chosen.mode = pager::fault_mode::in_line;
-  chosen.policy = told.at("policy").get<std::string>();
+  chosen.policy = assignment.at("policy").get<std::string>();
   result<std::unique_ptr<pager::pager>> created = pager::pager::create(chosen);
   if (!created) return created.error();
   const std::unique_ptr<pager::pager> far = std::move(created).value();
@@ -115,7 +115,7 @@ result<nlohmann::json> policies_child(const nlohmann::json& told) {
   std::byte* const start = mapped.value();
   const std::size_t pages = bytes / page_bytes;
   for (std::size_t i = 0; i < pages; ++i) *reinterpret_cast<std::uint64_t*>(start + i * page_bytes) = i;
-  workload_walk walk(told.at("workload").get<std::string>(), pages);
+  workload_walk walk(assignment.at("workload").get<std::string>(), pages);
   nlohmann::json metrics;
   if (chosen.budget_bytes > bytes) {
     metrics["hint_ns"] = measure_recording(walk, start, visits);

@@ -40,19 +40,19 @@ struct sample {
 // Looks at the free memory while it lives, and asks for yields when it is to.
 class watcher {
  public:
-  watcher(far::runtime& of, bool prioritises)
-      : thread_([this, &of, prioritises] {
+  watcher(far::runtime& runtime, bool prioritises)
+      : thread_([this, &runtime, prioritises] {
           const std::uint64_t start = monotonic_ns();
           while (!stop_.load()) {
-            const far::runtime_statistics now = of.snapshot();
+            const far::runtime_statistics now = runtime.snapshot();
             const auto budget = static_cast<std::int64_t>(now.budget_bytes);
             const std::int64_t free_bytes = budget - static_cast<std::int64_t>(now.local_bytes);
             samples_.push_back({monotonic_ns() - start, free_bytes});
-            if (prioritises && free_bytes < budget / std::int64_t{little_one_in}) of.fibers().request_yield();
-            if (free_bytes > budget / std::int64_t{enough_one_in}) of.fibers().withdraw_yield_request();
+            if (prioritises && free_bytes < budget / std::int64_t{little_one_in}) runtime.fibers().request_yield();
+            if (free_bytes > budget / std::int64_t{enough_one_in}) runtime.fibers().withdraw_yield_request();
             std::this_thread::sleep_for(between_samples);
           }
-          of.fibers().withdraw_yield_request();
+          runtime.fibers().withdraw_yield_request();
         }) {}
   ~watcher() { static_cast<void>(stop()); }
   watcher(const watcher&) = delete;
@@ -93,7 +93,7 @@ class busy_program {
       }
     });
     std::vector<std::uint32_t> all;
-    for (const auto& each : ticks) all.insert(all.end(), each.begin(), each.end());
+    for (const auto& one_thread : ticks) all.insert(all.end(), one_thread.begin(), one_thread.end());
     return all;
   }
 
@@ -153,16 +153,16 @@ nlohmann::json to_json(const std::vector<sample>& samples, std::uint64_t budget_
 
 }  // namespace
 
-result<nlohmann::json> pressure_child(const nlohmann::json& told) {
+result<nlohmann::json> pressure_child(const nlohmann::json& assignment) {
   far::runtime_options chosen;
-  chosen.local_bytes = told.at("local_bytes").get<std::size_t>();
+  chosen.local_bytes = assignment.at("local_bytes").get<std::size_t>();
   chosen.far = network_uri;
   far::runtime here(chosen);
-  busy_program busy(here, told.at("bytes").get<std::size_t>() / sizeof(object));
-  watcher looks(here, told.at("prioritises").get<bool>());
+  busy_program busy(here, assignment.at("bytes").get<std::size_t>() / sizeof(object));
+  watcher looks(here, assignment.at("prioritises").get<bool>());
   const std::uint64_t cpu_before = process_cpu_ns();
   const std::uint64_t start = monotonic_ns();
-  std::vector<std::uint32_t> ticks = busy.run(told.at("for_ns").get<std::uint64_t>());
+  std::vector<std::uint32_t> ticks = busy.run(assignment.at("for_ns").get<std::uint64_t>());
   const auto accesses = static_cast<double>(ticks.size());
   const auto elapsed_ns = static_cast<double>(monotonic_ns() - start);
   const auto cpu_ns = static_cast<double>(process_cpu_ns() - cpu_before);

@@ -145,11 +145,11 @@ double measure(kernel_stage& stage, replacement replace, bool one_run, access ki
 void add_replacement(std::vector<primitive>& list, const std::string& name, replacement replace) {
   for (const bool one_run : {false, true}) {
     const std::string shape = one_run ? "a run of 64" : "64 scattered pages";
-    for (const auto& [kind, what] :
+    for (const auto& [kind, title] :
          {std::pair{access::read, "read only"}, std::pair{access::read_then_write, "read, then written"},
           std::pair{access::write, "written at once"}}) {
       const access chosen = kind;
-      list.push_back({"replacing " + shape + ", " + what, name,
+      list.push_back({"replacing " + shape + ", " + title, name,
                       [=](kernel_stage& stage) { return measure(stage, replace, one_run, chosen); }});
     }
   }

@@ -10,8 +10,8 @@ namespace far::bench {
 namespace {
 
 nlohmann::json to_json(const std::vector<double>& samples) {
-  const summary told = summarise(samples);
-  return {{"median", told.median}, {"min", told.min}, {"max", told.max}, {"samples", samples}};
+  const summary figures = summarise(samples);
+  return {{"median", figures.median}, {"min", figures.min}, {"max", figures.max}, {"samples", samples}};
 }
 
 }  // namespace
@@ -28,16 +28,16 @@ void report::add(const row_key& key, const std::string& metric, double sample) {
 }
 
 void report::skip(const std::string& configuration, const std::string& reason) {
-  const auto told = std::make_pair(configuration, reason);
-  if (std::find(skipped_.begin(), skipped_.end(), told) == skipped_.end()) skipped_.push_back(told);
+  const auto skipped = std::make_pair(configuration, reason);
+  if (std::find(skipped_.begin(), skipped_.end(), skipped) == skipped_.end()) skipped_.push_back(skipped);
 }
 
 void report::note(const std::string& text) {
   if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) notes_.push_back(text);
 }
 
-void report::aim(const std::string& what, double value, const std::string& unit, double limit, bool at_least) {
-  aims_.push_back({what, value, unit, limit, at_least});
+void report::aim(const std::string& subject, double value, const std::string& unit, double limit, bool at_least) {
+  aims_.push_back({subject, value, unit, limit, at_least});
 }
 
 double report::median(const row_key& key, const std::string& metric) const {
@@ -55,15 +55,15 @@ std::vector<row_key> report::keys() const {
 
 void report::print_row(const row& shown, const table_layout& layout, std::size_t name_width) const {
   fmt::print("  {:<{}}", shown.key.configuration, name_width);
-  for (const column& told : layout.columns) {
-    const auto samples = shown.metrics.find(told.metric);
+  for (const column& column : layout.columns) {
+    const auto samples = shown.metrics.find(column.metric);
     if (samples == shown.metrics.end()) {
       fmt::print(" {:>9}      ", "-");
       continue;
     }
     const summary value = summarise(samples->second);
     const double spread = value.median > 0 ? (value.max - value.min) / 2 / value.median * 100 : 0;
-    fmt::print(" {:>9.{}f} {:<5}", value.median / told.scale, told.decimals,
+    fmt::print(" {:>9.{}f} {:<5}", value.median / column.scale, column.decimals,
                value.count > 1 ? fmt::format("~{:.0f}%", spread) : "");
   }
   if (!layout.ratio_metric.empty()) {
@@ -84,7 +84,7 @@ void report::print(const table_layout& layout) const {
     printed.push_back(table);
     const std::string threads = first.key.threads > 1 ? fmt::format(", {} threads", first.key.threads) : "";
     fmt::print("\n{}{}\n  {:<{}}", first.key.workload, threads, "", name_width);
-    for (const column& told : layout.columns) fmt::print(" {:>9}      ", told.heading);
+    for (const column& column : layout.columns) fmt::print(" {:>9}      ", column.heading);
     if (!layout.ratio_metric.empty()) fmt::print(" {:>8}", "ratio");
     fmt::print("\n");
     for (const row& shown : rows_) {
@@ -102,7 +102,7 @@ void report::print_remarks() const {
   for (const auto& [configuration, reason] : skipped_) fmt::print("\nskipped: {}: {}", configuration, reason);
   if (!skipped_.empty()) fmt::print("\n");
   for (const aimed& aim : aims_) {
-    fmt::print("{} aim: {}: {:.3g} {}, aimed at {} {:.3g} {}\n", aim.reached() ? "reached" : "MISSED ", aim.what,
+    fmt::print("{} aim: {}: {:.3g} {}, aimed at {} {:.3g} {}\n", aim.reached() ? "reached" : "MISSED ", aim.subject,
                aim.value, aim.unit, aim.at_least ? "at least" : "at most", aim.limit, aim.unit);
   }
   for (const std::string& text : notes_) fmt::print("note: {}\n", text);
@@ -129,7 +129,7 @@ nlohmann::json report::to_json() const {
     document["skipped"].push_back({{"configuration", configuration}, {"reason", reason}});
   }
   for (const aimed& aim : aims_) {
-    document["aims"].push_back({{"what", aim.what},
+    document["aims"].push_back({{"what", aim.subject},
                                 {"value", aim.value},
                                 {"unit", aim.unit},
                                 {"limit", aim.limit},

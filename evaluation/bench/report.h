@@ -52,7 +52,7 @@ class report {
   void note(const std::string& text);
 
   // Records a figure that was aimed at: reached when `value` <= `limit` (or >= when `at_least`).
-  void aim(const std::string& what, double value, const std::string& unit, double limit, bool at_least);
+  void aim(const std::string& subject, double value, const std::string& unit, double limit, bool at_least);
 
   // The median of a metric, or 0 when it was never recorded.
   [[nodiscard]] double median(const row_key& key, const std::string& metric) const;
@@ -72,7 +72,7 @@ class report {
     std::map<std::string, std::vector<double>> metrics;
   };
   struct aimed {
-    std::string what;
+    std::string subject;
     double value;
     std::string unit;
     double limit;

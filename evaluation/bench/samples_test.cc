@@ -22,11 +22,11 @@ TEST(percentile_of_sorted, refuses_what_has_no_answer) {
 
 TEST(summarise, takes_samples_in_any_order) {
   const std::vector<double> samples = {5, 1, 3};
-  const summary told = summarise(samples);
-  EXPECT_DOUBLE_EQ(told.median, 3);
-  EXPECT_DOUBLE_EQ(told.min, 1);
-  EXPECT_DOUBLE_EQ(told.max, 5);
-  EXPECT_EQ(told.count, 3u);
+  const summary figures = summarise(samples);
+  EXPECT_DOUBLE_EQ(figures.median, 3);
+  EXPECT_DOUBLE_EQ(figures.min, 1);
+  EXPECT_DOUBLE_EQ(figures.max, 5);
+  EXPECT_EQ(figures.count, 3u);
 }
 
 TEST(summarise, of_nothing_is_zero) {
@@ -37,11 +37,11 @@ TEST(summarise, of_nothing_is_zero) {
 TEST(summarise_latencies, subtracts_the_clock_and_scales) {
   std::vector<std::uint32_t> ticks;
   for (std::uint32_t i = 1; i <= 101; ++i) ticks.push_back(i * 10 + 20);  // 10 to 1010 ticks, and 20 for the clock
-  const latency_summary told = summarise_latencies(ticks, 0.5, 20);
-  EXPECT_DOUBLE_EQ(told.p50_ns, 255);
-  EXPECT_DOUBLE_EQ(told.p99_ns, 500);
-  EXPECT_DOUBLE_EQ(told.max_ns, 505);
-  EXPECT_DOUBLE_EQ(told.mean_ns, 255);
+  const latency_summary figures = summarise_latencies(ticks, 0.5, 20);
+  EXPECT_DOUBLE_EQ(figures.p50_ns, 255);
+  EXPECT_DOUBLE_EQ(figures.p99_ns, 500);
+  EXPECT_DOUBLE_EQ(figures.max_ns, 505);
+  EXPECT_DOUBLE_EQ(figures.mean_ns, 255);
 }
 
 TEST(summarise_latencies, never_goes_below_zero) {

@@ -23,7 +23,7 @@ struct sealed_object {
   // Reads every byte. Stops the process when it is not the object of this number.
   void check(std::uint64_t number) const {
     std::uint64_t sum = 0;
-    for (const std::uint64_t each : word) sum += each;
+    for (const std::uint64_t bits : word) sum += bits;
     FAR_CHECK(word[0] - seed_of(number) <= 0xffff'ffff, "an object has the bytes of another");
     FAR_CHECK(sum == word[0] * filled * filled, "an object's bytes have changed");
   }

@@ -58,8 +58,11 @@ std::string short_number(double value) {
 // Values along one direction, and where they lie on the page.
 class scale {
  public:
-  scale(const axis& told, double from_page, double to_page)
-      : along_(told.along), logarithmic_(told.along != spacing::linear), from_page_(from_page), to_page_(to_page) {}
+  scale(const axis& described, double from_page, double to_page)
+      : along_(described.along),
+        logarithmic_(described.along != spacing::linear),
+        from_page_(from_page),
+        to_page_(to_page) {}
 
   void include(double value) {
     if (!std::isfinite(value) || (logarithmic_ && value <= 0)) return;
@@ -142,9 +145,9 @@ class page {
     write((left + right) / 2, top - 20, "middle", drawn.title, "font-size=\"16\"");
   }
 
-  void write(double x, double y, const char* anchor, const std::string& what, const std::string& more = {}) {
+  void write(double x, double y, const char* anchor, const std::string& text, const std::string& more = {}) {
     text_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" {}>{}</text>\n", x, y, anchor, more,
-                         escaped(what));
+                         escaped(text));
   }
 
   void draw_y(const scale& y) {
@@ -171,11 +174,11 @@ class page {
     }
   }
 
-  void name(std::size_t index, const std::string& what) {
+  void name(std::size_t index, const std::string& text) {
     const double y = top + 8 + static_cast<double>(index) * legend_line;
     text_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"12\" fill=\"{}\"/>\n", right + 20,
                          y - 10, colour(index));
-    write(right + 38, y, "start", what);
+    write(right + 38, y, "start", text);
   }
 
   void draw_line(std::size_t index, const line& one, const scale& x, const scale& y) {

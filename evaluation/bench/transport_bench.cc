@@ -96,11 +96,11 @@ result<transport> start_plain() {
 result<transport> start_tls(const std::string& folder) {
   const std::string certificate = folder + "/certificate.pem";
   const std::string key = folder + "/key.pem";
-  auto made = run_child(
+  auto created = run_child(
       {"/usr/bin/openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
        "1", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate},
       start_deadline_ns);
-  if (!made) return made.error();
+  if (!created) return created.error();
   std::error_code failed;
   std::filesystem::permissions(key, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write, failed);
   if (failed) return error{fmt::format("cannot protect {}: {}", key, failed.message()), failed.value()};
@@ -202,11 +202,11 @@ std::vector<transport> start_transports(const std::string& folder, const std::st
   std::vector<transport> started;
   const auto add = [&](const std::string& name, auto start) {
     if (name.find(only) == std::string::npos) return;
-    result<transport> made = start();
-    if (made) {
-      started.push_back(std::move(made).value());
+    result<transport> created = start();
+    if (created) {
+      started.push_back(std::move(created).value());
     } else {
-      figures.skip(name, made.error().message);
+      figures.skip(name, created.error().message);
     }
   };
   add("memory", [] { return result<transport>(transport{"memory", nullptr, "memory:"}); });

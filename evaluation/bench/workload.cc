@@ -46,8 +46,8 @@ std::uint64_t major_faults() {
 }
 
 std::uint64_t kernel_cpu_ns_or_zero() {
-  const result<std::uint64_t> told = kernel_threads_cpu_ns();
-  return told ? told.value() : 0;
+  const result<std::uint64_t> measured = kernel_threads_cpu_ns();
+  return measured ? measured.value() : 0;
 }
 
 }  // namespace
@@ -142,9 +142,9 @@ void patterned_memory::walk_part(pattern walked, part own, std::uint64_t seed, s
 }
 
 pass_result patterned_memory::walk(pattern walked, unsigned threads) {
-  const std::size_t each = size_.accesses(walked) / threads;
+  const std::size_t share = size_.accesses(walked) / threads;
   const std::size_t part_pages = pages_ / threads;
-  ticks_.assign(each * threads, 0);
+  ticks_.assign(share * threads, 0);
   ++passes_;
   pass_result result;
   const std::uint64_t kernel_before = kernel_cpu_ns_or_zero();
@@ -152,7 +152,8 @@ pass_result patterned_memory::walk(pattern walked, unsigned threads) {
   const std::uint64_t cpu_before = process_cpu_ns();
   const std::uint64_t start = monotonic_ns();
   const auto walk_one = [&](unsigned number) {
-    walk_part(walked, {number * part_pages, part_pages}, passes_ * 1000 + number, ticks_.data() + number * each, each);
+    walk_part(walked, {number * part_pages, part_pages}, passes_ * 1000 + number, ticks_.data() + number * share,
+              share);
   };
   std::vector<std::thread> others;
   for (unsigned number = 1; number < threads; ++number) others.emplace_back(walk_one, number);
@@ -163,8 +164,8 @@ pass_result patterned_memory::walk(pattern walked, unsigned threads) {
   result.major_faults = major_faults() - faults_before;
   const std::uint64_t kernel_after = kernel_cpu_ns_or_zero();
   result.kernel_cpu_ns = kernel_after > kernel_before ? kernel_after - kernel_before : 0;  // threads may have ended
-  result.accesses = each * threads;
-  if (is_sequential(walked)) sequential_cursor_ = (sequential_cursor_ + each) % part_pages;
+  result.accesses = share * threads;
+  if (is_sequential(walked)) sequential_cursor_ = (sequential_cursor_ + share) % part_pages;
 
   result.every = summarise_latencies(ticks_, scale_.nanoseconds_per_tick, scale_.overhead_ticks);
   const double threshold_ticks = miss_threshold_ns / scale_.nanoseconds_per_tick + scale_.overhead_ticks;

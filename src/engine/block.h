@@ -83,8 +83,8 @@ using block_id = std::uint64_t;
 [[nodiscard]] constexpr block_id block_of(page_id page) {
   return page / block_pages;
 }
-[[nodiscard]] constexpr page_range pages_of(block_id which) {
-  return {which * block_pages, block_pages};
+[[nodiscard]] constexpr page_range pages_of(block_id id) {
+  return {id * block_pages, block_pages};
 }
 
 class block_table {
@@ -101,9 +101,9 @@ class block_table {
   block_table& operator=(const block_table&) = delete;
 
   // Before anything else is done with the block.
-  void note_use(block_id which) {
-    used_word& word = used_[which / word_bits];
-    const std::uint64_t bit = std::uint64_t{1} << which % word_bits;
+  void note_use(block_id id) {
+    used_word& word = used_[id / word_bits];
+    const std::uint64_t bit = std::uint64_t{1} << id % word_bits;
     if ((word.load(std::memory_order_relaxed) & bit) == 0) word.fetch_or(bit);
   }
   // Calls body(block_id) for each that was ever used, in order. Of the others nothing is looked at: of a heap of many
@@ -118,7 +118,7 @@ class block_table {
   }
 
   [[nodiscard]] block_id count() const { return count_; }
-  [[nodiscard]] block& at(block_id which) const { return blocks_[which]; }
+  [[nodiscard]] block& at(block_id id) const { return blocks_[id]; }
   [[nodiscard]] block& holding(page_id page) const { return blocks_[block_of(page)]; }
 
  private:

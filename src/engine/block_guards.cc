@@ -27,15 +27,15 @@ result<void> guard_part(core& shared, page_range part, bool foreign) {
   return outcome;
 }
 
-result<void> guard_block(core& shared, block_id which) {
-  return guard_part(shared, pages_of(which), false);
+result<void> guard_block(core& shared, block_id id) {
+  return guard_part(shared, pages_of(id), false);
 }
 
-bool close_block(core& shared, block_id which) {
-  block& closing = shared.blocks.at(which);
+bool close_block(core& shared, block_id id) {
+  block& closing = shared.blocks.at(id);
   closing.lock.assert_held();
-  const page_range range = pages_of(which);
-  const result<void> guarded = guard_block(shared, which);
+  const page_range range = pages_of(id);
+  const result<void> guarded = guard_block(shared, id);
   if (!guarded) {
     say_that_guards_are_refused(guarded.error());
     return false;

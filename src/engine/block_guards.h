@@ -6,7 +6,7 @@
 namespace far::engine {
 
 // Guards what of a block is ours. Requires: the block's lock is held. On failure nothing of it is guarded that was not.
-[[nodiscard]] result<void> guard_block(core& shared, block_id which);
+[[nodiscard]] result<void> guard_block(core& shared, block_id id);
 
 // Guards the pages of a part that are Foreign, or those that are not; or none of them. Requires: the block's lock is
 // held.
@@ -14,7 +14,7 @@ namespace far::engine {
 
 // From open to guarded: finds out which pages the kernel has filled, and offers them to the policy as the next victims.
 // Requires: the block's lock is held and it is open. Returns false when the kernel refuses; a warning says why.
-[[nodiscard]] bool close_block(core& shared, block_id which);
+[[nodiscard]] bool close_block(core& shared, block_id id);
 
 // The kernel has no room for another mapping, so a block cannot be told apart from its neighbours any more: warns once.
 void say_that_guards_are_refused(const error& why);

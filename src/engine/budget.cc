@@ -7,14 +7,17 @@
 namespace far::engine {
 namespace {
 
-// Free frames kept ahead of need: enough for some batches of misses, and no more of the budget than 1/32.
+// Free frames kept ahead of need: 1/32 of the budget, but enough for some batches of misses; of a tiny budget, such as
+// the share of one process of many, no more than 1/8, or pages would leave before they are used.
 constexpr std::uint64_t smallest_low_pages = 128;
 constexpr std::uint64_t largest_low_pages = 4096;
+constexpr std::uint64_t tiny_share = 8;
 
 }  // namespace
 
 void budget::resize(std::uint64_t limit_pages) {
-  low_.store(std::clamp(limit_pages / 32, smallest_low_pages, largest_low_pages), std::memory_order_relaxed);
+  const std::uint64_t low = std::clamp(limit_pages / 32, smallest_low_pages, largest_low_pages);
+  low_.store(std::max<std::uint64_t>(1, std::min(low, limit_pages / tiny_share)), std::memory_order_relaxed);
   limit_.store(limit_pages, std::memory_order_relaxed);
 }
 

@@ -61,12 +61,14 @@ TEST(budget, a_smaller_limit_releases_nothing) {
 }
 
 TEST(budget, watermarks_follow_the_limit_between_their_bounds) {
-  EXPECT_EQ(budget(1000).low_watermark_pages(), 128u);
+  EXPECT_EQ(budget(4096).low_watermark_pages(), 128u);
+  EXPECT_EQ(budget(400).low_watermark_pages(), 50u) << "most of a tiny budget is for the program";
+  EXPECT_EQ(budget(1).low_watermark_pages(), 1u);
   EXPECT_EQ(budget(32 * 1000).low_watermark_pages(), 1000u);
   EXPECT_EQ(budget(std::uint64_t{1} << 30).low_watermark_pages(), 4096u);
-  budget local(1000);
+  budget local(1024);
   EXPECT_EQ(local.high_watermark_pages(), 256u);
-  local.charge(1000 - 256);
+  local.charge(1024 - 256);
   EXPECT_FALSE(local.below_high());
   local.charge(1);
   EXPECT_TRUE(local.below_high());
@@ -93,7 +95,7 @@ TEST(budget, threads_never_exceed_the_limit_together) {
       }
     });
   }
-  for (std::thread& each : running) each.join();
+  for (std::thread& thread : running) thread.join();
   EXPECT_EQ(local.charged_pages(), 0u);
   EXPECT_LE(local.peak_pages(), limit);
   EXPECT_GE(local.peak_pages(), 40u);

@@ -89,8 +89,8 @@ bool core::forget_if_dropped(page_id page) {
   space.query_filled({page, 1}, {&filled, 1});
   if (filled) return false;
   const page_word before = pages.load(page);
-  pages.update(page, [](page_word each) {
-    return each.with_state(state::untouched).with_dirty(false).with_place(page_word::no_place);
+  pages.update(page, [](page_word word) {
+    return word.with_state(state::untouched).with_dirty(false).with_place(page_word::no_place);
   });
   if (before.has_place()) free_slot(before.place());
   local.release(1);

@@ -33,12 +33,12 @@ bool eviction_control::reclaim_if(bool wanted, eviction_place place, caller who)
   bool progress = false;
   const platform::holds_up_forks waited_for;
   const std::uint64_t since_ns = shared_.time.now_ns();
-  for (const std::unique_ptr<evictor>& each : transfers_.evictors()) {
-    if (!wanted && each->idle()) continue;
-    if (!each->lock.try_lock()) continue;
-    progress |= each->step(wanted, who);
-    const std::size_t pages = each->started_pages();
-    each->lock.unlock();
+  for (const std::unique_ptr<evictor>& evictor : transfers_.evictors()) {
+    if (!wanted && evictor->idle()) continue;
+    if (!evictor->lock.try_lock()) continue;
+    progress |= evictor->step(wanted, who);
+    const std::size_t pages = evictor->started_pages();
+    evictor->lock.unlock();
     if (pages > 0) places_.note(place, shared_.time.now_ns() - since_ns, pages);
     if (progress) break;
   }
@@ -57,10 +57,10 @@ void eviction_control::restart_in_child() {
 
 void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* around) {
   FAR_CHECK(pages_a_batch > 0 && pages_a_batch <= batch_pages, "a batch has 1 to 64 pages");
-  for_each_block(range, [this](block_id which, page_range) {
-    block& holder = shared_.blocks.at(which);
+  for_each_block(range, [this](block_id id, page_range) {
+    block& holder = shared_.blocks.at(id);
     const lock_guard guard(holder.lock);
-    if (holder.kind == block_kind::open) static_cast<void>(close_block(shared_, which));
+    if (holder.kind == block_kind::open) static_cast<void>(close_block(shared_, id));
   });
   std::array<page_id, batch_pages> victims;
   std::size_t count = 0;
@@ -68,9 +68,9 @@ void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* 
     if (shared_.pages.load(page).where() == state::resident) victims[count++] = page;
     if (count < pages_a_batch && (count == 0 || page + 1 < range.end())) continue;
     // Submitted by this thread, whichever it is: it waits for them below.
-    step_until(around, [&](evictor& by) {
-      by.lock.assert_held();
-      return by.evict({victims.data(), count}, caller::of_runtime);
+    step_until(around, [&](evictor& evictor) {
+      evictor.lock.assert_held();
+      return evictor.evict({victims.data(), count}, caller::of_runtime);
     });
     count = 0;
   }
@@ -90,15 +90,15 @@ void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* 
 // nothing, and sleeps.
 template <typename Done>
 void eviction_control::step_until(host* around, Done done) {
-  evictor& by = *transfers_.evictors().back();
+  evictor& evictor = *transfers_.evictors().back();
   while (true) {
-    for (backoff turn; fork_waits_.load(std::memory_order_acquire) || by.has_left_writes();) {
-      if (around != nullptr && by.has_left_writes()) around->wake_background();
+    for (backoff turn; fork_waits_.load(std::memory_order_acquire) || evictor.has_left_writes();) {
+      if (around != nullptr && evictor.has_left_writes()) around->wake_background();
       turn.pause();
     }
-    const lock_guard guard(by.lock);
-    if (done(by)) return;
-    if (!by.step(false, caller::of_program)) by.wait(longest_wait_under_lock_ns);
+    const lock_guard guard(evictor.lock);
+    if (done(evictor)) return;
+    if (!evictor.step(false, caller::of_program)) evictor.wait(longest_wait_under_lock_ns);
   }
 }
 

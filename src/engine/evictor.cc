@@ -34,8 +34,8 @@ evictor::~evictor() {
   }
 }
 
-std::size_t evictor::staging_page_of(const batch& which, std::size_t position) const {
-  return first_staging_page_ + static_cast<std::size_t>(&which - batches_.data()) * batch_pages + position;
+std::size_t evictor::staging_page_of(const batch& outgoing, std::size_t position) const {
+  return first_staging_page_ + static_cast<std::size_t>(&outgoing - batches_.data()) * batch_pages + position;
 }
 
 evictor::batch* evictor::free_batch() {
@@ -101,8 +101,8 @@ void evictor::note_fruit(bool moved) {
 
 bool evictor::finish_batches(caller who) {
   bool progress = poll_writes(who);
-  for (batch& each : batches_) {
-    if (each.count > 0 && !each.left && each.outstanding_requests == 0) progress |= retire(each);
+  for (batch& outgoing : batches_) {
+    if (outgoing.count > 0 && !outgoing.left && outgoing.outstanding_requests == 0) progress |= retire(outgoing);
   }
   return progress;
 }
@@ -122,9 +122,9 @@ bool evictor::evict(std::span<page_id> victims, caller who, bool hard_pressed) {
   // Clean ones; dirty ones that nobody uses; the other dirty ones.
   std::array<std::array<page_id, batch_pages>, 3> sorted;
   std::array<std::size_t, 3> count{};
-  for (const leaving_page& each : std::span(claimed).first(claimed_count)) {
-    const std::size_t kind = !shared_.pages.load(each.page).dirty() ? 0 : each.unused ? 1 : 2;
-    sorted[kind][count[kind]++] = each.page;
+  for (const leaving_page& leaving : std::span(claimed).first(claimed_count)) {
+    const std::size_t kind = !shared_.pages.load(leaving.page).dirty() ? 0 : leaving.unused ? 1 : 2;
+    sorted[kind][count[kind]++] = leaving.page;
   }
   drop_clean({sorted[0].data(), count[0]});
   std::copy_n(sorted[2].begin(), count[2], sorted[1].begin() + static_cast<std::ptrdiff_t>(count[1]));
@@ -134,11 +134,11 @@ bool evictor::evict(std::span<page_id> victims, caller who, bool hard_pressed) {
 
 // A block that the kernel fills becomes guarded when the policy reaches it. Its pages are the next victims.
 bool evictor::close_if_open(page_id page) {
-  const block_id which = block_of(page);
-  block& closing = shared_.blocks.at(which);
+  const block_id id = block_of(page);
+  block& closing = shared_.blocks.at(id);
   const lock_guard guard(closing.lock);
   if (closing.kind != block_kind::open) return false;
-  if (!close_block(shared_, which)) {
+  if (!close_block(shared_, id)) {
     shared_.admit(page, temperature::warm);
     ++kept_;
   }
@@ -327,31 +327,31 @@ void evictor::note_lifted(page_id page, std::size_t position, batch& into) {
       page, [=](page_word word) { return word.with_lifted(true).with_place(staged).with_writes_expected(written); });
 }
 
-void evictor::submit_or_leave(batch& which, caller who) {
-  if (who == caller::of_runtime || !transfers_->needs_its_submitter()) return submit(which);
-  which.left = true;
+void evictor::submit_or_leave(batch& outgoing, caller who) {
+  if (who == caller::of_runtime || !transfers_->needs_its_submitter()) return submit(outgoing);
+  outgoing.left = true;
   left_batches_.fetch_add(1, std::memory_order_relaxed);
 }
 
 bool evictor::submit_left() {
   if (left_batches_.load(std::memory_order_relaxed) == 0) return false;
-  for (batch& each : batches_) {
-    if (!each.left) continue;
-    each.left = false;
-    submit(each);
+  for (batch& outgoing : batches_) {
+    if (!outgoing.left) continue;
+    outgoing.left = false;
+    submit(outgoing);
   }
   left_batches_.store(0, std::memory_order_relaxed);
   return true;
 }
 
-void evictor::submit(batch& which) {
+void evictor::submit(batch& outgoing) {
   std::array<backend::request, batch_pages> requests;
-  request_runs runs(requests, static_cast<std::size_t>(&which - batches_.data()));
-  for (std::size_t i = 0; i < which.count; ++i) {
-    if (which.entries[i].now != entry::phase::writing) continue;
-    runs.add(i, {.op = backend::operation::write, .slot = which.entries[i].slot, .buffer = staging_of(which, i)});
+  request_runs runs(requests, static_cast<std::size_t>(&outgoing - batches_.data()));
+  for (std::size_t i = 0; i < outgoing.count; ++i) {
+    if (outgoing.entries[i].now != entry::phase::writing) continue;
+    runs.add(i, {.op = backend::operation::write, .slot = outgoing.entries[i].slot, .buffer = staging_of(outgoing, i)});
   }
-  which.outstanding_requests = runs.all().size();
+  outgoing.outstanding_requests = runs.all().size();
   if (runs.all().empty()) return;
   const std::size_t taken = transfers_->submit(runs.all());
   FAR_CHECK(taken == runs.all().size(), "the channel holds the requests of all batches");
@@ -363,17 +363,17 @@ bool evictor::poll_writes(caller who) {
   if (who == caller::of_runtime) transfers_->submit_left();
   has_left_parts_.store(transfers_->has_left(), std::memory_order_relaxed);
   for (std::size_t i = 0; i < count; ++i) {
-    const run_cookie which = run_cookie::unpack(done[i].cookie);
-    batch& written = batches_[which.group];
+    const run_cookie cookie = run_cookie::unpack(done[i].cookie);
+    batch& written = batches_[cookie.group];
     const bool failed = done[i].error_code != 0;
     if (failed) {
       shared_.count.backend_errors.add();
       shared_.stall(done[i].error_code == ENOSPC ? stall_reason::no_space : stall_reason::write_failed);
     } else {
-      shared_.count.written_pages.add(which.count);
+      shared_.count.written_pages.add(cookie.count);
       shared_.clear_stall();
     }
-    for (std::size_t page = which.first; page < which.first + which.count; ++page) {
+    for (std::size_t page = cookie.first; page < cookie.first + cookie.count; ++page) {
       written.entries[page].now = failed ? entry::phase::failed : entry::phase::written;
     }
     --written.outstanding_requests;
@@ -382,23 +382,23 @@ bool evictor::poll_writes(caller who) {
 }
 
 // Lets go of what is settled; the batch is free again when all of it is.
-bool evictor::retire(batch& which) {
+bool evictor::retire(batch& outgoing) {
   std::size_t unsettled = 0;
-  for (std::size_t i = 0; i < which.count; ++i) {
-    if (which.entries[i].now != entry::phase::empty && !settle(which, i)) ++unsettled;
+  for (std::size_t i = 0; i < outgoing.count; ++i) {
+    if (outgoing.entries[i].now != entry::phase::empty && !settle(outgoing, i)) ++unsettled;
   }
   if (unsettled > 0) return false;
-  shared_.space.empty_staging(staging_of(which, 0), which.count);
-  shared_.local.release(frames_of(which, which.count));
-  which.count = 0;
-  which.entries = {};
+  shared_.space.empty_staging(staging_of(outgoing, 0), outgoing.count);
+  shared_.local.release(frames_of(outgoing, outgoing.count));
+  outgoing.count = 0;
+  outgoing.entries = {};
   batches_in_use_.fetch_sub(1, std::memory_order_relaxed);
   return true;
 }
 
-bool evictor::settle(batch& which, std::size_t position) {
-  entry& settling = which.entries[position];
-  const std::size_t staged = staging_page_of(which, position);
+bool evictor::settle(batch& outgoing, std::size_t position) {
+  entry& settling = outgoing.entries[position];
+  const std::size_t staged = staging_page_of(outgoing, position);
   if (settling.now == entry::phase::failed) {
     shared_.free_slot(settling.slot);
     restore(settling.page, staged);
@@ -446,15 +446,15 @@ void evictor::restore(page_id page, std::size_t staging_page) {
 
 void evictor::put_back_in_child() {
   lock.assert_held();
-  for (batch& each : batches_) {
-    for (std::size_t i = 0; i < each.count; ++i) {
-      const entry::phase phase = each.entries[i].now;
+  for (batch& outgoing : batches_) {
+    for (std::size_t i = 0; i < outgoing.count; ++i) {
+      const entry::phase phase = outgoing.entries[i].now;
       if (phase == entry::phase::empty || phase == entry::phase::rescued || phase == entry::phase::done) continue;
-      restore(each.entries[i].page, staging_page_of(each, i));
+      restore(outgoing.entries[i].page, staging_page_of(outgoing, i));
     }
-    each.count = 0;
-    each.entries = {};
-    each.left = false;
+    outgoing.count = 0;
+    outgoing.entries = {};
+    outgoing.left = false;
   }
   batches_in_use_.store(0);
   left_batches_.store(0);
@@ -475,19 +475,19 @@ result<void> evictor::restart_in_child() {
   return {};
 }
 
-std::size_t evictor::frames_of(const batch& which, std::size_t count) {
+std::size_t evictor::frames_of(const batch& outgoing, std::size_t count) {
   std::size_t frames = 0;
-  for (std::size_t i = 0; i < count; ++i) frames += which.entries[i].now != entry::phase::empty;
+  for (std::size_t i = 0; i < count; ++i) frames += outgoing.entries[i].now != entry::phase::empty;
   return frames;
 }
 
 evictor::holdings evictor::held() const {
   lock.assert_held();
   holdings sum;
-  for (const batch& each : batches_) {
-    sum.staged_frames += frames_of(each, each.count);
-    for (std::size_t i = 0; i < each.count; ++i) {
-      const entry::phase phase = each.entries[i].now;
+  for (const batch& outgoing : batches_) {
+    sum.staged_frames += frames_of(outgoing, outgoing.count);
+    for (std::size_t i = 0; i < outgoing.count; ++i) {
+      const entry::phase phase = outgoing.entries[i].now;
       sum.unreferenced_slots +=
           phase == entry::phase::writing || phase == entry::phase::written || phase == entry::phase::failed;
     }

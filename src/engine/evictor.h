@@ -100,18 +100,18 @@ class evictor {
   void lift_run(page_range run, std::size_t position, batch& into) FAR_REQUIRES(lock);
   void note_lifted(page_id page, std::size_t position, batch& into) FAR_REQUIRES(lock);
   void give_back(page_id page) FAR_REQUIRES(lock);
-  void submit_or_leave(batch& which, caller who) FAR_REQUIRES(lock);
+  void submit_or_leave(batch& outgoing, caller who) FAR_REQUIRES(lock);
   [[nodiscard]] bool submit_left() FAR_REQUIRES(lock);
-  void submit(batch& which) FAR_REQUIRES(lock);
+  void submit(batch& outgoing) FAR_REQUIRES(lock);
   bool finish_batches(caller who) FAR_REQUIRES(lock);
   bool poll_writes(caller who) FAR_REQUIRES(lock);
-  bool retire(batch& which) FAR_REQUIRES(lock);
-  [[nodiscard]] bool settle(batch& which, std::size_t position) FAR_REQUIRES(lock);
+  bool retire(batch& outgoing) FAR_REQUIRES(lock);
+  [[nodiscard]] bool settle(batch& outgoing, std::size_t position) FAR_REQUIRES(lock);
   void restore(page_id page, std::size_t staging_page);
-  [[nodiscard]] static std::size_t frames_of(const batch& which, std::size_t count);
-  [[nodiscard]] std::size_t staging_page_of(const batch& which, std::size_t position) const FAR_REQUIRES(lock);
-  [[nodiscard]] std::byte* staging_of(const batch& which, std::size_t position) const FAR_REQUIRES(lock) {
-    return shared_.staging + staging_page_of(which, position) * page_bytes;
+  [[nodiscard]] static std::size_t frames_of(const batch& outgoing, std::size_t count);
+  [[nodiscard]] std::size_t staging_page_of(const batch& outgoing, std::size_t position) const FAR_REQUIRES(lock);
+  [[nodiscard]] std::byte* staging_of(const batch& outgoing, std::size_t position) const FAR_REQUIRES(lock) {
+    return shared_.staging + staging_page_of(outgoing, position) * page_bytes;
   }
 
   core& shared_;

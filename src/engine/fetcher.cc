@@ -49,7 +49,7 @@ result<void> fetcher::restart_in_child() {
   lock.assert_held();
   // The old channel belongs to the parent: closing it properly would wait for completions that never come here.
   static_cast<void>(transfers_.release());
-  for (flight& each : flights_) each.count = 0;
+  for (flight& incoming : flights_) incoming.count = 0;
   flights_in_use_.store(0);
   unattended_flights_.store(0);
   has_left_.store(false);
@@ -62,8 +62,8 @@ result<void> fetcher::restart_in_child() {
   return {};
 }
 
-std::byte* fetcher::buffer_of(const flight& which) const {
-  return buffers_ + static_cast<std::size_t>(&which - flights_.data()) * batch_pages * page_bytes;
+std::byte* fetcher::buffer_of(const flight& incoming) const {
+  return buffers_ + static_cast<std::size_t>(&incoming - flights_.data()) * batch_pages * page_bytes;
 }
 
 outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* prefetched) {
@@ -195,15 +195,15 @@ std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsig
   return count;
 }
 
-void fetcher::start(flight& which) {
-  request_runs runs(requests_, static_cast<std::size_t>(&which - flights_.data()));
-  const bool retry = which.failed != 0;
-  const bool other_copy = which.wrong && which.attempts % 2 == 1;
-  for (std::size_t i = 0; i < which.count; ++i) {
-    if (retry && (which.failed >> i & 1) == 0) continue;
+void fetcher::start(flight& incoming) {
+  request_runs runs(requests_, static_cast<std::size_t>(&incoming - flights_.data()));
+  const bool retry = incoming.failed != 0;
+  const bool other_copy = incoming.wrong && incoming.attempts % 2 == 1;
+  for (std::size_t i = 0; i < incoming.count; ++i) {
+    if (retry && (incoming.failed >> i & 1) == 0) continue;
     const backend::request page{.op = backend::operation::read,
-                                .slot = shared_.pages.load(which.pages[i]).place(),
-                                .buffer = buffer_of(which) + i * page_bytes,
+                                .slot = shared_.pages.load(incoming.pages[i]).place(),
+                                .buffer = buffer_of(incoming) + i * page_bytes,
                                 .may_lend = true,
                                 .other_copy = other_copy};
     if (retry) {
@@ -212,14 +212,14 @@ void fetcher::start(flight& which) {
       runs.add(i, page);
     }
   }
-  which.failed = 0;
-  which.wrong = false;
-  which.orphan = false;
-  which.outstanding_requests = runs.all().size();
+  incoming.failed = 0;
+  incoming.wrong = false;
+  incoming.orphan = false;
+  incoming.outstanding_requests = runs.all().size();
   if (transfers_->needs_its_submitter()) {
     if (has_left()) submit_left();
-    which.submitter = this_thread();
-    which.submitted_ns = shared_.time.now_ns();
+    incoming.submitter = this_thread();
+    incoming.submitted_ns = shared_.time.now_ns();
   }
   const std::size_t taken = transfers_->submit(runs.all());
   FAR_CHECK(taken == runs.all().size(), "the channel holds the requests of all flights");
@@ -227,10 +227,10 @@ void fetcher::start(flight& which) {
 
 // Whose they are is not known: from now on this thread is the submitter of parts of them.
 void fetcher::submit_left() {
-  for (flight& each : flights_) {
-    if (each.count == 0) continue;
-    each.submitter = nullptr;
-    each.submitted_ns = shared_.time.now_ns();
+  for (flight& incoming : flights_) {
+    if (incoming.count == 0) continue;
+    incoming.submitter = nullptr;
+    incoming.submitted_ns = shared_.time.now_ns();
   }
   transfers_->submit_left();
   has_left_.store(transfers_->has_left(), std::memory_order_relaxed);
@@ -251,17 +251,17 @@ bool fetcher::poll(caller who) {
 
 // What arrives is compared with what left here, in the processor's cache, which the bytes come into either way.
 void fetcher::take(const backend::completion& arrived) {
-  const run_cookie which = run_cookie::unpack(arrived.cookie);
-  flight& landed = flights_[which.group];
-  const std::byte* const bytes = arrived.lent != nullptr ? arrived.lent : buffer_of(landed) + which.first * page_bytes;
+  const run_cookie cookie = run_cookie::unpack(arrived.cookie);
+  flight& landed = flights_[cookie.group];
+  const std::byte* const bytes = arrived.lent != nullptr ? arrived.lent : buffer_of(landed) + cookie.first * page_bytes;
   if (landed.orphan) {
     if (--landed.outstanding_requests > 0) return;
     --orphans_;
     return end(landed);
   }
-  if (arrived.error_code != 0) note_failure(landed, which.first, which.count, arrived.error_code);
-  for (std::size_t i = 0; i < which.count && arrived.error_code == 0; ++i) {
-    const std::size_t page = which.first + i;
+  if (arrived.error_code != 0) note_failure(landed, cookie.first, cookie.count, arrived.error_code);
+  for (std::size_t i = 0; i < cookie.count && arrived.error_code == 0; ++i) {
+    const std::size_t page = cookie.first + i;
     landed.sources[page] = bytes + i * page_bytes;
     if (shared_.checks.fit(landed.pages[page], landed.sources[page])) continue;
     landed.wrong = true;
@@ -270,20 +270,20 @@ void fetcher::take(const backend::completion& arrived) {
   if (--landed.outstanding_requests == 0) land(landed);
 }
 
-void fetcher::note_failure(flight& which, std::size_t first, std::size_t count, int error_code) {
+void fetcher::note_failure(flight& incoming, std::size_t first, std::size_t count, int error_code) {
   shared_.count.backend_errors.add();
-  which.error_code = error_code;
-  for (std::size_t page = first; page < first + count; ++page) which.failed |= std::uint64_t{1} << page;
+  incoming.error_code = error_code;
+  for (std::size_t page = first; page < first + count; ++page) incoming.failed |= std::uint64_t{1} << page;
 }
 
 bool fetcher::start_due() {
   const std::uint64_t now_ns = shared_.time.now_ns();
   bool started = false;
-  for (flight& each : flights_) {
-    if (each.count == 0 || each.due_ns == 0 || now_ns < each.due_ns) continue;
-    each.due_ns = 0;
+  for (flight& incoming : flights_) {
+    if (incoming.count == 0 || incoming.due_ns == 0 || now_ns < incoming.due_ns) continue;
+    incoming.due_ns = 0;
     --resting_flights_;
-    start(each);
+    start(incoming);
     started = true;
   }
   return started;
@@ -295,12 +295,12 @@ bool fetcher::start_due() {
 bool fetcher::take_over_late() {
   const std::uint64_t now_ns = shared_.time.now_ns();
   bool started = false;
-  for (flight& each : flights_) {
-    const bool late = each.count > 0 && each.due_ns == 0 && !each.orphan && each.submitter != this_thread() &&
-                      now_ns - each.submitted_ns > late_ns;
+  for (flight& incoming : flights_) {
+    const bool late = incoming.count > 0 && incoming.due_ns == 0 && !incoming.orphan &&
+                      incoming.submitter != this_thread() && now_ns - incoming.submitted_ns > late_ns;
     flight* const fresh = late ? free_flight() : nullptr;
     if (fresh == nullptr) continue;
-    take_over(each, *fresh);
+    take_over(incoming, *fresh);
     started = true;
   }
   return started;
@@ -318,69 +318,69 @@ void fetcher::take_over(flight& late, flight& fresh) {
   start(fresh);
 }
 
-void fetcher::land(flight& which) {
+void fetcher::land(flight& incoming) {
   std::array<arrival, batch_pages> arrivals;
   std::size_t count = 0;
-  for (std::size_t i = 0; i < which.count; ++i) {
-    if ((which.failed >> i & 1) != 0) continue;
-    arrivals[count++] = {which.pages[i], which.sources[i]};
+  for (std::size_t i = 0; i < incoming.count; ++i) {
+    if ((incoming.failed >> i & 1) != 0) continue;
+    arrivals[count++] = {incoming.pages[i], incoming.sources[i]};
   }
-  install({arrivals.data(), count}, which.write, buffer_of(which));
-  if (which.failed != 0) return retry_or_give_up(which);
-  end(which);
+  install({arrivals.data(), count}, incoming.write, buffer_of(incoming));
+  if (incoming.failed != 0) return retry_or_give_up(incoming);
+  end(incoming);
 }
 
-void fetcher::end(flight& which) {
-  which.count = 0;
+void fetcher::end(flight& incoming) {
+  incoming.count = 0;
   flights_in_use_.fetch_sub(1, std::memory_order_relaxed);
-  if (!which.demanded) unattended_flights_.fetch_sub(1, std::memory_order_relaxed);
+  if (!incoming.demanded) unattended_flights_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // What was only prefetched is forgotten: whoever needs it will ask. What somebody waits for is tried again, and when it
 // keeps failing its bytes are Lost: better a clear end than wrong data.
-void fetcher::retry_or_give_up(flight& which) {
-  if (!which.demanded) {
-    for (std::size_t i = 0; i < which.count; ++i) {
-      if ((which.failed >> i & 1) != 0) let_go(which.pages[i]);
+void fetcher::retry_or_give_up(flight& incoming) {
+  if (!incoming.demanded) {
+    for (std::size_t i = 0; i < incoming.count; ++i) {
+      if ((incoming.failed >> i & 1) != 0) let_go(incoming.pages[i]);
     }
-    return end(which);
+    return end(incoming);
   }
   const std::uint64_t now_ns = shared_.time.now_ns();
-  if (which.attempts++ == 0) which.failing_since_ns = now_ns;
-  if (which.attempts == (which.wrong ? 1 : attempts_before_warning)) {
+  if (incoming.attempts++ == 0) incoming.failing_since_ns = now_ns;
+  if (incoming.attempts == (incoming.wrong ? 1 : attempts_before_warning)) {
     log_line(log_level::warning, "page %llu of the far heap cannot be read from %s (%s); trying again",
-             static_cast<unsigned long long>(which.pages[0]), shared_.far_name(),
-             which.wrong ? "other bytes come back than were written" : std::strerror(which.error_code));
+             static_cast<unsigned long long>(incoming.pages[0]), shared_.far_name(),
+             incoming.wrong ? "other bytes come back than were written" : std::strerror(incoming.error_code));
   }
-  if (!is_worth_a_retry(which, now_ns)) {
-    lose(which);
-    return end(which);
+  if (!is_worth_a_retry(incoming, now_ns)) {
+    lose(incoming);
+    return end(incoming);
   }
-  which.due_ns = now_ns + std::min(first_pause_ns << std::min(which.attempts - 1, 20u), longest_pause_ns);
+  incoming.due_ns = now_ns + std::min(first_pause_ns << std::min(incoming.attempts - 1, 20u), longest_pause_ns);
   ++resting_flights_;
 }
 
-bool fetcher::is_worth_a_retry(const flight& which, std::uint64_t now_ns) const {
+bool fetcher::is_worth_a_retry(const flight& incoming, std::uint64_t now_ns) const {
   // The tier knows that it will never have the bytes again.
-  if (which.error_code == ESTALE) return which.attempts < attempts_at_what_is_gone;
-  const std::uint64_t patience_ns = shared_.read_patience_ns / (which.wrong ? patience_with_wrong_bytes : 1);
-  return now_ns - which.failing_since_ns < patience_ns;
+  if (incoming.error_code == ESTALE) return incoming.attempts < attempts_at_what_is_gone;
+  const std::uint64_t patience_ns = shared_.read_patience_ns / (incoming.wrong ? patience_with_wrong_bytes : 1);
+  return now_ns - incoming.failing_since_ns < patience_ns;
 }
 
-void fetcher::lose(flight& which) {
-  for (std::size_t i = 0; i < which.count; ++i) {
-    if ((which.failed >> i & 1) == 0) continue;
-    shared_.pages.update(which.pages[i], [](page_word word) { return word.with_state(state::lost); });
+void fetcher::lose(flight& incoming) {
+  for (std::size_t i = 0; i < incoming.count; ++i) {
+    if ((incoming.failed >> i & 1) == 0) continue;
+    shared_.pages.update(incoming.pages[i], [](page_word word) { return word.with_state(state::lost); });
     shared_.local.release(1);
-    const auto page = static_cast<unsigned long long>(which.pages[i]);
-    if (which.wrong) {
+    const auto page = static_cast<unsigned long long>(incoming.pages[i]);
+    if (incoming.wrong) {
       log_line(log_level::error,
                "page %llu of the far heap is lost: %s returned other bytes than were written to it, %u times; test the "
                "device or the memory of the server (dmesg, smartctl, memtest), and use another one until then",
-               page, shared_.far_name(), which.attempts);
+               page, shared_.far_name(), incoming.attempts);
     } else {
       log_line(log_level::error, "page %llu of the far heap is lost: reading it from %s failed %u times (%s)", page,
-               shared_.far_name(), which.attempts, std::strerror(which.error_code));
+               shared_.far_name(), incoming.attempts, std::strerror(incoming.error_code));
     }
   }
 }

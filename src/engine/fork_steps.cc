@@ -33,20 +33,20 @@ result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
   shared_.reads.restart_in_child();
   const result<void> guarded = guard_again();
   if (!guarded) return guarded;
-  for (const std::unique_ptr<evictor>& each : transfers_.evictors()) each->put_back_in_child();
+  for (const std::unique_ptr<evictor>& evictor : transfers_.evictors()) evictor->put_back_in_child();
   const result<void> renewed = shared_.space.renew_staging(shared_.staging, transfer_queues::staging_pages);
   if (!renewed) return renewed;
 
   keep_pins(pinned);
   std::uint64_t frames = 0;
-  shared_.blocks.for_each_used([&](block_id which) {
-    const block& each = shared_.blocks.at(which);
-    each.lock.assert_held();
-    if (each.kind == block_kind::open) {
-      frames += each.allocated.count();
-      shared_.admit(pages_of(which).first, temperature::warm);  // whoever was about to is not in this process
+  shared_.blocks.for_each_used([&](block_id id) {
+    const block& used = shared_.blocks.at(id);
+    used.lock.assert_held();
+    if (used.kind == block_kind::open) {
+      frames += used.allocated.count();
+      shared_.admit(pages_of(id).first, temperature::warm);  // whoever was about to is not in this process
     }
-    if (each.kind == block_kind::guarded) frames += resume_block(which);
+    if (used.kind == block_kind::guarded) frames += resume_block(id);
   });
   shared_.far.close_claims_in_child();
   shared_.begin_again(frames);
@@ -55,27 +55,27 @@ result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
 
 // Whoever else pinned pages is not in this process, and will not unpin them.
 void fork_steps::keep_pins(std::span<const page_range> pinned) {
-  shared_.blocks.for_each_used([this](block_id which) {
-    if (shared_.blocks.at(which).kind == block_kind::fresh) return;
-    for (page_id page = pages_of(which).first; page < pages_of(which).end(); ++page) {
+  shared_.blocks.for_each_used([this](block_id id) {
+    if (shared_.blocks.at(id).kind == block_kind::fresh) return;
+    for (page_id page = pages_of(id).first; page < pages_of(id).end(); ++page) {
       if (shared_.pages.load(page).pins() == 0) continue;
-      shared_.pages.update(page, [](page_word word) { return word.with_pins(0); });
+      shared_.pages.update(page, [](page_word now) { return now.with_pins(0); });
     }
   });
   for (const page_range& range : pinned) {
     for (page_id page = range.first; page < range.end(); ++page) {
-      shared_.pages.update(page, [](page_word word) { return word.with_pins(word.pins() + 1); });
+      shared_.pages.update(page, [](page_word now) { return now.with_pins(now.pins() + 1); });
     }
   }
 }
 
 result<void> fork_steps::guard_again() {
   result<void> outcome;
-  shared_.blocks.for_each_used([&](block_id which) {
-    block& each = shared_.blocks.at(which);
-    const bool was_held = each.lock.open_in_child();
-    if (was_held && each.kind == block_kind::open) reopen(pages_of(which));
-    if (outcome && each.kind == block_kind::guarded) outcome = guard_block(shared_, which);
+  shared_.blocks.for_each_used([&](block_id id) {
+    block& used = shared_.blocks.at(id);
+    const bool was_held = used.lock.open_in_child();
+    if (was_held && used.kind == block_kind::open) reopen(pages_of(id));
+    if (outcome && used.kind == block_kind::guarded) outcome = guard_block(shared_, id);
   });
   return outcome;
 }
@@ -84,8 +84,8 @@ result<void> fork_steps::guard_again() {
 void fork_steps::reopen(page_range range) {
   for (page_id page = range.first; page < range.end(); ++page) {
     if (shared_.pages.load(page).where() != state::resident) continue;
-    shared_.pages.update(page, [](page_word word) { return word.with_state(state::evicting); });
-    shared_.pages.update(page, [](page_word word) { return word.with_state(state::untouched).with_dirty(false); });
+    shared_.pages.update(page, [](page_word now) { return now.with_state(state::evicting); });
+    shared_.pages.update(page, [](page_word now) { return now.with_state(state::untouched).with_dirty(false); });
   }
 }
 
@@ -97,8 +97,8 @@ bool fork_steps::is_unsure(page_word word) {
 }
 
 // Returns how many frames the block has.
-std::uint64_t fork_steps::resume_block(block_id which) {
-  const page_range range = pages_of(which);
+std::uint64_t fork_steps::resume_block(block_id id) {
+  const page_range range = pages_of(id);
   bool unsure = false;
   for (page_id page = range.first; page < range.end() && !unsure; ++page) {
     unsure = is_unsure(shared_.pages.load(page));
@@ -128,12 +128,12 @@ void fork_steps::resume_page(page_id page, bool filled) {
   if (next != word.where() || was_clean) {
     FAR_CHECK(!word.lifted(), "what was lifted has been put back");
     if (word.where() == state::resident && next == state::untouched) {
-      shared_.pages.update(page, [](page_word each) { return each.with_state(state::evicting); });
+      shared_.pages.update(page, [](page_word now) { return now.with_state(state::evicting); });
     }
-    shared_.pages.update(page, [next, was_clean](page_word each) {
-      const page_word settled = each.with_state(next);
+    shared_.pages.update(page, [next, was_clean](page_word now) {
+      const page_word settled = now.with_state(next);
       if (next == state::untouched) return settled.with_dirty(false).with_place(page_word::no_place);
-      return was_clean ? settled.with_dirty(true).with_writes_expected(each.has_place()) : settled;
+      return was_clean ? settled.with_dirty(true).with_writes_expected(now.has_place()) : settled;
     });
   }
   const page_word settled = shared_.pages.load(page);

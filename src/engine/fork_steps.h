@@ -32,7 +32,7 @@ class fork_steps {
   [[nodiscard]] result<void> guard_again();
   void reopen(page_range range);
   [[nodiscard]] static bool is_unsure(page_word word);
-  [[nodiscard]] std::uint64_t resume_block(block_id which);
+  [[nodiscard]] std::uint64_t resume_block(block_id id);
   void resume_page(page_id page, bool filled);
 
   core& shared_;

@@ -100,12 +100,12 @@ bool hinted_path::prefetch(page_range range, const hint* about) noexcept {
   bool has_started = false;
   while (range.count > 0 && engine_.eviction().has_frames_ahead()) {
     const page_range part{range.first, std::min(range.count, batch_pages)};
-    fetcher* const by = fetchers_.try_lock(host_.preferred_fetcher());
-    if (by == nullptr) break;
-    by->lock.assert_held();
-    const lock_guard guard(by->lock, std::adopt_lock);
+    fetcher* const fetcher = fetchers_.try_lock(host_.preferred_fetcher());
+    if (fetcher == nullptr) break;
+    fetcher->lock.assert_held();
+    const lock_guard guard(fetcher->lock, std::adopt_lock);
     const engine_section inside(host_);
-    has_started |= by->prefetch(part, write, priority) > 0;
+    has_started |= fetcher->prefetch(part, write, priority) > 0;
     range = {range.first + part.count, range.count - part.count};
   }
   return has_started;

@@ -38,11 +38,11 @@ bool miss::reclaim_at_miss(engine& with, host& around, caller who) {
   return progress;
 }
 
-void miss::advance(fetcher& by, read_ahead_state& streams) {
+void miss::advance(fetcher& fetcher, read_ahead_state& streams) {
   outcome reached = outcome::busy;
   {
     const engine_section inside(*host_);
-    reached = engine_->misses().handle(by, streams, wanted_.page, wanted_.write, wanted_.whose == demand::access);
+    reached = engine_->misses().handle(fetcher, streams, wanted_.page, wanted_.write, wanted_.whose == demand::access);
   }
   switch (reached) {
     case outcome::resolved: now_ = state::resolved; return;

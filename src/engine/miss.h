@@ -45,7 +45,7 @@ class miss {
   static bool reclaim_at_miss(engine& with, host& around, caller who);
 
   // Does what can be done now. Requires: the lock of `by` is held. `streams`: what is known of the missing thread.
-  void advance(fetcher& by, read_ahead_state& streams) FAR_REQUIRES(by.lock);
+  void advance(fetcher& fetcher, read_ahead_state& streams) FAR_REQUIRES(fetcher.lock);
   // No fetcher could be had.
   void be_taken();
 

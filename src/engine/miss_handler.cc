@@ -27,16 +27,16 @@ std::size_t window_for(const backend::speed& expected, std::uint64_t budget_page
 miss_handler::miss_handler(core& shared)
     : shared_(shared), largest_window_(window_for(shared.far.expected_speed(), shared.local.limit_pages())) {}
 
-outcome miss_handler::handle(fetcher& by, read_ahead_state& streams, page_id page, bool write, bool may_fill) {
+outcome miss_handler::handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, bool may_fill) {
   const page_word word = shared_.pages.load(page);
   switch (word.where()) {
     case state::untouched: return may_fill ? fill_with_zeros(page, write) : outcome::resolved;
-    case state::remote: return fetch(by, streams, page, write);
+    case state::remote: return fetch(fetcher, streams, page, write);
     case state::resident: return on_resident(page, write);
     case state::evicting:
       if (word.lifted() && rescue(shared_, page, word)) return outcome::resolved;
       return outcome::busy;
-    case state::fetching: by.poll(caller::of_program); return outcome::busy;
+    case state::fetching: fetcher.poll(caller::of_program); return outcome::busy;
     case state::lost: return outcome::lost;
     case state::foreign:
       // Reported just before something else was mapped there.
@@ -53,7 +53,7 @@ window miss_handler::look_ahead(read_ahead_state& streams, page_id page) {
   return ahead;
 }
 
-outcome miss_handler::fetch(fetcher& by, read_ahead_state& streams, page_id page, bool write) {
+outcome miss_handler::fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write) {
   // Asked before the stream is told: a miss that must be repeated is still one miss.
   if (shared_.local.free_pages() <= 0 && !shared_.stalled()) return outcome::no_budget;
   const window ahead = look_ahead(streams, page);
@@ -61,9 +61,9 @@ outcome miss_handler::fetch(fetcher& by, read_ahead_state& streams, page_id page
   if (ahead.count == 0) {
     constexpr std::size_t least_run = 2;  // a single neighbour is often chance
     const std::size_t returned = returned_before(shared_.pages, page, largest_window_ / 2);
-    return by.fetch(page, write, {.stride = 1, .count = returned < least_run ? 0 : 2 * returned}, &prefetched);
+    return fetcher.fetch(page, write, {.stride = 1, .count = returned < least_run ? 0 : 2 * returned}, &prefetched);
   }
-  const outcome reached = by.fetch(page, write, ahead, &prefetched);
+  const outcome reached = fetcher.fetch(page, write, ahead, &prefetched);
   streams.note_fetched(ahead, prefetched);
   return reached;
 }
@@ -98,8 +98,8 @@ outcome miss_handler::fill_with_zeros(page_id page, bool write) {
     wait_for_kernel_memory(failure, &waiting);
   }
   for (page_id filled = page; filled < page + count; ++filled) {
-    shared_.pages.update(filled, [writable](page_word each) {
-      return each.with_state(state::resident).with_dirty(writable).with_accessed(false).with_fetched(false);
+    shared_.pages.update(filled, [writable](page_word now) {
+      return now.with_state(state::resident).with_dirty(writable).with_accessed(false).with_fetched(false);
     });
     shared_.admit(filled, temperature::warm);
   }
@@ -110,10 +110,10 @@ outcome miss_handler::fill_with_zeros(page_id page, bool write) {
 // Claims untouched neighbours in the same block that the program has allocated: zeroed ahead, they cost no fault of
 // their own. Requires: the block's lock is held.
 std::size_t miss_handler::claim_untouched(page_id first, std::size_t most) {
-  const block_id which = block_of(first - 1);
-  const block& holder = shared_.blocks.at(which);
+  const block_id id = block_of(first - 1);
+  const block& holder = shared_.blocks.at(id);
   holder.lock.assert_held();
-  if (block_of(first) != which) return 0;
+  if (block_of(first) != id) return 0;
   most = holder.allocated.run_from(first % block_pages, most);
   const std::uint64_t reserve = shared_.local.low_watermark_pages() / 2;
   std::size_t count = 0;
@@ -160,8 +160,8 @@ outcome miss_handler::first_write(page_id page, page_word word) {
   shared_.space.allow_write({page, count});
   for (page_id written = page; written < page + count; ++written) {
     const page_word before = shared_.pages.load(written);
-    shared_.pages.update(written, [](page_word each) {
-      return each.with_state(state::resident).with_dirty(true).with_accessed(true).with_place(page_word::no_place);
+    shared_.pages.update(written, [](page_word now) {
+      return now.with_state(state::resident).with_dirty(true).with_accessed(true).with_place(page_word::no_place);
     });
     if (before.writes_expected()) shared_.writes.note(true);
     if (before.has_place()) shared_.free_slot(before.place());
@@ -175,7 +175,7 @@ outcome miss_handler::first_write(page_id page, page_word word) {
 bool miss_handler::note_lost_mapping(page_id page, page_word word) {
   if (!shared_.pages.transition(page, word, word.with_state(state::evicting).with_lifted(false))) return false;
   if (shared_.forget_if_dropped(page)) return true;
-  shared_.pages.update(page, [](page_word each) { return each.with_state(state::resident); });
+  shared_.pages.update(page, [](page_word now) { return now.with_state(state::resident); });
   shared_.admit(page, temperature::warm);
   return false;
 }

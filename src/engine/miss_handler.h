@@ -18,8 +18,8 @@ class miss_handler {
   // Requires: the lock of `by` is held. `streams`: what is known of the accessing thread. `may_fill`: the program has
   // allocated the page. Without it an Untouched page is left alone, and the outcome is `resolved`: so for hints,
   // because the memory that they are about may be released meanwhile.
-  [[nodiscard]] outcome handle(fetcher& by, read_ahead_state& streams, page_id page, bool write, bool may_fill = true)
-      FAR_REQUIRES(by.lock);
+  [[nodiscard]] outcome handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write,
+                               bool may_fill = true) FAR_REQUIRES(fetcher.lock);
 
   // Fills an Untouched page, which the program has allocated. `busy`: it is not Untouched any more.
   [[nodiscard]] outcome fill_with_zeros(page_id page, bool write);
@@ -33,7 +33,8 @@ class miss_handler {
   }
 
  private:
-  [[nodiscard]] outcome fetch(fetcher& by, read_ahead_state& streams, page_id page, bool write) FAR_REQUIRES(by.lock);
+  [[nodiscard]] outcome fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write)
+      FAR_REQUIRES(fetcher.lock);
   [[nodiscard]] std::size_t claim_untouched(page_id page, std::size_t most);
   [[nodiscard]] outcome on_resident(page_id page, bool write);
   [[nodiscard]] outcome first_write(page_id page, page_word word);

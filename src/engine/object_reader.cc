@@ -103,18 +103,18 @@ read_outcome object_reader::read_directly(object_read& one, const std::byte* byt
   return is_there ? reached : read_outcome::not_remote;
 }
 
-bool object_reader::submit(transfer& which) {
-  const object_read& one = *which.one;
+bool object_reader::submit(transfer& running) {
+  const object_read& one = *running.one;
   const backend::request wanted{.op = backend::operation::read,
-                                .slot = which.held.slot,
+                                .slot = running.held.slot,
                                 .offset_bytes = static_cast<std::uint32_t>(first_piece(one) * page_checks::piece_bytes),
                                 .length_bytes = static_cast<std::uint32_t>(piece_count(one) * page_checks::piece_bytes),
-                                .buffer = landing_of(which),
-                                .cookie = static_cast<std::uint64_t>(&which - under_way_list_.data())};
+                                .buffer = landing_of(running),
+                                .cookie = static_cast<std::uint64_t>(&running - under_way_list_.data())};
   if (transfers_->needs_its_submitter()) {
     if (has_left()) submit_left();
-    which.submitter = this_thread();
-    which.submitted_ns = shared_.time.now_ns();
+    running.submitter = this_thread();
+    running.submitted_ns = shared_.time.now_ns();
   }
   return transfers_->submit({&wanted, 1}) == 1;
 }
@@ -122,9 +122,9 @@ bool object_reader::submit(transfer& which) {
 // Whose they are is not known: from now on this thread is the submitter of some.
 void object_reader::submit_left() {
   const std::uint64_t now_ns = shared_.time.now_ns();
-  for (transfer& each : under_way_list_) {
-    each.submitter = nullptr;
-    each.submitted_ns = now_ns;
+  for (transfer& late : under_way_list_) {
+    late.submitter = nullptr;
+    late.submitted_ns = now_ns;
   }
   transfers_->submit_left();
   has_left_.store(transfers_->has_left(), std::memory_order_relaxed);
@@ -172,9 +172,9 @@ bool object_reader::give_up_late() {
   if (now_ns < look_for_late_at_ns_) return false;
   look_for_late_at_ns_ = now_ns + late_ns / 10;
   bool any = false;
-  for (transfer& each : under_way_list_) {
-    if (each.one == nullptr || each.submitter == this_thread() || now_ns - each.submitted_ns <= late_ns) continue;
-    end(each, read_outcome::failed);
+  for (transfer& late : under_way_list_) {
+    if (late.one == nullptr || late.submitter == this_thread() || now_ns - late.submitted_ns <= late_ns) continue;
+    end(late, read_outcome::failed);
     any = true;
   }
   return any;
@@ -182,9 +182,9 @@ bool object_reader::give_up_late() {
 
 // Tells whoever waits. While the slot is held it cannot have been freed and filled anew: had the page left and come
 // back, then with the same bytes.
-void object_reader::end(transfer& which, read_outcome reached) {
-  object_read& one = *std::exchange(which.one, nullptr);
-  const bool is_there = is_remote_at(one.page, which.held.slot);
+void object_reader::end(transfer& running, read_outcome reached) {
+  object_read& one = *std::exchange(running.one, nullptr);
+  const bool is_there = is_remote_at(one.page, running.held.slot);
   // The read may be gone once its outcome is known.
   void (*const finished)(object_read&) noexcept = one.finished;
   one.outcome.store(is_there ? reached : read_outcome::not_remote, std::memory_order_release);

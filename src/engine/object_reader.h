@@ -84,16 +84,16 @@ class object_reader {
   [[nodiscard]] bool is_remote_at(page_id page, backend::slot_id slot) const;
   [[nodiscard]] read_outcome read_directly(object_read& one, const std::byte* bytes, slot_reads::entry& held)
       FAR_REQUIRES(lock);
-  [[nodiscard]] bool submit(transfer& which) FAR_REQUIRES(lock);
+  [[nodiscard]] bool submit(transfer& running) FAR_REQUIRES(lock);
   void submit_left() FAR_REQUIRES(lock);
   void arrive(const backend::completion& ended) FAR_REQUIRES(lock);
   [[nodiscard]] bool give_up_late() FAR_REQUIRES(lock);
-  void end(transfer& which, read_outcome reached) FAR_REQUIRES(lock);
+  void end(transfer& running, read_outcome reached) FAR_REQUIRES(lock);
   void release(slot_reads::entry& held);
   void free_all_transfers() FAR_REQUIRES(lock);
   [[nodiscard]] read_outcome take(object_read& one, const std::byte* pieces) const;
-  [[nodiscard]] std::byte* landing_of(const transfer& which) const FAR_REQUIRES(lock) {
-    return buffers_ + static_cast<std::size_t>(&which - under_way_list_.data()) * page_bytes;
+  [[nodiscard]] std::byte* landing_of(const transfer& running) const FAR_REQUIRES(lock) {
+    return buffers_ + static_cast<std::size_t>(&running - under_way_list_.data()) * page_bytes;
   }
 
   core& shared_;

@@ -70,7 +70,7 @@ class page_checks {
 
   // For a page that moves by name. For whoever has it in Fetching.
   using check = std::array<std::uint64_t, pieces_a_page / 2>;
-  [[nodiscard]] check of(page_id page) const {
+  [[nodiscard]] check hash_of(page_id page) const {
     check found{};
     for (std::size_t i = 0; i < words_a_page_; ++i) found[i] = at(page, i).load(std::memory_order_relaxed);
     return found;

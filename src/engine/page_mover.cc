@@ -16,10 +16,10 @@ page_word forgotten(page_word word) {
 
 result<void> page_mover::move(page_range from, page_id to) {
   bool closed = true;
-  for_each_block(from, [this, &closed](block_id which, page_range) {
-    block& holder = shared_.blocks.at(which);
+  for_each_block(from, [this, &closed](block_id id, page_range) {
+    block& holder = shared_.blocks.at(id);
     const lock_guard guard(holder.lock);
-    if (holder.kind == block_kind::open) closed &= close_block(shared_, which);
+    if (holder.kind == block_kind::open) closed &= close_block(shared_, id);
   });
   if (!closed) return error{"the kernel refuses to guard memory that is to be moved", 0};
   for (std::size_t i = 0; i < from.count; ++i) {
@@ -63,7 +63,7 @@ bool page_mover::move_page(page_id from, page_id to) {
 // The page is in our hands (Fetching), so that nobody gives it other bytes, with another hash, before its hash is
 // known.
 void page_mover::move_remote(page_id from, page_id to, page_word before) {
-  const page_checks::check hash = shared_.checks.of(from);
+  const page_checks::check hash = shared_.checks.hash_of(from);
   shared_.pages.update(from, forgotten);
   claim_target(to);
   shared_.checks.set(to, hash);

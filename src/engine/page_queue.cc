@@ -25,11 +25,11 @@ page_queue::chunk* page_queue::new_chunk(std::size_t position) {
   return fresh;
 }
 
-void page_queue::free_chunk(chunk* which) {
+void page_queue::free_chunk(chunk* freed) {
   if (spare_ == nullptr) {
-    spare_ = which;
+    spare_ = freed;
   } else {
-    platform::free_local(which, sizeof(chunk));
+    platform::free_local(freed, sizeof(chunk));
   }
 }
 

@@ -36,7 +36,7 @@ class page_queue {
   };
 
   chunk* new_chunk(std::size_t position);
-  void free_chunk(chunk* which);
+  void free_chunk(chunk* freed);
 
   chunk* head_ = nullptr;
   chunk* tail_ = nullptr;

@@ -16,27 +16,27 @@ namespace far::engine {
 result<void> page_ranges::allocate(page_range range, bool guarded) {
   result<void> outcome;
   page_range done{range.first, 0};
-  for_each_block(range, [&](block_id which, page_range part) {
+  for_each_block(range, [&](block_id id, page_range part) {
     if (!outcome) return;
-    outcome = allocate_part(which, part, guarded);
+    outcome = allocate_part(id, part, guarded);
     if (outcome) done.count += part.count;
   });
   if (outcome) return outcome;
-  for_each_block(done, [&](block_id which, page_range part) {
+  for_each_block(done, [&](block_id id, page_range part) {
     // Nothing was touched yet, except by a late miss, and the evictor may be at work on that.
     backoff waiting;
-    while (!release_part(which, part)) waiting.pause();
+    while (!release_part(id, part)) waiting.pause();
   });
   return outcome;
 }
 
 result<void> page_ranges::adopt(page_range range) {
   result<void> outcome;
-  for_each_block(range, [&](block_id which, page_range part) {
+  for_each_block(range, [&](block_id id, page_range part) {
     if (!outcome) return;
     FAR_CHECK(part.count == block_pages, "only whole blocks are adopted");
-    block& target = shared_.blocks.at(which);
-    shared_.blocks.note_use(which);
+    block& target = shared_.blocks.at(id);
+    shared_.blocks.note_use(id);
     const lock_guard guard(target.lock);
     const bool fits = shared_.local.try_charge(part.count, shared_.local.high_watermark_pages());
     if (!fits) shared_.local.charge(part.count);  // until the block is closed, which counts what it has
@@ -44,16 +44,16 @@ result<void> page_ranges::adopt(page_range range) {
     target.allocated.add(0, block_pages);
     if (fits) {
       shared_.admit(part.first, temperature::warm);
-    } else if (!close_block(shared_, which)) {
+    } else if (!close_block(shared_, id)) {
       outcome = error{"the kernel refuses to guard memory that is to become far", 0};
     }
   });
   return outcome;
 }
 
-result<void> page_ranges::allocate_part(block_id which, page_range part, bool guarded) {
-  block& target = shared_.blocks.at(which);
-  shared_.blocks.note_use(which);
+result<void> page_ranges::allocate_part(block_id id, page_range part, bool guarded) {
+  block& target = shared_.blocks.at(id);
+  shared_.blocks.note_use(id);
   const lock_guard guard(target.lock);
   const result<void> back = take_back(part, target.kind == block_kind::guarded);
   if (!back) return back;
@@ -67,12 +67,12 @@ result<void> page_ranges::allocate_part(block_id which, page_range part, bool gu
   };
   if (target.kind == block_kind::fresh) {
     const bool opens = !guarded && charge();
-    const result<void> done = opens ? result<void>() : guard_block(shared_, which);
+    const result<void> done = opens ? result<void>() : guard_block(shared_, id);
     if (!done && guarded) return done;
     if (!done) charge_anyway(done.error());
     target.kind = opens || !done ? block_kind::open : block_kind::guarded;
-    if (target.kind == block_kind::open) shared_.admit(pages_of(which).first, temperature::warm);
-  } else if (target.kind == block_kind::open && (guarded || !charge()) && !close_block(shared_, which)) {
+    if (target.kind == block_kind::open) shared_.admit(pages_of(id).first, temperature::warm);
+  } else if (target.kind == block_kind::open && (guarded || !charge()) && !close_block(shared_, id)) {
     const error why{"the kernel refuses to guard more of the far heap; raise vm.max_map_count", ENOMEM};
     if (guarded) return why;
     charge_anyway(why);
@@ -98,12 +98,12 @@ result<void> page_ranges::take_back(page_range part, bool guarded) {
 // ---- what it frees ----
 
 void page_ranges::release(page_range range) {
-  for_each_block(range, [this](block_id which, page_range part) {
+  for_each_block(range, [this](block_id id, page_range part) {
     backoff waiting;
     while (true) {
       discard(part);
       // A miss that was reported before the program freed the page may be resolved as late as now; then once more.
-      if (release_part(which, part)) return;
+      if (release_part(id, part)) return;
       if (!transfers_.help()) waiting.pause();
     }
   });
@@ -111,21 +111,21 @@ void page_ranges::release(page_range range) {
 
 // The part of a block is no longer the program's. Requires: discarded. Returns false, and frees nothing, while somebody
 // is at work on a page of it.
-bool page_ranges::release_part(block_id which, page_range part) {
-  block& target = shared_.blocks.at(which);
+bool page_ranges::release_part(block_id id, page_range part) {
+  block& target = shared_.blocks.at(id);
   const lock_guard guard(target.lock);
   // A fresh block has Untouched pages only, also where a late miss has filled one that was freed long ago.
-  const page_range checked = target.allocated.count() == part.count ? pages_of(which) : part;
+  const page_range checked = target.allocated.count() == part.count ? pages_of(id) : part;
   if (target.kind == block_kind::guarded && !forget_part(checked)) return false;
   target.allocated.remove(part.first % block_pages, part.count);
   if (target.kind == block_kind::open) shared_.local.release(part.count);
   if (target.allocated.count() > 0) return true;
   if (target.kind == block_kind::guarded) {
     bool unguarded = true;
-    for_each_run(shared_, pages_of(which), false, [&](page_range run) { unguarded &= shared_.space.unguard(run); });
+    for_each_run(shared_, pages_of(id), false, [&](page_range run) { unguarded &= shared_.space.unguard(run); });
     // It stays guarded, all of it, and empty, if the kernel has no room for another mapping.
     if (!unguarded) {
-      static_cast<void>(guard_block(shared_, which));
+      static_cast<void>(guard_block(shared_, id));
       return true;
     }
   }
@@ -147,8 +147,8 @@ bool page_ranges::forget_part(page_range part) {
 
 bool page_ranges::release_if_empty(page_range range) {
   bool empty = true;
-  for_each_block(range, [this, &empty](block_id which, page_range part) {
-    block& holder = shared_.blocks.at(which);
+  for_each_block(range, [this, &empty](block_id id, page_range part) {
+    block& holder = shared_.blocks.at(id);
     const lock_guard guard(holder.lock);
     if (holder.kind == block_kind::open) {
       std::array<bool, block_pages> filled{};
@@ -167,8 +167,8 @@ bool page_ranges::release_if_empty(page_range range) {
 // ---- what it forgets, fills, or maps over ----
 
 void page_ranges::discard(page_range range) {
-  for_each_block(range, [this](block_id which, page_range part) {
-    block& holder = shared_.blocks.at(which);
+  for_each_block(range, [this](block_id id, page_range part) {
+    block& holder = shared_.blocks.at(id);
     {
       const lock_guard guard(holder.lock);
       if (holder.kind == block_kind::fresh) return;
@@ -209,19 +209,19 @@ bool page_ranges::populate_open(page_range part) {
 }
 
 void page_ranges::hand_over(page_range range) {
-  for_each_block(range, [this](block_id which, page_range part) {
+  for_each_block(range, [this](block_id id, page_range part) {
     backoff waiting;
-    while (!hand_over_part(which, part)) {
+    while (!hand_over_part(id, part)) {
       if (!transfers_.help()) waiting.pause();
     }
   });
 }
 
 // Returns false, to be called again, while somebody is at work on a page of it.
-bool page_ranges::hand_over_part(block_id which, page_range part) {
-  block& holder = shared_.blocks.at(which);
+bool page_ranges::hand_over_part(block_id id, page_range part) {
+  block& holder = shared_.blocks.at(id);
   const lock_guard guard(holder.lock);
-  shared_.blocks.note_use(which);
+  shared_.blocks.note_use(id);
   if (holder.kind == block_kind::guarded) {
     if (!forget_part(part)) return false;
     // What the program maps there would end the guard, too; the kernel may have no room for the moment in between.

@@ -38,10 +38,10 @@ class page_ranges {
 
  private:
   [[nodiscard]] result<void> allocate(page_range range, bool guarded);
-  [[nodiscard]] result<void> allocate_part(block_id which, page_range part, bool guarded);
+  [[nodiscard]] result<void> allocate_part(block_id id, page_range part, bool guarded);
   [[nodiscard]] result<void> take_back(page_range part, bool guarded);
-  [[nodiscard]] bool release_part(block_id which, page_range part);
-  [[nodiscard]] bool hand_over_part(block_id which, page_range part);
+  [[nodiscard]] bool release_part(block_id id, page_range part);
+  [[nodiscard]] bool hand_over_part(block_id id, page_range part);
   [[nodiscard]] bool forget_part(page_range part);
   void discard_guarded(page_range range);
 

@@ -23,13 +23,13 @@ miss::state parked_misses::resolve(wanted_page wanted, miss_waiter::place from) 
   miss one(engine_, host_, wanted);
   one.make_room();
   while (true) {
-    fetcher* const by = fetchers_.try_lock(host_.preferred_fetcher());
-    if (by == nullptr) {
+    fetcher* const fetcher = fetchers_.try_lock(host_.preferred_fetcher());
+    if (fetcher == nullptr) {
       one.be_taken();
     } else {
-      by->lock.assert_held();
-      const lock_guard guard(by->lock, std::adopt_lock);
-      one.advance(*by, fibers_.streams());
+      fetcher->lock.assert_held();
+      const lock_guard guard(fetcher->lock, std::adopt_lock);
+      one.advance(*fetcher, fibers_.streams());
     }
     wait(one, from);
     static_cast<void>(one.look());

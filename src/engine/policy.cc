@@ -65,8 +65,8 @@ result<std::unique_ptr<policy>> make_policy(std::string_view name, residency& pa
 
 result<void> check_policy(std::string_view name) {
   residency unused(1);
-  const result<std::unique_ptr<policy>> made = make_policy(name, unused);
-  if (!made) return made.error();
+  const result<std::unique_ptr<policy>> created = make_policy(name, unused);
+  if (!created) return created.error();
   return {};
 }
 

@@ -175,15 +175,15 @@ TEST_P(any_policy, random_use_loses_no_page) {
 TEST(policy, an_unknown_name_gets_the_list) {
   residency pages(1);
   for (const char* const name : {"lru-17", "", "fifo:3", "second-chance:"}) {
-    const auto made = make_policy(name, pages);
-    ASSERT_FALSE(made.ok()) << name;
-    EXPECT_NE(made.error().message.find(name), std::string::npos);
-    EXPECT_NE(made.error().message.find(policy_names()), std::string::npos);
+    const auto created = make_policy(name, pages);
+    ASSERT_FALSE(created.ok()) << name;
+    EXPECT_NE(created.error().message.find(name), std::string::npos);
+    EXPECT_NE(created.error().message.find(policy_names()), std::string::npos);
   }
   for (const char* const name : {"lru:1", "lru:33", "lru:x", "lru:8x", "lru:-3"}) {
-    const auto made = make_policy(name, pages);
-    ASSERT_FALSE(made.ok()) << name;
-    EXPECT_NE(made.error().message.find("2 to 32"), std::string::npos) << made.error().message;
+    const auto created = make_policy(name, pages);
+    ASSERT_FALSE(created.ok()) << name;
+    EXPECT_NE(created.error().message.find("2 to 32"), std::string::npos) << created.error().message;
   }
   for (const char* const name : {"lru", "lru:", "lru:2", "lru:32"}) EXPECT_TRUE(make_policy(name, pages).ok()) << name;
 }

@@ -9,7 +9,7 @@ void priority::admit(page_id page, temperature how) {
 
 std::size_t priority::size() const {
   std::size_t sum = 0;
-  for (const page_queue& each : queues_) sum += each.size();
+  for (const page_queue& queue : queues_) sum += queue.size();
   return sum;
 }
 

@@ -20,11 +20,11 @@ class runs_of_requests : public testing::Test {
 
 TEST_F(runs_of_requests, a_cookie_comes_back) {
   for (const std::size_t number : {std::size_t{0}, std::size_t{1}, std::size_t{0xffff}}) {
-    const run_cookie made{.group = 0xffff'ffff - number, .first = number, .count = 0xffff - number};
-    const run_cookie back = run_cookie::unpack(made.pack());
-    EXPECT_EQ(back.group, made.group);
-    EXPECT_EQ(back.first, made.first);
-    EXPECT_EQ(back.count, made.count);
+    const run_cookie cookie{.group = 0xffff'ffff - number, .first = number, .count = 0xffff - number};
+    const run_cookie back = run_cookie::unpack(cookie.pack());
+    EXPECT_EQ(back.group, cookie.group);
+    EXPECT_EQ(back.first, cookie.first);
+    EXPECT_EQ(back.count, cookie.count);
   }
 }
 
@@ -32,14 +32,14 @@ TEST_F(runs_of_requests, what_follows_in_slots_and_in_memory_is_one_request) {
   request_runs runs(into_, 5);
   for (const std::size_t i : {2, 3, 4}) runs.add(i, page(i, 100 + i));
   ASSERT_EQ(runs.all().size(), 1U);
-  const backend::request& made = runs.all()[0];
-  EXPECT_EQ(made.slot, 102U);
-  EXPECT_EQ(made.buffer, bytes_.data() + 2 * page_bytes);
-  EXPECT_EQ(made.length_bytes, 3 * page_bytes);
-  const run_cookie which = run_cookie::unpack(made.cookie);
-  EXPECT_EQ(which.group, 5U);
-  EXPECT_EQ(which.first, 2U);
-  EXPECT_EQ(which.count, 3U);
+  const backend::request& request = runs.all()[0];
+  EXPECT_EQ(request.slot, 102U);
+  EXPECT_EQ(request.buffer, bytes_.data() + 2 * page_bytes);
+  EXPECT_EQ(request.length_bytes, 3 * page_bytes);
+  const run_cookie cookie = run_cookie::unpack(request.cookie);
+  EXPECT_EQ(cookie.group, 5U);
+  EXPECT_EQ(cookie.first, 2U);
+  EXPECT_EQ(cookie.count, 3U);
 }
 
 TEST_F(runs_of_requests, a_gap_in_slots_or_in_memory_begins_another) {

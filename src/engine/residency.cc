@@ -9,8 +9,8 @@ namespace far::engine {
 namespace {
 
 // legal[from] is the set of states that may follow, a bit a state. Staying in a state is always legal: flags change.
-constexpr std::uint8_t bit(state which) {
-  return static_cast<std::uint8_t>(1u << static_cast<unsigned>(which));
+constexpr std::uint8_t bit(state one) {
+  return static_cast<std::uint8_t>(1u << static_cast<unsigned>(one));
 }
 
 constexpr std::array<std::uint8_t, state_count> legal = {
@@ -32,8 +32,8 @@ constexpr bool settles(state from, state to) {
 
 }  // namespace
 
-const char* name_of(state which) {
-  switch (which) {
+const char* name_of(state one) {
+  switch (one) {
     case state::untouched: return "Untouched";
     case state::resident: return "Resident";
     case state::evicting: return "Evicting";

@@ -32,7 +32,7 @@ using platform::page_range;
 enum class state : std::uint8_t { untouched, resident, evicting, remote, fetching, lost, foreign };
 inline constexpr unsigned state_count = 7;
 
-[[nodiscard]] const char* name_of(state which);
+[[nodiscard]] const char* name_of(state one);
 [[nodiscard]] bool is_legal_transition(state from, state to);
 
 // The word of one page. A value; residency holds the atomic copies.

@@ -140,9 +140,9 @@ TEST(residency, one_of_many_threads_wins_each_transition) {
       }
     });
   }
-  for (std::thread& each : running) each.join();
+  for (std::thread& thread : running) thread.join();
   std::uint64_t all_wins = 0;
-  for (const std::uint64_t each : wins) all_wins += each;
+  for (const std::uint64_t win : wins) all_wins += win;
   const page_word last = pages.load(0);
   EXPECT_EQ(last.place() + 1, all_wins);
   constexpr std::array<state, 5> circle = {state::untouched, state::fetching, state::resident, state::evicting,
@@ -179,7 +179,7 @@ TEST(residency, the_byte_never_says_resident_while_somebody_owns_the_page) {
       }
     });
   }
-  for (std::thread& each : running) each.join();
+  for (std::thread& thread : running) thread.join();
   EXPECT_EQ(wrong, 0u);
   EXPECT_TRUE(says_resident());
 }

@@ -6,9 +6,9 @@
 namespace far::engine {
 
 slot_reads::entry* slot_reads::find(const bucket& in, backend::slot_id slot) {
-  entry* each = in.first.load(std::memory_order_relaxed);
-  while (each != nullptr && each->slot != slot) each = each->next;
-  return each;
+  entry* read = in.first.load(std::memory_order_relaxed);
+  while (read != nullptr && read->slot != slot) read = read->next;
+  return read;
 }
 
 void slot_reads::begin(entry& one, backend::slot_id slot) {
@@ -51,9 +51,9 @@ bool slot_reads::leave_to_readers(backend::slot_id slot) {
 
 std::size_t slot_reads::owned_slots() const {
   std::size_t count = 0;
-  for (const bucket& each : buckets_) {
-    const lock_guard guard(each.lock);
-    for (const entry* one = each.first.load(std::memory_order_relaxed); one != nullptr; one = one->next) {
+  for (const bucket& list : buckets_) {
+    const lock_guard guard(list.lock);
+    for (const entry* one = list.first.load(std::memory_order_relaxed); one != nullptr; one = one->next) {
       count += one->owns ? 1 : 0;
     }
   }
@@ -61,9 +61,9 @@ std::size_t slot_reads::owned_slots() const {
 }
 
 void slot_reads::restart_in_child() {
-  for (bucket& each : buckets_) {
-    each.first.store(nullptr, std::memory_order_relaxed);
-    each.lock.open_in_child();
+  for (bucket& list : buckets_) {
+    list.first.store(nullptr, std::memory_order_relaxed);
+    list.lock.open_in_child();
   }
 }
 

@@ -69,7 +69,7 @@ TEST(slot_reads, no_slot_is_freed_under_a_read_and_each_is_freed_once) {
     if (!reads.leave_to_readers(before)) ++freed[before];
     if (next % 512 == 0) std::this_thread::yield();
   }
-  for (std::thread& each : running) each.join();
+  for (std::thread& thread : running) thread.join();
   EXPECT_EQ(wrong, 0u);
   for (std::uint64_t slot = 0; slot < slots; ++slot) ASSERT_EQ(freed[slot].load(), 1u) << slot;
   EXPECT_EQ(reads.owned_slots(), 0u);

@@ -18,12 +18,12 @@ bool poll(fetcher& one, host& around, caller who) FAR_REQUIRES(one.lock) {
 // Waits with the fetcher's lock held: nobody else need look after the transfer then. But not for a read that rests.
 void advance_and_await_arrival(miss& one, const fetcher_pool& fetchers, host& around, read_ahead_state& streams,
                                caller who) {
-  fetcher& by = fetchers.lock(around.preferred_fetcher());
-  by.lock.assert_held();
-  const lock_guard guard(by.lock, std::adopt_lock);
-  one.advance(by, streams);
-  while (one.look() == miss::state::arriving && !by.only_rests()) {
-    if (!poll(by, around, who)) by.wait(longest_wait_ns);
+  fetcher& fetcher = fetchers.lock(around.preferred_fetcher());
+  fetcher.lock.assert_held();
+  const lock_guard guard(fetcher.lock, std::adopt_lock);
+  one.advance(fetcher, streams);
+  while (one.look() == miss::state::arriving && !fetcher.only_rests()) {
+    if (!poll(fetcher, around, who)) fetcher.wait(longest_wait_ns);
   }
 }
 

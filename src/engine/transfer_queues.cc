@@ -15,9 +15,9 @@ result<Queue*> add(core& shared, std::array<std::unique_ptr<Queue>, Most>& queue
                    const char* refusal) {
   const std::size_t index = count.load(std::memory_order_relaxed);
   if (index == Most) return error{refusal, 0};
-  result<std::unique_ptr<Queue>> made = Queue::create(shared);
-  if (!made) return made.error();
-  queues[index] = std::move(made).value();
+  result<std::unique_ptr<Queue>> created = Queue::create(shared);
+  if (!created) return created.error();
+  queues[index] = std::move(created).value();
   count.store(index + 1, std::memory_order_release);
   return queues[index].get();
 }
@@ -25,25 +25,25 @@ result<Queue*> add(core& shared, std::array<std::unique_ptr<Queue>, Most>& queue
 // Whether `asked` is true of one of them.
 template <typename Queues, typename Question>
 bool any(const Queues& queues, const Question& asked) {
-  return std::any_of(queues.begin(), queues.end(), [&asked](const auto& each) { return asked(*each); });
+  return std::any_of(queues.begin(), queues.end(), [&asked](const auto& queue) { return asked(*queue); });
 }
 
 // Polls what nobody holds.
 template <typename Queues>
 bool poll_each(const Queues& queues, caller who) {
   bool progress = false;
-  for (const auto& each : queues) {
-    if (each->idle() || !each->lock.try_lock()) continue;
-    progress |= each->poll(who);
-    each->lock.unlock();
+  for (const auto& queue : queues) {
+    if (queue->idle() || !queue->lock.try_lock()) continue;
+    progress |= queue->poll(who);
+    queue->lock.unlock();
   }
   return progress;
 }
 
 template <typename Queues>
 result<void> restart_each(const Queues& queues) {
-  for (const auto& each : queues) {
-    const result<void> restarted = each->restart_in_child();
+  for (const auto& queue : queues) {
+    const result<void> restarted = queue->restart_in_child();
     if (!restarted) return restarted;
   }
   return {};
@@ -53,9 +53,9 @@ result<void> restart_each(const Queues& queues) {
 
 result<void> transfer_queues::open_evictors() {
   for (std::size_t i = 0; i < evictor_count; ++i) {
-    result<std::unique_ptr<evictor>> made = evictor::create(shared_, i * evictor::staging_pages);
-    if (!made) return made.error();
-    evictors_[i] = std::move(made).value();
+    result<std::unique_ptr<evictor>> created = evictor::create(shared_, i * evictor::staging_pages);
+    if (!created) return created.error();
+    evictors_[i] = std::move(created).value();
   }
   return {};
 }
@@ -74,53 +74,53 @@ result<object_reader*> transfer_queues::add_object_reader() {
 bool transfer_queues::help(caller who) {
   bool progress = poll_each(fetchers(), who);
   progress |= poll_each(readers(), who);
-  for (const std::unique_ptr<evictor>& each : evictors_) {
-    if (each->idle() || !each->lock.try_lock()) continue;
-    progress |= each->step(false, who);
-    each->lock.unlock();
+  for (const std::unique_ptr<evictor>& evictor : evictors_) {
+    if (evictor->idle() || !evictor->lock.try_lock()) continue;
+    progress |= evictor->step(false, who);
+    evictor->lock.unlock();
   }
   return progress;
 }
 
 bool transfer_queues::has_left_writes() const {
-  return any(evictors_, [](const evictor& each) { return each.has_left_writes(); });
+  return any(evictors_, [](const evictor& queue) { return queue.has_left_writes(); });
 }
 
 bool transfer_queues::has_left() const {
-  return any(fetchers(), [](const fetcher& each) { return each.has_left(); }) ||
-         any(readers(), [](const object_reader& each) { return each.has_left(); }) || has_left_writes();
+  return any(fetchers(), [](const fetcher& queue) { return queue.has_left(); }) ||
+         any(readers(), [](const object_reader& queue) { return queue.has_left(); }) || has_left_writes();
 }
 
 bool transfer_queues::under_way() const {
-  return any(fetchers(), [](const fetcher& each) { return !each.idle(); }) ||
-         any(readers(), [](const object_reader& each) { return !each.idle(); }) ||
-         any(evictors_, [](const evictor& each) { return !each.idle(); });
+  return any(fetchers(), [](const fetcher& queue) { return !queue.idle(); }) ||
+         any(readers(), [](const object_reader& queue) { return !queue.idle(); }) ||
+         any(evictors_, [](const evictor& queue) { return !queue.idle(); });
 }
 
 bool transfer_queues::unattended() const {
-  return any(fetchers(), [](const fetcher& each) { return each.unattended(); }) ||
-         any(evictors_, [](const evictor& each) { return !each.idle(); });
+  return any(fetchers(), [](const fetcher& queue) { return queue.unattended(); }) ||
+         any(evictors_, [](const evictor& queue) { return !queue.idle(); });
 }
 
 // The analysis knows no locks of arrays.
 void transfer_queues::lock_all() FAR_UNCHECKED_LOCKING {
   adding_.lock();
-  for (const auto& each : fetchers()) each->lock.lock();
-  for (const auto& each : readers()) each->lock.lock();
-  for (const auto& each : evictors_) each->lock.lock();
+  for (const auto& fetcher : fetchers()) fetcher->lock.lock();
+  for (const auto& reader : readers()) reader->lock.lock();
+  for (const auto& reader : evictors_) reader->lock.lock();
 }
 
 void transfer_queues::unlock_all() FAR_UNCHECKED_LOCKING {
-  for (const auto& each : evictors_) each->lock.unlock();
-  for (const auto& each : readers()) each->lock.unlock();
-  for (const auto& each : fetchers()) each->lock.unlock();
+  for (const auto& queue : evictors_) queue->lock.unlock();
+  for (const auto& reader : readers()) reader->lock.unlock();
+  for (const auto& fetcher : fetchers()) fetcher->lock.unlock();
   adding_.unlock();
 }
 
 void transfer_queues::close_in_child() {
-  for (const auto& each : evictors_) each->close_in_child();
-  for (const auto& each : fetchers()) each->close_in_child();
-  for (const auto& each : readers()) each->close_in_child();
+  for (const auto& queue : evictors_) queue->close_in_child();
+  for (const auto& fetcher : fetchers()) fetcher->close_in_child();
+  for (const auto& reader : readers()) reader->close_in_child();
 }
 
 result<void> transfer_queues::restart_in_child() {

@@ -52,23 +52,23 @@ void check_word(const core& shared, page_id page, tally* sum) {
 
 void validate(const core& shared, const transfer_queues& transfers) {
   tally sum;
-  shared.blocks.for_each_used([&](block_id which) {
-    const block& each = shared.blocks.at(which);
-    each.lock.assert_held();
-    if (each.kind == block_kind::fresh) return;
+  shared.blocks.for_each_used([&](block_id id) {
+    const block& used = shared.blocks.at(id);
+    used.lock.assert_held();
+    if (used.kind == block_kind::fresh) return;
     // I8: an open block is the kernel's; only its allocation is charged, and no page of it is in any other state.
-    if (each.kind == block_kind::open) sum.frames += each.allocated.count();
-    const page_range range = pages_of(which);
+    if (used.kind == block_kind::open) sum.frames += used.allocated.count();
+    const page_range range = pages_of(id);
     for (page_id page = range.first; page < range.end(); ++page) {
       const state where = shared.pages.load(page).where();
-      FAR_CHECK(each.kind == block_kind::guarded || where == state::untouched || where == state::foreign,
+      FAR_CHECK(used.kind == block_kind::guarded || where == state::untouched || where == state::foreign,
                 "I8: pages of an open block are Untouched, or not ours");
       check_word(shared, page, &sum);
     }
   });
   std::size_t unreferenced_slots = 0;
-  for (const std::unique_ptr<evictor>& each : transfers.evictors()) {
-    const evictor::holdings held = each->held();
+  for (const std::unique_ptr<evictor>& evictor : transfers.evictors()) {
+    const evictor::holdings held = evictor->held();
     sum.frames += held.staged_frames;
     unreferenced_slots += held.unreferenced_slots;
   }

@@ -49,21 +49,21 @@ void waiting_fibers::settled(page_id page) noexcept {
   if (in.first.load(std::memory_order_seq_cst) == nullptr) return;
   const lock_guard guard(in.lock);
   waiting* before = nullptr;
-  waiting* each = in.first.load(std::memory_order_relaxed);
-  while (each != nullptr) {
-    waiting* const next = each->next;
-    if (each->page != page) {
-      before = each;
+  waiting* entry = in.first.load(std::memory_order_relaxed);
+  while (entry != nullptr) {
+    waiting* const next = entry->next;
+    if (entry->page != page) {
+      before = entry;
     } else {
-      each->listed = false;
+      entry->listed = false;
       if (before != nullptr) {
         before->next = next;
       } else {
         in.first.store(next, std::memory_order_seq_cst);
       }
-      fibers_.wake(each->ticket);
+      fibers_.wake(entry->ticket);
     }
-    each = next;
+    entry = next;
   }
 }
 

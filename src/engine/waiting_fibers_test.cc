@@ -24,18 +24,18 @@ class waiting_threads final : public miss_waiter {
   void open(ticket& mine) noexcept override { new (mine.room) std::binary_semaphore(0); }
   void park(ticket& mine, place /*from*/) noexcept override {
     parks.fetch_add(1);
-    FAR_CHECK(of(mine).try_acquire_for(std::chrono::seconds(60)), "a wake-up was lost");
+    FAR_CHECK(semaphore_of(mine).try_acquire_for(std::chrono::seconds(60)), "a wake-up was lost");
     close(mine);
   }
-  void close(ticket& mine) noexcept override { std::destroy_at(&of(mine)); }
-  void wake(ticket& one) noexcept override { of(one).release(); }
+  void close(ticket& mine) noexcept override { std::destroy_at(&semaphore_of(mine)); }
+  void wake(ticket& one) noexcept override { semaphore_of(one).release(); }
   void poll_soon() noexcept override { polls_wanted.fetch_add(1); }
 
   std::atomic<unsigned> parks{0};
   std::atomic<unsigned> polls_wanted{0};
 
  private:
-  static std::binary_semaphore& of(ticket& one) {
+  static std::binary_semaphore& semaphore_of(ticket& one) {
     return *std::launder(reinterpret_cast<std::binary_semaphore*>(one.room));
   }
 
@@ -90,7 +90,7 @@ TEST(waiting_fibers, a_page_that_settles_wakes_those_that_wait_for_it_and_nobody
   move_to(pages, 258, state::lost);
   wait_until([&] { return went_on == 3; });
   move_to(pages, 3, state::resident);
-  for (std::thread& each : running) each.join();
+  for (std::thread& thread : running) thread.join();
 }
 
 // Pages settle at the very moment at which threads begin to wait for them. In every round each wait must end by the one
@@ -125,7 +125,7 @@ TEST(waiting_fibers, no_wake_up_is_lost) {
       move_to(pages, page, state::remote);
     }
   }
-  for (std::thread& each : running) each.join();
+  for (std::thread& thread : running) thread.join();
   EXPECT_GT(threads.parks, 0u);
 }
 

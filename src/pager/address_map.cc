@@ -49,7 +49,7 @@ address_map::parts address_map::remove(page_range within) {
 std::optional<address_map::parts> address_map::remove_whole(page_range within) {
   const lock_guard guard(lock_);
   std::uint64_t known = free_in(within);
-  for (const part& each : used_in(within)) known += each.range.count;
+  for (const part& mapped : used_in(within)) known += mapped.range.count;
   if (known < within.count) return std::nullopt;
   split_used_at(within.first);
   split_used_at(within.end());
@@ -72,8 +72,8 @@ std::optional<address_map::parts> address_map::take_over(page_range range) {
   split_used_at(range.first);
   split_used_at(range.end());
   std::uint64_t known = 0;
-  for (auto each = used_.lower_bound(range.first); each != used_.end() && each->first < range.end(); ++each) {
-    known += each->second.count;
+  for (auto at = used_.lower_bound(range.first); at != used_.end() && at->first < range.end(); ++at) {
+    known += at->second.count;
   }
   std::vector<page_range, platform::local_allocator<page_range>> holes;
   auto hole = free_.upper_bound(range.first);
@@ -86,7 +86,7 @@ std::optional<address_map::parts> address_map::take_over(page_range range) {
     known += end - first;
   }
   if (known < range.count) return std::nullopt;
-  for (const page_range& each : holes) take_from_hole(std::prev(free_.upper_bound(each.first))->first, each);
+  for (const page_range& taken : holes) take_from_hole(std::prev(free_.upper_bound(taken.first))->first, taken);
   return erase_used(range);
 }
 
@@ -106,7 +106,7 @@ std::optional<address_map::parts> address_map::look(page_range range) const {
   const lock_guard guard(lock_);
   parts found = used_in(range);
   std::uint64_t known = free_in(range);
-  for (const part& each : found) known += each.range.count;
+  for (const part& mapped : found) known += mapped.range.count;
   if (known < range.count) return std::nullopt;
   return found;
 }
@@ -114,12 +114,12 @@ std::optional<address_map::parts> address_map::look(page_range range) const {
 // Requires: the lock.
 address_map::parts address_map::used_in(page_range range) const {
   parts found;
-  auto each = used_.upper_bound(range.first);
-  if (each != used_.begin()) --each;
-  for (; each != used_.end() && each->first < range.end(); ++each) {
-    const page_id first = std::max(each->first, range.first);
-    const page_id end = std::min(each->first + each->second.count, range.end());
-    if (first < end) found.push_back({{first, static_cast<std::size_t>(end - first)}, each->second.traits});
+  auto at = used_.upper_bound(range.first);
+  if (at != used_.begin()) --at;
+  for (; at != used_.end() && at->first < range.end(); ++at) {
+    const page_id first = std::max(at->first, range.first);
+    const page_id end = std::min(at->first + at->second.count, range.end());
+    if (first < end) found.push_back({{first, static_cast<std::size_t>(end - first)}, at->second.traits});
   }
   return found;
 }
@@ -163,16 +163,16 @@ std::uint64_t address_map::pages_in_use() const {
 }
 
 void address_map::join_used(page_range range) {
-  auto each = used_.lower_bound(range.first);
-  if (each != used_.begin()) --each;
-  while (each != used_.end()) {
-    const auto next = std::next(each);
+  auto at = used_.lower_bound(range.first);
+  if (at != used_.begin()) --at;
+  while (at != used_.end()) {
+    const auto next = std::next(at);
     if (next == used_.end() || next->first > range.end()) return;
-    if (each->first + each->second.count == next->first && each->second.traits == next->second.traits) {
-      each->second.count += next->second.count;
+    if (at->first + at->second.count == next->first && at->second.traits == next->second.traits) {
+      at->second.count += next->second.count;
       used_.erase(next);
     } else {
-      each = next;
+      at = next;
     }
   }
 }

@@ -92,8 +92,8 @@ class address_map {
     const lock_guard guard(lock_);
     split_used_at(range.first);
     split_used_at(range.end());
-    for (auto each = used_.lower_bound(range.first); each != used_.end() && each->first < range.end(); ++each) {
-      body(each->second.traits);
+    for (auto at = used_.lower_bound(range.first); at != used_.end() && at->first < range.end(); ++at) {
+      body(at->second.traits);
     }
     join_used(range);
   }
@@ -103,8 +103,8 @@ class address_map {
   [[nodiscard]] parts find_all(const Wanted& wanted) const {
     const lock_guard guard(lock_);
     parts found;
-    for (const auto& [first, each] : used_) {
-      if (wanted(each.traits)) found.push_back({{first, each.count}, each.traits});
+    for (const auto& [first, at] : used_) {
+      if (wanted(at.traits)) found.push_back({{first, at.count}, at.traits});
     }
     return found;
   }

@@ -98,9 +98,9 @@ result<void> far_pager::start() {
       .where = at_misses ? engine::eviction_place::at_miss : engine::eviction_place::background,
       .measures_where = chosen_.where == options::eviction::measured,
       .filter = chosen_.filter};
-  result<std::unique_ptr<engine::engine>> made = engine::engine::create(space_, *far_, clock_, settings);
-  if (!made) return made.error();
-  engine_ = std::move(made).value();
+  result<std::unique_ptr<engine::engine>> created = engine::engine::create(space_, *far_, clock_, settings);
+  if (!created) return created.error();
+  engine_ = std::move(created).value();
   misses_.emplace(*engine_, host_, heap_, *far_, chosen_.observer);
   parts_.emplace(heap_, engine_->ranges(), engine_->eviction(), host_);
   accesses_.emplace(*engine_, host_, heap_, parts_->addresses(), *misses_);
@@ -215,12 +215,12 @@ void far_pager::after_fork_in_child(std::span<const std::span<const std::byte>> 
   platform::unlock_local_memory_after_fork();
   platform::forget_expected_followers();
   parts_->unlock_in_child();
-  const auto stop = [](const char* what) {
+  const auto stop = [](const char* failure) {
     log_line(
         log_level::error,
         "a child of fork cannot go on with its far memory (%s) and is stopped; use vfork or posix_spawn, or exec at "
         "once",
-        what);
+        failure);
     _exit(EXIT_FAILURE);
   };
   const platform::kernel_features& features = platform::probe_kernel();
@@ -231,8 +231,8 @@ void far_pager::after_fork_in_child(std::span<const std::span<const std::byte>> 
   if (!reopened) return stop(reopened.error().message.c_str());
   space_.reopen_after_fork();
   std::vector<page_range, platform::local_allocator<page_range>> pinned_pages;
-  for (const std::span<const std::byte> each : pinned)
-    pinned_pages.push_back(parts_->pages_in(each.data(), each.size()));
+  for (const std::span<const std::byte> range : pinned)
+    pinned_pages.push_back(parts_->pages_in(range.data(), range.size()));
   const result<void> resumed = engine_->fork().resume_in_child(pinned_pages);
   if (!resumed) return stop(resumed.error().message.c_str());
   // The threads of the old objects are not in this process; there is nothing to join or destroy.

@@ -102,7 +102,7 @@ void fault_thread::tell_observer(const platform::fault& reported, std::uint64_t 
   if (observer_ == nullptr) return;
   observer_->missed({.time_ns = now_ns,
                      .address = reinterpret_cast<const std::byte*>(reported.address),
-                     .what = kind_of_miss(engine_.view(), page_of(reported), reported.write),
+                     .cause = kind_of_miss(engine_.view(), page_of(reported), reported.write),
                      .thread = reported.thread_id,
                      .context = nullptr,
                      .pinned = false});

@@ -62,8 +62,8 @@ hint_site::tally& tally_of(far_hint_site& site) {
 }  // namespace
 
 void take_hint(const void* address, std::size_t size, std::uint64_t packed_options, far_hint_site* site) {
-  page_guard* const by = __atomic_load_n(&serving, __ATOMIC_ACQUIRE);
-  if (by == nullptr) return;
+  page_guard* const guard = __atomic_load_n(&serving, __ATOMIC_ACQUIRE);
+  if (guard == nullptr) return;
   const int error_before = read_errno();
   hint_site::tally& counted = tally_of(*site);
   counted.calls.fetch_add(1, std::memory_order_relaxed);
@@ -72,24 +72,24 @@ void take_hint(const void* address, std::size_t size, std::uint64_t packed_optio
                   .prefetch = (packed_options & 4) != 0,
                   .read_ahead_pages = static_cast<std::int32_t>(packed_options >> 32),
                   .eviction_priority = std::min<unsigned>(packed_options >> 8 & 0xff, 3)};
-  if (by->expect_use(static_cast<const std::byte*>(address), size, said)) {
+  if (guard->expect_use(static_cast<const std::byte*>(address), size, said)) {
     counted.misses.fetch_add(1, std::memory_order_relaxed);
   }
   write_errno(error_before);
 }
 
-void serve_hints(page_guard& by, hint_entry entry) {
+void serve_hints(page_guard& guard, hint_entry entry) {
   page_guard* none = nullptr;
-  if (!__atomic_compare_exchange_n(&serving, &none, &by, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
-  view.base = reinterpret_cast<std::uintptr_t>(by.start());
-  view.use = by.use_bytes();
-  view.now = by.use_time();
+  if (!__atomic_compare_exchange_n(&serving, &none, &guard, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+  view.base = reinterpret_cast<std::uintptr_t>(guard.start());
+  view.use = guard.use_bytes();
+  view.now = guard.use_time();
   view.miss = entry;
-  __atomic_store_n(&view.bytes, by.pages() << page_shift, __ATOMIC_RELEASE);
+  __atomic_store_n(&view.bytes, guard.pages() << page_shift, __ATOMIC_RELEASE);
 }
 
-void stop_serving_hints(const page_guard& by) {
-  if (__atomic_load_n(&serving, __ATOMIC_RELAXED) != &by) return;
+void stop_serving_hints(const page_guard& guard) {
+  if (__atomic_load_n(&serving, __ATOMIC_RELAXED) != &guard) return;
   __atomic_store_n(&view.bytes, 0, __ATOMIC_RELEASE);
   __atomic_store_n(&serving, nullptr, __ATOMIC_RELEASE);
 }

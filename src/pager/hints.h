@@ -19,9 +19,9 @@ void take_hint(const void* address, std::size_t size, std::uint64_t packed_optio
 
 // From now on hints of the whole process are about this pager's far heap, unless they are about another's already.
 // `entry`: take_hint(), or a function of a door's own that calls it.
-void serve_hints(page_guard& by, hint_entry entry = take_hint);
+void serve_hints(page_guard& guard, hint_entry entry = take_hint);
 // Before the pager ends. Requires: no thread is in a hint about its far heap.
-void stop_serving_hints(const page_guard& by);
+void stop_serving_hints(const page_guard& guard);
 
 // What far_hint_find_view() returns wherever a door defines it: from the program's start on, empty while nobody serves.
 [[nodiscard]] const far_hint_view& hint_view() noexcept;
@@ -45,9 +45,9 @@ struct hint_site {
   char file[longest_file + 1] = {};  // its end, if it is longer
 
  private:
-  [[nodiscard]] std::uint64_t sum(std::atomic<std::uint64_t> tally::* which) const noexcept {
+  [[nodiscard]] std::uint64_t sum(std::atomic<std::uint64_t> tally::* counter) const noexcept {
     std::uint64_t all = 0;
-    for (const tally& each : counted) all += (each.*which).load(std::memory_order_relaxed);
+    for (const tally& one_thread : counted) all += (one_thread.*counter).load(std::memory_order_relaxed);
     return all;
   }
 };

@@ -318,7 +318,7 @@ TEST_F(hints_test, used_pages_stay) {
     for (std::size_t i = 0; i < 2 * budget_pages; ++i) {
       far_hint(&number(stream, i), .eviction_priority = 3);
       EXPECT_EQ(number(stream, i), i * 31 + 7);
-      for (std::size_t each = 0; i % 64 == 0 && each < 64; ++each) far_hint(&number(hot, each));
+      for (std::size_t at = 0; i % 64 == 0 && at < 64; ++at) far_hint(&number(hot, at));
     }
     EXPECT_EQ(residents(hot, 64), std::string(64, 'x')) << policy;
     stop_serving_hints(*far_);
@@ -380,7 +380,7 @@ TEST_F(hints_test, wrong_and_late_ones_change_nothing) {
     if (i % 3 == 0) number(block, page) = page * 31 + 7;
   }
   done.store(true);
-  for (std::thread& each : others) each.join();
+  for (std::thread& thread : others) thread.join();
   EXPECT_EQ(count_wrong(block, pages), 0u);
   far_->validate();
   ASSERT_TRUE(far_->unmap(block, pages * page_bytes));

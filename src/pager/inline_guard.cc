@@ -39,8 +39,8 @@ void pass_on(int signal, siginfo_t* info, void* context) {
 }
 
 miss_resolver* resolver_of(const void* address) {
-  for (const std::atomic<miss_resolver*>& each : guarded) {
-    miss_resolver* const misses = each.load(std::memory_order_acquire);
+  for (const std::atomic<miss_resolver*>& slot : guarded) {
+    miss_resolver* const misses = slot.load(std::memory_order_acquire);
     if (misses != nullptr && misses->contains(address)) return misses;
   }
   return nullptr;
@@ -76,8 +76,8 @@ result<void> install_inline_guard(miss_resolver& misses) {
   const platform::signal_shield shield;
   const lock_guard guard(installing);
   std::atomic<miss_resolver*>* place = nullptr;
-  for (std::atomic<miss_resolver*>& each : guarded) {
-    if (each.load() == nullptr) place = &each;
+  for (std::atomic<miss_resolver*>& slot : guarded) {
+    if (slot.load() == nullptr) place = &slot;
   }
   if (place == nullptr) {
     return error{"eight far heaps of this process resolve faults inline already; use --fault-mode thread", EBUSY};
@@ -98,10 +98,10 @@ result<void> install_inline_guard(miss_resolver& misses) {
 void remove_inline_guard(miss_resolver& misses) {
   const platform::signal_shield shield;
   const lock_guard guard(installing);
-  for (std::atomic<miss_resolver*>& each : guarded) {
-    if (each.load() != &misses) continue;
+  for (std::atomic<miss_resolver*>& slot : guarded) {
+    if (slot.load() != &misses) continue;
     if (guarded_count.fetch_sub(1) == 1) sigaction(SIGBUS, &program_action, nullptr);
-    each.store(nullptr);
+    slot.store(nullptr);
     return;
   }
 }

@@ -45,7 +45,7 @@ int mapped_parts::open(page_range range, int protection, bool guarded) {
 int mapped_parts::open_or_put_back(page_range range, const mapping_traits& traits, bool guarded) {
   const int failure = traits.reserved ? 0 : open(range, traits.protection, guarded);
   if (failure != 0) {
-    for (const part& each : addresses_.remove(range)) addresses_.put_back(each.range);
+    for (const part& mapped : addresses_.remove(range)) addresses_.put_back(mapped.range);
   }
   return failure;
 }

@@ -54,14 +54,14 @@ class mapped_parts {
   // at once, or when the rest is done.
   enum class at_hole : std::uint8_t { stop, go_on };
   template <typename Body>
-  [[nodiscard]] int for_each(page_range range, at_hole what, const Body& body) const {
+  [[nodiscard]] int for_each(page_range range, at_hole mode, const Body& body) const {
     bool holes = false;
     page_id next = range.first;
-    for (const part& each : look(range)) {
-      holes |= each.range.first != next;
-      if (holes && what == at_hole::stop) return ENOMEM;
-      if (const int failure = body(each)) return failure;
-      next = each.range.end();
+    for (const part& mapped : look(range)) {
+      holes |= mapped.range.first != next;
+      if (holes && mode == at_hole::stop) return ENOMEM;
+      if (const int failure = body(mapped)) return failure;
+      next = mapped.range.end();
     }
     return holes || next != range.end() ? ENOMEM : 0;
   }

@@ -32,9 +32,9 @@ result<void> memory_advice::advise(std::byte* address, std::size_t bytes, int ad
   const page_range range = parts_.pages_in(address, bytes);
   if (advice == MADV_COLD || advice == MADV_PAGEOUT) return outcome("madvise", push_out(range, advice));
   const bool populates = advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE;
-  const mapped_parts::at_hole what = populates ? mapped_parts::at_hole::stop : mapped_parts::at_hole::go_on;
+  const mapped_parts::at_hole mode = populates ? mapped_parts::at_hole::stop : mapped_parts::at_hole::go_on;
   return outcome("madvise", parts_.inside([&] {
-    return parts_.for_each(range, what, [this, advice](const address_map::part& part) {
+    return parts_.for_each(range, mode, [this, advice](const address_map::part& part) {
       return part.traits.foreign ? tell_kernel(part, advice) : advise_part(part, advice);
     });
   }));
@@ -129,8 +129,9 @@ int memory_advice::note_of_child(page_range range, int advice) {
 // In the child, before the program goes on in it. Locks are not inherited.
 void memory_advice::settle_in_child() {
   parts_.addresses().change(parts_.everything(), [](mapping_traits& traits) { traits.locked = false; });
-  for (const address_map::part& part : parts_.addresses().find_all(
-           [](const mapping_traits& each) { return !each.foreign && (each.absent_in_child || each.empty_in_child); })) {
+  for (const address_map::part& part : parts_.addresses().find_all([](const mapping_traits& traits) {
+         return !traits.foreign && (traits.absent_in_child || traits.empty_in_child);
+       })) {
     const int failure = part.traits.absent_in_child ? parts_.unmap(part.range) : discard_part(part);
     FAR_CHECK(failure == 0, "memory of ours can be emptied in a child");
     // What is wiped has no guards either. If the kernel has no room for another mapping, they stay.

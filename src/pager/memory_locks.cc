@@ -39,7 +39,7 @@ result<void> memory_locks::unlock(std::byte* address, std::size_t bytes) {
 void memory_locks::unlock_all() {
   parts_.inside([this] {
     for (const address_map::part& part :
-         parts_.addresses().find_all([](const mapping_traits& each) { return each.locked; })) {
+         parts_.addresses().find_all([](const mapping_traits& traits) { return traits.locked; })) {
       static_cast<void>(unlock_part(part));  // there is nothing that munlock could refuse
     }
     return 0;

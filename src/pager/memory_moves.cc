@@ -88,7 +88,7 @@ int memory_moves::move_parts(page_range range, std::uint64_t new_count, const re
   parts_.addresses().use(target, traits);
   for (const address_map::part& part : parts) {
     const page_range arrived{target.first + (part.range.first - range.first), part.range.count};
-    if (part.traits.fenced) parts_.addresses().change(arrived, [](mapping_traits& each) { each.fenced = true; });
+    if (part.traits.fenced) parts_.addresses().change(arrived, [](mapping_traits& now) { now.fenced = true; });
     if (part.traits.reserved) parts_.give_up_if_empty(arrived);
   }
   *moved = target.first;

@@ -16,7 +16,7 @@ struct miss {
 
   std::uint64_t time_ns;     // when it began, by the monotonic clock
   const std::byte* address;  // as exactly as the machine told
-  kind what;
+  kind cause;
   std::uint32_t thread;  // of the kernel
   // What the thread was doing: a ucontext_t, while missed() runs. Null in fault_mode::thread, where the thread is not
   // ours to look at; and in pin(), for a system call that would miss, where the caller of pin() knows.

@@ -53,7 +53,7 @@ void miss_resolver::resolve_fault(const std::byte* address, bool write, const vo
   if (observer_ == nullptr) return resolve_hardware_miss(page, write);
   const miss one{.time_ns = clock_.now_ns(),
                  .address = address,
-                 .what = kind_of_miss(engine_.view(), page, write),
+                 .cause = kind_of_miss(engine_.view(), page, write),
                  .thread = static_cast<std::uint32_t>(syscall(SYS_gettid)),
                  .context = context,
                  .pinned = context == nullptr};

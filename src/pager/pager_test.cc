@@ -37,8 +37,8 @@ std::uint64_t content_of(const void* address, std::uint64_t salt) {
 
 class miss_counter final : public miss_observer {
  public:
-  void missed(const miss& one) noexcept override { ++counts_[static_cast<std::size_t>(one.what)]; }
-  [[nodiscard]] std::uint64_t seen(miss::kind what) const { return counts_[static_cast<std::size_t>(what)]; }
+  void missed(const miss& one) noexcept override { ++counts_[static_cast<std::size_t>(one.cause)]; }
+  [[nodiscard]] std::uint64_t seen(miss::kind kind) const { return counts_[static_cast<std::size_t>(kind)]; }
 
  private:
   std::array<std::atomic<std::uint64_t>, 4> counts_{};
@@ -339,9 +339,9 @@ TEST_P(pager_test, threads_on_shared_pages_lose_no_update) {
 TEST(pager, a_fork_does_not_wait_for_pages_that_a_thread_pushes_out) {
   if (!platform::probe_kernel().userfaultfd) GTEST_SKIP() << "no userfaultfd";
   constexpr std::size_t bytes = 8 * mib;
-  result<std::unique_ptr<pager>> made = pager::create({.budget_bytes = budget, .far_uri = "memory:?latency=200ms"});
-  ASSERT_TRUE(made.ok()) << made.error().message;
-  pager& tested = *made.value();
+  result<std::unique_ptr<pager>> created = pager::create({.budget_bytes = budget, .far_uri = "memory:?latency=200ms"});
+  ASSERT_TRUE(created.ok()) << created.error().message;
+  pager& tested = *created.value();
   std::byte* const block = tested.map(bytes, PROT_READ | PROT_WRITE, page_bytes).value();
   for (std::size_t at = 0; at < bytes; at += page_bytes) block[at] = std::byte{1};
   std::atomic<bool> ended{false};
@@ -366,9 +366,9 @@ std::uint64_t blocked_signals() {
 // Each forks with a mask of its own, and one waits for the other to be done.
 TEST(pager, threads_that_fork_at_once_keep_their_signal_masks) {
   if (!platform::probe_kernel().userfaultfd) GTEST_SKIP() << "no userfaultfd";
-  result<std::unique_ptr<pager>> made = pager::create({.budget_bytes = budget, .far_uri = "memory:"});
-  ASSERT_TRUE(made.ok()) << made.error().message;
-  pager& tested = *made.value();
+  result<std::unique_ptr<pager>> created = pager::create({.budget_bytes = budget, .far_uri = "memory:"});
+  ASSERT_TRUE(created.ok()) << created.error().message;
+  pager& tested = *created.value();
   const std::uint64_t own = blocked_signals();
   const std::uint64_t others = own | std::uint64_t{1} << (SIGUSR1 - 1);
   std::atomic<std::uint64_t> left_with{0};
@@ -440,10 +440,10 @@ TEST_P(held_up, threads_that_wait_for_vforked_children_stop_nobodys_evictions) {
   constexpr std::size_t bytes = 2 * budget;
   constexpr std::size_t share = 2 * mib;
   constexpr std::chrono::seconds deadline{20};
-  result<std::unique_ptr<pager>> made = pager::create(
+  result<std::unique_ptr<pager>> created = pager::create(
       {.budget_bytes = budget, .far_uri = "file:", .mode = GetParam(), .where = options::eviction::at_miss});
-  ASSERT_TRUE(made.ok()) << made.error().message;
-  pager& tested = *made.value();
+  ASSERT_TRUE(created.ok()) << created.error().message;
+  pager& tested = *created.value();
   std::byte* const block = tested.map(bytes, PROT_READ | PROT_WRITE, page_bytes).value();
   std::byte* const fresh = tested.map(thread_count * share, PROT_READ | PROT_WRITE, page_bytes).value();
   for (std::size_t at = 0; at < bytes; at += page_bytes) block[at] = std::byte{1};

@@ -27,7 +27,7 @@ void describe(engine::object_read& one, engine::page_id page, std::uint32_t offs
   one.buffer = into.data();
 }
 
-slot_read told(engine::read_outcome reached) {
+slot_read to_slot_read(engine::read_outcome reached) {
   switch (reached) {
     case engine::read_outcome::done: return slot_read::done;
     case engine::read_outcome::failed: return slot_read::failed;
@@ -62,10 +62,10 @@ slot_read slot_reader::read(const std::byte* address, std::size_t bytes, std::by
 engine::read_outcome slot_reader::start(engine::object_read& one) noexcept {
   const std::size_t preferred = static_cast<std::size_t>(one.page);
   for (std::size_t i = 0; i < readers_.size(); ++i) {
-    engine::object_reader& by = *readers_[(preferred + i) % readers_.size()];
-    if (!by.has_room() || !by.lock.try_lock()) continue;
-    const lock_guard guard(by.lock, std::adopt_lock);
-    const engine::read_outcome reached = by.start(one);
+    engine::object_reader& reader = *readers_[(preferred + i) % readers_.size()];
+    if (!reader.has_room() || !reader.lock.try_lock()) continue;
+    const lock_guard guard(reader.lock, std::adopt_lock);
+    const engine::read_outcome reached = reader.start(one);
     if (reached != engine::read_outcome::busy) return reached;
   }
   return engine::read_outcome::busy;
@@ -80,12 +80,12 @@ slot_read slot_reader::read_on_thread(page_id page, std::uint32_t offset_bytes, 
   while ((reached = start(mine)) == engine::read_outcome::busy) {
     if (!engine::help(engine_, host_, engine::caller::of_program)) waiting.pause();
   }
-  if (reached != engine::read_outcome::in_flight) return told(reached);
+  if (reached != engine::read_outcome::in_flight) return to_slot_read(reached);
   backoff arriving;
   while ((reached = mine.outcome.load(std::memory_order_acquire)) == engine::read_outcome::in_flight) {
     if (!engine::help(engine_, host_, engine::caller::of_program)) arriving.pause();
   }
-  return told(reached);
+  return to_slot_read(reached);
 }
 
 slot_read slot_reader::read_on_fiber(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into) {
@@ -98,12 +98,12 @@ slot_read slot_reader::read_on_fiber(page_id page, std::uint32_t offset_bytes, s
     const engine::read_outcome reached = start(mine);
     if (reached == engine::read_outcome::in_flight) break;
     mine.fibers->close(mine.ticket);
-    if (reached != engine::read_outcome::busy) return told(reached);
+    if (reached != engine::read_outcome::busy) return to_slot_read(reached);
     misses_.wait_for_turn();
   }
   mine.fibers->poll_soon();
   mine.fibers->park(mine.ticket, miss_waiter::place::call);
-  return told(mine.outcome.load(std::memory_order_acquire));
+  return to_slot_read(mine.outcome.load(std::memory_order_acquire));
 }
 
 }  // namespace far::pager

@@ -186,7 +186,7 @@ byte_string as_choices(std::string_view file) {
     built.text(file.substr(sizeof(record), record.payload_bytes));
     file.remove_prefix(sizeof(record) + round_up(record.payload_bytes, 8));
   }
-  return bytes.bytes();
+  return built.bytes();
 }
 
 }  // namespace

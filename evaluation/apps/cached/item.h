@@ -38,7 +38,7 @@ struct item {
 };
 
 struct free_item {
-  void operator()(item* which) const { std::free(which); }
+  void operator()(item* entry) const { std::free(entry); }
 };
 using item_ptr = std::unique_ptr<item, free_item>;
 

@@ -47,11 +47,11 @@ class event_loop {
 
   void watch(int number, std::uint32_t events);
   void accept_all();
-  void accept_one(descriptor made);
-  void serve(connection& which, std::uint32_t events);
-  void receive(connection& which);
-  void send_output(connection& which);
-  void await(connection& which);
+  void accept_one(descriptor accepted);
+  void serve(connection& client, std::uint32_t events);
+  void receive(connection& client);
+  void send_output(connection& client);
+  void await(connection& client);
 
   store& items_;
   server_facts& facts_;
@@ -89,9 +89,9 @@ void event_loop::run() {
       const auto found = connections_.find(number);
       // Closed, or replaced, earlier in this round: the next round knows better.
       if (found == connections_.end()) continue;
-      connection& which = *found->second;
-      serve(which, events[static_cast<std::size_t>(i)].events);
-      if (which.broken || (which.talk.is_closing() && which.talk.output().empty())) {
+      connection& client = *found->second;
+      serve(client, events[static_cast<std::size_t>(i)].events);
+      if (client.broken || (client.talk.is_closing() && client.talk.output().empty())) {
         connections_.erase(found);
         --facts_.connections;
       }
@@ -101,9 +101,9 @@ void event_loop::run() {
 
 void event_loop::accept_all() {
   while (true) {
-    descriptor made(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (made.get() >= 0) {
-      accept_one(std::move(made));
+    descriptor accepted(accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (accepted.get() >= 0) {
+      accept_one(std::move(accepted));
       continue;
     }
     // No descriptors: a pause, for the listener would be reported again at once.
@@ -112,8 +112,8 @@ void event_loop::accept_all() {
   }
 }
 
-void event_loop::accept_one(descriptor made) {
-  const int number = made.get();
+void event_loop::accept_one(descriptor accepted) {
+  const int number = accepted.get();
   ++facts_.all_connections;
   if (++facts_.connections > facts_.connection_limit) {
     --facts_.connections;
@@ -126,51 +126,51 @@ void event_loop::accept_one(descriptor made) {
   const int on = 1;
   setsockopt(number, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   watch(number, EPOLLIN);
-  connections_[number] = std::make_unique<connection>(std::move(made), items_, facts_);
+  connections_[number] = std::make_unique<connection>(std::move(accepted), items_, facts_);
 }
 
-void event_loop::serve(connection& which, std::uint32_t events) {
-  if (which.talk.wants_input() && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) receive(which);
-  for (int i = 0; i < turn && !which.broken; ++i) {
-    which.talk.process();
-    send_output(which);
-    if (!which.talk.is_held_up() || !which.talk.output().empty()) break;
+void event_loop::serve(connection& client, std::uint32_t events) {
+  if (client.talk.wants_input() && (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) receive(client);
+  for (int i = 0; i < turn && !client.broken; ++i) {
+    client.talk.process();
+    send_output(client);
+    if (!client.talk.is_held_up() || !client.talk.output().empty()) break;
   }
-  if (!which.broken) await(which);
+  if (!client.broken) await(client);
 }
 
-void event_loop::receive(connection& which) {
-  const std::span<char> room = which.talk.room();
-  const ssize_t count = recv(which.socket.get(), room.data(), room.size(), 0);
+void event_loop::receive(connection& client) {
+  const std::span<char> room = client.talk.room();
+  const ssize_t count = recv(client.socket.get(), room.data(), room.size(), 0);
   if (count > 0) {
-    which.talk.received(static_cast<std::size_t>(count));
+    client.talk.received(static_cast<std::size_t>(count));
   } else if (count == 0 || !is_for_later(errno)) {
-    which.broken = true;
+    client.broken = true;
   }
 }
 
-void event_loop::send_output(connection& which) {
-  while (!which.talk.output().empty()) {
-    const std::string_view output = which.talk.output();
-    const ssize_t count = send(which.socket.get(), output.data(), output.size(), MSG_NOSIGNAL);
+void event_loop::send_output(connection& client) {
+  while (!client.talk.output().empty()) {
+    const std::string_view output = client.talk.output();
+    const ssize_t count = send(client.socket.get(), output.data(), output.size(), MSG_NOSIGNAL);
     if (count < 0) {
-      which.broken = !is_for_later(errno);
+      client.broken = !is_for_later(errno);
       return;
     }
-    which.talk.sent(static_cast<std::size_t>(count));
+    client.talk.sent(static_cast<std::size_t>(count));
   }
 }
 
-void event_loop::await(connection& which) {
-  const bool has_output = !which.talk.output().empty() || which.talk.is_held_up();
+void event_loop::await(connection& client) {
+  const bool has_output = !client.talk.output().empty() || client.talk.is_held_up();
   // A client that does not read its replies is not read either.
   const std::uint32_t wanted = has_output ? EPOLLOUT : EPOLLIN;
-  if (wanted == which.awaited) return;
-  epoll_event event{.events = wanted, .data = {.fd = which.socket.get()}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, which.socket.get(), &event) != 0) {
-    which.broken = true;
+  if (wanted == client.awaited) return;
+  epoll_event event{.events = wanted, .data = {.fd = client.socket.get()}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, client.socket.get(), &event) != 0) {
+    client.broken = true;
   } else {
-    which.awaited = wanted;
+    client.awaited = wanted;
   }
 }
 

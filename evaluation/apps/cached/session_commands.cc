@@ -26,9 +26,9 @@ void session::execute_words(const command_line& words) {
     if (!good) reply("ERROR");
     return good;
   };
-  for (const storing_command& each : storing_commands) {
-    if (each.name != name) continue;
-    if (has(each.words, each.words + 1)) begin_store(words, each.mode);
+  for (const storing_command& command : storing_commands) {
+    if (command.name != name) continue;
+    if (has(command.words, command.words + 1)) begin_store(words, command.mode);
     return;
   }
   if (name == "delete") {

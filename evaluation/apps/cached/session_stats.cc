@@ -15,15 +15,15 @@ void session::write_stat(std::string_view name, const Value& value) {
 }
 
 void session::execute_stats(const command_line& words) {
-  const std::string_view what = words.word(1);
-  if (what.empty()) {
+  const std::string_view topic = words.word(1);
+  if (topic.empty()) {
     write_general_stats();
-  } else if (what == "settings") {
+  } else if (topic == "settings") {
     write_settings();
-  } else if (what == "reset") {
+  } else if (topic == "reset") {
     items_.seen.reset();
     return reply("RESET");
-  } else if (what != "items" && what != "slabs" && what != "conns") {
+  } else if (topic != "items" && topic != "slabs" && topic != "conns") {
     return reply("ERROR");
   }
   // Of slabs and the like there are none to be listed.
@@ -78,7 +78,7 @@ void session::write_general_stats() {
                  {"touch_hits", seen.touch_hits},
                  {"touch_misses", seen.touch_misses},
                  {"store_too_large", seen.too_large}};
-  for (const auto& each : counted) write_stat(each.name, each.value.load(std::memory_order_relaxed));
+  for (const auto& one : counted) write_stat(one.name, one.value.load(std::memory_order_relaxed));
   write_stat("limit_maxbytes", items_.limit_bytes());
   write_stat("threads", facts_.threads);
   write_stat("bytes", items_.bytes());

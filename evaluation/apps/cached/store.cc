@@ -12,9 +12,9 @@
 namespace cached {
 namespace {
 
-std::int64_t seconds_of(clockid_t which) {
+std::int64_t seconds_of(clockid_t clock) {
   timespec time{};
-  clock_gettime(which, &time);
+  clock_gettime(clock, &time);
   return time.tv_sec;
 }
 
@@ -49,55 +49,55 @@ std::uint32_t coarse_clock::expiry(std::int32_t requested) const {
 }
 
 void counters::reset() {
-  for (auto* each :
+  for (auto* counter :
        {&gets,       &get_hits,     &get_misses,  &get_expired,   &get_flushed, &sets,        &flushes,   &touches,
         &touch_hits, &touch_misses, &delete_hits, &delete_misses, &incr_hits,   &incr_misses, &decr_hits, &decr_misses,
         &cas_hits,   &cas_misses,   &cas_bad,     &evictions,     &total_items, &too_large}) {
-    each->store(0, std::memory_order_relaxed);
+    counter->store(0, std::memory_order_relaxed);
   }
 }
 
 store::store(std::size_t limit_bytes) : limit_bytes_(limit_bytes), shards_(shards_for(limit_bytes)) {
-  for (shard& each : shards_) each.buckets.resize(256);
+  for (shard& one : shards_) one.buckets.resize(256);
 }
 
 store::~store() {
-  for (shard& each : shards_) {
-    while (each.oldest != nullptr) unlink(each, each.oldest);
+  for (shard& one : shards_) {
+    while (one.oldest != nullptr) unlink(one, one.oldest);
   }
 }
 
-store::state store::state_of(const item& which) const {
+store::state store::state_of(const item& entry) const {
   const std::uint32_t now = clock_.now();
-  if (which.cas <= flushed_cas_.load(std::memory_order_relaxed)) return state::flushed;
+  if (entry.cas <= flushed_cas_.load(std::memory_order_relaxed)) return state::flushed;
   const std::uint32_t flushed = flushed_second_.load(std::memory_order_relaxed);
-  if (flushed != 0 && flushed <= now && which.stored <= flushed) return state::flushed;
-  return which.expires != 0 && which.expires <= now ? state::expired : state::live;
+  if (flushed != 0 && flushed <= now && entry.stored <= flushed) return state::flushed;
+  return entry.expires != 0 && entry.expires <= now ? state::expired : state::live;
 }
 
 // Items that are gone are removed when they are found.
 item* store::find(shard& in, std::string_view key, std::uint64_t hash, bool is_get) {
   item** const bucket = bucket_of(in, hash);
   far_hint(bucket);
-  for (item* each = *bucket; each != nullptr; each = each->next) {
-    far_hint(each);
-    if (each->hash != hash || each->key() != key) continue;
-    const state its = state_of(*each);
-    if (its == state::live) return each;
+  for (item* candidate = *bucket; candidate != nullptr; candidate = candidate->next) {
+    far_hint(candidate);
+    if (candidate->hash != hash || candidate->key() != key) continue;
+    const state its = state_of(*candidate);
+    if (its == state::live) return candidate;
     if (is_get) (its == state::expired ? seen.get_expired : seen.get_flushed).fetch_add(1, std::memory_order_relaxed);
-    unlink(in, each);
+    unlink(in, candidate);
     return nullptr;
   }
   return nullptr;
 }
 
-store_outcome store::put(item_ptr what, store_mode mode, std::uint64_t cas) {
-  const std::uint64_t hash = hash_of(what->key());
+store_outcome store::put(item_ptr incoming, store_mode mode, std::uint64_t cas) {
+  const std::uint64_t hash = hash_of(incoming->key());
   shard& in = shard_of(hash);
   {
     const std::lock_guard guard(in.lock);
     seen.sets.fetch_add(1, std::memory_order_relaxed);
-    item* const present = find(in, what->key(), hash);
+    item* const present = find(in, incoming->key(), hash);
     if (mode == store_mode::add && present != nullptr) {
       present->used = true;
       return store_outcome::not_stored;
@@ -109,12 +109,12 @@ store_outcome store::put(item_ptr what, store_mode mode, std::uint64_t cas) {
     }
     if (mode != store_mode::set && mode != store_mode::add && present == nullptr) return store_outcome::not_stored;
     if (mode == store_mode::append || mode == store_mode::prepend) {
-      what = joined(*present, *what, mode);
-      if (what == nullptr) return store_outcome::not_stored;
+      incoming = joined(*present, *incoming, mode);
+      if (incoming == nullptr) return store_outcome::not_stored;
     }
     if (present != nullptr) unlink(in, present);
-    what->hash = hash;
-    link(in, std::move(what));
+    incoming->hash = hash;
+    link(in, std::move(incoming));
   }
   evict();
   return store_outcome::stored;
@@ -169,9 +169,9 @@ void store::flush(std::uint32_t at) {
   if (at <= clock_.now()) flushed_cas_.store(last_cas_.fetch_add(1) + 1, std::memory_order_relaxed);
 }
 
-void store::link(shard& in, item_ptr what) {
+void store::link(shard& in, item_ptr incoming) {
   if (in.items >= in.buckets.size() + in.buckets.size() / 2) grow(in);
-  item* const added = what.release();
+  item* const added = incoming.release();
   added->cas = last_cas_.fetch_add(1, std::memory_order_relaxed) + 1;
   added->stored = clock_.now();
   item** const bucket = bucket_of(in, added->hash);
@@ -184,40 +184,40 @@ void store::link(shard& in, item_ptr what) {
   bytes_.fetch_add(added->total_bytes(), std::memory_order_relaxed);
 }
 
-item_ptr store::unlink(shard& in, item* which) {
-  item** place = bucket_of(in, which->hash);
-  while (*place != which) place = &(*place)->next;
-  *place = which->next;
-  drop_from_order(in, which);
+item_ptr store::unlink(shard& in, item* entry) {
+  item** place = bucket_of(in, entry->hash);
+  while (*place != entry) place = &(*place)->next;
+  *place = entry->next;
+  drop_from_order(in, entry);
   --in.items;
   items_.fetch_sub(1, std::memory_order_relaxed);
-  bytes_.fetch_sub(which->total_bytes(), std::memory_order_relaxed);
-  return item_ptr(which);
+  bytes_.fetch_sub(entry->total_bytes(), std::memory_order_relaxed);
+  return item_ptr(entry);
 }
 
-void store::push_newest(shard& in, item* which) {
-  which->newer = nullptr;
-  which->older = in.newest;
-  (in.newest != nullptr ? in.newest->newer : in.oldest) = which;
-  in.newest = which;
+void store::push_newest(shard& in, item* entry) {
+  entry->newer = nullptr;
+  entry->older = in.newest;
+  (in.newest != nullptr ? in.newest->newer : in.oldest) = entry;
+  in.newest = entry;
 }
 
-void store::drop_from_order(shard& in, item* which) {
-  (which->newer != nullptr ? which->newer->older : in.newest) = which->older;
-  (which->older != nullptr ? which->older->newer : in.oldest) = which->newer;
+void store::drop_from_order(shard& in, item* entry) {
+  (entry->newer != nullptr ? entry->newer->older : in.newest) = entry->older;
+  (entry->older != nullptr ? entry->older->newer : in.oldest) = entry->newer;
 }
 
 // One shard at a time, so nobody waits for a walk over all items.
 void store::grow(shard& in) {
   std::vector<item*> before(in.buckets.size() * 2);
   before.swap(in.buckets);
-  for (item* each : before) {
-    while (each != nullptr) {
-      item* const next = each->next;
-      item** const bucket = bucket_of(in, each->hash);
-      each->next = *bucket;
-      *bucket = each;
-      each = next;
+  for (item* candidate : before) {
+    while (candidate != nullptr) {
+      item* const next = candidate->next;
+      item** const bucket = bucket_of(in, candidate->hash);
+      candidate->next = *bucket;
+      *bucket = candidate;
+      candidate = next;
     }
   }
 }

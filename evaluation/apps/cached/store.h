@@ -53,7 +53,7 @@ class store {
   bool get(std::string_view key, With with);
 
   // `cas` is the unique number that the item must have, with store_mode::cas.
-  store_outcome put(item_ptr what, store_mode mode, std::uint64_t cas = 0);
+  store_outcome put(item_ptr incoming, store_mode mode, std::uint64_t cas = 0);
   bool remove(std::string_view key);
   // The same, but not counted as a delete.
   void drop(std::string_view key);
@@ -82,11 +82,11 @@ class store {
   shard& shard_of(std::uint64_t hash) { return shards_[hash & (shards_.size() - 1)]; }
   item** bucket_of(shard& in, std::uint64_t hash) { return &in.buckets[(hash >> 16) & (in.buckets.size() - 1)]; }
   item* find(shard& in, std::string_view key, std::uint64_t hash, bool is_get = false);
-  [[nodiscard]] state state_of(const item& which) const;
-  void link(shard& in, item_ptr what);
-  item_ptr unlink(shard& in, item* which);
-  void push_newest(shard& in, item* which);
-  void drop_from_order(shard& in, item* which);
+  [[nodiscard]] state state_of(const item& entry) const;
+  void link(shard& in, item_ptr incoming);
+  item_ptr unlink(shard& in, item* entry);
+  void push_newest(shard& in, item* entry);
+  void drop_from_order(shard& in, item* entry);
   void grow(shard& in);
   void evict();
   item_ptr evict_from(shard& in);

@@ -93,8 +93,8 @@ class line_reader {
     return text;
   }
 
-  [[noreturn]] void fail(const std::string& what) const {
-    throw csv_error(fmt::format("{}: line {} {}; correct it, or take the line out", name_, number_, what));
+  [[noreturn]] void fail(const std::string& reason) const {
+    throw csv_error(fmt::format("{}: line {} {}; correct it, or take the line out", name_, number_, reason));
   }
 
   std::string_view rest_;

@@ -24,10 +24,10 @@ struct request {
 // Between the thread that makes requests and those that answer. Its length is what the load is ahead of them.
 class request_queue {
  public:
-  void push(request what) {
+  void push(request arrived) {
     {
       const std::lock_guard guard(lock_);
-      waiting_.push_back(what);
+      waiting_.push_back(arrived);
     }
     changed_.notify_one();
   }
@@ -122,10 +122,10 @@ measurement measure(const front_end& site, const load_options& options, Source& 
   }
   measurement result;
   result.seconds = std::chrono::duration<double>(clock::now() - start).count();
-  for (worker& each : workers) {
-    if (each.failure) std::rethrow_exception(each.failure);
-    result.checksum += each.checksum;
-    result.latencies_ns.insert(result.latencies_ns.end(), each.latencies_ns.begin(), each.latencies_ns.end());
+  for (worker& worker : workers) {
+    if (worker.failure) std::rethrow_exception(worker.failure);
+    result.checksum += worker.checksum;
+    result.latencies_ns.insert(result.latencies_ns.end(), worker.latencies_ns.begin(), worker.latencies_ns.end());
   }
   std::sort(result.latencies_ns.begin(), result.latencies_ns.end());
   result.requests = result.latencies_ns.size();

@@ -45,10 +45,10 @@ void declare(CLI::App& parser, options& into) {
 }
 
 // The smallest latency that at least this part of the requests did not exceed.
-double percentile_us(const web::measurement& of, double part) {
-  if (of.latencies_ns.empty()) return 0;
-  const auto rank = static_cast<std::size_t>(std::ceil(part * static_cast<double>(of.latencies_ns.size())));
-  return static_cast<double>(of.latencies_ns[rank > 0 ? rank - 1 : 0]) / 1000;
+double percentile_us(const web::measurement& measured, double part) {
+  if (measured.latencies_ns.empty()) return 0;
+  const auto rank = static_cast<std::size_t>(std::ceil(part * static_cast<double>(measured.latencies_ns.size())));
+  return static_cast<double>(measured.latencies_ns[rank > 0 ? rank - 1 : 0]) / 1000;
 }
 
 void print(const web::measurement& result, bool json) {
