@@ -30,7 +30,7 @@ chart two_lines() {
 TEST(svg, names_axes_lines_and_title) {
   const std::string text = to_svg(two_lines());
   EXPECT_NE(text.find("a &lt; b &amp; c"), std::string::npos);
-  for (const char* text : {">fibers<", ">accesses/s<", ">one<", ">two<"}) EXPECT_NE(text.find(text), std::string::npos);
+  for (const char* part : {">fibers<", ">accesses/s<", ">one<", ">two<"}) EXPECT_NE(text.find(part), std::string::npos);
   EXPECT_EQ(count(text, "<circle"), 6u);
   EXPECT_EQ(count(text, "<svg"), count(text, "</svg>"));
 }
