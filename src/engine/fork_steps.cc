@@ -99,12 +99,14 @@ bool fork_steps::is_unsure(page_word word) {
 // Returns how many frames the block has.
 std::uint64_t fork_steps::resume_block(block_id id) {
   const page_range range = pages_of(id);
-  bool unsure = false;
-  for (page_id page = range.first; page < range.end() && !unsure; ++page) {
-    unsure = is_unsure(shared_.pages.load(page));
-  }
   std::array<bool, block_pages> filled{};
-  if (unsure) shared_.space.query_filled(range, filled);
+  // Of the others nothing is asked: where the kernel's tables may not be read, asking fills the holes (query_filled).
+  for (std::size_t i = 0; i < block_pages;) {
+    std::size_t count = 0;
+    while (i + count < block_pages && is_unsure(shared_.pages.load(range.first + i + count))) ++count;
+    if (count > 0) shared_.space.query_filled({range.first + i, count}, std::span(filled).subspan(i, count));
+    i += count + 1;
+  }
   std::uint64_t frames = 0;
   for (std::size_t i = 0; i < block_pages; ++i) {
     resume_page(range.first + i, filled[i]);
