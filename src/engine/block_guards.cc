@@ -1,17 +1,8 @@
 #include "engine/block_guards.h"
 
 #include <array>
-#include <atomic>
-
-#include "base/log.h"
 
 namespace far::engine {
-
-void say_that_guards_are_refused(const error& why) {
-  static std::atomic<bool> said{false};
-  if (said.exchange(true)) return;
-  log_line(log_level::warning, "%s; local memory may exceed the budget until then", why.message.c_str());
-}
 
 result<void> guard_part(core& shared, page_range part, bool foreign) {
   result<void> outcome;
@@ -37,7 +28,7 @@ bool close_block(core& shared, block_id id) {
   const page_range range = pages_of(id);
   const result<void> guarded = guard_block(shared, id);
   if (!guarded) {
-    say_that_guards_are_refused(guarded.error());
+    shared.note_refused_guard(guarded.error());
     return false;
   }
   // From here on no page of the block is filled behind our back, so what is filled now is all there is.

@@ -16,9 +16,6 @@ namespace far::engine {
 // Requires: the block's lock is held and it is open. Returns false when the kernel refuses; a warning says why.
 [[nodiscard]] bool close_block(core& shared, block_id id);
 
-// The kernel has no room for another mapping, so a block cannot be told apart from its neighbours any more: warns once.
-void say_that_guards_are_refused(const error& why);
-
 // Calls `visit(page_range)` for each run of pages that are Foreign, or that are not. Requires: the lock of the block
 // that holds the range.
 template <typename Visit>

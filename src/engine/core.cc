@@ -135,6 +135,11 @@ void wait_for_kernel_memory(int error_code, backoff* waiting) {
   waiting->pause();
 }
 
+void core::note_refused_guard(const error& why) {
+  if (refused_guard_announced_.exchange(true)) return;
+  log_line(log_level::warning, "%s; local memory may exceed the budget until then", why.message.c_str());
+}
+
 void core::note_far_peak() {
   const backend::capacity now = far.report();
   count.peak_far_pages.raise_to(now.used_slots);

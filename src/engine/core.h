@@ -91,6 +91,10 @@ class core {
 
   void note_far_peak();
 
+  // The kernel has no room for another mapping, so a block cannot be told apart from its neighbours any more. Says so
+  // once.
+  void note_refused_guard(const error& why);
+
   // The far tier as messages name it. Taken down at the start: to ask it takes memory from the program's allocator, on
   // threads that may hold locks which a fork holds, too.
   [[nodiscard]] const char* far_name() const { return far_name_.data(); }
@@ -135,6 +139,7 @@ class core {
   spin_lock order_lock_;  // guards what `order` points to
   std::atomic<stall_reason> stall_{stall_reason::none};
   std::atomic<bool> stall_announced_{false};
+  std::atomic<bool> refused_guard_announced_{false};
   std::atomic<std::uint64_t> retry_at_ns_{0};
   mutable std::atomic<bool> excess_allowed_{false};
 };

@@ -61,7 +61,7 @@ result<void> page_ranges::allocate_part(block_id id, page_range part, bool guard
   const auto charge = [this, part, reserve] { return shared_.local.try_charge(part.count, reserve); };
   // A block that cannot be guarded stays the kernel's: the budget is exceeded, and nobody is refused memory.
   const auto charge_anyway = [this, part](const error& why) {
-    say_that_guards_are_refused(why);
+    shared_.note_refused_guard(why);
     shared_.local.charge(part.count);
     shared_.allow_excess();
   };
