@@ -6,13 +6,10 @@
 // fits the budget, becomes guarded when eviction first reaches it, and is fresh again once all of it is freed.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <atomic>
 #include <bit>
 #include <cstdint>
 
-#include "base/check.h"
 #include "base/spin_lock.h"
 #include "engine/residency.h"
 #include "platform/local_memory.h"
@@ -23,59 +20,10 @@ inline constexpr std::size_t block_pages = 512;
 
 enum class block_kind : std::uint8_t { fresh, open, guarded };
 
-// Which pages of a block the program has allocated. Places are counted from the block's first page.
-class allocation_bits {
- public:
-  // Requires: none of them is allocated, or all are.
-  void add(std::size_t first, std::size_t count) {
-    change(first, count, [](std::uint64_t& word, std::uint64_t bits) {
-      FAR_CHECK((word & bits) == 0, "a page is allocated once");
-      word |= bits;
-    });
-  }
-  void remove(std::size_t first, std::size_t count) {
-    change(first, count, [](std::uint64_t& word, std::uint64_t bits) {
-      FAR_CHECK((word & bits) == bits, "a page is freed once");
-      word &= ~bits;
-    });
-  }
-  [[nodiscard]] std::size_t count() const {
-    std::size_t sum = 0;
-    for (const std::uint64_t word : words_) sum += static_cast<std::size_t>(std::popcount(word));
-    return sum;
-  }
-  // How many are allocated in a row from this one on; at most `most` are looked at.
-  [[nodiscard]] std::size_t run_from(std::size_t first, std::size_t most) const {
-    std::size_t run = 0;
-    while (run < most && first + run < block_pages) {
-      const std::size_t at = first + run;
-      const std::size_t ones = static_cast<std::size_t>(std::countr_one(words_[at / word_bits] >> at % word_bits));
-      run += ones;
-      if (at % word_bits + ones < word_bits) break;
-    }
-    return std::min(run, most);
-  }
-
- private:
-  static constexpr std::size_t word_bits = 64;
-
-  template <typename Change>
-  void change(std::size_t first, std::size_t count, const Change& apply) {
-    while (count > 0) {
-      const std::size_t within = std::min(count, word_bits - first % word_bits);
-      apply(words_[first / word_bits], (~std::uint64_t{0} >> (word_bits - within)) << first % word_bits);
-      first += within;
-      count -= within;
-    }
-  }
-
-  std::array<std::uint64_t, block_pages / word_bits> words_{};
-};
-
 struct block {
   spin_lock lock;  // held to change kind or allocated, and while the change is carried out
   std::atomic<block_kind> kind{block_kind::fresh};
-  allocation_bits allocated FAR_GUARDED_BY(lock);
+  std::uint16_t allocated_pages FAR_GUARDED_BY(lock) = 0;
 };
 
 using block_id = std::uint64_t;

@@ -46,7 +46,7 @@ bool close_block(core& shared, block_id id) {
                         [](page_word word) { return word.with_state(state::resident).with_dirty(true); });
     shared.admit(range.first + i, temperature::cold);
   }
-  const std::size_t charged = closing.allocated.count();
+  const std::size_t charged = closing.allocated_pages;
   if (found <= charged) {
     shared.local.release(charged - found);
   } else {

@@ -37,36 +37,6 @@ TEST(block_table, threads_lose_no_use) {
   EXPECT_EQ(used(blocks).size(), 256u);
 }
 
-TEST(allocation_bits, know_how_many_pages_are_allocated_in_a_row) {
-  allocation_bits bits;
-  bits.add(60, 10);
-  bits.add(200, 312);
-  EXPECT_EQ(bits.count(), 322u);
-  EXPECT_EQ(bits.run_from(60, 512), 10u);
-  EXPECT_EQ(bits.run_from(63, 512), 7u);
-  EXPECT_EQ(bits.run_from(60, 4), 4u);
-  EXPECT_EQ(bits.run_from(70, 512), 0u);
-  EXPECT_EQ(bits.run_from(200, 512), 312u);
-  EXPECT_EQ(bits.run_from(511, 512), 1u);
-  EXPECT_EQ(bits.run_from(512, 512), 0u);
-  bits.remove(256, 64);
-  EXPECT_EQ(bits.run_from(200, 512), 56u);
-  EXPECT_EQ(bits.run_from(256, 512), 0u);
-  EXPECT_EQ(bits.count(), 258u);
-  allocation_bits whole;
-  whole.add(0, block_pages);
-  EXPECT_EQ(whole.run_from(0, block_pages), block_pages);
-  whole.remove(0, block_pages);
-  EXPECT_EQ(whole.count(), 0u);
-}
-
-TEST(allocation_bits, notice_what_is_allocated_or_freed_twice) {
-  allocation_bits bits;
-  bits.add(10, 5);
-  EXPECT_DEATH(bits.add(14, 2), "allocated once");
-  EXPECT_DEATH(bits.remove(9, 2), "freed once");
-}
-
 // The child of a fork fills every page that it looks at.
 TEST(block_table, looks_at_no_block_that_was_never_used) {
   constexpr std::uint64_t count = 1 << 18;

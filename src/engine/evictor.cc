@@ -77,7 +77,7 @@ std::size_t evictor::choose_victims(std::span<page_id> victims) {
     looks += found;
     for (const page_id page : named.first(found)) {
       if (shared_.filter->keeps_warm(page, shared_.pages.load(page).fetched())) {
-        shared_.admit(page, temperature::warm);
+        shared_.admit(page, temperature::hot);
       } else {
         victims[count++] = page;
       }
@@ -139,7 +139,7 @@ bool evictor::close_if_open(page_id page) {
   const lock_guard guard(closing.lock);
   if (closing.kind != block_kind::open) return false;
   if (!close_block(shared_, id)) {
-    shared_.admit(page, temperature::warm);
+    shared_.admit(page, temperature::hot);
     ++kept_;
   }
   return true;
@@ -149,7 +149,7 @@ bool evictor::claim(page_id page) {
   page_word word = shared_.pages.load(page);
   while (word.where() == state::resident) {
     if (word.pins() > 0) {
-      shared_.admit(page, temperature::warm);
+      shared_.admit(page, temperature::hot);
       ++kept_;
       return false;
     }
@@ -187,7 +187,7 @@ std::size_t evictor::ask_filter(std::span<leaving_page> claimed, bool hard_press
 
 void evictor::give_back(page_id page) {
   shared_.pages.update(page, [](page_word word) { return word.with_state(state::resident).with_accessed(true); });
-  shared_.admit(page, temperature::warm);
+  shared_.admit(page, temperature::hot);
   ++kept_;
 }
 

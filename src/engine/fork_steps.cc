@@ -43,7 +43,7 @@ result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
     const block& used = shared_.blocks.at(id);
     used.lock.assert_held();
     if (used.kind == block_kind::open) {
-      frames += used.allocated.count();
+      frames += used.allocated_pages;
       shared_.admit(pages_of(id).first, temperature::warm);  // whoever was about to is not in this process
     }
     if (used.kind == block_kind::guarded) frames += resume_block(id);

@@ -7,7 +7,7 @@ namespace far::engine {
 void lru::admit(page_id page, temperature how) {
   ++size_;
   if (++came_ > std::max(least_stretch_pages, size_ / lists_.size())) let_time_pass();
-  if (how == temperature::warm) return list_of_age(0).push_back(page);
+  if (how != temperature::cold) return list_of_age(0).push_back(page);
   std::size_t oldest = lists_.size() - 1;
   while (oldest > 0 && list_of_age(oldest).empty()) --oldest;
   list_of_age(oldest).push_front(page);

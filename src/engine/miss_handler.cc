@@ -107,17 +107,16 @@ outcome miss_handler::fill_with_zeros(page_id page, bool write) {
   return outcome::resolved;
 }
 
-// Claims untouched neighbours in the same block that the program has allocated: zeroed ahead, they cost no fault of
-// their own. Requires: the block's lock is held.
+// Claims untouched neighbours in the same block, if the program has allocated all of it: zeroed ahead, they cost no
+// fault of their own. Requires: the block's lock is held.
 std::size_t miss_handler::claim_untouched(page_id first, std::size_t most) {
   const block_id id = block_of(first - 1);
   const block& holder = shared_.blocks.at(id);
   holder.lock.assert_held();
-  if (block_of(first) != id) return 0;
-  most = holder.allocated.run_from(first % block_pages, most);
+  if (holder.allocated_pages != block_pages) return 0;
   const std::uint64_t reserve = shared_.local.low_watermark_pages() / 2;
   std::size_t count = 0;
-  for (page_id page = first; count < most; ++page, ++count) {
+  for (page_id page = first; count < most && block_of(page) == id; ++page, ++count) {
     page_word word = shared_.pages.load(page);
     if (word.where() != state::untouched || !shared_.local.try_charge(1, reserve)) break;
     if (shared_.pages.transition(page, word, word.with_state(state::fetching))) continue;

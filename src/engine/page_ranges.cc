@@ -41,7 +41,7 @@ result<void> page_ranges::adopt(page_range range) {
     const bool fits = shared_.local.try_charge(part.count, shared_.local.high_watermark_pages());
     if (!fits) shared_.local.charge(part.count);  // until the block is closed, which counts what it has
     target.kind = block_kind::open;
-    target.allocated.add(0, block_pages);
+    target.allocated_pages = block_pages;
     if (fits) {
       shared_.admit(part.first, temperature::warm);
     } else if (!close_block(shared_, id)) {
@@ -77,7 +77,8 @@ result<void> page_ranges::allocate_part(block_id id, page_range part, bool guard
     if (guarded) return why;
     charge_anyway(why);
   }
-  target.allocated.add(part.first % block_pages, part.count);
+  target.allocated_pages = static_cast<std::uint16_t>(target.allocated_pages + part.count);
+  FAR_CHECK(target.allocated_pages <= block_pages, "a page is allocated once");
   return {};
 }
 
@@ -114,12 +115,13 @@ void page_ranges::release(page_range range) {
 bool page_ranges::release_part(block_id id, page_range part) {
   block& target = shared_.blocks.at(id);
   const lock_guard guard(target.lock);
+  FAR_CHECK(target.allocated_pages >= part.count, "a page is freed once");
   // A fresh block has Untouched pages only, also where a late miss has filled one that was freed long ago.
-  const page_range checked = target.allocated.count() == part.count ? pages_of(id) : part;
+  const page_range checked = target.allocated_pages == part.count ? pages_of(id) : part;
   if (target.kind == block_kind::guarded && !forget_part(checked)) return false;
-  target.allocated.remove(part.first % block_pages, part.count);
+  target.allocated_pages = static_cast<std::uint16_t>(target.allocated_pages - part.count);
   if (target.kind == block_kind::open) shared_.local.release(part.count);
-  if (target.allocated.count() > 0) return true;
+  if (target.allocated_pages > 0) return true;
   if (target.kind == block_kind::guarded) {
     bool unguarded = true;
     for_each_run(shared_, pages_of(id), false, [&](page_range run) { unguarded &= shared_.space.unguard(run); });

@@ -16,8 +16,9 @@
 
 namespace far::engine {
 
-// `cold` pages are wanted as the next victims, `warm` ones have just been used.
-enum class temperature : std::uint8_t { cold, warm };
+// `cold` pages are wanted as the next victims, `warm` ones have just been used, `hot` ones could not leave because they
+// are in use, or were taken back on their way out.
+enum class temperature : std::uint8_t { cold, warm, hot };
 
 class policy {
  public:

@@ -129,6 +129,26 @@ TEST_P(any_policy, cold_pages_leave_before_warm_ones) {
   for (const page_id page : order.select(50)) EXPECT_GE(page, 150u);
 }
 
+// Pinned pages come back each time that they are offered.
+TEST_P(any_policy, pages_that_cannot_leave_do_not_hide_the_others) {
+  for (page_id page = 0; page < 1000; ++page) {
+    order.make_resident(page);
+    if (page < 600) order.access(page);
+    order.admit(page, temperature::warm);
+  }
+  std::set<page_id> left;
+  for (int rounds = 0; rounds < 100; ++rounds) {
+    for (const page_id page : order.select(64)) {
+      if (page % 2 == 0 || page >= 600) {
+        order.admit(page, temperature::hot);
+      } else {
+        left.insert(page);
+      }
+    }
+  }
+  EXPECT_EQ(left.size(), 300u);
+}
+
 TEST_P(any_policy, changes_nothing_of_a_word_but_accessed_and_queued) {
   order.make_resident(7);
   order.change(7, [](page_word word) { return word.with_pins(3).with_epoch(9).with_place(77); });

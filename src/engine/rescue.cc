@@ -35,7 +35,7 @@ void bring_back(core& shared, page_id page, std::size_t staging_page) {
         .with_accessed(true);
   });
   shared.rescued[staging_page].store(1, std::memory_order_release);
-  shared.admit(page, temperature::warm);
+  shared.admit(page, temperature::hot);
 }
 
 }  // namespace far::engine

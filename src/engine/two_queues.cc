@@ -4,9 +4,11 @@ namespace far::engine {
 
 void two_queues::admit(page_id page, temperature how) {
   if (how == temperature::cold) return newcomers_.push_front(page);
-  bool has_proved_itself = false;
+  // What cannot leave now must not stand among the newcomers: when all of them were like that, nothing else would ever
+  // be offered.
+  bool has_proved_itself = how == temperature::hot;
   pages_.update(page, [&has_proved_itself](page_word word) {
-    has_proved_itself = word.accessed();
+    has_proved_itself |= word.accessed();
     return word.with_accessed(false);
   });
   (has_proved_itself ? proven_ : newcomers_).push_back(page);

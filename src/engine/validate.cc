@@ -57,7 +57,7 @@ void validate(const core& shared, const transfer_queues& transfers) {
     used.lock.assert_held();
     if (used.kind == block_kind::fresh) return;
     // I8: an open block is the kernel's; only its allocation is charged, and no page of it is in any other state.
-    if (used.kind == block_kind::open) sum.frames += used.allocated.count();
+    if (used.kind == block_kind::open) sum.frames += used.allocated_pages;
     const page_range range = pages_of(id);
     for (page_id page = range.first; page < range.end(); ++page) {
       const state where = shared.pages.load(page).where();
