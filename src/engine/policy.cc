@@ -48,6 +48,16 @@ constexpr std::array<entry, 5> policies{{{"2q", false, make<two_queues>},
 
 }  // namespace
 
+bool spare_if_used(residency& pages, page_id page) {
+  const bool was_hinted = pages.uses.take(page);
+  bool is_spared = false;
+  pages.update(page, [&is_spared, was_hinted](page_word word) {
+    is_spared = word.where() == state::resident && (was_hinted || word.accessed());
+    return is_spared ? word.with_accessed(false) : word.with_queued(false);
+  });
+  return is_spared;
+}
+
 std::string policy_names() {
   std::string names;
   for (const entry& known : policies) names += (names.empty() ? "" : ", ") + std::string(known.name);

@@ -40,6 +40,10 @@ class policy {
   [[nodiscard]] virtual std::size_t size() const = 0;
 };
 
+// For policies that give a page another chance which was used since they last looked: takes its marks of use, or else
+// its queued flag. Returns whether it was used, and stays in the policy's care.
+[[nodiscard]] bool spare_if_used(residency& pages, page_id page);
+
 // For options and messages: "2q, second-chance, fifo".
 [[nodiscard]] std::string policy_names();
 

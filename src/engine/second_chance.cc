@@ -15,13 +15,7 @@ std::size_t second_chance::select(std::span<page_id> victims) {
   // Once round at most: what is cleared mostly stays clear, so the second pass finds victims.
   for (std::size_t looked_at = queue_.size(); looked_at > 0 && found < victims.size(); --looked_at) {
     const page_id page = queue_.pop_front();
-    const bool was_hinted = pages_.uses.take(page);
-    bool spared = false;
-    pages_.update(page, [&spared, was_hinted](page_word word) {
-      spared = word.where() == state::resident && (was_hinted || word.accessed());
-      return spared ? word.with_accessed(false) : word.with_queued(false);
-    });
-    if (spared) {
+    if (spare_if_used(pages_, page)) {
       queue_.push_back(page);
     } else {
       victims[found++] = page;

@@ -19,13 +19,7 @@ std::size_t two_queues::select(std::span<page_id> victims) {
   for (std::size_t looked_at = size(); looked_at > 0 && found < victims.size(); --looked_at) {
     const bool from_newcomers = proven_.empty() || newcomers_.size() > size() / newcomers_one_in;
     const page_id page = (from_newcomers ? newcomers_ : proven_).pop_front();
-    const bool was_hinted = pages_.uses.take(page);
-    bool spared = false;
-    pages_.update(page, [&spared, was_hinted](page_word word) {
-      spared = word.where() == state::resident && (was_hinted || word.accessed());
-      return spared ? word.with_accessed(false) : word.with_queued(false);
-    });
-    if (spared) {
+    if (spare_if_used(pages_, page)) {
       proven_.push_back(page);
     } else {
       victims[found++] = page;
