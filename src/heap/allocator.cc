@@ -118,7 +118,7 @@ allocator::~allocator() {
 }
 
 std::uintptr_t allocator::take(std::size_t bytes, segment_kind where, unsigned tag) {
-  FAR_CHECK(bytes <= largest_small_bytes, "a small object fits a page");
+  FAR_CHECK(bytes > 0 && bytes <= largest_small_bytes, "a small object has at least a byte, and fits a page");
   while (true) {
     open_segment& open = segments_of_thread().set_of(number_).open[tag][static_cast<std::size_t>(where)];
     const std::uintptr_t object = open.bump(bytes);

@@ -151,6 +151,9 @@ void evacuator::call_off(hazard_log& mine, const candidate& one) {
 void evacuator::move(hazard_log& mine, const candidate& one) {
   const std::size_t held_before = mine.held();
   const std::uint64_t old_header = header::at(one.object).load();
+  // Whoever destroys the last object of a page discards the page, though it is held: a header that was read while the
+  // object lived is whole. An object that dies after this is found out below, under the lock.
+  if (!heap_.pages.is_live(one.object)) return;
   const std::size_t bytes = header::bytes(old_header);
   const std::uintptr_t copy = places_.take(bytes, one.hot ? segment_kind::hot : segment_kind::cold,
                                            heap_.pages.tag_of(heap_.pages.page_of(one.object)));

@@ -195,6 +195,27 @@ TEST_F(evacuator_test, owners_that_moved_are_found_again) {
   farheap.validate();
 }
 
+// Pages with one object each are discarded under the hands of the evacuator, which has marked their objects.
+TEST_F(evacuator_test, objects_die_while_they_are_moved) {
+  struct page_of_bytes {
+    std::array<std::uint64_t, 500> content{};
+  };
+  runtime farheap(with_budget(64 * mib));
+  std::atomic<bool> stop{false};
+  std::thread evacuates([&] {
+    while (!stop) static_cast<void>(farheap.evacuate(0));
+  });
+  for (unsigned round = 0; round < 10; ++round) {
+    std::vector<unique_ptr<page_of_bytes>> all;
+    for (unsigned i = 0; i < 4'000; ++i) all.push_back(make_unique<page_of_bytes>(farheap));
+    for (unsigned i = 0; i < 4'000; ++i) ASSERT_EQ(all[i].read().content[499], 0u);
+  }
+  stop = true;
+  evacuates.join();
+  EXPECT_GT(farheap.snapshot().evacuated_objects, 0u);
+  farheap.validate();
+}
+
 // Readers and writers go on while everything is evacuated again and again.
 TEST_F(evacuator_test, nobody_sees_a_move) {
   runtime farheap(with_budget(16 * mib));
