@@ -46,6 +46,12 @@ void core::map_buffers(std::size_t staging_pages) {
   zeros = platform::map_local(batch_pages * page_bytes);
 }
 
+void core::set_order(std::unique_ptr<policy> chosen) {
+  const lock_guard guard(order_lock_);
+  order_ = std::move(chosen);
+  remembered_epochs_ = order_->remembered_epochs();
+}
+
 // Flag and entry change together under the order's lock, which a fork holds: the child has both or neither.
 void core::admit(page_id page, temperature how) {
   if (pages.load(page).queued()) return;
@@ -54,12 +60,17 @@ void core::admit(page_id page, temperature how) {
   do {
     if (word.queued()) return;
   } while (!pages.transition(page, word, word.with_queued(true)));
-  order->admit(page, how);
+  order_->admit(page, how);
 }
 
 std::size_t core::select_victims(std::span<page_id> victims) {
   const lock_guard guard(order_lock_);
-  return order->select(victims);
+  return order_->select(victims);
+}
+
+std::size_t core::ordered_pages() {
+  const lock_guard guard(order_lock_);
+  return order_->size();
 }
 
 bool core::charge_for_miss() {

@@ -48,9 +48,16 @@ class core {
   // Before the first eviction: staging for so many pages, and a batch of zeros.
   void map_buffers(std::size_t staging_pages);
 
+  // Before any call below: which pages leave first.
+  void set_order(std::unique_ptr<policy> chosen);
+
   // Puts a resident page into the policy's care, unless it is there.
   void admit(page_id page, temperature how);
   [[nodiscard]] std::size_t select_victims(std::span<page_id> victims);
+  // How many pages are in the policy's care.
+  [[nodiscard]] std::size_t ordered_pages();
+  // The policy's (policy.h).
+  [[nodiscard]] unsigned remembered_epochs() const { return remembered_epochs_; }
 
   // Charges one frame for a page that somebody waits for; may exceed the budget while eviction is stalled.
   [[nodiscard]] bool charge_for_miss();
@@ -115,9 +122,6 @@ class core {
   // hangs, a path that fails over, a server that starts again: they take seconds.
   std::uint64_t read_patience_ns = 30'000'000'000;
 
-  // Set once, before any other call.
-  std::unique_ptr<policy> order;
-
   // Asked before victims leave; none when nobody has anything to say. Set before the first eviction.
   eviction_filter* filter = nullptr;
 
@@ -136,7 +140,9 @@ class core {
  private:
   std::size_t staging_pages_ = 0;
   std::array<char, 256> far_name_{};
-  spin_lock order_lock_;  // guards what `order` points to
+  spin_lock order_lock_;
+  std::unique_ptr<policy> order_ FAR_GUARDED_BY(order_lock_) FAR_POINTEE_GUARDED_BY(order_lock_);
+  unsigned remembered_epochs_ = 0;
   std::atomic<stall_reason> stall_{stall_reason::none};
   std::atomic<bool> stall_announced_{false};
   std::atomic<bool> refused_guard_announced_{false};

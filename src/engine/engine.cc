@@ -27,7 +27,7 @@ result<std::unique_ptr<engine>> engine::create(platform::address_space& space, b
   shared.read_patience_ns = chosen.read_patience_ns;
   result<std::unique_ptr<policy>> order = make_policy(chosen.policy, shared.pages);
   if (!order) return order.error();
-  shared.order = std::move(order).value();
+  shared.set_order(std::move(order).value());
   shared.map_buffers(transfer_queues::staging_pages);
   const result<void> opened = created->transfers_.open_evictors();
   if (!opened) return opened.error();

@@ -68,7 +68,7 @@ bool evictor::step(bool start_more, caller who) {
 // round for other steps.
 std::size_t evictor::choose_victims(std::span<page_id> victims) {
   if (shared_.filter == nullptr) return shared_.select_victims(victims);
-  const std::size_t most_looks = std::clamp(shared_.order->size() / 8, victims.size(), most_looks_a_step);
+  const std::size_t most_looks = std::clamp(shared_.ordered_pages() / 8, victims.size(), most_looks_a_step);
   std::size_t count = 0;
   for (std::size_t looks = 0; looks < most_looks && count < victims.size();) {
     const std::span<page_id> named = victims.subspan(count);
@@ -91,7 +91,8 @@ std::size_t evictor::choose_victims(std::span<page_id> victims) {
 void evictor::note_fruit(bool moved) {
   if (moved && forced_ == 0) hard_pressed_ = false;
   fruitless_steps_ = moved || !idle() || awaits_slots_ ? 0 : fruitless_steps_ + 1;
-  const std::size_t steps_a_round = shared_.order->size() / batch_pages;
+  if (fruitless_steps_ <= 16) return;
+  const std::size_t steps_a_round = shared_.ordered_pages() / batch_pages;
   if (fruitless_steps_ > 16 + steps_a_round) hard_pressed_ = true;
   if (fruitless_steps_ > 64 + steps_a_round * 3) {
     shared_.stall(stall_reason::nothing_evictable);

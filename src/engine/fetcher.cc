@@ -444,7 +444,7 @@ void fetcher::install_in_pieces(std::span<const arrival> run, platform::mapping 
 
 void fetcher::make_resident(page_id page, bool write, bool writable) {
   const page_word before = shared_.pages.load(page);
-  const bool hot = shared_.evictions.epochs_since(before.epoch()) < shared_.order->remembered_epochs();
+  const bool hot = shared_.evictions.epochs_since(before.epoch()) < shared_.remembered_epochs();
   shared_.pages.update(page, [=](page_word word) {
     const page_word resident =
         word.with_state(state::resident).with_accessed(hot).with_dirty(writable).with_fetched(true);
