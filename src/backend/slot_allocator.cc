@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 
 #include "base/check.h"
 #include "platform/local_memory.h"
@@ -128,6 +127,7 @@ void slot_allocator::update_summaries(std::uint64_t first_word, std::uint64_t la
 
 void slot_allocator::set_free(slot_id first, std::uint64_t count) {
   for_each_word(first, count, [this](std::uint64_t word, std::uint64_t mask) {
+    lock_.assert_held();
     FAR_CHECK((words_[word] & mask) == 0, "a slot that is not allocated was freed");
     words_[word] |= mask;
     return true;
@@ -137,6 +137,7 @@ void slot_allocator::set_free(slot_id first, std::uint64_t count) {
 
 void slot_allocator::set_allocated(slot_id first, std::uint64_t count) {
   for_each_word(first, count, [this](std::uint64_t word, std::uint64_t mask) {
+    lock_.assert_held();
     FAR_CHECK((words_[word] & mask) == mask, "a slot was about to be allocated twice");
     words_[word] &= ~mask;
     return true;
@@ -146,8 +147,10 @@ void slot_allocator::set_allocated(slot_id first, std::uint64_t count) {
 
 bool slot_allocator::all_free(slot_id first, std::uint64_t count) const {
   if (first + count > limit_) return false;
-  return for_each_word(first, count,
-                       [this](std::uint64_t word, std::uint64_t mask) { return (words_[word] & mask) == mask; });
+  return for_each_word(first, count, [this](std::uint64_t word, std::uint64_t mask) {
+    lock_.assert_held();
+    return (words_[word] & mask) == mask;
+  });
 }
 
 std::optional<slot_id> slot_allocator::find_lowest(std::uint64_t count) const {
@@ -174,7 +177,7 @@ std::optional<slot_id> slot_allocator::find_lowest(std::uint64_t count) const {
 }
 
 void slot_allocator::extend(std::uint64_t new_limit) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   FAR_CHECK(new_limit >= limit_ && new_limit <= capacity_slots_, "a slot map cannot be extended to there");
   if (new_limit == limit_) return;
   const slot_id first = limit_;
@@ -184,7 +187,7 @@ void slot_allocator::extend(std::uint64_t new_limit) {
 
 std::optional<slot_id> slot_allocator::allocate(std::size_t count) {
   FAR_CHECK(count > 0, "an allocation of no slots");
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   std::optional<slot_id> first;
   if (all_free(next_, count)) {
     first = next_;
@@ -200,7 +203,7 @@ std::optional<slot_id> slot_allocator::allocate(std::size_t count) {
 
 bool slot_allocator::claim(slot_id first, std::size_t count) {
   FAR_CHECK(count > 0, "an allocation of no slots");
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   if (!all_free(first, count)) return false;
   set_allocated(first, count);
   used_ += count;
@@ -209,14 +212,15 @@ bool slot_allocator::claim(slot_id first, std::size_t count) {
 
 void slot_allocator::free(slot_id first, std::size_t count) {
   FAR_CHECK(count > 0, "no slots to free");
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   FAR_CHECK(count <= limit_ && first <= limit_ - count, "a slot that does not exist was freed");
   set_free(first, count);
   used_ -= count;
 }
 
 void slot_allocator::begin_again_in_child() {
-  lock_.unlock();  // its holder is not in this process
+  lock_.open_in_child();
+  lock_.assert_held();  // the child has one thread until its claims are closed
   for (std::uint64_t word = 0; word < limit_ / word_slots; ++word) words_[word] = ~std::uint64_t{0};
   if (limit_ % word_slots != 0) words_[limit_ / word_slots] = bits_between(0, limit_ % word_slots);
   used_ = 0;
@@ -224,6 +228,7 @@ void slot_allocator::begin_again_in_child() {
 }
 
 void slot_allocator::claim_in_child(slot_id slot) {
+  lock_.assert_held();  // the child has one thread
   const std::uint64_t bit = std::uint64_t{1} << slot % word_slots;
   FAR_CHECK(slot < limit_ && (words_[slot / word_slots] & bit) != 0, "a slot is claimed once");
   words_[slot / word_slots] &= ~bit;
@@ -231,6 +236,7 @@ void slot_allocator::claim_in_child(slot_id slot) {
 }
 
 void slot_allocator::end_claims_in_child() {
+  lock_.assert_held();  // the child has one thread
   std::uint64_t nodes = (limit_ + word_slots - 1) / word_slots;
   for (unsigned level = 1; level <= levels_ && nodes > 0; ++level) {
     nodes = (nodes + fanout - 1) / fanout;
@@ -239,24 +245,26 @@ void slot_allocator::end_claims_in_child() {
 }
 
 bool slot_allocator::all_allocated(slot_id first, std::size_t count) const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   if (count > limit_ || first > limit_ - count) return false;
-  return for_each_word(first, count,
-                       [this](std::uint64_t word, std::uint64_t mask) { return (words_[word] & mask) == 0; });
+  return for_each_word(first, count, [this](std::uint64_t word, std::uint64_t mask) {
+    lock_.assert_held();
+    return (words_[word] & mask) == 0;
+  });
 }
 
 std::uint64_t slot_allocator::limit() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return limit_;
 }
 
 std::uint64_t slot_allocator::used() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return used_;
 }
 
 std::uint64_t slot_allocator::free_at_end() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   std::uint64_t length = 0;
   for (slot_id end = limit_; end > 0;) {
     const std::uint64_t in_word = (end - 1) % word_slots + 1;
@@ -270,7 +278,7 @@ std::uint64_t slot_allocator::free_at_end() const {
 }
 
 void slot_allocator::validate() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   std::uint64_t free_slots = 0;
   const std::uint64_t words = (limit_ + word_slots - 1) / word_slots;
   for (std::uint64_t word = 0; word < words; ++word) {

@@ -85,26 +85,26 @@ class slot_allocator {
     return std::uint64_t{1} << (word_shift + fanout_shift * level);
   }
   [[nodiscard]] static summary summary_of_word(std::uint64_t free_bits);
-  [[nodiscard]] summary summary_of(unsigned level, std::uint64_t node) const;
-  [[nodiscard]] summary merge_children(unsigned level, std::uint64_t node) const;
-  void update_summaries(std::uint64_t first_word, std::uint64_t last_word);
-  [[nodiscard]] std::optional<slot_id> find_lowest(std::uint64_t count) const;
-  [[nodiscard]] bool all_free(slot_id first, std::uint64_t count) const;
-  void set_free(slot_id first, std::uint64_t count);
-  void set_allocated(slot_id first, std::uint64_t count);
+  [[nodiscard]] summary summary_of(unsigned level, std::uint64_t node) const FAR_REQUIRES(lock_);
+  [[nodiscard]] summary merge_children(unsigned level, std::uint64_t node) const FAR_REQUIRES(lock_);
+  void update_summaries(std::uint64_t first_word, std::uint64_t last_word) FAR_REQUIRES(lock_);
+  [[nodiscard]] std::optional<slot_id> find_lowest(std::uint64_t count) const FAR_REQUIRES(lock_);
+  [[nodiscard]] bool all_free(slot_id first, std::uint64_t count) const FAR_REQUIRES(lock_);
+  void set_free(slot_id first, std::uint64_t count) FAR_REQUIRES(lock_);
+  void set_allocated(slot_id first, std::uint64_t count) FAR_REQUIRES(lock_);
 
   const std::uint64_t capacity_slots_;
   std::size_t memory_bytes_ = 0;
   std::byte* memory_ = nullptr;
-  std::uint64_t* words_ = nullptr;  // a set bit is an available slot
+  std::uint64_t* words_ FAR_POINTEE_GUARDED_BY(lock_) = nullptr;  // a set bit is an available slot
   std::array<summary*, maximum_levels + 1> summaries_{};
   std::array<std::uint64_t, maximum_levels + 1> node_counts_{};
   unsigned levels_ = 0;
 
   mutable spin_lock lock_;
-  std::uint64_t limit_ = 0;
-  std::uint64_t used_ = 0;
-  slot_id next_ = 0;  // where the last allocation ended
+  std::uint64_t limit_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t used_ FAR_GUARDED_BY(lock_) = 0;
+  slot_id next_ FAR_GUARDED_BY(lock_) = 0;  // where the last allocation ended
 };
 
 }  // namespace far::backend

@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <new>
 
 #include "base/check.h"
@@ -40,7 +39,7 @@ struct free_block {
 
 struct free_list {
   spin_lock lock;
-  free_block* head = nullptr;
+  free_block* head FAR_GUARDED_BY(lock) = nullptr;
 };
 
 std::array<free_list, size_classes> free_lists;
@@ -89,7 +88,7 @@ spin_lock noting;
 
 void note_mapping(std::uintptr_t first, std::size_t bytes) {
   if (bytes < large_mapping_bytes) return;
-  const std::lock_guard guard(noting);
+  const lock_guard guard(noting);
   for (noted_mapping& mapping : large_mappings) {
     if (mapping.first.load() != 0) continue;
     mapping.bytes.store(bytes);
@@ -100,7 +99,7 @@ void note_mapping(std::uintptr_t first, std::size_t bytes) {
 
 void forget_mapping(std::uintptr_t first, std::size_t bytes) {
   if (bytes < large_mapping_bytes) return;
-  const std::lock_guard guard(noting);
+  const lock_guard guard(noting);
   for (noted_mapping& mapping : large_mappings) {
     if (mapping.first.load() == first) return mapping.first.store(0);
   }
@@ -113,9 +112,9 @@ std::size_t class_of(std::size_t bytes) {
 
 struct region {
   spin_lock lock;
-  std::byte* next = nullptr;
-  std::size_t left_bytes = 0;
-  std::size_t usable_bytes = 0;  // the first of those that are left
+  std::byte* next FAR_GUARDED_BY(lock) = nullptr;
+  std::size_t left_bytes FAR_GUARDED_BY(lock) = 0;
+  std::size_t usable_bytes FAR_GUARDED_BY(lock) = 0;  // the first of those that are left
 };
 
 region blocks_region;
@@ -127,8 +126,8 @@ std::byte* try_map(std::size_t bytes, int allowed) {
   return reinterpret_cast<std::byte*>(address);
 }
 
-// Large ones, so that there are blocks when the kernel gives the process no more mappings. Requires: the region's lock.
-bool map_region() {
+// Large ones, so that there are blocks when the kernel gives the process no more mappings.
+bool map_region() FAR_REQUIRES(blocks_region.lock) {
   block_regions& all = local_block_regions;
   const std::size_t count = all.count.load(std::memory_order_relaxed);
   if (count == all.first.size()) return false;
@@ -143,13 +142,12 @@ bool map_region() {
 }
 
 // Of a region only what is usable counts against limits on memory (ulimit -d). That is some more than was carved: the
-// program may set such a limit at any time. Requires: the region's lock; so much is left.
-bool ensure_usable(std::size_t bytes) {
-  region& from = blocks_region;
-  if (from.usable_bytes >= bytes) return true;
-  for (const std::size_t more : {std::min(from.left_bytes, bytes + usable_reserve_bytes), bytes}) {
-    if (!make_usable(from.next, more)) continue;
-    from.usable_bytes = more;
+// program may set such a limit at any time. Requires: so much is left.
+bool ensure_usable(std::size_t bytes) FAR_REQUIRES(blocks_region.lock) {
+  if (blocks_region.usable_bytes >= bytes) return true;
+  for (const std::size_t more : {std::min(blocks_region.left_bytes, bytes + usable_reserve_bytes), bytes}) {
+    if (!make_usable(blocks_region.next, more)) continue;
+    blocks_region.usable_bytes = more;
     return true;
   }
   return false;
@@ -168,7 +166,7 @@ bool ensure_usable(std::size_t bytes) {
 // the process has.
 std::byte* take_from_reserve(std::size_t bytes) {
   const std::size_t whole = round_up(bytes, page_bytes);
-  const std::lock_guard guard(blocks_region.lock);
+  const lock_guard guard(blocks_region.lock);
   if (blocks_region.usable_bytes < whole) return nullptr;
   std::byte* const taken = blocks_region.next;
   blocks_region.next += whole;
@@ -179,7 +177,7 @@ std::byte* take_from_reserve(std::size_t bytes) {
 
 // Requires: a power of two, and at least a page, so that what is carved is aligned to pages.
 std::byte* carve(std::size_t bytes) {
-  const std::lock_guard guard(blocks_region.lock);
+  const lock_guard guard(blocks_region.lock);
   if ((blocks_region.left_bytes < bytes && !map_region()) || !ensure_usable(bytes)) {
     std::byte* const mapped = try_map(bytes, protection);
     if (mapped == nullptr) say_that_none_is_left(bytes, errno);
@@ -200,7 +198,7 @@ std::byte* try_map_local(std::size_t bytes) {
 
 own_mapping next_own_mapping(std::uintptr_t address) {
   own_mapping next{~std::uintptr_t{0}, ~std::uintptr_t{0}};
-  const std::lock_guard guard(noting);
+  const lock_guard guard(noting);
   for (const noted_mapping& mapping : large_mappings) {
     const std::uintptr_t first = mapping.first.load();
     const std::uintptr_t end = first + round_up(mapping.bytes.load(), page_bytes);
@@ -236,7 +234,7 @@ void* allocate_local(std::size_t bytes) {
   const std::size_t index = class_of(bytes);
   const std::size_t block_bytes = smallest_block_bytes << index;
   free_list& list = free_lists[index];
-  const std::lock_guard guard(list.lock);
+  const lock_guard guard(list.lock);
   if (list.head == nullptr) {
     const std::size_t chunk_bytes = block_bytes > refill_bytes ? block_bytes : refill_bytes;
     std::byte* const chunk = carve(chunk_bytes);
@@ -249,13 +247,14 @@ void* allocate_local(std::size_t bytes) {
   return block;
 }
 
-void lock_local_memory_for_fork() {
+// Not checked: locks of an array, taken by one function and given back by the other.
+void lock_local_memory_for_fork() FAR_UNCHECKED_LOCKING {
   for (free_list& list : free_lists) list.lock.lock();
   blocks_region.lock.lock();
   noting.lock();
 }
 
-void unlock_local_memory_after_fork() {
+void unlock_local_memory_after_fork() FAR_UNCHECKED_LOCKING {
   noting.unlock();
   blocks_region.lock.unlock();
   for (free_list& list : free_lists) list.lock.unlock();
@@ -269,7 +268,7 @@ void free_local(void* block, std::size_t bytes) {
     release_local_frames(static_cast<std::byte*>(block) + page_bytes, block_bytes - page_bytes);
   }
   free_list& list = free_lists[index];
-  const std::lock_guard guard(list.lock);
+  const lock_guard guard(list.lock);
   list.head = new (block) free_block{list.head};
 }
 

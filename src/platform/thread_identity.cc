@@ -10,7 +10,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
-#include <mutex>
 
 #include "base/check.h"
 #include "base/spin_lock.h"
@@ -38,9 +37,9 @@ struct mirrored_call {
 };
 std::atomic<pid_t> process_of_followers{0};
 std::atomic<unsigned> expected_followers{0};
-spin_lock mirroring;                      // held for one call at a time
-mirrored_call current;                    // written before `announced`
-std::atomic<std::uint64_t> announced{0};  // serial of the call that is to be made
+spin_lock mirroring;                              // held for one call at a time
+mirrored_call current FAR_GUARDED_BY(mirroring);  // written before `announced`
+std::atomic<std::uint64_t> announced{0};          // serial of the call that is to be made
 
 // As the kernel has it: the C library refuses its own signals.
 struct kernel_action {
@@ -52,6 +51,7 @@ struct kernel_action {
 kernel_action of_c_library{};
 
 void on_identity_signal(int number, siginfo_t* info, void* context) {
+  mirroring.assert_held();  // by the thread that sent the signal; for one of the C library's nothing is done here
   const int saved_errno = errno;
   const std::uint64_t serial = announced.load(std::memory_order_acquire);
   follower* const own = this_follower;
@@ -94,7 +94,7 @@ bool wait_for_expected_followers() {
 enum class followed { before, now, never };
 
 // Makes a thread that follows make the current call. One that is gone has nothing to do.
-followed make_follow(follower& entry) {
+followed make_follow(follower& entry) FAR_REQUIRES(mirroring) {
   const std::uint64_t who = entry.who.load();
   if (who >> 32 != static_cast<std::uint64_t>(getpid())) return followed::before;
   if (entry.sequence.load(std::memory_order_acquire) == current.serial) return followed::before;
@@ -120,7 +120,8 @@ void expect_no_follower() noexcept {
 }
 
 void forget_expected_followers() noexcept {
-  mirroring.unlock();  // its holder is not in this process
+  mirroring.open_in_child();
+  mirroring.assert_held();  // the child has one thread
   expected_followers.store(0);
   current = {};
   announced.store(0);
@@ -142,7 +143,7 @@ void follow_identity(std::uint64_t inherited) noexcept {
 
 void unfollow_identity() noexcept {
   if (this_follower == nullptr) return;
-  const std::lock_guard guard(mirroring);
+  const lock_guard guard(mirroring);
   this_follower->who.store(0);
   this_follower = nullptr;
 }
@@ -151,7 +152,7 @@ bool mirror_on_runtime_threads(long number, long first, long second, long third,
   // The child of a vfork has its parent's memory, but neither its threads nor its handlers.
   if (process_of_followers.load() != getpid()) return true;
   const signal_shield shield;
-  const std::lock_guard guard(mirroring);
+  const lock_guard guard(mirroring);
   take_identity_signal();
   if (of_c_library.handler == nullptr) return true;  // no thread was ever started
   if (!wait_for_expected_followers()) return false;

@@ -64,7 +64,7 @@ file_backend::~file_backend() {
 result<slot_id> file_backend::allocate(std::size_t count) {
   std::optional<slot_id> first = slots_.allocate(count);
   if (first) return *first;
-  const std::lock_guard guard(growth_lock_);
+  const lock_guard guard(growth_lock_);
   // Another thread may take what we add, so look again after each growth; growth ends when the device is full.
   while (!(first = slots_.allocate(count))) {
     const std::uint64_t needed = count - std::min<std::uint64_t>(count, slots_.free_at_end());
@@ -105,7 +105,7 @@ result<std::unique_ptr<channel>> file_backend::open_channel(std::size_t depth) {
     if (failure != EMFILE && failure != ENFILE && failure != ENOMEM) return opened;
     log_line(log_level::verbose, "far tier 'file:': %s; threads make these transfers", opened.error().message.c_str());
   }
-  const std::lock_guard guard(threads_lock_);
+  const lock_guard guard(threads_lock_);
   if (threads_ == nullptr) {
     result<std::unique_ptr<transfer_threads>> started = transfer_threads::start(transfers_);
     if (!started) return started.error();
@@ -115,7 +115,8 @@ result<std::unique_ptr<channel>> file_backend::open_channel(std::size_t depth) {
 }
 
 void file_backend::after_fork_in_child() {
-  threads_lock_.unlock();  // its holder is not in this process
+  threads_lock_.open_in_child();
+  const lock_guard guard(threads_lock_);
   abandon_threads_of_parent();
 }
 

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "backend/backend.h"
@@ -17,6 +16,7 @@
 #include "backend/file/store_file.h"
 #include "backend/file/transfer_threads.h"
 #include "backend/slot_allocator.h"
+#include "base/mutex.h"
 #include "base/spin_lock.h"
 
 namespace far::backend {
@@ -47,9 +47,9 @@ class file_backend final : public backend {
   [[nodiscard]] std::string describe() const override;
 
  private:
-  // Makes at least `needed_slots` more available; returns whether it did. Requires: growth_lock_ is held.
-  [[nodiscard]] bool grow(std::uint64_t needed_slots);
-  void abandon_threads_of_parent();
+  // Makes at least `needed_slots` more available; returns whether it did.
+  [[nodiscard]] bool grow(std::uint64_t needed_slots) FAR_REQUIRES(growth_lock_);
+  void abandon_threads_of_parent() FAR_REQUIRES(threads_lock_);
 
   const std::unique_ptr<store_file> file_;
   const bool use_io_uring_;
@@ -59,12 +59,12 @@ class file_backend final : public backend {
   // Without io_uring. The threads are started with the first channel.
   const blocking_transfers transfers_;
   spin_lock threads_lock_;
-  std::unique_ptr<transfer_threads> threads_;
+  std::unique_ptr<transfer_threads> threads_ FAR_GUARDED_BY(threads_lock_);
 
-  std::mutex growth_lock_;
+  mutex growth_lock_;
   // The device was found to be full for so many slots; it is not asked again before the time is over.
-  std::uint64_t refused_slots_ = 0;
-  std::uint64_t ask_again_ns_ = 0;
+  std::uint64_t refused_slots_ FAR_GUARDED_BY(growth_lock_) = 0;
+  std::uint64_t ask_again_ns_ FAR_GUARDED_BY(growth_lock_) = 0;
 };
 
 }  // namespace far::backend

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <string>
 #include <system_error>
 
@@ -24,8 +23,6 @@ namespace far::backend {
 
 result<std::unique_ptr<transfer_threads>> transfer_threads::start(const transfer_maker& maker) {
   std::unique_ptr<transfer_threads> started(new transfer_threads(maker));
-  started->thread_count_ = 1;
-  started->idle_ = 1;
   if (const int code = started->start_thread(0); code != 0) {
     return error{std::string("cannot start a thread for transfers of 'file:' (") + std::strerror(code) +
                      "); raise the limit on processes (ulimit -u), or permit io_uring",
@@ -38,7 +35,7 @@ transfer_threads::transfer_threads(const transfer_maker& maker) : maker_(maker),
 
 transfer_threads::~transfer_threads() {
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     FAR_CHECK(waiting_.empty(), "threads were stopped with transfers under way");
     stopping_ = true;
     changes_.fetch_add(1);
@@ -55,7 +52,7 @@ bool transfer_threads::is_in_its_process() const {
 }
 
 std::size_t transfer_threads::thread_count() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return thread_count_;
 }
 
@@ -71,7 +68,7 @@ int transfer_threads::start_thread(std::size_t index) {
 void transfer_threads::add(job_queue& added, std::size_t count) {
   std::size_t sleepers = 0;
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     while (!added.empty()) waiting_.push(added.pop());
     waiting_count_ += count;
     changes_.fetch_add(1);
@@ -90,37 +87,37 @@ void transfer_threads::run() {
 }
 
 transfer_job* transfer_threads::take(bool is_new) {
-  std::unique_lock guard(lock_);
+  const lock_guard guard(lock_);
   if (!is_new) ++idle_;
   while (waiting_.empty()) {
     if (stopping_) return nullptr;
     const std::uint32_t seen = changes_.load();
-    guard.unlock();
+    lock_.unlock();
     static_cast<void>(platform::futex_sleep(changes_, seen, platform::no_deadline_ns));
-    guard.lock();
+    lock_.lock();
   }
   --idle_;
   --waiting_count_;
   transfer_job* const taken = &waiting_.pop();
-  if (!adding_threads_) add_threads(guard);
+  if (!adding_threads_) add_threads();
   return taken;
 }
 
-void transfer_threads::add_threads(std::unique_lock<spin_lock>& guard) {
+void transfer_threads::add_threads() {
   adding_threads_ = true;
   while (thread_count_ < thread_limit_ && idle_ <= waiting_count_) {
     ++idle_;
     const std::size_t index = thread_count_++;
-    guard.unlock();
+    lock_.unlock();
     const int code = start_thread(index);
-    guard.lock();
+    lock_.lock();
     if (code == 0) continue;
     --idle_;
     thread_limit_ = --thread_count_;
-    guard.unlock();
+    lock_.unlock();
     log_line(log_level::warning, "far tier 'file:': no more than %zu transfers are made at a time (%s)", index,
              std::strerror(code));
-    guard.lock();
+    lock_.lock();
   }
   adding_threads_ = false;
 }
@@ -182,7 +179,7 @@ void threads_channel::finish(transfer_job& job) {
   std::atomic<std::uint32_t>* const word = &finished_count_;
   bool wake = false;
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     done_.push(job);
     finished_count_.fetch_add(1, std::memory_order_release);
     signal();
@@ -192,7 +189,7 @@ void threads_channel::finish(transfer_job& job) {
   if (wake) platform::futex_wake_one(word);
 }
 
-// Requires: lock_ is held, and something is done.
+// Requires: something is done.
 void threads_channel::signal() const {
   const std::uint64_t one = 1;
   if (event_ < 0 || signalled_) return;
@@ -203,7 +200,7 @@ std::size_t threads_channel::poll(std::span<completion> done) {
   if (finished_count_.load(std::memory_order_acquire) == polled_) return 0;
   std::size_t count = 0;
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     while (count < done.size() && !done_.empty()) {
       transfer_job& job = done_.pop();
       done[count++] = {job.io.cookie, job.error_code};
@@ -226,19 +223,19 @@ void threads_channel::wait(std::uint64_t timeout_ns) {
       timeout_ns < platform::no_deadline_ns - now_ns ? now_ns + timeout_ns : platform::no_deadline_ns;
   std::uint32_t seen = 0;
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     if (in_flight_ == 0 || !done_.empty()) return;
     seen = finished_count_.load();
     waits_ = true;
   }
   while (finished_count_.load() == seen && platform::futex_sleep(finished_count_, seen, deadline_ns)) {
   }
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   waits_ = false;
 }
 
 int threads_channel::event_descriptor() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   if (event_ >= 0) return event_;
   event_ = platform::own_descriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!done_.empty()) signal();

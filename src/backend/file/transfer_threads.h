@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <utility>
@@ -96,20 +95,20 @@ class transfer_threads {
   // The next transfer, or nullptr when there will be none. `is_new`: the thread counts as idle already.
   [[nodiscard]] transfer_job* take(bool is_new);
   // Until somebody is idle for the next transfer. Gives the lock up meanwhile.
-  void add_threads(std::unique_lock<spin_lock>& guard);
+  void add_threads() FAR_REQUIRES(lock_);
 
   const transfer_maker& maker_;
   const int owner_process_;
   std::array<std::thread, most_threads> threads_;
 
-  mutable spin_lock lock_;  // for those below
-  job_queue waiting_;
-  std::size_t waiting_count_ = 0;
-  std::size_t thread_count_ = 0;
-  std::size_t thread_limit_ = most_threads;
-  std::size_t idle_ = 0;  // or just being started
-  bool adding_threads_ = false;
-  bool stopping_ = false;
+  mutable spin_lock lock_;
+  job_queue waiting_ FAR_GUARDED_BY(lock_);
+  std::size_t waiting_count_ FAR_GUARDED_BY(lock_) = 0;
+  std::size_t thread_count_ FAR_GUARDED_BY(lock_) = 1;
+  std::size_t thread_limit_ FAR_GUARDED_BY(lock_) = most_threads;
+  std::size_t idle_ FAR_GUARDED_BY(lock_) = 1;  // or just being started
+  bool adding_threads_ FAR_GUARDED_BY(lock_) = false;
+  bool stopping_ FAR_GUARDED_BY(lock_) = false;
   // Changes whenever idle threads have something to look at; they sleep on it.
   std::atomic<std::uint32_t> changes_{0};
 };
@@ -139,7 +138,7 @@ class threads_channel final : public channel {
  private:
   threads_channel(transfer_threads& threads, std::size_t depth);
   void make_at_once(const request& io);
-  void signal() const;
+  void signal() const FAR_REQUIRES(lock_);
 
   transfer_threads& threads_;
   std::byte* const bounce_;
@@ -148,12 +147,12 @@ class threads_channel final : public channel {
   std::size_t in_flight_ = 0;
   std::uint32_t polled_ = 0;  // of `made_`
 
-  mutable spin_lock lock_;  // for those below
-  job_queue done_;
-  bool waits_ = false;
-  mutable int event_ = -1;                        // written by the channel's owner alone
-  mutable bool signalled_ = false;                // the descriptor is readable; then `done_` is not empty
-  std::atomic<std::uint32_t> finished_count_{0};  // written with the lock held; wait() sleeps on it
+  mutable spin_lock lock_;
+  job_queue done_ FAR_GUARDED_BY(lock_);
+  bool waits_ FAR_GUARDED_BY(lock_) = false;
+  mutable int event_ = -1;  // written by the channel's owner alone, with the lock; the owner reads it without
+  mutable bool signalled_ FAR_GUARDED_BY(lock_) = false;  // the descriptor is readable; then `done_` is not empty
+  std::atomic<std::uint32_t> finished_count_{0};          // written with the lock held; wait() sleeps on it
 };
 
 }  // namespace far::backend

@@ -61,7 +61,7 @@ result<slot_id> lineage_backend::allocate(std::size_t count) {
 void lineage_backend::free(slot_id first, std::size_t count) {
   for (slot_id slot = first; slot < first + count; ++slot) {
     if (child_count_.load() > 0) {
-      const std::lock_guard guard(children_lock_);
+      const lock_guard guard(children_lock_);
       if (a_child_holds(slot)) {
         kept_.push_back(slot);
         (slot < own_base_ ? kept_inherited_ : kept_own_).fetch_add(1);
@@ -114,7 +114,7 @@ result<void> lineage_backend::add_server(std::string_view server) {
 // ---- channels ----
 
 result<std::unique_ptr<channel>> lineage_backend::open_channel(std::size_t depth) {
-  const std::lock_guard guard(channels_lock_);
+  const lock_guard guard(channels_lock_);
   backend* const own = own_.load();
   if (own != nullptr && own_base_ == 0) return own->open_channel(depth);
   lineage_channel::part_list parts;
@@ -134,7 +134,7 @@ result<std::unique_ptr<channel>> lineage_backend::open_channel(std::size_t depth
 }
 
 void lineage_backend::forget(lineage_channel& closed) {
-  const std::lock_guard guard(channels_lock_);
+  const lock_guard guard(channels_lock_);
   std::erase(channels_, &closed);
 }
 
@@ -163,7 +163,7 @@ bool lineage_backend::is_over(const child& one) {
   return ::read(one.pipe, &nothing, 1) == 0;
 }
 
-// Returns whether there are any. Nobody but this and a fork, which waits for it, changes the list.
+// Returns whether there are any.
 bool lineage_backend::look_after_children() {
   bool changed = false;
   for (std::size_t i = 0; i < children_.size();) {
@@ -177,7 +177,7 @@ bool lineage_backend::look_after_children() {
     changed = true;
     child gone;
     {
-      const std::lock_guard guard(children_lock_);
+      const lock_guard guard(children_lock_);
       gone = std::move(current);
       children_.erase(children_.begin() + static_cast<std::ptrdiff_t>(i));
     }
@@ -190,16 +190,18 @@ bool lineage_backend::look_after_children() {
 
 void lineage_backend::free_some_kept() {
   if (unsorted_.empty() && std::exchange(unsorted_again_, false)) {
-    const std::lock_guard guard(children_lock_);
+    const lock_guard guard(children_lock_);
     std::swap(unsorted_, kept_);
   }
   for (std::size_t looks = 0; looks < slots_a_step && !unsorted_.empty(); ++looks) {
     const slot_id slot = unsorted_.back();
     unsorted_.pop_back();
-    if (a_child_holds(slot)) {
-      const std::lock_guard guard(children_lock_);
-      kept_.push_back(slot);
-      continue;
+    {
+      const lock_guard guard(children_lock_);
+      if (a_child_holds(slot)) {
+        kept_.push_back(slot);
+        continue;
+      }
     }
     (slot < own_base_ ? kept_inherited_ : kept_own_).fetch_sub(1);
     release(slot);
@@ -230,7 +232,7 @@ void lineage_backend::try_to_open_own() {
 result<void> lineage_backend::open_own() {
   result<std::unique_ptr<backend>> opened = open_own_();
   if (!opened) return opened.error();
-  const std::lock_guard guard(channels_lock_);
+  const lock_guard guard(channels_lock_);
   list<std::unique_ptr<channel>> queues;
   for (const lineage_channel* client : channels_) {
     result<std::unique_ptr<channel>> queue = opened.value()->open_channel(client->depth());
@@ -268,7 +270,7 @@ void lineage_backend::prepare_fork() {
 }
 
 void lineage_backend::after_fork_in_parent() {
-  const std::lock_guard guard(children_lock_, std::adopt_lock);
+  const lock_guard guard(children_lock_, std::adopt_lock);
   if (!std::exchange(is_forking_, false)) return;
   child& born = children_.back();
   if (lifeline_ >= 0) close(lifeline_);
@@ -277,8 +279,10 @@ void lineage_backend::after_fork_in_parent() {
 }
 
 void lineage_backend::after_fork_in_child() {
-  children_lock_.unlock();
-  channels_lock_.unlock();
+  children_lock_.open_in_child();
+  channels_lock_.open_in_child();
+  children_lock_.assert_held();  // the child has one thread
+  channels_lock_.assert_held();
   channels_.clear();  // the parent's
   from_parent_ = {};
   if (std::exchange(is_forking_, false)) from_parent_ = std::move(children_.back().share);

@@ -57,8 +57,8 @@ class lineage_backend final : public backend {
   }
   [[nodiscard]] std::string describe() const override;
 
-  void prepare_fork() override;
-  void after_fork_in_parent() override;
+  void prepare_fork() override FAR_ACQUIRE(children_lock_);
+  void after_fork_in_parent() override FAR_RELEASE(children_lock_);
   void after_fork_in_child() override;
   void claim_in_child(slot_id slot) override;
   void close_claims_in_child() override;
@@ -86,8 +86,9 @@ class lineage_backend final : public backend {
   };
 
   void release(slot_id slot);
-  [[nodiscard]] bool a_child_holds(slot_id slot) const;
-  [[nodiscard]] bool look_after_children();
+  [[nodiscard]] bool a_child_holds(slot_id slot) const FAR_REQUIRES(children_lock_);
+  // Not checked: nobody but this and a fork, which waits for it, changes the list, so this reads it without the lock.
+  [[nodiscard]] bool look_after_children() FAR_UNCHECKED_LOCKING;
   [[nodiscard]] static bool is_over(const child& one);
   void free_some_kept();
   void try_to_open_own();
@@ -114,9 +115,9 @@ class lineage_backend final : public backend {
   list<int> lifelines_;                 // ends of pipes that tell our forebears that we live
 
   // Of a parent.
-  mutable spin_lock children_lock_;  // for those below
-  list<child> children_;
-  list<slot_id> kept_;  // freed, but a child holds them
+  mutable spin_lock children_lock_;
+  list<child> children_ FAR_GUARDED_BY(children_lock_);
+  list<slot_id> kept_ FAR_GUARDED_BY(children_lock_);  // freed, but a child holds them
   std::atomic<std::size_t> child_count_{0};
   std::atomic<std::uint64_t> kept_own_{0};
   std::atomic<std::uint64_t> kept_inherited_{0};
@@ -127,7 +128,7 @@ class lineage_backend final : public backend {
   int lifeline_ = -1;            // the end of its pipe that the child is to hold
 
   spin_lock channels_lock_;
-  list<lineage_channel*> channels_;
+  list<lineage_channel*> channels_ FAR_GUARDED_BY(channels_lock_);
 };
 
 // Opens the far tier that `uri` names so that it outlives forks.

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 #include <string>
 
 #include "backend/memory/memory_channel.h"
@@ -92,7 +91,7 @@ std::uint64_t memory_backend::blocks() const {
 result<slot_id> memory_backend::allocate(std::size_t count) {
   std::optional<slot_id> first = slots_.allocate(count);
   if (!first) {
-    const std::lock_guard guard(growth_lock_);
+    const lock_guard guard(growth_lock_);
     // Another thread may take what we add, so look again after each growth; growth ends at the capacity.
     while (!(first = slots_.allocate(count))) {
       const std::uint64_t limit = slots_.limit();
@@ -144,7 +143,7 @@ const std::byte* memory_backend::direct(slot_id slot) const {
 }
 
 void memory_backend::after_fork_in_child() {
-  growth_lock_.unlock();  // whoever held it is not in this process
+  growth_lock_.open_in_child();
   slots_.begin_again_in_child();
 }
 

@@ -100,47 +100,47 @@ struct read_choice {
   std::span<const std::uint64_t> costs;  // by member
 };
 
-// All zero bytes: a group that is not placed. The methods require that the caller holds `lock`.
+// All zero bytes: a group that is not placed.
 class group {
  public:
   // A read of these bytes begins; served: end() must follow.
   [[nodiscard]] started_read begin_read(std::span<const member* const> members, byte_range bytes,
-                                        const read_choice& choice);
+                                        const read_choice& choice) FAR_REQUIRES(lock);
 
   // A write of these bytes begins; it goes to all of `places`. Unless there are none, end_write() must follow.
-  [[nodiscard]] started_write begin_write(std::span<const member* const> members, byte_range bytes);
+  [[nodiscard]] started_write begin_write(std::span<const member* const> members, byte_range bytes) FAR_REQUIRES(lock);
 
   // The write ended, and succeeded where the bit is set. What did not get the bytes misses them from now on. A success
   // on a member that has forgotten its slots since is none.
   [[nodiscard]] ended_write end_write(std::span<const member* const> members, const started_write& write,
-                                      byte_range bytes, place_mask succeeded);
+                                      byte_range bytes, place_mask succeeded) FAR_REQUIRES(lock);
 
-  void end(std::uint8_t phase) { --in_flight_[phase]; }
+  void end(std::uint8_t phase) FAR_REQUIRES(lock) { --in_flight_[phase]; }
 
   // Waits for transfers that began before the first call: `turned` starts as false and is kept between the calls.
-  [[nodiscard]] bool drained(bool* turned);
+  [[nodiscard]] bool drained(bool* turned) FAR_REQUIRES(lock);
 
-  void open_window(repair_window* opened) { window_ = opened; }
-  void close_window() { window_ = nullptr; }
+  void open_window(repair_window* opened) FAR_REQUIRES(lock) { window_ = opened; }
+  void close_window() FAR_REQUIRES(lock) { window_ = nullptr; }
 
   // These slots have a new owner, who has written nothing yet: nobody misses anything of them. But a repair that is
   // under way may still write there.
-  void own(const slot_set& slots);
+  void own(const slot_set& slots) FAR_REQUIRES(lock);
 
   // Slots that are owned and missing in this place.
-  [[nodiscard]] slot_set stale(std::size_t place) const { return copies[place].missing & owned; }
+  [[nodiscard]] slot_set stale(std::size_t place) const FAR_REQUIRES(lock) { return copies[place].missing & owned; }
 
   spin_lock lock;
-  bool placed = false;     // it has been given extents
-  bool available = false;  // slots of it that are free may be allocated
-  std::uint8_t holds = 0;  // what the repairer has under way here: the group's extents must stay
+  bool placed = false;                          // it has been given extents
+  bool available = false;                       // slots of it that are free may be allocated
+  std::uint8_t holds FAR_GUARDED_BY(lock) = 0;  // what the repairer has under way here: the group's extents must stay
   slot_set owned;
-  std::array<copy, maximum_places> copies;
+  std::array<copy, maximum_places> copies FAR_GUARDED_BY(lock);
 
  private:
-  std::uint8_t phase_ = 0;
-  std::array<std::uint32_t, 2> in_flight_{};
-  repair_window* window_ = nullptr;
+  std::uint8_t phase_ FAR_GUARDED_BY(lock) = 0;
+  std::array<std::uint32_t, 2> in_flight_ FAR_GUARDED_BY(lock){};
+  repair_window* window_ FAR_GUARDED_BY(lock) = nullptr;
 };
 
 }  // namespace far::backend

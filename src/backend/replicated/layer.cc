@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -50,7 +49,7 @@ layer::~layer() {
 }
 
 result<void> layer::join(queue_holder& joining) {
-  const std::lock_guard guard(members_lock_);
+  const lock_guard guard(members_lock_);
   for (std::size_t i = 0; i < member_count(); ++i) {
     result<std::unique_ptr<channel>> opened = joining.open_queue(at(i).store());
     if (!opened) return opened.error();
@@ -62,7 +61,7 @@ result<void> layer::join(queue_holder& joining) {
 }
 
 void layer::leave(queue_holder& leaving) {
-  const std::lock_guard guard(members_lock_);
+  const lock_guard guard(members_lock_);
   std::erase(holders_, &leaving);
 }
 
@@ -80,7 +79,7 @@ result<void> layer::check_new(const member& added) const {
 
 // Nobody is told of the member before everybody has a queue to it.
 result<void> layer::add(std::unique_ptr<member> added) {
-  const std::lock_guard guard(members_lock_);
+  const lock_guard guard(members_lock_);
   if (result<void> fits = check_new(*added); !fits) return fits;
   std::vector<std::unique_ptr<channel>> queues;
   for (queue_holder* holder : holders_) {
@@ -123,7 +122,7 @@ void layer::report_unreadable(std::uint64_t number) {
   std::size_t length = 0;
   {
     group& unreadable = group_at(number);
-    const std::lock_guard guard(unreadable.lock);
+    const lock_guard guard(unreadable.lock);
     for (const copy& held : unreadable.copies) {
       if (!held.present || length >= sizeof holders) continue;
       const member& holder = at(held.member);
@@ -138,7 +137,8 @@ void layer::report_unreadable(std::uint64_t number) {
 
 void layer::detach() {
   detached_ = true;
-  members_lock_.unlock();
+  members_lock_.open_in_child();
+  members_lock_.assert_held();  // the child has one thread
   holders_.clear();
   for (std::size_t i = 0; i < member_count(); ++i) {
     removals_at_fork_[i] = removals_[i].load();
@@ -146,7 +146,7 @@ void layer::detach() {
   }
   // Whoever held a group's lock is not in this process. What it was changing is one word or one set of a copy, and a
   // set that is half changed names too many missing slots or those of a write that has not been reported.
-  for (std::uint64_t number = 0; number < groups_end.load(); ++number) group_at(number).lock.unlock();
+  for (std::uint64_t number = 0; number < groups_end.load(); ++number) group_at(number).lock.open_in_child();
 }
 
 }  // namespace far::backend

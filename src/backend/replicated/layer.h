@@ -104,7 +104,7 @@ class layer {
   std::atomic<std::size_t> count_{0};
   // Guards who holds queues, and that members are added one at a time.
   spin_lock members_lock_;
-  std::vector<queue_holder*, platform::local_allocator<queue_holder*>> holders_;
+  std::vector<queue_holder*, platform::local_allocator<queue_holder*>> holders_ FAR_GUARDED_BY(members_lock_);
   const std::uint64_t most_groups_;
   group* const groups_;
   std::atomic<std::uint32_t>* const removals_;

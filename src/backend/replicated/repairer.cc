@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -153,7 +152,7 @@ slot_id repairer::slot_to_probe(std::size_t index) {
   for (std::uint64_t i = 0; i < std::min(groups_a_step, end); ++i) {
     const std::uint64_t number = own.cursor++ % end;
     group& looked_at = shared_.group_at(number);
-    const std::lock_guard guard(looked_at.lock);
+    const lock_guard guard(looked_at.lock);
     for (const copy& held : looked_at.copies) {
       if (!held.present || held.member != index) continue;
       ++looked_at.holds;
@@ -171,7 +170,7 @@ void repairer::on_probe(std::size_t index, int error_code) {
   own.sent = false;
   if (own.held_group != no_group) {
     group& held = shared_.group_at(own.held_group);
-    const std::lock_guard guard(held.lock);
+    const lock_guard guard(held.lock);
     --held.holds;
     own.held_group = no_group;
   }
@@ -255,7 +254,7 @@ bool repairer::look_at(std::uint64_t number) {
   bool writable = false;
   std::size_t forgotten = maximum_places;
   {
-    const std::lock_guard guard(seen.lock);
+    const lock_guard guard(seen.lock);
     if (!seen.placed) return false;
     available = seen.available;
     for (std::size_t place = 0; place < seen.copies.size(); ++place) {
@@ -282,7 +281,7 @@ bool repairer::replace_copies(std::uint64_t number) {
   group& seen = shared_.group_at(number);
   std::size_t expected = 0;
   {
-    const std::lock_guard guard(seen.lock);
+    const lock_guard guard(seen.lock);
     std::size_t present = 0;
     for (std::size_t place = 0; place < seen.copies.size(); ++place) {
       const copy& held = seen.copies[place];
@@ -308,7 +307,7 @@ bool repairer::replace_copies(std::uint64_t number) {
 }
 
 // Which copy to let go of: the least useful one of those without which there are all that there should be, or none
-// (maximum_places). `make_room`: of those on lost members, without which nothing is lost. Requires: the group's lock.
+// (maximum_places). `make_room`: of those on lost members, without which nothing is lost.
 std::size_t repairer::surplus_of(const group& seen, std::uint64_t number, bool make_room) {
   const member_order order = groups_.order_of(number);
   std::array<std::size_t, maximum_members> position{};
@@ -343,7 +342,7 @@ std::size_t repairer::surplus_of(const group& seen, std::uint64_t number, bool m
   return maximum_places;
 }
 
-// Whether as many others as there should be copies have everything. Requires: the group's lock.
+// Whether as many others as there should be copies have everything.
 bool repairer::is_whole_without(const group& seen, std::size_t place) const {
   std::size_t whole = 0;
   for (std::size_t other = 0; other < seen.copies.size(); ++other) {
@@ -354,7 +353,7 @@ bool repairer::is_whole_without(const group& seen, std::size_t place) const {
   return whole >= shared_.copies;
 }
 
-// Whether the group could do without this copy. Requires: the group's lock.
+// Whether the group could do without this copy.
 bool repairer::is_held_elsewhere(const group& seen, std::size_t place) const {
   slot_set elsewhere;
   for (std::size_t other = 0; other < seen.copies.size(); ++other) {
@@ -365,7 +364,7 @@ bool repairer::is_held_elsewhere(const group& seen, std::size_t place) const {
   return (seen.owned - elsewhere).empty();
 }
 
-// Requires: the group's lock, since the copy was chosen; otherwise its place could be empty by now.
+// Without a break in the lock since the copy was chosen; otherwise its place could be empty by now.
 void repairer::begin_leaving(group& shrunk, std::uint64_t number, std::size_t place) {
   shrunk.copies[place].leaving = true;
   ++shrunk.holds;
@@ -377,7 +376,7 @@ void repairer::begin_leaving(group& shrunk, std::uint64_t number, std::size_t pl
 
 bool repairer::begin_repair(std::uint64_t number) {
   group& seen = shared_.group_at(number);
-  const std::lock_guard guard(seen.lock);
+  const lock_guard guard(seen.lock);
   for (std::size_t place = 0; place < seen.copies.size(); ++place) {
     const copy& held = seen.copies[place];
     const slot_set stale = seen.stale(place);
@@ -408,7 +407,7 @@ bool repairer::begin_repair(std::uint64_t number) {
 bool repairer::begin_move(std::uint64_t number) {
   {
     group& seen = shared_.group_at(number);
-    const std::lock_guard guard(seen.lock);
+    const lock_guard guard(seen.lock);
     std::size_t whole = 0;
     for (std::size_t place = 0; place < seen.copies.size(); ++place) {
       const copy& held = seen.copies[place];
@@ -430,7 +429,7 @@ bool repairer::begin_move(std::uint64_t number) {
   return true;
 }
 
-// The first of these slots that somebody else has. Requires: the group's lock.
+// The first of these slots that somebody else has.
 std::size_t repairer::first_repairable(const group& seen, std::size_t place, const slot_set& stale) const {
   std::size_t first = group_slots;
   for (std::size_t other = 0; other < seen.copies.size(); ++other) {
@@ -453,7 +452,7 @@ void repairer::advance() {
   }
   group& shrunk = shared_.group_at(job_.group);
   {
-    const std::lock_guard guard(shrunk.lock);
+    const lock_guard guard(shrunk.lock);
     const bool is_probed = shrunk.holds > 1;
     if (is_probed || !shrunk.drained(&job_.turned)) return;
     copy& leaving = shrunk.copies[job_.place];
@@ -477,7 +476,7 @@ void repairer::advance() {
 void repairer::start_copying() {
   {
     group& mended = shared_.group_at(job_.group);
-    const std::lock_guard guard(mended.lock);
+    const lock_guard guard(mended.lock);
     if (!mended.drained(&job_.turned)) return;
     const slot_set wanted = (mended.stale(job_.place) & job_.window.slots) - job_.window.touched;
     for (std::size_t other = 0; other < mended.copies.size(); ++other) {
@@ -503,7 +502,7 @@ void repairer::send() {
   const bool reading = job_.now == phase::reading;
   copy used;
   {
-    const std::lock_guard guard(mended.lock);
+    const lock_guard guard(mended.lock);
     used = mended.copies[reading ? job_.source : job_.place];
   }
   const request moved{.op = reading ? operation::read : operation::write,
@@ -529,7 +528,7 @@ void repairer::on_moved(int error_code) {
 
 void repairer::close(bool copied) {
   group& mended = shared_.group_at(job_.group);
-  const std::lock_guard guard(mended.lock);
+  const lock_guard guard(mended.lock);
   if (copied) {
     const slot_set moved = slot_set::range(job_.first, job_.count);
     const slot_set current = moved - job_.window.touched;

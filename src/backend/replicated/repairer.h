@@ -110,13 +110,14 @@ class repairer final : public queue_holder {
   [[nodiscard]] bool rests(std::uint64_t now_ns) const { return moving_ && now_ns < rest_until_ns_; }
   [[nodiscard]] bool look_at(std::uint64_t number);
   [[nodiscard]] bool replace_copies(std::uint64_t number);
-  [[nodiscard]] std::size_t surplus_of(const group& seen, std::uint64_t number, bool make_room);
-  [[nodiscard]] bool is_whole_without(const group& seen, std::size_t place) const;
+  [[nodiscard]] std::size_t surplus_of(const group& seen, std::uint64_t number, bool make_room) FAR_REQUIRES(seen.lock);
+  [[nodiscard]] bool is_whole_without(const group& seen, std::size_t place) const FAR_REQUIRES(seen.lock);
   [[nodiscard]] bool begin_repair(std::uint64_t number);
   [[nodiscard]] bool begin_move(std::uint64_t number);
-  [[nodiscard]] bool is_held_elsewhere(const group& seen, std::size_t place) const;
-  [[nodiscard]] std::size_t first_repairable(const group& seen, std::size_t place, const slot_set& stale) const;
-  void begin_leaving(group& shrunk, std::uint64_t number, std::size_t place);
+  [[nodiscard]] bool is_held_elsewhere(const group& seen, std::size_t place) const FAR_REQUIRES(seen.lock);
+  [[nodiscard]] std::size_t first_repairable(const group& seen, std::size_t place, const slot_set& stale) const
+      FAR_REQUIRES(seen.lock);
+  void begin_leaving(group& shrunk, std::uint64_t number, std::size_t place) FAR_REQUIRES(shrunk.lock);
   void advance();
   void start_copying();
   void send();

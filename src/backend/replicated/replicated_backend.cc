@@ -114,7 +114,7 @@ member_order replicated_backend::order_of(std::uint64_t number) const {
 }
 
 result<slot_id> replicated_backend::allocate(std::size_t count) {
-  const std::lock_guard guard(placement_lock_);
+  const lock_guard guard(placement_lock_);
   while (true) {
     if (const std::optional<slot_id> first = slots_.allocate(count)) {
       take_in(*first, count);
@@ -129,8 +129,9 @@ result<slot_id> replicated_backend::allocate(std::size_t count) {
 
 void replicated_backend::take_in(slot_id first, std::size_t count) {
   for_each_group(first, count, [this](std::uint64_t number, std::size_t begin, std::size_t part) {
+    placement_lock_.assert_held();
     group& taken = shared_.group_at(number);
-    const std::lock_guard guard(taken.lock);
+    const lock_guard guard(taken.lock);
     if (taken.owned.empty()) --free_groups_;
     taken.own(slot_set::range(begin, part));
   });
@@ -138,12 +139,13 @@ void replicated_backend::take_in(slot_id first, std::size_t count) {
 }
 
 void replicated_backend::free(slot_id first, std::size_t count) {
-  const std::lock_guard guard(placement_lock_);
+  const lock_guard guard(placement_lock_);
   for_each_group(first, count, [this](std::uint64_t number, std::size_t begin, std::size_t part) {
+    placement_lock_.assert_held();
     group& given = shared_.group_at(number);
     bool empty = false;
     {
-      const std::lock_guard group_guard(given.lock);
+      const lock_guard group_guard(given.lock);
       const slot_set freed = slot_set::range(begin, part);
       FAR_CHECK((freed - given.owned).empty(), "a slot that is not allocated was freed");
       given.owned = given.owned - freed;
@@ -231,7 +233,7 @@ int replicated_backend::place_group(std::uint64_t number) {
     return code;
   }
   group& placed = shared_.group_at(number);
-  const std::lock_guard guard(placed.lock);
+  const lock_guard guard(placed.lock);
   placed.placed = true;
   placed.available = true;
   placed.owned = {};
@@ -247,7 +249,7 @@ bool replicated_backend::give_up(std::uint64_t number) {
   const bool was_available = leaving.available;
   std::array<copy, maximum_places> freed;
   {
-    const std::lock_guard guard(leaving.lock);
+    const lock_guard guard(leaving.lock);
     if (leaving.holds > 0) return false;
     freed = leaving.copies;
     leaving.copies = {};
@@ -268,17 +270,20 @@ bool replicated_backend::give_up(std::uint64_t number) {
 }
 
 int replicated_backend::place_copy(std::uint64_t number, bool better) {
-  const std::lock_guard guard(placement_lock_);
+  const lock_guard guard(placement_lock_);
   group& grown = shared_.group_at(number);
   std::array<bool, maximum_members> holds{};
   std::size_t place = maximum_places;
   std::size_t holders = 0;
-  for (std::size_t i = 0; i < grown.copies.size(); ++i) {
-    if (grown.copies[i].present) {
-      holds[grown.copies[i].member] = true;
-      ++holders;
-    } else {
-      place = i;
+  {
+    const lock_guard group_guard(grown.lock);
+    for (std::size_t i = 0; i < grown.copies.size(); ++i) {
+      if (grown.copies[i].present) {
+        holds[grown.copies[i].member] = true;
+        ++holders;
+      } else {
+        place = i;
+      }
     }
   }
   if (!grown.placed || place == maximum_places) return ENOSPC;
@@ -291,7 +296,7 @@ int replicated_backend::place_copy(std::uint64_t number, bool better) {
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;
     if (refused != 0) continue;
-    const std::lock_guard group_guard(grown.lock);
+    const lock_guard group_guard(grown.lock);
     grown.copies[place] = {
         .present = true, .leaving = false, .member = index, .first = first, .missing = slot_set::everything()};
     return 0;
@@ -300,11 +305,11 @@ int replicated_backend::place_copy(std::uint64_t number, bool better) {
 }
 
 void replicated_backend::remove_copy(std::uint64_t number, std::size_t place) {
-  const std::lock_guard guard(placement_lock_);
+  const lock_guard guard(placement_lock_);
   copy removed;
   {
     group& shrunk = shared_.group_at(number);
-    const std::lock_guard group_guard(shrunk.lock);
+    const lock_guard group_guard(shrunk.lock);
     removed = shrunk.copies[place];
     FAR_CHECK(removed.present && removed.leaving, "only a copy that is leaving is removed");
     shrunk.copies[place] = {};
@@ -316,7 +321,7 @@ void replicated_backend::remove_copy(std::uint64_t number, std::size_t place) {
 }
 
 void replicated_backend::set_available(std::uint64_t number, bool available) {
-  const std::lock_guard guard(placement_lock_);
+  const lock_guard guard(placement_lock_);
   group& changed = shared_.group_at(number);
   if (!changed.placed || changed.available == available) return;
   if (changed.owned.empty() && !available && give_up(number)) return;
@@ -331,7 +336,7 @@ void replicated_backend::set_available(std::uint64_t number, bool available) {
     }
     slot += run;
   }
-  const std::lock_guard group_guard(changed.lock);
+  const lock_guard group_guard(changed.lock);
   changed.available = available;
   if (changed.owned.empty()) free_groups_ += available ? 1 : std::uint64_t(-1);
 }
@@ -349,7 +354,7 @@ result<void> replicated_backend::add_server(std::string_view server) {
 
 result<void> replicated_backend::add_member(std::unique_ptr<backend> store, std::string name) {
   auto added = std::make_unique<member>(std::move(store), std::move(name));
-  const std::lock_guard guard(tending_);
+  const lock_guard guard(tending_);
   if (result<void> done = shared_.add(std::move(added)); !done) return done;
   update_capacity();
   return {};
@@ -357,8 +362,8 @@ result<void> replicated_backend::add_member(std::unique_ptr<backend> store, std:
 
 std::uint64_t replicated_backend::tend() {
   if (shared_.detached()) return no_tending;
-  const std::unique_lock guard(tending_, std::try_to_lock);
-  if (!guard.owns_lock()) return 1'000'000;
+  if (!tending_.try_lock()) return 1'000'000;
+  const lock_guard guard(tending_, std::adopt_lock);
   std::uint64_t next_ns = no_tending;
   for (const member* member : shared_.view()) next_ns = std::min(next_ns, member->store().tend());
   if (shared_.time.now_ns() >= next_capacity_ns_) update_capacity();
@@ -371,7 +376,7 @@ void replicated_backend::update_capacity() {
 }
 
 void replicated_backend::after_fork_in_child() {
-  placement_lock_.unlock();
+  placement_lock_.open_in_child();
   shared_.detach();
 }
 
@@ -414,7 +419,7 @@ bool replicated_backend::is_whole() const {
   if (serving_members() < shared_.member_count() || !repairer_->idle()) return false;
   for (std::uint64_t number = 0; number < shared_.groups_end.load(); ++number) {
     group& checked = shared_.group_at(number);
-    const std::lock_guard guard(checked.lock);
+    const lock_guard guard(checked.lock);
     if (!checked.placed) continue;
     std::size_t up_to_date = 0;
     for (std::size_t place = 0; place < checked.copies.size(); ++place) {
@@ -429,13 +434,13 @@ bool replicated_backend::is_whole() const {
 }
 
 void replicated_backend::validate() const {
-  const std::lock_guard guard(placement_lock_);
+  const lock_guard guard(placement_lock_);
   std::uint64_t used = 0;
   std::uint64_t free_groups = 0;
   std::array<std::uint64_t, maximum_members> extents{};
   for (std::uint64_t number = 0; number < shared_.groups_end.load(); ++number) {
     group& checked = shared_.group_at(number);
-    const std::lock_guard group_guard(checked.lock);
+    const lock_guard group_guard(checked.lock);
     used += checked.owned.size();
     FAR_CHECK(checked.placed || (!checked.available && checked.owned.empty()), "a group without a place holds nothing");
     free_groups += checked.available && checked.owned.empty();

@@ -105,13 +105,13 @@ class replicated_backend final : public backend, private placement {
   void remove_copy(std::uint64_t number, std::size_t place) override;
   void set_available(std::uint64_t number, bool available) override;
 
-  [[nodiscard]] int place_group(std::uint64_t number);
-  [[nodiscard]] int place_next_group();
-  [[nodiscard]] int take_extent(std::size_t index, slot_id* first);
-  [[nodiscard]] int ask_for_extent(std::size_t index, slot_id* first);
-  void take_in(slot_id first, std::size_t count);
-  bool give_up(std::uint64_t number);
-  void update_capacity();
+  [[nodiscard]] int place_group(std::uint64_t number) FAR_REQUIRES(placement_lock_);
+  [[nodiscard]] int place_next_group() FAR_REQUIRES(placement_lock_);
+  [[nodiscard]] int take_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);
+  [[nodiscard]] int ask_for_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);
+  void take_in(slot_id first, std::size_t count) FAR_REQUIRES(placement_lock_);
+  bool give_up(std::uint64_t number) FAR_REQUIRES(placement_lock_);
+  void update_capacity() FAR_REQUIRES(tending_);
   [[nodiscard]] std::size_t serving_members() const;
 
   const std::uint64_t capacity_limit_;
@@ -123,12 +123,13 @@ class replicated_backend final : public backend, private placement {
   // Guards which slots are whose: `slots_`, and of groups `placed`, `available` and `owned` (these also by the group's
   // lock). Taken before a group's lock.
   mutable spin_lock placement_lock_;
-  std::uint64_t free_groups_ = 0;                                // available, and no slot of theirs is owned
-  std::uint64_t first_unplaced_ = 0;                             // no group below is unplaced
-  std::array<std::uint64_t, maximum_members> asked_since_ns_{};  // the member's server is being asked for room
+  std::uint64_t free_groups_ FAR_GUARDED_BY(placement_lock_) = 0;     // available, and no slot of theirs is owned
+  std::uint64_t first_unplaced_ FAR_GUARDED_BY(placement_lock_) = 0;  // no group below is unplaced
+  std::array<std::uint64_t, maximum_members> asked_since_ns_
+      FAR_GUARDED_BY(placement_lock_){};  // the member's server is being asked for room
   std::atomic<std::uint64_t> used_slots_{0};
   std::atomic<std::uint64_t> total_slots_{0};
-  std::uint64_t next_capacity_ns_ = 0;
+  std::uint64_t next_capacity_ns_ FAR_GUARDED_BY(tending_) = 0;
   spin_lock tending_;
 };
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -194,7 +193,7 @@ void replicated_channel::start_read(std::uint32_t index) {
   const read_choice choice = choice_for(reading);
   group& holder = shared_.group_at(reading.group);
   {
-    const std::lock_guard guard(holder.lock);
+    const lock_guard guard(holder.lock);
     reading.read = holder.begin_read(shared_.view(), reading.bytes, choice);
   }
   const std::uint64_t now_ns = shared_.time.now_ns();
@@ -233,7 +232,7 @@ void replicated_channel::start_write(std::uint32_t index) {
   group& holder = shared_.group_at(writing.group);
   FAR_CHECK(!shared_.detached(), "a child of fork only reads the far tier");
   {
-    const std::lock_guard guard(holder.lock);
+    const lock_guard guard(holder.lock);
     writing.write = holder.begin_write(shared_.view(), writing.bytes);
   }
   writing.outstanding = writing.write.places;
@@ -315,7 +314,7 @@ void replicated_channel::on_transfer(std::size_t member, completion ended) {
   group& holder = shared_.group_at(moved.group);
   ended_write outcome;
   {
-    const std::lock_guard guard(holder.lock);
+    const lock_guard guard(holder.lock);
     outcome = holder.end_write(shared_.view(), moved.write, moved.bytes, moved.succeeded);
   }
   if (outcome.leaves_stale) shared_.call_for_attention();
@@ -327,7 +326,7 @@ void replicated_channel::end_read(std::uint32_t index, int error_code) {
   part& reading = parts_[index];
   {
     group& holder = shared_.group_at(reading.group);
-    const std::lock_guard guard(holder.lock);
+    const lock_guard guard(holder.lock);
     holder.end(reading.read.phase);
   }
   if (reading.parked) --parked_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
 #include "backend/shm/memory_channel.h"
@@ -110,6 +109,7 @@ shm::connection_options shm_backend::connection_settings(bool joins) const {
 
 // So that a far tier that is full, or whose server hangs, is noticed before the program starts.
 result<void> shm_backend::wait_for_first_blocks() {
+  control_lock_.assert_held();  // nobody else knows of this backend yet
   const std::uint64_t deadline_ns = now_ns() + chosen_.timeout_ns;
   ask_ahead();
   while (asked_.count > 0) {
@@ -131,7 +131,7 @@ result<void> shm_backend::wait_for_first_blocks() {
 result<slot_id> shm_backend::allocate(std::size_t count) {
   if (const std::optional<slot_id> first = leases_.slots().allocate(count)) return *first;
   if (in_child_.load(std::memory_order_relaxed)) return out_of_slots();
-  const std::lock_guard guard(control_lock_);
+  const lock_guard guard(control_lock_);
   take_replies();
   if (const std::optional<slot_id> first = leases_.slots().allocate(count)) return *first;
   return why_no_slot(count);
@@ -204,7 +204,7 @@ std::uint64_t shm_backend::tend() {
   bool busy = false;
   bool alive = false;
   {
-    const std::lock_guard guard(control_lock_);
+    const lock_guard guard(control_lock_);
     control_->check();
     alive = control_->alive();
     if (alive) {
@@ -218,7 +218,7 @@ std::uint64_t shm_backend::tend() {
   // Before anything goes back: to touch a block that we have no more is what the server punishes.
   populate_granted();
   {
-    const std::lock_guard guard(control_lock_);
+    const lock_guard guard(control_lock_);
     busy = give_back_some() || asked_.count > 0;
   }
   if (alive) return busy ? busy_ns : idle_ns;
@@ -231,7 +231,7 @@ void shm_backend::populate_granted() {
   std::array<block_range, 8> ranges;
   std::size_t count = 0;
   {
-    const std::lock_guard guard(control_lock_);
+    const lock_guard guard(control_lock_);
     count = std::exchange(granted_count_, 0);
     ranges = granted_;
   }

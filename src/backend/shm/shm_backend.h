@@ -73,18 +73,17 @@ class shm_backend final : public backend {
   void reconnect(std::uint64_t current_ns);
   void populate_granted();
 
-  // All below: control_lock_ held.
-  void take_replies();
-  void on_granted(const wire::ring_reply& reply);
-  void make_available(std::uint64_t block);
-  [[nodiscard]] bool ask_for_run(std::size_t count);
-  [[nodiscard]] bool ask(std::uint64_t first, std::uint64_t count);
-  [[nodiscard]] bool ask_for_holes(std::uint64_t wanted_blocks);
-  void ask_ahead();
-  bool give_back_some();
-  [[nodiscard]] bool give_back(std::uint64_t block);
-  [[nodiscard]] far::error why_no_slot(std::size_t count);
-  void note_lost();
+  void take_replies() FAR_REQUIRES(control_lock_);
+  void on_granted(const wire::ring_reply& reply) FAR_REQUIRES(control_lock_);
+  void make_available(std::uint64_t block) FAR_REQUIRES(control_lock_);
+  [[nodiscard]] bool ask_for_run(std::size_t count) FAR_REQUIRES(control_lock_);
+  [[nodiscard]] bool ask(std::uint64_t first, std::uint64_t count) FAR_REQUIRES(control_lock_);
+  [[nodiscard]] bool ask_for_holes(std::uint64_t wanted_blocks) FAR_REQUIRES(control_lock_);
+  void ask_ahead() FAR_REQUIRES(control_lock_);
+  bool give_back_some() FAR_REQUIRES(control_lock_);
+  [[nodiscard]] bool give_back(std::uint64_t block) FAR_REQUIRES(control_lock_);
+  [[nodiscard]] far::error why_no_slot(std::size_t count) FAR_REQUIRES(control_lock_);
+  void note_lost() FAR_REQUIRES(control_lock_);
   void adopt(std::unique_ptr<shm::connection> next);
 
   const shm_options chosen_;
@@ -95,17 +94,20 @@ class shm_backend final : public backend {
 
   // Never destroyed before the backend: channels look at it without a lock.
   std::atomic<shm::connection*> current_;
-  std::unique_ptr<shm::connection> control_;
+  std::unique_ptr<shm::connection> control_ FAR_GUARDED_BY(control_lock_);
 
   mutable spin_lock control_lock_;
-  asked_blocks asked_;
-  std::uint64_t refused_until_ns_ = 0;    // the server is full: no point in asking earlier
-  std::uint64_t hungry_until_ns_ = 0;     // an allocation found nothing: what is free is needed
-  std::uint64_t give_back_from_ = 0;      // where the search for free blocks goes on, downwards
-  std::array<block_range, 8> granted_{};  // not populated yet; what does not fit is populated by use
-  std::size_t granted_count_ = 0;
-  bool lost_noted_ = false;
-  bool hang_noted_ = false;
+  asked_blocks asked_ FAR_GUARDED_BY(control_lock_);
+  std::uint64_t refused_until_ns_ FAR_GUARDED_BY(control_lock_) = 0;  // the server is full: no point in asking earlier
+  std::uint64_t hungry_until_ns_ FAR_GUARDED_BY(control_lock_) =
+      0;  // an allocation found nothing: what is free is needed
+  std::uint64_t give_back_from_ FAR_GUARDED_BY(control_lock_) =
+      0;  // where the search for free blocks goes on, downwards
+  std::array<block_range, 8> granted_
+      FAR_GUARDED_BY(control_lock_){};  // not populated yet; what does not fit is populated by use
+  std::size_t granted_count_ FAR_GUARDED_BY(control_lock_) = 0;
+  bool lost_noted_ FAR_GUARDED_BY(control_lock_) = false;
+  bool hang_noted_ FAR_GUARDED_BY(control_lock_) = false;
 
   // tend() alone:
   std::unique_ptr<shm::connection> next_;                  // its handshake is under way

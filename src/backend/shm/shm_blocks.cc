@@ -1,7 +1,6 @@
 // The part of shm_backend that manages blocks: they come from the server ahead of need and go back; a new server
 // after the old one is gone.
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "backend/shm/shm_backend.h"
@@ -188,7 +187,7 @@ void shm_backend::reconnect(std::uint64_t current_ns) {
 
 void shm_backend::adopt(std::unique_ptr<shm::connection> next) {
   const int memory = next->take_memory();
-  const std::lock_guard guard(control_lock_);
+  const lock_guard guard(control_lock_);
   // Blocks that nobody uses need not become orphans.
   for (std::uint64_t block = 0; block < blocks_for(leases_.slots().limit()); ++block) {
     if (blocks_->state_of(block) != block_map::state::granted) continue;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 #include <utility>
 
 #include "backend/stacked/stacked_channel.h"
@@ -48,7 +47,7 @@ result<slot_id> stacked_backend::take_numbers(std::size_t count) {
   std::optional<slot_id> first = slots_.allocate(count);
   if (first) return *first;
   const std::uint64_t total = report().total_slots;
-  const std::lock_guard guard(growth_lock_);
+  const lock_guard guard(growth_lock_);
   // A server that is lost takes its slots away, but not the numbers of those that were there.
   numbered_ = std::max(numbered_, total);
   while (!(first = slots_.allocate(count))) {
@@ -164,7 +163,7 @@ void stacked_backend::after_fork_in_parent() {
 void stacked_backend::after_fork_in_child() {
   spiller_.forget_in_child();
   for (const std::unique_ptr<backend>& member : members_) member->after_fork_in_child();
-  growth_lock_.unlock();  // whoever held it is not in this process
+  growth_lock_.open_in_child();
   slots_.begin_again_in_child();
   places_.begin_again_in_child(slots_.limit());
 }

@@ -74,7 +74,7 @@ class stacked_backend final : public backend {
   spin_lock growth_lock_;
   place_table places_;
   spiller spiller_;
-  std::uint64_t numbered_;  // the most slots that the members have had; guarded by growth_lock_
+  std::uint64_t numbered_ FAR_GUARDED_BY(growth_lock_);  // the most slots that the members have had
   std::atomic<std::uint64_t> first_full_until_ns_{0};
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 
 #include "base/check.h"
 #include "platform/local_memory.h"
@@ -48,7 +47,7 @@ block_table::~block_table() {
 }
 
 void block_table::limit_capacity(std::uint64_t slots) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   FAR_CHECK(limit_blocks_ == 0, "the capacity is known before a block is asked for");
   leases_.limit_capacity(slots);
 }
@@ -66,12 +65,12 @@ bool block_table::needs_blocks() const {
 }
 
 bool block_table::below_reserve() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return asked_blocks_ == 0 && !full_ && needs_blocks();
 }
 
 bool block_table::wants_blocks() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return asked_blocks_ > 0 || (!full_ && needs_blocks());
 }
 
@@ -81,12 +80,12 @@ std::uint32_t block_table::epoch_of(slot_id slot) const {
 }
 
 capacity block_table::report() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return {leases_.capacity_slots(), leases_.used()};
 }
 
 result<slot_id> block_table::allocate(std::size_t count, std::uint32_t epoch) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   if (is_later(epoch, epoch_)) begin_epoch(epoch);
   if (sweep_at_ < sweep_end_) {
     sweep(sweep_blocks);
@@ -119,7 +118,7 @@ result<slot_id> block_table::allocate(std::size_t count, std::uint32_t epoch) {
 }
 
 void block_table::free(slot_id first, std::size_t count) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   for (std::uint64_t left = count, slot = first; left > 0;) {
     const std::uint64_t number = slot / block_slots;
     const std::uint64_t step = std::min(left, block_slots - slot % block_slots);
@@ -186,7 +185,7 @@ void block_table::grant(std::uint64_t number) {
 }
 
 bool block_table::next(std::uint32_t epoch, std::uint64_t now_ns, control_request* into) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   if (is_later(epoch, epoch_)) begin_epoch(epoch);
   // A connection that has not heard of the new session yet has nothing to ask for.
   if (epoch != epoch_) return false;
@@ -231,7 +230,7 @@ bool block_table::ask_for_blocks(control_request* into) {
 
 void block_table::done(const control_request& request, std::uint32_t epoch, wire::status outcome,
                        std::uint64_t now_ns) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   if (epoch != epoch_) return;  // the sweep has seen to it
   if (request.op == wire::opcode::allocate) {
     asked_blocks_ = 0;
@@ -271,7 +270,7 @@ void block_table::refused(wire::block_range blocks, wire::status why, std::uint6
 }
 
 void block_table::draining(std::uint32_t epoch) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   if (epoch == epoch_) draining_ = true;
 }
 
@@ -305,7 +304,7 @@ void block_table::sweep_block(std::uint64_t number) {
 }
 
 void block_table::validate() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   leases_.validate();
   std::uint64_t held = 0;
   std::uint64_t live_used = 0;

@@ -52,7 +52,7 @@ class block_table final : public control_source {
   void draining(std::uint32_t epoch) override;
 
   // In the child of a fork, where nobody else holds it.
-  void unlock_after_fork() { lock_.unlock(); }
+  void unlock_after_fork() { lock_.open_in_child(); }
 
   // Recomputes every count from the blocks, and stops the process when one is wrong.
   void validate() const;
@@ -66,40 +66,40 @@ class block_table final : public control_source {
     std::uint32_t next;  // in the list of absent or of returning blocks: number + 1
   };
 
-  [[nodiscard]] std::uint64_t free_slots() const { return held_slots_ - live_used_slots_; }
-  [[nodiscard]] std::uint64_t reserve_blocks() const;
-  [[nodiscard]] bool needs_blocks() const;
-  [[nodiscard]] bool may_grow_by(std::uint64_t blocks) const;
-  void begin_epoch(std::uint32_t epoch);
-  void sweep(std::uint64_t blocks);
-  void sweep_block(std::uint64_t number);
-  void grant(std::uint64_t number);
-  [[nodiscard]] bool take_back();
-  void push(std::uint32_t* list, std::uint64_t number, state now);
-  [[nodiscard]] wire::block_range pop_run(std::uint32_t* list, std::uint64_t most);
-  [[nodiscard]] bool ask_for_blocks(control_request* into);
-  void granted(wire::block_range blocks);
-  void refused(wire::block_range blocks, wire::status why, std::uint64_t now_ns);
+  [[nodiscard]] std::uint64_t free_slots() const FAR_REQUIRES(lock_) { return held_slots_ - live_used_slots_; }
+  [[nodiscard]] std::uint64_t reserve_blocks() const FAR_REQUIRES(lock_);
+  [[nodiscard]] bool needs_blocks() const FAR_REQUIRES(lock_);
+  [[nodiscard]] bool may_grow_by(std::uint64_t blocks) const FAR_REQUIRES(lock_);
+  void begin_epoch(std::uint32_t epoch) FAR_REQUIRES(lock_);
+  void sweep(std::uint64_t blocks) FAR_REQUIRES(lock_);
+  void sweep_block(std::uint64_t number) FAR_REQUIRES(lock_);
+  void grant(std::uint64_t number) FAR_REQUIRES(lock_);
+  [[nodiscard]] bool take_back() FAR_REQUIRES(lock_);
+  void push(std::uint32_t* list, std::uint64_t number, state now) FAR_REQUIRES(lock_);
+  [[nodiscard]] wire::block_range pop_run(std::uint32_t* list, std::uint64_t most) FAR_REQUIRES(lock_);
+  [[nodiscard]] bool ask_for_blocks(control_request* into) FAR_REQUIRES(lock_);
+  void granted(wire::block_range blocks) FAR_REQUIRES(lock_);
+  void refused(wire::block_range blocks, wire::status why, std::uint64_t now_ns) FAR_REQUIRES(lock_);
 
   lease_table leases_;  // has numbers for more blocks than the capacity: lost ones keep theirs while they are in use
   block* const blocks_;
 
   mutable spin_lock lock_;
-  std::uint32_t epoch_ = 1;
-  std::uint64_t limit_blocks_ = 0;  // numbers below it have been used
-  std::uint64_t held_blocks_ = 0;
-  std::uint64_t held_slots_ = 0;
-  std::uint64_t live_used_slots_ = 0;  // of held blocks
-  std::uint32_t absent_ = 0;
-  std::uint32_t returning_ = 0;
-  std::uint64_t asked_blocks_ = 0;   // on their way
-  std::uint64_t wanted_blocks_ = 0;  // adjacent ones, for an allocation that failed
-  std::uint64_t most_to_ask_;        // less after a refusal
-  std::uint64_t sweep_at_ = 0;
-  std::uint64_t sweep_end_ = 0;
-  bool full_ = false;  // the server has no more, until the time is over
-  std::uint64_t ask_again_ns_ = 0;
-  bool draining_ = false;
+  std::uint32_t epoch_ FAR_GUARDED_BY(lock_) = 1;
+  std::uint64_t limit_blocks_ FAR_GUARDED_BY(lock_) = 0;  // numbers below it have been used
+  std::uint64_t held_blocks_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t held_slots_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t live_used_slots_ FAR_GUARDED_BY(lock_) = 0;  // of held blocks
+  std::uint32_t absent_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint32_t returning_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t asked_blocks_ FAR_GUARDED_BY(lock_) = 0;   // on their way
+  std::uint64_t wanted_blocks_ FAR_GUARDED_BY(lock_) = 0;  // adjacent ones, for an allocation that failed
+  std::uint64_t most_to_ask_ FAR_GUARDED_BY(lock_);        // less after a refusal
+  std::uint64_t sweep_at_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t sweep_end_ FAR_GUARDED_BY(lock_) = 0;
+  bool full_ FAR_GUARDED_BY(lock_) = false;  // the server has no more, until the time is over
+  std::uint64_t ask_again_ns_ FAR_GUARDED_BY(lock_) = 0;
+  bool draining_ FAR_GUARDED_BY(lock_) = false;
 };
 
 }  // namespace far::backend

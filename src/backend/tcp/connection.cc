@@ -253,6 +253,8 @@ void tcp_connection::end_session() {
 }
 
 void tcp_connection::restart_in_child(std::uint32_t channel) {
+  lock.open_in_child();
+  lock.assert_held();  // the child has one thread
   stream_->abandon();
   channel_ = channel;
   opens_session_ = false;
@@ -267,7 +269,6 @@ void tcp_connection::restart_in_child(std::uint32_t channel) {
   phase_ = phase::idle;
   retry_at_ns_ = 0;
   failures_ = 0;
-  lock.unlock();  // its holder is not in this process
 }
 
 void tcp_connection::validate() const {

@@ -76,39 +76,39 @@ class tcp_connection {
   tcp_connection(const tcp_connection&) = delete;
   tcp_connection& operator=(const tcp_connection&) = delete;
 
-  // Everything below requires it to be held.
+  // Held around every call below that does not say otherwise.
   spin_lock lock;
 
   // Takes a transfer of at least one byte; its owner hears of its end.
-  void enqueue(transfer& added);
+  void enqueue(transfer& added) FAR_REQUIRES(lock);
 
   // Sends what can be sent, `by` whom.
-  void push(const completion_sink* sink);
+  void push(const completion_sink* sink) FAR_REQUIRES(lock);
 
   // The same for a single small request, but the second and further ones since the last advance() wait for the next,
   // and travel together. Returns whether one waits: then somebody must not sleep without advance() before.
-  [[nodiscard]] bool push_soon(const completion_sink* sink);
+  [[nodiscard]] bool push_soon(const completion_sink* sink) FAR_REQUIRES(lock);
 
   // Does all that can be done now: connects, receives, sends, ends what is overdue. Returns when (in the clock's time)
   // it wants to be called again, if the descriptor is silent until then.
-  std::uint64_t advance(const completion_sink* sink);
+  std::uint64_t advance(const completion_sink* sink) FAR_REQUIRES(lock);
 
   // Whom to ask for control requests from now on.
-  void set_control(control_source* control) { control_ = control; }
+  void set_control(control_source* control) FAR_REQUIRES(lock) { control_ = control; }
 
   // Tells the server that the session is over, as far as this can be said without waiting.
-  void end_session();
+  void end_session() FAR_REQUIRES(lock);
 
   // In the child of a fork: a new connection, under a channel number of the child's own, that opens no session.
   void restart_in_child(std::uint32_t channel);
 
-  [[nodiscard]] phase now() const { return phase_; }
+  [[nodiscard]] phase now() const FAR_REQUIRES(lock) { return phase_; }
   // Of the last attempt that failed.
-  [[nodiscard]] int failure_code() const { return failure_code_; }
-  [[nodiscard]] const char* explanation() const { return explanation_.data(); }
-  [[nodiscard]] bool refused() const { return refused_; }
+  [[nodiscard]] int failure_code() const FAR_REQUIRES(lock) { return failure_code_; }
+  [[nodiscard]] const char* explanation() const FAR_REQUIRES(lock) { return explanation_.data(); }
+  [[nodiscard]] bool refused() const FAR_REQUIRES(lock) { return refused_; }
   // How many attempts failed in a row.
-  [[nodiscard]] unsigned failures() const { return failures_; }
+  [[nodiscard]] unsigned failures() const FAR_REQUIRES(lock) { return failures_; }
   // Since when the server has not been reached; 0: it has. May be called without the lock.
   [[nodiscard]] std::uint64_t away_since_ns() const { return away_since_ns_.load(std::memory_order_relaxed); }
   [[nodiscard]] int descriptor() const { return stream_->descriptor(); }
@@ -116,7 +116,7 @@ class tcp_connection {
   void wait(std::uint64_t timeout_ns) { stream_->wait(timeout_ns); }
 
   // Recomputes what it knows from its lists, and stops the process when something is wrong.
-  void validate() const;
+  void validate() const FAR_REQUIRES(lock);
 
  private:
   static constexpr std::size_t receive_buffer_bytes = std::size_t{128} << 10;
@@ -127,84 +127,86 @@ class tcp_connection {
   [[nodiscard]] std::uint64_t ping_after_ns() const { return std::min(settings_.timeout_ns / 2, longest_silence_ns); }
 
   // connection.cc
-  void start_connecting(std::uint64_t now_ns);
-  void go_on_connecting();
-  void shake_hands(std::uint64_t now_ns, const completion_sink* sink);
-  [[nodiscard]] std::ptrdiff_t send_handshake();
-  void take_handshake(std::uint64_t now_ns, const completion_sink* sink);
-  void be_refused();
-  void become_ready(std::uint64_t now_ns, const completion_sink* sink);
-  void lose_session(const completion_sink* sink);
-  void enter_epoch(const completion_sink* sink);
-  void break_off(int code, const char* why);
-  void expire(std::uint64_t now_ns, const completion_sink* sink);
-  void expire_messages(std::uint64_t now_ns, const completion_sink* sink);
-  [[nodiscard]] std::uint64_t next_call_ns(std::uint64_t now_ns) const;
+  void start_connecting(std::uint64_t now_ns) FAR_REQUIRES(lock);
+  void go_on_connecting() FAR_REQUIRES(lock);
+  void shake_hands(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
+  [[nodiscard]] std::ptrdiff_t send_handshake() FAR_REQUIRES(lock);
+  void take_handshake(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
+  void be_refused() FAR_REQUIRES(lock);
+  void become_ready(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
+  void lose_session(const completion_sink* sink) FAR_REQUIRES(lock);
+  void enter_epoch(const completion_sink* sink) FAR_REQUIRES(lock);
+  void break_off(int code, const char* why) FAR_REQUIRES(lock);
+  void expire(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
+  void expire_messages(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
+  [[nodiscard]] std::uint64_t next_call_ns(std::uint64_t now_ns) const FAR_REQUIRES(lock);
 
   // connection_messages.cc
-  void build(std::uint64_t now_ns, const completion_sink* sink);
-  void build_reserved(std::uint64_t now_ns);
-  void fill(message& outgoing);
-  void encode(message& outgoing);
-  void add_reserved(message& outgoing, wire::opcode op, std::uint64_t now_ns);
-  void send();
-  [[nodiscard]] std::size_t gather(std::span<iovec> chunks, std::size_t* total_bytes) const;
-  void note_sent(std::size_t bytes);
-  void receive(std::uint64_t now_ns, const completion_sink* sink);
-  [[nodiscard]] std::size_t place_for_reply(std::span<iovec> chunks, std::size_t* direct_bytes) const;
-  [[nodiscard]] bool parse(std::uint64_t now_ns, const completion_sink* sink);
-  [[nodiscard]] bool take_header(std::uint64_t now_ns, const completion_sink* sink);
-  void skip_in_reply(std::size_t bytes);
-  void copy_to_reply();
-  [[nodiscard]] bool finish(message& answered, wire::status outcome, std::uint64_t now_ns, const completion_sink* sink);
-  void fail(message& failed, int code, const completion_sink* sink);
-  void fail_pending(int code, const completion_sink* sink, std::uint32_t except_epoch);
-  void pop_failed(const completion_sink* sink);
+  void build(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
+  void build_reserved(std::uint64_t now_ns) FAR_REQUIRES(lock);
+  void fill(message& outgoing) FAR_REQUIRES(lock);
+  void encode(message& outgoing) FAR_REQUIRES(lock);
+  void add_reserved(message& outgoing, wire::opcode op, std::uint64_t now_ns) FAR_REQUIRES(lock);
+  void send() FAR_REQUIRES(lock);
+  [[nodiscard]] std::size_t gather(std::span<iovec> chunks, std::size_t* total_bytes) const FAR_REQUIRES(lock);
+  void note_sent(std::size_t bytes) FAR_REQUIRES(lock);
+  void receive(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
+  [[nodiscard]] std::size_t place_for_reply(std::span<iovec> chunks, std::size_t* direct_bytes) const
+      FAR_REQUIRES(lock);
+  [[nodiscard]] bool parse(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
+  [[nodiscard]] bool take_header(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
+  void skip_in_reply(std::size_t bytes) FAR_REQUIRES(lock);
+  void copy_to_reply() FAR_REQUIRES(lock);
+  [[nodiscard]] bool finish(message& answered, wire::status outcome, std::uint64_t now_ns, const completion_sink* sink)
+      FAR_REQUIRES(lock);
+  void fail(message& failed, int code, const completion_sink* sink) FAR_REQUIRES(lock);
+  void fail_pending(int code, const completion_sink* sink, std::uint32_t except_epoch) FAR_REQUIRES(lock);
+  void pop_failed(const completion_sink* sink) FAR_REQUIRES(lock);
 
   const tcp_connection_settings settings_;
   const std::unique_ptr<byte_stream> stream_;
   tcp_session& session_;
   const platform::clock& time_;
-  control_source* control_;
-  wire::client_handshake handshake_;
-  std::uint32_t channel_;
+  control_source* control_ FAR_GUARDED_BY(lock);
+  wire::client_handshake handshake_ FAR_GUARDED_BY(lock);
+  std::uint32_t channel_ FAR_GUARDED_BY(lock);
   bool opens_session_;
 
-  phase phase_ = phase::idle;
-  std::uint32_t epoch_;                    // of the session that this connection joins
-  wire::session_id joining_{};             // what the hello asked for
-  std::uint64_t retry_at_ns_ = 0;          // idle and broken
-  std::uint64_t attempt_deadline_ns_ = 0;  // connecting and handshaking
-  std::uint64_t heard_ns_ = 0;             // ready: when bytes came last
+  phase phase_ FAR_GUARDED_BY(lock) = phase::idle;
+  std::uint32_t epoch_ FAR_GUARDED_BY(lock);                    // of the session that this connection joins
+  wire::session_id joining_ FAR_GUARDED_BY(lock){};             // what the hello asked for
+  std::uint64_t retry_at_ns_ FAR_GUARDED_BY(lock) = 0;          // idle and broken
+  std::uint64_t attempt_deadline_ns_ FAR_GUARDED_BY(lock) = 0;  // connecting and handshaking
+  std::uint64_t heard_ns_ FAR_GUARDED_BY(lock) = 0;             // ready: when bytes came last
   std::atomic<std::uint64_t> away_since_ns_;
-  unsigned failures_ = 0;  // in a row, without an answer in between
-  bool refused_ = false;
-  int failure_code_ = 0;
-  std::array<char, 448> explanation_{};
+  unsigned failures_ FAR_GUARDED_BY(lock) = 0;  // in a row, without an answer in between
+  bool refused_ FAR_GUARDED_BY(lock) = false;
+  int failure_code_ FAR_GUARDED_BY(lock) = 0;
+  std::array<char, 448> explanation_ FAR_GUARDED_BY(lock){};
 
   // The transfers that wait for a message.
-  transfer* pending_first_ = nullptr;
-  transfer* pending_last_ = nullptr;
+  transfer* pending_first_ FAR_GUARDED_BY(lock) = nullptr;
+  transfer* pending_last_ FAR_GUARDED_BY(lock) = nullptr;
 
   // Messages in the pool's list up to `cursor_` are sent; of that one, `cursor_bytes_`.
-  message_pool pool_;
-  message* cursor_ = nullptr;
-  std::size_t cursor_bytes_ = 0;
-  unsigned pushes_ = 0;  // since the last advance()
-  message* control_message_ = nullptr;
-  message* ping_message_ = nullptr;
+  message_pool pool_ FAR_GUARDED_BY(lock);
+  message* cursor_ FAR_GUARDED_BY(lock) = nullptr;
+  std::size_t cursor_bytes_ FAR_GUARDED_BY(lock) = 0;
+  unsigned pushes_ FAR_GUARDED_BY(lock) = 0;  // since the last advance()
+  message* control_message_ FAR_GUARDED_BY(lock) = nullptr;
+  message* ping_message_ FAR_GUARDED_BY(lock) = nullptr;
 
   // Bytes received and not yet looked at.
   std::byte* const received_;
-  std::size_t received_begin_ = 0;
-  std::size_t received_end_ = 0;
+  std::size_t received_begin_ FAR_GUARDED_BY(lock) = 0;
+  std::size_t received_end_ FAR_GUARDED_BY(lock) = 0;
 
   // The read whose reply is coming in, and the place of its next byte.
-  message* reply_ = nullptr;
-  std::uint64_t reply_checksum_ = 0;
-  std::size_t reply_part_ = 0;
-  std::size_t reply_part_bytes_ = 0;
-  std::size_t reply_left_bytes_ = 0;
+  message* reply_ FAR_GUARDED_BY(lock) = nullptr;
+  std::uint64_t reply_checksum_ FAR_GUARDED_BY(lock) = 0;
+  std::size_t reply_part_ FAR_GUARDED_BY(lock) = 0;
+  std::size_t reply_part_bytes_ FAR_GUARDED_BY(lock) = 0;
+  std::size_t reply_left_bytes_ FAR_GUARDED_BY(lock) = 0;
 };
 
 }  // namespace far::backend

@@ -82,7 +82,7 @@ void tcp_backend::greet_late_server() {
   was_reached_.store(true);
   if (wanted_slots == 0) return log_line(log_level::error, "%s", lends_nothing().message.c_str());
   blocks_->limit_capacity(std::min(wanted_slots, block_table::most_capacity_slots));
-  const std::lock_guard guard(first.lock);
+  const lock_guard guard(first.lock);
   first.set_control(blocks_.get());
 }
 
@@ -116,7 +116,7 @@ tcp_backend::~tcp_backend() {
     return;
   }
   if (in_child_) return;
-  const std::lock_guard guard(connections_[0]->lock);
+  const lock_guard guard(connections_[0]->lock);
   connections_[0]->end_session();
 }
 
@@ -132,7 +132,7 @@ void tcp_backend::add_connection(std::unique_ptr<byte_stream> stream) {
 // From now on there are slots to allocate, as soon as the server grants blocks.
 void tcp_backend::lend(std::uint64_t slots) {
   blocks_ = std::make_unique<block_table>(std::min(slots, block_table::most_capacity_slots));
-  const std::lock_guard guard(connections_[0]->lock);
+  const lock_guard guard(connections_[0]->lock);
   connections_[0]->set_control(blocks_.get());
 }
 
@@ -153,7 +153,10 @@ result<void> tcp_backend::connect(std::uint64_t patience_ns) {
   tcp_connection& first = *connections_[0];
   const std::uint64_t until_ns = time_.now_ns() + std::min(chosen_.timeout_ns, patience_ns);
   for (const std::unique_ptr<tcp_connection>& connection : connections_) {
-    const auto ready = [&connection] { return connection->now() == tcp_connection::phase::ready; };
+    const auto ready = [&connection] {
+      connection->lock.assert_held();  // by wait_until()
+      return connection->now() == tcp_connection::phase::ready;
+    };
     if (result<void> reached = wait_until(ready, *connection, until_ns); !reached) return reached.error();
   }
   const std::uint64_t lent_slots = session_.quota_slots();
@@ -194,14 +197,17 @@ result<void> tcp_backend::wait_until(const std::function<bool()>& reached, tcp_c
     std::uint64_t next_ns = 0;
     int descriptor = -1;
     {
-      const std::lock_guard guard(connection.lock);
+      const lock_guard guard(connection.lock);
       next_ns = connection.advance(nullptr);
       descriptor = connection.descriptor();
       if (reached()) return {};
       if (connection.refused() || connection.failures() >= attempts) return cannot_open(connection);
     }
     const std::uint64_t now_ns = time_.now_ns();
-    if (now_ns >= until_ns) return cannot_open(connection);
+    if (now_ns >= until_ns) {
+      const lock_guard guard(connection.lock);
+      return cannot_open(connection);
+    }
     const std::uint64_t pause_ns = std::min(std::max(next_ns, now_ns + 1), until_ns) - now_ns;
     const timespec sleep{static_cast<time_t>(pause_ns / 1'000'000'000), static_cast<long>(pause_ns % 1'000'000'000)};
     pollfd watched{.fd = descriptor, .events = POLLIN, .revents = 0};
@@ -237,7 +243,7 @@ result<slot_id> tcp_backend::allocate(std::size_t count) {
 void tcp_backend::nudge() {
   tcp_connection& first = *connections_[0];
   if (!first.lock.try_lock()) return;
-  const std::lock_guard guard(first.lock, std::adopt_lock);
+  const lock_guard guard(first.lock, std::adopt_lock);
   first.advance(nullptr);
 }
 
@@ -262,7 +268,7 @@ std::uint64_t tcp_backend::tend() {
   std::uint64_t next_ns = std::numeric_limits<std::uint64_t>::max();
   for (const std::unique_ptr<tcp_connection>& connection : connections_) {
     if (!connection->lock.try_lock()) continue;
-    const std::lock_guard guard(connection->lock, std::adopt_lock);
+    const lock_guard guard(connection->lock, std::adopt_lock);
     next_ns = std::min(next_ns, connection->advance(nullptr));
   }
   if (!was_reached_.load()) greet_late_server();

@@ -86,7 +86,7 @@ class tcp_backend final : public backend {
                                         std::uint64_t until_ns);
   void measure_round_trip(std::uint64_t until_ns);
   [[nodiscard]] far::error lends_nothing() const;
-  [[nodiscard]] far::error cannot_open(const tcp_connection& failed) const;
+  [[nodiscard]] far::error cannot_open(const tcp_connection& failed) const FAR_REQUIRES(failed.lock);
   void nudge();
 
   const std::string peer_;

@@ -105,7 +105,7 @@ std::size_t tcp_channel::submit(std::span<const request> batch) {
     if (current == nullptr) continue;
     watch_lane(lanes_[i]);
     tcp_connection& over = *lanes_[i].over;
-    const std::lock_guard guard(over.lock);
+    const lock_guard guard(over.lock);
     while (current != nullptr) {
       transfer& added = *current;
       current = added.next;
@@ -151,7 +151,7 @@ void tcp_channel::watch_lane(lane& used) {
 }
 
 void tcp_channel::complete(transfer& ended, const completion_sink* sink) {
-  const std::lock_guard guard(queue_lock_);
+  const lock_guard guard(queue_lock_);
   ended.next = nullptr;
   (done_first_ == nullptr ? done_first_ : done_last_->next) = &ended;
   done_last_ = &ended;
@@ -160,7 +160,7 @@ void tcp_channel::complete(transfer& ended, const completion_sink* sink) {
 
 // A thread that sleeps on the descriptor polls first.
 void tcp_channel::wake_owner() const {
-  const std::lock_guard guard(queue_lock_);
+  const lock_guard guard(queue_lock_);
   if (watched_) signal(true);
 }
 
@@ -178,14 +178,14 @@ std::size_t tcp_channel::poll(std::span<completion> done) {
     if (current.in_flight == 0 && !(watched_ && current.watched >= 0)) continue;
     // The holder brings our completions as well.
     if (!current.over->lock.try_lock()) continue;
-    const std::lock_guard guard(current.over->lock, std::adopt_lock);
+    const lock_guard guard(current.over->lock, std::adopt_lock);
     current.over->advance(this);
   }
   return pop(done);
 }
 
 std::size_t tcp_channel::pop(std::span<completion> done) {
-  const std::lock_guard guard(queue_lock_);
+  const lock_guard guard(queue_lock_);
   std::size_t count = 0;
   while (count < done.size() && done_first_ != nullptr) {
     transfer& ended = *done_first_;
@@ -203,10 +203,10 @@ bool tcp_channel::spin(std::uint64_t until_ns) {
   while (time_.now_ns() < until_ns) {
     for (lane& current : std::span(lanes_).first(lane_count_)) {
       if (current.in_flight == 0 || !current.over->lock.try_lock()) continue;
-      const std::lock_guard guard(current.over->lock, std::adopt_lock);
+      const lock_guard guard(current.over->lock, std::adopt_lock);
       current.over->advance(this);
     }
-    const std::lock_guard guard(queue_lock_);
+    const lock_guard guard(queue_lock_);
     if (has_done()) return true;
   }
   return false;
@@ -227,17 +227,17 @@ void tcp_channel::wait(std::uint64_t timeout_ns) {
   if (until_ns == 0) until_ns = std::numeric_limits<std::uint64_t>::max();
   for (lane& current : std::span(lanes_).first(lane_count_)) {
     if (current.in_flight == 0) continue;
-    const std::lock_guard guard(current.over->lock);
+    const lock_guard guard(current.over->lock);
     until_ns = std::min(until_ns, current.over->advance(this));
   }
   bool was_watched = false;
   {
-    const std::lock_guard guard(queue_lock_);
+    const lock_guard guard(queue_lock_);
     if (has_done()) return;
     was_watched = std::exchange(watched_, true);
   }
   if (until_ns > now_ns) sleep(until_ns - now_ns);
-  const std::lock_guard guard(queue_lock_);
+  const lock_guard guard(queue_lock_);
   if (!was_watched) signal(false);
   watched_ = was_watched;
 }
@@ -251,7 +251,7 @@ void tcp_channel::sleep(std::uint64_t ns) const {
 
 int tcp_channel::event_descriptor() const {
   if (watch_ < 0) return -1;
-  const std::lock_guard guard(queue_lock_);
+  const lock_guard guard(queue_lock_);
   watched_ = true;
   if (done_first_ != nullptr) signal(true);
   return watch_;

@@ -63,13 +63,12 @@ class tcp_channel final : public channel, public completion_sink {
   void prepare(const request& io, std::uint64_t now_ns);
   void watch_lane(lane& used);
   [[nodiscard]] bool spin(std::uint64_t until_ns);
-  // Whether poll() would return something; the descriptor says so, too, then. Requires: queue_lock_ is held.
-  [[nodiscard]] bool has_done() const;
+  // Whether poll() would return something; the descriptor says so, too, then.
+  [[nodiscard]] bool has_done() const FAR_REQUIRES(queue_lock_);
   void sleep(std::uint64_t ns) const;
   [[nodiscard]] std::size_t pop(std::span<completion> done);
   void wake_owner() const;
-  // Requires: queue_lock_ is held.
-  void signal(bool wanted) const;
+  void signal(bool wanted) const FAR_REQUIRES(queue_lock_);
 
   const block_table& blocks_;
   const tcp_session& session_;
@@ -87,10 +86,10 @@ class tcp_channel final : public channel, public completion_sink {
   std::vector<std::uint32_t, platform::local_allocator<std::uint32_t>> unused_;
 
   mutable spin_lock queue_lock_;
-  transfer* done_first_ = nullptr;
-  transfer* done_last_ = nullptr;
-  mutable bool watched_ = false;  // somebody looks at our descriptor
-  mutable bool signalled_ = false;
+  transfer* done_first_ FAR_GUARDED_BY(queue_lock_) = nullptr;
+  transfer* done_last_ FAR_GUARDED_BY(queue_lock_) = nullptr;
+  mutable bool watched_ = false;  // somebody looks at our descriptor; written by the channel's owner, with the lock
+  mutable bool signalled_ FAR_GUARDED_BY(queue_lock_) = false;
 };
 
 }  // namespace far::backend

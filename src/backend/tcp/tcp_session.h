@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 
 #include "base/spin_lock.h"
 #include "wire/handshake.h"
@@ -20,14 +19,14 @@ class tcp_session {
   };
 
   [[nodiscard]] view now() const {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     return now_;
   }
   [[nodiscard]] std::uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
   // A connection has opened a session for `epoch`. False when that is over, or has a session already.
   [[nodiscard]] bool opened(std::uint32_t epoch, const wire::welcome& welcome) {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     if (now_.epoch != epoch || now_.id != wire::session_id{}) return false;
     now_.id = welcome.session;
     quota_slots_.store(welcome.quota_slots, std::memory_order_relaxed);
@@ -36,7 +35,7 @@ class tcp_session {
 
   // The server does not know the session of `epoch` any more. Returns whether that is news.
   bool lost(std::uint32_t epoch) {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     if (now_.epoch != epoch) return false;
     now_ = {{}, epoch + 1};
     epoch_.store(now_.epoch, std::memory_order_release);
@@ -51,11 +50,11 @@ class tcp_session {
   [[nodiscard]] bool note_recovery() { return in_outage_.exchange(false); }
 
   // In the child of a fork, where nobody else holds it.
-  void unlock_after_fork() { lock_.unlock(); }
+  void unlock_after_fork() { lock_.open_in_child(); }
 
  private:
   mutable spin_lock lock_;
-  view now_;
+  view now_ FAR_GUARDED_BY(lock_);
   std::atomic<std::uint32_t> epoch_{1};
   std::atomic<std::uint64_t> quota_slots_{0};
   std::atomic<bool> in_outage_{false};

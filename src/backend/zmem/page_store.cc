@@ -48,7 +48,7 @@ page_store::~page_store() {
 bool page_store::promise(std::uint64_t slots) {
   for (int tries = 0; tries <= compactions_for_room; ++tries) {
     {
-      const std::lock_guard guard(lock_);
+      const lock_guard guard(lock_);
       if (zones_.promise(slots)) return true;
     }
     if (!compact(true)) return false;
@@ -57,7 +57,7 @@ bool page_store::promise(std::uint64_t slots) {
 }
 
 void page_store::take_back(std::uint64_t slots) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   zones_.take_back(slots);
 }
 
@@ -67,7 +67,7 @@ void page_store::drop(entry* old) {
 }
 
 void page_store::free(slot_id slot) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   entry& freed = entries_[slot];
   if (freed.is == kind::empty) zones_.take_back(1);
   drop(&freed);
@@ -75,7 +75,7 @@ void page_store::free(slot_id slot) {
 }
 
 std::uint64_t page_store::occupied_bytes() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return zones_.occupied_bytes();
 }
 
@@ -89,7 +89,7 @@ int page_store::write(slot_id first, std::uint64_t offset, std::span<const std::
     int failure = 0;
     if (length == page_bytes) {
       const encoded page = encode(bytes.data(), with);
-      const std::lock_guard guard(stripe_of(slot));
+      const lock_guard guard(stripe_of(slot));
       failure = put(slot, page);
     } else {
       failure = write_part(slot, begin, bytes.first(length), with);
@@ -104,7 +104,7 @@ int page_store::write(slot_id first, std::uint64_t offset, std::span<const std::
 
 // Others may be writing other bytes of the page.
 int page_store::write_part(slot_id slot, std::size_t offset, std::span<const std::byte> bytes, page_codec& with) {
-  const std::lock_guard guard(stripe_of(slot));
+  const lock_guard guard(stripe_of(slot));
   if (!load(entries_[slot], with.page(), with)) return EIO;
   std::copy(bytes.begin(), bytes.end(), with.page() + offset);
   return put(slot, encode(with.page(), with));
@@ -121,7 +121,6 @@ page_store::encoded page_store::encode(const std::byte* page, page_codec& with) 
   return {.is = kind::packed, .bytes = with.packed(), .length = length};
 }
 
-// Requires: the slot's stripe.
 int page_store::put(slot_id slot, const encoded& page) {
   entry& current = entries_[slot];
   entry fresh{.word = page.word, .length = static_cast<std::uint16_t>(page.length), .is = page.is};
@@ -129,10 +128,10 @@ int page_store::put(slot_id slot, const encoded& page) {
   if (fresh.has_object()) {
     object_place place;
     if (!find_place(slot, page, first_write, &place)) return ENOSPC;
-    std::memcpy(zones_.bytes_of(place), page.bytes, page.length);
+    std::memcpy(bytes_of(place), page.bytes, page.length);
     fresh.set_place(place);
   }
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   if (first_write && !fresh.has_object()) zones_.take_back(1);
   drop(&current);
   current = fresh;
@@ -142,7 +141,7 @@ int page_store::put(slot_id slot, const encoded& page) {
 bool page_store::find_place(slot_id slot, const encoded& page, bool first_write, object_place* into) {
   for (int tries = 0; tries <= compactions_for_room; ++tries) {
     {
-      const std::lock_guard guard(lock_);
+      const lock_guard guard(lock_);
       if (zones_.allocate(page.length, static_cast<std::uint32_t>(slot), first_write, into)) return true;
     }
     // Its own stripe is held: that slot stays where it is.
@@ -157,21 +156,21 @@ bool page_store::load(const entry& from, std::byte* page, page_codec& with) cons
   switch (from.is) {
     case kind::empty:
     case kind::filled: fill({page, page_bytes}, from.word, 0); return true;
-    case kind::whole: std::memcpy(page, zones_.bytes_of(from.place()), page_bytes); return true;
-    case kind::packed: return with.pages.decompress(zones_.bytes_of(from.place()), from.length, page);
+    case kind::whole: std::memcpy(page, bytes_of(from.place()), page_bytes); return true;
+    case kind::packed: return with.pages.decompress(bytes_of(from.place()), from.length, page);
   }
   return false;
 }
 
 int page_store::read_part(slot_id slot, std::size_t offset, std::span<std::byte> into, page_codec& with) {
-  const std::lock_guard guard(stripe_of(slot));
+  const lock_guard guard(stripe_of(slot));
   const entry& from = entries_[slot];
   if (from.is == kind::empty || from.is == kind::filled) {
     fill(into, from.word, offset);
     return 0;
   }
   if (from.is == kind::whole) {
-    std::memcpy(into.data(), zones_.bytes_of(from.place()) + offset, into.size());
+    std::memcpy(into.data(), bytes_of(from.place()) + offset, into.size());
     return 0;
   }
   if (into.size() == page_bytes) return load(from, into.data(), with) ? 0 : EIO;
@@ -204,13 +203,15 @@ bool page_store::tend() {
   for (int step = 0; step < zones_a_step; ++step) {
     if (compact(false)) continue;
     std::uint32_t released = zones::none;
+    std::byte* frames = nullptr;
     {
-      const std::lock_guard guard(lock_);
+      const lock_guard guard(lock_);
       released = zones_.begin_release();
+      if (released == zones::none) return false;
+      frames = zones_.address_of(released);
     }
-    if (released == zones::none) return false;
-    platform::release_local_frames(zones_.address_of(released), zones::zone_bytes);
-    const std::lock_guard guard(lock_);
+    platform::release_local_frames(frames, zones::zone_bytes);
+    const lock_guard guard(lock_);
     zones_.end_release(released);
   }
   return true;
@@ -221,37 +222,42 @@ bool page_store::compact(bool when_full) {
   std::uint32_t zone = zones::none;
   std::uint32_t objects = 0;
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     zone = zones_.begin_compaction(when_full);
     if (zone == zones::none) return false;
     objects = zones_.object_count(zone);
   }
   for (std::uint32_t index = 0; index < objects; ++index) {
-    const object_place from{zone, index};
-    move(from, zones_.owner_of(from));
+    move({zone, index});
   }
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   zones_.end_compaction(zone);
   return true;
 }
 
 // Whoever holds the stripe is at work on that slot, maybe this very thread: then it stays.
-void page_store::move(object_place from, std::uint32_t owner) {
+void page_store::move(object_place from) {
+  std::uint32_t owner = 0;
+  {
+    const lock_guard guard(lock_);
+    owner = zones_.owner_of(from);
+  }
   if (owner >= slots_) return;
-  const std::unique_lock stripe(stripe_of(owner), std::try_to_lock);
-  if (!stripe.owns_lock()) return;
-  const std::lock_guard guard(lock_);
+  spin_lock& stripe = stripe_of(owner);
+  if (!stripe.try_lock()) return;
+  const lock_guard stripe_guard(stripe, std::adopt_lock);
+  const lock_guard guard(lock_);
   entry& moved = entries_[owner];
   if (!moved.has_object() || !(moved.place() == from)) return;
   object_place to;
   if (!zones_.allocate_like(from, owner, &to)) return;
-  std::memcpy(zones_.bytes_of(to), zones_.bytes_of(from), moved.length);
+  std::memcpy(bytes_of(to), bytes_of(from), moved.length);
   moved.set_place(to);
   zones_.free(from);
 }
 
 void page_store::validate() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   zones_.validate();
 }
 

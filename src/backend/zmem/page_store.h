@@ -67,12 +67,14 @@ class page_store {
   [[nodiscard]] bool wants_tending() const { return wants_tending_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] std::uint64_t occupied_bytes() const;
-  [[nodiscard]] std::uint64_t capacity_bytes() const { return zones_.capacity_bytes(); }
+  [[nodiscard]] std::uint64_t capacity_bytes() const FAR_UNCHECKED_LOCKING {
+    return zones_.capacity_bytes();
+  }  // constant
 
   // Around a fork, which copies everything. In the child: the store is without the slots below `end` that `is_claimed`
   // knows nothing of.
-  void lock_for_fork() { lock_.lock(); }
-  void unlock_after_fork() { lock_.unlock(); }
+  void lock_for_fork() FAR_ACQUIRE(lock_) { lock_.lock(); }
+  void unlock_after_fork() FAR_RELEASE(lock_) { lock_.unlock(); }
   template <typename IsClaimed>
   void keep_in_child(slot_id end, IsClaimed is_claimed);
 
@@ -102,27 +104,31 @@ class page_store {
   static constexpr std::size_t stripe_count = 1024;
 
   [[nodiscard]] spin_lock& stripe_of(slot_id slot) { return stripes_[slot % stripe_count]; }
+  // Not checked: where an object lies, its owner knows, who keeps it there by the stripe; the zones stay where they
+  // are.
+  [[nodiscard]] std::byte* bytes_of(object_place place) const FAR_UNCHECKED_LOCKING { return zones_.bytes_of(place); }
   [[nodiscard]] static encoded encode(const std::byte* page, page_codec& with);
   [[nodiscard]] int write_part(slot_id slot, std::size_t offset, std::span<const std::byte> bytes, page_codec& with);
-  [[nodiscard]] int put(slot_id slot, const encoded& page);
+  [[nodiscard]] int put(slot_id slot, const encoded& page) FAR_REQUIRES(stripe_of(slot));
   [[nodiscard]] bool find_place(slot_id slot, const encoded& page, bool first_write, object_place* into);
   [[nodiscard]] bool load(const entry& from, std::byte* page, page_codec& with) const;
   [[nodiscard]] int read_part(slot_id slot, std::size_t offset, std::span<std::byte> into, page_codec& with);
   bool compact(bool when_full);
-  void move(object_place from, std::uint32_t owner);
-  void drop(entry* old);
-  void note_tending();
+  void move(object_place from);
+  void drop(entry* old) FAR_REQUIRES(lock_);
+  void note_tending() FAR_REQUIRES(lock_);
 
   const std::uint64_t slots_;
   entry* const entries_;
   std::array<spin_lock, stripe_count> stripes_;
   mutable spin_lock lock_;
-  zones zones_;
+  zones zones_ FAR_GUARDED_BY(lock_);
   std::atomic<bool> wants_tending_{false};
 };
 
 template <typename IsClaimed>
 void page_store::keep_in_child(slot_id end, IsClaimed is_claimed) {
+  lock_.assert_held();  // the child has one thread
   std::uint64_t promised = 0;
   for (slot_id slot = 0; slot < end; ++slot) {
     if (!is_claimed(slot)) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <mutex>
 
 #include "backend/uri.h"
 #include "backend/zmem/zmem_channel.h"
@@ -105,7 +104,7 @@ result<slot_id> zmem_backend::allocate(std::size_t count) {
 result<slot_id> zmem_backend::take_slots(std::size_t count) {
   std::optional<slot_id> first = slots_.allocate(count);
   if (first) return *first;
-  const std::lock_guard guard(growth_lock_);
+  const lock_guard guard(growth_lock_);
   // Another thread may take what we add, so look again after each growth; growth ends at the capacity.
   while (!(first = slots_.allocate(count))) {
     const std::uint64_t limit = slots_.limit();
@@ -136,7 +135,7 @@ std::uint64_t zmem_backend::tend() {
 
 void zmem_backend::after_fork_in_child() {
   store_.unlock_after_fork();
-  growth_lock_.unlock();  // whoever held it is not in this process
+  growth_lock_.open_in_child();
   slots_.begin_again_in_child();
 }
 

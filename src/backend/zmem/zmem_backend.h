@@ -35,9 +35,10 @@ class zmem_backend final : public backend {
   std::uint64_t tend() override;
   [[nodiscard]] bool wants_tending() const override { return store_.wants_tending(); }
 
-  void prepare_fork() override { store_.lock_for_fork(); }
-  void after_fork_in_parent() override { store_.unlock_after_fork(); }
-  void after_fork_in_child() override;
+  // Not checked: the lock is taken by one and given back by the other two.
+  void prepare_fork() override FAR_UNCHECKED_LOCKING { store_.lock_for_fork(); }
+  void after_fork_in_parent() override FAR_UNCHECKED_LOCKING { store_.unlock_after_fork(); }
+  void after_fork_in_child() override FAR_UNCHECKED_LOCKING;
   void claim_in_child(slot_id slot) override { slots_.claim_in_child(slot); }
   void close_claims_in_child() override;
   [[nodiscard]] bool is_copied_by_fork() const override { return true; }

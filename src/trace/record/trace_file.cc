@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -80,6 +79,7 @@ result<void> trace_file::open() {
                      "); name a directory that you may write, by -o",
                  failure};
   }
+  const lock_guard guard(lock_);
   descriptor_ = platform::own_descriptor(descriptor);
   if (buffer_ == nullptr) buffer_ = platform::map_local(buffer_bytes);
   const file_header header{.magic = magic,
@@ -89,7 +89,6 @@ result<void> trace_file::open() {
                            .budget_bytes = chosen_.budget_bytes,
                            .pid = static_cast<std::uint32_t>(getpid()),
                            .sampled_one_in = chosen_.sampled_one_in};
-  const std::lock_guard guard(lock_);
   write_all(bytes_of(header));
   return {};
 }
@@ -108,7 +107,7 @@ int trace_file::create_file() {
 std::uint32_t trace_file::stack(std::span<const std::uint64_t> addresses) noexcept {
   if (addresses.empty()) return 0;
   const bytes text = std::as_bytes(addresses);
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   bool is_new = false;
   const std::uint32_t number = stacks_.number_of(hash_of(text), &is_new);
   const stack_record record{number, static_cast<std::uint32_t>(addresses.size())};
@@ -119,7 +118,7 @@ std::uint32_t trace_file::stack(std::span<const std::uint64_t> addresses) noexce
 std::uint32_t trace_file::python_stack(std::string_view lines) noexcept {
   if (lines.empty()) return 0;
   const bytes text = std::as_bytes(std::span(lines));
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   bool is_new = false;
   const std::uint32_t number = python_stacks_.number_of(hash_of(text), &is_new);
   if (is_new) append(record_type::python_stack, bytes_of(python_stack_record{number, 0}), text);
@@ -127,27 +126,27 @@ std::uint32_t trace_file::python_stack(std::string_view lines) noexcept {
 }
 
 void trace_file::add(const miss_record& record) noexcept {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   append(record_type::miss, bytes_of(record));
 }
 void trace_file::add(const allocation_record& record) noexcept {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   append(record_type::allocation, bytes_of(record));
 }
 void trace_file::add(const release_record& record) noexcept {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   append(record_type::release, bytes_of(record));
 }
 
 void trace_file::add_hint_site(std::uint64_t calls, std::uint64_t misses, std::uint32_t line,
                                std::string_view name) noexcept {
   const hint_site_record record{calls, misses, line, 0};
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   append(record_type::hint_site, bytes_of(record), std::as_bytes(std::span(name)));
 }
 
 void trace_file::add_end(end_record record) noexcept {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   record.lost_records = lost_records_;
   append(record_type::end, bytes_of(record));
   write_out();
@@ -177,7 +176,7 @@ void trace_file::add_maps() noexcept {
       held = text.size();
       std::memmove(read_text, text.data(), held);
     }
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     append(record_type::maps, std::as_bytes(std::span(kept, kept_bytes)));
   }
   if (memory != nullptr) platform::unmap_local(memory, 2 * text_bytes);
@@ -185,12 +184,13 @@ void trace_file::add_maps() noexcept {
 }
 
 void trace_file::flush() noexcept {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   write_out();
 }
 
 result<void> trace_file::resume_in_child() {
-  lock_.unlock();
+  lock_.open_in_child();
+  lock_.assert_held();  // the child has one thread
   // The parent's file is the parent's; what it has not written yet it will.
   platform::disown_descriptor(descriptor_);
   close(descriptor_);

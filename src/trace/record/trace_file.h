@@ -70,8 +70,8 @@ class trace_file {
   void flush() noexcept;
 
   // Around fork(2), on the forking thread. The child goes on with a file of its own, or with none if it cannot be made.
-  void lock_for_fork() noexcept { lock_.lock(); }
-  void unlock_after_fork() noexcept { lock_.unlock(); }
+  void lock_for_fork() noexcept FAR_ACQUIRE(lock_) { lock_.lock(); }
+  void unlock_after_fork() noexcept FAR_RELEASE(lock_) { lock_.unlock(); }
   [[nodiscard]] result<void> resume_in_child();
 
  private:
@@ -79,21 +79,21 @@ class trace_file {
   static constexpr std::size_t buffer_bytes = std::size_t{128} << 10;
 
   [[nodiscard]] int create_file();
-  void append(record_type type, bytes head, bytes tail = {}) noexcept;  // requires: lock_
-  void write_out() noexcept;                                            // requires: lock_
-  void write_all(bytes from) noexcept;                                  // requires: lock_
+  void append(record_type type, bytes head, bytes tail = {}) noexcept FAR_REQUIRES(lock_);
+  void write_out() noexcept FAR_REQUIRES(lock_);
+  void write_all(bytes from) noexcept FAR_REQUIRES(lock_);
 
   options chosen_;
   spin_lock lock_;
-  int descriptor_ = -1;
-  std::byte* buffer_ = nullptr;
-  std::size_t used_ = 0;
-  std::uint64_t good_bytes_ = 0;  // of the file: whole records
-  std::uint64_t buffered_records_ = 0;
-  std::uint64_t lost_records_ = 0;
-  bool stopped_ = false;  // a write failed; the file ends with its last whole record
-  number_table stacks_;
-  number_table python_stacks_;
+  int descriptor_ FAR_GUARDED_BY(lock_) = -1;
+  std::byte* buffer_ FAR_GUARDED_BY(lock_) = nullptr;
+  std::size_t used_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t good_bytes_ FAR_GUARDED_BY(lock_) = 0;  // of the file: whole records
+  std::uint64_t buffered_records_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t lost_records_ FAR_GUARDED_BY(lock_) = 0;
+  bool stopped_ FAR_GUARDED_BY(lock_) = false;  // a write failed; the file ends with its last whole record
+  number_table stacks_ FAR_GUARDED_BY(lock_);
+  number_table python_stacks_ FAR_GUARDED_BY(lock_);
 };
 
 }  // namespace far::trace
