@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 
-#include <mutex>
 #include <system_error>
 
 #include "base/log.h"
@@ -19,7 +18,7 @@ void helper_pool::run(job& one) noexcept {
   calls_.fetch_add(1, std::memory_order_relaxed);
   bool more = false;
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     if (free_ > 0) {
       --free_;
     } else if (starting_or_running_ < most_threads_) {
@@ -28,13 +27,13 @@ void helper_pool::run(job& one) noexcept {
     }
   }
   if (more && !start_thread()) {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     --starting_or_running_;
     more = false;
     if (starting_or_running_ == 0) return one.run(one);
   }
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     (last_ == nullptr ? first_ : last_->next) = &one;
     last_ = &one;
   }
@@ -45,7 +44,7 @@ void helper_pool::run(job& one) noexcept {
 bool helper_pool::start_thread() noexcept {
   try {
     std::thread fresh([this] { work(); });
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     threads_.push_back(std::move(fresh));
     started_.fetch_add(1, std::memory_order_relaxed);
     return true;
@@ -57,7 +56,7 @@ bool helper_pool::start_thread() noexcept {
 }
 
 helper_pool::job* helper_pool::take() noexcept {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   job* const taken = first_;
   if (taken != nullptr) first_ = taken->next;
   if (first_ == nullptr) last_ = nullptr;
@@ -75,7 +74,7 @@ void helper_pool::work() noexcept {
     }
     one->run(*one);
     {
-      const std::lock_guard guard(lock_);
+      const lock_guard guard(lock_);
       ++free_;
     }
     one->done.wake();
@@ -83,6 +82,7 @@ void helper_pool::work() noexcept {
 }
 
 void helper_pool::stop() noexcept {
+  lock_.assert_held();  // no job is under way, so no helper changes anything
   stopping_.store(true, std::memory_order_release);
   jobs_.release(threads_.size());
   for (std::thread& one : threads_) one.join();

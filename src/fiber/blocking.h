@@ -46,11 +46,11 @@ class helper_pool {
 
   const unsigned most_threads_;
   spin_lock lock_;
-  job* first_ = nullptr;
-  job* last_ = nullptr;
-  unsigned free_ = 0;  // threads that have no job, less the jobs that wait for them
-  unsigned starting_or_running_ = 0;
-  std::vector<std::thread> threads_;
+  job* first_ FAR_GUARDED_BY(lock_) = nullptr;
+  job* last_ FAR_GUARDED_BY(lock_) = nullptr;
+  unsigned free_ FAR_GUARDED_BY(lock_) = 0;  // threads that have no job, less the jobs that wait for them
+  unsigned starting_or_running_ FAR_GUARDED_BY(lock_) = 0;
+  std::vector<std::thread> threads_ FAR_GUARDED_BY(lock_);
   semaphore jobs_;
   std::atomic<bool> stopping_{false};
   std::atomic<std::uint64_t> calls_{0};

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -27,12 +26,16 @@ class channel {
   bool send(T&& item) { return send_until(std::move(item), never); }
   bool send(const T& item) { return send(T(item)); }
   [[nodiscard]] bool send_until(T&& item, time_point deadline) {
-    std::unique_lock lock(mutex_);
-    const auto possible = [this] { return closed_ || count_ < items_.size(); };
-    if (!room_.wait_until(lock, deadline, possible) || closed_) return false;
-    items_[(first_ + count_) % items_.size()].emplace(std::move(item));
-    ++count_;
-    lock.unlock();
+    {
+      const lock_guard guard(mutex_);
+      const auto possible = [this] {
+        mutex_.assert_held();
+        return closed_ || count_ < items_.size();
+      };
+      if (!room_.wait_until(mutex_, deadline, possible) || closed_) return false;
+      items_[(first_ + count_) % items_.size()].emplace(std::move(item));
+      ++count_;
+    }
     arrived_.notify_one();
     return true;
   }
@@ -43,15 +46,19 @@ class channel {
   // Waits for an item. Returns none when the channel is closed and empty, or the deadline came first.
   [[nodiscard]] std::optional<T> receive() { return receive_until(never); }
   [[nodiscard]] std::optional<T> receive_until(time_point deadline) {
-    std::unique_lock lock(mutex_);
-    const auto possible = [this] { return closed_ || count_ > 0; };
-    if (!arrived_.wait_until(lock, deadline, possible) || count_ == 0) return std::nullopt;
-    std::optional<T>& oldest = items_[first_];
-    std::optional<T> item(std::move(oldest));
-    oldest.reset();
-    first_ = (first_ + 1) % items_.size();
-    --count_;
-    lock.unlock();
+    std::optional<T> item;
+    {
+      const lock_guard guard(mutex_);
+      const auto possible = [this] {
+        mutex_.assert_held();
+        return closed_ || count_ > 0;
+      };
+      if (!arrived_.wait_until(mutex_, deadline, possible) || count_ == 0) return std::nullopt;
+      std::optional<T>& oldest = items_[first_];
+      item.swap(oldest);
+      first_ FAR_GUARDED_BY(mutex_) = (first_ + 1) % items_.size();
+      --count_;
+    }
     room_.notify_one();
     return item;
   }
@@ -60,14 +67,14 @@ class channel {
   // No more is sent; what is there can still be received. Ends all waits that cannot succeed any more.
   void close() {
     {
-      const std::lock_guard lock(mutex_);
-      closed_ = true;
+      const lock_guard guard(mutex_);
+      closed_ FAR_GUARDED_BY(mutex_) = true;
     }
     room_.notify_all();
     arrived_.notify_all();
   }
   [[nodiscard]] bool closed() {
-    const std::lock_guard lock(mutex_);
+    const lock_guard guard(mutex_);
     return closed_;
   }
 
@@ -76,9 +83,9 @@ class channel {
   mutex mutex_;
   condition_variable room_;
   condition_variable arrived_;
-  std::vector<std::optional<T>> items_;  // a ring
+  std::vector<std::optional<T>> items_ FAR_GUARDED_BY(mutex_);  // a ring
   std::size_t first_ = 0;
-  std::size_t count_ = 0;
+  std::size_t count_ FAR_GUARDED_BY(mutex_) = 0;
   bool closed_ = false;
 };
 

@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 
 namespace far::fiber {
 
 void condition_variable::begin(waiter& mine) noexcept {
-  const std::lock_guard guard(list_lock_);
+  const lock_guard guard(list_lock_);
   waiting_.append(mine);
   somebody_waits_.store(true, std::memory_order_relaxed);
 }
 
 void condition_variable::finish(waiter& mine) noexcept {
-  const std::lock_guard guard(list_lock_);
+  const lock_guard guard(list_lock_);
   waiting_.remove(mine);
   somebody_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
 }
@@ -23,7 +22,7 @@ void condition_variable::notify_one() noexcept {
   if (!somebody_waits_.load(std::memory_order_relaxed)) return;
   wake_up notice;
   {
-    const std::lock_guard guard(list_lock_);
+    const lock_guard guard(list_lock_);
     static_cast<void>(waiting_.claim_first(notice));
     somebody_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
   }
@@ -36,14 +35,14 @@ void condition_variable::notify_all() noexcept {
   // Only those that wait now: a fiber that comes back to wait again meanwhile is not notified again.
   std::size_t left = 0;
   {
-    const std::lock_guard guard(list_lock_);
+    const lock_guard guard(list_lock_);
     left = waiting_.size();
   }
   while (left > 0) {
     std::array<wake_up, batch> wake_ups;
     std::size_t claimed = 0;
     {
-      const std::lock_guard guard(list_lock_);
+      const lock_guard guard(list_lock_);
       while (claimed < std::min(batch, left) && waiting_.claim_first(wake_ups[claimed])) ++claimed;
       somebody_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
     }

@@ -17,8 +17,8 @@ class condition_variable {
   condition_variable(const condition_variable&) = delete;
   condition_variable& operator=(const condition_variable&) = delete;
 
-  // Each lets go of `lock`, which the caller holds, waits, and locks it again. Those with a deadline return false when
-  // it came first; those with a predicate, what the predicate said last.
+  // Each lets go of `lock`, which the caller holds, waits, and locks it again: for the caller it is held all the time.
+  // Those with a deadline return false when it came first; those with a predicate, what the predicate said last.
   template <typename Lock>
   void wait(Lock& lock) {
     static_cast<void>(wait_until(lock, never));
@@ -28,7 +28,7 @@ class condition_variable {
     while (!holds()) wait(lock);
   }
   template <typename Lock>
-  [[nodiscard]] bool wait_until(Lock& lock, time_point deadline) {
+  [[nodiscard]] bool wait_until(Lock& lock, time_point deadline) FAR_UNCHECKED_LOCKING {
     waiter mine;
     begin(mine);
     lock.unlock();
@@ -58,7 +58,7 @@ class condition_variable {
   void finish(waiter& mine) noexcept;
 
   spin_lock list_lock_;
-  wait_list waiting_;
+  wait_list waiting_ FAR_GUARDED_BY(list_lock_);
   std::atomic<bool> somebody_waits_{false};
 };
 

@@ -1,7 +1,5 @@
 #include "fiber/mutex.h"
 
-#include <mutex>
-
 #include "base/check.h"
 #include "fiber/this_fiber.h"
 
@@ -15,7 +13,7 @@ bool mutex::wait_for_it(time_point deadline) noexcept {
   }
   waiter mine;
   {
-    const std::lock_guard guard(list_lock_);
+    const lock_guard guard(list_lock_);
     std::uint32_t seen = state_.load(std::memory_order_relaxed);
     while (seen != contended) {
       const std::uint32_t wanted = seen == free ? locked : contended;
@@ -27,7 +25,7 @@ bool mutex::wait_for_it(time_point deadline) noexcept {
   }
   const bool handed_over = mine.park_until(deadline);
   // Also when it is ours: then it may be destroyed as soon as we unlock it, and the other side must be out of here.
-  const std::lock_guard guard(list_lock_);
+  const lock_guard guard(list_lock_);
   waiting_.remove(mine);
   return handed_over;
 }
@@ -35,7 +33,7 @@ bool mutex::wait_for_it(time_point deadline) noexcept {
 void mutex::hand_over() noexcept {
   wake_up next;
   {
-    const std::lock_guard guard(list_lock_);
+    const lock_guard guard(list_lock_);
     FAR_DCHECK(state_.load() == contended, "only a locked mutex is unlocked");
     const bool somebody = waiting_.claim_first(next);
     if (!somebody) {

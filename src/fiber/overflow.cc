@@ -2,8 +2,6 @@
 
 #include <signal.h>
 
-#include <mutex>
-
 #include "base/check.h"
 #include "base/log.h"
 #include "base/spin_lock.h"
@@ -20,7 +18,7 @@ namespace {
 constexpr std::size_t signal_stack_bytes = 64 * kib;
 
 constinit spin_lock watch_lock;
-constinit unsigned watches = 0;
+constinit unsigned watches FAR_GUARDED_BY(watch_lock) = 0;
 constinit struct sigaction before{};
 
 bool in_guard(const control_block& fiber, const void* address) {
@@ -58,7 +56,7 @@ void on_segv(int signal, siginfo_t* info, void* context) {
 }  // namespace
 
 void watch_for_overflows() {
-  const std::lock_guard guard(watch_lock);
+  const lock_guard guard(watch_lock);
   if (watches++ > 0) return;
   struct sigaction ours{};
   ours.sa_sigaction = on_segv;
@@ -67,7 +65,7 @@ void watch_for_overflows() {
 }
 
 void stop_watching_for_overflows() noexcept {
-  const std::lock_guard guard(watch_lock);
+  const lock_guard guard(watch_lock);
   if (--watches > 0) return;
   struct sigaction now{};
   sigaction(SIGSEGV, nullptr, &now);

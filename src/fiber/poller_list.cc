@@ -13,7 +13,7 @@ unsigned poller_list::add(poller one) {
     place& at = places_[i];
     if (at.used.exchange(true)) continue;
     {
-      const std::lock_guard guard(at.lock);
+      const lock_guard guard(at.lock);
       at.call = std::move(one);
     }
     unsigned seen = in_use_.load();
@@ -28,7 +28,7 @@ void poller_list::remove(unsigned number) noexcept {
   place& at = places_[number];
   poller gone;
   {
-    const std::lock_guard guard(at.lock);
+    const lock_guard guard(at.lock);
     at.due_ns.store(none);
     gone = std::exchange(at.call, nullptr);
   }
@@ -45,7 +45,7 @@ unsigned poller_list::serve(std::uint64_t now_ns) noexcept {
   for (unsigned i = 0; i < count; ++i) {
     place& at = places_[i];
     if (at.due_ns.load(std::memory_order_relaxed) > now_ns || !at.lock.try_lock()) continue;
-    const std::lock_guard guard(at.lock, std::adopt_lock);
+    const lock_guard guard(at.lock, std::adopt_lock);
     if (at.call == nullptr || at.due_ns.load() > now_ns) continue;
     // A call of soon() while it runs is not lost.
     at.due_ns.store(none);

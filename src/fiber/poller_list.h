@@ -37,7 +37,7 @@ class poller_list {
  private:
   struct place {
     spin_lock lock;  // held while it runs
-    poller call;
+    poller call FAR_GUARDED_BY(lock);
     std::atomic<std::uint64_t> due_ns{none};
     std::atomic<bool> used{false};
   };

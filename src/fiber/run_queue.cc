@@ -1,7 +1,6 @@
 #include "fiber/run_queue.h"
 
 #include <algorithm>
-#include <mutex>
 
 namespace far::fiber {
 
@@ -40,7 +39,7 @@ void run_queue::note_sizes() noexcept {
 }
 
 std::size_t run_queue::push(control_block& ready) noexcept {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   level& at = levels_[static_cast<std::size_t>(ready.level())];
   (ready.pinned != nullptr ? at.pinned : at.anywhere).append(ready);
   if (ready.pinned == nullptr) stealable_.store(stealable() + 1, std::memory_order_relaxed);
@@ -68,7 +67,7 @@ run_queue::level* run_queue::choose() noexcept {
 
 control_block* run_queue::pop() noexcept {
   if (size() == 0) return nullptr;
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   level* const from = choose();
   if (from == nullptr) return nullptr;
   control_block* const taken = from->take();
@@ -80,7 +79,7 @@ control_block* run_queue::pop() noexcept {
 
 std::size_t run_queue::steal(std::span<control_block*, most_stolen> into) noexcept {
   if (stealable() == 0) return 0;
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   for (level& one : levels_) {
     if (one.anywhere.count == 0) continue;
     const std::size_t wanted = std::min((one.anywhere.count + 1) / 2, most_stolen);
@@ -92,12 +91,12 @@ std::size_t run_queue::steal(std::span<control_block*, most_stolen> into) noexce
 }
 
 std::size_t run_queue::size_for_sleep() noexcept {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return size();
 }
 
 std::size_t run_queue::stealable_for_sleep() noexcept {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return stealable();
 }
 

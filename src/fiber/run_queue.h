@@ -64,11 +64,11 @@ class run_queue {
     [[nodiscard]] control_block* take() noexcept;
   };
 
-  [[nodiscard]] level* choose() noexcept;
-  void note_sizes() noexcept;
+  [[nodiscard]] level* choose() noexcept FAR_REQUIRES(lock_);
+  void note_sizes() noexcept FAR_REQUIRES(lock_);
 
   spin_lock lock_;
-  std::array<level, priorities> levels_;
+  std::array<level, priorities> levels_ FAR_GUARDED_BY(lock_);
   std::atomic<std::size_t> size_{0};
   std::atomic<std::size_t> stealable_{0};
   std::atomic<std::uint64_t> pops_{0};

@@ -1,11 +1,9 @@
 #include "fiber/semaphore.h"
 
-#include <mutex>
-
 namespace far::fiber {
 
 bool semaphore::try_acquire() noexcept {
-  const std::lock_guard guard(list_lock_);
+  const lock_guard guard(list_lock_);
   if (permits_ == 0) return false;
   --permits_;
   return true;
@@ -14,7 +12,7 @@ bool semaphore::try_acquire() noexcept {
 bool semaphore::try_acquire_until(time_point deadline) noexcept {
   waiter mine;
   {
-    const std::lock_guard guard(list_lock_);
+    const lock_guard guard(list_lock_);
     if (permits_ > 0) {
       --permits_;
       return true;
@@ -23,7 +21,7 @@ bool semaphore::try_acquire_until(time_point deadline) noexcept {
   }
   const bool in_time = mine.park_until(deadline);
   // Also when it was in time: the semaphore may be destroyed next, and the other side must be out of here.
-  const std::lock_guard guard(list_lock_);
+  const lock_guard guard(list_lock_);
   waiting_.remove(mine);
   return in_time;
 }
@@ -32,7 +30,7 @@ void semaphore::release(std::uint64_t permits) noexcept {
   for (; permits > 0; --permits) {
     wake_up notice;
     {
-      const std::lock_guard guard(list_lock_);
+      const lock_guard guard(list_lock_);
       if (!waiting_.claim_first(notice)) {
         permits_ += permits;
         return;

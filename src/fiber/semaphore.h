@@ -29,8 +29,8 @@ class semaphore {
 
  private:
   spin_lock list_lock_;
-  std::uint64_t permits_;
-  wait_list waiting_;
+  std::uint64_t permits_ FAR_GUARDED_BY(list_lock_);
+  wait_list waiting_ FAR_GUARDED_BY(list_lock_);
 };
 
 }  // namespace far::fiber

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <mutex>
 #include <new>
 #include <string>
 #include <system_error>
@@ -75,7 +74,7 @@ stack stack_pool::take(std::size_t bytes) {
   const std::size_t index = class_of(bytes);
   size_class& from = classes_[index];
   {
-    const std::lock_guard guard(from.lock);
+    const lock_guard guard(from.lock);
     if (free_stack* const found = from.free; found != nullptr) {
       from.free = found->next;
       return {found->low, std::size_t{1} << (index + smallest_class_shift)};
@@ -87,7 +86,7 @@ stack stack_pool::take(std::size_t bytes) {
 void stack_pool::give_back(stack done) noexcept {
   sanitizers::forget_frames(done.low, done.bytes);
   size_class& to = classes_[static_cast<std::size_t>(std::countr_zero(done.bytes)) - smallest_class_shift];
-  const std::lock_guard guard(to.lock);
+  const lock_guard guard(to.lock);
   to.free = new (top_of(done)) free_stack{to.free, done.low};
 }
 
@@ -106,7 +105,7 @@ stack stack_pool::map_more(std::size_t index) {
     throw;
   }
   {
-    const std::lock_guard guard(mappings_lock_);
+    const lock_guard guard(mappings_lock_);
     mappings_.push_back({address, count * stack_bytes});
   }
   for (std::size_t i = count; i-- > 1;) give_back({address + i * stack_bytes + guard_bytes, usable});
@@ -114,7 +113,7 @@ stack stack_pool::map_more(std::size_t index) {
 }
 
 std::uint64_t stack_pool::mapped_bytes() const noexcept {
-  const std::lock_guard guard(mappings_lock_);
+  const lock_guard guard(mappings_lock_);
   std::uint64_t total = 0;
   for (const mapping& one : mappings_) total += one.bytes;
   return total;

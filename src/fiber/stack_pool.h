@@ -59,7 +59,7 @@ class stack_pool {
   };
   struct size_class {
     spin_lock lock;
-    free_stack* free = nullptr;
+    free_stack* free FAR_GUARDED_BY(lock) = nullptr;
   };
   struct mapping {
     std::byte* address;
@@ -72,7 +72,7 @@ class stack_pool {
 
   std::array<size_class, classes> classes_;
   mutable spin_lock mappings_lock_;
-  std::vector<mapping, platform::local_allocator<mapping>> mappings_;
+  std::vector<mapping, platform::local_allocator<mapping>> mappings_ FAR_GUARDED_BY(mappings_lock_);
 };
 
 }  // namespace far::fiber

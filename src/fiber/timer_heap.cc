@@ -1,6 +1,5 @@
 #include "fiber/timer_heap.h"
 
-#include <mutex>
 #include <utility>
 
 #include "base/check.h"
@@ -49,7 +48,7 @@ timer* timer_heap::meld_siblings(timer* first) noexcept {
 }
 
 void timer_heap::set(timer& one) noexcept {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   FAR_CHECK(one.in == nullptr, "a timer is set once at a time");
   one.in = this;
   one.sequence = next_sequence_++;
@@ -72,19 +71,19 @@ void timer_heap::remove(timer& one) noexcept {
 }
 
 void timer_heap::cancel(timer& one) noexcept {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   if (one.in == this) remove(one);
 }
 
 std::uint64_t timer_heap::earliest_for_sleep() noexcept {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return earliest_ns();
 }
 
 unsigned timer_heap::expire(std::uint64_t now_ns) noexcept {
   if (earliest_ns() > now_ns) return 0;
   unsigned count = 0;
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   while (root_ != nullptr && root_->at_ns <= now_ns) {
     timer& due = *root_;
     remove(due);

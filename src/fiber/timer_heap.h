@@ -52,14 +52,14 @@ class timer_heap {
  private:
   [[nodiscard]] static timer* meld(timer* a, timer* b) noexcept;
   [[nodiscard]] static timer* meld_siblings(timer* first) noexcept;
-  void remove(timer& one) noexcept;
-  void note_earliest() noexcept {
+  void remove(timer& one) noexcept FAR_REQUIRES(lock_);
+  void note_earliest() noexcept FAR_REQUIRES(lock_) {
     earliest_ns_.store(root_ == nullptr ? none : root_->at_ns, std::memory_order_relaxed);
   }
 
   spin_lock lock_;
-  timer* root_ = nullptr;
-  std::uint64_t next_sequence_ = 0;
+  timer* root_ FAR_GUARDED_BY(lock_) = nullptr;
+  std::uint64_t next_sequence_ FAR_GUARDED_BY(lock_) = 0;
   std::atomic<std::uint64_t> earliest_ns_{none};
 };
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/check.h"
@@ -32,8 +31,8 @@ namespace {
 // The allocators that exist, so that a thread that ends knows the owners of its segments.
 struct living_allocators {
   spin_lock lock;
-  std::vector<std::pair<std::uint64_t, segments*>> all;
-  std::uint64_t last_number = 0;
+  std::vector<std::pair<std::uint64_t, segments*>> all FAR_GUARDED_BY(lock);
+  std::uint64_t last_number FAR_GUARDED_BY(lock) = 0;
 };
 
 living_allocators& living() {
@@ -43,7 +42,7 @@ living_allocators& living() {
 
 void close(std::uint64_t number, std::uintptr_t first) {
   living_allocators& known = living();
-  const std::lock_guard guard(known.lock);
+  const lock_guard guard(known.lock);
   for (const auto& [id, from] : known.all) {
     if (id == number) from->close(first);
   }
@@ -106,14 +105,14 @@ thread_local std::unique_ptr<thread_segments> of_thread;
 
 allocator::allocator(class segments& from) : from_(from) {
   living_allocators& known = living();
-  const std::lock_guard guard(known.lock);
+  const lock_guard guard(known.lock);
   number_ = ++known.last_number;
   known.all.emplace_back(number_, &from);
 }
 
 allocator::~allocator() {
   living_allocators& known = living();
-  const std::lock_guard guard(known.lock);
+  const lock_guard guard(known.lock);
   std::erase_if(known.all, [this](const auto& entry) { return entry.first == number_; });
 }
 

@@ -27,7 +27,7 @@ evacuator::evacuator(detail::object_heap& heap, double garbage_share)
 
 evacuator::~evacuator() {
   {
-    const std::lock_guard guard(waiting_);
+    const lock_guard guard(waiting_);
     stopping_ = true;
   }
   changed_.notify_all();
@@ -35,17 +35,20 @@ evacuator::~evacuator() {
 }
 
 void evacuator::loop() {
-  std::unique_lock guard(waiting_);
+  const lock_guard guard(waiting_);
   std::chrono::milliseconds pause = shortest_pause;
-  while (!changed_.wait_for(guard, pause, [this] { return stopping_; })) {
-    guard.unlock();
+  while (!changed_.wait_for(waiting_, pause, [this] {
+    waiting_.assert_held();
+    return stopping_;
+  })) {
+    waiting_.unlock();
     pause = run_round(garbage_share_) > 0 ? shortest_pause : std::min(pause * 2, longest_pause);
-    guard.lock();
+    waiting_.lock();
   }
 }
 
 std::size_t evacuator::run_round(double garbage_share) {
-  const std::lock_guard one_at_a_time(round_);
+  const lock_guard one_at_a_time(round_);
   const std::uint64_t freed_before = heap_.segments.freed();
   borrowed_hazard_log mine;
   for (std::size_t index = 0; index < heap_.segments.count(); ++index) {
@@ -105,6 +108,7 @@ void evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
 // Announces the move of every object in the page that can be moved.
 void evacuator::mark(hazard_log& mine, std::size_t page) {
   heap_.pages.for_each_live(page, [&](std::size_t unit) {
+    round_.assert_held();
     const std::uintptr_t object = heap_.pages.address_of(page) + unit * unit_bytes;
     const std::uint64_t locked = header::at(object).lock();
     owner_word* const owner = heap_.pages.is_live(object) ? owner_at_hand(mine, locked) : nullptr;

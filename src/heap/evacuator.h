@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "fiber/mutex.h"
 #include "heap/allocator.h"
 #include "heap/hazard_logs.h"
@@ -47,20 +48,20 @@ class evacuator {
 
   void loop();
   [[nodiscard]] bool is_worth(const segment& one, double garbage_share) const;
-  void evacuate(hazard_log& mine, std::size_t first_page);
-  void mark(hazard_log& mine, std::size_t page);
+  void evacuate(hazard_log& mine, std::size_t first_page) FAR_REQUIRES(round_);
+  void mark(hazard_log& mine, std::size_t page) FAR_REQUIRES(round_);
   [[nodiscard]] owner_word* owner_at_hand(hazard_log& mine, std::uint64_t header_value);
-  void call_off(hazard_log& mine, const candidate& one);
-  void move(hazard_log& mine, const candidate& one);
+  void call_off(hazard_log& mine, const candidate& one) FAR_REQUIRES(round_);
+  void move(hazard_log& mine, const candidate& one) FAR_REQUIRES(round_);
 
   detail::object_heap& heap_;
   double garbage_share_;
   fiber::mutex round_;  // one round at a time
-  std::vector<candidate> marked_;
+  std::vector<candidate> marked_ FAR_GUARDED_BY(round_);
   allocator places_;
-  std::mutex waiting_;
-  std::condition_variable changed_;
-  bool stopping_ = false;
+  mutex waiting_;
+  std::condition_variable_any changed_;
+  bool stopping_ FAR_GUARDED_BY(waiting_) = false;
   std::thread thread_;
 };
 

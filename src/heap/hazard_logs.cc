@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <mutex>
 #include <utility>
 
 #include "base/check.h"
@@ -26,12 +25,12 @@ struct registry {
   };
 
   spin_lock lock;
-  hazard_log* free = nullptr;
+  hazard_log* free FAR_GUARDED_BY(lock) = nullptr;
   std::atomic<link*> first{nullptr};
 
   hazard_log& take() {
     {
-      const std::lock_guard guard(lock);
+      const lock_guard guard(lock);
       if (free != nullptr) {
         hazard_log& taken = *free;
         free = taken.next_free;
@@ -39,7 +38,7 @@ struct registry {
       }
     }
     auto* const fresh = new link;
-    const std::lock_guard guard(lock);
+    const lock_guard guard(lock);
     fresh->next = first.load(std::memory_order_relaxed);
     first.store(fresh, std::memory_order_release);
     return fresh->one;
@@ -47,7 +46,7 @@ struct registry {
 
   void give_back(hazard_log& one) {
     FAR_CHECK(one.held() == 0, "whoever ends has closed its scopes");
-    const std::lock_guard guard(lock);
+    const lock_guard guard(lock);
     one.next_free = free;
     free = &one;
   }

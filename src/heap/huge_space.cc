@@ -1,7 +1,6 @@
 #include "heap/huge_space.h"
 
 #include <bit>
-#include <mutex>
 
 #include "base/check.h"
 #include "platform/local_memory.h"
@@ -48,7 +47,7 @@ void huge_space::release(std::uintptr_t object) {
 std::uintptr_t huge_space::take_run(std::size_t run_pages) {
   while (true) {
     {
-      const std::lock_guard guard(lock_);
+      const lock_guard guard(lock_);
       while (!with_room_.empty()) {
         segment& in = segments_.holding(with_room_.back());
         const std::size_t first = find_run(in.pages_in_use, run_pages);
@@ -61,7 +60,7 @@ std::uintptr_t huge_space::take_run(std::size_t run_pages) {
       }
     }
     const std::uintptr_t fresh = segments_.take(segment_state::runs, 0);
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     segments_.holding(fresh).listed = true;
     with_room_.push_back(fresh);
   }
@@ -72,7 +71,7 @@ void huge_space::release_run(std::uintptr_t object, std::size_t run_pages) {
   segment& in = segments_.holding(object);
   bool empty = false;
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     in.pages_in_use &= ~mask_of((object - first) >> page_shift, run_pages);
     empty = in.pages_in_use == 0;
     if (empty && in.listed) {

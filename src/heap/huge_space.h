@@ -36,7 +36,8 @@ class huge_space {
   page_table& pages_;
   std::uint64_t* sizes_;  // by first page
   spin_lock lock_;
-  std::vector<std::uintptr_t> with_room_;  // segments of runs that may have room; the last is tried first
+  std::vector<std::uintptr_t> with_room_
+      FAR_GUARDED_BY(lock_);  // segments of runs that may have room; the last is tried first
 };
 
 }  // namespace far::heap

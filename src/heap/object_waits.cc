@@ -1,7 +1,5 @@
 #include "heap/object_waits.h"
 
-#include <mutex>
-
 namespace far::heap {
 
 void object_waits::wait_while(const std::atomic<std::uint64_t>& word, std::uint64_t flag) noexcept {
@@ -9,7 +7,7 @@ void object_waits::wait_while(const std::atomic<std::uint64_t>& word, std::uint6
   while ((word.load(std::memory_order_acquire) & flag) != 0) {
     fiber::waiter self;
     {
-      const std::lock_guard guard(in.lock);
+      const lock_guard guard(in.lock);
       in.count.fetch_add(1, std::memory_order_seq_cst);
       in.waiting.append(self);
     }
@@ -17,7 +15,7 @@ void object_waits::wait_while(const std::atomic<std::uint64_t>& word, std::uint6
     // be part of a far object, and the access may miss.
     fiber::wake_up notice;
     if ((word.load(std::memory_order_seq_cst) & flag) == 0 && self.claim(notice)) {
-      const std::lock_guard guard(in.lock);
+      const lock_guard guard(in.lock);
       in.waiting.remove(self);
       in.count.fetch_sub(1, std::memory_order_relaxed);
       return;
@@ -33,13 +31,13 @@ void object_waits::wake_all(const std::atomic<std::uint64_t>& word) noexcept {
   // Those of other words in the bucket look again and wait again: each is woken once.
   std::size_t left = 0;
   {
-    const std::lock_guard guard(in.lock);
+    const lock_guard guard(in.lock);
     left = in.waiting.size();
   }
   for (; left > 0; --left) {
     fiber::wake_up notice;
     {
-      const std::lock_guard guard(in.lock);
+      const lock_guard guard(in.lock);
       if (!in.waiting.claim_first(notice)) return;
       in.count.fetch_sub(1, std::memory_order_relaxed);
     }

@@ -19,7 +19,7 @@ class object_waits {
  private:
   struct bucket {
     spin_lock lock;
-    fiber::wait_list waiting;
+    fiber::wait_list waiting FAR_GUARDED_BY(lock);
     std::atomic<unsigned> count{0};
   };
 

@@ -90,12 +90,12 @@ struct living_runtimes {
     std::atomic<runtime*> owner{nullptr};
   };
 
-  std::mutex lock;
+  mutex lock;
   std::array<entry, most> all;
   std::atomic<runtime*> process_wide{nullptr};
 
   void add(runtime& one, const detail::object_heap& objects) {
-    const std::lock_guard guard(lock);
+    const lock_guard guard(lock);
     for (entry& slot : all) {
       if (slot.owner.load(std::memory_order_relaxed) != nullptr) continue;
       slot.base.store(objects.memory.base(), std::memory_order_relaxed);
@@ -107,7 +107,7 @@ struct living_runtimes {
   }
 
   void remove(runtime& one) {
-    const std::lock_guard guard(lock);
+    const lock_guard guard(lock);
     for (entry& slot : all) {
       if (slot.owner.load(std::memory_order_relaxed) == &one) slot.owner.store(nullptr, std::memory_order_release);
     }

@@ -1,6 +1,5 @@
 #include "heap/segments.h"
 
-#include <mutex>
 #include <new>
 
 #include "base/check.h"
@@ -23,7 +22,7 @@ segments::~segments() {
 std::uintptr_t segments::take(segment_state as, unsigned tag) {
   while (true) {
     {
-      const std::lock_guard guard(lock_);
+      const lock_guard guard(lock_);
       if (!free_.empty()) {
         const std::size_t index = free_.back();
         free_.pop_back();
@@ -44,14 +43,14 @@ std::uintptr_t segments::take(segment_state as, unsigned tag) {
 }
 
 void segments::add_arena() {
-  const std::lock_guard growing(growing_);
+  const lock_guard growing(growing_);
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     if (!free_.empty()) return;
   }
   const std::uintptr_t first = memory_.map(arena_bytes, segment_bytes);
   const std::size_t index = index_of(first);
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   for (std::size_t i = arena_bytes / segment_bytes; i-- > 0;) {
     table_[index + i].state.store(segment_state::free, std::memory_order_relaxed);
     free_.push_back(static_cast<std::uint32_t>(index + i));
@@ -114,7 +113,7 @@ void segments::let_go(std::uintptr_t object_or_first, segment& emptied) {
   pages_.forget(pages_.page_of(address_of(index)), segment_pages);
   emptied.state.store(segment_state::free, std::memory_order_release);
   freed_.fetch_add(1, std::memory_order_relaxed);
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   free_.push_back(static_cast<std::uint32_t>(index));
 }
 

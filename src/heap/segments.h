@@ -87,7 +87,7 @@ class segments {
   std::atomic<std::uint64_t> freed_{0};
   spin_lock lock_;
   spin_lock growing_;
-  std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> free_ FAR_GUARDED_BY(lock_);
 };
 
 }  // namespace far::heap
