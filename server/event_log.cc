@@ -2,8 +2,9 @@
 
 #include <unistd.h>
 
-#include <mutex>
 #include <utility>
+
+#include "base/mutex.h"
 
 namespace far::server {
 namespace {
@@ -11,10 +12,10 @@ namespace {
 constexpr std::uint64_t lines_of_second = 20;
 
 struct limiter {
-  std::mutex lock;
-  std::uint64_t second = 0;
-  std::uint64_t lines = 0;
-  std::uint64_t left_out = 0;
+  mutex lock;
+  std::uint64_t second FAR_GUARDED_BY(lock) = 0;
+  std::uint64_t lines FAR_GUARDED_BY(lock) = 0;
+  std::uint64_t left_out FAR_GUARDED_BY(lock) = 0;
 };
 
 limiter& the_limiter() {
@@ -34,7 +35,7 @@ void log_limited(const std::string& text, std::uint64_t now_ns) {
   limiter& limit = the_limiter();
   std::uint64_t left_out = 0;
   {
-    const std::lock_guard guard(limit.lock);
+    const lock_guard guard(limit.lock);
     const std::uint64_t second = now_ns / 1'000'000'000;
     if (second != limit.second) {
       limit.second = second;

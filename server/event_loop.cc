@@ -46,24 +46,24 @@ event_loop::~event_loop() {
 
 void event_loop::adopt(int socket, std::string peer) {
   {
-    const std::lock_guard guard(newcomers_lock_);
+    const lock_guard guard(newcomers_lock_);
     newcomers_.push_back({socket, std::move(peer)});
     has_newcomers_.store(true);
   }
-  const std::lock_guard guard(transport_lock_);
+  const lock_guard guard(transport_lock_);
   if (transport_) transport_->wake();
 }
 
 void event_loop::drain() {
   int running = 0;
   orders_.compare_exchange_strong(running, 1);
-  const std::lock_guard guard(transport_lock_);
+  const lock_guard guard(transport_lock_);
   if (transport_) transport_->wake();
 }
 
 void event_loop::end_now() {
   orders_.store(2);
-  const std::lock_guard guard(transport_lock_);
+  const lock_guard guard(transport_lock_);
   if (transport_) transport_->wake();
 }
 
@@ -79,7 +79,7 @@ void event_loop::run() {
       created = make_epoll_transport(settings_.most_connections);
     }
     FAR_CHECK(created.ok(), "an event loop got neither io_uring nor epoll; raise the limit on descriptors (ulimit -n)");
-    const std::lock_guard guard(transport_lock_);
+    const lock_guard guard(transport_lock_);
     transport_ = std::move(created).value();
   }
   quiescent_states::reader reader(readers_);
@@ -119,7 +119,7 @@ std::uint64_t event_loop::sleep_ns(std::uint64_t now_ns) const {
 void event_loop::take_newcomers(std::uint64_t now_ns) {
   std::vector<newcomer> arrived;
   {
-    const std::lock_guard guard(newcomers_lock_);
+    const lock_guard guard(newcomers_lock_);
     arrived.swap(newcomers_);
     has_newcomers_.store(false);
   }

@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.h"
 #include "server/connection.h"
 #include "server/counters.h"
 #include "server/quiescent_states.h"
@@ -82,13 +82,13 @@ class event_loop {
   quiescent_states& readers_;
   loop_counters counters_;
 
-  std::mutex newcomers_lock_;
-  std::vector<newcomer> newcomers_;
+  mutex newcomers_lock_;
+  std::vector<newcomer> newcomers_ FAR_GUARDED_BY(newcomers_lock_);
   std::atomic<bool> has_newcomers_{false};
   std::atomic<int> orders_{0};  // 1: drain, 2: end now
   std::atomic<bool> ended_{false};
   std::atomic<std::size_t> open_count_{0};
-  std::mutex transport_lock_;  // transport_ exists; for wake()
+  mutex transport_lock_;  // transport_ exists; for wake()
 
   // The thread's own:
   std::unique_ptr<transport> transport_;

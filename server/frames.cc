@@ -120,12 +120,12 @@ std::byte* frames::take() {
 std::byte* frames::take_from_pool() {
   std::byte* block = nullptr;
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     block = next_of(pool_);
   }
   if (block == nullptr || fill(block)) return block;
   // Somebody else has taken the page since; perhaps it comes back.
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   pool_.returned.insert(pool_.returned.begin(), block);
   return nullptr;
 }
@@ -133,7 +133,7 @@ std::byte* frames::take_from_pool() {
 std::byte* frames::take_ordinary() {
   std::byte* block = nullptr;
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
     if (!machine_can_spare()) return nullptr;
     block = next_of(ordinary_);
   }
@@ -157,7 +157,7 @@ void frames::give_back(std::byte* block) {
   FAR_CHECK(owner.holds(block), "a block that does not come from here");
   // Pages of the pool can be given back since Linux 5.18; before that they are kept, and zeroed.
   if (madvise(block, block_bytes, MADV_DONTNEED) != 0) std::memset(block, 0, block_bytes);
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   owner.returned.push_back(block);
 }
 

@@ -8,9 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/result.h"
 
 namespace far::server {
@@ -48,17 +48,17 @@ class frames {
   frames() = default;
   [[nodiscard]] static bool reserve_ordinary(region& into, std::uint64_t blocks);
   static void reserve_pool(region& into, std::uint64_t blocks);
-  [[nodiscard]] std::byte* next_of(region& from);
+  [[nodiscard]] std::byte* next_of(region& from) FAR_REQUIRES(lock_);
   [[nodiscard]] std::byte* take_from_pool();
   [[nodiscard]] std::byte* take_ordinary();
-  [[nodiscard]] bool machine_can_spare();
+  [[nodiscard]] bool machine_can_spare() FAR_REQUIRES(lock_);
 
-  std::mutex lock_;
+  mutex lock_;
   region pool_;
   region ordinary_;
-  std::uint64_t unchecked_takes_ = 0;  // since memory was last looked at; lock_
-  bool enough_memory_ = true;          // lock_
-  std::uint64_t floor_bytes_ = 0;      // that the machine keeps
+  std::uint64_t unchecked_takes_ FAR_GUARDED_BY(lock_) = 0;  // since memory was last looked at
+  bool enough_memory_ FAR_GUARDED_BY(lock_) = true;
+  std::uint64_t floor_bytes_ = 0;  // that the machine keeps
 };
 
 }  // namespace far::server

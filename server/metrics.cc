@@ -143,7 +143,7 @@ std::string prometheus_text(const server_view& view, std::uint64_t now_ns) {
 }
 
 rates rate_meter::look(const totals& now, std::uint64_t now_ns) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   if (seen_at_ns_ != 0 && now_ns - seen_at_ns_ < least_ns) return last_;
   if (seen_at_ns_ != 0) {
     const double seconds = static_cast<double>(now_ns - seen_at_ns_) / 1e9;

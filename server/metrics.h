@@ -3,10 +3,10 @@
 
 #include <array>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "server/counters.h"
 #include "server/store.h"
 
@@ -58,12 +58,12 @@ class rate_meter {
  private:
   static constexpr std::uint64_t least_ns = 900'000'000;
 
-  std::mutex lock_;
-  std::uint64_t seen_at_ns_ = 0;
-  std::uint64_t requests_ = 0;
-  std::uint64_t bytes_read_ = 0;
-  std::uint64_t bytes_written_ = 0;
-  rates last_;
+  mutex lock_;
+  std::uint64_t seen_at_ns_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t requests_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t bytes_read_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t bytes_written_ FAR_GUARDED_BY(lock_) = 0;
+  rates last_ FAR_GUARDED_BY(lock_);
 };
 
 // One page, without scripts, that loads itself again every two seconds.

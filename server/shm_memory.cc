@@ -76,7 +76,7 @@ shm_memory::~shm_memory() {
 }
 
 std::byte* shm_memory::take(std::uint64_t number) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   if (number >= blocks_ || !machine_can_spare() || !fill(number)) return nullptr;
   ++granted_blocks_;
   return base_ + number * block_bytes;
@@ -105,7 +105,7 @@ bool shm_memory::machine_can_spare() {
 
 void shm_memory::give_back(std::uint64_t number, std::byte* block) {
   FAR_CHECK(block == base_ + number * block_bytes, "a block of another session");
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   FAR_CHECK(granted_blocks_ > 0, "more blocks come back than were granted");
   --granted_blocks_;
   if (keeps_bytes_.load()) return;
@@ -117,7 +117,7 @@ void shm_memory::give_back(std::uint64_t number, std::byte* block) {
 }
 
 bool shm_memory::overdrawn() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   struct stat about{};
   FAR_CHECK(fstat(file_, &about) == 0, "the session's file can always be looked at");
   return static_cast<std::uint64_t>(about.st_blocks) * sector_bytes > granted_blocks_ * block_bytes;

@@ -8,8 +8,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "server/store.h"
 
@@ -40,8 +40,8 @@ class shm_memory final : public block_source {
   unsigned connections = 0;
 
  private:
-  [[nodiscard]] bool fill(std::uint64_t number);
-  [[nodiscard]] bool machine_can_spare();
+  [[nodiscard]] bool fill(std::uint64_t number) FAR_REQUIRES(lock_);
+  [[nodiscard]] bool machine_can_spare() FAR_REQUIRES(lock_);
 
   int file_ = -1;
   std::uint64_t blocks_ = 0;
@@ -49,10 +49,10 @@ class shm_memory final : public block_source {
   bool through_mapping_ = false;  // huge pages are to be had only by touching a mapping that asks for them
   std::atomic<bool> keeps_bytes_{false};
 
-  mutable std::mutex lock_;  // so that pages and grants are counted at one moment
-  std::uint64_t granted_blocks_ = 0;
-  std::uint64_t takes_ = 0;
-  bool enough_memory_ = true;
+  mutable mutex lock_;  // so that pages and grants are counted at one moment
+  std::uint64_t granted_blocks_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t takes_ FAR_GUARDED_BY(lock_) = 0;
+  bool enough_memory_ FAR_GUARDED_BY(lock_) = true;
 };
 
 // A file in memory of this size, filled on first touch, sealed against any change of size. Returns a close-on-exec

@@ -35,7 +35,12 @@ std::byte* address_in(std::uintptr_t entry) {
 
 session::session(store& owner, std::shared_ptr<tenant> whose, wire::session_id id, std::unique_ptr<block_source> source,
                  std::atomic<std::uintptr_t>* blocks)
-    : store_(owner), tenant_(std::move(whose)), id_(id), source_(std::move(source)), blocks_(blocks) {}
+    : store_(owner),
+      tenant_(std::move(whose)),
+      id_(id),
+      source_(std::move(source)),
+      blocks_(blocks),
+      lock_(owner.lock_) {}
 
 // A session that has ended holds nothing by now; others end with the store.
 session::~session() {
@@ -49,7 +54,8 @@ session::~session() {
 // Charges the whole allocation at once, under the lock, so that two sessions cannot both be promised the last blocks.
 // Filling the blocks comes later, without the lock.
 std::optional<session::step> session::begin(allocation& work) {
-  const std::lock_guard guard(store_.lock_);
+  const lock_guard guard(lock_);
+  store_.lock_.assert_held();  // the same one
   if (ended_) return step{progress::done, wire::status::not_allocated};
   if (store_.draining()) return step{progress::done, wire::status::draining};
   if (under_way_ != nullptr) return step{progress::wait, wire::status::ok};
@@ -115,7 +121,7 @@ session::step session::allocate_some(allocation& work, std::uint64_t most_blocks
 // Shows all blocks of an allocation at once, or none: a client that was refused must not find half of them.
 session::step session::finish(allocation& work, wire::status result) {
   {
-    const std::lock_guard guard(store_.lock_);
+    const lock_guard guard(lock_);
     if (ended_) result = wire::status::not_allocated;
     if (result == wire::status::ok) {
       for (std::uint64_t i = 0; i < work.next; ++i) {
@@ -137,7 +143,8 @@ session::step session::finish(allocation& work, wire::status result) {
     entry.store(0);
     ++unused;
   }
-  const std::lock_guard guard(store_.lock_);
+  const lock_guard guard(lock_);
+  store_.lock_.assert_held();  // the same one
   held_blocks_ -= unused;
   under_way_ = nullptr;
   store_.uncharge(*tenant_, unused);
@@ -167,7 +174,8 @@ bool session::overlaps_allocation(wire::block_range blocks) const {
 
 wire::status session::free(wire::block_range blocks) {
   FAR_CHECK(can_name(blocks), "freeing of blocks without a number");
-  const std::lock_guard guard(store_.lock_);
+  const lock_guard guard(lock_);
+  store_.lock_.assert_held();  // the same one
   if (ended_ || overlaps_allocation(blocks)) return wire::status::not_allocated;
   if (blocks.first + blocks.count > highest_) return wire::status::not_allocated;
   for (std::uint64_t i = 0; i < blocks.count; ++i) {
@@ -187,7 +195,8 @@ wire::status session::free(wire::block_range blocks) {
 }
 
 wire::capacity_report session::report() const {
-  const std::lock_guard guard(store_.lock_);
+  const lock_guard guard(lock_);
+  store_.lock_.assert_held();  // the same one
   return {.quota_slots = tenant_->quota_blocks * wire::block_slots,
           .tenant_slots = tenant_->held_blocks * wire::block_slots,
           .server_free_slots = (store_.memory_blocks_ - store_.held_blocks_) * wire::block_slots,
@@ -247,7 +256,7 @@ result<attachment> store::open(const std::string& tenant_name, std::uint32_t cha
   if (!source) source = settings_.make_source();
   wire::session_id id{};
   settings_.random(id);
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   std::shared_ptr<tenant> whose = tenant_named(tenant_name);
   const bool too_many = whose->sessions >= maximum_sessions_of_tenant;
   if (draining() || too_many || sessions_.contains(id)) {
@@ -264,7 +273,7 @@ result<attachment> store::open(const std::string& tenant_name, std::uint32_t cha
 }
 
 result<attachment> store::join(const std::string& tenant_name, const wire::session_id& id, std::uint32_t channel) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   const auto found = sessions_.find(id);
   // One answer for both, so that nobody learns of other tenants' sessions.
   if (found == sessions_.end() || found->second->tenant_name() != tenant_name) {
@@ -274,6 +283,7 @@ result<attachment> store::join(const std::string& tenant_name, const wire::sessi
 }
 
 result<attachment> store::attach(const std::shared_ptr<session>& to, std::uint32_t channel) {
+  to->lock_.assert_held();  // it is ours
   attachment attached{to, channel, std::make_shared<std::atomic<bool>>(false), 0};
   const auto found = to->channels_.find(channel);
   if (found != to->channels_.end()) {
@@ -301,7 +311,8 @@ wire::welcome store::welcome_to(const session& joined, std::uint32_t maximum_out
 void store::leave(attachment& connection, std::uint64_t now_ns) {
   const std::shared_ptr<session> left = std::exchange(connection.to, nullptr);
   if (!left) return;
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
+  left->lock_.assert_held();  // it is ours
   const auto found = left->channels_.find(connection.channel);
   if (found == left->channels_.end() || found->second != connection.fenced) return;
   left->channels_.erase(found);
@@ -309,13 +320,14 @@ void store::leave(attachment& connection, std::uint64_t now_ns) {
 }
 
 void store::end(session& client) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   end_locked(client);
 }
 
 // Readers may still be copying from these blocks. They are fenced and queued here, and given back when all loops have
 // passed a quiescent state.
 void store::end_locked(session& client) {
+  client.lock_.assert_held();  // it is ours
   if (client.ended_) return;
   client.ended_ = true;
   const std::shared_ptr<session> kept = client.shared_from_this();
@@ -339,9 +351,10 @@ void store::end_locked(session& client) {
 }
 
 void store::expire(std::uint64_t now_ns) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   for (auto at = sessions_.begin(); at != sessions_.end();) {
     session& expired = *(at++)->second;  // its end takes it out of the map
+    expired.lock_.assert_held();         // it is ours
     if (!expired.channels_.empty() || expired.expires_at_ns_ > now_ns) continue;
     ++sessions_expired_;
     end_locked(expired);
@@ -349,7 +362,7 @@ void store::expire(std::uint64_t now_ns) {
 }
 
 bool store::take_freed(std::vector<freed>* batch) {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   while (batch->size() < reclaim_batch && !freed_.empty() && readers_.passed(freed_.front().unused_after)) {
     batch->push_back(std::move(freed_.front()));
     freed_.pop_front();
@@ -359,19 +372,21 @@ bool store::take_freed(std::vector<freed>* batch) {
 }
 
 std::uint64_t store::reclaim() {
-  const std::unique_lock reclaiming(reclaiming_, std::try_to_lock);
-  std::vector<freed> batch;
-  if (reclaiming.owns_lock() && take_freed(&batch)) {
-    for (const freed& block : batch) {
-      std::atomic<std::uintptr_t>& entry = block.owner->blocks_[block.number];
-      block.owner->source_->give_back(block.number, address_in(entry.load()));
-      entry.store(0);
+  if (reclaiming_.try_lock()) {
+    const lock_guard reclaiming(reclaiming_, std::adopt_lock);
+    std::vector<freed> batch;
+    if (take_freed(&batch)) {
+      for (const freed& block : batch) {
+        std::atomic<std::uintptr_t>& entry = block.owner->blocks_[block.number];
+        block.owner->source_->give_back(block.number, address_in(entry.load()));
+        entry.store(0);
+      }
+      const lock_guard guard(lock_);
+      for (const freed& block : batch) uncharge(*block.owner->tenant_, 1);
+      being_reclaimed_ = 0;
     }
-    const std::lock_guard guard(lock_);
-    for (const freed& block : batch) uncharge(*block.owner->tenant_, 1);
-    being_reclaimed_ = 0;
   }
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   return freed_.size() + being_reclaimed_;
 }
 
@@ -380,7 +395,7 @@ void store::drain() {
 }
 
 store_report store::report() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   store_report report{.memory_blocks = memory_blocks_,
                       .held_blocks = held_blocks_,
                       .unreclaimed_blocks = freed_.size() + being_reclaimed_,
@@ -389,7 +404,10 @@ store_report store::report() const {
                       .sessions_expired = sessions_expired_,
                       .draining = draining(),
                       .tenants = {}};
-  for (const auto& [id, client] : sessions_) report.connections += client->channels_.size();
+  for (const auto& [id, client] : sessions_) {
+    client->lock_.assert_held();  // it is ours
+    report.connections += client->channels_.size();
+  }
   for (const auto& [name, account] : tenants_) {
     report.tenants.push_back({name, account->quota_blocks, account->held_blocks, account->sessions});
   }
@@ -402,10 +420,11 @@ store_report store::report() const {
 
 // Counts everything again from the blocks themselves, and compares the sums with those that are kept.
 void store::validate() const {
-  const std::lock_guard guard(lock_);
+  const lock_guard guard(lock_);
   std::map<const tenant*, std::uint64_t> held;
   std::map<const tenant*, std::size_t> opened;
   for (const auto& [id, client] : sessions_) {
+    client->lock_.assert_held();  // it is ours
     std::uint64_t counted = client->under_way_ != nullptr ? client->under_way_->charged : 0;
     for (std::uint64_t number = 0; number < client->highest_; ++number) {
       const std::uintptr_t entry = client->blocks_[number].load();

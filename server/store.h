@@ -21,12 +21,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "base/units.h"
 #include "server/frames.h"
@@ -139,7 +139,7 @@ class session : public std::enable_shared_from_this<session> {
           std::atomic<std::uintptr_t>* blocks);
   [[nodiscard]] std::optional<step> begin(allocation& work);
   [[nodiscard]] step finish(allocation& work, wire::status result);
-  [[nodiscard]] bool overlaps_allocation(wire::block_range blocks) const;
+  [[nodiscard]] bool overlaps_allocation(wire::block_range blocks) const FAR_REQUIRES(lock_);
 
   store& store_;
   std::shared_ptr<tenant> tenant_;
@@ -147,13 +147,14 @@ class session : public std::enable_shared_from_this<session> {
   std::unique_ptr<block_source> source_;
   std::atomic<std::uintptr_t>* blocks_;  // maximum_session_blocks of them
 
-  // Under the store's mutex:
-  std::uint64_t highest_ = 0;      // no entry from here on was ever used
-  std::uint64_t held_blocks_ = 0;  // allocated, or being allocated
-  allocation* under_way_ = nullptr;
-  bool ended_ = false;
-  std::map<std::uint32_t, std::shared_ptr<std::atomic<bool>>> channels_;  // what fences the connection of a number
-  std::uint64_t expires_at_ns_ = 0;                                       // while there is no connection
+  mutex& lock_;                                          // the store's
+  std::uint64_t highest_ FAR_GUARDED_BY(lock_) = 0;      // no entry from here on was ever used
+  std::uint64_t held_blocks_ FAR_GUARDED_BY(lock_) = 0;  // allocated, or being allocated
+  allocation* under_way_ FAR_GUARDED_BY(lock_) = nullptr;
+  bool ended_ FAR_GUARDED_BY(lock_) = false;
+  std::map<std::uint32_t, std::shared_ptr<std::atomic<bool>>> channels_
+      FAR_GUARDED_BY(lock_);                               // what fences the connection of a number
+  std::uint64_t expires_at_ns_ FAR_GUARDED_BY(lock_) = 0;  // while there is no connection
 };
 
 // One connection's share in a session: made by store::open and join, ended by store::leave.
@@ -245,12 +246,13 @@ class store {
   };
 
   explicit store(store_settings settings);
-  [[nodiscard]] std::shared_ptr<tenant> tenant_named(const std::string& name);
-  [[nodiscard]] result<attachment> attach(const std::shared_ptr<session>& to, std::uint32_t channel);
-  void end_locked(session& client);
-  void uncharge(tenant& whose, std::uint64_t blocks);
-  void forget_if_unused(const std::string& name);
-  [[nodiscard]] bool take_freed(std::vector<freed>* batch);
+  [[nodiscard]] std::shared_ptr<tenant> tenant_named(const std::string& name) FAR_REQUIRES(lock_);
+  [[nodiscard]] result<attachment> attach(const std::shared_ptr<session>& to, std::uint32_t channel)
+      FAR_REQUIRES(lock_);
+  void end_locked(session& client) FAR_REQUIRES(lock_);
+  void uncharge(tenant& whose, std::uint64_t blocks) FAR_REQUIRES(lock_);
+  void forget_if_unused(const std::string& name) FAR_REQUIRES(lock_);
+  [[nodiscard]] bool take_freed(std::vector<freed>* batch) FAR_REQUIRES(reclaiming_);
   [[nodiscard]] std::uint64_t quota_of(const std::string& name) const;
 
   store_settings settings_;
@@ -259,14 +261,14 @@ class store {
   quiescent_states readers_;
   std::atomic<bool> draining_{false};
 
-  std::mutex reclaiming_;  // one thread at a time reclaims; before lock_
-  mutable std::mutex lock_;
-  std::uint64_t held_blocks_ = 0;
-  std::uint64_t sessions_expired_ = 0;
-  std::uint64_t being_reclaimed_ = 0;                       // taken from freed_, not yet uncharged
-  std::deque<freed> freed_;                                 // oldest first
-  std::map<std::string, std::shared_ptr<tenant>> tenants_;  // those that have sessions
-  std::map<wire::session_id, std::shared_ptr<session>> sessions_;
+  mutex reclaiming_;  // one thread at a time reclaims; before lock_
+  mutable mutex lock_;
+  std::uint64_t held_blocks_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t sessions_expired_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t being_reclaimed_ FAR_GUARDED_BY(lock_) = 0;  // taken from freed_, not yet uncharged
+  std::deque<freed> freed_ FAR_GUARDED_BY(lock_);            // oldest first
+  std::map<std::string, std::shared_ptr<tenant>> tenants_ FAR_GUARDED_BY(lock_);  // those that have sessions
+  std::map<wire::session_id, std::shared_ptr<session>> sessions_ FAR_GUARDED_BY(lock_);
 };
 
 }  // namespace far::server
