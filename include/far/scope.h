@@ -35,11 +35,19 @@ namespace detail {
 [[nodiscard]] FAR_API std::byte* touch(runtime& in, hazard_log& log, std::atomic<std::uint64_t>& owner, bool write,
                                        bool lasting);
 
+// The same for `bytes` bytes of an object larger than a page, from `offset` on: of its pages, for these only. `value`
+// is its owner's word. Of more than 64 KiB only the beginning is fetched and held. Stops the program when the object
+// ends before.
+[[nodiscard]] FAR_API std::byte* touch_part(runtime& in, hazard_log& log, std::uint64_t value, std::size_t offset,
+                                            std::size_t bytes, bool write, bool lasting);
+
 // In checked builds, in place of hazard_log::cut_back: what no other scope holds leaves local memory at once, so that
 // whoever uses it again is found out.
 FAR_API void leave_checked(runtime& in, hazard_log& log, std::size_t held_before);
 // Stops the program with a message unless the scope is open and belongs to the fiber or thread that runs now.
 FAR_API void check_scope(const hazard_log& log, bool is_open);
+// Likewise unless the bytes are part of the object. Requires: it is held, or larger than a page.
+FAR_API void check_part(const std::atomic<std::uint64_t>& owner, std::size_t offset, std::size_t bytes);
 
 }  // namespace detail
 
@@ -76,6 +84,22 @@ class [[nodiscard]] scope {
     if (log_.knows(value)) [[likely]]
       return reinterpret_cast<std::byte*>(detail::word::address(value));
     return reach_further(runtime_, log_, owner, value, write, lasting);
+  }
+  // The address of a part of it. Of an object larger than a page, only the part is fetched and held.
+  [[nodiscard]] std::byte* reach_part(std::atomic<std::uint64_t>& owner, std::size_t offset, std::size_t bytes,
+                                      bool write, bool lasting) const {
+    const std::uint64_t value = owner.load(std::memory_order_acquire);
+    if ((value & detail::word::huge) != 0) {
+#if defined(FARHEAP_CHECKED)
+      detail::check_scope(log_, is_open_);
+#endif
+      return detail::touch_part(runtime_, log_, value, offset, bytes, write, lasting);
+    }
+    std::byte* const whole = reach(owner, write, lasting);
+#if defined(FARHEAP_CHECKED)
+    detail::check_part(owner, offset, bytes);
+#endif
+    return whole + offset;
   }
 
  private:

@@ -1,13 +1,12 @@
 // far::unique_ptr: a pointer of 8 bytes that owns an object in the far heap.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <type_traits>
 #include <utility>
 
+#include "far/detail/array.h"
 #include "far/detail/pointer.h"
 #include "far/scope.h"
 
@@ -43,19 +42,50 @@ class sole_owner {
   void visit_word(type_of_object::word_visitor visit, void* context) { visit(word_, context); }
 
  protected:
+  void take(owner_word& other) noexcept { move_owner(other, word_); }
+  void swap_with(sole_owner& other) noexcept {
+    sole_owner mine(std::move(*this));
+    take(other.word_);
+    other.take(mine.word_);
+  }
+
   mutable owner_word word_{0};
 };
 
 }  // namespace detail
 
+template <typename T>
+class shared_ptr;
+
 // Owns one object, wherever its bytes are (AIFM, section 4.1). It may be dereferenced from many fibers and threads at a
 // time, also while the runtime moves the object; it is moved, reset and destroyed by one, while nobody else uses it. It
 // may itself be part of a far object (pointers_of).
+//
+// What it owns is a part of it, as with std::experimental::propagate_const: a const pointer gives const objects only.
+// So whoever writes asks for it (deref_mut), and what is only read need not be written back.
+//
+// Two pointers that are not null never own the same object, so they are equal only if they are one. There is no hash
+// and no order: an object's address changes when it moves, and so does the pointer's. far::shared_ptr has both.
 template <typename T>
 class unique_ptr : public detail::sole_owner<T> {
  public:
   unique_ptr() = default;
   unique_ptr(std::nullptr_t) {}
+  // A pointer to a class becomes one to its base, which must begin where the whole begins, and be able to destroy it:
+  // by a virtual destructor, or because there is nothing to destroy.
+  template <typename Derived>
+    requires detail::owned_as<Derived, T>
+  unique_ptr(unique_ptr<Derived>&& other) noexcept {
+    this->take(other.word_);
+  }
+
+  void swap(unique_ptr& other) noexcept { this->swap_with(other); }
+  friend void swap(unique_ptr& a, unique_ptr& b) noexcept { a.swap(b); }
+  template <typename U>
+  [[nodiscard]] bool operator==(const unique_ptr<U>& other) const noexcept {
+    return static_cast<const void*>(this) == &other || (!*this && !other);
+  }
+  [[nodiscard]] bool operator==(std::nullptr_t) const noexcept { return !*this; }
 
   // The object, for as long as the scope lasts. Waits for it when it is remote; on a fiber, others run meanwhile.
   // Requires: it points to an object; `in` is open, of the calling fiber or thread, and of the object's runtime.
@@ -65,30 +95,42 @@ class unique_ptr : public detail::sole_owner<T> {
     return *at(in.reach(word_, false, false));
   }
   [[nodiscard]] T& deref_mut(const scope& in, non_temporal_t /*how*/) { return *at(in.reach(word_, true, false)); }
+  template <typename... How>
+  const T& deref(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
+  template <typename... How>
+  T& deref_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
 
   // A copy of the object, without a scope; and the other way round.
   [[nodiscard]] T read() const
     requires std::is_trivially_copyable_v<T>
   {
-    return deref(scope(detail::runtime_of(word_)));
+    const scope here(detail::runtime_of(word_));
+    return deref(here);
   }
   void write(const T& value)
     requires std::is_trivially_copyable_v<T>
   {
-    deref_mut(scope(detail::runtime_of(word_))) = value;
+    const scope here(detail::runtime_of(word_));
+    deref_mut(here) = value;
   }
   [[nodiscard]] T read(non_temporal_t how) const
     requires std::is_trivially_copyable_v<T>
   {
-    return deref(scope(detail::runtime_of(word_)), how);
+    const scope here(detail::runtime_of(word_));
+    return deref(here, how);
   }
   void write(const T& value, non_temporal_t how)
     requires std::is_trivially_copyable_v<T>
   {
-    deref_mut(scope(detail::runtime_of(word_)), how) = value;
+    const scope here(detail::runtime_of(word_));
+    deref_mut(here, how) = value;
   }
 
  private:
+  template <typename>
+  friend class unique_ptr;
+  template <typename>
+  friend class shared_ptr;
   template <typename U, typename... Arguments>
     requires(!std::is_array_v<U>)
   friend unique_ptr<U> make_unique(const tag& in, Arguments&&... arguments);
@@ -98,65 +140,95 @@ class unique_ptr : public detail::sole_owner<T> {
   using detail::sole_owner<T>::word_;
 };
 
-// An array of run-time size.
+// An array of run-time size. One without elements is a null pointer, and a null pointer is one without elements.
 template <typename T>
-class unique_ptr<T[]> : public detail::sole_owner<T> {
-  static_assert(relocatable<T> && std::is_trivially_copyable_v<T>, "elements of far arrays are trivially copyable");
-
+class unique_ptr<T[]> : public detail::sole_owner<T[]> {
  public:
   unique_ptr() = default;
   unique_ptr(std::nullptr_t) {}
 
+  void swap(unique_ptr& other) noexcept { this->swap_with(other); }
+  friend void swap(unique_ptr& a, unique_ptr& b) noexcept { a.swap(b); }
+  [[nodiscard]] bool operator==(const unique_ptr& other) const noexcept { return this == &other || (!*this && !other); }
+  [[nodiscard]] bool operator==(std::nullptr_t) const noexcept { return !*this; }
+
+  // How many elements it has. Fetches a small array to find out.
+  [[nodiscard]] std::size_t size() const { return detail::count_elements<T>(word_); }
+
   // As for one object. Of an array above 64 KiB only the beginning is fetched and held; the rest comes in when it is
   // touched, and may leave again during the scope, but never moves.
-  [[nodiscard]] std::span<const T> deref(const scope& in) const { return whole(in.reach(word_, false, true)); }
-  [[nodiscard]] std::span<T> deref_mut(const scope& in) { return whole(in.reach(word_, true, true)); }
+  [[nodiscard]] std::span<const T> deref(const scope& in) const {
+    return detail::all_elements<const T>(in, word_, false, true);
+  }
+  [[nodiscard]] std::span<T> deref_mut(const scope& in) { return detail::all_elements<T>(in, word_, true, true); }
   [[nodiscard]] std::span<const T> deref(const scope& in, non_temporal_t /*how*/) const {
-    return whole(in.reach(word_, false, false));
+    return detail::all_elements<const T>(in, word_, false, false);
   }
   [[nodiscard]] std::span<T> deref_mut(const scope& in, non_temporal_t /*how*/) {
-    return whole(in.reach(word_, true, false));
+    return detail::all_elements<T>(in, word_, true, false);
   }
+  // One element. Of an array above a page, only its page is fetched and held. Requires: index < size().
+  [[nodiscard]] const T& deref(const scope& in, std::size_t index) const {
+    return detail::element<const T>(in, word_, index, false, true);
+  }
+  [[nodiscard]] T& deref_mut(const scope& in, std::size_t index) {
+    return detail::element<T>(in, word_, index, true, true);
+  }
+  template <typename... How>
+  std::span<const T> deref(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
+  template <typename... How>
+  std::span<T> deref_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
 
-  // Copies elements out, from `first` on, or in. Requires: first + the span's size <= the array's size.
-  void read(std::size_t first, std::span<T> into) const {
+  // Copies one element, or several from `first` on, out or in. Of an array above a page, only the pages in which they
+  // lie are fetched. Requires: the last one's index < size().
+  [[nodiscard]] T read(std::size_t index) const
+    requires std::is_trivially_copyable_v<T>
+  {
     const scope here(detail::runtime_of(word_));
-    const std::span<const T> from = deref(here).subspan(first, into.size());
-    std::copy(from.begin(), from.end(), into.begin());
+    return deref(here, index);
   }
-  void write(std::size_t first, std::span<const T> from) {
+  void write(std::size_t index, const T& value)
+    requires std::is_trivially_copyable_v<T>
+  {
     const scope here(detail::runtime_of(word_));
-    std::copy(from.begin(), from.end(), deref_mut(here).subspan(first, from.size()).begin());
+    deref_mut(here, index) = value;
+  }
+  void read(std::size_t first, std::span<T> into) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    detail::copy_out<T>(word_, first, into);
+  }
+  void write(std::size_t first, std::span<const T> from)
+    requires std::is_trivially_copyable_v<T>
+  {
+    detail::copy_in<T>(word_, first, from);
   }
 
  private:
+  template <typename>
+  friend class shared_ptr;
   template <typename U>
     requires std::is_unbounded_array_v<U>
   friend unique_ptr<U> make_unique(const tag& in, std::size_t count);
 
-  [[nodiscard]] std::span<T> whole(std::byte* address) const {
-    return {std::launder(reinterpret_cast<T*>(address)), detail::bytes_of(word_) / sizeof(T)};
-  }
-
-  using detail::sole_owner<T>::word_;
+  using detail::sole_owner<T[]>::word_;
 };
+
+template <typename T>
+struct pointers_of<unique_ptr<T>> {
+  static void visit(unique_ptr<T>& in, auto&& pointer) { pointer(in); }
+};
+
+template <typename T>
+inline constexpr bool detail::is_zero_at_first<unique_ptr<T>> = true;
 
 // Makes an object in the far heap of a runtime: `in` is the runtime, or one of its tags. Waits for the evictor when
 // local memory is short. Throws std::bad_alloc when the far heap's addresses run out, and what the constructor throws.
 template <typename T, typename... Arguments>
   requires(!std::is_array_v<T>)
 [[nodiscard]] unique_ptr<T> make_unique(const tag& in, Arguments&&... arguments) {
-  static_assert(relocatable<T>, "a far object is moved by copying its bytes: see far::relocatable");
-  detail::give_way(in);
-  const scope here(in.home());
   unique_ptr<T> pointer;
-  std::byte* const at = detail::allocate(in, pointer.word_, sizeof(T), detail::type_of<T>());
-  try {
-    new (at) T(std::forward<Arguments>(arguments)...);
-  } catch (...) {
-    detail::release(pointer.word_);
-    throw;
-  }
+  detail::make_object<T>(in, pointer.word_, std::forward<Arguments>(arguments)...);
   return pointer;
 }
 
@@ -164,16 +236,8 @@ template <typename T, typename... Arguments>
 template <typename T>
   requires std::is_unbounded_array_v<T>
 [[nodiscard]] unique_ptr<T> make_unique(const tag& in, std::size_t count) {
-  using element = std::remove_extent_t<T>;
-  if (count > (std::size_t{1} << 46) / sizeof(element)) throw std::bad_array_new_length();
-  detail::give_way(in);
-  const scope here(in.home());
   unique_ptr<T> pointer;
-  std::byte* const at = detail::allocate(in, pointer.word_, std::max<std::size_t>(count * sizeof(element), 1), nullptr);
-  // Pages of large arrays are zeros already; to write them would bring them all in.
-  if (count * sizeof(element) <= 4096 || !std::is_trivially_default_constructible_v<element>) {
-    std::uninitialized_value_construct_n(reinterpret_cast<element*>(at), count);
-  }
+  detail::make_array<std::remove_extent_t<T>>(in, pointer.word_, count);
   return pointer;
 }
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "far/detail/pointer.h"
 #include "far/scope.h"
 #include "heap/heap.h"
 
@@ -31,6 +32,15 @@ void check_scope(const hazard_log& log, bool is_open) {
       log_level::error,
       "a far::scope is used %s; open a scope of its own where the far pointer is dereferenced, as a local variable",
       wrong);
+  std::abort();
+}
+
+void check_part(const std::atomic<std::uint64_t>& owner, std::size_t offset, std::size_t bytes) {
+  const std::size_t whole = bytes_of(owner);
+  if (offset <= whole && bytes <= whole - offset) return;
+  log_line(log_level::error,
+           "bytes %zu to %zu of a far object are accessed, which has %zu; index its elements from 0 to size() - 1",
+           offset, offset + bytes, whole);
   std::abort();
 }
 

@@ -24,6 +24,9 @@ constexpr std::size_t bytes_ready_ahead = 16 * page_bytes;
 // Enough to hide the latency of a far tier; each takes a fiber's stack.
 constexpr unsigned most_prefetches = 64;
 
+// Of a huge object.
+constexpr std::size_t most_held_bytes = heap::huge_space::most_held_pages * page_bytes;
+
 constexpr std::uint64_t busy_flags = word::moving | word::fetching;
 
 }  // namespace
@@ -119,12 +122,26 @@ bool object_heap::make_writable(std::uintptr_t address, bool wanted) {
 // Huge objects stay where they are, so nothing goes wrong when their pages leave during a scope: they come back to the
 // same place. Those of a few pages are held all the same, because fetching them again would be a waste.
 std::byte* object_heap::touch_huge(hazard_log& log, std::uint64_t value, bool write, bool lasting) {
-  constexpr std::size_t most_held_bytes = heap::huge_space::most_held_pages * page_bytes;
   const std::uintptr_t object = word::address(value);
-  const std::size_t bytes = std::min(huge.bytes_of(object), most_held_bytes);
-  const std::uintptr_t end = object + bytes;
-  for (std::uintptr_t page = object; page < end; page += page_bytes) log.hold(word::page(page));
-  for (std::uintptr_t page = object; page < end; page += page_bytes) {
+  bring_in_huge(log, object, object + std::min(huge.bytes_of(object), most_held_bytes), write, lasting);
+  log.know(value);
+  return reinterpret_cast<std::byte*>(object);
+}
+
+std::byte* object_heap::touch_part(hazard_log& log, std::uint64_t value, std::size_t offset, std::size_t bytes,
+                                   bool write, bool lasting) {
+  const std::uintptr_t object = word::address(value);
+  const std::size_t whole = huge.bytes_of(object);
+  FAR_CHECK(offset <= whole && bytes <= whole - offset, "the part of a far object that is accessed lies in it");
+  const std::uintptr_t first = object + offset;
+  bring_in_huge(log, first - first % page_bytes, first + std::min(bytes, most_held_bytes), write, lasting);
+  return reinterpret_cast<std::byte*>(first);
+}
+
+// From the page at `first` on.
+void object_heap::bring_in_huge(hazard_log& log, std::uintptr_t first, std::uintptr_t end, bool write, bool lasting) {
+  for (std::uintptr_t page = first; page < end; page += page_bytes) log.hold(word::page(page));
+  for (std::uintptr_t page = first; page < end; page += page_bytes) {
     while (!memory.is_resident(page)) {
       heap::counters::add(count.page_fetches);
       memory.fetch(page, end - page, write);
@@ -132,8 +149,6 @@ std::byte* object_heap::touch_huge(hazard_log& log, std::uint64_t value, bool wr
     const bool writable = make_writable(page, write);
     if (lasting) pages.touch(pages.page_of(page), writable);
   }
-  log.know(value);
-  return reinterpret_cast<std::byte*>(object);
 }
 
 // The object is being moved or fetched. A move is called off, and the evacuator has lost; a fetch is for the caller to

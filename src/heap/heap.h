@@ -55,6 +55,10 @@ class object_heap {
   // See detail::touch.
   [[nodiscard]] std::byte* touch(hazard_log& log, owner_word& owner, bool write, bool lasting);
 
+  // See detail::touch_part.
+  [[nodiscard]] std::byte* touch_part(hazard_log& log, std::uint64_t value, std::size_t offset, std::size_t bytes,
+                                      bool write, bool lasting);
+
   // Starts to bring in what `owner` points to; does not wait. Returns false when it cannot start now. Over the object
   // path a fiber does it, and holds the page that `owner` lies in until it has. Requires: so does the caller, if that
   // is far memory.
@@ -97,6 +101,7 @@ class object_heap {
 
  private:
   [[nodiscard]] std::byte* touch_huge(hazard_log& log, std::uint64_t value, bool write, bool lasting);
+  void bring_in_huge(hazard_log& log, std::uintptr_t first, std::uintptr_t end, bool write, bool lasting);
   [[nodiscard]] bool make_writable(std::uintptr_t address, bool wanted);
   void bring_in(hazard_log& log, std::uintptr_t page, std::size_t bytes, bool write);
   [[nodiscard]] bool settle(owner_word& owner, std::uint64_t value);

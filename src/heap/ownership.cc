@@ -175,9 +175,10 @@ void object_heap::release(owner_word& owner) {
 void object_heap::follow_children(std::byte* object, std::uint64_t header_value) {
   if ((header_value & header::has_pointers) == 0) return;
   const type_of_object* type = nullptr;
-  std::memcpy(&type, object + header::bytes(header_value) - sizeof type, sizeof type);
+  const std::size_t bytes = header::bytes(header_value) - sizeof type;
+  std::memcpy(&type, object + bytes, sizeof type);
   type->for_each_word(
-      object, [](owner_word& child, void* self) { static_cast<object_heap*>(self)->follow(child); }, this);
+      object, bytes, [](owner_word& child, void* self) { static_cast<object_heap*>(self)->follow(child); }, this);
 }
 
 }  // namespace far::detail

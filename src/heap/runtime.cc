@@ -303,6 +303,11 @@ std::byte* touch(runtime& in, hazard_log& log, std::atomic<std::uint64_t>& owner
   return heap_of(in).touch(log, owner, write, lasting);
 }
 
+std::byte* touch_part(runtime& in, hazard_log& log, std::uint64_t value, std::size_t offset, std::size_t bytes,
+                      bool write, bool lasting) {
+  return heap_of(in).touch_part(log, value, offset, bytes, write, lasting);
+}
+
 void give_way(const tag& in) {
   heap_of(in.home()).give_way();
 }

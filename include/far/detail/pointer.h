@@ -1,16 +1,18 @@
 // The common part of far::unique_ptr and far::shared_ptr: calls into the object heap.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
-#include <span>
 #include <type_traits>
 #include <utility>
 
 #include "far/detail/api.h"
 #include "far/detail/type.h"
+#include "far/relocatable.h"
 #include "far/scope.h"
 #include "far/tag.h"
 
@@ -35,38 +37,117 @@ FAR_API void give_way(const tag& in);
 // See object_heap.
 FAR_API void move_owner(owner_word& from, owner_word& to);
 FAR_API void release(owner_word& owner);
+// Requires: the object is held, or larger than a page.
 [[nodiscard]] FAR_API std::size_t bytes_of(const owner_word& owner);
 [[nodiscard]] FAR_API bool prefetch(owner_word& owner);
 [[nodiscard]] FAR_API runtime& runtime_of(const owner_word& owner);
 
+// For an object, and for an array of them.
 template <typename T>
 struct type_table {
-  static void for_each_word(std::byte* at, type_of_object::word_visitor moved, void* context) {
-    pointers_of<T>::visit(*std::launder(reinterpret_cast<T*>(at)),
-                          [&](auto& pointer) { pointer.visit_word(moved, context); });
+  static void for_each_word(std::byte* at, std::size_t bytes, type_of_object::word_visitor moved, void* context) {
+    T* const first = std::launder(reinterpret_cast<T*>(at));
+    for (std::size_t i = 0; i < bytes / sizeof(T); ++i) visit_words(first[i], moved, context);
   }
   static constexpr type_of_object entry{&for_each_word};
 };
 
 template <typename T>
 [[nodiscard]] constexpr const type_of_object* type_of() {
-  if constexpr (has_far_pointers<T>) {
+  // Whatever is not whole words in size has no room for a far pointer.
+  if constexpr (has_far_pointers<T> && sizeof(T) % sizeof(owner_word) == 0) {
     return &type_table<T>::entry;
   } else {
     return nullptr;
   }
 }
 
-// Destroys the object, if its type has anything to destroy, and gives its place up.
+// Whether an object of type T is the value of T() when all its bytes are 0.
+template <typename T>
+inline constexpr bool is_zero_at_first = std::is_trivially_default_constructible_v<T>;
+
+// Makes the object that `owner` will own, or the array of `count` value-initialised elements. Throws std::bad_alloc,
+// and what the constructor throws.
+template <typename T, typename... Arguments>
+void make_object(const tag& in, owner_word& owner, Arguments&&... arguments) {
+  require_relocatable<T>();
+  give_way(in);
+  const scope here(in.home());
+  std::byte* const at = allocate(in, owner, sizeof(T), type_of<T>());
+  try {
+    new (at) T(std::forward<Arguments>(arguments)...);
+  } catch (...) {
+    release(owner);
+    throw;
+  }
+}
+template <typename T>
+void make_array(const tag& in, owner_word& owner, std::size_t count) {
+  require_relocatable<T>();
+  if (count > (std::size_t{1} << 46) / sizeof(T)) throw std::bad_array_new_length();
+  if (count == 0) return;
+  give_way(in);
+  const scope here(in.home());
+  std::byte* const at = allocate(in, owner, count * sizeof(T), type_of<T>());
+  // Pages of large arrays are zeros already; to write them would bring them all in.
+  if (count * sizeof(T) > 4096 && is_zero_at_first<T>) return;
+  try {
+    std::uninitialized_value_construct_n(reinterpret_cast<T*>(at), count);
+  } catch (...) {
+    release(owner);
+    throw;
+  }
+}
+
+// Destroys the object, or the elements of the array, if the type has anything to destroy, and gives the place up.
 template <typename T>
 void destroy(owner_word& owner) {
+  using element = std::remove_extent_t<T>;
   if (owner.load(std::memory_order_relaxed) == 0) return;
-  if constexpr (!std::is_trivially_destructible_v<T>) {
+  if constexpr (!std::is_trivially_destructible_v<element>) {
     const scope here(runtime_of(owner));
-    std::launder(reinterpret_cast<T*>(here.reach(owner, true, false)))->~T();
+    element* const first = std::launder(reinterpret_cast<element*>(here.reach(owner, true, false)));
+    if constexpr (std::is_array_v<T>) {
+      std::destroy_n(first, bytes_of(owner) / sizeof(element));
+    } else {
+      first->~element();
+    }
   }
   release(owner);
 }
+
+// Room for an object that nobody makes: to ask where its bases begin, while compiling.
+template <typename T>
+union imagined {
+  char nothing;
+  T object;
+  constexpr imagined() : nothing() {}
+  constexpr ~imagined() {}
+};
+
+// A base of which there is one, at a place that the type alone tells.
+template <typename Base, typename Derived>
+concept fixed_base_of =
+    !std::is_same_v<Base, Derived> && std::is_base_of_v<Base, Derived> && requires(Base* base, Derived* derived) {
+      static_cast<Base*>(derived);
+      static_cast<Derived*>(base);
+    };
+
+template <typename Base, typename Derived>
+[[nodiscard]] consteval bool has_address_of_base() {
+  if constexpr (fixed_base_of<Base, Derived>) {
+    constexpr imagined<Derived> room{};
+    return static_cast<const void*>(static_cast<const Base*>(std::addressof(room.object))) ==
+           static_cast<const void*>(std::addressof(room.object));
+  } else {
+    return false;
+  }
+}
+
+// Whether who owns a Derived by a word may own it as a Base: it has the address of the whole, and can destroy it.
+template <typename Derived, typename Base>
+concept owned_as = has_address_of_base<Base, Derived>() &&
+                   (std::has_virtual_destructor_v<Base> || std::is_trivially_destructible_v<Derived>);
 
 }  // namespace detail
 }  // namespace far

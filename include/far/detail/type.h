@@ -2,15 +2,15 @@
 #pragma once
 
 #include <atomic>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 namespace far {
 
-// Specialise it for a type that has far pointers among its members, and is otherwise trivially relocatable: moving an
-// object is then a copy of its bytes, after which the pointers' objects are told where their owners are.
+// Specialise it for a type that has far pointers among its members, and is otherwise trivially relocatable
+// (far/relocatable.h): moving an object is then a copy of its bytes, after which the pointers' objects are told where
+// their owners are. `pointer` takes far pointers, members of types that have a pointers_of themselves, and arrays.
 //
 //     template <>
 //     struct far::pointers_of<node> {
@@ -31,19 +31,23 @@ concept has_far_pointers = requires(T& object) { pointers_of<T>::visit(object, v
 
 class object_heap;
 
-// Calls `moved` for the word of each far pointer in the object at `at`.
+// Calls `moved` for the word of each far pointer in the object at `at`, or in the objects of an array of so many bytes.
 struct type_of_object {
   using word_visitor = void (*)(std::atomic<std::uint64_t>& word, void* context);
-  void (*for_each_word)(std::byte* at, word_visitor moved, void* context);
+  void (*for_each_word)(std::byte* at, std::size_t bytes, word_visitor moved, void* context);
 };
 
+// The far pointers that `found` is, or has in it.
+template <typename P>
+void visit_words(P& found, type_of_object::word_visitor moved, void* context) {
+  if constexpr (std::is_array_v<P>) {
+    for (auto& one : found) visit_words(one, moved, context);
+  } else if constexpr (requires { found.visit_word(moved, context); }) {
+    found.visit_word(moved, context);
+  } else {
+    pointers_of<P>::visit(found, [&](auto& inner) { visit_words(inner, moved, context); });
+  }
+}
+
 }  // namespace detail
-
-// Types that far pointers may point to: their objects can be moved by copying their bytes. True of types that are
-// trivially copyable, and of types that declare where their far pointers are (pointers_of). A type with pointers into
-// itself must not claim it.
-template <typename T>
-concept relocatable = std::is_object_v<T> && !std::is_const_v<T> && alignof(T) <= 16 &&
-                      (std::is_trivially_copyable_v<T> || detail::has_far_pointers<T>);
-
 }  // namespace far

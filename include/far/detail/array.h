@@ -1,0 +1,65 @@
+// Access to arrays of run-time size: what far::unique_ptr<T[]> and far::shared_ptr<T[]> have in common.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <new>
+#include <span>
+
+#include "far/detail/pointer.h"
+#include "far/scope.h"
+
+namespace far::detail {
+
+// Of a null pointer: no elements.
+template <typename T>
+[[nodiscard]] std::span<T> all_elements(const scope& in, owner_word& owner, bool write, bool lasting) {
+  if (owner.load(std::memory_order_relaxed) == 0) return {};
+  std::byte* const first = in.reach(owner, write, lasting);
+  return {std::launder(reinterpret_cast<T*>(first)), bytes_of(owner) / sizeof(T)};
+}
+
+template <typename T>
+[[nodiscard]] T& element(const scope& in, owner_word& owner, std::size_t index, bool write, bool lasting) {
+  return *std::launder(reinterpret_cast<T*>(in.reach_part(owner, index * sizeof(T), sizeof(T), write, lasting)));
+}
+
+template <typename T>
+[[nodiscard]] std::size_t count_elements(owner_word& owner) {
+  const std::uint64_t value = owner.load(std::memory_order_relaxed);
+  if (value == 0) return 0;
+  if ((value & word::huge) != 0) return bytes_of(owner) / sizeof(T);
+  const scope here(runtime_of(owner));
+  static_cast<void>(here.reach(owner, false, true));
+  return bytes_of(owner) / sizeof(T);
+}
+
+// Calls `copy` for stretches of at most 64 KiB, each of which is held meanwhile, with the address in the far heap of
+// the first element, the number of elements before it, and their number in it.
+template <typename T, typename Copy>
+void for_each_stretch(owner_word& owner, std::size_t first, std::size_t count, bool write, Copy copy) {
+  constexpr std::size_t most = std::max<std::size_t>((std::size_t{64} << 10) / sizeof(T), 1);
+  for (std::size_t done = 0; done < count;) {
+    const std::size_t now = std::min(most, count - done);
+    const scope here(runtime_of(owner));
+    std::byte* const at = here.reach_part(owner, (first + done) * sizeof(T), now * sizeof(T), write, true);
+    copy(std::launder(reinterpret_cast<T*>(at)), done, now);
+    done += now;
+  }
+}
+
+template <typename T>
+void copy_out(owner_word& owner, std::size_t first, std::span<T> into) {
+  for_each_stretch<T>(owner, first, into.size(), false, [&](const T* from, std::size_t before, std::size_t count) {
+    std::copy_n(from, count, into.begin() + static_cast<std::ptrdiff_t>(before));
+  });
+}
+
+template <typename T>
+void copy_in(owner_word& owner, std::size_t first, std::span<const T> from) {
+  for_each_stretch<T>(owner, first, from.size(), true, [&](T* into, std::size_t before, std::size_t count) {
+    std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(before), count, into);
+  });
+}
+
+}  // namespace far::detail
