@@ -175,6 +175,8 @@ void start() {
   }
   const result<void> traced = start_trace(chosen);
   if (!traced) refuse_to_start(traced.error());
+  find_c_library();
+  if (chosen.mode == pager::fault_mode::in_line) prepare_system_calls();
   starting->of_job = join_job(chosen);
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
@@ -192,7 +194,6 @@ void start() {
     return run_natively(pager.error());
   }
   starting->pager = std::move(pager).value();
-  find_c_library();
   const result<void> used = use_far_memory(*starting->pager);
   if (!used) refuse_to_start(used.error());
   starting->control = listen(*starting);
@@ -203,7 +204,7 @@ void start() {
   watch_thread_ends();
   start_control(*starting, run_control);
   if (chosen.mode == pager::fault_mode::in_line) {
-    const result<void> guarded = guard_system_calls();
+    const result<void> guarded = guard_system_calls(!static_arrays.empty());
     if (!guarded) {
       the_runtime = nullptr;  // there is no run to report
       refuse_to_start(guarded.error());

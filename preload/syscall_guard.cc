@@ -14,11 +14,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/log.h"
 #include "base/units.h"
 #include "platform/kernel_features.h"
 #include "platform/runtime_thread.h"
 #include "preload/c_library.h"
 #include "preload/device_writes.h"
+#include "preload/direct_calls.h"
 #include "preload/in_runtime.h"
 #include "preload/raw_calls.h"
 #include "preload/runtime.h"
@@ -382,9 +384,21 @@ int has_raw_calls(dl_phdr_info* object, std::size_t, void* context) {
 
 }  // namespace
 
-result<void> guard_system_calls() {
+void prepare_system_calls() {
   look_out_for_device_writes();
+  // A trace shows where the program called the kernel, which only a handler can see.
+  if (trace_is_on || refuses_device_writes) return;
+  const result<std::size_t> taken = take_over_call_sites();
+  if (taken) {
+    log_line(log_level::verbose, "%zu call sites of the C library are taken over", taken.value());
+  } else {
+    log_line(log_level::verbose, "each system call costs a signal (%s)", taken.error().message.c_str());
+  }
+}
+
+result<void> guard_system_calls(bool far_elsewhere) {
   take_signals(on_sigsys, true);
+  look_at_direct_calls(*active_pager(), far_elsewhere);
   return arm_this_thread();
 }
 
@@ -436,7 +450,9 @@ void for_each_pinned_by_calls(void (*visit)(void* context, std::span<const std::
 
 namespace far::preload {
 
-result<void> guard_system_calls() {
+void prepare_system_calls() {}
+
+result<void> guard_system_calls(bool /*far_elsewhere*/) {
   return error{"--fault-mode inline runs unmodified programs on x86-64 only; use --fault-mode thread", ENOSYS};
 }
 

@@ -12,9 +12,14 @@
 
 namespace far::preload {
 
+// Makes calls of the C library cheap to guard (direct_calls.h), where that is possible. To be called once, before any
+// thread is started, and if fault_mode::in_line is chosen.
+void prepare_system_calls();
+
 // Arms the calling thread, and by it all threads and children that it starts. Requires: active_pager(); to be called
-// once, at start. Fails with what to do instead on kernels and machines that cannot do it.
-[[nodiscard]] result<void> guard_system_calls();
+// once, at start. `far_elsewhere`: there is far memory outside of the reserved range. Fails with what to do instead on
+// kernels and machines that cannot do it.
+[[nodiscard]] result<void> guard_system_calls(bool far_elsewhere);
 
 // fault_mode::thread, where the kernel can resolve misses: hands only those calls back that are made by the program's
 // own code rather than the C library's, so that none about memory passes by (raw_calls.h). Nothing to do, and no cost,

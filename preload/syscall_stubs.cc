@@ -17,7 +17,8 @@ asm(R"(
   .section .text.farheap_stubs, "ax", @progbits
   .balign 64
   .globl far_stubs_begin, far_stubs_end, far_plain_call, far_guarded_call, far_guarded_return
-  .globl far_signal_return, far_signal_return_call, far_raw_syscall, far_raw_clone, far_end_thread
+  .globl far_signal_return, far_signal_return_call, far_raw_syscall, far_raw_clone, far_end_thread, far_site_direct
+  .hidden far_site_direct
   .hidden far_stubs_begin, far_stubs_end, far_plain_call, far_guarded_call, far_guarded_return
   .hidden far_signal_return, far_signal_return_call, far_raw_syscall, far_raw_clone, far_end_thread
   .type far_raw_syscall, @function
@@ -35,6 +36,12 @@ far_guarded_call:
   syscall
   movq %rax, 16(%rsp)
   jmp far_report
+  .cfi_endproc
+
+far_site_direct:
+  .cfi_startproc
+  syscall
+  ret
   .cfi_endproc
 
 far_raw_syscall:

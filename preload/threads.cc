@@ -22,6 +22,12 @@
 #include "preload/syscall_stubs.h"
 
 namespace far::preload {
+
+// Named for the assembler of direct_calls.cc, which reads the selector.
+extern constinit thread_local thread_state state asm("far_this_thread") __attribute__((visibility("hidden")));
+constinit thread_local thread_state state;
+static_assert(offsetof(thread_state, selector) == 0);
+
 namespace {
 
 // As in linux/prctl.h, which older systems have without it.
@@ -33,8 +39,6 @@ constexpr stack_t no_stack{nullptr, SS_DISABLE, 0};
 
 // The part of a ucontext_t that the kernel reads and writes; the C library's is longer.
 constexpr std::size_t kernel_context_bytes = offsetof(ucontext_t, uc_sigmask) + sizeof(std::uint64_t);
-
-constinit thread_local thread_state state;
 
 // Calls from here are not dispatched.
 std::uintptr_t undispatched_begin = 0;
@@ -128,8 +132,7 @@ constexpr kernel_mask all_but_misses = all_signals & ~(kernel_mask{1} << (SIGBUS
 // No handler of the program's runs between the two steps of either, so none runs undispatched. The program's own stack
 // may be far: then misses are let in, and the kernel is given no address on it. A miss may come between any two
 // instructions there, and its handler leaves mask_exchanged as it was.
-std::uint64_t begin_shield(unsigned char* dispatch_before) noexcept {
-  const kernel_mask& blocked = stack_is_far() ? all_but_misses : all_signals;
+std::uint64_t block(const kernel_mask& blocked, unsigned char* dispatch_before) noexcept {
   const kernel_mask outer = state.mask_exchanged;
   far_raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&blocked),
                   reinterpret_cast<long>(&state.mask_exchanged), sizeof(kernel_mask));
@@ -137,6 +140,10 @@ std::uint64_t begin_shield(unsigned char* dispatch_before) noexcept {
   *dispatch_before = state.selector;
   state.selector = selector_undispatched;
   return before;
+}
+
+std::uint64_t begin_shield(unsigned char* dispatch_before) noexcept {
+  return block(stack_is_far() ? all_but_misses : all_signals, dispatch_before);
 }
 
 void end_shield(std::uint64_t signals_before, unsigned char dispatch_before) noexcept {
@@ -212,6 +219,15 @@ std::size_t extended_state_bytes(const void* fpregs) noexcept {
 
 thread_state& this_thread() noexcept {
   return state;
+}
+
+guard_section::guard_section() noexcept : signals_before_(block(all_but_misses, &dispatch_before_)) {
+  ++platform::shields_up;
+}
+
+guard_section::~guard_section() {
+  --platform::shields_up;
+  end_shield(signals_before_, dispatch_before_);
 }
 
 result<void> arm_for_raw_calls(std::uintptr_t allowed_begin, std::size_t allowed_bytes) {

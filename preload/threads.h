@@ -51,6 +51,20 @@ class undispatched_section {
   unsigned char before_;
 };
 
+// What a handler of SIGSYS is, outside of one: the program's handlers wait, misses do not, and system calls of the
+// calling thread go straight to the kernel. Requires: the thread is dispatched.
+class guard_section {
+ public:
+  guard_section() noexcept;
+  ~guard_section();
+  guard_section(const guard_section&) = delete;
+  guard_section& operator=(const guard_section&) = delete;
+
+ private:
+  unsigned char dispatch_before_ = 0;
+  std::uint64_t signals_before_ = 0;
+};
+
 // Gives the calling thread a signal stack and turns dispatch on. Fails where the kernel has no system call dispatch.
 [[nodiscard]] result<void> arm_this_thread();
 

@@ -257,6 +257,14 @@ class Inline(unittest.TestCase):
                    "256", "--largest-mib", "32"]
         self.compare(program)
 
+    def test_calls_that_do_not_return_as_usual(self):
+        self.compare([support.PROGRAMS / "caller", self.directory / "file"], 32 * support.MIB)
+
+    def test_calls_of_the_c_library_cost_no_signal(self):
+        command = support.farheap_command(["/bin/true"], 32 * support.MIB, "memory:", "inline")
+        outcome = support.run(command[:2] + ["--verbose"] + command[2:])
+        self.assertRegex(outcome.err, r"[1-9][0-9]{2} call sites of the C library are taken over")
+
     def test_sort(self):
         text, ordered = self.directory / "text", self.directory / "ordered"
         source = random.Random(2)

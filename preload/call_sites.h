@@ -1,0 +1,43 @@
+// The places in the C library's code from which it calls the kernel, and how they are made to call us instead. Dispatch
+// costs a signal for each call; from a place that was taken over, a call that touches nothing far costs some
+// instructions. See docs/decisions/0030-call-sites.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace far::preload {
+
+// What a site consists of: the system call instruction alone is too short for a jump. Nearly all calls of the C library
+// are followed by a comparison of their result with the error numbers; others are preceded by the load of their number.
+enum class site_kind : std::uint8_t {
+  rax_with_4096,  // syscall; cmp $-4096, %rax
+  rax_with_4095,  // ... cmp $-4095, %rax
+  eax_with_4096,
+  eax_with_4095,
+  numbered,  // mov $number, %eax; syscall
+};
+
+struct call_site {
+  std::size_t at;  // where it begins in the code
+  site_kind kind;
+
+  [[nodiscard]] std::size_t bytes() const {
+    return kind == site_kind::rax_with_4096 || kind == site_kind::rax_with_4095 ? 8 : 7;
+  }
+  // Where its second instruction begins.
+  [[nodiscard]] std::size_t second() const { return at + (kind == site_kind::numbered ? 5 : 2); }
+};
+
+// Finds the sites that can be taken over: nothing jumps to their second instruction, and the number of the call is not
+// seen to be one that `stays` where it is. In rising order.
+[[nodiscard]] std::vector<call_site> find_call_sites(std::span<const std::uint8_t> code, bool (*stays)(long number));
+
+// Puts a jump to `target` in place of a site, whose code lies at `address`. Behind it are traps; or, in the last two
+// bytes of a numbered one, the number. Requires: is_near.
+void write_jump(std::span<std::uint8_t> code, site_kind kind, std::uintptr_t address, std::uintptr_t target);
+[[nodiscard]] bool is_near(std::uintptr_t address, std::uintptr_t target);
+
+}  // namespace far::preload

@@ -1,0 +1,581 @@
+#include "preload/direct_calls.h"
+
+#include <cpuid.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <span>
+#include <string>
+#include <system_error>
+
+#include "base/units.h"
+#include "platform/runtime_thread.h"
+#include "preload/c_library.h"
+#include "preload/call_sites.h"
+#include "preload/in_runtime.h"
+#include "preload/kernel_calls.h"
+#include "preload/runtime.h"
+#include "preload/syscall_memory.h"
+#include "preload/syscall_stubs.h"
+#include "preload/syscall_table.h"
+#include "preload/threads.h"
+
+namespace far::preload {
+namespace {
+
+// What is to be done before a call is made, by number. Bits 0 to 5: the arguments that may be pointers; a call with
+// none of them in the far heap goes straight to the kernel.
+using rule = std::uint8_t;
+constexpr rule looks_closer = 0x40;   // memory may be named in memory: begin_site_call() decides
+constexpr rule is_dispatched = 0x80;  // always
+constexpr rule any_argument = 0x3f;
+constexpr std::size_t known_numbers = 512;
+
+// How a call goes on after begin_site_call().
+enum class next_step : std::uint64_t { call = 0, dispatch = 2 };
+
+// A call from a site, on the caller's stack. The assembler below knows the offsets.
+struct site_call {
+  long number;
+  std::array<long, 6> given;
+  std::array<long, 6> arguments;  // as the kernel gets them
+  long result;
+  guarded_call* guarded;  // null where nothing is held
+  std::uintptr_t stack;
+  next_step next;
+};
+static_assert(offsetof(site_call, given) == 8 && offsetof(site_call, arguments) == 56);
+static_assert(offsetof(site_call, result) == 104 && offsetof(site_call, guarded) == 112);
+static_assert(offsetof(site_call, stack) == 120 && offsetof(site_call, next) == 128 && sizeof(site_call) <= 192);
+
+constexpr std::size_t most_sites = 640;
+
+// Calls that the guard serves itself, or that change what it relies on: signals, stacks, threads, memory, the end.
+constexpr std::array served_by_guard{SYS_rt_sigreturn,
+                                     SYS_sigaltstack,
+                                     SYS_clone,
+                                     435 /* clone3 */,
+                                     SYS_fork,
+                                     SYS_vfork,
+                                     SYS_rt_sigaction,
+                                     SYS_rt_sigprocmask,
+                                     SYS_rt_sigsuspend,
+                                     SYS_pselect6,
+                                     SYS_process_vm_readv,
+                                     SYS_process_vm_writev,
+                                     SYS_execve,
+                                     SYS_execveat,
+                                     SYS_exit,
+                                     SYS_exit_group,
+                                     SYS_munlockall,
+                                     SYS_mlockall,
+                                     SYS_prctl};
+
+// Calls given a mask of signals to wait with: most are given none.
+constexpr std::array waits_with_mask{SYS_ppoll, SYS_epoll_pwait, 441 /* epoll_pwait2 */};
+
+// Frequent calls of which not every argument is a pointer: a register that the call does not use may hold any address.
+struct pointers {
+  long number;
+  rule mask;
+};
+constexpr std::array frequent{pointers{SYS_close, 0},
+                              pointers{SYS_fstat, 0x2},
+                              pointers{SYS_lseek, 0},
+                              pointers{SYS_ioctl, 0x4},
+                              pointers{SYS_sched_yield, 0},
+                              pointers{SYS_dup, 0},
+                              pointers{SYS_nanosleep, 0x3},
+                              pointers{SYS_getpid, 0},
+                              pointers{SYS_socket, 0},
+                              pointers{SYS_connect, 0x2},
+                              pointers{SYS_accept, 0x6},
+                              pointers{SYS_sendto, 0x12},
+                              pointers{SYS_recvfrom, 0x32},
+                              pointers{SYS_shutdown, 0},
+                              pointers{SYS_bind, 0x2},
+                              pointers{SYS_listen, 0},
+                              pointers{SYS_getsockname, 0x6},
+                              pointers{SYS_getpeername, 0x6},
+                              pointers{SYS_setsockopt, 0x8},
+                              pointers{SYS_getsockopt, 0x18},
+                              pointers{SYS_fcntl, 0x4},
+                              pointers{SYS_flock, 0},
+                              pointers{SYS_fsync, 0},
+                              pointers{SYS_fdatasync, 0},
+                              pointers{SYS_ftruncate, 0},
+                              pointers{SYS_gettimeofday, 0x3},
+                              pointers{SYS_gettid, 0},
+                              pointers{SYS_clock_gettime, 0x2},
+                              pointers{SYS_clock_nanosleep, 0xc},
+                              pointers{SYS_epoll_ctl, 0x8},
+                              pointers{SYS_openat, 0x2},
+                              pointers{SYS_newfstatat, 0x6},
+                              pointers{SYS_fallocate, 0},
+                              pointers{SYS_accept4, 0x6},
+                              pointers{SYS_eventfd2, 0},
+                              pointers{SYS_timerfd_settime, 0xc},
+                              pointers{SYS_unlinkat, 0x2},
+                              pointers{SYS_sync_file_range, 0},
+                              pointers{SYS_fadvise64, 0}};
+
+bool is_among(std::span<const long> numbers, long number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
+rule rule_of(long number) {
+  constexpr auto served = [] {
+    std::array<long, served_by_guard.size()> numbers{};
+    std::copy(served_by_guard.begin(), served_by_guard.end(), numbers.begin());
+    return numbers;
+  }();
+  if (is_among(served, number)) return is_dispatched;
+  for (const auto waiting : waits_with_mask) {
+    if (waiting == number) return looks_closer;
+  }
+  rule arguments = 0;
+  bool all_known = false;
+  for (const table_row& row : rows_of(number)) {
+    if (row.kind == shape::addresses) return is_dispatched;
+    if (is_nested(row.kind)) return looks_closer;
+    arguments = static_cast<rule>(arguments | 1U << row.pointer);
+    all_known = all_known || row.alone;
+  }
+  for (const pointers& known : frequent) {
+    if (known.number == number) return known.mask;
+  }
+  return all_known ? arguments : any_argument;
+}
+
+// The C library's wrapper for any call at all, of children that share their parent's stack, too: they would return to
+// what the other has left there.
+code_range generic_wrapper() {
+  constexpr std::uintptr_t most_bytes = 64;
+  return {reinterpret_cast<std::uintptr_t>(dlsym(RTLD_NEXT, "syscall")), most_bytes};
+}
+
+bool stays(long number) {
+  return (rule_of(number) & is_dispatched) != 0;
+}
+
+// The executable segment that holds an address.
+struct segment_search {
+  std::uintptr_t address;
+  std::span<std::uint8_t> found;
+};
+
+int find_segment(dl_phdr_info* object, std::size_t, void* context) {
+  auto& search = *static_cast<segment_search*>(context);
+  for (int i = 0; i < object->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = object->dlpi_phdr[i];
+    const std::uintptr_t start = object->dlpi_addr + segment.p_vaddr;
+    if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0 || search.address - start >= segment.p_memsz)
+      continue;
+    search.found = {reinterpret_cast<std::uint8_t*>(start), segment.p_filesz};
+    return 1;
+  }
+  return 0;
+}
+
+// As in a handler of SIGSYS: the program's handlers wait, misses do not, and calls go straight to the kernel.
+template <typename Body>
+void as_guard(Body body) noexcept {
+  const guard_section section;
+  const platform::runtime_mark allocate_locally;
+  if (!stack_is_far()) return body();
+  call_on_local_stack([](void* context) { (*static_cast<Body*>(context))(); }, &body);
+}
+
+bool touches_far(const pager::pager& pager, const site_call& call) {
+  if ((rule_of(call.number) & looks_closer) != 0) return true;
+  return std::any_of(call.given.begin(), call.given.end(),
+                     [&pager](long argument) { return pager.contains(reinterpret_cast<const void*>(argument)); });
+}
+
+bool has_mask(const site_call& call) {
+  switch (call.number) {
+    case SYS_ppoll: return call.given[3] != 0;
+    case SYS_epoll_pwait:
+    case 441 /* epoll_pwait2 */: return call.given[4] != 0;
+    default: return false;
+  }
+}
+
+// How the vector registers are kept while C++ runs: those parts that the kernel has turned on are stored in what the
+// assembler leaves room for, in the processor's standard format.
+constexpr std::size_t state_bytes = 2752;
+constexpr std::uint32_t kept_parts = 0xe6;  // SSE, AVX and AVX-512
+
+bool has_xsave() {
+  constexpr std::uint32_t turned_on = 1U << 27;  // OSXSAVE
+  std::uint32_t a = 0;
+  std::uint32_t b = 0;
+  std::uint32_t c = 0;
+  std::uint32_t d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & turned_on) != 0;
+}
+
+bool state_fits() {
+  constexpr std::uint32_t leaf = 0xd;
+  for (std::uint32_t part = 2; part < 8; ++part) {
+    std::uint32_t bytes = 0;
+    std::uint32_t offset = 0;
+    std::uint32_t c = 0;
+    std::uint32_t d = 0;
+    if ((kept_parts >> part & 1) == 0 || __get_cpuid_count(leaf, part, &bytes, &offset, &c, &d) == 0) continue;
+    if (offset + bytes > state_bytes) return false;
+  }
+  return true;
+}
+
+// Libraries that came before us may have started threads, which could be inside the code that is changed.
+bool other_threads_run() {
+  std::error_code failed;
+  const std::filesystem::directory_iterator threads("/proc/self/task", failed);
+  return failed || std::distance(begin(threads), end(threads)) != 1;
+}
+
+}  // namespace
+}  // namespace far::preload
+
+extern "C" {
+
+#pragma GCC visibility push(hidden)
+
+extern std::uint8_t far_site_rules[];
+extern std::uintptr_t far_site_heap[2];  // the first address of the far heap, and its bytes
+extern std::uintptr_t far_site_returns[];
+extern const void* far_site_targets[];
+extern std::uint8_t far_site_saves_all;
+extern const char far_sites_begin[];
+extern const char far_sites_end[];
+extern const char far_site_rax_4096[];
+extern const char far_site_rax_4095[];
+extern const char far_site_eax_4096[];
+extern const char far_site_eax_4095[];
+extern const char far_site_numbered[];
+
+void far_begin_site_call(far::preload::site_call* call) noexcept;
+bool far_end_site_call(far::preload::site_call* call) noexcept;
+
+#pragma GCC visibility pop
+
+// Decides how the call is made, and holds what it touches.
+void far_begin_site_call(far::preload::site_call* call) noexcept {
+  using namespace far::preload;
+  call->arguments = call->given;
+  call->guarded = nullptr;
+  call->next = next_step::call;
+  far::pager::pager* const pager = active_pager();
+  if (pager == nullptr || far::platform::on_runtime_thread()) return;
+  if (this_thread().lent_to_child || has_mask(*call)) {
+    call->next = next_step::dispatch;
+    return;
+  }
+  if (!touches_far(*pager, *call)) return;
+  const int saved_errno = errno;
+  as_guard([&] {
+    // Copies: the caller's stack may be far, and nothing of it is touched while locks are held.
+    const long number = call->number;
+    const std::uintptr_t stack = call->stack;
+    const std::array<long, 6> given = call->given;
+    guarded_call* const guarded = guard_call(*pager, number, given, false, stack);
+    call->guarded = guarded;
+    if (guarded != nullptr) call->arguments = guarded->arguments;
+  });
+  errno = saved_errno;
+}
+
+// Ends a call that holds something. Returns whether it is to be made again, with other arguments.
+bool far_end_site_call(far::preload::site_call* call) noexcept {
+  using namespace far::preload;
+  const int saved_errno = errno;
+  bool goes_on = false;
+  as_guard([&] {
+    guarded_call* const guarded = call->guarded;
+    long result = call->result;
+    if (!is_under_way(guarded)) return;
+    if (wants_another_part(*active_pager(), *guarded, &result)) {
+      call->arguments = guarded->arguments;
+      goes_on = true;
+      return;
+    }
+    release_call(*guarded);
+    call->result = result;
+  });
+  errno = saved_errno;
+  return goes_on;
+}
+
+}  // extern "C"
+
+namespace far::preload {
+namespace {
+
+const char* target_of(site_kind kind) {
+  switch (kind) {
+    case site_kind::rax_with_4096: return far_site_rax_4096;
+    case site_kind::rax_with_4095: return far_site_rax_4095;
+    case site_kind::eax_with_4096: return far_site_eax_4096;
+    case site_kind::eax_with_4095: return far_site_eax_4095;
+    case site_kind::numbered: return far_site_numbered;
+  }
+  __builtin_unreachable();
+}
+
+}  // namespace
+
+result<std::size_t> take_over_call_sites() {
+  const code_range library = c_library_code();
+  segment_search search{library.start, {}};
+  dl_iterate_phdr(find_segment, &search);
+  if (search.found.empty()) return error{"the C library's code is not found", ENOENT};
+  if (!state_fits()) return error{"this processor's registers take more room than we have", ENOTSUP};
+  if (other_threads_run()) return error{"threads run already", EBUSY};
+  const auto start = reinterpret_cast<std::uintptr_t>(search.found.data());
+  const auto stub_bytes = static_cast<std::size_t>(far_sites_end - far_sites_begin) / most_sites;
+  const auto first_stub = reinterpret_cast<std::uintptr_t>(far_sites_begin);
+  if (!is_near(start, first_stub) || !is_near(start + search.found.size(), first_stub))
+    return error{"the C library lies too far away", ERANGE};
+  far_site_saves_all = has_xsave() ? 1 : 0;
+  const code_range generic = generic_wrapper();
+  std::vector<call_site> sites = find_call_sites(search.found, stays);
+  std::erase_if(sites, [&](const call_site& site) { return generic.holds(start + site.at); });
+  if (sites.size() > most_sites) sites.resize(most_sites);
+  constexpr int as_it_was = PROT_READ | PROT_EXEC;
+  std::byte* const first_page = reinterpret_cast<std::byte*>(round_down(start, page_bytes));
+  const std::size_t bytes = round_up(start + search.found.size(), page_bytes) - round_down(start, page_bytes);
+  if (kernel_mprotect(first_page, bytes, as_it_was | PROT_WRITE) != 0)
+    return error{std::string("the C library's code cannot be changed: ") + std::strerror(errno), errno};
+  for (std::size_t i = 0; i < sites.size(); ++i) {
+    const call_site& site = sites[i];
+    far_site_returns[i] = start + site.at + site.bytes();
+    far_site_targets[i] = target_of(site.kind);
+    write_jump(search.found.subspan(site.at, site.bytes()), site.kind, start + site.at, first_stub + i * stub_bytes);
+  }
+  if (kernel_mprotect(first_page, bytes, as_it_was) != 0)
+    return error{std::string("the C library's code stays writable: ") + std::strerror(errno), errno};
+  return sites.size();
+}
+
+void look_at_direct_calls(const pager::pager& pager, bool far_elsewhere) noexcept {
+  for (std::size_t number = 0; number < known_numbers; ++number) {
+    far_site_rules[number] = rule_of(static_cast<long>(number));
+  }
+  // Static arrays lie far from the heap: then every argument that is not null is looked at more closely.
+  far_site_heap[0] = far_elsewhere ? 1 : reinterpret_cast<std::uintptr_t>(pager.start());
+  far_site_heap[1] = far_elsewhere ? ~std::uintptr_t{0} : pager.pages() << page_shift;
+}
+
+}  // namespace far::preload
+
+// A site jumps to its own few instructions in far_sites, which push where it goes on, below the red zone. The C library
+// holds nothing in rcx and r11 there. Unwinders see a call from the site; in the two instructions before the push they
+// see the end of the stack.
+asm(R"(
+  .section .text.farheap_sites, "ax", @progbits
+  .balign 64
+  .globl far_sites_begin, far_sites_end, far_site_rax_4096, far_site_rax_4095, far_site_eax_4096, far_site_eax_4095, far_site_numbered
+  .hidden far_sites_begin, far_sites_end, far_site_rax_4096, far_site_rax_4095, far_site_eax_4096, far_site_eax_4095, far_site_numbered
+  .hidden far_site_rules, far_site_heap, far_site_returns, far_site_targets, far_site_saves_all
+  .hidden far_begin_site_call, far_end_site_call, far_this_thread, far_site_direct
+
+  .cfi_startproc
+  .cfi_def_cfa rsp, 8
+  .cfi_undefined rip
+far_sites_begin:
+  .set site, 0
+  .rept 640
+  leaq -128(%rsp), %rsp
+  pushq far_site_returns+8*site(%rip)
+  jmp *far_site_targets+8*site(%rip)
+  .balign 8
+  .set site, site+1
+  .endr
+far_sites_end:
+  .cfi_endproc
+
+  .macro compared name
+  .cfi_startproc
+  .cfi_def_cfa rsp, 136
+  .cfi_offset rip, -136
+\name:
+  call far_site_entry
+  .endm
+
+  compared far_site_rax_4096
+  cmpq $-4096, %rax
+  ret $128
+  .cfi_endproc
+  compared far_site_rax_4095
+  cmpq $-4095, %rax
+  ret $128
+  .cfi_endproc
+  compared far_site_eax_4096
+  cmpl $-4096, %eax
+  ret $128
+  .cfi_endproc
+  compared far_site_eax_4095
+  cmpl $-4095, %eax
+  ret $128
+  .cfi_endproc
+
+  .cfi_startproc
+  .cfi_def_cfa rsp, 136
+  .cfi_offset rip, -136
+far_site_numbered:
+  movq (%rsp), %rax
+  movzwl -2(%rax), %eax
+  call far_site_entry
+  ret $128
+  .cfi_endproc
+
+  .macro look_at register, bit
+  testb $\bit, %cl
+  jz 9f
+  movq %\register, %r11
+  subq far_site_heap(%rip), %r11
+  cmpq far_site_heap+8(%rip), %r11
+  jb far_site_closer
+9:
+  .endm
+
+  .balign 64
+  .cfi_startproc
+far_site_entry:
+  movq far_this_thread@gottpoff(%rip), %rcx
+  cmpb $0, %fs:(%rcx)
+  je far_site_direct
+  cmpq $512, %rax
+  jae far_site_dispatched
+  leaq far_site_rules(%rip), %rcx
+  movzbl (%rcx, %rax), %ecx
+  testb $0xc0, %cl
+  jnz 1f
+  look_at rdi, 1
+  look_at rsi, 2
+  look_at rdx, 4
+  look_at r10, 8
+  look_at r8, 16
+  look_at r9, 32
+  jmp far_site_direct
+1:
+  testb $0x80, %cl
+  jz far_site_closer
+far_site_dispatched:
+  syscall
+  ret
+  .cfi_endproc
+
+  .cfi_startproc
+far_site_closer:
+  pushq %rbp
+  .cfi_def_cfa_offset 16
+  .cfi_offset rbp, -16
+  movq %rsp, %rbp
+  .cfi_def_cfa_register rbp
+  subq $2944, %rsp
+  andq $-64, %rsp
+  movq %rax, (%rsp)
+  movq %rdi, 8(%rsp)
+  movq %rsi, 16(%rsp)
+  movq %rdx, 24(%rsp)
+  movq %r10, 32(%rsp)
+  movq %r8, 40(%rsp)
+  movq %r9, 48(%rsp)
+  leaq 16(%rbp), %rcx
+  movq %rcx, 120(%rsp)
+  cmpb $0, far_site_saves_all(%rip)
+  je 1f
+  movq $0, 704(%rsp)
+  movq $0, 712(%rsp)
+  movq $0, 720(%rsp)
+  movq $0, 728(%rsp)
+  movq $0, 736(%rsp)
+  movq $0, 744(%rsp)
+  movq $0, 752(%rsp)
+  movq $0, 760(%rsp)
+  movl $0xe6, %eax
+  xorl %edx, %edx
+  xsave64 192(%rsp)
+  jmp 2f
+1:
+  fxsave64 192(%rsp)
+2:
+  movq %rsp, %rdi
+  call far_begin_site_call
+  cmpq $2, 128(%rsp)
+  je 7f
+3:
+  movq (%rsp), %rax
+  movq 56(%rsp), %rdi
+  movq 64(%rsp), %rsi
+  movq 72(%rsp), %rdx
+  movq 80(%rsp), %r10
+  movq 88(%rsp), %r8
+  movq 96(%rsp), %r9
+  call far_site_direct
+  movq %rax, 104(%rsp)
+  cmpq $0, 112(%rsp)
+  je 4f
+  movq %rsp, %rdi
+  call far_end_site_call
+  testb %al, %al
+  jnz 3b
+4:
+  call 8f
+  movq 104(%rsp), %rax
+  .cfi_remember_state
+  leave
+  .cfi_def_cfa rsp, 8
+  ret
+  .cfi_restore_state
+7:
+  call 8f
+  movq (%rsp), %rax
+  .cfi_remember_state
+  leave
+  .cfi_def_cfa rsp, 8
+  jmp far_site_dispatched
+  .cfi_restore_state
+8:
+  cmpb $0, far_site_saves_all(%rip)
+  je 1f
+  movl $0xe6, %eax
+  xorl %edx, %edx
+  xrstor64 200(%rsp)
+  jmp 2f
+1:
+  fxrstor64 200(%rsp)
+2:
+  movq 16(%rsp), %rdi
+  movq 24(%rsp), %rsi
+  movq 32(%rsp), %rdx
+  movq 40(%rsp), %r10
+  movq 48(%rsp), %r8
+  movq 56(%rsp), %r9
+  ret
+  .cfi_endproc
+  .text
+
+  .bss
+  .balign 64
+  .globl far_site_rules, far_site_heap, far_site_returns, far_site_targets, far_site_saves_all
+far_site_rules: .skip 512
+far_site_heap: .skip 16
+far_site_returns: .skip 5120
+far_site_targets: .skip 5120
+far_site_saves_all: .skip 8
+  .text
+)");

@@ -1,0 +1,22 @@
+// System calls of the C library without a signal, in fault_mode::in_line: its call sites jump here. What touches
+// nothing far goes straight to the kernel, what does is made resident and pinned first, and calls that need the guard's
+// whole care are dispatched as ever. See docs/decisions/0030-call-sites.md.
+#pragma once
+
+#include <cstddef>
+
+#include "base/result.h"
+#include "pager/pager.h"
+
+namespace far::preload {
+
+// Takes over the call sites of the C library; returns how many. Until a thread is dispatched its calls go straight to
+// the kernel. Without the sites every call is dispatched, which is slower. Requires: the C library is found. Fails
+// where threads run already: they may be inside a call, and return to what was there before.
+[[nodiscard]] result<std::size_t> take_over_call_sites();
+
+// From here on the calls of dispatched threads are looked at. `far_elsewhere`: there is far memory outside of the
+// reserved range. To be called before the first thread is dispatched.
+void look_at_direct_calls(const pager::pager& pager, bool far_elsewhere) noexcept;
+
+}  // namespace far::preload

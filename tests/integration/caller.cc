@@ -1,0 +1,272 @@
+// A program that calls the kernel in the ways that are hard for somebody in between: threads cancelled inside a call,
+// calls left by siglongjmp, calls that a signal interrupts, with buffers in far memory, and calls that fail. What it
+// prints does not depend on time.
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+extern char** environ;
+
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr std::size_t far_bytes = std::size_t{96} << 20;  // more than the budget
+
+unsigned char* memory = nullptr;
+
+// Where the part of a message lies.
+std::size_t place_of(std::size_t round, std::size_t part) {
+  return (round * 3 + part) * 5 % (far_bytes / page) * page;
+}
+
+unsigned char content(std::size_t at) {
+  return static_cast<unsigned char>(at / page * 7 + at % 251);
+}
+
+// Whatever else is in `memory` is far afterwards.
+std::size_t count_wrong() {
+  std::size_t wrong = 0;
+  for (std::size_t at = 0; at < far_bytes; at += 509) wrong += memory[at] != content(at);
+  return wrong;
+}
+
+void expect(bool is_right, const char* what) {
+  if (is_right) return;
+  std::printf("wrong: %s (errno %d)\n", what, errno);
+  std::exit(1);
+}
+
+struct pipe_pair {
+  int ends[2];
+  pipe_pair() { expect(pipe(ends) == 0, "pipe"); }
+  ~pipe_pair() {
+    close(ends[0]);
+    close(ends[1]);
+  }
+};
+
+std::atomic<int> unwound{0};
+
+struct counts_its_end {
+  ~counts_its_end() { ++unwound; }
+};
+
+// Each is blocked in a read into far memory when it is cancelled; its destructors run.
+void cancel_threads() {
+  const pipe_pair silent;
+  for (int round = 0; round < 40; ++round) {
+    int end = silent.ends[0];
+    pthread_t thread{};
+    expect(pthread_create(
+               &thread, nullptr,
+               [](void* descriptor) -> void* {
+                 const counts_its_end guard;
+                 static_cast<void>(read(*static_cast<int*>(descriptor), memory + 50 * page, 3 * page));
+                 return nullptr;
+               },
+               &end) == 0,
+           "pthread_create");
+    usleep(round % 4 == 0 ? 0 : 2000);
+    pthread_cancel(thread);
+    void* ended = nullptr;
+    pthread_join(thread, &ended);
+    expect(ended == PTHREAD_CANCELED, "the thread ends by its cancellation");
+  }
+  std::printf("cancelled, with destructors: %d\n", unwound.load() >= 30 ? 1 : 0);
+}
+
+sigjmp_buf back;
+volatile sig_atomic_t signals = 0;
+volatile sig_atomic_t jumps = 0;
+
+void set_alarms(int flags, long interval_us) {
+  struct sigaction action{};
+  action.sa_handler = [](int) {
+    signals = signals + 1;
+    if (jumps != 0) siglongjmp(back, 1);
+  };
+  action.sa_flags = flags;
+  sigaction(SIGALRM, &action, nullptr);
+  const itimerval every{{0, interval_us}, {0, interval_us}};
+  setitimer(ITIMER_REAL, &every, nullptr);
+}
+
+// Blocked reads that never return, because the handler leaves them.
+void leave_calls() {
+  const pipe_pair silent;
+  volatile int left = 0;
+  jumps = 1;
+  set_alarms(0, 1000);
+  while (left < 400) {
+    if (sigsetjmp(back, 1) == 0) {
+      static_cast<void>(read(silent.ends[0], memory + (left % 200) * page, 2 * page));
+    } else {
+      left = left + 1;
+    }
+  }
+  set_alarms(0, 0);
+  jumps = 0;
+  std::printf("left: %d\n", left);
+}
+
+void interrupt_calls() {
+  const pipe_pair one;
+  set_alarms(0, 2000);
+  int interrupted = 0;
+  for (int i = 0; i < 50; ++i) interrupted += read(one.ends[0], memory, 64) < 0 && errno == EINTR;
+  epoll_event event{};
+  const int epoll = epoll_create1(0);
+  for (int i = 0; i < 50; ++i) interrupted += epoll_wait(epoll, &event, 1, 10'000) < 0 && errno == EINTR;
+  close(epoll);
+  // The kernel calls again by itself.
+  set_alarms(SA_RESTART, 1000);
+  std::thread writer([&] {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    usleep(100'000);
+    expect(write(one.ends[1], memory, page) == page, "write");
+  });
+  const ssize_t got = read(one.ends[0], memory, page);
+  set_alarms(0, 0);
+  writer.join();
+  std::printf("interrupted: %d, restarted: %zd\n", interrupted, got);
+}
+
+void transfer(std::size_t rounds) {
+  int sockets[2];
+  expect(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "socketpair");
+  std::thread sender([&] {
+    for (std::size_t i = 0; i < rounds; ++i) {
+      std::array<iovec, 3> parts{};
+      for (std::size_t part = 0; part < parts.size(); ++part) parts[part] = {memory + place_of(i, part), 100};
+      msghdr message{};
+      message.msg_iov = parts.data();
+      message.msg_iovlen = parts.size();
+      expect(sendmsg(sockets[0], &message, 0) == 300, "sendmsg");
+    }
+  });
+  std::size_t wrong = 0;
+  auto* const into = memory + far_bytes;
+  for (std::size_t i = 0; i < rounds; ++i) {
+    std::array<iovec, 2> parts{{{into + i % 100 * page, 130}, {into + (100 + i % 200) * page, 170}}};
+    std::size_t got = 0;
+    while (got < 300) {
+      std::array<iovec, 2> rest = parts;
+      std::size_t skip = got;
+      for (iovec& part : rest) {
+        const std::size_t here = std::min(skip, part.iov_len);
+        part = {static_cast<char*>(part.iov_base) + here, part.iov_len - here};
+        skip -= here;
+      }
+      const ssize_t now = readv(sockets[1], rest.data(), rest.size());
+      expect(now > 0, "readv");
+      got += static_cast<std::size_t>(now);
+    }
+    for (std::size_t at = 0; at < 300; ++at) {
+      const auto* const there = static_cast<unsigned char*>(at < 130 ? parts[0].iov_base : parts[1].iov_base);
+      wrong += there[at < 130 ? at : at - 130] != content(place_of(i, at / 100) + at % 100);
+    }
+  }
+  sender.join();
+  close(sockets[0]);
+  close(sockets[1]);
+  std::printf("transferred, wrong: %zu\n", wrong);
+}
+
+// Files read and written side by side, by threads that wait for each other on a far lock.
+void share_files(const char* path) {
+  struct shared {
+    pthread_mutex_t lock;
+    long sum;
+  };
+  auto* const far_lock = reinterpret_cast<shared*>(memory + far_bytes + 500 * page);
+  pthread_mutex_init(&far_lock->lock, nullptr);
+  const int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  expect(file >= 0 && ftruncate(file, 64 * page) == 0, "open");
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int i = 0; i < 2000; ++i) {
+        const auto place = static_cast<off_t>((i * 4 + thread) % 64) * static_cast<off_t>(page);
+        auto* const from = memory + static_cast<std::size_t>(i * 16 + thread) % (far_bytes / page - 1) * page;
+        pthread_mutex_lock(&far_lock->lock);
+        expect(pwrite(file, from, page, place) == page, "pwrite");
+        auto* const into = memory + far_bytes + (600 + static_cast<std::size_t>(thread)) * page;
+        expect(pread(file, into, page, place) == page, "pread");
+        far_lock->sum += std::memcmp(from, into, page) == 0;
+        pthread_mutex_unlock(&far_lock->lock);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  close(file);
+  unlink(path);
+  std::printf("equal: %ld\n", far_lock->sum);
+}
+
+void fail() {
+  int failed = 0;
+  failed += read(-1, memory, 10) < 0 && errno == EBADF;
+  failed += open(reinterpret_cast<const char*>(memory), O_RDONLY) < 0 && errno != EFAULT;
+  const pipe_pair one;
+  static_cast<void>(write(one.ends[1], memory, 1));
+  void* volatile nowhere = reinterpret_cast<void*>(8);
+  failed += read(one.ends[0], nowhere, 1) < 0 && errno == EFAULT;
+  failed += lseek(one.ends[0], 0, SEEK_CUR) < 0 && errno == ESPIPE;
+  failed += poll(nullptr, 0, 1) == 0;
+  const timespec soon{0, 1000};
+  failed += ppoll(nullptr, 0, &soon, nullptr) == 0;
+  std::printf("failed as they should: %d, parent is there: %d\n", failed, getppid() > 0);
+}
+
+void spawn() {
+  char name[] = "true";
+  char* arguments[] = {name, nullptr};
+  int right = 0;
+  for (int i = 0; i < 5; ++i) {
+    pid_t child = 0;
+    int status = -1;
+    expect(posix_spawnp(&child, "true", nullptr, nullptr, arguments, environ) == 0, "posix_spawnp");
+    right += waitpid(child, &status, 0) == child && status == 0;
+  }
+  std::printf("spawned: %d, system: %d\n", right, std::system("exit 3") >> 8);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 2) return 2;
+  memory = static_cast<unsigned char*>(std::malloc(far_bytes + 1024 * page));
+  for (std::size_t at = 0; at < far_bytes; ++at) memory[at] = content(at);
+  cancel_threads();
+  leave_calls();
+  for (std::size_t at = 0; at < 400 * page; ++at) memory[at] = content(at);
+  interrupt_calls();
+  for (std::size_t at = 0; at < page; ++at) memory[at] = content(at);
+  transfer(3000);
+  share_files(arguments[1]);
+  fail();
+  spawn();
+  std::printf("wrong bytes: %zu\n", count_wrong());
+  return 0;
+}
