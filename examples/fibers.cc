@@ -21,7 +21,7 @@ struct block {
 std::uint64_t add_up(far::runtime& farheap, const std::vector<far::unique_ptr<block>>& blocks, std::size_t fibers,
                      std::size_t count) {
   std::vector<std::uint64_t> sums(fibers);
-  std::vector<far::task> running;
+  std::vector<far::task<>> running;
   for (std::size_t index = 0; index < fibers; ++index) {
     running.push_back(farheap.spawn([&, index] {
       for (std::size_t i = index; i < count; i += fibers) {
@@ -30,7 +30,7 @@ std::uint64_t add_up(far::runtime& farheap, const std::vector<far::unique_ptr<bl
       }
     }));
   }
-  for (far::task& task : running) task.join();
+  for (far::task<>& task : running) task.join();
   std::uint64_t sum = 0;
   for (const std::uint64_t partial : sums) sum += partial;
   return sum;

@@ -8,14 +8,18 @@
 //     });
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "far/detail/api.h"
 #include "far/detail/view.h"
+#include "far/task.h"
 
 namespace far {
 
@@ -67,23 +71,6 @@ struct runtime_statistics {
   std::uint64_t lost_races = 0;  // moves that a dereference called off
 };
 
-// A fiber that was spawned. Joins when it is destroyed. Move-only.
-class FAR_API task {
- public:
-  task(task&& other) noexcept;
-  task& operator=(task&& other) noexcept;
-  ~task();
-
-  // Waits until it has ended, and throws what it threw. Once; from a fiber or an OS thread, not from itself.
-  void join();
-
- private:
-  friend class runtime;
-  struct state;
-  explicit task(std::unique_ptr<state> started);
-  std::unique_ptr<state> state_;
-};
-
 // Not for children of fork: they have neither its threads nor its far heap, and may only call exec.
 class FAR_API runtime {
  public:
@@ -98,13 +85,27 @@ class FAR_API runtime {
   // at the first call from the environment: FARHEAP_LOCAL (1 GiB unless set) and FARHEAP_FAR ("memory:" unless set).
   [[nodiscard]] static runtime& process();
 
-  // Runs `body` on a fiber of this runtime and waits for its end. What it throws is thrown here.
-  void run(const std::function<void()>& body);
-  // Runs `body` on a new fiber. A fiber that waits for a far object lets others run. Throws std::system_error when
-  // there is no memory for its stack.
-  [[nodiscard]] task spawn(std::function<void()> body);
-  // The scheduler itself, for its mutexes, channels and priorities; its header, fiber/scheduler.h, is not installed
-  // yet. OS threads may use far pointers as well.
+  // Runs `body` on a fiber of this runtime, waits for its end, and returns what it returned, or throws what it threw.
+  template <std::invocable F>
+  std::invoke_result_t<F> run(F&& body) {
+    return spawn([&body]() -> std::invoke_result_t<F> { return std::invoke(std::forward<F>(body)); }).join();
+  }
+  // Runs `body`, which is copied or moved, on a new fiber; the task gives what it returns. A fiber that waits for a far
+  // object lets others run. Throws std::system_error when there is no memory for its stack, and what copying or moving
+  // `body` throws.
+  template <typename F>
+    requires std::invocable<std::decay_t<F>>
+  [[nodiscard]] task<std::invoke_result_t<std::decay_t<F>>> spawn(F&& body, const spawn_options& how = {}) {
+    using closure = detail::task_state<std::decay_t<F>, std::invoke_result_t<std::decay_t<F>>>;
+    task<std::invoke_result_t<std::decay_t<F>>> started;
+    auto state = std::make_unique<closure>(std::forward<F>(body));
+    closure* const mine = state.get();
+    started.result_ = std::move(state);
+    started.running_ = detail::running_fiber(*this, how, &closure::run, mine);
+    return started;
+  }
+  // The scheduler itself, for the library's own programs: its header is not installed. What fibers wait with is in
+  // far/fiber.h. OS threads may use far pointers as well.
   [[nodiscard]] fiber::scheduler& fibers() noexcept;
 
   // Changes the budget, both ways. Returns at once; a smaller budget is reached by eviction.

@@ -46,6 +46,9 @@ class handle {
   [[nodiscard]] bool join_until(time_point deadline) noexcept;
   [[nodiscard]] bool join_for(std::chrono::nanoseconds at_most) noexcept { return join_until(after(at_most)); }
 
+  // The fiber, for another handle; nullptr when it has none.
+  [[nodiscard]] control_block* release() noexcept { return std::exchange(fiber_, nullptr); }
+
   // Lets go of it: it ends by itself, and its scheduler waits for it.
   void detach() noexcept;
 

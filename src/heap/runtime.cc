@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <exception>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -191,42 +190,6 @@ runtime& runtime::process() {
   return *from_environment;
 }
 
-struct task::state {
-  std::function<void()> body;
-  std::exception_ptr thrown;
-  fiber::handle running;
-};
-
-task::task(std::unique_ptr<state> started) : state_(std::move(started)) {}
-task::task(task&& other) noexcept = default;
-task& task::operator=(task&& other) noexcept = default;
-task::~task() = default;  // the handle joins
-
-void task::join() {
-  const std::unique_ptr<state> ended = std::move(state_);
-  FAR_CHECK(ended != nullptr, "a task is joined once");
-  ended->running.join();
-  if (ended->thrown != nullptr) std::rethrow_exception(ended->thrown);
-}
-
-task runtime::spawn(std::function<void()> body) {
-  auto started = std::make_unique<task::state>();
-  task::state* const mine = started.get();
-  mine->body = std::move(body);
-  mine->running = parts_->workers.spawn([mine] {
-    try {
-      mine->body();
-    } catch (...) {
-      mine->thrown = std::current_exception();
-    }
-  });
-  return task(std::move(started));
-}
-
-void runtime::run(const std::function<void()>& body) {
-  spawn(body).join();
-}
-
 fiber::scheduler& runtime::fibers() noexcept {
   return parts_->workers;
 }
@@ -290,6 +253,9 @@ tag::tag(runtime& home, replacement how) : runtime_(home) {
 }
 
 namespace detail {
+
+running_fiber::running_fiber(runtime& on, const spawn_options& how, void (*body)(void* state) noexcept, void* state)
+    : fiber_(on.fibers().spawn([=] { body(state); }, {.stack_bytes = how.stack_bytes, .name = how.name}).release()) {}
 
 object_heap& heap_of(runtime& home) noexcept {
   return *home.parts_->objects;

@@ -29,7 +29,7 @@ int main() try {
   for (std::uint64_t i = 0; i < count; ++i) blocks.push_back(far::make_unique<block>(blocks_tag, block{.value = i}));
 
   std::vector<std::uint64_t> sums(fibers);
-  std::vector<far::task> running;
+  std::vector<far::task<>> running;
   for (std::size_t index = 0; index < fibers; ++index) {
     running.push_back(farheap.spawn([&, index] {
       for (std::size_t i = index; i < count; i += fibers) {
@@ -38,7 +38,7 @@ int main() try {
       }
     }));
   }
-  for (far::task& task : running) task.join();
+  for (far::task<>& task : running) task.join();
   for (const std::uint64_t sum : sums) total.write(total.read() + sum);
 
   const bool right = total.read() == std::uint64_t{count} * (count - 1) / 2;

@@ -1,0 +1,187 @@
+// Tasks, and what fibers wait with, as users have them (far/fiber.h). Needs permission for userfaultfd.
+#include "far/task.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "far/fiber.h"
+#include "far/runtime.h"
+#include "far/unique_ptr.h"
+#include "tests/support/real_pager.h"
+
+namespace far {
+namespace {
+
+using task_test = heap::real_pager_test<>;
+using namespace std::chrono_literals;
+
+runtime_options on(unsigned workers) {
+  runtime_options chosen;
+  chosen.local_bytes = 16 * mib;
+  chosen.workers = workers;
+  return chosen;
+}
+
+TEST_F(task_test, returns_what_its_callable_returns) {
+  runtime farheap(on(2));
+  auto number = std::make_unique<int>(20);
+  task<std::unique_ptr<int>> moved = farheap.spawn([number = std::move(number)]() mutable {
+    *number += 1;
+    return std::move(number);
+  });
+  task<std::string> named = farheap.spawn([] { return std::string(100, 'x'); }, {.name = "x", .stack_bytes = 1 * mib});
+  EXPECT_TRUE(moved.joinable());
+  EXPECT_EQ(*moved.join(), 21);
+  EXPECT_FALSE(moved.joinable());
+  named.wait();
+  EXPECT_TRUE(named.wait_for(0s));
+  EXPECT_EQ(named.join(), std::string(100, 'x'));
+  EXPECT_EQ(farheap.run([] { return 5; }), 5);
+  task<far::unique_ptr<int>> made = farheap.spawn([&] { return make_unique<int>(farheap, 7); });
+  EXPECT_EQ(made.join().read(), 7);
+}
+
+TEST_F(task_test, throws_what_its_callable_throws) {
+  runtime farheap(on(1));
+  task<int> fails = farheap.spawn([]() -> int { throw std::runtime_error("no number"); });
+  EXPECT_THROW(static_cast<void>(fails.join()), std::runtime_error);
+  EXPECT_THROW(farheap.run([] { throw std::logic_error("nor this"); }), std::logic_error);
+  task<> dropped = farheap.spawn([] { throw std::runtime_error("nobody asks"); });
+}
+
+TEST_F(task_test, joins_when_it_is_destroyed_or_assigned) {
+  runtime farheap(on(2));
+  std::atomic<int> ended{0};
+  const auto slow = [&] {
+    this_fiber::sleep_for(5ms);
+    ++ended;
+  };
+  task<> one = farheap.spawn(slow);
+  EXPECT_FALSE(one.wait_for(1us) && ended.load() == 0);
+  one = farheap.spawn(slow);
+  EXPECT_GE(ended.load(), 1);
+  one = task<>();
+  EXPECT_EQ(ended.load(), 2);
+  EXPECT_FALSE(one.joinable());
+}
+
+TEST_F(task_test, what_a_callable_holds_goes_with_its_fiber) {
+  runtime farheap(on(1));
+  auto held = std::make_shared<int>(1);
+  task<> holds = farheap.spawn([held] {});
+  holds.wait();
+  EXPECT_EQ(held.use_count(), 1);
+}
+
+TEST_F(task_test, fibers_and_threads_share_a_mutex_and_a_condition) {
+  runtime farheap(on(2));
+  mutex lock;
+  condition_variable changed;
+  unsigned turns = 0;
+  const auto take_turns = [&](unsigned mine) {
+    for (unsigned i = 0; i < 200; ++i) {
+      std::unique_lock guard(lock);
+      changed.wait(guard, [&] { return turns % 4 == mine; });
+      ++turns;
+      changed.notify_all();
+    }
+  };
+  {
+    std::vector<task<>> running;
+    for (unsigned i = 0; i < 3; ++i) running.push_back(farheap.spawn([&, i] { take_turns(i); }));
+    take_turns(3);
+  }
+  EXPECT_EQ(turns, 800u);
+  std::unique_lock guard(lock);
+  EXPECT_FALSE(changed.wait_for(guard, 1ms));
+  EXPECT_FALSE(changed.wait_for(guard, 1ms, [] { return false; }));
+  EXPECT_FALSE(farheap.run([&] { return lock.try_lock() || lock.try_lock_for(1ms); }));
+}
+
+TEST_F(task_test, a_semaphore_counts) {
+  runtime farheap(on(2));
+  counting_semaphore places(2);
+  std::atomic<int> inside{0};
+  std::atomic<int> most{0};
+  {
+    std::vector<task<>> running;
+    for (int i = 0; i < 20; ++i) {
+      running.push_back(farheap.spawn([&] {
+        places.acquire();
+        const int now = ++inside;
+        for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+        }
+        this_fiber::yield();
+        --inside;
+        places.release();
+      }));
+    }
+  }
+  EXPECT_LE(most.load(), 2);
+  EXPECT_TRUE(places.try_acquire() && places.try_acquire());
+  EXPECT_FALSE(places.try_acquire() || places.try_acquire_for(1ms));
+}
+
+TEST_F(task_test, a_channel_carries_what_owns_far_objects) {
+  runtime farheap(on(2));
+  channel<unique_ptr<int>> numbers(4);
+  task<int> sum = farheap.spawn([&] {
+    int found = 0;
+    while (const std::optional<unique_ptr<int>> next = numbers.receive()) found += next->read();
+    return found;
+  });
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(numbers.send(make_unique<int>(farheap, i)));
+  numbers.close();
+  EXPECT_EQ(sum.join(), 4950);
+  EXPECT_FALSE(numbers.send(nullptr));
+  EXPECT_TRUE(numbers.closed());
+  channel<int> full(1);
+  EXPECT_TRUE(full.send_for(1, 1ms));
+  EXPECT_FALSE(full.send_for(2, 1ms));
+  EXPECT_EQ(full.receive_for(1ms), 1);
+  EXPECT_EQ(full.receive_for(1ms), std::nullopt);
+  EXPECT_THROW(channel<int>(0), std::invalid_argument);
+}
+
+// With one worker: it would wait for ever in the kernel if it made the call itself.
+TEST_F(task_test, a_blocking_call_holds_up_no_other_fiber) {
+  runtime farheap(on(1));
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe(ends.data()), 0);
+  task<ssize_t> reader = farheap.spawn([&] {
+    char byte = 0;
+    EXPECT_TRUE(this_fiber::is_fiber());
+    return blocking([&] { return read(ends[0], &byte, 1); });
+  });
+  farheap.run([&] { EXPECT_EQ(write(ends[1], "x", 1), 1); });
+  EXPECT_EQ(reader.join(), 1);
+  EXPECT_FALSE(this_fiber::is_fiber());
+  EXPECT_THROW(farheap.run([] { blocking([] { throw std::runtime_error("not here"); }); }), std::runtime_error);
+  EXPECT_EQ(*blocking([held = std::make_unique<int>(3)]() mutable { return std::move(held); }), 3);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST_F(task_test, sleeps_at_least_so_long) {
+  runtime farheap(on(1));
+  const auto start = std::chrono::steady_clock::now();
+  farheap.run([] { this_fiber::sleep_for(3ms); });
+  this_fiber::sleep_until(start + 5ms);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, 5ms);
+}
+
+}  // namespace
+}  // namespace far
