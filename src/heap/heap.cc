@@ -36,6 +36,7 @@ object_heap::object_heap(pager::page_guard& from, fiber::scheduler& workers)
       pages(memory.base(), memory.pages()),
       segments(memory, pages),
       huge(memory, segments, pages),
+      plain(segments, huge, pages),
       workers_(workers),
       allocator_(segments) {}
 
@@ -53,7 +54,7 @@ void object_heap::bring_in(hazard_log& log, std::uintptr_t address, std::size_t 
 std::byte* object_heap::allocate(hazard_log& log, owner_word& owner, std::size_t bytes, const type_of_object* type,
                                  segment_kind where, unsigned tag) {
   if (bytes + (type != nullptr ? sizeof type : 0) > heap::largest_small_bytes) {
-    const std::uintptr_t object = huge.take(bytes, tag);
+    const std::uintptr_t object = huge.take(bytes, tag, false);
     owner.store(object | word::huge, std::memory_order_relaxed);
     return touch_huge(log, object | word::huge, true, where == segment_kind::lasting);
   }
@@ -227,6 +228,14 @@ std::uintptr_t object_heap::place_copy(hazard_log& log, owner_word& owner, const
   follow_children(reinterpret_cast<std::byte*>(copy), fresh);
   pages.set_live(copy);
   return copy;
+}
+
+std::byte* object_heap::allocate_plain(std::size_t bytes, std::size_t alignment, unsigned tag) {
+  give_way();
+  const std::uintptr_t taken = plain.take(bytes, alignment, tag);
+  // It is about to be written: cheaper now than by a page fault.
+  static_cast<void>(make_writable(taken, true));
+  return reinterpret_cast<std::byte*>(taken);
 }
 
 void object_heap::evict_page(std::uintptr_t address) {

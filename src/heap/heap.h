@@ -24,6 +24,7 @@
 #include "heap/object_waits.h"
 #include "heap/page_table.h"
 #include "heap/path_selector.h"
+#include "heap/plain_space.h"
 #include "heap/segments.h"
 
 namespace far::detail {
@@ -77,6 +78,9 @@ class object_heap {
   // The object is gone; its destructor has run. `owner` is null afterwards. Requires: nobody else uses it.
   void release(owner_word& owner);
 
+  // Memory for plain pointers (plain_space.h).
+  [[nodiscard]] std::byte* allocate_plain(std::size_t bytes, std::size_t alignment, unsigned tag);
+
   // The size that the object was allocated with. Requires: it is held, or huge.
   [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
 
@@ -96,6 +100,7 @@ class object_heap {
   heap::page_table pages;
   heap::segments segments;
   heap::huge_space huge;
+  heap::plain_space plain;
   heap::path_selector paths;
   heap::counters count;
 

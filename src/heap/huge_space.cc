@@ -28,12 +28,12 @@ huge_space::huge_space(far_memory& memory, segments& from, page_table& pages)
       pages_(pages),
       sizes_(reinterpret_cast<std::uint64_t*>(platform::map_local(memory.pages() * sizeof(std::uint64_t)))) {}
 
-std::uintptr_t huge_space::take(std::size_t bytes, unsigned tag) {
+std::uintptr_t huge_space::take(std::size_t bytes, unsigned tag, bool unheld) {
   const std::size_t count = pages_for(bytes);
   const std::uintptr_t object =
       count <= most_run_pages ? take_run(count) : memory_.map(count << page_shift, page_bytes);
   sizes_[pages_.page_of(object)] = bytes;
-  pages_.begin_use(pages_.page_of(object), count, tag, count > most_held_pages);
+  pages_.begin_use(pages_.page_of(object), count, tag, unheld || count > most_held_pages);
   return object;
 }
 

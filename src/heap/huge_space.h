@@ -19,8 +19,9 @@ class huge_space {
   huge_space(const huge_space&) = delete;
   huge_space& operator=(const huge_space&) = delete;
 
-  // Zeroed bytes, none of them resident. Throws std::bad_alloc when the far heap's addresses run out.
-  [[nodiscard]] std::uintptr_t take(std::size_t bytes, unsigned tag);
+  // Zeroed bytes, none of them resident. Throws std::bad_alloc when the far heap's addresses run out. `unheld`: they
+  // are used without scopes.
+  [[nodiscard]] std::uintptr_t take(std::size_t bytes, unsigned tag, bool unheld);
   void release(std::uintptr_t object);
 
   [[nodiscard]] std::size_t bytes_of(std::uintptr_t object) const { return sizes_[pages_.page_of(object)]; }

@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "far/detail/api.h"
 #include "far/detail/pointer.h"
+#include "far/memory_resource.h"
 #include "far/tag.h"
 #include "fiber/scheduler.h"
 #include "heap/evacuator.h"
@@ -272,6 +273,14 @@ std::byte* touch(runtime& in, hazard_log& log, std::atomic<std::uint64_t>& owner
 std::byte* touch_part(runtime& in, hazard_log& log, std::uint64_t value, std::size_t offset, std::size_t bytes,
                       bool write, bool lasting) {
   return heap_of(in).touch_part(log, value, offset, bytes, write, lasting);
+}
+
+void* allocate_plain(runtime& in, unsigned tag, std::size_t bytes, std::size_t alignment) {
+  return heap_of(in).allocate_plain(bytes, alignment, tag);
+}
+
+void release_plain(runtime& in, void* memory, std::size_t bytes, std::size_t alignment) noexcept {
+  heap_of(in).plain.release(reinterpret_cast<std::uintptr_t>(memory), bytes, alignment);
 }
 
 void give_way(const tag& in) {

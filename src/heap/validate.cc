@@ -5,6 +5,7 @@
 namespace far::detail {
 
 void object_heap::validate() const {
+  plain.validate();
   for (std::size_t index = 0; index < segments.count(); ++index) {
     const heap::segment_state state = segments.at(index).state.load();
     const std::size_t first = pages.page_of(segments.address_of(index));
