@@ -50,8 +50,15 @@ function(far_library name)
   endforeach()
 endfunction()
 
+# far_command_line(SOURCES ...): what includes CLI11, which is dear to optimize, and runs once.
+function(far_command_line)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:RelWithDebInfo>:-O1>")
+endfunction()
+
 # The test programs that run under sanitizers; `scripts/run-tests` builds this target in the sanitized builds.
 add_custom_target(sanitized_tests)
+
+set(FAR_TEST_OPTIMIZATION -O1)
 
 # far_test(NAME SOURCES ... [DEPENDS ...] [ARGS ...] [LABELS ...] [TIMEOUT SECONDS]): one GoogleTest program, one ctest
 # entry. Labels that mean something to scripts/run-tests (CONTRIBUTING.md, "Tests"):
@@ -75,6 +82,8 @@ function(far_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   far_precompile(${name} GTEST)
+  # What is tested is optimized as users have it. A folder whose headers do the work sets FAR_TEST_OPTIMIZATION empty.
+  target_compile_options(${name} PRIVATE "$<$<CONFIG:RelWithDebInfo>:${FAR_TEST_OPTIMIZATION}>")
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
   if("exclusive" IN_LIST ARG_LABELS)
