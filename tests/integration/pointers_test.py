@@ -1,0 +1,203 @@
+"""The link door's rules: what docs/pointers.md shows compiles and runs, and what would go wrong does not compile."""
+
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import support
+
+COMPILERS = ("g++", "clang++-19")
+PAGE = support.SOURCE / "docs" / "pointers.md"
+PRELUDE = """
+#include <unistd.h>
+#undef NDEBUG
+#include <array>
+#include <cassert>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <list>
+#include <map>
+#include <memory>
+#include <memory_resource>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+#include "far/fiber.h"
+#include "far/memory_resource.h"
+#include "far/relocatable.h"
+#include "far/runtime.h"
+#include "far/scope.h"
+#include "far/shared_ptr.h"
+#include "far/tag.h"
+#include "far/unique_ptr.h"
+"""
+TYPES = """
+struct named { int name = 0; };
+struct point { int x = 0; };
+struct named_point : named, point {};
+struct watched : named { ~watched() {} };
+struct virtual_point : virtual point {};
+struct with_text { std::string text; };
+struct with_list { std::list<int> numbers; };
+struct alignas(32) wide { int number = 0; };
+struct with_vector { std::vector<int> numbers; };
+template <> inline constexpr bool far::is_relocatable<with_vector> = far::relocatable_members<&with_vector::numbers>;
+template <> inline constexpr bool far::is_relocatable<with_text> = far::relocatable_members<&with_text::text>;
+"""
+# What is refused, a part of the message, and its correct neighbour.
+REFUSED = {
+    "a temporary scope": (
+        "auto one = far::make_unique<int>(farheap); static_cast<void>(one.deref(far::scope(farheap)));",
+        "the_scope_must_be_a_local_variable",
+        "auto one = far::make_unique<int>(farheap); const far::scope here(farheap); static_cast<void>(one.deref(here));"),
+    "a temporary scope for writing": (
+        "auto one = far::make_shared<int>(farheap); one.deref_mut(far::scope(farheap), far::non_temporal) = 1;",
+        "the_scope_must_be_a_local_variable",
+        "auto one = far::make_shared<int>(farheap); far::scope here(farheap); one.deref_mut(here, far::non_temporal) = 1;"),
+    "a temporary scope for an element": (
+        "auto all = far::make_unique<int[]>(farheap, 3); all.deref_mut(far::scope(farheap), 1) = 1;",
+        "the_scope_must_be_a_local_variable",
+        "auto all = far::make_unique<int[]>(farheap, 3); far::scope here(farheap); all.deref_mut(here, 1) = 1;"),
+    "no scope": (
+        "auto one = far::make_unique<int>(farheap); static_cast<void>(one.deref());",
+        "deref",
+        "auto one = far::make_unique<int>(farheap); static_cast<void>(one.read());"),
+    "a scope that is copied": (
+        "const far::scope here(farheap); const far::scope again(here);",
+        "deleted",
+        "const far::scope here(farheap); const far::scope again(farheap);"),
+    "a write through a const pointer": (
+        "const auto one = far::make_unique<int>(farheap); far::scope here(farheap); one.deref_mut(here) = 1;",
+        "deref_mut",
+        "const auto one = far::make_shared<int>(farheap); far::scope here(farheap); one.deref_mut(here) = 1;"),
+    "a string": (
+        "auto one = far::make_unique<std::string>(farheap);",
+        "std::string points into itself",
+        "auto one = far::make_unique<std::vector<char>>(farheap);"),
+    "a member that is a string": (
+        "auto one = far::make_unique<with_text>(farheap);",
+        "must be trivially copyable, or declare its far pointers",
+        "auto one = far::make_unique<with_vector>(farheap);"),
+    "a type that nobody vouches for": (
+        "auto all = far::make_shared<with_list[]>(farheap, 3);",
+        "must be trivially copyable, or declare its far pointers",
+        "auto all = far::make_shared<with_vector[]>(farheap, 3);"),
+    "too much alignment": (
+        "auto one = far::make_unique<wide>(farheap);",
+        "aligned to 16 bytes at most",
+        "auto one = far::make_unique<long double>(farheap);"),
+    "a base that begins later": (
+        "far::unique_ptr<point> base = far::make_unique<named_point>(farheap);",
+        "has_address_of_base|owned_as|no viable conversion|conversion from",
+        "far::unique_ptr<named> base = far::make_unique<named_point>(farheap);"),
+    "a base that cannot destroy": (
+        "far::unique_ptr<named> base(far::unique_ptr<watched>{});",
+        "owned_as",
+        "far::shared_ptr<named> base(far::shared_ptr<watched>{});"),
+    "a virtual base": (
+        "far::shared_ptr<point> base(far::shared_ptr<virtual_point>{});",
+        "no matching",
+        "far::shared_ptr<point> base(far::shared_ptr<named_point>{});"),
+    "a hash of a unique_ptr": (
+        "static_cast<void>(std::hash<far::unique_ptr<int>>());",
+        "hash",
+        "static_cast<void>(std::hash<far::shared_ptr<int>>());"),
+    "a copy of a unique_ptr": (
+        "auto one = far::make_unique<int>(farheap); auto other = one;",
+        "deleted|implicitly",
+        "auto one = far::make_unique<int>(farheap); auto other = std::move(one);"),
+    "a copy of a task": (
+        "auto one = farheap.spawn([] {}); auto other = one;",
+        "deleted|implicitly",
+        "auto one = farheap.spawn([] {}); auto other = std::move(one);"),
+    "a task that nobody keeps": (
+        "farheap.spawn([] {});",
+        "nodiscard",
+        "farheap.run([] {});"),
+}
+
+
+def blocks_of(page):
+    """The code of a page, by its kind: "" for statements, "types", "refused"."""
+    found = {"": [], "types": [], "refused": []}
+    for kind, code in re.findall(r"^```cpp ?(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        found[kind].append(code)
+    return found
+
+
+def program(types, blocks):
+    body = "".join(f"{{\n{code}}}\n" for code in blocks)
+    return (f"{PRELUDE}\n{types}\nstatic void examples(far::runtime& farheap) {{\n"
+            f"static_cast<void>(farheap);\n{body}}}\n"
+            "int main() try {\n  far::runtime farheap({.local_bytes = std::size_t{16} << 20, .workers = 2});\n"
+            "  examples(farheap);\n} catch (const std::exception& refused) {\n"
+            "  static_cast<void>(fprintf(stderr, \"%s\\n\", refused.what()));\n  return 1;\n}\n")
+
+
+class Pointers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.compilers = [name for name in COMPILERS if shutil.which(name)]
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.page = blocks_of(PAGE)
+
+    def compile(self, compiler, name, source, *options):
+        file = self.folder / f"{compiler}-{re.sub('[^a-z0-9]', '-', name)}.cc"
+        file.write_text(source)
+        command = [compiler, "-std=c++20", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable",
+                   "-Wno-unused-but-set-variable", "-I", support.SOURCE / "include", file, *options]
+        done = subprocess.run([str(word) for word in command], text=True, capture_output=True, timeout=support.DEADLINE_S,
+                              env={**os.environ, "LC_ALL": "C"})
+        return done.returncode, done.stderr
+
+    def check_refused(self, name, source, message):
+        for compiler in self.compilers:
+            with self.subTest(name, compiler=compiler):
+                code, said = self.compile(compiler, name, source, "-fsyntax-only")
+                self.assertNotEqual(code, 0, f"{compiler} takes {name}")
+                self.assertRegex(said, message)
+                self.assertLess(said.count("error:"), 8, said)
+
+    def test_what_would_go_wrong_is_refused(self):
+        for compiler in self.compilers:
+            correct = program(TYPES, [right for _, _, right in REFUSED.values()])
+            code, said = self.compile(compiler, "correct", correct, "-fsyntax-only")
+            self.assertEqual(code, 0, said)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda item: self.check_refused(item[0], program(TYPES, [item[1][0]]), item[1][1]),
+                          REFUSED.items()))
+
+    def test_what_the_page_says_is_refused_is(self):
+        self.assertGreater(len(self.page["refused"]), 2)
+        for number, code in enumerate(self.page["refused"]):
+            self.check_refused(f"refused-{number}", program("".join(self.page["types"]), [code]), "error:")
+
+    def test_the_page_compiles_and_runs(self):
+        self.assertGreater(len(self.page[""]), 7)
+        self.assertEqual(sum(map(len, self.page.values())), PAGE.read_text().count("\n```cpp"))
+        for compiler in self.compilers:
+            for flags in ([], ["-DFARHEAP_CHECKED"]):
+                with self.subTest(compiler=compiler, flags=flags):
+                    made = self.folder / f"page-{compiler}"
+                    code, said = self.compile(
+                        compiler, "page", program("".join(self.page["types"]), self.page[""]), "-O1", *flags,
+                        support.BUILD / "lib" / "libfarheap.so", f"-Wl,-rpath,{support.BUILD / 'lib'}", "-o", made)
+                    self.assertEqual(code, 0, said)
+                    done = support.run([made])
+                    if "cannot open a userfaultfd" in done.err:
+                        raise unittest.SkipTest(done.err.strip())
+                    self.assertEqual(done.code, 0, done)
+
+
+if __name__ == "__main__":
+    support.main()
