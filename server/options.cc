@@ -78,7 +78,7 @@ error about(const char* option, const std::string& why) {
 
 // A server that lent more memory than the machine has would be killed under load, so that is an error at the start.
 result<void> take_sizes(const texts& from, options& into) {
-  if (from.memory.empty()) return about("--memory", "how much to lend is not said; write for example --memory 4G");
+  if (from.memory.empty()) return about("--memory", "--memory is missing; write for example --memory 4G");
   const result<std::uint64_t> memory = parse_size(from.memory);
   if (!memory) return about("--memory", memory.error().message);
   if (memory.value() < block_bytes) {
@@ -120,12 +120,12 @@ result<void> take_durations(const texts& from, options& into) {
   if (result<void> done = take("--spin", from.spin, into.spin_ns); !done) return done;
   constexpr std::uint64_t longest_spin_ns = 10'000'000;
   if (into.spin_ns > longest_spin_ns) {
-    return about("--spin", "a loop that never sleeps takes a processor for itself; write at most 10ms");
+    return about("--spin", "an event loop that never sleeps occupies a processor; write at most 10ms");
   }
   constexpr std::uint64_t least_ns = 100'000'000;
   if (into.patience_ns < least_ns || into.silence_ns < least_ns) {
     return about(into.patience_ns < least_ns ? "--patience" : "--silence",
-                 "no client is that fast; write at least 100ms");
+                 "too short for any client; write at least 100ms");
   }
   return {};
 }

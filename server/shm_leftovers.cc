@@ -71,15 +71,13 @@ void shm_leftovers::keep(int socket, const std::shared_ptr<session>& left, std::
   }
   added.file = fcntl(static_cast<const shm_memory&>(left->source()).descriptor(), F_DUPFD_CLOEXEC, 0);
   if (added.file < 0) {
-    log_limited(
-        std::string("shared memory: a client that lives on after its session is not watched: ") + std::strerror(errno),
-        now_ns);
+    log_limited(std::string("shared memory: cannot watch a client that outlives its session: ") + std::strerror(errno),
+                now_ns);
     if (added.process >= 0) close(added.process);
     return;
   }
   if (kept_.size() >= most_files) {
-    log_limited("shared memory: too many clients live on after their sessions; the oldest is not watched any more",
-                now_ns);
+    log_limited("shared memory: too many clients outlive their sessions; no longer watching the oldest", now_ns);
     let_go(kept_.front());
     kept_.erase(kept_.begin());
   }

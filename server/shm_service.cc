@@ -159,7 +159,7 @@ void shm_service::accept_all(std::uint64_t current_ns) {
       return;
     }
     if (peers_.size() >= most_peers) {
-      log_limited("shared memory: too many connections; one was turned away", current_ns);
+      log_limited("shared memory: too many connections; refused one", current_ns);
       close(socket);
       continue;
     }

@@ -277,7 +277,8 @@ result<attachment> store::join(const std::string& tenant_name, const wire::sessi
   const auto found = sessions_.find(id);
   // One answer for both, so that nobody learns of other tenants' sessions.
   if (found == sessions_.end() || found->second->tenant_name() != tenant_name) {
-    return error{std::string(wire::refusal_unknown_session) + ": it has ended, or its grace period was over", ENOENT};
+    return error{std::string(wire::refusal_unknown_session) + ": it has ended, or its grace period has expired",
+                 ENOENT};
   }
   return attach(found->second, channel);
 }

@@ -75,7 +75,7 @@ void add_run_options(CLI::App& parser, run_options& chosen) {
   parser.add_option("--stats-json", chosen.stats_json, "write the statistics to this file at exit")->type_name("FILE");
   parser.add_flag("--local-each", chosen.local_each,
                   "give each process of the tree all of --local; default: they share it");
-  parser.add_flag("--verbose", chosen.verbose, "report what is chosen and done");
+  parser.add_flag("--verbose", chosen.verbose, "log what the runtime chooses and does");
 }
 
 // Parses the options of a command that starts a program, and finds the program; true to go on.
@@ -167,7 +167,7 @@ int start_add_server(std::vector<std::string> arguments) {
 int start_stats(std::vector<std::string> arguments) {
   std::string pid;
   bool json = false;
-  CLI::App parser("Shows what the runtime of a program and of those it started has counted so far.", "farheap stats");
+  CLI::App parser("Shows the counters of a running program and of the programs that it started.", "farheap stats");
   parser.add_option("PID", pid, "the process that `farheap run` became")->required();
   parser.add_flag("--json", json, "for machines");
   int exit_code = 0;
@@ -177,12 +177,13 @@ int start_stats(std::vector<std::string> arguments) {
 
 int start_top(std::vector<std::string> arguments) {
   top_options chosen;
-  CLI::App parser("Shows what runs under `farheap run`, live: the processes of all jobs of this user.", "farheap top");
+  CLI::App parser("Shows the programs under `farheap run`, live: the processes of all jobs of this user.",
+                  "farheap top");
   parser.add_option("PID", chosen.pids, "only the jobs of these processes");
-  parser.add_option("--interval", chosen.interval_s, "seconds from one look to the next; default: 1")
+  parser.add_option("--interval", chosen.interval_s, "seconds between updates; default: 1")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.1, 3600.0));
-  parser.add_flag("--once", chosen.once, "print what happens in one interval, and end");
+  parser.add_flag("--once", chosen.once, "print one interval, and exit");
   parser.add_flag("--json", chosen.json, "the same, for machines");
   parser.footer("Keys: q quits; m, l, f, p sort by misses, local memory, far memory, process number.");
   int exit_code = 0;
@@ -192,8 +193,9 @@ int start_top(std::vector<std::string> arguments) {
 
 int start_doctor(std::vector<std::string> arguments) {
   bool json = false;
-  CLI::App parser("Says what this machine supports, and how to enable the rest. Ends with 0 when `farheap run` works.",
-                  "farheap doctor");
+  CLI::App parser(
+      "Reports what this machine supports, and how to enable the rest. Exits with 0 if `farheap run` works.",
+      "farheap doctor");
   parser.add_flag("--json", json, "for machines");
   int exit_code = 0;
   if (!parse(parser, std::move(arguments), exit_code)) return exit_code;
@@ -203,7 +205,7 @@ int start_doctor(std::vector<std::string> arguments) {
 int start_report(std::vector<std::string> arguments) {
   std::string dir;
   bool json = false;
-  CLI::App parser("Makes the reports of a traced run again: summary.txt, stacks.folded and report.html in DIR.",
+  CLI::App parser("Writes the reports of a traced run again: summary.txt, stacks.folded and report.html in DIR.",
                   "farheap report");
   parser.add_option("DIR", dir, "where `farheap trace` wrote its files misses-PID.trace")->required();
   parser.add_flag("--json", json, "print what was found, for machines, and write nothing");

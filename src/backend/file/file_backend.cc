@@ -44,8 +44,7 @@ result<std::unique_ptr<backend>> file_backend::create(const file_options& chosen
   if (!file) return file.error();
   const bool use_io_uring = chosen.use_io_uring && ring_channel::is_available();
   if (!use_io_uring) {
-    log_line(log_level::verbose,
-             "far tier 'file:': io_uring is not available (%s), so a few threads make the transfers",
+    log_line(log_level::verbose, "far tier 'file:': io_uring is not available (%s), so threads perform the transfers",
              chosen.use_io_uring ? std::strerror(errno) : "switched off or not permitted");
   }
   return std::unique_ptr<backend>(std::make_unique<file_backend>(std::move(file).value(), use_io_uring));
@@ -103,7 +102,8 @@ result<std::unique_ptr<channel>> file_backend::open_channel(std::size_t depth) {
     const int failure = opened ? 0 : opened.error().code;
     // Threads need neither descriptors nor locked memory, of which the program may have none left.
     if (failure != EMFILE && failure != ENFILE && failure != ENOMEM) return opened;
-    log_line(log_level::verbose, "far tier 'file:': %s; threads make these transfers", opened.error().message.c_str());
+    log_line(log_level::verbose, "far tier 'file:': %s; threads perform these transfers",
+             opened.error().message.c_str());
   }
   const lock_guard guard(threads_lock_);
   if (threads_ == nullptr) {

@@ -115,7 +115,7 @@ void transfer_threads::add_threads() {
     --idle_;
     thread_limit_ = --thread_count_;
     lock_.unlock();
-    log_line(log_level::warning, "far tier 'file:': no more than %zu transfers are made at a time (%s)", index,
+    log_line(log_level::warning, "far tier 'file:': at most %zu transfers run at a time (%s)", index,
              std::strerror(code));
     lock_.lock();
   }

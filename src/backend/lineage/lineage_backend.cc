@@ -224,7 +224,7 @@ void lineage_backend::try_to_open_own() {
   if (std::exchange(announcement_due_, true)) return;
   log_line(log_level::warning,
            "a child of fork (process %d) cannot open a far tier of its own, so it evicts nothing and its local memory "
-           "may exceed the budget; it goes on trying: %s",
+           "may exceed the budget; it keeps trying: %s",
            static_cast<int>(getpid()), opened.error().message.c_str());
 }
 

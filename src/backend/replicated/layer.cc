@@ -68,7 +68,7 @@ void layer::leave(queue_holder& leaving) {
 result<void> layer::check_new(const member& added) const {
   for (const member* member : view()) {
     if (member->name() != added.name()) continue;
-    return error{"server " + added.name() + " is one of the far tier's already (" + name_of(member->state()) + ")",
+    return error{"server " + added.name() + " already belongs to the far tier (" + name_of(member->state()) + ")",
                  EEXIST};
   }
   if (member_count() < maximum_members) return {};
@@ -105,10 +105,10 @@ void layer::note_error(std::size_t index, int error_code) {
   if (after == member_state::emptied) {
     // Nobody misses what was not there.
     if (at(index).extents.load() == 0) return;
-    log_line(log_level::warning, "far tier %s has lost what it held (it was restarted, or the lease ran out)",
+    log_line(log_level::warning, "far tier %s has lost its contents (it was restarted, or its lease expired)",
              at(index).name().c_str());
   } else {
-    log_line(log_level::warning, "far tier %s does not answer (%s); going on without it", at(index).name().c_str(),
+    log_line(log_level::warning, "far tier %s does not answer (%s); continuing without it", at(index).name().c_str(),
              std::strerror(error_code));
   }
 }
@@ -131,7 +131,7 @@ void layer::report_unreadable(std::uint64_t number) {
       if (added > 0) length += static_cast<std::size_t>(added);
     }
   }
-  log_line(log_level::error, "bytes in the far tier cannot be read; they were on %s",
+  log_line(log_level::error, "pages in the far tier cannot be read; they were on %s",
            length > 0 ? holders : "a server that is gone");
 }
 

@@ -64,7 +64,9 @@ result<std::unique_ptr<channel>> replicated_channel::open_queue(backend& store) 
   result<std::unique_ptr<channel>> opened = store.open_channel(parts_.size());
   // A thread that sleeps on our descriptor must also be woken for the new queue.
   if (opened && events_ >= 0 && !watch(opened.value()->event_descriptor())) {
-    return error{"server " + store.describe() + " cannot be waited for beside the others; raise ulimit -n", EMFILE};
+    return error{"server " + store.describe() +
+                     " cannot be polled together with the others; raise the limit on descriptors (ulimit -n)",
+                 EMFILE};
   }
   return opened;
 }

@@ -146,7 +146,7 @@ result<connection::state> connection::step() {
 result<void> connection::answer(std::span<const std::byte> message, std::span<const int> descriptors) {
   using step = wire::client_handshake::step;
   const std::optional<wire::packed_message> got = wire::unpack_message(message);
-  if (!got) return failure("what listens at " + path_ + " is no farheapd, or one of another version", EPROTO);
+  if (!got) return failure("what listens at " + path_ + " is not farheapd, or another version of it", EPROTO);
   switch (handshake_.take(got->head, got->payload)) {
     case step::more: return send_handshake();
     case step::done: return on_welcome(descriptors);
@@ -158,7 +158,7 @@ result<void> connection::answer(std::span<const std::byte> message, std::span<co
 
 result<void> connection::on_welcome(std::span<const int> descriptors) {
   if (descriptors.size() != wire::maximum_descriptors || descriptors[1] < 0) {
-    return failure("the server at " + path_ + " has sent a welcome without its memory", EPROTO);
+    return failure("the server at " + path_ + " sent a welcome without memory", EPROTO);
   }
   if (result<void> mapped = map_rings(descriptors[1]); !mapped) return mapped;
   memory_ = platform::own_descriptor(fcntl(descriptors[0], F_DUPFD_CLOEXEC, 0));
@@ -170,14 +170,18 @@ result<void> connection::on_welcome(std::span<const int> descriptors) {
 result<void> connection::map_rings(int rings) {
   std::uint64_t size_bytes = 0;
   if (!is_sealed(rings, &size_bytes) || size_bytes != wire::ring_file_bytes) {
-    return failure("the server at " + path_ + " has other rings; install the same Farheap on both sides", EPROTO);
+    return failure(
+        "the server at " + path_ + " uses another ring format; install the same version of Farheap on both sides",
+        EPROTO);
   }
   // Straight to the kernel: the program's mmap symbol may be the one that the preload library defines.
   const long address = syscall(SYS_mmap, nullptr, wire::ring_file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, rings, 0L);
   if (address == -1) return failure(std::string("cannot map the rings: ") + std::strerror(errno), errno);
   file_ = reinterpret_cast<wire::ring_file*>(address);
   if (file_->magic != wire::ring_magic || file_->version != wire::ring_version) {
-    return failure("the server at " + path_ + " has other rings; install the same Farheap on both sides", EPROTO);
+    return failure(
+        "the server at " + path_ + " uses another ring format; install the same version of Farheap on both sides",
+        EPROTO);
   }
   syscall(SYS_madvise, file_, wire::ring_file_bytes, MADV_DONTDUMP);
   requests_ = wire::ring_producer(file_->request_ring());

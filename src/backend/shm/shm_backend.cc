@@ -54,7 +54,7 @@ result<std::unique_ptr<backend>> shm_backend::open(const uri& name) {
   chosen.tenant = name.text_of("tenant").value_or(chosen.tenant);
   if (!wire::is_tenant_name(chosen.tenant)) {
     return error{"far tier '" + name.text() + "': '" + chosen.tenant +
-                     "' is no tenant's name; write letters, digits, '-', '_' and '.'",
+                     "' is not a valid tenant name; use letters, digits, '-', '_' and '.'",
                  EINVAL};
   }
   const std::string copy = name.text_of("copy").value_or("client");
@@ -149,7 +149,7 @@ error shm_backend::why_no_slot(std::size_t count) {
     if (!std::exchange(hang_noted_, true)) {
       log_line(log_level::warning,
                "far tier 'shm:%s': the server has not answered for %llu ms; is it stopped? Nothing "
-               "is lost, but no new memory comes from it until it goes on",
+               "is lost, but it gives no new memory until it continues",
                chosen_.name.c_str(), static_cast<unsigned long long>((current_ns - asked_.since_ns) / millisecond_ns));
     }
     return out_of_slots();
@@ -243,16 +243,18 @@ void shm_backend::note_lost() {
   if (std::exchange(lost_noted_, true)) return;
   asked_ = {};
   if (revoked()) {
-    log_line(log_level::error,
-             "far tier 'shm:%s': the server has ended our session and takes its memory away; its log says why. Pages "
-             "that are stored there are lost",
-             chosen_.name.c_str());
+    log_line(
+        log_level::error,
+        "far tier 'shm:%s': the server has ended the session and withdrawn its memory; see its log for the reason. "
+        "The pages stored there are lost",
+        chosen_.name.c_str());
     return;
   }
-  log_line(log_level::warning,
-           "far tier 'shm:%s': the server has gone. What is stored there stays readable; no new memory until a server "
-           "listens there again: start farheapd --shm %s",
-           chosen_.name.c_str(), chosen_.name.c_str());
+  log_line(
+      log_level::warning,
+      "far tier 'shm:%s': the server has exited. Its pages stay readable, but there is no new memory until a server "
+      "listens there again: start farheapd --shm %s",
+      chosen_.name.c_str(), chosen_.name.c_str());
 }
 
 }  // namespace far::backend

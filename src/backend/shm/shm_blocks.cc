@@ -52,7 +52,7 @@ void shm_backend::take_replies() {
       on_granted(reply);
     } else if (reply.status != static_cast<std::uint8_t>(wire::status::ok)) {
       log_line(log_level::warning,
-               "far tier 'shm:%s': the server did not take a block back (status %u); it stays counted",
+               "far tier 'shm:%s': the server refused to take a block back (status %u); it stays charged",
                chosen_.name.c_str(), unsigned{reply.status});
     }
   }
@@ -195,7 +195,7 @@ void shm_backend::adopt(std::unique_ptr<shm::connection> next) {
   }
   const result<std::uint64_t> orphans = blocks_->adopt(memory);
   if (!orphans) {
-    log_line(log_level::warning, "far tier 'shm:%s': a server is there again, but %s", chosen_.name.c_str(),
+    log_line(log_level::warning, "far tier 'shm:%s': a server is available again, but %s", chosen_.name.c_str(),
              orphans.error().message.c_str());
     return;
   }
@@ -208,7 +208,7 @@ void shm_backend::adopt(std::unique_ptr<shm::connection> next) {
   pause_ns_ = 0;
   lost_noted_ = false;
   log_line(log_level::info,
-           "far tier 'shm:%s': a server is there again; %s from the one before stay in memory, counted by none, until "
+           "far tier 'shm:%s': a server is available again; %s lent by the one before stay in memory, uncounted, until "
            "they are freed",
            chosen_.name.c_str(), format_size(orphans.value() * shm::block_bytes).c_str());
 }
