@@ -23,6 +23,7 @@ constexpr std::array uses{
     device_use{"RDMA", -EPERM},      device_use{"VFIO and IOMMUFD", -EPERM},
     device_use{"AF_XDP", -EPERM},
 };
+constexpr int last_asynchronous = 1;
 std::array<std::atomic<bool>, uses.size()> is_reported{};
 
 constexpr unsigned long rdma_requests = 0x1b;         // RDMA_IOCTL_MAGIC
@@ -48,15 +49,19 @@ int use_of(long number, const std::array<long, 6>& arguments) noexcept {
 
 }  // namespace
 
-long refuse_device_write(long number, const std::array<long, 6>& arguments) noexcept {
+long refuse_call(refusal reason, long number, const std::array<long, 6>& arguments) noexcept {
   const int use = use_of(number, arguments);
-  if (use < 0) return 0;
+  if (use < 0 || (reason == refusal::asynchronous_calls && use > last_asynchronous)) return 0;
   const auto index = static_cast<std::size_t>(use);
   if (!is_reported[index].exchange(true)) {
-    log_line(log_level::warning,
-             "process %d (%s) wants %s, which is refused: this kernel takes pages away while devices write to them, "
-             "and data would be lost; Linux 6.8 or later does not, or run the program without farheap",
-             static_cast<int>(getpid()), program_invocation_short_name, uses[index].name);
+    const char* const why =
+        reason == refusal::device_writes
+            ? "this kernel takes pages away while devices write to them, and data would be lost; Linux 6.8 or later "
+              "does not, or run the program without farheap"
+            : "in the inline mode the kernel cannot fetch memory by itself; if the program has no other way, use "
+              "--fault-mode thread";
+    log_line(log_level::warning, "process %d (%s) wants %s, which is refused: %s", static_cast<int>(getpid()),
+             program_invocation_short_name, uses[index].name, why);
   }
   return uses[index].error;
 }

@@ -4,14 +4,22 @@
 // device writes later would be lost. So there these uses are refused to the program, with one line for each kind; most
 // programs have another way. What a device writes during a call (O_DIRECT) is safe: the call's memory is pinned
 // (syscall_guard.h). See docs/decisions/0021-dma-without-move.md.
+//
+// In fault_mode::in_line io_uring and libaio are refused on every kernel: it is the kernel's own threads that reach for
+// memory there, whenever they like, and nobody could resolve their misses.
 #pragma once
 
 #include <array>
 
 namespace far::preload {
 
+enum class refusal {
+  device_writes,      // all of these uses, where the kernel does not say what devices write to
+  asynchronous_calls  // io_uring and libaio, in fault_mode::in_line
+};
+
 // The error (-errno) with which the call must fail, or 0 if it may be made. Prints a line the first time. Requires:
 // system calls of the calling thread go straight to the kernel.
-[[nodiscard]] long refuse_device_write(long number, const std::array<long, 6>& arguments) noexcept;
+[[nodiscard]] long refuse_call(refusal reason, long number, const std::array<long, 6>& arguments) noexcept;
 
 }  // namespace far::preload

@@ -80,7 +80,9 @@ constexpr std::array served_by_guard{SYS_rt_sigreturn,
                                      SYS_exit_group,
                                      SYS_munlockall,
                                      SYS_mlockall,
-                                     SYS_prctl};
+                                     SYS_prctl,
+                                     SYS_io_uring_setup,
+                                     SYS_io_setup};
 
 // Calls given a mask of signals to wait with: most are given none.
 constexpr std::array waits_with_mask{SYS_ppoll, SYS_epoll_pwait, 441 /* epoll_pwait2 */};

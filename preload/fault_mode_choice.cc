@@ -46,8 +46,8 @@ result<fault_mode_choice> choose_fault_mode(const platform::kernel_features& fea
   }
   // Without pagemap pages are not moved, either (far_address_space).
   const bool devices_are_safe = features.move && features.pagemap;
-  const bool prefers_inline = !devices_are_safe && obstacle(features, fault_mode::in_line) == nullptr;
-  const fault_mode wanted = asked.value_or(prefers_inline ? fault_mode::in_line : fault_mode::thread);
+  const bool has_inline = obstacle(features, fault_mode::in_line) == nullptr;
+  const fault_mode wanted = asked.value_or(has_inline ? fault_mode::in_line : fault_mode::thread);
   const auto risk_of = [&](fault_mode mode) {
     return mode == fault_mode::thread && !devices_are_safe ? writes_of_devices : nullptr;
   };

@@ -23,7 +23,7 @@ TEST(FaultModeChoice, WhatIsAskedForWhereItIsThere) {
     EXPECT_EQ(choice.value().mode, asked);
     EXPECT_EQ(choice.value().why_not_asked, nullptr);
   }
-  EXPECT_EQ(choose_fault_mode(everything(), std::nullopt).value().mode, fault_mode::thread);
+  EXPECT_EQ(choose_fault_mode(everything(), std::nullopt).value().mode, fault_mode::in_line);
 }
 
 TEST(FaultModeChoice, AnOrdinaryUserResolvesInline) {
@@ -32,7 +32,10 @@ TEST(FaultModeChoice, AnOrdinaryUserResolvesInline) {
   const result<fault_mode_choice> choice = choose_fault_mode(features, std::nullopt);
   ASSERT_TRUE(choice.ok());
   EXPECT_EQ(choice.value().mode, fault_mode::in_line);
-  EXPECT_NE(std::string(choice.value().why_not_asked).find("vm.unprivileged_userfaultfd=1"), std::string::npos);
+  EXPECT_EQ(choice.value().why_not_asked, nullptr);
+  const result<fault_mode_choice> other = choose_fault_mode(features, fault_mode::thread);
+  ASSERT_TRUE(other.ok());
+  EXPECT_NE(std::string(other.value().why_not_asked).find("vm.unprivileged_userfaultfd=1"), std::string::npos);
 }
 
 TEST(FaultModeChoice, AThreadResolvesWhereTheProgramCannot) {
@@ -44,6 +47,10 @@ TEST(FaultModeChoice, AThreadResolvesWhereTheProgramCannot) {
     ASSERT_TRUE(choice.ok());
     EXPECT_EQ(choice.value().mode, fault_mode::thread);
     EXPECT_NE(choice.value().why_not_asked, nullptr);
+    const result<fault_mode_choice> not_asked = choose_fault_mode(features, std::nullopt);
+    ASSERT_TRUE(not_asked.ok());
+    EXPECT_EQ(not_asked.value().mode, fault_mode::thread);
+    EXPECT_EQ(not_asked.value().why_not_asked, nullptr);
   }
 }
 

@@ -48,6 +48,7 @@ constexpr int exit_status_of_failure = 1;
 
 struct runtime {
   settings chosen;
+  pager::fault_mode mode = pager::fault_mode::thread;  // as chosen, or by default
   std::unique_ptr<pager::pager> pager;
   std::unique_ptr<job> of_job;         // null: the process is on its own
   engine::statistics counted_at_fork;  // in a child of fork: what its parent had counted
@@ -151,6 +152,14 @@ void start_control_of_child() {
   start_control(*the_runtime, run_control_of_child);
 }
 
+// Where nothing was asked for and each system call would cost a signal, programs that call the kernel often are better
+// off with the other mode.
+pager::fault_mode prepare_mode(const settings& chosen, pager::fault_mode mode) {
+  if (mode == pager::fault_mode::thread || prepare_system_calls() || chosen.mode) return mode;
+  const result<fault_mode_choice> other = choose_fault_mode(platform::probe_kernel(), pager::fault_mode::thread);
+  return other.ok() && other.value().risk == nullptr ? other.value().mode : mode;
+}
+
 // The order matters. The pager comes before the allocator uses far memory, and everything that may be asked of the
 // runtime is in place before the first system call is dispatched. Wrong settings end the program; what the machine
 // cannot do makes it run natively.
@@ -171,19 +180,18 @@ void start() {
   if (choice.value().why_not_asked != nullptr) {
     log_line(log_level::warning, "%s. Until then process %d (%s) runs with the other mode",
              choice.value().why_not_asked, static_cast<int>(getpid()), program_invocation_short_name);
-    chosen.mode = choice.value().mode;
   }
   const result<void> traced = start_trace(chosen);
   if (!traced) refuse_to_start(traced.error());
   find_c_library();
-  if (chosen.mode == pager::fault_mode::in_line) prepare_system_calls();
+  starting->mode = prepare_mode(chosen, choice.value().mode);
   starting->of_job = join_job(chosen);
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
   result<std::unique_ptr<pager::pager>> pager =
       pager::pager::create({.budget_bytes = first_budget(of_job, chosen.budget_bytes),
                             .far_uri = chosen.far_uri,
-                            .mode = chosen.mode,
+                            .mode = starting->mode,
                             .policy = chosen.policy,
                             .static_memory = static_arrays,
                             .observer = trace_observer(),
@@ -203,7 +211,7 @@ void start() {
   serve_forks(*starting->pager);
   watch_thread_ends();
   start_control(*starting, run_control);
-  if (chosen.mode == pager::fault_mode::in_line) {
+  if (starting->mode == pager::fault_mode::in_line) {
     const result<void> guarded = guard_system_calls(!static_arrays.empty());
     if (!guarded) {
       the_runtime = nullptr;  // there is no run to report
@@ -230,7 +238,7 @@ void write_report(run_report& report) {
   report.pid = getpid();
   report.program = program_invocation_name;
   report.far_uri = chosen.far_uri.c_str();
-  report.fault_mode = chosen.mode == pager::fault_mode::thread ? "thread" : "inline";
+  report.fault_mode = the_runtime->mode == pager::fault_mode::thread ? "thread" : "inline";
   report.policy = chosen.policy.c_str();
   const std::uint64_t others = report.totals.running > 0 ? report.totals.running - 1 : 0;
   log_exit_line(report.counted, report.totals.processes, others);

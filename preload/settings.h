@@ -4,19 +4,24 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "pager/pager.h"
 
 namespace far::preload {
 
+// The value of variable::fault_mode, and of --fault-mode, by which the runtime chooses.
+inline constexpr std::string_view automatic_fault_mode = "auto";
+
 // The environment variables. `farheap run` writes them after checking each value; users who set them by hand get the
 // same checks from read_settings(), but later and inside the program.
 namespace variable {
 inline constexpr const char* local_bytes = "FARHEAP_LOCAL_BYTES";    // the budget, in bytes or as "512M"
 inline constexpr const char* far_uri = "FARHEAP_FAR";                // see backend::open
-inline constexpr const char* fault_mode = "FARHEAP_FAULT_MODE";      // "thread" or "inline"
+inline constexpr const char* fault_mode = "FARHEAP_FAULT_MODE";      // "auto", "thread" or "inline"
 inline constexpr const char* policy = "FARHEAP_POLICY";              // see engine::policy_names
 inline constexpr const char* stats_json = "FARHEAP_STATS_JSON";      // an absolute path
 inline constexpr const char* verbose = "FARHEAP_VERBOSE";            // "1" or "0"
@@ -34,11 +39,11 @@ struct settings {
   bool active = false;  // false: FARHEAP_LOCAL_BYTES is not set; everything else keeps its default
   std::uint64_t budget_bytes = 0;
   std::string far_uri = default_far_uri;
-  pager::fault_mode mode = pager::fault_mode::thread;
-  std::string policy = default_policy;  // the name is checked when the engine makes the policy
-  std::string stats_json;               // empty: none
-  std::string trace_directory;          // empty: misses are not recorded
-  std::uint32_t trace_sample = 1;       // one miss in so many
+  std::optional<pager::fault_mode> mode;  // none: auto
+  std::string policy = default_policy;    // the name is checked when the engine makes the policy
+  std::string stats_json;                 // empty: none
+  std::string trace_directory;            // empty: misses are not recorded
+  std::uint32_t trace_sample = 1;         // one miss in so many
   bool verbose = false;
   std::string job;          // empty: the process is on its own
   bool local_each = false;  // its processes do not share the budget

@@ -46,7 +46,7 @@ TEST_F(settings_test, ABudgetAloneTakesTheDefaults) {
   EXPECT_TRUE(got.value().active);
   EXPECT_EQ(got.value().budget_bytes, 512 * mib);
   EXPECT_EQ(got.value().far_uri, "file:");
-  EXPECT_EQ(got.value().mode, pager::fault_mode::thread);
+  EXPECT_EQ(got.value().mode, std::nullopt);
   EXPECT_EQ(got.value().policy, "2q");
   EXPECT_TRUE(got.value().stats_json.empty());
   EXPECT_FALSE(got.value().verbose);

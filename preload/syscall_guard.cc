@@ -258,13 +258,16 @@ bool served_own_transfer(ucontext_t& context, long number) {
   return is_served;
 }
 
-// On kernels that would lose what devices write to far memory. Returns whether the call is over.
+// Calls whose memory the kernel or a device would touch when nobody could help. Returns whether the call is over.
 bool refuse_if_unsafe(greg_t* registers, long number) {
-  if (!refuses_device_writes || platform::on_runtime_thread()) return false;
+  const bool is_asynchronous = number == SYS_io_uring_setup || number == SYS_io_setup;
+  if (!refuses_device_writes && (only_raw_calls || !is_asynchronous)) return false;
+  if (platform::on_runtime_thread()) return false;
   const int saved_errno = errno;
   const undispatched_section section;
   const platform::runtime_mark allocate_locally;
-  const long refused = refuse_device_write(number, arguments_of(registers));
+  const refusal reason = refuses_device_writes ? refusal::device_writes : refusal::asynchronous_calls;
+  const long refused = refuse_call(reason, number, arguments_of(registers));
   errno = saved_errno;
   if (refused == 0) return false;
   registers[REG_RAX] = refused;
@@ -384,16 +387,17 @@ int has_raw_calls(dl_phdr_info* object, std::size_t, void* context) {
 
 }  // namespace
 
-void prepare_system_calls() {
+bool prepare_system_calls() {
   look_out_for_device_writes();
   // A trace shows where the program called the kernel, which only a handler can see.
-  if (trace_is_on || refuses_device_writes) return;
+  if (trace_is_on || refuses_device_writes) return false;
   const result<std::size_t> taken = take_over_call_sites();
   if (taken) {
     log_line(log_level::verbose, "%zu call sites of the C library are taken over", taken.value());
   } else {
-    log_line(log_level::verbose, "each system call costs a signal (%s)", taken.error().message.c_str());
+    log_line(log_level::verbose, "each system call would cost a signal (%s)", taken.error().message.c_str());
   }
+  return taken.ok();
 }
 
 result<void> guard_system_calls(bool far_elsewhere) {
@@ -450,7 +454,9 @@ void for_each_pinned_by_calls(void (*visit)(void* context, std::span<const std::
 
 namespace far::preload {
 
-void prepare_system_calls() {}
+bool prepare_system_calls() {
+  return false;
+}
 
 result<void> guard_system_calls(bool /*far_elsewhere*/) {
   return error{"--fault-mode inline runs unmodified programs on x86-64 only; use --fault-mode thread", ENOSYS};

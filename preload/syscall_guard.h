@@ -12,9 +12,9 @@
 
 namespace far::preload {
 
-// Makes calls of the C library cheap to guard (direct_calls.h), where that is possible. To be called once, before any
-// thread is started, and if fault_mode::in_line is chosen.
-void prepare_system_calls();
+// Makes calls of the C library cheap to guard (direct_calls.h). Returns whether that was possible. To be called once,
+// before any thread is started, and if fault_mode::in_line is chosen.
+[[nodiscard]] bool prepare_system_calls();
 
 // Arms the calling thread, and by it all threads and children that it starts. Requires: active_pager(); to be called
 // once, at start. `far_elsewhere`: there is far memory outside of the reserved range. Fails with what to do instead on

@@ -114,6 +114,7 @@ class collector {
       case shape::message: return collect_message(memory);
       case shape::messages: return collect_messages(memory, size_argument(row.count));
       case shape::strings: return collect_strings(memory);
+      case shape::waiters: return collect_waiters(memory, size_argument(row.count));
     }
   }
 
@@ -194,6 +195,23 @@ class collector {
       hold(reinterpret_cast<std::byte*>(strings + i), sizeof(char*));
       if (strings[i] == nullptr) return;
       if (pager_.contains(strings[i])) hold(strings[i], std::strlen(reinterpret_cast<const char*>(strings[i])) + 1);
+    }
+  }
+
+  // As in linux/futex.h, which older systems have without it.
+  void collect_waiters(std::byte* memory, std::size_t count) {
+    struct waiter {
+      std::uint64_t value;
+      std::uint64_t address;
+      std::uint32_t flags;
+      std::uint32_t reserved;
+    };
+    constexpr std::size_t most_waiters = 128;
+    if (memory == nullptr || count > most_waiters) return;  // the kernel refuses it
+    hold(memory, count * sizeof(waiter));
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t at = reinterpret_cast<const waiter*>(memory)[i].address;
+      hold(reinterpret_cast<std::byte*>(at), sizeof(std::uint64_t));
     }
   }
 

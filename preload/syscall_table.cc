@@ -85,6 +85,7 @@ constexpr std::array table{
     table_row{SYS_rseq, shape::addresses},
     table_row{440 /* process_madvise */, shape::addresses},
     table_row{441 /* epoll_pwait2 */, shape::buffer, 1, 2, epoll_bytes},
+    table_row{449 /* futex_waitv */, shape::waiters, 0, 1},
 };
 
 constexpr bool rises() {

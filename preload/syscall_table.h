@@ -15,11 +15,13 @@ enum class shape : std::uint8_t {
   message,    // a msghdr
   messages,   // `count` mmsghdrs
   strings,    // an array of strings that ends with a null pointer
+  waiters,    // `count` entries of futex_waitv(2)
 };
 
 // Whether memory is named in memory, so that it may be far although no argument is.
 [[nodiscard]] constexpr bool is_nested(shape kind) {
-  return kind == shape::vectors || kind == shape::message || kind == shape::messages || kind == shape::strings;
+  return kind == shape::vectors || kind == shape::message || kind == shape::messages || kind == shape::strings ||
+         kind == shape::waiters;
 }
 
 struct table_row {

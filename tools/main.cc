@@ -107,9 +107,9 @@ int start_run(std::vector<std::string> arguments) {
       ->type_name("SIZE|PERCENT");
   parser
       .add_option("--fault-mode", chosen.fault_mode,
-                  "which thread resolves a miss: thread (one of the runtime's, always right; the default) or "
-                  "inline (faster)")
-      ->type_name("thread|inline");
+                  "which thread resolves a miss: inline (the one that missed), thread (one of the runtime's), or auto "
+                  "(the default: inline where the machine can)")
+      ->type_name("auto|thread|inline");
   add_run_options(parser, chosen);
   parser.footer("Example: farheap run --local 2G -- python3 analysis.py");
   int exit_code = 0;

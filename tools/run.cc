@@ -81,7 +81,7 @@ const char* name_of(pager::fault_mode mode) {
 // runs natively: it is told of in one line.
 result<void> check_fault_mode(const run_options& chosen, plan& launch) {
   std::optional<pager::fault_mode> asked;
-  if (!chosen.fault_mode.empty()) {
+  if (!chosen.fault_mode.empty() && chosen.fault_mode != preload::automatic_fault_mode) {
     const result<pager::fault_mode> mode = pager::parse_fault_mode(chosen.fault_mode);
     if (!mode) return with_exit_code(mode.error(), exit_usage, "--fault-mode: ");
     asked = mode.value();
@@ -97,7 +97,7 @@ result<void> check_fault_mode(const run_options& chosen, plan& launch) {
     if (asked) return error{"--fault-mode " + chosen.fault_mode + ": " + why, exit_failure};
     launch.remark = why + ". Until then this runs with --fault-mode " + name_of(choice.value().mode);
   }
-  launch.fault_mode = name_of(choice.value().mode);
+  launch.fault_mode = asked ? name_of(choice.value().mode) : preload::automatic_fault_mode;
   if (choice.value().risk != nullptr)
     launch.remark += (launch.remark.empty() ? "" : "; ") + std::string(choice.value().risk);
   return {};
