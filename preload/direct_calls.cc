@@ -371,10 +371,11 @@ result<std::size_t> take_over_call_sites() {
   return sites.size();
 }
 
-void look_at_direct_calls(const pager::pager& pager, bool far_elsewhere) noexcept {
+void look_at_direct_calls(const pager::pager& pager, bool far_elsewhere, bool watches_devices) noexcept {
   for (std::size_t number = 0; number < known_numbers; ++number) {
     far_site_rules[number] = rule_of(static_cast<long>(number));
   }
+  if (watches_devices) far_site_rules[SYS_ioctl] = far_site_rules[SYS_setsockopt] = is_dispatched;
   // Static arrays lie far from the heap: then every argument that is not null is looked at more closely.
   far_site_heap[0] = far_elsewhere ? 1 : reinterpret_cast<std::uintptr_t>(pager.start());
   far_site_heap[1] = far_elsewhere ? ~std::uintptr_t{0} : pager.pages() << page_shift;

@@ -16,7 +16,8 @@ namespace far::preload {
 [[nodiscard]] result<std::size_t> take_over_call_sites();
 
 // From here on the calls of dispatched threads are looked at. `far_elsewhere`: there is far memory outside of the
-// reserved range. To be called before the first thread is dispatched.
-void look_at_direct_calls(const pager::pager& pager, bool far_elsewhere) noexcept;
+// reserved range. `watches_devices`: calls that could let a device write to memory are left to the guard
+// (device_writes.h). To be called before the first thread is dispatched.
+void look_at_direct_calls(const pager::pager& pager, bool far_elsewhere, bool watches_devices) noexcept;
 
 }  // namespace far::preload

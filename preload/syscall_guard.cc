@@ -390,7 +390,7 @@ int has_raw_calls(dl_phdr_info* object, std::size_t, void* context) {
 bool prepare_system_calls() {
   look_out_for_device_writes();
   // A trace shows where the program called the kernel, which only a handler can see.
-  if (trace_is_on || refuses_device_writes) return false;
+  if (trace_is_on) return false;
   const result<std::size_t> taken = take_over_call_sites();
   if (taken) {
     log_line(log_level::verbose, "%zu call sites of the C library are taken over", taken.value());
@@ -402,7 +402,7 @@ bool prepare_system_calls() {
 
 result<void> guard_system_calls(bool far_elsewhere) {
   take_signals(on_sigsys, true);
-  look_at_direct_calls(*active_pager(), far_elsewhere);
+  look_at_direct_calls(*active_pager(), far_elsewhere, refuses_device_writes);
   return arm_this_thread();
 }
 
