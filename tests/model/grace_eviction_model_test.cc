@@ -1,0 +1,274 @@
+// A model of scopes as grace periods against the evictor, a protocol that is to replace hazard logs
+// (docs/decisions/0031-scopes-as-grace-periods.md): one object in a page; two mutators that dereference it with a load
+// of the word and a look at the page's ready byte, and keep the raw pointer until their scope ends; an evictor that
+// condemns the page, waits for the scopes that may hold pointers into it, and harvests it. When frames are short it
+// does not wait: the page leaves by the page path, and the hardware guard brings it back to its place.
+//
+// A mutator publishes nothing but its scopes: a number, odd while a scope is open. All promises hang on the order of
+// that store, the look at the ready byte, and the evictor's fence.
+#include <gtest/gtest.h>
+
+#include "tests/model/explorer.h"
+#include "tests/model/tso.h"
+
+namespace far::model {
+namespace {
+
+enum class bug : std::uint8_t {
+  none,
+  no_membarrier,            // the evictor looks at the scopes without making mutators pass a fence
+  looks_before_condemning,  // the scopes are looked at before the page stops being ready
+  no_grace,                 // the page is harvested at once
+  inner_scope_ends,         // the end of an inner scope is taken for that of the outermost
+  ignores_touch,            // the evictor harvests a page that was touched after it was condemned
+  ignores_late_ready,       // ... or called ready late, by a mutator that had touched it before it was condemned
+  forced_by_object_path,    // a page that leaves while scopes are open comes back object by object
+  forced_without_flush,     // ... or is copied without stopping writes to it
+};
+
+enum thread : std::uint8_t { first_mutator, second_mutator, evictor, pressure, threads };
+enum place : std::uint8_t { old_place, fresh_place, places };
+enum state : std::uint8_t { resident, evicting, remote };
+constexpr std::uint8_t ended = 100;
+constexpr std::uint8_t last_round = 2;
+
+// Cells of memory.
+constexpr std::size_t scope_of(std::size_t mutator) {
+  return mutator;
+}
+constexpr std::size_t ready = 2;
+constexpr std::size_t field_of(std::size_t where, std::size_t mutator) {
+  return 3 + where * 2 + mutator;
+}
+
+struct world {
+  std::uint8_t at[threads] = {};
+  bug without = bug::none;
+  std::uint8_t word = old_place;
+  std::uint8_t page = resident;
+  std::uint8_t condemned = 0;
+  std::uint8_t comes_by_object = 0;  // of a remote page
+  std::uint8_t is_short = 0;         // of frames
+  std::uint8_t round = 0;
+  std::uint8_t seen[2] = {};  // the scopes, when the evictor looked
+  std::uint8_t scopes[2] = {};
+  std::uint8_t pointer[2] = {};
+  std::uint8_t written[2] = {};
+  std::uint8_t far[2] = {};
+  tso_memory<7, 2, 4> memory;
+};
+
+const char* go(world& s, std::size_t who, std::uint8_t to, const char* did) {
+  s.at[who] = to;
+  return did;
+}
+
+void leave(world& s, bool by_object) {
+  s.page = remote;
+  s.comes_by_object = by_object;
+}
+
+void come_back_in_place(world& s) {
+  for (std::size_t i = 0; i < 2; ++i) s.memory.put(field_of(old_place, i), s.far[i]);
+  s.page = resident;
+}
+
+// The hardware guard, where a raw pointer is used whose page has left. Returns whether the access can be made now.
+bool is_reached(world& s, std::uint8_t where) {
+  if (where == fresh_place) return true;
+  require(s.word == old_place, "an object in use stays where it is");
+  if (s.page != remote) return true;
+  require(s.comes_by_object == 0, "a page whose objects are in use comes back whole");
+  come_back_in_place(s);
+  return true;
+}
+
+// What touches the page when it is not ready.
+const char* touch(world& s, thread who) {
+  if (!s.memory.is_drained(who)) return nullptr;  // before read-modify-writes
+  if (s.page == evicting) return nullptr;
+  if (s.word != s.pointer[who]) return go(s, who, 1, "finds another word");
+  if (s.page == remote && s.comes_by_object != 0) {
+    for (std::size_t i = 0; i < 2; ++i) s.memory.put(field_of(fresh_place, i), s.far[i]);
+    s.word = fresh_place;
+    return go(s, who, 1, "fetches the object");
+  }
+  if (s.page == remote) {
+    come_back_in_place(s);
+    return go(s, who, 4, "fetches the page");
+  }
+  s.condemned = 0;
+  return go(s, who, 4, "touches the page");
+}
+
+const char* mutate(world& s, thread who) {
+  const std::uint8_t where = s.pointer[who];
+  switch (s.at[who]) {
+    case 0:
+      if (!s.memory.store(who, scope_of(who), ++s.scopes[who])) return nullptr;
+      return go(s, who, 1, "opens a scope");
+    case 1: s.pointer[who] = s.word; return go(s, who, 2, "loads the word");
+    case 2:
+      if (where == fresh_place || s.memory.load(who, ready) != 0) return go(s, who, 5, "finds the page ready");
+      return go(s, who, 3, "finds the page not ready");
+    case 3: return touch(s, who);
+    case 4: return s.memory.store(who, ready, 1) ? go(s, who, 5, "calls the page ready") : nullptr;
+    case 5:
+      if (!is_reached(s, where)) return nullptr;
+      require(s.memory.load(who, field_of(where, who)) == s.written[who], "a mutator reads what it wrote");
+      return go(s, who, who == first_mutator ? 6 : 7, "reads");
+    case 6:  // an inner scope opens and ends in between
+      if (s.without == bug::inner_scope_ends && !s.memory.store(who, scope_of(who), ++s.scopes[who])) return nullptr;
+      return go(s, who, 7, "ends an inner scope");
+    case 7:
+      if (!is_reached(s, where)) return nullptr;
+      if (!s.memory.store(who, field_of(where, who), static_cast<std::uint8_t>(s.written[who] + 1))) return nullptr;
+      ++s.written[who];
+      return go(s, who, 8, "writes");
+    case 8: {
+      if (!s.memory.store(who, scope_of(who), ++s.scopes[who])) return nullptr;
+      const bool again = s.written[who] < 2;
+      s.pointer[who] = 0;
+      return go(s, who, again ? 0 : ended, "ends the scope");
+    }
+    default: return nullptr;
+  }
+}
+
+bool has_passed(const world& s, std::size_t mutator) {
+  return s.seen[mutator] % 2 == 0 || s.memory.get(scope_of(mutator)) != s.seen[mutator];
+}
+
+const char* end_round(world& s, const char* did) {
+  return go(s, evictor, ++s.round == last_round || s.page == remote ? ended : 0, did);
+}
+
+const char* look_at_scopes(world& s, std::uint8_t next) {
+  for (std::size_t i = 0; i < 2; ++i) s.seen[i] = s.memory.get(scope_of(i));
+  return go(s, evictor, next, "looks at the scopes");
+}
+
+const char* evict(world& s) {
+  const bool fences = s.without != bug::no_membarrier;
+  const bool looks_first = s.without == bug::looks_before_condemning;
+  switch (s.at[evictor]) {
+    case 0:
+      if (looks_first) {
+        s.memory.fence(0);
+        s.memory.fence(1);
+        return look_at_scopes(s, 1);
+      }
+      return go(s, evictor, 1, "begins");
+    case 1: s.condemned = 1; return go(s, evictor, 2, "condemns the page");
+    case 2: s.memory.put(ready, 0); return go(s, evictor, looks_first ? 6 : 3, "makes it not ready");
+    case 3:
+      if (fences) s.memory.fence(0);
+      return go(s, evictor, 4, "makes the first mutator pass the membarrier");
+    case 4:
+      if (fences) s.memory.fence(1);
+      return go(s, evictor, 5, "makes the second mutator pass the membarrier");
+    case 5: return look_at_scopes(s, 6);
+    case 6:
+      if ((has_passed(s, 0) && has_passed(s, 1)) || s.without == bug::no_grace)
+        return go(s, evictor, 7, "sees that every scope has ended");
+      return s.is_short != 0 ? go(s, evictor, 20, "cannot wait") : nullptr;
+    case 7:
+      if (s.condemned == 0 && s.without != bug::ignores_touch) return end_round(s, "leaves a page that was touched");
+      s.condemned = 0;
+      s.page = evicting;
+      return go(s, evictor, 8, "harvests the page");
+    case 8:
+      if (s.memory.get(ready) != 0 && s.without != bug::ignores_late_ready) {
+        s.page = resident;
+        return end_round(s, "gives a page back that is ready");
+      }
+      return go(s, evictor, 9, "finds that nobody called it ready");
+    case 9: s.far[0] = s.memory.get(field_of(old_place, 0)); return go(s, evictor, 10, "copies one half");
+    case 10: s.far[1] = s.memory.get(field_of(old_place, 1)); return go(s, evictor, 11, "copies the other half");
+    case 11: leave(s, true); return end_round(s, "drops the page, to be fetched by objects");
+    case 20:
+      if (s.condemned == 0) return end_round(s, "leaves a page that was touched");
+      s.condemned = 0;
+      s.page = evicting;
+      return go(s, evictor, 21, "claims the page while scopes are open");
+    case 21:
+      // The move takes the page away from everybody: the kernel interrupts the processors.
+      if (s.without != bug::forced_without_flush) {
+        s.memory.fence(0);
+        s.memory.fence(1);
+      }
+      s.far[0] = s.memory.get(field_of(old_place, 0));
+      s.far[1] = s.memory.get(field_of(old_place, 1));
+      leave(s, s.without == bug::forced_by_object_path);
+      return end_round(s, "moves the page out");
+    default: return nullptr;
+  }
+}
+
+verdict explore(bug without) {
+  const auto has_ended = [](thread who) { return [who](const world& s) { return s.at[who] == ended; }; };
+  explorer<world> all(
+      {{"first mutator", [](world& s) { return mutate(s, first_mutator); }, has_ended(first_mutator)},
+       {"second mutator", [](world& s) { return mutate(s, second_mutator); }, has_ended(second_mutator)},
+       {"evictor", evict, has_ended(evictor)},
+       {"pressure",
+        [](world& s) {
+          if (s.at[pressure] == ended) return static_cast<const char*>(nullptr);
+          s.is_short = 1;
+          return go(s, pressure, ended, "makes frames short");
+        },
+        has_ended(pressure)},
+       buffer_of<world, &world::memory, 0>("first mutator's buffer"),
+       buffer_of<world, &world::memory, 1>("second mutator's buffer")},
+      [](const world& s) {
+        for (std::size_t i = 0; i < 2; ++i) {
+          const bool is_far = s.word == old_place && s.page == remote;
+          const std::uint8_t now = is_far ? s.far[i] : s.memory.get(field_of(s.word, i));
+          require(now == s.written[i], "no write is lost");
+        }
+      });
+  world initial;
+  initial.without = without;
+  initial.memory.put(ready, 1);
+  return all.explore(initial, 40'000'000);
+}
+
+void expect_found(bug without) {
+  const verdict found = explore(without);
+  EXPECT_TRUE(found.breaks("an object in use stays") || found.breaks("no write is lost") ||
+              found.breaks("reads what it wrote") || found.breaks("comes back whole"))
+      << found.trace;
+}
+
+TEST(grace_eviction_model, holds_in_every_order) {
+  const verdict found = explore(bug::none);
+  EXPECT_TRUE(found.holds) << found.trace;
+  EXPECT_GT(found.states, 10'000u);
+}
+TEST(grace_eviction_model, finds_the_bug_without_the_membarrier) {
+  expect_found(bug::no_membarrier);
+}
+TEST(grace_eviction_model, finds_the_evictor_that_looks_before_it_condemns) {
+  expect_found(bug::looks_before_condemning);
+}
+TEST(grace_eviction_model, finds_the_evictor_that_does_not_wait) {
+  expect_found(bug::no_grace);
+}
+TEST(grace_eviction_model, finds_the_inner_scope_that_ends_the_outer_one) {
+  expect_found(bug::inner_scope_ends);
+}
+TEST(grace_eviction_model, finds_the_evictor_that_ignores_a_touch) {
+  expect_found(bug::ignores_touch);
+}
+TEST(grace_eviction_model, finds_the_evictor_that_ignores_a_late_ready) {
+  expect_found(bug::ignores_late_ready);
+}
+TEST(grace_eviction_model, finds_the_forced_page_that_comes_back_by_objects) {
+  expect_found(bug::forced_by_object_path);
+}
+TEST(grace_eviction_model, finds_the_forced_page_that_is_still_written) {
+  expect_found(bug::forced_without_flush);
+}
+
+}  // namespace
+}  // namespace far::model
