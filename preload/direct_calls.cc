@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 
 #include "base/units.h"
 #include "platform/runtime_thread.h"
+#include "platform/signal_shield.h"
 #include "preload/c_library.h"
 #include "preload/call_sites.h"
 #include "preload/in_runtime.h"
@@ -57,7 +59,9 @@ struct site_call {
 };
 static_assert(offsetof(site_call, given) == 8 && offsetof(site_call, arguments) == 56);
 static_assert(offsetof(site_call, result) == 104 && offsetof(site_call, guarded) == 112);
-static_assert(offsetof(site_call, stack) == 120 && offsetof(site_call, next) == 128 && sizeof(site_call) <= 192);
+static_assert(offsetof(site_call, stack) == 120 && offsetof(site_call, next) == 128 && sizeof(site_call) == 136);
+static_assert(SYS_rt_sigprocmask == 14 && SIG_SETMASK == 2 && SIGBUS == 7 && SIGSYS == 31);
+static_assert(selector_undispatched == 0 && selector_dispatched == 1);
 
 constexpr std::size_t most_sites = 640;
 
@@ -190,19 +194,17 @@ int find_segment(dl_phdr_info* object, std::size_t, void* context) {
   return 0;
 }
 
-// As in a handler of SIGSYS: the program's handlers wait, misses do not, and calls go straight to the kernel.
+// With locks of the runtime ahead, off a far stack. The program's signals are blocked by now, misses are not.
 template <typename Body>
 void as_guard(Body body) noexcept {
-  const guard_section section;
   const platform::runtime_mark allocate_locally;
-  if (!stack_is_far()) return body();
-  call_on_local_stack([](void* context) { (*static_cast<Body*>(context))(); }, &body);
-}
-
-bool touches_far(const pager::pager& pager, const site_call& call) {
-  if ((rule_of(call.number) & looks_closer) != 0) return true;
-  return std::any_of(call.given.begin(), call.given.end(),
-                     [&pager](long argument) { return pager.contains(reinterpret_cast<const void*>(argument)); });
+  ++platform::shields_up;  // shields inside need not block anything
+  if (stack_is_far()) {
+    call_on_local_stack([](void* context) { (*static_cast<Body*>(context))(); }, &body);
+  } else {
+    body();
+  }
+  --platform::shields_up;
 }
 
 bool has_mask(const site_call& call) {
@@ -273,7 +275,24 @@ bool far_end_site_call(far::preload::site_call* call) noexcept;
 
 #pragma GCC visibility pop
 
-// Decides how the call is made, and holds what it touches.
+}  // extern "C"
+
+namespace far::preload {
+namespace {
+
+bool touches_far(const pager::pager& pager, const site_call& call) {
+  if ((far_site_rules[call.number] & looks_closer) != 0) return true;
+  return std::any_of(call.given.begin(), call.given.end(),
+                     [&pager](long argument) { return pager.contains(reinterpret_cast<const void*>(argument)); });
+}
+
+}  // namespace
+}  // namespace far::preload
+
+extern "C" {
+
+// Decides how the call is made, and holds what it touches. This and the next run with all signals blocked but those of
+// misses: a thread that is cancelled inside a call must not be unwound through C++, which would end the program.
 void far_begin_site_call(far::preload::site_call* call) noexcept {
   using namespace far::preload;
   call->arguments = call->given;
@@ -348,7 +367,8 @@ result<std::size_t> take_over_call_sites() {
   const auto start = reinterpret_cast<std::uintptr_t>(search.found.data());
   const auto stub_bytes = static_cast<std::size_t>(far_sites_end - far_sites_begin) / most_sites;
   const auto first_stub = reinterpret_cast<std::uintptr_t>(far_sites_begin);
-  if (!is_near(start, first_stub) || !is_near(start + search.found.size(), first_stub))
+  const auto last_stub = reinterpret_cast<std::uintptr_t>(far_sites_end);
+  if (!is_near(start, first_stub) || !is_near(start, last_stub) || !is_near(start + search.found.size(), first_stub))
     return error{"the C library lies too far away", ERANGE};
   far_site_saves_all = has_xsave() ? 1 : 0;
   const code_range generic = generic_wrapper();
@@ -488,6 +508,10 @@ far_site_closer:
   .cfi_offset rbp, -16
   movq %rsp, %rbp
   .cfi_def_cfa_register rbp
+  pushq %r12
+  .cfi_offset r12, -24
+  pushq %r13
+  .cfi_offset r13, -32
   subq $2944, %rsp
   andq $-64, %rsp
   movq %rax, (%rsp)
@@ -516,8 +540,10 @@ far_site_closer:
 1:
   fxsave64 192(%rsp)
 2:
+  call far_site_begin_guard
   movq %rsp, %rdi
   call far_begin_site_call
+  call far_site_end_guard
   cmpq $2, 128(%rsp)
   je 7f
 3:
@@ -532,13 +558,18 @@ far_site_closer:
   movq %rax, 104(%rsp)
   cmpq $0, 112(%rsp)
   je 4f
+  call far_site_begin_guard
   movq %rsp, %rdi
   call far_end_site_call
-  testb %al, %al
-  jnz 3b
+  movb %al, 136(%rsp)
+  call far_site_end_guard
+  cmpb $0, 136(%rsp)
+  jne 3b
 4:
   call 8f
   movq 104(%rsp), %rax
+  movq -8(%rbp), %r12
+  movq -16(%rbp), %r13
   .cfi_remember_state
   leave
   .cfi_def_cfa rsp, 8
@@ -547,6 +578,8 @@ far_site_closer:
 7:
   call 8f
   movq (%rsp), %rax
+  movq -8(%rbp), %r12
+  movq -16(%rbp), %r13
   .cfi_remember_state
   leave
   .cfi_def_cfa rsp, 8
@@ -569,8 +602,42 @@ far_site_closer:
   movq 48(%rsp), %r8
   movq 56(%rsp), %r9
   ret
+
+far_site_begin_guard:
+  movq far_this_thread@gottpoff(%rip), %rdx
+  addq %fs:0, %rdx
+  addq $8, %rdx
+  movq (%rdx), %r13
+  movl $14, %eax
+  movl $2, %edi
+  leaq far_site_blocked(%rip), %rsi
+  movl $8, %r10d
+  call far_site_direct
+  movq far_this_thread@gottpoff(%rip), %rcx
+  movq %fs:8(%rcx), %r12
+  movq %r13, %fs:8(%rcx)
+  movb $0, %fs:(%rcx)
+  ret
+
+far_site_end_guard:
+  movq far_this_thread@gottpoff(%rip), %rsi
+  movb $1, %fs:(%rsi)
+  movq %r12, %fs:8(%rsi)
+  addq %fs:0, %rsi
+  addq $8, %rsi
+  movl $14, %eax
+  movl $2, %edi
+  xorl %edx, %edx
+  movl $8, %r10d
+  call far_site_direct
+  movq far_this_thread@gottpoff(%rip), %rcx
+  movq %r13, %fs:8(%rcx)
+  ret
   .cfi_endproc
-  .text
+
+  .section .rodata
+  .balign 8
+far_site_blocked: .quad ~(1 << (7 - 1) | 1 << (31 - 1))
 
   .bss
   .balign 64

@@ -23,10 +23,10 @@
 
 namespace far::preload {
 
-// Named for the assembler of direct_calls.cc, which reads the selector.
+// Named for the assembler of direct_calls.cc, which knows where these two are.
 extern constinit thread_local thread_state state asm("far_this_thread") __attribute__((visibility("hidden")));
 constinit thread_local thread_state state;
-static_assert(offsetof(thread_state, selector) == 0);
+static_assert(offsetof(thread_state, selector) == 0 && offsetof(thread_state, mask_exchanged) == 8);
 
 namespace {
 
@@ -132,7 +132,8 @@ constexpr kernel_mask all_but_misses = all_signals & ~(kernel_mask{1} << (SIGBUS
 // No handler of the program's runs between the two steps of either, so none runs undispatched. The program's own stack
 // may be far: then misses are let in, and the kernel is given no address on it. A miss may come between any two
 // instructions there, and its handler leaves mask_exchanged as it was.
-std::uint64_t block(const kernel_mask& blocked, unsigned char* dispatch_before) noexcept {
+std::uint64_t begin_shield(unsigned char* dispatch_before) noexcept {
+  const kernel_mask& blocked = stack_is_far() ? all_but_misses : all_signals;
   const kernel_mask outer = state.mask_exchanged;
   far_raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&blocked),
                   reinterpret_cast<long>(&state.mask_exchanged), sizeof(kernel_mask));
@@ -140,10 +141,6 @@ std::uint64_t block(const kernel_mask& blocked, unsigned char* dispatch_before) 
   *dispatch_before = state.selector;
   state.selector = selector_undispatched;
   return before;
-}
-
-std::uint64_t begin_shield(unsigned char* dispatch_before) noexcept {
-  return block(stack_is_far() ? all_but_misses : all_signals, dispatch_before);
 }
 
 void end_shield(std::uint64_t signals_before, unsigned char dispatch_before) noexcept {
@@ -219,15 +216,6 @@ std::size_t extended_state_bytes(const void* fpregs) noexcept {
 
 thread_state& this_thread() noexcept {
   return state;
-}
-
-guard_section::guard_section() noexcept : signals_before_(block(all_but_misses, &dispatch_before_)) {
-  ++platform::shields_up;
-}
-
-guard_section::~guard_section() {
-  --platform::shields_up;
-  end_shield(signals_before_, dispatch_before_);
 }
 
 result<void> arm_for_raw_calls(std::uintptr_t allowed_begin, std::size_t allowed_bytes) {

@@ -23,12 +23,12 @@ struct thread_state {
   volatile unsigned char selector = selector_undispatched;
   bool armed = false;                             // arm_for_raw_calls() or arm_started_thread()
   bool lent_to_child = false;                     // a child of vfork runs on our memory while this thread waits for it
+  std::uint64_t mask_exchanged = 0;               // with the kernel, where a signal shield begins or ends
   std::byte* signal_stack = nullptr;              // signal_stack_bytes, or null
   stack_t program_stack{nullptr, SS_DISABLE, 0};  // what the program believes its signal stack to be
   // The same within a handler that the kernel would have started without one: there was none, or SS_AUTODISARM.
   stack_t handler_stack{nullptr, SS_DISABLE, 0};
   const ucontext_t* system_call = nullptr;  // what it was about to call, while the guard makes its memory resident
-  std::uint64_t mask_exchanged = 0;         // with the kernel, where a signal shield begins or ends
   guarded_call* calls = nullptr;            // system calls under way that hold pages, innermost first
 };
 inline constexpr std::size_t signal_stack_bytes = std::size_t{256} << 10;
@@ -49,20 +49,6 @@ class undispatched_section {
 
  private:
   unsigned char before_;
-};
-
-// What a handler of SIGSYS is, outside of one: the program's handlers wait, misses do not, and system calls of the
-// calling thread go straight to the kernel. Requires: the thread is dispatched.
-class guard_section {
- public:
-  guard_section() noexcept;
-  ~guard_section();
-  guard_section(const guard_section&) = delete;
-  guard_section& operator=(const guard_section&) = delete;
-
- private:
-  unsigned char dispatch_before_ = 0;
-  std::uint64_t signals_before_ = 0;
 };
 
 // Gives the calling thread a signal stack and turns dispatch on. Fails where the kernel has no system call dispatch.
