@@ -86,12 +86,12 @@ void examine_features(findings& found) {
     found.push_back({"features", "FARHEAP_DISABLE", status::note, disabled, "unset it to use everything"});
   }
   const result<preload::fault_mode_choice> choice = preload::choose_fault_mode(features, std::nullopt);
-  const bool as_asked = choice.ok() && choice.value().why_not_asked == nullptr;
+  const bool both_modes = choice.ok() && features.userfaultfd_kernel_faults;
   found.push_back({"features", "permission",
-                   as_asked      ? status::yes
+                   both_modes    ? status::yes
                    : choice.ok() ? status::fallback
                                  : status::no,
-                   permission_value(features), as_asked ? "" : platform::known_features()[0].enable});
+                   permission_value(features), both_modes ? "" : platform::known_features()[0].enable});
   const std::string sysctl = first_line("/proc/sys/vm/unprivileged_userfaultfd").value_or("unknown");
   found.push_back({"features", "vm.unprivileged_userfaultfd", status::note, sysctl, ""});
   for (const platform::feature_description& feature : platform::known_features()) {

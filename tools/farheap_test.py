@@ -183,7 +183,7 @@ class environment_test(command_test):
     def test_defaults(self):
         environment, said = self.run_and_show("--local", "5%", env={"FARHEAP_STATS_JSON": "/of/an/outer/run"})
         self.assertEqual(environment["FARHEAP_FAR"], "file:")
-        self.assertEqual(environment["FARHEAP_FAULT_MODE"], "thread")
+        self.assertEqual(environment["FARHEAP_FAULT_MODE"], "auto")
         self.assertEqual(environment["FARHEAP_POLICY"], "2q")
         self.assertNotIn("FARHEAP_STATS_JSON", environment)
         self.assertEqual(environment["FARHEAP_VERBOSE"], "0")
