@@ -41,7 +41,10 @@ std::optional<site_kind> comparison_at(std::span<const std::uint8_t> code, std::
 // The number of the call, where the instruction before it loads that.
 std::optional<long> number_before(std::span<const std::uint8_t> code, std::size_t at) {
   constexpr std::uint8_t load_eax = 0xb8;
-  if (at < load_bytes || code[at - load_bytes] != load_eax) return std::nullopt;
+  if (at <= load_bytes || code[at - load_bytes] != load_eax) return std::nullopt;
+  // With a prefix it loads another register, or more bytes.
+  constexpr std::uint8_t prefix = 0x40;
+  if ((code[at - load_bytes - 1] & 0xf0) == prefix) return std::nullopt;
   return read<std::int32_t>(code, at - 4);
 }
 

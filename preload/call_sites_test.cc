@@ -58,6 +58,7 @@ TEST(call_sites_test, finds_calls_whose_number_is_known) {
   EXPECT_EQ(found[0].at, first);
   EXPECT_EQ(found[0].kind, site_kind::numbered);
   EXPECT_EQ(found[0].bytes(), 7u);
+  EXPECT_TRUE(find(code_of({{0x41}, load_39, call})).empty()) << "that is another register";
   EXPECT_TRUE(
       find_call_sites(code_of({load_39, call, compare_rax_4096}), [](long number) { return number == 39; }).empty());
 }

@@ -85,6 +85,7 @@ constexpr std::array served_by_guard{SYS_rt_sigreturn,
                                      SYS_munlockall,
                                      SYS_mlockall,
                                      SYS_prctl,
+                                     SYS_seccomp,
                                      SYS_io_uring_setup,
                                      SYS_io_setup};
 
@@ -194,16 +195,13 @@ int find_segment(dl_phdr_info* object, std::size_t, void* context) {
   return 0;
 }
 
-// With locks of the runtime ahead, off a far stack. The program's signals are blocked by now, misses are not.
+// With locks of the runtime ahead, on a local stack with room: the caller's may be far, or small. The program's signals
+// are blocked by now, misses are not.
 template <typename Body>
 void as_guard(Body body) noexcept {
   const platform::runtime_mark allocate_locally;
   ++platform::shields_up;  // shields inside need not block anything
-  if (stack_is_far()) {
-    call_on_local_stack([](void* context) { (*static_cast<Body*>(context))(); }, &body);
-  } else {
-    body();
-  }
+  call_on_local_stack([](void* context) { (*static_cast<Body*>(context))(); }, &body);
   --platform::shields_up;
 }
 
@@ -281,9 +279,7 @@ namespace far::preload {
 namespace {
 
 bool touches_far(const pager::pager& pager, const site_call& call) {
-  if ((far_site_rules[call.number] & looks_closer) != 0) return true;
-  return std::any_of(call.given.begin(), call.given.end(),
-                     [&pager](long argument) { return pager.contains(reinterpret_cast<const void*>(argument)); });
+  return (far_site_rules[call.number] & looks_closer) != 0 || any_may_be_far(pager, call.given);
 }
 
 }  // namespace
@@ -300,7 +296,7 @@ void far_begin_site_call(far::preload::site_call* call) noexcept {
   call->next = next_step::call;
   far::pager::pager* const pager = active_pager();
   if (pager == nullptr || far::platform::on_runtime_thread()) return;
-  if (this_thread().lent_to_child || has_mask(*call)) {
+  if (has_mask(*call)) {
     call->next = next_step::dispatch;
     return;
   }
@@ -388,6 +384,15 @@ result<std::size_t> take_over_call_sites() {
   }
   if (kernel_mprotect(first_page, bytes, as_it_was) != 0)
     return error{std::string("the C library's code stays writable: ") + std::strerror(errno), errno};
+  // By the names that programs call most: in other C libraries they may be made elsewhere, in a form of their own.
+  for (const char* const name : {"read", "write"}) {
+    constexpr std::uintptr_t most_bytes = 64;
+    const code_range function{reinterpret_cast<std::uintptr_t>(dlsym(RTLD_NEXT, name)), most_bytes};
+    const bool is_taken =
+        std::any_of(sites.begin(), sites.end(), [&](const call_site& site) { return function.holds(start + site.at); });
+    if (!is_taken)
+      return error{std::string("this C library's ") + name + "() is not made in a form that is known", ENOTSUP};
+  }
   return sites.size();
 }
 
@@ -503,6 +508,9 @@ far_site_dispatched:
 
   .cfi_startproc
 far_site_closer:
+  movq far_this_thread@gottpoff(%rip), %rcx
+  cmpw $0, %fs:2(%rcx)
+  jne far_site_dispatched
   pushq %rbp
   .cfi_def_cfa_offset 16
   .cfi_offset rbp, -16

@@ -12,7 +12,8 @@ namespace far::preload {
 
 // Takes over the call sites of the C library; returns how many. Until a thread is dispatched its calls go straight to
 // the kernel. Without the sites every call is dispatched, which is slower. Requires: the C library is found. Fails
-// where threads run already: they may be inside a call, and return to what was there before.
+// where threads run already (they may be inside a call, and return to what was there before), and where the calls that
+// matter most are not among them.
 [[nodiscard]] result<std::size_t> take_over_call_sites();
 
 // From here on the calls of dispatched threads are looked at. `far_elsewhere`: there is far memory outside of the

@@ -1,10 +1,12 @@
 #include "preload/runtime.h"
 
+#include <link.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -152,10 +154,23 @@ void start_control_of_child() {
   start_control(*the_runtime, run_control_of_child);
 }
 
+bool is_loaded(const char* library) {
+  return dl_iterate_phdr(
+             [](dl_phdr_info* object, std::size_t, void* name) {
+               return object->dlpi_name != nullptr && std::strstr(object->dlpi_name, static_cast<const char*>(name))
+                          ? 1
+                          : 0;
+             },
+             const_cast<char*>(library)) != 0;
+}
+
 // Where nothing was asked for and each system call would cost a signal, programs that call the kernel often are better
 // off with the other mode.
+// So are those that will forbid themselves system calls, the ones by which their threads would resolve misses, too.
 pager::fault_mode prepare_mode(const settings& chosen, pager::fault_mode mode) {
-  if (mode == pager::fault_mode::thread || prepare_system_calls() || chosen.mode) return mode;
+  if (mode == pager::fault_mode::thread) return mode;
+  const bool restricts_itself = !chosen.mode && is_loaded("libseccomp.so");
+  if (!restricts_itself && (prepare_system_calls() || chosen.mode)) return mode;
   const result<fault_mode_choice> other = choose_fault_mode(platform::probe_kernel(), pager::fault_mode::thread);
   return other.ok() && other.value().risk == nullptr ? other.value().mode : mode;
 }

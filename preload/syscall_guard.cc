@@ -3,14 +3,18 @@
 #if defined(__x86_64__)
 
 #include <elf.h>
+#include <errno.h>  // for program_invocation_short_name
 #include <link.h>
 #include <signal.h>
 #include <sys/auxv.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 
@@ -274,12 +278,28 @@ bool refuse_if_unsafe(greg_t* registers, long number) {
   return true;
 }
 
+// In fault_mode::in_line the thread that misses asks the kernel itself, under whatever the program forbids its threads.
+void warn_of_filter(long number, const greg_t* registers) {
+  static std::atomic<bool> is_said{false};
+  const bool sets_filter = number == SYS_seccomp || (number == SYS_prctl && registers[REG_RDI] == PR_SET_SECCOMP);
+  if (only_raw_calls || !sets_filter || platform::on_runtime_thread() || is_said.exchange(true)) return;
+  const int saved_errno = errno;
+  const undispatched_section section;
+  const platform::runtime_mark allocate_locally;
+  log_line(log_level::warning,
+           "process %d (%s) restricts its system calls by seccomp; in the inline mode its threads need those of the "
+           "runtime as well. If it is stopped, use --fault-mode thread",
+           static_cast<int>(getpid()), program_invocation_short_name);
+  errno = saved_errno;
+}
+
 // Calls that change signals, stacks or threads are served here, because they would undo the dispatch itself. All
 // others only need their memory made present first.
 void on_dispatched(ucontext_t& context, long number) {
   greg_t* const registers = context.uc_mcontext.gregs;
   if (registers[REG_RIP] == address_of(far_guarded_return)) return end_call(context);
   if (refuse_if_unsafe(registers, number)) return;
+  warn_of_filter(number, registers);
   switch (number) {
     case SYS_rt_sigreturn: return return_from_handler(context);
     case SYS_sigaltstack:

@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::uint64_t largest_part_bytes = 8 * mib;
 constexpr std::uint64_t smallest_part_bytes = 64 * kib;  // granted even when too much is pinned already
+constexpr std::uint64_t largest_buffer_bytes = gib;
 constexpr unsigned most_attempts = 4;
 constexpr std::size_t most_vectors = 1024;  // IOV_MAX
 constexpr std::size_t most_strings = std::size_t{1} << 16;
@@ -65,6 +66,15 @@ void unpin_runs(pager::pager& pager, guarded_call& call) {
   call.run_count = 0;
 }
 
+// Whether a transfer is one message, whose rest is lost, or comes as another message, if it is cut.
+bool keeps_messages(long descriptor) {
+  int type = SOCK_STREAM;
+  socklen_t bytes = sizeof type;
+  const long failure = far_raw_syscall(SYS_getsockopt, descriptor, SOL_SOCKET, SO_TYPE, reinterpret_cast<long>(&type),
+                                       reinterpret_cast<long>(&bytes));
+  return failure == 0 && type != SOCK_STREAM;
+}
+
 // Finds and pins what one attempt of a call touches.
 class collector {
  public:
@@ -90,7 +100,7 @@ class collector {
 
   // Pins a part of memory, as far as it is far, and may be pinned.
   void hold(std::byte* address, std::size_t bytes) {
-    if (bytes == 0 || !pager_.contains(address)) return;
+    if (bytes == 0 || !pager_.overlaps(address, bytes)) return;
     std::byte* const first = page_of(address);
     std::byte* const last = page_of(address + bytes - 1);
     if (writable(first) && (first == last || writable(last))) return hold_pages(first, last + page_bytes);
@@ -108,7 +118,8 @@ class collector {
     switch (row.kind) {
       case shape::addresses: return;
       case shape::fixed: return hold(memory, row.bytes);
-      case shape::buffer: return hold(memory, std::min<std::size_t>(size_argument(row.count), gib) * row.bytes);
+      case shape::buffer:
+        return hold(memory, std::min<std::size_t>(size_argument(row.count), largest_buffer_bytes) * row.bytes);
       case shape::transfer: return collect_transfer(row.pointer, row.count);
       case shape::vectors: return collect_vectors(row.pointer, row.count);
       case shape::message: return collect_message(memory);
@@ -129,10 +140,11 @@ class collector {
 
   void collect_transfer(unsigned pointer, unsigned count) {
     std::byte* const memory = argument(pointer);
-    if (!pager_.contains(memory)) return;
     const std::size_t bytes = size_argument(count);
+    if (!pager_.overlaps(memory, bytes)) return;
     std::size_t now = bytes;
-    if (bytes > smallest_part_bytes) now = std::min<std::size_t>(bytes, part_bytes());
+    if (bytes > smallest_part_bytes && !keeps_messages(call_.given[0]))
+      now = std::min<std::size_t>(bytes, part_bytes());
     call_.arguments[count] = static_cast<long>(now);
     call_.left = bytes - now;
     hold(memory, now);
@@ -145,12 +157,13 @@ class collector {
     const std::size_t asked = size_argument(count);
     if (vectors == nullptr || asked > most_vectors) return;  // the kernel refuses it
     hold(argument(pointer), asked * sizeof(iovec));
+    constexpr std::uint64_t whole = ~std::uint64_t{0};
     std::uint64_t allowed = 0;
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < asked; ++i) {
       const iovec vector = vectors[i];
-      if (!pager_.contains(vector.iov_base)) continue;
-      if (allowed == 0) allowed = part_bytes();
+      if (!pager_.overlaps(vector.iov_base, vector.iov_len)) continue;
+      if (allowed == 0) allowed = keeps_messages(call_.given[0]) ? whole : part_bytes();
       if (bytes > 0 && bytes + vector.iov_len > allowed) {
         call_.arguments[count] = static_cast<long>(i);
         return;
@@ -216,12 +229,14 @@ class collector {
   }
 
   void guess(std::byte* address, std::size_t bytes) {
-    if (!pager_.contains(address)) return;
+    if (!pager_.overlaps(address, bytes)) return;
     // Only as far as something is mapped: behind it, another thread's memory may come and go.
     std::byte* const end = address + bytes;
-    std::byte* page = page_of(address);
+    std::byte* first = page_of(address);
+    while (!pager_.contains(first)) first += page_bytes;
+    std::byte* page = first;
     while (page < end && writable(page)) page += page_bytes;
-    hold_pages(page_of(address), page);
+    hold_pages(first, page);
   }
 
   // Pages that may only be read are looked at, so that they are resident at least now.
@@ -303,18 +318,17 @@ bool touches_far(const pager::pager& pager, long number, const std::array<long, 
     if (row.kind == shape::addresses) return false;
     if (is_nested(row.kind)) return true;
   }
-  return std::any_of(arguments.begin(), arguments.end(),
-                     [&pager](long argument) { return pager.contains(reinterpret_cast<const void*>(argument)); });
+  return any_may_be_far(pager, arguments);
 }
 
-// A handler may leave the call that it interrupted by a jump. The stack then ends above where it ended in that call; in
-// the handler itself it ends below, or is the signal stack.
+// A handler may leave the call that it interrupted by a jump. The stack then ends where it ended in that call, or
+// above; in the handler itself it ends below, or is the signal stack.
 void release_abandoned_calls(std::uintptr_t stack) {
   constexpr std::uintptr_t same_stack_bytes = mib;
   const auto signal_stack = reinterpret_cast<std::uintptr_t>(this_thread().signal_stack);
   if (stack - signal_stack < signal_stack_bytes) return;
   while (guarded_call* const newest = this_thread().calls) {
-    if (stack <= newest->stack || stack - newest->stack > same_stack_bytes) return;
+    if (stack < newest->stack || stack - newest->stack > same_stack_bytes) return;
     release_call(*newest);
   }
 }
@@ -412,6 +426,12 @@ bool serve_own_transfer(pager::pager& pager, long number, const std::array<long,
   }
   *result = total > 0 ? total : last;
   return true;
+}
+
+bool any_may_be_far(const pager::pager& pager, const std::array<long, 6>& arguments) noexcept {
+  return std::any_of(arguments.begin(), arguments.end(), [&pager](long argument) {
+    return pager.overlaps(reinterpret_cast<const void*>(argument), largest_buffer_bytes);
+  });
 }
 
 bool is_under_way(const guarded_call* call) noexcept {

@@ -36,6 +36,9 @@ struct guarded_call {
   std::array<pinned_run, 6> few_runs;
 };
 
+// Whether memory that begins at one of these may be far. Says yes too often, never too seldom.
+[[nodiscard]] bool any_may_be_far(const pager::pager& pager, const std::array<long, 6>& arguments) noexcept;
+
 // Pins what the call touches. The call becomes the thread's innermost. nullptr when it touches nothing far, unless it
 // is wanted `anyway`. Requires: an undispatched_section, and a section of the runtime.
 [[nodiscard]] guarded_call* guard_call(pager::pager& pager, long number, const std::array<long, 6>& arguments,

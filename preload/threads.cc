@@ -23,10 +23,11 @@
 
 namespace far::preload {
 
-// Named for the assembler of direct_calls.cc, which knows where these two are.
+// Named for the assembler of direct_calls.cc, which knows where these are.
 extern constinit thread_local thread_state state asm("far_this_thread") __attribute__((visibility("hidden")));
 constinit thread_local thread_state state;
-static_assert(offsetof(thread_state, selector) == 0 && offsetof(thread_state, mask_exchanged) == 8);
+static_assert(offsetof(thread_state, selector) == 0 && offsetof(thread_state, lent_to_child) == 2);
+static_assert(offsetof(thread_state, shared_with_child) == 3 && offsetof(thread_state, mask_exchanged) == 8);
 
 namespace {
 
@@ -107,6 +108,7 @@ long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatch
   if (own_state && armed) child.signal_stack = shares_memory ? memory : state.signal_stack;
   guarded_call* const calls_before = state.calls;
   if (borrows) state.lent_to_child = true;
+  if (shares_memory && !borrows && !own_state) state.shared_with_child = true;
   const std::array<long, 6>& given = plan.arguments;
   const long call[] = {plan.number, given[0], given[1], given[2], given[3], given[4]};
   const long result = far_raw_clone(call, frame, armed ? const_cast<unsigned char*>(&child.selector) : nullptr);

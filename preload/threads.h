@@ -23,6 +23,7 @@ struct thread_state {
   volatile unsigned char selector = selector_undispatched;
   bool armed = false;                             // arm_for_raw_calls() or arm_started_thread()
   bool lent_to_child = false;                     // a child of vfork runs on our memory while this thread waits for it
+  bool shared_with_child = false;                 // a child of ours that is no thread may run with this very state
   std::uint64_t mask_exchanged = 0;               // with the kernel, where a signal shield begins or ends
   std::byte* signal_stack = nullptr;              // signal_stack_bytes, or null
   stack_t program_stack{nullptr, SS_DISABLE, 0};  // what the program believes its signal stack to be

@@ -18,6 +18,9 @@ class far_heap {
   // Whether `address` lies in the far heap. Lock-free.
   [[nodiscard]] virtual bool contains(const void* address) const = 0;
 
+  // Whether any byte of the range does. Static arrays begin and end beside memory that is not far. Lock-free.
+  [[nodiscard]] virtual bool overlaps(const void* address, std::size_t bytes) const = 0;
+
   // The first address of the far heap, and how many pages it has.
   [[nodiscard]] virtual const std::byte* start() const = 0;
   [[nodiscard]] virtual std::uint64_t pages() const = 0;

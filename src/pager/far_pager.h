@@ -32,6 +32,9 @@ class far_pager final : public pager {
 
   // ---- far_heap ----
   [[nodiscard]] bool contains(const void* address) const override { return heap_.contains(address); }
+  [[nodiscard]] bool overlaps(const void* address, std::size_t bytes) const override {
+    return heap_.overlaps(address, bytes);
+  }
   [[nodiscard]] const std::byte* start() const override { return heap_.base(); }
   [[nodiscard]] std::uint64_t pages() const override { return heap_.bytes() >> page_shift; }
   [[nodiscard]] result<void> unmap(std::byte* address, std::size_t bytes) override {

@@ -47,6 +47,18 @@ class heap_layout {
     return static_cast<std::size_t>(at - base_) < bytes_ || (count_ > 0 && range_holding(at) != nullptr);
   }
 
+  // Whether any byte of the range is in the far heap.
+  [[nodiscard]] bool overlaps(const void* address, std::size_t bytes) const {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    const auto meets = [&](const std::byte* base, std::uint64_t length) {
+      const auto first = reinterpret_cast<std::uintptr_t>(base);
+      return at - first < length || first - at < bytes;
+    };
+    bool any = meets(base_, bytes_);
+    for (std::size_t i = 0; i < count_; ++i) any = any || meets(static_ranges_[i].base, static_ranges_[i].bytes);
+    return any;
+  }
+
   // How many bytes of the range, from its beginning on, lie in the same one of the far heap's ranges (`*inside`), or in
   // none. Requires: the range does not wrap around.
   [[nodiscard]] std::size_t uniform_bytes(const void* address, std::size_t bytes, bool* inside) const {

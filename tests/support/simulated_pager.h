@@ -34,6 +34,9 @@ class simulated_pager final : public pager::page_guard {
   [[nodiscard]] const std::byte* start() const override { return base_; }
   [[nodiscard]] std::uint64_t pages() const override { return heap_pages; }
   [[nodiscard]] bool contains(const void* address) const override;
+  [[nodiscard]] bool overlaps(const void* address, std::size_t bytes) const override {
+    return contains(address) || contains(static_cast<const std::byte*>(address) + bytes - 1);
+  }
   [[nodiscard]] result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) override;
   [[nodiscard]] result<void> unmap(std::byte* address, std::size_t bytes) override { return discard(address, bytes); }
   [[nodiscard]] result<void> discard(std::byte* address, std::size_t bytes) override;
