@@ -23,7 +23,7 @@
 
 namespace far::preload {
 
-// Named for the assembler of direct_calls.cc, which knows where these are.
+// Named for direct_call_stubs.cc, which knows where these are.
 extern constinit thread_local thread_state state asm("far_this_thread") __attribute__((visibility("hidden")));
 constinit thread_local thread_state state;
 static_assert(offsetof(thread_state, selector) == 0 && offsetof(thread_state, lent_to_child) == 2);
