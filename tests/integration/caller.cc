@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -17,6 +19,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -110,15 +113,15 @@ void set_alarms(int flags, long interval_us) {
   setitimer(ITIMER_REAL, &every, nullptr);
 }
 
-// Blocked reads that never return, because the handler leaves them.
+// Blocked reads that never return, because the handler leaves them: of more memory, all in all, than the budget.
 void leave_calls() {
   const pipe_pair silent;
   volatile int left = 0;
   jumps = 1;
   set_alarms(0, 1000);
-  while (left < 400) {
+  while (left < 600) {
     if (sigsetjmp(back, 1) == 0) {
-      static_cast<void>(read(silent.ends[0], memory + (left % 200) * page, 2 * page));
+      static_cast<void>(read(silent.ends[0], memory + static_cast<std::size_t>(left) * 16 * page, 16 * page));
     } else {
       left = left + 1;
     }
@@ -150,6 +153,104 @@ void interrupt_calls() {
   set_alarms(0, 0);
   writer.join();
   std::printf("interrupted: %d, restarted: %zd\n", interrupted, got);
+}
+
+// A file in memory with as many zeros.
+int make_file(std::size_t bytes) {
+  const int file = memfd_create("caller", 0);
+  expect(file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0, "memfd_create");
+  return file;
+}
+
+// Reads zeros here and there into far memory, which nobody uses afterwards; returns how many reads were whole.
+int read_here_and_there(int file, int times) {
+  int whole = 0;
+  unsigned random = 1;
+  for (int i = 0; i < times; ++i) {
+    random = random * 1103515245 + 12345;
+    unsigned char* const at = memory + far_bytes + (random >> 4) % 1000 * page;
+    unsigned char* const seldom = memory + (random >> 4) % (far_bytes / page - 4) * page;
+    whole += seldom[9] == content(static_cast<std::size_t>(seldom - memory) + 9) &&
+             pread(file, at, 3 * page, 0) == 3 * page && pwrite(file, seldom, 3 * page, 4 * page) == 3 * page;
+  }
+  return whole;
+}
+
+// A thread whose stack is as small as can be.
+void use_small_stack() {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, static_cast<std::size_t>(PTHREAD_STACK_MIN));
+  int file = make_file(8 * page);
+  pthread_t thread{};
+  expect(
+      pthread_create(
+          &thread, &attributes,
+          [](void* descriptor) -> void* {
+            return reinterpret_cast<void*>(static_cast<long>(read_here_and_there(*static_cast<int*>(descriptor), 500)));
+          },
+          &file) == 0,
+      "pthread_create");
+  void* whole = nullptr;
+  pthread_join(thread, &whole);
+  pthread_attr_destroy(&attributes);
+  close(file);
+  std::printf("small stack: %ld\n", reinterpret_cast<long>(whole));
+}
+
+std::atomic<bool> child_goes_on{true};
+
+// A child that is no thread, and runs with the thread-local variables of its parent, while that makes calls, too.
+void share_variables() {
+  constexpr std::size_t stack_bytes = std::size_t{256} << 10;
+  static unsigned char stack[stack_bytes];
+  int files[] = {make_file(8 * page), make_file(page)};
+  const pid_t child = clone(
+      [](void* descriptor) {
+        for (int i = 0; i < 3'000'000 && child_goes_on; ++i)
+          static_cast<void>(pwrite(*static_cast<int*>(descriptor), memory, 64, 0));
+        return 0;
+      },
+      stack + stack_bytes, CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | SIGCHLD, &files[1]);
+  expect(child > 0, "clone");
+  const int whole = read_here_and_there(files[0], 10'000);
+  child_goes_on = false;
+  int status = -1;
+  expect(waitpid(child, &status, __WALL) == child, "waitpid");
+  close(files[0]);
+  close(files[1]);
+  std::printf("shared variables: %d, child: %d\n", whole, status);
+}
+
+// A message is sent and received whole, also while much memory is held by other calls.
+void send_messages() {
+  constexpr std::size_t message_bytes = 200'000;
+  constexpr std::size_t held_bytes = std::size_t{1} << 20;
+  pipe_pair silent;
+  std::vector<std::thread> holders;
+  for (std::size_t i = 0; i < 8; ++i) {
+    holders.emplace_back(
+        [&, i] { static_cast<void>(read(silent.ends[0], memory + far_bytes / 2 + i * held_bytes, held_bytes)); });
+  }
+  usleep(300'000);
+  for (const int type : {SOCK_DGRAM, SOCK_SEQPACKET}) {
+    int sockets[2];
+    expect(socketpair(AF_UNIX, type, 0, sockets) == 0, "socketpair");
+    unsigned char* const into = memory + far_bytes;
+    for (int round = 0; round < 2; ++round) {
+      iovec part{memory, message_bytes};
+      const ssize_t sent = round == 0 ? send(sockets[0], memory, message_bytes, 0) : writev(sockets[0], &part, 1);
+      part = {into, message_bytes + page};
+      const ssize_t got =
+          round == 0 ? recv(sockets[1], into, message_bytes + page, MSG_DONTWAIT) : readv(sockets[1], &part, 1);
+      std::printf("message: %zd, %zd, %d\n", sent, got, std::memcmp(memory, into, message_bytes));
+    }
+    close(sockets[0]);
+    close(sockets[1]);
+  }
+  close(silent.ends[1]);
+  silent.ends[1] = -1;
+  for (std::thread& holder : holders) holder.join();
 }
 
 void transfer(std::size_t rounds) {
@@ -260,7 +361,9 @@ int main(int count, char** arguments) {
   for (std::size_t at = 0; at < far_bytes; ++at) memory[at] = content(at);
   cancel_threads();
   leave_calls();
-  for (std::size_t at = 0; at < 400 * page; ++at) memory[at] = content(at);
+  use_small_stack();
+  share_variables();
+  send_messages();
   interrupt_calls();
   for (std::size_t at = 0; at < page; ++at) memory[at] = content(at);
   transfer(3000);

@@ -1,6 +1,7 @@
 // A program whose data lies in static arrays, as HPC codes write it: STREAM's three arrays, and a table that a child of
 // fork changes, too. It knows every byte, and does not know Farheap.
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -137,12 +138,40 @@ struct beginning {
 
 }  // namespace
 
+// A call's memory may begin or end beside what is far: whole arrays, and a few bytes across each edge of a block.
+bool check_edges() {
+  for (const std::uint64_t* const array : {a, b, c}) {
+    const int file = memfd_create("array", 0);
+    if (write(file, array, sizeof a) != sizeof a) return wrong("an array is not written as a whole");
+    close(file);
+  }
+  constexpr std::uintptr_t block_bytes = std::uintptr_t{2} << 20;
+  constexpr std::size_t half = 64;
+  const auto [lowest, highest] = std::minmax({&a[0], &b[0], &c[0]});
+  const auto first = reinterpret_cast<std::uintptr_t>(lowest) + half;
+  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(highest) + sizeof a - half;
+  for (std::uintptr_t edge = (first + block_bytes - 1) / block_bytes * block_bytes; edge < end; edge += block_bytes) {
+    int sockets[2];
+    unsigned char got[2 * half];
+    const auto* const at = reinterpret_cast<unsigned char*>(edge - half);
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, sockets) != 0) return wrong("no socket pair");
+    if (send(sockets[0], at, sizeof got, 0) != sizeof got) return wrong("a message across an edge is not sent");
+    if (recv(sockets[1], got, sizeof got, 0) != sizeof got || std::memcmp(got, at, sizeof got) != 0)
+      return wrong("a message across an edge is another");
+    close(sockets[0]);
+    close(sockets[1]);
+  }
+  return true;
+}
+
 int main() {
   std::thread other(triad, words / 2, words);
   triad(0, words / 2);
   other.join();
   few[1] = 1;
-  if (!check() || !check_child() || !check() || !check_calls() || !check() || few[1] != 1 || few[2] != 0) return 1;
+  if (!check() || !check_child() || !check() || !check_calls() || !check_edges() || !check() || few[1] != 1 ||
+      few[2] != 0)
+    return 1;
   if (!beginning().check()) return 1;
   std::puts("statics: done");
   return 0;
