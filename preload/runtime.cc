@@ -124,6 +124,7 @@ void run_control(runtime& self) {
     serving_peers = self.control->step(pressure_check_ms);
     take_share(self);
     release_pages_of_ended_threads();
+    end_with_last_thread();
     write_buffered_trace();
     const std::uint64_t evicted = self.pager->snapshot().evicted_pages;
     if (evicted != evicted_before) purge_freed_memory();

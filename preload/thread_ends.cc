@@ -154,6 +154,20 @@ bool others_live() {
   return found;
 }
 
+// Whether the main thread is a zombie; then also how it ended, as wait(2) tells it.
+bool main_thread_has_ended(int* exit_code) {
+  std::FILE* const file = std::fopen("/proc/self/stat", "re");
+  if (file == nullptr) return false;
+  char text[1024] = {};
+  const bool read = std::fgets(text, sizeof text, file) != nullptr;
+  std::fclose(file);
+  const char* const name_end = read ? std::strrchr(text, ')') : nullptr;
+  if (name_end == nullptr || name_end[1] != ' ' || name_end[2] != 'Z') return false;
+  const char* const last = std::strrchr(name_end, ' ');  // exit_code is the last field
+  *exit_code = std::atoi(last + 1);
+  return true;
+}
+
 // Threads that are not watched, such as the C library's own, keep the process; those that just ended do not, and are
 // gone in a moment.
 bool is_last() {
@@ -290,6 +304,16 @@ std::span<const std::byte> pinned_tcb_of_this_thread() noexcept {
 void end_thread_without_c_library(int status) noexcept {
   if (!watched || std::exchange(ended, true)) return;
   if (is_last()) _exit(status);
+}
+
+void end_with_last_thread() noexcept {
+  int exit_code = 0;
+  static bool seen_before = false;  // a thread may be starting another one just now
+  const bool has_ended = main_thread_has_ended(&exit_code) && !others_live();
+  if (!std::exchange(seen_before, has_ended) || !has_ended) return;
+  constexpr int signal_bits = 0x7f;
+  if ((exit_code & signal_bits) != 0) kill(getpid(), exit_code & signal_bits);
+  std::exit(exit_code >> 8);
 }
 
 void release_pages_of_ended_threads() noexcept {

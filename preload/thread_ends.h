@@ -20,6 +20,11 @@ void watch_thread_ends_in_child() noexcept;
 // when it is the program's last: the process ends with `status`.
 void end_thread_without_c_library(int status) noexcept;
 
+// Ends the process if the program's last thread was stopped by the kernel alone (strict seccomp does that), when
+// nothing of ours could run on it: natively the process would have ended with it. Called now and then, by a thread of
+// the runtime.
+void end_with_last_thread() noexcept;
+
 // Lets go of pages that were held for threads that are gone by now. Called now and then, by a thread of the runtime.
 void release_pages_of_ended_threads() noexcept;
 

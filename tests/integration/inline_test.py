@@ -260,6 +260,15 @@ class Inline(unittest.TestCase):
     def test_calls_that_do_not_return_as_usual(self):
         self.compare([support.PROGRAMS / "caller", self.directory / "file"], 32 * support.MIB)
 
+    def test_ends_when_the_kernel_stops_its_last_thread(self):
+        # Strict seccomp: the next system call but read and write stops the thread, and natively the process with it.
+        program = [sys.executable, "-c", "import ctypes, os; ctypes.CDLL(None).prctl(22, 1, 0, 0, 0); os.getppid()"]
+        native = support.run(program)
+        support.need(native.code == -9, "no strict seccomp here")
+        for mode in ("thread", "inline"):
+            with self.subTest(mode=mode):
+                self.assertEqual(support.run_far(program, 32 * support.MIB, far="memory:", mode=mode, deadline_s=30).code, -9)
+
     def test_calls_of_the_c_library_cost_no_signal(self):
         command = support.farheap_command(["/bin/true"], 32 * support.MIB, "memory:", "inline")
         outcome = support.run(command[:2] + ["--verbose"] + command[2:])
