@@ -43,14 +43,6 @@ struct node {
   unique_ptr<node> next;
 };
 
-runtime_options with_budget(std::size_t bytes) {
-  runtime_options chosen;
-  chosen.local_bytes = bytes;
-  chosen.workers = 2;
-  chosen.evacuate_garbage_share = 2;
-  return chosen;
-}
-
 }  // namespace
 
 template <>
@@ -78,7 +70,7 @@ std::size_t count_wrong(runtime& farheap, const std::vector<unique_ptr<item>>& a
 }
 
 TEST_F(evacuator_test, frees_segments_that_are_mostly_garbage) {
-  runtime farheap(with_budget(64 * mib));
+  runtime farheap(heap::small_runtime(64 * mib));
   std::vector<unique_ptr<item>> all = fill(farheap, 200'000);  // 16 MiB
   const std::uint64_t before = farheap.snapshot().local_bytes;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -93,7 +85,7 @@ TEST_F(evacuator_test, frees_segments_that_are_mostly_garbage) {
 }
 
 TEST_F(evacuator_test, leaves_objects_that_a_scope_holds) {
-  runtime farheap(with_budget(64 * mib));
+  runtime farheap(heap::small_runtime(64 * mib));
   std::vector<unique_ptr<item>> all = fill(farheap, 50'000);
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i % 2 != 0) all[i].reset();
@@ -117,7 +109,7 @@ TEST_F(evacuator_test, leaves_objects_that_a_scope_holds) {
 }
 
 TEST_F(evacuator_test, pointers_inside_far_objects_follow) {
-  runtime farheap(with_budget(64 * mib));
+  runtime farheap(heap::small_runtime(64 * mib));
   constexpr std::uint64_t length = 20'000;
   unique_ptr<node> first;
   std::vector<unique_ptr<item>> garbage;
@@ -154,7 +146,7 @@ TEST_F(evacuator_test, pointers_inside_far_objects_follow) {
 }
 
 TEST_F(evacuator_test, all_aliases_follow) {
-  runtime farheap(with_budget(64 * mib));
+  runtime farheap(heap::small_runtime(64 * mib));
   std::vector<shared_ptr<item>> one;
   std::vector<shared_ptr<item>> other;
   for (std::size_t i = 0; i < 50'000; ++i) {
@@ -176,7 +168,7 @@ TEST_F(evacuator_test, all_aliases_follow) {
 
 // Owners move while their objects are remote, so the headers name places that are no more.
 TEST_F(evacuator_test, owners_that_moved_are_found_again) {
-  runtime farheap(with_budget(16 * mib));
+  runtime farheap(heap::small_runtime(16 * mib));
   std::vector<unique_ptr<item>> all = fill(farheap, 400'000);  // 32 MiB
   farheap.evict_all();
   std::vector<unique_ptr<item>> moved;
@@ -200,7 +192,7 @@ TEST_F(evacuator_test, objects_die_while_they_are_moved) {
   struct page_of_bytes {
     std::array<std::uint64_t, 500> content{};
   };
-  runtime farheap(with_budget(64 * mib));
+  runtime farheap(heap::small_runtime(64 * mib));
   std::atomic<bool> stop{false};
   std::thread evacuates([&] {
     while (!stop) static_cast<void>(farheap.evacuate(0));
@@ -218,7 +210,7 @@ TEST_F(evacuator_test, objects_die_while_they_are_moved) {
 
 // Readers and writers go on while everything is evacuated again and again.
 TEST_F(evacuator_test, nobody_sees_a_move) {
-  runtime farheap(with_budget(16 * mib));
+  runtime farheap(heap::small_runtime(16 * mib));
   constexpr std::size_t count = 300'000;
   std::vector<unique_ptr<item>> all = fill(farheap, count);
   std::atomic<bool> stop{false};

@@ -32,14 +32,6 @@ struct item {
   }
 };
 
-runtime_options small() {
-  runtime_options chosen;
-  chosen.local_bytes = 16 * mib;
-  chosen.workers = 2;
-  chosen.evacuate_garbage_share = 2;
-  return chosen;
-}
-
 TEST_F(unique_ptr_test, is_eight_bytes_and_shared_ptr_sixteen) {
   EXPECT_EQ(sizeof(unique_ptr<item>), 8u);
   EXPECT_EQ(sizeof(unique_ptr<item[]>), 8u);
@@ -47,7 +39,7 @@ TEST_F(unique_ptr_test, is_eight_bytes_and_shared_ptr_sixteen) {
 }
 
 TEST_F(unique_ptr_test, holds_what_was_put_into_it) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   unique_ptr<item> one = make_unique<item>(farheap, 5);
   const scope here(farheap);
   EXPECT_TRUE(one.deref(here).is(5));
@@ -63,7 +55,7 @@ TEST_F(unique_ptr_test, holds_what_was_put_into_it) {
 
 // Three times the budget, so most of it is remote; each path in turn.
 void store_and_read_back(double page_path_share) {
-  runtime_options chosen = small();
+  runtime_options chosen = heap::small_runtime();
   chosen.page_path_share = page_path_share;
   runtime farheap(chosen);
   constexpr std::size_t count = 48 * mib / 80;
@@ -103,7 +95,7 @@ TEST_F(unique_ptr_test, comes_back_as_its_cards_say) {
 
 // With and without pointers that move and go while their objects come.
 TEST_F(unique_ptr_test, prefetches_objects_one_by_one_while_their_pointers_move_and_go) {
-  runtime_options chosen = small();
+  runtime_options chosen = heap::small_runtime();
   chosen.far = "memory:?latency=200us";
   chosen.page_path_share = 2;
   runtime farheap(chosen);

@@ -45,19 +45,11 @@ namespace {
 using namespace shared;
 using shared_ptr_test = heap::real_pager_test<>;
 
-runtime_options small() {
-  runtime_options chosen;
-  chosen.local_bytes = 16 * mib;
-  chosen.workers = 2;
-  chosen.evacuate_garbage_share = 2;
-  return chosen;
-}
-
 static_assert(sizeof(shared_ptr<int[]>) == 16 && sizeof(weak_ptr<int>) == 16);
 static_assert(!std::is_constructible_v<shared_ptr<both>, shared_ptr<counted>>, "not downwards");
 
 TEST_F(shared_ptr_test, takes_over_what_a_unique_ptr_owns) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   unique_ptr<counted> sole = make_unique<counted>(farheap);
   farheap.evict_all();
   shared_ptr<counted> first(std::move(sole));
@@ -75,7 +67,7 @@ TEST_F(shared_ptr_test, takes_over_what_a_unique_ptr_owns) {
 }
 
 TEST_F(shared_ptr_test, names_members_bases_and_elements) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   {
     shared_ptr<both> whole = make_shared<both>(farheap);
     const shared_ptr<counted> base = whole;
@@ -93,7 +85,7 @@ TEST_F(shared_ptr_test, names_members_bases_and_elements) {
 }
 
 TEST_F(shared_ptr_test, owns_arrays) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   for (const std::size_t count : {4u, 30'000u}) {
     shared_ptr<int[]> all = make_shared<int[]>(farheap, count);
     EXPECT_EQ(all.size(), count);
@@ -116,7 +108,7 @@ TEST_F(shared_ptr_test, owns_arrays) {
 }
 
 TEST_F(shared_ptr_test, compares_hashes_and_swaps) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   shared_ptr<int[]> all = make_shared<int[]>(farheap, 3);
   shared_ptr<int> first(all, 0);
   shared_ptr<int> second(all, 1);
@@ -138,7 +130,7 @@ TEST_F(shared_ptr_test, compares_hashes_and_swaps) {
 }
 
 TEST_F(shared_ptr_test, a_weak_ptr_sees_whether_the_object_lives) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   shared_ptr<counted> owner = make_shared<counted>(farheap);
   const weak_ptr<counted> watching = owner;
   weak_ptr<counted> copy = watching;
@@ -158,7 +150,7 @@ TEST_F(shared_ptr_test, a_weak_ptr_sees_whether_the_object_lives) {
 }
 
 TEST_F(shared_ptr_test, a_weak_ptr_is_locked_or_too_late) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   for (int round = 0; round < 200; ++round) {
     shared_ptr<counted> owner = make_shared<counted>(farheap);
     const weak_ptr<counted> watching = owner;
@@ -194,7 +186,7 @@ struct pointers_of<link> {
 namespace {
 
 TEST_F(shared_ptr_test, weak_pointers_in_far_objects_open_rings) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   const shared_ptr<link> first = make_shared<link>(farheap);
   weak_ptr<link> second;
   {

@@ -90,14 +90,6 @@ namespace {
 using namespace owned;
 using ownership_test = heap::real_pager_test<>;
 
-runtime_options small() {
-  runtime_options chosen;
-  chosen.local_bytes = 16 * mib;
-  chosen.workers = 2;
-  chosen.evacuate_garbage_share = 2;
-  return chosen;
-}
-
 // Elsewhere, and out.
 void stir(runtime& farheap) {
   static_cast<void>(farheap.evacuate());
@@ -123,7 +115,7 @@ static_assert(!relocatable<std::pair<unique_ptr<int>, std::list<int>>> && !reloc
 static_assert(!relocatable<std::string> && !relocatable<std::optional<std::string>>);
 
 TEST_F(ownership_test, swaps_and_compares) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   unique_ptr<int> one = make_unique<int>(farheap, 1);
   unique_ptr<int> two = make_unique<int>(farheap, 2);
   unique_ptr<int> none;
@@ -142,7 +134,7 @@ TEST_F(ownership_test, swaps_and_compares) {
 }
 
 TEST_F(ownership_test, a_derived_class_is_destroyed_through_its_base) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   {
     unique_ptr<square> exact = make_unique<square>(farheap, 3);
     unique_ptr<shape> general = std::move(exact);
@@ -162,7 +154,7 @@ TEST_F(ownership_test, a_derived_class_is_destroyed_through_its_base) {
 }
 
 TEST_F(ownership_test, objects_with_members_in_local_memory_move) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   std::vector<unique_ptr<person>> all;
   for (int i = 0; i < 2000; ++i) {
     const std::vector<char> name(static_cast<std::size_t>(i % 50), static_cast<char>(i));
@@ -185,7 +177,7 @@ TEST_F(ownership_test, objects_with_members_in_local_memory_move) {
 
 // In a page, in pages that a scope holds, and in more.
 TEST_F(ownership_test, arrays_of_far_pointers_follow_their_objects) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   for (const std::size_t count : {3u, 100u, 509u, 5000u, 15'000u, 200'000u}) {
     auto all = make_unique<unique_ptr<std::uint64_t>[]>(farheap, count);
     ASSERT_EQ(all.size(), count);
@@ -218,7 +210,7 @@ TEST_F(ownership_test, arrays_of_far_pointers_follow_their_objects) {
 // An object moves only if its header names its owner: so all do again and again only if each move of an array is
 // followed.
 TEST_F(ownership_test, all_pointers_in_an_array_are_followed) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   std::vector<unique_ptr<unique_ptr<std::uint64_t>[]>> all;
   for (std::uint64_t i = 0; i < 100; ++i) {
     all.push_back(make_unique<unique_ptr<std::uint64_t>[]>(farheap, 400));
@@ -235,7 +227,7 @@ TEST_F(ownership_test, all_pointers_in_an_array_are_followed) {
 }
 
 TEST_F(ownership_test, elements_are_destroyed_with_their_array) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   for (const std::size_t count : {1u, 7u, 30'000u}) {
     auto all = make_unique<counted[]>(farheap, count);
     EXPECT_EQ(living, static_cast<int>(count));
@@ -249,7 +241,7 @@ TEST_F(ownership_test, elements_are_destroyed_with_their_array) {
 }
 
 TEST_F(ownership_test, an_element_brings_in_its_page_alone) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   constexpr std::size_t count = 1 << 15;  // 32 pages
   auto all = make_unique<std::uint32_t[]>(farheap, count);
   std::vector<std::uint32_t> numbers(count);
@@ -274,7 +266,7 @@ TEST_F(ownership_test, an_element_brings_in_its_page_alone) {
 }
 
 TEST_F(ownership_test, an_array_without_elements_is_null) {
-  runtime farheap(small());
+  runtime farheap(heap::small_runtime());
   const auto none = make_unique<char[]>(farheap, 0);
   const scope here(farheap);
   EXPECT_TRUE(none == nullptr);
@@ -287,7 +279,7 @@ using ownership_death_test = ownership_test;
 TEST_F(ownership_death_test, an_element_outside_of_a_large_array_stops_the_program) {
   EXPECT_DEATH(
       {
-        runtime farheap(small());
+        runtime farheap(heap::small_runtime());
         const auto all = make_unique<int[]>(farheap, 5000);
         static_cast<void>(all.read(5000));
       },

@@ -3,11 +3,22 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstring>
 
+#include "far/runtime.h"
 #include "platform/kernel_features.h"
 
 namespace far::heap {
+
+// Options of a small runtime in which objects move only when the test says so.
+[[nodiscard]] inline runtime_options small_runtime(std::size_t local_bytes = std::size_t{16} << 20) {
+  runtime_options chosen;
+  chosen.local_bytes = local_bytes;
+  chosen.workers = 2;
+  chosen.evacuate_garbage_share = 2;
+  return chosen;
+}
 
 // Fixture of tests that make a far::runtime on the kernel's userfaultfd.
 template <typename Base = ::testing::Test>
