@@ -90,7 +90,8 @@ class FAR_API runtime {
   std::invoke_result_t<F> run(F&& body) {
     return spawn([&body]() -> std::invoke_result_t<F> { return std::invoke(std::forward<F>(body)); }).join();
   }
-  // Runs `body`, which is copied or moved, on a new fiber; the task gives what it returns. A fiber that waits for a far
+  // Runs `body`, which is copied or moved, on a new fiber; the task gives what it returns, and is joined or destroyed
+  // before the runtime is. A fiber that waits for a far
   // object lets others run. Throws std::system_error when there is no memory for its stack, and what copying or moving
   // `body` throws.
   template <typename F>

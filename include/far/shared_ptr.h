@@ -53,7 +53,7 @@ struct control {
 // Where a member or a base begins. Nothing is read: the object is only imagined.
 template <typename Whole>
 [[nodiscard]] std::size_t offset_in(auto find_part) {
-  alignas(Whole) static constexpr std::byte nowhere[sizeof(Whole)] = {};
+  alignas(Whole) static std::byte nowhere[sizeof(Whole)];  // zeros, which take no room in the program
   const auto* const imagined = reinterpret_cast<const Whole*>(nowhere);
   return static_cast<std::size_t>(reinterpret_cast<const std::byte*>(find_part(imagined)) - nowhere);
 }
@@ -174,7 +174,8 @@ class shared_ptr : public detail::shared_owner<T> {
   template <typename Derived>
     requires detail::shared_as<Derived, T>
   shared_ptr(const shared_ptr<Derived>& other) noexcept
-      : detail::shared_owner<T>(other.control_, other.offset_ + offset_of_base<Derived>()) {
+      : detail::shared_owner<T>(other.control_,
+                                other.control_ == nullptr ? 0 : other.offset_ + offset_of_base<Derived>()) {
     this->add();
   }
   template <typename Derived>

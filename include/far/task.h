@@ -18,7 +18,7 @@ class runtime;
 
 struct spawn_options {
   const char* name = nullptr;   // for messages; copied, cut at 31 characters
-  std::size_t stack_bytes = 0;  // 0: as much as a thread of this program would have
+  std::size_t stack_bytes = 0;  // 0: 64 KiB; more for deep recursion and large local variables
 };
 
 namespace detail {

@@ -21,16 +21,22 @@ class sole_owner {
   sole_owner() = default;
   sole_owner(sole_owner&& other) noexcept { move_owner(other.word_, word_); }
   sole_owner& operator=(sole_owner&& other) noexcept {
-    if (this != &other) {
-      reset();
-      move_owner(other.word_, word_);
-    }
+    // `other` may be a part of what is destroyed: the rest of a list.
+    sole_owner taken(std::move(other));
+    reset();
+    take(taken.word_);
     return *this;
   }
-  ~sole_owner() { reset(); }
+  ~sole_owner() { destroy<T>(word_); }
 
-  // Destroys what it owns. Fetches it first if its destructor does anything.
-  void reset() noexcept { destroy<T>(word_); }
+  // Destroys what it owns. Fetches it first if its destructor does anything; that finds this pointer null already.
+  void reset() noexcept {
+    if constexpr (std::is_trivially_destructible_v<std::remove_extent_t<T>>) {
+      destroy<T>(word_);
+    } else if (*this) {
+      const sole_owner last(std::move(*this));
+    }
+  }
 
   [[nodiscard]] explicit operator bool() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
 

@@ -72,6 +72,10 @@ void scheduler::poll_soon(unsigned number) noexcept {
   state_->note_pending();
 }
 
+void scheduler::wait_for_all() const noexcept {
+  state_->wait_for_all();
+}
+
 unsigned scheduler::workers() const noexcept {
   return state_->worker_count();
 }

@@ -85,6 +85,9 @@ class scheduler {
   void withdraw_yield_request() noexcept { yield_requested_.store(false, std::memory_order_relaxed); }
   [[nodiscard]] bool should_yield() const noexcept { return yield_requested_.load(std::memory_order_relaxed); }
 
+  // Waits until every fiber has ended, as the destructor does. Requires: as the destructor.
+  void wait_for_all() const noexcept;
+
   [[nodiscard]] unsigned workers() const noexcept;
   [[nodiscard]] statistics snapshot() const noexcept;
 

@@ -58,12 +58,16 @@ void scheduler_state::stop_workers() noexcept {
 scheduler_state::~scheduler_state() {
   FAR_CHECK(worker::current() == nullptr || &worker::current()->shared() != this,
             "a scheduler must not be destroyed by one of its own fibers");
-  while (live_.load(std::memory_order_acquire) > 0) drained_.sleep(1'000'000'000);
+  wait_for_all();
   helpers.stop();
   stop_workers();
   // A thread that made the last fiber ready may still be on its way out of make_ready().
   backoff waiting;
   while (calls_from_outside_.load(std::memory_order_acquire) > 0) waiting.pause();
+}
+
+void scheduler_state::wait_for_all() noexcept {
+  while (live_.load(std::memory_order_acquire) > 0) drained_.sleep(1'000'000'000);
 }
 
 // ---- fibers ----

@@ -26,6 +26,8 @@ class scheduler_state {
 
   // ---- fibers ----
 
+  // Returns when every fiber has ended.
+  void wait_for_all() noexcept;
   // A fiber that is not submitted yet. Throws std::system_error when there is no memory for its stack.
   [[nodiscard]] control_block& create(const spawn_options& how, std::size_t closure_bytes);
   // Instead of submit(), when its closure could not be made.

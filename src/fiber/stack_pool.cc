@@ -60,6 +60,8 @@ stack_pool::~stack_pool() {
 }
 
 std::size_t stack_pool::class_of(std::size_t bytes) {
+  constexpr std::size_t most_bytes = std::size_t{1} << 46;
+  if (bytes > most_bytes) refuse(ENOMEM, "find so much memory");
   const std::size_t rounded = std::bit_ceil(std::max(bytes, smallest_stack_bytes()));
   const auto shift = static_cast<std::size_t>(std::countr_zero(rounded));
   if (shift >= smallest_class_shift + classes) refuse(ENOMEM, "find so much memory");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <new>
 
 #include "heap/hazards.h"
 #include "heap/heap.h"
@@ -92,14 +93,13 @@ void evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
       if (heap_.pages.stale_in(page) == 0) mark(mine, page);
     }
     const std::uint64_t held = held_pages({pages.data(), count}, &mine).all;
+    bool has_room = true;
     for (const candidate& marked : marked_) {
       const auto at =
           std::lower_bound(pages.begin(), pages.begin() + count, marked.object >> page_shift) - pages.begin();
-      if ((held >> at & 1) != 0) {
-        call_off(mine, marked);
-      } else {
-        move(mine, marked);
-      }
+      const bool moves = (held >> at & 1) == 0 && has_room;
+      if (moves) has_room = move(mine, marked);
+      if (!moves || !has_room) call_off(mine, marked);
     }
   }
   mine.cut_back(held_before);
@@ -152,15 +152,21 @@ void evacuator::call_off(hazard_log& mine, const candidate& one) {
   header::at(one.object).unlock(locked);
 }
 
-void evacuator::move(hazard_log& mine, const candidate& one) {
+// Returns false, and has done nothing, when there are no addresses for the copy.
+bool evacuator::move(hazard_log& mine, const candidate& one) {
   const std::size_t held_before = mine.held();
   const std::uint64_t old_header = header::at(one.object).load();
   // Whoever destroys the last object of a page discards the page, though it is held: a header that was read while the
   // object lived is whole. An object that dies after this is found out below, under the lock.
-  if (!heap_.pages.is_live(one.object)) return;
+  if (!heap_.pages.is_live(one.object)) return true;
   const std::size_t bytes = header::bytes(old_header);
-  const std::uintptr_t copy = places_.take(bytes, one.hot ? segment_kind::hot : segment_kind::cold,
-                                           heap_.pages.tag_of(heap_.pages.page_of(one.object)));
+  std::uintptr_t copy = 0;
+  try {
+    copy = places_.take(bytes, one.hot ? segment_kind::hot : segment_kind::cold,
+                        heap_.pages.tag_of(heap_.pages.page_of(one.object)));
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   mine.hold(word::page(copy));
   while (!heap_.memory.is_resident(copy)) heap_.memory.fetch(copy, 1, true);
   std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
@@ -189,6 +195,7 @@ void evacuator::move(hazard_log& mine, const candidate& one) {
   }
   heap_.segments.remove_object(moved ? one.object : copy, units_for(bytes));
   mine.cut_back(held_before);
+  return true;
 }
 
 }  // namespace far::heap

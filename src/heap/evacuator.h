@@ -52,7 +52,7 @@ class evacuator {
   void mark(hazard_log& mine, std::size_t page) FAR_REQUIRES(round_);
   [[nodiscard]] owner_word* owner_at_hand(hazard_log& mine, std::uint64_t header_value);
   void call_off(hazard_log& mine, const candidate& one) FAR_REQUIRES(round_);
-  void move(hazard_log& mine, const candidate& one) FAR_REQUIRES(round_);
+  [[nodiscard]] bool move(hazard_log& mine, const candidate& one) FAR_REQUIRES(round_);
 
   detail::object_heap& heap_;
   double garbage_share_;

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <new>
 #include <random>
 #include <thread>
 #include <vector>
@@ -142,6 +143,52 @@ TEST_F(evacuator_test, pointers_inside_far_objects_follow) {
     }
     first = std::move(next);
   }
+  farheap.validate();
+}
+
+// The rest of a list is a part of what its assignment to the head destroys.
+TEST_F(evacuator_test, a_list_is_popped_by_assignment) {
+  runtime farheap(heap::small_runtime());
+  unique_ptr<node> first;
+  for (std::uint64_t i = 0; i < 100; ++i) first = make_unique<node>(farheap, i, std::move(first));
+  farheap.evict_all();
+  for (std::uint64_t expected = 100; expected-- > 0;) {
+    ASSERT_TRUE(first);
+    const scope here(farheap);
+    ASSERT_EQ(first.deref(here).number, expected);
+    first = std::move(first.deref_mut(here).next);
+  }
+  EXPECT_FALSE(first);
+  farheap.validate();
+}
+
+// Objects that cannot be copied elsewhere stay, and can be used and destroyed.
+TEST_F(evacuator_test, goes_on_without_addresses_for_copies) {
+  struct watched {
+    std::array<std::uint64_t, 120> content{};
+    explicit watched(std::uint64_t value) { content[7] = value; }
+  };
+  runtime_options chosen = heap::small_runtime();
+  chosen.address_bytes = std::size_t{128} << 20;
+  chosen.page_path_share = 2;  // objects come back alone
+  runtime farheap(chosen);
+  std::vector<unique_ptr<watched>> all;
+  const auto fill_up = [&] {
+    while (true) all.push_back(make_unique<watched>(farheap, all.size()));
+  };
+  EXPECT_THROW(fill_up(), std::bad_alloc);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i % 3 != 0 && i % 50 != 1) all[i].reset();
+  }
+  static_cast<void>(farheap.evacuate(0.1));
+  farheap.validate();
+  farheap.evict_all();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!all[i]) continue;
+    ASSERT_EQ(all[i].read().content[7], i);
+  }
+  farheap.validate();
+  all.clear();
   farheap.validate();
 }
 

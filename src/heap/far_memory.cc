@@ -10,8 +10,10 @@ namespace far::heap {
 std::uintptr_t far_memory::map(std::size_t bytes, std::size_t alignment_bytes) {
   const result<std::byte*> mapped = from_.map_guarded(bytes, alignment_bytes);
   if (mapped) return reinterpret_cast<std::uintptr_t>(mapped.value());
-  log_line(log_level::error, "no room for %s more in the far heap: %s", format_size(bytes).c_str(),
-           mapped.error().message.c_str());
+  // The evacuator tries again and again.
+  if (!says_full_.exchange(true, std::memory_order_relaxed))
+    log_line(log_level::error, "no room for %s more in the far heap: %s", format_size(bytes).c_str(),
+             mapped.error().message.c_str());
   throw std::bad_alloc();
 }
 

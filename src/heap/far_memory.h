@@ -1,6 +1,7 @@
 // All that the object heap asks of the pager.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -66,6 +67,7 @@ class far_memory {
   }
 
  private:
+  std::atomic<bool> says_full_{false};  // that the addresses have run out was said
   [[nodiscard]] static const std::byte* pointer(std::uintptr_t address) {
     return reinterpret_cast<const std::byte*>(address);
   }

@@ -199,9 +199,11 @@ void object_heap::finish_fetch(hazard_log& log, owner_word& owner, std::uint64_t
   try {
     copy = place_copy(log, owner, local.data(), where, pages.tag_of(pages.page_of(object)));
   } catch (const std::bad_alloc&) {
+    // No addresses are left for the object alone; the page has its own.
     pages.set_live(object);
     give_up_fetch(owner);
-    throw;
+    memory.fetch(object, 1, false);
+    return;
   }
   const std::uint64_t was = owner.exchange(copy | (value & word::size_mask), std::memory_order_seq_cst);
   waits_.wake_all(owner);

@@ -98,7 +98,14 @@ std::uintptr_t plain_space::take_place(kind& from, std::size_t size_bytes, unsig
     // In use although no scope holds it.
     pages_.begin_use(pages_.page_of(fresh), segment_pages, tag, true);
     const lock_guard guard(from.lock);
-    from.slabs.emplace(fresh, slab(segment_bytes / size_bytes));
+    try {
+      // Room for all of them: release() must not throw.
+      from.with_room.reserve(from.slabs.size() + 1);
+      from.slabs.emplace(fresh, slab(segment_bytes / size_bytes));
+    } catch (const std::bad_alloc&) {
+      segments_.release_runs(fresh);
+      throw;
+    }
     from.with_room.push_back(fresh);
   }
 }

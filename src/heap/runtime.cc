@@ -171,14 +171,17 @@ runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>
   parts_->compactor = std::make_unique<heap::evacuator>(*parts_->objects, chosen.evacuate_garbage_share);
   view_ = parts_->objects->view();
   living.add(*this, *parts_->objects);
-  if (chosen.process_wide && living.process_wide.exchange(this) != nullptr) {
+  runtime* none = nullptr;
+  if (chosen.process_wide && !living.process_wide.compare_exchange_strong(none, this)) {
     living.remove(*this);
     throw std::runtime_error("there is a process-wide far::runtime already");
   }
   pager::serve_hints(*parts_->far);
 }
 
+// What its fibers use is there until the last of them has ended.
 runtime::~runtime() {
+  parts_->workers.wait_for_all();
   pager::stop_serving_hints(*parts_->far);
   living.remove(*this);
 }

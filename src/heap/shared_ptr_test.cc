@@ -84,6 +84,14 @@ TEST_F(shared_ptr_test, names_members_bases_and_elements) {
   EXPECT_EQ(living.load(), 0);
 }
 
+TEST_F(shared_ptr_test, a_null_pointer_stays_null_as_a_pointer_to_a_base) {
+  const shared_ptr<both> whole;
+  const shared_ptr<counted> part = whole;
+  EXPECT_EQ(part, nullptr);
+  EXPECT_EQ(part, shared_ptr<counted>());
+  EXPECT_EQ(std::hash<shared_ptr<counted>>()(part), std::hash<shared_ptr<counted>>()(shared_ptr<counted>()));
+}
+
 TEST_F(shared_ptr_test, owns_arrays) {
   runtime farheap(heap::small_runtime());
   for (const std::size_t count : {4u, 30'000u}) {

@@ -54,6 +54,43 @@ TEST_F(task_test, returns_what_its_callable_returns) {
   EXPECT_EQ(made.join().read(), 7);
 }
 
+TEST_F(task_test, a_runtime_waits_for_its_fibers) {
+  std::atomic<int> reads{0};
+  task<> reads_on;
+  {
+    auto farheap = std::make_unique<runtime>(heap::small_runtime());
+    reads_on = farheap->spawn([&reads, home = farheap.get()] {
+      const auto number = make_unique<int>(*home, 7);
+      for (int i = 0; i < 200; ++i) {
+        reads += number.read() == 7;
+        this_fiber::sleep_for(std::chrono::milliseconds(1));
+      }
+    });
+    while (reads == 0) std::this_thread::yield();
+    std::thread ends([&] { farheap.reset(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    reads_on.join();
+    ends.join();
+  }
+  EXPECT_EQ(reads, 200);
+}
+
+TEST_F(task_test, a_second_process_wide_runtime_leaves_the_first) {
+  runtime_options chosen = heap::small_runtime();
+  chosen.process_wide = true;
+  runtime first(chosen);
+  EXPECT_THROW(runtime second(chosen), std::runtime_error);
+  EXPECT_EQ(&runtime::process(), &first);
+}
+
+TEST_F(task_test, a_stack_that_cannot_be_is_refused) {
+  runtime farheap(heap::small_runtime());
+  const auto ask = [&](std::size_t bytes) { farheap.spawn([] {}, {.stack_bytes = bytes}).join(); };
+  EXPECT_THROW(ask(~std::size_t{0}), std::system_error);
+  EXPECT_THROW(ask(std::size_t{1} << 60), std::system_error);
+  ask(std::size_t{1} << 20);
+}
+
 TEST_F(task_test, throws_what_its_callable_throws) {
   runtime farheap(on(1));
   task<int> fails = farheap.spawn([]() -> int { throw std::runtime_error("no number"); });

@@ -65,6 +65,16 @@ struct point {
 struct point_in_space : point {
   int z = 0;
 };
+struct asks_its_owner {
+  static inline bool (*finds_null)() = nullptr;
+  static inline bool was_null = false;
+  static inline int asked = 0;
+  std::uint64_t content = 1;
+  ~asks_its_owner() {
+    ++asked;
+    was_null = finds_null();
+  }
+};
 struct named {
   int name = 0;
 };
@@ -80,6 +90,8 @@ template <>
 inline constexpr bool is_relocatable<owned::person> = relocatable_members<&owned::person::name, &owned::person::age>;
 template <>
 inline constexpr bool is_relocatable<owned::counted> = true;
+template <>
+inline constexpr bool is_relocatable<owned::asks_its_owner> = true;
 template <>
 inline constexpr bool is_relocatable<owned::fragile> = true;
 template <>
@@ -265,6 +277,29 @@ TEST_F(ownership_test, an_element_brings_in_its_page_alone) {
   farheap.validate();
 }
 
+// Null pointers to members are not zeros.
+TEST_F(ownership_test, elements_of_large_arrays_have_their_first_value) {
+  runtime farheap(heap::small_runtime());
+  constexpr std::size_t count = 10'000;
+  const auto members = make_unique<int point::*[]>(farheap, count);
+  const auto numbers = make_unique<double[]>(farheap, count);
+  for (std::size_t i = 0; i < count; i += 99) {
+    EXPECT_EQ(members.read(i), nullptr);
+    EXPECT_EQ(numbers.read(i), 0);
+  }
+}
+
+TEST_F(ownership_test, an_object_finds_its_owner_null_when_it_is_reset) {
+  runtime farheap(heap::small_runtime());
+  static unique_ptr<asks_its_owner>* owner = nullptr;
+  auto first = make_unique<asks_its_owner>(farheap);
+  owner = &first;
+  asks_its_owner::finds_null = [] { return !*owner; };
+  first.reset();
+  EXPECT_EQ(asks_its_owner::asked, 1);
+  EXPECT_TRUE(asks_its_owner::was_null);
+}
+
 TEST_F(ownership_test, an_array_without_elements_is_null) {
   runtime farheap(heap::small_runtime());
   const auto none = make_unique<char[]>(farheap, 0);
@@ -282,6 +317,14 @@ TEST_F(ownership_death_test, an_element_outside_of_a_large_array_stops_the_progr
         runtime farheap(heap::small_runtime());
         const auto all = make_unique<int[]>(farheap, 5000);
         static_cast<void>(all.read(5000));
+      },
+      "lies in it");
+  // Its offset in bytes would be that of the first.
+  EXPECT_DEATH(
+      {
+        runtime farheap(heap::small_runtime());
+        const auto all = make_unique<double[]>(farheap, 5000);
+        static_cast<void>(all.read(std::size_t{1} << 61));
       },
       "lies in it");
 }

@@ -19,9 +19,17 @@ template <typename T>
   return {std::launder(reinterpret_cast<T*>(first)), bytes_of(owner) / sizeof(T)};
 }
 
+// Where an element begins; of one that no array has, an offset that no array has, either.
+template <typename T>
+[[nodiscard]] constexpr std::size_t offset_of_element(std::size_t index, std::size_t after = 0) {
+  constexpr std::size_t most = (std::size_t{1} << 47) / sizeof(T);
+  return (index > most || after > most ? most : index + after) * sizeof(T);
+}
+
 template <typename T>
 [[nodiscard]] T& element(const scope& in, owner_word& owner, std::size_t index, bool write, bool lasting) {
-  return *std::launder(reinterpret_cast<T*>(in.reach_part(owner, index * sizeof(T), sizeof(T), write, lasting)));
+  return *std::launder(
+      reinterpret_cast<T*>(in.reach_part(owner, offset_of_element<T>(index), sizeof(T), write, lasting)));
 }
 
 template <typename T>
@@ -42,7 +50,7 @@ void for_each_stretch(owner_word& owner, std::size_t first, std::size_t count, b
   for (std::size_t done = 0; done < count;) {
     const std::size_t now = std::min(most, count - done);
     const scope here(runtime_of(owner));
-    std::byte* const at = here.reach_part(owner, (first + done) * sizeof(T), now * sizeof(T), write, true);
+    std::byte* const at = here.reach_part(owner, offset_of_element<T>(first, done), now * sizeof(T), write, true);
     copy(std::launder(reinterpret_cast<T*>(at)), done, now);
     done += now;
   }

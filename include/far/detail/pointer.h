@@ -62,9 +62,26 @@ template <typename T>
   }
 }
 
-// Whether an object of type T is the value of T() when all its bytes are 0.
+// Whether an object of type T is known to be the value of T() when all its bytes are 0. Far pointers are, too.
 template <typename T>
-inline constexpr bool is_zero_at_first = std::is_trivially_default_constructible_v<T>;
+inline constexpr bool is_zero_at_first = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_pointer_v<T>;
+
+// The same for all types: structs of such members are, but null pointers to members are not zeros.
+template <typename T>
+[[nodiscard]] bool starts_as_zeros() {
+  if constexpr (is_zero_at_first<T>) {
+    return true;
+  } else if constexpr (std::is_trivially_default_constructible_v<T>) {
+    static const bool all_zero = [] {
+      const auto value = std::make_unique<T>();
+      const auto* const bytes = reinterpret_cast<const std::byte*>(value.get());
+      return std::all_of(bytes, bytes + sizeof(T), [](std::byte one) { return one == std::byte{0}; });
+    }();
+    return all_zero;
+  } else {
+    return false;
+  }
+}
 
 // Makes the object that `owner` will own, or the array of `count` value-initialised elements. Throws std::bad_alloc,
 // and what the constructor throws.
@@ -90,7 +107,7 @@ void make_array(const tag& in, owner_word& owner, std::size_t count) {
   const scope here(in.home());
   std::byte* const at = allocate(in, owner, count * sizeof(T), type_of<T>());
   // Pages of large arrays are zeros already; to write them would bring them all in.
-  if (count * sizeof(T) > 4096 && is_zero_at_first<T>) return;
+  if (count * sizeof(T) > 4096 && starts_as_zeros<T>()) return;
   try {
     std::uninitialized_value_construct_n(reinterpret_cast<T*>(at), count);
   } catch (...) {
