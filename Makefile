@@ -2,7 +2,7 @@
 # and says what it does. CMake and its presets do the work; everything made lands in build/.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build examples install deb test lint format bench soak sanitize debug clang clean
+.PHONY: help run build examples install deb wheel test lint format bench soak sanitize debug clang clean
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -43,6 +43,11 @@ deb:  ## the same as Debian packages in build/packages: farheap, farheap-server,
 	@scripts/install-packages base build package
 	$(call build_preset,release,build,products,products manual,the products and their manual)
 	@cd build && cpack
+
+wheel:  ## the Python package with the commands as build/packages/farheap-*.whl; `pip install` takes it
+	@scripts/install-packages base build package
+	$(call build_preset,release,build,products,products,the products)
+	@scripts/make-wheel build
 
 test:  ## builds everything; every check and every test, also under sanitizers; under 25 minutes
 	@scripts/install-packages base build run test clang

@@ -93,3 +93,10 @@ function(far_test name)
     add_dependencies(sanitized_tests ${name})
   endif()
 endfunction()
+
+# far_bundled_program(NAME): where it is built, it finds libraries beside itself in ../lib before the system's, and so do these
+# theirs (RPATH, not RUNPATH). What scripts/make-wheel packs is that; what is installed uses the system's alone.
+function(far_bundled_program name)
+  target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
+  set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN/../lib")
+endfunction()

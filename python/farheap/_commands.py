@@ -1,0 +1,56 @@
+"""The commands that the wheel brings: ``farheap``, ``farheapd``, and ``python -m farheap``."""
+
+import os
+import pathlib
+import sys
+from typing import NoReturn, Sequence
+
+_PROGRAMS = pathlib.Path(__file__).resolve().parent / "bin"
+# Options of `farheap run` and `farheap trace` that take a word of their own.
+_OPTIONS_WITH_VALUE = frozenset(
+    ("--local", "--far", "--fault-mode", "--policy", "--stats-json", "-o", "--output", "--sample"))
+
+
+def _execute(name: str, arguments: Sequence[str]) -> NoReturn:
+    program = _PROGRAMS / name
+    try:
+        os.execv(program, [name, *arguments])
+    except OSError as error:
+        sys.exit(f"farheap: error: {program} cannot be executed: {error.strerror}; "
+                 "install the package again with: pip install --force-reinstall farheap")
+
+
+def with_interpreter(arguments: Sequence[str]) -> list[str]:
+    """``run`` and ``trace`` of a Python script become those of this interpreter with the script.
+
+    ``python -m farheap run --local 2G job.py -x`` is ``farheap run --local 2G -- python job.py -x``. What is not a
+    script (``job.py``) or something that the interpreter takes (``-m job``, ``-c "..."``) stays as it is.
+    """
+    if not arguments or arguments[0] not in ("run", "trace"):
+        return list(arguments)
+    at = 1
+    while at < len(arguments) and arguments[at].startswith("-") and arguments[at] not in ("--", "-m", "-c"):
+        at += 2 if arguments[at] in _OPTIONS_WITH_VALUE else 1
+    options, program = list(arguments[:at]), list(arguments[at:])
+    if program[:1] == ["--"]:
+        program = program[1:]
+    if not program:
+        return list(arguments)
+    if program[0] in ("-m", "-c") or program[0].endswith(".py"):
+        program.insert(0, sys.executable)
+    return [*options, "--", *program]
+
+
+def run_farheap() -> NoReturn:
+    """The command ``farheap``."""
+    _execute("farheap", sys.argv[1:])
+
+
+def run_farheapd() -> NoReturn:
+    """The command ``farheapd``: lends this machine's memory to programs on others."""
+    _execute("farheapd", sys.argv[1:])
+
+
+def run_module() -> NoReturn:
+    """``python -m farheap``: the command ``farheap``, which runs a Python script with this interpreter."""
+    _execute("farheap", with_interpreter(sys.argv[1:]))

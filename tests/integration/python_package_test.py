@@ -1,0 +1,94 @@
+"""The Python package as a user meets it: the wheel in a fresh virtual environment, beside NumPy and pandas."""
+
+import json
+import pathlib
+import subprocess
+import tempfile
+import unittest
+import zipfile
+
+import support
+
+BUDGET = str(32 * support.MIB)
+
+# Fills three times the budget, and says what it found in it.
+JOB = """
+import sys
+blocks = [bytes([i]) * (1 << 20) for i in range(96)]
+print(sum(block[i] for i, block in enumerate(blocks)), sys.argv[1:], sys.executable)
+"""
+
+
+def outcome_of(python, *words, **environment):
+    return support.run([python, *words], environment={"PYTHONDONTWRITEBYTECODE": "1", **environment})
+
+
+class Package(unittest.TestCase):
+    """One environment for all tests: Python itself, the package, and what build/venv has."""
+
+    @classmethod
+    def setUpClass(cls):
+        support.need(support.VENV_PYTHON.exists(), f"there is no {support.VENV_PYTHON}; run evaluation/apps/flights/setup")
+        cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        made = support.run([support.SOURCE / "scripts" / "make-wheel", support.BUILD, cls.folder])
+        if made.code != 0:
+            raise AssertionError(made)
+        cls.wheel = pathlib.Path(made.out.strip())
+        cls.python = cls.folder / "venv" / "bin" / "python"
+        subprocess.run([support.VENV_PYTHON, "-m", "venv", "--without-pip", cls.folder / "venv"], check=True)
+        subprocess.run([support.VENV_PYTHON, "-m", "pip", "--python", cls.python, "install", "--quiet", "--no-index",
+                        "--no-deps", "--disable-pip-version-check", cls.wheel], check=True, capture_output=True)
+        packages = next((cls.folder / "venv" / "lib").glob("python3*/site-packages"))
+        others = next(support.VENV_PYTHON.parents[1].glob("lib/python3*/site-packages"))
+        (packages / "others.pth").write_text(f"{others}\n")
+
+    def write(self, text):
+        path = self.folder / f"{self.id().rsplit('.')[-1]}.py"
+        path.write_text(text)
+        return path
+
+    def output_of(self, *words, python=None, **environment):
+        outcome = outcome_of(python or self.python, *words, **environment)
+        self.assertEqual(outcome.code, 0, outcome)
+        return outcome
+
+    def test_wheel(self):
+        self.assertRegex(self.wheel.name, r"^farheap-\d+\.\d+\.\d+-py3-none-linux_x86_64\.whl$")
+        with zipfile.ZipFile(self.wheel) as wheel:
+            names = wheel.namelist()
+        for name in ("farheap/py.typed", "farheap/bin/farheapd", "farheap/lib/libfarheap-preload.so"):
+            self.assertIn(name, names)
+        version = self.output_of("-c", "import farheap; print(farheap.__version__)").out.strip()
+        self.assertIn(f"-{version}-", self.wheel.name)
+
+    def test_programs_need_nothing_of_the_system(self):
+        folder = next((self.folder / "venv" / "lib").glob("python3*/site-packages/farheap"))
+        for program in ("farheap", "farheapd"):
+            listed = subprocess.run(["ldd", folder / "bin" / program], check=True, text=True, capture_output=True).stdout
+            outside = [line for line in listed.splitlines() if "=> /" in line and str(folder) not in str(
+                pathlib.Path(line.split()[2]).resolve()) and not line.strip().startswith(("libc.", "libm."))]
+            self.assertEqual(outside, [], listed)
+
+    def check_job(self, command):
+        stats = self.folder / "stats.json"
+        stats.unlink(missing_ok=True)
+        job = self.write(JOB)
+        outcome = self.output_of(*command(["run", "--local", BUDGET, "--far", "memory:", "--stats-json", stats], job))
+        self.assertEqual(outcome.out, f"{sum(range(96))} ['-x', 'y'] {self.python}\n")
+        self.assertGreater(json.loads(stats.read_text())["evicted_pages"], 0)
+
+    def test_module_runs_a_script(self):
+        self.check_job(lambda options, job: ["-m", "farheap", *options, job, "-x", "y"])
+
+    def test_module_runs_a_program(self):
+        self.check_job(lambda options, job: ["-m", "farheap", *options, "--", self.python, job, "-x", "y"])
+
+    def test_command(self):
+        script = self.python.with_name("farheap")
+        self.check_job(lambda options, job: [script, *options, "--", self.python, job, "-x", "y"])
+        server = self.output_of(self.python.with_name("farheapd"), "--help")
+        self.assertIn("--listen", server.out)
+
+
+if __name__ == "__main__":
+    support.main()
