@@ -4,10 +4,10 @@
 
 #include "backend/tcp/tcp_uri.h"
 #include "base/units.h"
-#include "budget.h"
 #include "commands.h"
 #include "job_view.h"
 #include "message.h"
+#include "preload/budget.h"
 #include "preload/control.h"
 #include "preload/report.h"
 #include "program.h"
@@ -83,7 +83,7 @@ int resize(const std::string& pid, const std::string& size) {
   if (!process) return fail(exit_usage, process.error().message);
   const result<platform::system_memory> memory = platform::read_system_memory();
   if (!memory) return fail(exit_failure, memory.error().message);
-  const result<std::uint64_t> budget = parse_budget(size, memory.value());
+  const result<std::uint64_t> budget = preload::parse_budget(size, memory.value());
   if (!budget) return fail(exit_usage, budget.error().message);
   const result<std::string> reply =
       preload::send_control_request(process.value(), fmt::format("resize {}", budget.value()));

@@ -15,11 +15,11 @@
 #include "backend/backend.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "budget.h"
 #include "engine/policy.h"
 #include "message.h"
 #include "platform/kernel_features.h"
 #include "platform/system_memory.h"
+#include "preload/budget.h"
 #include "preload/fault_mode_choice.h"
 #include "preload/job_region.h"
 #include "preload/settings.h"
@@ -53,9 +53,9 @@ error with_exit_code(const error& failure, int exit_code, const std::string& pre
 result<void> check_budget(const run_options& chosen, plan& launch) {
   const result<platform::system_memory> memory = platform::read_system_memory();
   if (!memory) return with_exit_code(memory.error(), exit_failure);
-  launch.budget_bytes = default_budget_bytes(memory.value());
+  launch.budget_bytes = preload::default_budget_bytes(memory.value());
   if (chosen.local.empty()) return {};
-  const result<std::uint64_t> budget = parse_budget(chosen.local, memory.value());
+  const result<std::uint64_t> budget = preload::parse_budget(chosen.local, memory.value());
   if (!budget) return with_exit_code(budget.error(), exit_usage, "--local: ");
   launch.budget_bytes = budget.value();
   if (launch.budget_bytes > memory.value().usable_bytes()) {

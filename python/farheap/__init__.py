@@ -1,8 +1,21 @@
 """Far memory in user space: Python programs in less memory than they use.
 
-An unchanged program runs in 2 GiB by ``python -m farheap run --local 2G job.py``.
+An unchanged program runs in 2 GiB by ``python -m farheap run --local 2G job.py``. Or arrays alone are far, without
+that command::
+
+    with farheap.memory(local="2G", far="zmem:"):
+        table = numpy.load("table.npy")
+
+In both, :func:`stats`, :func:`resize`, :func:`watch`, :func:`is_far`, :func:`prefetch`, :func:`evict` and :func:`scan`
+tell and steer what is local.
 """
 
 from importlib.metadata import version as _version
 
+from ._errors import FarheapError
+from ._hints import evict, is_far, prefetch, scan
+from ._memory import memory
+from ._statistics import Statistics, resize, stats, watch
+
 __version__ = _version("farheap")
+__all__ = ["FarheapError", "Statistics", "evict", "is_far", "memory", "prefetch", "resize", "scan", "stats", "watch"]

@@ -5,14 +5,14 @@ import pathlib
 import sys
 from typing import NoReturn, Sequence
 
-_PROGRAMS = pathlib.Path(__file__).resolve().parent / "bin"
+PROGRAMS = pathlib.Path(__file__).resolve().parent / "bin"
 # Options of `farheap run` and `farheap trace` that take a word of their own.
 _OPTIONS_WITH_VALUE = frozenset(
     ("--local", "--far", "--fault-mode", "--policy", "--stats-json", "-o", "--output", "--sample"))
 
 
 def _execute(name: str, arguments: Sequence[str]) -> NoReturn:
-    program = _PROGRAMS / name
+    program = PROGRAMS / name
     try:
         os.execv(program, [name, *arguments])
     except OSError as error:

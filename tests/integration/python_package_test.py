@@ -1,6 +1,7 @@
 """The Python package as a user meets it: the wheel in a fresh virtual environment, beside NumPy and pandas."""
 
 import json
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -19,8 +20,19 @@ print(sum(block[i] for i, block in enumerate(blocks)), sys.argv[1:], sys.executa
 """
 
 
-def outcome_of(python, *words, **environment):
-    return support.run([python, *words], environment={"PYTHONDONTWRITEBYTECODE": "1", **environment})
+# As a user who may not open a userfaultfd that serves system calls, too.
+NO_PERMISSION = """
+import ctypes, farheap, numpy, os
+ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+try:
+    with farheap.memory(local="32M"):
+        print("permitted")
+except farheap.FarheapError as error:
+    print(error)
+"""
 
 
 class Package(unittest.TestCase):
@@ -47,8 +59,8 @@ class Package(unittest.TestCase):
         path.write_text(text)
         return path
 
-    def output_of(self, *words, python=None, **environment):
-        outcome = outcome_of(python or self.python, *words, **environment)
+    def output_of(self, *words, prefix=()):
+        outcome = support.run([*prefix, self.python, *words], environment={"PYTHONDONTWRITEBYTECODE": "1"})
         self.assertEqual(outcome.code, 0, outcome)
         return outcome
 
@@ -84,10 +96,27 @@ class Package(unittest.TestCase):
         self.check_job(lambda options, job: ["-m", "farheap", *options, "--", self.python, job, "-x", "y"])
 
     def test_command(self):
-        script = self.python.with_name("farheap")
-        self.check_job(lambda options, job: [script, *options, "--", self.python, job, "-x", "y"])
-        server = self.output_of(self.python.with_name("farheapd"), "--help")
-        self.assertIn("--listen", server.out)
+        self.check_job(lambda options, job: [self.python.with_name("farheap"), *options, "--", self.python, job, "-x", "y"])
+        self.assertIn("--listen", self.output_of(self.python.with_name("farheapd"), "--help").out)
+
+    def check_suite(self, prefix=()):
+        """The package's own tests."""
+        outcome = self.output_of("-m", "unittest", "discover", "-v", "-s", support.SOURCE / "python" / "tests", prefix=prefix)
+        self.assertRegex(outcome.err, r"\nOK( \(skipped=\d+\))?\n")
+        print(outcome.err[-3000:], flush=True)
+
+    def test_suite_in_process(self):
+        self.check_suite()
+
+    def test_suite_under_run(self):
+        self.check_suite([self.python, "-m", "farheap", "run", "--local", BUDGET, "--far", "memory:", "--"])
+
+    def test_without_permission(self):
+        support.need(os.geteuid() == 0, "only root can become another user")
+        support.need(pathlib.Path("/proc/sys/vm/unprivileged_userfaultfd").read_text() == "0\n", "this machine permits it")
+        self.folder.chmod(0o755)
+        said = self.output_of("-c", NO_PERMISSION).out
+        self.assertRegex(said, r"^no far memory: .*userfaultfd.*`farheap run`")
 
 
 if __name__ == "__main__":

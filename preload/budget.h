@@ -7,7 +7,7 @@
 #include "base/result.h"
 #include "platform/system_memory.h"
 
-namespace far::tools {
+namespace far::preload {
 
 // A size, or a percentage of memory.usable_bytes(), as a budget in whole pages. Errors (code EINVAL): not a size, a
 // percentage outside of 0 to 100, less than pager::minimum_budget_bytes; each shows what to write.
@@ -16,4 +16,4 @@ namespace far::tools {
 // Half of what is available, and never below the minimum.
 [[nodiscard]] std::uint64_t default_budget_bytes(const platform::system_memory& memory);
 
-}  // namespace far::tools
+}  // namespace far::preload

@@ -1,4 +1,4 @@
-#include "budget.h"
+#include "preload/budget.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "pager/pager.h"
 
-namespace far::tools {
+namespace far::preload {
 namespace {
 
 result<std::uint64_t> parse_percentage(std::string_view text, std::uint64_t whole_bytes) {
@@ -43,4 +43,4 @@ std::uint64_t default_budget_bytes(const platform::system_memory& memory) {
   return std::max(round_down(memory.available_bytes / 2, page_bytes), pager::minimum_budget_bytes);
 }
 
-}  // namespace far::tools
+}  // namespace far::preload

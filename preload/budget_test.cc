@@ -1,4 +1,4 @@
-#include "budget.h"
+#include "preload/budget.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "base/units.h"
 #include "pager/pager.h"
 
-namespace far::tools {
+namespace far::preload {
 namespace {
 
 constexpr platform::system_memory machine{8 * gib, 6 * gib, std::nullopt};
@@ -44,4 +44,4 @@ TEST(Budget, TheDefaultIsHalfOfWhatIsAvailable) {
 }
 
 }  // namespace
-}  // namespace far::tools
+}  // namespace far::preload

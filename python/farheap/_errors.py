@@ -1,0 +1,5 @@
+"""What farheap raises of its own."""
+
+
+class FarheapError(RuntimeError):
+    """Far memory cannot do what was asked for; the message says why, and what to do."""

@@ -1,0 +1,57 @@
+// Far memory for the data of arrays, one mapping of the far heap for each. Some of what was given back is kept for the
+// next array of about its size: a computation makes and drops arrays of one size again and again, and fresh pages cost
+// a fault each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mutex.h"
+#include "pager/pager.h"
+
+namespace far::python {
+
+// Any thread. Whoever gives memory back tells no size, so sizes are kept here.
+class array_memory {
+ public:
+  explicit array_memory(pager::pager& far);
+  array_memory(const array_memory&) = delete;
+  array_memory& operator=(const array_memory&) = delete;
+
+  // Aligned to a page; nullptr when the far heap's addresses run out.
+  enum class content : std::uint8_t { any, zeros };
+  [[nodiscard]] void* take(std::size_t bytes, content wanted) noexcept;
+  // Requires: `memory` came from here. It keeps its bytes, as many as there is room for, and may move. nullptr: nothing
+  // has changed.
+  [[nodiscard]] void* resize(void* memory, std::size_t bytes) noexcept;
+  void release(void* memory) noexcept;
+
+  [[nodiscard]] bool owns(const void* memory) const noexcept { return far_.contains(memory); }
+
+  // Unmaps what is kept for later: while pages are evicted, it would be written to the far tier for nothing.
+  void drop_spares() noexcept;
+
+  void lock_for_fork() noexcept FAR_ACQUIRE(lock_) { lock_.lock(); }
+  void unlock_after_fork() noexcept FAR_RELEASE(lock_) { lock_.unlock(); }
+
+ private:
+  using mapping = std::span<std::byte>;  // whole pages
+
+  [[nodiscard]] mapping take_spare(std::size_t bytes) noexcept;
+  [[nodiscard]] mapping map(std::size_t bytes) noexcept;
+  [[nodiscard]] bool remember(mapping used) noexcept;
+  [[nodiscard]] mapping forget(void* memory) noexcept;
+  void unmap(mapping unused) noexcept;
+
+  pager::pager& far_;
+  const std::size_t most_spare_bytes_;
+  mutex lock_;
+  std::unordered_map<void*, std::size_t> used_ FAR_GUARDED_BY(lock_);
+  std::vector<mapping> spares_ FAR_GUARDED_BY(lock_);  // the oldest first
+  std::size_t spare_bytes_ FAR_GUARDED_BY(lock_) = 0;
+};
+
+}  // namespace far::python
