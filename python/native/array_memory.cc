@@ -24,7 +24,10 @@ constexpr std::size_t most_spares = 64;
 }  // namespace
 
 array_memory::array_memory(pager::pager& far)
-    : far_(far), most_spare_bytes_(std::min<std::uint64_t>(most_spares_bytes, far.snapshot().budget_bytes / 8)) {
+    : far_(far),
+      first_(reinterpret_cast<std::uintptr_t>(far.start())),
+      far_bytes_(far.pages() << page_shift),
+      most_spare_bytes_(std::min<std::uint64_t>(most_spares_bytes, far.snapshot().budget_bytes / 8)) {
   const lock_guard guard(lock_);
   spares_.reserve(most_spares);  // release() must not fail
 }

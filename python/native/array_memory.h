@@ -29,7 +29,10 @@ class array_memory {
   [[nodiscard]] void* resize(void* memory, std::size_t bytes) noexcept;
   void release(void* memory) noexcept;
 
-  [[nodiscard]] bool owns(const void* memory) const noexcept { return far_.contains(memory); }
+  // Asked for every array that goes, small ones too.
+  [[nodiscard]] bool owns(const void* memory) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(memory) - first_ < far_bytes_;
+  }
 
   // Unmaps what is kept for later: while pages are evicted, it would be written to the far tier for nothing.
   void drop_spares() noexcept;
@@ -47,6 +50,8 @@ class array_memory {
   void unmap(mapping unused) noexcept;
 
   pager::pager& far_;
+  const std::uintptr_t first_;  // of the far heap
+  const std::uint64_t far_bytes_;
   const std::size_t most_spare_bytes_;
   mutex lock_;
   std::unordered_map<void*, std::size_t> used_ FAR_GUARDED_BY(lock_);

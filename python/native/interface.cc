@@ -34,29 +34,32 @@ struct numpy_handler {
 constexpr std::size_t far_from_bytes = 64 * far::kib;
 
 numpy_allocator numpys;  // NumPy's default
+far::python::array_memory* far_arrays = nullptr;
+
+bool is_far(const void* memory) {
+  return far_arrays->owns(memory);
+}
 
 void* take(void* /*context*/, std::size_t bytes) {
-  return bytes < far_from_bytes ? numpys.malloc(numpys.context, bytes)
-                                : far::python::arrays().take(bytes, content::any);
+  return bytes < far_from_bytes ? numpys.malloc(numpys.context, bytes) : far_arrays->take(bytes, content::any);
 }
 
 void* take_zeroed(void* /*context*/, std::size_t count, std::size_t bytes) {
   std::size_t all = 0;
   if (__builtin_mul_overflow(count, bytes, &all)) return nullptr;
-  return all < far_from_bytes ? numpys.calloc(numpys.context, count, bytes)
-                              : far::python::arrays().take(all, content::zeros);
+  return all < far_from_bytes ? numpys.calloc(numpys.context, count, bytes) : far_arrays->take(all, content::zeros);
 }
 
 void release(void* /*context*/, void* memory, std::size_t bytes) {
-  if (memory != nullptr && far::python::arrays().owns(memory)) return far::python::arrays().release(memory);
+  if (is_far(memory)) return far_arrays->release(memory);
   numpys.free(numpys.context, memory, bytes);
 }
 
 // An array stays where it began, far or local: how large a local one is, nobody tells.
 void* resize(void* /*context*/, void* memory, std::size_t bytes) {
-  if (memory != nullptr && far::python::arrays().owns(memory)) return far::python::arrays().resize(memory, bytes);
+  if (is_far(memory)) return far_arrays->resize(memory, bytes);
   if (memory != nullptr || bytes < far_from_bytes) return numpys.realloc(numpys.context, memory, bytes);
-  return far::python::arrays().take(bytes, content::any);
+  return far_arrays->take(bytes, content::any);
 }
 
 numpy_handler handler{"farheap", 1, {nullptr, take, take_zeroed, resize, release}};
@@ -96,6 +99,7 @@ FAR_API void farheap_statistics(char* text, std::size_t room) {
 // The handler for arrays in far memory. `original`: NumPy's default handler.
 FAR_API void* farheap_numpy_handler(const void* original) {
   numpys = static_cast<const numpy_handler*>(original)->allocator;
+  far_arrays = &far::python::arrays();
   return &handler;
 }
 

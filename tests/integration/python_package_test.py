@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -98,6 +99,12 @@ class Package(unittest.TestCase):
     def test_command(self):
         self.check_job(lambda options, job: [self.python.with_name("farheap"), *options, "--", self.python, job, "-x", "y"])
         self.assertIn("--listen", self.output_of(self.python.with_name("farheapd"), "--help").out)
+
+    def test_documentation(self):
+        """The code of docs/python.md runs, from top to bottom."""
+        blocks = re.findall(r"^```python\n(.*?)^```$", (support.SOURCE / "docs/python.md").read_text(), re.M | re.S)
+        self.assertGreaterEqual(len(blocks), 2)
+        self.assertRegex(self.output_of(self.write("\n".join(blocks))).out, r"^local .* of 32 MiB, far ")
 
     def check_suite(self, prefix=()):
         """The package's own tests."""
