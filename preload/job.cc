@@ -18,7 +18,9 @@
 #include "base/units.h"
 #include "pager/pager.h"
 #include "platform/clock.h"
+#include "platform/system_memory.h"
 #include "preload/job_shares.h"
+#include "preload/pressure_budget.h"
 
 namespace far::preload {
 namespace {
@@ -27,7 +29,8 @@ constexpr int joining_deadline_ms = 1000;
 constexpr int asking_deadline_ms = 50;
 constexpr std::uint64_t period_ns = 150'000'000;  // between two decisions, at least
 constexpr std::uint64_t newcomer_ns = 1'000'000'000;
-constexpr double idle_share = 0.02;  // of one processor
+constexpr std::uint64_t longest_look_us = 2'000'000;  // what happened in a longer time is no news
+constexpr double idle_share = 0.02;                   // of one processor
 
 using engine::statistics;
 
@@ -315,6 +318,32 @@ void job::observe(job_slot& slot, double seconds) noexcept {
   slot.demand.store(std::bit_cast<std::uint64_t>((std::bit_cast<double>(slot.demand.load()) * 3 + rate) / 4));
 }
 
+// With the lock of the job, by the control thread, which may allocate and wait. Where /proc cannot be read, another
+// process may be able to.
+void job::follow_machine(std::uint64_t now) noexcept {
+  if (region().automatic.load() == 0 || now - std::min(now, region().decided_ns.load()) < period_ns) return;
+  const result<platform::system_memory> read = platform::read_system_memory();
+  if (!read) return;
+  const platform::system_memory& memory = read.value();
+  const std::uint64_t elapsed_us = (now - looked_ns_) / 1000;
+  // It may have moved to another cgroup, which counts from the start.
+  const std::uint64_t stalled_us = memory.stalled_us - std::min(memory.stalled_us, seen_stalled_us_);
+  const bool looked_lately = looked_ns_ != 0 && elapsed_us < longest_look_us;
+  const memory_outlook outlook{memory.usable_bytes(), memory.available_bytes, totals_of(region()).counted.local_bytes,
+                               looked_lately ? static_cast<double>(stalled_us) / static_cast<double>(elapsed_us) : 0,
+                               looked_lately && memory.failures > seen_failures_};
+  looked_ns_ = now;
+  seen_stalled_us_ = memory.stalled_us;
+  seen_failures_ = memory.failures;
+  const std::uint64_t before = region().budget_bytes.load();
+  const std::uint64_t next = next_budget(before, outlook);
+  region().budget_bytes.store(next);
+  if (next < before - before / 64) {
+    log_line(log_level::verbose, "memory is short (%s available): the budget is %s now",
+             format_size(outlook.available_bytes).c_str(), format_size(next).c_str());
+  }
+}
+
 // With the lock of the job. `at_once`: somebody came, left, or the budget was changed.
 void job::decide(bool at_once) noexcept {
   const std::uint64_t now = now_ns();
@@ -400,7 +429,10 @@ std::uint64_t job::exchange(const engine::statistics& counted, const process_usa
   if (left_) return counted.budget_bytes;
   if (mapping_.try_lock(job_mapping::job_lock)) {
     if (!intact || !still_has_slot()) left_ = !take_slot_again();
-    if (!left_) decide(false);
+    if (!left_) {
+      follow_machine(now_ns());
+      decide(false);
+    }
     mapping_.unlock(job_mapping::job_lock);
   }
   const std::uint64_t granted = mine().granted_bytes.load();
@@ -418,6 +450,7 @@ std::uint64_t job::ask() noexcept {
 
 void job::resize(std::uint64_t budget_bytes) noexcept {
   const std::lock_guard<spin_lock> held(lock_);
+  region().automatic.store(0);
   region().budget_bytes.store(budget_bytes);
   // Where another process is just deciding, the next decision takes the new budget.
   if (!mapping_.is_intact() || !mapping_.lock_job(asking_deadline_ms)) return;

@@ -73,7 +73,7 @@ class job {
   // those of the processes that it lists.
   void tell_last(const engine::statistics& counted, const process_usage& used) noexcept;
 
-  // Changes the budget of all, at once. Requires shares().
+  // Changes the budget of all, at once; it does not follow the machine any more. Requires shares().
   void resize(std::uint64_t budget_bytes) noexcept;
 
   // In a child of fork, on its only thread: it is not the process that joined.
@@ -117,6 +117,7 @@ class job {
   void resume_slot(std::size_t index) noexcept;
   void decide(bool at_once) noexcept;
   void bury_the_dead() noexcept;
+  void follow_machine(std::uint64_t now_ns) noexcept;
   void observe(job_slot& slot, double seconds) noexcept;
   void warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexcept;
 
@@ -128,6 +129,10 @@ class job {
   std::atomic<pid_t> pid_{0};  // of the process that joined; 0: of none
   bool left_ = false;
   bool told_last_ = false;
+  // The machine as this process saw it last; 0 ns: never.
+  std::uint64_t looked_ns_ = 0;
+  std::uint64_t seen_stalled_us_ = 0;
+  std::uint64_t seen_failures_ = 0;
   // The counts of this process before exec, from which it continues.
   engine::statistics before_;
 };

@@ -58,6 +58,7 @@ void found_job(job_region& region, const job_name& name, const job_terms& terms)
   region.started_ns.store(platform::monotonic_clock().now_ns());
   region.shares.store(terms.shares ? 1 : 0);
   region.budget_bytes.store(terms.budget_bytes);
+  region.automatic.store(terms.automatic ? 1 : 0);
   region.bytes.store(sizeof(job_region));
   region.magic.store(job_region::right_magic, std::memory_order_release);
 }

@@ -64,14 +64,15 @@ struct alignas(64) job_slot {
 };
 
 struct job_region {
-  static constexpr std::uint64_t right_magic = 0x32626f6a72616600;  // also the version of the layout
+  static constexpr std::uint64_t right_magic = 0x33626f6a72616600;  // also the version of the layout
 
   shared_number magic{0};  // stored last
   shared_number bytes{0};  // sizeof(job_region)
   std::array<shared_number, 2> secret{};
   shared_number started_ns{0};
-  std::atomic<std::uint32_t> shares{0};  // 0: each process has the whole budget for itself
-  std::atomic<std::uint32_t> warned{0};  // that the minima do not fit the budget
+  std::atomic<std::uint32_t> shares{0};     // 0: each process has the whole budget for itself
+  std::atomic<std::uint32_t> warned{0};     // that the minima do not fit the budget
+  std::atomic<std::uint32_t> automatic{0};  // the budget follows what the machine can spare: pressure_budget.h
   shared_number budget_bytes{0};
   shared_number decided_ns{0};
   shared_number peak_local_bytes{0};  // of all together, as seen when it was decided
@@ -109,6 +110,7 @@ void remove_abandoned_jobs() noexcept;
 struct job_terms {
   std::uint64_t budget_bytes = 0;
   bool shares = true;
+  bool automatic = false;  // requires shares
 };
 
 // A mapping of a job's file; the descriptor is close-on-exec and in the runtime's care. It outlives its file's name.

@@ -104,6 +104,9 @@ result<settings> read_settings(const char* (*look_up)(const char* name)) {
   const result<bool> local_each = read_switch(look_up, variable::local_each);
   if (!local_each) return local_each.error();
   chosen.local_each = local_each.value();
+  const result<bool> local_auto = read_switch(look_up, variable::local_auto);
+  if (!local_auto) return local_auto.error();
+  chosen.local_auto = local_auto.value();
   const result<bool> verbose = read_switch(look_up, variable::verbose);
   if (!verbose) return verbose.error();
   chosen.verbose = verbose.value();

@@ -29,6 +29,7 @@ inline constexpr const char* trace_directory = "FARHEAP_TRACE_DIR";  // an absol
 inline constexpr const char* trace_sample = "FARHEAP_TRACE_SAMPLE";  // record one miss in so many; "1": all
 inline constexpr const char* job = "FARHEAP_JOB";                    // see job_name; not set: each for itself
 inline constexpr const char* local_each = "FARHEAP_LOCAL_EACH";      // "1": each process has the whole budget
+inline constexpr const char* local_auto = "FARHEAP_LOCAL_AUTO";      // "1": the budget is where it begins
 inline constexpr const char* main_pid = "FARHEAP_MAIN_PID";          // the process that `farheap run` became
 }  // namespace variable
 
@@ -47,6 +48,7 @@ struct settings {
   bool verbose = false;
   std::string job;          // empty: the process is on its own
   bool local_each = false;  // its processes do not share the budget
+  bool local_auto = false;  // the budget of the job follows what the machine can spare
   pid_t main_pid = 0;       // 0: not set; else only the process with this pid reports at its exit
 
   // Whether the calling process is the one that `farheap run` started, and not a child of it.

@@ -102,9 +102,9 @@ int start_run(std::vector<std::string> arguments) {
   CLI::App parser("Runs a program in less local memory than it uses: cold memory goes to the far tier.", "farheap run");
   parser
       .add_option("--local", chosen.local,
-                  "budget of local memory: 2G, 512M, or 25% of this machine; default: half "
-                  "of what is available")
-      ->type_name("SIZE|PERCENT");
+                  "budget of local memory: 2G, 512M, 25% of this machine, or auto: as much as it can spare at the "
+                  "moment; default: half of what is available")
+      ->type_name("SIZE|PERCENT|auto");
   parser
       .add_option("--fault-mode", chosen.fault_mode,
                   "which thread resolves a miss: inline (the one that missed), thread (one of the runtime's), or auto "

@@ -35,6 +35,7 @@ struct plan {
   std::string program_path;
   std::string library;
   std::uint64_t budget_bytes = 0;
+  bool local_auto = false;  // it changes from then on
   std::string far_uri = preload::default_far_uri;
   std::string far_description;
   std::string fault_mode;
@@ -45,6 +46,8 @@ struct plan {
   std::string job;         // empty: none can be had
 };
 
+constexpr std::string_view automatic_budget = "auto";
+
 // An error of a part that does not know about exit codes.
 error with_exit_code(const error& failure, int exit_code, const std::string& prefix = "") {
   return error{prefix + failure.message, exit_code};
@@ -54,7 +57,11 @@ result<void> check_budget(const run_options& chosen, plan& launch) {
   const result<platform::system_memory> memory = platform::read_system_memory();
   if (!memory) return with_exit_code(memory.error(), exit_failure);
   launch.budget_bytes = preload::default_budget_bytes(memory.value());
-  if (chosen.local.empty()) return {};
+  launch.local_auto = chosen.local == automatic_budget;
+  if (launch.local_auto && chosen.local_each) {
+    return error{"--local auto is for the whole process tree; leave --local-each out, or give a size", exit_usage};
+  }
+  if (chosen.local.empty() || launch.local_auto) return {};
   const result<std::uint64_t> budget = preload::parse_budget(chosen.local, memory.value());
   if (!budget) return with_exit_code(budget.error(), exit_usage, "--local: ");
   launch.budget_bytes = budget.value();
@@ -218,6 +225,7 @@ void set_environment(const plan& launch, const run_options& chosen) {
   put(variable::trace_sample, chosen.trace_directory.empty() ? "" : std::to_string(chosen.trace_sample));
   put(variable::verbose, chosen.verbose ? "1" : "0");
   put(variable::job, launch.job);
+  put(variable::local_auto, launch.local_auto ? "1" : "0");
   put(variable::local_each, chosen.local_each ? "1" : "0");
   put(variable::main_pid, std::to_string(getpid()));
   const char* const others = std::getenv("LD_PRELOAD");

@@ -15,14 +15,19 @@
 namespace far::platform {
 namespace {
 
-// The files of one cgroup version, for the same four figures.
+// The files of one cgroup version, for the same figures.
 struct cgroup_files {
   const char* limit;
+  const char* soft_limit;  // above it the kernel slows the cgroup down; null: there is none
   const char* usage;
   const char* inactive_key;  // in memory.stat: page cache that the kernel gives up first
+  const char* events;
+  const char* failures_key;
 };
-constexpr cgroup_files version_1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
-constexpr cgroup_files version_2{"memory.max", "memory.current", "inactive_file"};
+constexpr cgroup_files version_1{"memory.limit_in_bytes", nullptr,    "memory.usage_in_bytes", "total_inactive_file",
+                                 "memory.oom_control",    "oom_kill "};
+constexpr cgroup_files version_2{"memory.max",    "memory.high",   "memory.current",
+                                 "inactive_file", "memory.events", "oom "};
 
 // Where one cgroup hierarchy is mounted, and which of its folders is the mount's root.
 struct hierarchy {
@@ -130,10 +135,36 @@ std::vector<hierarchy> find_hierarchies(std::string_view cgroups) {
   return found;
 }
 
+// The lowest limit that the folder states.
+std::optional<std::uint64_t> limit_of(const std::string& folder, const cgroup_files& files) {
+  std::optional<std::uint64_t> lowest;
+  for (const char* const name : {files.limit, files.soft_limit}) {
+    if (name == nullptr) continue;
+    const std::optional<std::uint64_t> limit = leading_number(read_whole(folder + "/" + name).value_or(""));
+    if (limit && (!lowest || *limit < *lowest)) lowest = limit;
+  }
+  return lowest;
+}
+
+// From a file of pressure stall information: the microseconds in which some thread was stalled.
+std::optional<std::uint64_t> stalled_us(const std::string& path) {
+  const std::string text = read_whole(path).value_or("");
+  const std::size_t some = text.find("some ");
+  const std::size_t total = text.find("total=", some);
+  if (some == std::string::npos || total == std::string::npos) return std::nullopt;
+  return leading_number(std::string_view(text).substr(total + std::strlen("total=")));
+}
+
+// Of the process's own cgroup; the kernel counts there what happens because of a limit further up, too.
+void read_pressure(const std::string& folder, const cgroup_files& files, system_memory& memory) {
+  if (const auto stalled = stalled_us(folder + "/memory.pressure")) memory.stalled_us = *stalled;
+  const std::string events = read_whole(folder + "/" + files.events).value_or("");
+  memory.failures += keyed_number(events, files.failures_key).value_or(0);
+}
+
 // Lowers `memory` by the limits of one cgroup folder.
 void apply_folder(const std::string& folder, const cgroup_files& files, system_memory& memory) {
-  const std::optional<std::string> limit_text = read_whole(folder + "/" + files.limit);
-  const std::optional<std::uint64_t> limit = limit_text ? leading_number(*limit_text) : std::nullopt;
+  const std::optional<std::uint64_t> limit = limit_of(folder, files);
   if (!limit || *limit >= memory.physical_bytes) return;
   memory.cgroup_limit_bytes = std::min(*limit, memory.usable_bytes());
   const std::optional<std::string> usage_text = read_whole(folder + "/" + files.usage);
@@ -156,6 +187,7 @@ void apply_hierarchy(const std::string& root, const hierarchy& chosen, system_me
   if (below.starts_with("/..")) below.clear();  // the process is outside of what the mount shows
   while (!below.empty() && below.back() == '/') below.pop_back();
   const std::string top = root + chosen.mount_point;
+  read_pressure(top + below, chosen.files, memory);
   while (true) {
     apply_folder(top + below, chosen.files, memory);
     if (below.empty()) return;
@@ -175,6 +207,7 @@ result<system_memory> read_system_memory(const std::string& root) {
   memory.physical_bytes = *total * kib;
   // Before Linux 3.14 there was no MemAvailable.
   memory.available_bytes = keyed_number(*meminfo, "MemAvailable:").value_or(*total) * kib;
+  memory.stalled_us = stalled_us(root + "/proc/pressure/memory").value_or(0);
   std::vector<hierarchy> hierarchies = find_hierarchies(read_whole(root + "/proc/self/cgroup").value_or(""));
   find_mounts(read_whole(root + "/proc/self/mountinfo").value_or(""), hierarchies);
   for (const hierarchy& one : hierarchies) apply_hierarchy(root, one, memory);

@@ -16,13 +16,18 @@ struct system_memory {
   // The lowest limit among the process's memory cgroup and the cgroups above it; empty when there is none below
   // physical_bytes.
   std::optional<std::uint64_t> cgroup_limit_bytes;
+  // For how long, since some time before the start, a thread of the cgroup has waited for memory (of the machine, where
+  // the kernel does not say it for cgroups); 0 where it does not say at all.
+  std::uint64_t stalled_us = 0;
+  // How often the cgroup has been unable to get memory even so.
+  std::uint64_t failures = 0;
 
   // Physical memory or the cgroup's limit, whichever is lower.
   [[nodiscard]] std::uint64_t usable_bytes() const { return cgroup_limit_bytes.value_or(physical_bytes); }
 };
 
-// Reads /proc/meminfo, and the limits of cgroup versions 1 and 2. Fails when /proc/meminfo cannot be read; a cgroup
-// file system that is not mounted counts as "no limit". `root` stands before every path, for tests.
+// Reads /proc/meminfo, /proc/pressure, and the files of cgroup versions 1 and 2. Fails when /proc/meminfo cannot be
+// read; a cgroup file system that is not mounted counts as "no limit". `root` stands before every path, for tests.
 [[nodiscard]] result<system_memory> read_system_memory(const std::string& root = "");
 
 }  // namespace far::platform

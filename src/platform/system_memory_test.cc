@@ -88,6 +88,29 @@ TEST_F(system_memory_test, AFullCgroupHasNothingAvailable) {
   EXPECT_EQ(read().available_bytes, 0u);
 }
 
+TEST_F(system_memory_test, PressureIsThatOfTheCgroupWhereThereIsOne) {
+  put("/proc/pressure/memory",
+      "some avg10=0.00 avg60=0.00 avg300=0.00 total=41740861\nfull avg10=0.00 total=6449343\n");
+  put("/proc/self/cgroup", "0::/x\n");
+  put("/proc/self/mountinfo", "30 20 0:26 / /cg rw - cgroup2 none rw\n");
+  EXPECT_EQ(read().stalled_us, 41740861u);
+  EXPECT_EQ(read().failures, 0u);
+  put("/cg/x/memory.pressure", "some avg10=1.50 avg60=0.00 avg300=0.00 total=77\nfull avg10=0.00 total=5\n");
+  put("/cg/x/memory.events", "low 0\nhigh 9\nmax 8\noom 3\noom_kill 1\n");
+  EXPECT_EQ(read().stalled_us, 77u);
+  EXPECT_EQ(read().failures, 3u);
+}
+
+TEST_F(system_memory_test, TheLimitThatSlowsDownCounts) {
+  put("/proc/self/cgroup", "0::/x\n");
+  put("/proc/self/mountinfo", "30 20 0:26 / /cg rw - cgroup2 none rw\n");
+  put("/cg/x/memory.max", "2147483648\n");
+  put("/cg/x/memory.high", "1073741824\n");
+  put("/cg/x/memory.current", "536870912\n");
+  EXPECT_EQ(read().usable_bytes(), 1 * gib);
+  EXPECT_EQ(read().available_bytes, 512 * mib);
+}
+
 TEST_F(system_memory_test, AnUnreadableMeminfoIsAnError) {
   std::filesystem::remove(root_ + "/proc/meminfo");
   const result<system_memory> got = read_system_memory(root_);

@@ -17,7 +17,7 @@ OVERHEAD_BYTES = 64 * support.MIB
 class Walk:
     """The program `walker` under farheap. Use it in a `with` statement, which ends it."""
 
-    def __init__(self, mib, budget_bytes, environment=None, far="file:", mode=None):
+    def __init__(self, mib, budget_bytes, environment=None, far="file:", mode=None, cgroup=None):
         self.directory = tempfile.TemporaryDirectory()
         self.stats_path = pathlib.Path(self.directory.name, "stats.json")
         self.errors = open(pathlib.Path(self.directory.name, "errors"), "w+")
@@ -25,7 +25,7 @@ class Walk:
         self.process = support.start(
             support.farheap_command(program, budget_bytes, far, mode, self.stats_path), text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
-            env=dict(os.environ, **(environment or {})))
+            env=dict(os.environ, **(environment or {})), preexec_fn=cgroup.join if cgroup else None)
         self.lines = []
         self.reader = threading.Thread(target=lambda: self.lines.extend(iter(self.process.stdout.readline, "")))
         self.reader.start()

@@ -1,0 +1,77 @@
+#include "preload/pressure_budget.h"
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "pager/pager.h"
+
+namespace far::preload {
+namespace {
+
+constexpr std::uint64_t largest_reserve = 4 * gib;
+// Below this share of the time, waiting for memory is usual; at the second one no more can be given back than is.
+constexpr double usual_stall = 0.05;
+constexpr double worst_stall = 0.30;
+// Stalls count where memory is short. Elsewhere they are those of a cgroup at a limit of its own.
+constexpr std::uint64_t reserves_without_stalls = 4;
+constexpr double largest_give = 0.25;       // of what the job holds, in one step
+constexpr std::uint64_t growth = 16;        // the inverse of the part of what is spare
+constexpr std::uint64_t slow_growth = 128;  // the same of the reserve, for a job that holds a quarter of all
+constexpr std::uint64_t usual_parts = 4;
+constexpr std::uint64_t fastest = 8;  // times as much, for a small one
+
+// 0: nothing is wrong; 1: as bad as can be.
+double severity(const memory_outlook& now, std::uint64_t reserve) {
+  if (now.ran_out) return 1;
+  double worst = 0;
+  if (now.available_bytes < reserve) {
+    worst = static_cast<double>(reserve - now.available_bytes) / static_cast<double>(reserve);
+  }
+  if (now.available_bytes < reserves_without_stalls * reserve) {
+    worst = std::max(worst, (now.stalled - usual_stall) / (worst_stall - usual_stall));
+  }
+  return std::min(worst, 1.0);
+}
+
+std::uint64_t lower(std::uint64_t budget, const memory_outlook& now, double by) {
+  // What it was told to give back before is still on its way out.
+  if (now.local_bytes > budget + budget / 16) return budget;
+  const std::uint64_t held = std::min(budget, now.local_bytes);
+  return held - static_cast<std::uint64_t>(static_cast<double>(held) * largest_give * by);
+}
+
+// At the border of the reserve: in inverse proportion to what the job holds, so that small ones catch up.
+std::uint64_t slow_step(const memory_outlook& now, std::uint64_t reserve) {
+  const std::uint64_t usual = std::max<std::uint64_t>(now.usable_bytes / usual_parts, 1);
+  const std::uint64_t held = std::max(now.local_bytes, usual / fastest);
+  const double times = static_cast<double>(usual) / static_cast<double>(std::max<std::uint64_t>(held, 1));
+  return static_cast<std::uint64_t>(static_cast<double>(reserve / slow_growth) * times);
+}
+
+std::uint64_t raise(std::uint64_t budget, const memory_outlook& now, std::uint64_t reserve) {
+  const std::uint64_t above = now.available_bytes - reserve;
+  // A budget that nobody uses promises no more than there is.
+  const std::uint64_t most = now.local_bytes + above;
+  if (now.local_bytes < budget - budget / 8) return std::min(budget, most);
+  return std::min(budget + (above > reserve ? (above - reserve) / growth : 0) + slow_step(now, reserve), most);
+}
+
+}  // namespace
+
+std::uint64_t memory_reserve(std::uint64_t usable_bytes) noexcept {
+  return std::clamp(usable_bytes / 8, pager::minimum_budget_bytes, largest_reserve);
+}
+
+std::uint64_t next_budget(std::uint64_t budget_bytes, const memory_outlook& now) noexcept {
+  const std::uint64_t reserve = memory_reserve(now.usable_bytes);
+  const double by = severity(now, reserve);
+  std::uint64_t next = budget_bytes;
+  if (by > 0) {
+    next = lower(budget_bytes, now, by);
+  } else if (now.available_bytes >= reserve) {
+    next = raise(budget_bytes, now, reserve);
+  }
+  return std::max(round_down(next, page_bytes), pager::minimum_budget_bytes);
+}
+
+}  // namespace far::preload

@@ -1,0 +1,82 @@
+"""`--local auto`: the budget follows what the cgroup can spare, down before the kernel kills, and up again."""
+
+import subprocess
+import sys
+import unittest
+
+import support
+from walk import Walk
+
+LIMIT_MIB = 512
+WORKING_SET_MIB = 320
+NEIGHBOUR_MIB = 300
+# Takes 80 MiB a second, says so when it has all, and keeps it until its standard input ends.
+NEIGHBOUR = """
+import sys, time
+held = []
+for _ in range(int(sys.argv[1]) // 4):
+    held.append(b"x" * (4 << 20))
+    time.sleep(0.05)
+print("full", flush=True)
+sys.stdin.read()
+"""
+
+
+class Auto(unittest.TestCase):
+    def setUp(self):
+        self.cgroup = support.Cgroup(LIMIT_MIB * support.MIB)
+        self.enterContext(self.cgroup)
+
+    def neighbour(self):
+        process = support.start([sys.executable, "-c", NEIGHBOUR, NEIGHBOUR_MIB], stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, text=True, preexec_fn=self.cgroup.join)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait, 10)
+        self.addCleanup(support.end, process)
+        return process
+
+    def test_gives_back_and_takes_again(self):
+        mib = support.MIB
+        with Walk(WORKING_SET_MIB, "auto", cgroup=self.cgroup) as walk:
+            # It begins with half of what is available.
+            walk.wait_for_resident(lambda held: held > WORKING_SET_MIB * mib, "growing until all fits")
+            neighbour = self.neighbour()
+            self.assertEqual(neighbour.stdout.readline(), "full\n", "the kernel killed the neighbour")
+            walk.wait_for_resident(lambda held: held < (LIMIT_MIB - NEIGHBOUR_MIB) * mib, "giving back")
+            walk.wait_for_passes(1)
+            neighbour.stdin.close()
+            self.assertEqual(neighbour.wait(30), 0)
+            walk.wait_for_resident(lambda held: held > WORKING_SET_MIB * mib, "growing again")
+            outcome = walk.finish()
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertTrue(outcome.out.endswith("all data right\n"), outcome)
+
+    def test_two_programs_share(self):
+        mib = support.MIB
+        with Walk(WORKING_SET_MIB, "auto", cgroup=self.cgroup) as first:
+            first.wait_for_resident(lambda held: held > WORKING_SET_MIB * mib, "the first growing until all fits")
+            with Walk(WORKING_SET_MIB, "auto", cgroup=self.cgroup) as second:
+                second.wait_for_resident(lambda held: held > LIMIT_MIB // 4 * mib, "the second getting its part")
+                for walk in (second, first):
+                    outcome = walk.finish()
+                    self.assertEqual(outcome.code, 0, outcome)
+                    self.assertTrue(outcome.out.endswith("all data right\n"), outcome)
+
+    def test_a_size_ends_it(self):
+        mib = support.MIB
+        with Walk(WORKING_SET_MIB, "auto", cgroup=self.cgroup) as walk:
+            walk.wait_for_passes(1)
+            outcome = support.run([support.FARHEAP, "resize", walk.pid(), "48M"], deadline_s=30)
+            self.assertEqual(outcome.code, 0, outcome)
+            walk.wait_for_resident(lambda held: held < 150 * mib, "shrinking to 48 MiB")
+            walk.wait_for_passes(2)
+            outcome = walk.finish()
+        self.assertEqual(outcome.stats["budget_bytes"], 48 * mib)
+
+    def test_not_with_a_budget_for_each(self):
+        outcome = support.run([support.FARHEAP, "run", "--local", "auto", "--local-each", "--", "true"])
+        self.assertEqual((outcome.code, len(outcome.err.splitlines())), (2, 1), outcome)
+
+
+if __name__ == "__main__":
+    support.main()
