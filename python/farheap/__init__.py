@@ -11,11 +11,20 @@ tell and steer what is local.
 """
 
 from importlib.metadata import version as _version
+from typing import Any as _Any
 
 from ._errors import FarheapError
 from ._hints import evict, is_far, prefetch, scan
 from ._memory import memory
 from ._statistics import Statistics, resize, stats, watch
+
+
+def load_ipython_extension(shell: _Any) -> None:
+    """``%load_ext farheap``: brings the cell magic ``%%far --local 2G --far zmem:``."""
+    from ._notebook import load_extension
+
+    load_extension(shell)
+
 
 __version__ = _version("farheap")
 __all__ = ["FarheapError", "Statistics", "evict", "is_far", "memory", "prefetch", "resize", "scan", "stats", "watch"]

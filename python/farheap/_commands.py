@@ -52,5 +52,10 @@ def run_farheapd() -> NoReturn:
 
 
 def run_module() -> NoReturn:
-    """``python -m farheap``: the command ``farheap``, which runs a Python script with this interpreter."""
+    """``python -m farheap``: the command ``farheap``, which runs a Python script with this interpreter; and ``kernel``."""
+    if sys.argv[1:2] == ["kernel"]:
+        from ._notebook import install_kernel
+
+        install_kernel(sys.argv[2:])
+        sys.exit(0)
     _execute("farheap", with_interpreter(sys.argv[1:]))

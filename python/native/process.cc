@@ -61,9 +61,9 @@ void start_control() {
   platform::start_runtime_thread("farheap-control", listen).detach();
 }
 
-// No signal handler runs from before the first step until after the last: it would meet locks that its own thread
-// holds.
-void before_fork() {
+// The locks are held from the first of these to the other two. No signal handler runs from before the first step until
+// after the last: it would meet locks that its own thread holds.
+void before_fork() FAR_UNCHECKED_LOCKING {
   const std::uint64_t signals = platform::block_signals();
   settling.lock();
   the_process->arrays->lock_for_fork();
@@ -71,7 +71,7 @@ void before_fork() {
   signals_before_fork = signals;
 }
 
-void after_fork_in_parent() {
+void after_fork_in_parent() FAR_UNCHECKED_LOCKING {
   const std::uint64_t signals = signals_before_fork;
   the_process->far->after_fork_in_parent();
   the_process->arrays->unlock_after_fork();
@@ -79,7 +79,7 @@ void after_fork_in_parent() {
   platform::restore_signals(signals);
 }
 
-void after_fork_in_child() {
+void after_fork_in_child() FAR_UNCHECKED_LOCKING {
   const std::uint64_t signals = signals_before_fork;
   the_process->far->after_fork_in_child();
   the_process->arrays->unlock_after_fork();
