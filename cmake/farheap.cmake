@@ -58,7 +58,8 @@ endfunction()
 # The test programs that run under sanitizers; `scripts/run-tests` builds this target in the sanitized builds.
 add_custom_target(sanitized_tests)
 
-set(FAR_TEST_OPTIMIZATION -O1)
+# How the sources of tests are compiled. Under sanitizers half of the compiler's time would go into optimizing them.
+set(FAR_TEST_OPTIMIZATION $<IF:$<BOOL:${FARHEAP_SANITIZED}>,-O0,$<$<CONFIG:RelWithDebInfo>:-O1>>)
 
 # far_test(NAME SOURCES ... [DEPENDS ...] [ARGS ...] [LABELS ...] [TIMEOUT SECONDS]): one GoogleTest program, one ctest
 # entry. Labels that mean something to scripts/run-tests (CONTRIBUTING.md, "Tests"):
@@ -81,9 +82,9 @@ function(far_test name)
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
-  far_precompile(${name} GTEST)
   # What is tested is optimized as users have it. A folder whose headers do the work sets FAR_TEST_OPTIMIZATION empty.
-  target_compile_options(${name} PRIVATE "$<$<CONFIG:RelWithDebInfo>:${FAR_TEST_OPTIMIZATION}>")
+  target_compile_options(${name} PRIVATE ${FAR_TEST_OPTIMIZATION})
+  far_precompile(${name} GTEST)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
   if("exclusive" IN_LIST ARG_LABELS)
