@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "far/detail/api.h"
-#include "far/detail/hazard_log.h"
+#include "far/detail/scope_record.h"
 #include "far/detail/word.h"
 #include "far/runtime.h"
 
@@ -14,61 +14,62 @@ namespace far {
 
 namespace detail {
 
-// The calling fiber's hazard log, or the calling thread's. Stays the same on one fiber.
-[[nodiscard]] FAR_API hazard_log& current_hazard_log() noexcept;
-
-#if defined(__x86_64__)
-// Thread-local variables are read through a segment register, so no address of the wrong thread's can be left over from
-// before the fiber changed workers.
-[[nodiscard]] inline hazard_log& hazard_log_now() noexcept {
-  hazard_log* const known = hazard_log_here;
-  return known != nullptr ? *known : current_hazard_log();
-}
-#else
-[[nodiscard]] inline hazard_log& hazard_log_now() noexcept {
-  return current_hazard_log();
-}
-#endif
-
-// Makes the object that `owner` points to resident, holds it in `by`, and returns its address. `write`: it will be
-// written. `lasting`: it is worth keeping in local memory afterwards.
-[[nodiscard]] FAR_API std::byte* touch(runtime& in, hazard_log& log, std::atomic<std::uint64_t>& owner, bool write,
-                                       bool lasting);
+// Makes the object that `owner` points to resident, and returns its address. `write`: it will be written. `lasting`: it
+// is worth keeping in local memory afterwards. Requires: the caller is in a scope.
+[[nodiscard]] FAR_API std::byte* touch(runtime& in, std::atomic<std::uint64_t>& owner, bool write, bool lasting);
 
 // The same for `bytes` bytes of an object larger than a page, from `offset` on: of its pages, for these only. `value`
-// is its owner's word. Of more than 64 KiB only the beginning is fetched and held. Stops the program when the object
-// ends before.
-[[nodiscard]] FAR_API std::byte* touch_part(runtime& in, hazard_log& log, std::uint64_t value, std::size_t offset,
-                                            std::size_t bytes, bool write, bool lasting);
+// is its owner's word. Of more than 64 KiB only the beginning is fetched. Stops the program when the object ends
+// before.
+[[nodiscard]] FAR_API std::byte* touch_part(runtime& in, std::uint64_t value, std::size_t offset, std::size_t bytes,
+                                            bool write, bool lasting);
 
-// In checked builds, in place of hazard_log::cut_back: what no other scope holds leaves local memory at once, so that
-// whoever uses it again is found out.
-FAR_API void leave_checked(runtime& in, hazard_log& log, std::size_t held_before);
+// ---- checked builds ----
+
+// Returns how deep the scope lies: 1 is the outermost.
+[[nodiscard]] FAR_API std::size_t enter_checked(scope_record& record);
+// The scope of that depth dereferences `bytes` bytes of the object from `offset` on, or all of it (0).
+FAR_API void note_checked(runtime& in, scope_record& record, std::size_t depth, const std::atomic<std::uint64_t>& owner,
+                          std::size_t offset, std::size_t bytes);
+// The scope ends: what no other scope has dereferenced leaves local memory at once, so that whoever uses it again is
+// found out.
+FAR_API void leave_checked(runtime& in, scope_record& record, std::size_t depth);
 // Stops the program with a message unless the scope is open and belongs to the fiber or thread that runs now.
-FAR_API void check_scope(const hazard_log& log, bool is_open);
-// Likewise unless the bytes are part of the object. Requires: it is held, or larger than a page.
+FAR_API void check_scope(const scope_record& record, bool is_open);
+// Likewise unless the bytes are part of the object. Requires: it was dereferenced in an open scope, or is larger than a
+// page.
 FAR_API void check_part(const std::atomic<std::uint64_t>& owner, std::size_t offset, std::size_t bytes);
 
 }  // namespace detail
 
-// Opened and closed on the same fiber or OS thread, in nested order: a local variable. Cheap. May last as long as it
-// likes: nothing waits for it, but what it has dereferenced stays in local memory. References obtained in it are good
-// until it ends. In checked builds (every file compiled with -DFARHEAP_CHECKED) a reference that is used later, and a
-// scope that is used after its end or by another fiber, stop the program with a message; that is slow.
+// Opened and closed on the same fiber or OS thread, in nested order: a local variable. Costs two stores, an inner one
+// nothing. References obtained in it, or in an inner one, are good until the outermost ends.
+//
+// Keep it short: while one is open, pages that were in use when it opened leave local memory only where they must, and
+// whole, and no object is moved together with others. Nobody waits for it all the same.
+//
+// In checked builds (every file compiled with -DFARHEAP_CHECKED) a reference that is used later, and a scope that is
+// used after its end or by another fiber, stop the program with a message; that is slow.
 class [[nodiscard]] scope {
  public:
   // For objects of the process-wide runtime; see runtime::process().
   scope() : scope(runtime::process()) {}
   // For objects of `of`, and of no other runtime.
-  explicit scope(runtime& chosen) : log_(detail::hazard_log_now()), runtime_(chosen), held_before_(log_.held()) {}
-  ~scope() {
+  explicit scope(runtime& chosen)
+      : runtime_(chosen),
+        view_(chosen.view_)
 #if defined(FARHEAP_CHECKED)
-    detail::leave_checked(runtime_, log_, held_before_);
-    is_open_ = false;
-#else
-    log_.cut_back(held_before_);
+        ,
+        depth_(detail::enter_checked(open_.record()))
 #endif
+  {
   }
+#if defined(FARHEAP_CHECKED)
+  ~scope() {
+    detail::leave_checked(runtime_, open_.record(), depth_);
+    is_open_ = false;
+  }
+#endif
   scope(const scope&) = delete;
   scope& operator=(const scope&) = delete;
   // A scope is a stretch of code, not an object to pass on.
@@ -78,22 +79,33 @@ class [[nodiscard]] scope {
   // For far pointers: the address of the object that `owner` points to.
   [[nodiscard]] std::byte* reach(std::atomic<std::uint64_t>& owner, bool write, bool lasting) const {
 #if defined(FARHEAP_CHECKED)
-    detail::check_scope(log_, is_open_);
-#endif
+    detail::check_scope(open_.record(), is_open_);
+    // Before, because other scopes' ends take pages away; and after, because it may have moved.
+    detail::note_checked(runtime_, open_.record(), depth_, owner, 0, 0);
+    std::byte* const at = detail::touch(runtime_, owner, write, lasting);
+    detail::note_checked(runtime_, open_.record(), depth_, owner, 0, 0);
+    return at;
+#else
     const std::uint64_t value = owner.load(std::memory_order_acquire);
-    if (log_.knows(value)) [[likely]]
+    // The word is looked at again: the object may have left between the two looks, and its place have become ready for
+    // another.
+    if (detail::word::is_plain(value) && view_.is_ready(value, write) && owner.load(std::memory_order_relaxed) == value)
+        [[likely]] {
       return reinterpret_cast<std::byte*>(detail::word::address(value));
-    return reach_further(runtime_, log_, owner, value, write, lasting);
+    }
+    return reach_further(runtime_, owner, write, lasting);
+#endif
   }
-  // The address of a part of it. Of an object larger than a page, only the part is fetched and held.
+  // The address of a part of it. Of an object larger than a page, only the part is fetched.
   [[nodiscard]] std::byte* reach_part(std::atomic<std::uint64_t>& owner, std::size_t offset, std::size_t bytes,
                                       bool write, bool lasting) const {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if ((value & detail::word::huge) != 0) {
 #if defined(FARHEAP_CHECKED)
-      detail::check_scope(log_, is_open_);
+      detail::check_scope(open_.record(), is_open_);
+      detail::note_checked(runtime_, open_.record(), depth_, owner, offset, bytes);
 #endif
-      return detail::touch_part(runtime_, log_, value, offset, bytes, write, lasting);
+      return detail::touch_part(runtime_, value, offset, bytes, write, lasting);
     }
     std::byte* const whole = reach(owner, write, lasting);
 #if defined(FARHEAP_CHECKED)
@@ -103,25 +115,18 @@ class [[nodiscard]] scope {
   }
 
  private:
-  // For words that are not known yet. Calls nothing but, at its end, touch(): so it needs no stack, and a scope whose
-  // address nobody takes lives in registers.
-  [[nodiscard, gnu::noinline]] static std::byte* reach_further(runtime& in, detail::hazard_log& log,
-                                                               std::atomic<std::uint64_t>& owner, std::uint64_t value,
-                                                               bool write, bool lasting) {
-    if (detail::word::is_plain(value) && log.hold_at_once(detail::word::page(value))) [[likely]] {
-      // Now page and object stay, unless they were leaving already: then the word or the page's byte says so.
-      if (in.view_.is_ready(value, write) && owner.load(std::memory_order_acquire) == value) [[likely]] {
-        log.know(value);
-        return reinterpret_cast<std::byte*>(detail::word::address(value));
-      }
-    }
-    return detail::touch(in, log, owner, write, lasting);
+  // Calls nothing but touch(), and takes no address of the scope: one whose address nobody takes lives in registers.
+  [[nodiscard, gnu::noinline, gnu::cold]] static std::byte* reach_further(runtime& in,
+                                                                          std::atomic<std::uint64_t>& owner, bool write,
+                                                                          bool lasting) {
+    return detail::touch(in, owner, write, lasting);
   }
 
-  detail::hazard_log& log_;
+  detail::open_scope open_;
   runtime& runtime_;
-  std::size_t held_before_;
+  detail::heap_view view_;
 #if defined(FARHEAP_CHECKED)
+  std::size_t depth_;
   volatile bool is_open_ = true;
 #endif
 };

@@ -8,33 +8,37 @@
 
 namespace far::engine {
 
-// Pages that are about to leave: at most 64.
+// Pages that may leave soon, or are about to: at most 64.
 struct eviction_candidates {
   std::span<const page_id> pages;
   std::uint64_t fetched = 0;  // a bit a page: it came from the far tier as a page, so its path selector said so
 };
 
-// A bit a page, in the order of the pages asked about.
+// A bit a page, in the order of the pages asked about. Those with neither may leave now.
+struct eviction_look {
+  std::uint64_t warm = 0;    // has been used so much that it should not leave yet
+  std::uint64_t ripens = 0;  // is to leave, but somebody may have a pointer into it: ask again soon
+};
+
 struct eviction_verdict {
-  std::uint64_t stay = 0;         // a scope holds a pointer into it, or it has been used since keeps_warm() looked
+  std::uint64_t stay = 0;         // somebody may have a pointer into it, or it has been used since look()
   std::uint64_t object_path = 0;  // the path selector of those that leave
   std::uint64_t unused = 0;       // nobody reads or writes it before a software guard has brought it back
-  std::uint64_t forced = 0;       // a scope holds a pointer into it, and it leaves all the same: only when hard pressed
+  std::uint64_t forced = 0;       // somebody may have a pointer into it, and it leaves all the same: when hard pressed
 };
 
 class eviction_filter {
  public:
   virtual ~eviction_filter() = default;
 
-  // Whether a page has been used so much that it should not leave yet; asking counts as a look, and cools it. Called by
-  // evictors for pages that a policy named, before they are claimed; the limits of decide() apply. `fetched`: as in
-  // eviction_candidates.
-  [[nodiscard]] virtual bool keeps_warm(page_id page, bool fetched) noexcept = 0;
+  // Called by evictors for pages that a policy named, before they are claimed; the limits of decide() apply. Asking
+  // cools them, and puts those out of reach that are to leave. `hard_pressed`: none of them ripens.
+  [[nodiscard]] virtual eviction_look look(const eviction_candidates& named, bool hard_pressed) noexcept = 0;
 
   // Called by evictors, on any thread, possibly several at a time, with pages that have just become
   // Evicting: their state bytes say so already. Must not wait, allocate from the far heap, or touch it. `hard_pressed`:
-  // the budget cannot be kept otherwise, so pages that scopes hold may leave, too, on the page path (Atlas, section
-  // 4.2): whoever uses their pointers brings them back to the same place by the hardware guard.
+  // the budget cannot be kept otherwise, so pages that somebody may use leave, too, on the page path (Atlas,
+  // section 4.2): whoever uses their pointers brings them back to the same place by the hardware guard.
   [[nodiscard]] virtual eviction_verdict decide(const eviction_candidates& leaving, bool hard_pressed) noexcept = 0;
 
   // The hardware guard found an access to a page that is not Resident: no software guard had looked. Called before the

@@ -65,25 +65,40 @@ bool evictor::step(bool start_more, caller who) {
 
 // Pages that leave cost a fence and a TLB flush for each batch, so batches are filled with pages that are likely to
 // leave: those that are warm are passed over, but no more of them in one step than keeps it short, and leaves most of a
-// round for other steps.
+// round for other steps. Those that ripen are named first again in the next step; a batch of them is enough.
 std::size_t evictor::choose_victims(std::span<page_id> victims) {
   if (shared_.filter == nullptr) return shared_.select_victims(victims);
   const std::size_t most_looks = std::clamp(shared_.ordered_pages() / 8, victims.size(), most_looks_a_step);
+  std::array<page_id, batch_pages> ripening;
+  std::size_t ripening_count = 0;
   std::size_t count = 0;
-  for (std::size_t looks = 0; looks < most_looks && count < victims.size();) {
-    const std::span<page_id> named = victims.subspan(count);
+  for (std::size_t looks = 0; looks < most_looks && count < victims.size() && ripening_count < ripening.size();) {
+    const std::size_t most = std::min(victims.size() - count, ripening.size() - ripening_count);
+    const std::span<page_id> named = victims.subspan(count, most);
     const std::size_t found = shared_.select_victims(named);
     if (found == 0) break;
     looks += found;
-    for (const page_id page : named.first(found)) {
-      if (shared_.filter->keeps_warm(page, shared_.pages.load(page).fetched())) {
-        shared_.admit(page, temperature::hot);
+    const eviction_look said = shared_.filter->look(candidates(named.first(found)), hard_pressed_);
+    for (std::size_t i = 0; i < found; ++i) {
+      if ((said.warm >> i & 1) != 0) {
+        shared_.admit(named[i], temperature::hot);
+      } else if ((said.ripens >> i & 1) != 0) {
+        ripening[ripening_count++] = named[i];
       } else {
-        victims[count++] = page;
+        victims[count++] = named[i];
       }
     }
   }
+  while (ripening_count > 0) shared_.admit(ripening[--ripening_count], temperature::cold);
   return count;
+}
+
+eviction_candidates evictor::candidates(std::span<const page_id> pages) const {
+  eviction_candidates asked{pages, 0};
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    if (shared_.pages.load(pages[i]).fetched()) asked.fetched |= std::uint64_t{1} << i;
+  }
+  return asked;
 }
 
 // Nothing to evict anywhere, nothing under way, round after round: first the pages that scopes hold are asked to leave.
@@ -164,12 +179,8 @@ bool evictor::claim(page_id page) {
 std::size_t evictor::ask_filter(std::span<leaving_page> claimed, bool hard_pressed) {
   if (shared_.filter == nullptr || claimed.empty()) return claimed.size();
   std::array<page_id, batch_pages> pages{};
-  eviction_candidates asked{{pages.data(), claimed.size()}, 0};
-  for (std::size_t i = 0; i < claimed.size(); ++i) {
-    pages[i] = claimed[i].page;
-    if (shared_.pages.load(pages[i]).fetched()) asked.fetched |= std::uint64_t{1} << i;
-  }
-  const eviction_verdict said = shared_.filter->decide(asked, hard_pressed);
+  for (std::size_t i = 0; i < claimed.size(); ++i) pages[i] = claimed[i].page;
+  const eviction_verdict said = shared_.filter->decide(candidates({pages.data(), claimed.size()}), hard_pressed);
   forced_ = static_cast<std::size_t>(std::popcount(said.forced));
   std::size_t left = 0;
   for (std::size_t i = 0; i < claimed.size(); ++i) {

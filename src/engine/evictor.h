@@ -81,7 +81,8 @@ class evictor {
   evictor(core& shared, std::size_t first_staging_page, std::unique_ptr<backend::channel> transfers);
 
   [[nodiscard]] batch* free_batch() FAR_REQUIRES(lock);
-  [[nodiscard]] std::size_t choose_victims(std::span<page_id> victims);
+  [[nodiscard]] std::size_t choose_victims(std::span<page_id> victims) FAR_REQUIRES(lock);
+  [[nodiscard]] eviction_candidates candidates(std::span<const page_id> pages) const;
   [[nodiscard]] bool close_if_open(page_id page) FAR_REQUIRES(lock);
   [[nodiscard]] bool claim(page_id page) FAR_REQUIRES(lock);
   struct leaving_page {

@@ -1,9 +1,10 @@
 // Data that the layers above keep for each fiber, and for each OS thread that is not running one.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
+
+#include "far/detail/scope_record.h"
 
 namespace far::fiber {
 
@@ -12,16 +13,15 @@ namespace far::fiber {
 struct identity {
   // How many scopes it is in (scope_mark).
   std::uint32_t scope_depth = 0;
-  // For the object heap: its hazard log of this fiber, how many pages are held in it, and what takes the hazard log
-  // back when the fiber has ended (a thread's end is for the object heap to notice).
-  void* heap_hazard_log = nullptr;
-  const std::atomic<std::size_t>* held_pages = nullptr;
-  void (*release_heap_hazard_log)(void* hazard_log) = nullptr;
+  // For the object heap: what it knows of the far::scopes of this fiber, and what takes that back when the fiber has
+  // ended (a thread's end is for the object heap to notice).
+  detail::scope_record* scopes = nullptr;
+  void (*release_scopes)(detail::scope_record* scopes) = nullptr;
   bool of_fiber = false;
 
   // Then its priority is `in_scope`.
   [[nodiscard]] bool is_in_scope() const noexcept {
-    return scope_depth > 0 || (held_pages != nullptr && held_pages->load(std::memory_order_relaxed) > 0);
+    return scope_depth > 0 || (scopes != nullptr && scopes->is_open());
   }
 };
 

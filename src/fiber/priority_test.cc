@@ -79,25 +79,27 @@ TEST(priorities, the_lowest_has_its_turn_while_higher_ones_never_stop) {
 TEST(priorities, the_identity_belongs_to_the_fiber_and_moves_with_it) {
   scheduler workers(with_workers(2));
   identity& of_thread = current_identity();
-  of_thread.heap_hazard_log = &of_thread;
+  detail::scope_record threads;
+  of_thread.scopes = &threads;
   {
     std::vector<handle> all;
     for (int i = 0; i < 50; ++i) {
       all.push_back(workers.spawn([&] {
-        int mine = 0;
+        detail::scope_record mine;
         identity* const before = &current_identity();
-        EXPECT_EQ(before->heap_hazard_log, nullptr);
-        before->heap_hazard_log = &mine;
+        EXPECT_EQ(before->scopes, nullptr);
+        before->scopes = &mine;
         for (int k = 0; k < 20; ++k) {
           sleep_for(10us);
           EXPECT_EQ(&current_identity(), before);
-          EXPECT_EQ(current_identity().heap_hazard_log, &mine);
+          EXPECT_EQ(current_identity().scopes, &mine);
         }
+        before->scopes = nullptr;
       }));
     }
   }
-  EXPECT_EQ(current_identity().heap_hazard_log, &of_thread);
-  of_thread.heap_hazard_log = nullptr;
+  EXPECT_EQ(current_identity().scopes, &threads);
+  of_thread.scopes = nullptr;
 }
 
 }  // namespace

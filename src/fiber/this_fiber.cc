@@ -2,13 +2,13 @@
 
 #include <sched.h>
 
-#include "far/detail/hazard_log.h"
+#include "far/detail/scope_record.h"
 #include "fiber/control_block.h"
 #include "fiber/worker.h"
 
 namespace far::detail {
 
-constinit thread_local hazard_log* hazard_log_here = nullptr;
+constinit thread_local scope_record* scope_record_here = nullptr;
 
 }  // namespace far::detail
 

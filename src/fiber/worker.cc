@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "far/detail/hazard_log.h"
+#include "far/detail/scope_record.h"
 #include "fiber/overflow.h"
 #include "fiber/scheduler_state.h"
 #include "fiber/waiter.h"
@@ -47,10 +47,7 @@ struct fiber_entry {
     control_block& self = *came.on->current_;
     came.on->arrive(came);
     run_body(self);
-    if (self.who.release_heap_hazard_log != nullptr && self.who.heap_hazard_log != nullptr) {
-      self.who.held_pages = nullptr;
-      self.who.release_heap_hazard_log(std::exchange(self.who.heap_hazard_log, nullptr));
-    }
+    if (self.who.scopes != nullptr) self.who.release_scopes(std::exchange(self.who.scopes, nullptr));
     worker::current()->end(self);
   }
 
@@ -144,7 +141,7 @@ void worker::serve() noexcept {
 
 void worker::set_current(control_block* next) noexcept {
   current_ = next;
-  detail::hazard_log_here = next == nullptr ? nullptr : static_cast<detail::hazard_log*>(next->who.heap_hazard_log);
+  detail::scope_record_here = next == nullptr ? nullptr : next->who.scopes;
 }
 
 void worker::run(control_block& next) noexcept {

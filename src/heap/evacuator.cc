@@ -5,8 +5,9 @@
 #include <cstring>
 #include <new>
 
-#include "heap/hazards.h"
+#include "heap/grace_periods.h"
 #include "heap/heap.h"
+#include "heap/scope_records.h"
 
 namespace far::heap {
 
@@ -17,6 +18,9 @@ namespace {
 // How long the thread waits between its looks for garbage: longer and longer while there is none.
 constexpr std::chrono::milliseconds shortest_pause{20};
 constexpr std::chrono::milliseconds longest_pause{160};
+
+// For the scopes that were open when a segment's objects were marked: it is tried again in a later round.
+constexpr std::chrono::milliseconds longest_wait{2};
 
 }  // namespace
 
@@ -80,7 +84,7 @@ void evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
   for (std::size_t page = first_page; page < first_page + segment_pages; ++page) {
     if (heap_.pages.objects_in(page) == 0) continue;
     const std::uintptr_t address = heap_.pages.address_of(page);
-    mine.hold(word::page(address));
+    mine.hold(address >> page_shift);
     if (heap_.memory.is_resident(address)) pages[count++] = address >> page_shift;
   }
   if (count > 0) {
@@ -92,8 +96,11 @@ void evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
       const std::size_t page = heap_.pages.page_of(pages[i] << page_shift);
       if (heap_.pages.stale_in(page) == 0) mark(mine, page);
     }
-    const std::uint64_t held = held_pages({pages.data(), count}, &mine).all;
-    bool has_room = true;
+    // Whoever reaches an object from here on finds the mark, and calls the move off; others have scopes that were open
+    // before, or hold its page for work of their own.
+    const grace_number marked_before = all_scopes.stamp([](grace_number) {});
+    bool has_room = marked_.empty() || all_scopes.wait_until_over(marked_before, longest_wait);
+    const std::uint64_t held = find_held({pages.data(), count}, &mine);
     for (const candidate& marked : marked_) {
       const auto at =
           std::lower_bound(pages.begin(), pages.begin() + count, marked.object >> page_shift) - pages.begin();
@@ -167,7 +174,7 @@ bool evacuator::move(hazard_log& mine, const candidate& one) {
   } catch (const std::bad_alloc&) {
     return false;
   }
-  mine.hold(word::page(copy));
+  mine.hold(copy >> page_shift);
   while (!heap_.memory.is_resident(copy)) heap_.memory.fetch(copy, 1, true);
   std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
   if (heap_.pages.has_card(one.object)) heap_.pages.mark_cards(copy, bytes);
@@ -181,14 +188,14 @@ bool evacuator::move(hazard_log& mine, const candidate& one) {
   if (owner != nullptr) {
     std::uint64_t value = owner->load(std::memory_order_acquire);
     while (!moved && (value & word::moving) != 0 && word::address(value) == one.object) {
-      const std::uint64_t there = (value & ~(word::address_mask | word::moving)) | copy;
+      const std::uint64_t there = word::with_address(value, copy) & ~word::moving;
       moved = owner->compare_exchange_weak(value, there, std::memory_order_seq_cst);
     }
   }
   if (moved) heap_.pages.clear_live(one.object);
   header::at(one.object).unlock(moved ? locked & ~header::owner_mask : locked);
   if (moved) {
-    heap_.follow_children(reinterpret_cast<std::byte*>(copy), locked);
+    heap_.follow_children(reinterpret_cast<std::byte*>(copy), locked, false);
     counters::add(heap_.count.evacuated_objects);
   } else {
     heap_.pages.clear_live(copy);

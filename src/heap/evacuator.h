@@ -15,7 +15,7 @@
 #include "base/mutex.h"
 #include "fiber/mutex.h"
 #include "heap/allocator.h"
-#include "heap/hazard_logs.h"
+#include "heap/hazard_log.h"
 #include "heap/header.h"
 
 namespace far::detail {

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <new>
 #include <random>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "far/runtime.h"
 #include "far/shared_ptr.h"
 #include "far/unique_ptr.h"
+#include "heap/segments.h"
 #include "tests/support/real_pager.h"
 
 namespace far {
@@ -107,6 +109,56 @@ TEST_F(evacuator_test, leaves_objects_that_a_scope_holds) {
   const scope here(farheap);
   EXPECT_NE(before, &all[20'000].deref(here)) << "without a scope it moves";
   farheap.validate();
+}
+
+// A parent that moves takes its children's owners with it: their moves go on all the same.
+TEST_F(evacuator_test, parents_and_children_move_in_one_round) {
+  runtime farheap(heap::small_runtime(64 * mib));
+  constexpr std::uint64_t length = 10'000;
+  unique_ptr<node> first;
+  for (std::uint64_t i = 0; i < length; ++i) {
+    unique_ptr<node> before = make_unique<node>(farheap, i, std::move(first));
+    first = std::move(before);
+  }
+  static_cast<void>(farheap.evacuate(0));
+  // All but those of the segment that is still open.
+  EXPECT_GE(farheap.snapshot().evacuated_objects + heap::segment_bytes / 32, length);
+  EXPECT_EQ(farheap.snapshot().lost_races, 0u);
+  farheap.validate();
+  while (first) {
+    const scope here(farheap);
+    first = std::move(first.deref_mut(here).next);
+  }
+}
+
+// A reference that an outer scope gave while an inner one was open is the outer one's.
+TEST_F(evacuator_test, the_end_of_an_inner_scope_lets_go_of_nothing) {
+  runtime farheap(heap::small_runtime(64 * mib));
+  std::vector<unique_ptr<item>> all = fill(farheap, 20'000);
+  const scope outer(farheap);
+  item* held = nullptr;
+  {
+    const scope inner(farheap);
+    held = &all[77].deref_mut(outer);
+  }
+  std::thread([&] {
+    static_cast<void>(farheap.evacuate(0));
+    farheap.evict_all();
+  }).join();
+  held->set(5);
+  EXPECT_EQ(&all[77].deref(outer), held);
+  EXPECT_TRUE(all[77].deref(outer).is(5));
+}
+
+TEST_F(evacuator_test, a_program_may_exit_in_an_open_scope) {
+  EXPECT_EXIT(
+      {
+        auto* const farheap = new runtime(heap::small_runtime());
+        auto* const one = new unique_ptr<item>(make_unique<item>(*farheap, 3));
+        const scope here(*farheap);
+        std::exit(one->deref(here).is(3) ? 7 : 1);
+      },
+      ::testing::ExitedWithCode(7), "");
 }
 
 TEST_F(evacuator_test, pointers_inside_far_objects_follow) {

@@ -1,11 +1,9 @@
-#include "far/detail/hazard_log.h"
+#include "heap/hazard_log.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "heap/hazard_logs.h"
-
-namespace far::detail {
+namespace far::heap {
 namespace {
 
 std::size_t home_of(std::uint64_t page, std::size_t capacity) {
@@ -18,16 +16,10 @@ hazard_log::hazard_log() {
   start_again();
 }
 
-// Every stamp has been used: what the tables hold would become valid again.
+// Every stamp has been used: what the slots hold would become valid again. Requires: nothing is held.
 void hazard_log::start_again() {
-  round_ = 0;
-  std::fill(std::begin(words_), std::end(words_), nothing);
-  // Slots of a scope that is still open keep theirs, under the stamp that is the first again.
-  const bool in_use = held() > 0;
-  for (std::uint64_t& slot : slots_) {
-    slot = in_use && is_held(slot) ? slot ^ outer_stamp_ : nothing;
-  }
-  outer_stamp_ = 0;
+  stamp_ = 0;
+  std::fill(std::begin(slots_), std::end(slots_), nothing);
 }
 
 hazard_log::~hazard_log() {
@@ -42,7 +34,7 @@ void hazard_log::hold_further(std::uint64_t page) {
   chunk* const into = chunk_of(held());
   std::uint64_t& slot = slots_[page % slot_count];
   if (!is_held(slot)) {
-    slot = page ^ outer_stamp_;
+    slot = page ^ stamp_;
   } else if (!remember(page)) {
     return;
   }
@@ -71,7 +63,7 @@ void hazard_log::forget_down_to(std::size_t count) {
   for (std::size_t at = held(); at-- > std::max<std::size_t>(count, 1);) {
     const std::uint64_t page =
         at < chunk_entries ? first_.pages[at].load(std::memory_order_relaxed) : further_entry(at);
-    if (std::uint64_t& slot = slots_[page % slot_count]; slot == (page ^ outer_stamp_)) {
+    if (std::uint64_t& slot = slots_[page % slot_count]; slot == (page ^ stamp_)) {
       slot = nothing;
     } else {
       forget_remembered(page);
@@ -132,4 +124,4 @@ void hazard_log::grow() {
   delete[] old;
 }
 
-}  // namespace far::detail
+}  // namespace far::heap

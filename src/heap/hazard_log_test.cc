@@ -1,4 +1,4 @@
-#include "far/detail/hazard_log.h"
+#include "heap/hazard_log.h"
 
 #include <gtest/gtest.h>
 
@@ -8,14 +8,12 @@
 #include <chrono>
 #include <random>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/backoff.h"
-#include "heap/hazard_logs.h"
-#include "heap/hazards.h"
+#include "heap/scope_records.h"
 
-namespace far::detail {
+namespace far::heap {
 namespace {
 
 std::vector<std::uint64_t> log_of(const hazard_log& one) {
@@ -66,23 +64,6 @@ TEST(hazard_log, agrees_with_a_model) {
   one.cut_back(0);
 }
 
-TEST(hazard_log, knows_words_until_a_scope_ends) {
-  hazard_log one;
-  const std::uint64_t word = std::uint64_t{0x123450} | std::uint64_t{5} << word::size_shift;
-  EXPECT_FALSE(one.knows(word));
-  EXPECT_FALSE(one.knows(0));
-  for (unsigned round = 0; round < 1000; ++round) {
-    one.hold(word::page(word));
-    ASSERT_FALSE(one.knows(word)) << round;
-    one.know(word);
-    ASSERT_TRUE(one.knows(word));
-    ASSERT_FALSE(one.knows(word | word::moving));
-    ASSERT_FALSE(one.knows(word + 16));
-    one.cut_back(0);
-    ASSERT_FALSE(one.knows(word)) << round;
-  }
-}
-
 // The protocol of hazard logs (docs/heap.md): either the reader sees that the page is leaving, or the evictor sees the
 // reader.
 TEST(hazard_log, a_page_never_leaves_under_a_reader) {
@@ -98,7 +79,7 @@ TEST(hazard_log, a_page_never_leaves_under_a_reader) {
   std::vector<std::thread> readers;
   for (unsigned i = 0; i < 2; ++i) {
     readers.emplace_back([&] {
-      heap::borrowed_hazard_log mine;
+      borrowed_hazard_log mine;
       while (!stop.load(std::memory_order_relaxed)) {
         mine->hold(page);
         if (!leaving.load(std::memory_order_acquire)) {
@@ -118,7 +99,7 @@ TEST(hazard_log, a_page_never_leaves_under_a_reader) {
   for (unsigned i = 0; i < rounds || ((evicted == 0 || reads == 0) && std::chrono::steady_clock::now() < deadline);
        ++i) {
     leaving.store(true, std::memory_order_relaxed);
-    if (heap::held_pages({&page, 1}, nullptr).all == 0) {
+    if (find_held({&page, 1}, nullptr) == 0) {
       gone.store(true, std::memory_order_relaxed);
       ++evicted;
       for (unsigned look = 0; look < looks; ++look) cpu_relax();
@@ -134,49 +115,5 @@ TEST(hazard_log, a_page_never_leaves_under_a_reader) {
   EXPECT_GT(evicted, 0u);
 }
 
-// One hazard log or the other holds the page at any time. It is handed over once while somebody asks, as the heap does:
-// from whoever held it before.
-TEST(hazard_log, a_page_that_is_handed_over_is_held_throughout) {
-  constexpr std::uint64_t page = 78;
-  constexpr unsigned most_rounds = 20'000;
-  constexpr unsigned most_pause = 1000;
-  // Where the two threads share a processor with others, a round takes long.
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  std::atomic<unsigned> held{0};   // rounds in which the first hazard log holds the page
-  std::atomic<unsigned> asked{0};  // rounds in which the question has been answered
-  std::atomic<bool> stop{false};
-  std::thread hands_over([&] {
-    std::mt19937_64 random(1);
-    heap::borrowed_hazard_log one;
-    // Between the two in a walk over all hazard logs, so that there is time to hand over in the middle of it.
-    std::array<heap::borrowed_hazard_log, 64> between;
-    for (heap::borrowed_hazard_log& log : between) {
-      for (std::uint64_t i = 0; i < 60; ++i) log->hold(page + 1 + i);
-    }
-    heap::borrowed_hazard_log other;
-    heap::borrowed_hazard_log* from = &one;
-    heap::borrowed_hazard_log* to = &other;
-    (*from)->hold(page);
-    for (unsigned round = 1; !stop.load(std::memory_order_relaxed); ++round) {
-      held.store(round, std::memory_order_release);
-      for (std::uint64_t pause = random() % most_pause; pause > 0; --pause) cpu_relax();
-      (*to)->hold(page);
-      heap::note_handed_over();
-      (*from)->cut_back(0);
-      std::swap(from, to);
-      while (asked.load(std::memory_order_acquire) != round) std::this_thread::yield();
-    }
-  });
-  unsigned missed = 0;
-  for (unsigned round = 1; !stop; ++round) {
-    while (held.load(std::memory_order_acquire) != round) std::this_thread::yield();
-    missed += heap::held_pages({&page, 1}, nullptr).all == 0 ? 1 : 0;
-    stop = round == most_rounds || std::chrono::steady_clock::now() > deadline;
-    asked.store(round, std::memory_order_release);
-  }
-  hands_over.join();
-  EXPECT_EQ(missed, 0u);
-}
-
 }  // namespace
-}  // namespace far::detail
+}  // namespace far::heap

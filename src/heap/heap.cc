@@ -2,13 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <new>
 
 #include "base/check.h"
 #include "fiber/identity.h"
-#include "heap/hazard_logs.h"
+#include "heap/grace_periods.h"
+#include "heap/scope_records.h"
 
 namespace far::detail {
 
@@ -27,6 +29,9 @@ constexpr unsigned most_prefetches = 64;
 // Of a huge object.
 constexpr std::size_t most_held_bytes = heap::huge_space::most_held_pages * page_bytes;
 
+// For scopes to end, when somebody asks for pages to leave.
+constexpr std::chrono::milliseconds longest_wait{10};
+
 constexpr std::uint64_t busy_flags = word::moving | word::fetching;
 
 }  // namespace
@@ -42,51 +47,64 @@ object_heap::object_heap(pager::page_guard& from, fiber::scheduler& workers)
 
 object_heap::~object_heap() = default;
 
-// Holds the pages and makes them resident; they stay so while they are held.
-void object_heap::bring_in(hazard_log& log, std::uintptr_t address, std::size_t bytes, bool write) {
-  log.hold(word::page(address));
-  while (!memory.is_resident(address)) {
+// Afterwards the page stays until the caller's scope ends, or comes back to its place when memory was short; if it is
+// resident: otherwise it is to be fetched, and claimed again.
+bool object_heap::is_claimed(std::uintptr_t address) {
+  pages.claim(pages.page_of(address));
+  return memory.is_resident(address);
+}
+
+// Makes them resident, for as long as the caller's scope lasts.
+void object_heap::bring_in(std::uintptr_t address, std::size_t bytes, bool write) {
+  while (!is_claimed(address)) {
     heap::counters::add(count.page_fetches);
     memory.fetch(address, bytes, write);
   }
 }
 
-std::byte* object_heap::allocate(hazard_log& log, owner_word& owner, std::size_t bytes, const type_of_object* type,
-                                 segment_kind where, unsigned tag) {
+// Lets dereferences use the page at once. While its cards are still to tell how it shall come back, they are watched.
+void object_heap::make_ready(std::uintptr_t address, bool writable) {
+  const std::size_t page = pages.page_of(address);
+  readiness how = writable ? readiness::writable : readiness::readable;
+  if (!pages.has_all_cards(page) && paths.learns_from(pages.cards_in(page))) how = readiness::watched;
+  pages.make_ready(page, how);
+}
+
+std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, const type_of_object* type, segment_kind where,
+                                 unsigned tag) {
   if (bytes + (type != nullptr ? sizeof type : 0) > heap::largest_small_bytes) {
     const std::uintptr_t object = huge.take(bytes, tag, false);
-    owner.store(object | word::huge, std::memory_order_relaxed);
-    return touch_huge(log, object | word::huge, true, where == segment_kind::lasting);
+    owner.store(word::of_huge(object), std::memory_order_relaxed);
+    return touch_huge(word::of_huge(object), true, where == segment_kind::lasting);
   }
   const std::size_t whole = type != nullptr ? ((bytes + 7) & ~std::size_t{7}) + sizeof type : bytes;
   const std::uintptr_t object = allocator_.take(whole, where, tag);
-  bring_in(log, object, std::min(heap::allocator::bytes_ahead(object), bytes_ready_ahead), true);
+  bring_in(object, std::min(heap::allocator::bytes_ahead(object), bytes_ready_ahead), true);
   if (type != nullptr) std::memcpy(reinterpret_cast<std::byte*>(object) + whole - sizeof type, &type, sizeof type);
   header::at(object).store(header::make(owner, whole, type != nullptr));
   pages.set_live(object);
   pages.mark_cards(object, whole);
-  if (where == segment_kind::lasting) pages.touch(pages.page_of(object), true);
-  owner.store(object | std::uint64_t{heap::units_for(whole)} << word::size_shift, std::memory_order_release);
+  if (where == segment_kind::lasting) make_ready(object, true);
+  owner.store(word::of_small(object, heap::units_for(whole)), std::memory_order_release);
   return reinterpret_cast<std::byte*>(object);
 }
 
-std::byte* object_heap::touch(hazard_log& log, owner_word& owner, bool write, bool lasting) {
+std::byte* object_heap::touch(owner_word& owner, bool write, bool lasting) {
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if ((value & (busy_flags | word::huge)) != 0 || value == 0) [[unlikely]] {
       FAR_CHECK(word::address(value) != 0, "a far pointer that is dereferenced points to an object");
-      if ((value & word::huge) != 0) return touch_huge(log, value, write, lasting);
+      if ((value & word::huge) != 0) return touch_huge(value, write, lasting);
       if (!settle(owner, value)) waits_.wait_while(owner, word::fetching);
       continue;
     }
     const std::uintptr_t object = word::address(value);
-    log.hold(word::page(value));
-    // Now the page and the object stay, unless they were leaving already; then the word or the state byte says so.
-    if (owner.load(std::memory_order_acquire) != value) continue;
-    if (!memory.is_resident(object)) [[unlikely]] {
-      come_in(log, owner, value, write, lasting);
+    if (!is_claimed(object)) [[unlikely]] {
+      come_in(owner, value, write, lasting);
       continue;
     }
+    // The page stays, but the object may have left it before.
+    if (owner.load(std::memory_order_acquire) != value) continue;
     if ((value & word::flags) != 0) [[unlikely]] {
       if ((value & word::stale) != 0) follow(owner);
       owner.fetch_and(~word::idle, std::memory_order_relaxed);
@@ -94,26 +112,24 @@ std::byte* object_heap::touch(hazard_log& log, owner_word& owner, bool write, bo
     }
     const bool writable = make_writable(object, write);
     if (!pages.has_card(object)) pages.mark_cards(object, header::bytes(header::at(object).load()));
-    if (lasting) pages.touch(pages.page_of(object), writable);
-    log.know(value);
+    if (lasting) make_ready(object, writable);
     return reinterpret_cast<std::byte*>(object);
   }
 }
 
 // Fetches by the path that the selector of the object's page names.
-void object_heap::come_in(hazard_log& log, owner_word& owner, std::uint64_t value, bool write, bool lasting) {
+void object_heap::come_in(owner_word& owner, std::uint64_t value, bool write, bool lasting) {
   give_way();
   const std::uintptr_t object = word::address(value);
   if (memory.takes_object_path(object)) {
-    if (begin_fetch(owner, value))
-      finish_fetch(log, owner, value, lasting ? segment_kind::lasting : segment_kind::passing);
+    if (begin_fetch(owner, value)) finish_fetch(owner, value, lasting ? segment_kind::lasting : segment_kind::passing);
   } else {
     heap::counters::add(count.page_fetches);
     memory.fetch(object, 1, write);
   }
 }
 
-// If `wanted`, lets a resident page that is held be written, without the hardware guard. Returns whether it can be.
+// If `wanted`, lets a resident page be written, without the hardware guard. Returns whether it can be.
 bool object_heap::make_writable(std::uintptr_t address, bool wanted) {
   if (memory.is_writable(address)) return true;
   if (wanted) memory.fetch(address, 1, true);
@@ -121,34 +137,34 @@ bool object_heap::make_writable(std::uintptr_t address, bool wanted) {
 }
 
 // Huge objects stay where they are, so nothing goes wrong when their pages leave during a scope: they come back to the
-// same place. Those of a few pages are held all the same, because fetching them again would be a waste.
-std::byte* object_heap::touch_huge(hazard_log& log, std::uint64_t value, bool write, bool lasting) {
+// same place. Those of a few pages stay all the same, because fetching them again would be a waste.
+std::byte* object_heap::touch_huge(std::uint64_t value, bool write, bool lasting) {
   const std::uintptr_t object = word::address(value);
-  bring_in_huge(log, object, object + std::min(huge.bytes_of(object), most_held_bytes), write, lasting);
-  log.know(value);
+  bring_in_huge(object, object + std::min(huge.bytes_of(object), most_held_bytes), write, lasting);
   return reinterpret_cast<std::byte*>(object);
 }
 
-std::byte* object_heap::touch_part(hazard_log& log, std::uint64_t value, std::size_t offset, std::size_t bytes,
-                                   bool write, bool lasting) {
+std::byte* object_heap::touch_part(std::uint64_t value, std::size_t offset, std::size_t bytes, bool write,
+                                   bool lasting) {
   const std::uintptr_t object = word::address(value);
   const std::size_t whole = huge.bytes_of(object);
   FAR_CHECK(offset <= whole && bytes <= whole - offset, "the part of a far object that is accessed lies in it");
   const std::uintptr_t first = object + offset;
-  bring_in_huge(log, first - first % page_bytes, first + std::min(bytes, most_held_bytes), write, lasting);
+  bring_in_huge(first - first % page_bytes, first + std::min(bytes, most_held_bytes), write, lasting);
   return reinterpret_cast<std::byte*>(first);
 }
 
 // From the page at `first` on.
-void object_heap::bring_in_huge(hazard_log& log, std::uintptr_t first, std::uintptr_t end, bool write, bool lasting) {
-  for (std::uintptr_t page = first; page < end; page += page_bytes) log.hold(word::page(page));
+void object_heap::bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool write, bool lasting) {
+  const heap_view ready = view();
   for (std::uintptr_t page = first; page < end; page += page_bytes) {
-    while (!memory.is_resident(page)) {
+    if (ready.is_ready(word::of_huge(page), write)) continue;
+    while (!is_claimed(page)) {
       heap::counters::add(count.page_fetches);
       memory.fetch(page, end - page, write);
     }
     const bool writable = make_writable(page, write);
-    if (lasting) pages.touch(pages.page_of(page), writable);
+    if (lasting) pages.make_ready(pages.page_of(page), writable ? readiness::writable : readiness::readable);
   }
 }
 
@@ -180,7 +196,7 @@ void object_heap::give_up_fetch(owner_word& owner) {
 
 // The old copy's live bit goes first: from then on the evacuator does not take pointers inside the old copy for owners,
 // should the page become resident for another object.
-void object_heap::finish_fetch(hazard_log& log, owner_word& owner, std::uint64_t value, segment_kind where) {
+void object_heap::finish_fetch(owner_word& owner, std::uint64_t value, segment_kind where) {
   const std::uintptr_t object = word::address(value);
   const std::size_t units = word::units(value);
   if (where == segment_kind::lasting && memory.left_just_now(object)) where = segment_kind::hot;
@@ -197,7 +213,7 @@ void object_heap::finish_fetch(hazard_log& log, owner_word& owner, std::uint64_t
   }
   std::uintptr_t copy = 0;
   try {
-    copy = place_copy(log, owner, local.data(), where, pages.tag_of(pages.page_of(object)));
+    copy = place_copy(owner, local.data(), where, pages.tag_of(pages.page_of(object)));
   } catch (const std::bad_alloc&) {
     // No addresses are left for the object alone; the page has its own.
     pages.set_live(object);
@@ -205,7 +221,7 @@ void object_heap::finish_fetch(hazard_log& log, owner_word& owner, std::uint64_t
     memory.fetch(object, 1, false);
     return;
   }
-  const std::uint64_t was = owner.exchange(copy | (value & word::size_mask), std::memory_order_seq_cst);
+  const std::uint64_t was = owner.exchange(word::of_small(copy, units), std::memory_order_seq_cst);
   waits_.wake_all(owner);
   if ((was & word::stale) != 0) pages.uncount_stale(object);
   segments.remove_object(object, units);
@@ -213,22 +229,21 @@ void object_heap::finish_fetch(hazard_log& log, owner_word& owner, std::uint64_t
   heap::counters::add(count.object_fetch_bytes, bytes);
 }
 
-// Puts an object, `bytes` from its header on, into a fresh place that `by` holds. It is not live before its owner's
-// word can be found by its header.
-std::uintptr_t object_heap::place_copy(hazard_log& log, owner_word& owner, const std::byte* bytes, segment_kind where,
-                                       unsigned tag) {
+// Puts an object, `bytes` from its header on, into a fresh place. It is not live before its owner's word can be found
+// by its header.
+std::uintptr_t object_heap::place_copy(owner_word& owner, const std::byte* bytes, segment_kind where, unsigned tag) {
   std::uint64_t header_value = 0;
   std::memcpy(&header_value, bytes, sizeof header_value);
   const std::size_t size = header::bytes(header_value);
   const std::uintptr_t copy = allocator_.take(size, where, tag);
-  bring_in(log, copy, std::min(heap::allocator::bytes_ahead(copy), bytes_ready_ahead), true);
+  bring_in(copy, std::min(heap::allocator::bytes_ahead(copy), bytes_ready_ahead), true);
   std::memcpy(reinterpret_cast<std::byte*>(copy), bytes + heap::header_bytes, size);
   const std::uint64_t fresh = header::make(owner, size, (header_value & header::has_pointers) != 0);
   header::at(copy).store(fresh);
   pages.mark_cards(copy, size);
-  if (where != segment_kind::passing) pages.touch(pages.page_of(copy), true);
-  follow_children(reinterpret_cast<std::byte*>(copy), fresh);
+  follow_children(reinterpret_cast<std::byte*>(copy), fresh, true);
   pages.set_live(copy);
+  if (where != segment_kind::passing) make_ready(copy, true);
   return copy;
 }
 
@@ -240,9 +255,21 @@ std::byte* object_heap::allocate_plain(std::size_t bytes, std::size_t alignment,
   return reinterpret_cast<std::byte*>(taken);
 }
 
-void object_heap::evict_page(std::uintptr_t address) {
-  pages.cool(pages.page_of(address));
+void object_heap::evict(std::uintptr_t address, std::size_t bytes) {
+  const std::size_t first = pages.page_of(address);
+  const std::size_t end = pages.page_of(address + bytes + page_bytes - 1);
+  const heap::grace_number number = heap::all_scopes.stamp([&](heap::grace_number all) {
+    for (std::size_t page = first; page < end; ++page) pages.condemn(page, all);
+  });
+  for (std::size_t page = first; page < end; ++page) pages.cool(page);
+  static_cast<void>(heap::all_scopes.wait_until_over(number, longest_wait));  // if it is not, what is in reach stays
+  memory.evict(address, bytes);
+}
+
+void object_heap::force_out(std::uintptr_t address) {
+  forcing_.fetch_add(1, std::memory_order_relaxed);
   memory.evict(address, page_bytes);
+  forcing_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 std::optional<unsigned> object_heap::add_tag(unsigned most_heat) {
@@ -277,8 +304,7 @@ bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
   }
   const auto at = reinterpret_cast<std::uintptr_t>(&owner);
   if (memory.contains(at)) {
-    (*mine)->hold(word::page(at));
-    heap::note_handed_over();
+    (*mine)->hold(at >> page_shift);
   }
   if (!begin_fetch(owner, value)) {
     end_prefetch();
@@ -288,7 +314,8 @@ bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
     workers_
         .spawn([this, &owner, value, holding = mine.get()] {
           try {
-            finish_fetch(**holding, owner, value, segment_kind::lasting);
+            const open_scope for_the_copy;
+            finish_fetch(owner, value, segment_kind::lasting);
           } catch (const std::bad_alloc&) {
             // No addresses left: the dereference will say so.
           }

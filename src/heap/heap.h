@@ -19,6 +19,7 @@
 #include "heap/allocator.h"
 #include "heap/counters.h"
 #include "heap/far_memory.h"
+#include "heap/hazard_log.h"
 #include "heap/header.h"
 #include "heap/huge_space.h"
 #include "heap/object_waits.h"
@@ -39,8 +40,11 @@ class object_heap {
   object_heap(const object_heap&) = delete;
   object_heap& operator=(const object_heap&) = delete;
 
-  // Sends a page away now, unless a scope holds it.
-  void evict_page(std::uintptr_t address);
+  // Evicts what nobody can have a pointer into; of small objects, nothing while a scope stays open.
+  void evict(std::uintptr_t address, std::size_t bytes);
+  // Sends a page away now, whoever has a pointer into it: it comes back whole.
+  void force_out(std::uintptr_t address);
+  [[nodiscard]] bool forces_out() const { return forcing_.load(std::memory_order_relaxed) > 0; }
 
   // Called before allocations: under memory pressure the calling fiber lets others run (AIFM, section 5.4).
   void give_way() const {
@@ -48,17 +52,18 @@ class object_heap {
       fiber::yield();
   }
 
-  // Makes an object of `bytes` undefined bytes, aligned to 16, that `owner` owns; it is resident, and held in `by`.
+  // Makes an object of `bytes` undefined bytes, aligned to 16, that `owner` owns; it is resident.
   // `type`: of objects with far pointers, otherwise null. Throws std::bad_alloc when the far heap's addresses run out.
-  [[nodiscard]] std::byte* allocate(hazard_log& log, owner_word& owner, std::size_t bytes, const type_of_object* type,
+  // This and the next two: requires that the caller is in a scope.
+  [[nodiscard]] std::byte* allocate(owner_word& owner, std::size_t bytes, const type_of_object* type,
                                     heap::segment_kind where, unsigned tag);
 
   // See detail::touch.
-  [[nodiscard]] std::byte* touch(hazard_log& log, owner_word& owner, bool write, bool lasting);
+  [[nodiscard]] std::byte* touch(owner_word& owner, bool write, bool lasting);
 
   // See detail::touch_part.
-  [[nodiscard]] std::byte* touch_part(hazard_log& log, std::uint64_t value, std::size_t offset, std::size_t bytes,
-                                      bool write, bool lasting);
+  [[nodiscard]] std::byte* touch_part(std::uint64_t value, std::size_t offset, std::size_t bytes, bool write,
+                                      bool lasting);
 
   // Starts to bring in what `owner` points to; does not wait. Returns false when it cannot start now. Over the object
   // path a fiber does it, and holds the page that `owner` lies in until it has. Requires: so does the caller, if that
@@ -71,9 +76,10 @@ class object_heap {
   // either.
   void move_owner(owner_word& from, owner_word& to);
   // `word` has been copied to where it is now: the header of its object shall name it.
-  void follow(owner_word& word);
-  // An object has been copied to `object`: the far pointers in it own their objects from there.
-  void follow_children(std::byte* object, std::uint64_t header_value);
+  void follow(owner_word& word) { follow(word, true); }
+  // An object has been copied to `object`: the far pointers in it own their objects from there. `calls_off`: moves of
+  // those that the evacuator has begun.
+  void follow_children(std::byte* object, std::uint64_t header_value, bool calls_off);
 
   // The object is gone; its destructor has run. `owner` is null afterwards. Requires: nobody else uses it.
   void release(owner_word& owner);
@@ -85,7 +91,7 @@ class object_heap {
   [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
 
   // The part that dereferences read.
-  [[nodiscard]] heap_view view() const { return {.ready = pages.ready_by_page(), .cards = pages.cards_by_address()}; }
+  [[nodiscard]] heap_view view() const { return {.ready = pages.ready_by_page()}; }
 
   // Recomputes every count and checks every header that can be read. Requires: no other call meanwhile.
   void validate() const;
@@ -105,25 +111,28 @@ class object_heap {
   heap::counters count;
 
  private:
-  [[nodiscard]] std::byte* touch_huge(hazard_log& log, std::uint64_t value, bool write, bool lasting);
-  void bring_in_huge(hazard_log& log, std::uintptr_t first, std::uintptr_t end, bool write, bool lasting);
+  [[nodiscard]] std::byte* touch_huge(std::uint64_t value, bool write, bool lasting);
+  void bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool write, bool lasting);
   [[nodiscard]] bool make_writable(std::uintptr_t address, bool wanted);
-  void bring_in(hazard_log& log, std::uintptr_t page, std::size_t bytes, bool write);
+  void make_ready(std::uintptr_t address, bool writable);
+  [[nodiscard]] bool is_claimed(std::uintptr_t address);
+  void bring_in(std::uintptr_t page, std::size_t bytes, bool write);
   [[nodiscard]] bool settle(owner_word& owner, std::uint64_t value);
-  void come_in(hazard_log& log, owner_word& owner, std::uint64_t value, bool write, bool lasting);
+  void come_in(owner_word& owner, std::uint64_t value, bool write, bool lasting);
   [[nodiscard]] bool begin_fetch(owner_word& owner, std::uint64_t value);
   void give_up_fetch(owner_word& owner);
-  void finish_fetch(hazard_log& log, owner_word& owner, std::uint64_t value, heap::segment_kind where);
+  void finish_fetch(owner_word& owner, std::uint64_t value, heap::segment_kind where);
   [[nodiscard]] bool prefetch_object(owner_word& owner, std::uint64_t value);
   void end_prefetch();
-  [[nodiscard]] std::uintptr_t place_copy(hazard_log& log, owner_word& owner, const std::byte* bytes,
-                                          heap::segment_kind where, unsigned tag);
+  [[nodiscard]] std::uintptr_t place_copy(owner_word& owner, const std::byte* bytes, heap::segment_kind where,
+                                          unsigned tag);
   struct standing {
     std::uint64_t value;  // of the owner's word
     bool is_here;         // its page is resident, and held; otherwise it is away
   };
-  [[nodiscard]] standing stand_still(hazard_log& log, owner_word& owner);
-  void keep_at_hand(hazard_log& log, const owner_word& word_here);
+  [[nodiscard]] standing stand_still(heap::hazard_log& log, owner_word& owner, bool calls_off);
+  void keep_at_hand(heap::hazard_log& log, const owner_word& word_here);
+  void follow(owner_word& word, bool calls_off);
 
   fiber::scheduler& workers_;
   heap::allocator allocator_;
@@ -132,6 +141,7 @@ class object_heap {
   std::array<std::atomic<unsigned>, heap::most_tags> most_heat_{1};
   std::atomic<unsigned> tags_{1};
   std::atomic<unsigned> prefetches_{0};  // fibers that bring objects in for later
+  std::atomic<unsigned> forcing_{0};     // callers of force_out()
 };
 
 }  // namespace far::detail

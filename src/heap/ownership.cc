@@ -8,22 +8,21 @@
 #include <cstring>
 
 #include "heap/heap.h"
+#include "heap/scope_records.h"
 
 namespace far::detail {
 
+using heap::hazard_log;
 using heap::header;
 using heap::owner_word;
 
 namespace {
 
-// A stretch of work in which pages are held beside those of the caller's scopes, and stay.
+// A stretch of work in which pages are held, perhaps within another.
 class holding {
  public:
-  explicit holding(hazard_log& log) : log_(log), before_(log.held()) { log.begin_work(); }
-  ~holding() {
-    log_.cut_back(before_);
-    log_.end_work();
-  }
+  explicit holding(hazard_log& log) : log_(log), before_(log.held()) {}
+  ~holding() { log_.cut_back(before_); }
   holding(const holding&) = delete;
   holding& operator=(const holding&) = delete;
 
@@ -35,7 +34,6 @@ class holding {
 }  // namespace
 
 // A word that is part of a far object can be read and written under a header's lock from here on, without a miss.
-// Requires: `by` is working.
 void object_heap::keep_at_hand(hazard_log& log, const owner_word& word_here) {
   const auto at = reinterpret_cast<std::uintptr_t>(&word_here);
   if (!memory.contains(at)) return;
@@ -43,14 +41,14 @@ void object_heap::keep_at_hand(hazard_log& log, const owner_word& word_here) {
   while (!memory.is_resident(at)) memory.fetch(at, 1, true);
 }
 
-// Holds the object's page. Afterwards the word, as returned, is neither moving nor fetching, and the page is either
-// resident, and stays so while it is held, or away.
-object_heap::standing object_heap::stand_still(hazard_log& log, owner_word& owner) {
+// Holds the object's page. Afterwards the word, as returned, is not fetching, nor moving, unless a move is not to be
+// called off; and the page is either resident, and stays so while it is held, or away.
+object_heap::standing object_heap::stand_still(hazard_log& log, owner_word& owner, bool calls_off) {
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     const std::uintptr_t object = word::address(value);
     if (object == 0) return {value, false};
-    if ((value & word::moving) != 0) {
+    if (calls_off && (value & word::moving) != 0) {
       static_cast<void>(settle(owner, value));
       continue;
     }
@@ -74,12 +72,12 @@ void object_heap::move_owner(owner_word& from, owner_word& to) {
     from.store(0, std::memory_order_relaxed);
     return;
   }
-  hazard_log& mine = current_hazard_log();
+  hazard_log& mine = heap::current_record().work;
   const holding until_done(mine);
   keep_at_hand(mine, from);
   keep_at_hand(mine, to);
   while (true) {
-    const standing now = stand_still(mine, from);
+    const standing now = stand_still(mine, from, true);
     const std::uintptr_t object = word::address(now.value);
     if (now.is_here) {
       const std::uint64_t locked = header::at(object).lock();
@@ -103,14 +101,15 @@ void object_heap::move_owner(owner_word& from, owner_word& to) {
   }
 }
 
-// The word has been copied to where it is now, or its object is to be told again where it is.
-void object_heap::follow(owner_word& word_here) {
-  hazard_log& mine = current_hazard_log();
+// The word has been copied to where it is now, or its object is to be told again where it is. A move that is not called
+// off goes on with the new owner: whoever evacuates reads its name under the header's lock.
+void object_heap::follow(owner_word& word_here, bool calls_off) {
+  hazard_log& mine = heap::current_record().work;
   const holding until_done(mine);
   keep_at_hand(mine, word_here);
   while (true) {
     if ((word_here.load(std::memory_order_acquire) & word::huge) != 0) return;
-    const standing now = stand_still(mine, word_here);
+    const standing now = stand_still(mine, word_here, calls_off);
     const std::uintptr_t object = word::address(now.value);
     if (object == 0) return;
     if (now.is_here) {
@@ -118,12 +117,16 @@ void object_heap::follow(owner_word& word_here) {
       // The owner of the pointer may have moved it on.
       const bool same = word::address(word_here.load(std::memory_order_acquire)) == object;
       if (same) {
-        const std::uint64_t was = word_here.fetch_and(~(word::stale | word::moving), std::memory_order_seq_cst);
+        const std::uint64_t settled = word::stale | (calls_off ? word::moving : 0);
+        const std::uint64_t was = word_here.fetch_and(~settled, std::memory_order_seq_cst);
         if ((was & word::stale) != 0) pages.uncount_stale(object);
       }
-      const std::uint64_t kept = locked & ~header::owner_mask;
-      header::at(object).unlock(same ? kept | reinterpret_cast<std::uintptr_t>(&word_here) : locked);
-      if (same) return;
+      if (same) {
+        header::at(object).unlock((locked & ~header::owner_mask) | reinterpret_cast<std::uintptr_t>(&word_here));
+        return;
+      }
+      // The object may be gone, and its place be another's.
+      header::at(object).unlock_unless_new(locked);
       continue;
     }
     if ((now.value & word::stale) != 0) return;
@@ -145,11 +148,11 @@ void object_heap::release(owner_word& owner) {
     huge.release(word::address(before));
     return;
   }
-  hazard_log& mine = current_hazard_log();
+  hazard_log& mine = heap::current_record().work;
   const holding until_done(mine);
   keep_at_hand(mine, owner);
   while (true) {
-    const standing now = stand_still(mine, owner);
+    const standing now = stand_still(mine, owner, true);
     std::uint64_t value = now.value;
     const std::uintptr_t object = word::address(value);
     if (now.is_here) {
@@ -172,13 +175,16 @@ void object_heap::release(owner_word& owner) {
   }
 }
 
-void object_heap::follow_children(std::byte* object, std::uint64_t header_value) {
+void object_heap::follow_children(std::byte* object, std::uint64_t header_value, bool calls_off) {
   if ((header_value & header::has_pointers) == 0) return;
   const type_of_object* type = nullptr;
   const std::size_t bytes = header::bytes(header_value) - sizeof type;
   std::memcpy(&type, object + bytes, sizeof type);
   type->for_each_word(
-      object, bytes, [](owner_word& child, void* self) { static_cast<object_heap*>(self)->follow(child); }, this);
+      object, bytes,
+      calls_off ? [](owner_word& child, void* self) { static_cast<object_heap*>(self)->follow(child, true); }
+                : [](owner_word& child, void* self) { static_cast<object_heap*>(self)->follow(child, false); },
+      this);
 }
 
 }  // namespace far::detail

@@ -29,6 +29,7 @@ page_table::page_table(std::uintptr_t base, std::uint64_t pages)
       cards_(map_array<card_bytes>(pages)),
       counts_(map_array<counts>(pages)),
       ready_(map_array<std::atomic<std::uint8_t>>(pages)),
+      condemned_(map_array<std::atomic<grace_number>>(pages)),
       kinds_(map_array<std::atomic<std::uint8_t>>(pages)) {
   FAR_CHECK(base % page_bytes == 0, "a far heap begins at a page");
 }
@@ -38,6 +39,7 @@ page_table::~page_table() {
   unmap_array(cards_, pages_);
   unmap_array(counts_, pages_);
   unmap_array(ready_, pages_);
+  unmap_array(condemned_, pages_);
   unmap_array(kinds_, pages_);
 }
 
@@ -65,6 +67,15 @@ unsigned page_table::cards_in(std::size_t page) const {
   return set;
 }
 
+bool page_table::has_all_cards(std::size_t page) const {
+  for (std::size_t i = 0; i < units_a_page / 64; ++i) {
+    const auto* const cards = reinterpret_cast<const std::uint64_t*>(&cards_[page][i * sizeof(std::uint64_t)]);
+    const std::uint64_t live = live_[page][i].load(std::memory_order_relaxed);
+    if ((live & ~__atomic_load_n(cards, __ATOMIC_RELAXED)) != 0) return false;
+  }
+  return true;
+}
+
 unsigned page_table::take_cards(std::size_t page) {
   const unsigned set = cards_in(page);
   for (std::size_t i = 0; set != 0 && i < sizeof(card_bytes); i += sizeof(std::uint64_t)) {
@@ -75,6 +86,7 @@ unsigned page_table::take_cards(std::size_t page) {
 
 void page_table::begin_use(std::size_t first_page, std::size_t count, unsigned tag, bool loose) {
   for (std::size_t page = first_page; page < first_page + count; ++page) {
+    condemned_[page].store(0, std::memory_order_relaxed);
     ready_[page].store(0, std::memory_order_relaxed);
     kinds_[page].store(static_cast<std::uint8_t>(tag << tag_shift | (loose ? loose_bit : 0)),
                        std::memory_order_relaxed);
@@ -91,11 +103,6 @@ unsigned page_table::change_heat(std::size_t page, bool was_used, unsigned most)
                                          std::memory_order_relaxed);
   }
   return changed;
-}
-
-void page_table::cool(std::size_t page) {
-  take_ready(page);
-  kinds_[page].fetch_and(static_cast<std::uint8_t>(~((1u << heat_bits) - 1)), std::memory_order_relaxed);
 }
 
 std::uintptr_t page_table::live_object_before(std::uintptr_t address) const {
@@ -115,6 +122,7 @@ void page_table::forget(std::size_t first_page, std::size_t count) {
     // Not so the count of stale headers: the evacuator may be about to find out that an object is gone.
     FAR_CHECK(objects_in(page) == 0, "a segment that becomes free holds no object");
     take_cards(page);
+    condemned_[page].store(0, std::memory_order_relaxed);
     ready_[page].store(0, std::memory_order_relaxed);
   }
 }

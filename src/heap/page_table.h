@@ -7,7 +7,9 @@
 #include <cstdint>
 
 #include "base/units.h"
+#include "far/detail/view.h"
 #include "far/detail/word.h"
+#include "heap/grace_periods.h"
 
 namespace far::heap {
 
@@ -76,25 +78,38 @@ class page_table {
     const std::uint8_t* const at = &cards_[page_of(address)][address / unit_bytes % units_a_page / 8];
     return (__atomic_load_n(at, __ATOMIC_RELAXED) >> (address / unit_bytes % 8) & 1) != 0;
   }
-  // Ready: used since the evictor last looked, and resident then, so that a dereference need not look at its state;
-  // or even writable, so that a write does not meet the hardware guard, which costs many times as much. Set by the
-  // thread that holds the page and has seen that it is resident; taken back by the evictor once it has claimed the
-  // page, before it passes the process-wide fence and reads who holds it. A page that is forced to leave may be
-  // called ready afterwards, which does no harm: it comes back to its place at the next access.
-  void touch(std::size_t page, bool writable) {
-    const std::uint8_t wanted = writable ? 2 : 1;
+  // Whether no live object of the page is still to be used for the first time since the page became resident.
+  [[nodiscard]] bool has_all_cards(std::size_t page) const;
+
+  // Condemned: taken out of reach by the evictor, under the number of a grace period (grace_periods.h). A page that is
+  // condemned, not ready, and of which the period is over has nobody with a pointer into it. In that order: a look at
+  // its readiness, then at its condemnation.
+  //
+  // Whoever dereferences calls claim() first, and then looks whether the page is resident. Either it sees that the page
+  // is leaving, or the evictor sees that the page is not condemned any more. Only then make_ready(): others need not
+  // look at anything else from then on.
+  void claim(std::size_t page) {
+    if (condemned_[page].load(std::memory_order_seq_cst) != 0) condemned_[page].exchange(0, std::memory_order_seq_cst);
+  }
+  void condemn(std::size_t page, grace_number number) {
+    condemned_[page].store(number, std::memory_order_seq_cst);
+    ready_[page].store(0, std::memory_order_seq_cst);
+  }
+  // 0: it is not.
+  [[nodiscard]] grace_number condemned_under(std::size_t page) const {
+    return condemned_[page].load(std::memory_order_seq_cst);
+  }
+
+  // Ready: a dereference need not look at its state; see detail::readiness.
+  void make_ready(std::size_t page, detail::readiness how) {
+    const auto wanted = static_cast<std::uint8_t>(how);
     if (ready_[page].load(std::memory_order_relaxed) < wanted) ready_[page].store(wanted, std::memory_order_release);
   }
-  [[nodiscard]] bool is_ready(std::size_t page) const { return ready_[page].load(std::memory_order_acquire) != 0; }
-  bool take_ready(std::size_t page) {
-    return ready_[page].load(std::memory_order_relaxed) != 0 &&
-           ready_[page].exchange(0, std::memory_order_relaxed) != 0;
-  }
+  [[nodiscard]] bool is_ready(std::size_t page) const { return ready_[page].load(std::memory_order_seq_cst) != 0; }
 
   // The tag of the objects that lie in the page (far/tag.h), and how hot it is: counted up for each look of the evictor
   // that finds it used, down for each that does not.
-  // `loose`: part of an object of which scopes hold only the beginning, so that it may be in use although nobody holds
-  // it.
+  // `loose`: it is used outside scopes, or without a software guard, and always comes back as a page.
   void begin_use(std::size_t first_page, std::size_t count, unsigned tag, bool loose);
   [[nodiscard]] unsigned tag_of(std::size_t page) const {
     return kinds_[page].load(std::memory_order_relaxed) >> tag_shift;
@@ -108,12 +123,11 @@ class page_table {
   // Returns the heat afterwards: 0 to `most`.
   unsigned change_heat(std::size_t page, bool was_used, unsigned most);
   // It leaves at the next look, unless it is used until then.
-  void cool(std::size_t page);
+  void cool(std::size_t page) {
+    kinds_[page].fetch_and(static_cast<std::uint8_t>(~((1u << heat_bits) - 1)), std::memory_order_relaxed);
+  }
 
   // For dereferences; see heap_view.
-  [[nodiscard]] const std::uint8_t* cards_by_address() const {
-    return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(cards_) - base_ / (8 * unit_bytes));
-  }
   [[nodiscard]] const std::uint8_t* ready_by_page() const {
     return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(ready_) - (base_ >> page_shift));
   }
@@ -141,6 +155,7 @@ class page_table {
   card_bytes* cards_;
   counts* counts_;
   std::atomic<std::uint8_t>* ready_;
+  std::atomic<grace_number>* condemned_;
   // Heat in the lowest bits, then whether the page is loose, then its tag.
   static constexpr std::uint8_t loose_bit = 1u << heat_bits;
   static constexpr unsigned tag_shift = heat_bits + 1;

@@ -53,21 +53,37 @@ TEST(page_table, counts_cards_by_unit) {
   EXPECT_EQ(pages.cards_in(1), units_a_page);
 }
 
-TEST(page_table, views_by_address_agree) {
+TEST(page_table, a_page_is_ready_until_it_is_condemned) {
   page_table pages(base, 8);
-  const std::uintptr_t object = base + 5 * page_bytes + 16 * 77;
-  EXPECT_EQ(pages.cards_by_address()[object / 128] >> (object / 16 % 8) & 1, 0);
-  pages.mark_cards(object, 16);
-  EXPECT_EQ(pages.cards_by_address()[object / 128] >> (object / 16 % 8) & 1, 1);
-  EXPECT_EQ(pages.ready_by_page()[object / page_bytes], 0);
-  pages.touch(5, false);
-  EXPECT_EQ(pages.ready_by_page()[object / page_bytes], 1);
-  pages.touch(5, true);
-  EXPECT_EQ(pages.ready_by_page()[object / page_bytes], 2);
-  pages.touch(5, false);  // still writable
-  EXPECT_EQ(pages.ready_by_page()[object / page_bytes], 2);
-  EXPECT_TRUE(pages.take_ready(5));
-  EXPECT_FALSE(pages.take_ready(5));
+  const std::uint64_t number = (base >> page_shift) + 5;
+  const auto ready = [&] { return static_cast<detail::readiness>(pages.ready_by_page()[number]); };
+  EXPECT_EQ(ready(), detail::readiness::not_ready);
+  pages.make_ready(5, detail::readiness::readable);
+  EXPECT_EQ(ready(), detail::readiness::readable);
+  pages.make_ready(5, detail::readiness::writable);
+  EXPECT_EQ(ready(), detail::readiness::writable);
+  pages.make_ready(5, detail::readiness::watched);  // still writable
+  EXPECT_EQ(ready(), detail::readiness::writable);
+  EXPECT_EQ(pages.condemned_under(5), 0u);
+  pages.condemn(5, 7);
+  EXPECT_FALSE(pages.is_ready(5));
+  EXPECT_EQ(pages.condemned_under(5), 7u);
+  pages.claim(5);
+  EXPECT_EQ(pages.condemned_under(5), 0u);
+  EXPECT_FALSE(pages.is_ready(5));
+}
+
+TEST(page_table, has_all_cards_when_each_live_object_begins_in_one) {
+  page_table pages(base, 8);
+  const std::uintptr_t page = base + 2 * page_bytes;
+  EXPECT_TRUE(pages.has_all_cards(2));
+  pages.set_live(page + 16 * 3);
+  pages.set_live(page + 16 * 200);
+  EXPECT_FALSE(pages.has_all_cards(2));
+  pages.mark_cards(page + 16 * 3, 16);
+  EXPECT_FALSE(pages.has_all_cards(2));
+  pages.mark_cards(page + 16 * 200, 16);
+  EXPECT_TRUE(pages.has_all_cards(2));
 }
 
 TEST(page_table, heat_rises_with_use_and_falls_without_and_leaves_the_tag_alone) {
@@ -77,9 +93,7 @@ TEST(page_table, heat_rises_with_use_and_falls_without_and_leaves_the_tag_alone)
   for (const unsigned heat : {1u, 2u, 3u, 3u}) EXPECT_EQ(pages.change_heat(3, true, 3), heat);
   EXPECT_EQ(pages.change_heat(3, false, 3), 2u);
   EXPECT_EQ(pages.change_heat(4, true, 0), 0u);
-  pages.touch(3, true);
   pages.cool(3);
-  EXPECT_FALSE(pages.take_ready(3));
   EXPECT_EQ(pages.change_heat(3, false, 3), 0u);
   EXPECT_TRUE(pages.is_loose(3));
   EXPECT_FALSE(pages.is_loose(5));

@@ -19,6 +19,11 @@ class path_selector {
   // The least share of accessed units of a dense page: at 0 every page takes the page path, above 1 none.
   void set_share(double share) { dense_cards_.store(static_cast<unsigned>(share * units_a_page)); }
 
+  // Whether further cards of a page can change what becomes of it.
+  [[nodiscard]] bool learns_from(unsigned cards) const {
+    const unsigned least = dense_cards_.load(std::memory_order_relaxed);
+    return cards < least && least <= units_a_page;
+  }
   [[nodiscard]] bool is_dense(unsigned cards) const { return cards >= dense_cards_.load(std::memory_order_relaxed); }
 
   // A page is about to leave, with as many cards set. `fetched`: it came as a page. Returns whether it comes back

@@ -161,7 +161,7 @@ std::set<std::uintptr_t> places(runtime& farheap, const items& all, std::size_t 
 }
 
 void evict(runtime& farheap, const items& all) {
-  for (const std::uintptr_t page : pages_of(farheap, all)) detail::heap_of(farheap).evict_page(page);
+  for (const std::uintptr_t page : pages_of(farheap, all)) detail::heap_of(farheap).evict(page, page_bytes);
 }
 
 // Those that were away for long, and those that come back soon, each by the object path.

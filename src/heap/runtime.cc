@@ -20,8 +20,8 @@
 #include "fiber/scheduler.h"
 #include "heap/evacuator.h"
 #include "heap/fiber_misses.h"
-#include "heap/hazards.h"
 #include "heap/heap.h"
+#include "heap/scope_filter.h"
 #include "pager/hints.h"
 #include "pager/pager.h"
 #include "platform/kernel_features.h"
@@ -38,7 +38,7 @@ constexpr std::chrono::microseconds pause_under_pressure{20};
 struct runtime::parts {
   fiber::scheduler workers;
   heap::fiber_misses misses;
-  heap::hazards filter;
+  heap::scope_filter filter;
   std::unique_ptr<pager::page_guard> far;
   std::unique_ptr<detail::object_heap> objects;
   std::unique_ptr<heap::evacuator> compactor;
@@ -209,9 +209,7 @@ std::size_t runtime::evacuate(double garbage_share) {
 
 void runtime::evict_all() {
   detail::object_heap& objects = *parts_->objects;
-  for (std::size_t page = 0; page < objects.segments.count() * heap::segment_pages; ++page) objects.pages.cool(page);
-  parts_->far->evict(reinterpret_cast<std::byte*>(objects.memory.base()),
-                     objects.segments.count() * heap::segment_bytes);
+  objects.evict(objects.memory.base(), objects.segments.count() * heap::segment_bytes);
 }
 
 void runtime::set_page_path_share(double share) {
@@ -269,13 +267,13 @@ runtime& runtime_of(const owner_word& owner) {
   return living.runtime_at(word::address(owner.load(std::memory_order_relaxed)));
 }
 
-std::byte* touch(runtime& in, hazard_log& log, std::atomic<std::uint64_t>& owner, bool write, bool lasting) {
-  return heap_of(in).touch(log, owner, write, lasting);
+std::byte* touch(runtime& in, std::atomic<std::uint64_t>& owner, bool write, bool lasting) {
+  return heap_of(in).touch(owner, write, lasting);
 }
 
-std::byte* touch_part(runtime& in, hazard_log& log, std::uint64_t value, std::size_t offset, std::size_t bytes,
-                      bool write, bool lasting) {
-  return heap_of(in).touch_part(log, value, offset, bytes, write, lasting);
+std::byte* touch_part(runtime& in, std::uint64_t value, std::size_t offset, std::size_t bytes, bool write,
+                      bool lasting) {
+  return heap_of(in).touch_part(value, offset, bytes, write, lasting);
 }
 
 void* allocate_plain(runtime& in, unsigned tag, std::size_t bytes, std::size_t alignment) {
@@ -291,8 +289,7 @@ void give_way(const tag& in) {
 }
 
 std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type) {
-  return heap_of(in.home()).allocate(current_hazard_log(), owner, bytes, type, heap::segment_kind::lasting,
-                                     in.number());
+  return heap_of(in.home()).allocate(owner, bytes, type, heap::segment_kind::lasting, in.number());
 }
 
 void move_owner(owner_word& from, owner_word& to) {

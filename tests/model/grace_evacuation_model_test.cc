@@ -1,5 +1,5 @@
-// A model of scopes as grace periods against the evacuator, a protocol that is to replace hazard logs
-// (docs/decisions/0031-scopes-as-grace-periods.md): one object with an old place and a copy; two mutators that load its
+// A model of scopes as grace periods against the evacuator (heap/evacuator.cc, heap/grace_periods.cc;
+// docs/decisions/0031-scopes-as-grace-periods.md): one object with an old place and a copy; two mutators that load its
 // word, and use the place that it names until their scope ends. They publish nothing but their scopes: a number, odd
 // while a scope is open. The evacuator marks the word, waits for the scopes that may hold the old place, copies, and
 // swings the word. A mutator that finds the mark takes it away, and the move is off.

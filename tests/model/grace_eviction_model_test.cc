@@ -1,8 +1,10 @@
-// A model of scopes as grace periods against the evictor, a protocol that is to replace hazard logs
-// (docs/decisions/0031-scopes-as-grace-periods.md): one object in a page; two mutators that dereference it with a load
-// of the word and a look at the page's ready byte, and keep the raw pointer until their scope ends; an evictor that
-// condemns the page, waits for the scopes that may hold pointers into it, and harvests it. When frames are short it
-// does not wait: the page leaves by the page path, and the hardware guard brings it back to its place.
+// A model of scopes as grace periods against the evictor (heap/heap.cc, heap/scope_filter.cc, heap/grace_periods.cc;
+// docs/decisions/0031-scopes-as-grace-periods.md): one object in a page; two mutators that dereference it with a load
+// of the word, a look at the page's ready byte, and another look at the word, and keep the raw pointer until their
+// scope ends; an evictor that condemns the page, waits for the scopes that may hold pointers into it, and takes it.
+// When frames are short it does not wait: the page leaves by the page path, and the hardware guard brings it back to
+// its place. When the object has left the page by the object path, the page may come back for another object, and be
+// ready.
 //
 // A mutator publishes nothing but its scopes: a number, odd while a scope is open. All promises hang on the order of
 // that store, the look at the ready byte, and the evictor's fence.
@@ -24,9 +26,11 @@ enum class bug : std::uint8_t {
   ignores_late_ready,       // ... or called ready late, by a mutator that had touched it before it was condemned
   forced_by_object_path,    // a page that leaves while scopes are open comes back object by object
   forced_without_flush,     // ... or is copied without stopping writes to it
+  looks_before_claiming,    // a mutator looks whether the page is there before it takes it back
+  no_second_look,           // ... or does not look at the word again
 };
 
-enum thread : std::uint8_t { first_mutator, second_mutator, evictor, pressure, threads };
+enum thread : std::uint8_t { first_mutator, second_mutator, evictor, pressure, neighbour, threads };
 enum place : std::uint8_t { old_place, fresh_place, places };
 enum state : std::uint8_t { resident, evicting, remote };
 constexpr std::uint8_t ended = 100;
@@ -83,22 +87,35 @@ bool is_reached(world& s, std::uint8_t where) {
   return true;
 }
 
-// What touches the page when it is not ready.
-const char* touch(world& s, thread who) {
+// Takes the page back from the evictor.
+const char* claim(world& s, thread who, std::uint8_t next) {
+  if (s.condemned == 0) return go(s, who, next, "finds that the page is not condemned");
   if (!s.memory.is_drained(who)) return nullptr;  // before read-modify-writes
-  if (s.page == evicting) return nullptr;
+  s.condemned = 0;
+  return go(s, who, next, "takes the page back");
+}
+
+// Looks whether the page is there, and brings the object in if it is not.
+const char* look_at_page(world& s, thread who, std::uint8_t next) {
+  if (s.page == resident) return go(s, who, next, "finds the page resident");
+  if (s.page == evicting || !s.memory.is_drained(who)) return nullptr;
   if (s.word != s.pointer[who]) return go(s, who, 1, "finds another word");
-  if (s.page == remote && s.comes_by_object != 0) {
+  if (s.comes_by_object != 0) {
     for (std::size_t i = 0; i < 2; ++i) s.memory.put(field_of(fresh_place, i), s.far[i]);
     s.word = fresh_place;
     return go(s, who, 1, "fetches the object");
   }
-  if (s.page == remote) {
-    come_back_in_place(s);
-    return go(s, who, 4, "fetches the page");
-  }
-  s.condemned = 0;
-  return go(s, who, 4, "touches the page");
+  come_back_in_place(s);
+  return go(s, who, 3, "fetches the page");
+}
+
+// The page of an object that has left it comes back as it was, for another that is in it.
+const char* share(world& s) {
+  if (s.page != remote || s.word != fresh_place) return nullptr;
+  come_back_in_place(s);
+  s.comes_by_object = 0;
+  s.memory.put(ready, 1);
+  return go(s, neighbour, ended, "brings the page in, and calls it ready");
 }
 
 const char* mutate(world& s, thread who) {
@@ -109,9 +126,13 @@ const char* mutate(world& s, thread who) {
       return go(s, who, 1, "opens a scope");
     case 1: s.pointer[who] = s.word; return go(s, who, 2, "loads the word");
     case 2:
-      if (where == fresh_place || s.memory.load(who, ready) != 0) return go(s, who, 5, "finds the page ready");
-      return go(s, who, 3, "finds the page not ready");
-    case 3: return touch(s, who);
+      if (where == fresh_place) return go(s, who, 5, "finds it in its new place");
+      if (s.memory.load(who, ready) == 0) return go(s, who, 3, "finds the page not ready");
+      return go(s, who, s.without == bug::no_second_look ? 5 : 9, "finds the page ready");
+    case 9: return go(s, who, s.word == where ? 5 : 1, "looks at the word again");
+    case 3: return s.without == bug::looks_before_claiming ? look_at_page(s, who, 10) : claim(s, who, 10);
+    case 10: return s.without == bug::looks_before_claiming ? claim(s, who, 11) : look_at_page(s, who, 11);
+    case 11: return go(s, who, s.word == where ? 4 : 1, "looks at the word again, and touches the page");
     case 4: return s.memory.store(who, ready, 1) ? go(s, who, 5, "calls the page ready") : nullptr;
     case 5:
       if (!is_reached(s, where)) return nullptr;
@@ -173,22 +194,26 @@ const char* evict(world& s) {
         return go(s, evictor, 7, "sees that every scope has ended");
       return s.is_short != 0 ? go(s, evictor, 20, "cannot wait") : nullptr;
     case 7:
-      if (s.condemned == 0 && s.without != bug::ignores_touch) return end_round(s, "leaves a page that was touched");
-      s.condemned = 0;
+      if (s.page != resident) return end_round(s, "finds it gone");
       s.page = evicting;
-      return go(s, evictor, 8, "harvests the page");
+      return go(s, evictor, 8, "claims the page");
     case 8:
       if (s.memory.get(ready) != 0 && s.without != bug::ignores_late_ready) {
         s.page = resident;
         return end_round(s, "gives a page back that is ready");
       }
-      return go(s, evictor, 9, "finds that nobody called it ready");
+      return go(s, evictor, 12, "finds that nobody called it ready");
+    case 12:
+      if (s.condemned == 0 && s.without != bug::ignores_touch) {
+        s.page = resident;
+        return end_round(s, "gives a page back that was touched");
+      }
+      return go(s, evictor, 9, "finds that nobody touched it");
     case 9: s.far[0] = s.memory.get(field_of(old_place, 0)); return go(s, evictor, 10, "copies one half");
     case 10: s.far[1] = s.memory.get(field_of(old_place, 1)); return go(s, evictor, 11, "copies the other half");
     case 11: leave(s, true); return end_round(s, "drops the page, to be fetched by objects");
     case 20:
-      if (s.condemned == 0) return end_round(s, "leaves a page that was touched");
-      s.condemned = 0;
+      if (s.condemned == 0 || s.page != resident) return end_round(s, "leaves a page that was touched");
       s.page = evicting;
       return go(s, evictor, 21, "claims the page while scopes are open");
     case 21:
@@ -218,6 +243,7 @@ verdict explore(bug without) {
           return go(s, pressure, ended, "makes frames short");
         },
         has_ended(pressure)},
+       {"neighbour", share, [](const world&) { return true; }},
        buffer_of<world, &world::memory, 0>("first mutator's buffer"),
        buffer_of<world, &world::memory, 1>("second mutator's buffer")},
       [](const world& s) {
@@ -265,6 +291,12 @@ TEST(grace_eviction_model, finds_the_evictor_that_ignores_a_late_ready) {
 }
 TEST(grace_eviction_model, finds_the_forced_page_that_comes_back_by_objects) {
   expect_found(bug::forced_by_object_path);
+}
+TEST(grace_eviction_model, finds_the_mutator_that_looks_before_it_takes_the_page_back) {
+  expect_found(bug::looks_before_claiming);
+}
+TEST(grace_eviction_model, finds_the_mutator_that_does_not_look_at_the_word_again) {
+  expect_found(bug::no_second_look);
 }
 TEST(grace_eviction_model, finds_the_forced_page_that_is_still_written) {
   expect_found(bug::forced_without_flush);

@@ -1,6 +1,7 @@
-// A model of scopes against eviction, and of the order in which residency::transition() changes a page's word and its
-// byte (engine/residency.cc, engine/evictor.cc, heap/hazards.cc, far/detail/hazard_log.h). The races are those of
-// Atlas, section 4.2: an object is dereferenced while its page leaves, and a page is fetched while it is evicted.
+// A model of pages that work on headers holds in a hazard log against eviction, and of the order in which
+// residency::transition() changes a page's word and its byte (engine/residency.cc, engine/evictor.cc,
+// heap/scope_filter.cc, heap/hazard_log.h). The races are those of Atlas, section 4.2: an object is used while its page
+// leaves, and a page is fetched while it is evicted.
 #include <gtest/gtest.h>
 
 #include "tests/model/explorer.h"

@@ -166,11 +166,17 @@ void simulated_pager::evict_at_random(std::uint64_t seed) {
       if (page < mapped && std::find(victims.begin(), victims.end(), page) == victims.end()) victims.push_back(page);
     }
     const std::lock_guard guard(batch_);
+    // Some that had to ripen, in place of others.
+    for (std::size_t i = 0; i < victims.size() && !ripening_.empty(); i += 2) {
+      if (std::find(victims.begin(), victims.end(), ripening_.back()) == victims.end()) victims[i] = ripening_.back();
+      ripening_.pop_back();
+    }
     if (!paused_.load(std::memory_order_relaxed)) evict_batch(victims);
   }
 }
 
 void simulated_pager::evict(std::byte* address, std::size_t bytes) {
+  const std::lock_guard guard(batch_);
   std::vector<page_id> victims;
   for (page_id page = page_of(address); page <= page_of(address + bytes - 1); ++page) {
     victims.push_back(page);
@@ -185,18 +191,16 @@ void simulated_pager::evict(std::byte* address, std::size_t bytes) {
 void simulated_pager::evict_batch(std::span<const page_id> victims) {
   std::array<page_id, batch_pages> claimed;
   std::size_t count = 0;
-  for (const page_id page : victims) {
-    if (filter_ != nullptr && filter_->keeps_warm(page, words_.load(page).fetched())) continue;
-    if (claim(page)) claimed[count++] = page;
+  engine::eviction_look seen;
+  if (filter_ != nullptr && !victims.empty()) seen = filter_->look(candidates(victims), false);
+  for (std::size_t i = 0; i < victims.size(); ++i) {
+    if ((seen.ripens >> i & 1) != 0) ripening_.push_back(victims[i]);
+    if (((seen.warm | seen.ripens) >> i & 1) == 0 && claim(victims[i])) claimed[count++] = victims[i];
   }
   if (count == 0) return;
   stumble();
   engine::eviction_verdict said;
-  engine::eviction_candidates asked{{claimed.data(), count}, 0};
-  for (std::size_t i = 0; i < count; ++i) {
-    if (words_.load(claimed[i]).fetched()) asked.fetched |= std::uint64_t{1} << i;
-  }
-  if (filter_ != nullptr) said = filter_->decide(asked, false);
+  if (filter_ != nullptr) said = filter_->decide(candidates({claimed.data(), count}), false);
   for (std::size_t i = 0; i < count; ++i) {
     stumble();
     if ((said.stay >> i & 1) != 0) {
@@ -205,6 +209,14 @@ void simulated_pager::evict_batch(std::span<const page_id> victims) {
       take_away(claimed[i], (said.object_path >> i & 1) != 0);
     }
   }
+}
+
+engine::eviction_candidates simulated_pager::candidates(std::span<const page_id> pages) const {
+  engine::eviction_candidates asked{pages, 0};
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    if (words_.load(pages[i]).fetched()) asked.fetched |= std::uint64_t{1} << i;
+  }
+  return asked;
 }
 
 bool simulated_pager::claim(page_id page) {

@@ -78,6 +78,7 @@ class simulated_pager final : public pager::page_guard {
   [[nodiscard]] spin_lock& slot_lock(page_id page) const { return slot_locks_[page % stripes]; }
   void evict_at_random(std::uint64_t seed);
   void evict_batch(std::span<const page_id> victims);
+  [[nodiscard]] engine::eviction_candidates candidates(std::span<const page_id> pages) const;
   [[nodiscard]] bool claim(page_id page);
   void take_away(page_id page, bool object_path);
   void bring(page_id page);
@@ -97,7 +98,8 @@ class simulated_pager final : public pager::page_guard {
   std::atomic<std::uint64_t> fetched_{0};
   std::atomic<std::uint64_t> evicted_{0};
   mutable std::array<spin_lock, stripes> slot_locks_;
-  mutable std::mutex batch_;  // held while a batch is evicted, by one of them at a time
+  mutable std::mutex batch_;       // held while a batch is evicted, by one of them at a time
+  std::vector<page_id> ripening_;  // to be looked at again; under batch_
   mutable std::atomic<bool> paused_{false};
   std::atomic<bool> stopping_{false};
   std::array<std::thread, evictors> threads_;

@@ -1,24 +1,27 @@
-// The part of a runtime that a dereference reads: flat arrays, indexed by address.
+// The part of a runtime that a dereference reads.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "far/detail/word.h"
 
 namespace far::detail {
 
-struct heap_view {
-  // By page number: not 0: resident, and used since the evictor last looked; above 1: and writable.
-  const std::uint8_t* ready = nullptr;
-  const std::uint8_t* cards = nullptr;  // by address / 128: a bit for each unit
+// What a dereference may do with a page at once. Above `not_ready`, the page is resident, or comes back to its place at
+// the first access; and it stays until every scope that is open now has ended, unless memory is short.
+enum class readiness : std::uint8_t {
+  not_ready,
+  watched,   // ... but the slow path is to note which objects are used
+  readable,  // use it
+  writable,  // use it, and a write does not meet the hardware guard, which costs many times as much
+};
 
-  // Whether nothing is to be done for a dereference of this word but to hold its page. Requires: the page is held.
-  [[nodiscard]] bool is_ready(std::uint64_t value, bool write) const {
-    const std::uintptr_t object = word::address(value);
-    const unsigned card_byte = __atomic_load_n(&cards[object / (8 * unit_bytes)], __ATOMIC_RELAXED);
-    return __atomic_load_n(&ready[word::page(value)], __ATOMIC_ACQUIRE) > unsigned{write} &&
-           (card_byte >> (object / unit_bytes % 8) & 1) != 0;
+struct heap_view {
+  const std::uint8_t* ready = nullptr;  // a `readiness` by page number (address / page size)
+
+  [[nodiscard]] bool is_ready(std::uint64_t word_value, bool write) const {
+    const auto least = static_cast<std::uint8_t>(write ? readiness::writable : readiness::readable);
+    return __atomic_load_n(&ready[word::page(word_value)], __ATOMIC_ACQUIRE) >= least;
   }
 };
 

@@ -11,42 +11,57 @@ inline constexpr std::size_t unit_bytes = 16;
 
 // A value; the pointer holds the atomic copy. 0 is null.
 //
-//     bits  0-3   0
-//     bits  4-46  address
-//     bit  47     huge: whole pages of its own, never moved
-//     bit  48     moving: the evacuator copies it
-//     bit  49     fetching: somebody brings it in over the object path
-//     bit  50     idle: not dereferenced since the evacuator last looked
-//     bit  51     stale: the object's header does not name this word
-//     bits 52-60  size in units, header included; 0 for a huge object
-//     bits 61-63  0
+//     bit   0      moving: the evacuator copies it
+//     bit   1      fetching: somebody brings it in over the object path
+//     bit   2      idle: not dereferenced since the evacuator last looked
+//     bit   3      stale: the object's header does not name this word
+//     bit   4      huge: whole pages of its own, never moved
+//     bits  5-6    0
+//     bit   7      small: every object but huge ones
+//     bits  8-16   size in units, header included; 0 for a huge object
+//     bits 17-63   address; the first four are 0
+//
+// The lowest byte alone says whether nothing is to be done before a dereference (is_plain), and one shift makes the
+// address: a dereference needs no mask.
 namespace word {
 
-inline constexpr std::uint64_t address_mask = ((std::uint64_t{1} << 47) - 1) & ~std::uint64_t{0xf};
-inline constexpr std::uint64_t huge = std::uint64_t{1} << 47;
-inline constexpr std::uint64_t moving = std::uint64_t{1} << 48;
-inline constexpr std::uint64_t fetching = std::uint64_t{1} << 49;
-inline constexpr std::uint64_t idle = std::uint64_t{1} << 50;
-inline constexpr std::uint64_t stale = std::uint64_t{1} << 51;
-inline constexpr unsigned size_shift = 52;
+inline constexpr std::uint64_t moving = 1u << 0;
+inline constexpr std::uint64_t fetching = 1u << 1;
+inline constexpr std::uint64_t idle = 1u << 2;
+inline constexpr std::uint64_t stale = 1u << 3;
+inline constexpr std::uint64_t huge = 1u << 4;
+inline constexpr std::uint64_t small = 1u << 7;
+// Those that ask for something to be done before a dereference.
+inline constexpr std::uint64_t flags = moving | fetching | idle | stale;
+
+inline constexpr unsigned size_shift = 8;
 inline constexpr std::uint64_t size_mask = std::uint64_t{0x1ff} << size_shift;
+inline constexpr unsigned address_shift = 17;
+inline constexpr unsigned page_shift = 12;
+
+[[nodiscard]] constexpr std::uint64_t of_small(std::uintptr_t address, std::size_t units) {
+  return std::uint64_t{address} << address_shift | std::uint64_t{units} << size_shift | small;
+}
+[[nodiscard]] constexpr std::uint64_t of_huge(std::uintptr_t address) {
+  return std::uint64_t{address} << address_shift | huge;
+}
 
 [[nodiscard]] constexpr std::uintptr_t address(std::uint64_t value) {
-  return value & address_mask;
+  return value >> address_shift;
+}
+// The page that the object begins in, by its number (address / page size).
+[[nodiscard]] constexpr std::uint64_t page(std::uint64_t value) {
+  return value >> (address_shift + page_shift);
 }
 [[nodiscard]] constexpr std::size_t units(std::uint64_t value) {
   return (value & size_mask) >> size_shift;
 }
-// Those that ask for something to be done before a dereference.
-inline constexpr std::uint64_t flags = moving | fetching | idle | stale;
-inline constexpr unsigned page_shift = 12;
-// The page that the object begins in, by its number (address / page size).
-[[nodiscard]] constexpr std::uint64_t page(std::uint64_t value) {
-  return address(value) >> page_shift;
+[[nodiscard]] constexpr std::uint64_t with_address(std::uint64_t value, std::uintptr_t address) {
+  return std::uint64_t{address} << address_shift | (value & ((std::uint64_t{1} << address_shift) - 1));
 }
 // Whether it names a small object, and no flag asks for anything.
 [[nodiscard]] constexpr bool is_plain(std::uint64_t value) {
-  return ((value - 1) & (flags | huge)) == 0;  // 0 becomes all ones; others end in zeros
+  return (value & 0xff) == small;
 }
 
 }  // namespace word

@@ -1,0 +1,67 @@
+// Grace periods: when every scope that was open at a moment has ended (as in read-copy-update; McKenney and Slingwine,
+// 1998). Nobody waits in a dereference; whoever wants a place or a page for itself asks later whether it may have it.
+//
+//     const grace_number asked = all_scopes.stamp([&](grace_number n) { ...take it out of reach, note n... });
+//     ... all_scopes.advance() now and then ...
+//     if (all_scopes.is_over(asked)) nobody who reached it before is left
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "base/lock_guard.h"
+#include "base/spin_lock.h"
+#include "heap/scope_records.h"
+
+namespace far::heap {
+
+// Never 0. Compared modulo 2^32: numbers are used within minutes, not after billions of periods.
+using grace_number = std::uint32_t;
+
+class grace_periods {
+ public:
+  constexpr grace_periods() = default;
+  grace_periods(const grace_periods&) = delete;
+  grace_periods& operator=(const grace_periods&) = delete;
+
+  // Calls `take_away` with the number of a period that begins after it has returned. Short, and must not wait.
+  template <typename TakeAway>
+  grace_number stamp(TakeAway take_away) {
+    const lock_guard guard(numbers_);
+    const grace_number number = next_;
+    wanted_ = true;
+    take_away(number);
+    return number;
+  }
+
+  // Whether every scope has ended that was open when the period of that number began.
+  [[nodiscard]] bool is_over(grace_number number) const noexcept {
+    return static_cast<std::int32_t>(over_.load(std::memory_order_acquire) - number) >= 0;
+  }
+
+  // Begins a period if one is wanted, and looks whether the one that is under way is over. Does not wait; if another
+  // thread is at it, it does nothing.
+  void advance() noexcept;
+
+  // Returns false when the period is not over by then, or when it cannot be, because the caller itself is in a scope.
+  [[nodiscard]] bool wait_until_over(grace_number number, std::chrono::microseconds at_most) noexcept;
+
+ private:
+  void begin() noexcept FAR_REQUIRES(driving_);
+  void drop_ended() noexcept FAR_REQUIRES(driving_);
+
+  spin_lock numbers_;
+  grace_number next_ FAR_GUARDED_BY(numbers_) = 1;
+  bool wanted_ FAR_GUARDED_BY(numbers_) = false;
+  std::atomic<grace_number> over_{0};
+
+  spin_lock driving_;
+  grace_number under_way_ FAR_GUARDED_BY(driving_) = 0;         // 0: none
+  owner_record* open_then_ FAR_GUARDED_BY(driving_) = nullptr;  // those whose scope has not ended since it began
+};
+
+// Scopes belong to fibers and threads, not to runtimes.
+extern constinit grace_periods all_scopes;
+
+}  // namespace far::heap

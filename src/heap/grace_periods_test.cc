@@ -1,0 +1,138 @@
+#include "heap/grace_periods.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "far/detail/scope_record.h"
+
+namespace far::heap {
+namespace {
+
+using namespace std::chrono_literals;
+using detail::open_scope;
+
+// A thread in two scopes, one within the other, until it is told to leave them.
+class elsewhere {
+ public:
+  elsewhere() {
+    while (open_.load() != 2) std::this_thread::yield();
+  }
+  ~elsewhere() {
+    leave_to(0);
+    thread_.join();
+  }
+  void end_inner() { leave_to(1); }
+
+ private:
+  void leave_to(int left) {
+    wanted_.store(left);
+    while (open_.load() > left) std::this_thread::yield();
+  }
+  void stay_until(int left) {
+    while (wanted_.load() > left) std::this_thread::yield();
+  }
+
+  std::atomic<int> open_{0};
+  std::atomic<int> wanted_{2};
+  std::thread thread_{[this] {
+    {
+      const open_scope outer;
+      {
+        const open_scope inner;
+        open_.store(2);
+        stay_until(1);
+      }
+      open_.store(1);
+      stay_until(0);
+    }
+    open_.store(0);
+  }};
+};
+
+TEST(grace_periods, is_over_at_once_when_no_scope_is_open) {
+  const grace_number number = all_scopes.stamp([](grace_number) {});
+  EXPECT_FALSE(all_scopes.is_over(number));
+  EXPECT_TRUE(all_scopes.wait_until_over(number, 1s));
+  EXPECT_TRUE(all_scopes.is_over(number));
+}
+
+TEST(grace_periods, waits_for_the_outermost_scope_that_was_open) {
+  grace_number number = 0;
+  {
+    elsewhere other;
+    number = all_scopes.stamp([](grace_number) {});
+    EXPECT_FALSE(all_scopes.wait_until_over(number, 5ms));
+    other.end_inner();
+    EXPECT_FALSE(all_scopes.wait_until_over(number, 5ms));
+  }
+  EXPECT_TRUE(all_scopes.wait_until_over(number, 1s));
+}
+
+TEST(grace_periods, does_not_wait_for_scopes_that_open_later) {
+  const grace_number number = [] {
+    const open_scope mine;
+    const grace_number asked = all_scopes.stamp([](grace_number) {});
+    all_scopes.advance();
+    EXPECT_FALSE(all_scopes.is_over(asked));
+    return asked;
+  }();
+  const elsewhere other;
+  EXPECT_TRUE(all_scopes.wait_until_over(number, 1s));
+}
+
+TEST(grace_periods, does_not_wait_for_the_callers_own_scope) {
+  const grace_number number = all_scopes.stamp([](grace_number) {});
+  const open_scope mine;
+  const auto start = std::chrono::steady_clock::now();
+  const bool over = all_scopes.wait_until_over(number, 30s);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
+  static_cast<void>(over);  // it may have begun before
+}
+
+// Readers follow a word to one of a few places, in scopes; a writer swings the word, and takes the old place for itself
+// when the period is over.
+TEST(grace_periods, nobody_is_left_in_a_place_when_its_period_is_over) {
+  constexpr unsigned rounds = 5'000;
+  constexpr std::uint64_t taken = ~std::uint64_t{0};
+  std::array<std::atomic<std::uint64_t>, 4> places{};
+  std::atomic<std::size_t> word{0};
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> wrong{0};
+  std::atomic<std::uint64_t> reads{0};
+  std::vector<std::thread> readers;
+  for (unsigned i = 0; i < 2; ++i) {
+    readers.emplace_back([&] {
+      while (!stop.load(std::memory_order_relaxed)) {
+        const open_scope here;
+        const std::size_t at = word.load(std::memory_order_acquire);
+        for (unsigned look = 0; look < 8; ++look) wrong += places[at].load(std::memory_order_relaxed) == taken ? 1 : 0;
+        reads.fetch_add(1, std::memory_order_relaxed);
+      }
+    });
+  }
+  const auto deadline = std::chrono::steady_clock::now() + 1s;
+  unsigned done = 0;
+  for (; done < rounds && std::chrono::steady_clock::now() < deadline; ++done) {
+    const std::size_t from = word.load(std::memory_order_relaxed);
+    const grace_number number =
+        all_scopes.stamp([&](grace_number) { word.store((from + 1) % places.size(), std::memory_order_release); });
+    while (!all_scopes.is_over(number)) all_scopes.advance();
+    places[from].store(taken, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    places[from].store(0, std::memory_order_release);
+  }
+  stop = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GT(reads, 0u);
+  EXPECT_GT(done, 100u);
+}
+
+}  // namespace
+}  // namespace far::heap

@@ -1,0 +1,138 @@
+#include "heap/scope_filter.h"
+
+#include <array>
+#include <bit>
+#include <cstdlib>
+
+#include "base/log.h"
+#include "heap/checked.h"
+#include "heap/grace_periods.h"
+#include "heap/heap.h"
+#include "heap/scope_records.h"
+
+namespace far::heap {
+namespace {
+
+using detail::object_heap;
+
+bool holds_small_objects(const object_heap& heap, std::size_t page) {
+  const segment_state state = heap.segments.holding(heap.pages.address_of(page)).state.load(std::memory_order_acquire);
+  return state == segment_state::closed || state == segment_state::open;
+}
+
+// Whether nobody has a pointer into a page that is Evicting, or none that matters. Says no when it was used since it
+// was condemned.
+bool is_out_of_reach(const page_table& pages, std::size_t page) {
+  if (pages.is_ready(page)) return false;
+  const grace_number number = pages.condemned_under(page);
+  return number != 0 && all_scopes.is_over(number);
+}
+
+// Whether it was used since the last look. From here on it is out of reach of those who have not reached it.
+bool put_out_of_reach(page_table& pages, std::size_t page, grace_number number) {
+  const bool was_used = pages.is_ready(page);
+  if (was_used || pages.condemned_under(page) == 0) pages.condemn(page, number);
+  return was_used;
+}
+
+// A page that came whole and of which only a small part is used, look after look, wastes the rest of its frame for as
+// long as that part is in use: it leaves all the same, and what is used of it comes back among its like.
+bool keeps_warm(object_heap& heap, std::size_t page, bool was_used, bool fetched) {
+  const bool was_warm = heap.pages.heat_of(page) > 0;
+  if (!heap.change_heat(page, was_used)) return false;
+  return !fetched || !was_warm || heap.paths.is_dense(heap.pages.cards_in(page)) || !holds_small_objects(heap, page);
+}
+
+bool comes_back_by_object(object_heap& heap, std::size_t page, bool fetched) {
+  const unsigned cards = heap.pages.take_cards(page);
+  if (!holds_small_objects(heap, page)) return false;
+  const bool object_path = heap.paths.takes_object_path(cards, heap.pages.tag_of(page), fetched);
+  counters::add(object_path ? heap.count.object_path_pages : heap.count.page_path_pages);
+  return object_path;
+}
+
+}  // namespace
+
+engine::eviction_look scope_filter::look(const engine::eviction_candidates& named, bool hard_pressed) noexcept {
+  object_heap* const heap = heap_.load(std::memory_order_acquire);
+  engine::eviction_look said;
+  if (heap == nullptr) return said;
+  page_table& pages = heap->pages;
+  std::uint64_t used = 0;
+  all_scopes.stamp([&](grace_number number) {
+    for (std::size_t i = 0; i < named.pages.size(); ++i) {
+      if (put_out_of_reach(pages, named.pages[i], number)) used |= std::uint64_t{1} << i;
+    }
+  });
+  all_scopes.advance();
+  for (std::size_t i = 0; i < named.pages.size(); ++i) {
+    const std::size_t page = named.pages[i];
+    const std::uint64_t bit = std::uint64_t{1} << i;
+    if (keeps_warm(*heap, page, (used & bit) != 0, (named.fetched & bit) != 0)) {
+      said.warm |= bit;
+    } else if (!hard_pressed && !pages.is_loose(page) && !is_out_of_reach(pages, page)) {
+      said.ripens |= bit;
+    }
+  }
+  return said;
+}
+
+// The pages were claimed before this, so whoever dereferences one that is found out of reach here waits for it.
+engine::eviction_verdict scope_filter::decide(const engine::eviction_candidates& leaving, bool hard_pressed) noexcept {
+  object_heap* const heap = heap_.load(std::memory_order_acquire);
+  engine::eviction_verdict said;
+  if (heap == nullptr) return said;
+  callback_(context_);
+  const std::span<const engine::page_id> all = leaving.pages;
+  std::array<std::uint64_t, 64> numbers{};
+  std::uint64_t in_reach = 0;
+  // Before the hazard logs are read: a page is handed over from a scope to a log.
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::uint64_t bit = std::uint64_t{1} << i;
+    numbers[i] = heap->pages.address_of(all[i]) >> page_shift;
+    if (is_out_of_reach(heap->pages, all[i])) {
+      if (!heap->pages.is_loose(all[i])) said.unused |= bit;
+    } else if (!heap->pages.is_loose(all[i]) || heap->pages.is_ready(all[i])) {
+      in_reach |= bit;
+    }
+  }
+  const std::uint64_t working = find_held({numbers.data(), all.size()}, nullptr);
+  hard_pressed |= heap->forces_out();
+  said.stay = working | (hard_pressed ? 0 : in_reach);
+  said.forced = in_reach & ~said.stay;
+  said.unused &= ~said.stay;
+  counters::add(heap->count.kept_pages, static_cast<std::uint64_t>(std::popcount(said.stay)));
+  counters::add(heap->count.forced_pages, static_cast<std::uint64_t>(std::popcount(said.forced)));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::uint64_t bit = std::uint64_t{1} << i;
+    if ((said.stay & bit) != 0) continue;
+    if ((said.forced & bit) != 0) {
+      heap->pages.take_cards(all[i]);
+      counters::add(heap->count.page_path_pages);
+    } else if (comes_back_by_object(*heap, all[i], (leaving.fetched & bit) != 0)) {
+      said.object_path |= bit;
+    }
+  }
+  return said;
+}
+
+void scope_filter::on_unguarded_miss(engine::page_id page) noexcept {
+  object_heap* const heap = heap_.load(std::memory_order_acquire);
+  if (heap == nullptr || !holds_small_objects(*heap, page)) return;
+  const std::uintptr_t address = heap->pages.address_of(page);
+  bool may_be_in_use = false;
+  for (owner_record* one = first_record(); one != nullptr && !may_be_in_use; one = one->next) {
+    may_be_in_use = is_checked() ? has_checked(*one, address >> page_shift) : one->is_open();
+    one->work.for_each([&](std::uint64_t held) { may_be_in_use |= held == address >> page_shift; });
+  }
+  // A page that nobody had a pointer into when it left has none now.
+  if (may_be_in_use && !heap->memory.takes_object_path(address)) return;
+  log_line(log_level::error,
+           "the program uses a far object in the page at %p outside the scope in which it was dereferenced; keep the "
+           "far::scope open for as long as the reference is used, or copy the object with read(). A build with "
+           "-DFARHEAP_CHECKED stops at the first such use",
+           reinterpret_cast<void*>(address));
+  std::abort();
+}
+
+}  // namespace far::heap

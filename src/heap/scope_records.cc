@@ -1,0 +1,154 @@
+#include "heap/scope_records.h"
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <utility>
+
+#include "base/check.h"
+#include "base/lock_guard.h"
+#include "fiber/identity.h"
+
+namespace far::heap {
+namespace {
+
+struct registry {
+  spin_lock lock;
+  owner_record* free FAR_GUARDED_BY(lock) = nullptr;
+  std::atomic<owner_record*> first{nullptr};
+
+  owner_record& take() {
+    {
+      const lock_guard guard(lock);
+      if (free != nullptr) return *std::exchange(free, free->next_free);
+    }
+    auto* const fresh = new owner_record;
+    const lock_guard guard(lock);
+    fresh->next = first.load(std::memory_order_relaxed);
+    first.store(fresh, std::memory_order_release);
+    return *fresh;
+  }
+
+  void give_back(owner_record& one) {
+    FAR_CHECK(one.work.held() == 0, "whoever ends has finished its work");
+    // exit() ends the main thread in the middle of its scopes.
+    const std::uint64_t sequence = one.sequence.load(std::memory_order_relaxed);
+    one.sequence.store(sequence + sequence % 2, std::memory_order_release);
+    const lock_guard guard(lock);
+    one.next_free = free;
+    free = &one;
+  }
+};
+
+registry& all_records() {
+  static registry* const only = new registry;  // outlives every thread
+  return *only;
+}
+
+void give_back_at_end(detail::scope_record* one) {
+  all_records().give_back(*static_cast<owner_record*>(one));
+}
+
+// Returns the record of an OS thread that ends. A fiber's is returned by its worker.
+struct thread_end {
+  fiber::identity* owner = nullptr;
+  ~thread_end() {
+    detail::scope_record_here = nullptr;
+    if (owner == nullptr || owner->scopes == nullptr) return;
+    give_back_at_end(std::exchange(owner->scopes, nullptr));
+  }
+};
+thread_local thread_end at_thread_end;
+
+[[gnu::noinline]] owner_record& take_record(fiber::identity& owner) {
+  owner_record& taken = all_records().take();
+  owner.scopes = &taken;
+  detail::scope_record_here = &taken;
+  owner.release_scopes = give_back_at_end;
+  if (!owner.of_fiber) at_thread_end.owner = &owner;
+  return taken;
+}
+
+// A small hash table from page number to position: hazard logs may hold far more pages than are asked about.
+class position_table {
+ public:
+  explicit position_table(std::span<const std::uint64_t> pages) {
+    FAR_CHECK(pages.size() <= 64, "a batch has at most 64 pages");
+    for (std::size_t i = 0; i < pages.size(); ++i) {
+      std::size_t at = slot_of(pages[i]);
+      while (entries_[at].position != 0) at = (at + 1) % slots;
+      entries_[at] = {pages[i], static_cast<std::uint8_t>(i + 1)};
+    }
+  }
+
+  // A bit for the position of this page, or 0.
+  [[nodiscard]] std::uint64_t bit_of(std::uint64_t page) const {
+    for (std::size_t at = slot_of(page); entries_[at].position != 0; at = (at + 1) % slots) {
+      if (entries_[at].page == page) return std::uint64_t{1} << (entries_[at].position - 1);
+    }
+    return 0;
+  }
+
+ private:
+  static constexpr std::size_t slots = 256;
+
+  struct entry {
+    std::uint64_t page = 0;
+    std::uint8_t position = 0;  // from 1
+  };
+
+  [[nodiscard]] static std::size_t slot_of(std::uint64_t page) { return page * 0x9e3779b97f4a7c15u >> 56; }
+
+  std::array<entry, slots> entries_{};
+};
+
+}  // namespace
+
+void fence_all_threads() noexcept {
+  if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return;
+  // The first one in this process must be announced.
+  const bool announced = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  FAR_CHECK(announced && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0,
+            "the runtime does not start where membarrier(2) is missing");
+}
+
+owner_record* first_record() noexcept {
+  return all_records().first.load(std::memory_order_acquire);
+}
+
+owner_record& current_record() noexcept {
+  fiber::identity& mine = fiber::current_identity();
+  if (mine.scopes != nullptr) [[likely]]
+    return *static_cast<owner_record*>(mine.scopes);
+  return take_record(mine);
+}
+
+borrowed_hazard_log::borrowed_hazard_log() : one_(&all_records().take()) {}
+
+borrowed_hazard_log::~borrowed_hazard_log() {
+  one_->work.cut_back(0);
+  all_records().give_back(*one_);
+}
+
+std::uint64_t find_held(std::span<const std::uint64_t> pages, const hazard_log* except) noexcept {
+  const position_table positions(pages);
+  fence_all_threads();
+  std::uint64_t held = 0;
+  for (const owner_record* one = first_record(); one != nullptr; one = one->next) {
+    if (&one->work == except) continue;
+    one->work.for_each([&](std::uint64_t page) { held |= positions.bit_of(page); });
+  }
+  return held;
+}
+
+}  // namespace far::heap
+
+namespace far::detail {
+
+scope_record& current_scope_record() noexcept {
+  return heap::current_record();
+}
+
+}  // namespace far::detail

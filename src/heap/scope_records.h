@@ -1,0 +1,71 @@
+// What is known of every fiber, and of every OS thread outside fibers, that uses far pointers: its scopes, and the
+// pages that the runtime's own work needs on its behalf. All of this process, whichever runtime they use.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/spin_lock.h"
+#include "far/detail/scope_record.h"
+#include "heap/hazard_log.h"
+
+namespace far::heap {
+
+// A page that scopes of a checked build have dereferenced, and the outermost of them (1: of all).
+struct checked_page {
+  std::uint64_t page = 0;
+  std::size_t depth = 0;
+};
+
+// None is destroyed before the process ends: evictors walk them without a lock. Those of owners that have ended are
+// used again.
+struct owner_record : detail::scope_record {
+  hazard_log work;
+
+  // Of the grace period that is under way (grace_periods.h): the sequence when it began, and the next record whose
+  // scope was open then.
+  std::uint64_t sequence_then = 0;
+  owner_record* next_open_then = nullptr;
+
+  // In checked builds only.
+  spin_lock checked_lock;
+  std::vector<checked_page> checked FAR_GUARDED_BY(checked_lock);
+  std::size_t checked_depth = 0;
+
+  owner_record* next = nullptr;       // set before the record is published
+  owner_record* next_free = nullptr;  // the registry's
+};
+
+// Makes every thread of the process pass a full memory fence: what they stored before is visible to the caller
+// afterwards, and they see what the caller stored before (membarrier(2); asymmetric, so that scopes need no fence of
+// their own).
+void fence_all_threads() noexcept;
+
+// The first of all records that have ever been in use, each of which names the next.
+[[nodiscard]] owner_record* first_record() noexcept;
+
+// The calling fiber's, or the calling thread's.
+[[nodiscard]] owner_record& current_record() noexcept;
+
+// A hazard log for a stretch of work beside that of the fiber or thread that does it.
+class borrowed_hazard_log {
+ public:
+  borrowed_hazard_log();
+  ~borrowed_hazard_log();
+  borrowed_hazard_log(const borrowed_hazard_log&) = delete;
+  borrowed_hazard_log& operator=(const borrowed_hazard_log&) = delete;
+  hazard_log& operator*() { return one_->work; }
+  hazard_log* operator->() { return &one_->work; }
+
+ private:
+  owner_record* one_;
+};
+
+// A bit for each of `pages` (numbers of addresses: address / page size; at most 64) that some hazard log holds, but for
+// `except`, or null. Passes the process-wide fence first.
+[[nodiscard]] std::uint64_t find_held(std::span<const std::uint64_t> pages, const hazard_log* except) noexcept;
+
+}  // namespace far::heap
