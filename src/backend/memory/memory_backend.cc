@@ -120,6 +120,7 @@ void memory_backend::release_free_blocks(slot_id first, std::size_t count) {
   for (std::uint64_t block = first / block_slots; block <= (first + count - 1) / block_slots; ++block) {
     if (populated_slots_.load(std::memory_order_relaxed) <= slots_.used() + kept_free_slots) return;
     const slot_id block_first = block * block_slots;
+    const lock_guard not_reported(release_lock_);
     // While we own the slots, nobody can be given one whose frame is about to go.
     if (!populated_[block].load(std::memory_order_relaxed) || !slots_.claim(block_first, block_slots)) continue;
     platform::release_local_frames(frames_ + block_first * page_bytes, block_slots * page_bytes);
@@ -144,10 +145,12 @@ const std::byte* memory_backend::direct(slot_id slot) const {
 
 void memory_backend::after_fork_in_child() {
   growth_lock_.open_in_child();
+  release_lock_.open_in_child();
   slots_.begin_again_in_child();
 }
 
 capacity memory_backend::report() const {
+  const lock_guard without_releases(release_lock_);
   return {capacity_slots_, slots_.used()};
 }
 

@@ -59,6 +59,8 @@ class memory_backend final : public backend {
   // Which blocks of adjacent slots may have frames: one flag a block.
   std::atomic<bool>* const populated_;
   std::atomic<std::uint64_t> populated_slots_{0};
+  // While the frames of a block go back to the kernel: its slots, which look used meanwhile, are nobody's.
+  mutable spin_lock release_lock_;
 };
 
 }  // namespace far::backend
