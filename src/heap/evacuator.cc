@@ -59,9 +59,10 @@ std::size_t evacuator::run_round(double garbage_share) {
   for (std::size_t index = 0; index < heap_.segments.count(); ++index) {
     segment& one = heap_.segments.at(index);
     if (!is_worth(one, garbage_share) || !heap_.segments.keep(one)) continue;
-    evacuate(*mine, heap_.pages.page_of(heap_.segments.address_of(index)));
-    one.live_units_left = one.live_units.load(std::memory_order_relaxed);
+    const bool goes_on = evacuate(*mine, heap_.pages.page_of(heap_.segments.address_of(index)));
+    if (goes_on) one.live_units_left = one.live_units.load(std::memory_order_relaxed);
     heap_.segments.let_go(heap_.segments.address_of(index));
+    if (!goes_on) break;
   }
   const std::uint64_t freed = heap_.segments.freed() - freed_before;
   counters::add(heap_.count.evacuated_segments, freed);
@@ -77,9 +78,11 @@ bool evacuator::is_worth(const segment& one, double garbage_share) const {
   return 1 - live / static_cast<double>(segment_pages * units_a_page) >= garbage_share;
 }
 
-void evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
+// Returns false when the objects could not be moved now, and neither could others.
+bool evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
   std::array<std::uint64_t, segment_pages> pages;
   std::size_t count = 0;
+  bool has_room = true;
   const std::size_t held_before = mine.held();
   for (std::size_t page = first_page; page < first_page + segment_pages; ++page) {
     if (heap_.pages.objects_in(page) == 0) continue;
@@ -98,8 +101,8 @@ void evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
     }
     // Whoever reaches an object from here on finds the mark, and calls the move off; others have scopes that were open
     // before, or hold its page for work of their own.
-    const grace_number marked_before = all_scopes.stamp([](grace_number) {});
-    bool has_room = marked_.empty() || all_scopes.wait_until_over(marked_before, longest_wait);
+    const grace_number marked_before = all_scopes.stamp([](grace_number) { return true; });
+    has_room = marked_.empty() || all_scopes.wait_until_over(marked_before, longest_wait);
     const std::uint64_t held = find_held({pages.data(), count}, &mine);
     for (const candidate& marked : marked_) {
       const auto at =
@@ -110,6 +113,7 @@ void evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
     }
   }
   mine.cut_back(held_before);
+  return has_room;
 }
 
 // Announces the move of every object in the page that can be moved.

@@ -48,7 +48,7 @@ class evacuator {
 
   void loop();
   [[nodiscard]] bool is_worth(const segment& one, double garbage_share) const;
-  void evacuate(hazard_log& mine, std::size_t first_page) FAR_REQUIRES(round_);
+  [[nodiscard]] bool evacuate(hazard_log& mine, std::size_t first_page) FAR_REQUIRES(round_);
   void mark(hazard_log& mine, std::size_t page) FAR_REQUIRES(round_);
   [[nodiscard]] owner_word* owner_at_hand(hazard_log& mine, std::uint64_t header_value);
   void call_off(hazard_log& mine, const candidate& one) FAR_REQUIRES(round_);

@@ -16,8 +16,9 @@
 
 namespace far::heap {
 
-// Never 0. Compared modulo 2^32: numbers are used within minutes, not after billions of periods.
+// Never 0. Compared modulo 2^32: a number is good for as many periods as `oldest_grace` says.
 using grace_number = std::uint32_t;
+inline constexpr grace_number oldest_grace = grace_number{1} << 30;
 
 class grace_periods {
  public:
@@ -25,13 +26,13 @@ class grace_periods {
   grace_periods(const grace_periods&) = delete;
   grace_periods& operator=(const grace_periods&) = delete;
 
-  // Calls `take_away` with the number of a period that begins after it has returned. Short, and must not wait.
+  // Calls `take_away` with the number of a period that begins after it has returned; it returns whether there is to be
+  // one. Short, and must not wait.
   template <typename TakeAway>
   grace_number stamp(TakeAway take_away) {
     const lock_guard guard(numbers_);
     const grace_number number = next_;
-    wanted_ = true;
-    take_away(number);
+    if (take_away(number)) wanted_ = true;
     return number;
   }
 

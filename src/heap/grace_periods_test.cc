@@ -56,7 +56,7 @@ class elsewhere {
 };
 
 TEST(grace_periods, is_over_at_once_when_no_scope_is_open) {
-  const grace_number number = all_scopes.stamp([](grace_number) {});
+  const grace_number number = all_scopes.stamp([](grace_number) { return true; });
   EXPECT_FALSE(all_scopes.is_over(number));
   EXPECT_TRUE(all_scopes.wait_until_over(number, 1s));
   EXPECT_TRUE(all_scopes.is_over(number));
@@ -66,7 +66,7 @@ TEST(grace_periods, waits_for_the_outermost_scope_that_was_open) {
   grace_number number = 0;
   {
     elsewhere other;
-    number = all_scopes.stamp([](grace_number) {});
+    number = all_scopes.stamp([](grace_number) { return true; });
     EXPECT_FALSE(all_scopes.wait_until_over(number, 5ms));
     other.end_inner();
     EXPECT_FALSE(all_scopes.wait_until_over(number, 5ms));
@@ -77,7 +77,7 @@ TEST(grace_periods, waits_for_the_outermost_scope_that_was_open) {
 TEST(grace_periods, does_not_wait_for_scopes_that_open_later) {
   const grace_number number = [] {
     const open_scope mine;
-    const grace_number asked = all_scopes.stamp([](grace_number) {});
+    const grace_number asked = all_scopes.stamp([](grace_number) { return true; });
     all_scopes.advance();
     EXPECT_FALSE(all_scopes.is_over(asked));
     return asked;
@@ -87,7 +87,7 @@ TEST(grace_periods, does_not_wait_for_scopes_that_open_later) {
 }
 
 TEST(grace_periods, does_not_wait_for_the_callers_own_scope) {
-  const grace_number number = all_scopes.stamp([](grace_number) {});
+  const grace_number number = all_scopes.stamp([](grace_number) { return true; });
   const open_scope mine;
   const auto start = std::chrono::steady_clock::now();
   const bool over = all_scopes.wait_until_over(number, 30s);
@@ -120,8 +120,10 @@ TEST(grace_periods, nobody_is_left_in_a_place_when_its_period_is_over) {
   unsigned done = 0;
   for (; done < rounds && std::chrono::steady_clock::now() < deadline; ++done) {
     const std::size_t from = word.load(std::memory_order_relaxed);
-    const grace_number number =
-        all_scopes.stamp([&](grace_number) { word.store((from + 1) % places.size(), std::memory_order_release); });
+    const grace_number number = all_scopes.stamp([&](grace_number) {
+      word.store((from + 1) % places.size(), std::memory_order_release);
+      return true;
+    });
     while (!all_scopes.is_over(number)) all_scopes.advance();
     places[from].store(taken, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -260,6 +260,7 @@ void object_heap::evict(std::uintptr_t address, std::size_t bytes) {
   const std::size_t end = pages.page_of(address + bytes + page_bytes - 1);
   const heap::grace_number number = heap::all_scopes.stamp([&](heap::grace_number all) {
     for (std::size_t page = first; page < end; ++page) pages.condemn(page, all);
+    return true;
   });
   for (std::size_t page = first; page < end; ++page) pages.cool(page);
   static_cast<void>(heap::all_scopes.wait_until_over(number, longest_wait));  // if it is not, what is in reach stays

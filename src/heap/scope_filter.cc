@@ -28,11 +28,13 @@ bool is_out_of_reach(const page_table& pages, std::size_t page) {
   return number != 0 && all_scopes.is_over(number);
 }
 
-// Whether it was used since the last look. From here on it is out of reach of those who have not reached it.
+// Whether it is now out of reach of those who have not reached it; otherwise it was before. A page may have been remote
+// for so long that its number means nothing any more.
 bool put_out_of_reach(page_table& pages, std::size_t page, grace_number number) {
-  const bool was_used = pages.is_ready(page);
-  if (was_used || pages.condemned_under(page) == 0) pages.condemn(page, number);
-  return was_used;
+  const grace_number before = pages.condemned_under(page);
+  if (before != 0 && !pages.is_ready(page) && number - before < oldest_grace) return false;
+  pages.condemn(page, number);
+  return true;
 }
 
 // A page that came whole and of which only a small part is used, look after look, wastes the rest of its frame for as
@@ -60,9 +62,12 @@ engine::eviction_look scope_filter::look(const engine::eviction_candidates& name
   page_table& pages = heap->pages;
   std::uint64_t used = 0;
   all_scopes.stamp([&](grace_number number) {
+    bool is_any = false;
     for (std::size_t i = 0; i < named.pages.size(); ++i) {
-      if (put_out_of_reach(pages, named.pages[i], number)) used |= std::uint64_t{1} << i;
+      if (pages.is_ready(named.pages[i])) used |= std::uint64_t{1} << i;
+      is_any |= put_out_of_reach(pages, named.pages[i], number);
     }
+    return is_any;
   });
   all_scopes.advance();
   for (std::size_t i = 0; i < named.pages.size(); ++i) {
