@@ -116,6 +116,7 @@ TEST(grace_periods, nobody_is_left_in_a_place_when_its_period_is_over) {
       }
     });
   }
+  while (reads == 0) std::this_thread::yield();
   const auto deadline = std::chrono::steady_clock::now() + 1s;
   unsigned done = 0;
   for (; done < rounds && std::chrono::steady_clock::now() < deadline; ++done) {
@@ -133,7 +134,7 @@ TEST(grace_periods, nobody_is_left_in_a_place_when_its_period_is_over) {
   for (std::thread& reader : readers) reader.join();
   EXPECT_EQ(wrong, 0u);
   EXPECT_GT(reads, 0u);
-  EXPECT_GT(done, 100u);
+  EXPECT_GT(done, 5u);  // a reader that is preempted in its scope holds one up for a time slice
 }
 
 }  // namespace
