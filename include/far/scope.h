@@ -113,6 +113,23 @@ class [[nodiscard]] scope {
 #endif
     return whole + offset;
   }
+  // The same for a small part of an object larger than a page, at most a page, that is known to lie in it.
+  [[nodiscard]] std::byte* reach_within(std::atomic<std::uint64_t>& owner, std::size_t offset, std::size_t bytes,
+                                        bool write, bool lasting) const {
+#if !defined(FARHEAP_CHECKED)
+    // Such objects never move, so the word need not be looked at again.
+    const std::uint64_t value = owner.load(std::memory_order_relaxed);
+    const std::uintptr_t first = detail::word::address(value) + offset;
+    const std::uintptr_t last = first + bytes - 1;
+    if (view_.is_page_ready(first >> detail::word::page_shift, write) &&
+        view_.is_page_ready(last >> detail::word::page_shift, write)) [[likely]] {
+      return reinterpret_cast<std::byte*>(first);
+    }
+    return reach_part_further(runtime_, value, offset, bytes, write, lasting);
+#else
+    return reach_part(owner, offset, bytes, write, lasting);
+#endif
+  }
 
  private:
   // Calls nothing but touch(), and takes no address of the scope: one whose address nobody takes lives in registers.
@@ -120,6 +137,12 @@ class [[nodiscard]] scope {
                                                                           std::atomic<std::uint64_t>& owner, bool write,
                                                                           bool lasting) {
     return detail::touch(in, owner, write, lasting);
+  }
+
+  [[nodiscard, gnu::noinline, gnu::cold]] static std::byte* reach_part_further(runtime& in, std::uint64_t value,
+                                                                               std::size_t offset, std::size_t bytes,
+                                                                               bool write, bool lasting) {
+    return detail::touch_part(in, value, offset, bytes, write, lasting);
   }
 
   detail::open_scope open_;

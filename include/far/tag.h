@@ -20,16 +20,16 @@ struct replacement {
 class FAR_API tag {
  public:
   // The tag of everything that has no other. Not explicit, so that functions that take a tag can be given a runtime.
-  tag(runtime& home) : runtime_(home) {}
+  tag(runtime& home) : runtime_(&home) {}
   // A new one. A runtime has at most 15, for good; throws std::runtime_error when there are as many, and
   // std::invalid_argument when `how` is out of range.
   tag(runtime& home, replacement how);
 
-  [[nodiscard]] runtime& home() const { return runtime_; }
+  [[nodiscard]] runtime& home() const { return *runtime_; }
   [[nodiscard]] unsigned number() const { return number_; }
 
  private:
-  runtime& runtime_;
+  runtime* runtime_;
   unsigned number_ = 0;
 };
 

@@ -89,6 +89,11 @@ std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, const typ
   return reinterpret_cast<std::byte*>(object);
 }
 
+void object_heap::allocate_pages(owner_word& owner, std::size_t bytes, unsigned tag) {
+  FAR_CHECK(bytes > heap::largest_small_bytes, "an object of whole pages is larger than those that share one");
+  owner.store(word::of_huge(huge.take(bytes, tag, false)), std::memory_order_relaxed);
+}
+
 std::byte* object_heap::touch(owner_word& owner, bool write, bool lasting) {
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
@@ -294,6 +299,12 @@ bool object_heap::prefetch(owner_word& owner) {
   if ((value & word::huge) == 0 && memory.takes_object_path(object)) return prefetch_object(owner, value);
   memory.prefetch(object, (value & word::huge) != 0 ? huge.bytes_of(object) : 1);
   return true;
+}
+
+void object_heap::prefetch_part(std::uint64_t value, std::size_t offset, std::size_t bytes) {
+  const std::uintptr_t object = word::address(value);
+  const std::size_t whole = huge.bytes_of(object);
+  if (offset < whole) memory.prefetch(object + offset, std::min(bytes, whole - offset));
 }
 
 bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {

@@ -58,6 +58,10 @@ class object_heap {
   [[nodiscard]] std::byte* allocate(owner_word& owner, std::size_t bytes, const type_of_object* type,
                                     heap::segment_kind where, unsigned tag);
 
+  // The same above a page, of zeros, none of which is resident. Requires: bytes > heap::largest_small_bytes. May be
+  // called outside scopes.
+  void allocate_pages(owner_word& owner, std::size_t bytes, unsigned tag);
+
   // See detail::touch.
   [[nodiscard]] std::byte* touch(owner_word& owner, bool write, bool lasting);
 
@@ -69,6 +73,8 @@ class object_heap {
   // path a fiber does it, and holds the page that `owner` lies in until it has. Requires: so does the caller, if that
   // is far memory.
   [[nodiscard]] bool prefetch(owner_word& owner);
+  // The same for a part of an object larger than a page; `value` is its owner's word.
+  void prefetch_part(std::uint64_t value, std::size_t offset, std::size_t bytes);
   // Waits until all that was started has ended.
   void finish_prefetches() const;
 

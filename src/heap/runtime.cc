@@ -243,7 +243,7 @@ void runtime::validate() const {
   parts_->objects->validate();
 }
 
-tag::tag(runtime& home, replacement how) : runtime_(home) {
+tag::tag(runtime& home, replacement how) : runtime_(&home) {
   if (how.hotness_bits > heap::heat_bits) {
     throw std::invalid_argument("far::replacement: hotness_bits is " + std::to_string(how.hotness_bits) +
                                 "; 0 to 3 are possible");
@@ -292,6 +292,10 @@ std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const t
   return heap_of(in.home()).allocate(owner, bytes, type, heap::segment_kind::lasting, in.number());
 }
 
+void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes) {
+  heap_of(in.home()).allocate_pages(owner, bytes, in.number());
+}
+
 void move_owner(owner_word& from, owner_word& to) {
   if (from.load(std::memory_order_relaxed) == 0) {
     to.store(0, std::memory_order_relaxed);
@@ -306,6 +310,10 @@ void release(owner_word& owner) {
 
 std::size_t bytes_of(const owner_word& owner) {
   return heap_of(runtime_of(owner)).bytes_of(owner.load(std::memory_order_relaxed));
+}
+
+void prefetch_part(owner_word& owner, std::size_t offset, std::size_t bytes) {
+  heap_of(runtime_of(owner)).prefetch_part(owner.load(std::memory_order_relaxed), offset, bytes);
 }
 
 bool prefetch(owner_word& owner) {

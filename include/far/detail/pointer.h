@@ -34,12 +34,15 @@ FAR_API void give_way(const tag& in);
 // Makes an object of `bytes` that `owner` owns, resident and held by the scopes that are open. May wait.
 [[nodiscard]] FAR_API std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes,
                                           const type_of_object* type);
+// Likewise above a page, of zeros, none of which is resident. Requires: bytes > 4080. May be called outside scopes.
+FAR_API void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes);
 // See object_heap.
 FAR_API void move_owner(owner_word& from, owner_word& to);
 FAR_API void release(owner_word& owner);
 // Requires: the object is held, or larger than a page.
 [[nodiscard]] FAR_API std::size_t bytes_of(const owner_word& owner);
 [[nodiscard]] FAR_API bool prefetch(owner_word& owner);
+FAR_API void prefetch_part(owner_word& owner, std::size_t offset, std::size_t bytes);
 [[nodiscard]] FAR_API runtime& runtime_of(const owner_word& owner);
 
 // For an object, and for an array of them.

@@ -20,8 +20,11 @@ struct heap_view {
   const std::uint8_t* ready = nullptr;  // a `readiness` by page number (address / page size)
 
   [[nodiscard]] bool is_ready(std::uint64_t word_value, bool write) const {
+    return is_page_ready(word::page(word_value), write);
+  }
+  [[nodiscard]] bool is_page_ready(std::uint64_t number, bool write) const {
     const auto least = static_cast<std::uint8_t>(write ? readiness::writable : readiness::readable);
-    return __atomic_load_n(&ready[word::page(word_value)], __ATOMIC_ACQUIRE) >= least;
+    return __atomic_load_n(&ready[number], __ATOMIC_ACQUIRE) >= least;
   }
 };
 

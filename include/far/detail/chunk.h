@@ -1,0 +1,131 @@
+// A chunk: one far object with room for some elements, of which the containers build theirs (docs/containers.md).
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "far/detail/pointer.h"
+#include "far/relocatable.h"
+#include "far/scope.h"
+#include "far/tag.h"
+
+namespace far {
+
+namespace detail {
+
+inline constexpr std::size_t page_bytes_of_chunks = 4096;
+// Larger objects have pages of their own (docs/heap.md). With a description of its type, an object has less room.
+inline constexpr std::size_t largest_shared_bytes = 4080 - sizeof(void*);
+// A scope holds all of an object of so many bytes, and a fetch of it is one round trip.
+inline constexpr std::size_t largest_held_bytes = std::size_t{64} << 10;
+
+// Whether an object may be moved by copying its bytes and forgetting the old ones: no header names a place in it.
+template <typename T>
+inline constexpr bool moves_as_bytes = is_relocatable<T> && !has_far_pointers<T>;
+
+// Moves elements to raw memory, and ends the old ones.
+template <typename T>
+void relocate(T* from, std::size_t count, T* to) noexcept {
+  if constexpr (moves_as_bytes<T>) {
+    if (count > 0) std::memcpy(static_cast<void*>(to), static_cast<const void*>(from), count * sizeof(T));
+  } else {
+    static_assert(std::is_nothrow_move_constructible_v<T>,
+                  "elements with far pointers are moved when their container grows: that must not throw");
+    std::uninitialized_move_n(from, count, to);
+    std::destroy_n(from, count);
+  }
+}
+
+// Destroys elements. What had far pointers is zeros afterwards: the heap visits them in a chunk that moves, whether
+// there is an element or only room for one.
+template <typename T>
+void destroy_elements(T* first, std::size_t count) noexcept {
+  if constexpr (!std::is_trivially_destructible_v<T>) std::destroy_n(first, count);
+  if constexpr (has_far_pointers<T>) std::memset(static_cast<void*>(first), 0, count * sizeof(T));
+}
+
+// Owns room for elements, zeros at first, and knows neither how many there are, nor destroys them. 8 bytes; it may lie
+// in a far object itself.
+template <typename T>
+class chunk {
+ public:
+  chunk() = default;
+  // Above a page, no byte of it is resident. Throws std::bad_alloc when the far heap's addresses run out.
+  chunk(const tag& in, std::size_t elements) {
+    const std::size_t bytes = elements * sizeof(T);
+    give_way(in);
+    if (bytes > page_bytes_of_chunks) {
+      allocate_pages(in, word_, bytes);
+    } else {
+      const scope here(in.home());
+      std::memset(static_cast<void*>(allocate(in, word_, bytes, type_of<T>())), 0, bytes);
+    }
+  }
+  chunk(chunk&& other) noexcept { move_owner(other.word_, word_); }
+  chunk& operator=(chunk&& other) noexcept {
+    if (this == &other) return *this;
+    release(word_);
+    move_owner(other.word_, word_);
+    return *this;
+  }
+  ~chunk() {
+    if (*this) release(word_);
+  }
+
+  [[nodiscard]] explicit operator bool() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
+
+  // Where an element is, or may be made. Requires: there is room for it; `in` is as for a far pointer.
+  [[nodiscard]] T* place(const scope& in, std::size_t index, bool write, bool lasting = true) const {
+    if (is_huge()) [[likely]] {
+      // An element that lies in one page has only that to be looked at.
+      constexpr std::size_t looked_at = page_bytes_of_chunks % sizeof(T) == 0 ? 1 : sizeof(T);
+      if constexpr (sizeof(T) <= page_bytes_of_chunks) {
+        return at(in.reach_within(word_, index * sizeof(T), looked_at, write, lasting));
+      } else {
+        return at(in.reach_part(word_, index * sizeof(T), sizeof(T), write, lasting));
+      }
+    }
+    return at(in.reach(word_, write, lasting)) + index;
+  }
+
+  // Several, all of which are resident, and held if they take at most 64 KiB.
+  [[nodiscard]] T* places(const scope& in, std::size_t first, std::size_t count, bool write,
+                          bool lasting = true) const {
+    return at(in.reach_part(word_, first * sizeof(T), count * sizeof(T), write, lasting));
+  }
+
+  // Starts to bring elements in.
+  void prefetch(std::size_t first, std::size_t count) const {
+    if (is_huge()) {
+      prefetch_part(word_, first * sizeof(T), count * sizeof(T));
+    } else if (*this) {
+      static_cast<void>(detail::prefetch(word_));
+    }
+  }
+
+  // For pointers_of.
+  void visit_word(type_of_object::word_visitor visit, void* context) { visit(word_, context); }
+
+ private:
+  [[nodiscard]] bool is_huge() const { return (word_.load(std::memory_order_relaxed) & word::huge) != 0; }
+  [[nodiscard]] static T* at(std::byte* address) { return std::launder(reinterpret_cast<T*>(address)); }
+
+  mutable owner_word word_{0};
+};
+
+}  // namespace detail
+
+template <typename T>
+struct pointers_of<detail::chunk<T>> {
+  static void visit(detail::chunk<T>& in, auto&& pointer) { pointer(in); }
+};
+
+}  // namespace far

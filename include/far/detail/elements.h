@@ -1,0 +1,279 @@
+// Access to elements by their index: what far::vector and far::array have in common.
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <iterator>
+#include <ranges>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "far/detail/chunk_store.h"
+#include "far/detail/sequence.h"
+#include "far/scope.h"
+
+namespace far::detail {
+
+[[noreturn, gnu::noinline, gnu::cold]] inline void throw_out_of_range(std::size_t index, std::size_t size) {
+  throw std::out_of_range("index " + std::to_string(index) + " of a far container that has " + std::to_string(size) +
+                          " elements");
+}
+[[noreturn, gnu::noinline, gnu::cold]] inline void throw_too_long() {
+  throw std::length_error("a far container of more elements than there are addresses");
+}
+
+// A number of elements, and where they are. What takes a scope returns references, which are good until it ends; what
+// does not, copies.
+template <typename T, std::size_t Elements>
+class elements {
+  static_assert(std::has_single_bit(Elements), "a far object of a container has a power of two of elements");
+
+ public:
+  using value_type = T;
+  using size_type = std::size_t;
+  using difference_type = std::ptrdiff_t;
+  using reference = T&;
+  using const_reference = const T&;
+  using store = chunk_store<T, Elements>;
+  using iterator = element_iterator<store, T>;
+  using const_iterator = element_iterator<store, const T>;
+
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] static constexpr std::size_t max_size() noexcept { return (std::size_t{1} << 46) / sizeof(T); }
+  // The runtime, or its tag, that it was made with.
+  [[nodiscard]] const tag& home() const noexcept { return chunks_.home(); }
+
+  // One element. Requires: index < size(); checked in checked builds.
+  [[nodiscard]] const T& deref(const scope& in, std::size_t index) const { return *place(in, index, false); }
+  [[nodiscard]] T& deref_mut(const scope& in, std::size_t index) { return *place(in, index, true); }
+  // Throw std::out_of_range when there is no such element.
+  [[nodiscard]] const T& at(const scope& in, std::size_t index) const {
+    if (index >= size_) throw_out_of_range(index, size_);
+    return *place(in, index, false);
+  }
+  [[nodiscard]] T& at_mut(const scope& in, std::size_t index) {
+    if (index >= size_) throw_out_of_range(index, size_);
+    return *place(in, index, true);
+  }
+  // Require: !empty().
+  [[nodiscard]] const T& front(const scope& in) const { return deref(in, 0); }
+  [[nodiscard]] T& front_mut(const scope& in) { return deref_mut(in, 0); }
+  [[nodiscard]] const T& back(const scope& in) const { return deref(in, size_ - 1); }
+  [[nodiscard]] T& back_mut(const scope& in) { return deref_mut(in, size_ - 1); }
+
+  // Copies of one element, or of as many as `into` has, from `first` on. Throw std::out_of_range.
+  [[nodiscard]] T read(std::size_t index) const
+    requires std::copy_constructible<T>
+  {
+    const scope here(home().home());
+    return at(here, index);
+  }
+  void read(std::size_t first, std::span<T> into) const
+    requires std::is_copy_assignable_v<T>
+  {
+    require(first, into.size());
+    for_stretches(first, into.size(), [&](const scope& here, std::size_t from, std::size_t count) {
+      std::ranges::copy(chunks_.places(here, from, count, false), into.begin() + signed_of(from - first));
+    });
+  }
+  // The other way round.
+  void write(std::size_t index, T value) {
+    const scope here(home().home());
+    at_mut(here, index) = std::move(value);
+  }
+  void write(std::size_t first, std::span<const T> from)
+    requires std::is_copy_assignable_v<T>
+  {
+    require(first, from.size());
+    for_stretches(first, from.size(), [&](const scope& here, std::size_t to, std::size_t count) {
+      std::ranges::copy(from.subspan(to - first, count), chunks_.places(here, to, count, true).begin());
+    });
+  }
+  void fill(const T& value)
+    requires std::is_copy_assignable_v<T>
+  {
+    for_stretches(0, size_, [&](const scope& here, std::size_t first, std::size_t count) {
+      std::ranges::fill(chunks_.places(here, first, count, true), value);
+    });
+  }
+
+  // All elements as a random-access range. Each iterator keeps a stretch of elements at hand, more the longer it walks
+  // in one direction, and has those ahead brought in. For writing, all that it has at hand counts as changed.
+  [[nodiscard]] auto range(const scope& in) const {
+    return std::ranges::subrange(const_iterator(chunks_, in, 0, size_), const_iterator(chunks_, in, size_, size_));
+  }
+  [[nodiscard]] auto range_mut(const scope& in) {
+    return std::ranges::subrange(iterator(chunks_, in, 0, size_), iterator(chunks_, in, size_, size_));
+  }
+
+  // All elements as a range of spans of plain memory, each at most 64 KiB or a far object: one look for all of a span.
+  [[nodiscard]] auto chunks(const scope& in) const { return chunk_view<store, const T>(chunks_, in, 0, size_, true); }
+  [[nodiscard]] auto chunks_mut(const scope& in) { return chunk_view<store, T>(chunks_, in, 0, size_, true); }
+  // For what is read once: it does not push out what is used often.
+  [[nodiscard]] auto chunks(const scope& in, non_temporal_t /*how*/) const {
+    return chunk_view<store, const T>(chunks_, in, 0, size_, false);
+  }
+  // The elements from `first` on, up to the end of their chunk. Requires: first < size().
+  [[nodiscard]] std::span<const T> chunk(const scope& in, std::size_t first) const {
+    return chunks_.places(in, first, store::stretch(first, size_ - first), false);
+  }
+  [[nodiscard]] std::span<T> chunk_mut(const scope& in, std::size_t first) {
+    return chunks_.places(in, first, store::stretch(first, size_ - first), true);
+  }
+
+  // Calls visit(span, index of its first element) for all chunks, on several fibers at a time, in any order, and waits.
+  // What `visit` throws is thrown here, and chunks not begun are left out. From a fiber or an OS thread.
+  template <std::invocable<std::span<const T>, std::size_t> Visit>
+  void for_each_chunk(Visit visit) const {
+    visit_pieces(*this, [&](std::size_t first, std::size_t count) {
+      const scope here(home().home());
+      visit(std::span<const T>(chunks_.places(here, first, count, false)), first);
+    });
+  }
+  template <std::invocable<std::span<T>, std::size_t> Visit>
+  void for_each_chunk_mut(Visit visit) {
+    visit_pieces(*this, [&](std::size_t first, std::size_t count) {
+      const scope here(home().home());
+      visit(chunks_.places(here, first, count, true), first);
+    });
+  }
+
+  // Starts to bring elements in, without waiting. Throws std::out_of_range.
+  void prefetch(std::size_t first, std::size_t count) const {
+    require(first, count);
+    chunks_.prefetch(first, count);
+  }
+
+  template <typename... How>
+  const T& deref(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
+  template <typename... How>
+  T& deref_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
+  template <typename... How>
+  const T& at(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
+  template <typename... How>
+  T& at_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
+  void range(const scope&& the_scope_must_be_a_local_variable) const = delete;
+  void range_mut(const scope&& the_scope_must_be_a_local_variable) = delete;
+  template <typename... How>
+  void chunks(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
+  void chunks_mut(const scope&& the_scope_must_be_a_local_variable) = delete;
+
+ protected:
+  explicit elements(const tag& in) : chunks_(in) { require_relocatable<T>(); }
+  elements(elements&& other) noexcept
+      : chunks_(std::move(other.chunks_)), size_(std::exchange(other.size_, 0)), used_(std::exchange(other.used_, 0)) {}
+  elements& operator=(elements&& other) noexcept {
+    if (this == &other) return *this;
+    truncate(0);
+    chunks_ = std::move(other.chunks_);
+    size_ = std::exchange(other.size_, 0);
+    used_ = std::exchange(other.used_, 0);
+    return *this;
+  }
+  ~elements() { truncate(0); }
+
+  void grow(std::size_t wanted) {
+    if (wanted > max_size()) throw_too_long();
+    chunks_.grow(wanted, size_);
+  }
+
+  // Adds `count` elements: make(raw memory, how many) makes a stretch of them, or none when it throws. All or none.
+  template <typename Make>
+  void append_stretches(std::size_t count, Make make) {
+    if (count > max_size() - size_) throw_too_long();
+    const std::size_t before = size_;
+    grow(before + count);
+    try {
+      for_stretches(before, count, [&](const scope& here, std::size_t first, std::size_t now) {
+        used_ = std::max(used_, first + now);
+        make(chunks_.places(here, first, now, true).data(), now);
+        size_ = first + now;
+      });
+    } catch (...) {
+      truncate(before);
+      throw;
+    }
+  }
+
+  // Adds value-initialised elements. Room that was never used is zeros already, and is not touched.
+  void append_values(std::size_t count) {
+    if (count > max_size() - size_) throw_too_long();
+    if (!starts_as_zeros<T>()) {
+      return append_stretches(count,
+                              [](T* first, std::size_t now) { std::uninitialized_value_construct_n(first, now); });
+    }
+    const std::size_t end = size_ + count;
+    grow(end);
+    const std::size_t dirty = std::min(end, used_);
+    if (dirty > size_) {
+      for_stretches(size_, dirty - size_, [&](const scope& here, std::size_t first, std::size_t now) {
+        std::uninitialized_value_construct_n(chunks_.places(here, first, now, true).data(), now);
+      });
+    }
+    size_ = end;
+    used_ = std::max(used_, size_);
+  }
+
+  // Destroys the elements from `count` on.
+  void truncate(std::size_t count) noexcept {
+    if constexpr (!std::is_trivially_destructible_v<T>) {
+      if (size_ > count) {
+        for_stretches(count, size_ - count, [&](const scope& here, std::size_t first, std::size_t now) {
+          destroy_elements(chunks_.places(here, first, now, true).data(), now);
+        });
+      }
+    }
+    size_ = std::min(size_, count);
+  }
+
+  [[nodiscard]] T* place(const scope& in, std::size_t index, bool write) const {
+#if defined(FARHEAP_CHECKED)
+    if (index >= size_) throw_out_of_range(index, size_);
+#endif
+    return chunks_.place(in, index, write);
+  }
+
+  template <typename Visit>
+  void for_stretches(std::size_t first, std::size_t count, Visit visit) const {
+    for (std::size_t now = 0; count > 0; first += now, count -= now) {
+      now = store::stretch(first, count);
+      const scope here(home().home());
+      visit(here, first, now);
+    }
+  }
+
+  store chunks_;
+  std::size_t size_ = 0;
+  std::size_t used_ = 0;  // how many ever were since the room was zeros; at least size_
+
+ private:
+  static std::ptrdiff_t signed_of(std::size_t value) { return static_cast<std::ptrdiff_t>(value); }
+
+  void require(std::size_t first, std::size_t count) const {
+    if (first > size_ || count > size_ - first) throw_out_of_range(first > size_ ? first : first + count - 1, size_);
+  }
+
+  // Pieces that are worth a fiber's while, and that a scope can hold.
+  template <typename Visit>
+  static void visit_pieces(const elements& all, const Visit& visit) {
+    constexpr std::size_t piece = std::max(Elements, elements_per_object<T>);
+    visit_on_fibers(all.home().home(), (all.size_ + piece - 1) / piece, [&](std::size_t number) {
+      const std::size_t end = std::min(all.size_, (number + 1) * piece);
+      if (end < all.size_) {
+        // Its neighbours are other fibers' at this time; the next of this one is a few further.
+        all.chunks_.prefetch(end, std::min(piece, all.size_ - end));
+      }
+      for (std::size_t first = number * piece; first < end;) {
+        const std::size_t count = store::stretch(first, end - first);
+        visit(first, count);
+        first += count;
+      }
+    });
+  }
+};
+
+}  // namespace far::detail

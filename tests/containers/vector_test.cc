@@ -1,0 +1,374 @@
+// far::vector beside std::vector. Needs permission for userfaultfd.
+#include "far/vector.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <ranges>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "far/runtime.h"
+#include "tests/containers/elements.h"
+#include "tests/support/real_pager.h"
+
+namespace far {
+namespace {
+
+using test::fragile;
+
+// Iterators are what they say; ranges and views likewise.
+using numbers = vector<std::uint64_t>;
+static_assert(std::random_access_iterator<numbers::iterator>);
+static_assert(std::random_access_iterator<numbers::const_iterator>);
+static_assert(std::sized_sentinel_for<numbers::iterator, numbers::iterator>);
+static_assert(std::is_same_v<std::iter_reference_t<numbers::const_iterator>, const std::uint64_t&>);
+static_assert(std::is_convertible_v<numbers::iterator, numbers::const_iterator>);
+static_assert(!std::is_convertible_v<numbers::const_iterator, numbers::iterator>);
+static_assert(std::sortable<numbers::iterator>);
+static_assert(std::permutable<vector<test::linked>::iterator>);
+using chunks_of_numbers = decltype(std::declval<numbers&>().chunks(std::declval<const scope&>()));
+static_assert(std::ranges::forward_range<chunks_of_numbers> && std::ranges::view<chunks_of_numbers>);
+static_assert(std::is_nothrow_move_constructible_v<numbers> && std::is_nothrow_move_assignable_v<numbers>);
+static_assert(!std::is_copy_constructible_v<numbers>);
+static_assert(elements_per_object<std::uint64_t> == 8192 && elements_per_object<test::odd_size> == 2048);
+
+// The kinds: an element, and how many share a far object.
+template <typename T, std::size_t Count = elements_per_object<T>>
+struct kind {
+  using element = T;
+  static constexpr std::size_t elements = Count;
+};
+using kinds =
+    ::testing::Types<kind<std::uint64_t>, kind<std::uint64_t, 8>, kind<std::uint64_t, 1>, kind<std::uint64_t, 512>,
+                     kind<test::odd_size>, kind<test::odd_size, 128>, kind<test::wide>, kind<fragile>, kind<fragile, 4>,
+                     kind<test::linked>, kind<test::linked, 16>>;
+
+template <typename Kind>
+class vector_test : public heap::real_pager_test<> {
+ protected:
+  using element = typename Kind::element;
+  using far_vector = vector<element, Kind::elements>;
+
+  void SetUp() override {
+    real_pager_test::SetUp();
+    if (IsSkipped()) return;
+    runtime_options chosen = heap::small_runtime();
+    chosen.evacuate_garbage_share = 0.5;
+    farheap_ = std::make_unique<runtime>(chosen);
+    test::home = farheap_.get();
+  }
+  void TearDown() override {
+    if (farheap_ != nullptr) farheap_->validate();
+    farheap_.reset();
+    EXPECT_EQ(fragile::living, 0);
+  }
+
+  // Elements of so many bytes in all, but not too many.
+  [[nodiscard]] static std::size_t count_for(std::size_t bytes) {
+    return std::min<std::size_t>(bytes / std::max(sizeof(element), Kind::elements <= 16 ? std::size_t{96} : 0),
+                                 sizeof(element) >= 40 || std::is_same_v<element, test::linked> ? 400'000 : 3'000'000);
+  }
+
+  void expect_equal(const far_vector& mine, const std::vector<element>& model) {
+    ASSERT_EQ(mine.size(), model.size());
+    const scope here(*farheap_);
+    ASSERT_TRUE(std::ranges::equal(mine.range(here), model));
+  }
+
+  std::unique_ptr<runtime> farheap_;
+};
+TYPED_TEST_SUITE(vector_test, kinds);
+
+using fragile_vector_test = vector_test<kind<fragile>>;
+
+TYPED_TEST(vector_test, grows_beyond_the_budget_and_keeps_every_element) {
+  typename TestFixture::far_vector mine(*this->farheap_);
+  const std::size_t count = this->count_for(40 * mib);
+  for (std::size_t i = 0; i < count; ++i) mine.emplace_back(i);
+  ASSERT_EQ(mine.size(), count);
+  const auto expected = [](std::uint64_t i) { return typename TypeParam::element(i); };
+  std::size_t wrong = 0;
+  {
+    std::size_t at = 0;
+    const scope here(*this->farheap_);
+    for (const auto& one : mine.range(here)) wrong += one == expected(at++) ? 0u : 1u;
+  }
+  for (std::size_t step = 0; step < 3000; ++step) {
+    const std::size_t at = step * 7919 % count;
+    const scope here(*this->farheap_);
+    wrong += mine.at(here, at) == expected(at) ? 0u : 1u;
+  }
+  std::size_t at = 0;
+  {
+    const scope here(*this->farheap_);
+    for (const auto part : mine.chunks(here)) {
+      for (const auto& one : part) wrong += one == expected(at++) ? 0u : 1u;
+    }
+  }
+  EXPECT_EQ(at, count);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_LE(this->farheap_->snapshot().local_bytes, 16 * mib);
+}
+
+// Each operation is tried with a fuse that burns at its first constructor, then at its second, and so on until it
+// succeeds. Until then nothing may have changed.
+TEST_F(fragile_vector_test, what_throws_changes_nothing) {
+  using fragile_vector = vector<fragile, 64>;
+  const auto tries = [&](std::size_t size, auto operation, auto is_as_wanted) {
+    for (int fuse = 1;; ++fuse) {
+      fragile_vector mine(*farheap_);
+      for (std::size_t i = 0; i < size; ++i) mine.emplace_back(i);
+      const int living = fragile::living;
+      fragile::fuse = fuse;
+      bool threw = false;
+      try {
+        operation(mine);
+      } catch (const std::runtime_error&) {
+        threw = true;
+      }
+      fragile::fuse = -1;
+      if (!threw) {
+        EXPECT_GT(fuse, 1);
+        EXPECT_TRUE(is_as_wanted(mine));
+        return;
+      }
+      ASSERT_EQ(mine.size(), size) << "fuse " << fuse;
+      EXPECT_EQ(fragile::living, living);
+      for (std::size_t i = 0; i < size; ++i) ASSERT_EQ(mine.read(i).number, i);
+    }
+  };
+  for (const std::size_t size : {0, 1, 3, 4, 63, 64, 200}) {
+    SCOPED_TRACE(size);
+    tries(size, [](auto& mine) { mine.emplace_back(7u); }, [&](auto& mine) { return mine.size() == size + 1; });
+    tries(size, [](auto& mine) { mine.push_back(fragile(7)); }, [&](auto& mine) { return mine.size() == size + 1; });
+    tries(
+        size, [](auto& mine) { mine.resize(mine.size() + 150); },
+        [&](auto& mine) { return mine.size() == size + 150 && mine.read(size + 149).number == 0; });
+    tries(
+        size, [](auto& mine) { mine.resize(mine.size() + 150, fragile(9)); },
+        [&](auto& mine) { return mine.size() == size + 150 && mine.read(size + 149).number == 9; });
+    tries(
+        size, [](auto& mine) { mine.append(std::views::iota(std::uint64_t{5}, std::uint64_t{105})); },
+        [&](auto& mine) { return mine.size() == size + 100 && mine.read(size + 99).number == 104; });
+    if (size > 0) {
+      tries(size, [&](auto& mine) { EXPECT_EQ(mine.clone().size(), size); }, [](auto&) { return true; });
+    }
+  }
+}
+
+TEST_F(fragile_vector_test, an_element_of_its_own_may_be_added) {
+  vector<fragile, 64> mine(*farheap_, 1, fragile(42));
+  for (unsigned i = 0; i < 200; ++i) {
+    const scope here(*farheap_);
+    mine.push_back(mine.front(here));
+  }
+  for (std::size_t i = 0; i < mine.size(); ++i) ASSERT_EQ(mine.read(i).number, 42u);
+}
+
+TEST_F(fragile_vector_test, a_wrong_index_throws) {
+  numbers mine(*farheap_, 10);
+  const scope here(*farheap_);
+  EXPECT_THROW(static_cast<void>(mine.at(here, 10)), std::out_of_range);
+  EXPECT_THROW(mine.at_mut(here, ~std::size_t{0}) = 1, std::out_of_range);
+  EXPECT_THROW(static_cast<void>(mine.read(10)), std::out_of_range);
+  EXPECT_THROW(mine.write(10, 1), std::out_of_range);
+  std::array<std::uint64_t, 3> three{};
+  EXPECT_THROW(mine.read(8, three), std::out_of_range);
+  EXPECT_THROW(mine.write(~std::size_t{0}, three), std::out_of_range);
+  EXPECT_THROW(mine.erase(9, 2), std::out_of_range);
+  EXPECT_THROW(mine.emplace(11, 1u), std::out_of_range);
+  EXPECT_THROW(mine.prefetch(1, 10), std::out_of_range);
+  EXPECT_THROW(mine.reserve(~std::size_t{0}), std::length_error);
+  EXPECT_THROW(mine.resize(numbers::max_size() + 1), std::length_error);
+  EXPECT_EQ(mine.size(), 10u);
+}
+
+TEST_F(fragile_vector_test, copies_in_and_out_cross_chunks) {
+  numbers mine(*farheap_, 30'000);
+  std::vector<std::uint64_t> values(20'000);
+  std::iota(values.begin(), values.end(), 1u);
+  mine.write(5'000, values);
+  farheap_->evict_all();
+  std::vector<std::uint64_t> all(30'000);
+  mine.read(0, all);
+  EXPECT_EQ(all[4'999], 0u);
+  EXPECT_TRUE(std::equal(values.begin(), values.end(), all.begin() + 5'000));
+  EXPECT_EQ(all[25'000], 0u);
+  mine.fill(3);
+  const scope here(*farheap_);
+  EXPECT_TRUE(std::ranges::all_of(mine.range(here), [](std::uint64_t one) { return one == 3; }));
+}
+
+TEST_F(fragile_vector_test, walks_in_both_directions_and_by_jumps) {
+  const std::size_t count = 4'000'000;  // twice the budget
+  numbers mine(*farheap_, std::views::iota(std::uint64_t{0}, std::uint64_t{count}));
+  const scope here(*farheap_);
+  const auto all = mine.range(here);
+  std::uint64_t at = count;
+  for (auto one = all.end(); one != all.begin();) ASSERT_EQ(*--one, --at);
+  for (std::uint64_t wanted = 0; wanted < count; wanted += 99'991) {
+    ASSERT_EQ(*std::ranges::lower_bound(all, wanted), wanted);
+    ASSERT_EQ(all.begin()[static_cast<std::ptrdiff_t>(wanted)], wanted);
+  }
+  // A zig-zag around the borders of chunks and pages.
+  auto one = all.begin();
+  for (std::ptrdiff_t border = 512; border < 40'000; border += 512) {
+    for (std::ptrdiff_t step : {-1, 0, -2, 1, -3, 2, -513, 511}) {
+      if (border + step < 0) continue;
+      one = all.begin() + (border + step);
+      ASSERT_EQ(*one, static_cast<std::uint64_t>(border + step));
+      ASSERT_EQ(*++one, static_cast<std::uint64_t>(border + step + 1));
+    }
+  }
+}
+
+TEST_F(fragile_vector_test, chunks_cover_all_once) {
+  numbers mine(*farheap_, std::views::iota(std::uint64_t{0}, std::uint64_t{100'001}));
+  const scope here(*farheap_);
+  std::size_t count = 0;
+  for (const std::span<const std::uint64_t> part : mine.chunks(here, non_temporal)) {
+    EXPECT_LE(part.size_bytes(), 64 * kib);
+    EXPECT_EQ(part.front(), count);
+    count += part.size();
+  }
+  EXPECT_EQ(count, mine.size());
+  EXPECT_EQ(mine.chunk(here, 8191).size(), 1u);
+  EXPECT_EQ(mine.chunk(here, 100'000).front(), 100'000u);
+  EXPECT_TRUE(numbers(*farheap_).chunks(here).empty());
+}
+
+TEST_F(fragile_vector_test, many_fibers_visit_all_chunks) {
+  const std::size_t count = 3'000'000;
+  numbers mine(*farheap_, count);
+  mine.for_each_chunk_mut(
+      [](std::span<std::uint64_t> part, std::size_t first) { std::iota(part.begin(), part.end(), first); });
+  std::atomic<std::uint64_t> sum{0};
+  const auto add = [&](std::span<const std::uint64_t> part, std::size_t first) {
+    EXPECT_EQ(part.front(), first);
+    sum += std::reduce(part.begin(), part.end(), std::uint64_t{0});
+  };
+  mine.for_each_chunk(add);
+  EXPECT_EQ(sum, std::uint64_t{count} * (count - 1) / 2);
+  farheap_->run([&] { mine.for_each_chunk(add); });
+  EXPECT_EQ(sum, std::uint64_t{count} * (count - 1));
+  EXPECT_THROW(mine.for_each_chunk([](auto, std::size_t first) {
+    if (first > 500'000) throw std::runtime_error("enough");
+  }),
+               std::runtime_error);
+}
+
+TEST_F(fragile_vector_test, room_that_is_not_used_takes_no_memory) {
+  numbers mine(*farheap_);
+  mine.reserve(std::size_t{1} << 27);  // a gibibyte
+  EXPECT_LT(farheap_->snapshot().local_bytes, 1 * mib);
+  mine.resize(std::size_t{1} << 27);
+  EXPECT_LT(farheap_->snapshot().local_bytes + farheap_->snapshot().far_bytes, 1 * mib);
+  mine.write(100'000'000, 5);
+  EXPECT_EQ(mine.read(100'000'000), 5u);
+  EXPECT_EQ(mine.read(100'000'001), 0u);
+  mine.clear();
+  EXPECT_EQ(mine.capacity(), 0u);
+}
+
+TYPED_TEST(vector_test, does_what_std_vector_does) {
+  for (const unsigned seed : {1u, 2u, 3u, 4u}) {
+    std::mt19937_64 random(seed);
+    typename TestFixture::far_vector mine(*this->farheap_);
+    std::vector<typename TypeParam::element> model;
+    const auto below = [&](std::size_t end) { return end == 0 ? 0 : static_cast<std::size_t>(random() % end); };
+    for (unsigned step = 0; step < 400; ++step) {
+      const std::uint64_t value = random() % 1'000'000;
+      switch (random() % 12) {
+        case 0:
+          for (std::size_t i = 0, count = below(200); i < count; ++i) {
+            mine.emplace_back(value + i);
+            model.emplace_back(value + i);
+          }
+          break;
+        case 1: {
+          const std::size_t count = below(model.size() + 100);
+          mine.resize(count);
+          model.resize(count);
+          break;
+        }
+        case 2: {
+          mine.reserve(model.size() + below(300));
+          EXPECT_GE(mine.capacity(), mine.size());
+          break;
+        }
+        case 3: mine.shrink_to_fit(); break;
+        case 4:
+          if (!model.empty()) {
+            mine.pop_back();
+            model.pop_back();
+          }
+          break;
+        case 5: {
+          const std::size_t at = below(model.size() + 1);
+          mine.emplace(at, value);
+          model.emplace(model.begin() + static_cast<std::ptrdiff_t>(at), value);
+          break;
+        }
+        case 6: {
+          const std::size_t first = below(model.size() + 1);
+          const std::size_t count = below(std::min<std::size_t>(model.size() - first, 20) + 1);
+          mine.erase(first, count);
+          const auto at = model.begin() + static_cast<std::ptrdiff_t>(first);
+          model.erase(at, at + static_cast<std::ptrdiff_t>(count));
+          break;
+        }
+        case 7:
+          if (!model.empty()) {
+            const std::size_t at = below(model.size());
+            mine.write(at, typename TypeParam::element(value));
+            model[at] = typename TypeParam::element(value);
+          }
+          break;
+        case 8: {
+          const auto values = std::views::iota(value, value + below(500));
+          mine.append(values);
+          for (const std::uint64_t one : values) model.emplace_back(one);
+          break;
+        }
+        case 9: {
+          typename TestFixture::far_vector other(std::move(mine));
+          EXPECT_TRUE(mine.empty());
+          mine.emplace_back(1u);
+          swap(mine, other);
+          break;
+        }
+        case 10:
+          if (random() % 4 == 0) {
+            mine.clear();
+            model.clear();
+          } else {
+            const scope here(*this->farheap_);
+            const auto all = mine.range_mut(here);
+            std::sort(all.begin(), all.end());
+            std::sort(model.begin(), model.end());
+          }
+          break;
+        case 11: this->farheap_->evict_all(); break;
+      }
+      if (step % 20 != 0) continue;
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", step " + std::to_string(step));
+      ASSERT_NO_FATAL_FAILURE(this->expect_equal(mine, model));
+    }
+    ASSERT_NO_FATAL_FAILURE(this->expect_equal(mine, model));
+  }
+}
+
+}  // namespace
+}  // namespace far
