@@ -130,6 +130,11 @@ class [[nodiscard]] scope {
     return reach_part(owner, offset, bytes, write, lasting);
 #endif
   }
+  // Whether a look at that place of an object larger than a page would find it at once.
+  [[nodiscard]] bool is_within_reach(const std::atomic<std::uint64_t>& owner, std::size_t offset) const {
+    const std::uint64_t value = owner.load(std::memory_order_relaxed);
+    return view_.is_page_ready((detail::word::address(value) + offset) >> detail::word::page_shift, false);
+  }
 
  private:
   // Calls nothing but touch(), and takes no address of the scope: one whose address nobody takes lives in registers.

@@ -282,91 +282,117 @@ TEST_F(fragile_vector_test, room_that_is_not_used_takes_no_memory) {
   EXPECT_EQ(mine.capacity(), 0u);
 }
 
+// One random operation on a vector and on its model.
+template <typename FarVector, typename Element>
+class random_steps {
+ public:
+  random_steps(runtime& in, unsigned seed) : farheap_(in), random_(seed), mine(in) {}
+
+  void step() {
+    const std::uint64_t value = random_() % 1'000'000;
+    const auto kind = random_() % 12;
+    if (kind < 6) {
+      change_end(kind, value);
+    } else {
+      change_inside(kind, value);
+    }
+  }
+
+ private:
+  std::size_t below(std::size_t end) { return end == 0 ? 0 : static_cast<std::size_t>(random_() % end); }
+
+  void change_end(std::uint64_t kind, std::uint64_t value) {
+    switch (kind) {
+      case 0:
+        for (std::size_t i = 0, count = below(200); i < count; ++i) {
+          mine.emplace_back(value + i);
+          model.emplace_back(value + i);
+        }
+        break;
+      case 1: {
+        const std::size_t count = below(model.size() + 100);
+        mine.resize(count);
+        model.resize(count);
+        break;
+      }
+      case 2:
+        mine.reserve(model.size() + below(300));
+        EXPECT_GE(mine.capacity(), mine.size());
+        break;
+      case 3: mine.shrink_to_fit(); break;
+      case 4:
+        if (model.empty()) break;
+        mine.pop_back();
+        model.pop_back();
+        break;
+      case 5: {
+        const auto values = std::views::iota(value, value + below(500));
+        mine.append(values);
+        for (const std::uint64_t one : values) model.emplace_back(one);
+        break;
+      }
+      default: break;
+    }
+  }
+
+  void change_inside(std::uint64_t kind, std::uint64_t value) {
+    const std::size_t at = below(model.size() + 1);
+    const auto place = model.begin() + static_cast<std::ptrdiff_t>(at);
+    switch (kind) {
+      case 6:
+        mine.emplace(at, value);
+        model.emplace(place, value);
+        break;
+      case 7: {
+        const std::size_t count = below(std::min<std::size_t>(model.size() - at, 20) + 1);
+        mine.erase(at, count);
+        model.erase(place, place + static_cast<std::ptrdiff_t>(count));
+        break;
+      }
+      case 8:
+        if (at == model.size()) break;
+        mine.write(at, Element(value));
+        model[at] = Element(value);
+        break;
+      case 9: {
+        FarVector other(std::move(mine));
+        EXPECT_TRUE(mine.empty());
+        mine.emplace_back(1u);
+        swap(mine, other);
+        break;
+      }
+      case 10:
+        if (random_() % 4 == 0) {
+          mine.clear();
+          model.clear();
+        } else {
+          const scope here(farheap_);
+          const auto all = mine.range_mut(here);
+          std::sort(all.begin(), all.end());
+          std::sort(model.begin(), model.end());
+        }
+        break;
+      default: farheap_.evict_all();
+    }
+  }
+
+  runtime& farheap_;
+  std::mt19937_64 random_;
+
+ public:
+  FarVector mine;
+  std::vector<Element> model;
+};
+
 TYPED_TEST(vector_test, does_what_std_vector_does) {
   for (const unsigned seed : {1u, 2u, 3u, 4u}) {
-    std::mt19937_64 random(seed);
-    typename TestFixture::far_vector mine(*this->farheap_);
-    std::vector<typename TypeParam::element> model;
-    const auto below = [&](std::size_t end) { return end == 0 ? 0 : static_cast<std::size_t>(random() % end); };
-    for (unsigned step = 0; step < 400; ++step) {
-      const std::uint64_t value = random() % 1'000'000;
-      switch (random() % 12) {
-        case 0:
-          for (std::size_t i = 0, count = below(200); i < count; ++i) {
-            mine.emplace_back(value + i);
-            model.emplace_back(value + i);
-          }
-          break;
-        case 1: {
-          const std::size_t count = below(model.size() + 100);
-          mine.resize(count);
-          model.resize(count);
-          break;
-        }
-        case 2: {
-          mine.reserve(model.size() + below(300));
-          EXPECT_GE(mine.capacity(), mine.size());
-          break;
-        }
-        case 3: mine.shrink_to_fit(); break;
-        case 4:
-          if (!model.empty()) {
-            mine.pop_back();
-            model.pop_back();
-          }
-          break;
-        case 5: {
-          const std::size_t at = below(model.size() + 1);
-          mine.emplace(at, value);
-          model.emplace(model.begin() + static_cast<std::ptrdiff_t>(at), value);
-          break;
-        }
-        case 6: {
-          const std::size_t first = below(model.size() + 1);
-          const std::size_t count = below(std::min<std::size_t>(model.size() - first, 20) + 1);
-          mine.erase(first, count);
-          const auto at = model.begin() + static_cast<std::ptrdiff_t>(first);
-          model.erase(at, at + static_cast<std::ptrdiff_t>(count));
-          break;
-        }
-        case 7:
-          if (!model.empty()) {
-            const std::size_t at = below(model.size());
-            mine.write(at, typename TypeParam::element(value));
-            model[at] = typename TypeParam::element(value);
-          }
-          break;
-        case 8: {
-          const auto values = std::views::iota(value, value + below(500));
-          mine.append(values);
-          for (const std::uint64_t one : values) model.emplace_back(one);
-          break;
-        }
-        case 9: {
-          typename TestFixture::far_vector other(std::move(mine));
-          EXPECT_TRUE(mine.empty());
-          mine.emplace_back(1u);
-          swap(mine, other);
-          break;
-        }
-        case 10:
-          if (random() % 4 == 0) {
-            mine.clear();
-            model.clear();
-          } else {
-            const scope here(*this->farheap_);
-            const auto all = mine.range_mut(here);
-            std::sort(all.begin(), all.end());
-            std::sort(model.begin(), model.end());
-          }
-          break;
-        case 11: this->farheap_->evict_all(); break;
-      }
+    random_steps<typename TestFixture::far_vector, typename TypeParam::element> both(*this->farheap_, seed);
+    for (unsigned step = 0; step <= 400; ++step) {
+      both.step();
       if (step % 20 != 0) continue;
       SCOPED_TRACE("seed " + std::to_string(seed) + ", step " + std::to_string(step));
-      ASSERT_NO_FATAL_FAILURE(this->expect_equal(mine, model));
+      ASSERT_NO_FATAL_FAILURE(this->expect_equal(both.mine, both.model));
     }
-    ASSERT_NO_FATAL_FAILURE(this->expect_equal(mine, model));
   }
 }
 

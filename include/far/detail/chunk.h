@@ -111,6 +111,11 @@ class chunk {
     }
   }
 
+  // The same for one, unless it is at hand. Requires: the chunk has pages of its own.
+  void prefetch_unless_ready(const scope& in, std::size_t index) const {
+    if (!in.is_within_reach(word_, index * sizeof(T))) prefetch_part(word_, index * sizeof(T), sizeof(T));
+  }
+
   // For pointers_of.
   void visit_word(type_of_object::word_visitor visit, void* context) { visit(word_, context); }
 

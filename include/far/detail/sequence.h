@@ -28,53 +28,53 @@ inline constexpr std::size_t elements_ahead = std::max<std::size_t>((std::size_t
 // Elements that are at hand: resident, and in place until the scope ends.
 template <typename T>
 struct element_window {
-  T* at = nullptr;
-  std::size_t first = 0;
-  std::size_t count = 0;
-  std::size_t ahead_until = 0;  // of a walk forward: what was asked for in advance; backward: from where on
-  bool is_walk = false;         // rather than a jump
+  T* first = nullptr;
+  T* last = nullptr;            // behind the last one
+  std::size_t asked_until = 0;  // how far ahead of a walk elements were asked for; backward: from where on
 };
 
-// The window around `index` for who had `before`. A walk in either direction gets windows of twice the size each time,
-// up to a chunk; a jump gets what lies in the same page.
+// The window for a step of a walk that comes to `index`, forward or backward, and has used up the window `before`. Each
+// is twice as large as the one before, up to a stretch; the first is what lies in the page.
 template <typename T, typename Store>
 [[nodiscard, gnu::noinline]] element_window<T> next_window(const Store& store, const scope& in, std::size_t index,
-                                                           std::size_t end, element_window<T> before) {
-  constexpr bool write = !std::is_const_v<T>;
-  element_window<T> now;
-  const bool forward = before.count > 0 && index == before.first + before.count;
-  const bool backward = before.count > 0 && index + 1 == before.first;
-  if (forward) {
-    now.first = index;
-    now.count = Store::stretch(index, std::min(end - index, 2 * before.count));
-  } else if (backward) {
-    const std::size_t most = std::min(index + 1, 2 * before.count);
-    now.first = index + 1 - most;
-    // The stretch that ends with `index`.
-    for (std::size_t first = now.first; first <= index; first += now.count) {
-      now.first = first;
-      now.count = Store::stretch(first, index + 1 - first);
-    }
+                                                           std::size_t end, bool forward, element_window<T> before) {
+  const auto had = static_cast<std::size_t>(before.last - before.first);
+  std::size_t first = index;
+  std::size_t count = 1;
+  if (had == 0) {
+    // Of the page, what the walk has not passed.
+    const auto [page_first, page_count] = Store::neighbours(index, end);
+    first = forward ? index : page_first;
+    count = forward ? page_first + page_count - index : index + 1 - page_first;
+  } else if (forward) {
+    count = Store::stretch(index, std::min(end - index, 2 * had));
   } else {
-    const auto [first, count] = Store::neighbours(index, end);
-    now.first = first;
-    now.count = count;
+    // The stretch that ends with `index`.
+    first = index + 1 - std::min(index + 1, 2 * had);
+    for (count = Store::stretch(first, index + 1 - first); first + count <= index;
+         count = Store::stretch(first, index + 1 - first)) {
+      first += count;
+    }
   }
-  now.is_walk = forward || backward;
+  element_window<T> now;
   if (forward) {
-    const std::size_t from = std::max(before.is_walk ? before.ahead_until : 0, now.first + now.count);
-    now.ahead_until = std::min(end, now.first + now.count + elements_ahead<T>);
-    if (from < now.ahead_until) store.prefetch(from, now.ahead_until - from);
-  } else if (backward) {
-    const std::size_t to = before.is_walk ? std::min(before.ahead_until, now.first) : now.first;
-    now.ahead_until = now.first - std::min(now.first, elements_ahead<T>);
-    if (now.ahead_until < to) store.prefetch(now.ahead_until, to - now.ahead_until);
+    const std::size_t from = std::max(before.asked_until, first + count);
+    now.asked_until = std::min(end, first + count + elements_ahead<T>);
+    if (had > 0 && from < now.asked_until) store.prefetch(from, now.asked_until - from);
+  } else {
+    const std::size_t until = had > 0 && before.asked_until > 0 ? std::min(before.asked_until, first) : first;
+    now.asked_until = first - std::min(first, elements_ahead<T>);
+    if (had > 0 && now.asked_until < until) store.prefetch(now.asked_until, until - now.asked_until);
   }
-  now.at = store.places(in, now.first, now.count, write).data();
+  if (had == 0) now.asked_until = forward ? 0 : first;
+  const std::span<T> found = store.places(in, first, count, !std::is_const_v<T>);
+  now.first = found.data();
+  now.last = found.data() + found.size();
   return now;
 }
 
-// T is const for reading.
+// T is const for reading. A step takes a stretch of elements at hand, in which it and its copies need not look where
+// elements are. A jump out of it looks for its element alone.
 template <typename Store, typename T>
 class element_iterator {
  public:
@@ -94,24 +94,55 @@ class element_iterator {
   element_iterator(const element_iterator<Store, U>& other)
       : store_(other.store_), in_(other.in_), end_(other.end_), index_(other.index_) {}
 
-  [[nodiscard]] reference operator*() const { return *at(index_); }
-  [[nodiscard]] pointer operator->() const { return at(index_); }
-  [[nodiscard]] reference operator[](difference_type n) const { return *at(index_ + static_cast<std::size_t>(n)); }
+  [[nodiscard]] reference operator*() const { return *operator->(); }
+  [[nodiscard]] pointer operator->() const {
+    if (at_ != nullptr) [[likely]]
+      return at_;
+    return store_->place(*in_, index_, !std::is_const_v<T>);
+  }
+  [[nodiscard]] reference operator[](difference_type n) const { return *(*this + n); }
 
-  element_iterator& operator++() { return ++index_, *this; }
-  element_iterator& operator--() { return --index_, *this; }
+  element_iterator& operator++() {
+    ++index_;
+    if (at_ + 1 < window_.last) [[likely]] {
+      ++at_;
+    } else {
+      step(true);
+    }
+    return *this;
+  }
+  element_iterator& operator--() {
+    --index_;
+    if (at_ > window_.first) [[likely]] {
+      --at_;
+    } else {
+      step(false);
+    }
+    return *this;
+  }
   element_iterator operator++(int) {
     element_iterator before = *this;
-    ++index_;
+    ++*this;
     return before;
   }
   element_iterator operator--(int) {
     element_iterator before = *this;
-    --index_;
+    --*this;
     return before;
   }
-  element_iterator& operator+=(difference_type n) { return index_ += static_cast<std::size_t>(n), *this; }
-  element_iterator& operator-=(difference_type n) { return index_ -= static_cast<std::size_t>(n), *this; }
+  element_iterator& operator+=(difference_type n) {
+    index_ += static_cast<std::size_t>(n);
+    if (at_ == nullptr) return *this;
+    const auto within = static_cast<std::size_t>(at_ - window_.first + n);
+    if (within < static_cast<std::size_t>(window_.last - window_.first)) {
+      at_ = window_.first + within;
+    } else {
+      at_ = nullptr;
+      window_ = {};
+    }
+    return *this;
+  }
+  element_iterator& operator-=(difference_type n) { return *this += -n; }
   [[nodiscard]] friend element_iterator operator+(element_iterator a, difference_type n) { return a += n; }
   [[nodiscard]] friend element_iterator operator+(difference_type n, element_iterator a) { return a += n; }
   [[nodiscard]] friend element_iterator operator-(element_iterator a, difference_type n) { return a -= n; }
@@ -129,17 +160,23 @@ class element_iterator {
   template <typename, typename>
   friend class element_iterator;
 
-  [[nodiscard]] T* at(std::size_t index) const {
-    if (index - window_.first >= window_.count) [[unlikely]]
-      window_ = next_window<T>(*store_, *in_, index, end_, window_);
-    return window_.at + (index - window_.first);
+  // At the end there is nothing to have at hand, but a walk back may follow.
+  void step(bool forward) {
+    at_ = nullptr;
+    if (index_ >= end_) {
+      window_ = {};
+      return;
+    }
+    window_ = next_window<T>(*store_, *in_, index_, end_, forward, window_);
+    at_ = forward ? window_.first : window_.last - 1;
   }
 
   const Store* store_ = nullptr;
   const scope* in_ = nullptr;
   std::size_t end_ = 0;
   std::size_t index_ = 0;
-  mutable element_window<T> window_;
+  T* at_ = nullptr;  // the element, when it is at hand
+  element_window<T> window_;
 };
 
 // A view of the elements as spans of plain memory, at most 64 KiB each.

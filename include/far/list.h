@@ -1,0 +1,347 @@
+// far::list: std::list in far memory (AIFM, section 5.1; docs/containers.md).
+//
+//     far::list<order> orders(farheap);
+//     far::list<order>::position mine = orders.push_back({...});  // to keep: valid until it is erased
+//     const far::scope here(farheap);
+//     orders.deref_mut(here, mine).paid = true;
+//     orders.erase(mine);
+#pragma once
+
+#include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <new>
+#include <ranges>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "far/detail/chunk_store.h"
+#include "far/detail/elements.h"
+
+namespace far {
+
+// A doubly linked list. Its nodes share pages in the order of their making, or where others were erased, so that a walk
+// brings in many with one fetch; while it uses one, the next is brought in. Elements never move. A position names an
+// element outside scopes, and takes 4 bytes. Takes at least a page, and keeps the room of erased elements for new ones.
+// Move-only.
+template <typename T>
+class list {
+  struct node {
+    std::uint32_t next;
+    std::uint32_t previous;
+    alignas(T) std::byte room[sizeof(T)];
+  };
+
+ public:
+  using value_type = T;
+  using size_type = std::size_t;
+  using difference_type = std::ptrdiff_t;
+
+  // Where an element is, or the end. Valid until that is erased, and in the list that the list is moved to.
+  class position {
+   public:
+    position() = default;
+    [[nodiscard]] friend bool operator==(position, position) = default;
+
+   private:
+    friend class list;
+    explicit position(std::uint32_t number) : number_(number) {}
+    std::uint32_t number_ = none;
+  };
+
+  template <typename Value>
+  class basic_iterator {
+   public:
+    using iterator_concept = std::bidirectional_iterator_tag;
+    using iterator_category = std::bidirectional_iterator_tag;
+    using value_type = T;
+    using difference_type = std::ptrdiff_t;
+    using pointer = Value*;
+    using reference = Value&;
+
+    basic_iterator() = default;
+    template <typename Other>
+      requires(std::is_same_v<Value, const Other>)
+    basic_iterator(const basic_iterator<Other>& other) : in_(other.in_), of_(other.of_), at_(other.at_) {}
+
+    [[nodiscard]] Value& operator*() const { return *of_->value(*in_, at_, !std::is_const_v<Value>); }
+    [[nodiscard]] Value* operator->() const { return &**this; }
+    basic_iterator& operator++() {
+      at_ = of_->links(*in_, at_, false).next;
+      of_->bring(*in_, at_);
+      return *this;
+    }
+    basic_iterator& operator--() {
+      at_ = at_ == none ? of_->last_ : of_->links(*in_, at_, false).previous;
+      return *this;
+    }
+    basic_iterator operator++(int) {
+      basic_iterator before = *this;
+      ++*this;
+      return before;
+    }
+    basic_iterator operator--(int) {
+      basic_iterator before = *this;
+      --*this;
+      return before;
+    }
+    [[nodiscard]] friend bool operator==(const basic_iterator& a, const basic_iterator& b) { return a.at_ == b.at_; }
+    // To keep when the scope ends.
+    [[nodiscard]] position where() const { return position(at_); }
+
+   private:
+    friend class list;
+    template <typename>
+    friend class basic_iterator;
+    basic_iterator(const list& of, const scope& in, std::uint32_t at) : in_(&in), of_(&of), at_(at) {}
+
+    const scope* in_ = nullptr;
+    const list* of_ = nullptr;
+    std::uint32_t at_ = none;
+  };
+  using iterator = basic_iterator<T>;
+  using const_iterator = basic_iterator<const T>;
+
+  explicit list(const tag& in) : in_(in) { detail::require_relocatable<T>(); }
+  list(list&& other) noexcept : in_(other.in_) { take(other); }
+  list& operator=(list&& other) noexcept {
+    if (this == &other) return *this;
+    clear();
+    in_ = other.in_;
+    take(other);
+    return *this;
+  }
+  ~list() { clear(); }
+
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] static constexpr std::size_t max_size() noexcept { return none; }
+  [[nodiscard]] const tag& home() const noexcept { return in_; }
+
+  // Require: it is the position of an element; the list is not empty.
+  [[nodiscard]] const T& deref(const scope& in, position at) const { return *value(in, at.number_, false); }
+  [[nodiscard]] T& deref_mut(const scope& in, position at) { return *value(in, at.number_, true); }
+  [[nodiscard]] const T& front(const scope& in) const { return *value(in, first_, false); }
+  [[nodiscard]] T& front_mut(const scope& in) { return *value(in, first_, true); }
+  [[nodiscard]] const T& back(const scope& in) const { return *value(in, last_, false); }
+  [[nodiscard]] T& back_mut(const scope& in) { return *value(in, last_, true); }
+
+  [[nodiscard]] auto range(const scope& in) const {
+    return std::ranges::subrange(const_iterator(*this, in, first_), const_iterator(*this, in, none));
+  }
+  [[nodiscard]] auto range_mut(const scope& in) {
+    return std::ranges::subrange(iterator(*this, in, first_), iterator(*this, in, none));
+  }
+  // An iterator at a position.
+  [[nodiscard]] const_iterator from(const scope& in, position at) const { return {*this, in, at.number_}; }
+  [[nodiscard]] iterator from_mut(const scope& in, position at) { return {*this, in, at.number_}; }
+
+  template <typename... How>
+  const T& deref(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
+  template <typename... How>
+  T& deref_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
+  void range(const scope&& the_scope_must_be_a_local_variable) const = delete;
+  void range_mut(const scope&& the_scope_must_be_a_local_variable) = delete;
+
+  // The ends as positions; of an empty list, both are the end.
+  [[nodiscard]] position begin_position() const noexcept { return position(first_); }
+  [[nodiscard]] static position end_position() noexcept { return position(none); }
+
+  // Before `at`, or last. O(1), strong exception guarantee. Return where it is.
+  template <typename... Arguments>
+    requires std::constructible_from<T, Arguments...>
+  position emplace(position at, Arguments&&... arguments) {
+    const scope here(in_.home());
+    const std::uint32_t fresh = take_node(here);
+    try {
+      std::construct_at(room_of(*place(here, fresh, true)), std::forward<Arguments>(arguments)...);
+    } catch (...) {
+      give_node(here, fresh);
+      throw;
+    }
+    link(here, fresh, at.number_);
+    ++size_;
+    return position(fresh);
+  }
+  position insert(position at, const T& value)
+    requires std::copy_constructible<T>
+  {
+    return emplace(at, value);
+  }
+  position insert(position at, T&& value)
+    requires std::move_constructible<T>
+  {
+    return emplace(at, std::move(value));
+  }
+  template <typename... Arguments>
+    requires std::constructible_from<T, Arguments...>
+  position emplace_back(Arguments&&... arguments) {
+    return emplace(end_position(), std::forward<Arguments>(arguments)...);
+  }
+  template <typename... Arguments>
+    requires std::constructible_from<T, Arguments...>
+  position emplace_front(Arguments&&... arguments) {
+    return emplace(begin_position(), std::forward<Arguments>(arguments)...);
+  }
+  position push_back(const T& value)
+    requires std::copy_constructible<T>
+  {
+    return emplace_back(value);
+  }
+  position push_back(T&& value)
+    requires std::move_constructible<T>
+  {
+    return emplace_back(std::move(value));
+  }
+  position push_front(const T& value)
+    requires std::copy_constructible<T>
+  {
+    return emplace_front(value);
+  }
+  position push_front(T&& value)
+    requires std::move_constructible<T>
+  {
+    return emplace_front(std::move(value));
+  }
+
+  // O(1). Returns what comes after it.
+  position erase(position at) noexcept {
+    const scope here(in_.home());
+    const std::uint32_t next = unlink(here, at.number_);
+    std::destroy_at(value(here, at.number_, true));
+    give_node(here, at.number_);
+    --size_;
+    return position(next);
+  }
+  // Require: !empty().
+  void pop_front() noexcept { erase(position(first_)); }
+  void pop_back() noexcept { erase(position(last_)); }
+  // Returns how many it erased.
+  template <std::predicate<const T&> Unwanted>
+  std::size_t erase_if(Unwanted unwanted) {
+    std::size_t count = 0;
+    for (std::uint32_t at = first_; at != none;) {
+      const scope here(in_.home());
+      const std::uint32_t next = links(here, at, false).next;
+      bring(here, next);
+      if (unwanted(std::as_const(*value(here, at, false)))) {
+        erase(position(at));
+        ++count;
+      }
+      at = next;
+    }
+    return count;
+  }
+  // Puts the element at `moved` before `at`, in O(1), without moving its bytes: for lists in the order of use.
+  void move_before(position at, position moved) noexcept {
+    if (at == moved) return;
+    const scope here(in_.home());
+    if (links(here, moved.number_, false).next == at.number_) return;
+    unlink(here, moved.number_);
+    link(here, moved.number_, at.number_);
+  }
+  // Gives all room back.
+  void clear() noexcept {
+    if constexpr (!std::is_trivially_destructible_v<T>) {
+      for (std::uint32_t at = first_; at != none;) {
+        const scope here(in_.home());
+        const std::uint32_t next = links(here, at, false).next;
+        bring(here, next);
+        std::destroy_at(value(here, at, true));
+        at = next;
+      }
+    }
+    chunks_.clear();
+    first_ = last_ = free_ = none;
+    made_ = 0;
+    size_ = 0;
+  }
+
+  void swap(list& other) noexcept {
+    list taken(std::move(other));
+    other = std::move(*this);
+    *this = std::move(taken);
+  }
+  friend void swap(list& a, list& b) noexcept { a.swap(b); }
+
+ private:
+  static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+  static constexpr std::size_t each = std::max<std::size_t>(elements_per_object<node>, 4096 / sizeof(node) + 1);
+
+  [[nodiscard]] node* place(const scope& in, std::uint32_t number, bool write) const {
+    return chunks_[number / each].place(in, number % each, write);
+  }
+  [[nodiscard]] node& links(const scope& in, std::uint32_t number, bool write) const {
+    return *place(in, number, write);
+  }
+  [[nodiscard]] static T* room_of(node& one) { return reinterpret_cast<T*>(one.room); }
+  [[nodiscard]] T* value(const scope& in, std::uint32_t number, bool write) const {
+    return std::launder(room_of(*place(in, number, write)));
+  }
+  // Starts to bring in what comes after the node, which a walk has come to.
+  void bring(const scope& in, std::uint32_t number) const {
+    if (number == none) return;
+    const std::uint32_t next = links(in, number, false).next;
+    if (next != none) chunks_[next / each].prefetch_unless_ready(in, next % each);
+  }
+
+  // A node without a value, which nothing links to.
+  [[nodiscard]] std::uint32_t take_node(const scope& in) {
+    if (free_ != none) {
+      const std::uint32_t taken = free_;
+      free_ = links(in, taken, false).next;
+      return taken;
+    }
+    if (made_ == none) detail::throw_too_long();
+    if (made_ / each == chunks_.size()) chunks_.emplace_back(in_, each);
+    return made_++;
+  }
+  void give_node(const scope& in, std::uint32_t number) noexcept {
+    links(in, number, true).next = free_;
+    free_ = number;
+  }
+
+  void link(const scope& in, std::uint32_t number, std::uint32_t before) noexcept {
+    const std::uint32_t previous = before == none ? last_ : links(in, before, false).previous;
+    node& mine = links(in, number, true);
+    mine.next = before;
+    mine.previous = previous;
+    (previous == none ? first_ : links(in, previous, true).next) = number;
+    (before == none ? last_ : links(in, before, true).previous) = number;
+  }
+  // Returns what comes after it.
+  std::uint32_t unlink(const scope& in, std::uint32_t number) noexcept {
+    const auto [next, previous] = [&] {
+      const node& mine = links(in, number, false);
+      return std::pair(mine.next, mine.previous);
+    }();
+    (previous == none ? first_ : links(in, previous, true).next) = next;
+    (next == none ? last_ : links(in, next, true).previous) = previous;
+    return next;
+  }
+
+  void take(list& other) noexcept {
+    chunks_ = std::exchange(other.chunks_, {});
+    first_ = std::exchange(other.first_, none);
+    last_ = std::exchange(other.last_, none);
+    free_ = std::exchange(other.free_, none);
+    made_ = std::exchange(other.made_, 0);
+    size_ = std::exchange(other.size_, 0);
+  }
+
+  tag in_;
+  std::vector<detail::chunk<node>> chunks_;
+  std::uint32_t first_ = none;
+  std::uint32_t last_ = none;
+  std::uint32_t free_ = none;  // nodes of erased elements, by `next`
+  std::uint32_t made_ = 0;     // how many nodes ever were
+  std::size_t size_ = 0;
+};
+
+}  // namespace far

@@ -1,0 +1,150 @@
+// far::list beside std::list. Needs permission for userfaultfd.
+#include "far/list.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <list>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "far/runtime.h"
+#include "tests/containers/elements.h"
+#include "tests/support/real_pager.h"
+
+namespace far {
+namespace {
+
+using test::fragile;
+
+static_assert(std::bidirectional_iterator<list<int>::iterator>);
+static_assert(std::bidirectional_iterator<list<int>::const_iterator>);
+static_assert(std::is_convertible_v<list<int>::iterator, list<int>::const_iterator>);
+static_assert(!std::is_convertible_v<list<int>::const_iterator, list<int>::iterator>);
+static_assert(sizeof(list<int>::position) == 4);
+
+template <typename Element>
+class list_test : public heap::real_pager_test<> {
+ protected:
+  void SetUp() override {
+    real_pager_test::SetUp();
+    if (IsSkipped()) return;
+    farheap_ = std::make_unique<runtime>(heap::small_runtime());
+    test::home = farheap_.get();
+  }
+  void TearDown() override {
+    if (farheap_ != nullptr) farheap_->validate();
+    farheap_.reset();
+    EXPECT_EQ(fragile::living, 0);
+  }
+
+  void expect_equal(const list<Element>& mine, const std::list<Element>& model) {
+    ASSERT_EQ(mine.size(), model.size());
+    const scope here(*farheap_);
+    ASSERT_TRUE(std::ranges::equal(mine.range(here), model));
+    // The other way round.
+    auto at = mine.range(here).end();
+    for (auto one = model.rbegin(); one != model.rend(); ++one) ASSERT_TRUE(*--at == *one);
+    ASSERT_TRUE(at == mine.range(here).begin());
+  }
+
+  std::unique_ptr<runtime> farheap_;
+};
+using elements = ::testing::Types<std::uint64_t, test::odd_size, test::wide, fragile, test::linked>;
+TYPED_TEST_SUITE(list_test, elements);
+using fragile_list_test = list_test<fragile>;
+
+TYPED_TEST(list_test, does_what_std_list_does) {
+  std::mt19937_64 random(11);
+  list<TypeParam> mine(*this->farheap_);
+  std::list<TypeParam> model;
+  // Positions stay good while others come and go.
+  std::vector<std::pair<typename list<TypeParam>::position, typename std::list<TypeParam>::iterator>> known;
+  for (unsigned step = 0; step < 6000; ++step) {
+    const std::uint64_t value = random() % 1'000'000;
+    const std::size_t some = known.empty() ? 0 : random() % known.size();
+    const auto kind = random() % 12;
+    if (kind < 3 || known.empty()) {
+      known.emplace_back(mine.emplace_back(value), model.emplace(model.end(), value));
+    } else if (kind < 5) {
+      known.emplace_back(mine.emplace_front(value), model.emplace(model.begin(), value));
+    } else if (kind < 8) {
+      known.emplace_back(mine.emplace(known[some].first, value), model.emplace(known[some].second, value));
+    } else if (kind < 10) {
+      mine.erase(known[some].first);
+      model.erase(known[some].second);
+      known[some] = known.back();
+      known.pop_back();
+    } else {
+      const std::size_t other = random() % known.size();
+      mine.move_before(known[some].first, known[other].first);
+      if (some != other) model.splice(known[some].second, model, known[other].second);
+    }
+    if (step % 1500 == 700) this->farheap_->evict_all();
+    if (step % 500 != 0) continue;
+    ASSERT_NO_FATAL_FAILURE(this->expect_equal(mine, model));
+  }
+  ASSERT_NO_FATAL_FAILURE(this->expect_equal(mine, model));
+  const auto is_unwanted = [](const TypeParam& one) { return one < TypeParam(500'000u); };
+  EXPECT_EQ(mine.erase_if(is_unwanted), std::erase_if(model, is_unwanted));
+  ASSERT_NO_FATAL_FAILURE(this->expect_equal(mine, model));
+  list<TypeParam> other(std::move(mine));
+  EXPECT_TRUE(mine.empty());
+  swap(mine, other);
+  ASSERT_NO_FATAL_FAILURE(this->expect_equal(mine, model));
+  mine.clear();
+  EXPECT_TRUE(mine.empty());
+  mine.emplace_back(1u);
+  EXPECT_EQ(mine.size(), 1u);
+}
+
+TEST_F(fragile_list_test, is_larger_than_the_budget) {
+  list<std::uint64_t> mine(*farheap_);
+  constexpr std::uint64_t count = 3'000'000;  // 48 MB of nodes
+  for (std::uint64_t i = 0; i < count; ++i) mine.push_back(i);
+  const scope here(*farheap_);
+  std::uint64_t at = 0;
+  for (const std::uint64_t one : mine.range(here)) ASSERT_EQ(one, at++);
+  EXPECT_EQ(at, count);
+  EXPECT_LE(farheap_->snapshot().local_bytes, 16 * mib);
+}
+
+TEST_F(fragile_list_test, what_throws_adds_nothing) {
+  list<fragile> mine(*farheap_);
+  for (std::uint64_t i = 0; i < 10; ++i) mine.emplace_back(i);
+  fragile::fuse = 1;
+  EXPECT_THROW(mine.emplace_front(5u), std::runtime_error);
+  fragile::fuse = -1;
+  EXPECT_EQ(mine.size(), 10u);
+  mine.emplace_front(77u);
+  const scope here(*farheap_);
+  EXPECT_EQ(mine.front(here).number, 77u);
+  EXPECT_EQ(std::ranges::distance(mine.range(here)), 11);
+}
+
+TEST_F(fragile_list_test, a_position_outlives_scopes) {
+  list<fragile> mine(*farheap_);
+  mine.emplace_back(1u);
+  const auto two = mine.emplace_back(2u);
+  mine.emplace_back(3u);
+  farheap_->evict_all();
+  mine.pop_front();
+  const scope here(*farheap_);
+  EXPECT_EQ(mine.deref(here, two).number, 2u);
+  EXPECT_TRUE(mine.begin_position() == two);
+  mine.deref_mut(here, two).number = 22;
+  EXPECT_EQ(mine.from(here, two)->number, 22u);
+  EXPECT_EQ(std::next(mine.from(here, two))->number, 3u);
+  const auto after = mine.erase(mine.from(here, two).where());
+  EXPECT_TRUE(after == mine.begin_position());
+}
+
+}  // namespace
+}  // namespace far
