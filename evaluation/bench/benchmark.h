@@ -39,6 +39,7 @@ struct outcome {
 [[nodiscard]] result<outcome> run_pauseless(const settings& chosen);
 [[nodiscard]] result<outcome> run_pressure(const settings& chosen);
 [[nodiscard]] result<outcome> run_pointers(const settings& chosen);
+[[nodiscard]] result<outcome> run_containers(const settings& chosen);
 [[nodiscard]] result<outcome> run_eden(const settings& chosen);
 [[nodiscard]] result<outcome> run_policies(const settings& chosen);
 [[nodiscard]] result<outcome> run_replacement(const settings& chosen);

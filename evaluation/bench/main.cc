@@ -39,6 +39,7 @@ constexpr std::array benchmarks = {
            run_pauseless},
     listed{"pressure", "free local memory under 100 busy fibers, prioritised and not (AIFM, figure 15)", run_pressure},
     listed{"pointers", "lists, trees and maps of far pointers that are all local, beside raw pointers", run_pointers},
+    listed{"containers", "far containers that are all local, beside those of std", run_containers},
     listed{"policies", "pages fetched under each policy, by the share of memory that is local", run_policies},
     listed{"replacement", "misses under each policy on streams of accesses, beside LRU and the optimum",
            run_replacement},

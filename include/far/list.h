@@ -68,17 +68,26 @@ class list {
     basic_iterator() = default;
     template <typename Other>
       requires(std::is_same_v<Value, const Other>)
-    basic_iterator(const basic_iterator<Other>& other) : in_(other.in_), of_(other.of_), at_(other.at_) {}
+    basic_iterator(const basic_iterator<Other>& other)
+        : in_(other.in_), of_(other.of_), at_(other.at_), node_(other.node_) {}
 
-    [[nodiscard]] Value& operator*() const { return *of_->value(*in_, at_, !std::is_const_v<Value>); }
+    [[nodiscard]] Value& operator*() const {
+      if constexpr (std::is_const_v<Value>) return *std::launder(room_of(*node_));
+      return *of_->value(*in_, at_, true);
+    }
     [[nodiscard]] Value* operator->() const { return &**this; }
     basic_iterator& operator++() {
-      at_ = of_->links(*in_, at_, false).next;
-      of_->bring(*in_, at_);
+      const std::uint32_t next = node_->next;
+      if (next / nodes_a_page == at_ / nodes_a_page) [[likely]] {
+        stay_in_page(next);
+      } else {
+        go_to(next);
+        of_->bring(*in_, next);
+      }
       return *this;
     }
     basic_iterator& operator--() {
-      at_ = at_ == none ? of_->last_ : of_->links(*in_, at_, false).previous;
+      go_to(at_ == none ? of_->last_ : node_->previous);
       return *this;
     }
     basic_iterator operator++(int) {
@@ -99,11 +108,27 @@ class list {
     friend class list;
     template <typename>
     friend class basic_iterator;
-    basic_iterator(const list& of, const scope& in, std::uint32_t at) : in_(&in), of_(&of), at_(at) {}
+    basic_iterator(const list& of, const scope& in, std::uint32_t at) : in_(&in), of_(&of) { go_to(at); }
+
+    // Without a look at where the chunk is: a walk waits for each link, so what is between two of them counts.
+    void stay_in_page(std::uint32_t next) {
+      if constexpr (4096 % sizeof(node) == 0) {
+        node_ += static_cast<std::ptrdiff_t>(next) - static_cast<std::ptrdiff_t>(at_);
+        at_ = next;
+      } else {
+        go_to(next);
+      }
+    }
+
+    void go_to(std::uint32_t at) {
+      at_ = at;
+      node_ = at == none ? nullptr : of_->place(*in_, at, false);
+    }
 
     const scope* in_ = nullptr;
     const list* of_ = nullptr;
     std::uint32_t at_ = none;
+    node* node_ = nullptr;  // in place until the scope ends
   };
   using iterator = basic_iterator<T>;
   using const_iterator = basic_iterator<const T>;
@@ -272,6 +297,7 @@ class list {
 
  private:
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
+  static constexpr std::uint32_t nodes_a_page = std::max<std::uint32_t>(4096 / sizeof(node), 1);
   static constexpr std::size_t each = std::max<std::size_t>(elements_per_object<node>, 4096 / sizeof(node) + 1);
 
   [[nodiscard]] node* place(const scope& in, std::uint32_t number, bool write) const {
@@ -288,7 +314,7 @@ class list {
   void bring(const scope& in, std::uint32_t number) const {
     if (number == none) return;
     const std::uint32_t next = links(in, number, false).next;
-    if (next != none) chunks_[next / each].prefetch_unless_ready(in, next % each);
+    if (next != none) chunks_[next / each].prefetch_unless_ready(in, next % each, 1);
   }
 
   // A node without a value, which nothing links to.

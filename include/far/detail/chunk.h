@@ -111,9 +111,11 @@ class chunk {
     }
   }
 
-  // The same for one, unless it is at hand. Requires: the chunk has pages of its own.
-  void prefetch_unless_ready(const scope& in, std::size_t index) const {
-    if (!in.is_within_reach(word_, index * sizeof(T))) prefetch_part(word_, index * sizeof(T), sizeof(T));
+  // The same, unless the first and the last are at hand already. Requires: the chunk has pages of its own.
+  void prefetch_unless_ready(const scope& in, std::size_t first, std::size_t count) const {
+    const bool is_ready =
+        in.is_within_reach(word_, first * sizeof(T)) && in.is_within_reach(word_, (first + count) * sizeof(T) - 1);
+    if (!is_ready) prefetch_part(word_, first * sizeof(T), count * sizeof(T));
   }
 
   // For pointers_of.

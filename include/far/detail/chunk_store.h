@@ -95,6 +95,17 @@ class page_chunks {
     }
   }
 
+  // The same ahead of a walk, where most are at hand already.
+  void look_ahead(const scope& in, std::size_t first, std::size_t count) const {
+    for (std::size_t now = 0; count > 0; first += now, count -= now) {
+      now = std::min(count, Elements - first % Elements);
+      // The first chunk may be a part of a page; then there is no other.
+      if (first >= Elements || room_ >= Elements) {
+        chunks_[first / Elements].prefetch_unless_ready(in, first % Elements, now);
+      }
+    }
+  }
+
  private:
   void grow_first(std::size_t wanted, std::size_t used) {
     constexpr std::size_t fits_in_page = std::max<std::size_t>(largest_shared_bytes / sizeof(T), 1);
@@ -184,6 +195,8 @@ class group_chunks {
       groups_.place(here, at, false)->prefetch(0, Elements);
     }
   }
+
+  void look_ahead(const scope& /*in*/, std::size_t first, std::size_t count) const { prefetch(first, count); }
 
  private:
   using group = chunk<T>;

@@ -60,11 +60,11 @@ template <typename T, typename Store>
   if (forward) {
     const std::size_t from = std::max(before.asked_until, first + count);
     now.asked_until = std::min(end, first + count + elements_ahead<T>);
-    if (had > 0 && from < now.asked_until) store.prefetch(from, now.asked_until - from);
+    if (had > 0 && from < now.asked_until) store.look_ahead(in, from, now.asked_until - from);
   } else {
     const std::size_t until = had > 0 && before.asked_until > 0 ? std::min(before.asked_until, first) : first;
     now.asked_until = first - std::min(first, elements_ahead<T>);
-    if (had > 0 && now.asked_until < until) store.prefetch(now.asked_until, until - now.asked_until);
+    if (had > 0 && now.asked_until < until) store.look_ahead(in, now.asked_until, until - now.asked_until);
   }
   if (had == 0) now.asked_until = forward ? 0 : first;
   const std::span<T> found = store.places(in, first, count, !std::is_const_v<T>);
@@ -201,7 +201,7 @@ class chunk_view : public std::ranges::view_interface<chunk_view<Store, T>> {
       // What the chunk before has not asked for.
       const std::size_t from = index_ == view_.first_ ? next : std::min(view_.end_, next + elements_ahead<T> - count);
       const std::size_t until = std::min(view_.end_, next + elements_ahead<T>);
-      if (from < until) view_.store_->prefetch(from, until - from);
+      if (from < until) view_.store_->look_ahead(*view_.in_, from, until - from);
       return view_.store_->places(*view_.in_, index_, count, !std::is_const_v<T>, view_.lasting_);
     }
     iterator& operator++() {
