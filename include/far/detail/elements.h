@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <concepts>
 #include <cstddef>
 #include <iterator>
@@ -117,13 +118,12 @@ class elements {
   [[nodiscard]] auto chunks(const scope& in, non_temporal_t /*how*/) const {
     return chunk_view<store, const T>(chunks_, in, 0, size_, false);
   }
-  // The elements from `first` on, up to the end of their chunk. Requires: first < size().
+  // The elements from `first` on, up to the end of their chunk. Whoever goes on where the last call ended is taken for
+  // a walk, and has those ahead brought in. Requires: first < size().
   [[nodiscard]] std::span<const T> chunk(const scope& in, std::size_t first) const {
-    return chunks_.places(in, first, store::stretch(first, size_ - first), false);
+    return chunk_at(in, first, false);
   }
-  [[nodiscard]] std::span<T> chunk_mut(const scope& in, std::size_t first) {
-    return chunks_.places(in, first, store::stretch(first, size_ - first), true);
-  }
+  [[nodiscard]] std::span<T> chunk_mut(const scope& in, std::size_t first) { return chunk_at(in, first, true); }
 
   // Calls visit(span, index of its first element) for all chunks, on several fibers at a time, in any order, and waits.
   // What `visit` throws is thrown here, and chunks not begun are left out. From a fiber or an OS thread.
@@ -251,6 +251,23 @@ class elements {
   std::size_t used_ = 0;  // how many ever were since the room was zeros; at least size_
 
  private:
+  [[nodiscard]] std::span<T> chunk_at(const scope& in, std::size_t first, bool write) const {
+    const std::size_t count = store::stretch(first, size_ - first);
+    const std::size_t next = first + count;
+    std::atomic_ref<std::size_t> walk(walk_at_);
+    const bool goes_on = first > 0 && walk.load(std::memory_order_relaxed) == first;
+    walk.store(next, std::memory_order_relaxed);
+    if (goes_on) {
+      const std::size_t from = std::min(size_, next + elements_ahead<T> - std::min(count, elements_ahead<T>));
+      const std::size_t until = std::min(size_, next + elements_ahead<T>);
+      if (from < until) chunks_.look_ahead(in, from, until - from);
+    }
+    return chunks_.places(in, first, count, write);
+  }
+
+  // Where the last call of chunk() ended; a guess when there are several at a time.
+  alignas(std::atomic_ref<std::size_t>::required_alignment) mutable std::size_t walk_at_ = 0;
+
   static std::ptrdiff_t signed_of(std::size_t value) { return static_cast<std::ptrdiff_t>(value); }
 
   void require(std::size_t first, std::size_t count) const {

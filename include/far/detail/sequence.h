@@ -199,7 +199,9 @@ class chunk_view : public std::ranges::view_interface<chunk_view<Store, T>> {
       const std::size_t count = Store::stretch(index_, view_.end_ - index_);
       const std::size_t next = index_ + count;
       // What the chunk before has not asked for.
-      const std::size_t from = index_ == view_.first_ ? next : std::min(view_.end_, next + elements_ahead<T> - count);
+      const std::size_t from =
+          index_ == view_.first_ ? next
+                                 : std::min(view_.end_, next + elements_ahead<T> - std::min(count, elements_ahead<T>));
       const std::size_t until = std::min(view_.end_, next + elements_ahead<T>);
       if (from < until) view_.store_->look_ahead(*view_.in_, from, until - from);
       return view_.store_->places(*view_.in_, index_, count, !std::is_const_v<T>, view_.lasting_);
