@@ -14,6 +14,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -267,6 +268,47 @@ TEST_F(fragile_vector_test, many_fibers_visit_all_chunks) {
     if (first > 500'000) throw std::runtime_error("enough");
   }),
                std::runtime_error);
+}
+
+// Each element has one writer, and neighbours have different ones.
+template <std::size_t Elements>
+void write_from_many(runtime& farheap) {
+  constexpr std::size_t count = Elements < 100 ? 400'000 : 3'000'000;
+  constexpr std::size_t writers = 6;
+  vector<std::uint64_t, Elements> mine(farheap, count);
+  const auto work = [&](std::size_t self) {
+    std::mt19937_64 random(self);
+    for (unsigned i = 0; i < 30'000; ++i) {
+      const std::size_t at = random() % (count / writers) * writers + self;
+      const scope here(farheap);
+      ++mine.deref_mut(here, at);
+      static_cast<void>(mine.deref(here, random() % count));
+    }
+  };
+  std::vector<task<void>> fibers;
+  for (std::size_t i = 0; i + 2 < writers; ++i) fibers.push_back(farheap.spawn([&work, i] { work(i); }));
+  std::thread one([&] { work(writers - 2); });
+  std::thread other([&] { work(writers - 1); });
+  for (unsigned i = 0; i < 5; ++i) farheap.evict_all();
+  for (task<void>& each : fibers) each.join();
+  one.join();
+  other.join();
+  for (std::size_t self = 0; self < writers; ++self) {
+    std::mt19937_64 random(self);
+    for (unsigned i = 0; i < 30'000; ++i) {
+      const std::size_t at = random() % (count / writers) * writers + self;
+      mine.write(at, mine.read(at) - 1);
+      random();
+    }
+  }
+  mine.for_each_chunk([](std::span<const std::uint64_t> part, std::size_t) {
+    EXPECT_TRUE(std::ranges::all_of(part, [](std::uint64_t left) { return left == 0; }));
+  });
+}
+
+TEST_F(fragile_vector_test, many_write_neighbours_while_pages_leave) {
+  write_from_many<elements_per_object<std::uint64_t>>(*farheap_);
+  write_from_many<8>(*farheap_);
 }
 
 TEST_F(fragile_vector_test, room_that_is_not_used_takes_no_memory) {
