@@ -32,9 +32,11 @@ class far_memory {
   // The bytes are not needed any more. The addresses stay.
   void discard(std::uintptr_t address, std::size_t bytes);
 
-  // The software guard. Hold the page first (far/detail/hazard_log.h).
+  // The software guard. Claim or hold the page first (page_table.h, hazard_log.h): whoever evicts stores the byte and
+  // then looks for that, so this load may not move before it. Acquiring is not enough for that where loads may pass
+  // stores.
   [[nodiscard]] bool is_resident(std::uintptr_t address) const {
-    return __atomic_load_n(&state_bytes_[(address - base_) >> page_shift], __ATOMIC_ACQUIRE) ==
+    return __atomic_load_n(&state_bytes_[(address - base_) >> page_shift], __ATOMIC_SEQ_CST) ==
            engine::residency::byte_of_resident;
   }
 
