@@ -173,7 +173,7 @@ class Contents(unittest.TestCase):
                     return array
                 if number == 7:
                     return numpy.cumsum(array)
-                return array.reshape(1, -1).repeat(2, axis=0)[:, at // 2:].ravel()
+                return array.reshape(1, -1).repeat(2, axis=0)[:, at // 2:].flatten()  # a view cannot be resized
 
             with memory():
                 far = apply(far)

