@@ -8,7 +8,6 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
-#include <string>
 #include <utility>
 
 #include "far/detail/elements.h"

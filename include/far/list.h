@@ -16,7 +16,6 @@
 #include <memory>
 #include <new>
 #include <ranges>
-#include <stdexcept>
 #include <type_traits>
 #include <utility>
 #include <vector>

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "far/detail/chunk_store.h"

@@ -1,14 +1,10 @@
 // A chunk: one far object with room for some elements, of which the containers build theirs (docs/containers.md).
 #pragma once
 
-#include <algorithm>
-#include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <new>
-#include <span>
 #include <type_traits>
 #include <utility>
 

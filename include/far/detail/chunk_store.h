@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstddef>
 #include <span>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 

@@ -281,7 +281,7 @@ class elements {
     visit_on_fibers(all.home().home(), (all.size_ + piece - 1) / piece, [&](std::size_t number) {
       const std::size_t end = std::min(all.size_, (number + 1) * piece);
       if (end < all.size_) {
-        // Its neighbours are other fibers' at this time; the next of this one is a few further.
+        // For whichever fiber takes it next.
         all.chunks_.prefetch(end, std::min(piece, all.size_ - end));
       }
       for (std::size_t first = number * piece; first < end;) {
