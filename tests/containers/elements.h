@@ -1,14 +1,18 @@
-// Element types for tests of containers: numbers, elements that say how many live and throw when told to, and elements
-// with far pointers.
+// What tests of containers share: a runtime, and element types: numbers, elements that say how many live and throw when
+// told to, and elements with far pointers.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
 
 #include "far/runtime.h"
 #include "far/unique_ptr.h"
+#include "tests/support/real_pager.h"
 
 namespace far::test {
 
@@ -81,6 +85,26 @@ struct linked {
            (!a.target || (a.target.read() == a.number && b.target.read() == b.number));
   }
   friend bool operator<(const linked& a, const linked& b) { return a.number < b.number; }
+};
+
+// A runtime of 16 MiB, whose invariants hold in the end, and no element of which is left.
+class containers_test : public heap::real_pager_test<> {
+ protected:
+  void SetUp() override {
+    real_pager_test::SetUp();
+    if (IsSkipped()) return;
+    runtime_options chosen = heap::small_runtime();
+    chosen.evacuate_garbage_share = 0.5;
+    farheap_ = std::make_unique<runtime>(chosen);
+    home = farheap_.get();
+  }
+  void TearDown() override {
+    if (farheap_ != nullptr) farheap_->validate();
+    farheap_.reset();
+    EXPECT_EQ(fragile::living, 0);
+  }
+
+  std::unique_ptr<runtime> farheap_;
 };
 
 }  // namespace far::test

@@ -17,7 +17,6 @@
 #include "base/units.h"
 #include "far/runtime.h"
 #include "tests/containers/elements.h"
-#include "tests/support/real_pager.h"
 
 namespace far {
 namespace {
@@ -31,20 +30,8 @@ static_assert(!std::is_convertible_v<list<int>::const_iterator, list<int>::itera
 static_assert(sizeof(list<int>::position) == 4);
 
 template <typename Element>
-class list_test : public heap::real_pager_test<> {
+class list_test : public test::containers_test {
  protected:
-  void SetUp() override {
-    real_pager_test::SetUp();
-    if (IsSkipped()) return;
-    farheap_ = std::make_unique<runtime>(heap::small_runtime());
-    test::home = farheap_.get();
-  }
-  void TearDown() override {
-    if (farheap_ != nullptr) farheap_->validate();
-    farheap_.reset();
-    EXPECT_EQ(fragile::living, 0);
-  }
-
   void expect_equal(const list<Element>& mine, const std::list<Element>& model) {
     ASSERT_EQ(mine.size(), model.size());
     const scope here(*farheap_);
@@ -54,8 +41,6 @@ class list_test : public heap::real_pager_test<> {
     for (auto one = model.rbegin(); one != model.rend(); ++one) ASSERT_TRUE(*--at == *one);
     ASSERT_TRUE(at == mine.range(here).begin());
   }
-
-  std::unique_ptr<runtime> farheap_;
 };
 using elements = ::testing::Types<std::uint64_t, test::odd_size, test::wide, fragile, test::linked>;
 TYPED_TEST_SUITE(list_test, elements);

@@ -15,7 +15,6 @@
 #include "far/runtime.h"
 #include "far/stack.h"
 #include "tests/containers/elements.h"
-#include "tests/support/real_pager.h"
 
 namespace far {
 namespace {
@@ -26,22 +25,7 @@ static_assert(array<int, 3, 4, 5>::flat(2, 3, 4) == 59);
 static_assert(array<int, 3, 4, 5>::extents[1] == 4);
 
 template <typename Element>
-class sequences_test : public heap::real_pager_test<> {
- protected:
-  void SetUp() override {
-    real_pager_test::SetUp();
-    if (IsSkipped()) return;
-    farheap_ = std::make_unique<runtime>(heap::small_runtime());
-    test::home = farheap_.get();
-  }
-  void TearDown() override {
-    if (farheap_ != nullptr) farheap_->validate();
-    farheap_.reset();
-    EXPECT_EQ(fragile::living, 0);
-  }
-
-  std::unique_ptr<runtime> farheap_;
-};
+class sequences_test : public test::containers_test {};
 using elements = ::testing::Types<std::uint64_t, test::odd_size, test::wide, fragile, test::linked>;
 TYPED_TEST_SUITE(sequences_test, elements);
 using fragile_sequences_test = sequences_test<fragile>;

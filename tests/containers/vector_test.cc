@@ -22,7 +22,6 @@
 #include "base/units.h"
 #include "far/runtime.h"
 #include "tests/containers/elements.h"
-#include "tests/support/real_pager.h"
 
 namespace far {
 namespace {
@@ -57,24 +56,10 @@ using kinds =
                      kind<test::linked>, kind<test::linked, 16>>;
 
 template <typename Kind>
-class vector_test : public heap::real_pager_test<> {
+class vector_test : public test::containers_test {
  protected:
   using element = typename Kind::element;
   using far_vector = vector<element, Kind::elements>;
-
-  void SetUp() override {
-    real_pager_test::SetUp();
-    if (IsSkipped()) return;
-    runtime_options chosen = heap::small_runtime();
-    chosen.evacuate_garbage_share = 0.5;
-    farheap_ = std::make_unique<runtime>(chosen);
-    test::home = farheap_.get();
-  }
-  void TearDown() override {
-    if (farheap_ != nullptr) farheap_->validate();
-    farheap_.reset();
-    EXPECT_EQ(fragile::living, 0);
-  }
 
   // Elements of so many bytes in all, but not too many.
   [[nodiscard]] static std::size_t count_for(std::size_t bytes) {
@@ -87,8 +72,6 @@ class vector_test : public heap::real_pager_test<> {
     const scope here(*farheap_);
     ASSERT_TRUE(std::ranges::equal(mine.range(here), model));
   }
-
-  std::unique_ptr<runtime> farheap_;
 };
 TYPED_TEST_SUITE(vector_test, kinds);
 

@@ -257,11 +257,7 @@ class elements {
     std::atomic_ref<std::size_t> walk(walk_at_);
     const bool goes_on = first > 0 && walk.load(std::memory_order_relaxed) == first;
     walk.store(next, std::memory_order_relaxed);
-    if (goes_on) {
-      const std::size_t from = std::min(size_, next + elements_ahead<T> - std::min(count, elements_ahead<T>));
-      const std::size_t until = std::min(size_, next + elements_ahead<T>);
-      if (from < until) chunks_.look_ahead(in, from, until - from);
-    }
+    if (goes_on) follow_walk<T>(chunks_, in, next, count, size_, false);
     return chunks_.places(in, first, count, write);
   }
 

@@ -179,6 +179,16 @@ class element_iterator {
   element_window<T> window_;
 };
 
+// A walk by chunks uses `count` elements before `next`: asks for those that the chunk before has not asked for.
+template <typename T, typename Store>
+void follow_walk(const Store& store, const scope& in, std::size_t next, std::size_t count, std::size_t end,
+                 bool begins) {
+  const std::size_t asked = begins ? 0 : elements_ahead<T> - std::min(count, elements_ahead<T>);
+  const std::size_t from = std::min(end, next + asked);
+  const std::size_t until = std::min(end, next + elements_ahead<T>);
+  if (from < until) store.look_ahead(in, from, until - from);
+}
+
 // A view of the elements as spans of plain memory, at most 64 KiB each.
 template <typename Store, typename T>
 class chunk_view : public std::ranges::view_interface<chunk_view<Store, T>> {
@@ -197,13 +207,7 @@ class chunk_view : public std::ranges::view_interface<chunk_view<Store, T>> {
 
     [[nodiscard]] std::span<T> operator*() const {
       const std::size_t count = Store::stretch(index_, view_.end_ - index_);
-      const std::size_t next = index_ + count;
-      // What the chunk before has not asked for.
-      const std::size_t from =
-          index_ == view_.first_ ? next
-                                 : std::min(view_.end_, next + elements_ahead<T> - std::min(count, elements_ahead<T>));
-      const std::size_t until = std::min(view_.end_, next + elements_ahead<T>);
-      if (from < until) view_.store_->look_ahead(*view_.in_, from, until - from);
+      follow_walk<T>(*view_.store_, *view_.in_, index_ + count, count, view_.end_, index_ == view_.first_);
       return view_.store_->places(*view_.in_, index_, count, !std::is_const_v<T>, view_.lasting_);
     }
     iterator& operator++() {
