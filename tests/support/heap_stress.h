@@ -236,6 +236,23 @@ class actor {
   unique_ptr<tree> root_;
 };
 
+// On a busy machine the actors may have called off every move, and what they made is gone. So this makes objects for two
+// segments and more, and garbage of every other one. Nobody is left who could call off the moves of the rest.
+inline void evacuate_undisturbed(runtime& farheap) {
+  std::vector<unique_ptr<small>> kept;
+  for (std::uint64_t i = 0; i < 12'000; ++i) {
+    unique_ptr<small> one = make_unique<small>(farheap, i);
+    if (i % 2 == 0) kept.push_back(std::move(one));
+  }
+  const std::uint64_t before = farheap.snapshot().evacuated_objects;
+  static_cast<void>(farheap.evacuate(0.25));
+  EXPECT_GT(farheap.snapshot().evacuated_objects, before);
+  for (const unique_ptr<small>& one : kept) {
+    const scope here(farheap);
+    EXPECT_TRUE(one.deref(here).is_right());
+  }
+}
+
 struct scale {
   std::size_t fibers = 32;
   std::size_t threads = 2;
@@ -273,11 +290,9 @@ inline void run(const runtime_options& chosen, const scale& size) {
   disturbs.join();
   EXPECT_EQ(wrong, 0u);
   farheap.validate();
-  // On a busy machine the others may have called off every move.
-  static_cast<void>(farheap.evacuate());
+  evacuate_undisturbed(farheap);
   farheap.validate();
   const runtime_statistics now = farheap.snapshot();
-  EXPECT_GT(now.evacuated_objects, 0u);
   EXPECT_GT(now.evicted_pages, 0u);
   std::printf("object fetches %llu, page fetches %llu, evacuated %llu, lost races %llu, held %llu\n",
               static_cast<unsigned long long>(now.object_fetches), static_cast<unsigned long long>(now.page_fetches),
