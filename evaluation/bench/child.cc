@@ -120,6 +120,7 @@ result<child_outcome> run_child(const std::vector<std::string>& arguments, std::
     return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(time.tv_usec) * 1000u;
   };
   outcome.cpu_ns = nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime);
+  outcome.peak_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * kib;
   if (failure.empty()) failure = why_failed(status);
   if (failure.empty()) return outcome;
   const std::string said = last_line(error_text);

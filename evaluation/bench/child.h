@@ -13,6 +13,7 @@ struct child_outcome {
   std::string output;        // of its standard output
   std::uint64_t cpu_ns = 0;  // user and system time of it and of the children it waited for
   std::uint64_t elapsed_ns = 0;
+  std::uint64_t peak_bytes = 0;  // most memory that was resident, in the largest of these processes
 };
 
 // Requires: `arguments[0]` is a path. The child is killed at the deadline, when a signal asks this program to stop, and

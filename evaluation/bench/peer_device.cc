@@ -68,7 +68,7 @@ result<int> open_unswappable_file(std::uint64_t bytes) {
   return std::exchange(file.number, -1);
 }
 
-class loop_device final : public ram_device {
+class loop_device final : public peer_device {
  public:
   loop_device(std::string path, int opened) : path_(std::move(path)), device_(opened) {}
   ~loop_device() override {
@@ -84,7 +84,7 @@ class loop_device final : public ram_device {
   descriptor device_;
 };
 
-class zram_device final : public ram_device {
+class zram_device final : public peer_device {
  public:
   explicit zram_device(int number) : number_(number) {}
   ~zram_device() override {
@@ -105,6 +105,18 @@ class zram_device final : public ram_device {
 
  private:
   int number_;
+};
+
+class swap_file final : public peer_device {
+ public:
+  explicit swap_file(std::string path) : path_(std::move(path)) {}
+  ~swap_file() override {
+    if (unlink(path_.c_str()) != 0) warn(failed("cannot remove " + path_).message);
+  }
+  [[nodiscard]] std::string path() const override { return path_; }
+
+ private:
+  std::string path_;
 };
 
 // What mkswap(8) writes: a header page with the number of the last page and a signature at its end.
@@ -128,7 +140,7 @@ result<void> write_swap_header(const std::string& path, std::uint64_t bytes) {
 
 }  // namespace
 
-result<std::unique_ptr<ram_device>> open_loop_device(std::uint64_t bytes) {
+result<std::unique_ptr<peer_device>> open_loop_device(std::uint64_t bytes) {
   const result<int> opened = open_unswappable_file(bytes);
   if (!opened) return opened.error();
   const descriptor file(opened.value());
@@ -146,14 +158,14 @@ result<std::unique_ptr<ram_device>> open_loop_device(std::uint64_t bytes) {
     config.block_size = page_bytes;
     config.info.lo_flags = LO_FLAGS_AUTOCLEAR;  // detach at the last close, even if this program is killed
     if (ioctl(device.number, LOOP_CONFIGURE, &config) == 0) {
-      return std::unique_ptr<ram_device>(new loop_device(path, std::exchange(device.number, -1)));
+      return std::unique_ptr<peer_device>(new loop_device(path, std::exchange(device.number, -1)));
     }
     if (errno != EBUSY) return failed("cannot attach a file in RAM to " + path);
   }
   return error{"other programs keep taking the free loop device; try again", EBUSY};
 }
 
-result<std::unique_ptr<ram_device>> open_zram_device(std::uint64_t bytes) {
+result<std::unique_ptr<peer_device>> open_zram_device(std::uint64_t bytes) {
   const result<std::string> number = read_system_file("/sys/class/zram-control/hot_add");
   if (!number) return error{"no zram device can be made (root? modprobe zram?): " + number.error().message, ENODEV};
   auto device = std::make_unique<zram_device>(std::stoi(number.value()));
@@ -161,10 +173,27 @@ result<std::unique_ptr<ram_device>> open_zram_device(std::uint64_t bytes) {
   static_cast<void>(write_system_file(device->attribute("comp_algorithm"), "lz4"));
   const result<void> sized = write_system_file(device->attribute("disksize"), std::to_string(bytes));
   if (!sized) return sized.error();
-  return std::unique_ptr<ram_device>(std::move(device));
+  return std::unique_ptr<peer_device>(std::move(device));
 }
 
-result<std::unique_ptr<swap_area>> swap_area::enable(std::unique_ptr<ram_device> device, std::uint64_t bytes) {
+result<std::unique_ptr<peer_device>> open_swap_file(std::uint64_t bytes) {
+  std::string folder = "/var/tmp";
+  for (const char* const variable : {"TMPDIR", "FARHEAP_DIR"}) {
+    if (const char* const named = getenv(variable); named != nullptr && *named != '\0') folder = named;
+  }
+  std::string path = folder + "/farheap-bench-swap.XXXXXX";
+  const descriptor file(mkostemp(path.data(), O_CLOEXEC));
+  if (file.number < 0) return failed("cannot make a swap file " + path);
+  auto made = std::make_unique<swap_file>(path);
+  // Swap files must not have holes.
+  if (const int code = posix_fallocate(file.number, 0, static_cast<off_t>(bytes)); code != 0) {
+    return error{fmt::format("no room for a swap file of {} in {}: {}", format_size(bytes), path, strerror(code)),
+                 code};
+  }
+  return std::unique_ptr<peer_device>(std::move(made));
+}
+
+result<std::unique_ptr<swap_area>> swap_area::enable(std::unique_ptr<peer_device> device, std::uint64_t bytes) {
   const result<std::string> in_use = read_system_file("/proc/swaps");
   if (in_use && in_use.value().find('\n') != std::string::npos) {
     return error{"this machine swaps already, and the figures would mix; try again after: swapoff -a", EBUSY};

@@ -1,5 +1,5 @@
-// The far memory of the peers: loop devices in RAM and zram, as swap or as a device to map. Everything is undone by the
-// destructors, and main() leaves by them also after SIGINT and SIGTERM.
+// The far memory of the peers: loop devices in RAM and zram, as swap or as a device to map, and a file on disk, as
+// swap. Everything is undone by the destructors, and main() leaves by them also after SIGINT and SIGTERM.
 #pragma once
 
 #include <cstdint>
@@ -10,24 +10,27 @@
 
 namespace far::bench {
 
-// A block device that keeps its bytes in RAM.
-class ram_device {
+// A block device, or a file, that holds a peer's bytes.
+class peer_device {
  public:
-  virtual ~ram_device() = default;
+  virtual ~peer_device() = default;
   [[nodiscard]] virtual std::string path() const = 0;
 };
 
 // A loop device over a file in RAM that the kernel never swaps, with all its pages there from the start.
-[[nodiscard]] result<std::unique_ptr<ram_device>> open_loop_device(std::uint64_t bytes);
+[[nodiscard]] result<std::unique_ptr<peer_device>> open_loop_device(std::uint64_t bytes);
 
 // A zram device of its own, compressing with LZ4 where the kernel has it.
-[[nodiscard]] result<std::unique_ptr<ram_device>> open_zram_device(std::uint64_t bytes);
+[[nodiscard]] result<std::unique_ptr<peer_device>> open_zram_device(std::uint64_t bytes);
+
+// A file of mode 0600 in the folder where `file:` keeps its bytes, too, with all its blocks there from the start.
+[[nodiscard]] result<std::unique_ptr<peer_device>> open_swap_file(std::uint64_t bytes);
 
 // The kernel swaps to a device while this lives.
 class swap_area {
  public:
   // Takes the device. Fails when swap of another kind is in use: the figures would mix.
-  [[nodiscard]] static result<std::unique_ptr<swap_area>> enable(std::unique_ptr<ram_device> device,
+  [[nodiscard]] static result<std::unique_ptr<swap_area>> enable(std::unique_ptr<peer_device> device,
                                                                  std::uint64_t bytes);
   ~swap_area();
 
@@ -35,9 +38,9 @@ class swap_area {
   swap_area& operator=(const swap_area&) = delete;
 
  private:
-  explicit swap_area(std::unique_ptr<ram_device> device) : device_(std::move(device)) {}
+  explicit swap_area(std::unique_ptr<peer_device> device) : device_(std::move(device)) {}
 
-  std::unique_ptr<ram_device> device_;
+  std::unique_ptr<peer_device> device_;
 };
 
 // Sets how many pages (2 to the power of `value`) the kernel reads around a missing one, and restores what was set.

@@ -10,11 +10,11 @@
 
 namespace far::bench {
 
-enum class peer { none, loop_swap, zram_swap, mapped_device };
+enum class peer { none, loop_swap, zram_swap, disk_swap, mapped_device };
 
 // In the order in which they are set up; undone in reverse.
 struct surroundings {
-  std::unique_ptr<ram_device> mapped;
+  std::unique_ptr<peer_device> mapped;
   std::unique_ptr<swap_area> swap;
   std::unique_ptr<page_cluster> cluster;
   std::unique_ptr<memory_cgroup> cgroup;
@@ -24,8 +24,10 @@ struct surroundings {
 // page tables, and the samples. Farheap's own are not counted against its budget either.
 inline constexpr std::uint64_t peer_allowance_bytes = std::uint64_t{16} << 20;
 
-// For a working set of which `local_bytes` fit; `cluster`: page-cluster, for swap. Nothing for peer::none. Needs root.
+// For a working set of which `local_bytes` fit, in a cgroup of that size and `allowance_bytes`; `cluster`:
+// page-cluster, for swap. Nothing for peer::none. Needs root.
 [[nodiscard]] result<surroundings> set_up_peer(peer kind, int cluster, std::uint64_t working_set_bytes,
-                                               std::uint64_t local_bytes);
+                                               std::uint64_t local_bytes,
+                                               std::uint64_t allowance_bytes = peer_allowance_bytes);
 
 }  // namespace far::bench

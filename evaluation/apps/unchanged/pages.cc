@@ -1,0 +1,74 @@
+// pages: reads one word of random pages, uniformly or by Zipf's distribution, on plain memory.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "apps/random.h"
+#include "apps/web/zipf.h"
+
+namespace {
+
+constexpr std::uint64_t page_bytes = 4096;
+constexpr std::uint64_t words_a_page = page_bytes / sizeof(std::uint64_t);
+
+struct options {
+  std::uint64_t bytes = std::uint64_t{1} << 30;
+  std::uint64_t reads = 1'000'000;  // of each thread
+  double zipf = 0;
+  unsigned threads = 1;
+  std::uint64_t seed = 1;
+};
+
+// Popular pages shall not be neighbours: ranks are scattered by a bijection of the pages, whose number is a power of
+// two.
+std::uint64_t page_of(std::uint64_t rank, std::uint64_t pages) {
+  return (rank * 0x9e3779b97f4a7c15 + 0x7f4a7c15) & (pages - 1);
+}
+
+std::uint64_t read(const std::vector<std::uint64_t>& memory, const options& chosen, std::uint64_t seed) {
+  const std::uint64_t pages = memory.size() / words_a_page;
+  const web::zipf ranks(pages, chosen.zipf);
+  apps::random_words random(seed);
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < chosen.reads; ++i) {
+    sum += memory[page_of(ranks.draw(random), pages) * words_a_page + i % words_a_page];
+  }
+  return sum;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) try {
+  options chosen;
+  CLI::App parser("Reads random pages.");
+  parser.add_option("--bytes", chosen.bytes, "of memory, rounded down to a power of two")
+      ->transform(CLI::AsSizeValue(false));
+  parser.add_option("--reads", chosen.reads, "of each thread");
+  parser.add_option("--zipf", chosen.zipf, "exponent of the distribution; 0: uniform")->check(CLI::Range(0.0, 4.0));
+  parser.add_option("--threads", chosen.threads, "of the program")->check(CLI::Range(1u, 256u));
+  parser.add_option("--seed", chosen.seed, "of the reads");
+  CLI11_PARSE(parser, count, arguments);
+  std::uint64_t pages = 1;
+  while (2 * pages * page_bytes <= chosen.bytes) pages *= 2;
+  std::vector<std::uint64_t> memory(pages * words_a_page);
+  for (std::uint64_t i = 0; i < memory.size(); ++i) memory[i] = apps::mix(i) >> 32;  // half of it compresses
+  std::atomic<std::uint64_t> checksum = 0;
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::thread> running;
+  for (unsigned i = 0; i < chosen.threads; ++i) {
+    running.emplace_back([&, i] { checksum += read(memory, chosen, apps::mix(chosen.seed + i)); });
+  }
+  for (std::thread& one : running) one.join();
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  fmt::print("{{\"seconds\": {:.6f}, \"read_ns\": {:.2f}, \"checksum\": \"{:016x}\"}}\n", taken.count(),
+             taken.count() * 1e9 / static_cast<double>(chosen.reads), checksum.load());
+} catch (const std::exception& failure) {
+  fmt::print(stderr, "pages: {}\n", failure.what());
+  return 1;
+}
