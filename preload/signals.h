@@ -34,8 +34,11 @@ void let_ours_in() noexcept;
 // Without the signals that are ours.
 [[nodiscard]] kernel_mask without_ours(kernel_mask mask) noexcept;
 
-// Behaves like rt_sigaction(2) of a signal that is ours.
+// Behaves like rt_sigaction(2) of a signal that is ours. Requires: the calling thread is in a signal handler.
 void exchange_program_action(int number, const kernel_action* action, kernel_action* old) noexcept;
+
+// In the child of a fork: another thread of the parent may have been at it.
+void open_program_actions_in_child() noexcept;
 
 // Does with a signal what the program wants; in a handler, which then returns.
 void pass_to_program(int number, siginfo_t* info, ucontext_t& context) noexcept;
