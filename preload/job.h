@@ -94,9 +94,9 @@ class job {
   [[nodiscard]] bool first_to_name(std::uint64_t hash) noexcept;
 
   [[nodiscard]] bool shares() const noexcept { return region().shares.load(std::memory_order_relaxed) != 0; }
-  [[nodiscard]] job_region& region() const noexcept { return mapping_.region(); }
+  [[nodiscard]] job_region& region() const noexcept { return region_; }
   [[nodiscard]] const job_name& name() const noexcept { return name_; }
-  [[nodiscard]] int descriptor() const noexcept { return mapping_.descriptor(); }
+  [[nodiscard]] int descriptor() const noexcept;
   // Whether the calling process is the one that joined, and not a child of it.
   [[nodiscard]] bool is_mine() const noexcept;
 
@@ -104,37 +104,40 @@ class job {
   [[nodiscard]] std::size_t shrunk(std::span<pid_t> room) const noexcept;
 
  private:
-  job(job_mapping mapping, job_name name) : mapping_(std::move(mapping)), name_(std::move(name)) {}
+  job(job_mapping mapping, job_name name)
+      : name_(std::move(name)), region_(mapping.region()), mapping_(std::move(mapping)) {}
 
-  [[nodiscard]] job_slot& mine() const noexcept { return region().slots[slot_]; }
-  [[nodiscard]] bool still_has_slot() const noexcept;
-  [[nodiscard]] bool take_slot() noexcept;
-  [[nodiscard]] bool take_slot_again() noexcept;
-  [[nodiscard]] bool lock_living_job(int deadline_ms) noexcept;
+  [[nodiscard]] job_slot& mine() const noexcept FAR_REQUIRES(lock_) { return region().slots[slot_]; }
+  [[nodiscard]] bool still_has_slot() const noexcept FAR_REQUIRES(lock_);
+  [[nodiscard]] result<void> enter();
+  [[nodiscard]] bool take_slot() noexcept FAR_REQUIRES(lock_);
+  [[nodiscard]] bool take_slot_again() noexcept FAR_REQUIRES(lock_);
+  [[nodiscard]] bool lock_living_job(int deadline_ms) noexcept FAR_REQUIRES(lock_);
   [[nodiscard]] result<void> take_slot_as_child(const engine::statistics& since_fork, const process_usage& used,
-                                                int deadline_ms);
-  void fill_slot(std::size_t index) noexcept;
-  void resume_slot(std::size_t index) noexcept;
-  void decide(bool at_once) noexcept;
-  void bury_the_dead() noexcept;
-  void follow_machine(std::uint64_t now_ns) noexcept;
+                                                int deadline_ms) FAR_REQUIRES(lock_);
+  void fill_slot(std::size_t index) noexcept FAR_REQUIRES(lock_);
+  void resume_slot(std::size_t index) noexcept FAR_REQUIRES(lock_);
+  void decide(bool at_once) noexcept FAR_REQUIRES(lock_);
+  void bury_the_dead() noexcept FAR_REQUIRES(lock_);
+  void follow_machine(std::uint64_t now_ns) noexcept FAR_REQUIRES(lock_);
   void observe(job_slot& slot, double seconds) noexcept;
   void warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexcept;
 
-  job_mapping mapping_;
-  job_name name_;
-  spin_lock lock_;  // between threads of this process, for which the locks of the file are one
-  std::size_t slot_ = 0;
-  std::uint64_t owner_ = 0;
+  const job_name name_;
+  job_region& region_;         // stays in its place when the mapping gets another file
+  mutable spin_lock lock_;     // between threads of this process, for which the locks of the file are one
   std::atomic<pid_t> pid_{0};  // of the process that joined; 0: of none
-  bool left_ = false;
-  bool told_last_ = false;
+  job_mapping mapping_ FAR_GUARDED_BY(lock_);
+  std::size_t slot_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t owner_ FAR_GUARDED_BY(lock_) = 0;
+  bool left_ FAR_GUARDED_BY(lock_) = false;
+  bool told_last_ FAR_GUARDED_BY(lock_) = false;
   // The machine as this process saw it last; 0 ns: never.
-  std::uint64_t looked_ns_ = 0;
-  std::uint64_t seen_stalled_us_ = 0;
-  std::uint64_t seen_failures_ = 0;
+  std::uint64_t looked_ns_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t seen_stalled_us_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t seen_failures_ FAR_GUARDED_BY(lock_) = 0;
   // The counts of this process before exec, from which it continues.
-  engine::statistics before_;
+  engine::statistics before_ FAR_GUARDED_BY(lock_);
 };
 
 }  // namespace far::preload
