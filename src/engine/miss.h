@@ -26,7 +26,7 @@ enum class demand : std::uint8_t { access, hint };
 struct wanted_page {
   page_id page = 0;
   bool write = false;
-  demand whose = demand::access;
+  demand cause = demand::access;
 };
 
 class miss {
