@@ -488,6 +488,7 @@ bool job::lock_living_job(int deadline_ms) noexcept {
   return false;
 }
 
+// In a child of fork, which has inherited the mapping but none of the locks of the file.
 result<void> job::take_slot_as_child(const statistics& since_fork, const process_usage& used, int deadline_ms) {
   if (is_mine()) return {};
   const result<std::uint64_t> owner = new_owner();

@@ -369,6 +369,8 @@ void evictor::submit(batch& outgoing) {
   FAR_CHECK(taken == runs.all().size(), "the channel holds the requests of all batches");
 }
 
+// A failed write stalls eviction, and its pages go back to the program when the batch settles. Any write that succeeds
+// ends a stall.
 bool evictor::poll_writes(caller who) {
   std::array<backend::completion, batch_pages> done;
   const std::size_t count = transfers_->poll(done);
@@ -393,7 +395,7 @@ bool evictor::poll_writes(caller who) {
   return count > 0;
 }
 
-// Lets go of what is settled; the batch is free again when all of it is.
+// Settles the pages of a batch. The batch is free again when all of them are settled.
 bool evictor::retire(batch& outgoing) {
   std::size_t unsettled = 0;
   for (std::size_t i = 0; i < outgoing.count; ++i) {
@@ -408,6 +410,8 @@ bool evictor::retire(batch& outgoing) {
   return true;
 }
 
+// A written page becomes Remote, unless a thread has rescued it meanwhile: then its fresh slot is free again, and its
+// place in staging waits until the rescuer has emptied it. Returns whether the entry is done.
 bool evictor::settle(batch& outgoing, std::size_t position) {
   entry& settling = outgoing.entries[position];
   const std::size_t staged = staging_page_of(outgoing, position);
