@@ -119,7 +119,7 @@ void bind_to_arena() noexcept {
   bound_to_arena = true;
   unsigned arena = arenas[next_arena.fetch_add(1, std::memory_order_relaxed) % arena_count];
   if (far_je_mallctl("thread.arena", nullptr, nullptr, &arena, sizeof arena) != 0) {
-    log_line(log_level::warning, "a thread could not be bound to far memory; what it allocates stays local");
+    log_line(log_level::warning, "a thread could not be bound to far memory; its allocations stay local");
   }
 }
 

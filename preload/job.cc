@@ -140,7 +140,7 @@ result<std::uint64_t> new_owner() {
 }
 
 error job_is_held() {
-  return {"the job is held by another process of it, which does not go on (is it stopped?)", ETIMEDOUT};
+  return {"another process of the job holds its lock and does not release it (is it stopped?)", ETIMEDOUT};
 }
 
 error job_is_full() {
