@@ -48,6 +48,7 @@ PRELUDE = """
 #include "far/scope.h"
 #include "far/shared_ptr.h"
 #include "far/stack.h"
+#include "far/string.h"
 #include "far/tag.h"
 #include "far/unique_ptr.h"
 #include "far/vector.h"
@@ -147,6 +148,18 @@ REFUSED = {
         "far::vector<std::string> all(farheap);",
         "std::string points into itself",
         "far::vector<std::vector<char>> all(farheap);"),
+    "a temporary scope for a text": (
+        "far::string text; static_cast<void>(text.view(far::scope(farheap)));",
+        "the_scope_must_be_a_local_variable",
+        "far::string text; const far::scope here(farheap); static_cast<void>(text.view(here));"),
+    "a text that does not know where it lives": (
+        'far::string text("text");',
+        "no matching|could not convert",
+        'far::string text(farheap, "text");'),
+    "a copy of a string": (
+        "far::string one; auto other = one;",
+        "deleted|implicitly",
+        "far::string one; auto other = one.clone(farheap);"),
     "three elements in an object": (
         "far::vector<int, 3> all(farheap);",
         "a power of two of elements",
