@@ -189,6 +189,9 @@ class string {
     return std::hash<std::string_view>()(view(here));
   }
 
+  // How many bytes of far memory it owns: none when it is inline.
+  [[nodiscard]] std::size_t owned_bytes() const noexcept { return is_inline() ? 0 : far_size(); }
+
   // Starts to bring the text in, without waiting. As that of far::unique_ptr.
   bool prefetch() const { return is_inline() || detail::prefetch(word()); }
 
