@@ -40,6 +40,13 @@ struct alignas(64) hash_bucket {
     const auto bit = static_cast<std::uint8_t>(1u << slot);
     if ((used.load(std::memory_order_relaxed) & bit) == 0) used.fetch_or(bit, std::memory_order_relaxed);
   }
+  // Whether it was used, and from now on is not.
+  [[nodiscard]] bool take_used(unsigned slot) noexcept {
+    const auto bit = static_cast<std::uint8_t>(1u << slot);
+    if ((used.load(std::memory_order_relaxed) & bit) == 0) return false;
+    used.fetch_and(static_cast<std::uint8_t>(~bit), std::memory_order_relaxed);
+    return true;
+  }
 };
 static_assert(sizeof(hash_bucket) == 64);
 
@@ -151,14 +158,10 @@ class hash_index {
       hash_segment* const segment = hand_segment();
       if (segment == nullptr) continue;
       hash_bucket& bucket = segment->buckets()[hand_bucket_];
-      const std::uint8_t used = bucket.used.exchange(0, std::memory_order_relaxed);
-      for (unsigned slot = 0; slot < hash_bucket::slots; ++slot) {
-        if (bucket.words[slot].load(std::memory_order_relaxed) == 0) continue;
-        if ((used >> slot & 1) == 0 || rounds > 2) {
-          // Those of the bucket that come later keep their second chance.
-          bucket.used.fetch_or(static_cast<std::uint8_t>(used & ~((2u << slot) - 1)), std::memory_order_relaxed);
-          return {segment, &bucket, slot};
-        }
+      for (; hand_slot_ < hash_bucket::slots; ++hand_slot_) {
+        if (bucket.words[hand_slot_].load(std::memory_order_relaxed) == 0) continue;
+        // Readers who use entries as fast as the hand comes by do not keep it going for ever.
+        if (!bucket.take_used(hand_slot_) || rounds > 2) return {segment, &bucket, hand_slot_++};
       }
     }
   }
@@ -198,8 +201,9 @@ class hash_index {
     };
     count_ = 0;
     hand_ = 0;
-    hand_bucket_ = 0;
     hand_link_ = 0;
+    hand_bucket_ = 0;
+    hand_slot_ = 0;
   }
 
  private:
@@ -387,7 +391,7 @@ class hash_index {
     void operator()(hash_segment* one) const noexcept { free_chain(one); }
   };
 
-  // Where the hand points: the first bits of fingerprints, a segment of their chain, and a bucket of that.
+  // Where the hand points: the first bits of fingerprints, a segment of their chain, a bucket of that, and a slot.
   [[nodiscard]] hash_segment* hand_segment() const {
     const handle directory = directory_.load(std::memory_order_relaxed);
     hash_segment* at = segment_at(directory, place_in(directory, hand_));
@@ -396,6 +400,7 @@ class hash_index {
   }
   // Returns whether it begins a new round.
   bool step_hand() noexcept {
+    hand_slot_ = 0;
     const handle directory = directory_.load(std::memory_order_relaxed);
     hash_segment* at = segment_at(directory, place_in(directory, hand_));
     const unsigned depth = at->depth;
@@ -418,6 +423,7 @@ class hash_index {
   fingerprint hand_ = 0;
   unsigned hand_link_ = 0;
   std::size_t hand_bucket_ = 0;
+  unsigned hand_slot_ = 0;
 };
 
 }  // namespace far::detail
