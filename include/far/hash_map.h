@@ -43,7 +43,7 @@ struct hash_map_limits {
 };
 
 // Keys to values, each pair one far object, which comes and goes alone or with its page. An index in local memory names
-// it: 13 to 26 bytes an entry.
+// it: 17 to 29 bytes an entry.
 //
 // Any number of fibers and threads may use it at a time, but to move, swap or destroy it. Every operation on one key is
 // atomic with regard to others on it. References that find() returns are good until the scope ends, also when somebody

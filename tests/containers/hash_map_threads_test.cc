@@ -189,6 +189,24 @@ TEST_F(numbers_test, grows_under_readers) {
   EXPECT_EQ(mine.size(), count);
 }
 
+TEST_F(numbers_test, what_is_replaced_is_always_there) {
+  hash_map<std::uint64_t, std::uint64_t> mine(*farheap_);
+  for (std::uint64_t key = 0; key < 4; ++key) mine.put(key, 0);
+  std::atomic<bool> is_over{false};
+  std::atomic<std::uint64_t> missed{0};
+  work_together(*farheap_, 4, [&](unsigned worker) {
+    if (worker == 1) {
+      for (std::uint64_t i = 0; i < 40'000; ++i) mine.put(i % 4, i);
+      is_over.store(true);
+    }
+    while (!is_over.load()) {
+      for (std::uint64_t i = 0; i < 400; ++i) missed += mine.contains(i % 4) ? 0u : 1u;
+      this_fiber::yield();
+    }
+  });
+  EXPECT_EQ(missed.load(), 0u);
+}
+
 TEST_F(numbers_test, a_cache_keeps_its_limit_under_many) {
   std::atomic<std::uint64_t> evicted{0};
   hash_map<std::uint64_t, record> mine(*farheap_, {.entries = 1000}, [&](const std::uint64_t key, const record& value) {

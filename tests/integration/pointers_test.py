@@ -40,6 +40,7 @@ PRELUDE = """
 #include <vector>
 #include "far/array.h"
 #include "far/fiber.h"
+#include "far/hash_map.h"
 #include "far/list.h"
 #include "far/memory_resource.h"
 #include "far/queue.h"
@@ -160,6 +161,26 @@ REFUSED = {
         "far::string one; auto other = one;",
         "deleted|implicitly",
         "far::string one; auto other = one.clone(farheap);"),
+    "a temporary scope for a look-up": (
+        "far::hash_map<int, int> all(farheap); static_cast<void>(all.find(far::scope(farheap), 1));",
+        "the_scope_must_be_a_local_variable",
+        "far::hash_map<int, int> all(farheap); const far::scope here(farheap); static_cast<void>(all.find(here, 1));"),
+    "a map of strings that point into themselves": (
+        "far::hash_map<int, std::string> all(farheap);",
+        "std::string points into itself",
+        "far::hash_map<int, far::string> all(farheap);"),
+    "a copy of a map": (
+        "far::hash_map<int, int> one(farheap); auto other = one;",
+        "deleted|implicitly",
+        "far::hash_map<int, int> one(farheap); auto other = std::move(one);"),
+    "a value of another type": (
+        'far::hash_map<int, int> all(farheap); all.put(1, "one");',
+        "no matching|constraint",
+        "far::hash_map<int, int> all(farheap); all.put(1, 1);"),
+    "a write through a const map": (
+        "const far::hash_map<int, int> all(farheap); const far::scope here(farheap); *all.find_mut(here, 1) = 1;",
+        "find_mut",
+        "far::hash_map<int, int> all(farheap); const far::scope here(farheap); *all.find_mut(here, 1) = 1;"),
     "three elements in an object": (
         "far::vector<int, 3> all(farheap);",
         "a power of two of elements",

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -36,6 +37,12 @@ struct alignas(64) hash_bucket {
   std::atomic<std::uint8_t> used{0};
   mutable std::array<owner_word, slots> words{};  // 0: the slot is free
 
+  // A bit for each slot with this fingerprint. Without a branch, which processors could not foresee.
+  [[nodiscard]] unsigned find(fingerprint print) const noexcept {
+    static_assert(slots == 5);
+    return is_alike(0, print) | is_alike(1, print) | is_alike(2, print) | is_alike(3, print) | is_alike(4, print);
+  }
+
   void mark_used(unsigned slot) noexcept {
     const auto bit = static_cast<std::uint8_t>(1u << slot);
     if ((used.load(std::memory_order_relaxed) & bit) == 0) used.fetch_or(bit, std::memory_order_relaxed);
@@ -46,6 +53,11 @@ struct alignas(64) hash_bucket {
     if ((used.load(std::memory_order_relaxed) & bit) == 0) return false;
     used.fetch_and(static_cast<std::uint8_t>(~bit), std::memory_order_relaxed);
     return true;
+  }
+
+ private:
+  [[nodiscard]] unsigned is_alike(unsigned slot, fingerprint print) const noexcept {
+    return static_cast<unsigned>(prints[slot].load(std::memory_order_acquire) == print) << slot;
   }
 };
 static_assert(sizeof(hash_bucket) == 64);
@@ -110,9 +122,10 @@ class hash_index {
       hash_bucket* const buckets = segment->buckets();
       for (std::size_t at = print & mask, left = mask + 1; left > 0; at = (at + 1) & mask, --left) {
         hash_bucket& bucket = buckets[at];
-        for (unsigned slot = 0; slot < hash_bucket::slots; ++slot) {
-          if (bucket.prints[slot].load(std::memory_order_acquire) != print) continue;
-          if (is_it(bucket, slot)) return {segment, &bucket, slot};
+        for (unsigned alike = bucket.find(print); alike != 0; alike &= alike - 1) {
+          const auto slot = static_cast<unsigned>(std::countr_zero(alike));
+          if (is_it(bucket, slot)) [[likely]]
+            return {segment, &bucket, slot};
         }
         if (bucket.passed.load(std::memory_order_acquire) == 0) [[likely]]
           break;
