@@ -96,7 +96,10 @@ TEST_F(numbers_test, readers_and_writers_see_whole_values) {
           case 3:
             mine.update(key, [&](record& value) {
               if (!value.is_of(key, versions)) ++wrong;
-              for (std::uint64_t i = 0; i < 12; ++i) value.words[i] = record(key, version).words[i];
+              for (std::uint64_t i = 0; i < 12; ++i) {
+                value.words[i] = record(key, version).words[i];
+                if (i == 5 && step % 8 == 0) std::this_thread::yield();
+              }
             });
             break;
           case 4: inserted[worker] += mine.try_emplace(key, key, version) ? 1 : 0; break;
@@ -196,7 +199,7 @@ TEST_F(numbers_test, what_is_replaced_is_always_there) {
   std::atomic<std::uint64_t> missed{0};
   work_together(*farheap_, 4, [&](unsigned worker) {
     if (worker == 1) {
-      for (std::uint64_t i = 0; i < 40'000; ++i) mine.put(i % 4, i);
+      for (std::uint64_t i = 0; i < 150'000; ++i) mine.put(i % 4, i);
       is_over.store(true);
     }
     while (!is_over.load()) {
@@ -205,6 +208,43 @@ TEST_F(numbers_test, what_is_replaced_is_always_there) {
     }
   });
   EXPECT_EQ(missed.load(), 0u);
+}
+
+TEST_F(numbers_test, copies_are_of_before_or_after_an_update) {
+  // Few keys, and updates that take a while: get() of a string waits, that of a record looks again.
+  hash_map<std::uint64_t, string> texts(*farheap_);
+  hash_map<std::uint64_t, record> records(*farheap_);
+  constexpr std::uint64_t keys = 3;
+  for (std::uint64_t key = 0; key < keys; ++key) {
+    texts.put(key, std::string(100, 'a'));
+    records.try_emplace(key, key, 0u);
+  }
+  std::atomic<std::uint64_t> wrong{0};
+  work_together(*farheap_, 4, [&](unsigned worker) {
+    for (std::uint64_t step = 0; step < 4000; ++step) {
+      const std::uint64_t key = step % keys;
+      if (worker < 2) {
+        const std::uint64_t version = step % 26;
+        records.update(key, [&](record& value) {
+          for (std::uint64_t i = 0; i < 12; ++i) {
+            value.words[i] = record(key, version).words[i];
+            if (i == 5) std::this_thread::yield();
+          }
+        });
+        texts.update(key, [&](string& value) {
+          value.clear();
+          value.append(*farheap_, std::string(50, static_cast<char>('a' + version)));
+          std::this_thread::yield();
+          value.append(*farheap_, std::string(50, static_cast<char>('a' + version)));
+        });
+      } else {
+        if (!records.get(key)->is_of(key, 26)) ++wrong;
+        const std::string text = texts.get(key).value_or("");
+        if (text.size() != 100 || text != std::string(100, text[0])) ++wrong;
+      }
+    }
+  });
+  EXPECT_EQ(wrong.load(), 0u);
 }
 
 TEST_F(numbers_test, a_cache_keeps_its_limit_under_many) {
@@ -243,8 +283,9 @@ TEST_F(numbers_test, a_shared_lock_keeps_writers_apart) {
         second = first;
       } else {
         const std::shared_lock guard(lock);
-        if (step % 128 == 0) this_fiber::yield();
-        if (first != second) ++wrong;
+        const std::uint64_t before = first;
+        if (step % 8 == 0) this_fiber::yield();
+        if (first != before || first != second) ++wrong;
       }
     }
   });
