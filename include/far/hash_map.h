@@ -416,15 +416,17 @@ class hash_map {
     // The entry of the key, if there is one, is brought in here, not while the shard is locked.
     const scope here(home().home());
     detail::hashed of;
+    std::unique_ptr<detail::retired_list::node> old;
     {
       const auto& key = as_key(given);
       of = hash_of(key);
-      const entry* const found = find_entry<false>(here, key, true);
-      if (!Replaces && found != nullptr) return false;
+      if (find_entry<false>(here, key, true) != nullptr) {
+        if (!Replaces) return false;
+        old = std::make_unique<detail::retired_list::node>();
+      }
     }
     detail::owned_entry<entry> fresh(home(), std::forward<Q>(given), std::forward<Arguments>(arguments)...);
     const entry& mine = *at(here.reach(fresh.word(), false, true));
-    auto old = std::make_unique<detail::retired_list::node>();
     const std::size_t weight = mine.weight();
     detail::hash_shard& shard = shard_of(of);
     const std::lock_guard guard(shard);
@@ -436,6 +438,7 @@ class hash_map {
       return true;
     }
     if (!Replaces) return false;
+    if (old == nullptr) old = std::make_unique<detail::retired_list::node>();
     add_weight(shard, weight - found->weight());
     detail::move_owner(slot.word(), old->word);
     detail::move_owner(fresh.word(), slot.word());
