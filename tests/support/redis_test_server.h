@@ -25,6 +25,8 @@ class redis_test_server {
   // "127.0.0.1:40123".
   [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
 
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+
   void kill();
   // Starts again at the same address, with nothing of what it held.
   void start();

@@ -30,6 +30,10 @@ constexpr std::uint64_t usual_bytes_per_second = 1'250'000'000;
 // How long a program that ends waits for its keys to be deleted; what is left goes with its lease.
 constexpr std::uint64_t farewell_ns = 2'000'000'000;
 
+// A process that ends by itself leaves its strings for so long.
+constexpr std::uint64_t exit_lease_ns = 10'000'000'000;
+constexpr std::uint64_t exit_patience_ns = 1'000'000'000;
+
 // "PREFIX:0123456789abcdef:", drawn at random.
 std::string draw_stem(const std::string& prefix) {
   std::uint64_t drawn = 0;
@@ -257,6 +261,22 @@ std::uint64_t redis_backend::tend() {
   if (!was_reached_.load()) greet_late_server();
   const std::uint64_t now_ns = time_.now_ns();
   return std::clamp(next_ns - std::min(next_ns, now_ns), shortest_pause_ns, longest_pause_ns);
+}
+
+// They go on to be renewed while the process lives.
+void redis_backend::prepare_exit() {
+  if (in_child_ || getpid() != owner_) return;
+  redis_connection& first = *connections_[0];
+  const std::uint64_t until_ns = time_.now_ns() + exit_patience_ns;
+  while (time_.now_ns() < until_ns) {
+    {
+      const lock_guard guard(first.lock);
+      if (first.shorten_leases(exit_lease_ns)) return;
+    }
+    const timespec pause{0, 1'000'000};
+    pollfd watched{.fd = first.descriptor(), .events = POLLIN, .revents = 0};
+    ppoll(&watched, 1, &pause, nullptr);
+  }
 }
 
 void redis_backend::after_fork_in_child() {

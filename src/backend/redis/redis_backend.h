@@ -57,6 +57,7 @@ class redis_backend final : public backend {
   void free(slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
   std::uint64_t tend() override;
+  void prepare_exit() override;
   // False after the server has been away for longer than the timeout.
   [[nodiscard]] bool answers() const override;
   [[nodiscard]] std::uint64_t incarnation() const override { return session_.epoch(); }

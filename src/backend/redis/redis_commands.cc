@@ -61,7 +61,7 @@ void redis_connection::pop_failed(const completion_sink* sink) {
 }
 
 void redis_connection::build(std::uint64_t now_ns, const completion_sink* sink) {
-  if (settings_.writes) build_tasks(now_ns);
+  if (renews_) build_tasks(now_ns);
   if (commands_.empty() && !pinging_ && now_ns >= heard_ns_ + ping_after_ns()) {
     pinging_ = true;
     command& ping = add(command::kind::ping, now_ns + settings_.timeout_ns);
@@ -243,7 +243,7 @@ void redis_connection::finish_front(std::uint64_t now_ns, const completion_sink*
   }
   const bool gone = code == 0 && ((is == command::kind::read && reply_.number != front.bytes) ||
                                   (is == command::kind::write && reply_.number < 0) ||
-                                  (is == command::kind::renew && reply_.number == 0));
+                                  (is == command::kind::renew && reply_.number == 0 && settings_.writes));
   if (gone) {
     return lose_session(
         "a key of ours is gone. Somebody has deleted it (FLUSHALL, FLUSHDB, DEL, eviction), or this "

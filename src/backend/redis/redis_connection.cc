@@ -30,6 +30,7 @@ constexpr std::size_t most_blocks = std::size_t{1} << 22;
 redis_connection::redis_connection(redis_settings chosen, std::unique_ptr<byte_stream> stream, redis_session& session,
                                    const platform::clock& time)
     : settings_(std::move(chosen)),
+      renews_(settings_.writes),
       stream_(std::move(stream)),
       session_(session),
       time_(time),
@@ -170,7 +171,7 @@ std::uint64_t redis_connection::next_call_ns(std::uint64_t now_ns) const {
   }
   // While an answer is outstanding, nobody pings: the deadline below says how long the silence may last.
   if (phase_ == phase::ready && commands_.empty()) when_ns = std::max(heard_ns_ + ping_after_ns(), now_ns);
-  if (phase_ == phase::ready && settings_.writes) when_ns = std::min(when_ns, std::max(renew_at_ns_, now_ns));
+  if (phase_ == phase::ready && renews_) when_ns = std::min(when_ns, std::max(renew_at_ns_, now_ns));
   if (!commands_.empty()) when_ns = std::min(when_ns, commands_.at(0).deadline_ns);
   if (pending_first_ != nullptr) when_ns = std::min(when_ns, pending_first_->deadline_ns);
   return when_ns;

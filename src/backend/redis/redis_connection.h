@@ -71,11 +71,15 @@ class redis_connection final : public transfer_connection, private reply_sink {
   // Whom to ask for blocks to make and to delete from now on. Requires: it carries writes.
   void set_control(control_source* control) FAR_REQUIRES(lock) { control_ = control; }
 
+  // From now on leases last no longer than this. Returns whether all strings have been told, as far as it can be done.
+  [[nodiscard]] bool shorten_leases(std::uint64_t lease_ns) FAR_REQUIRES(lock);
+
   // Deletes every string of the session, for up to `patience_ns`; blocks. The connection is of no use afterwards. What
   // cannot be deleted is left to its lease.
   void end_session(std::uint64_t patience_ns) FAR_REQUIRES(lock);
 
-  // In the child of a fork: a new connection, that reads only.
+  // In the child of a fork: a new connection, that reads only, and renews leases if this one does: the parent may end
+  // before its child.
   void restart_in_child();
 
   [[nodiscard]] phase now() const FAR_REQUIRES(lock) { return phase_; }
@@ -157,6 +161,7 @@ class redis_connection final : public transfer_connection, private reply_sink {
   void drop_tasks() FAR_REQUIRES(lock);
 
   redis_settings settings_;
+  bool renews_;
   const std::unique_ptr<byte_stream> stream_;
   redis_session& session_;
   const platform::clock& time_;

@@ -47,7 +47,7 @@ void redis_connection::begin_blocks(std::uint64_t now_ns) {
   if (asked_.op == wire::opcode::free) mark_made(blocks, false);
 }
 
-// Also looks whether the server may evict by now.
+// Also looks whether the server may evict by now. The child of a fork does not know what its parent has deleted since.
 void redis_connection::begin_renewal(std::uint64_t now_ns) {
   renew_at_ns_ = now_ns + settings_.lease_ns / renewals_per_lease;
   renewal_ = {.active = made_end_ > 0, .next = 0, .end = made_end_ * strings_per_block};
@@ -150,6 +150,16 @@ void redis_connection::drop_tasks() {
   undoing_ = checking_policy_ = false;
   std::fill_n(made_, made_end_, std::byte{});
   made_end_ = 0;
+}
+
+bool redis_connection::shorten_leases(std::uint64_t lease_ns) {
+  if (settings_.lease_ns > lease_ns) {
+    settings_.lease_ns = lease_ns;
+    renewal_.next = 0;  // those that are under way are told again
+    renew_at_ns_ = renewal_.active ? renew_at_ns_ : 0;
+  }
+  advance(nullptr);
+  return phase_ != phase::ready || (!renewal_.active && renew_at_ns_ != 0);
 }
 
 void redis_connection::end_session(std::uint64_t patience_ns) {
