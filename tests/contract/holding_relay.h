@@ -1,5 +1,5 @@
-// A relay between a client and a server on loopback that can hold back what a connection's client sends, even beyond the
-// client's end, and let it through later.
+// A relay between a client and a server on loopback that can hold back what a connection's client sends, even beyond
+// the client's end, and let it through later.
 #pragma once
 
 #include <netinet/in.h>

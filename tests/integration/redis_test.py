@@ -108,7 +108,7 @@ class RedisServers(unittest.TestCase):
 
 class OneServer(RedisServers):
     def test_connections_and_scripts_go_and_keys_end_with_the_program(self):
-        program = verifier(200)
+        program = verifier(120)
         expected = support.run(program).out
         for mode in ("inline", "thread"):
             server = self.server()
@@ -165,7 +165,7 @@ class CopiesOnThreeServers(RedisServers):
     def test_servers_killed_paused_and_emptied_at_random(self):
         servers = [self.server() for _ in range(3)]
         far = self.far(servers, "copies=2&timeout=1s")
-        program = verifier(400 if support.SOAK else 200)
+        program = verifier(400 if support.SOAK else 120)
         expected = support.run(program).out
         chance = random.Random(5)
         for number in range(ROUNDS):
