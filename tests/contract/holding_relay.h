@@ -86,9 +86,12 @@ class holding_relay {
   void relay() {
     while (!stopping_.load()) {
       std::vector<pollfd> watched{{.fd = listener_, .events = POLLIN, .revents = 0}};
-      for (const pair& each : pairs_) {
-        watched.push_back({.fd = each.client, .events = POLLIN, .revents = 0});
-        watched.push_back({.fd = each.holds ? -1 : each.server, .events = POLLIN, .revents = 0});
+      {
+        const std::lock_guard guard(lock_);
+        for (const pair& each : pairs_) {
+          watched.push_back({.fd = each.client, .events = POLLIN, .revents = 0});
+          watched.push_back({.fd = each.holds ? -1 : each.server, .events = POLLIN, .revents = 0});
+        }
       }
       poll(watched.data(), watched.size(), 10);
       const std::lock_guard guard(lock_);

@@ -22,7 +22,7 @@ REDIS = shutil.which("redis-server")
 
 def verifier(operations, seed=23):
     return [support.PROGRAMS / "verifier", "--seed", str(seed), "--threads", "4", "--operations", str(operations),
-            "--live-mib", "256", "--largest-mib", "32"]
+            "--live-mib", "160", "--largest-mib", "16"]
 
 
 class Server:
@@ -96,8 +96,8 @@ class RedisServers(unittest.TestCase):
         return [(self.folder / name).read_text(encoding="utf-8") for name in ("out", "err")]
 
     def wait_until_far(self, process, server):
-        support.wait_until(lambda: support.resident_bytes(server.process.pid) >= 64 * support.MIB,
-                           f"{server.where()} held 64 MiB", process=process)
+        support.wait_until(lambda: support.resident_bytes(server.process.pid) >= 32 * support.MIB,
+                           f"{server.where()} held 32 MiB", process=process)
 
     def finish(self, process, expected):
         process.wait(support.DEADLINE_S)
@@ -108,7 +108,7 @@ class RedisServers(unittest.TestCase):
 
 class OneServer(RedisServers):
     def test_connections_and_scripts_go_and_keys_end_with_the_program(self):
-        program = verifier(120)
+        program = verifier(100)
         expected = support.run(program).out
         for mode in ("inline", "thread"):
             server = self.server()
@@ -152,7 +152,7 @@ class OneServer(RedisServers):
         self.assertIn("noeviction", outcome.err)
 
     def test_children_of_fork_read_what_their_parent_stored(self):
-        forker = [support.PROGRAMS / "forker", "128", "3"]
+        forker = [support.PROGRAMS / "forker", "96", "2"]
         native = support.run(forker)
         self.assertEqual(native.code, 0, native)
         server = self.server()
@@ -165,7 +165,7 @@ class CopiesOnThreeServers(RedisServers):
     def test_servers_killed_paused_and_emptied_at_random(self):
         servers = [self.server() for _ in range(3)]
         far = self.far(servers, "copies=2&timeout=1s")
-        program = verifier(400 if support.SOAK else 120)
+        program = verifier(400 if support.SOAK else 80)
         expected = support.run(program).out
         chance = random.Random(5)
         for number in range(ROUNDS):
