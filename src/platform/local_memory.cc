@@ -196,6 +196,13 @@ std::byte* try_map_local(std::size_t bytes) {
   return try_map(bytes, protection);
 }
 
+std::byte* try_map_sparse(std::size_t bytes, std::size_t part, std::size_t part_bytes) {
+  std::byte* const address = try_map(bytes, PROT_READ);
+  if (address == nullptr || make_usable(address + part, round_up(part_bytes, page_bytes))) return address;
+  unmap_local(address, bytes);
+  return nullptr;
+}
+
 own_mapping next_own_mapping(std::uintptr_t address) {
   own_mapping next{~std::uintptr_t{0}, ~std::uintptr_t{0}};
   const lock_guard guard(noting);
