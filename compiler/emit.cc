@@ -75,6 +75,11 @@ llvm::FunctionCallee emitter::stream() {
   return slow_path(stream_call, {pointer, word, word, word, pointer});
 }
 
+bool is_own(const llvm::Value* pointer) {
+  const llvm::Value* const object = llvm::getUnderlyingObject(pointer);
+  return llvm::isa<llvm::GlobalVariable>(object) && object->getName() == shared_struct;
+}
+
 bool may_be_far(const llvm::Value* pointer, const char** why) {
   if (pointer->getType()->getPointerAddressSpace() != 0) {
     *why = "in an address space of its own";
@@ -99,7 +104,7 @@ bool may_be_far(const llvm::Value* pointer, const char** why) {
 
 bool is_left_alone(const llvm::Function& function) {
   return function.isDeclaration() || function.hasFnAttribute(llvm::Attribute::Naked) || function.hasOptNone() ||
-         function.hasFnAttribute("farheap-done") || is_annotated(function);
+         function.hasMinSize() || is_annotated(function);
 }
 
 }  // namespace far::compiler

@@ -26,10 +26,14 @@ class emitter {
   llvm::LLVMContext& context_;
 };
 
+// Whether the pointer is to the shared struct.
+[[nodiscard]] bool is_own(const llvm::Value* pointer);
+
 // Whether memory that the pointer may refer to can be far at all. If not, `*why` says so.
 [[nodiscard]] bool may_be_far(const llvm::Value* pointer, const char** why);
 
-// Whether the function is to be left alone: far_local (far/local.h), naked, or without optimization.
+// Whether the function is to be left alone: far_local (far/local.h), naked, without optimization, or to be
+// as small as possible.
 [[nodiscard]] bool is_left_alone(const llvm::Function& function);
 
 }  // namespace far::compiler

@@ -24,7 +24,20 @@ struct guard {
   const llvm::Value* base;
   std::int64_t offset;
   bool write;
+  bool needed = false;  // others rely on it
+  bool left_out = false;
 };
+
+// Of an access by an instruction that is one, or null.
+llvm::Value* pointer_of(llvm::Instruction& access) {
+  if (auto* const update = llvm::dyn_cast<llvm::AtomicRMWInst>(&access)) return update->getPointerOperand();
+  if (auto* const exchange = llvm::dyn_cast<llvm::AtomicCmpXchgInst>(&access)) return exchange->getPointerOperand();
+  return llvm::getLoadStorePointerOperand(&access);
+}
+
+bool is_near(std::int64_t one, std::int64_t other) {
+  return one - other <= reach_bytes && other - one <= reach_bytes;
+}
 
 class guarder {
  public:
@@ -40,8 +53,14 @@ class guarder {
     for (const auto* const node : llvm::depth_first(dominators_.getRootNode())) {
       for (llvm::Instruction& access : *node->getBlock()) consider(access);
     }
-    for (const guard& one : guards_) emit(one);
-    return !guards_.empty();
+    for (guard& one : guards_) one.left_out = comes_guarded(one);
+    bool any = false;
+    for (const guard& one : guards_) {
+      if (one.left_out) continue;
+      emit(one);
+      any = true;
+    }
+    return any;
   }
 
  private:
@@ -50,6 +69,7 @@ class guarder {
   bool walks(const llvm::Instruction& access, llvm::Value* pointer);
   llvm::Instruction* place_of(llvm::Instruction& access, llvm::Value* pointer);
   bool is_covered(const guard& fresh);
+  bool comes_guarded(const guard& one);
   void emit(const guard& one);
 
   llvm::Function& function_;
@@ -98,8 +118,7 @@ llvm::Instruction* guarder::place_of(llvm::Instruction& access, llvm::Value* poi
 bool guarder::is_covered(const guard& fresh) {
   for (const std::size_t index : by_base_.lookup(fresh.base)) {
     guard& known = guards_[index];
-    const std::int64_t distance = fresh.offset - known.offset;
-    if (distance > reach_bytes || distance < -reach_bytes) continue;
+    if (!is_near(fresh.offset, known.offset)) continue;
     if (known.before != fresh.before && !dominators_.dominates(known.before, fresh.before)) continue;
     known.write |= fresh.write;
     return true;
@@ -107,9 +126,34 @@ bool guarder::is_covered(const guard& fresh) {
   return false;
 }
 
+// A pointer that comes into a block from several others, and has had a guard there, or comes from the caller: in a
+// list, the item that the last iteration has looked at.
+bool guarder::comes_guarded(const guard& one) {
+  const auto* const phi = llvm::dyn_cast<llvm::PHINode>(one.base);
+  if (phi == nullptr || one.needed) return false;
+  llvm::SmallVector<guard*, 4> relied_on;
+  for (unsigned i = 0; i < phi->getNumIncomingValues(); ++i) {
+    llvm::APInt offset(64, one.offset, true);
+    const llvm::Value* const base = phi->getIncomingValue(i)->stripAndAccumulateConstantOffsets(
+        function_.getDataLayout(), offset, /*AllowNonInbounds=*/true);
+    if (llvm::isa<llvm::Argument>(base)) continue;
+    guard* found = nullptr;
+    for (const std::size_t index : by_base_.lookup(base)) {
+      guard& known = guards_[index];
+      const bool comes_first = dominators_.dominates(known.before, phi->getIncomingBlock(i)->getTerminator());
+      if (!known.left_out && &known != &one && comes_first && is_near(offset.getSExtValue(), known.offset))
+        found = &known;
+    }
+    if (found == nullptr) return false;
+    relied_on.push_back(found);
+  }
+  for (guard* const known : relied_on) known->needed = true;
+  return true;
+}
+
 void guarder::consider(llvm::Instruction& access) {
-  llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
-  if (pointer == nullptr) return;
+  llvm::Value* const pointer = pointer_of(access);
+  if (pointer == nullptr || is_own(pointer)) return;
   llvm::APInt offset(64, 0);
   if (pointer->getType()->getPointerAddressSpace() != 0) return;
   const llvm::Value* const base =
@@ -119,7 +163,7 @@ void guarder::consider(llvm::Instruction& access) {
     return;
   }
   const guard fresh{place_of(access, pointer), pointer, base, offset.getSExtValue(),
-                    llvm::isa<llvm::StoreInst>(access)};
+                    !llvm::isa<llvm::LoadInst>(access)};
   if (is_covered(fresh)) {
     chosen_report().add(access, remarks_, {"guard", false, "behind one of the same object"});
     return;

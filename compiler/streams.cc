@@ -181,9 +181,9 @@ void splitter::expand(plan& one) {
   llvm::IRBuilder<> at(place);
   llvm::Value* const less_one =
       expander.expandCodeFor(one.iterations_less_one, one.iterations_less_one->getType(), place);
-  // A loop with 2^64 iterations does not end: the sum does not wrap around.
-  one.iterations =
-      at.CreateAdd(at.CreateZExtOrTrunc(less_one, at.getInt64Ty()), at.getInt64(1), "farheap.iterations", true, false);
+  // It may wrap around: of a loop that its body leaves in another way, by longjmp() or exit(). Then all sums below do,
+  // and the loop's own counter goes on.
+  one.iterations = at.CreateAdd(at.CreateZExtOrTrunc(less_one, at.getInt64Ty()), at.getInt64(1), "farheap.iterations");
   for (const stream& each : one.streams) {
     one.starts.push_back(expander.expandCodeFor(each.start, at.getPtrTy(), place));
   }
@@ -194,7 +194,10 @@ void splitter::tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value*
   llvm::Value* const is_first = at.CreateZExt(at.CreateICmpEQ(done, at.getInt64(0)), at.getInt64Ty());
   for (std::size_t i = 0; i < one.streams.size(); ++i) {
     llvm::Value* const step = at.getInt64(static_cast<std::uint64_t>(one.streams[i].step_bytes));
-    llvm::Value* const position = at.CreatePtrAdd(one.starts[i], at.CreateMul(done, step));
+    // Downwards, a range ends behind its first element.
+    const std::int64_t behind = one.streams[i].step_bytes < 0 ? -one.streams[i].step_bytes : 0;
+    llvm::Value* const passed = at.CreateAdd(at.CreateMul(done, step), at.getInt64(static_cast<std::uint64_t>(behind)));
+    llvm::Value* const position = at.CreatePtrAdd(one.starts[i], passed);
     llvm::Value* const kind = at.CreateOr(at.CreateShl(is_first, 1), at.getInt64(one.streams[i].write ? 1 : 0));
     llvm::CallInst* const call =
         at.CreateCall(emit_.stream(),
@@ -262,7 +265,7 @@ void splitter::split(plan& one) {
     phi.setIncomingBlock(from, end);
   }
   ending.SetCurrentDebugLocation(latch->getTerminator()->getDebugLoc());
-  llvm::Value* const so_far = ending.CreateAdd(done, count, "", true, false);
+  llvm::Value* const so_far = ending.CreateAdd(done, count);
   done->addIncoming(before.getInt64(0), preheader);
   done->addIncoming(so_far, end);
   ending.CreateCondBr(ending.CreateICmpEQ(so_far, one.iterations), exit, chunk);
@@ -271,7 +274,7 @@ void splitter::split(plan& one) {
   llvm::PHINode* const counter = counting.CreatePHI(word, 2, "farheap.counter");
   auto* const branch = llvm::cast<llvm::BranchInst>(latch->getTerminator());
   llvm::IRBuilder<> last(branch);
-  llvm::Value* const counted = last.CreateAdd(counter, last.getInt64(1), "", true, false);
+  llvm::Value* const counted = last.CreateAdd(counter, last.getInt64(1));
   counter->addIncoming(last.getInt64(0), enter);
   counter->addIncoming(counted, latch);
   branch->setCondition(last.CreateICmpEQ(counted, count));

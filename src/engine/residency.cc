@@ -33,8 +33,7 @@ constexpr bool settles(state from, state to) {
 constexpr std::uint64_t table_bytes = residency::last_number + 1;
 
 std::uint8_t* map_table(std::uint64_t pages, std::uint64_t first_number) {
-  const bool fits = first_number % page_bytes == 0 && pages <= table_bytes - first_number;
-  if (first_number == 0 || first_number >= table_bytes || !fits) return nullptr;
+  if (first_number == 0 || first_number >= table_bytes || pages > table_bytes - first_number) return nullptr;
   return reinterpret_cast<std::uint8_t*>(platform::try_map_sparse(table_bytes, first_number, pages));
 }
 

@@ -198,7 +198,10 @@ std::byte* try_map_local(std::size_t bytes) {
 
 std::byte* try_map_sparse(std::size_t bytes, std::size_t part, std::size_t part_bytes) {
   std::byte* const address = try_map(bytes, PROT_READ);
-  if (address == nullptr || make_usable(address + part, round_up(part_bytes, page_bytes))) return address;
+  const std::size_t first = part / page_bytes * page_bytes;
+  if (address == nullptr || make_usable(address + first, round_up(part + part_bytes - first, page_bytes))) {
+    return address;
+  }
   unmap_local(address, bytes);
   return nullptr;
 }

@@ -17,7 +17,7 @@ namespace far::platform {
 [[nodiscard]] std::byte* try_map_local(std::size_t bytes);
 
 // As many bytes that read as zeros, and are written to only in the part of `part_bytes` from `part` on. Only that part
-// counts against limits on data. nullptr when the kernel refuses. Requires: the part is inside; it begins with a page.
+// counts against limits on data. nullptr when the kernel refuses. Requires: the part is inside.
 [[nodiscard]] std::byte* try_map_sparse(std::size_t bytes, std::size_t part, std::size_t part_bytes);
 
 // Requires: what map_local(bytes) returned, or try_map_sparse(bytes, ...).
