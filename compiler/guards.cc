@@ -1,6 +1,7 @@
 #include "emit.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DepthFirstIterator.h"
+#include "llvm/Analysis/AliasAnalysis.h"
 #include "llvm/Analysis/LoopInfo.h"
 #include "llvm/Analysis/OptimizationRemarkEmitter.h"
 #include "llvm/Analysis/ScalarEvolution.h"
@@ -24,6 +25,7 @@ struct guard {
   const llvm::Value* base;
   std::int64_t offset;
   bool write;
+  bool emitted;         // false: the access needs none, but those behind it can rely on its page
   bool needed = false;  // others rely on it
   bool left_out = false;
 };
@@ -56,7 +58,7 @@ class guarder {
     for (guard& one : guards_) one.left_out = comes_guarded(one);
     bool any = false;
     for (const guard& one : guards_) {
-      if (one.left_out) continue;
+      if (one.left_out || !one.emitted) continue;
       emit(one);
       any = true;
     }
@@ -98,6 +100,7 @@ const char* guarder::why_not(const llvm::Instruction& access, llvm::Value* point
   if (!may_be_far(pointer, &why)) return why;
   if (access.isVolatile()) return "volatile";
   if (llvm::isa<llvm::Argument>(base)) return "of an object that the caller handed over";
+  if (llvm::isNoAliasCall(base)) return "just allocated";
   if (llvm::isa<llvm::UnreachableInst>(access.getParent()->getTerminator())) return "where the program ends";
   if (walks(access, pointer)) return "in order";
   return nullptr;
@@ -130,7 +133,7 @@ bool guarder::is_covered(const guard& fresh) {
 // list, the item that the last iteration has looked at.
 bool guarder::comes_guarded(const guard& one) {
   const auto* const phi = llvm::dyn_cast<llvm::PHINode>(one.base);
-  if (phi == nullptr || one.needed) return false;
+  if (phi == nullptr || one.needed || !one.emitted) return false;
   llvm::SmallVector<guard*, 4> relied_on;
   for (unsigned i = 0; i < phi->getNumIncomingValues(); ++i) {
     llvm::APInt offset(64, one.offset, true);
@@ -158,17 +161,19 @@ void guarder::consider(llvm::Instruction& access) {
   if (pointer->getType()->getPointerAddressSpace() != 0) return;
   const llvm::Value* const base =
       pointer->stripAndAccumulateConstantOffsets(function_.getDataLayout(), offset, /*AllowNonInbounds=*/true);
-  if (const char* const why = why_not(access, pointer, base)) {
-    chosen_report().add(access, remarks_, {"guard", false, why});
-    return;
-  }
-  const guard fresh{place_of(access, pointer), pointer, base, offset.getSExtValue(),
-                    !llvm::isa<llvm::LoadInst>(access)};
-  if (is_covered(fresh)) {
-    chosen_report().add(access, remarks_, {"guard", false, "behind one of the same object"});
-    return;
-  }
-  chosen_report().add(access, remarks_, {"guard", true, fresh.write ? "written" : "read"});
+  const bool writes = !llvm::isa<llvm::LoadInst>(access);
+  const char* const why = why_not(access, pointer, base);
+  const guard fresh{.before = why == nullptr ? place_of(access, pointer) : &access,
+                    .pointer = pointer,
+                    .base = base,
+                    .offset = offset.getSExtValue(),
+                    .write = writes,
+                    .emitted = why == nullptr};
+  const bool covered = why == nullptr && is_covered(fresh);
+  const char* const elided = covered ? "behind an access of the same object" : why;
+  const char* const how = writes ? "written" : "read";
+  chosen_report().add(access, remarks_, {"guard", elided == nullptr, elided != nullptr ? elided : how});
+  if (covered || (why != nullptr && !llvm::isa<llvm::Instruction>(base))) return;
   by_base_[base].push_back(guards_.size());
   guards_.push_back(fresh);
 }

@@ -111,7 +111,7 @@ class Code(Directory):
         said = {(line["function"], line["kind"], line["done"], line["why"]) for line in lines}
         self.assertIn(("triad", "stream", True, "written, step 8"), said)
         self.assertIn(("find", "guard", True, "read"), said)
-        self.assertIn(("find", "guard", False, "behind one of the same object"), said)
+        self.assertIn(("find", "guard", False, "behind an access of the same object"), said)
         self.assertIn(("until", "stream", False, "the loop has more than one exit, or not at its end"), said)
         self.assertTrue(all(line["file"].endswith("loops.c") and line["line"] > 0 for line in lines
                             if line["function"] == "triad"), lines)
