@@ -61,7 +61,7 @@ test:  ## builds everything; every check and every test, also under sanitizers; 
 	@scripts/run-tests
 
 lint:  ## the checks of the code base alone; compiles every header
-	@scripts/install-packages base build test
+	@scripts/install-packages base build test compiler
 	@scripts/configure release build all
 	@scripts/lint
 

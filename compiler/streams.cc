@@ -206,6 +206,51 @@ void splitter::tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value*
   }
 }
 
+using state = llvm::SmallVector<llvm::PHINode*, 8>;
+
+// What the loop's header takes from its latch goes by the end of the chunk into the next one.
+void carry_on(const llvm::Loop& loop, const state& carried, llvm::BasicBlock* enter, llvm::IRBuilder<>& ending) {
+  llvm::BasicBlock* const latch = loop.getLoopLatch();
+  std::size_t index = 0;
+  for (llvm::PHINode& phi : loop.getHeader()->phis()) {
+    llvm::PHINode* const next = ending.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.next");
+    next->addIncoming(phi.getIncomingValueForBlock(latch), latch);
+    carried[index]->addIncoming(next, ending.GetInsertBlock());
+    const int from_before = phi.getIncomingBlock(0) == latch ? 1 : 0;
+    phi.setIncomingBlock(static_cast<unsigned>(from_before), enter);
+    phi.setIncomingValueForBlock(enter, carried[index]);
+    ++index;
+  }
+}
+
+// What is used behind the loop goes by the end of the chunk, too.
+void carry_out(const llvm::Loop& loop, llvm::IRBuilder<>& ending) {
+  llvm::BasicBlock* const latch = loop.getLoopLatch();
+  for (llvm::PHINode& phi : loop.getExitBlock()->phis()) {
+    llvm::PHINode* const out = ending.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.out");
+    const auto from = static_cast<unsigned>(phi.getBasicBlockIndex(latch));
+    out->addIncoming(phi.getIncomingValue(from), latch);
+    phi.setIncomingValue(from, out);
+    phi.setIncomingBlock(from, ending.GetInsertBlock());
+  }
+}
+
+// The loop leaves for `end` after `count` iterations.
+void count_iterations(const llvm::Loop& loop, llvm::Value* count, llvm::BasicBlock* enter, llvm::BasicBlock* end) {
+  llvm::BasicBlock* const header = loop.getHeader();
+  llvm::IRBuilder<> first(header, header->begin());
+  llvm::PHINode* const counter = first.CreatePHI(first.getInt64Ty(), 2, "farheap.counter");
+  auto* const branch = llvm::cast<llvm::BranchInst>(loop.getLoopLatch()->getTerminator());
+  llvm::IRBuilder<> last(branch);
+  llvm::Value* const counted = last.CreateAdd(counter, last.getInt64(1));
+  counter->addIncoming(last.getInt64(0), enter);
+  counter->addIncoming(counted, loop.getLoopLatch());
+  branch->setCondition(last.CreateICmpEQ(counted, count));
+  branch->setSuccessor(0, end);
+  branch->setSuccessor(1, header);
+  branch->setMetadata(llvm::LLVMContext::MD_prof, nullptr);
+}
+
 //     preheader -> chunk (phis of the loop's state; tells) -> header ... latch -> chunk end -> chunk, or the exit
 //
 // The loop itself keeps its body; it counts the iterations of the chunk, and leaves after them.
@@ -232,7 +277,7 @@ void splitter::split(plan& one) {
   llvm::IRBuilder<> begin(chunk);
   begin.SetCurrentDebugLocation(header->getTerminator()->getDebugLoc());
   llvm::PHINode* const done = begin.CreatePHI(word, 2, "farheap.done");
-  llvm::SmallVector<llvm::PHINode*, 8> carried;
+  state carried;
   for (llvm::PHINode& phi : header->phis()) {
     llvm::PHINode* const outer = begin.CreatePHI(phi.getType(), 2, phi.getName() + ".farheap");
     outer->addIncoming(phi.getIncomingValueForBlock(preheader), preheader);
@@ -248,39 +293,15 @@ void splitter::split(plan& one) {
   llvm::IRBuilder<>(enter).CreateBr(header);
 
   llvm::IRBuilder<> ending(end);
-  std::size_t index = 0;
-  for (llvm::PHINode& phi : header->phis()) {
-    llvm::PHINode* const next = ending.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.next");
-    next->addIncoming(phi.getIncomingValueForBlock(latch), latch);
-    carried[index]->addIncoming(next, end);
-    phi.setIncomingBlock(phi.getBasicBlockIndex(preheader), enter);
-    phi.setIncomingValueForBlock(enter, carried[index]);
-    ++index;
-  }
-  for (llvm::PHINode& phi : exit->phis()) {
-    llvm::PHINode* const out = ending.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.out");
-    const int from = phi.getBasicBlockIndex(latch);
-    out->addIncoming(phi.getIncomingValue(from), latch);
-    phi.setIncomingValue(from, out);
-    phi.setIncomingBlock(from, end);
-  }
+  carry_on(loop, carried, enter, ending);
+  carry_out(loop, ending);
   ending.SetCurrentDebugLocation(latch->getTerminator()->getDebugLoc());
   llvm::Value* const so_far = ending.CreateAdd(done, count);
   done->addIncoming(before.getInt64(0), preheader);
   done->addIncoming(so_far, end);
   ending.CreateCondBr(ending.CreateICmpEQ(so_far, one.iterations), exit, chunk);
 
-  llvm::IRBuilder<> counting(header, header->begin());
-  llvm::PHINode* const counter = counting.CreatePHI(word, 2, "farheap.counter");
-  auto* const branch = llvm::cast<llvm::BranchInst>(latch->getTerminator());
-  llvm::IRBuilder<> last(branch);
-  llvm::Value* const counted = last.CreateAdd(counter, last.getInt64(1));
-  counter->addIncoming(last.getInt64(0), enter);
-  counter->addIncoming(counted, latch);
-  branch->setCondition(last.CreateICmpEQ(counted, count));
-  branch->setSuccessor(0, end);
-  branch->setSuccessor(1, header);
-  branch->setMetadata(llvm::LLVMContext::MD_prof, nullptr);
+  count_iterations(loop, count, enter, end);
 }
 
 }  // namespace
