@@ -207,7 +207,11 @@ std::vector<std::string> command_of(std::string_view name, const request& wanted
   }
   command.emplace_back("--end-no-unused-arguments");
   command.insert(command.end(), wanted.passed.begin(), wanted.passed.end());
-  if (wanted.links) command.insert(command.end(), {"-Xlinker", find_part(name, "libfarheap-compiled.a")});
+  // Also where nothing was instrumented: FARHEAP_LOCAL starts the runtime of every program.
+  if (wanted.links) {
+    command.insert(command.end(), {"-Xlinker", "-u", "-Xlinker", "__farheap_compiled"});
+    command.insert(command.end(), {"-Xlinker", find_part(name, "libfarheap-compiled.a")});
+  }
   return command;
 }
 

@@ -238,6 +238,11 @@ class Programs(Directory):
         said = compiled(program, "walk", expected=127, environment={"FARHEAP_LOCAL": "16M", "PATH": "/nowhere"})
         self.assertIn("FARHEAP_LOCAL is set, and the command farheap cannot be started", said)
         self.assertEqual(compiled(program, "walk"), "right\n")
+        compiled(CLANG, "-O0", SOURCES / "reader.c", "-o", program)
+        said = compiled(program, "walk", environment={"FARHEAP_LOCAL": "16M", "FARHEAP_FAR": "memory:", "PATH": path})
+        self.assertIn("farheap: peak local", said)
+        compiled(CLANG, "-O2", "-static", SOURCES / "reader.c", "-o", program)
+        self.assertEqual(compiled(program, "pick"), "right\n")
 
 
 if __name__ == "__main__":
