@@ -22,11 +22,14 @@ void add_passes(llvm::PassBuilder& to) {
     passes.addPass(llvm::LCSSAPass());
     passes.addPass(streams());
   });
-  to.registerOptimizerLastEPCallback([](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
+  const auto guard = [](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
     if (with_guards && level != llvm::OptimizationLevel::O0) {
       passes.addPass(llvm::createModuleToFunctionPassAdaptor(guards()));
     }
-  });
+  };
+  to.registerOptimizerLastEPCallback(guard);
+  // In the linker. It has no place for streams: the vectoriser's there cannot be reached.
+  to.registerFullLinkTimeOptimizationLastEPCallback(guard);
 }
 
 }  // namespace

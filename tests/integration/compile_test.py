@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -152,6 +153,17 @@ class Wrapper(Directory):
         warned = compiled(CLANG, "-Wall", "-Werror", "-O2", "part.o", "-x", "c", main, "-o", "whole")
         self.assertEqual(warned, "")
         self.assertIn("clang version 19", compiled(CLANG, "--version"))
+
+    @unittest.skipUnless(shutil.which("ld.lld-19"), "there is no lld-19")
+    def test_link_time_optimisation_runs_the_passes_in_the_linker(self):
+        for option, calls in {"-flto=thin": ["stream", "guard"], "-flto": ["guard"]}.items():
+            with self.subTest(option):
+                program = self.directory / "linked"
+                compiled(CLANG, "-O2", option, SOURCES / "reader.c", "-o", program)
+                self.assertEqual(compiled(program, "pick"), "right\n")
+                code = compiled("objdump", "-d", program)
+                for call in calls:
+                    self.assertRegex(code, rf"(call|jmp) .*<__farheap_{call}>")
 
     def test_what_is_wrong_is_said_in_one_line(self):
         part = self.source("empty.c", "int nothing;\n")
