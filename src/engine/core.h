@@ -119,7 +119,8 @@ class core {
   const bool writes_tracked;
 
   // How long a read that somebody waits for is tried again, with growing pauses, before its page is Lost. A device that
-  // hangs, a path that fails over, a server that starts again: they take seconds.
+  // hangs, a path that fails over, a server that starts again: they take seconds. A far tier may know better
+  // (backend::read_patience_ns).
   std::uint64_t read_patience_ns = 30'000'000'000;
 
   // Asked before victims leave; none when nobody has anything to say. Set before the first eviction.

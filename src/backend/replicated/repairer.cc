@@ -118,7 +118,7 @@ void repairer::tend_member(std::size_t index, std::uint64_t now_ns) {
   if (given_up && tended.change(seen, member_state::lost)) {
     log_line(log_level::warning, "far tier %s is considered lost; %s", tended.name().c_str(),
              shared_.copies > 1 ? "its copies are being rebuilt on other servers"
-                                : "the pages that it holds cannot be read");
+                                : "the pages that it holds cannot be read while it does not answer");
     shared_.call_for_attention();
   }
   if (!own.sent && now_ns >= own.next_ns) send_probe(index, now_ns);
@@ -184,6 +184,7 @@ void repairer::on_probe(std::size_t index, int error_code) {
   if (!asked.change(own.seen, member_state::serving)) return;
   drop_borrowed(index);
   log_line(log_level::info, "far tier %s answers%s", asked.name().c_str(), own.is_spread_to ? " again" : "");
+  shared_.note_return();
   if (!own.is_spread_to) shared_.want_spreading();
   shared_.call_for_attention();
 }

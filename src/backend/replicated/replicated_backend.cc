@@ -92,8 +92,8 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
                                        const platform::clock& time, std::uint64_t most_slots)
     : capacity_limit_(most_slots),
       connect_(chosen.connect),
-      shared_(std::move(members), chosen.copies, (most_slots + group_slots - 1) / group_slots, chosen.lost_after_ns,
-              time),
+      shared_(std::move(members), chosen.copies, (most_slots + group_slots - 1) / group_slots,
+              {.lost_after_ns = chosen.lost_after_ns, .patience_ns = chosen.patience_ns}, time),
       slots_(most_slots),
       repairer_(std::make_unique<repairer>(shared_, static_cast<placement&>(*this), chosen.probe_interval_ns)) {
   update_capacity();

@@ -30,6 +30,7 @@ class tcp_session {
     if (now_.epoch != epoch || now_.id != wire::session_id{}) return false;
     now_.id = welcome.session;
     quota_slots_.store(welcome.quota_slots, std::memory_order_relaxed);
+    lease_ms_.store(welcome.grace_ms, std::memory_order_relaxed);
     return true;
   }
 
@@ -45,6 +46,9 @@ class tcp_session {
   // The most that the server lends, by its last report; 0 before the first.
   [[nodiscard]] std::uint64_t quota_slots() const { return quota_slots_.load(std::memory_order_relaxed); }
 
+  // How long the server keeps the session without a connection, by its last report; 0 before the first.
+  [[nodiscard]] std::uint64_t lease_ns() const { return lease_ms_.load(std::memory_order_relaxed) * 1'000'000; }
+
   // Outages are told once, however many connections notice. Each returns whether this is the first to notice.
   [[nodiscard]] bool note_outage() { return !in_outage_.exchange(true); }
   [[nodiscard]] bool note_recovery() { return in_outage_.exchange(false); }
@@ -57,6 +61,7 @@ class tcp_session {
   view now_ FAR_GUARDED_BY(lock_);
   std::atomic<std::uint32_t> epoch_{1};
   std::atomic<std::uint64_t> quota_slots_{0};
+  std::atomic<std::uint64_t> lease_ms_{0};
   std::atomic<bool> in_outage_{false};
 };
 
