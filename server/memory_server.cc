@@ -87,6 +87,8 @@ result<void> memory_server::prepare() {
   protocol_.tokens = &chosen_.tokens;
   protocol_.patience_ns = chosen_.patience_ns;
   protocol_.silence_ns = chosen_.silence_ns;
+  // Of the process and not of the machine: what it holds goes with it.
+  wire::fill_random(protocol_.identity);
   loop_ = {.protocol = &protocol_,
            .security = security_.get(),
            .use_io_uring = chosen_.use_io_uring,

@@ -179,20 +179,19 @@ wire::status session::free(wire::block_range blocks) {
   const lock_guard guard(lock_);
   store_.lock_.assert_held();  // the same one
   if (ended_ || overlaps_allocation(blocks)) return wire::status::not_allocated;
-  if (blocks.first + blocks.count > highest_) return wire::status::not_allocated;
-  for (std::uint64_t i = 0; i < blocks.count; ++i) {
-    const std::uintptr_t entry = blocks_[blocks.first + i].load();
-    if (entry == 0 || (entry & flags) != 0) return wire::status::not_allocated;
-  }
-  for (std::uint64_t i = 0; i < blocks.count; ++i) {
-    std::atomic<std::uintptr_t>& entry = blocks_[blocks.first + i];
-    entry.store(entry.load() | being_freed);
+  const std::uint64_t end = std::min(blocks.first + blocks.count, highest_);
+  std::vector<std::uint64_t> numbers;
+  for (std::uint64_t number = blocks.first; number < end; ++number) {
+    std::atomic<std::uintptr_t>& entry = blocks_[number];
+    const std::uintptr_t value = entry.load();
+    // Those that it does not hold are free already: the reply to an earlier request may have been lost.
+    if (value == 0 || (value & flags) != 0) continue;
+    entry.store(value | being_freed);
+    numbers.push_back(number);
   }
   const quiescent_states::ticket unused_after = store_.readers_.draw();
-  for (std::uint64_t i = 0; i < blocks.count; ++i) {
-    store_.freed_.push_back({shared_from_this(), blocks.first + i, unused_after});
-  }
-  held_blocks_ -= blocks.count;
+  for (const std::uint64_t number : numbers) store_.freed_.push_back({shared_from_this(), number, unused_after});
+  held_blocks_ -= numbers.size();
   return wire::status::ok;
 }
 
@@ -282,8 +281,7 @@ result<attachment> store::join(const std::string& tenant_name, const wire::sessi
   const auto found = sessions_.find(id);
   // One answer for both, so that nobody learns of other tenants' sessions.
   if (found == sessions_.end() || found->second->tenant_name() != tenant_name) {
-    return error{std::string(wire::refusal_unknown_session) + ": it has ended, or its grace period has expired",
-                 ENOENT};
+    return error{std::string(wire::refusal_unknown_session) + ": it has ended, or its lease is over", ENOENT};
   }
   return attach(found->second, channel);
 }
@@ -311,7 +309,8 @@ wire::welcome store::welcome_to(const session& joined, std::uint32_t maximum_out
           .session = joined.id(),
           .quota_slots = joined.quota_blocks() * wire::block_slots,
           .grace_ms = static_cast<std::uint32_t>(std::min<std::uint64_t>(grace_ms, 0xffff'ffffu)),
-          .maximum_outstanding = maximum_outstanding};
+          .maximum_outstanding = maximum_outstanding,
+          .lease_ms = std::max(settings_.lease_ns / 1'000'000, grace_ms)};
 }
 
 void store::leave(attachment& connection, std::uint64_t now_ns) {

@@ -125,8 +125,9 @@ class session : public std::enable_shared_from_this<session> {
   // is no reader of quiescent states, or offline.
   [[nodiscard]] wire::status allocate(wire::block_range blocks);
 
-  // All of them, or none and not_allocated when one of them is not. The memory serves others once store::reclaim() has
-  // taken it back. Requires: can_name().
+  // Those of them that the session holds, so that a client may repeat a request whose reply it has not got. The memory
+  // serves others once store::reclaim() has taken it back. not_allocated, and nothing happens: the session has ended,
+  // or is allocating some of them. Requires: can_name().
   [[nodiscard]] wire::status free(wire::block_range blocks);
 
   [[nodiscard]] wire::capacity_report report() const;

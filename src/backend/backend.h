@@ -168,6 +168,10 @@ class backend {
   // or there is none. For any thread.
   [[nodiscard]] virtual std::uint64_t lease_ns() const { return 0; }
 
+  // Of the server behind it: a number that two backends share when one and the same server is behind both; 0: unknown,
+  // or there is none. For any thread.
+  [[nodiscard]] virtual std::uint64_t server_identity() const { return 0; }
+
   // How long a read that fails is worth trying again, because its bytes may be alive on a server that is out of reach;
   // 0: nothing is known, the caller decides. A tier that returns anything else tells the user itself that reads wait.
   // For any thread.

@@ -322,6 +322,16 @@ class OutOfReach(Servers):
         self.assertRegex(err, r"the program needs the bytes at 0x[0-9a-f]+, and they are lost")
 
 
+class NamedTwice(Servers):
+    def test_a_server_under_two_names_is_no_place_for_two_copies(self):
+        server = self.server()
+        port = server.where().rpartition(":")[2]
+        far = f"tcp://127.0.0.1:{port},localhost:{port}?copies=2&timeout=2s"
+        outcome = support.run_far(["true"], LOCAL_BYTES, far=far)
+        self.assertEqual(outcome.code, 1, outcome)
+        self.assertIn(f"127.0.0.1:{port} and localhost:{port} are one and the same server", outcome.err)
+
+
 class OneCopy(Servers):
     def test_a_lost_server_ends_the_program_with_a_clear_message(self):
         server = self.server()

@@ -90,6 +90,7 @@ void network_server::start() {
   wanted.make_source = [this] { return std::make_unique<block_shelf>(*this); };
   lent_ = std::move(server::store::create(std::move(wanted))).value();
   settings_.lent = lent_.get();
+  network::random_bytes(settings_.identity);
   for (event_loop& loop : loops_) loop.reader.emplace(lent_->readers());
   network_.road_to(chosen_.number).is_up = true;
 }

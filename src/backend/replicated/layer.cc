@@ -72,7 +72,20 @@ void layer::leave(queue_holder& leaving) {
   std::erase(holders_, &leaving);
 }
 
+const member* layer::twin_of(const backend& store, std::size_t end) const {
+  const std::uint64_t identity = store.server_identity();
+  for (std::size_t i = 0; i < end && identity != 0; ++i) {
+    if (&at(i).store() != &store && at(i).store().server_identity() == identity) return &at(i);
+  }
+  return nullptr;
+}
+
 result<void> layer::check_new(const member& added) const {
+  if (const member* const twin = twin_of(added.store(), member_count())) {
+    return error{"server " + added.name() + " is " + twin->name() +
+                     " under another name, which already belongs to the " + "far tier",
+                 EEXIST};
+  }
   for (const member* member : view()) {
     if (member->name() != added.name()) continue;
     return error{"server " + added.name() + " already belongs to the far tier (" + name_of(member->state()) + ")",

@@ -57,6 +57,10 @@ class layer {
   // a queue to it cannot be opened.
   [[nodiscard]] result<void> add(std::unique_ptr<member> added);
 
+  // The member before `end` that has the same server behind it as `store`; nullptr: none is known. Two copies on one
+  // server are one.
+  [[nodiscard]] const member* twin_of(const backend& store, std::size_t end) const;
+
   // Tells tend() that there may be something to repair.
   void call_for_attention() { attention_.store(true, std::memory_order_release); }
   [[nodiscard]] bool take_attention() { return attention_.exchange(false, std::memory_order_acq_rel); }

@@ -181,6 +181,14 @@ void repairer::on_probe(std::size_t index, int error_code) {
     return;
   }
   if (own.seen.state == member_state::emptied || own.seen.state == member_state::serving) return;
+  if (const member* const twin = shared_.twin_of(asked.store(), shared_.member_count()); twin && !own.is_spread_to) {
+    if (!own.is_told_twin) {
+      log_line(log_level::error, "far tier %s is %s under another name, and is not used; name each server once",
+               asked.name().c_str(), twin->name().c_str());
+    }
+    own.is_told_twin = true;
+    return;
+  }
   if (!asked.change(own.seen, member_state::serving)) return;
   drop_borrowed(index);
   log_line(log_level::info, "far tier %s answers%s", asked.name().c_str(), own.is_spread_to ? " again" : "");

@@ -84,6 +84,14 @@ result<std::unique_ptr<replicated_backend>> replicated_backend::create(std::vect
   const platform::clock& time = chosen.clock != nullptr ? *chosen.clock : machine_clock;
   std::unique_ptr<replicated_backend> created(
       new replicated_backend(std::move(named), chosen, time, std::min(most_slots, largest_capacity_slots)));
+  const layer& members_made = created->shared_;
+  for (std::size_t i = 0; i < members_made.member_count(); ++i) {
+    const member* const twin = members_made.twin_of(members_made.at(i).store(), i);
+    if (twin == nullptr) continue;
+    return error{"far tier: " + twin->name() + " and " + members_made.at(i).name() +
+                     " are one and the same server; name it once",
+                 EINVAL};
+  }
   if (result<void> ready = created->shared_.join(*created->repairer_); !ready) return ready.error();
   return created;
 }
