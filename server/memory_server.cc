@@ -78,6 +78,7 @@ result<void> memory_server::prepare() {
   }
   result<std::unique_ptr<store>> lent = store::create({.memory_bytes = chosen_.memory_bytes,
                                                        .grace_ns = chosen_.grace_ns,
+                                                       .lease_ns = chosen_.lease_ns,
                                                        .quota_bytes = chosen_.quota_bytes,
                                                        .make_source = {}});
   if (!lent) return lent.error();
@@ -86,6 +87,8 @@ result<void> memory_server::prepare() {
   protocol_.tokens = &chosen_.tokens;
   protocol_.patience_ns = chosen_.patience_ns;
   protocol_.silence_ns = chosen_.silence_ns;
+  // Of the process and not of the machine: what it holds goes with it.
+  wire::fill_random(protocol_.identity);
   loop_ = {.protocol = &protocol_,
            .security = security_.get(),
            .use_io_uring = chosen_.use_io_uring,
@@ -182,6 +185,13 @@ void memory_server::deal_out(int socket) {
 
 int memory_server::housekeeping_ms() {
   store_->expire(now());
+  const std::uint64_t ended_early = store_->report().sessions_ended_early;
+  if (ended_early > ended_early_told_) {
+    log_limited(std::to_string(ended_early - ended_early_told_) +
+                    " session(s) without a connection ended before their lease, because others needed the memory",
+                now());
+    ended_early_told_ = ended_early;
+  }
   std::uint64_t left = store_->reclaim();
   for (std::uint64_t before = left + 1; left > 0 && left < before;) {
     before = left;

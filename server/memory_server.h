@@ -60,6 +60,7 @@ class memory_server {
   std::unique_ptr<shm_service> shared_memory_;
   std::unique_ptr<metrics_server> metrics_;
   std::uint64_t started_at_ns_;
+  std::uint64_t ended_early_told_ = 0;  // of the sessions that ended early, in the log
 };
 
 }  // namespace far::server

@@ -42,9 +42,13 @@ void write_store(text_writer& to, const store_report& report) {
   to.single("memory_bytes", "gauge", "What the server may lend.", report.memory_blocks * block_bytes);
   to.single("used_bytes", "gauge", "What is lent, or not yet given back.", report.held_blocks * block_bytes);
   to.single("unreclaimed_bytes", "gauge", "Freed, and not yet given back.", report.unreclaimed_blocks * block_bytes);
-  to.single("sessions", "gauge", "Sessions, those in their grace period included.", report.sessions);
-  to.single("sessions_expired_total", "counter", "Sessions that ended with their grace period.",
-            report.sessions_expired);
+  to.single("sessions", "gauge", "Sessions, those without a connection included.", report.sessions);
+  to.single("away_sessions", "gauge", "Of these, those without a connection.", report.away_sessions);
+  to.single("away_bytes", "gauge", "What these hold.", report.away_blocks * block_bytes);
+  to.single("sessions_expired_total", "counter", "Sessions that ended with their lease.", report.sessions_expired);
+  to.single("sessions_ended_early_total", "counter",
+            "Sessions without a connection that ended before, because others needed the memory.",
+            report.sessions_ended_early);
   to.single("draining", "gauge", "1 when the server is about to stop.", report.draining ? 1 : 0);
   to.describe("tenant_quota_bytes", "gauge", "The most that the tenant may hold.");
   for (const auto& tenant : report.tenants) {

@@ -23,6 +23,8 @@ constexpr const char* footer =
     "it.\n"
     "Example: farheapd --listen 127.0.0.1:7070 --memory 4G";
 
+constexpr std::uint64_t usual_lease_ns = 3'600'000'000'000;
+
 // As written.
 struct texts {
   std::string listen;
@@ -34,6 +36,7 @@ struct texts {
   std::string metrics;
   std::string shm_name;
   std::string grace = "60s";
+  std::string lease;
   std::string drain = "10s";
   std::string patience = "10s";
   std::string silence = "60s";
@@ -61,7 +64,9 @@ void declare(CLI::App& parser, texts& into) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   text("--metrics", into.metrics, "ADDR:PORT", "HTTP: /metrics for Prometheus, / for people");
   text("--shm", into.shm_name, "NAME", "lend to clients on this machine through shared memory: shm:NAME");
-  text("--grace", into.grace, "DURATION", "how long slots outlive their client's last connection; default 60s");
+  text("--grace", into.grace, "DURATION",
+       "how long slots outlive their client's last connection, in any case; default 60s");
+  text("--lease", into.lease, "DURATION", "the same, while nobody else needs the memory; default 3600s");
   text("--drain", into.drain, "DURATION", "how long SIGTERM waits for clients to go; default 10s");
   text("--patience", into.patience, "DURATION", "for a handshake, a message, and for replies to be read; default 10s");
   text("--silence", into.silence, "DURATION", "a client that sends nothing for this long is gone; default 60s");
@@ -114,6 +119,14 @@ result<void> take_durations(const texts& from, options& into) {
     return {};
   };
   if (result<void> done = take("--grace", from.grace, into.grace_ns); !done) return done;
+  into.lease_ns = std::max(usual_lease_ns, into.grace_ns);
+  if (!from.lease.empty()) {
+    if (result<void> done = take("--lease", from.lease, into.lease_ns); !done) return done;
+  }
+  if (into.lease_ns < into.grace_ns) {
+    return about("--lease", "it is shorter than --grace, for which slots are kept in any case; write at least " +
+                                format_duration(into.grace_ns));
+  }
   if (result<void> done = take("--drain", from.drain, into.drain_ns); !done) return done;
   if (result<void> done = take("--patience", from.patience, into.patience_ns); !done) return done;
   if (result<void> done = take("--silence", from.silence, into.silence_ns); !done) return done;

@@ -25,6 +25,7 @@ struct options {
   std::map<std::string, std::uint64_t> quota_bytes;
   std::string shm_name;  // empty: no shared memory
   std::uint64_t grace_ns = 0;
+  std::uint64_t lease_ns = 0;  // not below grace_ns
   std::uint64_t drain_ns = 0;
   std::uint64_t patience_ns = 0;
   std::uint64_t silence_ns = 0;

@@ -1,6 +1,7 @@
 #include "server/protocol.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -205,7 +206,8 @@ void protocol::shake_hands(const header& head, std::span<const std::byte> payloa
     case step::malformed: return end(close_reason::malformed);
     case step::refused: return end_refused();
     case step::greeted:
-      handshake_.challenge(!settings_.tokens->empty(), settings_.tokens->find(handshake_.said().tenant));
+      handshake_.challenge(!settings_.tokens->empty(), settings_.tokens->find(handshake_.said().tenant),
+                           settings_.identity);
       return send_handshake();
     case step::proven: return attach(now_ns);
   }
@@ -217,7 +219,11 @@ void protocol::attach(std::uint64_t now_ns) {
   result<attachment> got = joins ? settings_.lent->join(said.tenant, said.join, said.channel)
                                  : settings_.lent->open(said.tenant, said.channel);
   if (!got) {
-    handshake_.refuse(got.error().message);
+    if (joins && got.error().code == ENOENT) {
+      handshake_.deny_session(got.error().message);
+    } else {
+      handshake_.refuse(got.error().message);
+    }
     return end_refused();
   }
   mine_ = std::move(got).value();

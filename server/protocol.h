@@ -33,6 +33,7 @@ struct protocol_settings {
   // For a client to be heard of; it pings several times within it.
   std::uint64_t silence_ns = 60'000'000'000;
   void (*random)(std::span<std::byte>) = wire::fill_random;  // nonces; a simulation passes its own
+  wire::server_id identity{};                                // of this process; all zero: it has none
 };
 
 class protocol {

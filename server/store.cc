@@ -73,7 +73,8 @@ std::optional<session::step> session::begin(allocation& work) {
   const std::uint64_t room =
       std::min(tenant_->quota_blocks - tenant_->held_blocks, store_.memory_blocks_ - store_.held_blocks_);
   if (missing > room) {
-    const bool comes_back = missing <= tenant_->quota_blocks && store_.freed_.size() + store_.being_reclaimed_ > 0;
+    const bool comes_back = missing <= tenant_->quota_blocks &&
+                            (store_.freed_.size() + store_.being_reclaimed_ > 0 || store_.give_way(*tenant_, missing));
     return step{comes_back ? progress::wait : progress::done, wire::status::no_space};
   }
   tenant_->held_blocks += missing;
@@ -108,6 +109,7 @@ session::step session::allocate_some(allocation& work, std::uint64_t most_blocks
     }
     if (entry == 0) {
       std::byte* const block = source_->take(number);
+      if (block == nullptr && store_.give_way_to_machine()) return {progress::wait, wire::status::ok};
       if (block == nullptr) return finish(work, wire::status::no_space);
       FAR_CHECK((reinterpret_cast<std::uintptr_t>(block) & flags) == 0, "a block that is not aligned");
       blocks_[number].store(reinterpret_cast<std::uintptr_t>(block) | being_allocated);
@@ -177,20 +179,19 @@ wire::status session::free(wire::block_range blocks) {
   const lock_guard guard(lock_);
   store_.lock_.assert_held();  // the same one
   if (ended_ || overlaps_allocation(blocks)) return wire::status::not_allocated;
-  if (blocks.first + blocks.count > highest_) return wire::status::not_allocated;
-  for (std::uint64_t i = 0; i < blocks.count; ++i) {
-    const std::uintptr_t entry = blocks_[blocks.first + i].load();
-    if (entry == 0 || (entry & flags) != 0) return wire::status::not_allocated;
-  }
-  for (std::uint64_t i = 0; i < blocks.count; ++i) {
-    std::atomic<std::uintptr_t>& entry = blocks_[blocks.first + i];
-    entry.store(entry.load() | being_freed);
+  const std::uint64_t end = std::min(blocks.first + blocks.count, highest_);
+  std::vector<std::uint64_t> numbers;
+  for (std::uint64_t number = blocks.first; number < end; ++number) {
+    std::atomic<std::uintptr_t>& entry = blocks_[number];
+    const std::uintptr_t value = entry.load();
+    // Those that it does not hold are free already: the reply to an earlier request may have been lost.
+    if (value == 0 || (value & flags) != 0) continue;
+    entry.store(value | being_freed);
+    numbers.push_back(number);
   }
   const quiescent_states::ticket unused_after = store_.readers_.draw();
-  for (std::uint64_t i = 0; i < blocks.count; ++i) {
-    store_.freed_.push_back({shared_from_this(), blocks.first + i, unused_after});
-  }
-  held_blocks_ -= blocks.count;
+  for (const std::uint64_t number : numbers) store_.freed_.push_back({shared_from_this(), number, unused_after});
+  held_blocks_ -= numbers.size();
   return wire::status::ok;
 }
 
@@ -253,12 +254,14 @@ result<attachment> store::open(const std::string& tenant_name, std::uint32_t cha
                                std::unique_ptr<block_source> source) {
   std::byte* const table = platform::try_map_local(table_bytes);
   if (table == nullptr) return error{"the server has no address space for one more session", ENOMEM};
+  // Whoever brings memory of his own shares it with a process on this machine, whose end is certain.
+  const bool has_lease = source == nullptr;
   if (!source) source = settings_.make_source();
   wire::session_id id{};
   settings_.random(id);
   const lock_guard guard(lock_);
   std::shared_ptr<tenant> whose = tenant_named(tenant_name);
-  const bool too_many = whose->sessions >= maximum_sessions_of_tenant;
+  const bool too_many = whose->sessions >= maximum_sessions_of_tenant && !end_longest_away(whose.get());
   if (draining() || too_many || sessions_.contains(id)) {
     forget_if_unused(tenant_name);
     platform::unmap_local(table, table_bytes);
@@ -268,6 +271,7 @@ result<attachment> store::open(const std::string& tenant_name, std::uint32_t cha
   ++whose->sessions;
   std::shared_ptr<session> opened(new session(*this, std::move(whose), id, std::move(source),
                                               reinterpret_cast<std::atomic<std::uintptr_t>*>(table)));
+  opened->has_lease_ = has_lease;
   sessions_.emplace(id, opened);
   return attach(opened, channel);
 }
@@ -277,8 +281,7 @@ result<attachment> store::join(const std::string& tenant_name, const wire::sessi
   const auto found = sessions_.find(id);
   // One answer for both, so that nobody learns of other tenants' sessions.
   if (found == sessions_.end() || found->second->tenant_name() != tenant_name) {
-    return error{std::string(wire::refusal_unknown_session) + ": it has ended, or its grace period has expired",
-                 ENOENT};
+    return error{std::string(wire::refusal_unknown_session) + ": it has ended, or its lease is over", ENOENT};
   }
   return attach(found->second, channel);
 }
@@ -306,7 +309,8 @@ wire::welcome store::welcome_to(const session& joined, std::uint32_t maximum_out
           .session = joined.id(),
           .quota_slots = joined.quota_blocks() * wire::block_slots,
           .grace_ms = static_cast<std::uint32_t>(std::min<std::uint64_t>(grace_ms, 0xffff'ffffu)),
-          .maximum_outstanding = maximum_outstanding};
+          .maximum_outstanding = maximum_outstanding,
+          .lease_ms = std::max(settings_.lease_ns / 1'000'000, grace_ms)};
 }
 
 void store::leave(attachment& connection, std::uint64_t now_ns) {
@@ -317,7 +321,8 @@ void store::leave(attachment& connection, std::uint64_t now_ns) {
   const auto found = left->channels_.find(connection.channel);
   if (found == left->channels_.end() || found->second != connection.fenced) return;
   left->channels_.erase(found);
-  if (left->channels_.empty()) left->expires_at_ns_ = now_ns + settings_.grace_ns;
+  now_ns_ = std::max(now_ns_, now_ns);
+  if (left->channels_.empty()) left->away_since_ns_ = now_ns;
 }
 
 void store::end(session& client) {
@@ -352,14 +357,64 @@ void store::end_locked(session& client) {
 }
 
 void store::expire(std::uint64_t now_ns) {
+  const std::uint64_t lease_ns = std::max(settings_.lease_ns, settings_.grace_ns);
   const lock_guard guard(lock_);
+  now_ns_ = std::max(now_ns_, now_ns);
   for (auto at = sessions_.begin(); at != sessions_.end();) {
     session& expired = *(at++)->second;  // its end takes it out of the map
     expired.lock_.assert_held();         // it is ours
-    if (!expired.channels_.empty() || expired.expires_at_ns_ > now_ns) continue;
+    const std::uint64_t lives_ns = expired.has_lease_ ? lease_ns : settings_.grace_ns;
+    if (!expired.channels_.empty() || now_ns_ - expired.away_since_ns_ < lives_ns) continue;
     ++sessions_expired_;
     end_locked(expired);
   }
+}
+
+bool store::may_end_early(const session& client, const tenant* only) const {
+  client.lock_.assert_held();  // it is ours
+  return client.channels_.empty() && now_ns_ - client.away_since_ns_ >= settings_.grace_ns &&
+         (only == nullptr || client.tenant_.get() == only);
+}
+
+std::uint64_t store::reclaimable(const tenant* only) const {
+  std::uint64_t blocks = 0;
+  for (const auto& [id, client] : sessions_) {
+    client->lock_.assert_held();  // it is ours
+    if (may_end_early(*client, only)) blocks += client->held_blocks_;
+  }
+  return blocks;
+}
+
+bool store::end_longest_away(const tenant* only) {
+  session* longest = nullptr;
+  std::uint64_t since_ns = 0;
+  for (const auto& [id, client] : sessions_) {
+    client->lock_.assert_held();  // it is ours
+    if (!may_end_early(*client, only)) continue;
+    if (longest != nullptr && client->away_since_ns_ >= since_ns) continue;
+    longest = client.get();
+    since_ns = client->away_since_ns_;
+  }
+  if (longest == nullptr) return false;
+  ++sessions_ended_early_;
+  end_locked(*longest);
+  return true;
+}
+
+// An allocation lacks room. Ends one session when the room can be had so, and returns true; the caller comes again when
+// its blocks are back. Nobody loses anything for an allocation that would fail all the same.
+bool store::give_way(const tenant& whose, std::uint64_t missing) {
+  const bool is_quota = missing > whose.quota_blocks - whose.held_blocks;
+  if (is_quota && missing > whose.quota_blocks - whose.held_blocks + reclaimable(&whose)) return false;
+  if (missing > memory_blocks_ - held_blocks_ + reclaimable(nullptr)) return false;
+  return end_longest_away(is_quota ? &whose : nullptr);
+}
+
+// The machine has no memory left, though the server could lend more.
+bool store::give_way_to_machine() {
+  const lock_guard guard(lock_);
+  if (freed_.size() + being_reclaimed_ > 0) return true;
+  return reclaimable(nullptr) > 0 && end_longest_away(nullptr);
 }
 
 bool store::take_freed(std::vector<freed>* batch) {
@@ -403,12 +458,18 @@ store_report store::report() const {
                       .unreclaimed_blocks = freed_.size() + being_reclaimed_,
                       .sessions = sessions_.size(),
                       .connections = 0,
+                      .away_sessions = 0,
+                      .away_blocks = 0,
                       .sessions_expired = sessions_expired_,
+                      .sessions_ended_early = sessions_ended_early_,
                       .draining = draining(),
                       .tenants = {}};
   for (const auto& [id, client] : sessions_) {
     client->lock_.assert_held();  // it is ours
     report.connections += client->channels_.size();
+    if (!client->channels_.empty()) continue;
+    ++report.away_sessions;
+    report.away_blocks += client->held_blocks_;
   }
   for (const auto& [name, account] : tenants_) {
     report.tenants.push_back({name, account->quota_blocks, account->held_blocks, account->sessions});

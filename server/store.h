@@ -7,6 +7,10 @@
 // Data path (session::address_of): lock-free, no allocation, between two quiescent states (quiescent_states.h). Control
 // path (everything else): one mutex, never held while memory is filled or given back.
 //
+// A session whose last connection has ended is away. It keeps its blocks for the grace period in any case, and until
+// its lease is over unless somebody needs the memory: then those that are past their grace end early, the one that is
+// longest away first, as many as it takes. A tenant at its quota ends its own ones; memory that runs out, anybody's.
+//
 // Equations that validate() recomputes:
 //     a tenant's held_blocks = what its sessions hold or are allocating, and freed blocks not yet reclaimed
 //     store's held_blocks = the sum over tenants <= memory_blocks
@@ -121,8 +125,9 @@ class session : public std::enable_shared_from_this<session> {
   // is no reader of quiescent states, or offline.
   [[nodiscard]] wire::status allocate(wire::block_range blocks);
 
-  // All of them, or none and not_allocated when one of them is not. The memory serves others once store::reclaim() has
-  // taken it back. Requires: can_name().
+  // Those of them that the session holds, so that a client may repeat a request whose reply it has not got. The memory
+  // serves others once store::reclaim() has taken it back. not_allocated, and nothing happens: the session has ended,
+  // or is allocating some of them. Requires: can_name().
   [[nodiscard]] wire::status free(wire::block_range blocks);
 
   [[nodiscard]] wire::capacity_report report() const;
@@ -154,7 +159,8 @@ class session : public std::enable_shared_from_this<session> {
   bool ended_ FAR_GUARDED_BY(lock_) = false;
   std::map<std::uint32_t, std::shared_ptr<std::atomic<bool>>> channels_
       FAR_GUARDED_BY(lock_);                               // what fences the connection of a number
-  std::uint64_t expires_at_ns_ FAR_GUARDED_BY(lock_) = 0;  // while there is no connection
+  std::uint64_t away_since_ns_ FAR_GUARDED_BY(lock_) = 0;  // while there is no connection
+  bool has_lease_ = true;                                  // beyond the grace period
 };
 
 // One connection's share in a session: made by store::open and join, ended by store::leave.
@@ -172,7 +178,8 @@ struct attachment {
 
 struct store_settings {
   std::uint64_t memory_bytes = 0;                    // rounded down to whole blocks
-  std::uint64_t grace_ns = 0;                        // how long a session lives without a connection
+  std::uint64_t grace_ns = 0;                        // how long a session lives without a connection, in any case
+  std::uint64_t lease_ns = 0;                        // and if nobody needs its memory; grace_ns when that is more
   std::map<std::string, std::uint64_t> quota_bytes;  // of single tenants; the others may use all of the memory
   // Session ids; a simulation passes its own.
   void (*random)(std::span<std::byte>) = wire::fill_random;
@@ -191,8 +198,11 @@ struct store_report {
   std::uint64_t held_blocks = 0;  // includes those that are not yet reclaimed
   std::uint64_t unreclaimed_blocks = 0;
   std::size_t sessions = 0;
-  std::size_t connections = 0;         // of all sessions
-  std::uint64_t sessions_expired = 0;  // since the start
+  std::size_t connections = 0;             // of all sessions
+  std::size_t away_sessions = 0;           // without a connection
+  std::uint64_t away_blocks = 0;           // what these hold
+  std::uint64_t sessions_expired = 0;      // since the start: at the end of their lease
+  std::uint64_t sessions_ended_early = 0;  // before that, because memory was needed
   bool draining = false;
   std::vector<tenant_line> tenants;
 };
@@ -215,12 +225,12 @@ class store {
                                         std::uint32_t channel);
   // The message to a connection of the session at the end of its handshake, without the proof.
   [[nodiscard]] wire::welcome welcome_to(const session& joined, std::uint32_t maximum_outstanding) const;
-  // The connection is gone; after the last one the grace period begins.
+  // The connection is gone; after the last one the grace period and the lease begin.
   void leave(attachment& connection, std::uint64_t now_ns);
   // Ends the session now and for all its connections, and frees its blocks.
   void end(session& client);
 
-  // Ends the sessions whose grace period is over.
+  // Ends the sessions whose lease is over. Call it often: it also tells the store the time.
   void expire(std::uint64_t now_ns);
   // Gives freed blocks back whose quiescent state has passed; returns how many are left to reclaim. Call it often.
   std::uint64_t reclaim();
@@ -251,6 +261,13 @@ class store {
       FAR_REQUIRES(lock_);
   void end_locked(session& client) FAR_REQUIRES(lock_);
   void uncharge(tenant& whose, std::uint64_t blocks) FAR_REQUIRES(lock_);
+  [[nodiscard]] bool may_end_early(const session& client, const tenant* only) const FAR_REQUIRES(lock_);
+  // How many blocks sessions hold that may end early; `only`: of this tenant.
+  [[nodiscard]] std::uint64_t reclaimable(const tenant* only) const FAR_REQUIRES(lock_);
+  // Ends the one that is longest away; false: there is none.
+  bool end_longest_away(const tenant* only) FAR_REQUIRES(lock_);
+  [[nodiscard]] bool give_way(const tenant& whose, std::uint64_t missing) FAR_REQUIRES(lock_);
+  bool give_way_to_machine();
   void forget_if_unused(const std::string& name) FAR_REQUIRES(lock_);
   [[nodiscard]] bool take_freed(std::vector<freed>* batch) FAR_REQUIRES(reclaiming_);
   [[nodiscard]] std::uint64_t quota_of(const std::string& name) const;
@@ -264,7 +281,9 @@ class store {
   mutex reclaiming_;  // one thread at a time reclaims; before lock_
   mutable mutex lock_;
   std::uint64_t held_blocks_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t now_ns_ FAR_GUARDED_BY(lock_) = 0;  // when the store was told last
   std::uint64_t sessions_expired_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t sessions_ended_early_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t being_reclaimed_ FAR_GUARDED_BY(lock_) = 0;  // taken from freed_, not yet uncharged
   std::deque<freed> freed_ FAR_GUARDED_BY(lock_);            // oldest first
   std::map<std::string, std::shared_ptr<tenant>> tenants_ FAR_GUARDED_BY(lock_);  // those that have sessions

@@ -46,7 +46,7 @@ struct request {
 
 // `error_code` is 0 or an errno value. A failed read leaves the buffer undefined; a failed write leaves the slot's
 // bytes undefined (the caller still holds the good copy). ESTALE of a read: the bytes are gone for good, and another
-// try is no use. Requests of one channel complete in any order.
+// try is no use. ETIMEDOUT: they are out of reach. Requests of one channel complete in any order.
 //
 // `lent`, if not null: the read had `may_lend`, and its bytes are here, contiguous, and not in the buffer. Those of
 // each slot are valid until that slot is freed or written.
@@ -167,6 +167,19 @@ class backend {
   // allocate() returns a slot that is not among the forgotten.
   [[nodiscard]] virtual bool answers() const { return true; }
   [[nodiscard]] virtual std::uint64_t incarnation() const { return 0; }
+
+  // Of the server behind it: how long it keeps our slots while it does not hear from us, as it has granted; 0: unknown,
+  // or there is none. For any thread.
+  [[nodiscard]] virtual std::uint64_t lease_ns() const { return 0; }
+
+  // Of the server behind it: a number that two backends share when one and the same server is behind both; 0: unknown,
+  // or there is none. For any thread.
+  [[nodiscard]] virtual std::uint64_t server_identity() const { return 0; }
+
+  // How long a read that fails is worth trying again, because its bytes may be alive on a server that is out of reach;
+  // 0: nothing is known, the caller decides. A tier that returns anything else tells the user itself that reads wait.
+  // For any thread.
+  [[nodiscard]] virtual std::uint64_t read_patience_ns() const { return 0; }
 
   // Whether tend() should be called now, whatever it returned. For any thread.
   [[nodiscard]] virtual bool wants_tending() const { return false; }

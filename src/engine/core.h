@@ -124,7 +124,7 @@ class core {
   const bool writes_tracked;
 
   // How long a failed read is tried again, with growing pauses, before its page is Lost. A device that hangs, a path
-  // that fails over or a server that restarts takes seconds.
+  // that fails over or a server that restarts takes seconds. A far tier may know better (backend::read_patience_ns).
   std::uint64_t read_patience_ns = 30'000'000'000;
 
   // Asked before victims leave; null where there is none. Set before the first eviction.

@@ -349,7 +349,8 @@ void fetcher::retry_or_give_up(flight& incoming) {
   }
   const std::uint64_t now_ns = shared_.time.now_ns();
   if (incoming.attempts++ == 0) incoming.failing_since_ns = now_ns;
-  if (incoming.attempts == (incoming.wrong ? 1 : attempts_before_warning)) {
+  const bool is_told_by_tier = shared_.far.read_patience_ns() != 0;
+  if (incoming.attempts == (incoming.wrong ? 1 : is_told_by_tier ? 0 : attempts_before_warning)) {
     log_line(log_level::warning, "page %llu of the far heap cannot be read from %s (%s); trying again",
              static_cast<unsigned long long>(incoming.pages[0]), shared_.far_name(),
              incoming.wrong ? "other bytes come back than were written" : std::strerror(incoming.error_code));
@@ -365,8 +366,10 @@ void fetcher::retry_or_give_up(flight& incoming) {
 bool fetcher::is_worth_a_retry(const flight& incoming, std::uint64_t now_ns) const {
   // The tier knows that it will never have the bytes again.
   if (incoming.error_code == ESTALE) return incoming.attempts < attempts_at_what_is_gone;
-  const std::uint64_t patience_ns = shared_.read_patience_ns / (incoming.wrong ? patience_with_wrong_bytes : 1);
-  return now_ns - incoming.failing_since_ns < patience_ns;
+  const std::uint64_t waiting_ns = now_ns - incoming.failing_since_ns;
+  if (incoming.wrong) return waiting_ns < shared_.read_patience_ns / patience_with_wrong_bytes;
+  const std::uint64_t tier_ns = shared_.far.read_patience_ns();
+  return waiting_ns < (tier_ns != 0 ? tier_ns : shared_.read_patience_ns);
 }
 
 void fetcher::lose(flight& incoming) {

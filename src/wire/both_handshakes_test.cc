@@ -129,7 +129,7 @@ TEST_F(handshakes, a_session_that_is_gone_is_told_from_other_refusals) {
   begin(alice(""), session_of(3));
   greet(false, nullptr);
   ASSERT_EQ(server_takes(), server_step::proven);
-  server_->refuse("unknown session: it has expired");
+  server_->deny_session("unknown session: it has expired");
   EXPECT_EQ(client_takes(), client_step::unknown_session);
   EXPECT_NE(std::string_view(client_->explanation()).find("it has expired"), std::string_view::npos);
 
@@ -138,6 +138,55 @@ TEST_F(handshakes, a_session_that_is_gone_is_told_from_other_refusals) {
   server_->refuse("user: not you");
   EXPECT_EQ(client_takes(), client_step::refused);
   EXPECT_STREQ(client_->explanation(), "refuses: user: not you");
+}
+
+TEST_F(handshakes, only_who_knows_the_token_is_believed_that_a_session_is_gone) {
+  for (const bool knows_it : {true, false}) {
+    begin(alice(token), session_of(3));
+    client_->begin(session_of(3), 7, 2);
+    ASSERT_EQ(server_takes(), server_step::greeted);
+    // Somebody who has heard the proof of an earlier connection may repeat it, and no more.
+    const std::string other = "another token, also long";
+    server_->challenge(true, knows_it ? &token : &other);
+    ASSERT_EQ(client_takes(), client_step::more);
+    static_cast<void>(server_takes());
+    server_->deny_session("unknown session: it has expired");
+    EXPECT_EQ(client_takes(), knows_it ? client_step::unknown_session : client_step::refused);
+  }
+  client_->begin(session_of(3), 7, 2);
+  ASSERT_EQ(server_takes(), server_step::malformed) << "the connection before";
+  server_.emplace();
+  client_->begin(session_of(3), 7, 2);
+  ASSERT_EQ(server_takes(), server_step::greeted);
+  server_->refuse("unknown session: believe me");
+  EXPECT_EQ(client_takes(), client_step::refused) << "anybody can say that";
+}
+
+// As servers of version 1 say it, which have no other way.
+TEST_F(handshakes, a_session_of_version_1_ends_as_it_did) {
+  begin(alice(token), session_of(3));
+  ASSERT_EQ(server_takes(), server_step::greeted);
+  server_->refuse("unknown session: it has expired");
+  EXPECT_EQ(client_takes(), client_step::unknown_session);
+}
+
+TEST_F(handshakes, a_client_of_version_1_is_answered_in_it) {
+  const hello old{.oldest = 1, .newest = 1, .join = session_of(3)};
+  std::array<std::byte, maximum_handshake_bytes> payload{};
+  handshake_message message;
+  message.set(opcode::hello, std::span(payload).first(encode(old, payload)));
+  const packed_message greeting = unpack_message(message.bytes()).value();
+  server_.emplace();
+  ASSERT_EQ(server_->take(greeting.head, greeting.payload), server_step::greeted);
+  server_->challenge(false, nullptr, {std::byte{9}});
+  EXPECT_EQ(unpack_message(server_->to_send()).value().payload.size(), first_challenge_bytes);
+  message.set(opcode::proof, digest{});
+  const packed_message proof = unpack_message(message.bytes()).value();
+  ASSERT_EQ(server_->take(proof.head, proof.payload), server_step::proven);
+  server_->deny_session("unknown session: it has expired");
+  EXPECT_EQ(unpack_message(server_->to_send()).value().head.op, opcode::refuse);
+  server_->welcome({.session = session_of(3), .maximum_outstanding = 1, .lease_ms = 9});
+  EXPECT_EQ(unpack_message(server_->to_send()).value().payload.size(), first_welcome_bytes);
 }
 
 TEST_F(handshakes, another_session_than_the_one_to_join_is_a_lost_one) {

@@ -30,8 +30,10 @@ class client_handshake {
   // Requires: `shown` outlives this.
   explicit client_handshake(const credentials& shown);
 
-  // Begins anew. to_send() then holds the hello.
-  void begin(const session_id& join, std::uint32_t channel);
+  // Begins anew. to_send() then holds the hello. `oldest`: the oldest version to offer. A session that was opened with
+  // version 2 or later is joined with no older one: from then on only a server that knows the token is believed when
+  // it says that the session is gone.
+  void begin(const session_id& join, std::uint32_t channel, std::uint16_t oldest = oldest_version);
 
   // Takes the next message of the server. to_send() may hold an answer then.
   [[nodiscard]] step take(const header& head, std::span<const std::byte> payload);
@@ -41,6 +43,9 @@ class client_handshake {
   void sent(std::size_t bytes) { sent_bytes_ += bytes; }
 
   [[nodiscard]] const wire::welcome& welcome() const { return welcome_; }
+  // Of the server that sent the challenge.
+  [[nodiscard]] const server_id& identity() const { return identity_; }
+  [[nodiscard]] std::uint16_t version() const { return version_; }
   // The reason for its end, as in "wants a token"; the transport adds the server's name. Printable; without the
   // token, whatever the server has said.
   [[nodiscard]] const char* explanation() const { return explanation_.data(); }
@@ -49,6 +54,7 @@ class client_handshake {
   [[nodiscard]] step take_challenge(std::span<const std::byte> payload);
   [[nodiscard]] step take_welcome(std::span<const std::byte> payload);
   [[nodiscard]] step take_refusal(std::span<const std::byte> payload);
+  [[nodiscard]] step take_unknown(std::span<const std::byte> payload);
   [[nodiscard]] step refuse(const char* why);
   [[nodiscard]] bool joins() const { return hello_.join != session_id{}; }
   [[nodiscard]] digest proof_of(side whose) const;
@@ -61,6 +67,9 @@ class client_handshake {
   std::array<std::byte, maximum_handshake_bytes> hello_payload_{};
   std::size_t hello_bytes_ = 0;
   std::array<std::byte, challenge_bytes> challenge_payload_{};
+  std::size_t challenge_bytes_ = 0;
+  server_id identity_{};
+  std::uint16_t version_ = 0;
   handshake_message out_;
   std::size_t sent_bytes_ = 0;
   std::array<char, 384> explanation_{};

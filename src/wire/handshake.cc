@@ -28,15 +28,18 @@ constexpr std::size_t hello_tenant_at = 57;
 // challenge: version (u16), token wanted (u8), zero (u8), zero (u32), nonce (32).
 constexpr std::size_t challenge_wanted_at = 2;
 constexpr std::size_t challenge_nonce_at = 8;
+constexpr std::size_t challenge_identity_at = 40;  // from version 2 on: identity (16)
 
 // welcome: proof (32), session (16), quota (u64), grace (u32), outstanding (u32).
 constexpr std::size_t welcome_session_at = 32;
 constexpr std::size_t welcome_quota_at = 48;
 constexpr std::size_t welcome_grace_at = 56;
 constexpr std::size_t welcome_outstanding_at = 60;
+constexpr std::size_t welcome_lease_at = 64;  // from version 2 on: lease (u64)
 
 constexpr std::string_view client_label = "farheap 1 client";
 constexpr std::string_view server_label = "farheap 1 server";
+constexpr std::string_view absent_label = "farheap 2 absent";
 
 template <std::size_t N>
 void put(const std::array<std::byte, N>& from, std::byte* to) {
@@ -144,11 +147,13 @@ std::size_t encode(const challenge& from, std::span<std::byte> to) {
   store(from.version, to.data());
   store(static_cast<std::uint8_t>(from.token_wanted ? 1 : 0), to.data() + challenge_wanted_at);
   put(from.server, to.data() + challenge_nonce_at);
+  if (from.version < 2) return first_challenge_bytes;
+  put(from.identity, to.data() + challenge_identity_at);
   return challenge_bytes;
 }
 
 std::optional<challenge> decode_challenge(std::span<const std::byte> payload) {
-  if (payload.size() != challenge_bytes) return std::nullopt;
+  if (payload.size() != first_challenge_bytes && payload.size() != challenge_bytes) return std::nullopt;
   const std::byte* const at = payload.data();
   challenge decoded;
   decoded.version = load<std::uint16_t>(at);
@@ -157,11 +162,13 @@ std::optional<challenge> decode_challenge(std::span<const std::byte> payload) {
   const bool zeros = load<std::uint8_t>(at + 3) == 0 && load<std::uint32_t>(at + 4) == 0;
   if (wanted > 1 || !zeros) return std::nullopt;
   decoded.token_wanted = wanted == 1;
+  if (payload.size() != (decoded.version < 2 ? first_challenge_bytes : challenge_bytes)) return std::nullopt;
   get(at + challenge_nonce_at, &decoded.server);
+  if (decoded.version >= 2) get(at + challenge_identity_at, &decoded.identity);
   return decoded;
 }
 
-std::size_t encode(const welcome& from, std::span<std::byte> to) {
+std::size_t encode(const welcome& from, std::span<std::byte> to, std::uint16_t version) {
   FAR_CHECK(to.size() >= maximum_handshake_bytes, "encode(welcome)");
   std::byte* const at = to.data();
   put(from.proof, at);
@@ -169,11 +176,29 @@ std::size_t encode(const welcome& from, std::span<std::byte> to) {
   store(from.quota_slots, at + welcome_quota_at);
   store(from.grace_ms, at + welcome_grace_at);
   store(from.maximum_outstanding, at + welcome_outstanding_at);
+  if (version < 2) return first_welcome_bytes;
+  store(from.lease_ms, at + welcome_lease_at);
   return welcome_bytes;
 }
 
-std::optional<welcome> decode_welcome(std::span<const std::byte> payload) {
-  if (payload.size() != welcome_bytes) return std::nullopt;
+std::size_t encode(const unknown_session& from, std::span<std::byte> to) {
+  FAR_CHECK(to.size() >= maximum_handshake_bytes, "encode(unknown_session)");
+  put(from.proof, to.data());
+  const std::size_t length = std::min(from.reason.size(), maximum_refusal_bytes);
+  std::memcpy(to.data() + proof_bytes, from.reason.data(), length);
+  return proof_bytes + length;
+}
+
+std::optional<unknown_session> decode_unknown_session(std::span<const std::byte> payload) {
+  if (payload.size() < proof_bytes) return std::nullopt;
+  unknown_session decoded;
+  get(payload.data(), &decoded.proof);
+  decoded.reason = decode_refusal(payload.subspan(proof_bytes));
+  return decoded;
+}
+
+std::optional<welcome> decode_welcome(std::span<const std::byte> payload, std::uint16_t version) {
+  if (payload.size() != (version < 2 ? first_welcome_bytes : welcome_bytes)) return std::nullopt;
   const std::byte* const at = payload.data();
   welcome decoded;
   get(at, &decoded.proof);
@@ -181,6 +206,7 @@ std::optional<welcome> decode_welcome(std::span<const std::byte> payload) {
   decoded.quota_slots = load<std::uint64_t>(at + welcome_quota_at);
   decoded.grace_ms = load<std::uint32_t>(at + welcome_grace_at);
   decoded.maximum_outstanding = load<std::uint32_t>(at + welcome_outstanding_at);
+  decoded.lease_ms = version < 2 ? decoded.grace_ms : load<std::uint64_t>(at + welcome_lease_at);
   if (decoded.session == session_id{} || decoded.maximum_outstanding == 0) return std::nullopt;
   return decoded;
 }
@@ -222,7 +248,9 @@ std::optional<packed_message> unpack_message(std::span<const std::byte> packet) 
 digest prove(side whose, std::string_view token, std::span<const std::byte> hello_payload,
              std::span<const std::byte> challenge_payload) {
   keyed_hash hash(token);
-  const std::string_view label = whose == side::client ? client_label : server_label;
+  const std::string_view label = whose == side::client   ? client_label
+                                 : whose == side::server ? server_label
+                                                         : absent_label;
   hash.add(label.data(), label.size());
   hash.add_with_length(hello_payload);
   hash.add_with_length(challenge_payload);

@@ -29,14 +29,17 @@ namespace far::wire {
 using nonce = std::array<std::byte, 32>;
 using digest = std::array<std::byte, 32>;
 using session_id = std::array<std::byte, 16>;  // all zero: a new session, please
+using server_id = std::array<std::byte, 16>;   // of a server's process; all zero: it has not said (version 1)
 
 inline constexpr std::size_t maximum_tenant_bytes = 64;
 inline constexpr std::size_t maximum_refusal_bytes = 256;
 inline constexpr std::size_t minimum_token_bytes = 16;
 inline constexpr std::size_t maximum_token_bytes = 1024;
 inline constexpr std::size_t proof_bytes = sizeof(digest);
-inline constexpr std::size_t challenge_bytes = 40;
-inline constexpr std::size_t welcome_bytes = 64;
+inline constexpr std::size_t first_challenge_bytes = 40;  // of version 1
+inline constexpr std::size_t challenge_bytes = 56;
+inline constexpr std::size_t first_welcome_bytes = 64;
+inline constexpr std::size_t welcome_bytes = 72;
 
 // How a refusal begins when the session to join does not exist (any more). Everything else in it is for people only.
 inline constexpr std::string_view refusal_unknown_session = "unknown session";
@@ -58,6 +61,7 @@ struct challenge {
   std::uint16_t version = 0;
   bool token_wanted = false;
   nonce server{};
+  server_id identity{};  // from version 2 on
 };
 
 struct welcome {
@@ -66,18 +70,28 @@ struct welcome {
   std::uint64_t quota_slots = 0;
   std::uint32_t grace_ms = 0;             // how long slots live after the session's last connection ended
   std::uint32_t maximum_outstanding = 0;  // requests that the server takes before it stops reading from us
+  std::uint64_t lease_ms = 0;             // as grace_ms, while nobody needs the memory. Version 1: the grace period
+};
+
+// The session to join is gone. With the token, whoever says so has proved that it knows it.
+struct unknown_session {
+  digest proof{};
+  std::string reason;  // for people
 };
 
 // Each returns the payload's length. Requires: `to` holds maximum_handshake_bytes.
 inline constexpr std::size_t maximum_handshake_bytes = 512;
 std::size_t encode(const hello& from, std::span<std::byte> to);
 std::size_t encode(const challenge& from, std::span<std::byte> to);
-std::size_t encode(const welcome& from, std::span<std::byte> to);
+std::size_t encode(const welcome& from, std::span<std::byte> to, std::uint16_t version = newest_version);
+std::size_t encode(const unknown_session& from, std::span<std::byte> to);
 std::size_t encode_refusal(std::string_view why, std::span<std::byte> to);
 
 [[nodiscard]] std::optional<hello> decode_hello(std::span<const std::byte> payload);
 [[nodiscard]] std::optional<challenge> decode_challenge(std::span<const std::byte> payload);
-[[nodiscard]] std::optional<welcome> decode_welcome(std::span<const std::byte> payload);
+[[nodiscard]] std::optional<welcome> decode_welcome(std::span<const std::byte> payload,
+                                                    std::uint16_t version = newest_version);
+[[nodiscard]] std::optional<unknown_session> decode_unknown_session(std::span<const std::byte> payload);
 // Printable, whatever the peer has sent.
 [[nodiscard]] std::string decode_refusal(std::span<const std::byte> payload);
 
@@ -101,7 +115,8 @@ struct packed_message {
 inline constexpr std::size_t maximum_packet_bytes = header_bytes + maximum_handshake_bytes;
 [[nodiscard]] std::optional<packed_message> unpack_message(std::span<const std::byte> packet);
 
-enum class side : std::uint8_t { client, server };
+// absent: the server's, when it does not know the session.
+enum class side : std::uint8_t { client, server, absent };
 
 // The proof of one side: HMAC-SHA256(token, label of the side, hello, challenge). Compare with equal_digests only.
 [[nodiscard]] digest prove(side whose, std::string_view token, std::span<const std::byte> hello_payload,

@@ -57,7 +57,8 @@ welcome sample_welcome() {
           .session = counting<session_id>(0x20),
           .quota_slots = 0x0102030405060708,
           .grace_ms = 0x11223344,
-          .maximum_outstanding = 5};
+          .maximum_outstanding = 5,
+          .lease_ms = 0x2122232425262728};
 }
 
 TEST(handshake, hello_has_its_documented_bytes_and_comes_back) {
@@ -121,6 +122,14 @@ TEST(handshake, challenge_has_its_documented_bytes_and_comes_back) {
             "404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f");
   ASSERT_TRUE(decode_challenge(encoding));
   EXPECT_EQ(encoded(*decode_challenge(encoding)), encoding);
+  challenge second = sample_challenge();
+  second.version = 2;
+  second.identity = counting<server_id>(0x70);
+  const bytes longer = encoded(second);
+  EXPECT_EQ(as_hex(longer), "0200" + as_hex(encoding).substr(4) + "707172737475767778797a7b7c7d7e7f");
+  ASSERT_TRUE(decode_challenge(longer));
+  EXPECT_EQ(decode_challenge(longer)->identity, second.identity);
+  EXPECT_FALSE(decode_challenge(std::span(longer).first(40))) << "version 2 has an identity";
 }
 
 TEST(handshake, challenge_is_refused_when_malformed) {
@@ -147,9 +156,22 @@ TEST(handshake, welcome_has_its_documented_bytes_and_comes_back) {
             "202122232425262728292a2b2c2d2e2f"
             "0807060504030201"
             "44332211"
-            "05000000");
+            "05000000"
+            "2827262524232221");
   ASSERT_TRUE(decode_welcome(encoding));
   EXPECT_EQ(encoded(*decode_welcome(encoding)), encoding);
+  const std::optional<welcome> first = decode_welcome(std::span(encoding).first(64), 1);
+  ASSERT_TRUE(first) << "version 1 ends before the lease";
+  EXPECT_EQ(first->lease_ms, 0x11223344U) << "the grace period";
+  EXPECT_FALSE(decode_welcome(encoding, 1));
+}
+
+TEST(handshake, an_unknown_session_has_its_documented_bytes_and_comes_back) {
+  const bytes encoding = encoded(unknown_session{.proof = counting<digest>(0), .reason = "gone"});
+  EXPECT_EQ(as_hex(encoding), "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f676f6e65");
+  ASSERT_TRUE(decode_unknown_session(encoding));
+  EXPECT_EQ(decode_unknown_session(encoding)->reason, "gone");
+  EXPECT_FALSE(decode_unknown_session(std::span(encoding).first(31)));
 }
 
 TEST(handshake, welcome_is_refused_when_malformed) {

@@ -21,7 +21,7 @@ namespace far::wire {
 
 // Versions that this build speaks; hello offers a range, challenge says which one was chosen.
 inline constexpr std::uint16_t oldest_version = 1;
-inline constexpr std::uint16_t newest_version = 1;
+inline constexpr std::uint16_t newest_version = 2;
 
 // Slots are allocated and freed in blocks of this many, aligned to it: 2 MiB.
 inline constexpr std::uint64_t block_slots = 512;
@@ -38,6 +38,7 @@ enum class opcode : std::uint8_t {
   proof = 3,      // client: it knows the token
   welcome = 4,    // server: it knows the token too; the session
   refuse = 5,     // server: no, and why; the connection ends
+  unknown = 6,    // server, version 2: it knows no such session, and the token; the connection ends
 
   // Requests. The reply has the same opcode, `is_reply` set, and a status.
   read = 16,      // payload: ranges; reply: their bytes

@@ -26,14 +26,16 @@ server_handshake::step server_handshake::take_hello(std::span<const std::byte> p
   return step::greeted;
 }
 
-void server_handshake::challenge(bool token_wanted, const std::string* token) {
+void server_handshake::challenge(bool token_wanted, const std::string* token, const server_id& identity) {
   token_wanted_ = token_wanted;
   token_ = token;
-  wire::challenge asked{.version = std::min(hello_.newest, newest_version), .token_wanted = token_wanted, .server = {}};
+  version_ = std::min(hello_.newest, newest_version);
+  wire::challenge asked{.version = version_, .token_wanted = token_wanted, .server = {}, .identity = identity};
   random_(asked.server);
   std::array<std::byte, maximum_handshake_bytes> payload{};
   const std::span<const std::byte> encoded = std::span(payload).first(encode(asked, payload));
   std::copy(encoded.begin(), encoded.end(), challenge_payload_.begin());
+  challenge_bytes_ = encoded.size();
   out_.set(opcode::challenge, encoded);
   expected_ = opcode::proof;
 }
@@ -49,8 +51,10 @@ server_handshake::step server_handshake::take_proof(std::span<const std::byte> p
   random_(std::as_writable_bytes(std::span(nobody_has)));
   const std::string_view secret = token_ != nullptr ? *token_ : std::string_view(nobody_has.data(), nobody_has.size());
   const std::span<const std::byte> greeting(hello_payload_.data(), hello_bytes_);
-  proof_ = prove(side::server, secret, greeting, challenge_payload_);
-  if (equal_digests(shown, prove(side::client, secret, greeting, challenge_payload_))) return step::proven;
+  const std::span<const std::byte> asked(challenge_payload_.data(), challenge_bytes_);
+  proof_ = prove(side::server, secret, greeting, asked);
+  absent_proof_ = prove(side::absent, secret, greeting, asked);
+  if (equal_digests(shown, prove(side::client, secret, greeting, asked))) return step::proven;
   refuse("token: it is not the one of this tenant, or the server knows no such tenant");
   return step::refused;
 }
@@ -58,7 +62,14 @@ server_handshake::step server_handshake::take_proof(std::span<const std::byte> p
 void server_handshake::welcome(wire::welcome answer) {
   answer.proof = proof_;
   std::array<std::byte, maximum_handshake_bytes> payload{};
-  out_.set(opcode::welcome, std::span(payload).first(encode(answer, payload)));
+  out_.set(opcode::welcome, std::span(payload).first(encode(answer, payload, version_)));
+}
+
+void server_handshake::deny_session(std::string_view why) {
+  if (version_ < 2) return refuse(why);
+  std::array<std::byte, maximum_handshake_bytes> payload{};
+  const unknown_session answer{.proof = absent_proof_, .reason = std::string(why)};
+  out_.set(opcode::unknown, std::span(payload).first(encode(answer, payload)));
 }
 
 void server_handshake::refuse(std::string_view why) {

@@ -39,11 +39,13 @@ class server_handshake {
 
   // Goes on after greeted. `token`: of the tenant; nullptr when nobody knows such a tenant. Requires: it outlives the
   // handshake.
-  void challenge(bool token_wanted, const std::string* token);
+  void challenge(bool token_wanted, const std::string* token, const server_id& identity = {});
   // Goes on after proven. The proof is filled in.
   void welcome(wire::welcome answer);
   // Ends it.
   void refuse(std::string_view why);
+  // Ends it after proven: there is no such session (any more). `why` begins with refusal_unknown_session.
+  void deny_session(std::string_view why);
 
   // The whole message that one of the above has made.
   [[nodiscard]] std::span<const std::byte> to_send() const { return out_.bytes(); }
@@ -60,7 +62,10 @@ class server_handshake {
   std::array<std::byte, maximum_handshake_bytes> hello_payload_{};
   std::size_t hello_bytes_ = 0;
   std::array<std::byte, challenge_bytes> challenge_payload_{};
+  std::size_t challenge_bytes_ = 0;
+  std::uint16_t version_ = 0;
   digest proof_{};
+  digest absent_proof_{};
   handshake_message out_;
 };
 

@@ -88,6 +88,13 @@ void try_handshake(std::span<const std::byte> payload) {
   if (const std::optional<wire::welcome> welcome = wire::decode_welcome(payload)) {
     FUZZ_EXPECT(same(payload, std::span(again).first(wire::encode(*welcome, again))));
   }
+  if (const std::optional<wire::welcome> first = wire::decode_welcome(payload, 1)) {
+    FUZZ_EXPECT(same(payload, std::span(again).first(wire::encode(*first, again, 1))));
+  }
+  if (const std::optional<wire::unknown_session> gone = wire::decode_unknown_session(payload)) {
+    FUZZ_EXPECT(same(payload.first(wire::proof_bytes),
+                     std::span(again).first(wire::encode(*gone, again)).first(wire::proof_bytes)));
+  }
   const std::string why = wire::decode_refusal(payload);
   FUZZ_EXPECT(!why.empty() && why.size() <= wire::maximum_refusal_bytes);
   FUZZ_EXPECT(std::ranges::all_of(why, [](char letter) { return letter >= ' ' && letter <= '~'; }));
@@ -146,6 +153,7 @@ std::vector<byte_string> seeds() {
           encoded(wire::hello{}),
           encoded(wire::challenge{.version = wire::newest_version, .token_wanted = true}),
           encoded(welcome),
+          encoded(wire::unknown_session{.reason = "unknown session"}),
           recipe().text("no such tenant").bytes()};
 }
 

@@ -147,8 +147,11 @@ void untrusted_server::on_proof(std::span<const std::byte> payload) {
   std::array<std::byte, wire::maximum_handshake_bytes> answer{};
   if (welcome_ == welcome_kind::refused || welcome_ == welcome_kind::unknown_session) {
     const bool unknown = welcome_ == welcome_kind::unknown_session;
-    const std::size_t bytes = wire::encode_refusal(unknown ? wire::refusal_unknown_session : "no\n", answer);
-    return say(wire::header{.op = wire::opcode::refuse}, std::span(answer).first(bytes));
+    const std::size_t bytes =
+        unknown ? wire::encode(wire::unknown_session{.reason = std::string(wire::refusal_unknown_session)}, answer)
+                : wire::encode_refusal("no\n", answer);
+    return say(wire::header{.op = unknown ? wire::opcode::unknown : wire::opcode::refuse},
+               std::span(answer).first(bytes));
   }
   // Who joins no session gets a new one.
   if (joining_ == wire::session_id{} || welcome_ == welcome_kind::foreign_session) {

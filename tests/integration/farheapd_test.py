@@ -166,7 +166,7 @@ class Limits(unittest.TestCase):
             self.assertEqual(small.allocate(7, 1), wire_client.OK)
 
     def test_slots_outlive_their_connections_for_the_grace_period(self):
-        with Server("--grace", "2s", "--metrics", "127.0.0.1:0") as server:
+        with Server("--grace", "2s", "--lease", "2s", "--metrics", "127.0.0.1:0") as server:
             with server.welcome() as client:
                 client.allocate(0, 3)
                 client.write(5, b"still here")
@@ -177,6 +177,25 @@ class Limits(unittest.TestCase):
             with server.client() as late, self.assertRaisesRegex(wire_client.Refused, "unknown session"):
                 late.shake_hands(session=session)
             self.assertEqual(server.value("sessions_expired_total"), 1)
+
+    def test_slots_outlive_the_grace_period_until_somebody_needs_the_memory(self):
+        with Server("--grace", "100ms", "--metrics", "127.0.0.1:0", memory="16M") as server:
+            with server.welcome() as client:
+                client.allocate(0, 5)
+                client.write(5, b"still here")
+                session = client.session
+            support.wait_until(lambda: server.value("away_sessions") == 1, "the server has noticed")
+            self.assertEqual(server.value("away_bytes"), 5 * wire_client.BLOCK_SLOTS * 4096)
+            time.sleep(0.5)
+            with server.welcome(session=session) as again:
+                self.assertEqual(again.read((5, 0, 10)).payload, b"still here")
+            time.sleep(0.5)
+            with server.welcome() as other:
+                self.assertEqual(other.allocate(0, 4), wire_client.OK)
+                with server.client() as late, self.assertRaisesRegex(wire_client.Refused, "unknown session"):
+                    late.shake_hands(session=session)
+            self.assertEqual(server.value("sessions_ended_early_total"), 1)
+            support.wait_until(lambda: "ended before their lease" in server.log(), "the log names it")
 
 
 class Misbehaving(unittest.TestCase):

@@ -286,10 +286,56 @@ class ServersThatCome(Servers):
             servers[0].kill()
 
 
+class OutOfReach(Servers):
+    """All servers at once: the bytes are alive, and the program's own network is the likely culprit."""
+
+    def pause_all(self, options):
+        program = verifier(150)
+        expected = support.run(program).out
+        servers = [self.server() for _ in range(2)]
+        process = self.begin(program, self.far(servers, "copies=2&timeout=1s" + options))
+        for server in servers:
+            self.wait_until_far(process, server)
+        for server in servers:
+            server.signal(signal.SIGSTOP)
+        return process, servers, expected
+
+    def test_reads_wait_for_longer_than_it_takes_to_give_both_up(self):
+        process, servers, expected = self.pause_all("")
+        support.wait_until(lambda: self.texts()[1].count("is considered lost") >= 2, "both were given up",
+                           process=process)
+        support.wait_until(lambda: "waits for pages on" in self.texts()[1], "it was told that reads wait",
+                           process=process)
+        time.sleep(1)
+        self.expect_running(process)
+        for server in servers:
+            server.signal(signal.SIGCONT)
+        err = self.finish(process, expected)
+        self.assertLessEqual(err.count("waits for pages on"), 1 + err.count("answers again"), err[-3000:])
+
+    def test_whoever_prefers_to_fail_says_so(self):
+        process, _, _ = self.pause_all("&patience=500ms")
+        process.wait(support.DEADLINE_S)
+        out, err = self.texts()
+        self.assertEqual(process.returncode, -signal.SIGABRT, err[-3000:])
+        self.assertNotIn("corrupt", out)
+        self.assertRegex(err, r"the program needs the bytes at 0x[0-9a-f]+, and they are lost")
+
+
+class NamedTwice(Servers):
+    def test_a_server_under_two_names_is_no_place_for_two_copies(self):
+        server = self.server()
+        port = server.where().rpartition(":")[2]
+        far = f"tcp://127.0.0.1:{port},localhost:{port}?copies=2&timeout=2s"
+        outcome = support.run_far(["true"], LOCAL_BYTES, far=far)
+        self.assertEqual(outcome.code, 1, outcome)
+        self.assertIn(f"127.0.0.1:{port} and localhost:{port} are one and the same server", outcome.err)
+
+
 class OneCopy(Servers):
     def test_a_lost_server_ends_the_program_with_a_clear_message(self):
         server = self.server()
-        process = self.begin(verifier(100_000), self.far([server], "timeout=1s"))
+        process = self.begin(verifier(100_000), self.far([server], "timeout=1s&patience=2s"))
         self.wait_until_far(process, server)
         server.kill()
         process.wait(support.DEADLINE_S)

@@ -327,6 +327,27 @@ TEST_F(directed, a_read_that_fails_for_half_a_minute_loses_the_page_until_it_is_
   EXPECT_EQ(engine_->snapshot().far_bytes, 0u) << "the slot is free";
 }
 
+TEST_F(directed, a_tier_that_says_for_how_long_is_asked_that_long) {
+  const page_range range{0, 2};
+  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
+  write(range);
+  engine_->eviction().evict(range);
+  far_.faults().set_error_code(ETIMEDOUT);
+  far_.faults().set_read_patience_ns(90'000'000'000);
+  far_.faults().set_failing_reads_per_million(1'000'000);
+  const std::uint64_t since_ns = clock_.now_ns();
+  EXPECT_EQ(resolve(0, false, 10'000'000), outcome::lost);
+  EXPECT_GE(clock_.now_ns() - since_ns, 90'000'000'000u);
+  EXPECT_EQ(miss(1, false), outcome::in_flight);
+  for (const std::uint64_t end_ns = clock_.now_ns() + 60'000'000'000; clock_.now_ns() < end_ns;) {
+    clock_.advance_to(clock_.now_ns() + 100'000'000);
+    static_cast<void>(engine_->transfers().help());
+  }
+  far_.faults().set_failing_reads_per_million(0);
+  EXPECT_EQ(resolve(1, false, 10'000'000), outcome::resolved) << "an outage of a minute";
+  check({1, 1});
+}
+
 TEST_F(directed, a_tier_that_has_forgotten_a_page_for_good_is_not_asked_for_long) {
   const page_range range{0, 1};
   ASSERT_TRUE(engine_->ranges().allocate_guarded(range));

@@ -77,6 +77,7 @@ void network_cluster::make_servers(std::uint64_t capacity_slots) {
                                .number = i,
                                .memory_blocks = capacity_slots / wire::block_slots + random_.between(0, 8),
                                .grace_ns = random_.one_of<std::uint64_t>({2, 1000}) * timeout_ns_ + freezing_ns_,
+                               .lease_ns = random_.one_of<std::uint64_t>({0, 10'000}) * timeout_ns_ + freezing_ns_,
                                .patience_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_,
                                .silence_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_,
                                .loops = random_.between(1, 3),

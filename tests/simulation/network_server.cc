@@ -85,10 +85,12 @@ void network_server::start() {
   server::store_settings wanted;
   wanted.memory_bytes = chosen_.memory_blocks * server::block_bytes;
   wanted.grace_ns = chosen_.grace_ns;
+  wanted.lease_ns = chosen_.lease_ns;
   wanted.random = network::random_bytes;
   wanted.make_source = [this] { return std::make_unique<block_shelf>(*this); };
   lent_ = std::move(server::store::create(std::move(wanted))).value();
   settings_.lent = lent_.get();
+  network::random_bytes(settings_.identity);
   for (event_loop& loop : loops_) loop.reader.emplace(lent_->readers());
   network_.road_to(chosen_.number).is_up = true;
 }

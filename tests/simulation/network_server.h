@@ -26,6 +26,7 @@ struct network_server_options {
   std::size_t number = 0;  // in the network
   std::uint64_t memory_blocks = 0;
   std::uint64_t grace_ns = 0;
+  std::uint64_t lease_ns = 0;
   std::uint64_t patience_ns = 0;
   std::uint64_t silence_ns = 0;
   std::size_t loops = 1;

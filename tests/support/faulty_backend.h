@@ -81,6 +81,8 @@ class faulty_backend final : public backend {
   void after_fork_in_child() override;
   void claim_in_child(slot_id slot) override;
   void close_claims_in_child() override { inner_->close_claims_in_child(); }
+  void set_read_patience_ns(std::uint64_t patience_ns) { read_patience_ns_ = patience_ns; }
+  [[nodiscard]] std::uint64_t read_patience_ns() const override { return read_patience_ns_; }
   [[nodiscard]] bool is_copied_by_fork() const override { return inner_->is_copied_by_fork(); }
   [[nodiscard]] capacity report() const override;
   [[nodiscard]] speed expected_speed() const override;
@@ -107,6 +109,7 @@ class faulty_backend final : public backend {
   std::atomic<std::uint32_t> lying_writes_;
   mutable std::atomic<std::uint64_t> lies_{0};
   std::atomic<int> error_code_;
+  std::atomic<std::uint64_t> read_patience_ns_{0};
   std::atomic<std::uint64_t> slot_limit_;
   std::atomic<std::uint64_t> used_slots_{0};
   std::atomic<std::uint64_t> channels_opened_{0};

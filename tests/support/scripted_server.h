@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/tcp/byte_stream.h"
@@ -31,6 +32,8 @@ class scripted_server {
   std::string proven_token;  // what it proves to know; empty: `token`
   std::uint16_t version = wire::newest_version;
   std::string refusal;  // of every hello
+  wire::server_id identity{};
+  bool lies_about_session = false;  // says that it is gone, without a proof
   bool answers_hello = true;
   bool answers_requests = true;
   bool replies_backwards = false;  // of the requests that come in together
@@ -90,7 +93,7 @@ class scripted_server {
       if (!answers_hello) return;
       if (!refusal.empty()) return answer(wire::opcode::refuse, wire::encode_refusal(refusal, reply));
       hello_ = payload;
-      wire::challenge asked{.version = version, .token_wanted = !token.empty()};
+      wire::challenge asked{.version = version, .token_wanted = !token.empty(), .identity = identity};
       wire::fill_random(asked.server);
       const std::size_t bytes = wire::encode(asked, reply);
       challenge_.assign(reply.begin(), reply.begin() + static_cast<std::ptrdiff_t>(bytes));
@@ -102,11 +105,17 @@ class scripted_server {
         return answer(wire::opcode::refuse, wire::encode_refusal("the token is not that of the tenant", reply));
       }
       const bool joins = hellos.back().join != wire::session_id{};
-      if (joins && hellos.back().join != session_) {
+      if (joins && lies_about_session) {
         return answer(wire::opcode::refuse, wire::encode_refusal("unknown session: it has ended", reply));
       }
+      if (joins && hellos.back().join != session_) {
+        wire::unknown_session gone{.reason = "unknown session: it has ended"};
+        if (!token.empty()) gone.proof = wire::prove(wire::side::absent, token, hello_, challenge_);
+        return answer(wire::opcode::unknown, wire::encode(gone, reply));
+      }
       if (!joins) session_ = {}, session_[0] = static_cast<std::byte>(++sessions), bytes_.clear();
-      wire::welcome hi{.session = session_, .quota_slots = 4096, .maximum_outstanding = maximum_outstanding};
+      wire::welcome hi{
+          .session = session_, .quota_slots = 4096, .maximum_outstanding = maximum_outstanding, .lease_ms = 90'000};
       const std::string& known = proven_token.empty() ? token : proven_token;
       if (!known.empty()) hi.proof = wire::prove(wire::side::server, known, hello_, challenge_);
       return answer(wire::opcode::welcome, wire::encode(hi, reply));
@@ -162,6 +171,8 @@ class scripted_stream final : public byte_stream {
     std::size_t bytes_a_call = 1 << 20;
     bool unreachable = false;
     bool stuck = false;  // sends and receives nothing, and does not break
+    std::size_t addresses = 1;
+    std::vector<std::size_t> used_addresses;  // of each connect()
     // What happened.
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
@@ -172,7 +183,11 @@ class scripted_stream final : public byte_stream {
 
   scripted_stream(scripted_server& server, script& plan) : server_(server), plan_(plan) {}
 
+  [[nodiscard]] std::size_t address() const override { return address_; }
+  void use_address(std::size_t number) override { next_address_ = number; }
   [[nodiscard]] int connect() override {
+    address_ = std::exchange(next_address_, (next_address_ + 1) % plan_.addresses);
+    plan_.used_addresses.push_back(address_);
     if (plan_.unreachable) return ECONNREFUSED;
     ++plan_.connects;
     open_ = true;
@@ -237,6 +252,8 @@ class scripted_stream final : public byte_stream {
 
   scripted_server& server_;
   script& plan_;
+  std::size_t address_ = 0;
+  std::size_t next_address_ = 0;
   bool open_ = false;
 };
 

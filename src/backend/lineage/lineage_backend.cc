@@ -145,6 +145,14 @@ void lineage_backend::forget(lineage_channel& closed) {
 
 // ---- behind the transfers ----
 
+// Which tiers are inherited changes only in the next fork.
+std::uint64_t lineage_backend::read_patience_ns() const {
+  const backend* const own = own_.load();
+  std::uint64_t longest_ns = own != nullptr ? own->read_patience_ns() : 0;
+  for (const inherited_tier& tier : inherited_) longest_ns = std::max(longest_ns, tier.store->read_patience_ns());
+  return longest_ns;
+}
+
 bool lineage_backend::wants_tending() const {
   return wants_own_.load(std::memory_order_relaxed) && own_.load(std::memory_order_relaxed) == nullptr &&
          time_.now_ns() >= open_at_ns_.load(std::memory_order_relaxed);

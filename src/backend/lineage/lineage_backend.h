@@ -52,6 +52,7 @@ class lineage_backend final : public backend {
   // Unless children may still read what is stored.
   void prepare_exit() override;
   [[nodiscard]] bool answers() const override { return own_.load() == nullptr || own_.load()->answers(); }
+  [[nodiscard]] std::uint64_t read_patience_ns() const override;
   [[nodiscard]] capacity report() const override;
   [[nodiscard]] speed expected_speed() const override {
     const backend* const own = own_.load();

@@ -34,6 +34,8 @@ class controlled final : public backend {
   std::uint64_t reads = 0;
   std::uint64_t writes = 0;
   std::uint64_t latency_ns = 0;
+  std::uint64_t granted_ns = 0;
+  std::uint64_t identity = 0;
   std::function<void()> before_free;
 
   void forget() {
@@ -61,6 +63,8 @@ class controlled final : public backend {
   std::string describe() const override { return name_; }
   bool answers() const override { return !is_unreachable(error_code); }
   std::uint64_t incarnation() const override { return static_cast<std::uint64_t>(epoch_); }
+  std::uint64_t lease_ns() const override { return granted_ns; }
+  std::uint64_t server_identity() const override { return identity; }
 
  private:
   class queue;

@@ -32,6 +32,9 @@ started_read group::begin_read(std::span<const member* const> members, byte_rang
     const member_state state = members[held.member]->state();
     if (state == member_state::emptied) continue;
     if (state == member_state::suspect) begun.how = started_read::outcome::waits;
+    if (state == member_state::lost && begun.how == started_read::outcome::gone) {
+      begun.how = started_read::outcome::away;
+    }
     if (state != member_state::serving && !choice.any_state) continue;
     const candidate found{place, end_slot, choice.costs[held.member] + (state == member_state::serving ? 0 : 1u << 30)};
     const bool better = found.end_slot > best.end_slot || (found.end_slot == best.end_slot && found.cost < best.cost);

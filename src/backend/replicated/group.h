@@ -69,8 +69,9 @@ struct byte_range {
 using place_mask = std::uint8_t;
 
 struct started_read {
-  // served: `place` has the first bytes, up to `end`. waits: only a suspect member has them. gone: nobody has them.
-  enum class outcome : std::uint8_t { served, waits, gone };
+  // served: `place` has the first bytes, up to `end`. waits: only a suspect member has them. away: only a lost one has,
+  // and may come back with them. gone: nobody has them.
+  enum class outcome : std::uint8_t { served, waits, away, gone };
   outcome how = outcome::gone;
   std::uint8_t place = 0;
   std::uint8_t phase = 0;

@@ -2,19 +2,25 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/units.h"
 
 namespace far::backend {
 namespace {
 
 constexpr std::size_t shared_bytes = maximum_members * sizeof(std::atomic<std::uint32_t>);
 constexpr std::uint64_t report_interval_ns = 1'000'000'000;
+
+// Where no server has said how long it keeps what it holds, or not long.
+constexpr std::uint64_t least_patience_ns = 30'000'000'000;
 
 // Zeroed memory that a child of fork keeps in common with its parent.
 std::byte* map_shared() {
@@ -27,13 +33,14 @@ std::byte* map_shared() {
 
 // Zero bytes are groups that are not placed and counters of nothing.
 layer::layer(std::vector<std::unique_ptr<member>> members, std::size_t copies_a_group, std::uint64_t most_groups,
-             std::uint64_t lost_after, const platform::clock& clock)
+             waiting_times waits, const platform::clock& clock)
     : copies(copies_a_group),
-      lost_after_ns(lost_after),
+      lost_after_ns(waits.lost_after_ns),
       time(clock),
       most_groups_(most_groups),
       groups_(reinterpret_cast<group*>(platform::map_local(most_groups * sizeof(group)))),
-      removals_(reinterpret_cast<std::atomic<std::uint32_t>*>(map_shared())) {
+      removals_(reinterpret_cast<std::atomic<std::uint32_t>*>(map_shared())),
+      patience_ns_(waits.patience_ns) {
   FAR_CHECK(members.size() <= maximum_members, "more members than a layer can hold");
   std::size_t count = 0;
   for (std::unique_ptr<member>& member : members) {
@@ -65,7 +72,20 @@ void layer::leave(queue_holder& leaving) {
   std::erase(holders_, &leaving);
 }
 
+const member* layer::twin_of(const backend& store, std::size_t end) const {
+  const std::uint64_t identity = store.server_identity();
+  for (std::size_t i = 0; i < end && identity != 0; ++i) {
+    if (&at(i).store() != &store && at(i).store().server_identity() == identity) return &at(i);
+  }
+  return nullptr;
+}
+
 result<void> layer::check_new(const member& added) const {
+  if (const member* const twin = twin_of(added.store(), member_count())) {
+    return error{"server " + added.name() + " is " + twin->name() +
+                     " under another name, which already belongs to the " + "far tier",
+                 EEXIST};
+  }
   for (const member* member : view()) {
     if (member->name() != added.name()) continue;
     return error{"server " + added.name() + " already belongs to the far tier (" + name_of(member->state()) + ")",
@@ -118,21 +138,41 @@ void layer::report_unreadable(std::uint64_t number) {
   const std::uint64_t now_ns = time.now_ns();
   if (last_ns != 0 && now_ns - last_ns < report_interval_ns) return;
   if (!reported_at_ns_.compare_exchange_strong(last_ns, now_ns)) return;
-  char holders[512] = "";
-  std::size_t length = 0;
-  {
-    group& unreadable = group_at(number);
-    const lock_guard guard(unreadable.lock);
-    for (const copy& held : unreadable.copies) {
-      if (!held.present || length >= sizeof holders) continue;
-      const member& holder = at(held.member);
-      const int added = std::snprintf(holders + length, sizeof holders - length, "%s%s (%s)", length > 0 ? ", " : "",
-                                      holder.name().c_str(), name_of(holder.state()));
-      if (added > 0) length += static_cast<std::size_t>(added);
-    }
-  }
+  std::array<char, 512> holders{};
+  name_holders(number, holders);
   log_line(log_level::error, "pages in the far tier cannot be read; they were on %s",
-           length > 0 ? holders : "a server that is gone");
+           holders[0] != '\0' ? holders.data() : "a server that is gone");
+}
+
+void layer::name_holders(std::uint64_t number, std::span<char> into) {
+  std::size_t length = 0;
+  group& named = group_at(number);
+  const lock_guard guard(named.lock);
+  for (const copy& held : named.copies) {
+    if (!held.present || length >= into.size()) continue;
+    const member& holder = at(held.member);
+    const int added = std::snprintf(into.data() + length, into.size() - length, "%s%s (%s)", length > 0 ? ", " : "",
+                                    holder.name().c_str(), name_of(holder.state()));
+    if (added > 0) length += static_cast<std::size_t>(added);
+  }
+}
+
+void layer::report_waiting(std::uint64_t number) {
+  if (detached_ || told_waiting_.exchange(true)) return;
+  std::array<char, 512> holders{};
+  name_holders(number, holders);
+  log_line(
+      log_level::warning,
+      "the program waits for pages on %s; reads are tried again for up to %s (option patience=), and go on as soon "
+      "as a server answers",
+      holders.data(), format_duration(read_patience_ns()).c_str());
+}
+
+std::uint64_t layer::read_patience_ns() const {
+  if (patience_ns_ != 0) return patience_ns_;
+  std::uint64_t longest_ns = least_patience_ns;
+  for (const member* member : view()) longest_ns = std::max(longest_ns, member->store().lease_ns());
+  return longest_ns;
 }
 
 void layer::detach() {

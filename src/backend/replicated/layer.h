@@ -31,8 +31,12 @@ class queue_holder {
 
 class layer {
  public:
+  struct waiting_times {
+    std::uint64_t lost_after_ns = 0;
+    std::uint64_t patience_ns = 0;  // 0: as long as the members' leases live
+  };
   layer(std::vector<std::unique_ptr<member>> members, std::size_t copies, std::uint64_t most_groups,
-        std::uint64_t lost_after_ns, const platform::clock& time);
+        waiting_times waits, const platform::clock& time);
   ~layer();
   layer(const layer&) = delete;
   layer& operator=(const layer&) = delete;
@@ -52,6 +56,10 @@ class layer {
   // Adds a member, and has groups spread over it. Errors: its name is a member's already, there are maximum_members, or
   // a queue to it cannot be opened.
   [[nodiscard]] result<void> add(std::unique_ptr<member> added);
+
+  // The member before `end` that has the same server behind it as `store`; nullptr: none is known. Two copies on one
+  // server are one.
+  [[nodiscard]] const member* twin_of(const backend& store, std::size_t end) const;
 
   // Tells tend() that there may be something to repair.
   void call_for_attention() { attention_.store(true, std::memory_order_release); }
@@ -75,8 +83,15 @@ class layer {
   // health, and tells the user when it changes.
   void note_error(std::size_t index, int error_code);
 
-  // A read could not be served: names who held the bytes, at most once a second.
+  // A read could not be served, and never will: names who held the bytes, at most once a second.
   void report_unreadable(std::uint64_t number);
+
+  // A read could not be served, and may be later: names who holds the bytes, once until a member serves again.
+  void report_waiting(std::uint64_t number);
+  void note_return() { told_waiting_.store(false); }
+
+  // How long reads are worth trying again: as chosen, or as long as a member's leases live.
+  [[nodiscard]] std::uint64_t read_patience_ns() const;
 
   // An extent that held somebody's bytes is about to be freed. A child of fork, whose books are those of the moment of
   // the fork, must not read from this member any more; it shares the counter with its parent.
@@ -98,6 +113,7 @@ class layer {
 
  private:
   [[nodiscard]] result<void> check_new(const member& added) const;
+  void name_holders(std::uint64_t number, std::span<char> into);
 
   std::array<std::unique_ptr<member>, maximum_members> members_;
   std::array<const member*, maximum_members> view_{};
@@ -113,7 +129,9 @@ class layer {
   std::atomic<std::uint64_t> spreadings_wanted_{0};
   std::atomic<std::uint64_t> spreadings_done_{0};
   std::atomic<bool> kept_in_place_{false};
+  const std::uint64_t patience_ns_;
   std::atomic<std::uint64_t> reported_at_ns_{0};
+  std::atomic<bool> told_waiting_{false};
   bool detached_ = false;
 };
 

@@ -118,7 +118,7 @@ void repairer::tend_member(std::size_t index, std::uint64_t now_ns) {
   if (given_up && tended.change(seen, member_state::lost)) {
     log_line(log_level::warning, "far tier %s is considered lost; %s", tended.name().c_str(),
              shared_.copies > 1 ? "its copies are being rebuilt on other servers"
-                                : "the pages that it holds cannot be read");
+                                : "the pages that it holds cannot be read while it does not answer");
     shared_.call_for_attention();
   }
   if (!own.sent && now_ns >= own.next_ns) send_probe(index, now_ns);
@@ -181,9 +181,18 @@ void repairer::on_probe(std::size_t index, int error_code) {
     return;
   }
   if (own.seen.state == member_state::emptied || own.seen.state == member_state::serving) return;
+  if (const member* const twin = shared_.twin_of(asked.store(), shared_.member_count()); twin && !own.is_spread_to) {
+    if (!own.is_told_twin) {
+      log_line(log_level::error, "far tier %s is %s under another name, and is not used; name each server once",
+               asked.name().c_str(), twin->name().c_str());
+    }
+    own.is_told_twin = true;
+    return;
+  }
   if (!asked.change(own.seen, member_state::serving)) return;
   drop_borrowed(index);
   log_line(log_level::info, "far tier %s answers%s", asked.name().c_str(), own.is_spread_to ? " again" : "");
+  shared_.note_return();
   if (!own.is_spread_to) shared_.want_spreading();
   shared_.call_for_attention();
 }

@@ -84,6 +84,14 @@ result<std::unique_ptr<replicated_backend>> replicated_backend::create(std::vect
   const platform::clock& time = chosen.clock != nullptr ? *chosen.clock : machine_clock;
   std::unique_ptr<replicated_backend> created(
       new replicated_backend(std::move(named), chosen, time, std::min(most_slots, largest_capacity_slots)));
+  const layer& members_made = created->shared_;
+  for (std::size_t i = 0; i < members_made.member_count(); ++i) {
+    const member* const twin = members_made.twin_of(members_made.at(i).store(), i);
+    if (twin == nullptr) continue;
+    return error{"far tier: " + twin->name() + " and " + members_made.at(i).name() +
+                     " are one and the same server; name it once",
+                 EINVAL};
+  }
   if (result<void> ready = created->shared_.join(*created->repairer_); !ready) return ready.error();
   return created;
 }
@@ -92,8 +100,8 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
                                        const platform::clock& time, std::uint64_t most_slots)
     : capacity_limit_(most_slots),
       connect_(chosen.connect),
-      shared_(std::move(members), chosen.copies, (most_slots + group_slots - 1) / group_slots, chosen.lost_after_ns,
-              time),
+      shared_(std::move(members), chosen.copies, (most_slots + group_slots - 1) / group_slots,
+              {.lost_after_ns = chosen.lost_after_ns, .patience_ns = chosen.patience_ns}, time),
       slots_(most_slots),
       repairer_(std::make_unique<repairer>(shared_, static_cast<placement&>(*this), chosen.probe_interval_ns)) {
   update_capacity();

@@ -48,6 +48,9 @@ struct replicated_options {
   std::uint64_t capacity_slots = 0;
   // A member that has not answered for so long is taken for lost.
   std::uint64_t lost_after_ns = 10'000'000'000;
+  // How long reads wait for members that do not answer; 0: as long as the longest lease that a member has granted, and
+  // at least 30 s.
+  std::uint64_t patience_ns = 0;
   std::uint64_t probe_interval_ns = 50'000'000;
   const platform::clock* clock = nullptr;  // nullptr: the machine's; otherwise outlives the backend
   // Connects to one more server, for add_server(); returns it with its name. Empty: there are no others. Errors are for
@@ -68,6 +71,7 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] result<void> add_server(std::string_view server) override;
   void prepare_exit() override;
   void keep_in_place(bool wanted) override { shared_.keep_in_place(wanted); }
+  [[nodiscard]] std::uint64_t read_patience_ns() const override { return shared_.read_patience_ns(); }
   std::uint64_t tend() override;
   void after_fork_in_child() override;
   [[nodiscard]] capacity report() const override;

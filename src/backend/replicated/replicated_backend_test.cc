@@ -182,7 +182,7 @@ TEST_F(replicated, repair_does_not_overwrite_what_is_written_meanwhile) {
   EXPECT_EQ(read(slot), 3);
 }
 
-TEST_F(replicated, without_copies_a_paused_member_is_waited_for_and_a_lost_one_is_an_error) {
+TEST_F(replicated, without_copies_a_paused_member_is_waited_for_and_a_lost_one_is_out_of_reach) {
   open(1, 1);
   const slot_id slot = tested_->allocate(1).value();
   ASSERT_EQ(write(slot, 5), 0);
@@ -199,11 +199,44 @@ TEST_F(replicated, without_copies_a_paused_member_is_waited_for_and_a_lost_one_i
   EXPECT_EQ(page_[0], std::byte{5});
   take_down(0);
   EXPECT_EQ(tested_->members()[0].state, member_state::lost);
-  EXPECT_EQ(read(slot), -1);
+  EXPECT_EQ(transfer(operation::read, slot, page_.data()), ETIMEDOUT);
   EXPECT_NE(tested_->describe().find("m0 (lost)"), std::string::npos) << tested_->describe();
   members_[0]->error_code = 0;
   tend(200 * ms);
   EXPECT_EQ(read(slot), 5) << "it came back after all";
+}
+
+TEST_F(replicated, bytes_on_servers_that_are_all_out_of_reach_are_not_gone_until_one_has_forgotten_them) {
+  open(2, 2);
+  const slot_id slot = tested_->allocate(1).value();
+  ASSERT_EQ(write(slot, 5), 0);
+  members_[0]->error_code = members_[1]->error_code = ENETUNREACH;
+  tend(10'000 * ms);
+  ASSERT_EQ(tested_->members()[0].state, member_state::lost);
+  ASSERT_EQ(tested_->members()[1].state, member_state::lost);
+  EXPECT_EQ(transfer(operation::read, slot, page_.data()), ETIMEDOUT);
+  members_[0]->forget();
+  members_[0]->error_code = 0;
+  tend(500 * ms);
+  EXPECT_EQ(transfer(operation::read, slot, page_.data()), ETIMEDOUT) << "the other one may still have them";
+  members_[1]->error_code = 0;
+  tend(500 * ms);
+  EXPECT_EQ(read(slot), 5);
+  members_[0]->error_code = members_[1]->error_code = ETIMEDOUT;
+  tend(3000 * ms);
+  members_[0]->forget();
+  members_[1]->forget();
+  members_[0]->error_code = members_[1]->error_code = 0;
+  tend(500 * ms);
+  EXPECT_EQ(transfer(operation::read, slot, page_.data()), ESTALE);
+}
+
+TEST_F(replicated, reads_wait_as_long_as_the_longest_lease_lives) {
+  open(2, 2);
+  EXPECT_EQ(tested_->read_patience_ns(), 30'000 * ms) << "nobody has granted anything";
+  members_[1]->granted_ns = 3'600'000 * ms;
+  members_[0]->granted_ns = 60'000 * ms;
+  EXPECT_EQ(tested_->read_patience_ns(), 3'600'000 * ms);
 }
 
 TEST_F(replicated, slots_of_groups_that_cannot_be_written_are_not_given_out) {

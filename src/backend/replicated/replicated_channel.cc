@@ -215,6 +215,9 @@ void replicated_channel::start_read(std::uint32_t index) {
       }
       if (now_ns - reading.parked_at_ns < shared_.lost_after_ns) return;
       return fail_read(index, ETIMEDOUT);
+    case started_read::outcome::away:
+      // A channel that held reads for as long as that may take could not be closed before.
+      return fail_read(index, ETIMEDOUT);
     case started_read::outcome::gone:
       // Copies that were tried and failed may still be there.
       return fail_read(index, reading.tried != 0 ? reading.error_code : ESTALE);
@@ -222,7 +225,11 @@ void replicated_channel::start_read(std::uint32_t index) {
 }
 
 void replicated_channel::fail_read(std::uint32_t index, int error_code) {
-  shared_.report_unreadable(parts_[index].group);
+  if (error_code == ESTALE) {
+    shared_.report_unreadable(parts_[index].group);
+  } else if (parts_[index].read.how != started_read::outcome::served) {
+    shared_.report_waiting(parts_[index].group);
+  }
   if (parts_[index].parked) --parked_;
   parts_[index].parked = false;
   parts_[index].error_code = error_code;
@@ -354,8 +361,9 @@ void replicated_channel::end_part(std::uint32_t index) {
 
 void replicated_channel::end_request(std::uint32_t index) {
   const int code = requests_[index].error_code;
-  const bool gone = code == ESTALE && requests_[index].op == operation::read;
-  ended_.push_back({requests_[index].cookie, code == 0 ? 0 : gone ? ESTALE : EIO});
+  const bool is_told = code == ESTALE || code == ETIMEDOUT;
+  ended_.push_back(
+      {requests_[index].cookie, code != 0 && !(is_told && requests_[index].op == operation::read) ? EIO : code});
   free_requests_.push_back(index);
 }
 

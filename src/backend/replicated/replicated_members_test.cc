@@ -120,6 +120,33 @@ TEST_F(replicated_members, a_member_is_added_as_a_whole_or_not_at_all) {
   tend_until_whole();
 }
 
+TEST_F(replicated_members, a_server_under_two_names_is_one_member) {
+  std::vector<std::unique_ptr<backend>> owned;
+  for (int i = 0; i < 3; ++i) {
+    owned.push_back(make_member());
+    members_.back()->identity = i == 2 ? 7 : 7 + static_cast<std::uint64_t>(i);
+  }
+  replicated_options chosen;
+  chosen.copies = 2;
+  const auto refused = replicated_backend::create(std::move(owned), chosen);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("m0 and m2 are one and the same server"), std::string::npos)
+      << refused.error().message;
+
+  members_.clear();
+  open(2, 2, 8192, 1);  // the first one is not there yet
+  members_[0]->identity = members_[1]->identity = 9;
+  auto added = make_member();
+  members_[2]->identity = 9;
+  EXPECT_EQ(tested_->add_member(std::move(added), "m2").error().code, EEXIST);
+  members_[0]->error_code = 0;
+  tend(1000 * ms);
+  EXPECT_EQ(tested_->members()[0].state, member_state::lost) << "it is the other one, and would hold both copies";
+  members_[0]->identity = 10;
+  tend(1000 * ms);
+  EXPECT_EQ(tested_->members()[0].state, member_state::serving);
+}
+
 TEST_F(replicated_members, nothing_moves_away_from_where_a_child_may_read_it) {
   constexpr std::uint64_t groups = 8;
   open(1, 1);

@@ -44,6 +44,8 @@ class stacked_backend final : public backend {
     return members_[0]->incarnation() + members_[1]->incarnation();
   }
 
+  [[nodiscard]] std::uint64_t read_patience_ns() const override { return members_[1]->read_patience_ns(); }
+
   void prepare_fork() override;
   void after_fork_in_parent() override;
   void after_fork_in_child() override;

@@ -15,6 +15,11 @@ class byte_stream {
  public:
   virtual ~byte_stream() = default;
 
+  // Where the server has several addresses: the number of the one that was connected to last; and which one the next
+  // connect() takes, instead of the one after the last.
+  [[nodiscard]] virtual std::size_t address() const { return 0; }
+  virtual void use_address(std::size_t number) { static_cast<void>(number); }
+
   // Starts to connect. Returns 0, or the errno value of a failure that is known at once. Requires: closed.
   [[nodiscard]] virtual int connect() = 0;
 

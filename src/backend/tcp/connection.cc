@@ -71,6 +71,9 @@ void tcp_connection::start_connecting(std::uint64_t now_ns) {
   joining_ = joined.id;
   attempt_deadline_ns_ = now_ns + settings_.timeout_ns;
   phase_ = phase::connecting;
+  oldest_version_ = joined.id == wire::session_id{} ? wire::oldest_version : joined.version;
+  // Another address may be another server, which does not know the session and would take it for lost.
+  if (joined.id != wire::session_id{}) stream_->use_address(joined.address);
   const int failed = stream_->connect();
   if (failed != 0) break_off(failed, stream_->explanation());
 }
@@ -80,7 +83,7 @@ void tcp_connection::go_on_connecting() {
   if (outcome == EINPROGRESS) return;
   if (outcome != 0) return break_off(outcome, stream_->explanation());
   phase_ = phase::handshaking;
-  handshake_.begin(joining_, channel_);
+  handshake_.begin(joining_, channel_, oldest_version_);
 }
 
 void tcp_connection::shake_hands(std::uint64_t now_ns, const completion_sink* sink) {
@@ -137,9 +140,10 @@ void tcp_connection::be_refused() {
 
 void tcp_connection::become_ready(std::uint64_t now_ns, const completion_sink* sink) {
   const bool opened = joining_ == wire::session_id{};
-  if (opened ? !session_.opened(epoch_, handshake_.welcome()) : session_.epoch() != epoch_) {
-    return break_off(ESTALE, "the session has changed meanwhile");
-  }
+  const bool is_ours = opened ? session_.opened(epoch_, handshake_.welcome(), handshake_.version(), stream_->address())
+                              : session_.epoch() == epoch_;
+  if (!is_ours) return break_off(ESTALE, "the session has changed meanwhile");
+  session_.note_identity(handshake_.identity());
   phase_ = phase::ready;
   refused_ = false;
   heard_ns_ = now_ns;
@@ -156,7 +160,7 @@ void tcp_connection::lose_session(const completion_sink* sink) {
   if (session_.lost(epoch_)) {
     log_line(log_level::error,
              "far tier %s has lost the slots of this program: it was restarted, or not reached for longer than its "
-             "grace period",
+             "lease",
              settings_.peer.c_str());
   }
   enter_epoch(sink);

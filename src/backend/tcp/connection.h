@@ -162,11 +162,12 @@ class tcp_connection final : public transfer_connection {
   bool opens_session_;
 
   phase phase_ FAR_GUARDED_BY(lock) = phase::idle;
-  std::uint32_t epoch_ FAR_GUARDED_BY(lock);                    // of the session that this connection joins
-  wire::session_id joining_ FAR_GUARDED_BY(lock){};             // what the hello asked for
-  std::uint64_t retry_at_ns_ FAR_GUARDED_BY(lock) = 0;          // idle and broken
-  std::uint64_t attempt_deadline_ns_ FAR_GUARDED_BY(lock) = 0;  // connecting and handshaking
-  std::uint64_t heard_ns_ FAR_GUARDED_BY(lock) = 0;             // ready: when bytes came last
+  std::uint32_t epoch_ FAR_GUARDED_BY(lock);         // of the session that this connection joins
+  wire::session_id joining_ FAR_GUARDED_BY(lock){};  // what the hello asked for
+  std::uint16_t oldest_version_ FAR_GUARDED_BY(lock) = wire::oldest_version;  // that it offers
+  std::uint64_t retry_at_ns_ FAR_GUARDED_BY(lock) = 0;                        // idle and broken
+  std::uint64_t attempt_deadline_ns_ FAR_GUARDED_BY(lock) = 0;                // connecting and handshaking
+  std::uint64_t heard_ns_ FAR_GUARDED_BY(lock) = 0;                           // ready: when bytes came last
   std::atomic<std::uint64_t> away_since_ns_;
   unsigned failures_ FAR_GUARDED_BY(lock) = 0;  // in a row, without an answer in between
   bool refused_ FAR_GUARDED_BY(lock) = false;

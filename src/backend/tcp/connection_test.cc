@@ -387,6 +387,53 @@ TEST(connection, says_what_the_server_said) {
   EXPECT_NE(refusal_of(all).find("no more sessions for today"), std::string::npos);
 }
 
+TEST(connection, nobody_is_believed_without_proof_that_the_session_is_gone) {
+  bench all;
+  all.shown.token = all.server.token = "a token of enough letters";
+  all.make();
+  write_and_read(all);
+  all.server.lies_about_session = true;
+  all.plan.cut_sent_at = all.plan.sent + 1;
+  bench::job& read = all.start(operation::read, 0, 0, 60, 0);
+  for (int i = 0; i < 100; ++i) all.step();
+  EXPECT_EQ(all.session.epoch(), 1u);
+  EXPECT_GT(all.plan.connects, 3) << "it was told so again and again";
+  all.server.lies_about_session = false;
+  all.run_to_end(4000);
+  EXPECT_EQ(read.moved.error_code, 0);
+  EXPECT_EQ(all.server.sessions, 1);
+}
+
+// Each address may be a server of its own, which would say in good faith that it knows no such session.
+TEST(connection, a_session_stays_at_the_address_where_it_was_opened) {
+  bench all;
+  all.plan.addresses = 3;
+  all.plan.unreachable = true;
+  all.make();
+  all.run([&] { return all.plan.used_addresses.size() == 4; });
+  EXPECT_EQ(all.plan.used_addresses, (std::vector<std::size_t>{0, 1, 2, 0})) << "none yet: each in turn";
+  all.plan.unreachable = false;
+  write_and_read(all);
+  const std::size_t opened_at = all.plan.used_addresses.back();
+  all.plan.used_addresses.clear();
+  all.plan.cut_sent_at = all.plan.sent + 1;
+  all.start(operation::read, 0, 0, 60, 0);
+  all.step();
+  all.plan.unreachable = true;
+  for (int i = 0; i < 200; ++i) all.step();
+  EXPECT_GT(all.plan.used_addresses.size(), 2u);
+  for (const std::size_t used : all.plan.used_addresses) EXPECT_EQ(used, opened_at);
+}
+
+TEST(connection, a_session_knows_what_it_was_granted_and_by_whom) {
+  bench all;
+  all.server.identity[0] = std::byte{7};
+  all.make();
+  all.become_ready();
+  EXPECT_EQ(all.session.identity(), 7u);
+  EXPECT_EQ(all.session.lease_ns(), 90'000'000'000u);
+}
+
 TEST(connection, a_lost_session_fails_everything_and_a_new_one_begins) {
   bench all;
   all.make();
@@ -428,7 +475,7 @@ TEST(connection, only_one_connection_opens_the_session) {
   EXPECT_EQ(all.plan.connects, 0);
   wire::welcome welcome;
   welcome.session[0] = std::byte{1};
-  ASSERT_TRUE(all.session.opened(1, welcome));
+  ASSERT_TRUE(all.session.opened(1, welcome, wire::newest_version, 0));
   all.run([&] { return all.session.epoch() == 2; });  // the server knows no such session
   EXPECT_EQ(all.server.hellos[0].join, welcome.session);
 }

@@ -56,6 +56,7 @@ result<std::unique_ptr<backend>> open_tcp(const uri& name) {
   }
   together.copies = chosen.copies;
   together.lost_after_ns = chosen.timeout_ns;
+  together.patience_ns = chosen.patience_ns;
   together.connect = [chosen, trust = trust.value()](std::string_view server) -> result<named_backend> {
     const result<tcp_endpoint> endpoint = parse_tcp_endpoint(server);
     if (!endpoint) return endpoint.error();

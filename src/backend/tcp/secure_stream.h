@@ -20,6 +20,8 @@ class secure_stream final : public byte_stream {
   secure_stream(std::unique_ptr<byte_stream> below, wire::tls_context& trust, std::string server_name);
   ~secure_stream() override;
 
+  [[nodiscard]] std::size_t address() const override { return below_->address(); }
+  void use_address(std::size_t number) override { below_->use_address(number); }
   [[nodiscard]] int connect() override;
   [[nodiscard]] int finish_connecting() override;
   [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> chunks) override;

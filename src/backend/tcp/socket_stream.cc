@@ -90,8 +90,9 @@ socket_stream::~socket_stream() {
 }
 
 int socket_stream::connect() {
-  const socket_address& to = addresses_[next_address_];
+  address_ = next_address_;
   next_address_ = (next_address_ + 1) % addresses_.size();
+  const socket_address& to = addresses_[address_];
   socket_ =
       platform::own_descriptor(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
   if (socket_ < 0) return errno;

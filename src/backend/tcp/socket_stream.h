@@ -33,6 +33,8 @@ class socket_stream final : public byte_stream {
   socket_stream(const socket_stream&) = delete;
   socket_stream& operator=(const socket_stream&) = delete;
 
+  [[nodiscard]] std::size_t address() const override { return address_; }
+  void use_address(std::size_t number) override { next_address_ = number % addresses_.size(); }
   [[nodiscard]] int connect() override;
   [[nodiscard]] int finish_connecting() override;
   [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> chunks) override;
@@ -46,6 +48,7 @@ class socket_stream final : public byte_stream {
   void watch_for_room(bool wanted);
 
   const std::vector<socket_address> addresses_;
+  std::size_t address_ = 0;
   std::size_t next_address_ = 0;
   int watch_ = -1;
   int socket_ = -1;

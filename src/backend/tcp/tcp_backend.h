@@ -70,6 +70,8 @@ class tcp_backend final : public backend {
   // False after the server has been away for longer than the timeout.
   [[nodiscard]] bool answers() const override;
   [[nodiscard]] std::uint64_t incarnation() const override { return session_.epoch(); }
+  [[nodiscard]] std::uint64_t lease_ns() const override { return session_.lease_ns(); }
+  [[nodiscard]] std::uint64_t server_identity() const override { return session_.identity(); }
   void after_fork_in_child() override;
   [[nodiscard]] capacity report() const override;
   [[nodiscard]] speed expected_speed() const override;

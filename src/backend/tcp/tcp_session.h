@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 
 #include "backend/tcp/transfer_connection.h"
 #include "base/spin_lock.h"
@@ -17,6 +18,8 @@ class tcp_session final : public session_epoch {
   struct view {
     wire::session_id id{};  // all zero: to be opened
     std::uint32_t epoch = 1;
+    std::uint16_t version = wire::oldest_version;  // that it was opened with
+    std::size_t address = 0;                       // of those that the server's name has: where it was opened
   };
 
   [[nodiscard]] view now() const {
@@ -25,11 +28,15 @@ class tcp_session final : public session_epoch {
   }
 
   // A connection has opened a session for `epoch`. False when that is over, or has a session already.
-  [[nodiscard]] bool opened(std::uint32_t epoch, const wire::welcome& welcome) {
+  [[nodiscard]] bool opened(std::uint32_t epoch, const wire::welcome& welcome, std::uint16_t version,
+                            std::size_t address) {
     const lock_guard guard(lock_);
     if (now_.epoch != epoch || now_.id != wire::session_id{}) return false;
     now_.id = welcome.session;
+    now_.version = version;
+    now_.address = address;
     quota_slots_.store(welcome.quota_slots, std::memory_order_relaxed);
+    lease_ms_.store(welcome.lease_ms, std::memory_order_relaxed);
     return true;
   }
 
@@ -37,13 +44,24 @@ class tcp_session final : public session_epoch {
   bool lost(std::uint32_t epoch) {
     const lock_guard guard(lock_);
     if (now_.epoch != epoch) return false;
-    now_ = {{}, epoch + 1};
+    now_ = {.epoch = epoch + 1};
     set_epoch(now_.epoch);
     return true;
   }
 
   // The most that the server lends, by its last report; 0 before the first.
   [[nodiscard]] std::uint64_t quota_slots() const { return quota_slots_.load(std::memory_order_relaxed); }
+
+  // How long the server keeps the session without a connection, by its last report; 0 before the first.
+  [[nodiscard]] std::uint64_t lease_ns() const { return lease_ms_.load(std::memory_order_relaxed) * 1'000'000; }
+
+  // Of the process that the last connection has reached; 0: it has not said.
+  [[nodiscard]] std::uint64_t identity() const { return identity_.load(std::memory_order_relaxed); }
+  void note_identity(const wire::server_id& said) {
+    std::uint64_t number = 0;
+    std::memcpy(&number, said.data(), sizeof number);
+    identity_.store(number, std::memory_order_relaxed);
+  }
 
   // Outages are told once, however many connections notice. Each returns whether this is the first to notice.
   [[nodiscard]] bool note_outage() { return !in_outage_.exchange(true); }
@@ -56,6 +74,8 @@ class tcp_session final : public session_epoch {
   mutable spin_lock lock_;
   view now_ FAR_GUARDED_BY(lock_);
   std::atomic<std::uint64_t> quota_slots_{0};
+  std::atomic<std::uint64_t> lease_ms_{0};
+  std::atomic<std::uint64_t> identity_{0};
   std::atomic<bool> in_outage_{false};
 };
 

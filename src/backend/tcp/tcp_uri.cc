@@ -113,8 +113,8 @@ result<tcp_endpoint> parse_tcp_endpoint(std::string_view text) {
 }
 
 result<tcp_name> parse_tcp(const uri& name) {
-  const result<void> known =
-      name.allow_options({"copies", "token-file", "tls", "ca", "connections", "tenant", "timeout", "capacity"});
+  const result<void> known = name.allow_options(
+      {"copies", "token-file", "tls", "ca", "connections", "tenant", "timeout", "patience", "capacity"});
   if (!known) return known.error();
   result<std::vector<tcp_endpoint>> servers = parse_servers(name);
   if (!servers) return servers.error();
@@ -138,6 +138,14 @@ result<tcp_name> parse_tcp(const uri& name) {
   if (into.timeout_ns < shortest_timeout_ns || into.timeout_ns > longest_timeout_ns) {
     return wrong(name, "option 'timeout' is between " + format_duration(shortest_timeout_ns) +
                            " and an hour; write for example timeout=10s");
+  }
+  const auto patience = name.duration_ns("patience");
+  if (!patience) return patience.error();
+  into.patience_ns = patience.value().value_or(0);
+  if (patience.value() && into.patience_ns == 0) {
+    return wrong(name,
+                 "option 'patience' is how long reads wait for a server that does not answer; write for example "
+                 "patience=30s, or leave it out: they wait as long as the server keeps the bytes");
   }
   const auto capacity = name.size_bytes("capacity");
   if (!capacity) return capacity.error();

@@ -35,6 +35,7 @@ struct tcp_options {
   std::uint64_t connections = 2;
   std::string tenant = "default";
   std::uint64_t timeout_ns = 10'000'000'000;
+  std::uint64_t patience_ns = 0;     // of reads, for servers that do not answer; 0: as long as their leases live
   std::uint64_t capacity_bytes = 0;  // of each server; 0: what it lends
 };
 
