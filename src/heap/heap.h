@@ -87,14 +87,19 @@ class object_heap {
   // those that the evacuator has begun.
   void follow_children(std::byte* object, std::uint64_t header_value, bool calls_off);
 
-  // The object is gone; its destructor has run. `owner` is null afterwards. Requires: nobody else uses it.
-  void release(owner_word& owner);
+  // The object is gone; its destructor has run, unless it is lost. `owner` is null afterwards. Requires: nobody else
+  // uses it. `owns_others`: there are far pointers in it. If it is lost, so are they, and its place is kept for good:
+  // headers of what they own name it.
+  void release(owner_word& owner, bool owns_others);
 
   // Memory for plain pointers (plain_space.h).
   [[nodiscard]] std::byte* allocate_plain(std::size_t bytes, std::size_t alignment, unsigned tag);
 
   // The size that the object was allocated with. Requires: it is held, or huge.
   [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
+
+  // Whether a page of an object larger than a page is lost; `word` is its owner's.
+  [[nodiscard]] bool is_any_lost(std::uint64_t word) const;
 
   // The part that dereferences read.
   [[nodiscard]] heap_view view() const { return {.ready = pages.ready_by_page()}; }
@@ -122,7 +127,8 @@ class object_heap {
   [[nodiscard]] bool make_writable(std::uintptr_t address, bool wanted);
   void make_ready(std::uintptr_t address, bool writable);
   [[nodiscard]] bool is_claimed(std::uintptr_t address);
-  void bring_in(std::uintptr_t page, std::size_t bytes, bool write);
+  [[nodiscard]] bool try_bring_in(std::uintptr_t address, std::size_t bytes, bool write);
+  [[nodiscard]] std::uintptr_t take_place(std::size_t bytes, heap::segment_kind where, unsigned tag);
   [[nodiscard]] bool settle(owner_word& owner, std::uint64_t value);
   void come_in(owner_word& owner, std::uint64_t value, bool write, bool lasting);
   [[nodiscard]] bool begin_fetch(owner_word& owner, std::uint64_t value);

@@ -16,8 +16,7 @@ namespace {
 using detail::object_heap;
 
 bool holds_small_objects(const object_heap& heap, std::size_t page) {
-  const segment_state state = heap.segments.holding(heap.pages.address_of(page)).state.load(std::memory_order_acquire);
-  return state == segment_state::closed || state == segment_state::open;
+  return heap.segments.holds_small_objects(heap.pages.address_of(page));
 }
 
 // Whether nobody has a pointer into a page that is Evicting, or none that matters. Says no when it was used since it

@@ -82,7 +82,7 @@ result<std::byte*> simulated_pager::map_guarded(std::size_t bytes, std::size_t a
 
 // ---- arriving ----
 
-void simulated_pager::fetch(const std::byte* address, std::size_t bytes, bool /*write*/) {
+bool simulated_pager::fetch(const std::byte* address, std::size_t bytes, bool /*write*/) {
   paused_.store(false, std::memory_order_relaxed);
   const page_id first = page_of(address);
   const page_id last = page_of(address + bytes - 1);
@@ -92,10 +92,11 @@ void simulated_pager::fetch(const std::byte* address, std::size_t bytes, bool /*
       bring(page);
     }
   }
+  return true;
 }
 
 bool simulated_pager::expect_use(const std::byte* address, std::size_t bytes, const far::pager::hint& about) noexcept {
-  fetch(address, std::max<std::size_t>(bytes, 1), about.write);
+  static_cast<void>(fetch(address, std::max<std::size_t>(bytes, 1), about.write));
   return true;
 }
 
