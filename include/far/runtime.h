@@ -78,6 +78,7 @@ struct runtime_statistics {
   std::uint64_t evacuated_objects = 0;
   std::uint64_t evacuated_segments = 0;
   std::uint64_t lost_races = 0;         // moves that a dereference called off
+  std::uint64_t handled_objects = 0;    // calls of handlers for leaving objects (far/tag.h)
   std::uint64_t backend_errors = 0;     // transfers that failed
   std::uint64_t lost_pages = 0;         // whose bytes the far tier could not return (far/page_lost.h)
   std::uint64_t abandoned_objects = 0;  // lost objects that had owned others and were destroyed: what they owned leaks

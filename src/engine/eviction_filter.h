@@ -12,6 +12,7 @@ namespace far::engine {
 struct eviction_candidates {
   std::span<const page_id> pages;
   std::uint64_t fetched = 0;  // a bit a page: it came from the far tier as a page, so its path selector said so
+  std::uint64_t dirty = 0;    // it can be written without a fault, and what is written leaves with it
 };
 
 // A bit a page, in the order of the pages asked about. Those with neither may leave now.

@@ -94,9 +94,11 @@ std::size_t evictor::choose_victims(std::span<page_id> victims) {
 }
 
 eviction_candidates evictor::candidates(std::span<const page_id> pages) const {
-  eviction_candidates asked{pages, 0};
+  eviction_candidates asked{pages};
   for (std::size_t i = 0; i < pages.size(); ++i) {
-    if (shared_.pages.load(pages[i]).fetched()) asked.fetched |= std::uint64_t{1} << i;
+    const page_word word = shared_.pages.load(pages[i]);
+    if (word.fetched()) asked.fetched |= std::uint64_t{1} << i;
+    if (word.dirty()) asked.dirty |= std::uint64_t{1} << i;
   }
   return asked;
 }

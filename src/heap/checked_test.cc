@@ -77,6 +77,17 @@ TEST_P(checked_death_test, correct_use_goes_on) {
   }
 }
 
+TEST_P(checked_death_test, a_scope_in_a_handler_of_leaving_objects_stops_the_program) {
+  EXPECT_DEATH(
+      {
+        runtime farheap(with_guard(GetParam()));
+        const tag handled(farheap, {}, [&](std::span<std::byte>) { const scope here(farheap); });
+        const auto one = make_unique<int>(handled, 1);
+        farheap.evict_all();
+      },
+      "uses no far memory but the object that it is given");
+}
+
 INSTANTIATE_TEST_SUITE_P(guards, checked_death_test,
                          ::testing::Values(runtime_options::guard::thread, runtime_options::guard::in_line),
                          [](const auto& chosen) {

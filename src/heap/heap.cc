@@ -6,6 +6,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "base/check.h"
 #include "far/page_lost.h"
@@ -106,16 +107,22 @@ void object_heap::allocate_pages(owner_word& owner, std::size_t bytes, unsigned 
   owner.store(word::of_huge(huge.take(bytes, tag, false)), std::memory_order_relaxed);
 }
 
-std::byte* object_heap::touch(owner_word& owner, bool write, bool lasting) {
+// Of pages whose objects have a handler before they leave, all that are used can be written: the handler does not fault.
+bool object_heap::makes_writable(std::uintptr_t object) const {
+  return leaving.has_handler(pages.tag_of(pages.page_of(object)));
+}
+
+std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting) {
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if ((value & (busy_flags | word::huge)) != 0 || value == 0) [[unlikely]] {
       FAR_CHECK(word::address(value) != 0, "a far pointer that is dereferenced points to an object");
-      if ((value & word::huge) != 0) return touch_huge(value, write, lasting);
+      if ((value & word::huge) != 0) return touch_huge(value, for_writing, lasting);
       if (!settle(owner, value)) waits_.wait_while(owner, word::fetching);
       continue;
     }
     const std::uintptr_t object = word::address(value);
+    const bool write = for_writing || makes_writable(object);
     if (!is_claimed(object)) [[unlikely]] {
       come_in(owner, value, write, lasting);
       continue;
@@ -310,11 +317,12 @@ void object_heap::force_out(std::uintptr_t address) {
   forcing_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-std::optional<unsigned> object_heap::add_tag(unsigned most_heat) {
+std::optional<unsigned> object_heap::add_tag(unsigned most_heat, leaving_handler handler) {
   unsigned number = tags_.load(std::memory_order_relaxed);
   while (number < heap::most_tags) {
     if (!tags_.compare_exchange_weak(number, number + 1, std::memory_order_relaxed)) continue;
     most_heat_[number].store(most_heat, std::memory_order_relaxed);
+    if (handler != nullptr) leaving.set_handler(number, std::move(handler));
     return number;
   }
   return std::nullopt;

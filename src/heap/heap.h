@@ -22,6 +22,7 @@
 #include "heap/hazard_log.h"
 #include "heap/header.h"
 #include "heap/huge_space.h"
+#include "heap/leaving.h"
 #include "heap/object_waits.h"
 #include "heap/page_table.h"
 #include "heap/path_selector.h"
@@ -108,8 +109,8 @@ class object_heap {
   void validate() const;
 
   // A tag of which pages stay for up to `most_heat` looks of the evictor after they were used often. Returns its
-  // number, or nothing when there are most_tags already.
-  [[nodiscard]] std::optional<unsigned> add_tag(unsigned most_heat);
+  // number, or nothing when there are most_tags already. `handler`: called before its objects leave, or empty.
+  [[nodiscard]] std::optional<unsigned> add_tag(unsigned most_heat, leaving_handler handler);
   // The evictor looked at a page. Returns whether it stays, because it has been in use.
   [[nodiscard]] bool change_heat(std::size_t page, bool was_used);
 
@@ -119,11 +120,13 @@ class object_heap {
   heap::huge_space huge;
   heap::plain_space plain;
   heap::path_selector paths;
+  heap::leaving_objects leaving;
   heap::counters count;
 
  private:
   [[nodiscard]] std::byte* touch_huge(std::uint64_t value, bool write, bool lasting);
   void bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool write, bool lasting);
+  [[nodiscard]] bool makes_writable(std::uintptr_t object) const;
   [[nodiscard]] bool make_writable(std::uintptr_t address, bool wanted);
   void make_ready(std::uintptr_t address, bool writable);
   [[nodiscard]] bool is_claimed(std::uintptr_t address);

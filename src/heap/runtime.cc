@@ -272,6 +272,7 @@ runtime_statistics runtime::statistics() const {
           .evacuated_objects = count.evacuated_objects.load(),
           .evacuated_segments = count.evacuated_segments.load(),
           .lost_races = count.lost_races.load(),
+          .handled_objects = count.handled_objects.load(),
           .backend_errors = pages.backend_errors,
           .lost_pages = pages.lost_pages,
           .abandoned_objects = count.abandoned_objects.load()};
@@ -284,12 +285,14 @@ void runtime::validate() const {
   parts_->objects->validate();
 }
 
-tag::tag(runtime& home, replacement how) : runtime_(&home) {
+tag::tag(runtime& home, replacement how) : tag(home, how, nullptr) {}
+
+tag::tag(runtime& home, replacement how, leaving_handler handler) : runtime_(&home) {
   if (how.hotness_bits > heap::heat_bits) {
     throw std::invalid_argument("far::replacement: hotness_bits is " + std::to_string(how.hotness_bits) +
                                 "; 0 to 3 are possible");
   }
-  const std::optional<unsigned> number = detail::heap_of(home).add_tag((1u << how.hotness_bits) - 1);
+  const std::optional<unsigned> number = detail::heap_of(home).add_tag((1u << how.hotness_bits) - 1, std::move(handler));
   if (!number)
     throw std::runtime_error("a far::runtime has at most 15 tags; share one among data structures of a kind");
   number_ = *number;
@@ -309,15 +312,18 @@ runtime& runtime_of(const owner_word& owner) {
 }
 
 std::byte* touch(runtime& in, std::atomic<std::uint64_t>& owner, bool write, bool lasting) {
+  heap::check_outside_handlers();
   return heap_of(in).touch(owner, write, lasting);
 }
 
 std::byte* touch_part(runtime& in, std::uint64_t value, std::size_t offset, std::size_t bytes, bool write,
                       bool lasting) {
+  heap::check_outside_handlers();
   return heap_of(in).touch_part(value, offset, bytes, write, lasting);
 }
 
 void* allocate_plain(runtime& in, unsigned tag, std::size_t bytes, std::size_t alignment) {
+  heap::check_outside_handlers();
   return heap_of(in).allocate_plain(bytes, alignment, tag);
 }
 
@@ -330,14 +336,17 @@ void give_way(const tag& in) {
 }
 
 std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type) {
+  heap::check_outside_handlers();
   return heap_of(in.home()).allocate(owner, bytes, type, heap::segment_kind::lasting, in.number());
 }
 
 void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes) {
+  heap::check_outside_handlers();
   heap_of(in.home()).allocate_pages(owner, bytes, in.number());
 }
 
 void move_owner(owner_word& from, owner_word& to) {
+  heap::check_outside_handlers();
   if (from.load(std::memory_order_relaxed) == 0) {
     to.store(0, std::memory_order_relaxed);
   } else {
@@ -346,6 +355,7 @@ void move_owner(owner_word& from, owner_word& to) {
 }
 
 void release(owner_word& owner, bool owns_others) {
+  heap::check_outside_handlers();
   if (owner.load(std::memory_order_relaxed) != 0) heap_of(runtime_of(owner)).release(owner, owns_others);
 }
 

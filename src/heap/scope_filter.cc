@@ -52,6 +52,12 @@ bool comes_back_by_object(object_heap& heap, std::size_t page, bool fetched) {
   return object_path;
 }
 
+// Nobody has a pointer into the page, and whoever wants one waits until it has left, or stays.
+void call_handler(object_heap& heap, std::size_t page) {
+  if (!heap.leaving.has_handler(heap.pages.tag_of(page)) || !holds_small_objects(heap, page)) return;
+  counters::add(heap.count.handled_objects, heap.leaving.call(heap.pages, page));
+}
+
 }  // namespace
 
 engine::eviction_look scope_filter::look(const engine::eviction_candidates& named, bool hard_pressed) noexcept {
@@ -109,6 +115,7 @@ engine::eviction_verdict scope_filter::decide(const engine::eviction_candidates&
   counters::add(heap->count.forced_pages, static_cast<std::uint64_t>(std::popcount(said.forced)));
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::uint64_t bit = std::uint64_t{1} << i;
+    if ((said.unused & leaving.dirty & bit) != 0) call_handler(*heap, all[i]);
     if ((said.stay & bit) != 0) continue;
     if ((said.forced & bit) != 0) {
       heap->pages.take_cards(all[i]);

@@ -213,7 +213,8 @@ void simulated_pager::evict_batch(std::span<const page_id> victims) {
 }
 
 engine::eviction_candidates simulated_pager::candidates(std::span<const page_id> pages) const {
-  engine::eviction_candidates asked{pages, 0};
+  engine::eviction_candidates asked{pages};
+  asked.dirty = ~std::uint64_t{0};
   for (std::size_t i = 0; i < pages.size(); ++i) {
     if (words_.load(pages[i]).fetched()) asked.fetched |= std::uint64_t{1} << i;
   }
