@@ -50,8 +50,8 @@ class FAR_API tag {
   // std::invalid_argument when `how` is out of range.
   tag(runtime& home, replacement how);
   // The same, with a handler for objects of at most 4080 bytes. It is called before an object leaves that may have been
-  // used since it came, on any thread, perhaps on several at a time, for each object by one. The object may stay all the
-  // same, and may leave without a call when memory is so short that pages leave under scopes that are open
+  // used since it came, on any thread, perhaps on several at a time, for each object by one. The object may stay all
+  // the same, and may leave without a call when memory is so short that pages leave under scopes that are open
   // (runtime_statistics::forced_pages). It lives as long as the runtime.
   tag(runtime& home, replacement how, leaving_handler handler);
 

@@ -107,7 +107,8 @@ void object_heap::allocate_pages(owner_word& owner, std::size_t bytes, unsigned 
   owner.store(word::of_huge(huge.take(bytes, tag, false)), std::memory_order_relaxed);
 }
 
-// Of pages whose objects have a handler before they leave, all that are used can be written: the handler does not fault.
+// Of pages whose objects have a handler before they leave, all that are used can be written: the handler does not
+// fault.
 bool object_heap::makes_writable(std::uintptr_t object) const {
   return leaving.has_handler(pages.tag_of(pages.page_of(object)));
 }

@@ -292,7 +292,8 @@ tag::tag(runtime& home, replacement how, leaving_handler handler) : runtime_(&ho
     throw std::invalid_argument("far::replacement: hotness_bits is " + std::to_string(how.hotness_bits) +
                                 "; 0 to 3 are possible");
   }
-  const std::optional<unsigned> number = detail::heap_of(home).add_tag((1u << how.hotness_bits) - 1, std::move(handler));
+  const std::optional<unsigned> number =
+      detail::heap_of(home).add_tag((1u << how.hotness_bits) - 1, std::move(handler));
   if (!number)
     throw std::runtime_error("a far::runtime has at most 15 tags; share one among data structures of a kind");
   number_ = *number;

@@ -236,8 +236,8 @@ class actor {
   unique_ptr<tree> root_;
 };
 
-// On a busy machine the actors may have called off every move, and what they made is gone. So this makes objects for two
-// segments and more, and garbage of every other one. Nobody is left who could call off the moves of the rest.
+// On a busy machine the actors may have called off every move, and what they made is gone. So this makes objects for
+// two segments and more, and garbage of every other one. Nobody is left who could call off the moves of the rest.
 inline void evacuate_undisturbed(runtime& farheap) {
   std::vector<unique_ptr<small>> kept;
   for (std::uint64_t i = 0; i < 12'000; ++i) {
