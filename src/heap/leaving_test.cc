@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "base/units.h"
@@ -73,6 +74,32 @@ TEST_F(leaving_test, objects_in_use_are_left_alone) {
   farheap.evict_all();
   EXPECT_EQ(held.times_left, 0u);
   EXPECT_EQ(farheap.statistics().handled_objects, 0u);
+}
+
+// Where writes to pages that were only read turned out to be rare, pages come back protected against them.
+TEST_F(leaving_test, pages_that_can_be_written_are_handed_over) {
+  runtime_options chosen = heap::small_runtime();
+  chosen.page_path_share = 0;
+  runtime farheap(chosen);
+  std::vector<unique_ptr<entry[]>> others;
+  for (int i = 0; i < 12'000; ++i) others.push_back(make_unique<entry[]>(farheap, 170));
+  for (int round = 0; round < 3; ++round) {
+    for (auto& one : others) static_cast<void>(one.read(7));
+  }
+  const tag entries(farheap, {}, before_leaving<entry>([](entry& one) { ++one.times_left; }));
+  std::vector<unique_ptr<entry>> all;
+  for (std::uint64_t i = 0; i < 5000; ++i) all.push_back(make_unique<entry>(entries, entry{.key = i}));
+  farheap.evict_all();
+  for (std::uint64_t i = 0; i < 5000; ++i) EXPECT_EQ(all[i].read().times_left, 1u);
+  farheap.evict_all();
+  // Nobody uses those that are only prefetched.
+  const std::uint64_t handled = farheap.statistics().handled_objects;
+  const std::uint64_t fetched = farheap.statistics().fetched_pages;
+  prefetch(std::span<const unique_ptr<entry>>(all));
+  while (farheap.statistics().fetched_pages == fetched) std::this_thread::yield();
+  farheap.evict_all();
+  EXPECT_EQ(farheap.statistics().handled_objects, handled);
+  for (std::uint64_t i = 0; i < 5000; ++i) EXPECT_EQ(all[i].read().times_left, 2u);
 }
 
 TEST_F(leaving_test, is_given_the_size_of_arrays) {

@@ -73,7 +73,10 @@ inline void run_leaving(const runtime_options& chosen, std::size_t objects, std:
   for (std::size_t i = 0; i < actors - 2; ++i) fibers.push_back(farheap.spawn([&act, i] { act(i); }));
   std::thread one([&] { act(actors - 2); });
   std::thread other([&] { act(actors - 1); });
-  for (int i = 0; i < 10; ++i) static_cast<void>(farheap.evacuate(0.1));
+  for (int i = 0; i < 10; ++i) {
+    static_cast<void>(farheap.evacuate(0.1));
+    farheap.evict_all();  // what is in use, too, as far as the filter lets it
+  }
   one.join();
   other.join();
   for (task<void>& fiber : fibers) fiber.join();
