@@ -19,6 +19,8 @@ struct eviction_candidates {
 struct eviction_look {
   std::uint64_t warm = 0;    // has been used so much that it should not leave yet
   std::uint64_t ripens = 0;  // is to leave, but somebody may have a pointer into it: ask again soon
+  // Not a bit a page: changes when pages have ripened. As long as it stays the same, asking again is in vain.
+  std::uint64_t ripening = 0;
 };
 
 struct eviction_verdict {

@@ -75,6 +75,7 @@ engine::eviction_look scope_filter::look(const engine::eviction_candidates& name
     return is_any;
   });
   all_scopes.advance();
+  said.ripening = all_scopes.last_over();
   for (std::size_t i = 0; i < named.pages.size(); ++i) {
     const std::size_t page = named.pages[i];
     const std::uint64_t bit = std::uint64_t{1} << i;
