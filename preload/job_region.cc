@@ -127,9 +127,13 @@ process_usage shared_account::usage() const noexcept {
 }
 
 std::string job_name::text() const {
+  return path + "#" + secret_text();
+}
+
+std::string job_name::secret_text() const {
   char digits[40];
-  std::snprintf(digits, sizeof digits, "#%016" PRIx64 "%016" PRIx64, secret[0], secret[1]);
-  return path + digits;
+  std::snprintf(digits, sizeof digits, "%016" PRIx64 "%016" PRIx64, secret[0], secret[1]);
+  return digits;
 }
 
 result<job_name> parse_job_name(std::string_view text) {

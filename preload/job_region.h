@@ -92,6 +92,7 @@ struct job_name {
   std::array<std::uint64_t, 2> secret{};
 
   [[nodiscard]] std::string text() const;
+  [[nodiscard]] std::string secret_text() const;
 };
 [[nodiscard]] result<job_name> parse_job_name(std::string_view text);
 

@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "preload/control.h"
+#include "control/control.h"
 
 namespace far::preload {
 namespace {
@@ -24,11 +24,10 @@ void pause_2_ms() {
 
 // From a process that has it open.
 result<job_mapping> ask_relatives(const job_name& name, const settings& chosen, const error& otherwise) {
-  const std::string text = name.text();
-  const std::string secret = text.substr(text.rfind('#') + 1);
+  const std::string secret = name.secret_text();
   for (const pid_t relative : {getppid(), chosen.main_pid}) {
     if (relative <= 1 || relative == getpid()) continue;
-    const result<int> sent = request_job(relative, secret);
+    const result<int> sent = control::request_job(relative, secret);
     if (sent) return job_mapping::adopt(sent.value(), name);
   }
   return otherwise;
@@ -71,7 +70,7 @@ std::uint64_t first_budget(job* member, std::uint64_t whole_bytes) noexcept {
   std::uint64_t granted = member->ask();
   std::array<pid_t, 16> others{};
   std::size_t count = member->shrunk(others);
-  for (const pid_t other : std::span(others).first(count)) nudge(other);
+  for (const pid_t other : std::span(others).first(count)) control::nudge(other);
   for (int round = 0; round < nudge_rounds && count > 0; ++round) {
     pause_2_ms();
     granted = member->ask();

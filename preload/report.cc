@@ -17,47 +17,15 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/units.h"
-#include "preload/json_object.h"
+#include "control/json_object.h"
 
 namespace far::preload {
 namespace {
 
-using engine::statistics;
-
-constexpr std::array<statistic_field, 23> fields{{
-    {"budget_bytes", &statistics::budget_bytes},
-    {"local_bytes", &statistics::local_bytes},
-    {"peak_local_bytes", &statistics::peak_local_bytes},
-    {"far_bytes", &statistics::far_bytes},
-    {"peak_far_bytes", &statistics::peak_far_bytes},
-    {"far_stored_bytes", &statistics::far_stored_bytes},
-    {"peak_far_stored_bytes", &statistics::peak_far_stored_bytes},
-    {"misses", &statistics::misses},
-    {"waits", &statistics::waits},
-    {"rescues", &statistics::rescues},
-    {"zero_fills", &statistics::zero_fills},
-    {"write_faults", &statistics::write_faults},
-    {"hinted_misses", &statistics::hinted_misses},
-    {"wait_ns", &statistics::wait_ns},
-    {"prefetched_pages", &statistics::prefetched_pages},
-    {"prefetch_hits", &statistics::prefetch_hits},
-    {"fetched_pages", &statistics::fetched_pages},
-    {"evicted_pages", &statistics::evicted_pages},
-    {"clean_evictions", &statistics::clean_evictions},
-    {"written_pages", &statistics::written_pages},
-    {"direct_reclaims", &statistics::direct_reclaims},
-    {"backend_errors", &statistics::backend_errors},
-    {"over_budget_pages", &statistics::over_budget_pages},
-}};
-static_assert(sizeof(statistics) == fields.size() * sizeof(std::uint64_t), "a statistic has no entry here");
-// A key, 20 digits, and the punctuation.
-static_assert(fields.size() * 64 <= statistics_json_bytes);
+using control::json_object;
+using control::put_statistics;
 
 constexpr int reader_deadline_ms = 2000;
-
-void put_statistics(json_object& object, const statistics& counted) {
-  for (const statistic_field& field : fields) object.number(field.name, counted.*field.member);
-}
 
 // Returns 0 or an errno value. Waits for a reader who is slow, but not for ever.
 int write_all(int file, std::span<const char> text) {
@@ -136,10 +104,6 @@ int write_through(const char* path, const run_report& report) {
 
 }  // namespace
 
-std::span<const statistic_field> statistic_fields() noexcept {
-  return fields;
-}
-
 void log_exit_line(const engine::statistics& counted, std::uint64_t processes, std::uint64_t running) noexcept {
   // These strings are short enough to live inside std::string, without an allocation.
   const std::string peak = format_size(counted.peak_local_bytes);
@@ -180,12 +144,6 @@ std::size_t format_stats_json(const run_report& report, std::span<char> text) no
     object.number("processes_unlisted", report.totals.unlisted);
   }
   return object.finish("\n");
-}
-
-std::size_t format_statistics_json(const engine::statistics& counted, std::span<char> text) noexcept {
-  json_object object(text);
-  put_statistics(object, counted);
-  return object.finish("");
 }
 
 result<void> write_stats_json(const char* path, const run_report& report) {

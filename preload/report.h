@@ -11,19 +11,17 @@
 #include <span>
 
 #include "base/result.h"
+#include "control/statistics_json.h"
 #include "engine/statistics.h"
 #include "preload/job.h"
 #include "preload/process_usage.h"
 
 namespace far::preload {
 
-struct statistic_field {
-  const char* name;  // the member's name: the key in JSON
-  std::uint64_t engine::statistics::* member;
-};
-
-// Every member of engine::statistics, in its order.
-[[nodiscard]] std::span<const statistic_field> statistic_fields() noexcept;
+using control::format_statistics_json;
+using control::statistic_field;
+using control::statistic_fields;
+using control::statistics_json_bytes;
 
 struct run_report {
   engine::statistics counted;
@@ -50,10 +48,6 @@ inline constexpr std::size_t stats_json_bytes = 16384;
 // into `text`; strings longer than about 1000 bytes are cut, bytes that are not UTF-8 become U+FFFD. Returns the
 // length. Requires text.size() >= stats_json_bytes.
 [[nodiscard]] std::size_t format_stats_json(const run_report& report, std::span<char> text) noexcept;
-
-// Writes the statistics alone as one JSON object, without a newline. Requires text.size() >= statistics_json_bytes.
-inline constexpr std::size_t statistics_json_bytes = 2048;
-[[nodiscard]] std::size_t format_statistics_json(const engine::statistics& counted, std::span<char> text) noexcept;
 
 // Replaces the file `path` by the report and the list "processes" of its job, in one step: readers see the old file or
 // the whole new one, with mode 0600. What is not a regular file (a pipe, /dev/stdout) is written to instead. Errors

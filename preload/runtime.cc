@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/spin_lock.h"
+#include "control/control.h"
 #include "far/detail/api.h"
 #include "pager/compiled_code.h"
 #include "pager/hints.h"
@@ -23,7 +24,6 @@
 #include "platform/signal_shield.h"
 #include "preload/allocator.h"
 #include "preload/c_library.h"
-#include "preload/control.h"
 #include "preload/fault_mode_choice.h"
 #include "preload/fork.h"
 #include "preload/in_runtime.h"
@@ -57,7 +57,7 @@ struct runtime {
   std::unique_ptr<pager::pager> pager;
   std::unique_ptr<job> of_job;         // null: the process is on its own
   engine::statistics counted_at_fork;  // in a child of fork: what its parent had counted
-  std::unique_ptr<control_server> control FAR_GUARDED_BY(settling);
+  std::unique_ptr<control::control_server> control FAR_GUARDED_BY(settling);
   std::uint64_t started_ns = 0;
   std::atomic<bool> reported{false};
   std::atomic<pid_t> process{0};  // whose memory this is: a child of vfork runs on its parent's
@@ -138,8 +138,13 @@ void start_control(Body body) {
   platform::start_runtime_thread("farheap-control", body).detach();
 }
 
-std::unique_ptr<control_server> listen(runtime& self) {
-  return control_server::open({&self, resize_budget, read_statistics, add_server, self.of_job.get()});
+std::unique_ptr<control::control_server> listen(runtime& self) {
+  control::control_callbacks callbacks{&self, resize_budget, read_statistics, add_server};
+  if (self.of_job != nullptr) {
+    callbacks.job_file = [](void* context) { return static_cast<runtime*>(context)->of_job->descriptor(); };
+    callbacks.job_secret = [](void* context) { return static_cast<runtime*>(context)->of_job->name().secret_text(); };
+  }
+  return control::control_server::open(callbacks);
 }
 
 // A child of fork becomes a part of its job, as if it had been started.

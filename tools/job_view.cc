@@ -3,13 +3,19 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "control/control.h"
+#include "control/statistics_json.h"
 #include "platform/clock.h"
-#include "preload/control.h"
 #include "program.h"
 
 namespace far::tools {
@@ -36,7 +42,7 @@ job_snapshot take_snapshot(const preload::job_mapping& job) {
 }
 
 result<preload::job_mapping> find_job(pid_t pid) {
-  const result<int> sent = preload::request_job(pid, "");
+  const result<int> sent = control::request_job(pid, "");
   if (!sent) return sent.error();
   return preload::job_mapping::look_at(sent.value());
 }
@@ -55,6 +61,49 @@ std::vector<preload::job_mapping> find_jobs() {
       result<preload::job_mapping> opened = preload::job_mapping::look_at(path);
       if (opened && take_snapshot(opened.value()).totals.running > 0) found.push_back(std::move(opened).value());
     }
+  }
+  return found;
+}
+
+result<job_snapshot> take_snapshot(pid_t lone_process) {
+  const result<std::string> reply = control::send_control_request(lone_process, "stats");
+  if (!reply) return reply.error();
+  const auto counted = nlohmann::json::parse(reply.value(), nullptr, false);
+  if (!counted.is_object() || counted.contains("in_job")) {
+    return error{"process " + std::to_string(lone_process) + " is part of a job, or speaks another version", EINVAL};
+  }
+  preload::job_process one;
+  one.pid = lone_process;
+  one.running = true;
+  for (const control::statistic_field& field : control::statistic_fields()) {
+    one.counted.*field.member = counted.value(field.name, std::uint64_t{0});
+  }
+  std::ifstream name("/proc/" + std::to_string(lone_process) + "/comm");
+  name.getline(one.program, sizeof one.program);
+  job_snapshot taken;
+  taken.id = static_cast<std::uint64_t>(lone_process);
+  taken.totals.counted = one.counted;
+  taken.totals.processes = taken.totals.running = 1;
+  taken.processes.push_back(one);
+  taken.taken_ns = platform::monotonic_clock().now_ns();
+  return taken;
+}
+
+// They listen on "farheap-PID" (control/control.h). In jobs, too.
+std::vector<pid_t> find_lone_processes() {
+  constexpr std::string_view mark = " @farheap-";
+  std::set<pid_t> listening;
+  std::ifstream sockets("/proc/net/unix");
+  for (std::string line; std::getline(sockets, line);) {
+    const std::size_t at = line.find(mark);
+    if (at == std::string::npos) continue;
+    const std::string digits = line.substr(at + mark.size());
+    const result<pid_t> pid = parse_pid(digits.substr(0, digits.find('.')));
+    if (pid) listening.insert(pid.value());
+  }
+  std::vector<pid_t> found;
+  for (const pid_t pid : listening) {
+    if (take_snapshot(pid).ok()) found.push_back(pid);
   }
   return found;
 }

@@ -30,6 +30,12 @@ struct job_snapshot {
 // All jobs of this user on this machine in which something runs; of all users for root.
 [[nodiscard]] std::vector<preload::job_mapping> find_jobs();
 
+// A process with a runtime of its own, outside jobs (far::runtime), as a job of itself. Errors say what to do.
+[[nodiscard]] result<job_snapshot> take_snapshot(pid_t lone_process);
+
+// All such processes of this user on this machine, and in this network namespace; of all users for root.
+[[nodiscard]] std::vector<pid_t> find_lone_processes();
+
 // `text` as a process number, or an error with the exit code for wrong usage.
 [[nodiscard]] result<pid_t> parse_pid(const std::string& text);
 

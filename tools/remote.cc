@@ -5,10 +5,10 @@
 #include "backend/tcp/tcp_uri.h"
 #include "base/units.h"
 #include "commands.h"
+#include "control/control.h"
 #include "job_view.h"
 #include "message.h"
 #include "preload/budget.h"
-#include "preload/control.h"
 #include "preload/report.h"
 #include "program.h"
 
@@ -86,7 +86,7 @@ int resize(const std::string& pid, const std::string& size) {
   const result<std::uint64_t> budget = preload::parse_budget(size, memory.value());
   if (!budget) return fail(exit_usage, budget.error().message);
   const result<std::string> reply =
-      preload::send_control_request(process.value(), fmt::format("resize {}", budget.value()));
+      control::send_control_request(process.value(), fmt::format("resize {}", budget.value()));
   if (!reply) return fail(exit_failure, reply.error().message);
   fmt::print("process {} now has a budget of {}\n", process.value(), format_size(budget.value()));
   return 0;
@@ -98,7 +98,7 @@ int add_server(const std::string& pid, const std::string& server) {
   const result<backend::tcp_endpoint> endpoint = backend::parse_tcp_endpoint(server);
   if (!endpoint) return fail(exit_usage, endpoint.error().message);
   const std::string name = endpoint.value().text();
-  const result<std::string> reply = preload::send_control_request(process.value(), "add-server " + name);
+  const result<std::string> reply = control::send_control_request(process.value(), "add-server " + name);
   if (!reply) return fail(exit_failure, reply.error().message);
   fmt::print("process {} now uses server {}\n", process.value(), name);
   return 0;
@@ -107,7 +107,7 @@ int add_server(const std::string& pid, const std::string& server) {
 int stats(const std::string& pid, bool for_machines) {
   const result<pid_t> process = parse_pid(pid);
   if (!process) return fail(exit_usage, process.error().message);
-  const result<std::string> reply = preload::send_control_request(process.value(), "stats");
+  const result<std::string> reply = control::send_control_request(process.value(), "stats");
   if (!reply) return fail(exit_failure, reply.error().message);
   const json counted = json::parse(reply.value(), nullptr, false);
   if (!counted.is_object()) {

@@ -79,6 +79,10 @@ class view {
     for (const std::string& text : pids) {
       const result<pid_t> pid = parse_pid(text);
       if (!pid) return pid.error();
+      if (take_snapshot(pid.value()).ok()) {
+        shown.lone_.push_back(pid.value());
+        continue;
+      }
       result<preload::job_mapping> job = find_job(pid.value());
       if (!job) return job.error();
       shown.chosen_.push_back(std::move(job).value());
@@ -96,6 +100,10 @@ class view {
           std::any_of(seen.begin(), seen.end(), [&](const job_snapshot& other) { return other.id == taken.id; });
       if (taken.totals.running > 0 && !known) seen.push_back(std::move(taken));
     }
+    for (const pid_t pid : all_ ? find_lone_processes() : lone_) {
+      result<job_snapshot> taken = take_snapshot(pid);  // one that has ended says nothing
+      if (taken) seen.push_back(std::move(taken).value());
+    }
     return seen;
   }
   [[nodiscard]] bool shows_all() const { return all_; }
@@ -103,6 +111,7 @@ class view {
  private:
   bool all_ = true;
   std::vector<preload::job_mapping> chosen_;
+  std::vector<pid_t> lone_;
 };
 
 nlohmann::ordered_json to_json(const top_row& row) {
@@ -240,7 +249,8 @@ std::vector<std::string> render(const std::vector<job_snapshot>& jobs, const std
   screen.push_back(fmt::format("farheap top: {} {}, {} processes, by {}; q quits, m l f p sort", jobs.size(),
                                jobs.size() == 1 ? "job" : "jobs", rows.size(), name_of(order)));
   if (jobs.empty())
-    screen.emplace_back("nothing runs under `farheap run` as this user, or nothing that is seen from here");
+    screen.emplace_back(
+        "nothing runs under `farheap run`, or with a far::runtime, as this user, or nothing that is seen from here");
   // The jobs take a third of the screen at most.
   for (std::size_t i = 0; i < jobs.size() && screen.size() < std::max<std::size_t>(lines / 3, 2); ++i) {
     screen.push_back(line_of(jobs[i]));

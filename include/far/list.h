@@ -182,14 +182,16 @@ class list {
     requires std::constructible_from<T, Arguments...>
   position emplace(position at, Arguments&&... arguments) {
     const scope here(in_.home());
+    const joint where = joint_before(here, at.number_);
     const std::uint32_t fresh = take_node(here);
+    node* const mine = place(here, fresh, true);
     try {
-      std::construct_at(room_of(*place(here, fresh, true)), std::forward<Arguments>(arguments)...);
+      std::construct_at(room_of(*mine), std::forward<Arguments>(arguments)...);
     } catch (...) {
-      give_node(here, fresh);
+      give_node(*mine, fresh);
       throw;
     }
-    link(here, fresh, at.number_);
+    link(*mine, fresh, where);
     ++size_;
     return position(fresh);
   }
@@ -234,18 +236,21 @@ class list {
     return emplace_front(std::move(value));
   }
 
-  // O(1). Returns what comes after it.
-  position erase(position at) noexcept {
+  // O(1). Returns what comes after it. This and all below but clear() need its neighbours, too: they throw page_lost,
+  // and change nothing, when one of them is lost.
+  position erase(position at) {
     const scope here(in_.home());
-    const std::uint32_t next = unlink(here, at.number_);
-    std::destroy_at(value(here, at.number_, true));
-    give_node(here, at.number_);
+    node* const mine = place(here, at.number_, true);
+    const joint where = joint_around(here, *mine);
+    unlink(where);
+    std::destroy_at(std::launder(room_of(*mine)));
+    give_node(*mine, at.number_);
     --size_;
-    return position(next);
+    return position(where.next);
   }
   // Require: !empty().
-  void pop_front() noexcept { erase(position(first_)); }
-  void pop_back() noexcept { erase(position(last_)); }
+  void pop_front() { erase(position(first_)); }
+  void pop_back() { erase(position(last_)); }
   // Returns how many it erased.
   template <std::predicate<const T&> Unwanted>
   std::size_t erase_if(Unwanted unwanted) {
@@ -263,22 +268,21 @@ class list {
     return count;
   }
   // Puts the element at `moved` before `at`, in O(1), without moving its bytes: for lists in the order of use.
-  void move_before(position at, position moved) noexcept {
+  void move_before(position at, position moved) {
     if (at == moved) return;
     const scope here(in_.home());
-    if (links(here, moved.number_, false).next == at.number_) return;
-    unlink(here, moved.number_);
-    link(here, moved.number_, at.number_);
+    node* const mine = place(here, moved.number_, true);
+    if (mine->next == at.number_) return;
+    const joint from = joint_around(here, *mine);
+    const joint to = joint_before(here, at.number_);
+    unlink(from);
+    link(*mine, moved.number_, to);
   }
-  // Gives all room back.
+  // Gives all room back. Of a list that is lost in parts, what cannot be reached from either end is not destroyed.
   void clear() noexcept {
     if constexpr (!std::is_trivially_destructible_v<T>) {
-      for (std::uint32_t at = first_; at != none;) {
-        const scope here(in_.home());
-        const std::uint32_t next = links(here, at, false).next;
-        bring(here, next);
-        std::destroy_at(value(here, at, true));
-        at = next;
+      if (!detail::unless_lost([&] { destroy_from(first_, &node::next, true); })) {
+        static_cast<void>(detail::unless_lost([&] { destroy_from(last_, &node::previous, false); }));
       }
     }
     chunks_.clear();
@@ -317,39 +321,64 @@ class list {
     if (next != none) chunks_[next / nodes_per_chunk].prefetch_unless_ready(in, next % nodes_per_chunk, 1);
   }
 
-  // A node without a value, which nothing links to.
+  // Destroys elements from one end on.
+  void destroy_from(std::uint32_t at, std::uint32_t node::* towards, bool forward) {
+    while (at != none) {
+      const scope here(in_.home());
+      const std::uint32_t next = links(here, at, false).*towards;
+      if (forward) static_cast<void>(detail::unless_lost([&] { bring(here, next); }));
+      std::destroy_at(value(here, at, true));
+      at = next;
+    }
+  }
+
+  // A node without a value, which nothing links to. Those that are lost are passed over.
   [[nodiscard]] std::uint32_t take_node(const scope& in) {
     if (free_ != none) {
       const std::uint32_t taken = free_;
-      free_ = links(in, taken, false).next;
-      return taken;
+      if (detail::unless_lost([&] { free_ = links(in, taken, true).next; })) return taken;
+      free_ = none;
     }
-    if (nodes_ == none) detail::throw_too_long();
-    if (nodes_ / nodes_per_chunk == chunks_.size()) chunks_.emplace_back(in_, nodes_per_chunk);
-    return nodes_++;
+    while (true) {
+      if (nodes_ == none) detail::throw_too_long();
+      if (nodes_ / nodes_per_chunk == chunks_.size()) chunks_.emplace_back(in_, nodes_per_chunk);
+      const std::uint32_t taken = nodes_++;
+      if (detail::unless_lost([&] { static_cast<void>(links(in, taken, true)); })) return taken;
+    }
   }
-  void give_node(const scope& in, std::uint32_t number) noexcept {
-    links(in, number, true).next = free_;
+  void give_node(node& mine, std::uint32_t number) noexcept {
+    mine.next = free_;
     free_ = number;
   }
 
-  void link(const scope& in, std::uint32_t number, std::uint32_t before) noexcept {
-    const std::uint32_t previous = before == none ? last_ : links(in, before, false).previous;
-    node& mine = links(in, number, true);
-    mine.next = before;
-    mine.previous = previous;
-    (previous == none ? first_ : links(in, previous, true).next) = number;
-    (before == none ? last_ : links(in, before, true).previous) = number;
+  // Two neighbours, in place until the scope ends; null: there is none.
+  struct joint {
+    std::uint32_t previous;
+    std::uint32_t next;
+    node* previous_node;
+    node* next_node;
+  };
+  [[nodiscard]] joint joint_of(const scope& in, std::uint32_t previous, std::uint32_t next) const {
+    return {previous, next, previous == none ? nullptr : place(in, previous, true),
+            next == none ? nullptr : place(in, next, true)};
   }
-  // Returns what comes after it.
-  std::uint32_t unlink(const scope& in, std::uint32_t number) noexcept {
-    const auto [next, previous] = [&] {
-      const node& mine = links(in, number, false);
-      return std::pair(mine.next, mine.previous);
-    }();
-    (previous == none ? first_ : links(in, previous, true).next) = next;
-    (next == none ? last_ : links(in, next, true).previous) = previous;
-    return next;
+  [[nodiscard]] joint joint_before(const scope& in, std::uint32_t number) const {
+    return joint_of(in, number == none ? last_ : links(in, number, false).previous, number);
+  }
+  [[nodiscard]] joint joint_around(const scope& in, const node& one) const {
+    return joint_of(in, one.previous, one.next);
+  }
+
+  // Puts a node between neighbours; takes out what is between them.
+  void link(node& mine, std::uint32_t number, const joint& where) noexcept {
+    mine.next = where.next;
+    mine.previous = where.previous;
+    (where.previous_node == nullptr ? first_ : where.previous_node->next) = number;
+    (where.next_node == nullptr ? last_ : where.next_node->previous) = number;
+  }
+  void unlink(const joint& around) noexcept {
+    (around.previous_node == nullptr ? first_ : around.previous_node->next) = around.next;
+    (around.next_node == nullptr ? last_ : around.next_node->previous) = around.previous;
   }
 
   void take(list& other) noexcept {

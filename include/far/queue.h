@@ -74,11 +74,11 @@ class queue {
     std::construct_at(place(here, index, true), std::forward<Arguments>(arguments)...);
     ++size_;
   }
-  // Requires: !empty().
+  // Requires: !empty(). An element that is lost goes, too.
   void pop() {
     if constexpr (!std::is_trivially_destructible_v<T>) {
       const scope here(in_.home());
-      std::destroy_at(place(here, front_, true));
+      static_cast<void>(detail::unless_lost([&] { std::destroy_at(place(here, front_, true)); }));
     }
     leave_front();
   }
@@ -123,7 +123,7 @@ class queue {
       if (ahead == chunks_ahead || !has_asked_) chunks_[ahead].prefetch(0, elements_per_chunk);
     }
     has_asked_ = chunks_.size() > chunks_ahead;
-    spare_ = std::move(chunks_.front());
+    spare_ = chunks_.front().is_any_lost() ? detail::chunk<T>() : std::move(chunks_.front());
     chunks_.pop_front();
     front_ = 0;
   }

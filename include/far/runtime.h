@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -49,6 +50,14 @@ struct runtime_options {
   // thread itself, cheaper, but system calls fail with EFAULT on far memory that is not resident; what a scope holds
   // is, unless scopes hold more than the budget.
   enum class guard { thread, in_line } hardware_guard = guard::thread;
+  // Whether the program goes on with zeros when it needs a page that is lost where no exception can be thrown: memory
+  // for plain pointers (far/memory_resource.h), and objects above a page that are used beyond what their dereference
+  // brought in. Without it, or when it returns false, the process ends. It is given the first byte of the page. Called
+  // on any thread, in a signal handler with the guard `in_line`: it must not wait, throw, or use far memory.
+  std::function<bool(const void* page)> goes_on_without = {};
+  // Whether `farheap stats`, `top`, `resize` and `add-server` reach it by the number of the process. They are about all
+  // such runtimes of a process together. Under `farheap run` they reach that one's runtime instead.
+  bool answers_commands = true;
   bool process_wide = false;  // this is the one that runtime::process() returns; at most one at a time
 };
 
@@ -68,7 +77,11 @@ struct runtime_statistics {
   std::uint64_t forced_pages = 0;  // those that left all the same, because nothing else could (docs/heap.md)
   std::uint64_t evacuated_objects = 0;
   std::uint64_t evacuated_segments = 0;
-  std::uint64_t lost_races = 0;  // moves that a dereference called off
+  std::uint64_t lost_races = 0;         // moves that a dereference called off
+  std::uint64_t handled_objects = 0;    // calls of handlers for leaving objects (far/tag.h)
+  std::uint64_t backend_errors = 0;     // transfers that failed
+  std::uint64_t lost_pages = 0;         // whose bytes the far tier could not return (far/page_lost.h)
+  std::uint64_t abandoned_objects = 0;  // lost objects that had owned others and were destroyed: what they owned leaks
 };
 
 // Not for children of fork: they have neither its threads nor its far heap, and may only call exec.
@@ -109,8 +122,13 @@ class FAR_API runtime {
   // far/fiber.h. OS threads may use far pointers as well.
   [[nodiscard]] fiber::scheduler& fibers() noexcept;
 
-  // Changes the budget, both ways. Returns at once; a smaller budget is reached by eviction.
+  // Changes the budget, both ways. Returns at once; a smaller budget is reached by eviction. Throws std::runtime_error
+  // below 16 MiB.
   void resize(std::size_t local_bytes);
+  // Adds a memory server to the far tier, as `farheap add-server` does: "HOST:PORT", with the options of the others
+  // (docs/server.md). Waits for the connection. Throws std::runtime_error when the far tier is none of servers, or the
+  // server cannot be reached.
+  void add_server(std::string_view server);
 
   // Evacuates every segment that has at least this share of garbage, now, on the calling fiber or thread. Returns how
   // many segments became free. Others may use the objects meanwhile.
@@ -119,7 +137,8 @@ class FAR_API runtime {
   void evict_all();
 
   void set_page_path_share(double share);
-  [[nodiscard]] runtime_statistics snapshot() const;
+  [[nodiscard]] runtime_statistics statistics() const;
+  [[nodiscard]] runtime_statistics snapshot() const { return statistics(); }  // its name before
 
   // Recomputes every invariant and stops the process when one is broken. Requires: no other call meanwhile. Slow.
   void validate() const;

@@ -1,6 +1,12 @@
 // far::tag: replacement for each data structure (AIFM, section 4.3).
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <new>
+#include <span>
+#include <utility>
+
 #include "far/detail/api.h"
 #include "far/runtime.h"
 
@@ -15,6 +21,25 @@ struct replacement {
   unsigned hotness_bits = 1;
 };
 
+// Called before an object leaves local memory, with its bytes, which it may change (AIFM, section 4.2.3). The evictor
+// holds locks meanwhile, and everybody who needs a frame waits for it. So a handler is short, and:
+//
+// - uses no far memory but that object: it opens no scope, and makes, moves and destroys no far pointer, those in the
+//   object among them; a library call that does so stops the program, in checked builds also a scope;
+// - takes no lock that anybody holds while it uses far memory, and waits for nothing else;
+// - does not throw.
+//
+// It may drop entries of an index in local memory that name the object by something that is in it.
+using leaving_handler = std::function<void(std::span<std::byte> object)>;
+
+// A handler that is given objects of type T, the only ones of its tag.
+template <typename T, typename F>
+[[nodiscard]] leaving_handler before_leaving(F handler) {
+  return [handler = std::move(handler)](std::span<std::byte> object) mutable {
+    handler(*std::launder(reinterpret_cast<T*>(object.data())));
+  };
+}
+
 // A data structure's mark on its objects: those of one tag lie together, apart from others, and leave as it says. Give
 // it to far::make_unique or far::make_shared in place of the runtime. A value to copy; it lasts as long as its runtime.
 class FAR_API tag {
@@ -24,6 +49,11 @@ class FAR_API tag {
   // A new one. A runtime has at most 15, for good; throws std::runtime_error when there are as many, and
   // std::invalid_argument when `how` is out of range.
   tag(runtime& home, replacement how);
+  // The same, with a handler for objects of at most 4080 bytes. It is called before an object leaves that may have been
+  // used since it came, on any thread, perhaps on several at a time, for each object by one. The object may stay all
+  // the same, and may leave without a call when memory is so short that pages leave under scopes that are open
+  // (runtime_statistics::forced_pages). It lives as long as the runtime.
+  tag(runtime& home, replacement how, leaving_handler handler);
 
   [[nodiscard]] runtime& home() const { return *runtime_; }
   [[nodiscard]] unsigned number() const { return number_; }

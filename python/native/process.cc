@@ -4,13 +4,13 @@
 
 #include <memory>
 
+#include "control/control.h"
 #include "pager/hints.h"
 #include "platform/kernel_features.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 #include "platform/system_memory.h"
 #include "preload/budget.h"
-#include "preload/control.h"
 #include "preload/fault_mode_choice.h"
 
 namespace far::python {
@@ -21,7 +21,7 @@ constexpr int pressure_check_ms = 200;
 struct process {
   std::unique_ptr<pager::pager> far;
   std::unique_ptr<array_memory> arrays;
-  std::unique_ptr<preload::control_server> control;
+  std::unique_ptr<control::control_server> control;
 };
 
 // Never destroyed: arrays may be used by the last destructors of the interpreter.
@@ -45,8 +45,7 @@ result<void> add_server(void* context, std::string_view server) {
 void listen() {
   {
     const lock_guard no_fork(settling);
-    the_process->control =
-        preload::control_server::open({the_process, resize_to, read_statistics, add_server, nullptr});
+    the_process->control = control::control_server::open({the_process, resize_to, read_statistics, add_server});
   }
   std::uint64_t evicted_before = the_process->far->snapshot().evicted_pages;
   while (the_process->control->step(pressure_check_ms)) {

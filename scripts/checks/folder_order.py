@@ -13,6 +13,7 @@ ORDER = (
     ("src/wire",),
     ("src/backend",),
     ("src/engine",),
+    ("src/control",),
     ("src/pager",),
     ("src/fiber",),
     ("src/heap",),

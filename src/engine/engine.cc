@@ -66,6 +66,7 @@ statistics engine::snapshot() const {
   now.direct_reclaims = count.direct_reclaims.get();
   now.backend_errors = count.backend_errors.get();
   now.over_budget_pages = count.over_budget_pages.get();
+  now.lost_pages = count.lost_pages.get();
   return now;
 }
 

@@ -14,6 +14,10 @@
 namespace far::engine {
 namespace {
 
+// While pages have to ripen, misses wait for the scopes that hold them up. Pages that leave beneath a scope come back
+// whole, so that is done only for scopes that last longer than this: some hundred misses.
+constexpr std::uint64_t shortest_long_scope_ns = 1'000'000;
+
 constexpr std::size_t most_looks_a_step = 1024;
 
 }  // namespace
@@ -79,6 +83,7 @@ std::size_t evictor::choose_victims(std::span<page_id> victims) {
     if (found == 0) break;
     looks += found;
     const eviction_look seen = shared_.filter->look(candidates(named.first(found)), hard_pressed_);
+    ripening_ = seen.ripening;
     for (std::size_t i = 0; i < found; ++i) {
       if ((seen.warm >> i & 1) != 0) {
         shared_.admit(named[i], temperature::hot);
@@ -94,9 +99,11 @@ std::size_t evictor::choose_victims(std::span<page_id> victims) {
 }
 
 eviction_candidates evictor::candidates(std::span<const page_id> pages) const {
-  eviction_candidates asked{pages, 0};
+  eviction_candidates asked{pages};
   for (std::size_t i = 0; i < pages.size(); ++i) {
-    if (shared_.pages.load(pages[i]).fetched()) asked.fetched |= std::uint64_t{1} << i;
+    const page_word word = shared_.pages.load(pages[i]);
+    if (word.fetched()) asked.fetched |= std::uint64_t{1} << i;
+    if (word.dirty()) asked.dirty |= std::uint64_t{1} << i;
   }
   return asked;
 }
@@ -104,12 +111,23 @@ eviction_candidates evictor::candidates(std::span<const page_id> pages) const {
 // Nothing to evict anywhere, nothing under way, round after round: first the pages that scopes hold are asked to leave.
 // If that does not help, the budget cannot be kept, and saying so is better than waiting for ever.
 void evictor::note_fruit(bool moved) {
-  if (moved && forced_ == 0) hard_pressed_ = false;
-  fruitless_steps_ = moved || !idle() || awaits_slots_ ? 0 : fruitless_steps_ + 1;
+  if (moved && ripening_ != ripening_before_) hard_pressed_ = false;
+  const bool has_fruit = moved || !idle() || awaits_slots_;
+  fruitless_steps_ = has_fruit ? 0 : fruitless_steps_ + 1;
+  if (fruitless_steps_ == 1) {
+    fruitless_since_ns_ = shared_.time.now_ns();
+    if (!hard_pressed_) ripening_before_ = ripening_;
+  }
   if (fruitless_steps_ <= 16) return;
   const std::size_t steps_a_round = shared_.ordered_pages() / batch_pages;
-  if (fruitless_steps_ > 16 + steps_a_round) hard_pressed_ = true;
-  if (fruitless_steps_ > 64 + steps_a_round * 3) {
+  if (shared_.filter != nullptr && !hard_pressed_) {
+    const bool ripens = ripening_ != ripening_before_;  // but all of it was used meanwhile
+    const std::size_t most = 16 + steps_a_round * (ripens ? 4 : 1);
+    if (fruitless_steps_ <= most || shared_.time.now_ns() - fruitless_since_ns_ < shortest_long_scope_ns) return;
+    hard_pressed_ = true;
+    ripening_before_ = ripening_;
+  }
+  if (fruitless_steps_ > 64 + steps_a_round * (shared_.filter != nullptr ? 7 : 3)) {
     shared_.stall(stall_reason::nothing_evictable);
     fruitless_steps_ = 0;
   }

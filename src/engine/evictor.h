@@ -125,8 +125,11 @@ class evictor {
   std::size_t kept_ FAR_GUARDED_BY(lock) = 0;    // victims of the last evict() that had to stay
   std::size_t forced_ FAR_GUARDED_BY(lock) = 0;  // those that a scope held, and that left all the same
   std::size_t fruitless_steps_ FAR_GUARDED_BY(lock) = 0;
-  bool hard_pressed_ FAR_GUARDED_BY(lock) =
-      false;  // a whole round over the policy's pages was fruitless; until pages leave unforced again
+  std::uint64_t fruitless_since_ns_ FAR_GUARDED_BY(lock) = 0;
+  // A whole round over the policy's pages was fruitless, and nothing ripened for a while; until something does.
+  bool hard_pressed_ FAR_GUARDED_BY(lock) = false;
+  std::uint64_t ripening_ FAR_GUARDED_BY(lock) = 0;         // as the filter said last
+  std::uint64_t ripening_before_ FAR_GUARDED_BY(lock) = 0;  // when the fruitless steps began, or it was hard pressed
   bool awaits_slots_ FAR_GUARDED_BY(lock) = false;  // the far tier had none for the last batch, and will have more soon
 };
 

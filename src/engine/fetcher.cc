@@ -377,6 +377,7 @@ void fetcher::lose(flight& incoming) {
     if ((incoming.failed >> i & 1) == 0) continue;
     shared_.pages.update(incoming.pages[i], [](page_word word) { return word.with_state(state::lost); });
     shared_.local.release(1);
+    shared_.count.lost_pages.add();
     const auto page = static_cast<unsigned long long>(incoming.pages[i]);
     if (incoming.wrong) {
       log_line(log_level::error,

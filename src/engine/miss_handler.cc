@@ -46,6 +46,18 @@ outcome miss_handler::handle(fetcher& fetcher, read_ahead_state& streams, page_i
   FAR_CHECK(false, "a page is in exactly one state");
 }
 
+void miss_handler::forget_lost(page_id page) {
+  page_word word = shared_.pages.load(page);
+  while (word.where() == state::lost) {
+    const page_word before = word;
+    const page_word untouched =
+        word.with_state(state::untouched).with_eviction_priority(0).with_place(page_word::no_place);
+    if (!shared_.pages.transition(page, word, untouched)) continue;
+    if (before.has_place()) shared_.free_slot(before.place());
+    return;
+  }
+}
+
 window miss_handler::look_ahead(read_ahead_state& streams, page_id page) {
   prefetch_feedback feedback;
   const window ahead = streams.observe(page, largest_window_, &feedback);

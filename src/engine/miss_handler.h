@@ -32,6 +32,9 @@ class miss_handler {
     }
   }
 
+  // Gives up the bytes of a Lost page: it is Untouched from here on, and its next access fills it with zeros.
+  void forget_lost(page_id page);
+
  private:
   [[nodiscard]] outcome fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write)
       FAR_REQUIRES(fetcher.lock);

@@ -1,12 +1,16 @@
 #include "heap/allocator.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
 #include <atomic>
-#include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "heap/header.h"
+
+extern "C" void* __dso_handle;  // of the library or program that this is in
 
 namespace far::heap {
 
@@ -91,13 +95,20 @@ struct thread_segments {
 namespace {
 
 // A pointer, because a library that comes in by dlopen has little room for thread-local variables of this model.
-thread_local std::unique_ptr<thread_segments> of_thread;
+thread_local constinit thread_segments* of_thread = nullptr;
+
+// Destructors of thread-local variables may allocate after this: then there are others, and another call.
+void end_thread(void* /*nothing*/) {
+  delete std::exchange(of_thread, nullptr);
+}
 
 // Opaque, so that no address of a thread-local variable is kept while a fiber changes workers.
 [[gnu::noinline]] thread_segments& segments_of_thread() {
   asm volatile("");
-  if (of_thread == nullptr) [[unlikely]]
-    of_thread = std::make_unique<thread_segments>();
+  if (of_thread == nullptr) [[unlikely]] {
+    of_thread = new thread_segments;
+    abi::__cxa_thread_atexit(end_thread, nullptr, &__dso_handle);
+  }
   return *of_thread;
 }
 

@@ -36,6 +36,7 @@ using heap::checked_page;
 using heap::owner_record;
 
 std::size_t enter_checked(scope_record& record) {
+  heap::check_outside_handlers();
   heap::checks.store(true, std::memory_order_relaxed);
   return ++static_cast<owner_record&>(record).checked_depth;
 }

@@ -3,10 +3,13 @@
 #define FARHEAP_CHECKED
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <new>
+#include <span>
 
 #include "base/units.h"
 #include "far/runtime.h"
+#include "far/tag.h"
 #include "far/unique_ptr.h"
 #include "tests/support/real_pager.h"
 
@@ -75,6 +78,17 @@ TEST_P(checked_death_test, correct_use_goes_on) {
     }
     EXPECT_EQ(cell.deref(outer), i + 1);
   }
+}
+
+TEST_P(checked_death_test, a_scope_in_a_handler_of_leaving_objects_stops_the_program) {
+  EXPECT_DEATH(
+      {
+        runtime farheap(options(GetParam()));
+        const tag handled(farheap, {}, [&](std::span<std::byte>) { const scope here(farheap); });
+        const auto one = make_unique<int>(handled, 1);
+        farheap.evict_all();
+      },
+      "uses no far memory but the object that it is given");
 }
 
 INSTANTIATE_TEST_SUITE_P(guards, checked_death_test,

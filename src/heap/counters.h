@@ -1,4 +1,4 @@
-// The counters of the object heap, for far::runtime::snapshot().
+// The counters of the object heap, for far::runtime::statistics().
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,9 @@ struct counters {
   std::atomic<std::uint64_t> evacuated_objects{0};
   std::atomic<std::uint64_t> evacuated_segments{0};
   std::atomic<std::uint64_t> lost_races{0};  // objects that a mutator took back from the evacuator
+
+  std::atomic<std::uint64_t> handled_objects{0};    // for which a handler was called before they left
+  std::atomic<std::uint64_t> abandoned_objects{0};  // lost ones that owned others: their places are not used again
 
   static void add(std::atomic<std::uint64_t>& to, std::uint64_t amount = 1) {
     to.fetch_add(amount, std::memory_order_relaxed);

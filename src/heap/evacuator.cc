@@ -163,6 +163,24 @@ void evacuator::call_off(hazard_log& mine, const candidate& one) {
   header::at(one.object).unlock(locked);
 }
 
+// For the copy: resident, and held. Returns 0 when there are no addresses.
+std::uintptr_t evacuator::take_place(hazard_log& mine, std::size_t bytes, const candidate& one) {
+  const unsigned tag = heap_.pages.tag_of(heap_.pages.page_of(one.object));
+  while (true) {
+    std::uintptr_t copy = 0;
+    try {
+      copy = places_.take(bytes, one.hot ? segment_kind::hot : segment_kind::cold, tag);
+    } catch (const std::bad_alloc&) {
+      return 0;
+    }
+    mine.hold(copy >> page_shift);
+    bool is_there = true;
+    while (is_there && !heap_.memory.is_resident(copy)) is_there = heap_.memory.try_fetch(copy, 1, true);
+    if (is_there) return copy;
+    heap_.segments.remove_object(copy, units_for(bytes));  // in a lost page
+  }
+}
+
 // Returns false, and has done nothing, when there are no addresses for the copy.
 bool evacuator::move(hazard_log& mine, const candidate& one) {
   const std::size_t held_before = mine.held();
@@ -171,15 +189,8 @@ bool evacuator::move(hazard_log& mine, const candidate& one) {
   // object lived is whole. An object that dies after this is found out below, under the lock.
   if (!heap_.pages.is_live(one.object)) return true;
   const std::size_t bytes = header::bytes(old_header);
-  std::uintptr_t copy = 0;
-  try {
-    copy = places_.take(bytes, one.hot ? segment_kind::hot : segment_kind::cold,
-                        heap_.pages.tag_of(heap_.pages.page_of(one.object)));
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-  mine.hold(copy >> page_shift);
-  while (!heap_.memory.is_resident(copy)) heap_.memory.fetch(copy, 1, true);
+  const std::uintptr_t copy = take_place(mine, bytes, one);
+  if (copy == 0) return false;
   std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
   if (heap_.pages.has_card(one.object)) heap_.pages.mark_cards(copy, bytes);
 

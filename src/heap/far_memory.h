@@ -28,6 +28,8 @@ class far_memory {
   // Addresses that have no bytes yet; every page of them comes by fetch(). Throws std::bad_alloc when there are no
   // more.
   [[nodiscard]] std::uintptr_t map(std::size_t bytes, std::size_t alignment_bytes);
+  // Behind the last address that was ever mapped.
+  [[nodiscard]] std::uintptr_t end_of_mapped() const { return end_of_mapped_.load(std::memory_order_relaxed); }
   void unmap(std::uintptr_t address, std::size_t bytes);
   // The bytes are not needed any more. The addresses stay.
   void discard(std::uintptr_t address, std::size_t bytes);
@@ -47,8 +49,21 @@ class far_memory {
   // changed before this call.
   [[nodiscard]] bool is_away(std::uintptr_t address) const { return from_.is_away(pointer(address)); }
 
-  // Makes pages resident; waits, and lets other fibers run. They may be evicted again before it returns.
-  void fetch(std::uintptr_t address, std::size_t bytes, bool write) { from_.fetch(pointer(address), bytes, write); }
+  // Makes pages resident; waits, and lets other fibers run. They may be evicted again before it returns. Throws
+  // page_lost when the first one is lost; others that are lost are left as they are.
+  void fetch(std::uintptr_t address, std::size_t bytes, bool write) {
+    if (!try_fetch(address, bytes, write)) throw_lost(address);
+  }
+  // The same, but returns false.
+  [[nodiscard]] bool try_fetch(std::uintptr_t address, std::size_t bytes, bool write) {
+    return from_.fetch(pointer(address), bytes, write);
+  }
+  // Makes the page of a word resident that the heap itself has to read. Were it lost, the process would end, unless the
+  // hardware guard's handler gives zeros.
+  void fetch_or_end(std::uintptr_t address) {
+    if (!try_fetch(address, 1, true)) static_cast<void>(*reinterpret_cast<const volatile std::byte*>(address));
+  }
+  [[nodiscard]] bool is_lost(std::uintptr_t address) const { return from_.is_lost(pointer(address)); }
   void prefetch(std::uintptr_t address, std::size_t bytes) { from_.prefetch(pointer(address), bytes); }
 
   // Evicts what can be evicted of the range now, whatever the budget says.
@@ -69,6 +84,8 @@ class far_memory {
   }
 
  private:
+  [[noreturn]] static void throw_lost(std::uintptr_t address);
+
   std::atomic<bool> says_full_{false};  // that the addresses have run out was said
   [[nodiscard]] static const std::byte* pointer(std::uintptr_t address) {
     return reinterpret_cast<const std::byte*>(address);
@@ -78,6 +95,7 @@ class far_memory {
   std::uintptr_t base_;
   const std::uint8_t* state_bytes_;
   std::uint64_t pages_;
+  std::atomic<std::uintptr_t> end_of_mapped_{base_};
 };
 
 }  // namespace far::heap

@@ -41,6 +41,9 @@ class grace_periods {
     return static_cast<std::int32_t>(over_.load(std::memory_order_acquire) - number) >= 0;
   }
 
+  // The number of the last period that is over.
+  [[nodiscard]] grace_number last_over() const noexcept { return over_.load(std::memory_order_acquire); }
+
   // Begins a period if one is wanted, and looks whether the one that is under way is over. Does not wait; if another
   // thread is at it, it does nothing.
   void advance() noexcept;

@@ -95,6 +95,33 @@ TEST(grace_periods, does_not_wait_for_the_callers_own_scope) {
   static_cast<void>(over);  // it may have begun before
 }
 
+std::size_t count_records() {
+  std::size_t count = 0;
+  for (const owner_record* one = first_record(); one != nullptr; one = one->next) ++count;
+  return count;
+}
+
+// Opens a scope when its thread's variables are destroyed.
+struct late_scope {
+  ~late_scope() { const open_scope late; }
+};
+
+TEST(grace_periods, scopes_of_threads_that_end_leave_no_records_behind) {
+  const auto run = [](std::size_t threads) {
+    for (std::size_t i = 0; i < threads; ++i) {
+      std::thread([] {
+        thread_local late_scope last;  // made first, so destroyed last
+        static_cast<void>(&last);
+        const open_scope here;
+      }).join();
+    }
+  };
+  run(2);
+  const std::size_t before = count_records();
+  run(20);
+  EXPECT_EQ(count_records(), before);
+}
+
 // Readers follow a word to one of a few places, in scopes; a writer swings the word, and takes the old place for itself
 // when the period is over.
 TEST(grace_periods, nobody_is_left_in_a_place_when_its_period_is_over) {

@@ -6,8 +6,10 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "base/check.h"
+#include "far/page_lost.h"
 #include "fiber/identity.h"
 #include "heap/grace_periods.h"
 #include "heap/scope_records.h"
@@ -28,6 +30,8 @@ constexpr unsigned most_prefetches = 64;
 
 // Of a huge object.
 constexpr std::size_t most_held_bytes = heap::huge_space::most_held_pages * page_bytes;
+
+constexpr std::size_t pages_condemned_at_once = 256;
 
 // For scopes to end, when somebody asks for pages to leave.
 constexpr std::chrono::milliseconds longest_wait{10};
@@ -54,11 +58,21 @@ bool object_heap::is_claimed(std::uintptr_t address) {
   return memory.is_resident(address);
 }
 
-// Makes them resident, for as long as the caller's scope lasts.
-void object_heap::bring_in(std::uintptr_t address, std::size_t bytes, bool write) {
+// Makes them resident, for as long as the caller's scope lasts. Returns false when the first page is lost.
+bool object_heap::try_bring_in(std::uintptr_t address, std::size_t bytes, bool write) {
   while (!is_claimed(address)) {
     heap::counters::add(count.page_fetches);
-    memory.fetch(address, bytes, write);
+    if (!memory.try_fetch(address, bytes, write)) return false;
+  }
+  return true;
+}
+
+// A place for a small object, resident. An open segment may have left, and be lost: its places are garbage.
+std::uintptr_t object_heap::take_place(std::size_t bytes, segment_kind where, unsigned tag) {
+  while (true) {
+    const std::uintptr_t place = allocator_.take(bytes, where, tag);
+    if (try_bring_in(place, std::min(heap::allocator::bytes_ahead(place), bytes_ready_ahead), true)) return place;
+    segments.remove_object(place, heap::units_for(bytes));
   }
 }
 
@@ -78,8 +92,7 @@ std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, const typ
     return touch_huge(word::of_huge(object), true, where == segment_kind::lasting);
   }
   const std::size_t whole = type != nullptr ? ((bytes + 7) & ~std::size_t{7}) + sizeof type : bytes;
-  const std::uintptr_t object = allocator_.take(whole, where, tag);
-  bring_in(object, std::min(heap::allocator::bytes_ahead(object), bytes_ready_ahead), true);
+  const std::uintptr_t object = take_place(whole, where, tag);
   if (type != nullptr) std::memcpy(reinterpret_cast<std::byte*>(object) + whole - sizeof type, &type, sizeof type);
   header::at(object).store(header::make(owner, whole, type != nullptr));
   pages.set_live(object);
@@ -94,16 +107,23 @@ void object_heap::allocate_pages(owner_word& owner, std::size_t bytes, unsigned 
   owner.store(word::of_huge(huge.take(bytes, tag, false)), std::memory_order_relaxed);
 }
 
-std::byte* object_heap::touch(owner_word& owner, bool write, bool lasting) {
+// Of pages whose objects have a handler before they leave, all that are used can be written: the handler does not
+// fault.
+bool object_heap::makes_writable(std::uintptr_t object) const {
+  return leaving.has_handler(pages.tag_of(pages.page_of(object)));
+}
+
+std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting) {
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if ((value & (busy_flags | word::huge)) != 0 || value == 0) [[unlikely]] {
       FAR_CHECK(word::address(value) != 0, "a far pointer that is dereferenced points to an object");
-      if ((value & word::huge) != 0) return touch_huge(value, write, lasting);
+      if ((value & word::huge) != 0) return touch_huge(value, for_writing, lasting);
       if (!settle(owner, value)) waits_.wait_while(owner, word::fetching);
       continue;
     }
     const std::uintptr_t object = word::address(value);
+    const bool write = for_writing || makes_writable(object);
     if (!is_claimed(object)) [[unlikely]] {
       come_in(owner, value, write, lasting);
       continue;
@@ -240,8 +260,7 @@ std::uintptr_t object_heap::place_copy(owner_word& owner, const std::byte* bytes
   std::uint64_t header_value = 0;
   std::memcpy(&header_value, bytes, sizeof header_value);
   const std::size_t size = header::bytes(header_value);
-  const std::uintptr_t copy = allocator_.take(size, where, tag);
-  bring_in(copy, std::min(heap::allocator::bytes_ahead(copy), bytes_ready_ahead), true);
+  const std::uintptr_t copy = take_place(size, where, tag);
   std::memcpy(reinterpret_cast<std::byte*>(copy), bytes + heap::header_bytes, size);
   const std::uint64_t fresh = header::make(owner, size, (header_value & header::has_pointers) != 0);
   header::at(copy).store(fresh);
@@ -254,22 +273,43 @@ std::uintptr_t object_heap::place_copy(owner_word& owner, const std::byte* bytes
 
 std::byte* object_heap::allocate_plain(std::size_t bytes, std::size_t alignment, unsigned tag) {
   give_way();
-  const std::uintptr_t taken = plain.take(bytes, alignment, tag);
-  // It is about to be written: cheaper now than by a page fault.
-  static_cast<void>(make_writable(taken, true));
-  return reinterpret_cast<std::byte*>(taken);
+  while (true) {
+    const std::uintptr_t taken = plain.take(bytes, alignment, tag);
+    // It is about to be written: cheaper now than by a page fault. A place in a lost page is never given back.
+    if (memory.is_writable(taken) || memory.try_fetch(taken, 1, true)) return reinterpret_cast<std::byte*>(taken);
+  }
 }
 
 void object_heap::evict(std::uintptr_t address, std::size_t bytes) {
-  const std::size_t first = pages.page_of(address);
   const std::size_t end = pages.page_of(address + bytes + page_bytes - 1);
-  const heap::grace_number number = heap::all_scopes.stamp([&](heap::grace_number all) {
-    for (std::size_t page = first; page < end; ++page) pages.condemn(page, all);
-    return true;
-  });
-  for (std::size_t page = first; page < end; ++page) pages.cool(page);
-  static_cast<void>(heap::all_scopes.wait_until_over(number, longest_wait));  // if it is not, what is in reach stays
+  heap::grace_number number = 0;
+  // In short pieces, because evictors and evacuators of all runtimes wait for the lock of the numbers.
+  for (std::size_t first = pages.page_of(address); first < end; first += pages_condemned_at_once) {
+    const std::size_t end_of_piece = std::min(end, first + pages_condemned_at_once);
+    bool is_any = false;
+    const heap::grace_number of_piece = heap::all_scopes.stamp([&](heap::grace_number all) {
+      for (std::size_t page = first; page < end_of_piece; ++page) {
+        if (!memory.is_resident(pages.address_of(page))) continue;
+        pages.condemn(page, all);
+        is_any = true;
+      }
+      return is_any;
+    });
+    if (is_any) number = of_piece;
+    for (std::size_t page = first; page < end_of_piece; ++page) pages.cool(page);
+  }
+  // If it is not over by then, what is in reach stays.
+  if (number != 0) static_cast<void>(heap::all_scopes.wait_until_over(number, longest_wait));
   memory.evict(address, bytes);
+}
+
+bool object_heap::is_any_lost(std::uint64_t value) const {
+  const std::uintptr_t object = word::address(value);
+  const std::uintptr_t end = object + huge.bytes_of(object);
+  for (std::uintptr_t page = object; page < end; page += page_bytes) {
+    if (memory.is_lost(page)) return true;
+  }
+  return false;
 }
 
 void object_heap::force_out(std::uintptr_t address) {
@@ -278,11 +318,12 @@ void object_heap::force_out(std::uintptr_t address) {
   forcing_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-std::optional<unsigned> object_heap::add_tag(unsigned most_heat) {
+std::optional<unsigned> object_heap::add_tag(unsigned most_heat, leaving_handler handler) {
   unsigned number = tags_.load(std::memory_order_relaxed);
   while (number < heap::most_tags) {
     if (!tags_.compare_exchange_weak(number, number + 1, std::memory_order_relaxed)) continue;
     most_heat_[number].store(most_heat, std::memory_order_relaxed);
+    if (handler != nullptr) leaving.set_handler(number, std::move(handler));
     return number;
   }
   return std::nullopt;
@@ -330,6 +371,8 @@ bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
             finish_fetch(owner, value, segment_kind::lasting);
           } catch (const std::bad_alloc&) {
             // No addresses left: the dereference will say so.
+          } catch (const page_lost&) {
+            // So it will here.
           }
           delete holding;
           end_prefetch();

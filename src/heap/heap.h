@@ -22,6 +22,7 @@
 #include "heap/hazard_log.h"
 #include "heap/header.h"
 #include "heap/huge_space.h"
+#include "heap/leaving.h"
 #include "heap/object_waits.h"
 #include "heap/page_table.h"
 #include "heap/path_selector.h"
@@ -87,14 +88,19 @@ class object_heap {
   // those that the evacuator has begun.
   void follow_children(std::byte* object, std::uint64_t header_value, bool calls_off);
 
-  // The object is gone; its destructor has run. `owner` is null afterwards. Requires: nobody else uses it.
-  void release(owner_word& owner);
+  // The object is gone; its destructor has run, unless it is lost. `owner` is null afterwards. Requires: nobody else
+  // uses it. `owns_others`: there are far pointers in it. If it is lost, so are they, and its place is kept for good:
+  // headers of what they own name it.
+  void release(owner_word& owner, bool owns_others);
 
   // Memory for plain pointers (plain_space.h).
   [[nodiscard]] std::byte* allocate_plain(std::size_t bytes, std::size_t alignment, unsigned tag);
 
   // The size that the object was allocated with. Requires: it is held, or huge.
   [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
+
+  // Whether a page of an object larger than a page is lost; `word` is its owner's.
+  [[nodiscard]] bool is_any_lost(std::uint64_t word) const;
 
   // The part that dereferences read.
   [[nodiscard]] heap_view view() const { return {.ready = pages.ready_by_page()}; }
@@ -103,8 +109,8 @@ class object_heap {
   void validate() const;
 
   // A tag of which pages stay for up to `most_heat` looks of the evictor after they were used often. Returns its
-  // number, or nothing when there are most_tags already.
-  [[nodiscard]] std::optional<unsigned> add_tag(unsigned most_heat);
+  // number, or nothing when there are most_tags already. `handler`: called before its objects leave, or empty.
+  [[nodiscard]] std::optional<unsigned> add_tag(unsigned most_heat, leaving_handler handler);
   // The evictor looked at a page. Returns whether it stays, because it has been in use.
   [[nodiscard]] bool change_heat(std::size_t page, bool was_used);
 
@@ -114,15 +120,18 @@ class object_heap {
   heap::huge_space huge;
   heap::plain_space plain;
   heap::path_selector paths;
+  heap::leaving_objects leaving;
   heap::counters count;
 
  private:
   [[nodiscard]] std::byte* touch_huge(std::uint64_t value, bool write, bool lasting);
   void bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool write, bool lasting);
+  [[nodiscard]] bool makes_writable(std::uintptr_t object) const;
   [[nodiscard]] bool make_writable(std::uintptr_t address, bool wanted);
   void make_ready(std::uintptr_t address, bool writable);
   [[nodiscard]] bool is_claimed(std::uintptr_t address);
-  void bring_in(std::uintptr_t page, std::size_t bytes, bool write);
+  [[nodiscard]] bool try_bring_in(std::uintptr_t address, std::size_t bytes, bool write);
+  [[nodiscard]] std::uintptr_t take_place(std::size_t bytes, heap::segment_kind where, unsigned tag);
   [[nodiscard]] bool settle(owner_word& owner, std::uint64_t value);
   void come_in(owner_word& owner, std::uint64_t value, bool write, bool lasting);
   [[nodiscard]] bool begin_fetch(owner_word& owner, std::uint64_t value);

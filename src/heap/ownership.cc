@@ -38,7 +38,7 @@ void object_heap::keep_at_hand(hazard_log& log, const owner_word& word_here) {
   const auto at = reinterpret_cast<std::uintptr_t>(&word_here);
   if (!memory.contains(at)) return;
   log.hold(word::page(at));
-  while (!memory.is_resident(at)) memory.fetch(at, 1, true);
+  while (!memory.is_resident(at)) memory.fetch_or_end(at);
 }
 
 // Holds the object's page. Afterwards the word, as returned, is not fetching, nor moving, unless a move is not to be
@@ -61,7 +61,7 @@ object_heap::standing object_heap::stand_still(hazard_log& log, owner_word& owne
     if (owner.load(std::memory_order_acquire) != value) continue;
     if (memory.is_resident(object)) return {value, true};
     if (memory.is_away(object)) return {value, false};
-    memory.fetch(object, 1, false);  // on its way in, or out and perhaps back
+    static_cast<void>(memory.try_fetch(object, 1, false));  // on its way in, or out and perhaps back; if lost, away
   }
 }
 
@@ -140,12 +140,17 @@ void object_heap::follow(owner_word& word_here, bool calls_off) {
   }
 }
 
-void object_heap::release(owner_word& owner) {
+void object_heap::release(owner_word& owner, bool owns_others) {
   const std::uint64_t before = owner.load(std::memory_order_acquire);
   if (word::address(before) == 0) return;
   if ((before & word::huge) != 0) {
+    const std::uintptr_t object = word::address(before);
     owner.store(0, std::memory_order_relaxed);
-    huge.release(word::address(before));
+    if (owns_others && is_any_lost(before)) {
+      heap::counters::add(count.abandoned_objects);
+    } else {
+      huge.release(object);
+    }
     return;
   }
   hazard_log& mine = heap::current_record().work;
@@ -161,6 +166,10 @@ void object_heap::release(owner_word& owner) {
       pages.clear_live(object);
       owner.store(0, std::memory_order_seq_cst);
       header::at(object).unlock(locked & ~header::owner_mask);
+    } else if (owns_others && memory.is_lost(object)) {
+      owner.store(0, std::memory_order_relaxed);
+      heap::counters::add(count.abandoned_objects);
+      return;
     } else {
       pages.clear_live(object);
       // It may have come meanwhile, and the evacuator may have seen the live bit.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -21,6 +22,7 @@
 #include "heap/evacuator.h"
 #include "heap/fiber_misses.h"
 #include "heap/heap.h"
+#include "heap/process_control.h"
 #include "heap/scope_filter.h"
 #include "pager/hints.h"
 #include "pager/pager.h"
@@ -32,6 +34,27 @@ namespace {
 
 constexpr std::chrono::microseconds pause_under_pressure{20};
 
+// Asks the program whether it goes on with zeros.
+class loss_handler final : public pager::lost_access_handler {
+ public:
+  explicit loss_handler(std::function<bool(const void*)> goes_on) : goes_on_(std::move(goes_on)) {}
+
+  // Before the pager starts to ask about pages of the heap.
+  void attach(const detail::object_heap& objects) { objects_.store(&objects, std::memory_order_release); }
+
+  // Headers and pointers of small objects are never zeros.
+  [[nodiscard]] bool goes_on_with_zeros(const std::byte* page) noexcept override {
+    const detail::object_heap* const objects = objects_.load(std::memory_order_acquire);
+    if (goes_on_ == nullptr || objects == nullptr) return false;
+    const auto address = reinterpret_cast<std::uintptr_t>(page);
+    return !objects->segments.holds_small_objects(address) && goes_on_(page);
+  }
+
+ private:
+  std::function<bool(const void*)> goes_on_;
+  std::atomic<const detail::object_heap*> objects_{nullptr};
+};
+
 }  // namespace
 
 // In the order in which they depend on each other; destroyed from the last.
@@ -39,14 +62,17 @@ struct runtime::parts {
   fiber::scheduler workers;
   heap::fiber_misses misses;
   heap::scope_filter filter;
+  loss_handler losses;
   std::unique_ptr<pager::page_guard> far;
   std::unique_ptr<detail::object_heap> objects;
   std::unique_ptr<heap::evacuator> compactor;
 
   unsigned pressure_watch = 0;  // the poller's number
   bool watches = false;
+  bool answers = false;
 
-  explicit parts(unsigned worker_count) : workers({.workers = worker_count}), misses(workers) {}
+  explicit parts(const runtime_options& chosen)
+      : workers({.workers = chosen.workers}), misses(workers), losses(chosen.goes_on_without) {}
 
   // While frames run out, running fibers yield at their next guard (AIFM, section 5.4).
   void watch_pressure() {
@@ -154,18 +180,20 @@ runtime_options options_of_environment() {
 
 }  // namespace
 
-runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>(chosen.workers)) {
+runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>(chosen)) {
   if (!platform::probe_kernel().membarrier) {
     throw std::runtime_error("far::runtime needs membarrier(2); use a kernel from 4.14 on, and allow the call");
   }
   pager::options wanted = pager_options(chosen);
   wanted.fibers = &parts_->misses;
   wanted.filter = &parts_->filter;
+  wanted.lost_access = &parts_->losses;
   result<std::unique_ptr<pager::page_guard>> guard = pager::create_page_guard(wanted);
   if (!guard) throw std::runtime_error("far::runtime cannot start: " + guard.error().message);
   parts_->far = std::move(guard).value();
   parts_->misses.serve(*parts_->far);
   parts_->objects = std::make_unique<detail::object_heap>(*parts_->far, parts_->workers);
+  parts_->losses.attach(*parts_->objects);
   parts_->objects->paths.set_share(chosen.page_path_share);
   parts_->watch_pressure();
   parts_->compactor = std::make_unique<heap::evacuator>(*parts_->objects, chosen.evacuate_garbage_share);
@@ -176,12 +204,17 @@ runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>
     living.remove(*this);
     throw std::runtime_error("there is a process-wide far::runtime already");
   }
+  if (chosen.answers_commands) {
+    heap::answer_for(*parts_->far);
+    parts_->answers = true;
+  }
   pager::serve_hints(*parts_->far);
 }
 
 // What its fibers use is there until the last of them has ended.
 runtime::~runtime() {
   parts_->workers.wait_for_all();
+  if (parts_->answers) heap::stop_answering_for(*parts_->far);
   pager::stop_serving_hints(*parts_->far);
   living.remove(*this);
 }
@@ -203,20 +236,25 @@ void runtime::resize(std::size_t local_bytes) {
   if (!done) throw std::runtime_error(done.error().message);
 }
 
+void runtime::add_server(std::string_view server) {
+  const result<void> done = parts_->far->add_server(server);
+  if (!done) throw std::runtime_error(done.error().message);
+}
+
 std::size_t runtime::evacuate(double garbage_share) {
   return parts_->compactor->run_round(garbage_share);
 }
 
 void runtime::evict_all() {
   detail::object_heap& objects = *parts_->objects;
-  objects.evict(objects.memory.base(), objects.segments.count() * heap::segment_bytes);
+  objects.evict(objects.memory.base(), objects.memory.end_of_mapped() - objects.memory.base());
 }
 
 void runtime::set_page_path_share(double share) {
   parts_->objects->paths.set_share(share);
 }
 
-runtime_statistics runtime::snapshot() const {
+runtime_statistics runtime::statistics() const {
   const heap::counters& count = parts_->objects->count;
   const engine::statistics pages = parts_->far->snapshot();
   return {.budget_bytes = pages.budget_bytes,
@@ -233,7 +271,11 @@ runtime_statistics runtime::snapshot() const {
           .forced_pages = count.forced_pages.load(),
           .evacuated_objects = count.evacuated_objects.load(),
           .evacuated_segments = count.evacuated_segments.load(),
-          .lost_races = count.lost_races.load()};
+          .lost_races = count.lost_races.load(),
+          .handled_objects = count.handled_objects.load(),
+          .backend_errors = pages.backend_errors,
+          .lost_pages = pages.lost_pages,
+          .abandoned_objects = count.abandoned_objects.load()};
 }
 
 void runtime::validate() const {
@@ -243,12 +285,15 @@ void runtime::validate() const {
   parts_->objects->validate();
 }
 
-tag::tag(runtime& home, replacement how) : runtime_(&home) {
+tag::tag(runtime& home, replacement how) : tag(home, how, nullptr) {}
+
+tag::tag(runtime& home, replacement how, leaving_handler handler) : runtime_(&home) {
   if (how.hotness_bits > heap::heat_bits) {
     throw std::invalid_argument("far::replacement: hotness_bits is " + std::to_string(how.hotness_bits) +
                                 "; 0 to 3 are possible");
   }
-  const std::optional<unsigned> number = detail::heap_of(home).add_tag((1u << how.hotness_bits) - 1);
+  const std::optional<unsigned> number =
+      detail::heap_of(home).add_tag((1u << how.hotness_bits) - 1, std::move(handler));
   if (!number)
     throw std::runtime_error("a far::runtime has at most 15 tags; share one among data structures of a kind");
   number_ = *number;
@@ -268,15 +313,18 @@ runtime& runtime_of(const owner_word& owner) {
 }
 
 std::byte* touch(runtime& in, std::atomic<std::uint64_t>& owner, bool write, bool lasting) {
+  heap::check_outside_handlers();
   return heap_of(in).touch(owner, write, lasting);
 }
 
 std::byte* touch_part(runtime& in, std::uint64_t value, std::size_t offset, std::size_t bytes, bool write,
                       bool lasting) {
+  heap::check_outside_handlers();
   return heap_of(in).touch_part(value, offset, bytes, write, lasting);
 }
 
 void* allocate_plain(runtime& in, unsigned tag, std::size_t bytes, std::size_t alignment) {
+  heap::check_outside_handlers();
   return heap_of(in).allocate_plain(bytes, alignment, tag);
 }
 
@@ -289,14 +337,17 @@ void give_way(const tag& in) {
 }
 
 std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type) {
+  heap::check_outside_handlers();
   return heap_of(in.home()).allocate(owner, bytes, type, heap::segment_kind::lasting, in.number());
 }
 
 void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes) {
+  heap::check_outside_handlers();
   heap_of(in.home()).allocate_pages(owner, bytes, in.number());
 }
 
 void move_owner(owner_word& from, owner_word& to) {
+  heap::check_outside_handlers();
   if (from.load(std::memory_order_relaxed) == 0) {
     to.store(0, std::memory_order_relaxed);
   } else {
@@ -304,12 +355,17 @@ void move_owner(owner_word& from, owner_word& to) {
   }
 }
 
-void release(owner_word& owner) {
-  if (owner.load(std::memory_order_relaxed) != 0) heap_of(runtime_of(owner)).release(owner);
+void release(owner_word& owner, bool owns_others) {
+  heap::check_outside_handlers();
+  if (owner.load(std::memory_order_relaxed) != 0) heap_of(runtime_of(owner)).release(owner, owns_others);
 }
 
 std::size_t bytes_of(const owner_word& owner) {
   return heap_of(runtime_of(owner)).bytes_of(owner.load(std::memory_order_relaxed));
+}
+
+bool is_any_lost(const owner_word& owner) {
+  return heap_of(runtime_of(owner)).is_any_lost(owner.load(std::memory_order_relaxed));
 }
 
 void prefetch_part(owner_word& owner, std::size_t offset, std::size_t bytes) {

@@ -16,8 +16,7 @@ namespace {
 using detail::object_heap;
 
 bool holds_small_objects(const object_heap& heap, std::size_t page) {
-  const segment_state state = heap.segments.holding(heap.pages.address_of(page)).state.load(std::memory_order_acquire);
-  return state == segment_state::closed || state == segment_state::open;
+  return heap.segments.holds_small_objects(heap.pages.address_of(page));
 }
 
 // Whether nobody has a pointer into a page that is Evicting, or none that matters. Says no when it was used since it
@@ -53,6 +52,12 @@ bool comes_back_by_object(object_heap& heap, std::size_t page, bool fetched) {
   return object_path;
 }
 
+// Nobody has a pointer into the page, and whoever wants one waits until it has left, or stays.
+void call_handler(object_heap& heap, std::size_t page) {
+  if (!heap.leaving.has_handler(heap.pages.tag_of(page)) || !holds_small_objects(heap, page)) return;
+  counters::add(heap.count.handled_objects, heap.leaving.call(heap.pages, page));
+}
+
 }  // namespace
 
 engine::eviction_look scope_filter::look(const engine::eviction_candidates& named, bool hard_pressed) noexcept {
@@ -70,6 +75,7 @@ engine::eviction_look scope_filter::look(const engine::eviction_candidates& name
     return is_any;
   });
   all_scopes.advance();
+  said.ripening = all_scopes.last_over();
   for (std::size_t i = 0; i < named.pages.size(); ++i) {
     const std::size_t page = named.pages[i];
     const std::uint64_t bit = std::uint64_t{1} << i;
@@ -110,6 +116,7 @@ engine::eviction_verdict scope_filter::decide(const engine::eviction_candidates&
   counters::add(heap->count.forced_pages, static_cast<std::uint64_t>(std::popcount(said.forced)));
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::uint64_t bit = std::uint64_t{1} << i;
+    if ((said.unused & leaving.dirty & bit) != 0) call_handler(*heap, all[i]);
     if ((said.stay & bit) != 0) continue;
     if ((said.forced & bit) != 0) {
       heap->pages.take_cards(all[i]);

@@ -1,5 +1,6 @@
 #include "heap/scope_records.h"
 
+#include <cxxabi.h>
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,6 +11,8 @@
 #include "base/check.h"
 #include "base/lock_guard.h"
 #include "fiber/identity.h"
+
+extern "C" void* __dso_handle;  // of the library or program that this is in
 
 namespace far::heap {
 namespace {
@@ -51,23 +54,21 @@ void give_back_at_end(detail::scope_record* one) {
   all_records().give_back(*static_cast<owner_record*>(one));
 }
 
-// Returns the record of an OS thread that ends. A fiber's is returned by its worker.
-struct thread_end {
-  fiber::identity* owner = nullptr;
-  ~thread_end() {
-    detail::scope_record_here = nullptr;
-    if (owner == nullptr || owner->scopes == nullptr) return;
-    give_back_at_end(std::exchange(owner->scopes, nullptr));
-  }
-};
-thread_local thread_end at_thread_end;
+// An OS thread ends; a fiber's record is returned by its worker. Destructors of thread-local variables may open scopes
+// after this: then there is another record, and another call.
+void end_thread(void* owner) {
+  auto& mine = *static_cast<fiber::identity*>(owner);
+  detail::scope_record_here = nullptr;
+  if (mine.scopes != nullptr) give_back_at_end(std::exchange(mine.scopes, nullptr));
+}
 
 [[gnu::noinline]] owner_record& take_record(fiber::identity& owner) {
   owner_record& taken = all_records().take();
   owner.scopes = &taken;
   detail::scope_record_here = &taken;
   owner.release_scopes = give_back_at_end;
-  if (!owner.of_fiber) at_thread_end.owner = &owner;
+  // What a thread-local variable with a destructor does, but also while others of them are being destroyed.
+  if (!owner.of_fiber) abi::__cxa_thread_atexit(end_thread, &owner, &__dso_handle);
   return taken;
 }
 

@@ -63,6 +63,11 @@ class segments {
 
   [[nodiscard]] segment& holding(std::uintptr_t address) { return table_[index_of(address)]; }
   [[nodiscard]] const segment& holding(std::uintptr_t address) const { return table_[index_of(address)]; }
+  // Rather than pages of larger ones, or memory for plain pointers.
+  [[nodiscard]] bool holds_small_objects(std::uintptr_t address) const {
+    const segment_state now = holding(address).state.load(std::memory_order_acquire);
+    return now == segment_state::closed || now == segment_state::open;
+  }
   // Segments 0 to count() - 1 have been used; for the evacuator's search and the validators.
   [[nodiscard]] std::size_t count() const { return used_.load(std::memory_order_acquire); }
   // How many segments became free so far.

@@ -5,6 +5,7 @@
 
 #include "base/units.h"
 #include "tests/support/heap_stress.h"
+#include "tests/support/leaving_stress.h"
 
 namespace far {
 namespace {
@@ -32,6 +33,9 @@ TEST(simulated_heap_stress, objects_only) {
 }
 TEST(simulated_heap_stress, pages_only) {
   stress::run(scarce(0), few);
+}
+TEST(simulated_heap_stress, handlers_of_leaving_objects) {
+  stress::run_leaving(scarce(0.5), 12'000, steps);
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ result<void> far_pager::start() {
   result<std::unique_ptr<engine::engine>> created = engine::engine::create(space_, *far_, clock_, settings);
   if (!created) return created.error();
   engine_ = std::move(created).value();
-  misses_.emplace(*engine_, host_, heap_, *far_, chosen_.observer);
+  misses_.emplace(*engine_, host_, heap_, *far_, chosen_);
   parts_.emplace(heap_, engine_->ranges(), engine_->eviction(), host_);
   accesses_.emplace(*engine_, host_, heap_, parts_->addresses(), *misses_);
   slots_.emplace(*engine_, host_, heap_, *misses_);
@@ -142,7 +142,7 @@ result<void> far_pager::start_fault_thread() {
     fault_fetcher_ = own.value();
   }
   fault_thread_ = std::make_unique<fault_thread>(
-      *engine_, host_, *fault_fetcher_, faults_, heap_, [this](page_id page) { misses_->die_of_lost_page(page); },
+      *engine_, host_, *fault_fetcher_, faults_, heap_, [this](page_id page) { misses_->meet_lost_page(page); },
       chosen_.observer);
   fault_thread_->start();
   return {};

@@ -125,8 +125,11 @@ class far_pager final : public pager {
   }
   [[nodiscard]] const std::uint8_t* use_bytes() const override { return engine_->view().words().uses.bytes(); }
   [[nodiscard]] const std::uint8_t* use_time() const override { return engine_->view().words().uses.now(); }
-  void fetch(const std::byte* address, std::size_t bytes, bool write) override {
-    accesses_->fetch(address, bytes, write);
+  [[nodiscard]] bool fetch(const std::byte* address, std::size_t bytes, bool write) override {
+    return accesses_->fetch(address, bytes, write);
+  }
+  [[nodiscard]] bool is_lost(const std::byte* address) const override {
+    return engine_->view().is_lost(heap_.page_at(address));
   }
   void prefetch(const std::byte* address, std::size_t bytes) override { accesses_->prefetch(address, bytes); }
   bool expect_use(const std::byte* address, std::size_t bytes, const hint& about) noexcept override {

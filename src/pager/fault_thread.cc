@@ -32,7 +32,7 @@ fault_thread::fault_thread(engine::engine& engine, engine::host& around, engine:
       observer_(observer),
       pending_(engine, around, fetcher, [lost](platform::page_id page) {
         lost(page);
-        return true;
+        return false;
       }) {}
 
 void fault_thread::start() {

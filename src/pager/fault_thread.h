@@ -18,7 +18,7 @@ namespace far::pager {
 
 class fault_thread {
  public:
-  // `lost`: called when an access can never be served; does not return.
+  // `lost`: called when the bytes that an access needs are lost; returns if the access is to be tried again.
   fault_thread(engine::engine& engine, engine::host& around, engine::fetcher& fetcher,
                const platform::userfaultfd& faults, const platform::heap_layout& heap,
                const std::function<void(platform::page_id)>& lost, miss_observer* observer);

@@ -162,11 +162,13 @@ int memory_advice::fence(const address_map::part& part, bool install) {
 int memory_advice::populate_part(const address_map::part& part, bool write) {
   if ((part.traits.protection & (write ? PROT_WRITE : PROT_READ)) == 0) return EINVAL;
   if (part.traits.fenced) return EFAULT;
-  engine::for_each_block(part.range, [this, write](engine::block_id, page_range piece) {
+  int failure = 0;
+  engine::for_each_block(part.range, [&, this](engine::block_id, page_range piece) {
     if (ranges_.populate_open(piece)) return;
-    accesses_.fetch(parts_.address_of(piece), parts_.bytes_of(piece), write);
+    // The kernel says this of memory that has failed.
+    if (!accesses_.fetch(parts_.address_of(piece), parts_.bytes_of(piece), write)) failure = EHWPOISON;
   });
-  return 0;
+  return failure;
 }
 
 }  // namespace far::pager

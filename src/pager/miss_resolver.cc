@@ -18,8 +18,13 @@ constinit thread_local engine::read_ahead_state thread_streams;
 }  // namespace
 
 miss_resolver::miss_resolver(engine::engine& with, process_host& around, const platform::heap_layout& heap,
-                             const backend::backend& far, miss_observer* observer)
-    : engine_(with), host_(around), heap_(heap), far_(far), observer_(observer) {
+                             const backend::backend& far, const options& chosen)
+    : engine_(with),
+      host_(around),
+      heap_(heap),
+      far_(far),
+      observer_(chosen.observer),
+      lost_access_(chosen.lost_access) {
   if (host_.fibers() != nullptr) parked_.emplace(engine_, host_, fetchers_, *host_.fibers());
 }
 
@@ -32,16 +37,16 @@ result<void> miss_resolver::add_fetchers() {
   return {};
 }
 
-void miss_resolver::resolve(engine::wanted_page wanted, miss_waiter::place from) noexcept {
+bool miss_resolver::resolve(engine::wanted_page wanted, miss_waiter::place from) noexcept {
   const engine::miss::state reached =
       host_.on_fiber() ? parked_->resolve(wanted, from)
                        : engine::resolve_on_thread(engine_, host_, fetchers_, thread_streams, wanted);
-  if (reached == engine::miss::state::lost && wanted.cause == engine::demand::access) die_of_lost_page(wanted.page);
+  return reached != engine::miss::state::lost;
 }
 
 void miss_resolver::resolve_hardware_miss(page_id page, bool write) noexcept {
   engine_.misses().note_unguarded(page);
-  resolve({.page = page, .write = write}, miss_waiter::place::fault_handler);
+  while (!resolve({.page = page, .write = write}, miss_waiter::place::fault_handler)) meet_lost_page(page);
 }
 
 void miss_resolver::resolve_fault(const void* address, const void* context) noexcept {
@@ -61,7 +66,10 @@ void miss_resolver::resolve_fault(const std::byte* address, bool write, const vo
   observer_->missed(one);
 }
 
-void miss_resolver::die_of_lost_page(page_id page) const noexcept {
+void miss_resolver::meet_lost_page(page_id page) noexcept {
+  if (lost_access_ != nullptr && lost_access_->goes_on_with_zeros(heap_.address_of(page))) {
+    return engine_.misses().forget_lost(page);
+  }
   log_line(log_level::error,
            "the program needs the bytes at %p, and they are lost: %s cannot return them; the program is stopped "
            "rather than given wrong data",

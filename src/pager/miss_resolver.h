@@ -8,6 +8,7 @@
 #include "engine/fetcher_pool.h"
 #include "engine/parked_misses.h"
 #include "pager/miss_observer.h"
+#include "pager/pager.h"
 #include "pager/process_host.h"
 #include "platform/clock.h"
 #include "platform/heap_layout.h"
@@ -19,9 +20,9 @@ using platform::page_id;
 
 class miss_resolver {
  public:
-  // Requires: all references outlive this object. `observer`: told of every miss of the hardware guard, or null.
+  // Requires: all references outlive this object. Of `chosen`: observer, lost_access.
   miss_resolver(engine::engine& with, process_host& around, const platform::heap_layout& heap,
-                const backend::backend& far, miss_observer* observer);
+                const backend::backend& far, const options& chosen);
 
   // Once, before the first miss.
   [[nodiscard]] result<void> add_fetchers();
@@ -29,8 +30,8 @@ class miss_resolver {
   [[nodiscard]] const engine::fetcher_pool& fetchers() const { return fetchers_; }
 
   // Resolves an access of the calling thread to a page that is not resident, or not writable. Waits until it is done;
-  // on a fiber, others run meanwhile. Ends the process if the page is lost, unless it is only a hint.
-  void resolve(engine::wanted_page wanted, miss_waiter::place from) noexcept;
+  // on a fiber, others run meanwhile. Returns false if the page is lost.
+  [[nodiscard]] bool resolve(engine::wanted_page wanted, miss_waiter::place from) noexcept;
   // The same for an access that raised a signal: `context` is its ucontext_t; and for one that a system call would
   // make: `context` is null.
   void resolve_fault(const void* address, const void* context) noexcept;
@@ -46,7 +47,9 @@ class miss_resolver {
   [[nodiscard]] std::uint64_t poll() noexcept { return parked_->poll(); }
   void wait_for_turn() noexcept { parked_->wait_for_turn(miss_waiter::place::call); }
 
-  [[noreturn]] void die_of_lost_page(page_id page) const noexcept;
+  // An access that only the hardware guard has seen needs a page that is lost. Returns when the program goes on with
+  // zeros in its place (options::lost_access); otherwise the process ends.
+  void meet_lost_page(page_id page) noexcept;
 
  private:
   static constexpr std::size_t shared_fetchers = 8;
@@ -58,6 +61,7 @@ class miss_resolver {
   const platform::heap_layout& heap_;
   const backend::backend& far_;
   miss_observer* observer_;
+  lost_access_handler* lost_access_;
   platform::monotonic_clock clock_;
   engine::fetcher_pool fetchers_;
   std::optional<engine::parked_misses> parked_;  // where there are fibers

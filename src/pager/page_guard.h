@@ -41,8 +41,10 @@ class page_guard : public far_heap {
   // Makes the range resident, and writable if `write`; of a longer range, everything is on its way before the first
   // page is waited for. A page may be evicted again at once: look again in the protocol that keeps it. Where the
   // program has more memory than it used so far, the kernel fills the page at the access itself; then there is nothing
-  // to do.
-  virtual void fetch(const std::byte* address, std::size_t bytes, bool write) = 0;
+  // to do. Returns false when the first page is lost; others that are lost are left as they are.
+  [[nodiscard]] virtual bool fetch(const std::byte* address, std::size_t bytes, bool write) = 0;
+  // Whether the far tier has failed to return the bytes of a page, for good. It stays so until it is discarded.
+  [[nodiscard]] virtual bool is_lost(const std::byte* address) const = 0;
 
   // The hinted path: the range will be used. Makes up to 64 pages of it resident and marks them as used, unless a scan
   // passes by; the rest is read ahead. A prefetch only starts what is missing. Lost pages are left to the hardware

@@ -34,6 +34,18 @@ enum class fault_mode { thread, in_line };
 // Whether a limit on data (ulimit -d) leaves room for the tables of a far heap of the usual size.
 [[nodiscard]] result<void> check_limit_on_data();
 
+// Asked about accesses to pages whose bytes are lost, where only the hardware guard has seen the access: an exception
+// cannot be thrown from there.
+class lost_access_handler {
+ public:
+  // Whether the program shall go on with a page of zeros; otherwise it ends. `page`: its first byte. Any thread,
+  // perhaps inside a signal handler, with locks of the pager held: must not wait, nor touch the far heap.
+  [[nodiscard]] virtual bool goes_on_with_zeros(const std::byte* page) noexcept = 0;
+
+ protected:
+  ~lost_access_handler() = default;
+};
+
 struct options {
   std::uint64_t budget_bytes = 0;   // frames the far heap may hold; at least minimum_budget_bytes
   std::string far_uri = "memory:";  // see backend::open
@@ -50,8 +62,9 @@ struct options {
   // and keeps it until the pager is gone. The threads' signal stacks are not used for misses then: threads that touch
   // the far heap have stacks of local memory, with room for the handler.
   miss_waiter* fibers = nullptr;
-  engine::eviction_filter* filter = nullptr;  // asked before pages leave; outlives the pager
-  miss_observer* observer = nullptr;          // told of every miss of the hardware guard; outlives the pager
+  engine::eviction_filter* filter = nullptr;   // asked before pages leave; outlives the pager
+  lost_access_handler* lost_access = nullptr;  // outlives the pager; null: the process ends
+  miss_observer* observer = nullptr;           // told of every miss of the hardware guard; outlives the pager
   // In each child of fork that lives for a second: called once, on a thread of the pager's, and soon done.
   std::function<void()> child_settled = {};
   bool states_by_address = false;  // keep the states where compiled guards find them, if there is room

@@ -9,8 +9,8 @@
 #include "platform/signal_shield.h"
 
 namespace far::pager {
-void software_accesses::fetch(const std::byte* address, std::size_t bytes, bool write) {
-  if (bytes == 0) return;
+bool software_accesses::fetch(const std::byte* address, std::size_t bytes, bool write) {
+  if (bytes == 0) return true;
   const page_id first = heap_.page_at(address);
   const page_id last = heap_.page_at(address + (bytes - 1));
   if (last > first) {
@@ -21,8 +21,9 @@ void software_accesses::fetch(const std::byte* address, std::size_t bytes, bool 
     if (engine_.view().accessible(page, write)) continue;
     std::optional<platform::signal_shield> shield;
     if (!host_.on_fiber()) shield.emplace();  // a worker's signals are blocked already
-    misses_.resolve({.page = page, .write = write}, miss_waiter::place::call);
+    if (!misses_.resolve({.page = page, .write = write}, miss_waiter::place::call) && page == first) return false;
   }
+  return true;
 }
 
 bool software_accesses::expect_use(const std::byte* address, std::size_t bytes, const engine::hint& about) noexcept {
@@ -66,7 +67,7 @@ bool software_accesses::fill(page_id page, bool write) noexcept {
 }
 
 void software_accesses::bring(engine::wanted_page wanted) noexcept {
-  misses_.resolve(wanted, miss_waiter::place::call);
+  static_cast<void>(misses_.resolve(wanted, miss_waiter::place::call));  // an access will find out
 }
 
 }  // namespace far::pager

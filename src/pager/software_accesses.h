@@ -25,7 +25,7 @@ class software_accesses final : private engine::page_bringer {
         hinted_(with, around, misses.fetchers(), *this) {}
 
   // As in page_guard.
-  void fetch(const std::byte* address, std::size_t bytes, bool write);
+  [[nodiscard]] bool fetch(const std::byte* address, std::size_t bytes, bool write);
   void prefetch(const std::byte* address, std::size_t bytes);
   bool expect_use(const std::byte* address, std::size_t bytes, const engine::hint& about) noexcept;
 

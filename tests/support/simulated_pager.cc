@@ -82,7 +82,7 @@ result<std::byte*> simulated_pager::map_guarded(std::size_t bytes, std::size_t a
 
 // ---- arriving ----
 
-void simulated_pager::fetch(const std::byte* address, std::size_t bytes, bool /*write*/) {
+bool simulated_pager::fetch(const std::byte* address, std::size_t bytes, bool /*write*/) {
   paused_.store(false, std::memory_order_relaxed);
   const page_id first = page_of(address);
   const page_id last = page_of(address + bytes - 1);
@@ -92,10 +92,11 @@ void simulated_pager::fetch(const std::byte* address, std::size_t bytes, bool /*
       bring(page);
     }
   }
+  return true;
 }
 
 bool simulated_pager::expect_use(const std::byte* address, std::size_t bytes, const far::pager::hint& about) noexcept {
-  fetch(address, std::max<std::size_t>(bytes, 1), about.write);
+  static_cast<void>(fetch(address, std::max<std::size_t>(bytes, 1), about.write));
   return true;
 }
 
@@ -212,7 +213,8 @@ void simulated_pager::evict_batch(std::span<const page_id> victims) {
 }
 
 engine::eviction_candidates simulated_pager::candidates(std::span<const page_id> pages) const {
-  engine::eviction_candidates asked{pages, 0};
+  engine::eviction_candidates asked{pages};
+  asked.dirty = ~std::uint64_t{0};
   for (std::size_t i = 0; i < pages.size(); ++i) {
     if (words_.load(pages[i]).fetched()) asked.fetched |= std::uint64_t{1} << i;
   }

@@ -41,8 +41,11 @@ class simulated_pager final : public pager::page_guard {
   [[nodiscard]] result<void> unmap(std::byte* address, std::size_t bytes) override { return discard(address, bytes); }
   [[nodiscard]] result<void> discard(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] const std::uint8_t* state_bytes() const override { return words_.state_bytes(); }
-  void fetch(const std::byte* address, std::size_t bytes, bool write) override;
-  void prefetch(const std::byte* address, std::size_t bytes) override { fetch(address, bytes, false); }
+  [[nodiscard]] bool fetch(const std::byte* address, std::size_t bytes, bool write) override;
+  [[nodiscard]] bool is_lost(const std::byte* /*address*/) const override { return false; }
+  void prefetch(const std::byte* address, std::size_t bytes) override {
+    static_cast<void>(fetch(address, bytes, false));
+  }
   bool expect_use(const std::byte* address, std::size_t bytes, const far::pager::hint& about) noexcept override;
   [[nodiscard]] const std::uint8_t* use_bytes() const override { return words_.uses.bytes(); }
   [[nodiscard]] const std::uint8_t* use_time() const override { return words_.uses.now(); }

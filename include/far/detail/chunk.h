@@ -68,12 +68,12 @@ class chunk {
   chunk(chunk&& other) noexcept { move_owner(other.word_, word_); }
   chunk& operator=(chunk&& other) noexcept {
     if (this == &other) return *this;
-    release(word_);
+    release(word_, has_far_pointers<T>);
     move_owner(other.word_, word_);
     return *this;
   }
   ~chunk() {
-    if (*this) release(word_);
+    if (*this) release(word_, has_far_pointers<T>);
   }
 
   [[nodiscard]] explicit operator bool() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
@@ -113,6 +113,9 @@ class chunk {
         in.is_within_reach(word_, first * sizeof(T)) && in.is_within_reach(word_, (first + count) * sizeof(T) - 1);
     if (!is_ready) prefetch_part(word_, first * sizeof(T), count * sizeof(T));
   }
+
+  // Whether a part of it is lost, so that it is not to be used again. Requires: the chunk has pages of its own.
+  [[nodiscard]] bool is_any_lost() const { return detail::is_any_lost(word_); }
 
   // For pointers_of.
   void visit_word(type_of_object::word_visitor visit, void* context) { visit(word_, context); }

@@ -203,7 +203,8 @@ class group_chunks {
   void release_from(std::size_t first) noexcept {
     while (count_ > first) {
       const scope here(home().home());
-      destroy_elements(groups_.place(here, --count_, true), 1);
+      --count_;
+      static_cast<void>(unless_lost([&] { destroy_elements(groups_.place(here, count_, true), 1); }));
     }
   }
 

@@ -218,12 +218,15 @@ class elements {
     used_ = std::max(used_, size_);
   }
 
-  // Destroys the elements from `count` on.
+  // Destroys the elements from `count` on, but for those that are lost.
   void truncate(std::size_t count) noexcept {
     if constexpr (!std::is_trivially_destructible_v<T>) {
       if (size_ > count) {
         for_stretches(count, size_ - count, [&](const scope& here, std::size_t first, std::size_t now) {
-          destroy_elements(chunks_.places(here, first, now, true).data(), now);
+          if (unless_lost([&] { destroy_elements(chunks_.places(here, first, now, true).data(), now); })) return;
+          for (std::size_t i = first; i < first + now; ++i) {
+            static_cast<void>(unless_lost([&] { destroy_elements(chunks_.place(here, i, true), 1); }));
+          }
         });
       }
     }

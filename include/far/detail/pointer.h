@@ -12,6 +12,7 @@
 
 #include "far/detail/api.h"
 #include "far/detail/type.h"
+#include "far/page_lost.h"
 #include "far/relocatable.h"
 #include "far/scope.h"
 #include "far/tag.h"
@@ -36,14 +37,20 @@ FAR_API void give_way(const tag& in);
                                           const type_of_object* type);
 // Likewise above a page, of zeros, none of which is resident. Requires: bytes > 4080. May be called outside scopes.
 FAR_API void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes);
-// See object_heap.
+// See object_heap: `owns_others`: there are far pointers in the object.
 FAR_API void move_owner(owner_word& from, owner_word& to);
-FAR_API void release(owner_word& owner);
+FAR_API void release(owner_word& owner, bool owns_others);
 // Requires: the object is held, or larger than a page.
 [[nodiscard]] FAR_API std::size_t bytes_of(const owner_word& owner);
 [[nodiscard]] FAR_API bool prefetch(owner_word& owner);
 FAR_API void prefetch_part(owner_word& owner, std::size_t offset, std::size_t bytes);
+// Whether a part of the object is lost. Requires: it is larger than a page.
+[[nodiscard]] FAR_API bool is_any_lost(const owner_word& owner);
 [[nodiscard]] FAR_API runtime& runtime_of(const owner_word& owner);
+
+// Whether there may be far pointers in it. A class with a virtual destructor may be a part of one with some.
+template <typename T>
+inline constexpr bool may_own_others = has_far_pointers<T> || std::has_virtual_destructor_v<T>;
 
 // For an object, and for an array of them.
 template <typename T>
@@ -101,7 +108,7 @@ void make_object(const tag& in, owner_word& owner, Arguments&&... arguments) {
   try {
     new (at) T(std::forward<Arguments>(arguments)...);
   } catch (...) {
-    release(owner);
+    release(owner, may_own_others<T>);
     throw;
   }
 }
@@ -121,26 +128,52 @@ void make_array(const tag& in, owner_word& owner, std::size_t count) {
   try {
     std::uninitialized_value_construct_n(reinterpret_cast<T*>(at), count);
   } catch (...) {
-    release(owner);
+    release(owner, may_own_others<T>);
     throw;
   }
 }
 
-// Destroys the object, or the elements of the array, if the type has anything to destroy, and gives the place up.
+// Destroys elements of an array above a page, some of which may be lost.
+template <typename T>
+void destroy_large_array(const scope& here, owner_word& owner) {
+  constexpr std::size_t most = std::max<std::size_t>((std::size_t{64} << 10) / sizeof(T), 1);
+  const std::size_t all = bytes_of(owner) / sizeof(T);
+  const auto destroy_some = [&](std::size_t first, std::size_t count) {
+    return unless_lost([&] {
+      std::byte* const at = here.reach_part(owner, first * sizeof(T), count * sizeof(T), true, false);
+      std::destroy_n(std::launder(reinterpret_cast<T*>(at)), count);
+    });
+  };
+  for (std::size_t first = 0; first < all; first += most) {
+    const std::size_t count = std::min(most, all - first);
+    if (destroy_some(first, count)) continue;
+    for (std::size_t i = first; i < first + count; ++i) static_cast<void>(destroy_some(i, 1));
+  }
+}
+
+// Destroys the object, or the elements of the array, if the type has anything to destroy, and gives the place up. What
+// is lost is not destroyed: nobody knows what it owned.
 template <typename T>
 void destroy(owner_word& owner) {
   using element = std::remove_extent_t<T>;
-  if (owner.load(std::memory_order_relaxed) == 0) return;
+  const std::uint64_t value = owner.load(std::memory_order_relaxed);
+  if (value == 0) return;
   if constexpr (!std::is_trivially_destructible_v<element>) {
     const scope here(runtime_of(owner));
-    element* const first = std::launder(reinterpret_cast<element*>(here.reach(owner, true, false)));
-    if constexpr (std::is_array_v<T>) {
-      std::destroy_n(first, bytes_of(owner) / sizeof(element));
+    if (std::is_array_v<T> && (value & word::huge) != 0) {
+      destroy_large_array<element>(here, owner);
     } else {
-      first->~element();
+      static_cast<void>(unless_lost([&] {
+        auto* const first = std::launder(reinterpret_cast<element*>(here.reach(owner, true, false)));
+        if constexpr (std::is_array_v<T>) {
+          std::destroy_n(first, bytes_of(owner) / sizeof(element));
+        } else {
+          first->~element();
+        }
+      }));
     }
   }
-  release(owner);
+  release(owner, may_own_others<element>);
 }
 
 // Room for an object that nobody makes: to ask where its bases begin, while compiling.

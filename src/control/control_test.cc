@@ -1,7 +1,9 @@
-#include "preload/control.h"
+#include "control/control.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -9,15 +11,13 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/units.h"
-#include "preload/job.h"
 
-namespace far::preload {
+namespace far::control {
 namespace {
 
 struct runtime {
@@ -234,24 +234,21 @@ TEST_F(control_test, WithoutAJobThereIsNoFileOfIt) {
   EXPECT_NE(sent.error().message.find("is in no job"), std::string::npos) << sent.error().message;
 }
 
-TEST(Control, TheFileOfTheJobIsSent) {
-  std::string path = (std::filesystem::temp_directory_path() / "farheap-job-control-test-").string();
-  path += std::to_string(getpid());
-  const job_name name{path, {11, 12}};
-  result<job_mapping> opened = job_mapping::open(name, {64 * mib, true});
-  ASSERT_TRUE(opened.ok()) << opened.error().message;
-  const result<std::unique_ptr<job>> joined = job::join(std::move(opened).value(), name);
-  ASSERT_TRUE(joined.ok()) << joined.error().message;
-  runtime behind;
-  const auto server =
-      control_server::open({&behind, runtime::resize, runtime::stats, runtime::add_server, joined.value().get()});
+TEST(Control, SendsTheFileOfItsJob) {
+  static int file = -1;
+  static const std::string secret(32, 'a');
+  file = memfd_create("job", MFD_CLOEXEC);
+  ASSERT_GE(file, 0);
+  runtime one;
+  control_callbacks callbacks{&one, runtime::resize, runtime::stats, runtime::add_server};
+  callbacks.job_file = [](void*) { return file; };
+  callbacks.job_secret = [](void*) { return secret; };
+  const std::unique_ptr<control_server> server = control_server::open(callbacks);
   std::thread running([&] {
-    while (server->step(-1)) {
-    }
+    while (server->step(-1)) continue;
   });
-  const std::string text = name.text();
   const result<int> by_right = request_job(getpid(), "");
-  const result<int> by_secret = request_job(getpid(), text.substr(text.rfind('#') + 1));
+  const result<int> by_secret = request_job(getpid(), secret);
   const result<int> by_guess = request_job(getpid(), std::string(32, '0'));
   const result<std::string> counted = send_control_request(getpid(), "stats");
   nudge(getpid());
@@ -262,13 +259,15 @@ TEST(Control, TheFileOfTheJobIsSent) {
   EXPECT_FALSE(by_guess.ok());
   ASSERT_TRUE(counted.ok());
   EXPECT_TRUE(counted.value().ends_with(", \"in_job\": 1}")) << counted.value();
-  {
-    const result<job_mapping> adopted = job_mapping::adopt(by_secret.value(), name);
-    ASSERT_TRUE(adopted.ok()) << adopted.error().message;
-    EXPECT_EQ(adopted.value().region().budget_bytes.load(), 64 * mib);
-    EXPECT_TRUE(job_mapping::look_at(by_right.value()).ok());
+  for (const int sent : {by_right.value(), by_secret.value()}) {
+    struct stat ours{};
+    struct stat theirs{};
+    ASSERT_EQ(fstat(file, &ours), 0);
+    ASSERT_EQ(fstat(sent, &theirs), 0);
+    EXPECT_EQ(ours.st_ino, theirs.st_ino);
+    close(sent);
   }
-  joined.value()->leave();
+  close(file);
 }
 
 TEST(Control, NobodyListens) {
@@ -288,4 +287,4 @@ TEST(Control, AnImpostorIsNotBelieved) {
 }
 
 }  // namespace
-}  // namespace far::preload
+}  // namespace far::control

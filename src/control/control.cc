@@ -1,4 +1,4 @@
-#include "preload/control.h"
+#include "control/control.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -16,11 +16,10 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "control/statistics_json.h"
 #include "platform/own_descriptors.h"
-#include "preload/job.h"
-#include "preload/report.h"
 
-namespace far::preload {
+namespace far::control {
 namespace {
 
 constexpr std::string_view version_prefix = "farheap/1 ";
@@ -187,7 +186,7 @@ result<std::unique_ptr<open_descriptor>> connect_to(pid_t pid, std::int64_t dead
   const std::string process = "process " + std::to_string(pid);
   if (impostor < 0) {
     return error{process + " does not answer (" + std::strerror(failure) +
-                     "); is it running under `farheap run`, and in this container?",
+                     "); is it running under `farheap run`, or has it a far::runtime, and is it in this container?",
                  failure};
   }
   return error{process + " does not listen under its name; process " + std::to_string(impostor) +
@@ -259,7 +258,7 @@ void control_server::serve(int peer) {
   const ssize_t got = receive(peer, request, sizeof request, waker_, deadline_ms);
   if (got <= 0 && (got == 0 || errno != EMSGSIZE)) return;
   const std::string_view asked(request, got < 0 ? 0 : static_cast<std::size_t>(got));
-  if (is_secret(asked) || (may_ask && asked == job_request && callbacks_.of_job != nullptr)) return send_job(peer);
+  if (is_secret(asked) || (may_ask && asked == job_request && callbacks_.job_file != nullptr)) return send_job(peer);
   if (!may_ask) return;
   const std::size_t length =
       got < 0 ? reply_error(reply, "the request is too long") : answer({request, static_cast<std::size_t>(got)}, reply);
@@ -268,9 +267,8 @@ void control_server::serve(int peer) {
 }
 
 bool control_server::is_secret(std::string_view request) const {
-  if (callbacks_.of_job == nullptr) return false;
-  const std::string text = callbacks_.of_job->name().text();
-  const std::string right = "farheap/1 job " + text.substr(text.rfind('#') + 1) + "\n";
+  if (callbacks_.job_secret == nullptr) return false;
+  const std::string right = "farheap/1 job " + callbacks_.job_secret(callbacks_.context) + "\n";
   if (request.size() != right.size()) return false;
   unsigned difference = 0;  // in the same time, wherever they differ
   for (std::size_t i = 0; i < right.size(); ++i) difference |= static_cast<unsigned char>(right[i] ^ request[i]);
@@ -290,7 +288,7 @@ void control_server::send_job(int peer) const {
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
-  const int descriptor = callbacks_.of_job->descriptor();
+  const int descriptor = callbacks_.job_file(callbacks_.context);
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
   // A peer that does not take it only harms itself.
   static_cast<void>(sendmsg(peer, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
@@ -317,7 +315,7 @@ std::size_t control_server::answer_stats(char* reply) {
   length += format_statistics_json(callbacks_.stats(callbacks_.context), {reply + length, control_reply_bytes - 32});
   // A caller that sees this asks for the job, too.
   constexpr std::string_view in_job = ", \"in_job\": 1}";
-  if (callbacks_.of_job != nullptr) {
+  if (callbacks_.job_file != nullptr) {
     std::memcpy(reply + --length, in_job.data(), in_job.size());
     length += in_job.size();
   }
@@ -339,6 +337,10 @@ result<void> control_server::obey(std::string_view request) {
     return callbacks_.add_server(callbacks_.context, request);
   }
   return error{"unknown request; there are: resize BYTES, add-server HOST:PORT, stats, job", EINVAL};
+}
+
+bool is_answered(pid_t pid) noexcept {
+  return connect_to(pid, now_ms()).ok();
 }
 
 // Messages are short and come in one piece, so one receive is enough. A peer that closes without a reply has refused
@@ -407,4 +409,4 @@ void nudge(pid_t pid) noexcept {
   static_cast<void>(connect(socket.number(), reinterpret_cast<const sockaddr*>(&name.address), name.length));
 }
 
-}  // namespace far::preload
+}  // namespace far::control

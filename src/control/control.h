@@ -1,5 +1,5 @@
-// How `farheap resize PID SIZE`, `farheap add-server PID HOST:PORT` and `farheap stats PID` reach the runtime inside a
-// running program.
+// How `farheap top`, `farheap resize PID SIZE`, `farheap add-server PID HOST:PORT` and `farheap stats PID` reach the
+// runtime inside a running program.
 //
 // The program listens on the abstract unix socket "\0farheap-PID" (SOCK_SEQPACKET), or where that is taken on
 // "\0farheap-PID.1", ".2", and so on. One connection carries one request
@@ -29,13 +29,11 @@
 #include "base/result.h"
 #include "engine/statistics.h"
 
-namespace far::preload {
+namespace far::control {
 
 inline constexpr int control_deadline_ms = 500;            // for one peer, from its connection to its reply
 inline constexpr std::size_t control_request_bytes = 512;  // longer requests are refused
 inline constexpr std::size_t control_reply_bytes = 16384;
-
-class job;
 
 // The requests that the runtime serves. Called by the thread that calls control_server::step().
 struct control_callbacks {
@@ -43,13 +41,16 @@ struct control_callbacks {
   result<void> (*resize)(void* context, std::uint64_t budget_bytes) = nullptr;
   engine::statistics (*stats)(void* context) = nullptr;
   result<void> (*add_server)(void* context, std::string_view server) = nullptr;
-  const job* of_job = nullptr;  // null: the process is on its own
+  // Of a process that is part of a job (preload/job.h): a descriptor of the job's file, and the secret of its name.
+  // Null: it is on its own.
+  int (*job_file)(void* context) = nullptr;
+  std::string (*job_secret)(void* context) = nullptr;
 };
 
 class control_server {
  public:
   // Starts to listen as the calling process. Where that is impossible (all its names are taken, sockets are forbidden)
-  // it warns, and serves no peer. Requires: all callbacks are set.
+  // it warns, and serves no peer. Requires: all callbacks are set, those of a job both or neither.
   [[nodiscard]] static std::unique_ptr<control_server> open(const control_callbacks& callbacks);
 
   // Whether peers can connect.
@@ -93,6 +94,9 @@ class control_server {
 // ("add-server": thirty), or the reply is an error; each says what to do.
 [[nodiscard]] result<std::string> send_control_request(pid_t pid, std::string_view request);
 
+// Whether a runtime in process `pid` listens.
+[[nodiscard]] bool is_answered(pid_t pid) noexcept;
+
 // Asks the runtime in process `pid` for the file of its job: a descriptor, the caller's to close. `secret` is that of
 // the job's name, or empty for the same user and root. Errors: as above, or the process is on its own.
 [[nodiscard]] result<int> request_job(pid_t pid, std::string_view secret);
@@ -100,4 +104,4 @@ class control_server {
 // Makes the runtime in process `pid` read its new share of the job's budget at once. Does not wait.
 void nudge(pid_t pid) noexcept;
 
-}  // namespace far::preload
+}  // namespace far::control

@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 
-namespace far::preload {
+namespace far::control {
 
 // How many bytes of `text` form one valid UTF-8 character; 0 when they do not.
 inline std::size_t utf8_length(const unsigned char* text) {
@@ -94,4 +94,4 @@ class json_object {
   std::size_t used_ = 0;
 };
 
-}  // namespace far::preload
+}  // namespace far::control

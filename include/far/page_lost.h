@@ -1,0 +1,45 @@
+// What is thrown when the far tier cannot return the bytes of a far object.
+#pragma once
+
+#include <stdexcept>
+#include <utility>
+
+#include "far/detail/api.h"
+
+namespace far {
+
+// A page of the far heap is lost: for half a minute the far tier failed to return its bytes, or it returned other bytes
+// than were written, or it says that it has them no more. Thrown where a software guard notices: by dereferences,
+// read(), write() and the containers, on fibers and OS threads. All objects that have bytes in the page are lost for
+// good; everything else stays usable.
+//
+// A lost object can be destroyed: its destructor does not run, and what it owns leaks.
+class FAR_API page_lost : public std::runtime_error {
+ public:
+  explicit page_lost(const void* page);
+  page_lost(const page_lost&) = default;
+  page_lost& operator=(const page_lost&) = default;
+  ~page_lost() override;
+
+  // The first byte of the page. Not to be read.
+  [[nodiscard]] const void* page() const noexcept { return page_; }
+
+ private:
+  const void* page_;
+};
+
+namespace detail {
+
+// Does something that needs far objects, and returns false if they are lost. What it throws itself, it throws.
+template <typename F>
+bool unless_lost(F&& action) {
+  try {
+    std::forward<F>(action)();
+    return true;
+  } catch (const page_lost&) {
+    return false;
+  }
+}
+
+}  // namespace detail
+}  // namespace far

@@ -1,0 +1,140 @@
+// Handlers that are called before objects leave local memory. Needs permission for userfaultfd.
+#include "heap/leaving.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/units.h"
+#include "far/runtime.h"
+#include "far/tag.h"
+#include "far/unique_ptr.h"
+#include "tests/support/leaving_stress.h"
+#include "tests/support/real_pager.h"
+
+namespace far {
+namespace {
+
+using leaving_test = heap::real_pager_test<>;
+
+struct entry {
+  std::uint64_t key = 0;
+  std::uint64_t times_left = 0;
+};
+
+TEST_F(leaving_test, a_handler_changes_objects_and_drops_index_entries) {
+  for (const double page_path_share : {2.0, 0.0}) {
+    runtime_options chosen = heap::small_runtime();
+    chosen.page_path_share = page_path_share;
+    runtime farheap(chosen);
+    std::mutex lock;
+    std::map<std::uint64_t, bool> index;
+    const tag entries(farheap, {}, before_leaving<entry>([&](entry& one) {
+                        const std::lock_guard guard(lock);
+                        index.erase(one.key);
+                        ++one.times_left;
+                      }));
+    std::vector<unique_ptr<entry>> all;
+    std::vector<unique_ptr<entry>> without;
+    for (std::uint64_t i = 0; i < 5000; ++i) {
+      all.push_back(make_unique<entry>(entries, entry{.key = i}));
+      without.push_back(make_unique<entry>(farheap, entry{.key = i}));
+      const std::lock_guard guard(lock);
+      index.emplace(i, true);
+    }
+    farheap.evict_all();
+    EXPECT_EQ(index.size(), 0u);
+    EXPECT_EQ(farheap.statistics().handled_objects, 5000u);
+    for (std::uint64_t i = 0; i < 5000; ++i) {
+      EXPECT_EQ(all[i].read().key, i);
+      EXPECT_EQ(all[i].read().times_left, 1u);
+      EXPECT_EQ(without[i].read().times_left, 0u);
+    }
+    // They were only read since: the handler's writes are kept all the same.
+    farheap.evict_all();
+    for (std::uint64_t i = 0; i < 5000; ++i) EXPECT_EQ(all[i].read().times_left, 2u);
+    farheap.validate();
+  }
+}
+
+TEST_F(leaving_test, objects_in_use_are_left_alone) {
+  runtime farheap(heap::small_runtime());
+  const tag entries(farheap, {}, before_leaving<entry>([](entry& one) { ++one.times_left; }));
+  unique_ptr<entry> one = make_unique<entry>(entries, entry{.key = 1});
+  const scope here(farheap);
+  const entry& held = one.deref(here);
+  farheap.evict_all();
+  EXPECT_EQ(held.times_left, 0u);
+  EXPECT_EQ(farheap.statistics().handled_objects, 0u);
+}
+
+// Where writes to pages that were only read turned out to be rare, pages come back protected against them.
+TEST_F(leaving_test, pages_that_can_be_written_are_handed_over) {
+  runtime_options chosen = heap::small_runtime();
+  chosen.page_path_share = 0;
+  runtime farheap(chosen);
+  std::vector<unique_ptr<entry[]>> others;
+  for (int i = 0; i < 12'000; ++i) others.push_back(make_unique<entry[]>(farheap, 170));
+  for (int round = 0; round < 3; ++round) {
+    for (auto& one : others) static_cast<void>(one.read(7));
+  }
+  const tag entries(farheap, {}, before_leaving<entry>([](entry& one) { ++one.times_left; }));
+  std::vector<unique_ptr<entry>> all;
+  for (std::uint64_t i = 0; i < 5000; ++i) all.push_back(make_unique<entry>(entries, entry{.key = i}));
+  farheap.evict_all();
+  for (std::uint64_t i = 0; i < 5000; ++i) EXPECT_EQ(all[i].read().times_left, 1u);
+  farheap.evict_all();
+  // Nobody uses those that are only prefetched.
+  const std::uint64_t handled = farheap.statistics().handled_objects;
+  const std::uint64_t fetched = farheap.statistics().fetched_pages;
+  prefetch(std::span<const unique_ptr<entry>>(all));
+  while (farheap.statistics().fetched_pages == fetched) std::this_thread::yield();
+  farheap.evict_all();
+  EXPECT_EQ(farheap.statistics().handled_objects, handled);
+  for (std::uint64_t i = 0; i < 5000; ++i) EXPECT_EQ(all[i].read().times_left, 2u);
+}
+
+TEST_F(leaving_test, is_given_the_size_of_arrays) {
+  runtime farheap(heap::small_runtime());
+  std::atomic<std::size_t> bytes{0};
+  const tag arrays(farheap, {}, [&](std::span<std::byte> object) { bytes += object.size(); });
+  auto small = make_unique<std::uint32_t[]>(arrays, 7);
+  auto pointers = make_unique<unique_ptr<int>[]>(arrays, 3);
+  auto large = make_unique<std::uint32_t[]>(arrays, 5000);
+  large.write(4000, 7);
+  farheap.evict_all();
+  EXPECT_EQ(bytes, 7 * 4 + 3 * 8u) << "and not of what has pages of its own";
+  EXPECT_EQ(large.read(4000), 7u);
+}
+
+TEST_F(leaving_test, a_handler_that_uses_far_memory_stops_the_program) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        runtime farheap(heap::small_runtime());
+        unique_ptr<entry> other = make_unique<entry>(farheap);
+        const tag entries(farheap, {}, before_leaving<entry>([&](entry&) { other.reset(); }));
+        const unique_ptr<entry> one = make_unique<entry>(entries);
+        farheap.evict_all();
+      },
+      "uses no far memory but the object that it is given");
+}
+
+TEST_F(leaving_test, stress) {
+  for (const double page_path_share : {2.0, 0.5}) {
+    runtime_options chosen = heap::small_runtime();
+    chosen.page_path_share = page_path_share;
+    stress::run_leaving(chosen, 6 * 27'000, 20'000);
+  }
+}
+
+}  // namespace
+}  // namespace far

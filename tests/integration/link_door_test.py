@@ -1,0 +1,77 @@
+"""`farheap stats`, `top`, `resize` and `add-server` on processes with far::runtime objects."""
+
+import json
+import subprocess
+import unittest
+
+import support
+
+MIB = support.MIB
+
+
+class LinkDoor(unittest.TestCase):
+    def start(self, *arguments, before=(), stderr=None):
+        process = subprocess.Popen([*before, support.PROGRAMS / "linked", *map(str, arguments)], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=stderr, text=True)
+        self.addCleanup(support.end, process)
+        if process.stdout.readline() != "ready\n":
+            process.wait()
+            self.skipTest("no far::runtime starts here (userfaultfd, or membarrier)")
+        return process
+
+    def finish(self, process):
+        out, err = process.communicate("\n", timeout=60)
+        self.assertEqual((process.returncode, out), (0, "0 wrong\n"), err)
+        return err
+
+    def ask(self, *arguments):
+        return support.run([support.FARHEAP, *map(str, arguments)])
+
+    def stats(self, pid):
+        outcome = self.ask("stats", "--json", pid)
+        self.assertEqual(outcome.code, 0, outcome)
+        return json.loads(outcome.out)
+
+    def listed(self, *pids):
+        outcome = self.ask("top", "--json", "--interval", "0.1", *pids)
+        self.assertEqual(outcome.code, 0, outcome)
+        return {process["pid"]: process for job in json.loads(outcome.out)["jobs"] for process in job["processes"]}
+
+    def test_stats_and_top_show_it(self):
+        process = self.start(16, 30000)
+        counted = self.stats(process.pid)
+        self.assertEqual(counted["budget_bytes"], 16 * MIB)
+        self.assertGreater(counted["far_bytes"], 8 * MIB)
+        self.assertIn("local_bytes", self.ask("stats", process.pid).out)
+        for shown in self.listed(), self.listed(process.pid):
+            self.assertEqual(shown[process.pid]["program"], "linked")
+            self.assertEqual(shown[process.pid]["budget_bytes"], 16 * MIB)
+        self.assertIn("linked", self.ask("top", "--once", "--interval", "0.1", process.pid).out)
+        self.finish(process)
+        self.assertNotEqual(self.ask("stats", process.pid).code, 0)
+        self.assertNotIn(process.pid, self.listed())
+
+    def test_resize_and_add_server(self):
+        process = self.start(16, 30000, 32)
+        self.assertEqual(self.stats(process.pid)["budget_bytes"], 48 * MIB, "of both its runtimes")
+        self.assertEqual(self.ask("resize", process.pid, "96M").code, 0)
+        self.assertEqual(self.stats(process.pid)["budget_bytes"], 96 * MIB)
+        refused = self.ask("resize", process.pid, "20M")
+        self.assertNotEqual(refused.code, 0)
+        self.assertIn("give at least 32.0 MiB", refused.err)
+        refused = self.ask("add-server", process.pid, "127.0.0.1:1")
+        self.assertNotEqual(refused.code, 0)
+        self.assertIn("server", refused.err)
+        self.finish(process)
+
+    def test_under_farheap_run_it_says_that_its_budget_is_its_own(self):
+        run = [support.FARHEAP, "run", "--local", "32M", "--far", "memory:", "--fault-mode", "thread", "--"]
+        process = self.start(16, 30000, before=run, stderr=subprocess.PIPE)
+        outcome = self.ask("stats", "--json", process.pid)
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertEqual(json.loads(outcome.out)["budget_bytes"], 32 * MIB, "that of farheap run")
+        self.assertIn("far::runtime with a budget of its own of 16.0 MiB", self.finish(process))
+
+
+if __name__ == "__main__":
+    support.main()
