@@ -117,7 +117,7 @@ engine::statistics read_statistics(void* context) {
 
 // Serves `farheap resize`, `stats` and `add-server`, and does what must not be done by a thread that resolves misses:
 // under pressure, it takes freed memory back from jemalloc before the evictor writes it out.
-void run_control(runtime& self, control_server& server) {
+void run_control(runtime& self, control::control_server& server) {
   std::uint64_t evicted_before = 0;
   bool serving_peers = true;
   while (serving_peers) {
@@ -149,7 +149,7 @@ std::unique_ptr<control::control_server> listen(runtime& self) {
 
 // A child of fork becomes a part of its job, as if it had been started.
 void run_control_of_child(runtime& self) {
-  control_server* server = nullptr;
+  control::control_server* server = nullptr;
   {
     const lock_guard no_fork(settling);
     if (self.of_job != nullptr) join_as_child(*self.of_job, count(self), read_process_usage());
