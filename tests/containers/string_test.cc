@@ -130,6 +130,37 @@ TEST_F(string_test, is_an_element_that_moves_by_its_bytes) {
   EXPECT_TRUE(owned.deref(here).first == text_of(8));
 }
 
+TEST_F(string_test, follows_the_object_that_it_is_part_of) {
+  std::vector<unique_ptr<std::pair<string, std::uint64_t>>> owners;
+  for (std::uint64_t i = 0; i < 40'000; ++i) {
+    owners.push_back(
+        make_unique<std::pair<string, std::uint64_t>>(*farheap_, string(*farheap_, std::string(i % 60, 'x')), i));
+  }
+  for (std::size_t i = 0; i < owners.size(); i += 2) owners[i].reset();
+  farheap_->evacuate(0);
+  const std::uint64_t moved = farheap_->snapshot().evacuated_objects;
+  ASSERT_GT(moved, 1000u);
+  for (std::size_t i = 1; i < owners.size(); i += 4) owners[i].reset();
+  farheap_->evacuate(0);
+  // 10,000 pairs and 6,000 texts. A text whose owner is not where its header says would stay.
+  EXPECT_GT(farheap_->snapshot().evacuated_objects - moved, 12'000u);
+  farheap_->validate();
+  for (std::uint64_t i = 3; i < owners.size(); i += 4) {
+    const scope here(*farheap_);
+    const auto& [text, number] = owners[i].deref(here);
+    ASSERT_TRUE(number == i && text == std::string(i % 60, 'x')) << i;
+  }
+}
+
+TEST_F(string_test, tells_texts_apart_that_begin_alike) {
+  const string one(*farheap_, std::string(100, 'a') + "b");
+  const string other(*farheap_, std::string(100, 'a') + "c");
+  EXPECT_FALSE(one == other);
+  EXPECT_LT(one, other);
+  EXPECT_FALSE(one == std::string(100, 'a') + "c");
+  EXPECT_TRUE(one == other.clone(*farheap_).str().replace(100, 1, "b"));
+}
+
 TEST_F(string_test, copies_a_part) {
   const std::string text = text_of(11);
   const string mine(*farheap_, text);
