@@ -31,7 +31,9 @@ static const struct far_hint_view* view_of(const void* address) {
 SLOW_PATH void __farheap_guard(const void* address, uint64_t write, struct far_hint_site* site) {
   const struct far_hint_view* const view = view_of(address);
   if (view == NULL) return;
-  view->miss(address, 1, far_hint_pack((struct far_hint_options){.mutate = write != 0}), site);
+  // Like a trap, it does not mark the page as used: pages that are brought in so would be kept longer than others,
+  // which costs a look-up of a hash map 6 to 12% more misses.
+  view->miss(address, 1, far_hint_pack((struct far_hint_options){.mutate = write != 0, .sequential = true}), site);
 }
 
 /* A range that begins at `position` and goes on by `bytes`, downwards if negative. */

@@ -27,7 +27,7 @@ static void clobber(void) {
 
 static void miss(const void* address, size_t size, uint64_t packed, struct far_hint_site* site) {
   if (site == NULL || site->file == NULL) abort();
-  if ((packed & 2) == 0) {
+  if (size == 1) {
     ++told_of.guards;
   } else {
     ++told_of.calls;
