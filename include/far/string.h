@@ -142,7 +142,7 @@ class string {
   }
   // Gives a far object back.
   void clear() noexcept {
-    if (!is_inline()) detail::release(word());
+    if (!is_inline()) detail::release(word(), false);
     std::memset(room_, 0, sizeof room_);
   }
 

@@ -172,6 +172,10 @@ class backend {
   // or there is none. For any thread.
   [[nodiscard]] virtual std::uint64_t lease_ns() const { return 0; }
 
+  // Of the server behind it: whether it still lends new slots. One that is about to stop serves those that it has lent.
+  // For any thread.
+  [[nodiscard]] virtual bool lends() const { return true; }
+
   // Of the server behind it: a number that two backends share when one and the same server is behind both; 0: unknown,
   // or there is none. For any thread.
   [[nodiscard]] virtual std::uint64_t server_identity() const { return 0; }

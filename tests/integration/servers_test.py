@@ -328,7 +328,7 @@ class NamedTwice(Servers):
         port = server.where().rpartition(":")[2]
         far = f"tcp://127.0.0.1:{port},localhost:{port}?copies=2&timeout=2s"
         outcome = support.run_far(["true"], LOCAL_BYTES, far=far)
-        self.assertEqual(outcome.code, 1, outcome)
+        self.assertNotEqual(outcome.code, 0, outcome)
         self.assertIn(f"127.0.0.1:{port} and localhost:{port} are one and the same server", outcome.err)
 
 

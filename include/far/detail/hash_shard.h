@@ -128,7 +128,7 @@ struct end_entries {
   void operator()(ForEachBucket for_each_bucket) const noexcept {
     if constexpr (std::is_trivially_destructible_v<Entry>) {
       for_each_bucket([](hash_bucket& bucket) {
-        for (owner_word& word : bucket.words) release(word);
+        for (owner_word& word : bucket.words) release(word, may_own_others<Entry>);
       });
     } else {
       walk_ahead walk([](owner_word& word) { destroy<Entry>(word); });

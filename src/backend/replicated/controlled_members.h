@@ -36,6 +36,7 @@ class controlled final : public backend {
   std::uint64_t latency_ns = 0;
   std::uint64_t granted_ns = 0;
   std::uint64_t identity = 0;
+  bool is_draining = false;
   std::function<void()> before_free;
 
   void forget() {
@@ -47,6 +48,7 @@ class controlled final : public backend {
 
   result<slot_id> allocate(std::size_t count) override {
     if (allocate_code != 0) return error{"no", allocate_code};
+    if (is_draining) return out_of_slots();
     const auto first = slots_.allocate(count);
     if (!first) return out_of_slots();
     for (std::size_t i = 0; i < count; ++i) epochs_[*first + i] = epoch_;
@@ -64,6 +66,7 @@ class controlled final : public backend {
   bool answers() const override { return !is_unreachable(error_code); }
   std::uint64_t incarnation() const override { return static_cast<std::uint64_t>(epoch_); }
   std::uint64_t lease_ns() const override { return granted_ns; }
+  bool lends() const override { return !is_draining; }
   std::uint64_t server_identity() const override { return identity; }
 
  private:

@@ -32,12 +32,12 @@ void for_each_group(slot_id first, std::uint64_t count, F&& visit) {
   }
 }
 
-// The capacity with all copies or, while members are lost, with as many copies as possible.
+// The capacity with all copies or, while members are lost or about to stop, with as many copies as possible.
 std::uint64_t placeable_slots(const layer& members, std::size_t copies) {
   std::vector<std::uint64_t, platform::local_allocator<std::uint64_t>> room;
   for (std::size_t i = 0; i < members.member_count(); ++i) {
     const member_state state = members.at(i).state();
-    if (state == member_state::lost) continue;
+    if (state == member_state::lost || !members.at(i).store().lends()) continue;
     const std::uint64_t total = members.at(i).store().report().total_slots;
     room.push_back(total == unlimited ? unlimited : total / group_slots);
   }
@@ -108,6 +108,12 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
 }
 
 replicated_backend::~replicated_backend() = default;
+
+std::size_t replicated_backend::lending_members() const {
+  std::size_t count = 0;
+  for (const member* member : shared_.view()) count += member->serves() && member->store().lends();
+  return count;
+}
 
 std::size_t replicated_backend::serving_members() const {
   std::size_t count = 0;
@@ -215,9 +221,9 @@ int replicated_backend::ask_for_extent(std::size_t index, slot_id* first) {
   return now_ns - asked_since_ns_[index] < patience_ns ? EAGAIN : ENOSPC;
 }
 
-// While fewer members serve than there should be copies, fewer must do; the repairer adds the others later.
+// While fewer members serve and lend than there should be copies, fewer must do; the repairer adds the others later.
 int replicated_backend::place_group(std::uint64_t number) {
-  const std::size_t wanted = std::min(shared_.copies, serving_members());
+  const std::size_t wanted = std::min(shared_.copies, lending_members());
   if (wanted == 0) return EAGAIN;
   std::array<copy, maximum_places> taken{};
   std::size_t count = 0;
@@ -225,7 +231,7 @@ int replicated_backend::place_group(std::uint64_t number) {
   const member_order order = order_of(number);
   for (const std::uint8_t index : order.all()) {
     if (count == wanted) break;
-    if (!shared_.at(index).serves()) continue;
+    if (!shared_.at(index).serves() || !shared_.at(index).store().lends()) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;
@@ -299,7 +305,7 @@ int replicated_backend::place_copy(std::uint64_t number, bool better) {
   const member_order order = order_of(number);
   for (const std::uint8_t index : order.all()) {
     if (holds[index] && --holders == 0 && better) break;
-    if (holds[index] || !shared_.at(index).serves()) continue;
+    if (holds[index] || !shared_.at(index).serves() || !shared_.at(index).store().lends()) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;

@@ -118,6 +118,7 @@ class replicated_backend final : public backend, private placement {
   bool give_up(std::uint64_t number) FAR_REQUIRES(placement_lock_);
   void update_capacity() FAR_REQUIRES(tending_);
   [[nodiscard]] std::size_t serving_members() const;
+  [[nodiscard]] std::size_t lending_members() const;  // of these
 
   const std::uint64_t capacity_limit_;
   const std::function<result<named_backend>(std::string_view)> connect_;

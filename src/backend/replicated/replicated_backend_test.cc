@@ -318,6 +318,25 @@ TEST_F(replicated, room_is_needed_on_as_many_members_as_there_are_copies) {
   EXPECT_EQ(tested_->allocate(group_slots).error().code, ENOSPC);
 }
 
+TEST_F(replicated, a_server_that_is_about_to_stop_does_not_stop_eviction) {
+  open(2, 2);
+  const slot_id before = tested_->allocate(group_slots).value();
+  fill(before, 1);
+  members_[0]->is_draining = true;
+  tend(200 * ms);
+  const slot_id first = tested_->allocate(4 * group_slots).value();
+  fill(first, 4);
+  expect_values(first, 4);
+  expect_values(before, 1);
+  EXPECT_FALSE(tested_->is_whole());
+  ASSERT_TRUE(add());
+  tend_until_whole();
+  EXPECT_GT(members_[2]->used(), 4 * group_slots - 1) << "what has one copy has got the second one";
+  take_down(1);
+  expect_values(before, 1);
+  expect_values(first, 4);
+}
+
 TEST_F(replicated, with_too_few_members_one_copy_must_do_until_another_comes_back) {
   open(2, 2);
   static_cast<void>(tested_->allocate(1));

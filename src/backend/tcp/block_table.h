@@ -41,6 +41,11 @@ class block_table final : public control_source {
   // In which epoch the slot's block was granted. Lock-free.
   [[nodiscard]] std::uint32_t epoch_of(slot_id slot) const;
 
+  // Whether the server has said that it lends no more.
+  [[nodiscard]] bool is_draining() const {
+    const lock_guard guard(lock_);
+    return draining_;
+  }
   // Whether the server is to be asked for blocks, before anybody wants them, and has not been.
   [[nodiscard]] bool below_reserve() const;
   // Whether blocks are missing that may still come: asked for or not.

@@ -70,6 +70,7 @@ class tcp_backend final : public backend {
   // False after the server has been away for longer than the timeout.
   [[nodiscard]] bool answers() const override;
   [[nodiscard]] std::uint64_t incarnation() const override { return session_.epoch(); }
+  [[nodiscard]] bool lends() const override { return blocks_ == nullptr || !blocks_->is_draining(); }
   [[nodiscard]] std::uint64_t lease_ns() const override { return session_.lease_ns(); }
   [[nodiscard]] std::uint64_t server_identity() const override { return session_.identity(); }
   void after_fork_in_child() override;
