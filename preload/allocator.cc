@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 
 #include "base/check.h"
@@ -65,7 +64,7 @@ thread_local bool bound_to_arena = false;
 spin_lock large_lock;
 using large_map =
     std::map<std::byte*, std::size_t, std::less<>, platform::local_allocator<std::pair<std::byte* const, std::size_t>>>;
-large_map& large_blocks() {
+large_map& large_blocks() FAR_REQUIRES(large_lock) {
   // Built in place and never destroyed: blocks are freed until the very end of the process.
   alignas(large_map) static std::byte storage[sizeof(large_map)];
   static large_map* const blocks = new (storage) large_map;
@@ -120,7 +119,7 @@ void bind_to_arena() noexcept {
   bound_to_arena = true;
   unsigned arena = arenas[next_arena.fetch_add(1, std::memory_order_relaxed) % arena_count];
   if (far_je_mallctl("thread.arena", nullptr, nullptr, &arena, sizeof arena) != 0) {
-    log_line(log_level::warning, "a thread could not be bound to far memory; what it allocates stays local");
+    log_line(log_level::warning, "a thread could not be bound to far memory; its allocations stay local");
   }
 }
 
@@ -163,7 +162,7 @@ void* map_large(pager::pager& far, std::size_t bytes, std::size_t alignment_byte
     errno = ENOMEM;
     return nullptr;
   }
-  const std::lock_guard guard(large_lock);
+  const lock_guard guard(large_lock);
   large_blocks()[mapped.value()] = round_up(bytes, page_bytes);
   return mapped.value();
 }
@@ -177,7 +176,7 @@ std::size_t large_size(void* block) noexcept {
   if ((reinterpret_cast<std::uintptr_t>(block) & (2 * mib - 1)) != 0) return 0;
   return in_runtime([block] {
     const platform::signal_shield shield;
-    const std::lock_guard guard(large_lock);
+    const lock_guard guard(large_lock);
     const auto found = large_blocks().find(static_cast<std::byte*>(block));
     return found == large_blocks().end() ? 0 : found->second;
   });
@@ -185,7 +184,7 @@ std::size_t large_size(void* block) noexcept {
 
 void forget_large(void* block) noexcept {
   const platform::signal_shield shield;
-  const std::lock_guard guard(large_lock);
+  const lock_guard guard(large_lock);
   large_blocks().erase(static_cast<std::byte*>(block));
 }
 
@@ -195,7 +194,7 @@ void* remap_large(pager::pager& far, void* block, std::size_t old_bytes, std::si
   // Before its place is free: the next moment it may be another thread's block.
   forget_large(block);
   const result<std::byte*> moved = far.remap(static_cast<std::byte*>(block), old_bytes, rounded, {.may_move = true});
-  const std::lock_guard guard(large_lock);
+  const lock_guard guard(large_lock);
   if (!moved) {
     large_blocks()[static_cast<std::byte*>(block)] = old_bytes;
     errno = ENOMEM;
@@ -333,11 +332,12 @@ std::size_t usable_bytes(void* block) noexcept {
   return large != 0 ? large : far_je_malloc_usable_size(block);
 }
 
-void lock_large_blocks_for_fork() noexcept {
+// From one step of a fork to another, which the analysis cannot follow.
+void lock_large_blocks_for_fork() noexcept FAR_UNCHECKED_LOCKING {
   large_lock.lock();
 }
 
-void unlock_large_blocks_after_fork() noexcept {
+void unlock_large_blocks_after_fork() noexcept FAR_UNCHECKED_LOCKING {
   large_lock.unlock();
 }
 

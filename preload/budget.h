@@ -13,7 +13,7 @@ namespace far::preload {
 // percentage outside of 0 to 100, less than pager::minimum_budget_bytes; each shows what to write.
 [[nodiscard]] result<std::uint64_t> parse_budget(std::string_view text, const platform::system_memory& memory);
 
-// Half of what is available, and never below the minimum.
+// Half of the available memory, and never below the minimum.
 [[nodiscard]] std::uint64_t default_budget_bytes(const platform::system_memory& memory);
 
 }  // namespace far::preload

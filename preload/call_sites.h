@@ -1,6 +1,6 @@
-// The places in the C library's code from which it calls the kernel, and how they are made to call us instead. Dispatch
-// costs a signal for each call; from a place that was taken over, a call that touches nothing far costs some
-// instructions. See docs/decisions/0030-call-sites.md.
+// Finds the places in the C library's code that call the kernel, and patches them to call the runtime instead. Dispatch
+// costs a signal for each call; from a patched place, a call that touches no far memory costs some instructions. See
+// docs/decisions/0030-call-sites.md.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace far::preload {
 
-// What a site consists of: the system call instruction alone is too short for a jump. Nearly all calls of the C library
+// The kinds of site: the system call instruction alone is too short for a jump. Nearly all calls of the C library
 // are followed by a comparison of their result with the error numbers; others are preceded by the load of their number.
 enum class site_kind : std::uint8_t {
   rax_with_4096,  // syscall; cmp $-4096, %rax
@@ -31,8 +31,8 @@ struct call_site {
   [[nodiscard]] std::size_t second() const { return at + (kind == site_kind::numbered ? 5 : 2); }
 };
 
-// Finds the sites that can be taken over: nothing jumps to their second instruction, and the number of the call is not
-// seen to be one that `stays` where it is. In rising order.
+// Finds the sites that can be patched: no jump leads to their second instruction, and the number of the call, where it
+// is visible, is not in `stays`. In rising order.
 [[nodiscard]] std::vector<call_site> find_call_sites(std::span<const std::uint8_t> code, bool (*stays)(long number));
 
 // Puts a jump to `target` in place of a site, whose code lies at `address`. Behind it are traps; or, in the last two

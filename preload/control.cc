@@ -26,8 +26,8 @@ namespace {
 constexpr std::string_view version_prefix = "farheap/1 ";
 constexpr int stranger_deadline_ms = 50;
 constexpr int client_deadline_ms = 5000;
-constexpr int job_deadline_ms = 1000;               // who asks is a program at its start
-constexpr int patient_client_deadline_ms = 30'000;  // of who waits for a connection
+constexpr int job_deadline_ms = 1000;               // for a program that starts and asks
+constexpr int patient_client_deadline_ms = 30'000;  // for a client that waits for a connection
 
 // How many names a process may try. A name that was given up by all is free again, so few are ever needed.
 constexpr int control_names = 8;
@@ -101,7 +101,7 @@ result<ucred> credentials_of(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
-    return error{std::string("cannot tell who is at the other end: ") + std::strerror(errno), errno};
+    return error{std::string("the process at the other end cannot be identified: ") + std::strerror(errno), errno};
   }
   return peer;
 }
@@ -175,12 +175,12 @@ result<std::unique_ptr<open_descriptor>> connect_to(pid_t pid, std::int64_t dead
       if (refused != ECONNREFUSED) failure = refused;
       continue;
     }
-    const result<ucred> who = credentials_of(socket->number());
-    if (!who) return who.error();
-    if (who.value().pid == pid) {
+    const result<ucred> rights = credentials_of(socket->number());
+    if (!rights) return rights.error();
+    if (rights.value().pid == pid) {
       found = std::move(socket);
     } else if (impostor < 0) {
-      impostor = who.value().pid;
+      impostor = rights.value().pid;
     }
   }
   if (found) return found;
@@ -190,7 +190,7 @@ result<std::unique_ptr<open_descriptor>> connect_to(pid_t pid, std::int64_t dead
                      "); is it running under `farheap run`, and in this container?",
                  failure};
   }
-  return error{process + " is not who listens under its name, but process " + std::to_string(impostor) +
+  return error{process + " does not listen under its name; process " + std::to_string(impostor) +
                    "; if that is its child, ask again when the child has ended",
                EPERM};
 }
@@ -250,9 +250,9 @@ bool control_server::step(int timeout_ms) {
 }
 
 void control_server::serve(int peer) {
-  const result<ucred> who = credentials_of(peer);
-  if (!who) return;
-  const bool may_ask = who.value().uid == geteuid() || who.value().uid == 0;
+  const result<ucred> rights = credentials_of(peer);
+  if (!rights) return;
+  const bool may_ask = rights.value().uid == geteuid() || rights.value().uid == 0;
   const std::int64_t deadline_ms = now_ms() + (may_ask ? control_deadline_ms : stranger_deadline_ms);
   char request[control_request_bytes];
   char reply[control_reply_bytes];

@@ -49,16 +49,16 @@ struct control_callbacks {
 class control_server {
  public:
   // Starts to listen as the calling process. Where that is impossible (all its names are taken, sockets are forbidden)
-  // it says so, and nobody will ever come. Requires: all callbacks are set.
+  // it warns, and serves no peer. Requires: all callbacks are set.
   [[nodiscard]] static std::unique_ptr<control_server> open(const control_callbacks& callbacks);
 
-  // Whether anybody can come.
+  // Whether peers can connect.
   [[nodiscard]] bool listens() const { return listener_ >= 0; }
 
-  // In the child of a fork: gives up the parent's name, so that what the parent becomes by exec can take it.
+  // In the child of a fork: releases the parent's name, so that the parent's next program can take it after exec.
   void stop_listening() noexcept;
 
-  // Closes the descriptors and tells nobody: the right thing also in the child of a fork.
+  // Closes the descriptors without a message to anybody, so it is also right in the child of a fork.
   ~control_server();
   control_server(const control_server&) = delete;
   control_server& operator=(const control_server&) = delete;
@@ -88,7 +88,8 @@ class control_server {
 };
 
 // The other side, for the command line: sends `request` ("stats", "resize 1073741824") to the runtime in process `pid`
-// and returns what follows "ok". Errors: nobody listens, the listener is another process, no reply in five seconds
+// and returns the text after "ok". Errors: no process listens, the listener is another process, no reply in five
+// seconds
 // ("add-server": thirty), or the reply is an error; each says what to do.
 [[nodiscard]] result<std::string> send_control_request(pid_t pid, std::string_view request);
 
@@ -96,7 +97,7 @@ class control_server {
 // the job's name, or empty for the same user and root. Errors: as above, or the process is on its own.
 [[nodiscard]] result<int> request_job(pid_t pid, std::string_view secret);
 
-// Lets the runtime in process `pid` look up at once what a decision in its job has left to it. Waits for nothing.
+// Makes the runtime in process `pid` read its new share of the job's budget at once. Does not wait.
 void nudge(pid_t pid) noexcept;
 
 }  // namespace far::preload

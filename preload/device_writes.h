@@ -1,12 +1,12 @@
 // Uses of memory by devices that outlast a system call: io_uring, libaio, RDMA, VFIO, AF_XDP.
 //
-// A kernel with UFFDIO_MOVE refuses to take away a page that a device may write to. Older ones do not say, and what the
-// device writes later would be lost. So there these uses are refused to the program, with one line for each kind; most
-// programs have another way. What a device writes during a call (O_DIRECT) is safe: the call's memory is pinned
+// A kernel with UFFDIO_MOVE refuses to move a page that a device may write to. Older kernels do not, and later writes
+// of the device would be lost. So there these uses are refused to the program, with one line for each kind; most
+// programs have another way. Writes of a device during a call (O_DIRECT) are safe: the call's memory is pinned
 // (syscall_guard.h). See docs/decisions/0021-dma-without-move.md.
 //
-// In fault_mode::in_line io_uring and libaio are refused on every kernel: it is the kernel's own threads that reach for
-// memory there, whenever they like, and nobody could resolve their misses.
+// In fault_mode::in_line io_uring and libaio are refused on every kernel: there the kernel's own threads access memory
+// at any time, and no thread could resolve their misses.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace far::preload {
 
 enum class refusal {
-  device_writes,      // all of these uses, where the kernel does not say what devices write to
+  device_writes,      // all of these uses, where the kernel does not protect pages that devices write to
   asynchronous_calls  // io_uring and libaio, in fault_mode::in_line
 };
 

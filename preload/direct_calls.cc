@@ -141,6 +141,8 @@ bool is_among(std::span<const long> numbers, long number) {
   return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
 }
 
+// From the lists above and the guard's table of calls: what the stub must check before a call may go to the kernel. A
+// call that none of them knows is checked in every argument.
 rule rule_of(long number) {
   constexpr auto served = [] {
     std::array<long, served_by_guard.size()> numbers{};

@@ -1,6 +1,6 @@
-// System calls of the C library without a signal, in fault_mode::in_line: its call sites jump here. What touches
-// nothing far goes straight to the kernel, what does is made resident and pinned first, and calls that need the guard's
-// whole care are dispatched as ever. See docs/decisions/0030-call-sites.md.
+// System calls of the C library without a signal, in fault_mode::in_line: its call sites jump here. Calls that touch no
+// far memory go directly to the kernel. For others their memory is first made resident and pinned. Calls that need the
+// whole guard are dispatched as before. See docs/decisions/0030-call-sites.md.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace far::preload {
 
-// Takes over the call sites of the C library; returns how many. Until a thread is dispatched its calls go straight to
+// Patches the call sites of the C library; returns how many. Until a thread is dispatched its calls go straight to
 // the kernel. Without the sites every call is dispatched, which is slower. Requires: the C library is found. Fails
 // where threads run already (they may be inside a call, and return to what was there before), and where the calls that
 // matter most are not among them.
 [[nodiscard]] result<std::size_t> take_over_call_sites();
 
-// From here on the calls of dispatched threads are looked at. `far_elsewhere`: there is far memory outside of the
+// From here on the calls of dispatched threads are inspected. `far_elsewhere`: there is far memory outside of the
 // reserved range. `watches_devices`: calls that could let a device write to memory are left to the guard
 // (device_writes.h). To be called before the first thread is dispatched.
 void look_at_direct_calls(const pager::pager& pager, bool far_elsewhere, bool watches_devices) noexcept;

@@ -49,8 +49,8 @@ void name_native(const char* path, char* const* environment) {
     const char* const why = far::preload::why_native(path);
     if (why != nullptr && far::preload::is_first_to_name(hash_of(path))) {
       far::log_line(far::log_level::info,
-                    "'%s' %s: it runs natively, and what it uses is not counted in the budget; this is said once", path,
-                    why);
+                    "'%s' %s: it runs natively, and its memory is not counted in the budget; this message appears once",
+                    path, why);
     }
   }
   errno = saved_errno;

@@ -1,5 +1,5 @@
-// Which fault mode this process can use: what was asked for, or what the kernel, a container and the user's rights
-// leave.
+// Chooses the fault mode of this process: the requested one, or one that the kernel, a container and the user's rights
+// permit.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace far::preload {
 
 struct fault_mode_choice {
   pager::fault_mode mode = pager::fault_mode::thread;
-  const char* why_not_asked = nullptr;  // when it is not the mode that was asked for: the reason, and what to do
+  const char* why_not_asked = nullptr;  // when it is not the requested mode: the reason, and the remedy
   const char* risk = nullptr;           // what the program must not do in it, on this kernel
 };
 

@@ -1,5 +1,5 @@
-// fork(2) under the run door. A child sees every byte as it was: what was remote at the fork it reads from the slots
-// that the parent had then, which stay untouched until the last of the two has let go of them. Both go on to evict.
+// fork(2) under the run door. A child sees every byte as it was: it reads pages that were remote at the fork from its
+// parent's slots, which stay unchanged until both have released them. Both continue to evict.
 // See docs/decisions/0019-fork-that-lasts.md.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace far::preload {
 
-// From now on forks of this process keep `pager` right on both sides.
+// From now on forks of this process prepare and resume `pager` on both sides.
 void serve_forks(pager::pager& pager) noexcept;
 
 // Around every call that makes a child with memory of its own, on the thread that makes it: what pthread_atfork

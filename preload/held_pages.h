@@ -1,5 +1,5 @@
-// Pages that stay resident until the threads have ended that need them: the kernel writes there when a thread ends, and
-// nobody could help it with a miss.
+// Pages that stay resident until their threads have ended: the kernel writes there when a thread ends, and no thread
+// could resolve its misses.
 #pragma once
 
 #include <sys/types.h>
@@ -29,7 +29,7 @@ class held_pages {
   // The same for a page that is pinned already.
   void note(const std::byte* page, pid_t thread) { all_.push_back({page, thread}); }
 
-  // Unpins what only threads needed that are gone by now.
+  // Unpins the pages that only ended threads needed.
   void release_ended(world& outside);
 
  private:

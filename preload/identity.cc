@@ -64,11 +64,11 @@ FAR_API int capset(__user_cap_header_struct* header, const __user_cap_data_struc
   const int result = next(header, data);
   if (result != 0 || data == nullptr) return result;
   // Copies: the program's may be far, and the kernel writes to the header. The first version had one element.
-  __user_cap_header_struct whose{.version = header->version, .pid = 0};
+  __user_cap_header_struct target{.version = header->version, .pid = 0};
   __user_cap_data_struct rights[_LINUX_CAPABILITY_U32S_3] = {};
   const std::size_t elements = header->version == _LINUX_CAPABILITY_VERSION_1 ? 1 : _LINUX_CAPABILITY_U32S_3;
   std::memcpy(rights, data, elements * sizeof *data);
-  mirror(SYS_capset, reinterpret_cast<long>(&whose), reinterpret_cast<long>(rights));
+  mirror(SYS_capset, reinterpret_cast<long>(&target), reinterpret_cast<long>(rights));
   return result;
 }
 

@@ -9,7 +9,7 @@
 
 namespace far::preload {
 
-// Whether the calling thread's stack lies in the far heap, as that of a coroutine does whose stack came from malloc.
+// Whether the calling thread's stack lies in the far heap, like a coroutine's stack from malloc.
 [[nodiscard]] bool stack_is_far() noexcept;
 
 // Calls `body(context)` on a stack in local memory. Makes no system call that is given an address on the far one.

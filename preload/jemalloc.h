@@ -1,5 +1,5 @@
 // jemalloc, as linked into the preload library: its public names carry the prefix far_je_ (preload/jemalloc.syms), and
-// what it asks of the kernel for itself stays local.
+// its own memory from the kernel stays local.
 #pragma once
 
 #include <jemalloc/jemalloc.h>

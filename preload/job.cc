@@ -11,7 +11,6 @@
 #include <cinttypes>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
 #include "base/log.h"
@@ -141,7 +140,7 @@ result<std::uint64_t> new_owner() {
 }
 
 error job_is_held() {
-  return {"the job is held by another process of it, which does not go on (is it stopped?)", ETIMEDOUT};
+  return {"another process of the job holds its lock and does not release it (is it stopped?)", ETIMEDOUT};
 }
 
 error job_is_full() {
@@ -209,16 +208,28 @@ job_totals totals_of(const job_region& region) noexcept {
 
 result<std::unique_ptr<job>> job::join(job_mapping mapping, job_name name) {
   std::unique_ptr<job> joined(new job(std::move(mapping), std::move(name)));
-  joined->pid_ = getpid();
+  const result<void> entered = joined->enter();
+  if (!entered) return entered.error();
+  return joined;
+}
+
+result<void> job::enter() {
+  const lock_guard held(lock_);
+  pid_ = getpid();
   const result<std::uint64_t> owner = new_owner();
   if (!owner) return owner.error();
-  joined->owner_ = owner.value();
-  if (!joined->mapping_.lock_job(joining_deadline_ms)) return job_is_held();
-  const bool taken = joined->take_slot();
-  if (taken) joined->decide(true);
-  joined->mapping_.unlock(job_mapping::job_lock);
+  owner_ = owner.value();
+  if (!mapping_.lock_job(joining_deadline_ms)) return job_is_held();
+  const bool taken = take_slot();
+  if (taken) decide(true);
+  mapping_.unlock(job_mapping::job_lock);
   if (!taken) return job_is_full();
-  return joined;
+  return {};
+}
+
+int job::descriptor() const noexcept {
+  const lock_guard held(lock_);
+  return mapping_.descriptor();
 }
 
 bool job::is_mine() const noexcept {
@@ -402,7 +413,7 @@ void job::warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexce
 
 void job::tell(const engine::statistics& counted, const process_usage& used) noexcept {
   if (!is_mine()) return;  // and in a child, who knows who holds the lock
-  const std::lock_guard<spin_lock> held(lock_);
+  const lock_guard held(lock_);
   if (told_last_ || left_ || !still_has_slot()) return;
   statistics all = counted;
   add(all, before_, false);
@@ -411,14 +422,14 @@ void job::tell(const engine::statistics& counted, const process_usage& used) noe
 
 void job::tell_last(const engine::statistics& counted, const process_usage& used) noexcept {
   tell(counted, used);
-  const std::lock_guard<spin_lock> held(lock_);
+  const lock_guard held(lock_);
   told_last_ = true;
 }
 
 std::uint64_t job::exchange(const engine::statistics& counted, const process_usage& used) noexcept {
   if (!is_mine()) return counted.budget_bytes;
   tell(counted, used);
-  const std::lock_guard<spin_lock> held(lock_);
+  const lock_guard held(lock_);
   // The program may have closed our descriptor by a raw system call, and with it gave up the locks.
   const bool intact = mapping_.is_intact();
   if (!intact && !left_ && !mapping_.reopen(name_.path)) {
@@ -441,7 +452,7 @@ std::uint64_t job::exchange(const engine::statistics& counted, const process_usa
 
 std::uint64_t job::ask() noexcept {
   if (!is_mine()) return 0;
-  const std::lock_guard<spin_lock> held(lock_);
+  const lock_guard held(lock_);
   if (left_ || !mapping_.is_intact() || !mapping_.lock_job(asking_deadline_ms)) return mine().granted_bytes.load();
   decide(true);
   mapping_.unlock(job_mapping::job_lock);
@@ -449,7 +460,7 @@ std::uint64_t job::ask() noexcept {
 }
 
 void job::resize(std::uint64_t budget_bytes) noexcept {
-  const std::lock_guard<spin_lock> held(lock_);
+  const lock_guard held(lock_);
   region().automatic.store(0);
   region().budget_bytes.store(budget_bytes);
   // Where another process is just deciding, the next decision takes the new budget.
@@ -460,7 +471,8 @@ void job::resize(std::uint64_t budget_bytes) noexcept {
 }
 
 void job::forget_parent() noexcept {
-  std::construct_at(&lock_);  // another thread of the parent may have held it
+  lock_.open_in_child();  // another thread of the parent may have held it
+  const lock_guard held(lock_);
   pid_ = 0;
   told_last_ = false;
 }
@@ -476,7 +488,7 @@ bool job::lock_living_job(int deadline_ms) noexcept {
   return false;
 }
 
-// With lock_.
+// In a child of fork, which has inherited the mapping but none of the locks of the file.
 result<void> job::take_slot_as_child(const statistics& since_fork, const process_usage& used, int deadline_ms) {
   if (is_mine()) return {};
   const result<std::uint64_t> owner = new_owner();
@@ -500,13 +512,13 @@ result<void> job::take_slot_as_child(const statistics& since_fork, const process
 }
 
 result<void> job::join_as_child(const statistics& since_fork, const process_usage& used) {
-  const std::lock_guard<spin_lock> held(lock_);
+  const lock_guard held(lock_);
   return take_slot_as_child(since_fork, used, joining_deadline_ms);
 }
 
 void job::record_child(const statistics& since_fork, const process_usage& used) noexcept {
   {
-    const std::lock_guard<spin_lock> held(lock_);
+    const lock_guard held(lock_);
     if (!take_slot_as_child(since_fork, used, asking_deadline_ms)) return;
   }
   tell(since_fork, used);
@@ -515,7 +527,7 @@ void job::record_child(const statistics& since_fork, const process_usage& used) 
 
 void job::leave() noexcept {
   if (!is_mine()) return;
-  const std::lock_guard<spin_lock> held(lock_);
+  const lock_guard held(lock_);
   if (left_) return;
   left_ = true;
   if (!mapping_.is_intact() || !mapping_.lock_job(joining_deadline_ms)) return;  // the others will notice that it ended
@@ -540,6 +552,7 @@ bool job::first_to_name(std::uint64_t hash) noexcept {
 }
 
 std::size_t job::shrunk(std::span<pid_t> room) const noexcept {
+  const lock_guard held(lock_);
   std::size_t count = 0;
   for (const job_slot& slot : region().slots) {
     if (slot.state.load() != job_slot_state::running || slot.owner.load() == owner_) continue;

@@ -1,5 +1,5 @@
-// A process tree is one job: its processes share one budget, and what they counted is told together. There is no
-// daemon: each process tells what it counted, a few times a second, and whichever comes first decides for all.
+// A process tree is one job: its processes share one budget, and their statistics are reported together. There is no
+// daemon: each process publishes its counts a few times a second, and the first one decides for all.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@
 
 namespace far::preload {
 
-// One process of a job, as it was last heard of.
+// One process of a job, as it was last published.
 struct job_process {
   pid_t pid = 0;
   bool running = false;
@@ -30,15 +30,15 @@ struct job_process {
   process_usage used;
 };
 
-// All of them together. What is "now" counts those that run. Peaks are those of all at one time, as far as that was
-// seen five times a second, and never below that of any one process.
+// The sums of all. Figures of "now" count running processes only. Peaks are common peaks, sampled five times a second,
+// and never below the peak of any one process.
 struct job_totals {
   engine::statistics counted;
   process_usage used;  // the peak is that of the largest process
   std::uint64_t elapsed_ns = 0;
   std::uint64_t processes = 0;
   std::uint64_t running = 0;
-  std::uint64_t unlisted = 0;  // of all, those that ended long ago, of which only the sums are left
+  std::uint64_t unlisted = 0;  // processes that ended long ago: only the sums contain them
 };
 
 // The difference between two counts of one process. A peak of before counts as none.
@@ -46,7 +46,7 @@ struct job_totals {
 
 [[nodiscard]] job_totals totals_of(const job_region& region) noexcept;
 
-// Reads slot `which`; false when it holds no process. Never waits.
+// Reads slot `index`; false when it has no process. Never waits.
 [[nodiscard]] bool read_process(const job_region& region, std::size_t index, job_process& into) noexcept;
 
 // The calling process as a part of its job.
@@ -60,17 +60,17 @@ class job {
   job(const job&) = delete;
   job& operator=(const job&) = delete;
 
-  // Tells what was counted, decides for all when it is time, and returns the budget that this process has from now on.
-  // Where everybody has a budget of their own that is counted.budget_bytes.
+  // Publishes the counts, decides for all when it is time, and returns the new budget of this process. Where each
+  // process has a budget of its own, that is counted.budget_bytes.
   [[nodiscard]] std::uint64_t exchange(const engine::statistics& counted, const process_usage& used) noexcept;
 
-  // Decides at once, and returns what this process is granted.
+  // Decides at once, and returns the budget granted to this process.
   std::uint64_t ask() noexcept;
 
-  // Tells what was counted, and nothing more.
+  // Only publishes the counts.
   void tell(const engine::statistics& counted, const process_usage& used) noexcept;
-  // The same before the process ends: what the control thread tells later does not count, so that a report's sums are
-  // those of the processes that it lists.
+  // The same before the process ends. Later publications of the control thread are ignored, so that the sums of a
+  // report agree with the processes that it lists.
   void tell_last(const engine::statistics& counted, const process_usage& used) noexcept;
 
   // Changes the budget of all, at once; it does not follow the machine any more. Requires shares().
@@ -83,58 +83,61 @@ class job {
   // nothing where it has one.
   [[nodiscard]] result<void> join_as_child(const engine::statistics& since_fork, const process_usage& used);
 
-  // In a child of fork, at its end: tells what it counted since the fork, and leaves, whether it had joined or not.
+  // In a child of fork, at its end: publishes its counts since the fork and leaves, whether it had joined or not.
   void record_child(const engine::statistics& since_fork, const process_usage& used) noexcept;
 
-  // This process ends: its share is free. The last one removes the file. Nothing else may be called from then on but
-  // what reads.
+  // This process ends, and its share is free. The last process removes the file. Afterwards only functions that read
+  // may be called.
   void leave() noexcept;
 
-  // True for the first caller in the whole job with this `hash`; for what is to be said once.
+  // True for the first caller in the whole job with this `hash`; for messages that appear once.
   [[nodiscard]] bool first_to_name(std::uint64_t hash) noexcept;
 
   [[nodiscard]] bool shares() const noexcept { return region().shares.load(std::memory_order_relaxed) != 0; }
-  [[nodiscard]] job_region& region() const noexcept { return mapping_.region(); }
+  [[nodiscard]] job_region& region() const noexcept { return region_; }
   [[nodiscard]] const job_name& name() const noexcept { return name_; }
-  [[nodiscard]] int descriptor() const noexcept { return mapping_.descriptor(); }
+  [[nodiscard]] int descriptor() const noexcept;
   // Whether the calling process is the one that joined, and not a child of it.
   [[nodiscard]] bool is_mine() const noexcept;
 
-  // Those whose share was made smaller by the last decision, to be told at once: up to `room`; returns how many.
+  // The processes whose share the last decision reduced, to be notified at once: up to `room`; returns how many.
   [[nodiscard]] std::size_t shrunk(std::span<pid_t> room) const noexcept;
 
  private:
-  job(job_mapping mapping, job_name name) : mapping_(std::move(mapping)), name_(std::move(name)) {}
+  job(job_mapping mapping, job_name name)
+      : name_(std::move(name)), region_(mapping.region()), mapping_(std::move(mapping)) {}
 
-  [[nodiscard]] job_slot& mine() const noexcept { return region().slots[slot_]; }
-  [[nodiscard]] bool still_has_slot() const noexcept;
-  [[nodiscard]] bool take_slot() noexcept;
-  [[nodiscard]] bool take_slot_again() noexcept;
-  [[nodiscard]] bool lock_living_job(int deadline_ms) noexcept;
+  [[nodiscard]] job_slot& mine() const noexcept FAR_REQUIRES(lock_) { return region().slots[slot_]; }
+  [[nodiscard]] bool still_has_slot() const noexcept FAR_REQUIRES(lock_);
+  [[nodiscard]] result<void> enter();
+  [[nodiscard]] bool take_slot() noexcept FAR_REQUIRES(lock_);
+  [[nodiscard]] bool take_slot_again() noexcept FAR_REQUIRES(lock_);
+  [[nodiscard]] bool lock_living_job(int deadline_ms) noexcept FAR_REQUIRES(lock_);
   [[nodiscard]] result<void> take_slot_as_child(const engine::statistics& since_fork, const process_usage& used,
-                                                int deadline_ms);
-  void fill_slot(std::size_t index) noexcept;
-  void resume_slot(std::size_t index) noexcept;
-  void decide(bool at_once) noexcept;
-  void bury_the_dead() noexcept;
-  void follow_machine(std::uint64_t now_ns) noexcept;
+                                                int deadline_ms) FAR_REQUIRES(lock_);
+  void fill_slot(std::size_t index) noexcept FAR_REQUIRES(lock_);
+  void resume_slot(std::size_t index) noexcept FAR_REQUIRES(lock_);
+  void decide(bool at_once) noexcept FAR_REQUIRES(lock_);
+  void bury_the_dead() noexcept FAR_REQUIRES(lock_);
+  void follow_machine(std::uint64_t now_ns) noexcept FAR_REQUIRES(lock_);
   void observe(job_slot& slot, double seconds) noexcept;
   void warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexcept;
 
-  job_mapping mapping_;
-  job_name name_;
-  spin_lock lock_;  // between threads of this process, for which the locks of the file are one
-  std::size_t slot_ = 0;
-  std::uint64_t owner_ = 0;
+  const job_name name_;
+  job_region& region_;         // stays in its place when the mapping gets another file
+  mutable spin_lock lock_;     // between threads of this process, for which the locks of the file are one
   std::atomic<pid_t> pid_{0};  // of the process that joined; 0: of none
-  bool left_ = false;
-  bool told_last_ = false;
+  job_mapping mapping_ FAR_GUARDED_BY(lock_);
+  std::size_t slot_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t owner_ FAR_GUARDED_BY(lock_) = 0;
+  bool left_ FAR_GUARDED_BY(lock_) = false;
+  bool told_last_ FAR_GUARDED_BY(lock_) = false;
   // The machine as this process saw it last; 0 ns: never.
-  std::uint64_t looked_ns_ = 0;
-  std::uint64_t seen_stalled_us_ = 0;
-  std::uint64_t seen_failures_ = 0;
+  std::uint64_t looked_ns_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t seen_stalled_us_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t seen_failures_ FAR_GUARDED_BY(lock_) = 0;
   // The counts of this process before exec, from which it continues.
-  engine::statistics before_;
+  engine::statistics before_ FAR_GUARDED_BY(lock_);
 };
 
 }  // namespace far::preload

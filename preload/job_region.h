@@ -2,9 +2,9 @@
 // for each process. docs/decisions/0023-a-process-tree-is-one-job.md.
 //
 // Locks tell which processes are alive, not process numbers: a process holds a POSIX record lock on the byte of its
-// slot for as long as it lives or until it calls exec, and the kernel lets go of it, whatever ends the process and
-// whatever namespaces it is in. Byte 0 is the lock of the job: its holder decides. A slot is written by its process,
-// but for what the holder of the lock of the job writes: whether it is taken, and what the process is granted.
+// slot for as long as it lives or until it calls exec, and the kernel releases it however the process ends, in any
+// namespace. Byte 0 is the lock of the job: its holder decides. A process writes its own slot, except for its state and
+// its granted budget, which the holder of the job's lock writes.
 #pragma once
 
 #include <sys/types.h>

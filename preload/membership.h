@@ -18,7 +18,8 @@ namespace far::preload {
 // has.
 void join_as_child(job& member, const engine::statistics& since_fork, const process_usage& used);
 
-// The budget to start with; `of` null: all of it. Else what is free, and what others give up within 50 ms.
+// The budget to start with. `member` null: all of it. Otherwise the free part, and the part that others release within
+// 50 ms.
 [[nodiscard]] std::uint64_t first_budget(job* member, std::uint64_t whole_bytes) noexcept;
 
 }  // namespace far::preload

@@ -1,4 +1,4 @@
-// Programs that the runtime cannot be loaded into: they run natively, and the user is told.
+// Programs that cannot load the runtime: they run natively, and a message says so.
 #pragma once
 
 namespace far::preload {

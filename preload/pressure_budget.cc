@@ -33,11 +33,11 @@ double severity(const memory_outlook& now, std::uint64_t reserve) {
   return std::min(worst, 1.0);
 }
 
-std::uint64_t lower(std::uint64_t budget, const memory_outlook& now, double by) {
+std::uint64_t lower(std::uint64_t budget, const memory_outlook& now, double degree) {
   // What it was told to give back before is still on its way out.
   if (now.local_bytes > budget + budget / 16) return budget;
   const std::uint64_t held = std::min(budget, now.local_bytes);
-  return held - static_cast<std::uint64_t>(static_cast<double>(held) * largest_give * by);
+  return held - static_cast<std::uint64_t>(static_cast<double>(held) * largest_give * degree);
 }
 
 // At the border of the reserve: in inverse proportion to what the job holds, so that small ones catch up.
@@ -64,10 +64,10 @@ std::uint64_t memory_reserve(std::uint64_t usable_bytes) noexcept {
 
 std::uint64_t next_budget(std::uint64_t budget_bytes, const memory_outlook& now) noexcept {
   const std::uint64_t reserve = memory_reserve(now.usable_bytes);
-  const double by = severity(now, reserve);
+  const double degree = severity(now, reserve);
   std::uint64_t next = budget_bytes;
-  if (by > 0) {
-    next = lower(budget_bytes, now, by);
+  if (degree > 0) {
+    next = lower(budget_bytes, now, degree);
   } else if (now.available_bytes >= reserve) {
     next = raise(budget_bytes, now, reserve);
   }

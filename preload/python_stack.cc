@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <mutex>
 
 #include "base/log.h"
 #include "platform/own_descriptors.h"
@@ -53,6 +52,7 @@ void python_reader::find() {
   }
   current_thread_ = reinterpret_cast<thread_function>(current);
   dump_ = reinterpret_cast<dump_function>(dump);
+  const lock_guard guard(lock_);
   open();
 }
 
@@ -61,7 +61,8 @@ void python_reader::open() {
 }
 
 void python_reader::resume_in_child() {
-  lock_.unlock();
+  lock_.open_in_child();
+  const lock_guard guard(lock_);
   if (descriptor_ < 0) return;
   platform::disown_descriptor(descriptor_);
   close(descriptor_);
@@ -69,13 +70,14 @@ void python_reader::resume_in_child() {
 }
 
 std::string_view python_reader::read(python_text& text) noexcept {
-  if (descriptor_ < 0) return {};
+  if (current_thread_ == nullptr) return {};
   void* const thread = current_thread_();
   if (thread == nullptr) return {};
   std::array<char, longest_text_bytes> dumped;
   std::size_t length = 0;
   {
-    const std::lock_guard guard(lock_);
+    const lock_guard guard(lock_);
+    if (descriptor_ < 0) return {};
     lseek(descriptor_, 0, SEEK_SET);
     {
       const misses_let_in open;

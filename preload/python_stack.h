@@ -29,12 +29,13 @@ class python_reader {
   using dump_function = void (*)(int descriptor, void* thread);
   using thread_function = void* (*)();
 
-  void open();
+  void open() FAR_REQUIRES(lock_);
 
-  spin_lock lock_;
+  // Written by find(), before the first read().
   dump_function dump_ = nullptr;
   thread_function current_thread_ = nullptr;
-  int descriptor_ = -1;
+  spin_lock lock_;
+  int descriptor_ FAR_GUARDED_BY(lock_) = -1;  // and the text in its file
 };
 
 }  // namespace far::preload

@@ -1,5 +1,5 @@
 // System calls that do not come by the C library's names for them: by its syscall(), or by instructions of the
-// program's own. What must be known of them is done as if they had come by name.
+// program's own. Those that concern the runtime are served as if they had come by name.
 #pragma once
 
 #include <array>
@@ -9,8 +9,8 @@ namespace far::preload {
 
 using call_arguments = std::array<long, 6>;
 
-// Serves calls about memory, and tells of the end of the process. Returns whether nothing is left to do for the kernel;
-// `*result` is then what it would return: -errno on failure. Preserves errno.
+// Serves calls about memory, and reports the end of the process. Returns whether the call is done without the kernel;
+// `*result` is then the kernel's result: -errno on failure. Preserves errno.
 [[nodiscard]] bool serve_raw_call(long number, const call_arguments& arguments, long* result) noexcept;
 
 // A call that makes a child.
@@ -29,9 +29,9 @@ struct child_call {
 // Whether it is a child with memory of its own, which must be served like that of a fork.
 [[nodiscard]] bool copies_memory(const child_call& call) noexcept;
 
-// Makes such a child, by `kernel`, which takes what the kernel takes and returns what it returns. The child is on the
-// stack of its parent, whatever the call says. Returns twice: the kernel's result. Fails with -EINVAL, and a message,
-// for what cannot be served. Requires: not on a far stack.
+// Makes such a child by `kernel`, which has the arguments and the result of the kernel's call. The child runs on the
+// stack of its parent, regardless of the call. Returns twice, with the kernel's result. Fails with -EINVAL, and a
+// message, for calls that cannot be served. Requires: not on a far stack.
 [[nodiscard]] long make_copied_child(const child_call& call, long (*kernel)(long number, const call_arguments&));
 
 }  // namespace far::preload

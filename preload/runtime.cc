@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <string>
 #include <string_view>
@@ -48,20 +47,20 @@ void take_hint(const void* address, std::size_t size, std::uint64_t packed_optio
 constexpr int pressure_check_ms = 200;
 constexpr int exit_status_of_failure = 1;
 
+// Held while a child of fork joins its job and opens its control socket, and by a thread that forks.
+spin_lock settling;
+
 struct runtime {
   settings chosen;
   pager::fault_mode mode = pager::fault_mode::thread;  // as chosen, or by default
   std::unique_ptr<pager::pager> pager;
   std::unique_ptr<job> of_job;         // null: the process is on its own
   engine::statistics counted_at_fork;  // in a child of fork: what its parent had counted
-  std::unique_ptr<control_server> control;
+  std::unique_ptr<control_server> control FAR_GUARDED_BY(settling);
   std::uint64_t started_ns = 0;
   std::atomic<bool> reported{false};
   std::atomic<pid_t> process{0};  // whose memory this is: a child of vfork runs on its parent's
 };
-
-// Held while a child of fork comes to be a part of its job, and by who forks.
-spin_lock settling;
 
 // Never destroyed: the program's last destructors may still touch far memory.
 runtime* the_runtime = nullptr;
@@ -117,11 +116,11 @@ engine::statistics read_statistics(void* context) {
 
 // Serves `farheap resize`, `stats` and `add-server`, and does what must not be done by a thread that resolves misses:
 // under pressure, it takes freed memory back from jemalloc before the evictor writes it out.
-void run_control(runtime& self) {
+void run_control(runtime& self, control_server& server) {
   std::uint64_t evicted_before = 0;
   bool serving_peers = true;
   while (serving_peers) {
-    serving_peers = self.control->step(pressure_check_ms);
+    serving_peers = server.step(pressure_check_ms);
     take_share(self);
     release_pages_of_ended_threads();
     end_with_last_thread();
@@ -132,9 +131,10 @@ void run_control(runtime& self) {
   }
 }
 
-void start_control(runtime& self, void (*body)(runtime&)) {
+template <typename Body>
+void start_control(Body body) {
   // Detached: a child of fork has the object, and not the thread.
-  platform::start_runtime_thread("farheap-control", [&self, body] { body(self); }).detach();
+  platform::start_runtime_thread("farheap-control", body).detach();
 }
 
 std::unique_ptr<control_server> listen(runtime& self) {
@@ -143,16 +143,18 @@ std::unique_ptr<control_server> listen(runtime& self) {
 
 // A child of fork becomes a part of its job, as if it had been started.
 void run_control_of_child(runtime& self) {
+  control_server* server = nullptr;
   {
-    const std::lock_guard<spin_lock> no_fork(settling);
+    const lock_guard no_fork(settling);
     if (self.of_job != nullptr) join_as_child(*self.of_job, count(self), read_process_usage());
     self.control = listen(self);
+    server = self.control.get();
   }
-  run_control(self);
+  run_control(self, *server);
 }
 
 void start_control_of_child() {
-  start_control(*the_runtime, run_control_of_child);
+  start_control([self = the_runtime] { run_control_of_child(*self); });
 }
 
 bool is_loaded(const char* library) {
@@ -220,13 +222,14 @@ void start() {
   starting->pager = std::move(pager).value();
   const result<void> used = use_far_memory(*starting->pager);
   if (!used) refuse_to_start(used.error());
+  settling.assert_held();  // nobody else knows of this runtime yet
   starting->control = listen(*starting);
   the_runtime = starting;
   serving.store(starting->pager.get(), std::memory_order_release);
   pager::serve_hints(*starting->pager, take_hint);
   serve_forks(*starting->pager);
   watch_thread_ends();
-  start_control(*starting, run_control);
+  start_control([starting, server = starting->control.get()] { run_control(*starting, *server); });
   if (starting->mode == pager::fault_mode::in_line) {
     const result<void> guarded = guard_system_calls(!static_arrays.empty());
     if (!guarded) {
@@ -298,16 +301,18 @@ pager::pager* active_pager() noexcept {
 void settle_in_child() noexcept {
   if (the_runtime == nullptr) return;
   the_runtime->process.store(getpid());
+  settling.assert_held();  // by this thread, which forked
   the_runtime->control->stop_listening();
   the_runtime->counted_at_fork = the_runtime->pager->snapshot();
   if (the_runtime->of_job != nullptr) the_runtime->of_job->forget_parent();
 }
 
-void lock_control_for_fork() noexcept {
+// From one step of a fork to another, which the analysis cannot follow.
+void lock_control_for_fork() noexcept FAR_UNCHECKED_LOCKING {
   settling.lock();
 }
 
-void unlock_control_after_fork() noexcept {
+void unlock_control_after_fork() noexcept FAR_UNCHECKED_LOCKING {
   settling.unlock();
 }
 

@@ -1,5 +1,5 @@
 // Blocks of the malloc family for the runtime itself: its threads, and threads of the program inside it. They do not
-// come from jemalloc, whose locks a fork holds while it waits for what the runtime is at work on. See
+// come from jemalloc, whose locks a fork holds while it waits for the runtime's threads. See
 // docs/decisions/0004-fork.md.
 #pragma once
 

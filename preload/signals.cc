@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <optional>
 
 #include "base/spin_lock.h"
@@ -28,14 +27,14 @@ constexpr kernel_mask bit_of(int number) {
 
 struct program_actions {
   spin_lock lock;
-  kernel_action of_sigbus{};
-  kernel_action of_sigsys{};
+  kernel_action of_sigbus FAR_GUARDED_BY(lock){};
+  kernel_action of_sigsys FAR_GUARDED_BY(lock){};
 };
 constinit program_actions wanted;
 
 constinit kernel_mask taken = 0;
 
-kernel_action& wanted_for(int number) {
+kernel_action& wanted_for(int number) FAR_REQUIRES(wanted.lock) {
   return number == SIGBUS ? wanted.of_sigbus : wanted.of_sigsys;
 }
 
@@ -97,9 +96,12 @@ void let_ours_in() noexcept {
 
 void take_signals(signal_handler on_sigsys, bool misses_too) noexcept {
   taken = bit_of(SIGSYS) | (misses_too ? bit_of(SIGBUS) : 0);
-  kernel_sigaction(SIGSYS, nullptr, &wanted.of_sigsys);
-  // The pager has SIGBUS by now; the program's constructors that ran before ours had no reason to.
-  wanted.of_sigbus = {};
+  {
+    const lock_guard guard(wanted.lock);
+    kernel_sigaction(SIGSYS, nullptr, &wanted.of_sigsys);
+    // The pager has SIGBUS by now; the program's constructors that ran before ours had no reason to.
+    wanted.of_sigbus = {};
+  }
   for (int number = 1; number <= signals; ++number) {
     kernel_action action{};
     if (signal_is_ours(number) || kernel_sigaction(number, nullptr, &action) != 0) continue;
@@ -116,11 +118,16 @@ void exchange_program_action(int number, const kernel_action* action, kernel_act
   const kernel_action asked = action != nullptr ? *action : kernel_action{};
   kernel_action before{};
   {
-    const std::lock_guard guard(wanted.lock);
+    const undispatched_section section;  // a wait for the lock makes system calls, and SIGSYS is blocked here
+    const lock_guard guard(wanted.lock);
     before = wanted_for(number);
     if (action != nullptr) wanted_for(number) = asked;
   }
   if (old != nullptr) *old = before;
+}
+
+void open_program_actions_in_child() noexcept {
+  wanted.lock.open_in_child();
 }
 
 // Does what the kernel would have done if our handler were not there, the default action and the signal mask

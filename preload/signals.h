@@ -1,6 +1,6 @@
-// Signals where system calls are dispatched. SIGSYS is such a call and, in fault_mode::in_line, SIGBUS a miss: they are
-// ours, a thread never blocks them, and what the program wants done with them is only remembered and done for signals
-// that are not ours.
+// Signals where system calls are dispatched. SIGSYS is such a call and, in fault_mode::in_line, SIGBUS a miss. These
+// signals are the runtime's, and a thread never blocks them. The actions that the program sets for them are recorded,
+// and performed only for signals from other causes.
 #pragma once
 
 #include <signal.h>
@@ -34,10 +34,13 @@ void let_ours_in() noexcept;
 // Without the signals that are ours.
 [[nodiscard]] kernel_mask without_ours(kernel_mask mask) noexcept;
 
-// Behaves like rt_sigaction(2) of a signal that is ours.
+// Behaves like rt_sigaction(2) of a signal that is ours. Requires: the calling thread is in a signal handler.
 void exchange_program_action(int number, const kernel_action* action, kernel_action* old) noexcept;
 
-// Does with a signal what the program wants; in a handler, which then returns.
+// In the child of a fork: another thread of the parent may have been changing an action.
+void open_program_actions_in_child() noexcept;
+
+// Performs the program's action for a signal; in a handler, which then returns.
 void pass_to_program(int number, siginfo_t* info, ucontext_t& context) noexcept;
 
 }  // namespace far::preload

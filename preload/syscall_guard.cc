@@ -447,6 +447,7 @@ void guard_started_thread() noexcept {
 }
 
 void guard_child() noexcept {
+  open_program_actions_in_child();
   arm_child();
 }
 

@@ -1,8 +1,8 @@
 // The guard of system calls in fault_mode::in_line. See docs/decisions/0005-inline-mode-in-the-run-door.md.
 //
-// The kernel hands every system call of a program thread back to us (system call user dispatch) as a SIGSYS. We make
-// resident and pin the far memory that the call touches, and let the thread make the call itself, from code of ours
-// that is not dispatched, with its own signal mask: it can be interrupted and restarted as ever.
+// The kernel turns every system call of a program thread into a SIGSYS (system call user dispatch). The guard makes the
+// far memory that the call touches resident and pins it. Then the thread makes the call itself, from stubs that are not
+// dispatched, with its own signal mask, so the call can be interrupted and restarted as usual.
 #pragma once
 
 #include <cstddef>
@@ -30,18 +30,18 @@ namespace far::preload {
 // Whether SIGSYS is taken for that: a thread must never block it then.
 [[nodiscard]] bool takes_sigsys() noexcept;
 
-// A thread that the program has just started, and the only thread of a child of fork: calls of theirs are looked at
-// as those of the thread that started them.
+// For a thread that the program has just started, and for the only thread of a child of fork: their calls are
+// dispatched like those of the thread that started them.
 void guard_started_thread() noexcept;
 void guard_child() noexcept;
 
-// Around what blocks signals without a signal_shield: in fault_mode::thread no call of the thread is handed back.
-// Returns what to give to the second.
+// Around code that blocks signals without a signal_shield: in fault_mode::thread no call of the thread is dispatched
+// there. The first returns the argument of the second.
 [[nodiscard]] unsigned char let_calls_through() noexcept;
 void notice_calls_again(unsigned char before) noexcept;
 
-// Calls `visit(context, bytes)` for what system calls of the calling thread that are under way have pinned: one that a
-// handler has interrupted, which forks.
+// Calls `visit(context, bytes)` for memory that is pinned by system calls under way on the calling thread: a handler
+// that forks may have interrupted one.
 void for_each_pinned_by_calls(void (*visit)(void* context, std::span<const std::byte> bytes), void* context) noexcept;
 
 }  // namespace far::preload

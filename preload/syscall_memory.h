@@ -54,7 +54,7 @@ struct guarded_call {
 [[nodiscard]] bool is_under_way(const guarded_call* call) noexcept;
 
 // Whether the call must be made again, with `call.arguments`: for the next part of a long transfer, or because the
-// kernel touched more than we knew. Otherwise `*result` is what the program gets. Requires: as guard_call.
+// kernel touched more than the table says. Otherwise `*result` is the program's result. Requires: as guard_call.
 [[nodiscard]] bool wants_another_part(pager::pager& pager, guarded_call& call, long* result);
 
 // Unpins, and forgets the call.
@@ -63,7 +63,7 @@ void release_call(guarded_call& call);
 // Releases the calling thread's innermost calls, until `last` is the innermost: those of them that never returned.
 void release_calls_until(const guarded_call* last);
 
-// In the child of a fork: what other threads held is held no more.
+// In the child of a fork: pages held by other threads are no longer held.
 void forget_calls_of_other_threads() noexcept;
 
 }  // namespace far::preload

@@ -18,7 +18,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <new>
 #include <span>
 #include <utility>
@@ -45,7 +44,7 @@ constinit thread_local std::span<const std::byte> own_tcb;  // the part of a far
 std::atomic<int> alive{0};                                  // threads that are watched
 
 spin_lock held_lock;
-held_pages& held() {
+held_pages& held() FAR_REQUIRES(held_lock) {
   // Built in place and never destroyed: threads end until the very end of the process.
   alignas(held_pages) static std::byte storage[sizeof(held_pages)];
   static held_pages* const pages = new (storage) held_pages;
@@ -78,7 +77,7 @@ void hold(const void* address, std::size_t bytes) {
   for (std::uintptr_t at = first; at <= last; at += page_bytes) {
     const auto* const page = reinterpret_cast<const std::byte*>(at);
     if (!far->contains(page)) continue;
-    const std::lock_guard guard(held_lock);
+    const lock_guard guard(held_lock);
     held().hold(page, this_thread_id(), outside);
   }
 }
@@ -288,7 +287,8 @@ void watch_thread_ends() noexcept {
 void watch_thread_ends_in_child() noexcept {
   if (!watching) return;
   alive.store(1);
-  held_lock.unlock();
+  held_lock.open_in_child();
+  const lock_guard guard(held_lock);
   // Another thread may have been changing the list.
   new (&held()) held_pages;
   for (std::size_t at = 0; at < own_tcb.size(); at += page_bytes) {
@@ -320,7 +320,7 @@ void release_pages_of_ended_threads() noexcept {
   pager::pager* const far = active_pager();
   if (far == nullptr) return;
   pages_of_process outside(*far);
-  const std::lock_guard guard(held_lock);
+  const lock_guard guard(held_lock);
   held().release_ended(outside);
 }
 

@@ -1,5 +1,5 @@
-// The ends of the program's threads. The kernel gets no help with misses from a thread that is ending, and the
-// runtime's own threads must not keep a process alive whose program has none left.
+// The ends of the program's threads. While a thread ends, nothing resolves the kernel's misses. And the runtime's own
+// threads must not keep a process alive when the program's threads have ended.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ void end_thread_without_c_library(int status) noexcept;
 // the runtime.
 void end_with_last_thread() noexcept;
 
-// Lets go of pages that were held for threads that are gone by now. Called now and then, by a thread of the runtime.
+// Releases pages that were held for threads that have ended. Called now and then, by a thread of the runtime.
 void release_pages_of_ended_threads() noexcept;
 
 }  // namespace far::preload

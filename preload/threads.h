@@ -26,10 +26,10 @@ struct thread_state {
   bool shared_with_child = false;                 // a child of ours that is no thread may run with this very state
   std::uint64_t mask_exchanged = 0;               // with the kernel, where a signal shield begins or ends
   std::byte* signal_stack = nullptr;              // signal_stack_bytes, or null
-  stack_t program_stack{nullptr, SS_DISABLE, 0};  // what the program believes its signal stack to be
+  stack_t program_stack{nullptr, SS_DISABLE, 0};  // the signal stack that the program sees
   // The same within a handler that the kernel would have started without one: there was none, or SS_AUTODISARM.
   stack_t handler_stack{nullptr, SS_DISABLE, 0};
-  const ucontext_t* system_call = nullptr;  // what it was about to call, while the guard makes its memory resident
+  const ucontext_t* system_call = nullptr;  // its system call, while the guard makes the memory resident
   guarded_call* calls = nullptr;            // system calls under way that hold pages, innermost first
 };
 inline constexpr std::size_t signal_stack_bytes = std::size_t{256} << 10;
@@ -40,7 +40,7 @@ inline constexpr std::size_t signal_stack_bytes = std::size_t{256} << 10;
 [[nodiscard]] std::size_t extended_state_bytes(const void* fpregs) noexcept;
 
 // While one of these lives, system calls of the calling thread go straight to the kernel. For signal handlers only:
-// whatever runs meanwhile must not leave by a jump.
+// code that runs meanwhile must not leave by a jump.
 class undispatched_section {
  public:
   undispatched_section() noexcept : before_(this_thread().selector) { this_thread().selector = selector_undispatched; }

@@ -203,11 +203,12 @@ void end_trace(const engine::statistics& counted) noexcept {
   if (the_tracer != nullptr && !the_tracer->ended.exchange(true)) the_tracer->end(counted);
 }
 
-void lock_trace_for_fork() noexcept {
+// From one step of a fork to another, which the analysis cannot follow.
+void lock_trace_for_fork() noexcept FAR_UNCHECKED_LOCKING {
   if (the_tracer != nullptr) the_tracer->file.lock_for_fork();
 }
 
-void unlock_trace_in_parent() noexcept {
+void unlock_trace_in_parent() noexcept FAR_UNCHECKED_LOCKING {
   if (the_tracer != nullptr) the_tracer->file.unlock_after_fork();
 }
 

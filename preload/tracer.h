@@ -23,14 +23,14 @@ namespace far::preload {
 // the stack begins with their caller.
 void trace_allocation(const void* address, std::size_t bytes) noexcept;
 void trace_release(const void* address) noexcept;
-// Whether any of this does anything: so that what is called often can ask.
+// Whether the trace is on, for callers on hot paths.
 extern bool trace_is_on;
 
-// Writes what is buffered, and what is mapped now.
+// Writes the buffer and the list of mappings.
 void write_trace() noexcept;
-// The same now and then: without what is mapped.
+// The same now and then, without the list of mappings.
 void write_buffered_trace() noexcept;
-// At the end of the program, with what the engine has counted.
+// At the end of the program, with the engine's counters.
 void end_trace(const engine::statistics& counted) noexcept;
 
 // Around fork(2): after the pager's own preparation, and before its work after it. A child has a file of its own.

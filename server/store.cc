@@ -395,6 +395,7 @@ void store::drain() {
   draining_.store(true);
 }
 
+// The lock of the store stops sessions, tenants and their counts from changing, so the sums agree with one another.
 store_report store::report() const {
   const lock_guard guard(lock_);
   store_report report{.memory_blocks = memory_blocks_,

@@ -75,7 +75,7 @@ void add_run_options(CLI::App& parser, run_options& chosen) {
   parser.add_option("--stats-json", chosen.stats_json, "write the statistics to this file at exit")->type_name("FILE");
   parser.add_flag("--local-each", chosen.local_each,
                   "give each process of the tree all of --local; default: they share it");
-  parser.add_flag("--verbose", chosen.verbose, "log what the runtime chooses and does");
+  parser.add_flag("--verbose", chosen.verbose, "log the choices and actions of the runtime");
 }
 
 // Parses the options of a command that starts a program, and finds the program; true to go on.
@@ -126,7 +126,7 @@ int start_trace(std::vector<std::string> arguments) {
       "farheap trace");
   parser
       .add_option("--local", chosen.run.local,
-                  "budget of local memory, in which the program is to miss; a tenth of what it uses is a good start; "
+                  "budget of local memory, in which the program is to miss; a tenth of its memory is a good start; "
                   "default: 64M")
       ->type_name("SIZE|PERCENT");
   parser.add_option("-o,--output", chosen.directory, "a new or empty directory; default: farheap-trace.PID")
@@ -194,7 +194,8 @@ int start_top(std::vector<std::string> arguments) {
 int start_doctor(std::vector<std::string> arguments) {
   bool json = false;
   CLI::App parser(
-      "Reports what this machine supports, and how to enable the rest. Exits with 0 if `farheap run` works.",
+      "Reports which features this machine supports, and how to enable the others. Exits with 0 if `farheap run` "
+      "works.",
       "farheap doctor");
   parser.add_flag("--json", json, "for machines");
   int exit_code = 0;
@@ -222,7 +223,7 @@ constexpr command commands[] = {
     {"stats", "show the counters of a running program", start_stats},
     {"top", "show the running programs, live", start_top},
     {"report", "write the reports of a traced run again", start_report},
-    {"doctor", "report what this machine supports, and how to enable the rest", start_doctor},
+    {"doctor", "report which features this machine supports, and how to enable the others", start_doctor},
 };
 
 void print_help() {

@@ -65,7 +65,7 @@ result<void> check_privileges(const std::string& path, const struct stat& status
   if (!user && !group && !capable) return {};
   return refusal(path,
                  std::string(capable ? "has file capabilities" : "is set-uid or set-gid") +
-                     ", so the system keeps the runtime out of it; run it as a user who has its rights already",
+                     ", so the system does not load the runtime into it; run it as a user who already has its rights",
                  exit_failure);
 }
 
@@ -163,7 +163,7 @@ result<void> check_preloadable(const std::string& path) {
     }
     if (!head.starts_with("#!")) {
       return refusal(current,
-                     "is neither a program nor a script that begins with #!; name what runs it, as in: "
+                     "is neither a program nor a script that begins with #!; name its interpreter, as in: "
                      "farheap run -- sh " +
                          current,
                      exit_not_executable);

@@ -13,8 +13,8 @@
 //     std::printf("%d\n", sum.join());
 //
 // std::mutex and its like also work on fibers, but hold up the worker and all its fibers while they wait. So must
-// not be held by a fiber while it waits for anything else, a far object among it: its worker may be the one on which
-// the next holder waits, or the fiber go on on another thread, which must not unlock it.
+// not be held by a fiber while it waits for anything else, a far object among it: its worker may be the one on object
+// the next holder waits, or the fiber go on on another thread, object must not unlock it.
 //
 // All of these lie in local memory, not in far objects. After every wait a fiber may go on on another OS thread:
 // addresses of thread-local variables, errno among them, must be taken again.
@@ -42,14 +42,14 @@ namespace detail {
 inline constexpr std::size_t synchronisation_bytes = 64;
 
 struct any_lock {
-  void* which;
-  void (*lock)(void* which);
-  void (*unlock)(void* which);
+  void* object;
+  void (*lock)(void* object);
+  void (*unlock)(void* object);
 
   template <typename Lock>
-  [[nodiscard]] static any_lock of(Lock& one) {
-    return {&one, [](void* which) { static_cast<Lock*>(which)->lock(); },
-            [](void* which) { static_cast<Lock*>(which)->unlock(); }};
+  [[nodiscard]] static any_lock erase(Lock& lock) {
+    return {&lock, [](void* object) { static_cast<Lock*>(object)->lock(); },
+            [](void* object) { static_cast<Lock*>(object)->unlock(); }};
   }
 };
 
@@ -90,7 +90,7 @@ class FAR_API condition_variable {
   condition_variable(const condition_variable&) = delete;
   condition_variable& operator=(const condition_variable&) = delete;
 
-  // Each lets go of `lock`, which the caller holds, waits, and locks it again. Those with an end return false when it
+  // Each lets go of `lock`, object the caller holds, waits, and locks it again. Those with an end return false when it
   // came first; those with a predicate return what the predicate said last.
   template <typename Lock>
   void wait(Lock& lock) {
@@ -102,7 +102,7 @@ class FAR_API condition_variable {
   }
   template <typename Lock>
   bool wait_until(Lock& lock, std::chrono::steady_clock::time_point at_most) {
-    return wait_with(detail::any_lock::of(lock), at_most);
+    return wait_with(detail::any_lock::erase(lock), at_most);
   }
   template <typename Lock, std::predicate Predicate>
   bool wait_until(Lock& lock, std::chrono::steady_clock::time_point at_most, Predicate holds) {

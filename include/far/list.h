@@ -68,11 +68,11 @@ class list {
     template <typename Other>
       requires(std::is_same_v<Value, const Other>)
     basic_iterator(const basic_iterator<Other>& other)
-        : in_(other.in_), of_(other.of_), at_(other.at_), node_(other.node_) {}
+        : in_(other.in_), list_(other.list_), at_(other.at_), node_(other.node_) {}
 
     [[nodiscard]] Value& operator*() const {
       if constexpr (std::is_const_v<Value>) return *std::launder(room_of(*node_));
-      return *of_->value(*in_, at_, true);
+      return *list_->value(*in_, at_, true);
     }
     [[nodiscard]] Value* operator->() const { return &**this; }
     basic_iterator& operator++() {
@@ -81,12 +81,12 @@ class list {
         stay_in_page(next);
       } else {
         go_to(next);
-        of_->bring(*in_, next);
+        list_->bring(*in_, next);
       }
       return *this;
     }
     basic_iterator& operator--() {
-      go_to(at_ == none ? of_->last_ : node_->previous);
+      go_to(at_ == none ? list_->last_ : node_->previous);
       return *this;
     }
     basic_iterator operator++(int) {
@@ -107,7 +107,7 @@ class list {
     friend class list;
     template <typename>
     friend class basic_iterator;
-    basic_iterator(const list& of, const scope& in, std::uint32_t at) : in_(&in), of_(&of) { go_to(at); }
+    basic_iterator(const list& home, const scope& in, std::uint32_t at) : in_(&in), list_(&home) { go_to(at); }
 
     // Without a look at where the chunk is: a walk waits for each link, so what is between two of them counts.
     void stay_in_page(std::uint32_t next) {
@@ -121,11 +121,11 @@ class list {
 
     void go_to(std::uint32_t at) {
       at_ = at;
-      node_ = at == none ? nullptr : of_->place(*in_, at, false);
+      node_ = at == none ? nullptr : list_->place(*in_, at, false);
     }
 
     const scope* in_ = nullptr;
-    const list* of_ = nullptr;
+    const list* list_ = nullptr;
     std::uint32_t at_ = none;
     node* node_ = nullptr;  // in place until the scope ends
   };
@@ -283,7 +283,7 @@ class list {
     }
     chunks_.clear();
     first_ = last_ = free_ = none;
-    made_ = 0;
+    nodes_ = 0;
     size_ = 0;
   }
 
@@ -297,10 +297,11 @@ class list {
  private:
   static constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::uint32_t nodes_a_page = std::max<std::uint32_t>(4096 / sizeof(node), 1);
-  static constexpr std::size_t each = std::max<std::size_t>(elements_per_object<node>, 4096 / sizeof(node) + 1);
+  static constexpr std::size_t nodes_per_chunk =
+      std::max<std::size_t>(elements_per_object<node>, 4096 / sizeof(node) + 1);
 
   [[nodiscard]] node* place(const scope& in, std::uint32_t number, bool write) const {
-    return chunks_[number / each].place(in, number % each, write);
+    return chunks_[number / nodes_per_chunk].place(in, number % nodes_per_chunk, write);
   }
   [[nodiscard]] node& links(const scope& in, std::uint32_t number, bool write) const {
     return *place(in, number, write);
@@ -313,7 +314,7 @@ class list {
   void bring(const scope& in, std::uint32_t number) const {
     if (number == none) return;
     const std::uint32_t next = links(in, number, false).next;
-    if (next != none) chunks_[next / each].prefetch_unless_ready(in, next % each, 1);
+    if (next != none) chunks_[next / nodes_per_chunk].prefetch_unless_ready(in, next % nodes_per_chunk, 1);
   }
 
   // A node without a value, which nothing links to.
@@ -323,9 +324,9 @@ class list {
       free_ = links(in, taken, false).next;
       return taken;
     }
-    if (made_ == none) detail::throw_too_long();
-    if (made_ / each == chunks_.size()) chunks_.emplace_back(in_, each);
-    return made_++;
+    if (nodes_ == none) detail::throw_too_long();
+    if (nodes_ / nodes_per_chunk == chunks_.size()) chunks_.emplace_back(in_, nodes_per_chunk);
+    return nodes_++;
   }
   void give_node(const scope& in, std::uint32_t number) noexcept {
     links(in, number, true).next = free_;
@@ -356,7 +357,7 @@ class list {
     first_ = std::exchange(other.first_, none);
     last_ = std::exchange(other.last_, none);
     free_ = std::exchange(other.free_, none);
-    made_ = std::exchange(other.made_, 0);
+    nodes_ = std::exchange(other.nodes_, 0);
     size_ = std::exchange(other.size_, 0);
   }
 
@@ -365,7 +366,7 @@ class list {
   std::uint32_t first_ = none;
   std::uint32_t last_ = none;
   std::uint32_t free_ = none;  // nodes of erased elements, by `next`
-  std::uint32_t made_ = 0;     // how many nodes ever were
+  std::uint32_t nodes_ = 0;    // how many nodes ever were
   std::size_t size_ = 0;
 };
 

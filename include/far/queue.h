@@ -67,8 +67,8 @@ class queue {
     requires std::constructible_from<T, Arguments...>
   void emplace(Arguments&&... arguments) {
     const std::size_t index = front_ + size_;
-    if (index / each == chunks_.size()) {
-      chunks_.push_back(spare_ ? std::move(spare_) : detail::chunk<T>(in_, each));
+    if (index / elements_per_chunk == chunks_.size()) {
+      chunks_.push_back(spare_ ? std::move(spare_) : detail::chunk<T>(in_, elements_per_chunk));
     }
     const scope here(in_.home());
     std::construct_at(place(here, index, true), std::forward<Arguments>(arguments)...);
@@ -108,19 +108,19 @@ class queue {
   friend void swap(queue& a, queue& b) noexcept { a.swap(b); }
 
  private:
-  static constexpr std::size_t each = std::max<std::size_t>(elements_per_object<T>, 4096 / sizeof(T) + 1);
+  static constexpr std::size_t elements_per_chunk = std::max<std::size_t>(elements_per_object<T>, 4096 / sizeof(T) + 1);
 
   [[nodiscard]] T* place(const scope& in, std::size_t index, bool write) const {
-    return chunks_[index / each].place(in, index % each, write);
+    return chunks_[index / elements_per_chunk].place(in, index % elements_per_chunk, write);
   }
 
   void leave_front() {
     ++front_;
     --size_;
-    if (front_ < each) return;
+    if (front_ < elements_per_chunk) return;
     // The next of the chunks that follow is on its way while the first of them is used.
     for (std::size_t ahead = 1; ahead < chunks_.size() && ahead <= chunks_ahead; ++ahead) {
-      if (ahead == chunks_ahead || !has_asked_) chunks_[ahead].prefetch(0, each);
+      if (ahead == chunks_ahead || !has_asked_) chunks_[ahead].prefetch(0, elements_per_chunk);
     }
     has_asked_ = chunks_.size() > chunks_ahead;
     spare_ = std::move(chunks_.front());

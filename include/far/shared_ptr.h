@@ -412,5 +412,5 @@ template <typename T>
 
 template <typename T>
 struct std::hash<far::shared_ptr<T>> {
-  [[nodiscard]] std::size_t operator()(const far::shared_ptr<T>& of) const noexcept { return of.hash(); }
+  [[nodiscard]] std::size_t operator()(const far::shared_ptr<T>& pointer) const noexcept { return pointer.hash(); }
 };

@@ -1,5 +1,5 @@
 """Locks are held where the code says so (src/base/thread_annotations.h): Clang's analysis over the sources of the
-products that name a lock, or whose own header does. Left out: preload/.
+products that name a lock, or whose own header does.
 
 Nothing is built: each source is only parsed and analysed, with the standard headers parsed once for all.
 """
@@ -15,7 +15,8 @@ import tempfile
 
 NAME = "thread-safety"
 COMPILER = "clang++-19"
-FOLDERS = ("src/base", "src/platform", "src/backend", "src/engine", "src/pager", "src/fiber", "src/heap", "src/trace", "server")
+FOLDERS = ("src/base", "src/platform", "src/backend", "src/engine", "src/pager", "src/fiber", "src/heap", "src/trace", "server",
+           "preload")
 FLAGS = ["-std=c++20", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-fno-caret-diagnostics"]
 # What most sources include anyway. No macro of ours may change what is in it.
 STANDARD_HEADERS = ("algorithm", "array", "atomic", "chrono", "cstring", "functional", "map", "memory", "mutex",

@@ -1,5 +1,5 @@
-// The work that no miss waits for: eviction ahead of need, between the watermarks; transfers whose starters have gone
-// on; and what the far tier has to do behind them.
+// Background work, for which no miss waits: eviction ahead of need, between the watermarks; transfers that their
+// starters have left behind; and the far tier's own upkeep.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,7 @@ class background {
  public:
   background(engine& with, host& around) : engine_(with), host_(around) {}
 
-  // Does some of it. Returns for how long there is nothing to do unless the host is told to wake the background; 0:
-  // call again at once.
+  // Does some of it. Returns how long the caller may sleep unless the host wakes the background; 0: call again at once.
   [[nodiscard]] std::uint64_t step();
 
  private:

@@ -5,11 +5,10 @@
 
 namespace far::engine {
 
-// Guards what of a block is ours. Requires: the block's lock is held. On failure nothing of it is guarded that was not.
+// Guards the pages of a block that are not Foreign. Requires: the block's lock is held. A failure changes nothing.
 [[nodiscard]] result<void> guard_block(core& shared, block_id id);
 
-// Guards the pages of a part that are Foreign, or those that are not; or none of them. Requires: the block's lock is
-// held.
+// Guards either the Foreign pages of a part or the others; on failure, none. Requires: the block's lock is held.
 [[nodiscard]] result<void> guard_part(core& shared, page_range part, bool foreign);
 
 // From open to guarded: finds out which pages the kernel has filled, and offers them to the policy as the next victims.

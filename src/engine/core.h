@@ -1,5 +1,4 @@
-// What the parts of the engine share: the narrow interfaces to kernel, backend and clock, and the state of the far
-// heap.
+// Shared by the parts of the engine: the narrow interfaces to kernel, backend and clock, and the state of the far heap.
 #pragma once
 
 #include <array>
@@ -27,12 +26,12 @@ namespace far::engine {
 // Pages that move in one batch, out or in; the B of invariant I2.
 inline constexpr std::size_t batch_pages = 64;
 
-// Why eviction cannot go on. While it cannot, the budget may be exceeded: a byte kept is worth more than a limit kept.
+// Why eviction has stalled. While it has, the budget may be exceeded: losing bytes would be worse.
 enum class stall_reason : std::uint8_t { none, no_space, no_tier, write_failed, nothing_evictable };
 
-// Who takes a step. A thread of the program may wait inside the kernel next, for as long as it likes. Where the far
-// tier tells of a transfer only when its submitter runs on (backend.h), such a thread leaves writes to one of the
-// runtime's, and does not submit what others wait for.
+// The kind of thread that takes a step. A thread of the program may next wait inside the kernel for any time. If the
+// far tier reports a transfer only while its submitter runs (backend.h), such a thread leaves writes to a thread of the
+// runtime, and does not submit transfers for which others wait.
 enum class caller : std::uint8_t { of_program, of_runtime };
 
 class core {
@@ -59,23 +58,23 @@ class core {
   // The policy's (policy.h).
   [[nodiscard]] unsigned remembered_epochs() const { return remembered_epochs_; }
 
-  // Charges one frame for a page that somebody waits for; may exceed the budget while eviction is stalled.
+  // Charges one frame for a miss; may exceed the budget while eviction is stalled.
   [[nodiscard]] bool charge_for_miss();
 
-  // Gives the bytes of a slot up: to the backend; or to the reads of it that are under way. Its page's word has changed
-  // before: a fork that comes in between must not find the slot there.
+  // Releases a slot: to the backend, or to the reads of it that are under way. Its page's word has changed before: a
+  // fork that comes in between must not find the slot there.
   void free_slot(backend::slot_id slot);
 
   // Around fork.
   void lock_order() FAR_ACQUIRE(order_lock_) { order_lock_.lock(); }
   void unlock_order() FAR_RELEASE(order_lock_) { order_lock_.unlock(); }
   void open_order_in_child() { order_lock_.open_in_child(); }
-  // In the child: what is counted begins anew, and so many frames are charged.
+  // In the child: resets the counters, and charges this many frames.
   void begin_again(std::uint64_t charged_pages);
 
-  // The caller owns the page, which is Evicting and not lifted. When the kernel has no bytes for it, the program
-  // dropped them with a system call that we did not see: what will be read there is zeros, which is what Untouched
-  // means. It becomes that, gives its frame and slot up, and this returns true.
+  // Requires: the caller owns the page, which is Evicting and not lifted. When the kernel has no bytes for it, the
+  // program dropped them with a system call that the runtime did not see, and will read zeros there. Then the page
+  // becomes Untouched and loses its frame and slot, and this returns true.
   [[nodiscard]] bool forget_if_dropped(page_id page);
 
   void stall(stall_reason why);
@@ -98,12 +97,11 @@ class core {
 
   void note_far_peak();
 
-  // The kernel has no room for another mapping, so a block cannot be told apart from its neighbours any more. Says so
-  // once.
+  // The kernel has no room for another mapping, so a block can no longer differ from its neighbours. Warns once.
   void note_refused_guard(const error& why);
 
-  // The far tier as messages name it. Taken down at the start: to ask it takes memory from the program's allocator, on
-  // threads that may hold locks which a fork holds, too.
+  // The name of the far tier in messages. It is copied at the start, because asking for it allocates from the program's
+  // allocator, on threads that may hold locks which a fork holds, too.
   [[nodiscard]] const char* far_name() const { return far_name_.data(); }
 
   platform::address_space& space;
@@ -118,16 +116,16 @@ class core {
   const eviction_clock evictions{local, count};
   const bool writes_tracked;
 
-  // How long a read that somebody waits for is tried again, with growing pauses, before its page is Lost. A device that
-  // hangs, a path that fails over, a server that starts again: they take seconds.
+  // How long a failed read is tried again, with growing pauses, before its page is Lost. A device that hangs, a path
+  // that fails over or a server that restarts takes seconds.
   std::uint64_t read_patience_ns = 30'000'000'000;
 
-  // Asked before victims leave; none when nobody has anything to say. Set before the first eviction.
+  // Asked before victims leave; null where there is none. Set before the first eviction.
   eviction_filter* filter = nullptr;
 
-  // A page of which writes are expected is mapped writable when it comes in for a read: that saves the fault of the
-  // write, but if none comes, the page has to be lifted to find out, which is about as dear, and much dearer beside
-  // threads that run (docs/decisions/0001-moving-pages.md). A case: such a page has left, or has been written to.
+  // A page that expects writes is mapped writable when it comes in for a read. This saves the fault of the write. But
+  // if no write comes, the page must be lifted to find out, which costs about as much, and much more beside running
+  // threads (docs/decisions/0001-moving-pages.md). A case: such a page has left, or has been written to.
   forecast writes;
 
   // Staging for all evictors (map_buffers()), so that a rescuer finds the bytes of a lifted page from its word alone.

@@ -1,9 +1,9 @@
-// The engine: residency, budget, fetch, evict. It owns no thread and never waits: whoever calls it (pager, simulation)
-// decides who polls and who sleeps, so the same code runs on a real kernel and on a simulated one.
+// The engine: residency, budget, fetch, evict. It owns no thread and never waits. Its callers (pager, simulation) poll
+// and sleep, so the same code runs on a real kernel and on a simulated one.
 //
-// It makes its parts, and hands each to whoever needs it: memory calls the ranges, software guards the view of pages,
-// who resolves misses the handler of misses. Every call of a part may be made from any thread, at any time, unless it
-// says otherwise.
+// It creates its parts and gives access to them: the ranges for memory calls, the view of pages for software guards,
+// the miss handler for the resolution of misses. Any thread may call a part at any time, unless the part says
+// otherwise.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct options {
 
 class engine {
  public:
-  // How much address space the tables of so many pages take. What of it is touched is memory.
+  // The address space of the tables for this many pages. Only the touched part of it takes memory.
   [[nodiscard]] static std::uint64_t table_bytes(std::uint64_t heap_pages, bool reads_parts) {
     return heap_pages * (residency::bytes_a_page + page_checks::bytes_a_page(reads_parts));
   }
@@ -51,9 +51,9 @@ class engine {
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
 
-  // For whoever looks where pages are, and waits for them.
+  // For guards, which look up pages and wait for them.
   [[nodiscard]] const page_view& view() const { return view_; }
-  // For whoever resolves misses.
+  // For threads and fibers that resolve misses.
   [[nodiscard]] miss_handler& misses() { return misses_; }
   [[nodiscard]] transfer_queues& transfers() { return transfers_; }
   [[nodiscard]] const transfer_queues& transfers() const { return transfers_; }
@@ -71,7 +71,7 @@ class engine {
   // `listener` is told when pages settle (residency.h). Before the first miss; it outlives the engine's last call.
   void tell(settling_listener& listener) { shared_.pages.tell(listener); }
 
-  // What is counted outside the parts: how long misses took, and who found them.
+  // Counters outside the parts: how long misses took, and whether a hint found them.
   [[nodiscard]] counters& count() { return shared_.count; }
   [[nodiscard]] statistics snapshot() const;
   [[nodiscard]] std::uint64_t now_ns() const { return shared_.time.now_ns(); }

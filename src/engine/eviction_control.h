@@ -1,5 +1,5 @@
-// When and where pages are evicted: at a miss, in the background between the watermarks, or because somebody wants a
-// range out. How they are is the evictors' matter (evictor.h).
+// Decides when and where pages are evicted: at a miss, in the background between the watermarks, or on request for a
+// range. Evictors (evictor.h) do the work.
 #pragma once
 
 #include <atomic>
@@ -42,13 +42,13 @@ class eviction_control {
            shared_.far.wants_tending();
   }
 
-  // Evicts what can be evicted of a range, whatever the budget says, in batches of this size. Requires: 0 <
-  // pages_a_batch <= batch_pages. `around`: whose background is told of what is left to it; null: it looks by itself.
+  // Evicts the pages of a range that can leave, regardless of the budget, in batches of this size. Requires: 0 <
+  // pages_a_batch <= batch_pages. `around`: the host whose background is woken for writes left to it; null: it polls.
   void evict(page_range range, std::size_t pages_a_batch = batch_pages, host* around = nullptr);
 
   void resize(std::uint64_t budget_pages);
 
-  // Around fork, which waits for locks: evict() lets it have them.
+  // Around fork, which waits for locks: evict() yields them.
   void note_fork(bool waits) { fork_waits_.store(waits, std::memory_order_release); }
   // In the child, which has no thread that evicts.
   void restart_in_child();

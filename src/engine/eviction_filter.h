@@ -1,4 +1,4 @@
-// What the layer above has to say when pages are about to leave: which are in use, and how the others come back.
+// Lets the layer above decide about pages that are about to leave: which are in use, and how the others come back.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +31,14 @@ class eviction_filter {
  public:
   virtual ~eviction_filter() = default;
 
-  // Called by evictors for pages that a policy named, before they are claimed; the limits of decide() apply. Asking
-  // cools them, and puts those out of reach that are to leave. `hard_pressed`: none of them ripens.
+  // Called by evictors for pages that a policy named, before they are claimed; the limits of decide() apply. The call
+  // cools the pages, and condemns those that are to leave. `hard_pressed`: none of them ripens.
   [[nodiscard]] virtual eviction_look look(const eviction_candidates& named, bool hard_pressed) noexcept = 0;
 
   // Called by evictors, on any thread, possibly several at a time, with pages that have just become
   // Evicting: their state bytes say so already. Must not wait, allocate from the far heap, or touch it. `hard_pressed`:
-  // the budget cannot be kept otherwise, so pages that somebody may use leave, too, on the page path (Atlas,
-  // section 4.2): whoever uses their pointers brings them back to the same place by the hardware guard.
+  // the budget cannot be kept otherwise, so pages that may be in use leave, too, on the page path (Atlas, section 4.2).
+  // A use of their pointers brings them back to the same place by the hardware guard.
   [[nodiscard]] virtual eviction_verdict decide(const eviction_candidates& leaving, bool hard_pressed) noexcept = 0;
 
   // The hardware guard found an access to a page that is not Resident: no software guard had looked. Called before the

@@ -78,11 +78,11 @@ std::size_t evictor::choose_victims(std::span<page_id> victims) {
     const std::size_t found = shared_.select_victims(named);
     if (found == 0) break;
     looks += found;
-    const eviction_look said = shared_.filter->look(candidates(named.first(found)), hard_pressed_);
+    const eviction_look seen = shared_.filter->look(candidates(named.first(found)), hard_pressed_);
     for (std::size_t i = 0; i < found; ++i) {
-      if ((said.warm >> i & 1) != 0) {
+      if ((seen.warm >> i & 1) != 0) {
         shared_.admit(named[i], temperature::hot);
-      } else if ((said.ripens >> i & 1) != 0) {
+      } else if ((seen.ripens >> i & 1) != 0) {
         ripening[ripening_count++] = named[i];
       } else {
         victims[count++] = named[i];
@@ -180,19 +180,19 @@ std::size_t evictor::ask_filter(std::span<leaving_page> claimed, bool hard_press
   if (shared_.filter == nullptr || claimed.empty()) return claimed.size();
   std::array<page_id, batch_pages> pages{};
   for (std::size_t i = 0; i < claimed.size(); ++i) pages[i] = claimed[i].page;
-  const eviction_verdict said = shared_.filter->decide(candidates({pages.data(), claimed.size()}), hard_pressed);
-  forced_ = static_cast<std::size_t>(std::popcount(said.forced));
+  const eviction_verdict verdict = shared_.filter->decide(candidates({pages.data(), claimed.size()}), hard_pressed);
+  forced_ = static_cast<std::size_t>(std::popcount(verdict.forced));
   std::size_t left = 0;
   for (std::size_t i = 0; i < claimed.size(); ++i) {
-    if ((said.stay >> i & 1) != 0) {
+    if ((verdict.stay >> i & 1) != 0) {
       give_back(pages[i]);
       continue;
     }
-    const bool object_path = (said.object_path >> i & 1) != 0;
+    const bool object_path = (verdict.object_path >> i & 1) != 0;
     if (shared_.pages.load(pages[i]).object_path() != object_path) {
       shared_.pages.update(pages[i], [object_path](page_word word) { return word.with_object_path(object_path); });
     }
-    claimed[left++] = {pages[i], (said.unused >> i & 1) != 0};
+    claimed[left++] = {pages[i], (verdict.unused >> i & 1) != 0};
   }
   return left;
 }
@@ -369,6 +369,8 @@ void evictor::submit(batch& outgoing) {
   FAR_CHECK(taken == runs.all().size(), "the channel holds the requests of all batches");
 }
 
+// A failed write stalls eviction, and its pages go back to the program when the batch settles. Any write that succeeds
+// ends a stall.
 bool evictor::poll_writes(caller who) {
   std::array<backend::completion, batch_pages> done;
   const std::size_t count = transfers_->poll(done);
@@ -393,7 +395,7 @@ bool evictor::poll_writes(caller who) {
   return count > 0;
 }
 
-// Lets go of what is settled; the batch is free again when all of it is.
+// Settles the pages of a batch. The batch is free again when all of them are settled.
 bool evictor::retire(batch& outgoing) {
   std::size_t unsettled = 0;
   for (std::size_t i = 0; i < outgoing.count; ++i) {
@@ -408,6 +410,8 @@ bool evictor::retire(batch& outgoing) {
   return true;
 }
 
+// A written page becomes Remote, unless a thread has rescued it meanwhile: then its fresh slot is free again, and its
+// place in staging waits until the rescuer has emptied it. Returns whether the entry is done.
 bool evictor::settle(batch& outgoing, std::size_t position) {
   entry& settling = outgoing.entries[position];
   const std::size_t staged = staging_page_of(outgoing, position);

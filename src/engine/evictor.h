@@ -2,8 +2,7 @@
 //
 // A batch: the policy names victims; clean ones are dropped, many with one TLB flush; dirty ones are lifted into
 // staging and written to adjacent slots with as few transfers as possible; when the bytes are safe, staging is emptied.
-// A page that is touched while it is lifted is rescued by whoever touches it (engine::rescue), and the batch lets go of
-// it.
+// A page that is touched while it is lifted is rescued by the touching thread (engine::rescue), and leaves the batch.
 #pragma once
 
 #include <array>
@@ -29,7 +28,7 @@ class evictor {
   // Requires: the caller holds `lock`.
   bool step(bool start_more, caller who) FAR_REQUIRES(lock);
 
-  // Evicts these pages, as far as they are resident and not pinned, whatever the budget says. Requires: `lock` held; at
+  // Evicts those of these pages that are resident and not pinned, regardless of the budget. Requires: `lock` held; at
   // most batch_pages pages; returns false when every batch is under way: step, then try again.
   [[nodiscard]] bool evict(std::span<page_id> victims, caller who, bool hard_pressed = false) FAR_REQUIRES(lock);
 

@@ -195,6 +195,8 @@ std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsig
   return count;
 }
 
+// Reads the pages of a flight: at the first try in runs of adjacent slots, at a retry only those that failed, each
+// alone. Every second retry after wrong bytes asks for another copy.
 void fetcher::start(flight& incoming) {
   request_runs runs(requests_, static_cast<std::size_t>(&incoming - flights_.data()));
   const bool retry = incoming.failed != 0;
@@ -409,6 +411,7 @@ void fetcher::install(std::span<const arrival> arrivals, bool write, std::byte* 
   }
 }
 
+// Bytes that are lent lie where the backend keeps them, so a run of pages may have several sources.
 void fetcher::install_run(std::span<const arrival> run, platform::mapping how, bool write, std::byte* buffer) {
   const std::byte* source = run[0].source;
   std::size_t breaks = 0;

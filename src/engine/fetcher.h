@@ -30,19 +30,19 @@ class fetcher {
   [[nodiscard]] static result<std::unique_ptr<fetcher>> create(core& shared);
   ~fetcher();
 
-  // Starts to fetch `page`, which somebody waits for, and what of `ahead` is Remote and fits the budget. `write`: the
+  // Starts to fetch `page` for a miss, and the pages of `ahead` that are Remote and fit the budget. `write`: the
   // waiting access is a write. `prefetched`: how many pages of `ahead` come in too.
   [[nodiscard]] outcome fetch(page_id page, bool write, window ahead, std::size_t* prefetched) FAR_REQUIRES(lock);
 
-  // Starts to fetch what of the first batch_pages of the range is Remote, as far as frames are free ahead of need.
+  // Starts to fetch the Remote pages among the first batch_pages of the range, while frames are free ahead of need.
   // Returns how many pages come in.
   std::size_t prefetch(page_range range, bool write, std::optional<unsigned> eviction_priority) FAR_REQUIRES(lock);
 
-  // Finishes what has arrived, and tries again what failed some time ago; a thread of the runtime also takes over what
-  // is late because its submitter does not run. Returns whether there was anything.
+  // Finishes transfers that have arrived, and retries those that failed some time ago. A thread of the runtime also
+  // takes over transfers that are late because their submitter does not run. Returns whether there were any.
   bool poll(caller who) FAR_REQUIRES(lock);
 
-  // In the child of a fork: gives back what descriptors the transfers have, then forgets them: they stayed with the
+  // In the child of a fork: closes the descriptors of the transfers and forgets them, because they stayed with the
   // parent.
   void close_in_child() { transfers_->close_in_child(); }
   [[nodiscard]] result<void> restart_in_child();
@@ -55,12 +55,12 @@ class fetcher {
   // Whether something waits to be submitted again: by wait(), or by a thread of the runtime that polls.
   [[nodiscard]] bool has_left() const { return has_left_.load(std::memory_order_relaxed); }
   [[nodiscard]] bool idle() const { return flights_in_use_.load(std::memory_order_relaxed) == 0; }
-  // Whether all that is left are reads that failed and are tried again later: nothing can arrive before. Then whoever
-  // waits lets go of the lock, so that others can use the fetcher, and polls again soon. Requires: `lock` held.
+  // Whether only failed reads are left, which are tried again later, so that nothing can arrive before. Then the waiter
+  // releases the lock, so that others can use the fetcher, and polls again soon. Requires: `lock` held.
   [[nodiscard]] bool only_rests() const FAR_REQUIRES(lock) {
     return resting_flights_ > 0 && resting_flights_ == flights_in_use_ - orphans_;
   }
-  // Whether something is under way that nobody waits for.
+  // Whether transfers are under way for which no thread waits.
   [[nodiscard]] bool unattended() const { return unattended_flights_.load(std::memory_order_relaxed) != 0; }
   // Whether fetch() can start something; may be outdated unless the lock is held.
   [[nodiscard]] bool has_room() const { return free_flights() > 0; }

@@ -1,4 +1,4 @@
-// What the program says of its coming accesses, without making them; see far/hint.h.
+// A statement of the program about a coming access, without the access; see far/hint.h.
 #pragma once
 
 namespace far::engine {

@@ -74,7 +74,7 @@ bool hinted_path::follow(const plan& chosen, const hint& about) noexcept {
   for (page_id page = chosen.first; page < chosen.end; ++page) {
     if (expect_again(page, about) != prospect::missing) continue;
     engine_.count().hinted_misses.add();
-    pages_.bring({.page = page, .write = about.write, .whose = demand::hint});
+    pages_.bring({.page = page, .write = about.write, .cause = demand::hint});
     is_unattended = false;
     static_cast<void>(expect_again(page, about));  // may mark it
   }

@@ -1,4 +1,4 @@
-// The hinted path (Eden, section 3.2): what a hint brings in, on the calling thread or fiber, without a fault.
+// The hinted path (Eden, section 3.2): a hint fetches pages on the calling thread or fiber, without a fault.
 #pragma once
 
 #include "engine/fetcher_pool.h"
@@ -7,10 +7,10 @@
 
 namespace far::engine {
 
-// What the path leaves to the pager.
+// The steps that the path leaves to the pager.
 class page_bringer {
  public:
-  // Fills an Untouched page, if the program has it and nobody else is at work on it. Returns whether it is filled now.
+  // Fills an Untouched page, if the program has allocated it and it is not busy. Returns whether it is filled now.
   [[nodiscard]] virtual bool fill(page_id page, bool write) noexcept = 0;
   // Waits for the page, in the calling thread's or fiber's way.
   virtual void bring(wanted_page wanted) noexcept = 0;
@@ -21,7 +21,7 @@ class page_bringer {
 
 class hinted_path {
  public:
-  // What a hint asks for, beyond what is here.
+  // The request of a hint.
   struct plan {
     page_id first = 0;  // missing
     page_id end = 0;    // of what is waited for; not above `first`: nothing
@@ -34,13 +34,13 @@ class hinted_path {
   hinted_path(engine& with, host& around, const fetcher_pool& fetchers, page_bringer& pages)
       : engine_(with), host_(around), fetchers_(fetchers), pages_(pages) {}
 
-  // Looks what there is to do. Mostly everything is here already: then this is all, and it makes no system call.
+  // Finds out what is missing. Mostly all pages are resident; then the hint ends here, without a system call.
   [[nodiscard]] plan look(page_id first, page_id last, const hint& about) noexcept;
-  // Does it. Returns whether anything was missing; of a prefetch: was started.
+  // Fetches the missing pages. Returns whether any was missing; for a prefetch: whether any transfer was started.
   bool follow(const plan& chosen, const hint& about) noexcept;
 
-  // Starts to fetch what of the range is Remote, as far as frames are free ahead of need. `about`: what a hint said of
-  // it, or null. Returns whether something is on its way now, which the caller looks after, or waits for.
+  // Starts to fetch the Remote pages of the range, while frames are free ahead of need. `about`: the options of a hint,
+  // or null. Returns whether transfers are on their way now, for which the caller polls or waits.
   [[nodiscard]] bool prefetch(page_range range, const hint* about) noexcept;
   // The range from its first Remote page on.
   [[nodiscard]] page_range from_first_remote(page_range range) const noexcept;

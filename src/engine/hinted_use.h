@@ -1,4 +1,4 @@
-// What a hint (far/hint.h) says of one page: that it will be used, and how soon it may leave afterwards.
+// The effect of a hint (far/hint.h) on one page: it will be used, and may leave early afterwards.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// What the engine's way of a miss asks of its surroundings: the threads of a process (pager), or simulated ones
-// (tests/simulation). It is all that differs between them.
+// The surroundings of the engine's misses: the threads of a process (pager), or simulated ones (tests/simulation). Only
+// this interface differs between them.
 //
-// What waits for a spin lock does so by backoff::pause() (base/backoff.h), of which the simulation has another one, and
-// what waits for a transfer by the channel of the backend.
+// Waits for a spin lock use backoff::pause() (base/backoff.h), which the simulation replaces. Waits for a transfer use
+// the channel of the backend.
 #pragma once
 
 #include <cstddef>

@@ -13,6 +13,7 @@ void lru::admit(page_id page, temperature how) {
   list_of_age(oldest).push_front(page);
 }
 
+// From the oldest list to the newest. A page that was used since it was queued moves to the list of its last use.
 std::size_t lru::select(std::span<page_id> victims) {
   std::size_t found = 0;
   for (std::size_t age = lists_.size(); age-- > 0 && found < victims.size();) {

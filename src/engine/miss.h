@@ -1,15 +1,15 @@
 // The way of a miss, from the report to the access that can be repeated.
 //
-// A state machine that never waits. Who resolves a miss lets it advance, and waits in its own way for what the state
-// says: a thread that missed (thread_misses.h), a fiber (fiber_misses.h), or the loop that serves the misses of other
-// threads, and turns to the next one instead (miss_list.h).
+// A state machine that never waits. Its driver lets it advance, and waits in its own way as the state requires: a
+// thread that missed (thread_misses.h), a fiber (parked_misses.h), or the loop that serves the misses of other threads,
+// which turns to the next one instead (miss_list.h).
 //
 //   begun --advance--> resolved          the access can be repeated
 //                      lost              the bytes are gone for good
 //                      arriving          the page is on its way
 //                      short_of_frames   one must become free; help() evicts
-//                      taken             somebody else is at work on the page; help() finishes what others began
-//   any of the last three --look--> itself, or, when what it waited for has come, begun or resolved
+//                      taken             another thread is working on the page; help() finishes transfers of others
+//   any of the last three --look--> itself, or, when its wait is over, begun or resolved
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@
 
 namespace far::engine {
 
-// Who wants the page: an access, which cannot go on without it; or a hint, which only expects one. For a hint no page
-// is filled that the program may have released meanwhile.
+// The cause of a miss: an access, which cannot go on without the page; or a hint, which only expects an access. For a
+// hint no page is filled that the program may have released meanwhile.
 enum class demand : std::uint8_t { access, hint };
 
 struct wanted_page {
   page_id page = 0;
   bool write = false;
-  demand whose = demand::access;
+  demand cause = demand::access;
 };
 
 class miss {
@@ -44,12 +44,12 @@ class miss {
   void make_room() { reclaim_at_miss(*engine_, *host_, who_); }
   static bool reclaim_at_miss(engine& with, host& around, caller who);
 
-  // Does what can be done now. Requires: the lock of `by` is held. `streams`: what is known of the missing thread.
+  // Takes the steps that are possible now. Requires: the lock of `by` is held. `streams`: the missing thread's history.
   void advance(fetcher& fetcher, read_ahead_state& streams) FAR_REQUIRES(fetcher.lock);
   // No fetcher could be had.
   void be_taken();
 
-  // Looks whether what the miss waits for has come.
+  // Checks whether the wait of the miss is over.
   state look();
 
   // Works towards that. Returns whether anything was done; if not, it is time to wait.
@@ -68,11 +68,11 @@ class miss {
   std::uint64_t since_ns_;
 };
 
-// Finishes what others have begun, as transfer_queues::help(). What the calling thread must leave to be submitted by
-// one of the runtime's, the background is woken for.
+// Finishes transfers of others, as transfer_queues::help(). Wakes the background for transfers that the calling thread
+// must leave to a thread of the runtime.
 bool help(engine& with, host& around, caller who) noexcept;
 
-// Something may be under way that nobody waits for. The background is left alone otherwise: to wake it takes a
+// Transfers may be under way for which no thread waits. Otherwise the background sleeps on, because waking it takes a
 // processor from the program.
 void look_after_transfers(const engine& with, host& around) noexcept;
 

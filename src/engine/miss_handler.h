@@ -1,5 +1,5 @@
-// What is done about a miss, as far as it can be done now: fetch the page, fill it with zeros, take it back on its way
-// out, or let it be written to. miss.h is the way of a miss as a whole.
+// The steps of a miss that can be taken at once: fetch the page, fill it with zeros, rescue it on its way out, or make
+// it writable. miss.h has the state machine of a whole miss.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@ class miss_handler {
  public:
   explicit miss_handler(core& shared);
 
-  // An access to `page` was reported. Does what can be done now; see `outcome` for what is left to the caller.
-  // Requires: the lock of `by` is held. `streams`: what is known of the accessing thread. `may_fill`: the program has
-  // allocated the page. Without it an Untouched page is left alone, and the outcome is `resolved`: so for hints,
-  // because the memory that they are about may be released meanwhile.
+  // An access to `page` was reported. Takes the steps that are possible now; `outcome` says what remains for the
+  // caller. Requires: the lock of `by` is held. `streams`: the history of the accessing thread. `may_fill`: the program
+  // has allocated the page. Without it an Untouched page is left alone, and the outcome is `resolved`. Hints do so,
+  // because their memory may be released meanwhile.
   [[nodiscard]] outcome handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write,
                                bool may_fill = true) FAR_REQUIRES(fetcher.lock);
 
   // Fills an Untouched page, which the program has allocated. `busy`: it is not Untouched any more.
   [[nodiscard]] outcome fill_with_zeros(page_id page, bool write);
 
-  // For hardware guards, about a miss that they were told of: eviction_filter::on_unguarded_miss, unless the page is
-  // Resident, and only not writable.
+  // For hardware guards that report a miss: eviction_filter::on_unguarded_miss, unless the page is Resident and only
+  // not writable.
   void note_unguarded(page_id page) const {
     if (shared_.filter != nullptr && shared_.pages.load(page).where() != state::resident) {
       shared_.filter->on_unguarded_miss(page);

@@ -19,10 +19,10 @@ class miss_list {
   miss_list(const miss_list&) = delete;
   miss_list& operator=(const miss_list&) = delete;
 
-  // `thread`: whose miss it is.
+  // `thread`: the thread that missed.
   void add(page_id page, bool write, std::uint64_t thread);
 
-  // Takes what has arrived and does what can be done. Returns whether a miss has ended, or anything has arrived.
+  // Takes arrived transfers and advances the misses. Returns whether a miss has ended, or a transfer has arrived.
   // Requires: the own fetcher's lock is held.
   bool serve();
 
@@ -43,7 +43,7 @@ class miss_list {
   fetcher& own_;
   std::function<bool(page_id)> lost_;
   std::vector<entry, platform::local_allocator<entry>> pending_;
-  // What is known of each thread, by its number; two threads may share an entry.
+  // The history of each thread, by its number; two threads may share an entry.
   std::array<read_ahead_state, read_ahead_states>* streams_;
 };
 

@@ -9,12 +9,12 @@
 
 namespace far::engine {
 
-// What a poller returns when it need not be called before miss_waiter::poll_soon().
+// A poller returns this when it need not be called before miss_waiter::poll_soon().
 inline constexpr std::uint64_t no_poll = ~std::uint64_t{0};
 
 class miss_waiter {
  public:
-  // Room for one wait, in the frame of whoever waits.
+  // Room for one wait, in the stack frame of the waiting function.
   struct ticket {
     alignas(std::max_align_t) std::byte room[192];
   };
@@ -26,7 +26,7 @@ class miss_waiter {
   // Whether the calling thread runs a fiber, which may wait here.
   [[nodiscard]] virtual bool on_fiber() const noexcept = 0;
 
-  // What is known of the calling fiber's misses. Requires: on_fiber().
+  // The history of the calling fiber's misses. Requires: on_fiber().
   [[nodiscard]] virtual read_ahead_state& streams() noexcept = 0;
 
   // One wait of the calling fiber: open() the ticket, let wakers know of it, then park(), or close() when there is
@@ -39,7 +39,7 @@ class miss_waiter {
   // never waits. The ticket may be gone when it returns.
   virtual void wake(ticket& one) noexcept = 0;
 
-  // pager::poll() is to be called soon: something is on its way, or somebody waits for it. Any thread.
+  // pager::poll() is to be called soon: transfers are on their way, or fibers wait for it. Any thread.
   virtual void poll_soon() noexcept = 0;
 
  protected:

@@ -5,7 +5,7 @@
 // page may run at once. At its end a read says whether the page was Remote, in the same slot, all the time; only then
 // are the bytes the page's newest. The slot itself stays as it is until the read has ended (slot_reads.h).
 //
-// What is transferred are the whole pieces of 512 bytes that the range lies in, because those have checks of their own
+// A read transfers all pieces of 512 bytes that contain the range, because pieces have hashes of their own
 // (page_checks.h): wrong bytes are never handed out.
 #pragma once
 
@@ -28,14 +28,14 @@ enum class read_outcome : std::uint8_t {
   failed,      // the far tier keeps failing, or returns wrong bytes: fetch the page, which finds out whether it is Lost
 };
 
-// One read, in the frame of whoever waits for it. Stays where it is while `outcome` is in_flight.
+// One read, in the stack frame of the waiting thread. It stays in place while `outcome` is in_flight.
 struct object_read {
   page_id page = 0;
   std::uint32_t offset_bytes = 0;  // offset_bytes + length_bytes <= page_bytes
   std::uint32_t length_bytes = 0;
   std::byte* buffer = nullptr;  // local memory; undefined unless the outcome is `done`
   // Called once `outcome` is final, unless start() returned it; under the reader's lock, perhaps inside a fault
-  // handler. The read may be gone as soon as it has told somebody.
+  // handler. The read may be gone as soon as this has notified the waiter.
   void (*finished)(object_read& one) noexcept = nullptr;
   std::atomic<read_outcome> outcome{read_outcome::not_remote};
 };
@@ -48,11 +48,11 @@ class object_reader {
   // Starts `one`, and ends it at once where the far tier's bytes are a memory access away. Requires: `lock` held.
   [[nodiscard]] read_outcome start(object_read& one) FAR_REQUIRES(lock);
 
-  // Finishes what has arrived, and gives up what is late because its submitter does not run: whoever waits for that
-  // fetches the page. Returns whether there was anything. Requires: `lock` held.
+  // Finishes reads that have arrived. Gives up reads that are late because their submitter does not run; their waiters
+  // then fetch the page. Returns whether there were any. Requires: `lock` held.
   bool poll(caller who) FAR_REQUIRES(lock);
 
-  // In the child of a fork: gives back what descriptors the transfers have, then forgets them: they stayed with the
+  // In the child of a fork: closes the descriptors of the transfers and forgets them, because they stayed with the
   // parent.
   void close_in_child() { transfers_->close_in_child(); }
   [[nodiscard]] result<void> restart_in_child();
@@ -72,7 +72,7 @@ class object_reader {
 
   object_reader(core& shared, std::unique_ptr<backend::channel> transfers);
 
-  // A read that the far tier makes. It holds its slot until it has ended, also when nobody waits for it any more.
+  // A read that the far tier makes. It holds its slot until it has ended, even if its waiter has left.
   struct transfer {
     object_read* one = nullptr;  // nullptr: free, or given up
     slot_reads::entry held;

@@ -1,8 +1,8 @@
-// The hash of what every Remote page left behind, kept in local memory: what the far tier returns must have it, or is
+// The hash of every Remote page, kept in local memory. Bytes from the far tier must have this hash; otherwise they are
 // not used (docs/decisions/0020-checksums.md).
 //
-// By page and not by slot: a slot's bytes are the business of one page at a time, and in a child of fork parent and
-// child may have different bytes for the same page, each with a table of its own.
+// The hash is kept by page and not by slot: a slot belongs to one page at a time, and after a fork parent and child may
+// have different bytes for the same page, each with a table of its own.
 //
 // A page has one hash of 64 bits; or, where parts of pages are read (object_reader.h), one of 32 bits for each of its
 // eight pieces, so that a part can be checked without the rest.
@@ -36,8 +36,8 @@ class page_checks {
   }
   [[nodiscard]] bool by_pieces() const { return words_a_page_ > 1; }
 
-  // The page leaves with these bytes, if it does. Returns whether they are those that it left with the last time. For
-  // whoever has the page in Evicting.
+  // The page leaves with these bytes, if it does. Returns whether it left with the same bytes the last time. Requires:
+  // the caller owns the page in Evicting.
   bool note(page_id page, const std::byte* bytes) {
     bool same = true;
     for (std::size_t i = 0; i < words_a_page_; ++i) {
@@ -47,8 +47,8 @@ class page_checks {
     return same;
   }
 
-  // Whether these are the bytes that the page left with. For whoever has the page in Fetching; others look at its word
-  // again afterwards.
+  // Whether the page left with these bytes. Requires: the caller owns the page in Fetching, or reads its word again
+  // afterwards.
   [[nodiscard]] bool fit(page_id page, const std::byte* bytes) const {
     bool same = true;
     for (std::size_t i = 0; i < words_a_page_; ++i) {
@@ -68,7 +68,7 @@ class page_checks {
     return same;
   }
 
-  // For a page that moves by name. For whoever has it in Fetching.
+  // For a page that changes its address. Requires: the caller owns it in Fetching.
   using check = std::array<std::uint64_t, pieces_a_page / 2>;
   [[nodiscard]] check hash_of(page_id page) const {
     check found{};

@@ -37,6 +37,7 @@ bool drop_page(core& shared, page_id page) {
   return !filled;
 }
 
+// One call drops the range. Only if it contains locked memory, which the kernel refuses, is each page dropped alone.
 void finish_discard(core& shared, page_range range) {
   if (range.count == 0) return;
   if (range.count > 1 && shared.space.drop({&range, 1}) != 1) {

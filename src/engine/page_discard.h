@@ -6,7 +6,7 @@
 namespace far::engine {
 
 // Forgets the bytes of a page of a guarded block. begin_discard does so, or claims the page for finish_discard and sets
-// `unmap`; it returns false while somebody else is at work on the page. finish_discard takes a range of claimed pages;
+// `unmap`; it returns false while another thread is working on the page. finish_discard takes a range of claimed pages;
 // those that are locked in memory stay Resident.
 [[nodiscard]] bool begin_discard(core& shared, page_id page, bool* unmap);
 void finish_discard(core& shared, page_range range);

@@ -51,6 +51,8 @@ result<void> page_ranges::adopt(page_range range) {
   return outcome;
 }
 
+// Decides whether a fresh block is open or guarded, and whether an open one must be closed for the new pages
+// (docs/decisions/0002-open-and-guarded-blocks.md).
 result<void> page_ranges::allocate_part(block_id id, page_range part, bool guarded) {
   block& target = shared_.blocks.at(id);
   shared_.blocks.note_use(id);

@@ -15,7 +15,7 @@ class page_ranges {
   // Pages of the range become the program's: zeros until written. Opens blocks while the budget has room for them,
   // guards them otherwise. Requires: not allocated.
   [[nodiscard]] result<void> allocate(page_range range) { return allocate(range, false); }
-  // Guards them whatever the budget says, so that move() may go there.
+  // Guards them regardless of the budget, so that move() may go there.
   [[nodiscard]] result<void> allocate_guarded(page_range range) { return allocate(range, true); }
   // Takes over memory that the kernel has filled in part: it is the program's already. Requires: whole blocks, fresh.
   [[nodiscard]] result<void> adopt(page_range range);

@@ -1,5 +1,5 @@
-// Where pages are, for those who only ask: software guards, hints, and whoever waits for a page. No lock is taken, so
-// an answer says how a page was a moment ago.
+// The states of pages, for software guards, hints and waiting threads. It takes no lock, so an answer describes a
+// moment in the past.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class page_view {
   [[nodiscard]] std::uint64_t pages() const { return pages_.pages(); }
   [[nodiscard]] const residency& words() const { return pages_; }
 
-  // What became of an access: the page is still being fetched; it can be made now.
+  // The state of an access: the page is still being fetched; the access is possible now.
   [[nodiscard]] bool on_its_way(page_id page) const { return where(page) == state::fetching; }
   [[nodiscard]] bool accessible(page_id page, bool write) const {
     const page_word word = pages_.load(page);

@@ -1,7 +1,7 @@
 // The misses of fibers, and their way to wait: the fiber parks, with no lock held, and others run on its thread.
 //
-// Nothing of the thread is remembered where a fiber waits: outside the fault handler it may go on on another one. A
-// fiber that waits for a page is woken by whoever makes the page settle; one that waits for something scarce by poll().
+// A waiting fiber keeps no state of its thread, because outside the fault handler it may continue on another one. A
+// fiber that waits for a page is woken when the page settles; one that waits for something scarce by poll().
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ class parked_misses {
   // Parks the calling fiber until the next poll().
   void wait_for_turn(miss_waiter::place from) noexcept { waiting_.wait_for(waiting_fibers::reason::turn, from); }
 
-  // Finishes what has arrived and wakes who can go on. Any thread. Returns after how many nanoseconds to call it again,
-  // or no_poll.
+  // Finishes arrived transfers and wakes the fibers that can continue. Any thread. Returns after how many nanoseconds
+  // to call it again, or no_poll.
   [[nodiscard]] std::uint64_t poll() noexcept;
 
  private:

@@ -47,7 +47,7 @@ class policy {
 // For options and messages: "2q, second-chance, fifo".
 [[nodiscard]] std::string policy_names();
 
-// What `name` may be: one of these, or lru:N, of 2 to 32 lists. Errors say so.
+// Valid names: one of these, or lru:N with 2 to 32 lists. Errors list them.
 [[nodiscard]] result<void> check_policy(std::string_view name);
 
 [[nodiscard]] result<std::unique_ptr<policy>> make_policy(std::string_view name, residency& pages);

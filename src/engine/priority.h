@@ -1,6 +1,6 @@
-// Priorities: of four levels, those that hints name (Eden, section 4). Pages of the highest leave first, those of a
-// lower one only when nothing higher is left; within a level, second chance. Pages of the highest level have no second
-// one: they are for what is used only once (AIFM's non-temporal accesses).
+// Priorities: four levels that hints set (Eden, section 4). Pages of the highest level leave first, pages of a lower
+// one only when no higher ones are left. Within a level, second chance applies. Pages of the highest level get no
+// second chance: it is for data that is used only once (AIFM's non-temporal accesses).
 #pragma once
 
 #include <array>

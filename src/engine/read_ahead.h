@@ -13,14 +13,14 @@
 
 namespace far::engine {
 
-// What to fetch besides the missing page: `count` pages, `stride` pages apart, the first `stride` after the miss.
+// The pages to fetch besides the missing one: `count` pages, `stride` pages apart, the first `stride` after the miss.
 struct window {
   std::int64_t stride = 1;
   std::size_t count = 0;
   std::size_t stream = 0;  // which stream of the table it belongs to
 };
 
-// How one miss changed what is known of earlier prefetches.
+// What one miss shows about earlier prefetches.
 struct prefetch_feedback {
   std::size_t used_pages = 0;    // prefetched pages that the stream has now walked over
   std::size_t unused_pages = 0;  // prefetched pages of a stream that was given up
@@ -64,13 +64,14 @@ class read_ahead_state {
   unsigned usefulness_ = 192;
 };
 
-// What the pages before one tell, whoever touched them: a thread may follow more streams than its table holds, and
-// threads may hand them on. At most `most` pages are looked at.
+// The history of the pages right before one, touched by any thread: a thread may follow more streams than its table
+// holds, and threads may hand them on. At most `most` pages are read.
 
 // How many pages right before an Untouched one have been filled: a buffer that is written from its start.
 [[nodiscard]] std::size_t filled_before(const residency& pages, page_id page, std::size_t most);
 
-// How many pages right before a Remote one left when it did, and have come back: a walk over what was evicted together.
+// How many pages right before a Remote one left in the same epoch and have come back: a walk over pages that were
+// evicted together.
 [[nodiscard]] std::size_t returned_before(const residency& pages, page_id page, std::size_t most);
 
 }  // namespace far::engine

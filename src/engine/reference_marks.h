@@ -1,4 +1,4 @@
-// When pages were used, as far as somebody tells: a byte a page, which hints set (far/hint.h) and policies read.
+// The times of last use that hints report (far/hint.h): a byte a page, which policies read.
 //
 // A mark also says that the page is resident, so that a hint about it has nothing to do but to look at the mark: it is
 // erased when the page leaves. Like everything a hint relies on it may be out of date; the hardware guard is behind it.

@@ -6,7 +6,7 @@
 namespace far::engine {
 
 // Claims `page` for a rescue if it is lifted, and brings it back. `word` is its word as last seen. Returns false when
-// somebody else changed it first, or when so many were rescued that a batch must be finished before the next.
+// another thread changed it first, or when so many were rescued that a batch must be finished before the next.
 [[nodiscard]] bool rescue(core& shared, page_id page, page_word word);
 
 // Maps a copy of the staged bytes at `page`, makes it Resident and lets the evictor have the staging page. Requires:

@@ -1,8 +1,8 @@
 // Second chance (CLOCK): first in, first out, but a page used since it was last looked at goes round once more.
 //
-// The hardware guard does not see accesses to mapped pages, so "used" is what software knows: a first write, a rescue
-// while the page was on its way out, a hint or software guard, and a page fetched again so soon after its eviction that
-// a memory twice as large would have kept it (its epoch tells).
+// The hardware guard does not see accesses to mapped pages. So a page counts as used after a first write, a rescue on
+// its way out, a hint or software guard, or a fetch so soon after its eviction that a budget twice as large would have
+// kept it (its epoch shows this).
 #pragma once
 
 #include "engine/page_queue.h"

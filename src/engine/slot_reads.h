@@ -1,11 +1,11 @@
-// Slots that are being read for somebody who does not fetch the page (object_reader.h). While such a read is under way,
-// the page may come in, be written, discarded or moved; nobody waits for the read. What must not happen is that the
-// slot's bytes change under it. A slot is never written twice without being freed in between, so it is enough that it
-// is not freed: whoever gives a slot up that is being read leaves it to the read, which frees it at its end.
+// Slots that are being read without fetching the page (object_reader.h). While such a read is under way, the page may
+// come in, be written, discarded or moved, without waiting for the read. Only the slot's bytes must not change. A slot
+// is never written twice without being freed in between, so it is enough not to free it: a thread that releases a slot
+// with a read under way leaves it to the read, which frees it at its end.
 //
-// This is the protocol of hazard pointers, for slots. The reader first publishes the slot and then looks
-// whether the page is still Remote there; whoever takes the slot from its page changes the page's word first and then
-// looks for readers. One of the two sees the other.
+// This is the protocol of hazard pointers, for slots. The reader first publishes the slot, then checks that the page is
+// still Remote there. A thread that takes the slot from its page first changes the page's word, then looks for readers.
+// One of the two sees the other.
 #pragma once
 
 #include <array>

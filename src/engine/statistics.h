@@ -1,4 +1,4 @@
-// What the engine counts. A snapshot; every figure is since the start unless it says "now".
+// The engine's counters. A snapshot; every figure counts from the start unless it says "now".
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Whose a transfer is, where the far tier tells of it only when the thread that submitted it runs on
+// The submitter of a transfer, where the far tier reports it only while the submitting thread runs
 // (backend::channel::needs_its_submitter).
 #pragma once
 

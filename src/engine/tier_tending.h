@@ -1,5 +1,5 @@
-// What the far tier has to do behind the transfers; see backend::tend(). Not while the process forks, so that it is not
-// half done in the child.
+// The far tier's own upkeep; see backend::tend(). It stops while the process forks, so that it is not half done in the
+// child.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The engine's queues to the far tier: fetchers, object readers, evictors. Whoever has nothing better to do finishes
-// what others have started in them.
+// The engine's queues to the far tier: fetchers, object readers, evictors. An idle thread finishes transfers that
+// others have started in them.
 #pragma once
 
 #include <array>
@@ -30,19 +30,19 @@ class transfer_queues {
 
   // A fetcher for a thread that resolves misses. It is kept here, so that others can finish what it started.
   [[nodiscard]] result<fetcher*> add_fetcher();
-  // A reader for those who take objects out of Remote pages. It is kept here, and polled in help().
+  // A reader for objects of Remote pages. It is kept here, and polled in help().
   // Requires: options::reads_parts.
   [[nodiscard]] result<object_reader*> add_object_reader();
 
-  // Polls whatever is on its way, in any queue that nobody holds. Returns whether anything was done.
+  // Polls the transfers of all queues whose locks are free. Returns whether anything was done.
   bool help(caller who = caller::of_program);
 
-  // Whether anything waits to be submitted by a thread of the runtime's that calls help(); of it, writes.
+  // Whether transfers wait to be submitted by a thread of the runtime in help(); whether writes do.
   [[nodiscard]] bool has_left() const;
   [[nodiscard]] bool has_left_writes() const;
 
   [[nodiscard]] bool under_way() const;
-  // Those that no miss waits for. The others are finished by whoever waits, if it is a thread: fibers may all sleep.
+  // Transfers for which no miss waits. Waiting threads finish the others; fibers may all sleep.
   [[nodiscard]] bool unattended() const;
 
   // Around fork: with all of the locks held, no miss and no eviction is half done.
@@ -58,7 +58,7 @@ class transfer_queues {
   static constexpr std::size_t maximum_fetchers = 64;
   static constexpr std::size_t maximum_readers = 16;
 
-  // Those that were added so far.
+  // The queues added so far.
   [[nodiscard]] std::span<const std::unique_ptr<fetcher>> fetchers() const {
     return {fetchers_.data(), fetcher_count_.load(std::memory_order_acquire)};
   }

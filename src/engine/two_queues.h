@@ -1,9 +1,9 @@
-// 2Q (Johnson and Shasha, VLDB'94), simplified: newcomers pass through a short queue; what is missed again soon after
-// it has left that way has shown that it is used, and goes to the long queue, where it stays much longer.
+// 2Q (Johnson and Shasha, VLDB'94), simplified: newcomers pass through a short queue. A page that is missed again soon
+// after it has left goes to the long queue, where it stays much longer.
 //
-// So one walk over much data does not push out what is used all the time, and that without accessed bits, which the
-// hardware guard does not have: the page's epoch, set when it leaves, is 2Q's ghost entry, and costs nothing. What else
-// tells of use (a first write, a rescue, a hint) moves a page to the end of the long queue.
+// So one walk over much data does not push out pages that are used all the time. This needs no accessed bits, which the
+// hardware guard does not have: the page's epoch, set when it leaves, serves as 2Q's ghost entry at no cost. Other
+// signs of use (a first write, a rescue, a hint) move a page to the end of the long queue.
 #pragma once
 
 #include "engine/page_queue.h"

@@ -44,6 +44,8 @@ void waiting_fibers::wait_for_page(const residency& pages, page_id page, miss_wa
   fibers_.park(mine.ticket, from);
 }
 
+// Called at every change of a page's state, mostly with nobody waiting: then it is one load. Wakes all that wait for
+// this page, and leaves others of the bucket in their order.
 void waiting_fibers::settled(page_id page) noexcept {
   bucket& in = buckets_[page % bucket_count];
   if (in.first.load(std::memory_order_seq_cst) == nullptr) return;

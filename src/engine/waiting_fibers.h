@@ -1,8 +1,8 @@
-// The fibers that wait for the pager, found by whoever can let them go on.
+// The fibers that wait for the pager.
 //
-// A fiber that waits for a page is woken by the very change of the page's state that ends the wait, whoever makes it: a
-// worker that polls, another fiber, an OS thread, the evictor. A fiber that waits for something scarce is woken by the
-// poller, as much of it there is.
+// A fiber that waits for a page is woken by the change of the page's state that ends the wait. A worker that polls,
+// another fiber, an OS thread or the evictor may make this change. Fibers that wait for something scarce are woken by
+// the poller, as many as there is enough for.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ class waiting_fibers final : public settling_listener {
   // Parks the calling fiber until wake().
   void wait_for(reason why, miss_waiter::place from) noexcept;
 
-  // Wakes at most `most` of those that wait for this, the first to come first.
+  // Wakes at most `most` of the fibers that wait for this, in order of arrival.
   void wake(reason why, std::size_t most) noexcept;
   [[nodiscard]] bool any(reason why) const noexcept {
     return queues_[static_cast<std::size_t>(why)].count.load(std::memory_order_relaxed) > 0;
@@ -51,7 +51,7 @@ class waiting_fibers final : public settling_listener {
     bool listed = false;
   };
 
-  // Those that wait for pages with the same remainder.
+  // The fibers that wait for pages with the same remainder.
   struct bucket {
     spin_lock lock;
     std::atomic<waiting*> first{nullptr};

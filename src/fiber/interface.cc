@@ -28,8 +28,8 @@ template <typename Part>
 // As the templates of this folder want it.
 struct erased_lock {
   detail::any_lock any;
-  void lock() { any.lock(any.which); }
-  void unlock() { any.unlock(any.which); }
+  void lock() { any.lock(any.object); }
+  void unlock() { any.unlock(any.object); }
 };
 
 }  // namespace

@@ -114,21 +114,21 @@ void plain_space::release(std::uintptr_t address, std::size_t bytes, std::size_t
   const std::size_t wanted = place_bytes(bytes, alignment);
   if (wanted > largest_place_bytes) return huge_.release(address);
   const std::size_t index = size_index(wanted);
-  kind& of = kinds_[pages_.tag_of(pages_.page_of(address))][index];
+  kind& places = kinds_[pages_.tag_of(pages_.page_of(address))][index];
   const std::uintptr_t first = address - address % segment_bytes;
   {
-    const lock_guard guard(of.lock);
-    const auto found = of.slabs.find(first);
-    FAR_CHECK(found != of.slabs.end(), "memory is given back with the size and alignment with which it was taken");
+    const lock_guard guard(places.lock);
+    const auto found = places.slabs.find(first);
+    FAR_CHECK(found != places.slabs.end(), "memory is given back with the size and alignment with which it was taken");
     slab& in = found->second;
     in.release((address - first) / size_at(index));
     if (!in.listed) {
       in.listed = true;
-      of.with_room.push_back(first);
+      places.with_room.push_back(first);
     }
-    if (in.live > 0 || of.with_room.size() == 1) return;
-    std::erase(of.with_room, first);
-    of.slabs.erase(found);
+    if (in.live > 0 || places.with_room.size() == 1) return;
+    std::erase(places.with_room, first);
+    places.slabs.erase(found);
   }
   segments_.release_runs(first);
 }

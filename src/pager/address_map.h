@@ -1,4 +1,4 @@
-// Which addresses of the far heap are in use, and with what protection: the pager's counterpart of the kernel's list of
+// The addresses of the far heap that are in use, with their protection: the pager's counterpart of the kernel's list of
 // mappings. Bookkeeping only. Thread-safe.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace far::pager {
 using platform::page_id;
 using platform::page_range;
 
-// What is mapped at addresses in use.
+// The kind of a mapping at addresses in use.
 struct mapping_traits {
   int protection = 0;            // PROT_*, as the program set it
   bool foreign = false;          // something of the kernel's, which the program put there by MAP_FIXED
@@ -64,17 +64,17 @@ class address_map {
   // The same, but only if nobody else has taken a part of `within` out and will put it back; else nullopt.
   [[nodiscard]] std::optional<parts> remove_whole(page_range within);
 
-  // Takes the whole range from whoever uses parts of it, in one step, so that nobody else gets any of it: the parts
-  // that were in use, or nullopt while somebody is about to put a part back. The range is neither in use nor free until
-  // use() or put_back().
+  // Takes the whole range, used parts included, in one step, so that no other thread gets any of it. Returns the parts
+  // that were in use, or nullopt while another thread is about to put a part back. The range is neither in use nor free
+  // until use() or put_back().
   [[nodiscard]] std::optional<parts> take_over(page_range range);
   void use(page_range range, const mapping_traits& traits);
 
-  // What is in use of the range, in order; or nullopt while somebody has taken a part out, and will put it back or use
-  // it again soon.
+  // The parts of the range that are in use, in order; or nullopt while another thread has taken a part out, and will
+  // put it back or use it again soon.
   [[nodiscard]] std::optional<parts> look(page_range range) const;
 
-  // The part in use that holds `page`.
+  // The part in use that contains `page`.
   [[nodiscard]] std::optional<part> find(page_id page) const;
 
   // Calls `body(traits)` if the page is in use, and returns what it returned, else false. Nobody takes the page out
@@ -86,7 +86,7 @@ class address_map {
     return holder.has_value() && body(holder->traits);
   }
 
-  // Changes what is known of all that is in use of the range: calls `body(mapping_traits&)` for each part.
+  // Changes the traits of all parts of the range that are in use: calls `body(mapping_traits&)` for each.
   template <typename Body>
   void change(page_range range, const Body& body) {
     const lock_guard guard(lock_);

@@ -1,5 +1,5 @@
-// Memory calls of the program take parts of the far heap out of everybody's sight while they work on them. A fork waits
-// until none is at work, and lets none begin, so that the child finds every part where it belongs.
+// Memory calls of the program take parts of the far heap out of the map while they work on them. A fork waits until no
+// call is at work, and lets none begin, so that the child finds every part in its place.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ class call_gate {
     while (inside_.load() > 0) waiting.pause();
   }
   void open() noexcept { closed_.store(false); }
-  // In the child, where those who were on their way in are not.
+  // In the child, which does not have the threads that were on their way in.
   void open_in_child() noexcept {
     inside_.store(0);
     open();
@@ -42,8 +42,8 @@ class call_gate {
   std::atomic<bool> closed_{false};
 };
 
-// Inside the gate, with signals blocked: a handler of the program must find the map of addresses whole. Whoever is
-// inside allocates no memory of the program's allocator, whose locks a fork holds before it closes the gate.
+// Inside the gate, with signals blocked: a handler of the program must find the map of addresses complete. A call
+// inside never allocates from the program's allocator, whose locks a fork holds before it closes the gate.
 class memory_call {
  public:
   explicit memory_call(call_gate& gate) : gate_(gate) { gate_.enter(); }

@@ -1,4 +1,4 @@
-// What every far heap has, whoever uses it: addresses, a budget, and the process around them.
+// The part of a far heap that all users share: addresses, a budget, and the process around them.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,8 @@ class far_heap {
   // Like madvise(MADV_DONTNEED): drops the bytes here and far; the next access reads zeros.
   [[nodiscard]] virtual result<void> discard(std::byte* address, std::size_t bytes) = 0;
 
-  // Evicts what it can of the range now, whatever the budget says (MADV_PAGEOUT). For tests and benchmarks too.
+  // Evicts the pages of the range that can leave, now and regardless of the budget (MADV_PAGEOUT). Also for tests and
+  // benchmarks.
   virtual void evict(std::byte* address, std::size_t bytes) = 0;
 
   // Changes the budget while the program runs, both ways. Returns at once; a smaller budget is reached by eviction.

@@ -87,6 +87,7 @@ far_pager::far_pager(const options& chosen, const platform::kernel_features& fea
       far_(std::move(far)),
       host_(chosen.fibers) {}
 
+// The parts in the order in which they refer to one another; the threads last.
 result<void> far_pager::start() {
   const bool at_misses = chosen_.where == options::eviction::at_miss;
   const engine::options settings{

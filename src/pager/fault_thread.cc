@@ -56,9 +56,10 @@ void fault_thread::stop() {
   platform::close_own_descriptor(std::exchange(stop_descriptor_, -1));
 }
 
+// Spins for a while after the last work, then sleeps until the kernel reports a miss or a transfer completes.
 void fault_thread::run() {
   {
-    // Whoever starts us may be in the middle of serve().
+    // The thread that starts this one may be in the middle of serve().
     const lock_guard guard(fetcher_.lock);
     at_work_.store(true, std::memory_order_release);
   }

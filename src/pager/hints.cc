@@ -67,12 +67,12 @@ void take_hint(const void* address, std::size_t size, std::uint64_t packed_optio
   const int error_before = read_errno();
   hint_site::tally& counted = tally_of(*site);
   counted.calls.fetch_add(1, std::memory_order_relaxed);
-  const hint said{.write = (packed_options & 1) != 0,
-                  .sequential = (packed_options & 2) != 0,
-                  .prefetch = (packed_options & 4) != 0,
-                  .read_ahead_pages = static_cast<std::int32_t>(packed_options >> 32),
-                  .eviction_priority = std::min<unsigned>(packed_options >> 8 & 0xff, 3)};
-  if (guard->expect_use(static_cast<const std::byte*>(address), size, said)) {
+  const hint hinted{.write = (packed_options & 1) != 0,
+                    .sequential = (packed_options & 2) != 0,
+                    .prefetch = (packed_options & 4) != 0,
+                    .read_ahead_pages = static_cast<std::int32_t>(packed_options >> 32),
+                    .eviction_priority = std::min<unsigned>(packed_options >> 8 & 0xff, 3)};
+  if (guard->expect_use(static_cast<const std::byte*>(address), size, hinted)) {
     counted.misses.fetch_add(1, std::memory_order_relaxed);
   }
   write_errno(error_before);

@@ -1,4 +1,4 @@
-// The runtime's side of far/hint.h: where hints look, and what they do when there is something to do.
+// The runtime's side of far/hint.h: the data that hints read, and the call that they make when a page is missing.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace far::pager {
 
 class page_guard;
 
-// What a hint calls that finds something to do, as in far_hint_view.
+// The call of a hint that finds a missing page, as in far_hint_view.
 using hint_entry = decltype(far_hint_view::miss);
 void take_hint(const void* address, std::size_t size, std::uint64_t packed_options, far_hint_site* site);
 
@@ -23,7 +23,8 @@ void serve_hints(page_guard& guard, hint_entry entry = take_hint);
 // Before the pager ends. Requires: no thread is in a hint about its far heap.
 void stop_serving_hints(const page_guard& guard);
 
-// What far_hint_find_view() returns wherever a door defines it: from the program's start on, empty while nobody serves.
+// The result of far_hint_find_view() in every door that defines it. It exists from the program's start, and is empty
+// while no pager serves hints.
 [[nodiscard]] const far_hint_view& hint_view() noexcept;
 
 // A line with a hint that has reached the runtime. Threads count apart: one counter that all of them bump at every page
@@ -52,7 +53,7 @@ struct hint_site {
   }
 };
 
-// The lines so far. What lies behind the first thousand shares one entry.
+// The lines so far. All lines after the first thousand share one entry.
 [[nodiscard]] std::span<const hint_site> hint_sites() noexcept;
 
 }  // namespace far::pager

@@ -1,7 +1,7 @@
-// The far heap's addresses as parts with traits, and what a memory call does to one of them: it looks its range up, or
-// takes it out of everybody's sight, works on it part by part, and puts it back, in use or free.
+// The far heap's addresses as parts with traits, and the steps of a memory call on them: it looks its range up, or
+// takes it out of the map, works on it part by part, and puts it back, in use or free.
 //
-// Everything that can fail returns 0 or an errno value. Unless it says otherwise, it is called inside the gate.
+// All functions that can fail return 0 or an errno value. They are called inside the gate unless they say otherwise.
 #pragma once
 
 #include <cerrno>
@@ -22,7 +22,7 @@ class mapped_parts {
   using part = address_map::part;
   using parts = address_map::parts;
 
-  // Requires: what is referred to outlives this. `around`: whose background is woken when memory is allocated.
+  // Requires: all references outlive this object. `around`: whose background is woken when memory is allocated.
   mapped_parts(const platform::heap_layout& heap, engine::page_ranges& ranges, const engine::eviction_control& eviction,
                engine::host& around);
 
@@ -48,10 +48,10 @@ class mapped_parts {
   [[nodiscard]] std::byte* address_of(page_range range) const { return heap_.address_of(range.first); }
   [[nodiscard]] static std::size_t bytes_of(page_range range) { return range.count << page_shift; }
 
-  // What is in use of a range, once nobody is at work on a part of it. Also outside the gate.
+  // The parts of a range that are in use, as soon as no thread is working on one of them. Also outside the gate.
   [[nodiscard]] parts look(page_range range) const;
-  // Calls `body(part)` for what is in use of the range, in order. The first error of `body` ends it; a hole is ENOMEM:
-  // at once, or when the rest is done.
+  // Calls `body(part)` for the parts in use of the range, in order. The first error of `body` ends it; a hole is
+  // ENOMEM: at once, or when the rest is done.
   enum class at_hole : std::uint8_t { stop, go_on };
   template <typename Body>
   [[nodiscard]] int for_each(page_range range, at_hole mode, const Body& body) const {
@@ -73,16 +73,16 @@ class mapped_parts {
   // Empties and frees all that is in use of the range.
   [[nodiscard]] int unmap(page_range range);
   [[nodiscard]] int protect(const part& seen, int protection);
-  // Memory that nobody can touch, and in which nothing is, is only reserved again.
+  // Makes inaccessible and empty memory a reservation again.
   void give_up_if_empty(page_range range);
 
-  // Takes addresses from whoever uses them; nobody else gets them meanwhile. A thread that is about to give up a part,
-  // and holds it for a moment more, is waited for.
+  // Takes addresses that may be in use; no other thread gets them meanwhile. Waits for a thread that is about to
+  // release a part.
   [[nodiscard]] parts take(page_range range);
-  // Empties a range that was taken. `keep_foreign`: what is the kernel's stays mapped. `protection`: of what is to
-  // come, if it is ours. What can be refused is found out before anything is dropped.
+  // Empties a range that was taken. `keep_foreign`: foreign parts stay mapped. `protection`: of the far memory that
+  // comes there, if any. Checks everything that can be refused before it drops any bytes.
   [[nodiscard]] int empty(page_range range, const parts& taken, bool keep_foreign, int protection);
-  // Gives what is ours and can be accessed the kernel's protection of what comes in its place; all of it, or nothing.
+  // Gives accessible far memory the kernel's protection of the mapping that replaces it: all of it, or none.
   [[nodiscard]] int protect_all(const parts& taken, int protection);
   // The parts of a range that was taken stay as they are from this one on; the rest is free.
   void give_back(page_range range, const parts& taken, std::size_t first_kept);

@@ -1,4 +1,4 @@
-// The far heap as a program sees it that maps memory: what stands in for mmap and its relatives, with their semantics.
+// The far heap for programs that map memory: the replacements of mmap and its relatives, with their semantics.
 #pragma once
 
 #include <cstddef>
@@ -18,29 +18,29 @@ class mappings {
   // `alignment_bytes` (a power of two, at least a page). Fails with ENOMEM when the far heap's addresses run out.
   [[nodiscard]] virtual result<std::byte*> map(std::size_t bytes, int protection, std::size_t alignment_bytes) = 0;
 
-  // The same at this very place of the far heap: in place of what is there (MAP_FIXED), or only if it is free
+  // The same at this very place of the far heap: replacing what is there (MAP_FIXED), or only if it is free
   // (MAP_FIXED_NOREPLACE; else EEXIST).
   enum class placement : std::uint8_t { replace, if_free };
   [[nodiscard]] virtual result<void> map_at(std::byte* address, std::size_t bytes, int protection, placement how) = 0;
 
-  // Something that is not ours comes to this place: `place` maps it there, in one step, and returns 0 or an errno
-  // value. What was there is dropped before; the range is the kernel's until it is unmapped. Where `place` fails,
-  // nothing is mapped any more.
+  // Gives this place to a mapping of the kernel's: `place` makes the mapping in one step, and returns 0 or an errno
+  // value. The old bytes are dropped before. The range belongs to the kernel until it is unmapped. If `place` fails,
+  // nothing is mapped there any more.
   [[nodiscard]] virtual result<void> hand_over(std::byte* address, std::size_t bytes, placement how,
                                                const std::function<int()>& place) = 0;
-  // The same where all of the range is the kernel's already, for which `place` need only be kept apart from other
-  // calls. False: it is not, and nothing was done. Where `place` fails, what is there is the kernel's to say.
+  // The same for a range that belongs to the kernel as a whole: only keeps `place` apart from other calls. False: some
+  // of it is far, and nothing was done. If `place` fails, the kernel decides what is mapped there.
   [[nodiscard]] virtual result<bool> replace_foreign(std::byte* address, std::size_t bytes,
                                                      const std::function<int()>& place) = 0;
   // The kernel has moved away (mremap) what was mapped at a place that was handed over.
   [[nodiscard]] virtual result<void> take_back(std::byte* address, std::size_t bytes) = 0;
 
-  // Whose mappings fill the range: ours, or the kernel's. EFAULT where both do, or nothing is mapped.
+  // The owner of the mappings that fill the range: the far heap, or the kernel. EFAULT for both, or for a hole.
   enum class origin : std::uint8_t { far, foreign };
   [[nodiscard]] virtual result<origin> origin_of(const std::byte* address, std::size_t bytes) const = 0;
 
-  // What the program made of the page at `address`, and how many bytes from there on are alike, of `bytes` at most;
-  // EFAULT where nothing of ours is mapped.
+  // The kind of memory at `address`, and how many bytes from there on are alike, of `bytes` at most; EFAULT where no
+  // far memory is mapped.
   struct mapping {
     int protection = 0;    // PROT_*
     bool guarded = false;  // MADV_GUARD_INSTALL: inaccessible, whatever the protection
@@ -49,7 +49,7 @@ class mappings {
   };
   [[nodiscard]] virtual result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const = 0;
 
-  // Like madvise, of any advice that the kernel knows; docs/run.md tells what becomes of each.
+  // Like madvise, for any advice that the kernel knows; docs/run.md lists the effects.
   [[nodiscard]] virtual result<void> advise(std::byte* address, std::size_t bytes, int advice) = 0;
 
   // Like mprotect.
@@ -60,7 +60,7 @@ class mappings {
   [[nodiscard]] virtual result<void> unlock(std::byte* address, std::size_t bytes) = 0;
   virtual void unlock_all() = 0;
 
-  // Like mremap of private memory. Remote pages move by name only: nothing is fetched.
+  // Like mremap of private memory. Remote pages only change their address: nothing is fetched.
   struct remapping {
     bool may_move = false;        // MREMAP_MAYMOVE
     bool keep_source = false;     // MREMAP_DONTUNMAP

@@ -1,4 +1,4 @@
-// What becomes of madvise in the far heap. docs/run.md has the table.
+// madvise in the far heap. docs/run.md has the table of its effects.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace far::pager {
 
 class memory_advice {
  public:
-  // Requires: what is referred to outlives this.
+  // Requires: all references outlive this object.
   memory_advice(mapped_parts& parts, memory_locks& locks, engine::page_ranges& ranges,
                 engine::eviction_control& eviction, software_accesses& accesses, engine::host& around)
       : parts_(parts), locks_(locks), ranges_(ranges), eviction_(eviction), accesses_(accesses), host_(around) {}

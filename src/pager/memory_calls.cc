@@ -99,6 +99,8 @@ result<void> memory_calls::hand_over(std::byte* address, std::size_t bytes, plac
   return outcome("mmap", parts_.inside([&] { return hand_over(parts_.pages_in(address, bytes), how, place); }));
 }
 
+// The engine forgets the pages before the kernel's mapping comes. When the kernel then refuses, the range is reserved
+// again, so that no other mapping can take it.
 int memory_calls::hand_over(page_range range, placement how, const std::function<int()>& place) {
   mapping_traits traits;
   traits.foreign = true;

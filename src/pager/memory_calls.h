@@ -1,5 +1,5 @@
-// The program's memory calls: mappings.h on the far heap. What is at an address is told by one map (mapped_parts.h);
-// that pages of a block are not ours, the engine knows from their words.
+// The program's memory calls: mappings.h on the far heap. One map (mapped_parts.h) says what is at an address; the
+// engine knows foreign pages from their words.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace far::pager {
 
 class memory_calls final : public mappings {
  public:
-  // Requires: what is referred to outlives this.
+  // Requires: all references outlive this object.
   memory_calls(const platform::heap_layout& heap, mapped_parts& parts, engine::engine& with, miss_resolver& misses,
                software_accesses& accesses, engine::host& around)
       : heap_(heap),

@@ -1,4 +1,4 @@
-// What becomes of mlock in the far heap. docs/run.md has the table.
+// mlock in the far heap. docs/run.md describes its effects.
 #pragma once
 
 #include <cstddef>

@@ -18,7 +18,7 @@ class memory_moves {
  public:
   using remapping = mappings::remapping;
 
-  // Requires: what is referred to outlives this.
+  // Requires: all references outlive this object.
   memory_moves(const platform::heap_layout& heap, mapped_parts& parts, memory_locks& locks, memory_advice& advice,
                engine::page_ranges& ranges)
       : heap_(heap), parts_(parts), locks_(locks), advice_(advice), ranges_(ranges) {}

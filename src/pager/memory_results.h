@@ -1,4 +1,4 @@
-// What the memory calls share: the kernel's protection and limits, and errno values as results.
+// Shared by the memory calls: the kernel's protection and limits, and errno values as results.
 #pragma once
 
 #include <sys/mman.h>

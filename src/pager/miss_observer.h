@@ -1,4 +1,4 @@
-// Who is told of every miss of the hardware guard, such as a tracer of misses. The run door gives one to pager::create.
+// Observes every miss of the hardware guard, such as a tracer of misses. The run door gives one to pager::create.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ struct miss {
   const std::byte* address;  // as exactly as the machine told
   kind cause;
   std::uint32_t thread;  // of the kernel
-  // What the thread was doing: a ucontext_t, while missed() runs. Null in fault_mode::thread, where the thread is not
-  // ours to look at; and in pin(), for a system call that would miss, where the caller of pin() knows.
+  // The registers of the thread: a ucontext_t, while missed() runs. Null in fault_mode::thread, where they are not
+  // accessible; and in pin(), for a system call that would miss, where the caller of pin() has them.
   const void* context;
   bool pinned;  // by pin(): the system call would have missed
 };
@@ -27,9 +27,9 @@ struct miss {
 class miss_observer {
  public:
   // fault_mode::in_line: called when the miss is resolved and before the program goes on, on the missing thread, in its
-  // signal handler, with no lock of the pager held. It may itself touch far memory if it lets SIGBUS in; then it is
-  // told of that miss too. fault_mode::thread: called when the miss is reported, on the thread that resolves misses,
-  // which must not touch far memory.
+  // signal handler, with no lock of the pager held. It may itself touch far memory if it unblocks SIGBUS; then it is
+  // called for that miss, too. fault_mode::thread: called when the miss is reported, on the thread that resolves
+  // misses, which must not touch far memory.
   virtual void missed(const miss& one) noexcept = 0;
 
  protected:

@@ -36,7 +36,7 @@ void miss_resolver::resolve(engine::wanted_page wanted, miss_waiter::place from)
   const engine::miss::state reached =
       host_.on_fiber() ? parked_->resolve(wanted, from)
                        : engine::resolve_on_thread(engine_, host_, fetchers_, thread_streams, wanted);
-  if (reached == engine::miss::state::lost && wanted.whose == engine::demand::access) die_of_lost_page(wanted.page);
+  if (reached == engine::miss::state::lost && wanted.cause == engine::demand::access) die_of_lost_page(wanted.page);
 }
 
 void miss_resolver::resolve_hardware_miss(page_id page, bool write) noexcept {

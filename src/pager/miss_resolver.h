@@ -1,4 +1,4 @@
-// Resolving the misses of the calling thread or fiber: whoever misses waits here until the page is there.
+// Resolves the misses of the calling thread or fiber, which waits here until the page has come.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ using platform::page_id;
 
 class miss_resolver {
  public:
-  // Requires: what is referred to outlives this. `observer`: told of every miss of the hardware guard, or null.
+  // Requires: all references outlive this object. `observer`: told of every miss of the hardware guard, or null.
   miss_resolver(engine::engine& with, process_host& around, const platform::heap_layout& heap,
                 const backend::backend& far, miss_observer* observer);
 

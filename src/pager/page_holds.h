@@ -11,7 +11,7 @@ namespace far::pager {
 
 class page_holds {
  public:
-  // Requires: what is referred to outlives this.
+  // Requires: all references outlive this object.
   page_holds(const platform::heap_layout& heap, engine::page_pins& pins, miss_resolver& misses)
       : heap_(heap), pins_(pins), misses_(misses) {}
 

@@ -17,7 +17,7 @@ namespace far::pager {
 
 class slot_reader {
  public:
-  // Requires: what is referred to outlives this.
+  // Requires: all references outlive this object.
   slot_reader(engine::engine& with, process_host& around, const platform::heap_layout& heap, miss_resolver& misses)
       : engine_(with), host_(around), heap_(heap), misses_(misses) {}
 

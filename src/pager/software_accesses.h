@@ -1,5 +1,4 @@
-// Accesses that are made ready before they are made, without a hardware fault: those of software guards, and those that
-// hints tell of.
+// Prepares accesses without a hardware fault, for software guards and hints.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@ namespace far::pager {
 
 class software_accesses final : private engine::page_bringer {
  public:
-  // Requires: what is referred to outlives this.
+  // Requires: all references outlive this object.
   software_accesses(engine::engine& with, process_host& around, const platform::heap_layout& heap,
                     const address_map& addresses, miss_resolver& misses)
       : engine_(with),

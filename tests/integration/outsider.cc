@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -266,6 +267,35 @@ void call_beside_signals() {
   std::printf("child %d\n", code_of(child));
 }
 
+std::atomic<bool> enough{false};
+
+void* change_actions(void*) {
+  struct sigaction before{};
+  const struct sigaction action{};
+  while (!enough.load()) {
+    if (sigaction(SIGSYS, &action, &before) != 0) std::abort();
+  }
+  return nullptr;
+}
+
+// Threads that meet at the action of one signal, the one by which calls are noticed, and children that find it so.
+void change_actions_at_once() {
+  pthread_t threads[4];
+  for (pthread_t& thread : threads) pthread_create(&thread, nullptr, change_actions, nullptr);
+  int good = 0;
+  for (int i = 0; i < 200; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      struct sigaction found{};
+      std::_Exit(sigaction(SIGSYS, nullptr, &found) == 0 && found.sa_handler == SIG_DFL ? 7 : 8);
+    }
+    good += code_of(child) == 7;
+  }
+  enough.store(true);
+  for (const pthread_t thread : threads) pthread_join(thread, nullptr);
+  std::printf("%d good children\n", good);
+}
+
 // ---- threads ----
 
 void* end_late(void*) {
@@ -465,6 +495,7 @@ int main(int count, char** arguments) {
   if (part == "map") map_raw();
   if (part == "children") make_children();
   if (part == "signals") call_beside_signals();
+  if (part == "actions") change_actions_at_once();
   if (part == "main-thread") end_the_main_thread();
   if (part == "robust") die_with_robust_mutexes();
   if (part == "stacks") run_on_own_stacks();
