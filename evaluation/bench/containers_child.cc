@@ -8,11 +8,13 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/check.h"
 #include "base/units.h"
 #include "clocks.h"
+#include "far/hash_map.h"
 #include "far/list.h"
 #include "far/runtime.h"
 #include "far/scope.h"
@@ -192,6 +194,68 @@ void measure_lists(far::runtime& in, std::size_t count, std::size_t rounds, cons
           runs, samples);
 }
 
+void measure_maps(far::runtime& in, std::size_t count, std::size_t rounds, const std::string& size, unsigned runs,
+                  nlohmann::json& samples) {
+  // Random numbers: std hashes a number to itself, and with keys at even distances would have no collisions.
+  const auto key_of = [](element i) {
+    i = (i ^ i >> 30) * 0xbf58476d1ce4e5b9u;
+    i = (i ^ i >> 27) * 0x94d049bb133111ebu;
+    return i ^ i >> 31;
+  };
+  const auto fill_std = [&](std::unordered_map<element, element>& map) {
+    for (element i = 0; i < count; ++i) map.insert_or_assign(key_of(i), i);
+  };
+  const auto fill_far = [&](far::hash_map<element, element>& map) {
+    for (element i = 0; i < count; ++i) map.insert_or_assign(key_of(i), i);
+  };
+  std::unordered_map<element, element> near;
+  far::hash_map<element, element> far(in);
+  fill_std(near);
+  fill_far(far);
+  const std::size_t look_ups = std::max<std::size_t>(count * rounds, reads_a_scope);
+  const auto look_up = [&](const auto& find_some) {
+    random_numbers random(9);
+    element sum = 0;
+    for (std::size_t done = 0; done < look_ups; done += reads_a_scope) sum = find_some(random, sum);
+    return sum;
+  };
+  const auto with_std = [&] {
+    return look_up([&](random_numbers& random, element sum) {
+      for (std::size_t i = 0; i < reads_a_scope; ++i) sum += near.find(key_of(random.below(count)))->second;
+      return sum;
+    });
+  };
+  measure({"hash map find, " + size, look_ups, with_std,
+           [&] {
+             return look_up([&](random_numbers& random, element sum) {
+               const far::scope here(in);
+               for (std::size_t i = 0; i < reads_a_scope; ++i) sum += *far.find(here, key_of(random.below(count)));
+               return sum;
+             });
+           }},
+          runs, samples);
+  measure({"hash map get, " + size, look_ups, with_std,
+           [&] {
+             return look_up([&](random_numbers& random, element sum) {
+               for (std::size_t i = 0; i < reads_a_scope; ++i) sum += *far.get(key_of(random.below(count)));
+               return sum;
+             });
+           }},
+          runs, samples);
+  measure({"hash map insert, " + size, count,
+           [&] {
+             std::unordered_map<element, element> fresh;
+             fill_std(fresh);
+             return fresh.size();
+           },
+           [&] {
+             far::hash_map<element, element> fresh(in);
+             fill_far(fresh);
+             return fresh.size();
+           }},
+          runs, samples);
+}
+
 }  // namespace
 
 result<nlohmann::json> containers_child(const nlohmann::json& assignment) {
@@ -208,6 +272,9 @@ result<nlohmann::json> containers_child(const nlohmann::json& assignment) {
     measure_changes(here, 200'000 * factor, runs, samples);
     measure_lists(here, 100'000, 5 * factor, "100 k", runs, samples);
     measure_lists(here, 5'000'000, 1, "5 M", runs, samples);
+    measure_maps(here, 1'000, 200 * factor, "1 k", runs, samples);
+    measure_maps(here, 100'000, 2 * factor, "100 k", runs, samples);
+    measure_maps(here, 2'000'000, 1, "2 M", runs, samples);
   });
   return samples;
 }

@@ -96,6 +96,19 @@ class [[nodiscard]] scope {
     return reach_further(runtime_, owner, write, lasting);
 #endif
   }
+  // The same for a small object that is at hand; otherwise nullptr, and nothing has changed. The word may become
+  // another meanwhile, unlike in reach(): then it is that of either object.
+  [[nodiscard]] std::byte* reach_if_ready([[maybe_unused]] const std::atomic<std::uint64_t>& owner,
+                                          [[maybe_unused]] bool write) const {
+#if !defined(FARHEAP_CHECKED)
+    const std::uint64_t value = owner.load(std::memory_order_acquire);
+    if (detail::word::is_plain(value) && view_.is_ready(value, write) && owner.load(std::memory_order_relaxed) == value)
+        [[likely]] {
+      return reinterpret_cast<std::byte*>(detail::word::address(value));
+    }
+#endif
+    return nullptr;
+  }
   // The address of a part of it. Of an object larger than a page, only the part is fetched.
   [[nodiscard]] std::byte* reach_part(std::atomic<std::uint64_t>& owner, std::size_t offset, std::size_t bytes,
                                       bool write, bool lasting) const {

@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "far/detail/grace.h"
 #include "fiber/identity.h"
 #include "fiber/this_fiber.h"
 
@@ -70,3 +71,17 @@ bool grace_periods::wait_until_over(grace_number number, std::chrono::microsecon
 }
 
 }  // namespace far::heap
+
+namespace far::detail {
+
+std::uint32_t note_out_of_reach() noexcept {
+  return heap::all_scopes.stamp([](heap::grace_number) { return true; });
+}
+
+bool have_scopes_ended(std::uint32_t since) noexcept {
+  if (heap::all_scopes.is_over(since)) return true;
+  heap::all_scopes.advance();
+  return heap::all_scopes.is_over(since);
+}
+
+}  // namespace far::detail

@@ -40,6 +40,7 @@ PRELUDE = """
 #include <vector>
 #include "far/array.h"
 #include "far/fiber.h"
+#include "far/hash_map.h"
 #include "far/list.h"
 #include "far/memory_resource.h"
 #include "far/queue.h"
@@ -48,6 +49,7 @@ PRELUDE = """
 #include "far/scope.h"
 #include "far/shared_ptr.h"
 #include "far/stack.h"
+#include "far/string.h"
 #include "far/tag.h"
 #include "far/unique_ptr.h"
 #include "far/vector.h"
@@ -147,6 +149,38 @@ REFUSED = {
         "far::vector<std::string> all(farheap);",
         "std::string points into itself",
         "far::vector<std::vector<char>> all(farheap);"),
+    "a temporary scope for a text": (
+        "far::string text; static_cast<void>(text.view(far::scope(farheap)));",
+        "the_scope_must_be_a_local_variable",
+        "far::string text; const far::scope here(farheap); static_cast<void>(text.view(here));"),
+    "a text that does not know where it lives": (
+        'far::string text("text");',
+        "no matching|could not convert",
+        'far::string text(farheap, "text");'),
+    "a copy of a string": (
+        "far::string one; auto other = one;",
+        "deleted|implicitly",
+        "far::string one; auto other = one.clone(farheap);"),
+    "a temporary scope for a look-up": (
+        "far::hash_map<int, int> all(farheap); static_cast<void>(all.find(far::scope(farheap), 1));",
+        "the_scope_must_be_a_local_variable",
+        "far::hash_map<int, int> all(farheap); const far::scope here(farheap); static_cast<void>(all.find(here, 1));"),
+    "a map of strings that point into themselves": (
+        "far::hash_map<int, std::string> all(farheap);",
+        "std::string points into itself",
+        "far::hash_map<int, far::string> all(farheap);"),
+    "a copy of a map": (
+        "far::hash_map<int, int> one(farheap); auto other = one;",
+        "deleted|implicitly",
+        "far::hash_map<int, int> one(farheap); auto other = std::move(one);"),
+    "a value of another type": (
+        'far::hash_map<int, int> all(farheap); all.put(1, "one");',
+        "no matching|constraint",
+        "far::hash_map<int, int> all(farheap); all.put(1, 1);"),
+    "a write through a const map": (
+        "const far::hash_map<int, int> all(farheap); const far::scope here(farheap); *all.find_mut(here, 1) = 1;",
+        "find_mut",
+        "far::hash_map<int, int> all(farheap); const far::scope here(farheap); *all.find_mut(here, 1) = 1;"),
     "three elements in an object": (
         "far::vector<int, 3> all(farheap);",
         "a power of two of elements",

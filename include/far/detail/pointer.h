@@ -94,6 +94,10 @@ void make_object(const tag& in, owner_word& owner, Arguments&&... arguments) {
   give_way(in);
   const scope here(in.home());
   std::byte* const at = allocate(in, owner, sizeof(T), type_of<T>());
+#if defined(FARHEAP_CHECKED)
+  // Scopes that end in the constructor do not take the object away.
+  static_cast<void>(here.reach(owner, true, true));
+#endif
   try {
     new (at) T(std::forward<Arguments>(arguments)...);
   } catch (...) {
@@ -109,6 +113,9 @@ void make_array(const tag& in, owner_word& owner, std::size_t count) {
   give_way(in);
   const scope here(in.home());
   std::byte* const at = allocate(in, owner, count * sizeof(T), type_of<T>());
+#if defined(FARHEAP_CHECKED)
+  static_cast<void>(here.reach(owner, true, true));
+#endif
   // Pages of large arrays are zeros already; to write them would bring them all in.
   if (count * sizeof(T) > 4096 && starts_as_zeros<T>()) return;
   try {

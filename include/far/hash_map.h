@@ -1,0 +1,584 @@
+// far::hash_map: a hash map in far memory for many fibers and threads at a time, or a cache (docs/containers.md).
+//
+//     far::hash_map<std::uint64_t, order> orders(farheap);
+//     orders.put(7, order{...});
+//     std::optional<order> copy = orders.get(7);
+//     const far::scope here(farheap);
+//     if (const order* found = orders.find(here, 7)) use(*found);  // good until the scope ends
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+#include "far/detail/hash_entry.h"
+#include "far/detail/hash_index.h"
+#include "far/detail/hash_shard.h"
+#include "far/detail/pointer.h"
+#include "far/detail/retired.h"
+#include "far/scope.h"
+#include "far/tag.h"
+
+namespace far {
+
+// What a map may hold before entries leave it for good: those that have not been used for a while (CLOCK, a second
+// chance for what was used). 0: any number.
+struct hash_map_limits {
+  std::size_t entries = 0;
+  // Of far objects: entries, and the far memory that keys and values own, where these say how much (owned_bytes()).
+  std::size_t bytes = 0;
+};
+
+// Keys to values, each pair one far object, which comes and goes alone or with its page. An index in local memory names
+// it: 17 to 29 bytes an entry.
+//
+// Any number of fibers and threads may use it at a time, but to move, swap or destroy it. Every operation on one key is
+// atomic with regard to others on it. References that find() returns are good until the scope ends, also when somebody
+// else erases or replaces the entry meanwhile; a value that is changed in place, by update() or through find_mut(), may
+// be seen while it changes by those who hold references to it, so they and whoever changes it synchronise as for any
+// object. get() copies a value as it was before or after an update().
+//
+// Growing takes a small part of the map at a time, and moves no entry. Nothing waits for the far tier with a lock that
+// others with entries at hand wait for.
+//
+// Hash and Equal are as for std::unordered_map. If both have is_transparent, look-ups take what they take. Both, and
+// the callbacks below, may use other far objects, but must not use the map unless it says so. Equal compares a key that
+// is in place until the scope ends.
+//
+// A key or value is made of what is given, or of a tag and what is given: far::string.
+template <typename K, typename V, typename Hash = hash<K>, typename Equal = std::equal_to<>>
+class hash_map {
+  using entry = detail::hash_entry<K, V>;
+
+ public:
+  using key_type = K;
+  using mapped_type = V;
+  using size_type = std::size_t;
+  using hasher = Hash;
+  using key_equal = Equal;
+  // What get() returns a copy as: V; std::string for far::string.
+  using copy_type = typename detail::copied<V>::type;
+  // Told of each entry that leaves because of a limit, after it has left. May use the map. What it throws, whoever
+  // added or updated an entry gets, who has done so all the same.
+  using eviction_callback = std::function<void(const K& key, const V& value)>;
+
+  explicit hash_map(const tag& in, const Hash& hash_of = {}, const Equal& equal = {})
+      : hash_map(in, hash_map_limits{}, {}, hash_of, equal) {}
+  hash_map(const tag& in, hash_map_limits limits, eviction_callback on_eviction = {}, const Hash& hash_of = {},
+           const Equal& equal = {})
+      : state_(std::make_unique<state>(in, limits, std::move(on_eviction), hash_of, equal)) {
+    detail::require_relocatable<K>();
+    detail::require_relocatable<V>();
+  }
+  // O(1). What was moved from may only be destroyed, swapped or assigned to.
+  hash_map(hash_map&&) noexcept = default;
+  hash_map& operator=(hash_map&&) noexcept = default;
+  ~hash_map() = default;
+
+  void swap(hash_map& other) noexcept { state_.swap(other.state_); }
+  friend void swap(hash_map& a, hash_map& b) noexcept { a.swap(b); }
+
+  [[nodiscard]] const tag& home() const noexcept { return state_->home; }
+  // While others change the map, some recent number.
+  [[nodiscard]] std::size_t size() const noexcept { return state_->count.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool empty() const noexcept { return size() == 0; }
+  // Of the entries, as for hash_map_limits::bytes.
+  [[nodiscard]] std::size_t entry_bytes() const noexcept { return state_->weight.load(std::memory_order_relaxed); }
+  // Of the index, in local memory. Slow.
+  [[nodiscard]] std::size_t index_bytes() const {
+    std::size_t bytes = sizeof(state);
+    for (detail::hash_shard& shard : state_->shards) {
+      const std::shared_lock guard(shard.readers());
+      bytes += shard.index.local_bytes();
+    }
+    return bytes;
+  }
+
+  // ---- look-up ----
+
+  // The value, in place until the scope ends; nullptr when there is none. Waits when the entry is remote.
+  template <typename Q = K>
+  [[nodiscard]] const V* find(const scope& in, const Q& key) const {
+    return value_of(find_entry<false>(in, as_key(key), true));
+  }
+  template <typename Q = K>
+  [[nodiscard]] V* find_mut(const scope& in, const Q& key) {
+    return value_of(find_entry<true>(in, as_key(key), true));
+  }
+  template <typename Q = K>
+  [[nodiscard]] const V* find(const scope& in, const Q& key, non_temporal_t /*how*/) const {
+    return value_of(find_entry<false>(in, as_key(key), false));
+  }
+  template <typename Q = K>
+  [[nodiscard]] V* find_mut(const scope& in, const Q& key, non_temporal_t /*how*/) {
+    return value_of(find_entry<true>(in, as_key(key), false));
+  }
+  template <typename... How>
+  const V* find(const scope&& the_scope_must_be_a_local_variable, How&&...) const = delete;
+  template <typename... How>
+  V* find_mut(const scope&& the_scope_must_be_a_local_variable, How&&...) = delete;
+
+  template <typename Q = K>
+  [[nodiscard]] bool contains(const Q& key) const {
+    const scope here(home().home());
+    return find(here, key) != nullptr;
+  }
+
+  // A copy of the value.
+  template <typename Q = K>
+    requires detail::can_be_copied<V>
+  [[nodiscard]] std::optional<copy_type> get(const Q& key) const {
+    const scope here(home().home());
+    return copy_in<Q>(here, key, true);
+  }
+  template <typename Q = K>
+    requires detail::can_be_copied<V>
+  [[nodiscard]] std::optional<copy_type> get(const Q& key, non_temporal_t /*how*/) const {
+    const scope here(home().home());
+    return copy_in<Q>(here, key, false);
+  }
+
+  // Look many keys up; what is remote comes in at the same time. values[i] is that of keys[i]. Require: values has
+  // room.
+  template <typename Q>
+  void find_many(const scope& in, std::span<const Q> keys, std::span<const V*> values) const {
+    for_many(in, keys, [&](std::size_t i) { values[i] = find(in, keys[i]); });
+  }
+  template <typename Q>
+    requires detail::can_be_copied<V>
+  void get_many(std::span<const Q> keys, std::span<std::optional<copy_type>> values) const {
+    for (std::size_t first = 0; first < keys.size(); first += keys_a_scope) {
+      const scope here(home().home());
+      const auto some = keys.subspan(first, std::min(keys_a_scope, keys.size() - first));
+      for_many(here, some, [&](std::size_t i) { values[first + i] = copy_in<Q>(here, some[i], true); });
+    }
+  }
+  template <typename... How>
+  void find_many(const scope&& the_scope_must_be_a_local_variable, How&&...) const = delete;
+
+  // Starts to bring an entry in, without waiting.
+  template <typename Q = K>
+  void prefetch(const Q& key) const {
+    const scope here(home().home());
+    bring_in(here, hash_of(as_key(key)));
+  }
+
+  // ---- change ----
+  // Strong exception guarantee for what the map does; of what Hash, Equal and constructors throw, nothing has happened.
+
+  // Inserts, or replaces the value. Returns whether it inserted.
+  template <typename Q = K, typename Value = V>
+    requires detail::constructible_in<K, Q> && detail::constructible_in<V, Value>
+  bool put(Q&& key, Value&& value) {
+    return add<true>(std::forward<Q>(key), std::forward<Value>(value));
+  }
+  template <typename Q = K, typename Value = V>
+    requires detail::constructible_in<K, Q> && detail::constructible_in<V, Value>
+  bool insert_or_assign(Q&& key, Value&& value) {
+    return add<true>(std::forward<Q>(key), std::forward<Value>(value));
+  }
+  // Inserts unless there is one already. Return whether they did. The arguments are not used if there was one when the
+  // call began.
+  template <typename Q = K, typename Value = V>
+    requires detail::constructible_in<K, Q> && detail::constructible_in<V, Value>
+  bool insert(Q&& key, Value&& value) {
+    return add<false>(std::forward<Q>(key), std::forward<Value>(value));
+  }
+  template <typename Q = K, typename... Arguments>
+    requires detail::constructible_in<K, Q> && detail::constructible_in<V, Arguments...>
+  bool try_emplace(Q&& key, Arguments&&... arguments) {
+    return add<false>(std::forward<Q>(key), std::forward<Arguments>(arguments)...);
+  }
+
+  // Calls change(V&), alone with regard to all but those who hold references. Returns whether there is such a key. When
+  // `change` throws, the value is as it left it.
+  template <typename Q = K, std::invocable<V&> Change>
+  bool update(const Q& key, Change change) {
+    const bool found = update_in_scope(as_key(key), change);
+    tidy();
+    return found;
+  }
+
+  // Returns whether there was one.
+  template <typename Q = K>
+  bool erase(const Q& key) {
+    const bool erased = erase_in_scope(as_key(key));
+    state_->retired.look_after();
+    return erased;
+  }
+
+  // Entries that others add meanwhile may stay.
+  void clear() {
+    for (detail::hash_shard& shard : state_->shards) {
+      auto all = std::make_unique<detail::retired_list::node>();
+      const std::lock_guard guard(shard);
+      state_->count.fetch_sub(shard.index.size(), std::memory_order_relaxed);
+      state_->weight.fetch_sub(std::exchange(shard.weight, 0), std::memory_order_relaxed);
+      shard.index.template clear<detail::end_entries<entry>>(*all);
+      state_->retired.add(std::move(all));
+    }
+    state_->retired.look_after();
+  }
+
+  // Calls visit(const K&, const V&) for every entry, in no order, and brings those ahead in. Entries that others add or
+  // erase meanwhile may be visited or not. `visit` must not use the map.
+  template <std::invocable<const K&, const V&> Visit>
+  void for_each(Visit visit) const {
+    for_each_entry<false>([&](entry& one) { visit(std::as_const(one.key), std::as_const(one.value)); });
+  }
+  // visit(const K&, V&), as for update().
+  template <std::invocable<const K&, V&> Visit>
+  void for_each_mut(Visit visit) {
+    for_each_entry<true>([&](entry& one) { visit(std::as_const(one.key), one.value); });
+    tidy();
+  }
+
+ private:
+  static constexpr bool is_transparent = requires {
+    typename Hash::is_transparent;
+    typename Equal::is_transparent;
+  };
+  // What look-ups compare: the key as it was given, if hash and comparison take it.
+  template <typename Q>
+  [[nodiscard]] static decltype(auto) as_key(const Q& key) {
+    if constexpr (is_transparent || std::is_same_v<Q, K>) {
+      return (key);
+    } else {
+      static_assert(std::constructible_from<K, const Q&>,
+                    "look-ups by other types than the key's need a transparent hash and comparison");
+      return K(key);
+    }
+  }
+
+  // How far a batch look-up asks ahead; and how many of its keys share a scope.
+  static constexpr std::size_t keys_ahead = 32;
+  static constexpr std::size_t keys_a_scope = 256;
+  static constexpr std::size_t retired_batch = std::clamp<std::size_t>((std::size_t{1} << 18) / sizeof(entry), 1, 64);
+  static constexpr std::size_t entry_weight = entry::own_bytes(sizeof(entry));
+
+  struct state {
+    tag home;
+    [[no_unique_address]] Hash hash_of;
+    [[no_unique_address]] Equal equal;
+    const bool is_limited;
+    const hash_map_limits limits;
+    const eviction_callback on_eviction;
+    std::atomic<std::size_t> next_shard{0};  // for an eviction
+    alignas(64) std::atomic<std::size_t> count{0};
+    std::atomic<std::size_t> weight{0};
+    detail::retired_list retired{retired_batch};
+    mutable std::array<detail::hash_shard, detail::hash_shards> shards;
+
+    state(const tag& in, hash_map_limits wanted, eviction_callback&& callback, const Hash& user_hash,
+          const Equal& user_equal)
+        : home(in),
+          hash_of(user_hash),
+          equal(user_equal),
+          is_limited(wanted.entries != 0 || wanted.bytes != 0),
+          limits(wanted),
+          on_eviction(std::move(callback)) {}
+    ~state() {
+      for (detail::hash_shard& shard : shards) {
+        detail::end_entries<entry>()([&](auto visit) { shard.index.for_each_bucket(visit); });
+      }
+    }
+
+    [[nodiscard]] bool is_over() const {
+      return (limits.entries != 0 && count.load(std::memory_order_relaxed) > limits.entries) ||
+             (limits.bytes != 0 && weight.load(std::memory_order_relaxed) > limits.bytes);
+    }
+  };
+
+  [[nodiscard]] static entry* at(std::byte* address) { return std::launder(reinterpret_cast<entry*>(address)); }
+  [[nodiscard]] static V* value_of(entry* found) { return found == nullptr ? nullptr : std::addressof(found->value); }
+  template <typename Q>
+  [[nodiscard]] detail::hashed hash_of(const Q& key) const {
+    return detail::hashed(state_->hash_of(key));
+  }
+  [[nodiscard]] detail::hash_shard& shard_of(detail::hashed of) const { return state_->shards[of.shard()]; }
+
+  // ---- look-up: without a lock when the entry is at hand ----
+
+  template <bool Write, typename Q>
+  [[nodiscard]] entry* find_entry(const scope& in, const Q& key, bool lasting) const {
+    const detail::hashed of = hash_of(key);
+    if (entry* const found = find_ready<Write>(in, key, of)) [[likely]]
+      return found;
+    return find_further<Write>(in, key, of, lasting);
+  }
+  template <bool Write, typename Q>
+  [[nodiscard, gnu::always_inline]] entry* find_ready(const scope& in, const Q& key, detail::hashed of) const {
+    entry* found = nullptr;
+    const auto is_it = [&](detail::hash_bucket& bucket, unsigned slot) {
+      std::byte* const address = in.reach_if_ready(bucket.words[slot], Write);
+      if (address == nullptr || !state_->equal(at(address)->key, key)) return false;
+      found = at(address);
+      return true;
+    };
+    const detail::hash_slot slot = shard_of(of).index.find(of.print(), is_it);
+    if (slot && state_->is_limited) slot.bucket->mark_used(slot.number);
+    return found;
+  }
+  // There is none, or it is remote.
+  template <bool Write, typename Q>
+  [[nodiscard, gnu::noinline]] entry* find_further(const scope& in, const Q& key, detail::hashed of,
+                                                   bool lasting) const {
+    const detail::hash_shard& shard = shard_of(of);
+    if (!shard.may_have(of.print())) return nullptr;
+    const std::shared_lock guard(shard.readers());
+    return locate<Write>(in, shard, key, of.print(), lasting).second;
+  }
+  // Requires: the shard is locked, in either mode.
+  template <bool Write, typename Q>
+  [[nodiscard]] std::pair<detail::hash_slot, entry*> locate(const scope& in, const detail::hash_shard& shard,
+                                                            const Q& key, detail::fingerprint print,
+                                                            bool lasting) const {
+    entry* found = nullptr;
+    const detail::hash_slot slot = shard.index.find(print, [&](detail::hash_bucket& bucket, unsigned number) {
+      if (bucket.words[number].load(std::memory_order_relaxed) == 0) return false;  // a print of 0
+      found = at(in.reach(bucket.words[number], Write, lasting));
+      return static_cast<bool>(state_->equal(found->key, key));
+    });
+    if (!slot) return {};
+    if (state_->is_limited) slot.bucket->mark_used(slot.number);
+    return {slot, found};
+  }
+
+  template <typename Q>
+  [[nodiscard]] std::optional<copy_type> copy_in(const scope& here, const Q& given, bool lasting) const {
+    const auto& key = as_key(given);
+    const detail::hashed of = hash_of(key);
+    const detail::hash_shard& shard = shard_of(of);
+    if constexpr (std::is_trivially_copyable_v<V>) {
+      // Who changes it in place changes the version before and after (a sequence lock).
+      const std::uint32_t version = shard.version();
+      if (const entry* const found = find_ready<false>(here, key, of)) {
+        const std::optional<copy_type> copy(found->value);
+        if (shard.is_still(version)) return copy;
+      }
+    }
+    if (!shard.may_have(of.print())) return std::nullopt;
+    const std::shared_lock guard(shard.readers());
+    const entry* const found = locate<false>(here, shard, key, of.print(), lasting).second;
+    if (found == nullptr) return std::nullopt;
+    return std::optional<copy_type>(std::in_place, detail::copied<V>::of(found->value));
+  }
+
+  template <typename Q, typename Use>
+  void for_many(const scope& in, std::span<const Q> keys, Use use) const {
+    for (std::size_t i = 0; i < std::min(keys.size(), keys_ahead); ++i) bring_in(in, hash_of(as_key(keys[i])));
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (keys.size() - i > keys_ahead) bring_in(in, hash_of(as_key(keys[i + keys_ahead])));
+      use(i);
+    }
+  }
+  void bring_in(const scope& in, detail::hashed of) const {
+    const detail::hash_shard& shard = shard_of(of);
+    bool is_remote = false;
+    static_cast<void>(shard.index.find(of.print(), [&](detail::hash_bucket& bucket, unsigned slot) {
+      is_remote |= in.reach_if_ready(bucket.words[slot], false) == nullptr;
+      return false;
+    }));
+    if (!is_remote) return;
+    const std::shared_lock guard(shard.readers());
+    static_cast<void>(shard.index.find(of.print(), [&](detail::hash_bucket& bucket, unsigned slot) {
+      if (bucket.words[slot].load(std::memory_order_relaxed) != 0) {
+        static_cast<void>(detail::prefetch(bucket.words[slot]));
+      }
+      return false;
+    }));
+  }
+
+  // ---- change ----
+
+  template <bool Replaces, typename Q, typename... Arguments>
+  bool add(Q&& key, Arguments&&... arguments) {
+    detail::give_way(home());
+    const bool inserted = add_in_scope<Replaces>(std::forward<Q>(key), std::forward<Arguments>(arguments)...);
+    tidy();
+    return inserted;
+  }
+  template <bool Replaces, typename Q, typename... Arguments>
+  bool add_in_scope(Q&& given, Arguments&&... arguments) {
+    // The entry of the key, if there is one, is brought in here, not while the shard is locked.
+    const scope here(home().home());
+    detail::hashed of;
+    std::unique_ptr<detail::retired_list::node> old;
+    {
+      const auto& key = as_key(given);
+      of = hash_of(key);
+      if (find_entry<false>(here, key, true) != nullptr) {
+        if (!Replaces) return false;
+        old = std::make_unique<detail::retired_list::node>();
+      }
+    }
+    detail::owned_entry<entry> fresh(home(), std::forward<Q>(given), std::forward<Arguments>(arguments)...);
+    const entry& mine = *at(here.reach(fresh.word(), false, true));
+    const std::size_t weight = mine.weight();
+    detail::hash_shard& shard = shard_of(of);
+    const std::lock_guard guard(shard);
+    const auto [slot, found] = locate<false>(here, shard, mine.key, of.print(), true);
+    if (!slot) {
+      shard.index.insert(of.print(), fresh.word(), state_->retired);
+      state_->count.fetch_add(1, std::memory_order_relaxed);
+      add_weight(shard, weight);
+      return true;
+    }
+    if (!Replaces) return false;
+    if (old == nullptr) old = std::make_unique<detail::retired_list::node>();
+    add_weight(shard, weight - found->weight());
+    detail::move_owner(slot.word(), old->word);
+    detail::move_owner(fresh.word(), slot.word());
+    retire(std::move(old));
+    return false;
+  }
+
+  template <typename Q, typename Change>
+  bool update_in_scope(const Q& key, Change& change) {
+    const scope here(home().home());
+    const detail::hashed of = hash_of(key);
+    if (find_entry<true>(here, key, true) == nullptr) return false;
+    detail::hash_shard& shard = shard_of(of);
+    const std::lock_guard guard(shard);
+    entry* const found = locate<true>(here, shard, key, of.print(), true).second;
+    if (found == nullptr) return false;
+    const weighing weighed(*this, shard, *found);
+    change(found->value);
+    return true;
+  }
+
+  template <typename Q>
+  bool erase_in_scope(const Q& key) {
+    const scope here(home().home());
+    const detail::hashed of = hash_of(key);
+    if (find_entry<false>(here, key, true) == nullptr) return false;
+    auto old = std::make_unique<detail::retired_list::node>();
+    detail::hash_shard& shard = shard_of(of);
+    const std::lock_guard guard(shard);
+    const auto [slot, found] = locate<false>(here, shard, key, of.print(), true);
+    if (!slot) return false;
+    add_weight(shard, std::size_t{0} - found->weight());
+    state_->count.fetch_sub(1, std::memory_order_relaxed);
+    shard.index.erase(slot, old->word);
+    retire(std::move(old));
+    return true;
+  }
+
+  // Adds up modulo 2^64.
+  void add_weight(detail::hash_shard& shard, std::size_t more) {
+    shard.weight += more;
+    state_->weight.fetch_add(more, std::memory_order_relaxed);
+  }
+  void retire(std::unique_ptr<detail::retired_list::node> old) noexcept {
+    old->end = [](detail::retired_list::node& self) noexcept { detail::destroy<entry>(self.word); };
+    state_->retired.add(std::move(old));
+  }
+
+  // The weight of an entry may change while this lives.
+  class weighing {
+   public:
+    weighing(hash_map& of, detail::hash_shard& shard, const entry& one)
+        : of_(of), shard_(shard), one_(one), before_(one.weight()) {}
+    ~weighing() {
+      if constexpr (!entry::weighs_alike) of_.add_weight(shard_, one_.weight() - before_);
+    }
+    weighing(const weighing&) = delete;
+    weighing& operator=(const weighing&) = delete;
+
+   private:
+    hash_map& of_;
+    detail::hash_shard& shard_;
+    const entry& one_;
+    std::size_t before_;
+  };
+
+  // After a change, outside scopes and locks: evicts down to the limits.
+  void tidy() {
+    if (state_->is_limited) [[unlikely]] {
+      while (state_->is_over() && evict_one()) {
+      }
+    }
+    state_->retired.look_after();
+  }
+  bool evict_one() {
+    auto old = std::make_unique<detail::retired_list::node>();
+    for (std::size_t looked = 0; looked < detail::hash_shards; ++looked) {
+      detail::hash_shard& shard =
+          state_->shards[state_->next_shard.fetch_add(1, std::memory_order_relaxed) % detail::hash_shards];
+      if (take_victim(shard, *old)) {
+        end_victim(shard, std::move(old));
+        return true;
+      }
+    }
+    return false;
+  }
+  bool take_victim(detail::hash_shard& shard, detail::retired_list::node& into) {
+    const std::lock_guard guard(shard);
+    const detail::hash_slot victim = shard.index.next_victim();
+    if (!victim) return false;
+    shard.index.erase(victim, into.word);
+    state_->count.fetch_sub(1, std::memory_order_relaxed);
+    if constexpr (entry::weighs_alike) add_weight(shard, std::size_t{0} - entry_weight);
+    return true;
+  }
+  // Nobody finds it any more, but some may still use it.
+  void end_victim(detail::hash_shard& shard, std::unique_ptr<detail::retired_list::node> old) {
+    struct at_end {
+      hash_map& of;
+      std::unique_ptr<detail::retired_list::node> old;
+      ~at_end() { of.retire(std::move(old)); }
+    } victim{*this, std::move(old)};
+    if (entry::weighs_alike && !state_->on_eviction) return;
+    const scope here(home().home());
+    const entry& one = *at(here.reach(victim.old->word, false, false));
+    if constexpr (!entry::weighs_alike) {
+      const std::lock_guard guard(shard);
+      add_weight(shard, std::size_t{0} - one.weight());
+    }
+    if (state_->on_eviction) state_->on_eviction(one.key, one.value);
+  }
+
+  template <bool Write, typename Visit>
+  void for_each_entry(Visit visit) const {
+    for (detail::hash_shard& shard : state_->shards) {
+      using lock =
+          std::conditional_t<Write, std::unique_lock<detail::hash_shard>, std::shared_lock<detail::shared_lock>>;
+      lock guard = [&] {
+        if constexpr (Write) {
+          return lock(shard);
+        } else {
+          return lock(shard.readers());
+        }
+      }();
+      detail::walk_ahead walk([&](detail::owner_word& word) {
+        const scope here(home().home());
+        entry& one = *at(here.reach(word, Write, true));
+        if constexpr (Write) {
+          const weighing weighed(*const_cast<hash_map*>(this), shard, one);
+          visit(one);
+        } else {
+          visit(one);
+        }
+      });
+      shard.index.for_each_bucket([&](detail::hash_bucket& bucket) { walk(bucket); });
+      walk.finish();
+    }
+  }
+
+  std::unique_ptr<state> state_;
+};
+
+}  // namespace far
