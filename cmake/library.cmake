@@ -3,7 +3,7 @@
 # BUILD_SHARED_LIBS is defined and off, and the shared one otherwise, here and in packaging/farheap-config.cmake.in alike.
 # farheap::hints is for programs with hints, in C or C++: a header, and nothing of the library.
 
-set(parts far_heap far_fiber far_pager far_engine far_backend far_backend_common far_backend_tcp far_backend_shm
+set(parts far_heap far_fiber far_pager far_engine far_backend far_backend_common far_backend_tcp far_backend_redis far_backend_shm
           far_backend_replicated far_backend_zmem far_wire far_platform far_base)
 set(objects ${parts})
 list(TRANSFORM objects REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
@@ -11,8 +11,8 @@ list(TRANSFORM objects REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
 # that the package does not depend on where this machine keeps them.
 set(Boost_USE_STATIC_LIBS ON)
 find_package(Boost REQUIRED COMPONENTS context)  # its target is known only where it was looked for
-set(others Boost::context ${FARHEAP_LIBURING} ${FARHEAP_LIBLZ4} ${FARHEAP_LIBZSTD} ${FARHEAP_LIBSSL} ${FARHEAP_LIBCRYPTO})
-set(FAR_STATIC_NEEDS boost_context uring lz4 zstd ssl crypto)
+set(others Boost::context ${FARHEAP_LIBURING} ${FARHEAP_LIBHIREDIS} ${FARHEAP_LIBLZ4} ${FARHEAP_LIBZSTD} ${FARHEAP_LIBSSL} ${FARHEAP_LIBCRYPTO})
+set(FAR_STATIC_NEEDS boost_context uring hiredis lz4 zstd ssl crypto)
 
 add_library(farheap_shared SHARED ${objects})
 set(map ${PROJECT_SOURCE_DIR}/packaging/libfarheap.map)

@@ -283,6 +283,7 @@ void write_reports() {
   }
   if (chosen.in_main_process()) write_report(report);
   if (of_job != nullptr) of_job->leave();
+  the_runtime->pager->prepare_exit();
 }
 
 __attribute__((constructor)) void start_runtime() {

@@ -128,6 +128,14 @@ result<transport> start_redis(const std::string& folder) {
   return transport{"Redis", std::move(server).value(), "", port.value()};
 }
 
+// The same server as a far tier.
+result<transport> start_far_redis(const std::string& folder) {
+  result<transport> started = start_redis(folder);
+  if (!started) return started.error();
+  const std::string uri = fmt::format("redis://127.0.0.1:{}", started.value().redis_port);
+  return transport{"redis:", std::move(started.value().server), uri};
+}
+
 result<std::unique_ptr<transport_client>> open_client(const transport& over, const transport_shape& shape) {
   return over.uri.empty() ? open_redis_client(over.redis_port, shape) : open_far_client(over.uri, shape);
 }
@@ -214,6 +222,7 @@ std::vector<transport> start_transports(const std::string& folder, const std::st
   add("tcp", [] { return start_plain(); });
   add("tcp, TLS", [&] { return start_tls(folder); });
   add("Redis", [&] { return start_redis(folder); });
+  add("redis:", [&] { return start_far_redis(folder); });
   return started;
 }
 

@@ -158,6 +158,10 @@ class backend {
   // reading where it was at the fork.
   virtual void keep_in_place(bool wanted) { static_cast<void>(wanted); }
 
+  // The process is about to end, but goes on to read and write what is stored until it does. Servers that would keep it
+  // for long afterwards are told to keep it for seconds. Blocks, for up to a second.
+  virtual void prepare_exit() {}
+
   // Of the server behind it, as far as it is known without asking. Cheap, for any thread. Whether it can be reached;
   // and a number that changes when it has forgotten all slots, before the first transfer ends with ESTALE, and before
   // allocate() returns a slot that is not among the forgotten.

@@ -6,6 +6,7 @@
 #include "backend/backend.h"
 #include "backend/file/file_backend.h"
 #include "backend/memory/memory_backend.h"
+#include "backend/redis/open_redis.h"
 #include "backend/shm/shm_backend.h"
 #include "backend/stacked/stacked_backend.h"
 #include "backend/tcp/open_tcp.h"
@@ -20,11 +21,13 @@ struct tier {
   result<std::unique_ptr<backend>> (*open)(const uri& name);
 };
 
-constexpr std::array<tier, 5> tiers{{{"memory", memory_backend::open},
+constexpr std::array<tier, 7> tiers{{{"memory", memory_backend::open},
                                      {"zmem", zmem_backend::open},
                                      {"file", file_backend::open},
                                      {"shm", shm_backend::open},
-                                     {"tcp", open_tcp}}};
+                                     {"tcp", open_tcp},
+                                     {"redis", open_redis},
+                                     {"rediss", open_redis}}};
 
 const platform::monotonic_clock real_time;
 

@@ -42,6 +42,9 @@ class far_heap {
   // Takes one more server of the far tier into use (backend::add_server). May wait for some seconds.
   [[nodiscard]] virtual result<void> add_server(std::string_view server) = 0;
 
+  // The process is about to end (backend::prepare_exit). May wait for a second.
+  virtual void prepare_exit() = 0;
+
   // Around fork(2), in this order, on the forking thread. The child's pager serves every byte as it was, and goes on
   // with a budget of its own, as large as its parent's. Slots that both may read are freed with the last of them.
   virtual void prepare_fork() = 0;

@@ -172,6 +172,11 @@ result<void> far_pager::add_server(std::string_view server) {
   return far_->add_server(server);
 }
 
+void far_pager::prepare_exit() {
+  const platform::runtime_mark allocate_locally;
+  far_->prepare_exit();
+}
+
 // The background thread stands still meanwhile, and what is on its way arrives first.
 void far_pager::validate() const {
   const bool was_running = reclaimer_->is_running();

@@ -118,4 +118,12 @@ void fill_random(std::span<std::byte> to);
 // them holds the token.
 [[nodiscard]] result<std::string> read_token_file(const std::string& path);
 
+// The same for other secrets. Its first line has `least_bytes` to maximum_token_bytes.
+struct secret_file_rules {
+  std::string_view what;  // for messages: "password file"
+  std::size_t least_bytes = 1;
+  std::string_view if_too_short;
+};
+[[nodiscard]] result<std::string> read_secret_file(const secret_file_rules& rules, const std::string& path);
+
 }  // namespace far::wire

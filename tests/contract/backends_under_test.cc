@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/file/file_backend.h"
+#include "backend/redis/redis_backend.h"
 #include "backend/replicated/replicated_backend.h"
 #include "backend/stacked/stacked_backend.h"
 #include "backend/tcp/tcp_backend.h"
@@ -16,6 +17,7 @@
 #include "base/units.h"
 #include "memory_server.h"
 #include "tests/support/faulty_backend.h"
+#include "tests/support/redis_test_server.h"
 #include "tests/support/shm_test_server.h"
 #include "tests/support/tls_test_files.h"
 
@@ -157,6 +159,26 @@ backend_under_test shared_memory(const std::string& name, const std::string& opt
           }};
 }
 
+using testing_support::redis_test_server;
+
+std::unique_ptr<backend> redis_at(const redis_test_server& server, const std::string& scheme,
+                                  const std::string& options, std::uint64_t capacity_slots) {
+  const std::string text =
+      scheme + "://" + server.address() + "?" + options + "capacity=" + std::to_string(capacity_slots * page_bytes);
+  const redis_name name = parse_redis(uri::parse(text).value()).value();
+  return require(redis_backend::open(name.servers[0], name.options, redis_trust::load(name.options).value()));
+}
+
+// Without the layer that every redis: has above its servers.
+backend_under_test redis(const std::string& name, const std::string& options) {
+  return {name,
+          [=](std::uint64_t capacity_slots) {
+            static const redis_test_server server;
+            return redis_at(server, "redis", options, capacity_slots);
+          },
+          redis_test_server::is_installed() ? "" : redis_test_server::missing};
+}
+
 // The certificates of the test's own authority.
 struct certificates {
   wire::tls_test_files files;
@@ -176,6 +198,49 @@ backend_under_test tcp_with_tls() {
             return tcp_at(server, "tls=1&ca=" + files.files.certificate("authority") + "&token-file=" + path + "&",
                           capacity_slots, false);
           }};
+}
+
+// With TLS, and a user who may do nothing but what docs/run.md lists.
+backend_under_test redis_with_tls() {
+  return {"redis_with_tls",
+          [=](std::uint64_t capacity_slots) {
+            static const certificates files;
+            static const redis_test_server server({"--tls-port",
+                                                   "0",
+                                                   "--tls-auth-clients",
+                                                   "no",
+                                                   "--tls-cert-file",
+                                                   files.files.certificate("server"),
+                                                   "--tls-key-file",
+                                                   files.files.key("server"),
+                                                   "--tls-ca-cert-file",
+                                                   files.files.certificate("authority"),
+                                                   "--user",
+                                                   "far",
+                                                   "on",
+                                                   ">" + token_of_servers(),
+                                                   "~job:*",
+                                                   "resetchannels",
+                                                   "-@all",
+                                                   "+info",
+                                                   "+select",
+                                                   "+client|id",
+                                                   "+client|kill",
+                                                   "+script|load",
+                                                   "+evalsha",
+                                                   "+exists",
+                                                   "+getrange",
+                                                   "+setrange",
+                                                   "+pexpire",
+                                                   "+unlink",
+                                                   "+ping"});
+            static const std::string path = write_token(files.files.folder());
+            return redis_at(
+                server, "rediss",
+                "prefix=job&user=far&password-file=" + path + "&ca=" + files.files.certificate("authority") + "&",
+                capacity_slots);
+          },
+          redis_test_server::is_installed() ? "" : redis_test_server::missing};
 }
 
 }  // namespace
@@ -212,6 +277,9 @@ std::vector<backend_under_test> backends_under_test() {
       tcp_plain("tcp_under_the_layer", "", true),
       tcp_with_token(),
       tcp_with_tls(),
+      redis("redis", ""),
+      redis("redis_with_one_connection", "connections=1&"),
+      redis_with_tls(),
       shared_memory("shm", ""),
       shared_memory("shm_copied_by_the_server", "copy=server&"),
   };

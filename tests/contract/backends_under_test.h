@@ -17,6 +17,7 @@ struct backend_under_test {
   std::string name;  // of the test: letters, digits and '_'
   // A new backend that holds `capacity_slots`; stops the test program with a message when it cannot be opened.
   std::function<std::unique_ptr<backend>(std::uint64_t capacity_slots)> open;
+  std::string missing{};  // why it cannot be tested on this machine; empty: it can
 };
 
 // How GoogleTest shows the parameter of a failed test.

@@ -111,6 +111,11 @@ result<void> lineage_backend::add_server(std::string_view server) {
   return own != nullptr ? own->add_server(server) : backend::add_server(server);
 }
 
+void lineage_backend::prepare_exit() {
+  backend* const own = own_.load(std::memory_order_acquire);
+  if (own != nullptr && child_count_.load() == 0) own->prepare_exit();
+}
+
 // ---- channels ----
 
 result<std::unique_ptr<channel>> lineage_backend::open_channel(std::size_t depth) {

@@ -49,6 +49,8 @@ class lineage_backend final : public backend {
   std::uint64_t tend() override;
   [[nodiscard]] bool wants_tending() const override;
   [[nodiscard]] result<void> add_server(std::string_view server) override;
+  // Unless children may still read what is stored.
+  void prepare_exit() override;
   [[nodiscard]] bool answers() const override { return own_.load() == nullptr || own_.load()->answers(); }
   [[nodiscard]] capacity report() const override;
   [[nodiscard]] speed expected_speed() const override {

@@ -360,6 +360,10 @@ result<void> replicated_backend::add_member(std::unique_ptr<backend> store, std:
   return {};
 }
 
+void replicated_backend::prepare_exit() {
+  for (std::size_t i = 0; i < shared_.member_count(); ++i) shared_.at(i).store().prepare_exit();
+}
+
 std::uint64_t replicated_backend::tend() {
   if (shared_.detached()) return no_tending;
   if (!tending_.try_lock()) return 1'000'000;

@@ -150,6 +150,10 @@ void stacked_backend::keep_in_place(bool wanted) {
   for (const std::unique_ptr<backend>& member : members_) member->keep_in_place(wanted);
 }
 
+void stacked_backend::prepare_exit() {
+  for (const std::unique_ptr<backend>& member : members_) member->prepare_exit();
+}
+
 // ---- forks ----
 
 void stacked_backend::prepare_fork() {
@@ -200,7 +204,8 @@ std::string stacked_backend::describe() const {
 // ---- names ----
 
 std::vector<std::string> split_tiers(std::string_view names) {
-  constexpr std::array<std::string_view, 5> schemes{"memory:", "zmem:", "file:", "shm:", "tcp://"};
+  constexpr std::array<std::string_view, 7> schemes{
+      "memory:", "zmem:", "file:", "shm:", "tcp://", "redis://", "rediss://"};
   std::vector<std::string> tiers;
   std::size_t begin = 0;
   for (std::size_t comma = names.find(','); comma != std::string_view::npos; comma = names.find(',', comma + 1)) {

@@ -316,6 +316,8 @@ TEST(split_tiers, a_scheme_after_a_comma_begins_a_tier) {
   EXPECT_EQ(split_tiers("zmem:?capacity=1G&codec=zstd,shm:main,tcp://a:1,b:2,file:/a,b"),
             (names{"zmem:?capacity=1G&codec=zstd", "shm:main", "tcp://a:1,b:2", "file:/a,b"}));
   EXPECT_EQ(split_tiers("zmem:,"), (names{"zmem:,"}));
+  EXPECT_EQ(split_tiers("zmem:,redis://a,b:1?copies=2,rediss://c"),
+            (names{"zmem:", "redis://a,b:1?copies=2", "rediss://c"}));
 }
 
 }  // namespace

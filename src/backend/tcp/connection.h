@@ -33,6 +33,7 @@
 #include "backend/tcp/message_pool.h"
 #include "backend/tcp/tcp_session.h"
 #include "backend/tcp/transfer.h"
+#include "backend/tcp/transfer_connection.h"
 #include "base/spin_lock.h"
 #include "platform/clock.h"
 #include "wire/client_handshake.h"
@@ -65,33 +66,22 @@ struct tcp_connection_settings {
 };
 
 // Calls no system but its stream and its clock; allocates nothing once made (a refusal apart).
-class tcp_connection {
+class tcp_connection final : public transfer_connection {
  public:
   enum class phase : std::uint8_t { idle, connecting, handshaking, ready, broken };
 
   // Requires: the references outlive the connection. `control` may be nullptr.
   tcp_connection(tcp_connection_settings chosen, std::unique_ptr<byte_stream> stream, tcp_session& session,
                  const wire::credentials& shown, const platform::clock& time, control_source* control);
-  ~tcp_connection();
+  ~tcp_connection() override;
   tcp_connection(const tcp_connection&) = delete;
   tcp_connection& operator=(const tcp_connection&) = delete;
 
-  // Held around every call below that does not say otherwise.
-  spin_lock lock;
-
-  // Takes a transfer of at least one byte; its owner hears of its end.
-  void enqueue(transfer& added) FAR_REQUIRES(lock);
-
-  // Sends what can be sent, `by` whom.
-  void push(const completion_sink* sink) FAR_REQUIRES(lock);
-
-  // The same for a single small request, but the second and further ones since the last advance() wait for the next,
-  // and travel together. Returns whether one waits: then somebody must not sleep without advance() before.
-  [[nodiscard]] bool push_soon(const completion_sink* sink) FAR_REQUIRES(lock);
-
-  // Does all that can be done now: connects, receives, sends, ends what is overdue. Returns when (in the clock's time)
-  // it wants to be called again, if the descriptor is silent until then.
-  std::uint64_t advance(const completion_sink* sink) FAR_REQUIRES(lock);
+  // The lock is held around every call below that does not say otherwise.
+  void enqueue(transfer& added) override FAR_REQUIRES(lock);
+  void push(const completion_sink* sink) override FAR_REQUIRES(lock);
+  [[nodiscard]] bool push_soon(const completion_sink* sink) override FAR_REQUIRES(lock);
+  std::uint64_t advance(const completion_sink* sink) override FAR_REQUIRES(lock);
 
   // Whom to ask for control requests from now on.
   void set_control(control_source* control) FAR_REQUIRES(lock) { control_ = control; }
@@ -111,9 +101,8 @@ class tcp_connection {
   [[nodiscard]] unsigned failures() const FAR_REQUIRES(lock) { return failures_; }
   // Since when the server has not been reached; 0: it has. May be called without the lock.
   [[nodiscard]] std::uint64_t away_since_ns() const { return away_since_ns_.load(std::memory_order_relaxed); }
-  [[nodiscard]] int descriptor() const { return stream_->descriptor(); }
-  // Where descriptor() is -1; without the lock.
-  void wait(std::uint64_t timeout_ns) { stream_->wait(timeout_ns); }
+  [[nodiscard]] int descriptor() const override { return stream_->descriptor(); }
+  void wait(std::uint64_t timeout_ns) override { stream_->wait(timeout_ns); }
 
   // Recomputes what it knows from its lists, and stops the process when something is wrong.
   void validate() const FAR_REQUIRES(lock);

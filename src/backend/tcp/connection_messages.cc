@@ -54,12 +54,6 @@ std::uint64_t checksum_of(std::span<const std::byte> front, std::span<const mess
   return wire::checksum_of_parts({chunks.data(), count});
 }
 
-void finish_part(const message::part& part, int code, const completion_sink* sink) {
-  transfer& owner = *part.owner;
-  if (code != 0) owner.error_code = code;
-  if (--owner.outstanding == 0 && owner.placed()) owner.owner->complete(owner, sink);
-}
-
 }  // namespace
 
 void tcp_connection::enqueue(transfer& added) {
@@ -364,7 +358,7 @@ bool tcp_connection::finish(message& answered, wire::status outcome, std::uint64
   if (&answered == ping_message_) ping_message_ = nullptr;
   // A slot that we hold and the server does not: its bytes are gone.
   const int code = outcome == wire::status::ok ? 0 : EIO;
-  for (const message::part& part : answered.all()) finish_part(part, code, sink);
+  for (const message::part& part : answered.all()) finish_part(*part.owner, code, sink);
   pool_.give_back(answered);
   return true;
 }
@@ -374,7 +368,7 @@ void tcp_connection::fail(message& failed, int code, const completion_sink* sink
   if (&failed == control_message_) control_message_ = nullptr;
   if (&failed == ping_message_) ping_message_ = nullptr;
   pool_.remove(failed);
-  for (const message::part& part : failed.all()) finish_part(part, code, sink);
+  for (const message::part& part : failed.all()) finish_part(*part.owner, code, sink);
   pool_.give_back(failed);
 }
 

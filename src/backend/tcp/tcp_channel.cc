@@ -42,11 +42,11 @@ timespec to_timespec(std::uint64_t ns) {
 }  // namespace
 
 result<std::unique_ptr<channel>> tcp_channel::open(const tcp_lanes& lanes, const block_table& blocks,
-                                                   const tcp_session& session, const platform::clock& time,
+                                                   const session_epoch& session, const platform::clock& time,
                                                    std::uint64_t timeout_ns, std::size_t depth) {
   if (depth == 0 || depth > largest_depth) {
-    return error{"a channel of 'tcp:' holds between 1 and " + std::to_string(largest_depth) + " requests, not " +
-                     std::to_string(depth),
+    return error{"a channel of a memory server holds between 1 and " + std::to_string(largest_depth) +
+                     " requests, not " + std::to_string(depth),
                  EINVAL};
   }
   const auto is_watched = [&](int watch, int event) {
@@ -60,13 +60,12 @@ result<std::unique_ptr<channel>> tcp_channel::open(const tcp_lanes& lanes, const
     const int code = errno;
     close_owned(watch);
     close_owned(event);
-    return error{std::string("no descriptor for a channel of 'tcp:' (") + std::strerror(code) + "); raise ulimit -n",
-                 code};
+    return error{std::string("no descriptor for a channel (") + std::strerror(code) + "); raise ulimit -n", code};
   }
   return is_watched(watch, event);
 }
 
-tcp_channel::tcp_channel(const tcp_lanes& lanes, const block_table& blocks, const tcp_session& session,
+tcp_channel::tcp_channel(const tcp_lanes& lanes, const block_table& blocks, const session_epoch& session,
                          const platform::clock& time, std::uint64_t timeout_ns, std::size_t depth, int watch, int event)
     : blocks_(blocks),
       session_(session),
@@ -104,7 +103,7 @@ std::size_t tcp_channel::submit(std::span<const request> batch) {
     transfer* current = std::exchange(prepared_first_[i], nullptr);
     if (current == nullptr) continue;
     watch_lane(lanes_[i]);
-    tcp_connection& over = *lanes_[i].over;
+    transfer_connection& over = *lanes_[i].over;
     const lock_guard guard(over.lock);
     while (current != nullptr) {
       transfer& added = *current;

@@ -10,8 +10,8 @@
 
 #include "backend/backend.h"
 #include "backend/tcp/block_table.h"
-#include "backend/tcp/connection.h"
 #include "backend/tcp/transfer.h"
+#include "backend/tcp/transfer_connection.h"
 #include "base/result.h"
 #include "base/spin_lock.h"
 #include "platform/clock.h"
@@ -21,8 +21,8 @@ namespace far::backend {
 
 // The connections that a channel uses: one lane for each direction; they may be the same.
 struct tcp_lanes {
-  tcp_connection* reads = nullptr;
-  tcp_connection* writes = nullptr;
+  transfer_connection* reads = nullptr;
+  transfer_connection* writes = nullptr;
 };
 
 // A connection is polled by whoever of its channels comes along; what it meets for another channel goes into that one's
@@ -37,7 +37,7 @@ class tcp_channel final : public channel, public completion_sink {
   // Requires: the arguments outlive the channel. Errors: depth out of range, no descriptor left. Over connections
   // without descriptors it has none either.
   [[nodiscard]] static result<std::unique_ptr<channel>> open(const tcp_lanes& lanes, const block_table& blocks,
-                                                             const tcp_session& session, const platform::clock& time,
+                                                             const session_epoch& session, const platform::clock& time,
                                                              std::uint64_t timeout_ns, std::size_t depth);
   ~tcp_channel() override;
 
@@ -51,12 +51,12 @@ class tcp_channel final : public channel, public completion_sink {
 
  private:
   struct lane {
-    tcp_connection* over = nullptr;
+    transfer_connection* over = nullptr;
     std::size_t in_flight = 0;
     int watched = -1;  // the descriptor of `over` that is in ours
   };
 
-  tcp_channel(const tcp_lanes& lanes, const block_table& blocks, const tcp_session& session,
+  tcp_channel(const tcp_lanes& lanes, const block_table& blocks, const session_epoch& session,
               const platform::clock& time, std::uint64_t timeout_ns, std::size_t depth, int watch, int event);
 
   [[nodiscard]] std::uint64_t deadline_of(const request& io, std::uint64_t now_ns) const;
@@ -71,7 +71,7 @@ class tcp_channel final : public channel, public completion_sink {
   void signal(bool wanted) const FAR_REQUIRES(queue_lock_);
 
   const block_table& blocks_;
-  const tcp_session& session_;
+  const session_epoch& session_;
   const platform::clock& time_;
   const std::uint64_t timeout_ns_;
   const std::size_t depth_;

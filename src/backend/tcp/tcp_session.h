@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "backend/tcp/transfer_connection.h"
 #include "base/spin_lock.h"
 #include "wire/handshake.h"
 
@@ -11,7 +12,7 @@ namespace far::backend {
 
 // A session that the server has lost takes all its slots along. The next one begins a new epoch, and what belongs to an
 // earlier epoch fails from then on. Thread-safe.
-class tcp_session {
+class tcp_session final : public session_epoch {
  public:
   struct view {
     wire::session_id id{};  // all zero: to be opened
@@ -22,7 +23,6 @@ class tcp_session {
     const lock_guard guard(lock_);
     return now_;
   }
-  [[nodiscard]] std::uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
   // A connection has opened a session for `epoch`. False when that is over, or has a session already.
   [[nodiscard]] bool opened(std::uint32_t epoch, const wire::welcome& welcome) {
@@ -38,7 +38,7 @@ class tcp_session {
     const lock_guard guard(lock_);
     if (now_.epoch != epoch) return false;
     now_ = {{}, epoch + 1};
-    epoch_.store(now_.epoch, std::memory_order_release);
+    set_epoch(now_.epoch);
     return true;
   }
 
@@ -55,7 +55,6 @@ class tcp_session {
  private:
   mutable spin_lock lock_;
   view now_ FAR_GUARDED_BY(lock_);
-  std::atomic<std::uint32_t> epoch_{1};
   std::atomic<std::uint64_t> quota_slots_{0};
   std::atomic<bool> in_outage_{false};
 };

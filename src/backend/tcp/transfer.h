@@ -35,4 +35,10 @@ struct transfer {
   [[nodiscard]] bool placed() const { return placed_bytes == io.length_bytes; }
 };
 
+// A part of it that was on its way has ended. `code`: 0, or why it failed.
+inline void finish_part(transfer& owner, int code, const completion_sink* sink) {
+  if (code != 0) owner.error_code = code;
+  if (--owner.outstanding == 0 && owner.placed()) owner.owner->complete(owner, sink);
+}
+
 }  // namespace far::backend

@@ -1,0 +1,15 @@
+// `redis:` and `rediss:` as a far tier: one server, or several under the layer that stripes and copies.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.h"
+#include "backend/uri.h"
+#include "base/result.h"
+
+namespace far::backend {
+
+// Options: see redis_uri.h. Blocks until every server has answered, each for up to the timeout. Errors name the server.
+[[nodiscard]] result<std::unique_ptr<backend>> open_redis(const uri& name);
+
+}  // namespace far::backend

@@ -1,0 +1,72 @@
+// The session on one Redis server that all connections of a backend share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "backend/redis/server_facts.h"
+#include "backend/tcp/transfer_connection.h"
+#include "base/spin_lock.h"
+
+namespace far::backend {
+
+// A session is our keys in one process of the server: one that was started anew may have read an older state of them
+// from its disk. Thread-safe.
+class redis_session final : public session_epoch {
+ public:
+  struct view {
+    redis_run_id run_id;  // not known: to be opened
+    std::uint32_t epoch = 1;
+  };
+
+  // Keys begin with `stem`.
+  explicit redis_session(std::string stem) : stem_(std::move(stem)) {}
+
+  [[nodiscard]] const std::string& stem() const { return stem_; }
+
+  [[nodiscard]] view now() const {
+    const lock_guard guard(lock_);
+    return now_;
+  }
+
+  // A connection has found a server for `epoch`. False when that is over, or has a server already.
+  [[nodiscard]] bool opened(std::uint32_t epoch, const server_facts& facts) {
+    const lock_guard guard(lock_);
+    if (now_.epoch != epoch || now_.run_id.is_known()) return false;
+    now_.run_id = facts.run_id;
+    room_bytes_.store(facts.room_bytes(), std::memory_order_relaxed);
+    return true;
+  }
+
+  // Keys of `epoch` are gone. Returns whether that is news.
+  bool lost(std::uint32_t epoch) {
+    const lock_guard guard(lock_);
+    if (now_.epoch != epoch) return false;
+    now_ = {{}, epoch + 1};
+    set_epoch(now_.epoch);
+    return true;
+  }
+
+  // What the server had room for when the session was opened; 0 before.
+  [[nodiscard]] std::uint64_t room_bytes() const { return room_bytes_.load(std::memory_order_relaxed); }
+
+  // Outages, refusals and the like are told once, however many connections notice. Each returns whether this is news.
+  [[nodiscard]] bool note_outage() { return !in_outage_.exchange(true); }
+  [[nodiscard]] bool note_recovery() { return in_outage_.exchange(false); }
+  [[nodiscard]] bool note_refusal(bool refused) { return refuses_.exchange(refused) != refused; }
+
+  // In the child of a fork, where nobody else holds it.
+  void unlock_after_fork() { lock_.open_in_child(); }
+
+ private:
+  const std::string stem_;
+  mutable spin_lock lock_;
+  view now_ FAR_GUARDED_BY(lock_);
+  std::atomic<std::uint64_t> room_bytes_{0};
+  std::atomic<bool> in_outage_{false};
+  std::atomic<bool> refuses_{false};
+};
+
+}  // namespace far::backend

@@ -1,0 +1,39 @@
+// What a server says of itself in reply to INFO.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace far::backend {
+
+// Names the process: a server that was started anew has another one. Empty: not known.
+struct redis_run_id {
+  std::array<char, 41> text{};
+  bool operator==(const redis_run_id&) const = default;
+  [[nodiscard]] bool is_known() const { return text[0] != '\0'; }
+};
+
+struct server_facts {
+  redis_run_id run_id;
+  bool is_replica = false;
+  bool is_cluster_node = false;
+  bool is_loading = false;
+  bool may_evict = false;  // a policy other than noeviction, and a maxmemory that lets it act
+  std::array<char, 32> policy{};
+  std::uint64_t maxmemory_bytes = 0;  // 0: no limit
+  std::uint64_t used_bytes = 0;
+  std::uint64_t system_bytes = 0;
+
+  // What is not in the text stays as above.
+  [[nodiscard]] static server_facts parse(std::string_view info);
+
+  // What keeps us from using it, and what to do; empty: nothing.
+  [[nodiscard]] std::string objection() const;
+
+  // How many bytes there is room for: what maxmemory leaves, or else the machine.
+  [[nodiscard]] std::uint64_t room_bytes() const;
+};
+
+}  // namespace far::backend

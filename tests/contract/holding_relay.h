@@ -1,0 +1,147 @@
+// A relay between a client and a server on loopback that can hold back what a connection's client sends, even beyond
+// the client's end, and let it through later.
+#pragma once
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+
+namespace far::testing_support {
+
+class holding_relay {
+ public:
+  explicit holding_relay(std::uint16_t server_port) : server_port_(server_port) {
+    sockaddr_in address = loopback(0);
+    socklen_t bytes = sizeof address;
+    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    FAR_CHECK(bind(listener_, reinterpret_cast<sockaddr*>(&address), bytes) == 0 && listen(listener_, 8) == 0 &&
+                  getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &bytes) == 0,
+              "a port for the relay");
+    port_ = ntohs(address.sin_port);
+    relaying_ = std::thread([this] { relay(); });
+  }
+  ~holding_relay() {
+    stopping_.store(true);
+    relaying_.join();
+    for (const pair& each : pairs_) {
+      if (each.client >= 0) close(each.client);
+      close(each.server);
+    }
+    close(listener_);
+  }
+  holding_relay(const holding_relay&) = delete;
+  holding_relay& operator=(const holding_relay&) = delete;
+
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+
+  // Holds back what comes from now on over the connections that there are.
+  void hold() {
+    const std::lock_guard guard(lock_);
+    for (pair& each : pairs_) each.holds = true;
+  }
+
+  // Sends what was held back, as far as the server still takes it, and waits until it has answered or ended the
+  // connection. Returns how many bytes had been held back.
+  std::size_t release() {
+    const std::lock_guard guard(lock_);
+    std::size_t held = 0;
+    for (pair& each : pairs_) {
+      if (!each.holds) continue;
+      held += each.held.size();
+      // The server may have ended it.
+      static_cast<void>(send(each.server, each.held.data(), each.held.size(), MSG_NOSIGNAL));
+      pollfd watched{.fd = each.server, .events = POLLIN, .revents = 0};
+      FAR_CHECK(poll(&watched, 1, 10'000) == 1, "the server answers, or has ended the connection");
+      each.held.clear();
+    }
+    return held;
+  }
+
+ private:
+  struct pair {
+    int client = -1;
+    int server = -1;
+    bool holds = false;
+    std::vector<char> held{};
+  };
+
+  static sockaddr_in loopback(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+  }
+
+  void relay() {
+    while (!stopping_.load()) {
+      std::vector<pollfd> watched{{.fd = listener_, .events = POLLIN, .revents = 0}};
+      {
+        const std::lock_guard guard(lock_);
+        for (const pair& each : pairs_) {
+          watched.push_back({.fd = each.client, .events = POLLIN, .revents = 0});
+          watched.push_back({.fd = each.holds ? -1 : each.server, .events = POLLIN, .revents = 0});
+        }
+      }
+      poll(watched.data(), watched.size(), 10);
+      const std::lock_guard guard(lock_);
+      for (std::size_t i = 0; 2 * i + 2 < watched.size(); ++i) {
+        if (watched[2 * i + 1].revents != 0) from_client(pairs_[i]);
+        if (watched[2 * i + 2].revents != 0 && !pairs_[i].holds) from_server(pairs_[i]);
+      }
+      if (watched[0].revents != 0) accept_one();
+    }
+  }
+
+  void accept_one() {
+    pair added{.client = accept(listener_, nullptr, nullptr), .server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    const sockaddr_in address = loopback(server_port_);
+    FAR_CHECK(connect(added.server, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
+              "the relay's server listens");
+    pairs_.push_back(added);
+  }
+
+  // Its end is not passed on: what it has sent may still be on its way.
+  static void from_client(pair& each) {
+    char bytes[16384];
+    const ssize_t got = recv(each.client, bytes, sizeof bytes, 0);
+    if (got <= 0) {
+      close(each.client);
+      each.client = -1;
+    } else if (each.holds) {
+      each.held.insert(each.held.end(), bytes, bytes + got);
+    } else {
+      static_cast<void>(send(each.server, bytes, static_cast<std::size_t>(got), MSG_NOSIGNAL));
+    }
+  }
+
+  static void from_server(pair& each) {
+    char bytes[16384];
+    const ssize_t got = recv(each.server, bytes, sizeof bytes, 0);
+    if (each.client < 0) return;
+    if (got > 0) static_cast<void>(send(each.client, bytes, static_cast<std::size_t>(got), MSG_NOSIGNAL));
+    if (got > 0) return;
+    close(each.client);
+    each.client = -1;
+  }
+
+  const std::uint16_t server_port_;
+  std::uint16_t port_ = 0;
+  int listener_ = -1;
+  std::mutex lock_;
+  std::vector<pair> pairs_;
+  std::atomic<bool> stopping_{false};
+  std::thread relaying_;
+};
+
+}  // namespace far::testing_support

@@ -1,0 +1,429 @@
+// The client of `redis:` and a real server: what happens when others delete our keys, when the server is restarted,
+// hangs, is full or may evict, when leases run out, and after a fork.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/redis/redis_backend.h"
+#include "backend/redis/redis_uri.h"
+#include "backend/uri.h"
+#include "base/units.h"
+#include "holding_relay.h"
+#include "tests/support/redis_test_server.h"
+
+namespace far::backend {
+namespace {
+
+using testing_support::holding_relay;
+using testing_support::redis_test_server;
+
+constexpr std::uint64_t second_ns = 1'000'000'000;
+
+// Without the layer above servers, so that what it hides can be seen.
+result<std::unique_ptr<backend>> try_open(const redis_test_server& server, const std::string& options) {
+  const result<redis_name> name = parse_redis(uri::parse("redis://" + server.address() + "?" + options).value());
+  if (!name) return name.error();
+  const result<redis_trust> trust = redis_trust::load(name.value().options);
+  if (!trust) return trust.error();
+  return redis_backend::open(name.value().servers[0], name.value().options, trust.value());
+}
+
+result<std::unique_ptr<backend>> open_port(std::uint16_t port, const std::string& options) {
+  const std::string text = "redis://127.0.0.1:" + std::to_string(port) + "?capacity=64M&" + options;
+  const redis_name name = parse_redis(uri::parse(text).value()).value();
+  return redis_backend::open(name.servers[0], name.options, {});
+}
+
+std::unique_ptr<backend> open_at(const redis_test_server& server, const std::string& options = "timeout=2s") {
+  result<std::unique_ptr<backend>> opened = try_open(server, "capacity=64M&" + options);
+  EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().message);
+  return opened.ok() ? std::move(opened).value() : nullptr;
+}
+
+std::byte content(slot_id slot, std::size_t at, std::uint64_t generation) {
+  return static_cast<std::byte>((slot * 4096 + at + generation * 77) * 0x9e3779b97f4a7c15u >> 40);
+}
+
+// One transfer and its outcome, for as long as the timeout of the far tier lets it take.
+int transfer(backend& far, channel& queue, operation op, slot_id slot, std::vector<std::byte>& bytes) {
+  const request one{.op = op,
+                    .slot = slot,
+                    .length_bytes = static_cast<std::uint32_t>(bytes.size()),
+                    .buffer = bytes.data(),
+                    .cookie = slot};
+  EXPECT_EQ(queue.submit({&one, 1}), 1u);
+  std::array<completion, 1> done;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (queue.poll(done) == 0) {
+    if (std::chrono::steady_clock::now() > until) return EDEADLK;
+    queue.wait(second_ns / 100);
+    far.tend();
+  }
+  EXPECT_EQ(done[0].cookie, slot);
+  return done[0].error_code;
+}
+
+int write_slot(backend& far, channel& queue, slot_id slot, std::uint64_t generation = 0) {
+  std::vector<std::byte> bytes(page_bytes);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = content(slot, i, generation);
+  return transfer(far, queue, operation::write, slot, bytes);
+}
+
+// 0, an error code, or EBADMSG when the bytes are not those that were written.
+int read_slot(backend& far, channel& queue, slot_id slot, std::uint64_t generation = 0) {
+  std::vector<std::byte> bytes(page_bytes);
+  if (const int code = transfer(far, queue, operation::read, slot, bytes); code != 0) return code;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] != content(slot, i, generation)) return EBADMSG;
+  }
+  return 0;
+}
+
+bool reached(backend& far, const std::function<bool()>& condition) {
+  for (int i = 0; i < 3000 && !condition(); ++i) {
+    far.tend();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return condition();
+}
+
+slot_id allocate(backend& far, std::size_t count) {
+  result<slot_id> slots = far.allocate(count);
+  EXPECT_TRUE(reached(far, [&] { return slots.ok() || (slots = far.allocate(count)).ok(); }));
+  return slots.ok() ? slots.value() : no_slot;
+}
+
+class redis_server : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!redis_test_server::is_installed()) GTEST_SKIP() << redis_test_server::missing;
+  }
+};
+
+TEST_F(redis_server, what_somebody_deletes_is_lost_and_never_zero) {
+  const redis_test_server server;
+  const auto far = open_at(server);
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id old = far->allocate(600).value();
+  for (const slot_id slot : {old, old + 446, old + 447, old + 511, old + 512}) {
+    ASSERT_EQ(write_slot(*far, *queue, slot), 0);
+    ASSERT_EQ(read_slot(*far, *queue, slot), 0);
+  }
+  const std::uint64_t before = far->incarnation();
+  ASSERT_EQ(server.command("FLUSHALL"), "+OK");
+  // A write must not bring back the string around it.
+  EXPECT_EQ(write_slot(*far, *queue, old + 300), ESTALE);
+  EXPECT_NE(far->incarnation(), before);
+  EXPECT_EQ(read_slot(*far, *queue, old), ESTALE);
+  EXPECT_EQ(read_slot(*far, *queue, old + 512), ESTALE);
+
+  const slot_id fresh = allocate(*far, 1);
+  EXPECT_FALSE(fresh >= old && fresh < old + 600);
+  EXPECT_EQ(write_slot(*far, *queue, fresh), 0);
+  EXPECT_EQ(read_slot(*far, *queue, fresh), 0);
+  far->free(old, 600);
+  EXPECT_EQ(far->report().used_slots, 1u);
+}
+
+// One thread writes all the time, over another connection than the one that reads.
+TEST_F(redis_server, a_read_beside_writes_finds_the_deletion_or_the_bytes) {
+  const redis_test_server server;
+  for (int round = 0; round < 20; ++round) {
+    const auto far = open_at(server);
+    const auto queue = std::move(far->open_channel(8)).value();
+    const slot_id first = far->allocate(447).value();
+    ASSERT_EQ(write_slot(*far, *queue, first), 0);
+    std::atomic<bool> lost{false};
+    std::thread writer([&] {
+      const auto own = std::move(far->open_channel(8)).value();
+      while (!lost.load()) static_cast<void>(write_slot(*far, *own, first + 446));
+    });
+    for (int i = 0; i < 20; ++i) ASSERT_EQ(read_slot(*far, *queue, first), 0);
+    ASSERT_EQ(server.command(round % 2 == 0 ? "FLUSHALL" : "FLUSHDB"), "+OK");
+    int outcome = 0;
+    while (outcome == 0) outcome = read_slot(*far, *queue, first);
+    EXPECT_EQ(outcome, ESTALE);
+    lost.store(true);
+    writer.join();
+  }
+}
+
+TEST_F(redis_server, what_a_restarted_server_reads_from_its_disk_is_not_ours) {
+  redis_test_server server;
+  const auto far = open_at(server, "timeout=5s");
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id slot = far->allocate(1).value();
+  ASSERT_EQ(write_slot(*far, *queue, slot, 1), 0);
+  ASSERT_EQ(server.command("SAVE"), "+OK");
+  ASSERT_EQ(write_slot(*far, *queue, slot, 2), 0);
+  server.kill();
+  server.start();
+  ASSERT_NE(server.command("DBSIZE"), ":0") << "it has read the older state";
+  EXPECT_EQ(read_slot(*far, *queue, slot, 2), ESTALE);
+  const slot_id fresh = allocate(*far, 1);
+  EXPECT_EQ(write_slot(*far, *queue, fresh, 3), 0);
+  EXPECT_EQ(read_slot(*far, *queue, fresh, 3), 0);
+}
+
+TEST_F(redis_server, a_server_that_hangs_is_waited_for_until_the_timeout) {
+  const redis_test_server server;
+  const auto far = open_at(server, "timeout=300ms");
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id slot = far->allocate(1).value();
+  ASSERT_EQ(write_slot(*far, *queue, slot, 1), 0);
+  server.pause();
+  EXPECT_EQ(read_slot(*far, *queue, slot, 1), ETIMEDOUT);
+  EXPECT_EQ(write_slot(*far, *queue, slot, 2), ETIMEDOUT);
+  EXPECT_TRUE(reached(*far, [&] { return !far->answers(); }));
+  server.resume();
+  EXPECT_TRUE(reached(*far, [&] { return far->answers(); }));
+  EXPECT_TRUE(reached(*far, [&] { return write_slot(*far, *queue, slot, 3) == 0; }));
+  EXPECT_EQ(read_slot(*far, *queue, slot, 3), 0);
+}
+
+// The bytes of a write that was given up are held back on their way, and arrive after the next write has succeeded.
+TEST_F(redis_server, a_write_that_was_given_up_cannot_come_late) {
+  const redis_test_server server;
+  holding_relay relay(server.port());
+  result<std::unique_ptr<backend>> opened = open_port(relay.port(), "timeout=300ms&connections=1");
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  backend& far = *opened.value();
+  const auto queue = std::move(far.open_channel(8)).value();
+  const slot_id slot = far.allocate(1).value();
+  ASSERT_EQ(write_slot(far, *queue, slot, 1), 0);
+  relay.hold();
+  EXPECT_EQ(write_slot(far, *queue, slot, 2), ETIMEDOUT);
+  EXPECT_TRUE(reached(far, [&] { return write_slot(far, *queue, slot, 3) == 0; }));
+  EXPECT_GE(relay.release(), page_bytes) << "the write was held back";
+  EXPECT_EQ(read_slot(far, *queue, slot, 3), 0);
+}
+
+TEST_F(redis_server, connections_and_scripts_may_go_at_any_time) {
+  const redis_test_server server;
+  const auto far = open_at(server, "timeout=5s");
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id first = far->allocate(64).value();
+  for (std::uint64_t round = 0; round < 30; ++round) {
+    for (slot_id slot = first; slot < first + 4; ++slot) ASSERT_EQ(write_slot(*far, *queue, slot, round), 0);
+    ASSERT_EQ(server.command("SCRIPT FLUSH"), "+OK");
+    ASSERT_EQ(server.command("CLIENT KILL TYPE normal SKIPME yes")[0], ':');
+    for (slot_id slot = first; slot < first + 4; ++slot) ASSERT_EQ(read_slot(*far, *queue, slot, round), 0);
+  }
+}
+
+TEST_F(redis_server, a_server_that_may_evict_is_refused) {
+  for (const std::string policy : {"allkeys-lru", "volatile-ttl", "volatile-lfu", "allkeys-random"}) {
+    const redis_test_server evicting({"--maxmemory", "100mb", "--maxmemory-policy", policy});
+    const result<std::unique_ptr<backend>> opened = try_open(evicting, "timeout=2s");
+    ASSERT_FALSE(opened.ok()) << policy;
+    EXPECT_NE(opened.error().message.find("maxmemory-policy is '" + policy + "'"), std::string::npos)
+        << opened.error().message;
+    EXPECT_NE(opened.error().message.find("noeviction"), std::string::npos);
+  }
+}
+
+TEST_F(redis_server, a_full_server_says_so_and_goes_on) {
+  const redis_test_server server({"--maxmemory", "40mb", "--maxmemory-policy", "noeviction"});
+  const auto far = std::move(try_open(server, "timeout=5s&capacity=1G")).value();
+  const auto queue = std::move(far->open_channel(8)).value();
+  std::vector<slot_id> taken;
+  bool full = false;
+  EXPECT_TRUE(reached(*far, [&] {
+    result<slot_id> next = far->allocate(512);
+    for (; next.ok(); next = far->allocate(512)) taken.push_back(next.value());
+    return full = next.error().code == ENOSPC;
+  }));
+  EXPECT_TRUE(full);
+  EXPECT_GE(taken.size(), 8u);
+  EXPECT_LE(taken.size(), 20u);
+  const std::uint64_t blocks = (taken.back() + 512 + 511) / 512;
+  EXPECT_EQ(server.command("DBSIZE"), ":" + std::to_string(2 * blocks)) << "what was made in vain is deleted";
+  for (const slot_id block : taken) far->free(block, 512);
+  const slot_id again = allocate(*far, 512);
+  EXPECT_NE(again, no_slot);
+}
+
+TEST_F(redis_server, leases_are_renewed_while_the_program_lives_and_keys_go_with_it) {
+  const redis_test_server server;
+  {
+    const auto far = open_at(server, "lease=1s&prefix=job42");
+    const auto queue = std::move(far->open_channel(8)).value();
+    const slot_id slot = far->allocate(1).value();
+    ASSERT_EQ(write_slot(*far, *queue, slot), 0);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2500);
+    while (std::chrono::steady_clock::now() < until) {
+      far->tend();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    EXPECT_EQ(read_slot(*far, *queue, slot), 0);
+    EXPECT_EQ(server.command("KEYS *").substr(0, 1), "*");
+    EXPECT_NE(server.command("DBSIZE"), ":0");
+  }
+  EXPECT_EQ(server.command("DBSIZE"), ":0") << "a program that ends deletes its keys";
+
+  // One that crashes leaves them to their lease.
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto far = open_at(server, "lease=1s");
+    _exit(far == nullptr || server.command("DBSIZE") == ":0" ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  std::string left = ":1";
+  for (int i = 0; i < 1000 && left != ":0"; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    left = server.command("DBSIZE");
+  }
+  EXPECT_EQ(left, ":0");
+}
+
+TEST_F(redis_server, refusals_say_what_to_do_and_not_the_password) {
+  const std::string password = "a-password-that-nobody-shall-see";
+  const redis_test_server server({"--requirepass", password, "--user", "poor", "on", ">" + password, "~*", "-@all",
+                                  "+info", "--user", "default", "on", ">" + password, "~*", "+@all"});
+  std::string folder = "/tmp/farheap-redis-files-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto write_file = [&](const std::string& name, const std::string& line, mode_t mode) {
+    const std::string path = folder + "/" + name;
+    std::FILE* const file = std::fopen(path.c_str(), "w");
+    std::fputs((line + "\n").c_str(), file);
+    std::fclose(file);
+    chmod(path.c_str(), mode);
+    return path;
+  };
+  const std::string right = write_file("right", password, 0600);
+  const std::string wrong = write_file("wrong", "another", 0600);
+  const std::string open_to_all = write_file("open", password, 0644);
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"timeout=2s", "password-file"},
+      {"timeout=2s&password-file=" + wrong, "WRONGPASS"},
+      {"timeout=2s&password-file=" + open_to_all, "chmod 600"},
+      {"timeout=2s&user=nobody&password-file=" + right, "user"},
+      {"timeout=2s&user=poor&password-file=" + right, "docs/run.md"},
+      {"timeout=2s&user=poor", "password-file"},
+      {"timeout=2s&db=900&password-file=" + right, "'db'"},
+      {"prefix=a*b", "prefix"},
+      {"lease=1ms", "lease"},
+      {"ca=/x", "rediss://"},
+      {"copies=2", "as many servers"},
+      {"cache=1", "cache"},
+  };
+  for (const auto& [options, expected] : cases) {
+    const result<std::unique_ptr<backend>> opened = try_open(server, options);
+    ASSERT_FALSE(opened.ok()) << options;
+    EXPECT_NE(opened.error().message.find(expected), std::string::npos) << opened.error().message;
+    EXPECT_EQ(opened.error().message.find(password), std::string::npos);
+  }
+  EXPECT_TRUE(try_open(server, "password-file=" + right).ok());
+  EXPECT_NE(open("redis://127.0.0.1:1?timeout=1s").error().message.find("Redis runs"), std::string::npos);
+  EXPECT_NE(open("redis://user:secret@host").error().message.find("password-file"), std::string::npos);
+  for (const std::string& path : {right, wrong, open_to_all}) unlink(path.c_str());
+  rmdir(folder.c_str());
+}
+
+TEST_F(redis_server, a_child_reads_over_connections_of_its_own) {
+  const redis_test_server server;
+  const auto far = open_at(server);
+  auto queue = std::move(far->open_channel(8)).value();
+  const slot_id first = far->allocate(16).value();
+  for (slot_id slot = first; slot < first + 16; ++slot) ASSERT_EQ(write_slot(*far, *queue, slot), 0);
+  // A read of the parent is on its way at the fork; its bytes are the parent's.
+  std::vector<std::byte> bytes(page_bytes);
+  const request pending{.op = operation::read, .slot = first, .buffer = bytes.data(), .cookie = 7};
+  ASSERT_EQ(queue->submit({&pending, 1}), 1u);
+  const pid_t child = fork();
+  if (child == 0) {
+    static_cast<void>(queue.release());
+    far->after_fork_in_child();
+    const auto mine = std::move(far->open_channel(4)).value();
+    for (slot_id slot = first; slot < first + 16; ++slot) {
+      if (read_slot(*far, *mine, slot) != 0) _exit(static_cast<int>(1 + slot - first));
+    }
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  std::array<completion, 1> done;
+  while (queue->poll(done) == 0) queue->wait(second_ns);
+  EXPECT_EQ(done[0].error_code, 0);
+  EXPECT_EQ(bytes[100], content(first, 100, 0));
+  for (slot_id slot = first; slot < first + 16; ++slot) EXPECT_EQ(read_slot(*far, *queue, slot), 0);
+}
+
+// The child's answer comes over a pipe, because its parent is not there any more.
+TEST_F(redis_server, a_child_keeps_what_its_parent_leaves) {
+  const redis_test_server server;
+  std::array<int, 2> pipe_ends{};
+  ASSERT_EQ(pipe(pipe_ends.data()), 0);
+  const pid_t parent = fork();
+  if (parent == 0) {
+    const auto far = open_at(server, "lease=1s");
+    auto queue = std::move(far->open_channel(8)).value();
+    const slot_id slot = far->allocate(1).value();
+    if (write_slot(*far, *queue, slot) != 0) _exit(1);
+    if (fork() != 0) _exit(0);
+    static_cast<void>(queue.release());
+    far->after_fork_in_child();
+    const auto mine = std::move(far->open_channel(4)).value();
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(2500);
+    while (std::chrono::steady_clock::now() < until) {
+      far->tend();
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    const char outcome = read_slot(*far, *mine, slot) == 0 ? 'r' : 'w';
+    _exit(write(pipe_ends[1], &outcome, 1) == 1 ? 0 : 1);
+  }
+  close(pipe_ends[1]);
+  int status = -1;
+  ASSERT_EQ(waitpid(parent, &status, 0), parent);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  char outcome = '?';
+  EXPECT_EQ(read(pipe_ends[0], &outcome, 1), 1);
+  EXPECT_EQ(outcome, 'r');
+  close(pipe_ends[0]);
+}
+
+TEST_F(redis_server, with_two_copies_a_server_may_die) {
+  redis_test_server one;
+  redis_test_server two;
+  const auto far =
+      std::move(open("redis://" + one.address() + "," + two.address() + "?copies=2&timeout=300ms&capacity=64M"))
+          .value();
+  const auto queue = std::move(far->open_channel(8)).value();
+  for (int round = 0; round < 3; ++round) {
+    const auto generation = static_cast<std::uint64_t>(round);
+    const slot_id first = allocate(*far, 40);
+    for (slot_id slot = first; slot < first + 40; ++slot) ASSERT_EQ(write_slot(*far, *queue, slot, generation), 0);
+    redis_test_server& dying = round % 2 == 0 ? one : two;
+    dying.kill();
+    for (slot_id slot = first; slot < first + 40; ++slot) ASSERT_EQ(read_slot(*far, *queue, slot, generation), 0);
+    dying.start();
+    // Both hold everything again before the next one dies.
+    const auto holds_as_much = [&] { return one.command("DBSIZE") == two.command("DBSIZE"); };
+    ASSERT_TRUE(reached(*far, holds_as_much));
+    for (int i = 0; i < 200; ++i) {
+      far->tend();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    for (slot_id slot = first; slot < first + 40; ++slot) ASSERT_EQ(read_slot(*far, *queue, slot, generation), 0);
+  }
+}
+
+}  // namespace
+}  // namespace far::backend

@@ -1,0 +1,192 @@
+"""Programs that check every byte of their memory over Redis servers that are killed, paused, emptied and disconnected
+beside them."""
+
+import contextlib
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import support
+
+LOCAL_BYTES = 48 * support.MIB
+ROUNDS = 100 if support.SOAK else 2
+REDIS = shutil.which("redis-server")
+
+
+def verifier(operations, seed=23):
+    return [support.PROGRAMS / "verifier", "--seed", str(seed), "--threads", "4", "--operations", str(operations),
+            "--live-mib", "160", "--largest-mib", "16"]
+
+
+class Server:
+    """A redis-server on loopback. Its port stays the same when it starts again, empty."""
+
+    def __init__(self, folder, *arguments):
+        self.folder, self.arguments = folder, arguments
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.process = None
+        self.start()
+
+    def start(self):
+        self.process = support.start([REDIS, "--bind", "127.0.0.1", "--port", str(self.port), "--save", "",
+                                      "--appendonly", "no", "--dir", self.folder, *self.arguments],
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        support.wait_until(self.listens, "redis-server listened", process=self.process)
+
+    def listens(self):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            return True
+        return False
+
+    def kill(self):
+        support.end(self.process)
+        self.process.wait(10)
+
+    def signal(self, number):
+        self.process.send_signal(number)
+
+    def command(self, *words):
+        """The reply, as redis-cli prints it."""
+        done = subprocess.run(["redis-cli", "-p", str(self.port), *words], capture_output=True, text=True, timeout=30)
+        return done.stdout.strip()
+
+    def keys(self):
+        return int(self.command("DBSIZE"))
+
+    def where(self):
+        return f"127.0.0.1:{self.port}"
+
+
+class RedisServers(unittest.TestCase):
+    def setUp(self):
+        support.need(REDIS and shutil.which("redis-cli"), "redis-server and redis-cli are not installed")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def server(self, *arguments):
+        made = Server(self.folder, *arguments)
+        self.addCleanup(made.kill)
+        return made
+
+    def far(self, servers, options="timeout=5s"):
+        return f"redis://{','.join(each.where() for each in servers)}?{options}"
+
+    def begin(self, program, far, mode=None):
+        """Starts a program under farheap; its output goes to files that outlive it."""
+        files = [open(self.folder / name, "w+", encoding="utf-8") for name in ("out", "err")]
+        for file in files:
+            self.addCleanup(file.close)
+        process = support.start(support.farheap_command(program, LOCAL_BYTES, far, mode), stdin=subprocess.DEVNULL,
+                                stdout=files[0], stderr=files[1])
+        self.addCleanup(process.wait)
+        self.addCleanup(support.end, process)
+        return process
+
+    def texts(self):
+        return [(self.folder / name).read_text(encoding="utf-8") for name in ("out", "err")]
+
+    def wait_until_far(self, process, server):
+        support.wait_until(lambda: support.resident_bytes(server.process.pid) >= 32 * support.MIB,
+                           f"{server.where()} held 32 MiB", process=process)
+
+    def finish(self, process, expected):
+        process.wait(support.DEADLINE_S)
+        out, err = self.texts()
+        self.assertEqual((process.returncode, out), (0, expected), err[-3000:])
+        return err
+
+
+class OneServer(RedisServers):
+    def test_connections_and_scripts_go_and_keys_end_with_the_program(self):
+        program = verifier(100)
+        expected = support.run(program).out
+        for mode in ("inline", "thread"):
+            server = self.server()
+            process = self.begin(program, self.far([server], "timeout=20s&prefix=job42"), mode)
+            self.wait_until_far(process, server)
+            server.command("SCRIPT", "FLUSH")
+            self.assertNotEqual(server.command("CLIENT", "KILL", "TYPE", "normal"), "0")
+            server.signal(signal.SIGSTOP)
+            time.sleep(0.5)
+            server.signal(signal.SIGCONT)
+            self.finish(process, expected)
+            keys = server.command("KEYS", "*").split()
+            self.assertTrue(all(key.startswith("job42:") for key in keys), keys[:5])
+            self.assertTrue(all(int(server.command("PTTL", key)) <= 10_000 for key in keys[:20]))
+
+    def test_a_killed_program_leaves_nothing_for_longer_than_its_lease(self):
+        server = self.server()
+        process = self.begin(verifier(100_000), self.far([server], "lease=2s"))
+        self.wait_until_far(process, server)
+        self.assertGreater(server.keys(), 0)
+        support.end(process)
+        process.wait(10)
+        support.wait_until(lambda: server.keys() == 0, "all leases ran out")
+
+    def test_emptied_it_ends_the_program_with_a_clear_message(self):
+        server = self.server()
+        process = self.begin(verifier(100_000), self.far([server], "timeout=2s"))
+        self.wait_until_far(process, server)
+        server.command("FLUSHALL")
+        process.wait(support.DEADLINE_S)
+        out, err = self.texts()
+        self.assertEqual(process.returncode, -signal.SIGABRT, err[-3000:])
+        self.assertNotIn("corrupt", out)
+        self.assertIn("FLUSHALL", err)
+        self.assertRegex(err, r"the program needs the bytes at 0x[0-9a-f]+, and they are lost")
+
+    def test_one_that_may_evict_is_refused(self):
+        server = self.server("--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru")
+        outcome = support.run_far(["true"], LOCAL_BYTES, far=self.far([server]))
+        self.assertEqual(outcome.code, 1, outcome)
+        self.assertIn("noeviction", outcome.err)
+
+    def test_children_of_fork_read_what_their_parent_stored(self):
+        forker = [support.PROGRAMS / "forker", "96", "2"]
+        native = support.run(forker)
+        self.assertEqual(native.code, 0, native)
+        server = self.server()
+        outcome = support.run_far(forker, LOCAL_BYTES, far=self.far([server], "timeout=20s"))
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertEqual(outcome.out, native.out, outcome)
+
+
+class CopiesOnThreeServers(RedisServers):
+    def test_servers_killed_paused_and_emptied_at_random(self):
+        servers = [self.server() for _ in range(3)]
+        far = self.far(servers, "copies=2&timeout=1s")
+        program = verifier(400 if support.SOAK else 80)
+        expected = support.run(program).out
+        chance = random.Random(5)
+        for number in range(ROUNDS):
+            process = self.begin(program, far)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0.1, 2.5))
+            victim = chance.choice(servers)
+            what = chance.choice(("kill", "pause", "flush")) if support.SOAK else ("kill", "flush")[number % 2]
+            if what == "flush":
+                victim.command("FLUSHALL")
+            else:
+                victim.kill() if what == "kill" else victim.signal(signal.SIGSTOP)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(chance.uniform(0, 2))
+                victim.start() if what == "kill" else victim.signal(signal.SIGCONT)
+            try:
+                self.finish(process, expected)
+            except AssertionError as failure:
+                raise AssertionError(f"in round {number}, {what} of {victim.where()}: {failure}") from None
+        print(f"{self.id()}: {ROUNDS} rounds", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    support.main()

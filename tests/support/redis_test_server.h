@@ -1,0 +1,49 @@
+// A redis-server of a test's own, on a port of the loopback interface, that can be killed, stopped and started again.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace far::testing_support {
+
+// Stops the test program with a message when the server does not start, or does not answer within ten seconds.
+class redis_test_server {
+ public:
+  // Whether there is one on this machine, and why tests are skipped where there is not.
+  [[nodiscard]] static bool is_installed();
+  static constexpr const char* missing = "redis-server is not installed; scripts/install-packages test installs it";
+
+  // `arguments`: further ones of its command line. Where they name a --tls-port, write 0: it becomes that of address().
+  explicit redis_test_server(std::vector<std::string> arguments = {});
+  ~redis_test_server();
+  redis_test_server(const redis_test_server&) = delete;
+  redis_test_server& operator=(const redis_test_server&) = delete;
+
+  // "127.0.0.1:40123".
+  [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+
+  void kill();
+  // Starts again at the same address, with nothing of what it held.
+  void start();
+  // It hangs, and goes on.
+  void pause() const;
+  void resume() const;
+
+  // Sends one line, "SET key value", over a connection of its own, and returns the reply without its line ends: of a
+  // bulk string the text, of anything else the line. Not with TLS.
+  [[nodiscard]] std::string command(const std::string& line) const;
+
+ private:
+  const std::vector<std::string> arguments_;
+  const bool secure_;
+  std::string folder_;
+  std::uint16_t port_ = 0;
+  pid_t process_ = -1;
+};
+
+}  // namespace far::testing_support
