@@ -2,7 +2,7 @@
 # and says what it does. CMake and its presets do the work; everything made lands in build/.
 
 .DEFAULT_GOAL := help
-.PHONY: help run build examples install deb wheel test lint format bench soak sanitize debug clang clean
+.PHONY: help run build examples compiler install deb wheel test lint format bench soak sanitize debug clang clean
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -34,6 +34,13 @@ examples:  ## builds the examples and the programs with hints: build/bin/example
 	@scripts/install-packages base build
 	$(call build_preset,release,build,products,examples products,the products and the examples)
 
+compiler:  ## builds the compile door: build/bin/farheap-clang and farheap-clang++, and the run door
+	@scripts/install-packages base build compiler
+	@scripts/configure release build products
+	@cmake -S . -B build --log-level=WARNING -DFARHEAP_COMPILER=ON
+	@echo "building the compile door"
+	@cmake --build build --parallel $(JOBS) --target compiler run_door
+
 install:  ## builds the products and their manual; installs them and what programs link into PREFIX (default: /usr/local)
 	@scripts/install-packages base build
 	$(call build_preset,release,build,products,products manual,the products and their manual)
@@ -50,11 +57,11 @@ wheel:  ## the Python package with the commands as build/packages/farheap-*.whl;
 	@scripts/make-wheel build
 
 test:  ## builds everything; every check and every test, also under sanitizers; under 25 minutes
-	@scripts/install-packages base build run test clang
+	@scripts/install-packages base build run test compiler clang
 	@scripts/run-tests
 
 lint:  ## the checks of the code base alone; compiles every header
-	@scripts/install-packages base build test
+	@scripts/install-packages base build test compiler
 	@scripts/configure release build all
 	@scripts/lint
 
@@ -68,7 +75,7 @@ bench:  ## builds build/bin/farheap-bench; the pager's benchmark, beside Linux s
 	@build/bin/farheap-bench pager
 
 soak:  ## builds everything; the tests that take long
-	@scripts/install-packages base build run test clang
+	@scripts/install-packages base build run test compiler clang
 	@scripts/run-tests --soak
 
 sanitize:  ## the unit, contract and simulation tests under address, undefined-behaviour and thread sanitizers

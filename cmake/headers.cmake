@@ -3,7 +3,10 @@
 # lint` builds it. One source a header, so that Ninja knows what is out of date.
 
 function(far_check_headers)
-  set(folders include src server preload compiler tools evaluation tests)
+  set(folders include src server preload tools evaluation tests)
+  if(FAR_COMPILER)
+    list(APPEND folders compiler)
+  endif()
   list(TRANSFORM folders REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/\\1/*.h" OUTPUT_VARIABLE patterns)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${patterns})
   set(sources)
@@ -21,4 +24,7 @@ function(far_check_headers)
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/evaluation ${PROJECT_SOURCE_DIR}/evaluation/bench ${PROJECT_SOURCE_DIR}/tools
     ${PROJECT_SOURCE_DIR}/preload ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR})
   target_compile_options(header_check PRIVATE -O0 -g0)
+  if(FAR_COMPILER)
+    target_include_directories(header_check SYSTEM PRIVATE ${FARHEAP_LLVM_19})
+  endif()
 endfunction()

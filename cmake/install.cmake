@@ -20,6 +20,16 @@ write_basic_package_version_file(farheap-config-version.cmake COMPATIBILITY Same
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/farheap-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/farheap-config-version.cmake
   DESTINATION ${FAR_CMAKE_DIR} COMPONENT libfarheap-dev)
 
+# `make compiler` builds it; without it the rest is installed alone.
+if(FAR_COMPILER)
+  install(TARGETS farheap-clang COMPONENT farheap-clang OPTIONAL)
+  install(FILES ${PROJECT_BINARY_DIR}/bin/farheap-clang++ TYPE BIN COMPONENT farheap-clang OPTIONAL)
+  install(TARGETS farheap-passes LIBRARY DESTINATION lib/farheap COMPONENT farheap-clang OPTIONAL)
+  install(FILES ${PROJECT_BINARY_DIR}/lib/libfarheap-compiled.a DESTINATION lib/farheap COMPONENT farheap-clang OPTIONAL)
+  install(FILES cmake/farheap-toolchain.cmake DESTINATION ${FAR_CMAKE_DIR} COMPONENT farheap-clang)
+  install(FILES packaging/farheap-clang.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT farheap-clang)
+endif()
+
 list(TRANSFORM FAR_STATIC_NEEDS PREPEND "-l" OUTPUT_VARIABLE static_needs)
 list(JOIN static_needs " " static_needs)
 file(RELATIVE_PATH FAR_PREFIX_FROM_PC ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "far/detail/api.h"
+#include "pager/compiled_code.h"
 #include "platform/local_memory.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
@@ -48,6 +49,7 @@ void prepare() {
   // Not guarded from here: a system call of ours, to wait for a lock, must not make memory resident under the others.
   const far::platform::runtime_mark allocate_locally;
   far::preload::lock_large_blocks_for_fork();
+  far::pager::lock_compiled_code_for_fork();
   far::preload::lock_trace_for_fork();
   if (far::pager::pager* const pager = forking_pager.load()) pager->prepare_fork();
   signals_before_fork = signals;
@@ -61,6 +63,7 @@ void after_in_parent() {
   forking = false;
   if (far::pager::pager* const pager = forking_pager.load()) pager->after_fork_in_parent();
   far::preload::unlock_trace_in_parent();
+  far::pager::unlock_compiled_code_after_fork();
   far::preload::unlock_large_blocks_after_fork();
   if (jemalloc_parent != nullptr) jemalloc_parent();
   far::preload::unlock_control_after_fork();
@@ -84,6 +87,7 @@ void after_in_child() {
   const unsigned char dispatch = dispatch_before_fork;
   forking = false;
   far::platform::unlock_local_memory_after_fork();  // what follows allocates
+  far::pager::unlock_compiled_code_after_fork();
   far::preload::unlock_large_blocks_after_fork();
   if (jemalloc_child != nullptr) jemalloc_child();
   if (far::pager::pager* const pager = forking_pager.load()) {

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/spin_lock.h"
 #include "far/detail/api.h"
+#include "pager/compiled_code.h"
 #include "pager/hints.h"
 #include "platform/clock.h"
 #include "platform/kernel_features.h"
@@ -213,7 +214,8 @@ void start() {
                             .policy = chosen.policy,
                             .static_memory = static_arrays,
                             .observer = trace_observer(),
-                            .child_settled = start_control_of_child});
+                            .child_settled = start_control_of_child,
+                            .states_by_address = true});
   if (!pager && pager.error().code == EINVAL) refuse_to_start(pager.error());  // wrong settings
   if (!pager) {
     if (of_job != nullptr) of_job->leave();
@@ -227,6 +229,7 @@ void start() {
   the_runtime = starting;
   serving.store(starting->pager.get(), std::memory_order_release);
   pager::serve_hints(*starting->pager, take_hint);
+  pager::serve_compiled_code(*starting->pager);
   serve_forks(*starting->pager);
   watch_thread_ends();
   start_control([starting, server = starting->control.get()] { run_control(*starting, *server); });
@@ -345,4 +348,12 @@ void report_at_exit() noexcept {
 // The symbol that far/hint.h looks for.
 extern "C" FAR_API const far_hint_view* far_hint_find_view() {
   return &far::pager::hint_view();
+}
+
+// Those that far/detail/compiled.h names.
+extern "C" FAR_API void far_compiled_join(far_compiled* joining) {
+  far::pager::join_compiled_code(*joining);
+}
+extern "C" FAR_API void far_compiled_leave(far_compiled* leaving) {
+  far::pager::leave_compiled_code(*leaving);
 }

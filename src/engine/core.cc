@@ -19,15 +19,15 @@ constexpr std::uint64_t settled_ns = 1'000'000'000;
 }  // namespace
 
 core::core(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& clock,
-           std::uint64_t heap_pages, std::uint64_t budget_pages, bool tracks_writes, bool reads_parts)
+           const core_sizes& chosen)
     : space(kernel),
       far(far_tier),
       time(clock),
-      pages(heap_pages),
-      checks(heap_pages, reads_parts),
-      blocks(heap_pages),
-      local(budget_pages),
-      writes_tracked(tracks_writes) {
+      pages(chosen.heap_pages, chosen.first_number),
+      checks(chosen.heap_pages, chosen.reads_parts),
+      blocks(chosen.heap_pages),
+      local(chosen.budget_pages),
+      writes_tracked(chosen.tracks_writes) {
   const std::string name = far.describe();
   name.copy(far_name_.data(), far_name_.size() - 1);
 }

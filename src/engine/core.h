@@ -34,12 +34,19 @@ enum class stall_reason : std::uint8_t { none, no_space, no_tier, write_failed, 
 // runtime, and does not submit transfers for which others wait.
 enum class caller : std::uint8_t { of_program, of_runtime };
 
+struct core_sizes {
+  std::uint64_t heap_pages = 0;
+  std::uint64_t first_number = 0;  // see residency
+  std::uint64_t budget_pages = 0;
+  bool tracks_writes = false;  // the kernel can report first writes to clean pages
+  bool reads_parts = false;    // parts of Remote pages are read, by object readers
+};
+
 class core {
  public:
-  // Requires: the interfaces outlive the core. `tracks_writes`: the kernel can report first writes to clean pages.
-  // `reads_parts`: parts of Remote pages are read, by object readers.
+  // Requires: the interfaces outlive the core.
   core(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& time,
-       std::uint64_t heap_pages, std::uint64_t budget_pages, bool tracks_writes, bool reads_parts);
+       const core_sizes& chosen);
   ~core();
   core(const core&) = delete;
   core& operator=(const core&) = delete;

@@ -8,7 +8,8 @@ namespace far::engine {
 
 engine::engine(platform::address_space& space, backend::backend& far, const platform::clock& time,
                const options& chosen)
-    : shared_(space, far, time, chosen.heap_pages, chosen.budget_pages, chosen.tracks_writes, chosen.reads_parts),
+    : shared_(space, far, time,
+              {chosen.heap_pages, chosen.first_number, chosen.budget_pages, chosen.tracks_writes, chosen.reads_parts}),
       transfers_(shared_),
       view_(shared_.pages, shared_.evictions),
       misses_(shared_),

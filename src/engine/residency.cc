@@ -30,6 +30,13 @@ constexpr bool settles(state from, state to) {
   return (from == state::fetching || from == state::evicting) && to != state::fetching && to != state::evicting;
 }
 
+constexpr std::uint64_t table_bytes = residency::last_number + 1;
+
+std::uint8_t* map_table(std::uint64_t pages, std::uint64_t first_number) {
+  if (first_number == 0 || first_number >= table_bytes || pages > table_bytes - first_number) return nullptr;
+  return reinterpret_cast<std::uint8_t*>(platform::try_map_sparse(table_bytes, first_number, pages));
+}
+
 }  // namespace
 
 const char* name_of(state one) {
@@ -49,15 +56,21 @@ bool is_legal_transition(state from, state to) {
   return from == to || (legal[static_cast<unsigned>(from)] & bit(to)) != 0;
 }
 
-residency::residency(std::uint64_t pages)
+residency::residency(std::uint64_t pages, std::uint64_t first_number)
     : uses(pages),
       pages_(pages),
       words_(reinterpret_cast<std::atomic<std::uint64_t>*>(platform::map_local(pages * sizeof(std::uint64_t)))),
-      state_bytes_(reinterpret_cast<std::uint8_t*>(platform::map_local(pages))) {}
+      table_(map_table(pages, first_number)),
+      state_bytes_(table_ != nullptr ? table_ + first_number
+                                     : reinterpret_cast<std::uint8_t*>(platform::map_local(pages))) {}
 
 residency::~residency() {
   platform::unmap_local(reinterpret_cast<std::byte*>(words_), pages_ * sizeof(std::uint64_t));
-  platform::unmap_local(reinterpret_cast<std::byte*>(state_bytes_), pages_);
+  if (table_ != nullptr) {
+    platform::unmap_local(reinterpret_cast<std::byte*>(table_), table_bytes);
+  } else {
+    platform::unmap_local(reinterpret_cast<std::byte*>(state_bytes_), pages_);
+  }
 }
 
 // The byte changes under exclusive ownership, so that a late store can never claim that a page is Resident after

@@ -118,7 +118,9 @@ class settling_listener {
 class residency {
  public:
   static constexpr std::size_t bytes_a_page = sizeof(std::uint64_t) + 2;  // its word, its state, its mark of use
-  explicit residency(std::uint64_t pages);
+  // `first_number`: the number, in the whole address space, of the page that is 0 here, if there is to be a table of
+  // states by address; 0: there need not be one.
+  explicit residency(std::uint64_t pages, std::uint64_t first_number = 0);
   ~residency();
   residency(const residency&) = delete;
   residency& operator=(const residency&) = delete;
@@ -152,6 +154,12 @@ class residency {
   [[nodiscard]] const std::uint8_t* state_bytes() const { return state_bytes_; }
   static constexpr auto byte_of_resident = static_cast<std::uint8_t>(state::resident);
 
+  // For guards that a compiler places (far/detail/compiled.h): the state bytes as a table by address, with an entry for
+  // each number of a page up to `last_number`: 0 for pages that are not the far heap's. Null when there is none,
+  // because it was not wanted, or the kernel gave no room for it.
+  [[nodiscard]] const std::uint8_t* states_by_number() const { return table_; }
+  static constexpr std::uint64_t last_number = (std::uint64_t{1} << (47 - page_shift)) - 1;
+
   // What hints tell. Public: it is the policies' and the hinted path's to use.
   reference_marks uses;
 
@@ -161,6 +169,7 @@ class residency {
  private:
   std::uint64_t pages_;
   std::atomic<std::uint64_t>* words_;
+  std::uint8_t* table_;  // of which state_bytes_ is a part; or null
   std::uint8_t* state_bytes_;
   settling_listener* listener_ = nullptr;
 };

@@ -108,6 +108,27 @@ TEST(residency, a_transition_happens_only_from_the_expected_word) {
   EXPECT_EQ(pages.load(3).where(), state::untouched);
 }
 
+// By the numbers that pages have in the whole address space; a heap begins at a multiple of 2 MiB.
+TEST(residency, keeps_states_by_address) {
+  constexpr std::uint64_t first = 0x7f1234200;
+  residency pages(4, first);
+  const std::uint8_t* const states = pages.states_by_number();
+  ASSERT_NE(states, nullptr);
+  for (const state next : {state::resident, state::evicting, state::remote}) {
+    page_word word = pages.load(1);
+    ASSERT_TRUE(pages.transition(1, word, word.with_state(next)));
+    EXPECT_EQ(states[first + 1] <= static_cast<std::uint8_t>(state::resident), next == state::resident);
+    EXPECT_EQ(states[first + 1], pages.state_bytes()[1]);
+  }
+  EXPECT_EQ(states[first], 0) << "an untouched page wants no call";
+  EXPECT_EQ(states[first - 1], 0);
+  EXPECT_EQ(states[first + 4], 0);
+  EXPECT_EQ(states[0], 0);
+  EXPECT_EQ(states[residency::last_number], 0);
+  EXPECT_EQ(residency(4).states_by_number(), nullptr);
+  EXPECT_EQ(residency(4, residency::last_number).states_by_number(), nullptr) << "there is no room for four";
+}
+
 TEST(residency_death_test, an_illegal_transition_stops_the_process) {
   residency pages(1);
   page_word word = pages.load(0);

@@ -98,6 +98,7 @@ result<void> far_pager::start() {
       .tracks_writes = platform::probe_kernel().write_protect,
       .where = at_misses ? engine::eviction_place::at_miss : engine::eviction_place::background,
       .measures_where = chosen_.where == options::eviction::measured,
+      .first_number = chosen_.states_by_address ? reinterpret_cast<std::uintptr_t>(heap_.base()) >> page_shift : 0,
       .filter = chosen_.filter};
   result<std::unique_ptr<engine::engine>> created = engine::engine::create(space_, *far_, clock_, settings);
   if (!created) return created.error();

@@ -120,6 +120,9 @@ class far_pager final : public pager {
     return engine_->view().takes_object_path(heap_.page_at(address));
   }
   [[nodiscard]] const std::uint8_t* state_bytes() const override { return engine_->view().words().state_bytes(); }
+  [[nodiscard]] const std::uint8_t* states_by_number() const override {
+    return engine_->view().words().states_by_number();
+  }
   [[nodiscard]] const std::uint8_t* use_bytes() const override { return engine_->view().words().uses.bytes(); }
   [[nodiscard]] const std::uint8_t* use_time() const override { return engine_->view().words().uses.now(); }
   void fetch(const std::byte* address, std::size_t bytes, bool write) override {

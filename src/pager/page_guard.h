@@ -34,6 +34,10 @@ class page_guard : public far_heap {
   // as atomics (__atomic_load_n).
   [[nodiscard]] virtual const std::uint8_t* state_bytes() const = 0;
 
+  // The same bytes by address: [address >> 12] for each address below 2^47, 0 outside the far heap. Null unless there
+  // is room and somebody asked for it (engine/residency.h).
+  [[nodiscard]] virtual const std::uint8_t* states_by_number() const { return nullptr; }
+
   // Makes the range resident, and writable if `write`; of a longer range, everything is on its way before the first
   // page is waited for. A page may be evicted again at once: look again in the protocol that keeps it. Where the
   // program has more memory than it used so far, the kernel fills the page at the access itself; then there is nothing

@@ -54,7 +54,8 @@ struct options {
   miss_observer* observer = nullptr;          // told of every miss of the hardware guard; outlives the pager
   // In each child of fork that lives for a second: called once, on a thread of the pager's, and soon done.
   std::function<void()> child_settled = {};
-  unsigned object_readers = 0;  // queues to the far tier for read_slot(); without one it must not be called
+  bool states_by_address = false;  // keep the states where compiled guards find them, if there is room
+  unsigned object_readers = 0;     // queues to the far tier for read_slot(); without one it must not be called
 };
 
 inline constexpr std::uint64_t minimum_budget_bytes = std::uint64_t{16} << 20;

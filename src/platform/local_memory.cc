@@ -196,6 +196,16 @@ std::byte* try_map_local(std::size_t bytes) {
   return try_map(bytes, protection);
 }
 
+std::byte* try_map_sparse(std::size_t bytes, std::size_t part, std::size_t part_bytes) {
+  std::byte* const address = try_map(bytes, PROT_READ);
+  const std::size_t first = part / page_bytes * page_bytes;
+  if (address == nullptr || make_usable(address + first, round_up(part + part_bytes - first, page_bytes))) {
+    return address;
+  }
+  unmap_local(address, bytes);
+  return nullptr;
+}
+
 own_mapping next_own_mapping(std::uintptr_t address) {
   own_mapping next{~std::uintptr_t{0}, ~std::uintptr_t{0}};
   const lock_guard guard(noting);

@@ -16,7 +16,11 @@ namespace far::platform {
 // The same, or nullptr when the kernel refuses.
 [[nodiscard]] std::byte* try_map_local(std::size_t bytes);
 
-// Requires: what map_local(bytes) returned.
+// As many bytes that read as zeros, and are written to only in the part of `part_bytes` from `part` on. Only that part
+// counts against limits on data. nullptr when the kernel refuses. Requires: the part is inside.
+[[nodiscard]] std::byte* try_map_sparse(std::size_t bytes, std::size_t part, std::size_t part_bytes);
+
+// Requires: what map_local(bytes) returned, or try_map_sparse(bytes, ...).
 void unmap_local(std::byte* address, std::size_t bytes);
 
 // Mappings of the runtime that must not be locked in memory: those of 1 MiB and more, which are filled as they are

@@ -24,6 +24,20 @@ TEST(local_memory, is_zeroed_and_can_give_its_frames_back) {
   unmap_local(block, 3 * page_bytes);
 }
 
+TEST(local_memory, is_writable_in_a_part_of_a_sparse_mapping) {
+  constexpr std::size_t bytes = 32 * gib;
+  constexpr std::size_t within_a_page = 100;
+  std::byte* const whole = try_map_sparse(bytes, gib + within_a_page, 3 * page_bytes);
+  ASSERT_NE(whole, nullptr);
+  std::memset(whole + gib + within_a_page, 0x5a, 3 * page_bytes);
+  EXPECT_EQ(whole[gib - 1], std::byte{0});
+  EXPECT_EQ(whole[gib + within_a_page + 3 * page_bytes], std::byte{0});
+  EXPECT_EQ(whole[bytes - 1], std::byte{0});
+  EXPECT_EQ(next_own_mapping(reinterpret_cast<std::uintptr_t>(whole)).first, reinterpret_cast<std::uintptr_t>(whole))
+      << "it must not be locked in memory";
+  unmap_local(whole, bytes);
+}
+
 TEST(local_memory, refuses_the_impossible) {
   EXPECT_EQ(try_map_local(std::size_t{1} << 60), nullptr);
 }

@@ -1,0 +1,110 @@
+#include "emit.h"
+
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/Constants.h"
+#include "llvm/IR/DebugInfoMetadata.h"
+
+namespace far::compiler {
+namespace {
+
+constexpr const char* annotation = "far_local";
+
+// Whether llvm.global.annotations has `far_local` for the function.
+bool is_annotated(const llvm::Function& function) {
+  const llvm::GlobalVariable* const all = function.getParent()->getNamedGlobal("llvm.global.annotations");
+  if (all == nullptr || !all->hasInitializer()) return false;
+  for (const llvm::Use& entry : all->getInitializer()->operands()) {
+    const auto* const fields = llvm::dyn_cast<llvm::ConstantStruct>(entry.get());
+    if (fields == nullptr || fields->getOperand(0)->stripPointerCasts() != &function) continue;
+    const auto* const text = llvm::dyn_cast<llvm::GlobalVariable>(fields->getOperand(1)->stripPointerCasts());
+    const auto* const bytes =
+        text == nullptr ? nullptr : llvm::dyn_cast<llvm::ConstantDataSequential>(text->getInitializer());
+    if (bytes != nullptr && bytes->isCString() && bytes->getAsCString() == annotation) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+llvm::Value* emitter::load(llvm::IRBuilder<>& at, field which) {
+  llvm::Type* const word = at.getInt64Ty();
+  llvm::StructType* const shape = llvm::StructType::get(context_, {word, at.getPtrTy(), word});
+  auto* const shared = llvm::cast<llvm::GlobalVariable>(module_.getOrInsertGlobal(shared_struct, shape));
+  shared->setVisibility(llvm::GlobalValue::HiddenVisibility);
+  shared->setDSOLocal(true);
+  const auto index = static_cast<unsigned>(which);
+  return at.CreateLoad(shape->getElementType(index), at.CreateStructGEP(shape, shared, index));
+}
+
+llvm::Constant* emitter::site_of(const llvm::Function& user) {
+  const std::string name = "__farheap_site." + user.getName().str();
+  if (llvm::GlobalVariable* const known = module_.getNamedGlobal(name)) return known;
+  const llvm::DISubprogram* const program = user.getSubprogram();
+  const std::string file = program != nullptr ? program->getFilename().str() : module_.getSourceFileName();
+  llvm::Constant* const text = llvm::ConstantDataArray::getString(context_, file);
+  auto* const characters = new llvm::GlobalVariable(module_, text->getType(), true, llvm::GlobalValue::PrivateLinkage,
+                                                    text, "__farheap_file");
+  characters->setUnnamedAddr(llvm::GlobalValue::UnnamedAddr::Global);
+  llvm::Type* const number = llvm::Type::getInt32Ty(context_);
+  llvm::StructType* const shape = llvm::StructType::get(context_, {characters->getType(), number, number});
+  llvm::Constant* const line = llvm::ConstantInt::get(number, program != nullptr ? program->getLine() : 0);
+  llvm::Constant* const value = llvm::ConstantStruct::get(shape, {characters, line, llvm::ConstantInt::get(number, 0)});
+  return new llvm::GlobalVariable(module_, shape, false, llvm::GlobalValue::InternalLinkage, value, name);
+}
+
+llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters) {
+  llvm::FunctionType* const type = llvm::FunctionType::get(llvm::Type::getVoidTy(context_), parameters, false);
+  llvm::FunctionCallee called = module_.getOrInsertFunction(name, type);
+  auto* const function = llvm::cast<llvm::Function>(called.getCallee());
+  function->setCallingConv(llvm::CallingConv::PreserveMost);
+  function->setVisibility(llvm::GlobalValue::HiddenVisibility);
+  function->setDSOLocal(true);
+  function->addFnAttr(llvm::Attribute::Cold);
+  function->addFnAttr(llvm::Attribute::NoUnwind);
+  return called;
+}
+
+llvm::FunctionCallee emitter::guard() {
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
+  return slow_path(guard_call, {pointer, llvm::Type::getInt64Ty(context_), pointer});
+}
+
+llvm::FunctionCallee emitter::stream() {
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
+  llvm::Type* const word = llvm::Type::getInt64Ty(context_);
+  return slow_path(stream_call, {pointer, word, word, word, pointer});
+}
+
+bool is_own(const llvm::Value* pointer) {
+  const llvm::Value* const object = llvm::getUnderlyingObject(pointer);
+  return llvm::isa<llvm::GlobalVariable>(object) && object->getName() == shared_struct;
+}
+
+bool may_be_far(const llvm::Value* pointer, const char** why) {
+  if (pointer->getType()->getPointerAddressSpace() != 0) {
+    *why = "in an address space of its own";
+    return false;
+  }
+  const llvm::Value* const object = llvm::getUnderlyingObject(pointer, 12);
+  if (llvm::isa<llvm::AllocaInst>(object)) {
+    *why = "on the stack";
+    return false;
+  }
+  if (llvm::isa<llvm::Constant>(object)) {
+    *why = "static";
+    return false;
+  }
+  if (const auto* const argument = llvm::dyn_cast<llvm::Argument>(object);
+      argument != nullptr && argument->hasPassPointeeByValueCopyAttr()) {
+    *why = "on the stack";
+    return false;
+  }
+  return true;
+}
+
+bool is_left_alone(const llvm::Function& function) {
+  return function.isDeclaration() || function.hasFnAttribute(llvm::Attribute::Naked) || function.hasOptNone() ||
+         function.hasMinSize() || is_annotated(function);
+}
+
+}  // namespace far::compiler

@@ -1,0 +1,39 @@
+// Pieces of code that both passes emit.
+#pragma once
+
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/Module.h"
+#include "runtime_names.h"
+
+namespace far::compiler {
+
+class emitter {
+ public:
+  explicit emitter(llvm::Module& of) : module_(of), context_(of.getContext()) {}
+
+  // A load of a field of the shared struct.
+  llvm::Value* load(llvm::IRBuilder<>& at, field which);
+  // The struct far_hint_site of the function, which names it to `farheap trace`.
+  llvm::Constant* site_of(const llvm::Function& user);
+  // Functions of support.c; cold, and gentle on the caller's registers.
+  llvm::FunctionCallee guard();
+  llvm::FunctionCallee stream();
+
+ private:
+  llvm::FunctionCallee slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters);
+
+  llvm::Module& module_;
+  llvm::LLVMContext& context_;
+};
+
+// Whether the pointer is to the shared struct.
+[[nodiscard]] bool is_own(const llvm::Value* pointer);
+
+// Whether memory that the pointer may refer to can be far at all. If not, `*why` says so.
+[[nodiscard]] bool may_be_far(const llvm::Value* pointer, const char** why);
+
+// Whether the function is to be left alone: far_local (far/local.h), naked, without optimization, or to be
+// as small as possible.
+[[nodiscard]] bool is_left_alone(const llvm::Function& function);
+
+}  // namespace far::compiler

@@ -1,0 +1,46 @@
+// What clang loads by -fpass-plugin.
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Passes/PassPlugin.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Transforms/Utils/LCSSA.h"
+#include "llvm/Transforms/Utils/LoopSimplify.h"
+#include "passes.h"
+#include "report.h"
+
+namespace far::compiler {
+namespace {
+
+llvm::cl::opt<std::string> report_file("farheap-report",
+                                       llvm::cl::desc("Append what Farheap's passes did to this file"));
+llvm::cl::opt<bool> with_streams("farheap-streams", llvm::cl::init(true), llvm::cl::desc("Tell of walks of memory"));
+llvm::cl::opt<bool> with_guards("farheap-guards", llvm::cl::init(true), llvm::cl::desc("Guard irregular accesses"));
+
+void add_passes(llvm::PassBuilder& to) {
+  to.registerVectorizerStartEPCallback([](llvm::FunctionPassManager& passes, llvm::OptimizationLevel level) {
+    if (!with_streams || level == llvm::OptimizationLevel::O0) return;
+    passes.addPass(llvm::LoopSimplifyPass());
+    passes.addPass(llvm::LCSSAPass());
+    passes.addPass(streams());
+  });
+  const auto guard = [](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
+    if (with_guards && level != llvm::OptimizationLevel::O0) {
+      passes.addPass(llvm::createModuleToFunctionPassAdaptor(guards()));
+    }
+  };
+  to.registerOptimizerLastEPCallback(guard);
+  // In the linker. It has no place for streams: the vectoriser's there cannot be reached.
+  to.registerFullLinkTimeOptimizationLastEPCallback(guard);
+}
+
+}  // namespace
+
+const report& chosen_report() {
+  static const report chosen(report_file);
+  return chosen;
+}
+
+}  // namespace far::compiler
+
+extern "C" __attribute__((visibility("default"))) llvm::PassPluginLibraryInfo llvmGetPassPluginInfo() {
+  return {LLVM_PLUGIN_API_VERSION, "farheap", "1", far::compiler::add_passes};
+}

@@ -1,0 +1,72 @@
+#include "report.h"
+
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Analysis/OptimizationRemarkEmitter.h"
+#include "llvm/IR/DebugInfoMetadata.h"
+#include "llvm/IR/Function.h"
+#include "llvm/IR/Instruction.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Support/ErrorHandling.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/raw_ostream.h"
+
+namespace far::compiler {
+namespace {
+
+constexpr const char* pass_name = "farheap";
+
+std::string line_of_json(const llvm::Instruction& at, const finding& what) {
+  llvm::json::Object line;
+  line["kind"] = what.kind;
+  line["done"] = what.done;
+  line["why"] = what.why;
+  line["function"] = at.getFunction()->getName().str();
+  line["file"] = at.getModule()->getSourceFileName();
+  if (const llvm::DILocation* const place = at.getDebugLoc().get()) {
+    line["file"] = place->getFilename().str();
+    line["line"] = place->getLine();
+    line["column"] = place->getColumn();
+  }
+  std::string text;
+  llvm::raw_string_ostream(text) << llvm::json::Value(std::move(line)) << '\n';
+  return text;
+}
+
+// Loops are unrolled, vectorised and copied before guards are placed: of an access that occurs several times with one
+// outcome there is one line.
+bool once(const llvm::Instruction& at, const finding& what) {
+  const llvm::DILocation* const place = at.getDebugLoc().get();
+  if (place == nullptr) return true;
+  static llvm::StringSet<> known;
+  const std::string key = (llvm::Twine(what.kind) + what.why + ":" + at.getFunction()->getName() + ":" +
+                           llvm::Twine(place->getLine()) + ":" + llvm::Twine(place->getColumn()))
+                              .str();
+  return known.insert(key).second;
+}
+
+}  // namespace
+
+void report::add(const llvm::Instruction& at, llvm::OptimizationRemarkEmitter& remarks, const finding& what) const {
+  remarks.emit([&]() -> llvm::OptimizationRemark {
+    return llvm::OptimizationRemark(pass_name, what.kind, &at)
+           << what.kind << (what.done ? ": " : ": none: ") << what.why;
+  });
+  if (path_.empty() || !once(at, what)) return;
+  std::error_code failure;
+  llvm::raw_fd_ostream file(path_, failure, llvm::sys::fs::CD_OpenAlways, llvm::sys::fs::FA_Write,
+                            llvm::sys::fs::OF_Append);
+  if (!failure) {
+    file << line_of_json(at, what);
+    file.flush();
+    failure = file.error();
+    file.clear_error();
+  }
+  if (failure) {
+    llvm::report_fatal_error(llvm::Twine("--farheap-report: cannot write '") + path_ + "': " + failure.message() +
+                                 "; name a file you may write",
+                             false);
+  }
+}
+
+}  // namespace far::compiler

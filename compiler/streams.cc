@@ -1,0 +1,314 @@
+#include <optional>
+
+#include "emit.h"
+#include "llvm/Analysis/LoopInfo.h"
+#include "llvm/Analysis/OptimizationRemarkEmitter.h"
+#include "llvm/Analysis/ScalarEvolution.h"
+#include "llvm/Analysis/ScalarEvolutionExpressions.h"
+#include "llvm/IR/Dominators.h"
+#include "llvm/IR/Instructions.h"
+#include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
+#include "passes.h"
+#include "report.h"
+
+namespace far::compiler {
+namespace {
+
+constexpr std::size_t most_streams = 8;
+// A loop that is known to walk fewer bytes does not tell of them; at run time, so much is the least, too.
+constexpr std::uint64_t least_bytes = 4 * page_bytes;
+
+struct stream {
+  const llvm::SCEV* start;  // the first address
+  std::int64_t step_bytes;  // an iteration
+  bool write;
+  llvm::Instruction* access;
+};
+
+// A loop that is going to be split. Everything that needs scalar evolution is expanded before any loop is changed.
+struct plan {
+  llvm::Loop* loop;
+  llvm::SmallVector<stream, most_streams> streams;
+  const llvm::SCEV* iterations_less_one = nullptr;
+  std::uint64_t chunk_iterations = 0;
+  std::uint64_t least_iterations = 0;
+  // Expanded, in the preheader.
+  llvm::Value* iterations = nullptr;
+  llvm::SmallVector<llvm::Value*, most_streams> starts;
+};
+
+class splitter {
+ public:
+  splitter(llvm::Function& function, llvm::FunctionAnalysisManager& analyses)
+      : function_(function),
+        loops_(analyses.getResult<llvm::LoopAnalysis>(function)),
+        dominators_(analyses.getResult<llvm::DominatorTreeAnalysis>(function)),
+        evolution_(analyses.getResult<llvm::ScalarEvolutionAnalysis>(function)),
+        remarks_(analyses.getResult<llvm::OptimizationRemarkEmitterAnalysis>(function)),
+        emit_(*function.getParent()) {}
+
+  bool run() {
+    llvm::SmallVector<plan, 4> plans;
+    for (llvm::Loop* const loop : loops_.getLoopsInPreorder()) {
+      if (std::optional<plan> found = look_at(*loop)) plans.push_back(std::move(*found));
+    }
+    for (plan& one : plans) expand(one);
+    for (plan& one : plans) split(one);
+    return !plans.empty();
+  }
+
+ private:
+  std::optional<plan> look_at(llvm::Loop& loop);
+  const char* why_not_split(llvm::Loop& loop, plan& chosen);
+  void find_streams(llvm::Loop& loop, plan& chosen);
+  std::optional<stream> stream_of(llvm::Instruction& access, llvm::Loop& loop);
+  bool merge(plan& chosen, const stream& fresh);
+  bool is_short(const llvm::Loop& loop, std::int64_t step_bytes);
+  void expand(plan& one);
+  void split(plan& one);
+  void tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
+
+  llvm::Function& function_;
+  llvm::LoopInfo& loops_;
+  llvm::DominatorTree& dominators_;
+  llvm::ScalarEvolution& evolution_;
+  llvm::OptimizationRemarkEmitter& remarks_;
+  emitter emit_;
+};
+
+std::uint64_t absolute(std::int64_t value) {
+  return value < 0 ? 0 - static_cast<std::uint64_t>(value) : static_cast<std::uint64_t>(value);
+}
+
+// The loop is known to walk so little that its parent is the one to tell.
+bool splitter::is_short(const llvm::Loop& loop, std::int64_t step_bytes) {
+  const unsigned most = evolution_.getSmallConstantMaxTripCount(&loop);
+  return most != 0 && most * absolute(step_bytes) < least_bytes;
+}
+
+// The address as a walk of `loop`: its own, or that of a loop inside, if that is short, from wherever it begins.
+std::optional<stream> splitter::stream_of(llvm::Instruction& access, llvm::Loop& loop) {
+  llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
+  const char* why = nullptr;
+  if (pointer == nullptr || !may_be_far(pointer, &why)) return std::nullopt;
+  const llvm::SCEV* address = evolution_.getSCEV(pointer);
+  for (const llvm::Loop* inner = loops_.getLoopFor(access.getParent()); inner != &loop;
+       inner = inner->getParentLoop()) {
+    const auto* const walk = llvm::dyn_cast<llvm::SCEVAddRecExpr>(address);
+    if (walk == nullptr || walk->getLoop() != inner) continue;  // the same in each iteration
+    const auto* const step = llvm::dyn_cast<llvm::SCEVConstant>(walk->getStepRecurrence(evolution_));
+    if (step == nullptr || !is_short(*inner, step->getAPInt().getSExtValue())) return std::nullopt;
+    address = walk->getStart();
+  }
+  const auto* const walk = llvm::dyn_cast<llvm::SCEVAddRecExpr>(address);
+  if (walk == nullptr || walk->getLoop() != &loop || !walk->isAffine()) return std::nullopt;
+  const auto* const step = llvm::dyn_cast<llvm::SCEVConstant>(walk->getStepRecurrence(evolution_));
+  if (step == nullptr) return std::nullopt;
+  const std::int64_t step_bytes = step->getAPInt().getSExtValue();
+  if (step_bytes == 0 || absolute(step_bytes) > page_bytes || is_short(loop, step_bytes)) return std::nullopt;
+  return stream{walk->getStart(), step_bytes, llvm::isa<llvm::StoreInst>(access), &access};
+}
+
+// Walks of one array side by side, as of a[i] and a[i + 1], are one stream.
+bool splitter::merge(plan& chosen, const stream& fresh) {
+  for (stream& known : chosen.streams) {
+    if (known.step_bytes != fresh.step_bytes) continue;
+    const auto* const distance = llvm::dyn_cast<llvm::SCEVConstant>(evolution_.getMinusSCEV(fresh.start, known.start));
+    if (distance == nullptr || distance->getAPInt().abs().uge(page_bytes)) continue;
+    known.write |= fresh.write;
+    return true;
+  }
+  return false;
+}
+
+void splitter::find_streams(llvm::Loop& loop, plan& chosen) {
+  const llvm::BasicBlock* const latch = loop.getLoopLatch();
+  for (llvm::BasicBlock* const block : loop.blocks()) {
+    const bool in_inner = loops_.getLoopFor(block) != &loop;
+    if (!in_inner && !dominators_.dominates(block, latch)) continue;  // perhaps it is never needed
+    for (llvm::Instruction& access : *block) {
+      if (!llvm::isa<llvm::LoadInst, llvm::StoreInst>(access) || access.isVolatile()) continue;
+      const std::optional<stream> found = stream_of(access, loop);
+      if (found && !merge(chosen, *found) && chosen.streams.size() < most_streams) chosen.streams.push_back(*found);
+    }
+  }
+}
+
+// Null if it can be.
+const char* splitter::why_not_split(llvm::Loop& loop, plan& chosen) {
+  if (loop.getExitingBlock() == nullptr || loop.getExitingBlock() != loop.getLoopLatch()) {
+    return "the loop has more than one exit, or not at its end";
+  }
+  chosen.iterations_less_one = evolution_.getBackedgeTakenCount(&loop);
+  if (llvm::isa<llvm::SCEVCouldNotCompute>(chosen.iterations_less_one)) return "the number of iterations is not known";
+  if (chosen.iterations_less_one->getType()->getIntegerBitWidth() > 64) return "the number of iterations is too large";
+  if (!llvm::isa<llvm::BranchInst>(loop.getLoopLatch()->getTerminator())) return "its end is no branch";
+  llvm::SCEVExpander expander(evolution_, function_.getDataLayout(), "farheap");
+  const llvm::Instruction* const place = loop.getLoopPreheader()->getTerminator();
+  llvm::SmallVector<const llvm::SCEV*, 8> needed{chosen.iterations_less_one};
+  for (const stream& one : chosen.streams) needed.push_back(one.start);
+  for (const llvm::SCEV* const one : needed) {
+    if (!expander.isSafeToExpandAt(one, place)) return "its bounds cannot be computed before it begins";
+  }
+  return nullptr;
+}
+
+std::optional<plan> splitter::look_at(llvm::Loop& loop) {
+  if (!loop.isLoopSimplifyForm() || !loop.isLCSSAForm(dominators_)) return std::nullopt;
+  plan chosen{};
+  chosen.loop = &loop;
+  find_streams(loop, chosen);
+  if (chosen.streams.empty()) return std::nullopt;
+  if (const char* const why = why_not_split(loop, chosen)) {
+    for (const stream& one : chosen.streams) chosen_report().add(*one.access, remarks_, {"stream", false, why});
+    return std::nullopt;
+  }
+  std::uint64_t longest = 0;
+  for (const stream& one : chosen.streams) longest = std::max(longest, absolute(one.step_bytes));
+  chosen.chunk_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest);
+  chosen.least_iterations = std::max<std::uint64_t>(1, least_bytes / longest);
+  for (const stream& one : chosen.streams) {
+    chosen_report().add(
+        *one.access, remarks_,
+        {"stream", true, (one.write ? "written, step " : "read, step ") + std::to_string(one.step_bytes)});
+  }
+  return chosen;
+}
+
+void splitter::expand(plan& one) {
+  llvm::Instruction* const place = one.loop->getLoopPreheader()->getTerminator();
+  llvm::SCEVExpander expander(evolution_, function_.getDataLayout(), "farheap");
+  llvm::IRBuilder<> at(place);
+  llvm::Value* const less_one =
+      expander.expandCodeFor(one.iterations_less_one, one.iterations_less_one->getType(), place);
+  // It may wrap around: of a loop that its body leaves in another way, by longjmp() or exit(). Then all sums below do,
+  // and the loop's own counter goes on.
+  one.iterations = at.CreateAdd(at.CreateZExtOrTrunc(less_one, at.getInt64Ty()), at.getInt64(1), "farheap.iterations");
+  for (const stream& each : one.streams) {
+    one.starts.push_back(expander.expandCodeFor(each.start, at.getPtrTy(), place));
+  }
+}
+
+void splitter::tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count) {
+  llvm::Value* const rest = at.CreateSub(one.iterations, done);
+  llvm::Value* const is_first = at.CreateZExt(at.CreateICmpEQ(done, at.getInt64(0)), at.getInt64Ty());
+  for (std::size_t i = 0; i < one.streams.size(); ++i) {
+    llvm::Value* const step = at.getInt64(static_cast<std::uint64_t>(one.streams[i].step_bytes));
+    // Downwards, a range ends behind its first element.
+    const std::int64_t behind = one.streams[i].step_bytes < 0 ? -one.streams[i].step_bytes : 0;
+    llvm::Value* const passed = at.CreateAdd(at.CreateMul(done, step), at.getInt64(static_cast<std::uint64_t>(behind)));
+    llvm::Value* const position = at.CreatePtrAdd(one.starts[i], passed);
+    llvm::Value* const kind = at.CreateOr(at.CreateShl(is_first, 1), at.getInt64(one.streams[i].write ? 1 : 0));
+    llvm::CallInst* const call =
+        at.CreateCall(emit_.stream(),
+                      {position, at.CreateMul(count, step), at.CreateMul(rest, step), kind, emit_.site_of(function_)});
+    call->setCallingConv(llvm::CallingConv::PreserveMost);
+  }
+}
+
+using state = llvm::SmallVector<llvm::PHINode*, 8>;
+
+// What the loop's header takes from its latch goes by the end of the chunk into the next one.
+void carry_on(const llvm::Loop& loop, const state& carried, llvm::BasicBlock* enter, llvm::IRBuilder<>& ending) {
+  llvm::BasicBlock* const latch = loop.getLoopLatch();
+  std::size_t index = 0;
+  for (llvm::PHINode& phi : loop.getHeader()->phis()) {
+    llvm::PHINode* const next = ending.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.next");
+    next->addIncoming(phi.getIncomingValueForBlock(latch), latch);
+    carried[index]->addIncoming(next, ending.GetInsertBlock());
+    const int from_before = phi.getIncomingBlock(0) == latch ? 1 : 0;
+    phi.setIncomingBlock(static_cast<unsigned>(from_before), enter);
+    phi.setIncomingValueForBlock(enter, carried[index]);
+    ++index;
+  }
+}
+
+// What is used behind the loop goes by the end of the chunk, too.
+void carry_out(const llvm::Loop& loop, llvm::IRBuilder<>& ending) {
+  llvm::BasicBlock* const latch = loop.getLoopLatch();
+  for (llvm::PHINode& phi : loop.getExitBlock()->phis()) {
+    llvm::PHINode* const out = ending.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.out");
+    const auto from = static_cast<unsigned>(phi.getBasicBlockIndex(latch));
+    out->addIncoming(phi.getIncomingValue(from), latch);
+    phi.setIncomingValue(from, out);
+    phi.setIncomingBlock(from, ending.GetInsertBlock());
+  }
+}
+
+// The loop leaves for `end` after `count` iterations.
+void count_iterations(const llvm::Loop& loop, llvm::Value* count, llvm::BasicBlock* enter, llvm::BasicBlock* end) {
+  llvm::BasicBlock* const header = loop.getHeader();
+  llvm::IRBuilder<> first(header, header->begin());
+  llvm::PHINode* const counter = first.CreatePHI(first.getInt64Ty(), 2, "farheap.counter");
+  auto* const branch = llvm::cast<llvm::BranchInst>(loop.getLoopLatch()->getTerminator());
+  llvm::IRBuilder<> last(branch);
+  llvm::Value* const counted = last.CreateAdd(counter, last.getInt64(1));
+  counter->addIncoming(last.getInt64(0), enter);
+  counter->addIncoming(counted, loop.getLoopLatch());
+  branch->setCondition(last.CreateICmpEQ(counted, count));
+  branch->setSuccessor(0, end);
+  branch->setSuccessor(1, header);
+  branch->setMetadata(llvm::LLVMContext::MD_prof, nullptr);
+}
+
+//     preheader -> chunk (phis of the loop's state; tells) -> header ... latch -> chunk end -> chunk, or the exit
+//
+// The loop itself keeps its body; it counts the iterations of the chunk, and leaves after them.
+void splitter::split(plan& one) {
+  llvm::Loop& loop = *one.loop;
+  llvm::BasicBlock* const preheader = loop.getLoopPreheader();
+  llvm::BasicBlock* const header = loop.getHeader();
+  llvm::BasicBlock* const latch = loop.getLoopLatch();
+  llvm::BasicBlock* const exit = loop.getExitBlock();
+  llvm::LLVMContext& context = function_.getContext();
+  auto* const chunk = llvm::BasicBlock::Create(context, "farheap.chunk", &function_, header);
+  auto* const tell = llvm::BasicBlock::Create(context, "farheap.tell", &function_, header);
+  auto* const enter = llvm::BasicBlock::Create(context, "farheap.enter", &function_, header);
+  auto* const end = llvm::BasicBlock::Create(context, "farheap.chunk.end", &function_, exit);
+
+  llvm::IRBuilder<> before(preheader->getTerminator());
+  llvm::Type* const word = before.getInt64Ty();
+  llvm::Value* const served = before.CreateICmpNE(emit_.load(before, field::streams), before.getInt64(0));
+  llvm::Value* const is_long = before.CreateICmpUGE(one.iterations, before.getInt64(one.least_iterations));
+  llvm::Value* const told = before.CreateAnd(served, is_long, "farheap.told");
+  llvm::Value* const limit = before.CreateSelect(told, before.getInt64(one.chunk_iterations), one.iterations);
+  preheader->getTerminator()->replaceSuccessorWith(header, chunk);
+
+  llvm::IRBuilder<> begin(chunk);
+  begin.SetCurrentDebugLocation(header->getTerminator()->getDebugLoc());
+  llvm::PHINode* const done = begin.CreatePHI(word, 2, "farheap.done");
+  state carried;
+  for (llvm::PHINode& phi : header->phis()) {
+    llvm::PHINode* const outer = begin.CreatePHI(phi.getType(), 2, phi.getName() + ".farheap");
+    outer->addIncoming(phi.getIncomingValueForBlock(preheader), preheader);
+    carried.push_back(outer);
+  }
+  llvm::Value* const rest = begin.CreateSub(one.iterations, done);
+  llvm::Value* const count = begin.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, limit);
+  begin.CreateCondBr(told, tell, enter);
+  llvm::IRBuilder<> telling(tell);
+  telling.SetCurrentDebugLocation(header->getTerminator()->getDebugLoc());
+  tell_streams(one, telling, done, count);
+  telling.CreateBr(enter);
+  llvm::IRBuilder<>(enter).CreateBr(header);
+
+  llvm::IRBuilder<> ending(end);
+  carry_on(loop, carried, enter, ending);
+  carry_out(loop, ending);
+  ending.SetCurrentDebugLocation(latch->getTerminator()->getDebugLoc());
+  llvm::Value* const so_far = ending.CreateAdd(done, count);
+  done->addIncoming(before.getInt64(0), preheader);
+  done->addIncoming(so_far, end);
+  ending.CreateCondBr(ending.CreateICmpEQ(so_far, one.iterations), exit, chunk);
+
+  count_iterations(loop, count, enter, end);
+}
+
+}  // namespace
+
+llvm::PreservedAnalyses streams::run(llvm::Function& function, llvm::FunctionAnalysisManager& analyses) {
+  if (is_left_alone(function)) return llvm::PreservedAnalyses::all();
+  return splitter(function, analyses).run() ? llvm::PreservedAnalyses::none() : llvm::PreservedAnalyses::all();
+}
+
+}  // namespace far::compiler

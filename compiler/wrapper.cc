@@ -1,0 +1,238 @@
+// farheap-clang and farheap-clang++: clang 19 with Farheap's passes, and with the support that their code needs linked
+// to what they link. Everything else on the command line is clang's.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+constexpr int exit_failure = 1;
+constexpr int exit_not_executable = 127;
+constexpr std::string_view help =
+    "Usage: {} [OPTIONS OF CLANG] [OPTIONS] FILE...\n"
+    "\n"
+    "Clang 19 that prepares programs for far memory: it compiles, assembles and links like clang, for any build "
+    "system.\n"
+    "The program runs natively, under `farheap run`, or with FARHEAP_LOCAL=SIZE and FARHEAP_FAR=URI in its "
+    "environment.\n"
+    "\n"
+    "Options:\n"
+    "  --farheap-report=FILE   append what the passes did with each loop and access to FILE, a line of JSON each; "
+    "-Rpass=farheap says the same as remarks\n"
+    "  --farheap-no-streams    do not tell the runtime of loops that walk memory in order\n"
+    "  --farheap-no-guards     do not guard accesses that are not in order\n"
+    "  --farheap-off           compile as clang does; link the support\n"
+    "  --farheap-help          print this help and exit\n"
+    "\n"
+    "Clang is $FARHEAP_CLANG if that is set, and otherwise clang-19 or clang++-19.\n";
+
+[[noreturn]] void fail(std::string_view name, const std::string& message, int status = exit_failure) {
+  std::fprintf(stderr, "%s: error: %s\n", std::string(name).c_str(), message.c_str());
+  std::exit(status);
+}
+
+struct request {
+  bool for_cxx = false;
+  bool off = false;
+  bool lto = false;   // the passes run when it is linked
+  bool links = true;  // unless an option says otherwise
+  bool inputs = false;
+  std::vector<std::string> passed;   // clang's own
+  std::vector<std::string> options;  // the plugin's
+};
+
+bool starts_with(std::string_view text, std::string_view with) {
+  return text.substr(0, with.size()) == with;
+}
+
+// Options of clang with an argument of their own, which is no input.
+bool takes_next(std::string_view option) {
+  constexpr std::array with_argument{"-o",
+                                     "-x",
+                                     "-I",
+                                     "-L",
+                                     "-D",
+                                     "-U",
+                                     "-l",
+                                     "-include",
+                                     "-imacros",
+                                     "-isystem",
+                                     "-iquote",
+                                     "-idirafter",
+                                     "-MF",
+                                     "-MT",
+                                     "-MQ",
+                                     "-Xlinker",
+                                     "-Xclang",
+                                     "-Xassembler",
+                                     "-Xpreprocessor",
+                                     "-mllvm",
+                                     "-target",
+                                     "-arch",
+                                     "-T",
+                                     "-u",
+                                     "-z",
+                                     "-e",
+                                     "-iprefix",
+                                     "-iwithprefix",
+                                     "-iwithprefixbefore",
+                                     "-isysroot",
+                                     "-framework",
+                                     "-rpath",
+                                     "-B",
+                                     "-F",
+                                     "--param",
+                                     "-aux-info",
+                                     "-G",
+                                     "-A",
+                                     "-dumpbase",
+                                     "-dumpdir",
+                                     "-serialize-diagnostics",
+                                     "--serialize-diagnostics",
+                                     "--sysroot"};
+  return std::any_of(with_argument.begin(), with_argument.end(), [&](const char* one) { return option == one; });
+}
+
+bool prevents_linking(std::string_view option) {
+  constexpr std::array some{"-c",     "-S",           "-E",        "-M",        "-MM",       "-fsyntax-only",
+                            "-r",     "--precompile", "--analyze", "-emit-ast", "--version", "-###",
+                            "--help", "-emit-pch"};
+  return std::any_of(some.begin(), some.end(), [&](const char* one) { return option == one; });
+}
+
+// Takes our own option out; everything else is clang's.
+bool take_own(std::string_view name, std::string_view option, request& wanted) {
+  constexpr std::string_view own = "--farheap-";
+  constexpr std::string_view report = "--farheap-report=";
+  if (!starts_with(option, own)) return false;
+  if (option == "--farheap-off") {
+    wanted.off = true;
+  } else if (option == "--farheap-no-streams") {
+    wanted.options.emplace_back("-farheap-streams=false");
+  } else if (option == "--farheap-no-guards") {
+    wanted.options.emplace_back("-farheap-guards=false");
+  } else if (starts_with(option, report) && option.size() > report.size()) {
+    const std::filesystem::path file(option.substr(report.size()));
+    wanted.options.emplace_back("-farheap-report=" + std::filesystem::absolute(file).string());
+  } else {
+    fail(name, "unknown option '" + std::string(option) + "'; --farheap-help lists them");
+  }
+  return true;
+}
+
+request read_arguments(std::string_view name, int count, char** arguments) {
+  request wanted;
+  wanted.for_cxx = name.size() >= 2 && name.substr(name.size() - 2) == "++";
+  for (int i = 1; i < count; ++i) {
+    const std::string_view option = arguments[i];
+    if (take_own(name, option, wanted)) continue;
+    wanted.passed.emplace_back(option);
+    if (takes_next(option) && i + 1 < count) {
+      wanted.passed.emplace_back(arguments[++i]);
+      continue;
+    }
+    wanted.links &= !prevents_linking(option);
+    if (starts_with(option, "-flto")) wanted.lto = true;
+    if (option == "-fno-lto") wanted.lto = false;
+    if (!starts_with(option, "-") || option == "-" || starts_with(option, "-l")) wanted.inputs = true;
+  }
+  wanted.links &= wanted.inputs;
+  return wanted;
+}
+
+// What was built or installed with the wrapper: beside it, in ../lib or ../lib/farheap.
+std::string find_part(std::string_view name, const char* file) {
+  std::error_code failure;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failure);
+  if (failure) fail(name, "cannot read /proc/self/exe: " + failure.message() + "; mount /proc");
+  const std::filesystem::path libraries = self.parent_path().parent_path() / "lib";
+  for (const std::filesystem::path& folder : {libraries / "farheap", libraries}) {
+    const std::string part = (folder / file).string();
+    if (access(part.c_str(), R_OK) == 0) return part;
+  }
+  fail(name,
+       "'" + (libraries / file).string() + "' is missing; build Farheap with `make compiler`, or install it again");
+}
+
+std::string version_of(const std::string& clang) {
+  const std::string command = "'" + clang + "' -dumpversion 2>/dev/null";
+  FILE* const output = popen(command.c_str(), "r");
+  if (output == nullptr) return "";
+  std::array<char, 64> text{};
+  const bool any = std::fgets(text.data(), text.size(), output) != nullptr;
+  pclose(output);
+  std::string version = any ? text.data() : "";
+  version.erase(version.find_last_not_of(" \n") + 1);
+  return version;
+}
+
+// The plugin is made for one version of LLVM, and another would stop with a message about symbols.
+std::string find_clang(std::string_view name, bool for_cxx) {
+  const char* const chosen = std::getenv("FARHEAP_CLANG");
+  if (chosen == nullptr || *chosen == 0) return for_cxx ? "clang++-19" : "clang-19";
+  if (std::strchr(chosen, '\'') != nullptr) fail(name, "FARHEAP_CLANG has a quotation mark in it; name another path");
+  const std::string version = version_of(chosen);
+  if (version.empty()) {
+    fail(name, "FARHEAP_CLANG='" + std::string(chosen) + "' does not run; name clang 19, or unset it");
+  }
+  if (starts_with(version, "19.")) return chosen;
+  fail(name, "FARHEAP_CLANG='" + std::string(chosen) + "' has version " + version + "; the plugin is for clang 19");
+}
+
+std::vector<std::string> command_of(std::string_view name, const request& wanted) {
+  std::vector<std::string> command{find_clang(name, wanted.for_cxx)};
+  // No warnings about what a step does not use.
+  command.emplace_back("--start-no-unused-arguments");
+  if (!wanted.off) {
+    const std::string plugin = find_part(name, "farheap-passes.so");
+    if (!wanted.lto) {
+      command.emplace_back("-fpass-plugin=" + plugin);
+      // Loaded early, too, so that clang knows the plugin's options.
+      if (!wanted.options.empty()) command.insert(command.end(), {"-Xclang", "-load", "-Xclang", plugin});
+      for (const std::string& option : wanted.options) command.insert(command.end(), {"-mllvm", option});
+    } else if (wanted.links) {
+      command.emplace_back("-fuse-ld=lld");
+      command.emplace_back("-Wl,--load-pass-plugin=" + plugin);
+      for (const std::string& option : wanted.options) command.emplace_back("-Wl,-mllvm," + option);
+    }
+  }
+  command.emplace_back("--end-no-unused-arguments");
+  command.insert(command.end(), wanted.passed.begin(), wanted.passed.end());
+  // Also where nothing was instrumented: FARHEAP_LOCAL starts the runtime of every program.
+  if (wanted.links) {
+    command.insert(command.end(), {"-Xlinker", "-u", "-Xlinker", "__farheap_compiled"});
+    command.insert(command.end(), {"-Xlinker", find_part(name, "libfarheap-compiled.a")});
+  }
+  return command;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::string name = std::filesystem::path(arguments[0]).filename().string();
+  for (int i = 1; i < count; ++i) {
+    if (std::string_view(arguments[i]) != "--farheap-help") continue;
+    std::string text(help);
+    std::printf("%s", text.replace(text.find("{}"), 2, name).c_str());
+    return 0;
+  }
+  const std::vector<std::string> command = command_of(name, read_arguments(name, count, arguments));
+  std::vector<char*> words;
+  words.reserve(command.size() + 1);
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  execvp(words[0], words.data());
+  fail(name,
+       "cannot start '" + command[0] + "': " + std::strerror(errno) +
+           "; install clang-19 (scripts/install-packages compiler)",
+       exit_not_executable);
+}

@@ -1,0 +1,34 @@
+/* What code of farheap-clang and the runtime share. C11 and C++20; internal: programs do not include it.
+ *
+ * A program and each library that farheap-clang links has one far_compiled, which it hands to the runtime when it is
+ * loaded. Instrumented code reads it at each guard, so that a guard takes no branch more to find out whether there is a
+ * runtime: without one, the mask selects the only byte of a table that says "nothing to do". */
+#ifndef FAR_DETAIL_COMPILED_H
+#define FAR_DETAIL_COMPILED_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct far_compiled {
+  uintptr_t mask;        /* states[address >> 12 & mask] is the state of the page */
+  const uint8_t* states; /* 0, 1: nothing to do; above: call the runtime */
+  uint64_t streams;      /* not 0: the runtime wants to be told of streams */
+  struct far_compiled* next;
+};
+
+/* In the run door's runtime. Between the two, the runtime writes to `joining` whenever it begins or ceases to serve;
+ * the first begins with the present state. Neither takes a lock that a fork or a signal could leave behind. */
+typedef void far_compiled_join_call(struct far_compiled* joining);
+typedef void far_compiled_leave_call(struct far_compiled* leaving);
+__attribute__((weak)) void far_compiled_join(struct far_compiled* joining);
+__attribute__((weak)) void far_compiled_leave(struct far_compiled* leaving);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,63 @@
+#include "pager/compiled_code.h"
+
+#include "base/lock_guard.h"
+#include "base/spin_lock.h"
+#include "engine/residency.h"
+#include "pager/page_guard.h"
+#include "platform/signal_shield.h"
+
+namespace far::pager {
+namespace {
+
+spin_lock listing;
+far_compiled* joined FAR_GUARDED_BY(listing) = nullptr;
+const std::uint8_t* states FAR_GUARDED_BY(listing) = nullptr;
+bool serving FAR_GUARDED_BY(listing) = false;
+
+// The table comes first: a guard that already sees the mask must not look beyond the end of the table before.
+void tell(far_compiled& code) FAR_REQUIRES(listing) {
+  if (!serving) return;
+  if (states != nullptr) {
+    __atomic_store_n(&code.states, states, __ATOMIC_RELAXED);
+    __atomic_store_n(&code.mask, engine::residency::last_number, __ATOMIC_RELEASE);
+  }
+  __atomic_store_n(&code.streams, 1, __ATOMIC_RELAXED);
+}
+
+}  // namespace
+
+void serve_compiled_code(const page_guard& guard) {
+  const platform::signal_shield shield;
+  const lock_guard held(listing);
+  serving = true;
+  states = guard.states_by_number();
+  for (far_compiled* code = joined; code != nullptr; code = code->next) tell(*code);
+}
+
+void join_compiled_code(far_compiled& joining) {
+  const platform::signal_shield shield;
+  const lock_guard held(listing);
+  joining.next = joined;
+  joined = &joining;
+  tell(joining);
+}
+
+void leave_compiled_code(const far_compiled& leaving) {
+  const platform::signal_shield shield;
+  const lock_guard held(listing);
+  for (far_compiled** link = &joined; *link != nullptr; link = &(*link)->next) {
+    if (*link != &leaving) continue;
+    *link = leaving.next;
+    return;
+  }
+}
+
+void lock_compiled_code_for_fork() FAR_UNCHECKED_LOCKING {
+  listing.lock();
+}
+
+void unlock_compiled_code_after_fork() FAR_UNCHECKED_LOCKING {
+  listing.unlock();
+}
+
+}  // namespace far::pager

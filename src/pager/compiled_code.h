@@ -1,0 +1,24 @@
+// The runtime's side of far/detail/compiled.h: programs and libraries of farheap-clang, and what their guards look at.
+#pragma once
+
+#include "far/detail/compiled.h"
+
+namespace far::pager {
+
+class page_guard;
+
+// From now on guards of the process are about this pager's far heap, if it keeps its states by address
+// (options::states_by_address), and streams are told to whoever serves hints (hints.h). Once in a process; the pager
+// stays to its end.
+void serve_compiled_code(const page_guard& guard);
+
+// What far_compiled_join() and far_compiled_leave() do. A lock is held for a few instructions, with signals blocked;
+// the child of a fork must not find it taken: see lock_compiled_code_for_fork().
+void join_compiled_code(far_compiled& joining);
+void leave_compiled_code(const far_compiled& leaving);
+
+// Around a fork. Nothing is taken in between.
+void lock_compiled_code_for_fork();
+void unlock_compiled_code_after_fork();
+
+}  // namespace far::pager

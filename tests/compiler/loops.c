@@ -1,0 +1,91 @@
+// Loops and accesses whose code compile_test.py looks at. One a function.
+#include <far/local.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+long sum(const long* a, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += a[i];
+  return total;
+}
+
+void triad(double* restrict a, const double* b, const double* c, double factor, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[i] = b[i] + factor * c[i];
+}
+
+void backwards(int* restrict a, const int* b, int n) {
+  for (int i = n - 1; i >= 0; --i) a[i] = b[i] + 1;
+}
+
+// The inner loop is too short: the outer one tells of its walk.
+long rows(const long* a, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i)
+    for (int k = 0; k < 16; ++k) total += a[i * 16 + (size_t)k] * (k + 1);
+  return total;
+}
+
+// One stream: they are on the same page.
+void smooth(double* restrict a, const double* b, size_t n) {
+  for (size_t i = 1; i < n; ++i) a[i] = b[i - 1] + b[i] + b[i + 1];
+}
+
+static long table[1 << 16];
+long sum_static(size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += table[i & 0xff] + table[i];
+  return total;
+}
+
+long sum_few(const long* a) {
+  long total = 0;
+  for (size_t i = 0; i < 100; ++i) total += a[i];
+  return total;
+}
+
+struct item {
+  struct item* next;
+  long key;
+  long value;
+};
+
+// A guard for each item: its fields share it.
+long find(const struct item* from, long key) {
+  for (const struct item* at = from->next; at != NULL; at = at->next) {
+    if (at->key == key) return at->value;
+  }
+  return 0;
+}
+
+size_t until(const long* a, size_t n, long bad) {
+  size_t i = 0;
+  while (i < n && a[i] != bad) ++i;
+  return i;
+}
+
+long pick(const long* a, const unsigned* which, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += a[which[i]];
+  return total;
+}
+
+// The guard of what does not change is before the loop.
+void count(long** counters, const char* text, size_t n) {
+  long* const counter = counters[3];
+  for (size_t i = 0; i < n; ++i) {
+    if (text[i] == 'a') __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
+    if (text[i] == 'b') counter[1] = (long)i;
+  }
+}
+
+long on_stack(const unsigned* which) {
+  long local[64];
+  for (size_t i = 0; i < 64; ++i) local[i] = rand();
+  return local[which[0] & 63] + local[which[1] & 63];
+}
+
+FAR_LOCAL long left_alone(const long* a, const unsigned* which, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += a[which[i]] + a[i];
+  return total;
+}

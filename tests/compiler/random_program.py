@@ -1,0 +1,99 @@
+"""Random C programs for the passes: loops over arrays that live on the heap, in shapes that they split, guard or leave.
+
+Each program prints a checksum of all that it computed, and has no undefined behaviour: indices are masked, arithmetic is
+unsigned or on small doubles, arrays are apart.
+"""
+
+import random
+
+SIZE = 1 << 15  # elements of each array: several chunks of 64 KiB
+ARRAYS = {"a": "unsigned long", "b": "unsigned", "c": "double", "d": "unsigned short", "e": "unsigned char"}
+
+
+class Program:
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.functions = []
+
+    def pick(self, *choices):
+        return self.random.choice(choices)
+
+    def value(self, index, depth=0):
+        """An expression of an unsigned long, from elements at or around `index`, which is below SIZE - 4."""
+        choice = self.random.randrange(8 if depth < 3 else 4)
+        array = self.pick(*ARRAYS)
+        if choice < 2:
+            return f"(unsigned long)({array}[{index} + {self.random.randrange(4)}])"
+        if choice == 2:
+            return f"{self.random.randrange(1 << 16)}ul"
+        if choice == 3:  # irregular
+            return f"(unsigned long)({array}[({self.pick('b', 'a')}[{index}] * 7919ul + {index}) & {SIZE - 1}])"
+        left, right = self.value(index, depth + 1), self.value(index, depth + 1)
+        return f"({left} {self.pick('+', '-', '*', '^', '&', '|')} {right})"
+
+    def store(self, index):
+        array = self.pick(*ARRAYS)
+        value = self.value(index)
+        if array == "c":
+            return f"c[{index}] = (double)(({value}) & 0xffff);"
+        return f"{array}[{index}] = ({ARRAYS[array]})({value});"
+
+    def statement(self, index):
+        choice = self.random.randrange(8)
+        if choice < 3:
+            return self.store(index)
+        if choice < 5:
+            return f"h += {self.value(index)};"
+        if choice == 5:
+            return f"if ({self.value(index)} % 3 == 0) {{ {self.store(index)} }} else h ^= {index};"
+        if choice == 6:
+            return f"m = m > {self.value(index)} ? m : (unsigned long){index};"
+        return f"s += c[{index}] * 0.5;"
+
+    def body(self, index):
+        return " ".join(self.statement(index) for _ in range(self.random.randrange(1, 4)))
+
+    def loop(self):
+        kind = self.random.randrange(8)
+        step = self.pick(1, 1, 1, 2, 3, 7)
+        word = self.pick("size_t", "unsigned", "int", "long")
+        limit = self.pick("n", "n - 5", "n / 2")
+        if kind == 0:
+            return f"for ({word} i = 0; i < ({word})({limit}); i += {step}) {{ {self.body('i')} }}"
+        if kind == 1:
+            word = self.pick("int", "long")
+            return f"for ({word} i = ({word})({limit}) - 1; i >= 0; i -= {step}) {{ {self.body('i')} }}"
+        if kind == 2:
+            return (f"for (size_t j = 0; j < n / 16; ++j) for (size_t k = 0; k < {self.pick(3, 8, 12)}; ++k) "
+                    f"{{ {self.body('(j * 16 + k)')} }}")
+        if kind == 3:
+            return f"for (size_t j = 1; j < 200; j += 13) for (size_t k = 0; k < j * 100; ++k) {{ {self.body('k')} }}"
+        if kind == 4:
+            return (f"for (size_t i = 0; i < {limit}; ++i) {{ {self.body('i')} "
+                    f"if ((h & 0xfffff) == {self.random.randrange(1 << 20)}) break; }}")
+        if kind == 5:
+            return f"{{ size_t i = 0; do {{ {self.body('i')} i += {step}; }} while (i < {limit}); }}"
+        if kind == 6:
+            return f"{{ size_t left = {limit}; while (left-- > 0) {{ {self.body('left')} if (left % 5 == 1) continue; h += left; }} }}"
+        return (f"for (unsigned long *p = a + 4, *q = a + {limit}; p < q; p += {step}) "
+                f"{{ h = h * 31 + *p; *p ^= h; {self.body('(size_t)(p - a)')} }}")
+
+    def function(self, number):
+        arrays = ", ".join(f"{kind}* restrict {name}" for name, kind in ARRAYS.items())
+        loops = "\n  ".join(self.loop() for _ in range(self.random.randrange(2, 5)))
+        return (f"__attribute__((noinline)) unsigned long f{number}({arrays}, size_t n) {{\n"
+                f"  unsigned long h = {number}, m = 0; double s = 0;\n  {loops}\n"
+                "  return h ^ m * 31 ^ (unsigned long)(long)(s / 1024);\n}\n")
+
+    def text(self):
+        functions = "".join(self.function(number) for number in range(6))
+        made = "".join(f"  {kind}* {name} = malloc((size + 16) * sizeof *{name});\n" for name, kind in ARRAYS.items())
+        calls = "".join(f"  h = h * 1099511628211ul + f{number}({', '.join(ARRAYS)}, {self.pick('size', 'size', 'size / 3', '700')});\n"
+                        for number in range(6))
+        hashes = "".join(f"  for (size_t i = 0; i < size; ++i) h = h * 31 + (unsigned long)({name}[i]);\n" for name in ARRAYS)
+        return ("#include <stddef.h>\n#include <stdio.h>\n#include <stdlib.h>\n" + functions +
+                f"int main(void) {{\n  size_t size = {SIZE};\n  unsigned long h = 0;\n{made}"
+                "  for (size_t i = 0; i < size + 16; ++i) {\n"
+                "    a[i] = i * 0x9e3779b97f4a7c15ul; b[i] = (unsigned)(i * 2654435761u); c[i] = (double)(i % 1000);\n"
+                "    d[i] = (unsigned short)(i * 40503); e[i] = (unsigned char)(i * 157);\n  }\n"
+                f"{calls}{hashes}  printf(\"%lx\\n\", h);\n  return 0;\n}}\n")

@@ -1,0 +1,59 @@
+#include "told.h"
+
+#include <far/detail/compiled.h>
+#include <far/hint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct told told_of;
+
+void told_reset(void) {
+  memset(&told_of, 0, sizeof told_of);
+  told_of.low = UINTPTR_MAX;
+}
+
+static void clobber(void) {
+#if defined(__x86_64__)
+  __asm__ volatile(
+      "pcmpeqd %%xmm0, %%xmm0\n pcmpeqd %%xmm1, %%xmm1\n pcmpeqd %%xmm2, %%xmm2\n pcmpeqd %%xmm3, %%xmm3\n"
+      "pcmpeqd %%xmm4, %%xmm4\n pcmpeqd %%xmm5, %%xmm5\n pcmpeqd %%xmm6, %%xmm6\n pcmpeqd %%xmm7, %%xmm7\n"
+      "pcmpeqd %%xmm8, %%xmm8\n pcmpeqd %%xmm9, %%xmm9\n pcmpeqd %%xmm10, %%xmm10\n pcmpeqd %%xmm11, %%xmm11\n"
+      "mov $0x5a5a, %%eax\n mov %%rax, %%rcx\n mov %%rax, %%rdx\n mov %%rax, %%rsi\n mov %%rax, %%rdi\n"
+      "mov %%rax, %%r8\n mov %%rax, %%r9\n mov %%rax, %%r10\n mov %%rax, %%r11\n" ::
+          : "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5",
+            "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "cc", "memory");
+#endif
+}
+
+static void miss(const void* address, size_t size, uint64_t packed, struct far_hint_site* site) {
+  if (site == NULL || site->file == NULL) abort();
+  if (size == 1) {
+    ++told_of.guards;
+  } else {
+    ++told_of.calls;
+    if (packed & 1) ++told_of.written_calls;
+    *((packed & 4) != 0 ? &told_of.later_bytes : &told_of.now_bytes) += size;
+    if ((uintptr_t)address < told_of.low) told_of.low = (uintptr_t)address;
+    if ((uintptr_t)address + size > told_of.high) told_of.high = (uintptr_t)address + size;
+  }
+  clobber();
+}
+
+static const uint8_t now = 1;
+static uint8_t states[4096];
+static const struct far_hint_view view = {0, UINTPTR_MAX, states, &now, miss};
+
+const struct far_hint_view* far_hint_find_view(void) {
+  return &view;
+}
+
+void far_compiled_join(struct far_compiled* joining) {
+  for (size_t i = 0; i < sizeof states; ++i) states[i] = 2;
+  joining->states = states;
+  joining->mask = sizeof states - 1;
+  joining->streams = 1;
+}
+
+void far_compiled_leave(struct far_compiled* leaving) {
+  leaving->streams = 0;
+}

@@ -1,0 +1,261 @@
+"""The compile door: what the wrappers do, what code the passes emit, and that programs compute the same with it."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import support
+
+sys.path.insert(0, str(support.SOURCE / "tests" / "compiler"))
+import random_program  # noqa: E402
+
+CLANG = support.BUILD / "bin" / "farheap-clang"
+CLANGXX = support.BUILD / "bin" / "farheap-clang++"
+SOURCES = support.SOURCE / "tests" / "compiler"
+INCLUDE = support.SOURCE / "include"
+# Half of what mixed.cc has at this size.
+MIXED_ELEMENTS = 1_000_000
+BUDGET = 16 * support.MIB
+SEEDS = range(100, 400) if support.SOAK else range(3)
+# A guard: shift, mask, table, compare, branch.
+GUARD = re.compile(r"\tmovq\t%\w+, (%\w+)\n\tshrq\t\$12, \1\n\tandq\t__farheap_compiled\(%rip\), \1\n"
+                   r"\tmovq\t__farheap_compiled\+8\(%rip\), (%\w+)\n\tcmpb\t\$2, \(\2,\1\)\n\tjae\t")
+
+
+def compiled(*arguments, expected=0, environment=None):
+    done = subprocess.run([str(one) for one in arguments], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          env=dict(os.environ, **(environment or {})), timeout=support.DEADLINE_S)
+    if done.returncode != expected:
+        raise AssertionError(f"{' '.join(map(str, arguments))} ended with {done.returncode}:\n{done.stdout}")
+    return done.stdout
+
+
+def functions_of(text, begin, end):
+    """The text of each function, by its name."""
+    return {match[1]: match[0] for match in re.finditer(begin + r".*?" + end, text, re.DOTALL | re.MULTILINE)}
+
+
+class Directory(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.kept = tempfile.TemporaryDirectory()
+        cls.directory = pathlib.Path(cls.kept.name)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.kept.cleanup()
+
+
+class Code(Directory):
+    """What is emitted for the functions of loops.c."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.report = cls.directory / "report.json"
+        common = ["-O3", "-g1", "-S", "-I", INCLUDE, SOURCES / "loops.c"]
+        compiled(CLANG, *common, "-emit-llvm", f"--farheap-report={cls.report}", "-o", cls.directory / "loops.ll")
+        compiled(CLANG, *common, "-g0", "-o", cls.directory / "loops.s")
+        compiled("clang-19", *common, "-emit-llvm", "-o", cls.directory / "plain.ll")
+        ir = {name: functions_of((cls.directory / f"{name}.ll").read_text(), r"^define [^@]*@(\w+)\(", r"^}")
+              for name in ["loops", "plain"]}
+        cls.ir, cls.plain = ir["loops"], ir["plain"]
+        cls.assembly = functions_of((cls.directory / "loops.s").read_text(), r"^(\w+):", r"^\.Lfunc_end")
+
+    def streams(self, function):
+        return self.ir[function].count("call preserve_mostcc void @__farheap_stream")
+
+    def guards(self, function):
+        return self.ir[function].count("call preserve_mostcc void @__farheap_guard")
+
+    def test_streams_are_told_once_each(self):
+        self.assertEqual({name: self.streams(name) for name in ["sum", "triad", "backwards", "rows", "smooth"]},
+                         {"sum": 1, "triad": 3, "backwards": 2, "rows": 1, "smooth": 2})
+
+    def test_loops_stay_vectorised_and_have_nothing_inside(self):
+        for name in ["sum", "triad", "backwards", "smooth"]:
+            with self.subTest(name):
+                wide = re.compile(r"(load|store) <\d+ x ")
+                self.assertGreater(len(wide.findall(self.plain[name])), 0)
+                self.assertGreater(len(wide.findall(self.ir[name])), 0)
+                for block in re.split(r"\n(?=\d+:)", self.ir[name]):
+                    if wide.search(block):
+                        self.assertNotIn("__farheap", block)
+
+    def test_nothing_for_memory_that_cannot_be_far_or_is_short(self):
+        for name in ["sum_static", "sum_few", "on_stack", "left_alone"]:
+            with self.subTest(name):
+                self.assertEqual((self.streams(name), self.guards(name)), (0, 0))
+                self.assertNotIn("__farheap", self.ir[name])
+
+    def test_guards_are_shared_and_hoisted(self):
+        self.assertEqual({name: self.guards(name) for name in ["find", "triad"]}, {"find": 1, "triad": 0})
+        counter = self.ir["count"]
+        self.assertLess(counter.index("@__farheap_guard"), counter.index("atomicrmw"))
+        self.assertEqual(counter.count("@__farheap_guard(ptr %5,") + counter.count("@__farheap_guard(ptr %8,"), 1, counter)
+        self.assertGreaterEqual(self.guards("pick"), 1)
+
+    def test_a_guard_is_six_instructions(self):
+        for name in ["find", "pick"]:
+            with self.subTest(name):
+                self.assertRegex(self.assembly[name], GUARD)
+
+    def test_the_report_and_the_remarks_say_why(self):
+        lines = [json.loads(line) for line in self.report.read_text().splitlines()]
+        said = {(line["function"], line["kind"], line["done"], line["why"]) for line in lines}
+        self.assertIn(("triad", "stream", True, "written, step 8"), said)
+        self.assertIn(("find", "guard", True, "read"), said)
+        self.assertIn(("find", "guard", False, "behind an access of the same object"), said)
+        self.assertIn(("until", "stream", False, "the loop has more than one exit, or not at its end"), said)
+        self.assertTrue(all(line["file"].endswith("loops.c") and line["line"] > 0 for line in lines
+                            if line["function"] == "triad"), lines)
+        remarks = compiled(CLANG, "-O3", "-c", "-I", INCLUDE, "-Rpass=farheap", SOURCES / "loops.c", "-o", os.devnull)
+        self.assertIn("remark: stream: written, step 8 [-Rpass=farheap]", remarks)
+
+    def test_what_is_told_covers_what_is_walked(self):
+        compiled("clang-19", "-O2", "-c", "-I", INCLUDE, SOURCES / "told.c", "-o", self.directory / "told.o")
+        for level in ["-O2", "-O3"]:
+            with self.subTest(level):
+                program = self.directory / "walks"
+                compiled(CLANG, level, "-I", INCLUDE, SOURCES / "loops.c", "-c", "-o", self.directory / "loops.o")
+                compiled(CLANG, "-O1", SOURCES / "walks.c", self.directory / "loops.o", self.directory / "told.o", "-o", program)
+                self.assertEqual(compiled(program), "told\n")
+
+
+class Wrapper(Directory):
+    def source(self, name, text):
+        path = self.directory / name
+        path.write_text(text)
+        return path
+
+    def test_it_builds_programs_and_libraries_in_steps(self):
+        part = self.source("part.c", "long at(long* a, const int* b, int n) { long s = 0;\n"
+                                     "for (int i = 0; i < n; ++i) s += a[b[i]]; return s; }\n")
+        main = self.source("main.c", "#include <stdio.h>\nlong at(long*, const int*, int);\n"
+                                     "int main(void) { long a[] = {1, 2, 4}; int b[] = {0, 2}; printf(\"%ld\\n\", at(a, b, 2)); }\n")
+        os.chdir(self.directory)
+        compiled(CLANG, "-O2", "-S", part)
+        compiled(CLANG, "-c", "part.s", "-o", "part.o")
+        self.assertIn("__farheap_guard", pathlib.Path("part.s").read_text())
+        self.assertIn("long at(", compiled(CLANG, "-E", part))
+        compiled(CLANG, "-O2", "-fPIC", "-shared", part, "-o", "libpart.so")
+        for name, inputs in {"static": ["part.o"], "shared": ["-L.", "-lpart", "-Wl,-rpath,."], "whole": [part]}.items():
+            with self.subTest(name):
+                compiled(CLANG, "-O1", main, *inputs, "-o", name)
+                self.assertEqual(compiled(f"./{name}"), "5\n")
+        warned = compiled(CLANG, "-Wall", "-Werror", "-O2", "part.o", "-x", "c", main, "-o", "whole")
+        self.assertEqual(warned, "")
+        self.assertIn("clang version 19", compiled(CLANG, "--version"))
+
+    @unittest.skipUnless(shutil.which("ld.lld-19"), "there is no lld-19")
+    def test_link_time_optimisation_runs_the_passes_in_the_linker(self):
+        for option, calls in {"-flto=thin": ["stream", "guard"], "-flto": ["guard"]}.items():
+            with self.subTest(option):
+                program = self.directory / "linked"
+                compiled(CLANG, "-O2", option, SOURCES / "reader.c", "-o", program)
+                self.assertEqual(compiled(program, "pick"), "right\n")
+                code = compiled("objdump", "-d", program)
+                for call in calls:
+                    self.assertRegex(code, rf"(call|jmp) .*<__farheap_{call}>")
+
+    def test_what_is_wrong_is_said_in_one_line(self):
+        part = self.source("empty.c", "int nothing;\n")
+        object_file = self.directory / "empty.o"
+        broken = self.directory / "bin" / "farheap-clang"
+        broken.parent.mkdir()
+        broken.write_bytes(CLANG.read_bytes())
+        broken.chmod(0o755)
+        old = self.source("old-clang", "#!/bin/sh\necho 14.0.6\n")
+        old.chmod(0o755)
+        cases = {
+            "unknown option '--farheap-nothing'; --farheap-help lists them": [CLANG, "--farheap-nothing", part],
+            "is missing; build Farheap with `make compiler`, or install it again": [broken, "-c", part],
+        }
+        for message, command in cases.items():
+            with self.subTest(message):
+                said = compiled(*command, expected=1)
+                self.assertIn(message, said)
+                self.assertEqual(said.count("\n"), 1, said)
+        said = compiled(CLANG, "-c", part, expected=1, environment={"FARHEAP_CLANG": str(old)})
+        self.assertRegex(said, r"^farheap-clang: error: FARHEAP_CLANG='.*' has version 14.0.6; the plugin is for clang 19\n$")
+        said = compiled(CLANG, "-O2", "-c", f"--farheap-report={self.directory}", part.with_name("part2.c"), expected=1)
+        self.assertIn("no such file", said)
+        compiled(CLANG, "-c", part, "-o", object_file)
+        self.assertIn("--farheap-report=FILE", compiled(CLANG, "--farheap-help"))
+
+
+class Programs(Directory):
+    def test_random_programs_compute_the_same(self):
+        told = self.directory / "told.o"
+        compiled("clang-19", "-O2", "-c", "-I", INCLUDE, SOURCES / "told.c", "-o", told)
+
+        def check(seed):
+            source = self.directory / f"random-{seed}.c"
+            source.write_text(random_program.Program(seed).text())
+            program = source.with_suffix("")
+            compiled("clang-19", "-O0", "-w", source, "-o", program)
+            right = compiled(program)
+            for level in ["-O1", "-O2", "-O3"]:
+                compiled(CLANG, level, "-w", source, told, "-o", program)
+                found = compiled(program)
+                if found != right:
+                    return f"seed {seed} {level}: {found.strip()} instead of {right.strip()}"
+            return None
+
+        with concurrent.futures.ThreadPoolExecutor(2) as workers:
+            self.assertEqual([wrong for wrong in workers.map(check, SEEDS) if wrong], [])
+
+    def test_a_program_of_everything_computes_the_same(self):
+        plain = self.directory / "plain"
+        compiled("clang++-19", "-O1", "-std=c++20", SOURCES / "mixed.cc", "-o", plain)
+        right = compiled(plain, MIXED_ELEMENTS)
+        for level in ["-O0", "-O1", "-O2", "-O3"] if support.SOAK else ["-O0", "-O3"]:
+            program = self.directory / "program"
+            compiled(CLANGXX, level, "-std=c++20", SOURCES / "mixed.cc", "-o", program)
+            self.assertEqual(compiled(program, MIXED_ELEMENTS), right)
+            for mode in ["inline", "thread"]:
+                with self.subTest(level=level, mode=mode):
+                    outcome = support.run_far([program, str(MIXED_ELEMENTS)], BUDGET, "memory:", mode)
+                    self.assertEqual((outcome.code, outcome.out), (0, right), outcome)
+                    self.assertGreater(outcome.stats["peak_far_bytes"], 0)
+
+    # Streams and guards find what is missing before the hardware does.
+    def test_streams_and_guards_replace_traps(self):
+        program, plain = self.directory / "reader", self.directory / "reader-plain"
+        compiled(CLANG, "-O3", SOURCES / "reader.c", "-o", program)
+        compiled("clang-19", "-O3", SOURCES / "reader.c", "-o", plain)
+        for how in ["walk", "pick"]:
+            for mode in ["inline", "thread"]:
+                with self.subTest(how=how, mode=mode):
+                    traps = {}
+                    for one in [program, plain]:
+                        outcome = support.run_far([one, how], BUDGET, "memory:", mode)
+                        self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
+                        traps[one] = outcome.stats["misses"] - outcome.stats["hinted_misses"]
+                    self.assertLess(traps[program] * 5, traps[plain], outcome.stats)
+
+    def test_the_environment_starts_the_runtime(self):
+        program = self.directory / "reader"
+        compiled(CLANG, "-O3", SOURCES / "reader.c", "-o", program)
+        path = f"{support.BUILD / 'bin'}:{os.environ['PATH']}"
+        said = compiled(program, "walk", environment={"FARHEAP_LOCAL": "16M", "FARHEAP_FAR": "memory:", "PATH": path})
+        self.assertRegex(said, r"right\n(?s:.*)farheap: peak local 1\d|farheap: peak local 1\d(?s:.*)right\n")
+        said = compiled(program, "walk", expected=127, environment={"FARHEAP_LOCAL": "16M", "PATH": "/nowhere"})
+        self.assertIn("FARHEAP_LOCAL is set, and the command farheap cannot be started", said)
+        self.assertEqual(compiled(program, "walk"), "right\n")
+        compiled(CLANG, "-O0", SOURCES / "reader.c", "-o", program)
+        said = compiled(program, "walk", environment={"FARHEAP_LOCAL": "16M", "FARHEAP_FAR": "memory:", "PATH": path})
+        self.assertIn("farheap: peak local", said)
+        compiled(CLANG, "-O2", "-static", SOURCES / "reader.c", "-o", program)
+        self.assertEqual(compiled(program, "pick"), "right\n")
+
+
+if __name__ == "__main__":
+    support.main()
