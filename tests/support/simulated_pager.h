@@ -62,6 +62,7 @@ class simulated_pager final : public pager::page_guard {
   // Nothing is evicted from here on until the next fetch.
   void validate() const override;
   [[nodiscard]] result<void> add_server(std::string_view server) override;
+  void prepare_exit() override {}
   void prepare_fork() override {}
   void after_fork_in_parent() override {}
   void after_fork_in_child(std::span<const std::span<const std::byte>> /*pinned*/) override {}
