@@ -92,6 +92,9 @@ result<void> parse_times(const uri& name, redis_options* into) {
   if (into->lease_ns < shortest_lease_ns || into->lease_ns > longest_lease_ns) {
     return wrong(name, "option 'lease' is between a second and 30 days; write for example lease=300s");
   }
+  const result<std::uint64_t> patience = parse_patience(name);
+  if (!patience) return patience.error();
+  into->patience_ns = patience.value();
   return {};
 }
 
@@ -108,7 +111,7 @@ result<tcp_endpoint> parse_redis_endpoint(std::string_view text) {
 
 result<redis_name> parse_redis(const uri& name) {
   const result<void> known = name.allow_options(
-      {"copies", "prefix", "user", "password-file", "db", "ca", "connections", "timeout", "lease", "capacity"});
+      {"copies", "prefix", "user", "password-file", "db", "ca", "connections", "timeout", "patience", "lease", "capacity"});
   if (!known) return known.error();
   result<std::vector<tcp_endpoint>> servers = parse_servers(name);
   if (!servers) return servers.error();

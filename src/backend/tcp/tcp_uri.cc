@@ -112,6 +112,15 @@ result<tcp_endpoint> parse_tcp_endpoint(std::string_view text) {
   return error{"'" + std::string(text) + "' is not HOST:PORT; write for example cache1:7000 or [fd00::2]:7000", EINVAL};
 }
 
+result<std::uint64_t> parse_patience(const uri& name) {
+  const auto patience = name.duration_ns("patience");
+  if (!patience) return patience.error();
+  if (patience.value() != 0u) return patience.value().value_or(0);
+  return wrong(name,
+               "option 'patience' is how long reads wait for a server that does not answer; write for example "
+               "patience=30s, or leave it out: they wait as long as the server keeps the bytes");
+}
+
 result<tcp_name> parse_tcp(const uri& name) {
   const result<void> known = name.allow_options(
       {"copies", "token-file", "tls", "ca", "connections", "tenant", "timeout", "patience", "capacity"});
@@ -139,14 +148,9 @@ result<tcp_name> parse_tcp(const uri& name) {
     return wrong(name, "option 'timeout' is between " + format_duration(shortest_timeout_ns) +
                            " and an hour; write for example timeout=10s");
   }
-  const auto patience = name.duration_ns("patience");
+  const result<std::uint64_t> patience = parse_patience(name);
   if (!patience) return patience.error();
-  into.patience_ns = patience.value().value_or(0);
-  if (patience.value() && into.patience_ns == 0) {
-    return wrong(name,
-                 "option 'patience' is how long reads wait for a server that does not answer; write for example "
-                 "patience=30s, or leave it out: they wait as long as the server keeps the bytes");
-  }
+  into.patience_ns = patience.value();
   const auto capacity = name.size_bytes("capacity");
   if (!capacity) return capacity.error();
   into.capacity_bytes = capacity.value().value_or(0);

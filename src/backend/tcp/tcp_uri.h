@@ -47,6 +47,9 @@ struct tcp_name {
 // "cache1:7000", "[::1]:7000". Errors: anything else.
 [[nodiscard]] result<tcp_endpoint> parse_tcp_endpoint(std::string_view text);
 
+// Option `patience`, of every kind of server; 0 when it is not given. Errors: no duration, or none at all.
+[[nodiscard]] result<std::uint64_t> parse_patience(const uri& name);
+
 // Errors: no server, a server without port, one given twice, an unknown option or one without sense, more copies than
 // servers. They say what to write instead.
 [[nodiscard]] result<tcp_name> parse_tcp(const uri& name);
