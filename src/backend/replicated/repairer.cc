@@ -139,13 +139,15 @@ void repairer::send_probe(std::size_t index, std::uint64_t now_ns) {
   if (own.sent) own.next_ns = now_ns + probe_interval_ns_;
 }
 
-// A slot of a copy that the member holds; when it holds none, one that is allocated for this. no_slot: not found yet.
+// A slot of a copy that the member holds; when it holds none, one of an extent that is borrowed for this: a single slot
+// would leave a hole before the extents that follow, for which a full member lacks the last one. no_slot: not found
+// yet.
 slot_id repairer::slot_to_probe(std::size_t index) {
   probe& own = probes_[index];
   if (own.borrowed != no_slot) return own.borrowed;
   if (own.held_group != no_group) return own.held_slot;
   if (shared_.at(index).extents.load() == 0) {
-    const result<slot_id> taken = shared_.at(index).store().allocate(1);
+    const result<slot_id> taken = shared_.at(index).store().allocate(group_slots);
     if (taken) own.borrowed = taken.value();
     return own.borrowed;
   }
@@ -199,7 +201,7 @@ void repairer::on_probe(std::size_t index, int error_code) {
 
 void repairer::drop_borrowed(std::size_t index) {
   probe& own = probes_[index];
-  if (own.borrowed != no_slot) shared_.at(index).store().free(own.borrowed, 1);
+  if (own.borrowed != no_slot) shared_.at(index).store().free(own.borrowed, group_slots);
   own.borrowed = no_slot;
 }
 

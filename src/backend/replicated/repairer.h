@@ -94,7 +94,7 @@ class repairer final : public queue_holder {
     bool is_told_twin = false;            // that its server is another member's
     std::uint64_t held_group = no_group;  // one that the member holds a copy of
     slot_id held_slot = no_slot;
-    slot_id borrowed = no_slot;  // allocated only to be probed
+    slot_id borrowed = no_slot;  // the first of an extent that is allocated only to be probed
     std::array<std::byte, 64> bytes{};
   };
 

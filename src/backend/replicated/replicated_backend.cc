@@ -221,10 +221,42 @@ int replicated_backend::ask_for_extent(std::size_t index, slot_id* first) {
   return now_ns - asked_since_ns_[index] < patience_ns ? EAGAIN : ENOSPC;
 }
 
+// How many copies groups lack. One that is being moved has one more for a while, which may hide another's.
+std::uint64_t replicated_backend::missing_copies() const {
+  std::uint64_t held = 0;
+  for (const member* holder : shared_.view()) {
+    const member_state state = holder->state();
+    if (state == member_state::serving || state == member_state::suspect) held += holder->extents.load();
+  }
+  const std::uint64_t wanted = placed_groups_ * shared_.copies;
+  return wanted - std::min(wanted, held);
+}
+
+// Whether every group still finds room for the copies that it lacks when so many extents are taken for something else.
+// A group may have its other copy on any member, the roomiest included, so that one does not count. Each copy that is
+// placed takes at most one from the room and one from what is missing: what holds once holds until all are placed, in
+// whichever order, unless a member fails. Without this, new groups took the room of copies that were being rebuilt, and
+// those never were.
+bool replicated_backend::can_spare(std::uint64_t extents) const {
+  const std::uint64_t missing = missing_copies();
+  if (shared_.copies == 1 || missing == 0 || lending_members() < shared_.copies) return true;
+  std::uint64_t room = 0;
+  std::uint64_t most = 0;
+  for (const member* lender : shared_.view()) {
+    if (!lender->serves() || !lender->store().lends()) continue;
+    const std::uint64_t total = lender->store().report().total_slots / group_slots;
+    const std::uint64_t left = total - std::min(total, lender->extents.load());
+    room += left;
+    most = std::max(most, left);
+  }
+  return room - most >= missing + extents;
+}
+
 // While fewer members serve and lend than there should be copies, fewer must do; the repairer adds the others later.
 int replicated_backend::place_group(std::uint64_t number) {
   const std::size_t wanted = std::min(shared_.copies, lending_members());
   if (wanted == 0) return EAGAIN;
+  if (!can_spare(shared_.copies)) return ENOSPC;
   std::array<copy, maximum_places> taken{};
   std::size_t count = 0;
   int code = ENOSPC;
@@ -248,6 +280,7 @@ int replicated_backend::place_group(std::uint64_t number) {
   }
   group& placed = shared_.group_at(number);
   const lock_guard guard(placed.lock);
+  ++placed_groups_;
   placed.placed = true;
   placed.available = true;
   placed.owned = {};
@@ -279,6 +312,7 @@ bool replicated_backend::give_up(std::uint64_t number) {
     shared_.at(copy.member).store().free(copy.first, group_slots);
     --shared_.at(copy.member).extents;
   }
+  --placed_groups_;
   first_unplaced_ = std::min(first_unplaced_, number);
   return true;
 }
@@ -301,6 +335,7 @@ int replicated_backend::place_copy(std::uint64_t number, bool better) {
     }
   }
   if (!grown.placed || place == maximum_places) return ENOSPC;
+  if (better && !can_spare(1)) return EAGAIN;
   int code = ENOSPC;
   const member_order order = order_of(number);
   for (const std::uint8_t index : order.all()) {
@@ -455,6 +490,7 @@ void replicated_backend::validate() const {
   const lock_guard guard(placement_lock_);
   std::uint64_t used = 0;
   std::uint64_t free_groups = 0;
+  std::uint64_t placed_groups = 0;
   std::array<std::uint64_t, maximum_members> extents{};
   for (std::uint64_t number = 0; number < shared_.groups_end.load(); ++number) {
     group& checked = shared_.group_at(number);
@@ -462,6 +498,7 @@ void replicated_backend::validate() const {
     used += checked.owned.size();
     FAR_CHECK(checked.placed || (!checked.available && checked.owned.empty()), "a group without a place holds nothing");
     free_groups += checked.available && checked.owned.empty();
+    placed_groups += checked.placed;
     std::array<bool, maximum_members> seen{};
     for (const copy& held : checked.copies) {
       if (!held.present) continue;
@@ -478,6 +515,7 @@ void replicated_backend::validate() const {
   }
   FAR_CHECK(used == used_slots_.load(), "used slots are counted");
   FAR_CHECK(free_groups == free_groups_, "free groups are counted");
+  FAR_CHECK(placed_groups == placed_groups_, "groups with a place are counted");
   for (std::size_t i = 0; i < shared_.member_count(); ++i) {
     FAR_CHECK(extents[i] == shared_.at(i).extents.load(), "extents of a member are counted");
   }

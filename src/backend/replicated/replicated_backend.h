@@ -111,6 +111,8 @@ class replicated_backend final : public backend, private placement {
   void set_available(std::uint64_t number, bool available) override;
 
   [[nodiscard]] int place_group(std::uint64_t number) FAR_REQUIRES(placement_lock_);
+  [[nodiscard]] std::uint64_t missing_copies() const FAR_REQUIRES(placement_lock_);
+  [[nodiscard]] bool can_spare(std::uint64_t extents) const FAR_REQUIRES(placement_lock_);
   [[nodiscard]] int place_next_group() FAR_REQUIRES(placement_lock_);
   [[nodiscard]] int take_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);
   [[nodiscard]] int ask_for_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);
@@ -129,6 +131,7 @@ class replicated_backend final : public backend, private placement {
   // Guards which slots are whose: `slots_`, and of groups `placed`, `available` and `owned` (these also by the group's
   // lock). Taken before a group's lock.
   mutable spin_lock placement_lock_;
+  std::uint64_t placed_groups_ FAR_GUARDED_BY(placement_lock_) = 0;
   std::uint64_t free_groups_ FAR_GUARDED_BY(placement_lock_) = 0;     // available, and no slot of theirs is owned
   std::uint64_t first_unplaced_ FAR_GUARDED_BY(placement_lock_) = 0;  // no group below is unplaced
   std::array<std::uint64_t, maximum_members> asked_since_ns_

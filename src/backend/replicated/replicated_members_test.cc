@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <random>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/replicated/controlled_members.h"
 #include "backend/replicated/replicated_backend.h"
@@ -239,6 +242,48 @@ TEST_F(replicated_members, a_server_that_was_restarted_is_noticed_though_nobody_
   EXPECT_EQ(members_[victim]->reads, reads);
   tend_until_whole();
   EXPECT_EQ(read(slot), 5);
+}
+
+// A server comes back empty, with room for the copies that it held and for some more. Groups that are given up
+// elsewhere let new ones be placed there, which must not take all of it.
+TEST_F(replicated_members, new_groups_leave_room_for_the_copies_that_are_being_rebuilt) {
+  constexpr std::uint64_t member_groups = 40;
+  for (const unsigned seed : {0u, 1u, 2u, 3u, 4u, 166u}) {
+    queue_.reset();
+    members_.clear();
+    open(3, 2, member_groups * group_slots);
+    std::mt19937 chance(seed);
+    std::vector<slot_id> held;
+    // In whole groups, of which the first and the last slot stay. `scattered`: not on the members that they hash to.
+    const auto grow = [&](bool scattered) {
+      while (true) {
+        const std::size_t full = chance() % members_.size();
+        if (scattered) members_[full]->allocate_code = ENOSPC;
+        result<slot_id> slot = tested_->allocate(group_slots);
+        members_[full]->allocate_code = 0;
+        if (!slot) slot = tested_->allocate(group_slots);
+        if (!slot) return;
+        held.push_back(slot.value());
+        tested_->free(slot.value() + 1, group_slots - 2);
+      }
+    };
+    grow(true);
+    const std::size_t emptied = chance() % members_.size();
+    members_[emptied]->forget();
+    tend(ms);
+    for (int i = 0; i < 1000 && tested_->members()[emptied].state != member_state::serving; ++i) tend(ms);
+    const auto elsewhere = std::stable_partition(held.begin(), held.end(), [&](slot_id slot) {
+      const group& seen = tested_->books().group_at(slot / group_slots);
+      return !seen.copies[0].present || !seen.copies[1].present || chance() % 2 == 0;
+    });
+    for (const slot_id slot : std::span(elsewhere, held.end())) {
+      tested_->free(slot, 1);
+      tested_->free(slot + group_slots - 1, 1);
+    }
+    held.erase(elsewhere, held.end());
+    grow(true);
+    tend_until_whole();
+  }
 }
 
 // Its groups of before are let go of, and what is written from now on must not go with them.
