@@ -72,13 +72,12 @@ static void start_runtime(int count, char** arguments) {
   static const struct {
     const char* variable;
     const char* option;
-  } passed[] = {{"FARHEAP_FAR", "--far"},
-                {"FARHEAP_FAULT_MODE", "--fault-mode"},
-                {"FARHEAP_POLICY", "--policy"},
-                {"FARHEAP_STATS_JSON", "--stats-json"}};
+  } passed[] = {{"FARHEAP_FAR", "--far"},       {"FARHEAP_FAULT_MODE", "--fault-mode"},
+                {"FARHEAP_POLICY", "--policy"}, {"FARHEAP_FREE_AHEAD", "--free-ahead"},
+                {"FARHEAP_BATCH", "--batch"},   {"FARHEAP_STATS_JSON", "--stats-json"}};
   char program[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-  const char** const command = calloc((size_t)count + 16, sizeof *command);
+  const char** const command = calloc((size_t)count + 4 + 2 * sizeof passed / sizeof *passed + 3, sizeof *command);
   if (length <= 0 || command == NULL) return;
   program[length] = 0;
   size_t used = 0;

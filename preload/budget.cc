@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <string>
 
 #include "base/units.h"
@@ -12,16 +11,9 @@ namespace far::preload {
 namespace {
 
 result<std::uint64_t> parse_percentage(std::string_view text, std::uint64_t whole_bytes) {
-  const std::string_view digits = text.substr(0, text.size() - 1);
-  double percent = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [rest, failure] = std::from_chars(digits.data(), end, percent, std::chars_format::fixed);
-  // Written so that "nan" fails too.
-  if (failure != std::errc{} || rest != end || !(percent > 0 && percent <= 100)) {
-    return error{"'" + std::string(text) + "' is not a percentage above 0% and up to 100%; write for example 25%",
-                 EINVAL};
-  }
-  return static_cast<std::uint64_t>(static_cast<double>(whole_bytes) * percent / 100);
+  const result<double> share = parse_share(text);
+  if (!share) return share.error();
+  return static_cast<std::uint64_t>(static_cast<double>(whole_bytes) * share.value());
 }
 
 }  // namespace

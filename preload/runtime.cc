@@ -217,6 +217,7 @@ void start() {
                             .far_uri = chosen.far_uri,
                             .mode = starting->mode,
                             .policy = chosen.policy,
+                            .pace = chosen.pace,
                             .static_memory = static_arrays,
                             .observer = trace_observer(),
                             .child_settled = start_control_of_child,

@@ -71,6 +71,20 @@ result<void> read_trace_settings(const char* (*look_up)(const char* name), setti
   return {};
 }
 
+result<void> read_pace(const char* (*look_up)(const char* name), engine::eviction_pace& chosen) {
+  if (const std::string_view text = value_of(look_up, variable::free_ahead); !text.empty()) {
+    const result<double> share = engine::parse_free_share(text);
+    if (!share) return wrong_value(variable::free_ahead, share.error().message);
+    chosen.free_share = share.value();
+  }
+  if (const std::string_view text = value_of(look_up, variable::batch); !text.empty()) {
+    const result<std::size_t> pages = engine::parse_batch(text);
+    if (!pages) return wrong_value(variable::batch, pages.error().message);
+    chosen.pages_a_batch = pages.value();
+  }
+  return {};
+}
+
 }  // namespace
 
 bool settings::in_main_process() const {
@@ -88,6 +102,7 @@ result<settings> read_settings(const char* (*look_up)(const char* name)) {
   chosen.budget_bytes = bytes.value();
   if (const std::string_view far = value_of(look_up, variable::far_uri); !far.empty()) chosen.far_uri = far;
   if (const std::string_view name = value_of(look_up, variable::policy); !name.empty()) chosen.policy = name;
+  if (const result<void> pace = read_pace(look_up, chosen.pace); !pace) return pace.error();
   chosen.stats_json = value_of(look_up, variable::stats_json);
   if (!chosen.stats_json.empty() && chosen.stats_json.front() != '/') {
     return wrong_value(variable::stats_json, "'" + chosen.stats_json + "' is not an absolute path");

@@ -23,6 +23,8 @@ inline constexpr const char* local_bytes = "FARHEAP_LOCAL_BYTES";    // the budg
 inline constexpr const char* far_uri = "FARHEAP_FAR";                // see backend::open
 inline constexpr const char* fault_mode = "FARHEAP_FAULT_MODE";      // "auto", "thread" or "inline"
 inline constexpr const char* policy = "FARHEAP_POLICY";              // see engine::policy_names
+inline constexpr const char* free_ahead = "FARHEAP_FREE_AHEAD";      // "5%", see engine::eviction_pace
+inline constexpr const char* batch = "FARHEAP_BATCH";                // pages evicted at a time, "1" to "64"
 inline constexpr const char* stats_json = "FARHEAP_STATS_JSON";      // an absolute path
 inline constexpr const char* verbose = "FARHEAP_VERBOSE";            // "1" or "0"
 inline constexpr const char* trace_directory = "FARHEAP_TRACE_DIR";  // an absolute path: where to record misses
@@ -42,9 +44,10 @@ struct settings {
   std::string far_uri = default_far_uri;
   std::optional<pager::fault_mode> mode;  // none: auto
   std::string policy = default_policy;    // the name is checked when the engine makes the policy
-  std::string stats_json;                 // empty: none
-  std::string trace_directory;            // empty: misses are not recorded
-  std::uint32_t trace_sample = 1;         // one miss in so many
+  engine::eviction_pace pace = {};
+  std::string stats_json;          // empty: none
+  std::string trace_directory;     // empty: misses are not recorded
+  std::uint32_t trace_sample = 1;  // one miss in so many
   bool verbose = false;
   std::string job;          // empty: the process is on its own
   bool local_each = false;  // its processes do not share the budget

@@ -48,6 +48,8 @@ TEST_F(settings_test, ABudgetAloneTakesTheDefaults) {
   EXPECT_EQ(got.value().far_uri, "file:");
   EXPECT_EQ(got.value().mode, std::nullopt);
   EXPECT_EQ(got.value().policy, "2q");
+  EXPECT_EQ(got.value().pace.free_share, 0);
+  EXPECT_EQ(got.value().pace.pages_a_batch, 64u);
   EXPECT_TRUE(got.value().stats_json.empty());
   EXPECT_FALSE(got.value().verbose);
   EXPECT_TRUE(got.value().in_main_process());
@@ -58,6 +60,8 @@ TEST_F(settings_test, EveryVariableArrives) {
   environment["FARHEAP_FAR"] = "memory:?latency=5us";
   environment["FARHEAP_FAULT_MODE"] = "inline";
   environment["FARHEAP_POLICY"] = "fifo";
+  environment["FARHEAP_FREE_AHEAD"] = "5%";
+  environment["FARHEAP_BATCH"] = "16";
   environment["FARHEAP_STATS_JSON"] = "/tmp/stats.json";
   environment["FARHEAP_TRACE_DIR"] = "/tmp/misses";
   environment["FARHEAP_TRACE_SAMPLE"] = "10";
@@ -69,6 +73,8 @@ TEST_F(settings_test, EveryVariableArrives) {
   EXPECT_EQ(got.value().far_uri, "memory:?latency=5us");
   EXPECT_EQ(got.value().mode, pager::fault_mode::in_line);
   EXPECT_EQ(got.value().policy, "fifo");
+  EXPECT_EQ(got.value().pace.free_share, 0.05);
+  EXPECT_EQ(got.value().pace.pages_a_batch, 16u);
   EXPECT_EQ(got.value().stats_json, "/tmp/stats.json");
   EXPECT_EQ(got.value().trace_directory, "/tmp/misses");
   EXPECT_EQ(got.value().trace_sample, 10U);
@@ -94,6 +100,10 @@ TEST_F(settings_test, WrongValuesAreNamed) {
   environment.erase("FARHEAP_MAIN_PID");
   EXPECT_NE(failure("FARHEAP_STATS_JSON", "here.json").find("'here.json'"), std::string::npos);
   environment.erase("FARHEAP_STATS_JSON");
+  EXPECT_NE(failure("FARHEAP_FREE_AHEAD", "26%").find("up to 25%"), std::string::npos);
+  environment.erase("FARHEAP_FREE_AHEAD");
+  EXPECT_NE(failure("FARHEAP_BATCH", "65").find("1 to 64"), std::string::npos);
+  environment.erase("FARHEAP_BATCH");
   EXPECT_NE(failure("FARHEAP_TRACE_DIR", "here").find("'here'"), std::string::npos);
   environment.erase("FARHEAP_TRACE_DIR");
   EXPECT_NE(failure("FARHEAP_TRACE_SAMPLE", "0").find("'0'"), std::string::npos);

@@ -80,6 +80,18 @@ result<void> check_policy(const run_options& chosen, plan& launch) {
   return {};
 }
 
+result<void> check_pace(const run_options& chosen) {
+  if (!chosen.free_ahead.empty()) {
+    const result<double> share = engine::parse_free_share(chosen.free_ahead);
+    if (!share) return with_exit_code(share.error(), exit_usage, "--free-ahead: ");
+  }
+  if (!chosen.batch.empty()) {
+    const result<std::size_t> pages = engine::parse_batch(chosen.batch);
+    if (!pages) return with_exit_code(pages.error(), exit_usage, "--batch: ");
+  }
+  return {};
+}
+
 const char* name_of(pager::fault_mode mode) {
   return mode == pager::fault_mode::in_line ? "inline" : "thread";
 }
@@ -197,6 +209,7 @@ result<plan> make_plan(const run_options& chosen) {
   result<void> checked = check_program(chosen, launch);
   if (checked.ok()) checked = check_budget(chosen, launch);
   if (checked.ok()) checked = check_policy(chosen, launch);
+  if (checked.ok()) checked = check_pace(chosen);
   if (checked.ok()) checked = check_fault_mode(chosen, launch);
   if (checked.ok() && limits_leave_room(launch)) checked = check_far(chosen, launch);
   if (checked.ok()) checked = check_stats_json(chosen, launch);
@@ -220,6 +233,8 @@ void set_environment(const plan& launch, const run_options& chosen) {
   put(variable::far_uri, launch.far_uri);
   put(variable::fault_mode, launch.fault_mode);
   put(variable::policy, launch.policy);
+  put(variable::free_ahead, chosen.free_ahead);
+  put(variable::batch, chosen.batch);
   put(variable::stats_json, launch.stats_json);
   put(variable::trace_directory, chosen.trace_directory);
   put(variable::trace_sample, chosen.trace_directory.empty() ? "" : std::to_string(chosen.trace_sample));

@@ -14,6 +14,8 @@ struct run_options {
   std::string far_uri;
   std::string fault_mode;
   std::string policy;
+  std::string free_ahead;
+  std::string batch;
   std::string stats_json;
   bool local_each = false;  // every process of the tree gets `local`
   bool verbose = false;

@@ -41,6 +41,10 @@ struct runtime_options {
   std::size_t address_bytes = 0;  // addresses to reserve, the most it can hold; 0: many times the memory
   unsigned workers = 0;           // OS threads that run fibers; 0: one for each CPU
   std::string policy = "2q";      // which pages leave first, as for `farheap run --policy`
+  // Of the budget: when less is free, pages leave ahead of need until twice as much is; at most 0.25. 0: 1/32, but 512
+  // KiB to 16 MiB.
+  double free_ahead_share = 0;
+  std::size_t eviction_batch = 64;  // pages that leave at a time, 1 to 64
   // The share of a page's 16-byte cards that must have been touched for it to come back as a whole (Atlas, section
   // 4.1). Above 1: objects always come back one by one; 0: pages always come back whole.
   double page_path_share = 0.8;

@@ -8,7 +8,7 @@ from typing import NoReturn, Sequence
 PROGRAMS = pathlib.Path(__file__).resolve().parent / "bin"
 # Options of `farheap run` and `farheap trace` that take a word of their own.
 _OPTIONS_WITH_VALUE = frozenset(
-    ("--local", "--far", "--fault-mode", "--policy", "--stats-json", "-o", "--output", "--sample"))
+    ("--local", "--far", "--fault-mode", "--policy", "--free-ahead", "--batch", "--stats-json", "-o", "--output", "--sample"))
 
 
 def _execute(name: str, arguments: Sequence[str]) -> NoReturn:

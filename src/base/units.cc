@@ -64,6 +64,16 @@ result<std::uint64_t> parse_size(std::string_view text) {
   return static_cast<std::uint64_t>(std::llround(value));
 }
 
+result<double> parse_share(std::string_view text, double largest) {
+  static constexpr std::array<unit, 1> units{{{"%", 0.01}}};
+  double share = 0;
+  if (!parse_with_units(text, units, &share) || share <= 0 || share > largest) {
+    return error{"'" + std::string(text) + "' is not a percentage above 0% and up to " +
+                 std::to_string(std::lround(largest * 100)) + "%; write for example " + (largest < 1 ? "5%" : "25%")};
+  }
+  return share;
+}
+
 result<std::uint64_t> parse_duration_ns(std::string_view text) {
   static constexpr std::array<unit, 4> units{{{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}}};
   double value = 0;

@@ -31,6 +31,10 @@ inline constexpr std::uint64_t tib = std::uint64_t{1} << 40;
 // "4096", "64K", "512MiB", "1.5G", "2gb": bytes, in powers of 1024. Errors name the text and show a right example.
 [[nodiscard]] result<std::uint64_t> parse_size(std::string_view text);
 
+// "25%", "0.5%": a share, 0.25 and 0.005. Errors: none above 0, or above `largest`; they name the text and show a right
+// example.
+[[nodiscard]] result<double> parse_share(std::string_view text, double largest = 1);
+
 // "5us", "250ns", "1.5ms", "2s": nanoseconds.
 [[nodiscard]] result<std::uint64_t> parse_duration_ns(std::string_view text);
 

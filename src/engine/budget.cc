@@ -15,9 +15,13 @@ constexpr std::uint64_t tiny_share = 8;
 
 }  // namespace
 
+std::uint64_t budget::low_watermark_for(std::uint64_t limit_pages) const {
+  if (free_share_ > 0) return static_cast<std::uint64_t>(static_cast<double>(limit_pages) * free_share_);
+  return std::min(std::clamp(limit_pages / 32, smallest_low_pages, largest_low_pages), limit_pages / tiny_share);
+}
+
 void budget::resize(std::uint64_t limit_pages) {
-  const std::uint64_t low = std::clamp(limit_pages / 32, smallest_low_pages, largest_low_pages);
-  low_.store(std::max<std::uint64_t>(1, std::min(low, limit_pages / tiny_share)), std::memory_order_relaxed);
+  low_.store(std::max<std::uint64_t>(1, low_watermark_for(limit_pages)), std::memory_order_relaxed);
   limit_.store(limit_pages, std::memory_order_relaxed);
 }
 

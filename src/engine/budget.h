@@ -11,7 +11,8 @@ namespace far::engine {
 
 class budget {
  public:
-  explicit budget(std::uint64_t limit_pages) { resize(limit_pages); }
+  // `free_share`: the low watermark, as a share of the limit; 0: a share that suits most programs.
+  explicit budget(std::uint64_t limit_pages, double free_share = 0) : free_share_(free_share) { resize(limit_pages); }
 
   // A lower limit does not release anything: free_pages() turns negative until the evictor has caught up.
   void resize(std::uint64_t limit_pages);
@@ -41,8 +42,10 @@ class budget {
   [[nodiscard]] bool below_high() const { return free_pages() < static_cast<std::int64_t>(high_watermark_pages()); }
 
  private:
+  [[nodiscard]] std::uint64_t low_watermark_for(std::uint64_t limit_pages) const;
   void note_peak(std::uint64_t charged);
 
+  const double free_share_;
   std::atomic<std::uint64_t> limit_{0};
   std::atomic<std::uint64_t> low_{0};
   std::atomic<std::uint64_t> charged_{0};

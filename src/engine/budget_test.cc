@@ -77,6 +77,16 @@ TEST(budget, watermarks_follow_the_limit_between_their_bounds) {
   EXPECT_TRUE(local.below_low());
 }
 
+TEST(budget, the_low_watermark_may_be_another_share) {
+  budget local(1000, 0.05);
+  EXPECT_EQ(local.low_watermark_pages(), 50u);
+  EXPECT_EQ(local.high_watermark_pages(), 100u);
+  local.resize(100'000);
+  EXPECT_EQ(local.low_watermark_pages(), 5000u);
+  local.resize(3);
+  EXPECT_EQ(local.low_watermark_pages(), 1u);
+}
+
 TEST(budget_death_test, a_frame_is_released_once) {
   budget local(10);
   local.charge(3);

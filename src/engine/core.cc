@@ -26,8 +26,9 @@ core::core(platform::address_space& kernel, backend::backend& far_tier, const pl
       pages(chosen.heap_pages, chosen.first_number),
       checks(chosen.heap_pages, chosen.reads_parts),
       blocks(chosen.heap_pages),
-      local(chosen.budget_pages),
-      writes_tracked(chosen.tracks_writes) {
+      local(chosen.budget_pages, chosen.pace.free_share),
+      writes_tracked(chosen.tracks_writes),
+      pages_a_batch(chosen.pace.pages_a_batch) {
   const std::string name = far.describe();
   name.copy(far_name_.data(), far_name_.size() - 1);
 }

@@ -14,6 +14,7 @@
 #include "engine/counters.h"
 #include "engine/eviction_clock.h"
 #include "engine/eviction_filter.h"
+#include "engine/eviction_pace.h"
 #include "engine/page_checks.h"
 #include "engine/policy.h"
 #include "engine/residency.h"
@@ -22,9 +23,6 @@
 #include "platform/clock.h"
 
 namespace far::engine {
-
-// Pages that move in one batch, out or in; the B of invariant I2.
-inline constexpr std::size_t batch_pages = 64;
 
 // Why eviction has stalled. While it has, the budget may be exceeded: losing bytes would be worse.
 enum class stall_reason : std::uint8_t { none, no_space, no_tier, write_failed, nothing_evictable };
@@ -40,6 +38,7 @@ struct core_sizes {
   std::uint64_t budget_pages = 0;
   bool tracks_writes = false;  // the kernel can report first writes to clean pages
   bool reads_parts = false;    // parts of Remote pages are read, by object readers
+  eviction_pace pace = {};
 };
 
 class core {
@@ -122,6 +121,7 @@ class core {
   counters count;
   const eviction_clock evictions{local, count};
   const bool writes_tracked;
+  const std::size_t pages_a_batch;  // that is evicted at a time
 
   // How long a failed read is tried again, with growing pauses, before its page is Lost. A device that hangs, a path
   // that fails over or a server that restarts takes seconds. A far tier may know better (backend::read_patience_ns).

@@ -9,7 +9,8 @@ namespace far::engine {
 engine::engine(platform::address_space& space, backend::backend& far, const platform::clock& time,
                const options& chosen)
     : shared_(space, far, time,
-              {chosen.heap_pages, chosen.first_number, chosen.budget_pages, chosen.tracks_writes, chosen.reads_parts}),
+              {chosen.heap_pages, chosen.first_number, chosen.budget_pages, chosen.tracks_writes, chosen.reads_parts,
+               chosen.pace}),
       transfers_(shared_),
       view_(shared_.pages, shared_.evictions),
       misses_(shared_),
@@ -22,6 +23,7 @@ engine::engine(platform::address_space& space, backend::backend& far, const plat
 
 result<std::unique_ptr<engine>> engine::create(platform::address_space& space, backend::backend& far,
                                                const platform::clock& time, const options& chosen) {
+  if (const result<void> fits = check_pace(chosen.pace); !fits) return fits.error();
   std::unique_ptr<engine> created(new engine(space, far, time, chosen));
   core& shared = created->shared_;
   shared.filter = chosen.filter;

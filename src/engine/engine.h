@@ -12,6 +12,7 @@
 
 #include "engine/core.h"
 #include "engine/eviction_control.h"
+#include "engine/eviction_pace.h"
 #include "engine/eviction_place.h"
 #include "engine/fork_steps.h"
 #include "engine/hinted_use.h"
@@ -29,6 +30,7 @@ struct options {
   std::uint64_t heap_pages = 0;
   std::uint64_t budget_pages = 0;
   std::string policy = "2q";
+  eviction_pace pace = {};
   bool reads_parts = false;   // there will be object readers
   bool tracks_writes = true;  // the kernel can write-protect pages and report the first write
   // Where to evict: as measured, from this place on; or always there.

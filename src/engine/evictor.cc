@@ -55,7 +55,7 @@ bool evictor::step(bool start_more, caller who) {
   started_pages_ = 0;
   if (!start_more || free_batch() == nullptr) return progress;
   std::array<page_id, batch_pages> victims;
-  const std::size_t count = choose_victims(victims);
+  const std::size_t count = choose_victims(std::span(victims).first(shared_.pages_a_batch));
   awaits_slots_ = false;
   static_cast<void>(evict({victims.data(), count}, who, hard_pressed_));
   const bool moved = count > kept_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 
+#include "base/units.h"
 #include "engine/fifo.h"
 #include "engine/lru.h"
 #include "engine/priority.h"
@@ -40,7 +41,14 @@ result<std::unique_ptr<policy>> make_lru(residency& pages, parameter text) {
   return std::unique_ptr<policy>(std::make_unique<lru>(pages, lists));
 }
 
-constexpr std::array<entry, 5> policies{{{"2q", false, make<two_queues>},
+result<std::unique_ptr<policy>> make_two_queues(residency& pages, parameter text) {
+  if (text.empty()) return std::unique_ptr<policy>(std::make_unique<two_queues>(pages));
+  const result<double> newcomers = parse_share(text);
+  if (!newcomers) return error{"policy 2q: " + newcomers.error().message};
+  return std::unique_ptr<policy>(std::make_unique<two_queues>(pages, newcomers.value()));
+}
+
+constexpr std::array<entry, 5> policies{{{"2q", true, make_two_queues},
                                          {"second-chance", false, make<second_chance>},
                                          {"fifo", false, make<fifo>},
                                          {"lru", true, make_lru},
@@ -70,7 +78,8 @@ result<std::unique_ptr<policy>> make_policy(std::string_view name, residency& pa
     if (name.substr(0, colon) != known.name || (colon < name.size() && !known.has_parameter)) continue;
     return known.make(pages, name.substr(std::min(colon + 1, name.size())));
   }
-  return error{"unknown policy '" + std::string(name) + "'; known are: " + policy_names() + ", and lru:N with N lists"};
+  return error{"unknown policy '" + std::string(name) + "'; known are: " + policy_names() +
+               ", 2q:PERCENT with another share of newcomers, and lru:N with N lists"};
 }
 
 result<void> check_policy(std::string_view name) {

@@ -205,6 +205,12 @@ TEST(policy, an_unknown_name_gets_the_list) {
     ASSERT_FALSE(created.ok()) << name;
     EXPECT_NE(created.error().message.find("2 to 32"), std::string::npos) << created.error().message;
   }
+  for (const char* const name : {"2q:0%", "2q:101%", "2q:10"}) {
+    const auto created = make_policy(name, pages);
+    ASSERT_FALSE(created.ok()) << name;
+    EXPECT_NE(created.error().message.find("up to 100%"), std::string::npos) << created.error().message;
+  }
+  for (const char* const name : {"2q", "2q:", "2q:25%"}) EXPECT_TRUE(make_policy(name, pages).ok()) << name;
   for (const char* const name : {"lru", "lru:", "lru:2", "lru:32"}) EXPECT_TRUE(make_policy(name, pages).ok()) << name;
 }
 
@@ -236,6 +242,18 @@ TEST(two_queues, newcomers_leave_before_pages_that_have_come_back) {
   }
   // Until newcomers are a tenth of all.
   for (const page_id page : order.select(100)) EXPECT_GE(page, 1000u);
+  EXPECT_EQ(order.select(1), std::vector<page_id>{0});
+}
+
+TEST(two_queues, the_share_of_newcomers_can_be_chosen) {
+  tested_policy order("2q:50%");
+  bring_back(order, 0, 100);
+  for (page_id page = 1000; page < 1120; ++page) {
+    order.make_resident(page);
+    order.admit(page, temperature::warm);
+  }
+  // Until newcomers are half of all.
+  for (const page_id page : order.select(20)) EXPECT_GE(page, 1000u);
   EXPECT_EQ(order.select(1), std::vector<page_id>{0});
 }
 

@@ -17,7 +17,8 @@ void two_queues::admit(page_id page, temperature how) {
 std::size_t two_queues::select(std::span<page_id> victims) {
   std::size_t found = 0;
   for (std::size_t looked_at = size(); looked_at > 0 && found < victims.size(); --looked_at) {
-    const bool from_newcomers = proven_.empty() || newcomers_.size() > size() / newcomers_one_in;
+    const auto most_newcomers = static_cast<std::size_t>(static_cast<double>(size()) * newcomers_share_);
+    const bool from_newcomers = proven_.empty() || newcomers_.size() > most_newcomers;
     const page_id page = (from_newcomers ? newcomers_ : proven_).pop_front();
     if (spare_if_used(pages_, page)) {
       proven_.push_back(page);

@@ -162,6 +162,7 @@ pager::options pager_options(const runtime_options& chosen) {
   wanted.mode =
       chosen.hardware_guard == runtime_options::guard::in_line ? pager::fault_mode::in_line : pager::fault_mode::thread;
   wanted.policy = chosen.policy;
+  wanted.pace = {.free_share = chosen.free_ahead_share, .pages_a_batch = chosen.eviction_batch};
   wanted.object_readers = 8;
   return wanted;
 }

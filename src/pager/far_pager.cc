@@ -94,6 +94,7 @@ result<void> far_pager::start() {
       .heap_pages = heap_.pages(),
       .budget_pages = chosen_.budget_bytes >> page_shift,
       .policy = chosen_.policy,
+      .pace = chosen_.pace,
       .reads_parts = chosen_.object_readers > 0,
       .tracks_writes = platform::probe_kernel().write_protect,
       .where = at_misses ? engine::eviction_place::at_miss : engine::eviction_place::background,

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "engine/eviction_pace.h"
 #include "engine/miss_waiter.h"
 #include "pager/mappings.h"
 #include "pager/page_guard.h"
@@ -50,8 +51,9 @@ struct options {
   std::uint64_t budget_bytes = 0;   // frames the far heap may hold; at least minimum_budget_bytes
   std::string far_uri = "memory:";  // see backend::open
   fault_mode mode = fault_mode::thread;
-  std::string policy = "2q";     // see engine::make_policy
-  std::uint64_t heap_bytes = 0;  // address space to reserve; 0: chosen from the machine
+  std::string policy = "2q";        // see engine::make_policy
+  engine::eviction_pace pace = {};  // how much is evicted ahead of need, and at a time
+  std::uint64_t heap_bytes = 0;     // address space to reserve; 0: chosen from the machine
   // Memory that was there before, becomes part of the far heap, and keeps its place: private, anonymous, readable and
   // writable, a multiple of 2 MiB at a multiple of it, at most heap_layout::most_static_ranges. Software guards do not
   // know it. It stays with the far heap for good.

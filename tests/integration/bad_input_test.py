@@ -62,6 +62,9 @@ class BadInput(unittest.TestCase):
     def test_unknown_options(self):
         self.refuses_run("--fault-mode", "telepathy", words=["telepathy", "thread", "inline"])
         self.refuses_run("--policy", "oracle", words=["oracle"])
+        self.refuses_run("--policy", "2q:0%", words=["2q", "100%"])
+        self.refuses_run("--free-ahead", "30%", words=["--free-ahead", "25%"])
+        self.refuses_run("--batch", "0", words=["--batch", "1 to 64"])
         self.refuses_run("--no-such-option", words=["--no-such-option"])
         self.refuses([FARHEAP, "fly"], "fly")
 

@@ -1,4 +1,5 @@
-"""The analysis of evaluation/apps/flights survives in a memory cgroup of its budget and 200 MiB, where it is killed natively."""
+"""Memory stays within its bounds: the analysis of evaluation/apps/flights survives in a memory cgroup of its budget and 200
+MiB, where it is killed natively; and what Farheap needs for itself is below a hundredth of the far heap."""
 
 import re
 import unittest
@@ -33,6 +34,18 @@ class Cap(unittest.TestCase):
         self.assertEqual(checksum(outcome), checksum(native), outcome)
         self.assertIsNotNone(outcome.stats, outcome)
         self.assertEqual(outcome.stats["over_budget_pages"], 0, outcome.stats)
+
+    def test_metadata_of_a_far_heap(self):
+        def peak_bytes(heap_bytes):
+            program = [support.BUILD / "bin/apps/pages", "--bytes", heap_bytes, "--reads", 1000]
+            outcome = support.run_far(program, 32 * support.MIB, far="file:")
+            self.assertEqual(outcome.code, 0, outcome)
+            self.assertGreater(outcome.stats["peak_far_bytes"], heap_bytes * 3 // 4 - 32 * support.MIB, outcome.stats)
+            return outcome.stats["peak_rss_bytes"]
+
+        small, large = 128 * support.MIB, 512 * support.MIB
+        # The budget, the program and fixed buffers are the same in both.
+        self.assertLess(peak_bytes(large) - peak_bytes(small), (large - small) // 100)
 
 
 if __name__ == "__main__":
