@@ -29,6 +29,7 @@
 #include "far/detail/hash_shard.h"
 #include "far/detail/pointer.h"
 #include "far/detail/retired.h"
+#include "far/detail/thread_sanitizer.h"
 #include "far/scope.h"
 #include "far/tag.h"
 
@@ -362,7 +363,7 @@ class hash_map {
     const auto& key = as_key(given);
     const detail::hashed of = hash_of(key);
     const detail::hash_shard& shard = shard_of(of);
-    if constexpr (std::is_trivially_copyable_v<V>) {
+    if constexpr (std::is_trivially_copyable_v<V> && !detail::has_thread_sanitizer) {
       // Who changes it in place changes the version before and after (a sequence lock).
       const std::uint32_t version = shard.version();
       if (const entry* const found = find_ready<false>(here, key, of)) {
