@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include "far/detail/hash_shard.h"
 #include "far/detail/pointer.h"
 #include "far/detail/retired.h"
+#include "far/detail/thread_sanitizer.h"
 #include "far/scope.h"
 #include "far/tag.h"
 
@@ -111,19 +113,19 @@ class hash_map {
 
   // The value, in place until the scope ends; nullptr when there is none. Waits when the entry is remote.
   template <typename Q = K>
-  [[nodiscard]] const V* find(const scope& in, const Q& key) const {
+  [[nodiscard, gnu::always_inline]] const V* find(const scope& in, const Q& key) const {
     return value_of(find_entry<false>(in, as_key(key), true));
   }
   template <typename Q = K>
-  [[nodiscard]] V* find_mut(const scope& in, const Q& key) {
+  [[nodiscard, gnu::always_inline]] V* find_mut(const scope& in, const Q& key) {
     return value_of(find_entry<true>(in, as_key(key), true));
   }
   template <typename Q = K>
-  [[nodiscard]] const V* find(const scope& in, const Q& key, non_temporal_t /*how*/) const {
+  [[nodiscard, gnu::always_inline]] const V* find(const scope& in, const Q& key, non_temporal_t /*how*/) const {
     return value_of(find_entry<false>(in, as_key(key), false));
   }
   template <typename Q = K>
-  [[nodiscard]] V* find_mut(const scope& in, const Q& key, non_temporal_t /*how*/) {
+  [[nodiscard, gnu::always_inline]] V* find_mut(const scope& in, const Q& key, non_temporal_t /*how*/) {
     return value_of(find_entry<true>(in, as_key(key), false));
   }
   template <typename... How>
@@ -312,15 +314,30 @@ class hash_map {
 
   // ---- look-up: without a lock when the entry is at hand ----
 
+  // A look-up is a short way that is part of the caller's code, and a long one that is not. Loops over look-ups then
+  // have several misses of the caches under way at a time, as far as the processor looks ahead
+  // (docs/decisions/0046-short-look-ups.md).
   template <bool Write, typename Q>
-  [[nodiscard]] entry* find_entry(const scope& in, const Q& key, bool lasting) const {
+  [[nodiscard, gnu::always_inline]] entry* find_entry(const scope& in, const Q& key, bool lasting) const {
     const detail::hashed of = hash_of(key);
-    if (entry* const found = find_ready<Write>(in, key, of)) [[likely]]
+    if (entry* const found = find_likely<Write>(in, key, of)) [[likely]]
       return found;
     return find_further<Write>(in, key, of, lasting);
   }
+  // The first entry alike in the bucket that it most likely is in.
   template <bool Write, typename Q>
-  [[nodiscard, gnu::always_inline]] entry* find_ready(const scope& in, const Q& key, detail::hashed of) const {
+  [[nodiscard, gnu::always_inline]] entry* find_likely(const scope& in, const Q& key, detail::hashed of) const {
+    detail::hash_bucket* const bucket = shard_of(of).index.likely_bucket(of.print());
+    const unsigned alike = bucket == nullptr ? 0 : bucket->find(of.print());
+    if (alike == 0) return nullptr;
+    const auto slot = static_cast<unsigned>(std::countr_zero(alike));
+    std::byte* const address = in.reach_if_ready(bucket->words[slot], Write);
+    if (address == nullptr || !state_->equal(at(address)->key, key)) return nullptr;
+    if (state_->is_limited) bucket->mark_used(slot);
+    return at(address);
+  }
+  template <bool Write, typename Q>
+  [[nodiscard]] entry* find_ready(const scope& in, const Q& key, detail::hashed of) const {
     entry* found = nullptr;
     const auto is_it = [&](detail::hash_bucket& bucket, unsigned slot) {
       std::byte* const address = in.reach_if_ready(bucket.words[slot], Write);
@@ -332,10 +349,11 @@ class hash_map {
     if (slot && state_->is_limited) slot.bucket->mark_used(slot.number);
     return found;
   }
-  // There is none, or it is remote.
+  // It is elsewhere, or remote, or there is none.
   template <bool Write, typename Q>
   [[nodiscard, gnu::noinline]] entry* find_further(const scope& in, const Q& key, detail::hashed of,
                                                    bool lasting) const {
+    if (entry* const found = find_ready<Write>(in, key, of)) return found;
     const detail::hash_shard& shard = shard_of(of);
     if (!shard.may_have(of.print())) return nullptr;
     const std::shared_lock guard(shard.readers());
@@ -362,10 +380,13 @@ class hash_map {
     const auto& key = as_key(given);
     const detail::hashed of = hash_of(key);
     const detail::hash_shard& shard = shard_of(of);
-    if constexpr (std::is_trivially_copyable_v<V>) {
+    if constexpr (std::is_trivially_copyable_v<V> && !detail::has_thread_sanitizer) {
       // Who changes it in place changes the version before and after (a sequence lock).
       const std::uint32_t version = shard.version();
-      if (const entry* const found = find_ready<false>(here, key, of)) {
+      const entry* found = find_likely<false>(here, key, of);
+      if (found == nullptr) [[unlikely]]
+        found = find_ready<false>(here, key, of);
+      if (found != nullptr) {
         const std::optional<copy_type> copy(found->value);
         if (shard.is_still(version)) return copy;
       }

@@ -11,6 +11,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -278,6 +279,87 @@ class list {
     unlink(from);
     link(*mine, moved.number_, to);
   }
+  // Puts [first, last) before `at`, in O(1), likewise. Requires: `at` is not in it, but may be `first` or `last`.
+  void move_before(position at, position first, position last) {
+    if (first == last || at == first || at == last) return;
+    const scope here(in_.home());
+    const std::uint32_t back = last == end_position() ? last_ : links(here, last.number_, false).previous;
+    node* const first_node = place(here, first.number_, true);
+    node* const back_node = place(here, back, true);
+    const joint from = joint_of(here, first_node->previous, last.number_);
+    const joint to = joint_before(here, at.number_);
+    unlink(from);
+    first_node->previous = to.previous;
+    back_node->next = to.next;
+    (to.previous_node == nullptr ? first_ : to.previous_node->next) = first.number_;
+    (to.next_node == nullptr ? last_ : to.next_node->previous) = back;
+  }
+
+  // Takes an element of another list, before `at`, in O(1). It is moved, for lists share no pages; returns where it is.
+  // Requires: `other` is not this list.
+  position splice(position at, list& other, position moved)
+    requires std::move_constructible<T>
+  {
+    const scope there(other.in_.home());
+    node* const taken = other.place(there, moved.number_, true);
+    // So that erase() finds the neighbours.
+    static_cast<void>(other.joint_around(there, *taken));
+    other.bring(there, taken->next);
+    const position added = emplace(at, std::move(*std::launder(room_of(*taken))));
+    other.erase(moved);
+    return added;
+  }
+  // Takes all elements: of a list of the same tag, if this one is empty, in O(1), and positions stay good; otherwise
+  // one by one. When it throws, each element is in one of the lists.
+  void splice(position at, list& other)
+    requires std::move_constructible<T>
+  {
+    if (empty() && has_home_of(other)) {
+      clear();
+      take(other);
+    }
+    while (!other.empty()) splice(at, other, other.begin_position());
+  }
+  // Takes all elements of a list that is sorted, as this one is, so that all are sorted: those of this list before
+  // equal ones of the other. When it throws, each element is in one of the lists, and both are sorted.
+  template <typename Less = std::less<>>
+    requires std::strict_weak_order<Less&, const T&, const T&> && std::move_constructible<T>
+  void merge(list& other, Less less = {}) {
+    for (std::uint32_t at = first_; !other.empty();) {
+      {
+        const scope here(in_.home());
+        const scope there(other.in_.home());
+        const T& next = std::as_const(*other.value(there, other.first_, false));
+        while (at != none && !less(next, std::as_const(*value(here, at, false)))) {
+          at = links(here, at, false).next;
+          bring(here, at);
+        }
+      }
+      splice(position(at), other, other.begin_position());
+    }
+  }
+  // Stable. Elements stay where they are, and are compared in place, so of a list much larger than local memory the
+  // last merges wait for many pages. Takes 6 bytes of local memory for an element meanwhile. What `less` throws leaves
+  // the list as it was.
+  template <typename Less = std::less<>>
+    requires std::strict_weak_order<Less&, const T&, const T&>
+  void sort(Less less = {}) {
+    std::vector<std::uint32_t> order;
+    order.reserve(size_);
+    for (std::uint32_t at = first_; at != none;) {
+      const scope here(in_.home());
+      order.push_back(at);
+      at = links(here, at, false).next;
+      if (at / nodes_a_page != order.back() / nodes_a_page) bring(here, at);
+    }
+    const auto is_less = [&](std::uint32_t a, std::uint32_t b) {
+      const scope here(in_.home());
+      return less(std::as_const(*value(here, a, false)), std::as_const(*value(here, b, false)));
+    };
+    sort_part(order.begin(), order.end(), is_less);
+    relink(order);
+  }
+
   // Gives all room back. Of a list that is lost in parts, what cannot be reached from either end is not destroyed.
   void clear() noexcept {
     if constexpr (!std::is_trivially_destructible_v<T>) {
@@ -379,6 +461,46 @@ class list {
   void unlink(const joint& around) noexcept {
     (around.previous_node == nullptr ? first_ : around.previous_node->next) = around.next;
     (around.next_node == nullptr ? last_ : around.next_node->previous) = around.previous;
+  }
+
+  // Halves first, so that parts that fit in local memory are sorted while they are there.
+  template <typename Less>
+  static void sort_part(std::vector<std::uint32_t>::iterator first, std::vector<std::uint32_t>::iterator last,
+                        const Less& less) {
+    constexpr std::ptrdiff_t few = 512;
+    if (last - first <= few) return std::stable_sort(first, last, less);
+    const auto middle = first + (last - first) / 2;
+    sort_part(first, middle, less);
+    sort_part(middle, last, less);
+    std::inplace_merge(first, middle, last, less);
+  }
+
+  // Links all nodes in another order. A node that is lost stays between its neighbours.
+  void relink(const std::vector<std::uint32_t>& order) {
+    constexpr std::size_t ahead = 16;
+    std::uint32_t lost = none;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const scope here(in_.home());
+      if (i + ahead < order.size()) {
+        const std::uint32_t later = order[i + ahead];
+        chunks_[later / nodes_per_chunk].prefetch_unless_ready(here, later % nodes_per_chunk, 1);
+      }
+      const bool done = detail::unless_lost([&] {
+        node* const mine = place(here, order[i], true);
+        mine->previous = i == 0 ? none : order[i - 1];
+        mine->next = i + 1 == order.size() ? none : order[i + 1];
+      });
+      if (!done) lost = order[i];
+    }
+    first_ = order.empty() ? none : order.front();
+    last_ = order.empty() ? none : order.back();
+    if (lost == none) return;
+    const scope here(in_.home());
+    static_cast<void>(place(here, lost, true));
+  }
+
+  [[nodiscard]] bool has_home_of(const list& other) const noexcept {
+    return &in_.home() == &other.in_.home() && in_.number() == other.in_.number();
   }
 
   void take(list& other) noexcept {

@@ -90,6 +90,128 @@ TYPED_TEST(list_test, does_what_std_list_does) {
   EXPECT_EQ(mine.size(), 1u);
 }
 
+TYPED_TEST(list_test, sorts_merges_and_splices_as_std_list_does) {
+  std::mt19937_64 random(5);
+  const auto fill = [&](list<TypeParam>& mine, std::list<TypeParam>& model, unsigned count) {
+    for (unsigned i = 0; i < count; ++i) {
+      const std::uint64_t value = random() % 200;  // many are equal
+      if (random() % 2 == 0) {
+        mine.emplace_back(value);
+        model.emplace_back(value);
+      } else {
+        mine.emplace_front(value);
+        model.emplace_front(value);
+      }
+    }
+  };
+  for (const unsigned count : {0u, 1u, 2u, 700u, 1500u}) {
+    list<TypeParam> mine(*this->farheap_);
+    std::list<TypeParam> model;
+    fill(mine, model, count);
+    list<TypeParam> other(*this->farheap_);
+    std::list<TypeParam> other_model;
+    fill(other, other_model, count / 2 + 1);
+    this->farheap_->evict_all();
+    mine.sort();
+    model.sort();
+    ASSERT_NO_FATAL_FAILURE(this->expect_equal(mine, model));
+    other.sort([](const TypeParam& a, const TypeParam& b) { return b < a; });
+    other_model.sort([](const TypeParam& a, const TypeParam& b) { return b < a; });
+    ASSERT_NO_FATAL_FAILURE(this->expect_equal(other, other_model));
+    other.sort();
+    other_model.sort();
+    this->farheap_->evict_all();
+    mine.merge(other);
+    model.merge(other_model);
+    EXPECT_TRUE(other.empty());
+    ASSERT_NO_FATAL_FAILURE(this->expect_equal(mine, model));
+    fill(other, other_model, 40);
+    const auto place = mine.begin_position();
+    mine.splice(place, other, other.begin_position());
+    model.splice(model.begin(), other_model, other_model.begin());
+    mine.splice(place, other);
+    model.splice(std::next(model.begin()), other_model);
+    EXPECT_TRUE(other.empty());
+    ASSERT_NO_FATAL_FAILURE(this->expect_equal(mine, model));
+    mine.splice(mine.end_position(), other);   // of none
+    other.splice(other.end_position(), mine);  // into an empty one
+    EXPECT_TRUE(mine.empty());
+    ASSERT_NO_FATAL_FAILURE(this->expect_equal(other, model));
+  }
+}
+
+TYPED_TEST(list_test, moves_ranges_as_std_list_does) {
+  std::mt19937_64 random(6);
+  list<TypeParam> mine(*this->farheap_);
+  std::list<TypeParam> model;
+  for (std::uint64_t i = 0; i < 50; ++i) {
+    mine.emplace_back(i);
+    model.emplace_back(i);
+  }
+  for (unsigned step = 0; step < 300; ++step) {
+    std::size_t cuts[3] = {random() % 51, random() % 51, random() % 51};
+    std::ranges::sort(cuts);
+    const bool forward = random() % 2 == 0;
+    const std::size_t to = forward ? cuts[2] : cuts[0];
+    const std::size_t first = forward ? cuts[0] : cuts[1];
+    const std::size_t last = forward ? cuts[1] : cuts[2];
+    const auto at = [&](std::size_t index) {
+      const scope here(*this->farheap_);
+      return std::ranges::next(mine.range(here).begin(), static_cast<std::ptrdiff_t>(index)).where();
+    };
+    const auto at_model = [&](std::size_t index) {
+      return std::next(model.begin(), static_cast<std::ptrdiff_t>(index));
+    };
+    mine.move_before(at(to), at(first), at(last));
+    if (to != first) model.splice(at_model(to), model, at_model(first), at_model(last));
+    ASSERT_NO_FATAL_FAILURE(this->expect_equal(mine, model));
+  }
+}
+
+TEST_F(fragile_list_test, sorting_is_stable_and_keeps_positions) {
+  list<std::pair<std::uint32_t, std::uint32_t>> mine(*farheap_);
+  const auto by_first = [](const auto& a, const auto& b) { return a.first < b.first; };
+  std::vector<decltype(mine)::position> known;
+  for (std::uint32_t i = 0; i < 3000; ++i) known.push_back(mine.emplace_back((i * 7919) % 13, i));
+  mine.sort(by_first);
+  const scope here(*farheap_);
+  EXPECT_TRUE(std::ranges::is_sorted(mine.range(here)));
+  for (std::uint32_t i = 0; i < 3000; ++i) ASSERT_EQ(mine.deref(here, known[i]).second, i);
+}
+
+TEST_F(fragile_list_test, what_throws_while_lists_change_loses_nothing) {
+  list<fragile> mine(*farheap_);
+  list<fragile> other(*farheap_);
+  for (std::uint64_t i = 0; i < 2000; ++i) mine.emplace_back((i * 7919) % 2000);
+  for (std::uint64_t i = 0; i < 100; ++i) other.emplace_back(i);
+  std::vector<std::uint64_t> before;
+  {
+    const scope here(*farheap_);
+    for (const fragile& one : mine.range(here)) before.push_back(one.number);
+  }
+  int compared = 0;
+  EXPECT_THROW(mine.sort([&](const fragile& a, const fragile& b) {
+    if (++compared == 9000) throw std::runtime_error("compared too much");
+    return a < b;
+  }),
+               std::runtime_error);
+  {
+    const scope here(*farheap_);
+    EXPECT_TRUE(std::ranges::equal(mine.range(here), before, {}, &fragile::number));
+  }
+  mine.sort();
+  for (const int fuse : {1, 2, 30}) {
+    fragile::fuse = fuse;
+    EXPECT_THROW(mine.merge(other), std::runtime_error);
+    fragile::fuse = -1;
+    EXPECT_EQ(mine.size() + other.size(), 2100u);
+    EXPECT_EQ(fragile::living, 2100);
+    const scope here(*farheap_);
+    EXPECT_TRUE(std::ranges::is_sorted(mine.range(here), {}, &fragile::number));
+    EXPECT_TRUE(std::ranges::is_sorted(other.range(here), {}, &fragile::number));
+  }
+}
+
 TEST_F(fragile_list_test, is_larger_than_the_budget) {
   list<std::uint64_t> mine(*farheap_);
   constexpr std::uint64_t count = 3'000'000;  // 48 MB of nodes

@@ -177,6 +177,7 @@ void simulated_pager::evict_at_random(std::uint64_t seed) {
 }
 
 void simulated_pager::evict(std::byte* address, std::size_t bytes) {
+  if (bytes == 0) return;
   const std::lock_guard guard(batch_);
   std::vector<page_id> victims;
   for (page_id page = page_of(address); page <= page_of(address + bytes - 1); ++page) {

@@ -11,6 +11,7 @@
 #include "far/detail/hash_index.h"
 #include "far/detail/pointer.h"
 #include "far/detail/shared_lock.h"
+#include "far/detail/thread_sanitizer.h"
 #include "far/tag.h"
 
 namespace far::detail {
@@ -40,8 +41,12 @@ struct alignas(64) hash_shard {
 
   void lock() noexcept {
     lock_.lock();
+#if defined(FAR_THREAD_SANITIZER)
+    version_.fetch_add(1, std::memory_order_acq_rel);
+#else
     version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
+#endif
   }
   void unlock() noexcept {
     version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -54,8 +59,12 @@ struct alignas(64) hash_shard {
   [[nodiscard]] std::uint32_t version() const noexcept { return version_.load(std::memory_order_acquire); }
   // Whether nobody has written since that version, nor did then.
   [[nodiscard]] bool is_still(std::uint32_t version) const noexcept {
+#if defined(FAR_THREAD_SANITIZER)
+    return version % 2 == 0 && version_.fetch_add(0, std::memory_order_acq_rel) == version;
+#else
     std::atomic_thread_fence(std::memory_order_acquire);
     return version % 2 == 0 && version_.load(std::memory_order_relaxed) == version;
+#endif
   }
 
   // False only if there was no entry with this fingerprint at some moment of the call. Requires: the caller is in a
@@ -69,7 +78,7 @@ struct alignas(64) hash_shard {
   }
 
  private:
-  std::atomic<std::uint32_t> version_{0};
+  mutable std::atomic<std::uint32_t> version_{0};
   mutable shared_lock lock_;
 };
 
