@@ -79,7 +79,7 @@ int main(int count_of_arguments, char** arguments) try {
     });
   }
   for (std::thread& client : clients) client.join();
-  const far::runtime_statistics now = farheap.snapshot();
+  const far::runtime_statistics now = farheap.statistics();
   std::printf("%llu wrong values; %llu objects came alone, %llu pages came whole\n",
               static_cast<unsigned long long>(wrong[0] + wrong[1]), static_cast<unsigned long long>(now.object_fetches),
               static_cast<unsigned long long>(now.page_fetches));

@@ -54,7 +54,7 @@ int main(int count_of_arguments, char** arguments) try {
     const far::scope here(farheap);
     sum += entry.deref(here).balance;
   }
-  const far::runtime_statistics now = farheap.snapshot();
+  const far::runtime_statistics now = farheap.statistics();
   std::printf("sum %lld; %llu MiB are local, %llu MiB far\n", static_cast<long long>(sum),
               static_cast<unsigned long long>(now.local_bytes >> 20),
               static_cast<unsigned long long>(now.far_bytes >> 20));

@@ -67,7 +67,7 @@ void add_samples(report& figures, const row_key& key, const nlohmann::json& metr
 }
 
 transfer_counts count_transfers(const far::runtime& runtime) {
-  const far::runtime_statistics now = runtime.snapshot();
+  const far::runtime_statistics now = runtime.statistics();
   return {{"object_fetches_per_access", now.object_fetches},
           {"fetched_pages_per_access", now.fetched_pages},
           {"evicted_pages_per_access", now.evicted_pages},

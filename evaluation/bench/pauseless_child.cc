@@ -165,7 +165,7 @@ result<nlohmann::json> pauseless_child(const nlohmann::json& assignment) {
   const auto accesses = assignment.at("accesses").get<std::size_t>();
   for (unsigned i = 0; i < 10; ++i) static_cast<void>(runs.iterate(accesses, stopped));
 
-  const far::runtime_statistics before = here.snapshot();
+  const far::runtime_statistics before = here.statistics();
   std::vector<iteration> all;
   nlohmann::json answer;
   {
@@ -182,7 +182,7 @@ result<nlohmann::json> pauseless_child(const nlohmann::json& assignment) {
           static_cast<double>(beside->busy_ns()) / static_cast<double>(std::max<std::uint64_t>(beside->rounds(), 1));
     }
   }
-  const far::runtime_statistics after = here.snapshot();
+  const far::runtime_statistics after = here.statistics();
   answer["metrics"]["evacuated_objects"] = after.evacuated_objects - before.evacuated_objects;
   answer["metrics"]["lost_races"] = after.lost_races - before.lost_races;
   answer["metrics"]["local_bytes"] = after.local_bytes;

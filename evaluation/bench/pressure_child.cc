@@ -44,7 +44,7 @@ class watcher {
       : thread_([this, &runtime, prioritises] {
           const std::uint64_t start = monotonic_ns();
           while (!stop_.load()) {
-            const far::runtime_statistics now = runtime.snapshot();
+            const far::runtime_statistics now = runtime.statistics();
             const auto budget = static_cast<std::int64_t>(now.budget_bytes);
             const std::int64_t free_bytes = budget - static_cast<std::int64_t>(now.local_bytes);
             samples_.push_back({monotonic_ns() - start, free_bytes});

@@ -49,7 +49,8 @@ FAR_API void check_part(const std::atomic<std::uint64_t>& owner, std::size_t off
 // whole, and no object is moved together with others. Nobody waits for it all the same.
 //
 // In checked builds (every file compiled with -DFARHEAP_CHECKED) a reference that is used later, and a scope that is
-// used after its end or by another fiber, stop the program with a message; that is slow.
+// used after its end or by another fiber, stop the program with a message; that is slow. Not noticed are references to
+// objects whose tag has a handler (far/tag.h).
 class [[nodiscard]] scope {
  public:
   // For objects of the process-wide runtime; see runtime::process().

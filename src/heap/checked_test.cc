@@ -80,6 +80,24 @@ TEST_P(checked_death_test, correct_use_goes_on) {
   }
 }
 
+TEST_P(checked_death_test, objects_with_a_handler_do_not_leave_without_its_call) {
+  runtime farheap(options(GetParam()));
+  int handled = 0;
+  const tag entries(farheap, {}, before_leaving<long>([&](long& leaving) {
+                      ++leaving;
+                      ++handled;
+                    }));
+  unique_ptr<long> entry = make_unique<long>(entries, 5);
+  {
+    const scope here(farheap);
+    EXPECT_EQ(entry.deref(here), 5);
+  }
+  farheap.evict_all();
+  EXPECT_EQ(handled, 1);
+  EXPECT_EQ(entry.read(), 6);
+  EXPECT_EQ(farheap.statistics().forced_pages, 0u);
+}
+
 TEST_P(checked_death_test, a_scope_in_a_handler_of_leaving_objects_stops_the_program) {
   EXPECT_DEATH(
       {

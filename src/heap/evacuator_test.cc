@@ -75,13 +75,13 @@ std::size_t count_wrong(runtime& farheap, const std::vector<unique_ptr<item>>& a
 TEST_F(evacuator_test, frees_segments_that_are_mostly_garbage) {
   runtime farheap(heap::small_runtime(64 * mib));
   std::vector<unique_ptr<item>> all = fill(farheap, 200'000);  // 16 MiB
-  const std::uint64_t before = farheap.snapshot().local_bytes;
+  const std::uint64_t before = farheap.statistics().local_bytes;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i % 5 != 0) all[i].reset();
   }
   EXPECT_GT(farheap.evacuate(0.5), 40u);
   EXPECT_EQ(count_wrong(farheap, all), 0u);
-  const runtime_statistics now = farheap.snapshot();
+  const runtime_statistics now = farheap.statistics();
   EXPECT_LT(now.local_bytes, before / 2);
   EXPECT_GE(now.evacuated_objects, all.size() / 5 * 9 / 10);
   farheap.validate();
@@ -122,8 +122,8 @@ TEST_F(evacuator_test, parents_and_children_move_in_one_round) {
   }
   static_cast<void>(farheap.evacuate(0));
   // All but those of the segment that is still open.
-  EXPECT_GE(farheap.snapshot().evacuated_objects + heap::segment_bytes / 32, length);
-  EXPECT_EQ(farheap.snapshot().lost_races, 0u);
+  EXPECT_GE(farheap.statistics().evacuated_objects + heap::segment_bytes / 32, length);
+  EXPECT_EQ(farheap.statistics().lost_races, 0u);
   farheap.validate();
   while (first) {
     const scope here(farheap);
@@ -185,7 +185,7 @@ TEST_F(evacuator_test, pointers_inside_far_objects_follow) {
     }
     EXPECT_EQ(expected, 0u);
   }
-  EXPECT_GT(farheap.snapshot().evacuated_objects, length);
+  EXPECT_GT(farheap.statistics().evacuated_objects, length);
   // From the front, one by one: destroying the first would destroy all, each inside the other.
   while (first) {
     unique_ptr<node> next;
@@ -282,7 +282,7 @@ TEST_F(evacuator_test, owners_that_moved_are_found_again) {
     static_cast<void>(farheap.evacuate(0.2));
     EXPECT_EQ(count_wrong(farheap, moved), 0u);
   }
-  EXPECT_GT(farheap.snapshot().evacuated_objects, 0u);
+  EXPECT_GT(farheap.statistics().evacuated_objects, 0u);
   farheap.validate();
 }
 
@@ -303,7 +303,7 @@ TEST_F(evacuator_test, objects_die_while_they_are_moved) {
   }
   stop = true;
   evacuates.join();
-  EXPECT_GT(farheap.snapshot().evacuated_objects, 0u);
+  EXPECT_GT(farheap.statistics().evacuated_objects, 0u);
   farheap.validate();
 }
 
@@ -347,7 +347,7 @@ TEST_F(evacuator_test, nobody_sees_a_move) {
     const item now = all[i].read();
     ASSERT_TRUE(now.is(now.number) && now.number % count == i) << i;
   }
-  EXPECT_GT(farheap.snapshot().evacuated_objects, 100'000u);
+  EXPECT_GT(farheap.statistics().evacuated_objects, 100'000u);
   farheap.validate();
 }
 

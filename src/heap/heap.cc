@@ -109,7 +109,7 @@ void object_heap::allocate_pages(owner_word& owner, std::size_t bytes, unsigned 
 
 // Of pages whose objects have a handler before they leave, all that are used can be written: the handler does not
 // fault.
-bool object_heap::makes_writable(std::uintptr_t object) const {
+bool object_heap::has_handler(std::uintptr_t object) const {
   return leaving.has_handler(pages.tag_of(pages.page_of(object)));
 }
 
@@ -123,7 +123,7 @@ std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting)
       continue;
     }
     const std::uintptr_t object = word::address(value);
-    const bool write = for_writing || makes_writable(object);
+    const bool write = for_writing || has_handler(object);
     if (!is_claimed(object)) [[unlikely]] {
       come_in(owner, value, write, lasting);
       continue;
@@ -313,6 +313,7 @@ bool object_heap::is_any_lost(std::uint64_t value) const {
 }
 
 void object_heap::force_out(std::uintptr_t address) {
+  if (has_handler(address)) return;
   forcing_.fetch_add(1, std::memory_order_relaxed);
   memory.evict(address, page_bytes);
   forcing_.fetch_sub(1, std::memory_order_relaxed);

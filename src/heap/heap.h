@@ -43,7 +43,8 @@ class object_heap {
 
   // Evicts what nobody can have a pointer into; of small objects, nothing while a scope stays open.
   void evict(std::uintptr_t address, std::size_t bytes);
-  // Sends a page away now, whoever has a pointer into it: it comes back whole.
+  // Evicts a page now, whoever has a pointer into it: it comes back whole. Pages of tags with a handler stay: their
+  // objects do not leave without a call, which needs a grace period.
   void force_out(std::uintptr_t address);
   [[nodiscard]] bool forces_out() const { return forcing_.load(std::memory_order_relaxed) > 0; }
 
@@ -126,7 +127,7 @@ class object_heap {
  private:
   [[nodiscard]] std::byte* touch_huge(std::uint64_t value, bool write, bool lasting);
   void bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool write, bool lasting);
-  [[nodiscard]] bool makes_writable(std::uintptr_t object) const;
+  [[nodiscard]] bool has_handler(std::uintptr_t object) const;
   [[nodiscard]] bool make_writable(std::uintptr_t address, bool wanted);
   void make_ready(std::uintptr_t address, bool writable);
   [[nodiscard]] bool is_claimed(std::uintptr_t address);

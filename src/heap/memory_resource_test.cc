@@ -45,8 +45,8 @@ TEST_P(memory_resource_test, holds_containers_of_three_times_the_budget) {
     std::size_t wrong = 0;
     for (std::uint64_t i = 0; i < count; i += 37) wrong += std::string_view(names.at(i)) == name_of(i) ? 0 : 1;
     EXPECT_EQ(wrong, 0u);
-    EXPECT_GT(farheap.snapshot().far_bytes, 16 * mib);
-    EXPECT_LE(farheap.snapshot().local_bytes, 16 * mib);
+    EXPECT_GT(farheap.statistics().far_bytes, 16 * mib);
+    EXPECT_LE(farheap.statistics().local_bytes, 16 * mib);
     farheap.validate();
     for (std::uint64_t i = 0; i < count; i += 2) names.erase(i);
     for (std::uint64_t i = 1; i < count; i += 74) wrong += std::string_view(names.at(i)) == name_of(i) ? 0 : 1;
@@ -75,7 +75,7 @@ TEST_P(memory_resource_test, small_allocations_share_pages) {
   constexpr std::size_t count = 25'600;  // of 16 bytes: 100 pages
   std::vector<void*> all;
   for (std::size_t i = 0; i < count; ++i) all.push_back(far_memory.allocate(10, 8));
-  EXPECT_LE(farheap.snapshot().local_bytes, 2 * mib);
+  EXPECT_LE(farheap.statistics().local_bytes, 2 * mib);
   std::vector<std::uintptr_t> pages;
   for (void* one : all) pages.push_back(reinterpret_cast<std::uintptr_t>(one) / page_bytes);
   std::ranges::sort(pages);

@@ -74,7 +74,7 @@ void store_and_read_back(double page_path_share) {
     EXPECT_EQ(wrong, 0u);
   }
   farheap.validate();
-  const runtime_statistics now = farheap.snapshot();
+  const runtime_statistics now = farheap.statistics();
   EXPECT_GT(now.evicted_pages, count * 80 / page_bytes / 2);
   if (page_path_share > 1) {
     EXPECT_GT(now.object_fetches, count / 8);
@@ -112,7 +112,7 @@ TEST_F(unique_ptr_test, prefetches_objects_one_by_one_while_their_pointers_move_
     }
   }
   EXPECT_GT(started, all.size() / 2);
-  const std::uint64_t fetches_before = farheap.snapshot().object_fetches;
+  const std::uint64_t fetches_before = farheap.statistics().object_fetches;
   EXPECT_GT(fetches_before, 0u);
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -121,7 +121,7 @@ TEST_F(unique_ptr_test, prefetches_objects_one_by_one_while_their_pointers_move_
     wrong += all[i].deref(here).is(i) ? 0 : 1;
   }
   EXPECT_EQ(wrong, 0u);
-  EXPECT_LE(farheap.snapshot().object_fetches, all.size()) << "each came at most once";
+  EXPECT_LE(farheap.statistics().object_fetches, all.size()) << "each came at most once";
   farheap.validate();
 }
 

@@ -117,7 +117,7 @@ TEST_F(replacement_test, objects_of_a_tag_lie_together_wherever_they_go) {
   farheap.set_page_path_share(2);
   farheap.evict_all();
   EXPECT_EQ(misplaced(), 0u) << "after the object path";
-  EXPECT_GT(farheap.snapshot().object_fetches, 1000u);
+  EXPECT_GT(farheap.statistics().object_fetches, 1000u);
   EXPECT_EQ(count_wrong(farheap, of_first) + count_wrong(farheap, of_second), 0u);
   farheap.validate();
 }
@@ -232,8 +232,8 @@ TEST_F(replacement_test, a_scope_that_holds_more_than_the_budget_neither_stops_n
     const scope here(farheap);
     std::vector<item*> references;
     for (auto& owner : all) references.push_back(&owner.deref_mut(here));
-    EXPECT_GT(farheap.snapshot().forced_pages, 1000u);
-    EXPECT_LT(farheap.snapshot().local_bytes, budget + budget / 4);
+    EXPECT_GT(farheap.statistics().forced_pages, 1000u);
+    EXPECT_LT(farheap.statistics().local_bytes, budget + budget / 4);
     // The references are good until the scope ends, whichever way their objects come back.
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -242,7 +242,7 @@ TEST_F(replacement_test, a_scope_that_holds_more_than_the_budget_neither_stops_n
       wrong += &all[i].deref(here) == references[i] ? 0 : 1;
     }
     EXPECT_EQ(wrong, 0u);
-    EXPECT_LT(farheap.snapshot().local_bytes, budget + budget / 4);
+    EXPECT_LT(farheap.statistics().local_bytes, budget + budget / 4);
   }
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {

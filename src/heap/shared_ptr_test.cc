@@ -100,9 +100,9 @@ TEST_F(shared_ptr_test, owns_arrays) {
     const shared_ptr<int> last(all, count - 1);
     last.write(9);
     farheap.evict_all();
-    const std::uint64_t before = farheap.snapshot().page_fetches;
+    const std::uint64_t before = farheap.statistics().page_fetches;
     EXPECT_EQ(all.read(count - 1), 9);
-    EXPECT_LE(farheap.snapshot().page_fetches, before + 1) << "the page of the element alone";
+    EXPECT_LE(farheap.statistics().page_fetches, before + 1) << "the page of the element alone";
     all.reset();
     EXPECT_EQ(last.read(), 9);
   }

@@ -183,7 +183,7 @@ TEST_F(ownership_test, objects_with_members_in_local_memory_move) {
       ASSERT_EQ(found.name, std::vector<char>(i % 50, static_cast<char>(i)));
     }
   }
-  EXPECT_GT(farheap.snapshot().object_fetches + farheap.snapshot().evacuated_objects, 500u);
+  EXPECT_GT(farheap.statistics().object_fetches + farheap.statistics().evacuated_objects, 500u);
   farheap.validate();
 }
 
@@ -216,7 +216,7 @@ TEST_F(ownership_test, arrays_of_far_pointers_follow_their_objects) {
     stir(farheap);
     EXPECT_EQ(moved.size(), count);
   }
-  EXPECT_GT(farheap.snapshot().evacuated_objects, 0u);
+  EXPECT_GT(farheap.statistics().evacuated_objects, 0u);
 }
 
 // An object moves only if its header names its owner: so all do again and again only if each move of an array is
@@ -231,9 +231,9 @@ TEST_F(ownership_test, all_pointers_in_an_array_are_followed) {
   }
   static_cast<void>(farheap.evacuate());  // an array that moves calls off moves of what it points to
   for (int round = 0; round < 3; ++round) {
-    const std::uint64_t before = farheap.snapshot().evacuated_objects;
+    const std::uint64_t before = farheap.statistics().evacuated_objects;
     static_cast<void>(farheap.evacuate());
-    EXPECT_GT(farheap.snapshot().evacuated_objects, before + 20'000);
+    EXPECT_GT(farheap.statistics().evacuated_objects, before + 20'000);
   }
   farheap.validate();
 }
@@ -260,17 +260,17 @@ TEST_F(ownership_test, an_element_brings_in_its_page_alone) {
   std::iota(numbers.begin(), numbers.end(), 11u);
   all.write(0, numbers);
   farheap.evict_all();
-  const std::uint64_t before = farheap.snapshot().page_fetches;
+  const std::uint64_t before = farheap.statistics().page_fetches;
   EXPECT_EQ(all.read(count / 2), count / 2 + 11);
-  EXPECT_EQ(farheap.snapshot().page_fetches, before + 1);
+  EXPECT_EQ(farheap.statistics().page_fetches, before + 1);
   all.write(count / 2 + 1, 5u);
-  EXPECT_EQ(farheap.snapshot().page_fetches, before + 1);
+  EXPECT_EQ(farheap.statistics().page_fetches, before + 1);
   // A page has 1024 of them.
   std::vector<std::uint32_t> some(2048);
   all.read(5 * 1024 + 512, some);
   EXPECT_EQ(some.front(), 5u * 1024 + 512 + 11);
   EXPECT_EQ(some.back(), 5u * 1024 + 512 + 2047 + 11);
-  EXPECT_LE(farheap.snapshot().page_fetches, before + 4);
+  EXPECT_LE(farheap.statistics().page_fetches, before + 4);
   all.read(0, numbers);
   EXPECT_EQ(numbers[count / 2 + 1], 5u);
   EXPECT_EQ(numbers[count - 1], count + 10);

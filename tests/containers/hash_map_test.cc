@@ -151,7 +151,7 @@ TEST_F(numbers_test, is_larger_than_the_budget) {
   for (std::uint64_t i = 0; i < count; i += 3)
     wrong += mine.get(i * 7) == std::optional(i) && !mine.get(i * 7 + 1) ? 0 : 1;
   EXPECT_EQ(wrong, 0u);
-  EXPECT_LE(farheap_->snapshot().local_bytes, 16 * mib);
+  EXPECT_LE(farheap_->statistics().local_bytes, 16 * mib);
 }
 
 TEST_F(numbers_test, strings_are_found_by_other_kinds_of_strings) {
@@ -185,7 +185,7 @@ TEST_F(numbers_test, many_at_a_time_are_what_one_by_one_are) {
   mine.get_many(std::span<const std::uint64_t>(keys), std::span(copies));
   for (std::size_t i = 0; i < keys.size(); ++i) ASSERT_EQ(copies[i], expected(keys[i]));
   farheap_->evict_all();
-  const runtime_statistics before = farheap_->snapshot();
+  const runtime_statistics before = farheap_->statistics();
   farheap_->run([&] {
     const scope here(*farheap_);
     std::vector<const std::uint64_t*> found(1000);
@@ -195,7 +195,7 @@ TEST_F(numbers_test, many_at_a_time_are_what_one_by_one_are) {
       ASSERT_EQ(found[i] == nullptr ? std::nullopt : std::optional(*found[i]), expected(some[i]));
     }
   });
-  EXPECT_GT(farheap_->snapshot().fetched_pages + farheap_->snapshot().object_fetches,
+  EXPECT_GT(farheap_->statistics().fetched_pages + farheap_->statistics().object_fetches,
             before.fetched_pages + before.object_fetches + 100);
   farheap_->evict_all();
   mine.prefetch(keys[0]);
@@ -315,7 +315,7 @@ TEST_F(numbers_test, what_is_erased_is_given_back) {
   for (std::uint64_t round = 0; round < 30; ++round) {
     for (std::uint64_t i = 0; i < 200; ++i) mine.put(i, test::wide(i));  // 1.6 MiB in whole pages
   }
-  EXPECT_LT(farheap_->snapshot().far_bytes + farheap_->snapshot().local_bytes, 20 * mib);
+  EXPECT_LT(farheap_->statistics().far_bytes + farheap_->statistics().local_bytes, 20 * mib);
   EXPECT_EQ(mine.size(), 200u);
 }
 

@@ -220,7 +220,7 @@ TEST_F(fragile_list_test, is_larger_than_the_budget) {
   std::uint64_t at = 0;
   for (const std::uint64_t one : mine.range(here)) ASSERT_EQ(one, at++);
   EXPECT_EQ(at, count);
-  EXPECT_LE(farheap_->snapshot().local_bytes, 16 * mib);
+  EXPECT_LE(farheap_->statistics().local_bytes, 16 * mib);
 }
 
 TEST_F(fragile_list_test, what_throws_adds_nothing) {

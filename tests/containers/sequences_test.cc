@@ -79,7 +79,7 @@ TYPED_TEST(sequences_test, a_stack_gives_back_in_reverse) {
     mine.pop();
   }
   EXPECT_TRUE(mine.empty());
-  EXPECT_LT(this->farheap_->snapshot().far_bytes, 8 * mib);  // it gave its room back
+  EXPECT_LT(this->farheap_->statistics().far_bytes, 8 * mib);  // it gave its room back
 }
 
 TEST_F(fragile_sequences_test, what_throws_adds_nothing) {

@@ -101,13 +101,13 @@ TEST_F(string_test, compares_unequal_texts_without_their_characters) {
   const string other(*farheap_, std::string("qrefix ") + std::string(3000, 'a'));
   const string longer(*farheap_, std::string("prefix ") + std::string(3001, 'a'));
   farheap_->evict_all();
-  const runtime_statistics before = farheap_->snapshot();
+  const runtime_statistics before = farheap_->statistics();
   EXPECT_FALSE(one == other);
   EXPECT_FALSE(one == longer);
   EXPECT_LT(one, other);
   EXPECT_GT(other, std::string_view("prefix"));
   EXPECT_EQ(one.size(), 3007u);
-  const runtime_statistics after = farheap_->snapshot();
+  const runtime_statistics after = farheap_->statistics();
   EXPECT_EQ(after.object_fetches + after.page_fetches, before.object_fetches + before.page_fetches);
   EXPECT_TRUE(one == std::string("prefix ") + std::string(3000, 'a'));
 }
@@ -138,12 +138,12 @@ TEST_F(string_test, follows_the_object_that_it_is_part_of) {
   }
   for (std::size_t i = 0; i < owners.size(); i += 2) owners[i].reset();
   farheap_->evacuate(0);
-  const std::uint64_t moved = farheap_->snapshot().evacuated_objects;
+  const std::uint64_t moved = farheap_->statistics().evacuated_objects;
   ASSERT_GT(moved, 1000u);
   for (std::size_t i = 1; i < owners.size(); i += 4) owners[i].reset();
   farheap_->evacuate(0);
   // 10,000 pairs and 6,000 texts. A text whose owner is not where its header says would stay.
-  EXPECT_GT(farheap_->snapshot().evacuated_objects - moved, 12'000u);
+  EXPECT_GT(farheap_->statistics().evacuated_objects - moved, 12'000u);
   farheap_->validate();
   for (std::uint64_t i = 3; i < owners.size(); i += 4) {
     const scope here(*farheap_);

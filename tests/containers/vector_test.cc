@@ -103,7 +103,7 @@ TYPED_TEST(vector_test, grows_beyond_the_budget_and_keeps_every_element) {
   }
   EXPECT_EQ(at, count);
   EXPECT_EQ(wrong, 0u);
-  EXPECT_LE(this->farheap_->snapshot().local_bytes, 16 * mib);
+  EXPECT_LE(this->farheap_->statistics().local_bytes, 16 * mib);
 }
 
 // Each operation is tried with a fuse that burns at its first constructor, then at its second, and so on until it
@@ -297,9 +297,9 @@ TEST_F(fragile_vector_test, many_write_neighbours_while_pages_leave) {
 TEST_F(fragile_vector_test, room_that_is_not_used_takes_no_memory) {
   numbers mine(*farheap_);
   mine.reserve(std::size_t{1} << 27);  // a gibibyte
-  EXPECT_LT(farheap_->snapshot().local_bytes, 1 * mib);
+  EXPECT_LT(farheap_->statistics().local_bytes, 1 * mib);
   mine.resize(std::size_t{1} << 27);
-  EXPECT_LT(farheap_->snapshot().local_bytes + farheap_->snapshot().far_bytes, 1 * mib);
+  EXPECT_LT(farheap_->statistics().local_bytes + farheap_->statistics().far_bytes, 1 * mib);
   mine.write(100'000'000, 5);
   EXPECT_EQ(mine.read(100'000'000), 5u);
   EXPECT_EQ(mine.read(100'000'001), 0u);

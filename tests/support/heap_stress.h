@@ -244,9 +244,9 @@ inline void evacuate_undisturbed(runtime& farheap) {
     unique_ptr<small> one = make_unique<small>(farheap, i);
     if (i % 2 == 0) kept.push_back(std::move(one));
   }
-  const std::uint64_t before = farheap.snapshot().evacuated_objects;
+  const std::uint64_t before = farheap.statistics().evacuated_objects;
   static_cast<void>(farheap.evacuate(0.25));
-  EXPECT_GT(farheap.snapshot().evacuated_objects, before);
+  EXPECT_GT(farheap.statistics().evacuated_objects, before);
   for (const unique_ptr<small>& one : kept) {
     const scope here(farheap);
     EXPECT_TRUE(one.deref(here).is_right());
@@ -292,7 +292,7 @@ inline void run(const runtime_options& chosen, const scale& size) {
   farheap.validate();
   evacuate_undisturbed(farheap);
   farheap.validate();
-  const runtime_statistics now = farheap.snapshot();
+  const runtime_statistics now = farheap.statistics();
   EXPECT_GT(now.evicted_pages, 0u);
   std::printf("object fetches %llu, page fetches %llu, evacuated %llu, lost races %llu, held %llu\n",
               static_cast<unsigned long long>(now.object_fetches), static_cast<unsigned long long>(now.page_fetches),
