@@ -9,15 +9,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 
 #include "server/byte_buffer.h"
 #include "server/close_reason.h"
 #include "server/counters.h"
+#include "server/reply_writer.h"
+#include "server/request_handler.h"
 #include "server/store.h"
 #include "server/token_book.h"
+#include "server/turn.h"
 #include "wire/handshake.h"
 #include "wire/message.h"
 #include "wire/server_handshake.h"
@@ -38,7 +40,7 @@ struct protocol_settings {
 
 class protocol {
  public:
-  static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint64_t never = turn::never;
 
   protocol(const protocol_settings& settings, loop_counters& counters, std::uint64_t now_ns);
   // Requires: leave() was called.
@@ -58,12 +60,12 @@ class protocol {
   [[nodiscard]] std::uint64_t next_work_ns() const;
 
   // The bytes to be sent. They stay in place until sent(), while work() may append to them.
-  [[nodiscard]] std::span<const std::byte> to_send() const { return out_.filled(); }
+  [[nodiscard]] std::span<const std::byte> to_send() const { return replies_.to_send(); }
   void sent(std::size_t bytes, std::uint64_t now_ns);
 
   // The connection is to be closed: now, or, when flushes(), after to_send() has been sent.
   [[nodiscard]] bool is_over() const { return reason_ != close_reason::none; }
-  [[nodiscard]] bool flushes() const { return flushes_ && !out_.empty(); }
+  [[nodiscard]] bool flushes() const { return flushes_ && !replies_.empty(); }
   [[nodiscard]] close_reason reason() const { return reason_; }
   // Ends it, for a reason of the driver's.
   void end(close_reason reason);
@@ -82,16 +84,14 @@ class protocol {
   [[nodiscard]] std::string describe() const;
   [[nodiscard]] bool is_serving() const { return phase_ == phase::serving; }
   // Since the start; the difference of two calls is how many were answered between them.
-  [[nodiscard]] std::uint64_t answered() const { return answered_; }
+  [[nodiscard]] std::uint64_t answered() const { return replies_.answered(); }
 
  private:
   enum class phase : std::uint8_t { handshaking, awaiting_fence, serving };
-  enum class outcome : std::uint8_t { handled, later };  // later: the message stays where it is
 
   void check_deadlines(std::uint64_t now_ns);
-  void note_reading(std::uint64_t now_ns);
   [[nodiscard]] bool handle_next(std::uint64_t now_ns);
-  [[nodiscard]] outcome handle(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
+  [[nodiscard]] bool is_handled(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
 
   void shake_hands(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
   void attach(std::uint64_t now_ns);
@@ -99,52 +99,29 @@ class protocol {
   void send_handshake();
   void end_refused();
 
-  [[nodiscard]] outcome on_request(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
-  void on_read(const wire::header& head, std::span<const std::byte> payload);
-  void on_write(const wire::header& head, std::span<const std::byte> payload);
-  [[nodiscard]] outcome on_allocate(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
-  void on_free(const wire::header& head, std::span<const std::byte> payload);
-  void on_capacity(const wire::header& head);
-  void on_call(const wire::header& head, std::span<const std::byte> payload);
-  void on_close(const wire::header& head);
-
-  // Room for the payload of the next message to the client. Requires: has_reply_room().
-  [[nodiscard]] std::span<std::byte> payload_space() { return out_.space().subspan(wire::header_bytes); }
-  [[nodiscard]] bool has_reply_room() const;
-  void append(wire::header head, std::size_t payload_bytes);
-  void reply(const wire::header& request, wire::status result, std::size_t payload_bytes = 0);
-  void reply_not_allocated(const wire::header& request);
-
   const protocol_settings& settings_;
   loop_counters& counters_;
   byte_buffer in_;
-  byte_buffer out_;
+  turn turn_;
+  reply_writer replies_;
+  request_handler requests_;
 
   phase phase_ = phase::handshaking;
   close_reason reason_ = close_reason::none;
   bool flushes_ = false;
   bool left_ = false;
   bool drain_wanted_ = false;
-  bool drain_told_ = false;
+  bool drain_sent_ = false;
 
   wire::server_handshake handshake_;
   attachment mine_;
-  session::allocation allocation_;  // under way while allocating_
-  bool allocating_ = false;
-  wire::batch batch_;
 
   std::size_t offered_ = 0;  // of in_, as space to receive into
-  std::uint64_t answered_ = 0;
-  std::size_t work_left_ = 0;  // bytes that this turn may still touch
-  bool is_tired_ = false;      // the turn's share of work is used up, and there is more
-  std::uint64_t retry_at_ns_ = never;
 
   // Deadlines, each counted from here.
   std::uint64_t started_at_ns_;
   std::uint64_t heard_at_ns_;
   std::uint64_t message_began_ns_ = never;  // a message that is not complete
-  std::uint64_t reading_since_ns_ = never;  // replies wait to be read
-  std::uint64_t read_bytes_ = 0;            // how many of them were, since then
 };
 
 }  // namespace far::server

@@ -1,6 +1,5 @@
 #include "server/shm_peer.h"
 
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,9 +15,6 @@
 namespace far::server {
 namespace {
 
-using wire::ring_file;
-using wire::ring_file_bytes;
-
 constexpr unsigned maximum_connections_of_session = 64;
 
 }  // namespace
@@ -30,8 +26,6 @@ shm_peer::shm_peer(const shm_settings& settings, loop_counters& counters, int so
 
 shm_peer::~shm_peer() {
   FAR_CHECK(left_, "a connection was destroyed before it left its session");
-  if (rings_ != nullptr) munmap(rings_, ring_file_bytes);
-  if (ring_descriptor_ >= 0) close(ring_descriptor_);
   close(socket_);
 }
 
@@ -40,7 +34,7 @@ void shm_peer::end(close_reason reason) {
 }
 
 void shm_peer::revoke() {
-  if (rings_ != nullptr) rings_->revoked.value.store(1, std::memory_order_seq_cst);
+  rings_.revoke();
 }
 
 void shm_peer::leave(std::uint64_t now_ns, shm_leftovers* left_over) {
@@ -49,7 +43,7 @@ void shm_peer::leave(std::uint64_t now_ns, shm_leftovers* left_over) {
   end(close_reason::peer_gone);
   counters_.endings[static_cast<std::size_t>(reason_)].add();
   if (!mine_.to) return;
-  if (step_.begun) mine_.to->abandon(step_);
+  if (requests_) requests_->abandon();
   // The kernel itself says that nobody has the socket any more, so there is nobody to wait for.
   const bool was_last = --memory_->connections == 0;
   if (was_last && left_over != nullptr) left_over->keep(socket_, mine_.to, now_ns);
@@ -121,7 +115,7 @@ void shm_peer::on_greeting() {
 
 void shm_peer::on_proof() {
   if (result<void> attached = attach(); !attached) return refuse(attached.error().message);
-  if (result<void> created = make_rings(); !created) return refuse(created.error().message);
+  if (result<void> created = rings_.create(); !created) return refuse(created.error().message);
   welcome();
 }
 
@@ -161,28 +155,26 @@ result<void> shm_peer::attach() {
   return {};
 }
 
-result<void> shm_peer::make_rings() {
-  const result<int> file = make_sealed_file("farheap-rings", ring_file_bytes);
-  if (!file) return file.error();
-  ring_descriptor_ = file.value();
-  void* const mapped = mmap(nullptr, ring_file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring_descriptor_, 0);
-  if (mapped == MAP_FAILED) {
-    return error{std::string("the server cannot map one more connection: ") + std::strerror(errno), errno};
-  }
-  rings_ = static_cast<ring_file*>(mapped);
-  rings_->magic = wire::ring_magic;
-  rings_->version = wire::ring_version;
-  requests_ = wire::ring_consumer(rings_->request_ring());
-  replies_ = wire::ring_producer(rings_->reply_ring());
-  return {};
-}
-
 void shm_peer::welcome() {
   handshake_.welcome(settings_.lent->welcome_to(*mine_.to, wire::ring_length));
-  const std::array<int, wire::maximum_descriptors> shared{memory_->descriptor(), ring_descriptor_};
+  const std::array<int, wire::maximum_descriptors> shared{memory_->descriptor(), rings_.descriptor()};
   if (!send_handshake(shared)) return end(close_reason::peer_gone);
-  close(std::exchange(ring_descriptor_, -1));
+  rings_.close_descriptor();
+  requests_.emplace(counters_, rings_, *mine_.to, *memory_, socket_);
   phase_ = phase::serving;
+}
+
+bool shm_peer::work() {
+  if (is_over() || phase_ != phase::serving) return false;
+  if (mine_.is_fenced()) {
+    end(close_reason::fenced);
+    return true;
+  }
+  // The older connection of the same number may still be at work.
+  if (!settings_.lent->readers().passed(mine_.fence)) return false;
+  const bool progress = requests_->work();
+  if (requests_->reason() != close_reason::none) end(requests_->reason());
+  return progress;
 }
 
 void shm_peer::check(std::uint64_t now_ns) {
@@ -197,11 +189,11 @@ void shm_peer::check(std::uint64_t now_ns) {
 bool shm_peer::doze() {
   if (phase_ != phase::serving || is_over()) return true;
   // Waits for anything but a request keep no thread awake; they are looked at again soon.
-  return allocating_ || replies_.room() == 0 || requests_.doze();
+  return requests_->is_allocating() || rings_.replies.room() == 0 || rings_.requests.doze();
 }
 
 void shm_peer::awake() {
-  if (phase_ == phase::serving) requests_.wake();
+  if (phase_ == phase::serving) rings_.requests.wake();
 }
 
 }  // namespace far::server

@@ -1,14 +1,12 @@
 // One connection of a client over shared memory: the handshake on its socket, then its rings.
 //
-// All that a client shares with us it may change at any moment, and make into anything: positions are checked, entries
-// copied out before they are looked at, what we have written is never read again. Its socket is only ever used without
-// waiting. Whatever a client does, only its own session ends.
+// Its socket is only ever used without waiting. Whatever a client does, only its own session ends.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,9 +15,10 @@
 #include "server/counters.h"
 #include "server/shm_leftovers.h"
 #include "server/shm_memory.h"
+#include "server/shm_request_handler.h"
+#include "server/shm_rings.h"
 #include "server/store.h"
 #include "server/token_book.h"
-#include "wire/ring_file.h"
 #include "wire/server_handshake.h"
 
 namespace far::server {
@@ -52,7 +51,7 @@ class shm_peer {
   [[nodiscard]] bool doze();
   void awake();
   // An allocation waits for freed blocks, or for its next step: call work() again soon, whether or not a bell rings.
-  [[nodiscard]] bool is_allocating() const { return allocating_; }
+  [[nodiscard]] bool is_allocating() const { return requests_ && requests_->is_allocating(); }
 
   [[nodiscard]] bool is_over() const { return reason_ != close_reason::none; }
   [[nodiscard]] close_reason reason() const { return reason_; }
@@ -75,26 +74,14 @@ class shm_peer {
   void on_greeting();
   void on_proof();
   [[nodiscard]] result<void> attach();
-  [[nodiscard]] result<void> make_rings();
   void welcome();
   void refuse(std::string_view why);
   void end_refused();
   [[nodiscard]] bool send_handshake(std::span<const int> descriptors = {});
 
-  void handle(const wire::ring_request& asked);
-  void on_transfer(const wire::ring_request& asked);
-  void on_allocate(const wire::ring_request& asked);
-  bool go_on_allocating();
-  void on_free(const wire::ring_request& asked);
-  void on_call(const wire::ring_request& asked);
-  void reply(const wire::ring_request& asked, wire::status result, wire::ring_reply with = {});
-  [[nodiscard]] bool names_blocks(const wire::ring_request& asked) const;
-  [[nodiscard]] std::byte* fragment(const wire::ring_request& asked) const;
-
   const shm_settings& settings_;
   loop_counters& counters_;
   int socket_;
-  int ring_descriptor_ = -1;
   phase phase_ = phase::handshaking;
   close_reason reason_ = close_reason::none;
   bool left_ = false;
@@ -103,17 +90,8 @@ class shm_peer {
   wire::server_handshake handshake_;
   attachment mine_;
   shm_memory* memory_ = nullptr;
-  wire::ring_file* rings_ = nullptr;
-  wire::ring_consumer requests_;
-  wire::ring_producer replies_;
-
-  // The allocation under way, block by block.
-  bool allocating_ = false;
-  wire::ring_request wanted_;
-  std::uint64_t granted_ = 0;
-  session::allocation step_;
-
-  std::unique_ptr<std::byte[]> call_result_;  // made by the first call
+  shm_rings rings_;
+  std::optional<shm_request_handler> requests_;  // while serving
 };
 
 }  // namespace far::server

@@ -47,7 +47,8 @@ object_heap::object_heap(pager::page_guard& from, fiber::scheduler& workers)
       huge(memory, segments, pages),
       plain(segments, huge, pages),
       workers_(workers),
-      allocator_(segments) {}
+      allocator_(segments),
+      owners_(memory, pages, segments, huge, waits_, count) {}
 
 object_heap::~object_heap() = default;
 
@@ -119,7 +120,7 @@ std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting)
     if ((value & (busy_flags | word::huge)) != 0 || value == 0) [[unlikely]] {
       FAR_CHECK(word::address(value) != 0, "a far pointer that is dereferenced points to an object");
       if ((value & word::huge) != 0) return touch_huge(value, for_writing, lasting);
-      if (!settle(owner, value)) waits_.wait_while(owner, word::fetching);
+      if (!owners_.settle(owner, value)) waits_.wait_while(owner, word::fetching);
       continue;
     }
     const std::uintptr_t object = word::address(value);
@@ -191,16 +192,6 @@ void object_heap::bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool w
     const bool writable = make_writable(page, write);
     if (lasting) pages.make_ready(pages.page_of(page), writable ? readiness::writable : readiness::readable);
   }
-}
-
-// The object is being moved or fetched. A move is called off, and the evacuator has lost; a fetch is for the caller to
-// wait for: then returns false.
-bool object_heap::settle(owner_word& owner, std::uint64_t value) {
-  if ((value & word::fetching) != 0) return false;
-  if (owner.compare_exchange_strong(value, value & ~word::moving, std::memory_order_seq_cst)) {
-    heap::counters::add(count.lost_races);
-  }
-  return true;
 }
 
 // The object path (AIFM, section 4.3; Atlas, section 4.2). The flag `fetching` keeps everyone from the object, so its
@@ -303,15 +294,6 @@ void object_heap::evict(std::uintptr_t address, std::size_t bytes) {
   memory.evict(address, bytes);
 }
 
-bool object_heap::is_any_lost(std::uint64_t value) const {
-  const std::uintptr_t object = word::address(value);
-  const std::uintptr_t end = object + huge.bytes_of(object);
-  for (std::uintptr_t page = object; page < end; page += page_bytes) {
-    if (memory.is_lost(page)) return true;
-  }
-  return false;
-}
-
 void object_heap::force_out(std::uintptr_t address) {
   if (has_handler(address)) return;
   forcing_.fetch_add(1, std::memory_order_relaxed);
@@ -410,6 +392,48 @@ std::size_t object_heap::bytes_of(std::uint64_t value) const {
   if ((value & word::huge) != 0) return huge.bytes_of(object);
   const std::uint64_t header_value = header::at(object).load();
   return header::bytes(header_value) - ((header_value & header::has_pointers) != 0 ? sizeof(void*) : 0);
+}
+
+void object_heap::validate() const {
+  plain.validate();
+  for (std::size_t index = 0; index < segments.count(); ++index) {
+    const heap::segment_state state = segments.at(index).state.load();
+    const std::size_t first = pages.page_of(segments.address_of(index));
+    std::size_t objects = 0;
+    std::size_t live_units = 0;
+    for (std::size_t page = first; page < first + heap::segment_pages; ++page) {
+      std::size_t in_page = 0;
+      std::uintptr_t end_of_last = 0;
+      pages.for_each_live(page, [&](std::size_t unit) {
+        const std::uintptr_t object = pages.address_of(page) + unit * unit_bytes;
+        ++in_page;
+        FAR_CHECK(object >= end_of_last, "objects do not overlap");
+        if (!memory.is_resident(object)) return;
+        const std::uint64_t value = heap::header::at(object).load();
+        end_of_last = object + heap::header::bytes(value);
+        FAR_CHECK((value & heap::header::locked) == 0, "no header is locked between calls");
+        live_units += heap::units_for(heap::header::bytes(value));
+        if (pages.stale_in(page) > 0) return;
+        // The owner may be remote itself; otherwise it names the object.
+        const owner_word* const owner = heap::header::owner(value);
+        FAR_CHECK(owner != nullptr, "a live object has an owner");
+        const auto at = reinterpret_cast<std::uintptr_t>(owner);
+        if (memory.contains(at) && !memory.is_resident(at)) return;
+        // One that was lost may be zeros now.
+        if (owner->load() == 0 && memory.contains(at) && !segments.holds_small_objects(at)) return;
+        FAR_CHECK(word::address(owner->load()) == object, "the owner that the header names owns the object");
+      });
+      FAR_CHECK(in_page == pages.objects_in(page), "the page's count is the number of its live bits");
+      FAR_CHECK(pages.stale_in(page) <= in_page, "only live objects have stale headers");
+      objects += in_page;
+    }
+    const bool open = state == heap::segment_state::open;
+    const bool of_objects = open || state == heap::segment_state::closed;
+    FAR_CHECK(of_objects || objects == 0, "only open and closed segments hold objects");
+    FAR_CHECK(!of_objects || segments.at(index).objects.load() == objects + (open ? 1 : 0),
+              "the segment's count is the sum of its pages'");
+    FAR_CHECK(!of_objects || live_units <= segments.at(index).live_units.load(), "live units are counted");
+  }
 }
 
 }  // namespace far::detail

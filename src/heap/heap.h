@@ -24,6 +24,7 @@
 #include "heap/huge_space.h"
 #include "heap/leaving.h"
 #include "heap/object_waits.h"
+#include "heap/ownership.h"
 #include "heap/page_table.h"
 #include "heap/path_selector.h"
 #include "heap/plain_space.h"
@@ -82,17 +83,19 @@ class object_heap {
 
   // `from`, which is null afterwards, gives its object to `to`, whose word is not read. Requires: nobody else uses
   // either.
-  void move_owner(owner_word& from, owner_word& to);
+  void move_owner(owner_word& from, owner_word& to) { owners_.move_owner(from, to); }
   // `word` has been copied to where it is now: the header of its object shall name it.
-  void follow(owner_word& word) { follow(word, true); }
+  void follow(owner_word& word) { owners_.follow(word, true); }
   // An object has been copied to `object`: the far pointers in it own their objects from there. `calls_off`: moves of
   // those that the evacuator has begun.
-  void follow_children(std::byte* object, std::uint64_t header_value, bool calls_off);
+  void follow_children(std::byte* object, std::uint64_t header_value, bool calls_off) {
+    owners_.follow_children(object, header_value, calls_off);
+  }
 
   // The object is gone; its destructor has run, unless it is lost. `owner` is null afterwards. Requires: nobody else
   // uses it. `owns_others`: there are far pointers in it. If it is lost, so are they, and its place is kept for good:
   // headers of what they own name it.
-  void release(owner_word& owner, bool owns_others);
+  void release(owner_word& owner, bool owns_others) { owners_.release(owner, owns_others); }
 
   // Memory for plain pointers (plain_space.h).
   [[nodiscard]] std::byte* allocate_plain(std::size_t bytes, std::size_t alignment, unsigned tag);
@@ -100,8 +103,8 @@ class object_heap {
   // The size that the object was allocated with. Requires: it is held, or huge.
   [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
 
-  // Whether a page of an object larger than a page is lost; `word` is its owner's.
-  [[nodiscard]] bool is_any_lost(std::uint64_t word) const;
+  // Whether a page of an object larger than a page is lost; `value` is its owner's word.
+  [[nodiscard]] bool is_any_lost(std::uint64_t value) const { return huge.is_any_lost(word::address(value)); }
 
   // The part that dereferences read.
   [[nodiscard]] heap_view view() const { return {.ready = pages.ready_by_page()}; }
@@ -133,7 +136,6 @@ class object_heap {
   [[nodiscard]] bool is_claimed(std::uintptr_t address);
   [[nodiscard]] bool try_bring_in(std::uintptr_t address, std::size_t bytes, bool write);
   [[nodiscard]] std::uintptr_t take_place(std::size_t bytes, heap::segment_kind where, unsigned tag);
-  [[nodiscard]] bool settle(owner_word& owner, std::uint64_t value);
   void come_in(owner_word& owner, std::uint64_t value, bool write, bool lasting);
   [[nodiscard]] bool begin_fetch(owner_word& owner, std::uint64_t value);
   void give_up_fetch(owner_word& owner);
@@ -142,17 +144,11 @@ class object_heap {
   void end_prefetch();
   [[nodiscard]] std::uintptr_t place_copy(owner_word& owner, const std::byte* bytes, heap::segment_kind where,
                                           unsigned tag);
-  struct standing {
-    std::uint64_t value;  // of the owner's word
-    bool is_here;         // its page is resident, and held; otherwise it is away
-  };
-  [[nodiscard]] standing stand_still(heap::hazard_log& log, owner_word& owner, bool calls_off);
-  void keep_at_hand(heap::hazard_log& log, const owner_word& word_here);
-  void follow(owner_word& word, bool calls_off);
 
   fiber::scheduler& workers_;
   heap::allocator allocator_;
   heap::object_waits waits_;
+  heap::ownership owners_;
   // For each tag: how hot its pages can become. The first is the default tag, with one bit: a second chance.
   std::array<std::atomic<unsigned>, heap::most_tags> most_heat_{1};
   std::atomic<unsigned> tags_{1};

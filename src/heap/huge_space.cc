@@ -84,4 +84,12 @@ void huge_space::release_run(std::uintptr_t object, std::size_t run_pages) {
   if (empty) segments_.release_runs(first);
 }
 
+bool huge_space::is_any_lost(std::uintptr_t object) const {
+  const std::uintptr_t end = object + bytes_of(object);
+  for (std::uintptr_t page = object; page < end; page += page_bytes) {
+    if (memory_.is_lost(page)) return true;
+  }
+  return false;
+}
+
 }  // namespace far::heap

@@ -25,6 +25,8 @@ class huge_space {
   void release(std::uintptr_t object);
 
   [[nodiscard]] std::size_t bytes_of(std::uintptr_t object) const { return sizes_[pages_.page_of(object)]; }
+  // Whether one of its pages is lost.
+  [[nodiscard]] bool is_any_lost(std::uintptr_t object) const;
 
  private:
   static constexpr std::size_t most_run_pages = segment_pages / 2;

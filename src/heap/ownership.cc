@@ -1,20 +1,13 @@
-// Keeping owners' words and objects' headers in agreement: moving and destroying far pointers while the evacuator may
-// be at work on their objects.
-//
-// A header can be written only while its page is resident. Otherwise the word becomes stale, and the page counts it.
-// Against the evacuator this is safe without a lock: the count (or the live bit) changes first, then the page is looked
-// at again, and is still away; the evacuator holds the page first, sees that it is resident, passes a process-wide
-// fence, and then looks at the count (or the bit). tests/model/ownership_model_test.cc is the model of this file.
+#include "heap/ownership.h"
+
 #include <cstring>
 
-#include "heap/heap.h"
 #include "heap/scope_records.h"
 
-namespace far::detail {
+namespace far::heap {
 
-using heap::hazard_log;
-using heap::header;
-using heap::owner_word;
+namespace word = detail::word;
+using detail::type_of_object;
 
 namespace {
 
@@ -34,16 +27,16 @@ class holding {
 }  // namespace
 
 // A word that is part of a far object can be read and written under a header's lock from here on, without a miss.
-void object_heap::keep_at_hand(hazard_log& log, const owner_word& word_here) {
+void ownership::keep_at_hand(hazard_log& log, const owner_word& word_here) {
   const auto at = reinterpret_cast<std::uintptr_t>(&word_here);
-  if (!memory.contains(at)) return;
+  if (!memory_.contains(at)) return;
   log.hold(word::page(at));
-  while (!memory.is_resident(at)) memory.fetch_or_end(at);
+  while (!memory_.is_resident(at)) memory_.fetch_or_end(at);
 }
 
 // Holds the object's page. Afterwards the word, as returned, is not fetching, nor moving, unless a move is not to be
 // called off; and the page is either resident, and stays so while it is held, or away.
-object_heap::standing object_heap::stand_still(hazard_log& log, owner_word& owner, bool calls_off) {
+ownership::standing ownership::stand_still(hazard_log& log, owner_word& owner, bool calls_off) {
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     const std::uintptr_t object = word::address(value);
@@ -59,20 +52,28 @@ object_heap::standing object_heap::stand_still(hazard_log& log, owner_word& owne
     log.hold(word::page(value));
     // Only what it says now is held: until the page was, the object could move and its place be used again.
     if (owner.load(std::memory_order_acquire) != value) continue;
-    if (memory.is_resident(object)) return {value, true};
-    if (memory.is_away(object)) return {value, false};
-    static_cast<void>(memory.try_fetch(object, 1, false));  // on its way in, or out and perhaps back; if lost, away
+    if (memory_.is_resident(object)) return {value, true};
+    if (memory_.is_away(object)) return {value, false};
+    static_cast<void>(memory_.try_fetch(object, 1, false));  // on its way in, or out and perhaps back; if lost, away
   }
 }
 
-void object_heap::move_owner(owner_word& from, owner_word& to) {
+bool ownership::settle(owner_word& owner, std::uint64_t value) {
+  if ((value & word::fetching) != 0) return false;
+  if (owner.compare_exchange_strong(value, value & ~word::moving, std::memory_order_seq_cst)) {
+    counters::add(count_.lost_races);
+  }
+  return true;
+}
+
+void ownership::move_owner(owner_word& from, owner_word& to) {
   const std::uint64_t before = from.load(std::memory_order_acquire);
   if (word::address(before) == 0 || (before & word::huge) != 0) {
     to.store(before, std::memory_order_relaxed);
     from.store(0, std::memory_order_relaxed);
     return;
   }
-  hazard_log& mine = heap::current_record().work;
+  hazard_log& mine = current_record().work;
   const holding until_done(mine);
   keep_at_hand(mine, from);
   keep_at_hand(mine, to);
@@ -83,7 +84,7 @@ void object_heap::move_owner(owner_word& from, owner_word& to) {
       const std::uint64_t locked = header::at(object).lock();
       // Under the lock the evacuator neither begins nor ends a move; one that has begun since finds the word changed.
       const std::uint64_t value = from.load(std::memory_order_acquire);
-      if ((value & word::stale) != 0) pages.uncount_stale(object);
+      if ((value & word::stale) != 0) pages_.uncount_stale(object);
       to.store(value & ~(word::moving | word::stale), std::memory_order_seq_cst);
       from.store(0, std::memory_order_seq_cst);
       header::at(object).unlock((locked & ~header::owner_mask) | reinterpret_cast<std::uintptr_t>(&to));
@@ -91,20 +92,20 @@ void object_heap::move_owner(owner_word& from, owner_word& to) {
     }
     std::uint64_t value = now.value;
     const bool counted = (value & word::stale) == 0;
-    if (counted) pages.count_stale(object);
+    if (counted) pages_.count_stale(object);
     // It may have come meanwhile: then the header can be written after all.
-    if (memory.is_away(object) && from.compare_exchange_strong(value, 0, std::memory_order_seq_cst)) {
+    if (memory_.is_away(object) && from.compare_exchange_strong(value, 0, std::memory_order_seq_cst)) {
       to.store(value | word::stale, std::memory_order_seq_cst);
       return;
     }
-    if (counted) pages.uncount_stale(object);
+    if (counted) pages_.uncount_stale(object);
   }
 }
 
 // The word has been copied to where it is now, or its object is to be told again where it is. A move that is not called
 // off goes on with the new owner: whoever evacuates reads its name under the header's lock.
-void object_heap::follow(owner_word& word_here, bool calls_off) {
-  hazard_log& mine = heap::current_record().work;
+void ownership::follow(owner_word& word_here, bool calls_off) {
+  hazard_log& mine = current_record().work;
   const holding until_done(mine);
   keep_at_hand(mine, word_here);
   while (true) {
@@ -119,7 +120,7 @@ void object_heap::follow(owner_word& word_here, bool calls_off) {
       if (same) {
         const std::uint64_t settled = word::stale | (calls_off ? word::moving : 0);
         const std::uint64_t was = word_here.fetch_and(~settled, std::memory_order_seq_cst);
-        if ((was & word::stale) != 0) pages.uncount_stale(object);
+        if ((was & word::stale) != 0) pages_.uncount_stale(object);
       }
       if (same) {
         header::at(object).unlock((locked & ~header::owner_mask) | reinterpret_cast<std::uintptr_t>(&word_here));
@@ -130,30 +131,30 @@ void object_heap::follow(owner_word& word_here, bool calls_off) {
       continue;
     }
     if ((now.value & word::stale) != 0) return;
-    pages.count_stale(object);
+    pages_.count_stale(object);
     std::uint64_t expected = now.value;
-    if (memory.is_away(object) &&
+    if (memory_.is_away(object) &&
         word_here.compare_exchange_strong(expected, now.value | word::stale, std::memory_order_seq_cst)) {
       return;
     }
-    pages.uncount_stale(object);
+    pages_.uncount_stale(object);
   }
 }
 
-void object_heap::release(owner_word& owner, bool owns_others) {
+void ownership::release(owner_word& owner, bool owns_others) {
   const std::uint64_t before = owner.load(std::memory_order_acquire);
   if (word::address(before) == 0) return;
   if ((before & word::huge) != 0) {
     const std::uintptr_t object = word::address(before);
     owner.store(0, std::memory_order_relaxed);
-    if (owns_others && is_any_lost(before)) {
-      heap::counters::add(count.abandoned_objects);
+    if (owns_others && huge_.is_any_lost(object)) {
+      counters::add(count_.abandoned_objects);
     } else {
-      huge.release(object);
+      huge_.release(object);
     }
     return;
   }
-  hazard_log& mine = heap::current_record().work;
+  hazard_log& mine = current_record().work;
   const holding until_done(mine);
   keep_at_hand(mine, owner);
   while (true) {
@@ -163,37 +164,37 @@ void object_heap::release(owner_word& owner, bool owns_others) {
     if (now.is_here) {
       const std::uint64_t locked = header::at(object).lock();
       value = owner.load(std::memory_order_acquire);
-      pages.clear_live(object);
+      pages_.clear_live(object);
       owner.store(0, std::memory_order_seq_cst);
       header::at(object).unlock(locked & ~header::owner_mask);
-    } else if (owns_others && memory.is_lost(object)) {
+    } else if (owns_others && memory_.is_lost(object)) {
       owner.store(0, std::memory_order_relaxed);
-      heap::counters::add(count.abandoned_objects);
+      counters::add(count_.abandoned_objects);
       return;
     } else {
-      pages.clear_live(object);
+      pages_.clear_live(object);
       // It may have come meanwhile, and the evacuator may have seen the live bit.
-      if (!memory.is_away(object) || !owner.compare_exchange_strong(value, 0, std::memory_order_seq_cst)) {
-        pages.set_live(object);
+      if (!memory_.is_away(object) || !owner.compare_exchange_strong(value, 0, std::memory_order_seq_cst)) {
+        pages_.set_live(object);
         continue;
       }
     }
-    if ((value & word::stale) != 0) pages.uncount_stale(object);
-    segments.remove_object(object, word::units(value));
+    if ((value & word::stale) != 0) pages_.uncount_stale(object);
+    segments_.remove_object(object, word::units(value));
     return;
   }
 }
 
-void object_heap::follow_children(std::byte* object, std::uint64_t header_value, bool calls_off) {
+void ownership::follow_children(std::byte* object, std::uint64_t header_value, bool calls_off) {
   if ((header_value & header::has_pointers) == 0) return;
   const type_of_object* type = nullptr;
   const std::size_t bytes = header::bytes(header_value) - sizeof type;
   std::memcpy(&type, object + bytes, sizeof type);
   type->for_each_word(
       object, bytes,
-      calls_off ? [](owner_word& child, void* self) { static_cast<object_heap*>(self)->follow(child, true); }
-                : [](owner_word& child, void* self) { static_cast<object_heap*>(self)->follow(child, false); },
+      calls_off ? [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, true); }
+                : [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, false); },
       this);
 }
 
-}  // namespace far::detail
+}  // namespace far::heap

@@ -314,7 +314,7 @@ TEST_F(redis_server, refusals_say_what_to_do_and_not_the_password) {
       {"timeout=2s&password-file=" + wrong, "WRONGPASS"},
       {"timeout=2s&password-file=" + open_to_all, "chmod 600"},
       {"timeout=2s&user=nobody&password-file=" + right, "user"},
-      {"timeout=2s&user=poor&password-file=" + right, "docs/run.md"},
+      {"timeout=2s&user=poor&password-file=" + right, "docs/redis.md"},
       {"timeout=2s&user=poor", "password-file"},
       {"timeout=2s&db=900&password-file=" + right, "'db'"},
       {"prefix=a*b", "prefix"},

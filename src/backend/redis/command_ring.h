@@ -47,9 +47,15 @@ class command_ring {
   [[nodiscard]] const command& at(std::size_t index) const { return commands_[(first_ + index) % most]; }
 
   // The last one, to be filled in. Requires: has_room().
-  [[nodiscard]] command& push() {
+  [[nodiscard]] command& add(command::kind is, std::uint64_t deadline_ns) {
     FAR_CHECK(has_room(), "a full ring takes no command");
-    return at(count_++);
+    command& added = at(count_++);
+    added.is = is;
+    added.deadline_ns = deadline_ns;
+    added.owner = nullptr;
+    added.buffer = nullptr;
+    added.bytes = added.text_bytes = 0;
+    return added;
   }
   // Requires: it has been sent.
   void pop() {

@@ -7,9 +7,14 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "backend/backend.h"
+#include "base/check.h"
 #include "wire/message.h"
 
 namespace far::backend {
@@ -37,6 +42,20 @@ struct string_place {
 
 [[nodiscard]] constexpr std::uint64_t bytes_of_string(std::uint64_t string) {
   return string_pages[string % strings_per_block] * page_bytes;
+}
+
+inline constexpr std::size_t most_key_bytes = 160;
+
+// "PREFIX:SESSION:EPOCH:STRING", of which `stem` is the front, up to the second colon and with it.
+[[nodiscard]] inline std::string_view write_key(std::string_view stem, std::uint32_t epoch, std::uint64_t string,
+                                                std::span<char, most_key_bytes> into) {
+  FAR_CHECK(stem.size() + 48 <= into.size(), "a key fits");
+  char* const end = into.data() + into.size();
+  char* at = std::copy(stem.begin(), stem.end(), into.data());
+  at = std::to_chars(at, end, epoch).ptr;
+  *at++ = ':';
+  at = std::to_chars(at, end, string).ptr;
+  return {into.data(), static_cast<std::size_t>(at - into.data())};
 }
 
 }  // namespace far::backend

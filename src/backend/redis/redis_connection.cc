@@ -1,197 +1,370 @@
-// The phases of a connection. How it greets: redis_greeting.cc; what it does while it is ready: redis_commands.cc.
 #include "backend/redis/redis_connection.h"
+
+#include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <limits>
+#include <string>
+#include <string_view>
 #include <utility>
 
-#include "base/check.h"
+#include "backend/redis/command_writer.h"
+#include "backend/redis/key_layout.h"
+#include "backend/redis/server_facts.h"
 #include "base/log.h"
 #include "platform/local_memory.h"
 
 namespace far::backend {
 namespace {
 
-// Between two looks at a greeting, where no transfer is waited for.
-constexpr std::uint64_t greeting_pause_ns = 10'000'000;
+// A command carries at most this much, so that the server can work on one while the next is on its way.
+constexpr std::uint64_t most_command_bytes = 256 * kib;
 
-constexpr std::uint64_t shortest_backoff_ns = 1'000'000;
-constexpr unsigned most_doublings = 10;
-constexpr std::uint64_t session_wait_ns = 1'000'000;  // until another connection has opened it
+// The parser moves what follows a reply, so it is given little at a time.
+constexpr std::size_t fed_bytes = 16 * kib;
 
-// The most blocks that a block_table numbers.
-constexpr std::size_t most_blocks = std::size_t{1} << 22;
+// No more than this a system call.
+constexpr std::size_t send_bytes = 1 * mib;
+
+char line_end[] = {'\r', '\n'};
 
 }  // namespace
 
 redis_connection::redis_connection(redis_settings chosen, std::unique_ptr<byte_stream> stream, redis_session& session,
                                    const platform::clock& time)
-    : settings_(std::move(chosen)),
+    : store_connection(chosen.peer, chosen.timeout_ns, std::move(stream), session, time),
+      settings_(std::move(chosen)),
       renews_(settings_.writes),
-      stream_(std::move(stream)),
       session_(session),
-      time_(time),
-      epoch_(session.epoch()),
-      away_since_ns_(time.now_ns()),
-      made_(platform::map_local(most_blocks)),
+      strings_(settings_, greeting_, session, commands_),
       received_(platform::map_local(receive_buffer_bytes)) {}
 
 redis_connection::~redis_connection() {
-  stream_->close();
   platform::unmap_local(received_, receive_buffer_bytes);
-  platform::unmap_local(made_, most_blocks);
 }
 
-std::uint64_t redis_connection::advance(const completion_sink* sink) {
-  const std::uint64_t now_ns = time_.now_ns();
-  pushes_ = 0;
-  if (session_.epoch() != epoch_) enter_epoch(sink);
-  if ((phase_ == phase::idle || phase_ == phase::broken) && now_ns >= retry_at_ns_) start_connecting(now_ns);
-  if (phase_ == phase::connecting) go_on_connecting();
-  if (phase_ == phase::greeting) greet(now_ns, sink);
-  if (phase_ == phase::ready) receive(now_ns, sink);
-  if (phase_ == phase::ready) {
-    build(now_ns, sink);
-    send();
-  }
-  expire(now_ns, sink);
-  return next_call_ns(now_ns);
-}
-
-void redis_connection::start_connecting(std::uint64_t now_ns) {
+store_connection::joining redis_connection::join_session() {
   const redis_session::view joined = session_.now();
-  if (joined.epoch != epoch_) return;  // the next call begins with the new epoch
-  if (!joined.run_id.is_known() && !settings_.writes) {
-    retry_at_ns_ = now_ns + session_wait_ns;
-    return;
-  }
-  attempt_deadline_ns_ = now_ns + settings_.timeout_ns;
-  phase_ = phase::connecting;
-  const int failed = stream_->connect();
-  if (failed != 0) break_off(failed, stream_->explanation());
+  if (joined.epoch != epoch()) return joining::stale;
+  return joined.run_id.is_known() || settings_.writes ? joining::now : joining::later;
 }
 
-void redis_connection::go_on_connecting() {
-  const int outcome = stream_->finish_connecting();
-  if (outcome == EINPROGRESS) return;
-  if (outcome != 0) return break_off(outcome, stream_->explanation());
-  phase_ = phase::greeting;
-  begin_greeting();
+void redis_connection::begin_handshake() {
+  reader_.reset();
+  greeting_.begin(settings_);
+}
+
+std::span<const std::byte> redis_connection::handshake_to_send() {
+  return greeting_.to_send();
+}
+
+void redis_connection::handshake_sent(std::size_t bytes) {
+  greeting_.sent(bytes);
+}
+
+std::span<std::byte> redis_connection::receive_space() {
+  return {received_, receive_buffer_bytes};
+}
+
+void redis_connection::take_handshake(std::size_t bytes, std::uint64_t now_ns, const completion_sink* sink) {
+  bool sound = reader_.feed({received_, bytes});
+  reply_reader::outcome outcome = reply_reader::outcome::incomplete;
+  while (sound && now() == phase::handshaking && !greeting_.is_done() &&
+         (outcome = reader_.next(*this)) == reply_reader::outcome::taken) {
+    take_step(sink);
+  }
+  sound = sound && outcome != reply_reader::outcome::broken;
+  if (!sound) {
+    return break_off(EPROTO, "it does not speak the protocol of Redis; rediss: is with TLS, redis: without");
+  }
+  if (now() != phase::handshaking || !greeting_.is_done()) return;
+  greeting_.finish(settings_.writes);
+  strings_.renew_at(now_ns);
+  become_ready(now_ns);
+}
+
+void redis_connection::take_step(const completion_sink* sink) {
+  switch (greeting_.take(reply_)) {
+    case redis_greeting::outcome::more: return;
+    case redis_greeting::outcome::facts: return take_facts(sink);
+    case redis_greeting::outcome::unavailable: return break_off(EHOSTDOWN, reply_text_.data());
+    case redis_greeting::outcome::refused: return refuse(greeting_.explanation());
+  }
+}
+
+void redis_connection::take_facts(const completion_sink* sink) {
+  const server_facts facts = server_facts::parse(reply_.text);
+  if (facts.is_loading) return break_off(EHOSTDOWN, "it is loading its data");
+  const std::string objection = facts.objection();
+  if (!objection.empty()) {
+    const bool news = session_.note_refusal(true);
+    // A server that we have used already: the user has to be told, who is not waiting for open().
+    if (news && failures() > 0) {
+      log_line(log_level::error, "far tier %s cannot be used any more: %s", peer(), objection.c_str());
+    }
+    return refuse(objection.c_str());
+  }
+  static_cast<void>(session_.note_refusal(false));
+  const redis_session::view joined = session_.now();
+  if (joined.epoch != epoch()) return break_off(ESTALE, "the session has changed meanwhile");
+  if (!joined.run_id.is_known()) {
+    if (!session_.opened(epoch(), facts)) return break_off(ESTALE, "the session has changed meanwhile");
+  } else if (joined.run_id != facts.run_id) {
+    greeting_.forget_predecessor();  // it has ended with the server's process
+    lose_session("the server was restarted, or another one has taken its place", sink);
+  }
 }
 
 void redis_connection::lose_session(const char* why, const completion_sink* sink) {
-  if (session_.lost(epoch_)) {
-    log_line(log_level::error, "far tier %s has lost what this program stored there: %s", settings_.peer.c_str(), why);
+  if (session_.lost(epoch())) {
+    log_line(log_level::error, "far tier %s has lost what this program stored there: %s", peer(), why);
   }
   enter_epoch(sink);
 }
 
-// Everything of an earlier epoch fails, and the connection begins anew. What is left of that epoch in the server goes
-// with its lease.
-void redis_connection::enter_epoch(const completion_sink* sink) {
-  epoch_ = session_.epoch();
-  if (phase_ != phase::idle && phase_ != phase::broken) break_off(ESTALE, "what was stored there is lost");
-  drop_tasks();
+// What is left of that epoch in the server goes with its lease.
+void redis_connection::fail_stale(const completion_sink* sink) {
+  strings_.drop();
   commands_.remove_if([&](command& dropped) {
     if (dropped.is_transfer()) finish_part(*dropped.owner, ESTALE, sink);
     return true;
   });
   pinging_ = false;
-  transfer* current = pending_first_;
-  pending_first_ = pending_last_ = nullptr;
-  while (current != nullptr) {
-    transfer& waiting = *current;
-    current = waiting.next;
-    if (waiting.epoch == epoch_) {
-      enqueue(waiting);
-      continue;
-    }
-    waiting.error_code = ESTALE;
-    waiting.placed_bytes = waiting.io.length_bytes;
-    if (waiting.outstanding == 0) waiting.owner->complete(waiting, sink);
-  }
-  retry_at_ns_ = 0;
 }
 
-void redis_connection::refuse(const char* why) {
-  break_off(EACCES, why);
-  refused_ = true;
-}
-
-void redis_connection::break_off(int code, const char* why) {
-  const bool was_ready = phase_ == phase::ready;
-  failure_code_ = code;
-  static_cast<void>(
-      std::snprintf(explanation_.data(), explanation_.size(), "%s", why[0] != '\0' ? why : std::strerror(code)));
-  refused_ = false;
-  stream_->close();
-  phase_ = phase::broken;
-  commands_.rewind();
-  const std::uint64_t now_ns = time_.now_ns();
-  if (was_ready) away_since_ns_.store(now_ns, std::memory_order_relaxed);
-  retry_at_ns_ = now_ns + (shortest_backoff_ns << std::min(failures_, most_doublings));
-  ++failures_;
-  if (was_ready && code != ESTALE && session_.note_outage()) {
-    log_line(log_level::warning, "far tier %s: the connection is lost (%s); trying again", settings_.peer.c_str(),
-             code == EPIPE && why[0] == '\0' ? "the server has closed it" : explanation_.data());
-  }
-}
-
-void redis_connection::expire(std::uint64_t now_ns, const completion_sink* sink) {
-  const bool trying = phase_ == phase::connecting || phase_ == phase::greeting;
-  if (trying && now_ns >= attempt_deadline_ns_) break_off(ETIMEDOUT, "it does not answer");
+void redis_connection::expire_messages(std::uint64_t now_ns, const completion_sink* sink) {
   bool overdue = false;
   for (std::size_t i = 0; i < commands_.size() && !overdue; ++i) overdue = now_ns >= commands_.at(i).deadline_ns;
-  if (overdue) {
-    // Replies on their way must not land, and the server is silent anyway.
-    if (phase_ == phase::ready) break_off(ETIMEDOUT, "it does not answer");
-    commands_.remove_if([&](command& late) {
-      if (now_ns < late.deadline_ns) return false;
-      // What is asked for the session's sake is asked until it is answered.
-      if (!late.is_transfer()) late.deadline_ns = now_ns + settings_.timeout_ns;
-      if (late.is_transfer()) finish_part(*late.owner, ETIMEDOUT, sink);
-      return late.is_transfer();
-    });
+  if (!overdue) return;
+  // Replies on their way must not land, and the server is silent anyway.
+  if (now() == phase::ready) break_off(ETIMEDOUT, "it does not answer");
+  commands_.remove_if([&](command& late) {
+    if (now_ns < late.deadline_ns) return false;
+    // What is asked for the session's sake is asked until it is answered.
+    if (!late.is_transfer()) late.deadline_ns = now_ns + timeout_ns();
+    if (late.is_transfer()) finish_part(*late.owner, ETIMEDOUT, sink);
+    return late.is_transfer();
+  });
+}
+
+std::uint64_t redis_connection::next_message_ns(std::uint64_t now_ns) const {
+  std::uint64_t when_ns = std::numeric_limits<std::uint64_t>::max();
+  if (now() == phase::ready && renews_) when_ns = std::max(strings_.renew_at_ns(), now_ns);
+  if (!commands_.empty()) when_ns = std::min(when_ns, commands_.at(0).deadline_ns);
+  return when_ns;
+}
+
+void redis_connection::build(std::uint64_t now_ns, const completion_sink* sink) {
+  if (renews_) strings_.build(epoch(), now_ns);
+  if (commands_.empty() && !pinging_ && wants_ping(now_ns)) {
+    pinging_ = true;
+    command& ping = commands_.add(command::kind::ping, now_ns + timeout_ns());
+    command_writer writer(ping.text);
+    writer.begin(1);
+    writer.text("PING");
+    ping.text_bytes = static_cast<std::uint32_t>(writer.size());
   }
-  while (pending_first_ != nullptr && now_ns >= pending_first_->deadline_ns) {
-    pending_first_->error_code = ETIMEDOUT;
-    pop_failed(sink);
+  build_transfers(now_ns, sink);
+}
+
+void redis_connection::build_transfers(std::uint64_t, const completion_sink* sink) {
+  while (pending().drop_failed(epoch(), sink)) {
+    if (!commands_.takes_transfers()) return;
+    transfer& front = pending().front();
+    build_part(front);
+    if (front.placed()) pending().pop();
   }
 }
 
-std::uint64_t redis_connection::next_call_ns(std::uint64_t now_ns) const {
-  std::uint64_t when_ns = std::numeric_limits<std::uint64_t>::max();
-  if (phase_ == phase::idle || phase_ == phase::broken) when_ns = retry_at_ns_;
-  // Nobody but tend() may be there to take the steps of a greeting.
-  if (phase_ == phase::connecting || phase_ == phase::greeting) {
-    when_ns = std::min(attempt_deadline_ns_, now_ns + greeting_pause_ns);
+void redis_connection::build_part(transfer& front) {
+  const string_place where = locate(front.io.slot, front.io.offset_bytes + front.placed_bytes);
+  const std::uint64_t left = front.io.length_bytes - front.placed_bytes;
+  const std::uint64_t bytes = std::min({left, where.left_bytes, most_command_bytes});
+  const bool is_read = front.io.op == operation::read;
+  command& added = commands_.add(is_read ? command::kind::read : command::kind::write, front.deadline_ns);
+  added.owner = &front;
+  added.buffer = front.io.buffer + front.placed_bytes;
+  added.bytes = static_cast<std::uint32_t>(bytes);
+  commands_.count_bytes(bytes);
+  std::array<char, most_key_bytes> room;
+  const std::string_view key = write_key(session_.stem(), epoch(), where.string, room);
+  command_writer writer(added.text);
+  if (is_read) {
+    writer.begin(4);
+    writer.text("GETRANGE");
+    writer.text(key);
+    writer.number(where.offset_bytes);
+    writer.number(where.offset_bytes + bytes - 1);
+  } else {
+    writer.begin(6);
+    writer.text("EVALSHA");
+    writer.text(greeting_.write_script());
+    writer.text("1");
+    writer.text(key);
+    writer.number(where.offset_bytes);
+    writer.announce(bytes);
   }
-  // While an answer is outstanding, nobody pings: the deadline below says how long the silence may last.
-  if (phase_ == phase::ready && commands_.empty()) when_ns = std::max(heard_ns_ + ping_after_ns(), now_ns);
-  if (phase_ == phase::ready && renews_) when_ns = std::min(when_ns, std::max(renew_at_ns_, now_ns));
-  if (!commands_.empty()) when_ns = std::min(when_ns, commands_.at(0).deadline_ns);
-  if (pending_first_ != nullptr) when_ns = std::min(when_ns, pending_first_->deadline_ns);
-  return when_ns;
+  added.text_bytes = static_cast<std::uint32_t>(writer.size());
+  front.placed_bytes += bytes;
+  ++front.outstanding;
+}
+
+// Points at the bytes to send next.
+std::size_t redis_connection::gather(std::span<iovec> chunks, std::size_t* total_bytes) {
+  std::size_t count = 0;
+  std::size_t skip = commands_.sent_of_next_bytes();
+  *total_bytes = 0;
+  const auto append = [&](void* bytes, std::size_t length) {
+    const std::size_t skipped = std::min(skip, length);
+    skip -= skipped;
+    if (skipped == length) return;
+    chunks[count++] = {static_cast<char*>(bytes) + skipped, length - skipped};
+    *total_bytes += length - skipped;
+  };
+  for (std::size_t i = commands_.sent(); i < commands_.size(); ++i) {
+    if (count + 3 > chunks.size() || *total_bytes >= send_bytes) break;
+    command& next = commands_.at(i);
+    append(next.text.data(), next.text_bytes);
+    if (next.is != command::kind::write) continue;
+    append(next.buffer, next.bytes);
+    append(line_end, sizeof line_end);
+  }
+  return count;
+}
+
+void redis_connection::receive(std::uint64_t now_ns, const completion_sink* sink) {
+  while (now() == phase::ready) {
+    const iovec room{received_, receive_buffer_bytes};
+    const std::ptrdiff_t outcome = stream().try_receive({&room, 1});
+    if (outcome < 0) return break_off(static_cast<int>(-outcome), stream().explanation());
+    if (outcome == 0) return;
+    note_heard(now_ns);
+    const auto bytes = static_cast<std::size_t>(outcome);
+    for (std::size_t fed = 0; fed < bytes && now() == phase::ready; fed += fed_bytes) {
+      const bool sound = reader_.feed({received_ + fed, std::min(fed_bytes, bytes - fed)}) && parse(now_ns, sink);
+      if (!sound) return break_off(EPROTO, "a reply was damaged, or broke the protocol");
+    }
+    if (bytes < receive_buffer_bytes) return;  // there is no more
+  }
+}
+
+// Returns false when the server broke the protocol.
+bool redis_connection::parse(std::uint64_t now_ns, const completion_sink* sink) {
+  while (now() == phase::ready) {
+    const reply_reader::outcome outcome = reader_.next(*this);
+    if (outcome == reply_reader::outcome::incomplete) return true;
+    if (outcome == reply_reader::outcome::broken || commands_.sent() == 0) return false;
+    finish_front(now_ns, sink);
+  }
+  return true;
+}
+
+// Called by the parser. The bytes of a page go where they belong, everything else into `reply_text_`.
+void redis_connection::take(const redis_reply& reply) {
+  lock.assert_held();  // by whoever calls the parser
+  reply_ = reply;
+  if (now() == phase::ready && commands_.sent() > 0 && reply.is == redis_reply::kind::text) {
+    const command& front = commands_.at(0);
+    if (front.is == command::kind::read) {
+      if (reply.text.size() == front.bytes) std::memcpy(front.buffer, reply.text.data(), front.bytes);
+      reply_.number = static_cast<std::int64_t>(reply.text.size());
+      reply_.text = {};
+      return;
+    }
+  }
+  const std::size_t length = std::min(reply.text.size(), reply_text_.size() - 1);
+  std::copy_n(reply.text.data(), length, reply_text_.data());
+  reply_text_[length] = '\0';
+  reply_.text = {reply_text_.data(), length};
+}
+
+void redis_connection::finish_front(std::uint64_t now_ns, const completion_sink* sink) {
+  note_answer();
+  command& front = commands_.at(0);
+  const command::kind is = front.is;
+  int code = 0;
+  if (reply_.is == redis_reply::kind::failure) {
+    code = failure_of_front();
+    if (now() != phase::ready) return;  // it is sent again on another connection
+  }
+  const bool number_wanted = is == command::kind::write || is == command::kind::make || is == command::kind::renew ||
+                             is == command::kind::remove;
+  const auto wanted = number_wanted ? redis_reply::kind::number : redis_reply::kind::text;
+  if (code == 0 && is != command::kind::ping && reply_.is != wanted) {
+    return break_off(EPROTO, "a reply is not of the kind that its command has");
+  }
+  const bool gone = code == 0 && ((is == command::kind::read && reply_.number != front.bytes) ||
+                                  (is == command::kind::write && reply_.number < 0) ||
+                                  (is == command::kind::renew && reply_.number == 0 && settings_.writes));
+  if (gone) {
+    return lose_session(
+        "a key of ours is gone. Somebody has deleted it (FLUSHALL, FLUSHDB, DEL, eviction), or this "
+        "program was stopped for longer than its lease; 'lease' sets how long that may be",
+        sink);
+  }
+  if (front.is_transfer()) return end_front(code, sink);
+  commands_.pop();
+  if (is == command::kind::ping) pinging_ = false;
+  if (is == command::kind::facts) strings_.take_policy(reply_);
+  if (is == command::kind::make || is == command::kind::remove || is == command::kind::renew) {
+    strings_.finish(is, code, epoch(), now_ns);
+  }
+}
+
+void redis_connection::end_front(int code, const completion_sink* sink) {
+  transfer& owner = *commands_.at(0).owner;
+  commands_.pop();
+  finish_part(owner, code, sink);
+}
+
+// What the failure in `reply_` means for the command. Breaks the connection off when another attempt may succeed.
+int redis_connection::failure_of_front() {
+  const std::string_view text = reply_.text;
+  if (text.find("OOM command not allowed") != std::string_view::npos) return ENOSPC;
+  for (const std::string_view begin : {"NOSCRIPT", "LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOAUTH"}) {
+    if (!text.starts_with(begin)) continue;
+    break_off(EHOSTDOWN, reply_text_.data());
+    return EHOSTDOWN;
+  }
+  if (session_.note_refusal(true)) {
+    log_line(log_level::error, "far tier %s refuses a command: %.300s", peer(), reply_text_.data());
+  }
+  return EIO;
+}
+
+bool redis_connection::shorten_leases(std::uint64_t lease_ns) {
+  strings_.shorten_leases(lease_ns);
+  advance(nullptr);
+  return now() != phase::ready || strings_.is_renewed();
+}
+
+void redis_connection::end_session(std::uint64_t patience_ns) {
+  const std::uint64_t until_ns = time().now_ns() + patience_ns;
+  const std::uint32_t ended_epoch = epoch();
+  while (now() == phase::ready && epoch() == ended_epoch) {
+    const bool removing = strings_.begin_removal(until_ns);
+    advance(nullptr);
+    const std::uint64_t now_ns = time().now_ns();
+    if ((removing && !strings_.is_working_on_blocks()) || now_ns >= until_ns) return;
+    const std::uint64_t pause_ns = std::min<std::uint64_t>(until_ns - now_ns, 10'000'000);
+    const timespec pause{0, static_cast<long>(pause_ns)};
+    pollfd watched{.fd = descriptor(), .events = POLLIN, .revents = 0};
+    ppoll(&watched, 1, &pause, nullptr);
+  }
 }
 
 void redis_connection::restart_in_child() {
   lock.open_in_child();
   lock.assert_held();  // the child has one thread
-  stream_->abandon();
+  restart_phases();
   reader_.abandon();
   settings_.writes = false;
-  control_ = nullptr;
-  predecessor_number_ = 0;
-  blocks_ = renewal_ = {};
-  pinging_ = checking_policy_ = false;
+  greeting_.forget_predecessor();
+  strings_.restart_in_child();
+  pinging_ = false;
   commands_.clear();
-  pending_first_ = pending_last_ = nullptr;
-  phase_ = phase::idle;
-  retry_at_ns_ = 0;
-  failures_ = 0;
 }
 
 }  // namespace far::backend

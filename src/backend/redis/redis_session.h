@@ -52,9 +52,7 @@ class redis_session final : public session_epoch {
   // What the server had room for when the session was opened; 0 before.
   [[nodiscard]] std::uint64_t room_bytes() const { return room_bytes_.load(std::memory_order_relaxed); }
 
-  // Outages, refusals and the like are told once, however many connections notice. Each returns whether this is news.
-  [[nodiscard]] bool note_outage() { return !in_outage_.exchange(true); }
-  [[nodiscard]] bool note_recovery() { return in_outage_.exchange(false); }
+  // Refusals are logged once, however many connections notice. Returns whether this is news.
   [[nodiscard]] bool note_refusal(bool refused) { return refuses_.exchange(refused) != refused; }
 
   // In the child of a fork, where nobody else holds it.
@@ -65,7 +63,6 @@ class redis_session final : public session_epoch {
   mutable spin_lock lock_;
   view now_ FAR_GUARDED_BY(lock_);
   std::atomic<std::uint64_t> room_bytes_{0};
-  std::atomic<bool> in_outage_{false};
   std::atomic<bool> refuses_{false};
 };
 

@@ -9,6 +9,7 @@
 #include "backend/uri.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "platform/clock.h"
 
 namespace far::backend {
@@ -36,6 +37,9 @@ shm::connection_options settings_of(const shm_options& chosen) {
   options.shown.token = chosen.token;
   return options;
 }
+
+constexpr std::uint64_t first_pause_ns = 50 * millisecond_ns;
+constexpr std::uint64_t longest_pause_ns = 5'000 * millisecond_ns;
 
 }  // namespace
 
@@ -97,7 +101,8 @@ shm_backend::shm_backend(const shm_options& chosen, std::unique_ptr<shm::connect
       base_(blocks_->base()),
       leases_(capacity_slots, blocks_for(capacity_slots)),
       current_(control.get()),
-      control_(std::move(control)) {}
+      control_(std::move(control)),
+      exchange_(chosen.name, *blocks_, leases_) {}
 
 shm_backend::~shm_backend() = default;
 
@@ -111,15 +116,15 @@ shm::connection_options shm_backend::connection_settings(bool joins) const {
 result<void> shm_backend::wait_for_first_blocks() {
   control_lock_.assert_held();  // nobody else knows of this backend yet
   const std::uint64_t deadline_ns = now_ns() + chosen_.timeout_ns;
-  ask_ahead();
-  while (asked_.count > 0) {
+  exchange_.ask_ahead(*control_);
+  while (exchange_.is_waiting()) {
     const std::uint64_t current_ns = now_ns();
     if (!control_->alive() || current_ns >= deadline_ns) {
       return error{"the server at " + control_->path() + " does not answer; is it stopped, or short of memory?",
                    ETIMEDOUT};
     }
     control_->wait(deadline_ns - current_ns);
-    take_replies();
+    exchange_.take_replies(*control_);
   }
   populate_granted();
   if (leases_.slots().limit() > 0) return {};
@@ -132,7 +137,7 @@ result<slot_id> shm_backend::allocate(std::size_t count) {
   if (const std::optional<slot_id> first = leases_.slots().allocate(count)) return *first;
   if (in_child_.load(std::memory_order_relaxed)) return out_of_slots();
   const lock_guard guard(control_lock_);
-  take_replies();
+  exchange_.take_replies(*control_);
   if (const std::optional<slot_id> first = leases_.slots().allocate(count)) return *first;
   return why_no_slot(count);
 }
@@ -144,17 +149,18 @@ error shm_backend::why_no_slot(std::size_t count) {
     return out_of_slots();
   }
   const std::uint64_t current_ns = now_ns();
-  if (asked_.count > 0) {
-    if (current_ns - asked_.since_ns < chosen_.timeout_ns) return {"more on its way", EAGAIN};
+  if (exchange_.is_waiting()) {
+    if (current_ns - exchange_.waiting_since_ns() < chosen_.timeout_ns) return {"more on its way", EAGAIN};
     if (!std::exchange(hang_noted_, true)) {
       log_line(log_level::warning,
                "far tier 'shm:%s': the server has not answered for %llu ms; is it stopped? Nothing "
                "is lost, but it gives no new memory until it continues",
-               chosen_.name.c_str(), static_cast<unsigned long long>((current_ns - asked_.since_ns) / millisecond_ns));
+               chosen_.name.c_str(),
+               static_cast<unsigned long long>((current_ns - exchange_.waiting_since_ns()) / millisecond_ns));
     }
     return out_of_slots();
   }
-  if (current_ns < refused_until_ns_ || !ask_for_run(count)) return out_of_slots();
+  if (current_ns < exchange_.refused_until_ns() || !exchange_.ask_for_run(*control_, count)) return out_of_slots();
   return {"more on its way", EAGAIN};
 }
 
@@ -208,9 +214,9 @@ std::uint64_t shm_backend::tend() {
     control_->check();
     alive = control_->alive();
     if (alive) {
-      take_replies();
-      ask_ahead();
-      if (asked_.count == 0) hang_noted_ = false;
+      exchange_.take_replies(*control_);
+      exchange_.ask_ahead(*control_);
+      if (!exchange_.is_waiting()) hang_noted_ = false;
     } else {
       note_lost();
     }
@@ -219,7 +225,7 @@ std::uint64_t shm_backend::tend() {
   populate_granted();
   {
     const lock_guard guard(control_lock_);
-    busy = give_back_some() || asked_.count > 0;
+    busy = exchange_.give_back_some(*control_) || exchange_.is_waiting();
   }
   if (alive) return busy ? busy_ns : idle_ns;
   if (revoked()) return no_tending;
@@ -228,20 +234,20 @@ std::uint64_t shm_backend::tend() {
 }
 
 void shm_backend::populate_granted() {
-  std::array<block_range, 8> ranges;
+  shm::block_exchange::granted_ranges ranges;
   std::size_t count = 0;
   {
     const lock_guard guard(control_lock_);
-    count = std::exchange(granted_count_, 0);
-    ranges = granted_;
+    count = exchange_.take_granted(&ranges);
   }
-  for (const block_range& range : std::span(ranges).first(count)) blocks_->populate(range.first, range.count);
+  for (const shm::block_exchange::block_range& range : std::span(ranges).first(count))
+    blocks_->populate(range.first, range.count);
 }
 
 // Blocks that are lost with their server are noted once; what is stored there can still be read.
 void shm_backend::note_lost() {
   if (std::exchange(lost_noted_, true)) return;
-  asked_ = {};
+  exchange_.forget_question();
   if (revoked()) {
     log_line(
         log_level::error,
@@ -255,6 +261,54 @@ void shm_backend::note_lost() {
       "far tier 'shm:%s': the server has exited. Its pages stay readable, but there is no new memory until a server "
       "listens there again: start farheapd --shm %s",
       chosen_.name.c_str(), chosen_.name.c_str());
+}
+
+void shm_backend::reconnect(std::uint64_t current_ns) {
+  if (next_ == nullptr) {
+    if (current_ns < next_attempt_ns_) return;
+    pause_ns_ = std::clamp(pause_ns_ * 2, first_pause_ns, longest_pause_ns);
+    next_attempt_ns_ = current_ns + pause_ns_;
+    // That the server is away was logged when it went.
+    result<std::unique_ptr<shm::connection>> started = shm::connection::start(connection_settings(false));
+    if (!started) return;
+    next_ = std::move(started).value();
+    next_deadline_ns_ = current_ns + chosen_.timeout_ns;
+  }
+  const result<shm::connection::state> at = next_->step();
+  if (!at) {
+    log_line(log_level::warning, "%s; trying again", at.error().message.c_str());
+    next_.reset();
+  } else if (at.value() == shm::connection::state::ready) {
+    adopt(std::move(next_));
+  } else if (current_ns >= next_deadline_ns_) {
+    next_.reset();
+  }
+}
+
+void shm_backend::adopt(std::unique_ptr<shm::connection> next) {
+  const int memory = next->take_memory();
+  const lock_guard guard(control_lock_);
+  // Blocks that nobody uses need not become orphans.
+  for (std::uint64_t block = 0; block < blocks_for(leases_.slots().limit()); ++block) {
+    if (blocks_->state_of(block) != block_map::state::granted) continue;
+    if (leases_.take_out(block)) blocks_->discard_orphan(block);
+  }
+  const result<std::uint64_t> orphans = blocks_->adopt(memory);
+  if (!orphans) {
+    log_line(log_level::warning, "far tier 'shm:%s': a server is available again, but %s", chosen_.name.c_str(),
+             orphans.error().message.c_str());
+    return;
+  }
+  control_->hang_up();
+  retired_.push_back(std::exchange(control_, std::move(next)));
+  current_.store(control_.get(), std::memory_order_release);
+  exchange_.reset();
+  pause_ns_ = 0;
+  lost_noted_ = false;
+  log_line(log_level::info,
+           "far tier 'shm:%s': a server is available again; %s lent by the one before stay in memory, uncounted, until "
+           "they are freed",
+           chosen_.name.c_str(), format_size(orphans.value() * shm::block_bytes).c_str());
 }
 
 }  // namespace far::backend

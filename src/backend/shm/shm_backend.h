@@ -14,6 +14,7 @@
 
 #include "backend/backend.h"
 #include "backend/lease_table.h"
+#include "backend/shm/block_exchange.h"
 #include "backend/shm/block_map.h"
 #include "backend/shm/connection.h"
 #include "base/spin_lock.h"
@@ -54,17 +55,6 @@ class shm_backend final : public backend {
   [[nodiscard]] const slot_allocator& slots() const { return leases_.slots(); }
 
  private:
-  struct block_range {
-    std::uint64_t first = 0;
-    std::uint64_t count = 0;
-  };
-  // The one allocation that the server has not answered yet.
-  struct asked_blocks {
-    std::uint64_t first = 0;
-    std::uint64_t count = 0;  // 0: none
-    std::uint64_t since_ns = 0;
-  };
-
   shm_backend(const shm_options& chosen, std::unique_ptr<shm::connection> control,
               std::unique_ptr<shm::block_map> blocks, std::uint64_t capacity_slots);
   [[nodiscard]] shm::connection_options connection_settings(bool joins) const;
@@ -73,15 +63,6 @@ class shm_backend final : public backend {
   void reconnect(std::uint64_t current_ns);
   void populate_granted();
 
-  void take_replies() FAR_REQUIRES(control_lock_);
-  void on_granted(const wire::ring_reply& reply) FAR_REQUIRES(control_lock_);
-  void make_available(std::uint64_t block) FAR_REQUIRES(control_lock_);
-  [[nodiscard]] bool ask_for_run(std::size_t count) FAR_REQUIRES(control_lock_);
-  [[nodiscard]] bool ask(std::uint64_t first, std::uint64_t count) FAR_REQUIRES(control_lock_);
-  [[nodiscard]] bool ask_for_holes(std::uint64_t wanted_blocks) FAR_REQUIRES(control_lock_);
-  void ask_ahead() FAR_REQUIRES(control_lock_);
-  bool give_back_some() FAR_REQUIRES(control_lock_);
-  [[nodiscard]] bool give_back(std::uint64_t block) FAR_REQUIRES(control_lock_);
   [[nodiscard]] far::error why_no_slot(std::size_t count) FAR_REQUIRES(control_lock_);
   void note_lost() FAR_REQUIRES(control_lock_);
   void adopt(std::unique_ptr<shm::connection> next);
@@ -97,15 +78,7 @@ class shm_backend final : public backend {
   std::unique_ptr<shm::connection> control_ FAR_GUARDED_BY(control_lock_);
 
   mutable spin_lock control_lock_;
-  asked_blocks asked_ FAR_GUARDED_BY(control_lock_);
-  std::uint64_t refused_until_ns_ FAR_GUARDED_BY(control_lock_) = 0;  // the server is full: no point in asking earlier
-  std::uint64_t hungry_until_ns_ FAR_GUARDED_BY(control_lock_) =
-      0;  // an allocation found nothing: what is free is needed
-  std::uint64_t give_back_from_ FAR_GUARDED_BY(control_lock_) =
-      0;  // where the search for free blocks goes on, downwards
-  std::array<block_range, 8> granted_
-      FAR_GUARDED_BY(control_lock_){};  // not populated yet; what does not fit is populated by use
-  std::size_t granted_count_ FAR_GUARDED_BY(control_lock_) = 0;
+  shm::block_exchange exchange_ FAR_GUARDED_BY(control_lock_);
   bool lost_noted_ FAR_GUARDED_BY(control_lock_) = false;
   bool hang_noted_ FAR_GUARDED_BY(control_lock_) = false;
 

@@ -15,7 +15,7 @@
 
 #include "backend/backend.h"
 #include "backend/lease_table.h"
-#include "backend/tcp/connection.h"
+#include "backend/tcp/control_source.h"
 #include "base/spin_lock.h"
 
 namespace far::backend {

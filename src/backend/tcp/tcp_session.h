@@ -63,10 +63,6 @@ class tcp_session final : public session_epoch {
     identity_.store(number, std::memory_order_relaxed);
   }
 
-  // Outages are told once, however many connections notice. Each returns whether this is the first to notice.
-  [[nodiscard]] bool note_outage() { return !in_outage_.exchange(true); }
-  [[nodiscard]] bool note_recovery() { return in_outage_.exchange(false); }
-
   // In the child of a fork, where nobody else holds it.
   void unlock_after_fork() { lock_.open_in_child(); }
 
@@ -76,7 +72,6 @@ class tcp_session final : public session_epoch {
   std::atomic<std::uint64_t> quota_slots_{0};
   std::atomic<std::uint64_t> lease_ms_{0};
   std::atomic<std::uint64_t> identity_{0};
-  std::atomic<bool> in_outage_{false};
 };
 
 }  // namespace far::backend

@@ -15,12 +15,17 @@ class session_epoch {
  public:
   [[nodiscard]] std::uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
+  // Outages are logged once, however many connections notice. Each returns whether this is the first to notice.
+  [[nodiscard]] bool note_outage() { return !in_outage_.exchange(true); }
+  [[nodiscard]] bool note_recovery() { return in_outage_.exchange(false); }
+
  protected:
   ~session_epoch() = default;
   void set_epoch(std::uint32_t epoch) { epoch_.store(epoch, std::memory_order_release); }
 
  private:
   std::atomic<std::uint32_t> epoch_{1};
+  std::atomic<bool> in_outage_{false};
 };
 
 // Moves the transfers of several channels. No call blocks, and none but what its stream does calls the system.

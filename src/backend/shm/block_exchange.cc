@@ -1,17 +1,15 @@
-// The part of shm_backend that manages blocks: they come from the server ahead of need and go back; a new server
-// after the old one is gone.
+#include "backend/shm/block_exchange.h"
+
 #include <algorithm>
 #include <utility>
 
-#include "backend/shm/shm_backend.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "platform/clock.h"
 
-namespace far::backend {
+namespace far::backend::shm {
 namespace {
 
-using shm::block_map;
 using wire::block_slots;
 using wire::ring_operation;
 
@@ -32,8 +30,6 @@ constexpr std::uint32_t room_for_asking = 8;
 // For so long after an allocation found nothing, nothing goes back: it may be collecting a long run.
 constexpr std::uint64_t hunger_ns = 1'000 * millisecond_ns;
 constexpr std::uint64_t refusal_ns = 200 * millisecond_ns;
-constexpr std::uint64_t first_pause_ns = 50 * millisecond_ns;
-constexpr std::uint64_t longest_pause_ns = 5'000 * millisecond_ns;
 
 std::uint64_t now_ns() {
   return platform::monotonic_clock().now_ns();
@@ -45,84 +41,84 @@ std::uint64_t slots_ahead(std::uint64_t used) {
 
 }  // namespace
 
-void shm_backend::take_replies() {
+block_exchange::block_exchange(std::string name, block_map& blocks, lease_table& leases)
+    : name_(std::move(name)), blocks_(blocks), leases_(leases) {}
+
+void block_exchange::take_replies(connection& server) {
   wire::ring_reply reply;
-  while (control_->take(reply)) {
+  while (server.take(reply)) {
     if (reply.cookie == static_cast<std::uint64_t>(ring_operation::allocate)) {
       on_granted(reply);
     } else if (reply.status != static_cast<std::uint8_t>(wire::status::ok)) {
       log_line(log_level::warning,
                "far tier 'shm:%s': the server refused to take a block back (status %u); it stays charged",
-               chosen_.name.c_str(), unsigned{reply.status});
+               name_.c_str(), unsigned{reply.status});
     }
   }
 }
 
-void shm_backend::on_granted(const wire::ring_reply& reply) {
+void block_exchange::on_granted(const wire::ring_reply& reply) {
   const asked_blocks answered = std::exchange(asked_, {});
   const std::uint64_t granted = std::min(reply.values[0], answered.count);
-  for (std::uint64_t i = 0; i < granted; ++i) make_available(answered.first + i);
+  for (std::uint64_t i = 0; i < granted; ++i) {
+    blocks_.grant(answered.first + i);
+    leases_.grant(answered.first + i);
+  }
   if (granted > 0 && granted_count_ < granted_.size()) granted_[granted_count_++] = {answered.first, granted};
   if (granted < answered.count) refused_until_ns_ = now_ns() + refusal_ns;
 }
 
-void shm_backend::make_available(std::uint64_t block) {
-  blocks_->grant(block);
-  leases_.grant(block);
-}
-
-bool shm_backend::ask(std::uint64_t first, std::uint64_t count) {
-  if (count == 0 || asked_.count > 0 || control_->room() == 0) return false;
+bool block_exchange::ask(connection& server, std::uint64_t first, std::uint64_t count) {
+  if (count == 0 || asked_.count > 0 || server.room() == 0) return false;
   wire::ring_request wanted;
   wanted.op = ring_operation::allocate;
   wanted.cookie = static_cast<std::uint64_t>(ring_operation::allocate);
   wanted.first = first;
   wanted.count = count;
-  control_->put(wanted);
-  control_->flush();
+  server.put(wanted);
+  server.flush();
   asked_ = {first, count, now_ns()};
   return true;
 }
 
 // Blocks that went back, the lowest first.
-bool shm_backend::ask_for_holes(std::uint64_t wanted_blocks) {
+bool block_exchange::ask_for_holes(connection& server, std::uint64_t wanted_blocks) {
   if (leases_.unowned_slots() == 0) return false;
-  const std::uint64_t end = std::min(blocks_for(leases_.slots().limit()), blocks_->reachable_blocks());
+  const std::uint64_t end = std::min(blocks_for(leases_.slots().limit()), blocks_.reachable_blocks());
   for (std::uint64_t first = 0; first < end; ++first) {
-    if (blocks_->state_of(first) != block_map::state::absent) continue;
+    if (blocks_.state_of(first) != block_map::state::absent) continue;
     std::uint64_t last = first + 1;
-    while (last < end && last - first < wanted_blocks && blocks_->state_of(last) == block_map::state::absent) ++last;
-    return ask(first, last - first);
+    while (last < end && last - first < wanted_blocks && blocks_.state_of(last) == block_map::state::absent) ++last;
+    return ask(server, first, last - first);
   }
   return false;
 }
 
 // For a run of `count` slots that is not there: more at the end, where it grows together with what is free; else holes.
-bool shm_backend::ask_for_run(std::size_t count) {
+bool block_exchange::ask_for_run(connection& server, std::size_t count) {
   hungry_until_ns_ = now_ns() + hunger_ns;
   const std::uint64_t first = blocks_for(leases_.slots().limit());
-  const std::uint64_t end = std::min(blocks_for(leases_.capacity_slots()), blocks_->reachable_blocks());
+  const std::uint64_t end = std::min(blocks_for(leases_.capacity_slots()), blocks_.reachable_blocks());
   const std::uint64_t missing = count - std::min<std::uint64_t>(count, leases_.slots().free_at_end());
   const std::uint64_t room = first < end ? end - first : 0;
   if (room > 0 && blocks_for(missing) <= room) {
-    return ask(first, std::min(room, std::max(blocks_for(missing), blocks_at_once)));
+    return ask(server, first, std::min(room, std::max(blocks_for(missing), blocks_at_once)));
   }
-  return ask_for_holes(std::max(blocks_for(count) + 1, blocks_at_once)) || ask(first, room);
+  return ask_for_holes(server, std::max(blocks_for(count) + 1, blocks_at_once)) || ask(server, first, room);
 }
 
-void shm_backend::ask_ahead() {
+void block_exchange::ask_ahead(connection& server) {
   if (asked_.count > 0 || now_ns() < refused_until_ns_) return;
   const std::uint64_t used = leases_.slots().used();
   const std::uint64_t free = leases_.slots().limit() - std::min(leases_.slots().limit(), used);
   if (free >= slots_ahead(used)) return;
-  if (ask_for_holes(blocks_at_once)) return;
+  if (ask_for_holes(server, blocks_at_once)) return;
   const std::uint64_t first = blocks_for(leases_.slots().limit());
-  const std::uint64_t end = std::min(blocks_for(leases_.capacity_slots()), blocks_->reachable_blocks());
-  if (first < end) static_cast<void>(ask(first, std::min(end - first, blocks_at_once)));
+  const std::uint64_t end = std::min(blocks_for(leases_.capacity_slots()), blocks_.reachable_blocks());
+  if (first < end) static_cast<void>(ask(server, first, std::min(end - first, blocks_at_once)));
 }
 
-// Returns whether there may be more to give back.
-bool shm_backend::give_back_some() {
+bool block_exchange::give_back_some(connection& server) {
   const std::uint64_t used = leases_.slots().used();
   const std::uint64_t limit = leases_.slots().limit();
   const std::uint64_t free = limit - std::min(limit, used);
@@ -132,23 +128,23 @@ bool shm_backend::give_back_some() {
   // From the top, because slots are handed out from the bottom.
   for (std::uint64_t looked = 0; looked < searched_at_once && left > 0; ++looked) {
     if (give_back_from_ == 0) give_back_from_ = blocks_for(limit);
-    if (give_back(--give_back_from_)) --left;
+    if (give_back(server, --give_back_from_)) --left;
   }
   return left == 0;
 }
 
-bool shm_backend::give_back(std::uint64_t block) {
-  const bool orphan = blocks_->state_of(block) == block_map::state::orphan;
+bool block_exchange::give_back(connection& server, std::uint64_t block) {
+  const bool orphan = blocks_.state_of(block) == block_map::state::orphan;
   // A server that is gone takes nothing back; its blocks wait, free, until they are orphans. And a server that is busy
   // must not find the ring so full of returned blocks that no block can be asked for.
-  if (!orphan && control_->room() <= room_for_asking) return false;
+  if (!orphan && server.room() <= room_for_asking) return false;
   // While the slots are ours, nobody can be given them.
-  if (blocks_->state_of(block) == block_map::state::absent || !leases_.take_out(block)) return false;
+  if (blocks_.state_of(block) == block_map::state::absent || !leases_.take_out(block)) return false;
   if (orphan) {
-    blocks_->discard_orphan(block);
+    blocks_.discard_orphan(block);
     return true;
   }
-  blocks_->give_back(block);
+  blocks_.give_back(block);
   // It may have been granted since tend() looked; then it must not be populated any more.
   for (block_range& range : granted_) {
     if (block >= range.first && block < range.first + range.count) range.count = 0;
@@ -158,59 +154,20 @@ bool shm_backend::give_back(std::uint64_t block) {
   returned.cookie = static_cast<std::uint64_t>(ring_operation::free);
   returned.first = block;
   returned.count = 1;
-  control_->put(returned);
-  control_->flush();
+  server.put(returned);
+  server.flush();
   return true;
 }
 
-void shm_backend::reconnect(std::uint64_t current_ns) {
-  if (next_ == nullptr) {
-    if (current_ns < next_attempt_ns_) return;
-    pause_ns_ = std::clamp(pause_ns_ * 2, first_pause_ns, longest_pause_ns);
-    next_attempt_ns_ = current_ns + pause_ns_;
-    // A failure has been told of when the server went; it is no news that it is still away.
-    result<std::unique_ptr<shm::connection>> started = shm::connection::start(connection_settings(false));
-    if (!started) return;
-    next_ = std::move(started).value();
-    next_deadline_ns_ = current_ns + chosen_.timeout_ns;
-  }
-  const result<shm::connection::state> at = next_->step();
-  if (!at) {
-    log_line(log_level::warning, "%s; trying again", at.error().message.c_str());
-    next_.reset();
-  } else if (at.value() == shm::connection::state::ready) {
-    adopt(std::move(next_));
-  } else if (current_ns >= next_deadline_ns_) {
-    next_.reset();
-  }
+std::size_t block_exchange::take_granted(granted_ranges* into) {
+  *into = granted_;
+  return std::exchange(granted_count_, 0);
 }
 
-void shm_backend::adopt(std::unique_ptr<shm::connection> next) {
-  const int memory = next->take_memory();
-  const lock_guard guard(control_lock_);
-  // Blocks that nobody uses need not become orphans.
-  for (std::uint64_t block = 0; block < blocks_for(leases_.slots().limit()); ++block) {
-    if (blocks_->state_of(block) != block_map::state::granted) continue;
-    if (leases_.take_out(block)) blocks_->discard_orphan(block);
-  }
-  const result<std::uint64_t> orphans = blocks_->adopt(memory);
-  if (!orphans) {
-    log_line(log_level::warning, "far tier 'shm:%s': a server is available again, but %s", chosen_.name.c_str(),
-             orphans.error().message.c_str());
-    return;
-  }
-  control_->hang_up();
-  retired_.push_back(std::exchange(control_, std::move(next)));
-  current_.store(control_.get(), std::memory_order_release);
+void block_exchange::reset() {
   asked_ = {};
   granted_count_ = 0;
   refused_until_ns_ = 0;
-  pause_ns_ = 0;
-  lost_noted_ = false;
-  log_line(log_level::info,
-           "far tier 'shm:%s': a server is available again; %s lent by the one before stay in memory, uncounted, until "
-           "they are freed",
-           chosen_.name.c_str(), format_size(orphans.value() * shm::block_bytes).c_str());
 }
 
-}  // namespace far::backend
+}  // namespace far::backend::shm

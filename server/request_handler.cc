@@ -1,11 +1,10 @@
-// Serves requests after the handshake: one function for each.
-#include <algorithm>
+#include "server/request_handler.h"
+
 #include <cstring>
 #include <optional>
 
 #include "server/extents.h"
 #include "server/offload.h"
-#include "server/protocol.h"
 
 namespace far::server {
 
@@ -30,7 +29,26 @@ std::optional<wire::block_range> blocks_in(std::span<const std::byte> payload) {
 
 }  // namespace
 
-protocol::outcome protocol::on_request(const header& head, std::span<const std::byte> payload, std::uint64_t now_ns) {
+request_handler::request_handler(store& lent, loop_counters& counters, reply_writer& replies, turn& share)
+    : store_(lent), counters_(counters), replies_(replies), turn_(share) {}
+
+void request_handler::abandon() {
+  if (allocating_) session_->abandon(allocation_);
+  allocating_ = false;
+}
+
+request_handler::outcome request_handler::handle(const header& head, std::span<const std::byte> payload,
+                                                 std::uint64_t now_ns) {
+  if (!allocating_ && wire::is_request(head.op) && !head.is_reply && wire::checksum(payload) != head.payload_checksum) {
+    counters_.damaged_requests.add();
+    reply(head, status::bad_checksum);
+    return outcome::handled;
+  }
+  return on_request(head, payload, now_ns);
+}
+
+request_handler::outcome request_handler::on_request(const header& head, std::span<const std::byte> payload,
+                                                     std::uint64_t now_ns) {
   const bool takes_nothing = head.op == opcode::capacity || head.op == opcode::ping || head.op == opcode::close;
   if (head.is_reply || (takes_nothing && !payload.empty())) {
     end(close_reason::malformed);
@@ -50,21 +68,21 @@ protocol::outcome protocol::on_request(const header& head, std::span<const std::
   return outcome::handled;
 }
 
-void protocol::on_read(const header& head, std::span<const std::byte> payload) {
+void request_handler::on_read(const header& head, std::span<const std::byte> payload) {
   if (!wire::decode_read(payload, &batch_)) return end(close_reason::malformed);
-  std::byte* to = payload_space().data();
+  std::byte* to = replies_.payload_space().data();
   for (const wire::range& range : batch_.all()) {
     const auto copy_out = [&](std::span<const std::byte> extent) {
       std::memcpy(to, extent.data(), extent.size());
       to += extent.size();
     };
-    if (!for_each_extent(*mine_.to, range, copy_out)) return reply_not_allocated(head);
+    if (!for_each_extent(*session_, range, copy_out)) return reply_not_allocated(head);
   }
   counters_.bytes_read.add(batch_.total_bytes);
   reply(head, status::ok, batch_.total_bytes);
 }
 
-void protocol::on_write(const header& head, std::span<const std::byte> payload) {
+void request_handler::on_write(const header& head, std::span<const std::byte> payload) {
   if (!wire::decode_write(payload, &batch_)) return end(close_reason::malformed);
   const std::byte* from = batch_.bytes.data();
   for (const wire::range& range : batch_.all()) {
@@ -72,13 +90,14 @@ void protocol::on_write(const header& head, std::span<const std::byte> payload) 
       std::memcpy(extent.data(), from, extent.size());
       from += extent.size();
     };
-    if (!for_each_extent(*mine_.to, range, copy_in)) return reply_not_allocated(head);
+    if (!for_each_extent(*session_, range, copy_in)) return reply_not_allocated(head);
   }
   counters_.bytes_written.add(batch_.total_bytes);
   reply(head, status::ok);
 }
 
-protocol::outcome protocol::on_allocate(const header& head, std::span<const std::byte> payload, std::uint64_t now_ns) {
+request_handler::outcome request_handler::on_allocate(const header& head, std::span<const std::byte> payload,
+                                                      std::uint64_t now_ns) {
   if (!allocating_) {
     const std::optional<wire::block_range> wanted = blocks_in(payload);
     if (!wanted) {
@@ -88,10 +107,10 @@ protocol::outcome protocol::on_allocate(const header& head, std::span<const std:
     allocation_ = {.blocks = *wanted};
     allocating_ = true;
   }
-  const session::step got = mine_.to->allocate_some(allocation_, turn_blocks);
+  const session::step got = session_->allocate_some(allocation_, turn_blocks);
   if (got.at != session::progress::done) {
-    is_tired_ = got.at == session::progress::more;
-    if (got.at == session::progress::wait) retry_at_ns_ = now_ns + retry_ns;
+    turn_.is_tired = got.at == session::progress::more;
+    if (got.at == session::progress::wait) turn_.retry_at_ns = now_ns + retry_ns;
     return outcome::later;
   }
   allocating_ = false;
@@ -99,36 +118,46 @@ protocol::outcome protocol::on_allocate(const header& head, std::span<const std:
   return outcome::handled;
 }
 
-void protocol::on_free(const header& head, std::span<const std::byte> payload) {
+void request_handler::on_free(const header& head, std::span<const std::byte> payload) {
   const std::optional<wire::block_range> wanted = blocks_in(payload);
   if (!wanted) return end(close_reason::malformed);
-  const status freed = mine_.to->free(*wanted);
+  const status freed = session_->free(*wanted);
   if (freed == status::not_allocated) return reply_not_allocated(head);
   reply(head, freed);
 }
 
-void protocol::on_capacity(const header& head) {
-  wire::encode(mine_.to->report(), payload_space().first<wire::capacity_report_bytes>());
+void request_handler::on_capacity(const header& head) {
+  wire::encode(session_->report(), replies_.payload_space().first<wire::capacity_report_bytes>());
   reply(head, status::ok, wire::capacity_report_bytes);
 }
 
-void protocol::on_call(const header& head, std::span<const std::byte> payload) {
+void request_handler::on_call(const header& head, std::span<const std::byte> payload) {
   const std::optional<wire::call_request> asked = wire::decode_call(payload);
   if (!asked) return end(close_reason::malformed);
   const offload* const named = find_offload(asked->name);
   if (named == nullptr) return reply(head, status::unknown_call);
   const offload::outcome got =
-      named->run(*mine_.to, asked->arguments, payload_space().first(wire::maximum_payload_bytes));
-  work_left_ -= std::min(work_left_, got.touched_bytes);
+      named->run(*session_, asked->arguments, replies_.payload_space().first(wire::maximum_payload_bytes));
+  turn_.charge(got.touched_bytes);
   if (got.result == status::not_allocated) return reply_not_allocated(head);
   reply(head, got.result, got.result == status::ok ? got.result_bytes : 0);
 }
 
-void protocol::on_close(const header& head) {
-  settings_.lent->end(*mine_.to);
+void request_handler::on_close(const header& head) {
+  store_.end(*session_);
   reply(head, status::ok);
   flushes_ = true;
   end(close_reason::session_closed);
+}
+
+void request_handler::reply(const header& request, status result, std::size_t payload_bytes) {
+  replies_.reply(request, result, payload_bytes);
+}
+
+void request_handler::reply_not_allocated(const header& request) {
+  reply(request, status::not_allocated);
+  flushes_ = true;
+  end(close_reason::foreign_slot);
 }
 
 }  // namespace far::server

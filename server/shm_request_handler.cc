@@ -1,12 +1,13 @@
-// Serves requests over shared memory after the handshake: one function for each.
+#include "server/shm_request_handler.h"
+
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <optional>
 
 #include "server/extents.h"
 #include "server/offload.h"
-#include "server/shm_peer.h"
 #include "wire/rendezvous.h"
 
 namespace far::server {
@@ -24,16 +25,21 @@ constexpr unsigned turn_requests = 32;
 
 }  // namespace
 
+shm_request_handler::shm_request_handler(loop_counters& counters, shm_rings& rings, session& served, shm_memory& memory,
+                                         int socket)
+    : counters_(counters), rings_(rings), session_(served), memory_(memory), socket_(socket) {}
+
+void shm_request_handler::abandon() {
+  if (step_.begun) session_.abandon(step_);
+}
+
+void shm_request_handler::end(close_reason reason) {
+  if (reason_ == close_reason::none) reason_ = reason;
+}
+
 // Bounded by the replies that fit, so that every request that is taken can be answered, and by a number of requests a
 // turn, so that one client does not starve the others.
-bool shm_peer::work() {
-  if (is_over() || phase_ != phase::serving) return false;
-  if (mine_.is_fenced()) {
-    end(close_reason::fenced);
-    return true;
-  }
-  // The older connection of the same number may still be at work.
-  if (!settings_.lent->readers().passed(mine_.fence)) return false;
+bool shm_request_handler::work() {
   bool progress = false;
   unsigned replies = 0;
   if (allocating_) {
@@ -42,19 +48,19 @@ bool shm_peer::work() {
   }
   wire::ring_entry entry;
   // Without room for the reply, requests wait: a client that does not read harms only itself.
-  for (std::uint32_t room = replies_.room();
-       replies < std::min(turn_requests, room) && !allocating_ && !is_over() && requests_.take(entry);) {
+  for (std::uint32_t room = rings_.replies.room(); replies < std::min(turn_requests, room) && !allocating_ &&
+                                                   reason_ == close_reason::none && rings_.requests.take(entry);) {
     handle(std::bit_cast<ring_request>(entry));
     replies += allocating_ ? 0 : 1;
     progress = true;
   }
-  if (requests_.broken() || replies_.broken()) end(close_reason::malformed);
-  if (progress) requests_.release();
-  if (replies > 0 && replies_.publish()) wire::ring_bell(socket_);
+  if (rings_.requests.broken() || rings_.replies.broken()) end(close_reason::malformed);
+  if (progress) rings_.requests.release();
+  if (replies > 0 && rings_.replies.publish()) wire::ring_bell(socket_);
   return progress;
 }
 
-void shm_peer::handle(const ring_request& asked) {
+void shm_request_handler::handle(const ring_request& asked) {
   const auto kind = static_cast<std::size_t>(asked.op) - first_request;
   if (kind < counters_.requests.size()) counters_.requests[kind].add();
   switch (asked.op) {
@@ -63,7 +69,7 @@ void shm_peer::handle(const ring_request& asked) {
     case ring_operation::allocate: return on_allocate(asked);
     case ring_operation::free: return on_free(asked);
     case ring_operation::capacity: {
-      const wire::capacity_report now = mine_.to->report();
+      const wire::capacity_report now = session_.report();
       return reply(asked, status::ok,
                    {.values = {now.quota_slots, now.tenant_slots, now.server_free_slots, now.session_slots}});
     }
@@ -73,22 +79,17 @@ void shm_peer::handle(const ring_request& asked) {
   end(close_reason::malformed);
 }
 
-void shm_peer::reply(const ring_request& asked, status result, ring_reply with) {
+void shm_request_handler::reply(const ring_request& asked, status result, ring_reply with) {
   with.cookie = asked.cookie;
   with.status = static_cast<std::uint8_t>(result);
   if (result != status::ok) counters_.failed_requests.add();
-  replies_.put(std::bit_cast<wire::ring_entry>(with));
-}
-
-std::byte* shm_peer::fragment(const ring_request& asked) const {
-  if (asked.fragment >= wire::ring_length || asked.length_bytes > fragment_bytes) return nullptr;
-  return rings_->area + asked.fragment * fragment_bytes;
+  rings_.replies.put(std::bit_cast<wire::ring_entry>(with));
 }
 
 // The client can change the shared memory at any moment. Everything that decides where bytes go is in `asked`, which
 // is our copy.
-void shm_peer::on_transfer(const ring_request& asked) {
-  std::byte* shared = fragment(asked);
+void shm_request_handler::on_transfer(const ring_request& asked) {
+  std::byte* shared = rings_.fragment(asked);
   if (shared == nullptr || asked.length_bytes == 0 || asked.offset_bytes >= page_bytes)
     return end(close_reason::malformed);
   const bool reads = asked.op == ring_operation::read;
@@ -101,7 +102,7 @@ void shm_peer::on_transfer(const ring_request& asked) {
     shared += part.size();
   };
   const wire::range where{asked.first, asked.offset_bytes, asked.length_bytes};
-  if (!for_each_extent(*mine_.to, where, copy)) {
+  if (!for_each_extent(session_, where, copy)) {
     reply(asked, status::not_allocated);
     return end(close_reason::foreign_slot);
   }
@@ -109,11 +110,11 @@ void shm_peer::on_transfer(const ring_request& asked) {
   reply(asked, status::ok);
 }
 
-bool shm_peer::names_blocks(const ring_request& asked) const {
-  return asked.count > 0 && asked.count <= memory_->blocks() && asked.first <= memory_->blocks() - asked.count;
+bool shm_request_handler::names_blocks(const ring_request& asked) const {
+  return asked.count > 0 && asked.count <= memory_.blocks() && asked.first <= memory_.blocks() - asked.count;
 }
 
-void shm_peer::on_allocate(const ring_request& asked) {
+void shm_request_handler::on_allocate(const ring_request& asked) {
   if (!names_blocks(asked)) return end(close_reason::malformed);
   allocating_ = true;
   wanted_ = asked;
@@ -122,12 +123,12 @@ void shm_peer::on_allocate(const ring_request& asked) {
 }
 
 // One block at a time, about half a millisecond: the others of this thread wait no longer than that.
-bool shm_peer::go_on_allocating() {
-  if (memory_->overdrawn()) {
+bool shm_request_handler::go_on_allocating() {
+  if (memory_.overdrawn()) {
     end(close_reason::foreign_slot);
     return true;
   }
-  const session::step got = mine_.to->allocate_some(step_, 1);
+  const session::step got = session_.allocate_some(step_, 1);
   if (got.at == session::progress::wait) return false;
   if (got.at == session::progress::more) return true;
   if (got.result == status::ok && ++granted_ < wanted_.count) {
@@ -140,17 +141,17 @@ bool shm_peer::go_on_allocating() {
   return true;
 }
 
-void shm_peer::on_free(const ring_request& asked) {
+void shm_request_handler::on_free(const ring_request& asked) {
   if (!names_blocks(asked)) return end(close_reason::malformed);
-  const status freed = mine_.to->free({asked.first, asked.count});
+  const status freed = session_.free({asked.first, asked.count});
   reply(asked, freed);
   if (freed == status::not_allocated) end(close_reason::foreign_slot);
 }
 
 // The arguments are copied out of the shared memory before they are decoded, so that the client cannot change them
 // between the check and the use.
-void shm_peer::on_call(const ring_request& asked) {
-  std::byte* const shared = fragment(asked);
+void shm_request_handler::on_call(const ring_request& asked) {
+  std::byte* const shared = rings_.fragment(asked);
   if (shared == nullptr) return end(close_reason::malformed);
   // A copy, so that what is checked is what is used.
   std::array<std::byte, fragment_bytes> arguments;
@@ -160,8 +161,7 @@ void shm_peer::on_call(const ring_request& asked) {
   const offload* const named = find_offload(call->name);
   if (named == nullptr) return reply(asked, status::unknown_call);
   if (!call_result_) call_result_ = std::make_unique<std::byte[]>(wire::maximum_payload_bytes);
-  const offload::outcome got =
-      named->run(*mine_.to, call->arguments, {call_result_.get(), wire::maximum_payload_bytes});
+  const offload::outcome got = named->run(session_, call->arguments, {call_result_.get(), wire::maximum_payload_bytes});
   if (got.result == status::not_allocated) {
     reply(asked, got.result);
     return end(close_reason::foreign_slot);

@@ -1,0 +1,63 @@
+// Serves the requests of one connection after its handshake: one function for each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "server/close_reason.h"
+#include "server/counters.h"
+#include "server/reply_writer.h"
+#include "server/store.h"
+#include "server/turn.h"
+#include "wire/message.h"
+
+namespace far::server {
+
+class request_handler {
+ public:
+  enum class outcome : std::uint8_t { handled, later };  // later: the message stays where it is
+
+  // Requires: all of them outlive the handler.
+  request_handler(store& lent, loop_counters& counters, reply_writer& replies, turn& share);
+
+  // Requires: the same session for the rest of the connection's life.
+  void serve(session& served) { session_ = &served; }
+
+  // Requires: serve() was called, replies have room, and reason() is none. An allocation that is under way comes back
+  // with the same message.
+  [[nodiscard]] outcome handle(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
+
+  // Set by a request that ends the connection; flushes(): after its reply has been sent.
+  [[nodiscard]] close_reason reason() const { return reason_; }
+  [[nodiscard]] bool flushes() const { return flushes_; }
+
+  // Gives up an allocation that is under way: the connection leaves its session.
+  void abandon();
+
+ private:
+  [[nodiscard]] outcome on_request(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
+  void on_read(const wire::header& head, std::span<const std::byte> payload);
+  void on_write(const wire::header& head, std::span<const std::byte> payload);
+  [[nodiscard]] outcome on_allocate(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
+  void on_free(const wire::header& head, std::span<const std::byte> payload);
+  void on_capacity(const wire::header& head);
+  void on_call(const wire::header& head, std::span<const std::byte> payload);
+  void on_close(const wire::header& head);
+  void reply(const wire::header& request, wire::status result, std::size_t payload_bytes = 0);
+  void reply_not_allocated(const wire::header& request);
+  void end(close_reason reason) { reason_ = reason; }
+
+  store& store_;
+  loop_counters& counters_;
+  reply_writer& replies_;
+  turn& turn_;
+  session* session_ = nullptr;
+  session::allocation allocation_;  // under way while allocating_
+  bool allocating_ = false;
+  wire::batch batch_;
+  close_reason reason_ = close_reason::none;
+  bool flushes_ = false;
+};
+
+}  // namespace far::server

@@ -1,0 +1,19 @@
+// What a connection to a Redis server is told at its construction.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace far::backend {
+
+struct redis_settings {
+  std::string peer;      // for messages: "redis://cache1:6379"
+  std::string user;      // empty: the default user
+  std::string password;  // empty: none is shown
+  std::uint64_t database = 0;
+  std::uint64_t timeout_ns = 0;
+  std::uint64_t lease_ns = 0;
+  bool writes = false;  // it carries writes, makes and deletes strings, renews leases, and opens the session
+};
+
+}  // namespace far::backend

@@ -1,0 +1,234 @@
+#include "backend/tcp/request_messages.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "backend/tcp/message_chunks.h"
+#include "base/check.h"
+#include "base/units.h"
+
+namespace far::backend {
+namespace {
+
+// A message carries at most this much, so that the server can work on one while the next is on its way.
+constexpr std::size_t most_data_bytes = 256 * kib;
+
+// No more than this a system call.
+constexpr std::size_t send_bytes = 1 * mib;
+
+}  // namespace
+
+void request_messages::build(transfer_queue& pending, std::uint32_t epoch, bool wants_ping, std::uint64_t now_ns,
+                             const completion_sink* sink) {
+  build_reserved(epoch, wants_ping, now_ns);
+  while (pending.drop_failed(epoch, sink)) {
+    message* const outgoing = pool_.take();
+    if (outgoing == nullptr) return;
+    fill(*outgoing, pending, epoch);
+    encode(*outgoing);
+    pool_.append(*outgoing);
+    if (cursor_ == nullptr) cursor_ = outgoing;
+  }
+}
+
+void request_messages::build_reserved(std::uint32_t epoch, bool wants_ping, std::uint64_t now_ns) {
+  control_request asked;
+  if (control_ != nullptr && control_message_ == nullptr && control_->next(epoch, now_ns, &asked)) {
+    control_message_ = &pool_.take_reserved(0);
+    control_message_->blocks = asked.blocks;
+    add_reserved(*control_message_, asked.op, epoch, now_ns);
+  }
+  const bool silent = pool_.first() == nullptr && wants_ping;
+  if (silent && ping_message_ == nullptr) {
+    ping_message_ = &pool_.take_reserved(1);
+    add_reserved(*ping_message_, wire::opcode::ping, epoch, now_ns);
+  }
+}
+
+void request_messages::add_reserved(message& outgoing, wire::opcode op, std::uint32_t epoch, std::uint64_t now_ns) {
+  outgoing.op = op;
+  outgoing.epoch = epoch;
+  outgoing.deadline_ns = now_ns + timeout_ns_;
+  encode(outgoing);
+  pool_.append(outgoing);
+  if (cursor_ == nullptr) cursor_ = &outgoing;
+}
+
+// Puts what waits at the front into the message, as far as it is of one kind.
+void request_messages::fill(message& outgoing, transfer_queue& pending, std::uint32_t epoch) const {
+  outgoing.op = pending.front().io.op == operation::read ? wire::opcode::read : wire::opcode::write;
+  outgoing.epoch = epoch;
+  outgoing.deadline_ns = pending.front().deadline_ns;
+  const operation op = pending.front().io.op;
+  // A message ends with the first of its deadlines, so what came much later goes into another.
+  const std::uint64_t latest_ns = outgoing.deadline_ns + timeout_ns_ / 4;
+  while (!pending.empty() && outgoing.part_count < wire::maximum_batch && outgoing.data_bytes < most_data_bytes) {
+    transfer& front = pending.front();
+    if (front.io.op != op || front.epoch != epoch || front.error_code != 0 || front.deadline_ns > latest_ns) return;
+    const std::uint64_t left = front.io.length_bytes - front.placed_bytes;
+    const auto length =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(left, most_data_bytes - outgoing.data_bytes));
+    outgoing.parts[outgoing.part_count++] = {&front, front.io.buffer + front.placed_bytes, length};
+    const std::uint64_t position = front.io.offset_bytes + front.placed_bytes;
+    const wire::range where{front.io.slot + position / page_bytes, static_cast<std::uint32_t>(position % page_bytes),
+                            length};
+    outgoing.ranges[outgoing.part_count - 1] = where;
+    outgoing.data_bytes += length;
+    outgoing.deadline_ns = std::min(outgoing.deadline_ns, front.deadline_ns);
+    front.placed_bytes += length;
+    ++front.outstanding;
+    if (!front.placed()) return;
+    pending.pop();
+  }
+}
+
+void request_messages::encode(message& outgoing) {
+  const std::span<std::byte> payload = std::span(outgoing.prefix).subspan(wire::header_bytes);
+  const std::span<const wire::range> ranges{outgoing.ranges.data(), outgoing.part_count};
+  std::size_t bytes = 0;
+  switch (outgoing.op) {
+    case wire::opcode::read: bytes = wire::encode_read(ranges, payload); break;
+    case wire::opcode::write: bytes = wire::encode_write_prefix(ranges, payload); break;
+    case wire::opcode::allocate:
+    case wire::opcode::free:
+      wire::encode(outgoing.blocks,
+                   std::span<std::byte, wire::block_range_bytes>(payload.data(), wire::block_range_bytes));
+      bytes = wire::block_range_bytes;
+      break;
+    default: break;
+  }
+  outgoing.prefix_bytes = static_cast<std::uint32_t>(wire::header_bytes + bytes);
+  const std::span<const message::part> data =
+      outgoing.carries_data() ? outgoing.all() : std::span<const message::part>();
+  const wire::header head{.op = outgoing.op,
+                          .payload_bytes = static_cast<std::uint32_t>(outgoing.sent_bytes() - wire::header_bytes),
+                          .cookie = outgoing.cookie,
+                          .payload_checksum = bytes == 0 ? 0 : checksum_of(payload.first(bytes), data)};
+  wire::encode(head, std::span<std::byte, wire::header_bytes>(outgoing.prefix.data(), wire::header_bytes));
+}
+
+std::size_t request_messages::gather(std::span<iovec> chunks, std::size_t* total_bytes) const {
+  std::size_t count = 0;
+  std::size_t skip = cursor_bytes_;
+  *total_bytes = 0;
+  const auto add = [&](std::byte* buffer, std::size_t bytes) {
+    const std::size_t skipped = std::min(skip, bytes);
+    skip -= skipped;
+    if (skipped == bytes) return;
+    add_chunk(chunks.data(), &count, buffer + skipped, bytes - skipped);
+    *total_bytes += bytes - skipped;
+  };
+  for (message* current = cursor_; current != nullptr; current = current->next) {
+    // A message that does not fit as a whole waits for the next call; the first one always fits.
+    if (count + 1 + current->part_count > chunks.size() || (count > 0 && *total_bytes >= send_bytes)) break;
+    add(current->prefix.data(), current->prefix_bytes);
+    if (!current->carries_data()) continue;
+    for (const message::part& part : current->all()) add(part.buffer, part.length_bytes);
+  }
+  return count;
+}
+
+void request_messages::note_sent(std::size_t bytes) {
+  cursor_bytes_ += bytes;
+  while (cursor_ != nullptr && cursor_bytes_ >= cursor_->sent_bytes()) {
+    cursor_bytes_ -= cursor_->sent_bytes();
+    cursor_->sent = true;
+    cursor_ = cursor_->next;
+  }
+}
+
+void request_messages::rewind() {
+  for (message* current = pool_.first(); current != nullptr; current = current->next) current->sent = false;
+  cursor_ = pool_.first();
+  cursor_bytes_ = 0;
+}
+
+bool request_messages::finish(message& answered, wire::status outcome, std::uint32_t epoch, std::uint64_t now_ns,
+                              const completion_sink* sink) {
+  if (outcome == wire::status::bad_checksum) return false;
+  answered_ = true;
+  pool_.remove(answered);
+  if (&answered == control_message_) {
+    control_message_ = nullptr;
+    const control_request asked{answered.op, answered.blocks};
+    pool_.give_back(answered);
+    control_->done(asked, epoch, outcome, now_ns);
+    return true;
+  }
+  if (&answered == ping_message_) ping_message_ = nullptr;
+  // A slot that we hold and the server does not: its bytes are gone.
+  const int code = outcome == wire::status::ok ? 0 : EIO;
+  for (const message::part& part : answered.all()) finish_part(*part.owner, code, sink);
+  pool_.give_back(answered);
+  return true;
+}
+
+void request_messages::note_draining(std::uint32_t epoch) {
+  if (control_ != nullptr) control_->draining(epoch);
+}
+
+bool request_messages::take_answered() {
+  return std::exchange(answered_, false);
+}
+
+// Ends a message without an answer.
+void request_messages::fail(message& failed, int code, const completion_sink* sink) {
+  if (&failed == control_message_) control_message_ = nullptr;
+  if (&failed == ping_message_) ping_message_ = nullptr;
+  pool_.remove(failed);
+  for (const message::part& part : failed.all()) finish_part(*part.owner, code, sink);
+  pool_.give_back(failed);
+}
+
+void request_messages::fail_all_but(std::uint32_t kept_epoch, int code, const completion_sink* sink) {
+  for (message* current = pool_.first(); current != nullptr;) {
+    message& stale = *current;
+    current = stale.next;
+    if (stale.epoch != kept_epoch) fail(stale, code, sink);
+  }
+  restart_cursor();
+}
+
+bool request_messages::expire(std::uint64_t now_ns, const completion_sink* sink) {
+  bool overdue = false;
+  // In the order of deadlines, but for a control message, which is asked for until it is answered.
+  for (message* current = pool_.first(); current != nullptr && now_ns >= current->deadline_ns;) {
+    message& late = *current;
+    current = late.next;
+    overdue = true;
+    if (late.part_count == 0) {
+      late.deadline_ns = now_ns + timeout_ns_;
+    } else {
+      fail(late, ETIMEDOUT, sink);
+    }
+  }
+  return overdue;
+}
+
+void request_messages::reset() {
+  control_ = nullptr;
+  control_message_ = ping_message_ = nullptr;
+  pool_.reset();
+  cursor_ = nullptr;
+  cursor_bytes_ = 0;
+}
+
+void request_messages::validate(std::uint32_t epoch, bool is_ready) const {
+  bool sent = true;
+  for (const message* current = pool_.first(); current != nullptr; current = current->next) {
+    FAR_CHECK(current->in_use && pool_.find(current->cookie) == current, "a listed message is in use");
+    FAR_CHECK(current->epoch == epoch, "messages are of the connection's epoch");
+    if (current == cursor_) sent = false;
+    FAR_CHECK(current->sent == sent || !is_ready, "messages are sent in their order");
+    std::size_t bytes = 0;
+    for (const message::part& part : current->all()) {
+      FAR_CHECK(part.owner->outstanding > 0, "a transfer knows that a message holds a part of it");
+      bytes += part.length_bytes;
+    }
+    FAR_CHECK(bytes == current->data_bytes, "a message counts its bytes");
+  }
+  FAR_CHECK(!is_ready || (cursor_ == nullptr) == sent, "the cursor stands at the first unsent message");
+}
+
+}  // namespace far::backend
