@@ -140,9 +140,10 @@ bool shm_peer::go_on_allocating() {
   return true;
 }
 
+// No request is repeated here: a session ends with its connection. So blocks that it does not hold are not its own.
 void shm_peer::on_free(const ring_request& asked) {
   if (!names_blocks(asked)) return end(close_reason::malformed);
-  const status freed = mine_.to->free({asked.first, asked.count});
+  const status freed = mine_.to->free_held({asked.first, asked.count});
   reply(asked, freed);
   if (freed == status::not_allocated) end(close_reason::foreign_slot);
 }
