@@ -141,9 +141,10 @@ bool shm_request_handler::go_on_allocating() {
   return true;
 }
 
+// No request is repeated here: a session ends with its connection. So blocks that it does not hold are not its own.
 void shm_request_handler::on_free(const ring_request& asked) {
   if (!names_blocks(asked)) return end(close_reason::malformed);
-  const status freed = session_.free({asked.first, asked.count});
+  const status freed = session_.free_held({asked.first, asked.count});
   reply(asked, freed);
   if (freed == status::not_allocated) end(close_reason::foreign_slot);
 }

@@ -174,9 +174,27 @@ bool session::overlaps_allocation(wire::block_range blocks) const {
   return blocks.first < other.first + other.count && other.first < blocks.first + blocks.count;
 }
 
+bool session::holds_all(wire::block_range blocks) const {
+  if (blocks.first + blocks.count > highest_) return false;
+  for (std::uint64_t number = blocks.first; number < blocks.first + blocks.count; ++number) {
+    const std::uintptr_t value = blocks_[number].load();
+    if (value == 0 || (value & flags) != 0) return false;
+  }
+  return true;
+}
+
 wire::status session::free(wire::block_range blocks) {
-  FAR_CHECK(can_name(blocks), "freeing of blocks without a number");
   const lock_guard guard(lock_);
+  return free_locked(blocks);
+}
+
+wire::status session::free_held(wire::block_range blocks) {
+  const lock_guard guard(lock_);
+  return holds_all(blocks) ? free_locked(blocks) : wire::status::not_allocated;
+}
+
+wire::status session::free_locked(wire::block_range blocks) {
+  FAR_CHECK(can_name(blocks), "freeing of blocks without a number");
   store_.lock_.assert_held();  // the same one
   if (ended_ || overlaps_allocation(blocks)) return wire::status::not_allocated;
   const std::uint64_t end = std::min(blocks.first + blocks.count, highest_);

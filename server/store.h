@@ -129,6 +129,9 @@ class session : public std::enable_shared_from_this<session> {
   // serves others once store::reclaim() has taken it back. not_allocated, and nothing happens: the session has ended,
   // or is allocating some of them. Requires: can_name().
   [[nodiscard]] wire::status free(wire::block_range blocks);
+  // All of them, or none and not_allocated when the session does not hold one of them: for clients that never repeat a
+  // request. Else as free().
+  [[nodiscard]] wire::status free_held(wire::block_range blocks);
 
   [[nodiscard]] wire::capacity_report report() const;
 
@@ -145,6 +148,8 @@ class session : public std::enable_shared_from_this<session> {
   [[nodiscard]] std::optional<step> begin(allocation& work);
   [[nodiscard]] step finish(allocation& work, wire::status result);
   [[nodiscard]] bool overlaps_allocation(wire::block_range blocks) const FAR_REQUIRES(lock_);
+  [[nodiscard]] bool holds_all(wire::block_range blocks) const FAR_REQUIRES(lock_);
+  [[nodiscard]] wire::status free_locked(wire::block_range blocks) FAR_REQUIRES(lock_);
 
   store& store_;
   std::shared_ptr<tenant> tenant_;

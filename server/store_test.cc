@@ -129,6 +129,7 @@ TEST(Store, FreedBlocksAreReadAsZerosByTheNextTenant) {
   EXPECT_EQ(a.to->free({0, 1}), status::ok);
   EXPECT_EQ(a.to->address_of(0), nullptr);
   EXPECT_EQ(a.to->free({0, 1}), status::ok) << "again";
+  EXPECT_EQ(a.to->free_held({0, 1}), status::not_allocated) << "from whom nothing is repeated";
   lent->validate();
   attachment b = open(*lent, "b");
   ASSERT_EQ(b.to->allocate({3, 1}), status::ok) << "allocate waits until the freed block is back";

@@ -65,17 +65,18 @@ std::uint64_t cluster::errors() const {
 
 // That a transfer has failed on a server is not known to the layer until the transfer's thread goes on, which may be
 // long after the server has become well. What was written misses on that server then, and what is written next goes
-// past it. Were the next server to fail before that is repaired, two would have failed at once. So whatever began
-// before all was well must have ended, and the layer must have found nothing wrong since.
+// past it. Were the next server to fail before that is repaired, two would have failed at once. The same goes for a
+// group that gets one copy only, because one server served when its allocation began. So whatever began before all was
+// well must have ended, and the layer must have found nothing wrong since.
 bool cluster::is_whole() {
   const std::uint64_t errors_before = errors();
-  const bool has_ended = well_since_ && user_->have_ended(well_since_->transfers_begun);
+  const bool has_ended = well_since_ && user_->have_ended(well_since_->calls_begun);
   if (!looks_whole() || errors() != errors_before) {
     well_since_.reset();
     return false;
   }
   if (well_since_ && well_since_->errors == errors_before) return has_ended;
-  well_since_ = {.transfers_begun = user_->transfers_begun(), .errors = errors_before};
+  well_since_ = {.calls_begun = user_->calls_begun(), .errors = errors_before};
   return false;
 }
 

@@ -114,7 +114,7 @@ class cluster {
   void add_late_member();
   // What is_whole() saw when everything was well for the first time since something was wrong.
   struct first_look {
-    std::uint64_t transfers_begun = 0;
+    std::uint64_t calls_begun = 0;
     std::uint64_t errors = 0;
   };
   [[nodiscard]] bool looks_whole();

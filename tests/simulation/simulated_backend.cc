@@ -132,13 +132,17 @@ void simulated_backend::note(const char* call, slot_id first, std::size_t count)
 
 result<slot_id> simulated_backend::allocate(std::size_t count) {
   threads_.switch_point();
+  const std::uint64_t number = note_begin();
   result<slot_id> first = inner_->allocate(count);
-  if (first) {
+  {
     const scheduler::uninterrupted body;
-    note("allocate", first.value(), count);
-    for (slot_id id = first.value(); id < first.value() + count; ++id) {
-      if (id >= slots_.size()) slots_.resize(id + 1);
-      slots_[id].allocated = true;
+    under_way_.erase(number);
+    if (first) {
+      note("allocate", first.value(), count);
+      for (slot_id id = first.value(); id < first.value() + count; ++id) {
+        if (id >= slots_.size()) slots_.resize(id + 1);
+        slots_[id].allocated = true;
+      }
     }
   }
   threads_.switch_point();
@@ -154,7 +158,7 @@ void simulated_backend::free(slot_id first, std::size_t count) {
       const auto number = static_cast<unsigned long long>(id);
       if (!slots_[id].allocated) fail("slot %llu is freed twice", number);
       if (slots_[id].writes > 0) fail("slot %llu is freed under a write", number);
-      slots_[id] = {.first_transfer = transfers_begun_};
+      slots_[id] = {.first_transfer = calls_begun_};
     }
     // Whoever still reads what was lent to him reads rubbish.
     if (memory_ != nullptr) std::memset(const_cast<std::byte*>(memory_->direct(first)), 0xdb, count * page_bytes);
@@ -175,6 +179,12 @@ const std::byte* simulated_backend::direct(slot_id slot) const {
   return memory_->direct(slot);
 }
 
+std::uint64_t simulated_backend::note_begin() {
+  const scheduler::uninterrupted body;
+  under_way_.insert(calls_begun_);
+  return calls_begun_++;
+}
+
 std::uint64_t simulated_backend::begin(const request& io) {
   note(io.op == operation::read ? "read" : "write", io.slot, io.length_bytes / page_bytes);
   for (slot_id id = io.slot; id < io.slot + io.length_bytes / page_bytes; ++id) {
@@ -186,8 +196,7 @@ std::uint64_t simulated_backend::begin(const request& io) {
     ++used.transfers;
     if (io.op == operation::write) ++used.writes;
   }
-  under_way_.insert(transfers_begun_);
-  return transfers_begun_++;
+  return note_begin();
 }
 
 bool simulated_backend::end(std::uint64_t number, const request& io, bool failed) {

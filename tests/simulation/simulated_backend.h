@@ -45,9 +45,9 @@ class simulated_backend final : public backend::backend {
     return slot < slots_.size() && slots_[slot].written && slots_[slot].transfers == 0;
   }
 
-  // Transfers are numbered in the order in which they begin. How many have begun; and whether the first `count`
-  // of them have ended, and their users been told.
-  [[nodiscard]] std::uint64_t transfers_begun() const { return transfers_begun_; }
+  // Transfers and allocations are numbered in the order in which they begin. How many have begun; and whether the first
+  // `count` of them have ended, and their users been told.
+  [[nodiscard]] std::uint64_t calls_begun() const { return calls_begun_; }
   [[nodiscard]] bool have_ended(std::uint64_t count) const {
     return under_way_.empty() || *under_way_.begin() >= count;
   }
@@ -79,6 +79,7 @@ class simulated_backend final : public backend::backend {
   };
 
   void note(const char* call, far::backend::slot_id first, std::size_t count);
+  [[nodiscard]] std::uint64_t note_begin();
   [[nodiscard]] std::uint64_t begin(const far::backend::request& io);
   // Returns whether a slot was freed under it.
   bool end(std::uint64_t number, const far::backend::request& io, bool failed);
@@ -91,7 +92,7 @@ class simulated_backend final : public backend::backend {
   std::unique_ptr<far::backend::backend> inner_;
   mutable std::vector<slot_state> slots_;
   std::uint64_t failed_reads_ = 0;
-  std::uint64_t transfers_begun_ = 0;
+  std::uint64_t calls_begun_ = 0;
   std::set<std::uint64_t> under_way_;
 };
 

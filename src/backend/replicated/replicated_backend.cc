@@ -188,6 +188,8 @@ int replicated_backend::place_next_group() {
     slots_.free(first, std::min(group_slots, capacity_limit_ - first));
   }
   ++free_groups_;
+  // Only now: a walk of the repairer ends at groups_end, and one that began before would not have seen the group.
+  if (lacks_copies(number)) shared_.call_for_attention();
   return 0;
 }
 
@@ -285,8 +287,14 @@ int replicated_backend::place_group(std::uint64_t number) {
   placed.available = true;
   placed.owned = {};
   placed.copies = taken;
-  if (count < shared_.copies) shared_.call_for_attention();
   return 0;
+}
+
+bool replicated_backend::lacks_copies(std::uint64_t number) const {
+  group& looked_at = shared_.group_at(number);
+  const lock_guard guard(looked_at.lock);
+  const auto is_present = [](const copy& held) { return held.present; };
+  return static_cast<std::size_t>(std::ranges::count_if(looked_at.copies, is_present)) < shared_.copies;
 }
 
 // Returns false, and leaves the group as it is, while the repairer is at work on it. Requires: no slot of it is owned.

@@ -114,6 +114,7 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] std::uint64_t missing_copies() const FAR_REQUIRES(placement_lock_);
   [[nodiscard]] bool can_spare(std::uint64_t extents) const FAR_REQUIRES(placement_lock_);
   [[nodiscard]] int place_next_group() FAR_REQUIRES(placement_lock_);
+  [[nodiscard]] bool lacks_copies(std::uint64_t number) const;
   [[nodiscard]] int take_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);
   [[nodiscard]] int ask_for_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);
   void take_in(slot_id first, std::size_t count) FAR_REQUIRES(placement_lock_);
