@@ -8,7 +8,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <bit>
 #include <concepts>
@@ -21,13 +20,14 @@
 #include <optional>
 #include <shared_mutex>
 #include <span>
-#include <stdexcept>
 #include <type_traits>
 #include <utility>
 
 #include "far/detail/hash_entry.h"
 #include "far/detail/hash_index.h"
 #include "far/detail/hash_shard.h"
+#include "far/detail/hash_state.h"
+#include "far/detail/left_entries.h"
 #include "far/detail/pointer.h"
 #include "far/detail/retired.h"
 #include "far/detail/thread_sanitizer.h"
@@ -35,14 +35,6 @@
 #include "far/tag.h"
 
 namespace far {
-
-// What a map may hold before entries leave it for good: those that have not been used for a while (CLOCK, a second
-// chance for what was used). 0: any number.
-struct hash_map_limits {
-  std::size_t entries = 0;
-  // Of far objects: entries, and the far memory that keys and values own, where these say how much (owned_bytes()).
-  std::size_t bytes = 0;
-};
 
 // Keys to values, each pair one far object, which comes and goes alone or with its page. An index in local memory names
 // it: 17 to 29 bytes an entry.
@@ -64,6 +56,7 @@ struct hash_map_limits {
 template <typename K, typename V, typename Hash = hash<K>, typename Equal = std::equal_to<>>
 class hash_map {
   using entry = detail::hash_entry<K, V>;
+  using state = detail::hash_state<K, V, Hash, Equal>;
 
  public:
   using key_type = K;
@@ -73,18 +66,28 @@ class hash_map {
   using key_equal = Equal;
   // What get() returns a copy as: V; std::string for far::string.
   using copy_type = typename detail::copied<V>::type;
-  // Told of each entry that leaves because of a limit, after it has left. May use the map. What it throws, whoever
-  // added or updated an entry gets, who has done so all the same.
-  using eviction_callback = std::function<void(const K& key, const V& value)>;
+  // Told of each entry that leaves because of a limit, or with its object, after it has left. May use the map. What it
+  // throws, whoever added or updated an entry gets, who has done so all the same.
+  using eviction_callback = typename state::eviction_callback;
 
   explicit hash_map(const tag& in, const Hash& hash_of = {}, const Equal& equal = {})
       : hash_map(in, hash_map_limits{}, {}, hash_of, equal) {}
   hash_map(const tag& in, hash_map_limits limits, eviction_callback on_eviction = {}, const Hash& hash_of = {},
            const Equal& equal = {})
-      : state_(std::make_unique<state>(in, limits, std::move(on_eviction), hash_of, equal)) {
+      : state_(std::make_unique<state>(in, in, limits, std::move(on_eviction), hash_of, equal)) {
     detail::require_relocatable<K>();
     detail::require_relocatable<V>();
   }
+  // A cache of what is in local memory. What has left is dropped at the next change of the map, at the earliest, unless
+  // it was found again before; what leaves while memory is very short, or with more than 16384 others between two
+  // changes, may stay. Dropping takes no fetch, unless there is a callback, or an entry has anything to destroy. Takes
+  // a tag, for good: throws std::runtime_error when the runtime has no more. Requires: Hash can be called on any
+  // thread, and uses no far memory.
+  hash_map(runtime& home, while_local leaving, hash_map_limits limits = {}, eviction_callback on_eviction = {},
+           const Hash& hash_of = {}, const Equal& equal = {})
+    requires(!detail::has_far_pointers<K>)
+      : hash_map(home, leaving, std::make_shared<detail::left_entries>(), limits, std::move(on_eviction), hash_of,
+                 equal) {}
   // O(1). What was moved from may only be destroyed, swapped or assigned to.
   hash_map(hash_map&&) noexcept = default;
   hash_map& operator=(hash_map&&) noexcept = default;
@@ -249,6 +252,17 @@ class hash_map {
   }
 
  private:
+  hash_map(runtime& home, while_local leaving, std::shared_ptr<detail::left_entries> left, hash_map_limits limits,
+           eviction_callback&& on_eviction, const Hash& hash_of, const Equal& equal)
+      : state_(std::make_unique<state>(tag(home, leaving.how, before_leaving<entry>([left, hash_of](const entry& one) {
+                                             left->note(detail::hashed(hash_of(one.key)));
+                                           })),
+                                       tag(home), limits, std::move(on_eviction), hash_of, equal)) {
+    detail::require_relocatable<K>();
+    detail::require_relocatable<V>();
+    state_->left = std::move(left);
+  }
+
   static constexpr bool is_transparent = requires {
     typename Hash::is_transparent;
     typename Equal::is_transparent;
@@ -266,43 +280,8 @@ class hash_map {
   }
 
   // How far a batch look-up asks ahead; and how many of its keys share a scope.
-  static constexpr std::size_t keys_ahead = 32;
-  static constexpr std::size_t keys_a_scope = 256;
-  static constexpr std::size_t retired_batch = std::clamp<std::size_t>((std::size_t{1} << 18) / sizeof(entry), 1, 64);
+  static constexpr std::size_t keys_ahead = 32, keys_a_scope = 256;
   static constexpr std::size_t entry_weight = entry::own_bytes(sizeof(entry));
-
-  struct state {
-    tag home;
-    [[no_unique_address]] Hash hash_of;
-    [[no_unique_address]] Equal equal;
-    const bool is_limited;
-    const hash_map_limits limits;
-    const eviction_callback on_eviction;
-    std::atomic<std::size_t> next_shard{0};  // for an eviction
-    alignas(64) std::atomic<std::size_t> count{0};
-    std::atomic<std::size_t> weight{0};
-    detail::retired_list retired{retired_batch};
-    mutable std::array<detail::hash_shard, detail::hash_shards> shards;
-
-    state(const tag& in, hash_map_limits wanted, eviction_callback&& callback, const Hash& user_hash,
-          const Equal& user_equal)
-        : home(in),
-          hash_of(user_hash),
-          equal(user_equal),
-          is_limited(wanted.entries != 0 || wanted.bytes != 0),
-          limits(wanted),
-          on_eviction(std::move(callback)) {}
-    ~state() {
-      for (detail::hash_shard& shard : shards) {
-        detail::end_entries<entry>()([&](auto visit) { shard.index.for_each_bucket(visit); });
-      }
-    }
-
-    [[nodiscard]] bool is_over() const {
-      return (limits.entries != 0 && count.load(std::memory_order_relaxed) > limits.entries) ||
-             (limits.bytes != 0 && weight.load(std::memory_order_relaxed) > limits.bytes);
-    }
-  };
 
   [[nodiscard]] static entry* at(std::byte* address) { return std::launder(reinterpret_cast<entry*>(address)); }
   [[nodiscard]] static V* value_of(entry* found) { return found == nullptr ? nullptr : std::addressof(found->value); }
@@ -446,7 +425,8 @@ class hash_map {
         old = std::make_unique<detail::retired_list::node>();
       }
     }
-    detail::owned_entry<entry> fresh(home(), std::forward<Q>(given), std::forward<Arguments>(arguments)...);
+    detail::owned_entry<entry> fresh(home(), state_->parts_home, std::forward<Q>(given),
+                                     std::forward<Arguments>(arguments)...);
     const entry& mine = *at(here.reach(fresh.word(), false, true));
     const std::size_t weight = mine.weight();
     detail::hash_shard& shard = shard_of(of);
@@ -526,8 +506,10 @@ class hash_map {
     std::size_t before_;
   };
 
-  // After a change, outside scopes and locks: evicts down to the limits.
+  // After a change, outside scopes and locks: drops what has left, and evicts down to the limits.
   void tidy() {
+    if (state_->left != nullptr && state_->left->has_any()) [[unlikely]]
+      state_->left->take_all([this](detail::hashed of) { drop_left(of); });
     if (state_->is_limited) [[unlikely]] {
       while (state_->is_over() && evict_one()) {
       }
@@ -548,7 +530,24 @@ class hash_map {
   }
   bool take_victim(detail::hash_shard& shard, detail::retired_list::node& into) {
     const std::lock_guard guard(shard);
-    const detail::hash_slot victim = shard.index.next_victim();
+    return take_out(shard, shard.index.next_victim(), into);
+  }
+  // An entry with that hash that is not at hand.
+  void drop_left(detail::hashed of) {
+    auto old = std::make_unique<detail::retired_list::node>();
+    detail::hash_shard& shard = shard_of(of);
+    {
+      const scope here(home().home());
+      const std::lock_guard guard(shard);
+      const detail::hash_slot left = shard.index.find(of.print(), [&](detail::hash_bucket& bucket, unsigned slot) {
+        const detail::owner_word& word = bucket.words[slot];
+        return word.load(std::memory_order_relaxed) != 0 && here.reach_if_ready(word, false) == nullptr;
+      });
+      if (!take_out(shard, left, *old)) return;
+    }
+    end_victim(shard, std::move(old));
+  }
+  bool take_out(detail::hash_shard& shard, const detail::hash_slot& victim, detail::retired_list::node& into) {
     if (!victim) return false;
     shard.index.erase(victim, into.word);
     state_->count.fetch_sub(1, std::memory_order_relaxed);
@@ -575,14 +574,9 @@ class hash_map {
   template <bool Write, typename Visit>
   void for_each_entry(Visit visit) const {
     for (detail::hash_shard& shard : state_->shards) {
-      using lock =
-          std::conditional_t<Write, std::unique_lock<detail::hash_shard>, std::shared_lock<detail::shared_lock>>;
-      lock guard = [&] {
-        if constexpr (Write) {
-          return lock(shard);
-        } else {
-          return lock(shard.readers());
-        }
+      const auto guard = [&shard] {
+        if constexpr (Write) return std::unique_lock(shard);
+        if constexpr (!Write) return std::shared_lock(shard.readers());
       }();
       detail::walk_ahead walk([&](detail::owner_word& word) {
         const scope here(home().home());

@@ -276,6 +276,36 @@ inline void a_cache_keeps_its_limit_under_many(runtime& farheap, [[maybe_unused]
   EXPECT_EQ(inserted.load() - evicted.load(), mine.size());
 }
 
+// A map of what is in local memory drops entries that leave, but never one that it has not told of.
+inline void entries_leave_under_many(runtime& farheap, const sizes& chosen) {
+  std::atomic<std::uint64_t> dropped{0};
+  std::atomic<std::uint64_t> wrong{0};
+  hash_map<std::uint64_t, record> mine(farheap, while_local{}, {}, [&](const std::uint64_t key, const record& value) {
+    ++dropped;
+    if (!value.is_of(key, 10)) ++wrong;
+  });
+  std::atomic<std::uint64_t> inserted{0};
+  {
+    const disturber disturbing(farheap);
+    work_together(farheap, 6, [&](unsigned worker) {
+      std::mt19937_64 random(worker);
+      for (unsigned step = 0; step < chosen.steps; ++step) {
+        const std::uint64_t key = random() % 5000;
+        if (const std::optional<record> found = mine.get(key)) {
+          if (!found->is_of(key, 10)) ++wrong;
+        } else if (mine.try_emplace(key, key, random() % 10)) {
+          ++inserted;
+        }
+      }
+    });
+  }
+  farheap.evict_all();
+  if (mine.put(0, record(0, 1))) ++inserted;
+  EXPECT_GT(dropped.load(), 0u);
+  EXPECT_EQ(wrong.load(), 0u);
+  EXPECT_EQ(inserted.load() - dropped.load(), mine.size());
+}
+
 inline void a_shared_lock_keeps_writers_apart(runtime& farheap, [[maybe_unused]] const sizes& chosen) {
   detail::shared_lock lock;
   std::uint64_t first = 0;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <random>
@@ -317,6 +319,70 @@ TEST_F(numbers_test, what_is_erased_is_given_back) {
   }
   EXPECT_LT(farheap_->statistics().far_bytes + farheap_->statistics().local_bytes, 20 * mib);
   EXPECT_EQ(mine.size(), 200u);
+}
+
+TEST_F(numbers_test, entries_leave_with_their_objects) {
+  farheap_->set_page_path_share(2);  // so that what is fetched is fetched alone
+  std::size_t told = 0;
+  hash_map<std::uint64_t, std::uint64_t> mine(*farheap_, while_local{});
+  hash_map<std::uint64_t, string> texts(*farheap_, while_local{}, {}, [&](std::uint64_t key, const string& text) {
+    ++told;
+    EXPECT_EQ(text, text_of(key));
+  });
+  constexpr std::uint64_t count = 5'000;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    mine.put(i, ~i);
+    if (i < 500) texts.put(i, text_of(i));
+  }
+  EXPECT_EQ(mine.size(), count);
+  EXPECT_EQ(texts.size(), 500u);
+  farheap_->evict_all();
+  EXPECT_EQ(mine.get(7), ~std::uint64_t{7}) << "nothing is dropped before the next change";
+  const auto count_fetches = [&] {
+    const runtime_statistics now = farheap_->statistics();
+    return now.fetched_pages + now.object_fetches;
+  };
+  const std::uint64_t fetched = count_fetches();
+  mine.put(count, 0);
+  EXPECT_LE(mine.size(), 600u) << "what is back in memory stays: at most some pages' entries";
+  EXPECT_EQ(mine.get(7), ~std::uint64_t{7});
+  EXPECT_EQ(mine.get(count), 0u);
+  EXPECT_LT(count_fetches(), fetched + 100) << "what is dropped is not fetched";
+  texts.put(1'000, text_of(1'000));
+  EXPECT_EQ(texts.size() + told, 501u);
+  EXPECT_GT(told, 200u);
+  std::size_t visited = 0;
+  mine.for_each([&](std::uint64_t key, std::uint64_t value) {
+    EXPECT_EQ(value, key == count ? 0 : ~key);
+    ++visited;
+  });
+  EXPECT_EQ(visited, mine.size());
+}
+
+TEST_F(numbers_test, a_map_of_what_is_local_is_bounded_by_memory) {
+  hash_map<std::uint64_t, std::array<std::uint64_t, 30>> mine(*farheap_, while_local{});
+  constexpr std::uint64_t count = 200'000;  // 52 MB; there are 16
+  for (std::uint64_t i = 0; i < count; ++i) {
+    mine.put(i, std::array<std::uint64_t, 30>{i});
+    const auto found = mine.get(i / 2);
+    ASSERT_EQ(found ? (*found)[0] : i / 2, i / 2);
+  }
+  EXPECT_LT(mine.size(), count / 2);
+  EXPECT_GT(mine.size(), count / 20);
+  EXPECT_TRUE(mine.contains(count - 1));
+}
+
+TEST_F(numbers_test, a_handler_outlives_its_map) {
+  {
+    hash_map<std::uint64_t, std::uint64_t> mine(*farheap_, while_local{});
+    for (std::uint64_t i = 0; i < 1'000; ++i) mine.put(i, i);
+  }
+  farheap_->evict_all();
+  EXPECT_THROW(
+      {
+        for (int i = 0; i < 16; ++i) static_cast<void>(numbers(*farheap_, while_local{}));
+      },
+      std::runtime_error);
 }
 
 }  // namespace

@@ -27,6 +27,9 @@ TEST_F(hash_map_threads, copies_are_of_before_or_after_an_update) {
 TEST_F(hash_map_threads, a_cache_keeps_its_limit_under_many) {
   stress::a_cache_keeps_its_limit_under_many(*farheap_, {});
 }
+TEST_F(hash_map_threads, entries_leave_under_many) {
+  stress::entries_leave_under_many(*farheap_, {});
+}
 TEST_F(hash_map_threads, a_shared_lock_keeps_writers_apart) {
   stress::a_shared_lock_keeps_writers_apart(*farheap_, {});
 }

@@ -56,6 +56,9 @@ TEST_F(simulated_containers, copies_are_of_before_or_after_an_update) {
 TEST_F(simulated_containers, a_cache_keeps_its_limit_under_many) {
   stress::a_cache_keeps_its_limit_under_many(*farheap_, few);
 }
+TEST_F(simulated_containers, entries_leave_under_many) {
+  stress::entries_leave_under_many(*farheap_, few);
+}
 TEST_F(simulated_containers, a_shared_lock_keeps_writers_apart) {
   stress::a_shared_lock_keeps_writers_apart(*farheap_, few);
 }

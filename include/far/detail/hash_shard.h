@@ -27,6 +27,13 @@ class hashed {
     const auto product = static_cast<unsigned __int128>(users ^ 0x9e3779b97f4a7c15u) * 0xd1342543de82ef95u;
     value_ = static_cast<std::uint64_t>(product >> 64) ^ static_cast<std::uint64_t>(product);
   }
+  // The same bits make the same hash; what is in the lowest of them does not matter.
+  [[nodiscard]] static hashed of_bits(std::uint64_t bits) {
+    hashed made;
+    made.value_ = bits;
+    return made;
+  }
+  [[nodiscard]] std::uint64_t bits() const { return value_; }
   [[nodiscard]] std::size_t shard() const { return value_ >> (64 - hash_shard_bits); }
   [[nodiscard]] fingerprint print() const { return static_cast<fingerprint>(value_ >> (32 - hash_shard_bits)); }
 
@@ -82,13 +89,13 @@ struct alignas(64) hash_shard {
   mutable shared_lock lock_;
 };
 
-// An entry that no map has yet.
+// An entry that no map has yet. What its key and value own has another tag.
 template <typename Entry>
 class owned_entry {
  public:
   template <typename... Arguments>
-  explicit owned_entry(const tag& in, Arguments&&... arguments) {
-    make_object<Entry>(in, word_, in, std::forward<Arguments>(arguments)...);
+  owned_entry(const tag& in, const tag& parts_in, Arguments&&... arguments) {
+    make_object<Entry>(in, word_, parts_in, std::forward<Arguments>(arguments)...);
   }
   ~owned_entry() { destroy<Entry>(word_); }
   owned_entry(const owned_entry&) = delete;

@@ -1,0 +1,46 @@
+// Which entries of a far::hash_map are leaving local memory: noted by a handler, which must neither wait nor allocate
+// (far/tag.h), and read by whoever changes the map next.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "far/detail/hash_shard.h"
+
+namespace far::detail {
+
+// Any number of threads note and take. Keeps the latest 16384: entries whose notes are overwritten stay in the map.
+class left_entries {
+ public:
+  void note(hashed of) noexcept {
+    const std::size_t at = noted_.fetch_add(1, std::memory_order_relaxed);
+    notes_[at % notes_.size()].store(of.bits() | is_noted, std::memory_order_release);
+  }
+  [[nodiscard]] bool has_any() const noexcept {
+    return noted_.load(std::memory_order_relaxed) != taken_.load(std::memory_order_relaxed);
+  }
+  // Calls use(hashed) for each note, which no other thread then gets.
+  template <typename Use>
+  void take_all(Use use) {
+    const std::size_t end = noted_.load(std::memory_order_relaxed);
+    std::size_t at = taken_.exchange(end, std::memory_order_relaxed);
+    if (end - at > notes_.size()) at = end - notes_.size();
+    for (; at != end; ++at) {
+      const std::uint64_t bits = notes_[at % notes_.size()].exchange(0, std::memory_order_acquire);
+      if (bits != 0) use(hashed::of_bits(bits));
+    }
+  }
+
+ private:
+  // No bit that chooses a shard or a fingerprint.
+  static constexpr std::uint64_t is_noted = 1;
+
+  alignas(64) std::atomic<std::size_t> noted_{0};
+  alignas(64) std::atomic<std::size_t> taken_{0};
+  std::array<std::atomic<std::uint64_t>, 16384> notes_{};
+};
+
+}  // namespace far::detail
