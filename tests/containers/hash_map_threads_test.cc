@@ -134,6 +134,8 @@ TEST_F(numbers_test, what_was_found_stays_until_the_scope_ends) {
   };
   std::atomic<std::uint64_t> wrong{0};
   std::atomic<std::uint64_t> found_some{0};
+  // Readers find something even if they are through before the writers begin.
+  for (std::uint64_t number = 0; number < keys; ++number) mine.put(key_of(number), std::string(40, 'a'));
   {
     const disturber disturbing(*farheap_);
     work_together(*farheap_, 6, [&](unsigned worker) {

@@ -110,8 +110,8 @@ result<tcp_endpoint> parse_redis_endpoint(std::string_view text) {
 }
 
 result<redis_name> parse_redis(const uri& name) {
-  const result<void> known = name.allow_options(
-      {"copies", "prefix", "user", "password-file", "db", "ca", "connections", "timeout", "patience", "lease", "capacity"});
+  const result<void> known = name.allow_options({"copies", "prefix", "user", "password-file", "db", "ca", "connections",
+                                                 "timeout", "patience", "lease", "capacity"});
   if (!known) return known.error();
   result<std::vector<tcp_endpoint>> servers = parse_servers(name);
   if (!servers) return servers.error();
