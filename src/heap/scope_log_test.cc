@@ -208,6 +208,50 @@ TEST_F(scope_log_heap, and_do_not_wait_for_those_that_follow_it) {
   use_heap_beside_a_scope(true);
 }
 
+TEST_F(scope_log_heap, pages_of_large_objects_are_logged) {
+  runtime farheap(small_runtime());
+  unique_ptr<numbers[]> large = make_unique<numbers[]>(farheap, 200);
+  farheap.evict_all();
+  note_long_scope(current_record());
+  const scope here(farheap);
+  numbers& one = large.deref_mut(here, 150);
+  const std::uint64_t left = farheap.statistics().evicted_pages;
+  farheap.evict_all();
+  EXPECT_EQ(farheap.statistics().evicted_pages, left);
+  one.all[1] = 7;
+  EXPECT_EQ(large.deref(here, 150).all[1], 7u);
+}
+
+// Pages leave in the middle of its constructor.
+struct slowly_made {
+  std::uint64_t first = 1;
+  std::uint64_t second = 0;
+  explicit slowly_made(runtime& farheap) {
+    farheap.evict_all();
+    second = first + 1;
+  }
+};
+
+}  // namespace
+}  // namespace far::heap
+
+template <>
+inline constexpr bool far::is_relocatable<far::heap::slowly_made> = true;
+
+namespace far::heap {
+namespace {
+
+TEST_F(scope_log_heap, objects_that_are_being_made_are_logged) {
+  runtime_options chosen = small_runtime();
+  chosen.page_path_share = 2;
+  runtime farheap(chosen);
+  const unique_ptr<numbers> before = make_unique<numbers>(farheap);
+  note_long_scope(current_record());
+  const unique_ptr<slowly_made> one = make_unique<slowly_made>(farheap, farheap);
+  EXPECT_GT(farheap.statistics().evicted_pages, 0u) << "others do leave";
+  EXPECT_EQ(one.read().second, 2u);
+}
+
 // Two threads, whose scopes all log and are larger than they should be.
 TEST_F(scope_log_heap, nothing_is_lost_under_pressure) {
   runtime_options chosen = small_runtime();
