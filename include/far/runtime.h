@@ -153,6 +153,7 @@ class FAR_API runtime {
   struct parts;
 
   detail::heap_view view_;
+  detail::heap_view slow_view_;  // in which no page is ready
   std::unique_ptr<parts> parts_;
 };
 

@@ -101,9 +101,10 @@ bool evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
     }
     // Whoever reaches an object from here on finds the mark, and calls the move off; others have scopes that were open
     // before, or hold its page for work of their own.
-    const grace_number marked_before = all_scopes.stamp([](grace_number) { return true; });
-    has_room = marked_.empty() || all_scopes.wait_until_over(marked_before, longest_wait);
-    const std::uint64_t held = find_held({pages.data(), count}, &mine);
+    const grace_number marked_before = scopes_without_log.stamp([](grace_number) { return true; });
+    has_room = marked_.empty() || scopes_without_log.wait_until_over(marked_before, longest_wait);
+    const held_pages in_logs = find_held({pages.data(), count}, &mine);
+    const std::uint64_t held = in_logs.by_work | in_logs.by_scopes;
     for (const candidate& marked : marked_) {
       const auto at =
           std::lower_bound(pages.begin(), pages.begin() + count, marked.object >> page_shift) - pages.begin();

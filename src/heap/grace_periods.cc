@@ -5,16 +5,29 @@
 #include "far/detail/grace.h"
 #include "fiber/identity.h"
 #include "fiber/this_fiber.h"
+#include "heap/scope_log.h"
 
 namespace far::heap {
 
-constinit grace_periods all_scopes;
+constinit grace_periods all_scopes(scopes_waited_for::all);
+constinit grace_periods scopes_without_log(scopes_waited_for::without_log);
 
 void grace_periods::advance() noexcept {
   if (!driving_.try_lock()) return;
   const lock_guard guard(driving_, std::adopt_lock);
   if (under_way_ != 0) drop_ended();
   if (under_way_ == 0) begin();
+  if (under_way_ != 0 && kind_ == scopes_waited_for::without_log) note_long_scopes();
+}
+
+bool grace_periods::waits_for(std::uint64_t sequence) const noexcept {
+  if ((sequence & owner_record::open) == 0) return false;
+  return kind_ == scopes_waited_for::all || (sequence & owner_record::logs) == 0;
+}
+
+void grace_periods::note_long_scopes() noexcept {
+  if (std::chrono::steady_clock::now() - began_ < longest_short_scope) return;
+  for (owner_record* one = open_then_; one != nullptr; one = mark_of(*one).next_open_then) note_long_scope(*one);
 }
 
 // Whatever was taken away under a number up to this one is out of reach before the fence; so whoever can have reached
@@ -30,22 +43,25 @@ void grace_periods::begin() noexcept {
   fence_all_threads();
   open_then_ = nullptr;
   for (owner_record* one = first_record(); one != nullptr; one = one->next) {
-    one->sequence_then = one->sequence.load(std::memory_order_acquire);
-    if (one->sequence_then % 2 == 0) continue;
-    one->next_open_then = open_then_;
+    const std::uint64_t sequence = one->sequence.load(std::memory_order_acquire);
+    if (!waits_for(sequence)) continue;
+    mark_of(*one) = {sequence, open_then_};
     open_then_ = one;
   }
   drop_ended();
+  if (under_way_ != 0) began_ = std::chrono::steady_clock::now();
 }
 
+// A scope that begins or stops to log is still the same.
 void grace_periods::drop_ended() noexcept {
   owner_record** link = &open_then_;
   while (*link != nullptr) {
-    owner_record& one = **link;
-    if (one.sequence.load(std::memory_order_acquire) == one.sequence_then) {
-      link = &one.next_open_then;
+    owner_record::period_mark& mark = mark_of(**link);
+    const std::uint64_t changed = (*link)->sequence.load(std::memory_order_acquire) ^ mark.sequence_then;
+    if ((changed & ~owner_record::logs) == 0) {
+      link = &mark.next_open_then;
     } else {
-      *link = one.next_open_then;
+      *link = mark.next_open_then;
     }
   }
   if (open_then_ != nullptr) return;
@@ -61,7 +77,8 @@ bool grace_periods::wait_until_over(grace_number number, std::chrono::microsecon
   while (true) {
     advance();
     if (is_over(number)) return true;
-    if (current_record().is_open() || clock::now() >= deadline) return false;
+    const std::uint64_t mine = current_record().sequence.load(std::memory_order_relaxed);
+    if (waits_for(mine) || clock::now() >= deadline) return false;
     if (on_fiber) {
       fiber::sleep_for(pause);
     } else {

@@ -4,6 +4,9 @@
 //     const grace_number asked = all_scopes.stamp([&](grace_number n) { ...take it out of reach, note n... });
 //     ... all_scopes.advance() now and then ...
 //     if (all_scopes.is_over(asked)) nobody who reached it before is left
+//
+// For pages there are periods of their own, which do not wait for scopes that log (scope_log.h): whoever wants a page
+// asks the logs, too.
 #pragma once
 
 #include <atomic>
@@ -20,9 +23,11 @@ namespace far::heap {
 using grace_number = std::uint32_t;
 inline constexpr grace_number oldest_grace = grace_number{1} << 30;
 
+enum class scopes_waited_for : std::uint8_t { all, without_log };
+
 class grace_periods {
  public:
-  constexpr grace_periods() = default;
+  constexpr explicit grace_periods(scopes_waited_for kind) : kind_(kind) {}
   grace_periods(const grace_periods&) = delete;
   grace_periods& operator=(const grace_periods&) = delete;
 
@@ -54,7 +59,13 @@ class grace_periods {
  private:
   void begin() noexcept FAR_REQUIRES(driving_);
   void drop_ended() noexcept FAR_REQUIRES(driving_);
+  void note_long_scopes() noexcept FAR_REQUIRES(driving_);
+  [[nodiscard]] bool waits_for(std::uint64_t sequence) const noexcept;
+  [[nodiscard]] owner_record::period_mark& mark_of(owner_record& one) const noexcept {
+    return one.period_marks[static_cast<std::size_t>(kind_)];
+  }
 
+  const scopes_waited_for kind_;
   spin_lock numbers_;
   grace_number next_ FAR_GUARDED_BY(numbers_) = 1;
   bool wanted_ FAR_GUARDED_BY(numbers_) = false;
@@ -63,9 +74,11 @@ class grace_periods {
   spin_lock driving_;
   grace_number under_way_ FAR_GUARDED_BY(driving_) = 0;         // 0: none
   owner_record* open_then_ FAR_GUARDED_BY(driving_) = nullptr;  // those whose scope has not ended since it began
+  std::chrono::steady_clock::time_point began_ FAR_GUARDED_BY(driving_){};
 };
 
 // Scopes belong to fibers and threads, not to runtimes.
 extern constinit grace_periods all_scopes;
+extern constinit grace_periods scopes_without_log;
 
 }  // namespace far::heap

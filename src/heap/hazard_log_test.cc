@@ -99,7 +99,7 @@ TEST(hazard_log, a_page_never_leaves_under_a_reader) {
   for (unsigned i = 0; i < rounds || ((evicted == 0 || reads == 0) && std::chrono::steady_clock::now() < deadline);
        ++i) {
     leaving.store(true, std::memory_order_relaxed);
-    if (find_held({&page, 1}, nullptr) == 0) {
+    if (find_held({&page, 1}, nullptr).by_work == 0) {
       gone.store(true, std::memory_order_relaxed);
       ++evicted;
       for (unsigned look = 0; look < looks; ++look) cpu_relax();

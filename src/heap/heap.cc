@@ -12,6 +12,7 @@
 #include "far/page_lost.h"
 #include "fiber/identity.h"
 #include "heap/grace_periods.h"
+#include "heap/scope_log.h"
 #include "heap/scope_records.h"
 
 namespace far::detail {
@@ -52,6 +53,11 @@ object_heap::object_heap(pager::page_guard& from, fiber::scheduler& workers)
 
 object_heap::~object_heap() = default;
 
+// The caller is about to use the page. Loose pages are in use at any time.
+void object_heap::log_use(heap::owner_record& caller, std::uintptr_t address) {
+  if (caller.is_logging() && !pages.is_loose(pages.page_of(address))) heap::log_page(caller, address >> page_shift);
+}
+
 // Afterwards the page stays until the caller's scope ends, or comes back to its place when memory was short; if it is
 // resident: otherwise it is to be fetched, and claimed again.
 bool object_heap::is_claimed(std::uintptr_t address) {
@@ -72,6 +78,7 @@ bool object_heap::try_bring_in(std::uintptr_t address, std::size_t bytes, bool w
 std::uintptr_t object_heap::take_place(std::size_t bytes, segment_kind where, unsigned tag) {
   while (true) {
     const std::uintptr_t place = allocator_.take(bytes, where, tag);
+    log_use(heap::current_record(), place);
     if (try_bring_in(place, std::min(heap::allocator::bytes_ahead(place), bytes_ready_ahead), true)) return place;
     segments.remove_object(place, heap::units_for(bytes));
   }
@@ -115,6 +122,7 @@ bool object_heap::has_handler(std::uintptr_t object) const {
 }
 
 std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting) {
+  heap::owner_record& mine = heap::current_record();
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if ((value & (busy_flags | word::huge)) != 0 || value == 0) [[unlikely]] {
@@ -125,6 +133,7 @@ std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting)
     }
     const std::uintptr_t object = word::address(value);
     const bool write = for_writing || has_handler(object);
+    log_use(mine, object);
     if (!is_claimed(object)) [[unlikely]] {
       come_in(owner, value, write, lasting);
       continue;
@@ -183,8 +192,10 @@ std::byte* object_heap::touch_part(std::uint64_t value, std::size_t offset, std:
 // From the page at `first` on.
 void object_heap::bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool write, bool lasting) {
   const heap_view ready = view();
+  heap::owner_record& mine = heap::current_record();
   for (std::uintptr_t page = first; page < end; page += page_bytes) {
-    if (ready.is_ready(word::of_huge(page), write)) continue;
+    log_use(mine, page);
+    if (!mine.is_logging() && ready.is_ready(word::of_huge(page), write)) continue;
     while (!is_claimed(page)) {
       heap::counters::add(count.page_fetches);
       memory.fetch(page, end - page, write);
@@ -278,7 +289,7 @@ void object_heap::evict(std::uintptr_t address, std::size_t bytes) {
   for (std::size_t first = pages.page_of(address); first < end; first += pages_condemned_at_once) {
     const std::size_t end_of_piece = std::min(end, first + pages_condemned_at_once);
     bool is_any = false;
-    const heap::grace_number of_piece = heap::all_scopes.stamp([&](heap::grace_number all) {
+    const heap::grace_number of_piece = heap::scopes_without_log.stamp([&](heap::grace_number all) {
       for (std::size_t page = first; page < end_of_piece; ++page) {
         if (!memory.is_resident(pages.address_of(page))) continue;
         pages.condemn(page, all);
@@ -290,7 +301,7 @@ void object_heap::evict(std::uintptr_t address, std::size_t bytes) {
     for (std::size_t page = first; page < end_of_piece; ++page) pages.cool(page);
   }
   // If it is not over by then, what is in reach stays.
-  if (number != 0) static_cast<void>(heap::all_scopes.wait_until_over(number, longest_wait));
+  if (number != 0) static_cast<void>(heap::scopes_without_log.wait_until_over(number, longest_wait));
   memory.evict(address, bytes);
 }
 

@@ -108,6 +108,8 @@ class object_heap {
 
   // The part that dereferences read.
   [[nodiscard]] heap_view view() const { return {.ready = pages.ready_by_page()}; }
+  // The same for scopes that log: every dereference calls touch() or touch_part().
+  [[nodiscard]] heap_view slow_view() const { return {.ready = pages.never_ready_by_page()}; }
 
   // Recomputes every count and checks every header that can be read. Requires: no other call meanwhile.
   void validate() const;
@@ -133,6 +135,7 @@ class object_heap {
   [[nodiscard]] bool has_handler(std::uintptr_t object) const;
   [[nodiscard]] bool make_writable(std::uintptr_t address, bool wanted);
   void make_ready(std::uintptr_t address, bool writable);
+  void log_use(heap::owner_record& caller, std::uintptr_t address);
   [[nodiscard]] bool is_claimed(std::uintptr_t address);
   [[nodiscard]] bool try_bring_in(std::uintptr_t address, std::size_t bytes, bool write);
   [[nodiscard]] std::uintptr_t take_place(std::size_t bytes, heap::segment_kind where, unsigned tag);

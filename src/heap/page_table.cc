@@ -29,6 +29,7 @@ page_table::page_table(std::uintptr_t base, std::uint64_t pages)
       cards_(map_array<card_bytes>(pages)),
       counts_(map_array<counts>(pages)),
       ready_(map_array<std::atomic<std::uint8_t>>(pages)),
+      never_ready_(map_array<std::uint8_t>(pages)),
       condemned_(map_array<std::atomic<grace_number>>(pages)),
       kinds_(map_array<std::atomic<std::uint8_t>>(pages)) {
   FAR_CHECK(base % page_bytes == 0, "a far heap begins at a page");
@@ -39,6 +40,7 @@ page_table::~page_table() {
   unmap_array(cards_, pages_);
   unmap_array(counts_, pages_);
   unmap_array(ready_, pages_);
+  unmap_array(const_cast<std::uint8_t*>(never_ready_), pages_);
   unmap_array(condemned_, pages_);
   unmap_array(kinds_, pages_);
 }

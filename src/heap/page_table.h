@@ -132,6 +132,12 @@ class page_table {
     return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(ready_) - (base_ >> page_shift));
   }
 
+  // The same of an array in which no page is ready.
+  [[nodiscard]] const std::uint8_t* never_ready_by_page() const {
+    return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(never_ready_) -
+                                                 (base_ >> page_shift));
+  }
+
   // Page counts and bits go back to what they were before the first use. Requires: no object in the pages.
   void forget(std::size_t first_page, std::size_t count);
 
@@ -155,6 +161,7 @@ class page_table {
   card_bytes* cards_;
   counts* counts_;
   std::atomic<std::uint8_t>* ready_;
+  const std::uint8_t* never_ready_;
   std::atomic<grace_number>* condemned_;
   // Heat in the lowest bits, then whether the page is loose, then its tag.
   static constexpr std::uint8_t loose_bit = 1u << heat_bits;

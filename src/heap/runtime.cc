@@ -199,6 +199,7 @@ runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>
   parts_->watch_pressure();
   parts_->compactor = std::make_unique<heap::evacuator>(*parts_->objects, chosen.evacuate_garbage_share);
   view_ = parts_->objects->view();
+  slow_view_ = parts_->objects->slow_view();
   living.add(*this, *parts_->objects);
   runtime* none = nullptr;
   if (chosen.process_wide && !living.process_wide.compare_exchange_strong(none, this)) {

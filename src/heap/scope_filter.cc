@@ -24,7 +24,7 @@ bool holds_small_objects(const object_heap& heap, std::size_t page) {
 bool is_out_of_reach(const page_table& pages, std::size_t page) {
   if (pages.is_ready(page)) return false;
   const grace_number number = pages.condemned_under(page);
-  return number != 0 && all_scopes.is_over(number);
+  return number != 0 && scopes_without_log.is_over(number);
 }
 
 // Whether it is now out of reach of those who have not reached it; otherwise it was before. A page may have been remote
@@ -66,7 +66,7 @@ engine::eviction_look scope_filter::look(const engine::eviction_candidates& name
   if (heap == nullptr) return said;
   page_table& pages = heap->pages;
   std::uint64_t used = 0;
-  all_scopes.stamp([&](grace_number number) {
+  scopes_without_log.stamp([&](grace_number number) {
     bool is_any = false;
     for (std::size_t i = 0; i < named.pages.size(); ++i) {
       if (pages.is_ready(named.pages[i])) used |= std::uint64_t{1} << i;
@@ -74,8 +74,8 @@ engine::eviction_look scope_filter::look(const engine::eviction_candidates& name
     }
     return is_any;
   });
-  all_scopes.advance();
-  said.ripening = all_scopes.last_over();
+  scopes_without_log.advance();
+  said.ripening = scopes_without_log.last_over();
   for (std::size_t i = 0; i < named.pages.size(); ++i) {
     const std::size_t page = named.pages[i];
     const std::uint64_t bit = std::uint64_t{1} << i;
@@ -107,9 +107,15 @@ engine::eviction_verdict scope_filter::decide(const engine::eviction_candidates&
       in_reach |= bit;
     }
   }
-  const std::uint64_t working = find_held({numbers.data(), all.size()}, nullptr);
+  const held_pages held = find_held({numbers.data(), all.size()}, nullptr);
+  in_reach |= held.by_scopes;
+  // After the logs are read: no grace period has waited for a scope that logged, made its page ready, and ended.
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (heap->pages.is_ready(all[i])) in_reach |= std::uint64_t{1} << i;
+  }
+  said.unused &= ~in_reach;
   hard_pressed |= heap->forces_out();
-  said.stay = working | (hard_pressed ? 0 : in_reach);
+  said.stay = held.by_work | (hard_pressed ? 0 : in_reach);
   said.forced = in_reach & ~said.stay;
   said.unused &= ~said.stay;
   counters::add(heap->count.kept_pages, static_cast<std::uint64_t>(std::popcount(said.stay)));

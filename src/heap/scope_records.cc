@@ -37,8 +37,10 @@ struct registry {
   void give_back(owner_record& one) {
     FAR_CHECK(one.work.held() == 0, "whoever ends has finished its work");
     // exit() ends the main thread in the middle of its scopes.
+    if (hazard_log* const used = one.used.load(std::memory_order_relaxed); used != nullptr) used->cut_back(0);
+    constexpr std::uint64_t step = detail::scope_record::step;
     const std::uint64_t sequence = one.sequence.load(std::memory_order_relaxed);
-    one.sequence.store(sequence + sequence % 2, std::memory_order_release);
+    one.sequence.store((sequence + step - 1) / step * step, std::memory_order_release);
     const lock_guard guard(lock);
     one.next_free = free;
     free = &one;
@@ -133,13 +135,19 @@ borrowed_hazard_log::~borrowed_hazard_log() {
   all_records().give_back(*one_);
 }
 
-std::uint64_t find_held(std::span<const std::uint64_t> pages, const hazard_log* except) noexcept {
+held_pages find_held(std::span<const std::uint64_t> pages, const hazard_log* except) noexcept {
   const position_table positions(pages);
   fence_all_threads();
-  std::uint64_t held = 0;
+  held_pages held;
+  // All scopes first: a page is handed over from a scope to work that outlasts it.
+  for (const owner_record* one = first_record(); one != nullptr; one = one->next) {
+    const hazard_log* const used = one->used.load(std::memory_order_acquire);
+    if (used == nullptr) continue;
+    used->for_each([&](std::uint64_t page) { held.by_scopes |= positions.bit_of(page); });
+  }
   for (const owner_record* one = first_record(); one != nullptr; one = one->next) {
     if (&one->work == except) continue;
-    one->work.for_each([&](std::uint64_t page) { held |= positions.bit_of(page); });
+    one->work.for_each([&](std::uint64_t page) { held.by_work |= positions.bit_of(page); });
   }
   return held;
 }

@@ -2,7 +2,9 @@
 // pages that the runtime's own work needs on its behalf. All of this process, whichever runtime they use.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -25,10 +27,17 @@ struct checked_page {
 struct owner_record : detail::scope_record {
   hazard_log work;
 
-  // Of the grace period that is under way (grace_periods.h): the sequence when it began, and the next record whose
-  // scope was open then.
-  std::uint64_t sequence_then = 0;
-  owner_record* next_open_then = nullptr;
+  // What the open scope has dereferenced, if it logs (scope_log.h). Made by the owner's first such scope.
+  std::atomic<hazard_log*> used{nullptr};
+  std::chrono::steady_clock::time_point log_began;  // the owner's
+
+  // Of the grace period of each kind that is under way (grace_periods.h): the sequence when it began, and the next
+  // record whose scope was open then.
+  struct period_mark {
+    std::uint64_t sequence_then = 0;
+    owner_record* next_open_then = nullptr;
+  };
+  std::array<period_mark, 2> period_marks;
 
   // In checked builds only.
   spin_lock checked_lock;
@@ -64,8 +73,14 @@ class borrowed_hazard_log {
   owner_record* one_;
 };
 
-// A bit for each of `pages` (numbers of addresses: address / page size; at most 64) that some hazard log holds, but for
-// `except`, or null. Passes the process-wide fence first.
-[[nodiscard]] std::uint64_t find_held(std::span<const std::uint64_t> pages, const hazard_log* except) noexcept;
+// A bit for each page of a batch.
+struct held_pages {
+  std::uint64_t by_work = 0;    // headers in them may be locked: they stay
+  std::uint64_t by_scopes = 0;  // a scope that logs has dereferenced something in them
+};
+
+// Which of `pages` (numbers of addresses: address / page size; at most 64) are in a log, but for `except`, or null.
+// Passes the process-wide fence first.
+[[nodiscard]] held_pages find_held(std::span<const std::uint64_t> pages, const hazard_log* except) noexcept;
 
 }  // namespace far::heap

@@ -24,6 +24,7 @@
 #include "fiber/mutex.h"
 #include "fiber/scheduler.h"
 #include "fiber/this_fiber.h"
+#include "heap/scope_log.h"
 
 namespace far {
 namespace stress {
@@ -97,6 +98,8 @@ class actor {
 
  private:
   void step() {
+    // As if a scope had been open for long: about half of all scopes log.
+    if (random_() % 256 == 0) heap::note_long_scope(heap::current_record());
     switch (random_() % 16) {
       case 0: return hold_many();
       case 1: return move_around();

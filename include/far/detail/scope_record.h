@@ -8,13 +8,28 @@
 
 namespace far::detail {
 
-// Grows whenever the outermost scope opens or ends: odd while one is open. Changed by its owner alone, with plain
-// stores; the runtime reads it after a process-wide fence (heap/grace_periods.h).
+// `sequence` says whether a scope is open, in the lowest bits, and grows whenever the outermost one ends. Changed by
+// its owner alone, with plain stores; the runtime reads it after a process-wide fence (heap/grace_periods.h).
 struct scope_record {
-  std::atomic<std::uint64_t> sequence{0};
+  static constexpr std::uint64_t open = 1;
+  static constexpr std::uint64_t logs = 2;  // all that the open scope has dereferenced is in its log
+  static constexpr std::uint64_t step = 4;
 
-  [[nodiscard]] bool is_open() const noexcept { return sequence.load(std::memory_order_relaxed) % 2 != 0; }
+  std::atomic<std::uint64_t> sequence{0};
+  // How many of the owner's next outermost scopes log the pages that they dereference: set by the runtime when a scope
+  // has been open for long (heap/scope_log.cc).
+  std::atomic<std::uint32_t> scopes_to_log{0};
+
+  [[nodiscard]] bool is_open() const noexcept { return (sequence.load(std::memory_order_relaxed) & open) != 0; }
+  // Whether a scope is open that logs.
+  [[nodiscard]] bool is_logging() const noexcept { return (sequence.load(std::memory_order_relaxed) & logs) != 0; }
 };
+
+// For a scope that opens while scopes_to_log is not 0; `before` is the sequence that it found. Returns whether the
+// scope logs: then its dereferences do not look at ready bytes.
+[[nodiscard]] FAR_API bool begin_logging(scope_record& record, std::uint64_t before) noexcept;
+// For the end of an outermost scope that logs, or did so when it began.
+FAR_API void end_logging(scope_record& record) noexcept;
 
 // The calling fiber's record, or the calling thread's. Stays the same on one fiber.
 [[nodiscard]] FAR_API scope_record& current_scope_record() noexcept;
@@ -41,21 +56,28 @@ FAR_API __attribute__((tls_model("initial-exec"))) extern constinit thread_local
 class open_scope {
  public:
   open_scope() noexcept : record_(scope_record_now()), before_(record_.sequence.load(std::memory_order_relaxed)) {
-    record_.sequence.store(before_ | 1, std::memory_order_relaxed);
+    record_.sequence.store(before_ | scope_record::open, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (record_.scopes_to_log.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      logs_ = begin_logging(record_, before_);
   }
   ~open_scope() {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    record_.sequence.store(before_ + (before_ % 2 == 0 ? 2 : 0), std::memory_order_release);
+    if ((before_ & scope_record::open) != 0) return;
+    if (logs_) [[unlikely]]
+      end_logging(record_);
+    record_.sequence.store(before_ + scope_record::step, std::memory_order_release);
   }
   open_scope(const open_scope&) = delete;
   open_scope& operator=(const open_scope&) = delete;
 
   [[nodiscard]] scope_record& record() const noexcept { return record_; }
+  [[nodiscard]] bool logs() const noexcept { return logs_; }
 
  private:
   scope_record& record_;
   std::uint64_t before_;
+  bool logs_ = false;
 };
 
 }  // namespace far::detail
