@@ -227,7 +227,7 @@ void fetcher::start(flight& incoming) {
   FAR_CHECK(taken == runs.all().size(), "the channel holds the requests of all flights");
 }
 
-// Whose they are is not known: from now on this thread is the submitter of parts of them.
+// Their flights are not known: from now on this thread is the submitter of parts of them.
 void fetcher::submit_left() {
   for (flight& incoming : flights_) {
     if (incoming.count == 0) continue;
@@ -251,7 +251,7 @@ bool fetcher::poll(caller who) {
   return started || count > 0 || take_over_late();
 }
 
-// What arrives is compared with what left here, in the processor's cache, which the bytes come into either way.
+// Arriving bytes are compared with those that left, in the processor's cache, which they come into either way.
 void fetcher::take(const backend::completion& arrived) {
   const run_cookie cookie = run_cookie::unpack(arrived.cookie);
   flight& landed = flights_[cookie.group];
@@ -338,8 +338,8 @@ void fetcher::end(flight& incoming) {
   if (!incoming.demanded) unattended_flights_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// What was only prefetched is forgotten: whoever needs it will ask. What somebody waits for is tried again, and when it
-// keeps failing its bytes are Lost: better a clear end than wrong data.
+// Pages that were only prefetched are forgotten: a later miss will ask. A page that a thread waits for is tried again,
+// and when it keeps failing its bytes are Lost: better a clear end than wrong data.
 void fetcher::retry_or_give_up(flight& incoming) {
   if (!incoming.demanded) {
     for (std::size_t i = 0; i < incoming.count; ++i) {

@@ -53,7 +53,7 @@ result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
   return transfers_.restart_in_child();
 }
 
-// Whoever else pinned pages is not in this process, and will not unpin them.
+// Other threads that pinned pages are not in this process, and will not unpin them.
 void fork_steps::keep_pins(std::span<const page_range> pinned) {
   shared_.blocks.for_each_used([this](block_id id) {
     if (shared_.blocks.at(id).kind == block_kind::fresh) return;

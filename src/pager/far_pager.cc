@@ -231,7 +231,7 @@ void far_pager::after_fork_in_child(std::span<const std::span<const std::byte>> 
     _exit(EXIT_FAILURE);
   };
   const platform::kernel_features& features = platform::probe_kernel();
-  // What was the parent's is closed first: the program may have left no other descriptors.
+  // The parent's descriptors are closed first: the program may have left no other descriptors.
   engine_->fork().close_transfers_in_child();
   if (fault_thread_ != nullptr) fault_thread_->close_in_child();
   const result<void> reopened = faults_.reopen_in_child(features, chosen_.mode == fault_mode::in_line);

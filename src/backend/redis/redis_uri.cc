@@ -46,7 +46,7 @@ result<std::vector<tcp_endpoint>> parse_servers(const uri& name) {
   }
 }
 
-// What may stand in a key, and in an ACL's pattern for keys, without a special meaning.
+// Whether no character has a special meaning in a key, or in an ACL's pattern for keys.
 bool is_prefix(std::string_view text) {
   const auto allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
@@ -110,8 +110,8 @@ result<tcp_endpoint> parse_redis_endpoint(std::string_view text) {
 }
 
 result<redis_name> parse_redis(const uri& name) {
-  const result<void> known = name.allow_options(
-      {"copies", "prefix", "user", "password-file", "db", "ca", "connections", "timeout", "patience", "lease", "capacity"});
+  const result<void> known = name.allow_options({"copies", "prefix", "user", "password-file", "db", "ca", "connections",
+                                                 "timeout", "patience", "lease", "capacity"});
   if (!known) return known.error();
   result<std::vector<tcp_endpoint>> servers = parse_servers(name);
   if (!servers) return servers.error();
@@ -136,9 +136,10 @@ result<redis_name> parse_redis(const uri& name) {
 }
 
 result<std::string> read_password_file(const std::string& path) {
-  return wire::read_secret_file(
-      {.what = "password file", .least_bytes = 1, .if_too_short = "its first line is empty; write the password there"},
-      path);
+  return wire::read_secret_file({.secret = "password file",
+                                 .least_bytes = 1,
+                                 .if_too_short = "its first line is empty; write the password there"},
+                                path);
 }
 
 }  // namespace far::backend
