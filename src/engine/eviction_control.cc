@@ -55,6 +55,8 @@ void eviction_control::restart_in_child() {
   fork_waits_.store(false);
 }
 
+// In two passes: batches are submitted first and waited for afterwards, so that the writes of one overlap with the work
+// on the next.
 void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* around) {
   FAR_CHECK(pages_a_batch > 0 && pages_a_batch <= batch_pages, "a batch has 1 to 64 pages");
   for_each_block(range, [this](block_id id, page_range) {

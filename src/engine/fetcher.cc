@@ -66,6 +66,8 @@ std::byte* fetcher::buffer_of(const flight& incoming) const {
   return buffers_ + static_cast<std::size_t>(&incoming - flights_.data()) * batch_pages * page_bytes;
 }
 
+// A frame is charged before the page is claimed: the other way round, a page in Fetching could wait for a frame, and
+// with it every thread that needs the page.
 outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* prefetched) {
   if (!has_room()) return outcome::busy;
   if (!shared_.charge_for_miss()) return outcome::no_budget;

@@ -24,6 +24,8 @@ void fork_steps::unlock() FAR_UNCHECKED_LOCKING {
   eviction_.note_fork(false);
 }
 
+// The order matters: locks are opened before anything is taken under them, blocks are guarded again before staged pages
+// return to them, and frames are counted when all pages have their final state.
 result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
   shared_.far.after_fork_in_child();
   shared_.open_order_in_child();

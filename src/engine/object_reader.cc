@@ -69,6 +69,8 @@ bool object_reader::is_remote_at(page_id page, backend::slot_id slot) const {
   return word.where() == state::remote && word.place() == slot;
 }
 
+// The slot is announced before the page is looked at again: from then on it is not freed, so the page either still is
+// in it, or has left before and the read is given up.
 read_outcome object_reader::start(object_read& one) {
   FAR_DCHECK(one.offset_bytes + one.length_bytes <= page_bytes, "a read stays within a page");
   const page_word word = shared_.pages.load(one.page);
