@@ -118,13 +118,9 @@ result<redis_name> parse_redis(const uri& name) {
   redis_name parsed{std::move(servers).value(), {}};
   redis_options& into = parsed.options;
   if (const result<void> identity = parse_identity(name, &into); !identity) return identity.error();
-  const auto copies = name.whole_number("copies", 1, most_tcp_servers);
+  const result<std::uint64_t> copies = parse_copies(name, parsed.servers.size());
   if (!copies) return copies.error();
-  into.copies = copies.value().value_or(into.copies);
-  if (into.copies > parsed.servers.size()) {
-    return wrong(name, std::to_string(into.copies) + " copies need as many servers, and " +
-                           std::to_string(parsed.servers.size()) + " are named; add servers or lower 'copies'");
-  }
+  into.copies = copies.value();
   const auto connections = name.whole_number("connections", 1, most_tcp_connections);
   if (!connections) return connections.error();
   into.connections = connections.value().value_or(into.connections);

@@ -50,6 +50,9 @@ struct tcp_name {
 // Option `patience`, of every kind of server; 0 when it is not given. Errors: no duration, or none at all.
 [[nodiscard]] result<std::uint64_t> parse_patience(const uri& name);
 
+// Option `copies`, of every kind of server; 1 when it is not given. Errors: no number, or more copies than servers.
+[[nodiscard]] result<std::uint64_t> parse_copies(const uri& name, std::size_t servers);
+
 // Errors: no server, a server without port, one given twice, an unknown option or one without sense, more copies than
 // servers. They say what to write instead.
 [[nodiscard]] result<tcp_name> parse_tcp(const uri& name);
