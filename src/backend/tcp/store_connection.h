@@ -73,7 +73,7 @@ class store_connection : public transfer_connection {
     stale,  // there is a newer epoch
   };
 
-  // `peer`: for messages, "tcp://cache1:7000". Requires: the references outlive the connection.
+  // `peer`: for messages, "tcp://cache1:7070". Requires: the references outlive the connection.
   store_connection(std::string peer, std::uint64_t timeout_ns, std::unique_ptr<byte_stream> stream,
                    session_epoch& session, const platform::clock& time);
 

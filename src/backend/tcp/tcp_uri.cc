@@ -60,7 +60,7 @@ std::optional<tcp_endpoint> parse_endpoint(std::string_view text) {
 }
 
 result<std::vector<tcp_endpoint>> parse_servers(const uri& name) {
-  constexpr std::string_view example = "write for example tcp://cache1:7000 or tcp://10.0.0.1:7000,[fd00::2]:7000";
+  constexpr std::string_view example = "write for example tcp://cache1:7070 or tcp://10.0.0.1:7070,[fd00::2]:7070";
   std::string_view list = name.rest();
   if (!list.starts_with("//") || list.size() == 2) return wrong(name, "it names no server; " + std::string(example));
   list.remove_prefix(2);
@@ -109,7 +109,7 @@ std::string tcp_endpoint::text() const {
 result<tcp_endpoint> parse_tcp_endpoint(std::string_view text) {
   std::optional<tcp_endpoint> server = parse_endpoint(text);
   if (server) return *std::move(server);
-  return error{"'" + std::string(text) + "' is not HOST:PORT; write for example cache1:7000 or [fd00::2]:7000", EINVAL};
+  return error{"'" + std::string(text) + "' is not HOST:PORT; write for example cache1:7070 or [fd00::2]:7070", EINVAL};
 }
 
 result<std::uint64_t> parse_patience(const uri& name) {
