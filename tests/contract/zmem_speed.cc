@@ -43,7 +43,7 @@ constexpr kind kinds[] = {
 };
 
 words fill(const kind& chosen) {
-  words made(pages * page_words);
+  words content(pages * page_words);
   std::uint64_t random = 88'172'645'463'325'252u;
   for (std::size_t i = 0; i < content.size(); ++i) {
     random ^= random << 13;
