@@ -26,13 +26,13 @@ bool is_annotated(const llvm::Function& function) {
 
 }  // namespace
 
-llvm::Value* emitter::load(llvm::IRBuilder<>& at, field which) {
+llvm::Value* emitter::load(llvm::IRBuilder<>& at, field wanted) {
   llvm::Type* const word = at.getInt64Ty();
   llvm::StructType* const shape = llvm::StructType::get(context_, {word, at.getPtrTy(), word});
   auto* const shared = llvm::cast<llvm::GlobalVariable>(module_.getOrInsertGlobal(shared_struct, shape));
   shared->setVisibility(llvm::GlobalValue::HiddenVisibility);
   shared->setDSOLocal(true);
-  const auto index = static_cast<unsigned>(which);
+  const auto index = static_cast<unsigned>(wanted);
   return at.CreateLoad(shape->getElementType(index), at.CreateStructGEP(shape, shared, index));
 }
 

@@ -9,10 +9,10 @@ namespace far::compiler {
 
 class emitter {
  public:
-  explicit emitter(llvm::Module& of) : module_(of), context_(of.getContext()) {}
+  explicit emitter(llvm::Module& module) : module_(module), context_(module.getContext()) {}
 
   // A load of a field of the shared struct.
-  llvm::Value* load(llvm::IRBuilder<>& at, field which);
+  llvm::Value* load(llvm::IRBuilder<>& at, field wanted);
   // The struct far_hint_site of the function, which names it to `farheap trace`.
   llvm::Constant* site_of(const llvm::Function& user);
   // Functions of support.c; cold, and gentle on the caller's registers.

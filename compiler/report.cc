@@ -16,11 +16,11 @@ namespace {
 
 constexpr const char* pass_name = "farheap";
 
-std::string line_of_json(const llvm::Instruction& at, const finding& what) {
+std::string line_of_json(const llvm::Instruction& at, const finding& found) {
   llvm::json::Object line;
-  line["kind"] = what.kind;
-  line["done"] = what.done;
-  line["why"] = what.why;
+  line["kind"] = found.kind;
+  line["done"] = found.done;
+  line["why"] = found.why;
   line["function"] = at.getFunction()->getName().str();
   line["file"] = at.getModule()->getSourceFileName();
   if (const llvm::DILocation* const place = at.getDebugLoc().get()) {
@@ -35,11 +35,11 @@ std::string line_of_json(const llvm::Instruction& at, const finding& what) {
 
 // Loops are unrolled, vectorised and copied before guards are placed: of an access that occurs several times with one
 // outcome there is one line.
-bool once(const llvm::Instruction& at, const finding& what) {
+bool once(const llvm::Instruction& at, const finding& found) {
   const llvm::DILocation* const place = at.getDebugLoc().get();
   if (place == nullptr) return true;
   static llvm::StringSet<> known;
-  const std::string key = (llvm::Twine(what.kind) + what.why + ":" + at.getFunction()->getName() + ":" +
+  const std::string key = (llvm::Twine(found.kind) + found.why + ":" + at.getFunction()->getName() + ":" +
                            llvm::Twine(place->getLine()) + ":" + llvm::Twine(place->getColumn()))
                               .str();
   return known.insert(key).second;
@@ -47,17 +47,17 @@ bool once(const llvm::Instruction& at, const finding& what) {
 
 }  // namespace
 
-void report::add(const llvm::Instruction& at, llvm::OptimizationRemarkEmitter& remarks, const finding& what) const {
+void report::add(const llvm::Instruction& at, llvm::OptimizationRemarkEmitter& remarks, const finding& found) const {
   remarks.emit([&]() -> llvm::OptimizationRemark {
-    return llvm::OptimizationRemark(pass_name, what.kind, &at)
-           << what.kind << (what.done ? ": " : ": none: ") << what.why;
+    return llvm::OptimizationRemark(pass_name, found.kind, &at)
+           << found.kind << (found.done ? ": " : ": none: ") << found.why;
   });
-  if (path_.empty() || !once(at, what)) return;
+  if (path_.empty() || !once(at, found)) return;
   std::error_code failure;
   llvm::raw_fd_ostream file(path_, failure, llvm::sys::fs::CD_OpenAlways, llvm::sys::fs::FA_Write,
                             llvm::sys::fs::OF_Append);
   if (!failure) {
-    file << line_of_json(at, what);
+    file << line_of_json(at, found);
     file.flush();
     failure = file.error();
     file.clear_error();

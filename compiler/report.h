@@ -24,7 +24,7 @@ class report {
   // it cannot be written.
   explicit report(std::string path) : path_(std::move(path)) {}
   // About the access or the branch of the loop `at`.
-  void add(const llvm::Instruction& at, llvm::OptimizationRemarkEmitter& remarks, const finding& what) const;
+  void add(const llvm::Instruction& at, llvm::OptimizationRemarkEmitter& remarks, const finding& found) const;
 
  private:
   std::string path_;

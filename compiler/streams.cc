@@ -184,8 +184,8 @@ void splitter::expand(plan& one) {
   // It may wrap around: of a loop that its body leaves in another way, by longjmp() or exit(). Then all sums below do,
   // and the loop's own counter goes on.
   one.iterations = at.CreateAdd(at.CreateZExtOrTrunc(less_one, at.getInt64Ty()), at.getInt64(1), "farheap.iterations");
-  for (const stream& each : one.streams) {
-    one.starts.push_back(expander.expandCodeFor(each.start, at.getPtrTy(), place));
+  for (const stream& walked : one.streams) {
+    one.starts.push_back(expander.expandCodeFor(walked.start, at.getPtrTy(), place));
   }
 }
 
@@ -270,8 +270,8 @@ void splitter::split(plan& one) {
   llvm::Type* const word = before.getInt64Ty();
   llvm::Value* const served = before.CreateICmpNE(emit_.load(before, field::streams), before.getInt64(0));
   llvm::Value* const is_long = before.CreateICmpUGE(one.iterations, before.getInt64(one.least_iterations));
-  llvm::Value* const told = before.CreateAnd(served, is_long, "farheap.told");
-  llvm::Value* const limit = before.CreateSelect(told, before.getInt64(one.chunk_iterations), one.iterations);
+  llvm::Value* const is_announced = before.CreateAnd(served, is_long, "farheap.told");
+  llvm::Value* const limit = before.CreateSelect(is_announced, before.getInt64(one.chunk_iterations), one.iterations);
   preheader->getTerminator()->replaceSuccessorWith(header, chunk);
 
   llvm::IRBuilder<> begin(chunk);
@@ -285,7 +285,7 @@ void splitter::split(plan& one) {
   }
   llvm::Value* const rest = begin.CreateSub(one.iterations, done);
   llvm::Value* const count = begin.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, limit);
-  begin.CreateCondBr(told, tell, enter);
+  begin.CreateCondBr(is_announced, tell, enter);
   llvm::IRBuilder<> telling(tell);
   telling.SetCurrentDebugLocation(header->getTerminator()->getDebugLoc());
   tell_streams(one, telling, done, count);

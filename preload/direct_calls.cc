@@ -355,6 +355,8 @@ const char* target_of(site_kind kind) {
 
 }  // namespace
 
+// Conditions are checked before the first byte changes, so that a refusal leaves the C library as it was. The check at
+// the end finds a library whose main calls have another form: its calls then cost a signal, and the caller is told.
 result<std::size_t> take_over_call_sites() {
   const code_range library = c_library_code();
   segment_search search{library.start, {}};

@@ -426,6 +426,8 @@ void job::tell_last(const engine::statistics& counted, const process_usage& used
   told_last_ = true;
 }
 
+// Where another process holds the job's lock, that one decides, and this one keeps its share until the next time. A
+// process that has lost its slot or its descriptor joins again, or keeps its share for good.
 std::uint64_t job::exchange(const engine::statistics& counted, const process_usage& used) noexcept {
   if (!is_mine()) return counted.budget_bytes;
   tell(counted, used);

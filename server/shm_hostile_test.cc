@@ -185,6 +185,7 @@ TEST(shm_hostile, requests_that_make_no_sense_end_their_own_session) {
       request_of(ring_operation::allocate, 0, max64),
       request_of(ring_operation::allocate, max64, 2),
       request_of(ring_operation::allocate, 32, 1),  // behind the end
+      request_of(ring_operation::free, 5, 1),       // not its own
       request_of(ring_operation::free, max64, max64),
       transfer_of(ring_operation::read, 0, page_bytes, 1),
       transfer_of(ring_operation::read, 0, 0, 0),

@@ -268,6 +268,7 @@ void store::uncharge(tenant& whose, std::uint64_t blocks) {
   forget_if_unused(whose.name);
 }
 
+// Address space is taken and the identity drawn before the lock, which the loops need, too; a refusal gives it back.
 result<attachment> store::open(const std::string& tenant_name, std::uint32_t channel,
                                std::unique_ptr<block_source> source) {
   std::byte* const table = platform::try_map_local(table_bytes);

@@ -80,6 +80,7 @@ std::string permission_value(const kernel_features& features) {
   return std::strerror(features.userfaultfd_error_code);
 }
 
+// A feature without a fallback is required: where it is missing, the finding is NO.
 void examine_features(findings& found) {
   const kernel_features& features = platform::probe_kernel();
   if (const char* disabled = std::getenv("FARHEAP_DISABLE"); disabled != nullptr && *disabled != 0) {
@@ -115,6 +116,7 @@ std::string default_directory() {
   return "/var/tmp";
 }
 
+// Opens the default far tier for real, as a program would: a directory that looks writable may still refuse.
 void examine_far_tier(findings& found) {
   const std::string directory = default_directory();
   set_log_level(log_level::error);  // its warnings are findings here
@@ -146,6 +148,7 @@ std::string limit_text(int resource) {
   return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : format_size(limit.rlim_cur);
 }
 
+// Limits are notes, with a remedy where a large heap would meet them: a small program runs with all of them.
 void examine_limits(findings& found) {
   if (const result<platform::system_memory> memory = platform::read_system_memory(); memory.ok()) {
     const platform::system_memory& sizes = memory.value();

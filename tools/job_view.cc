@@ -65,6 +65,7 @@ std::vector<preload::job_mapping> find_jobs() {
   return found;
 }
 
+// A process without a job has no shared memory to read: it is asked over its control socket, and shown as a job of one.
 result<job_snapshot> take_snapshot(pid_t lone_process) {
   const result<std::string> reply = control::send_control_request(lone_process, "stats");
   if (!reply) return reply.error();

@@ -125,6 +125,7 @@ int start_run(std::vector<std::string> arguments) {
   return run(chosen);
 }
 
+// Its options are those of `run` but for a default budget, which is small so that the program misses.
 int start_trace(std::vector<std::string> arguments) {
   trace_options chosen;
   chosen.run.local = default_trace_local;

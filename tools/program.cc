@@ -119,6 +119,7 @@ error cannot_execute(const std::string& name, int failure) {
 
 }  // namespace
 
+// As execvp(3) searches, but a program that is found and cannot be executed is told from one that is missing.
 result<std::string> find_program(const std::string& name, const char* search_path) {
   if (name.empty()) return error{"the name of the program is empty; write one after --", exit_usage};
   if (name.find('/') != std::string::npos) {
@@ -143,6 +144,7 @@ result<std::string> find_program(const std::string& name, const char* search_pat
   return error{"there is no program '" + name + "' in PATH; check the name, or give its path", exit_not_found};
 }
 
+// Follows #! lines to the program that the kernel will load in the end, since that one has to take the preload library.
 result<void> check_preloadable(const std::string& path) {
   std::string current = path;
   for (int depth = 0; depth < longest_script_chain; ++depth) {

@@ -271,6 +271,7 @@ result<std::string> find_preload_library() {
   return library;
 }
 
+// Replaces this process by the program, so that its process id, signals and exit code are its own.
 int run(const run_options& chosen) {
   const result<plan> prepared = make_plan(chosen);
   if (!prepared) return fail(prepared.error().code, prepared.error().message);

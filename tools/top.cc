@@ -160,6 +160,7 @@ void print_once(const view& seen, const top_options& chosen) {
   for (const std::string& line : render(after, rows, top_order::misses, any, 100)) fmt::print("{}\n", line);
 }
 
+// Keys are read while the next look is waited for, so that sorting answers at once.
 void run_live(const view& seen, double interval_s) {
   terminal screen;
   top_order order = top_order::misses;
@@ -199,6 +200,7 @@ std::string short_size(std::uint64_t bytes) {
   return fmt::format("{:.{}f}{}", value, digits, units[unit]);
 }
 
+// Processes are matched by job and start, not by their number alone, which the kernel gives again.
 std::vector<top_row> compare(const std::vector<job_snapshot>& before, const std::vector<job_snapshot>& after) {
   std::map<process_key, std::pair<const job_process*, std::uint64_t>> known;
   for (const job_snapshot& job : before) {
@@ -243,6 +245,7 @@ void sort_rows(std::vector<top_row>& rows, top_order order) {
   std::stable_sort(rows.begin(), rows.end(), before);
 }
 
+// Returns lines rather than printing them, so that a test can look at a screen of any size.
 std::vector<std::string> render(const std::vector<job_snapshot>& jobs, const std::vector<top_row>& rows,
                                 top_order order, std::size_t lines, std::size_t columns) {
   std::vector<std::string> screen;

@@ -184,13 +184,13 @@ result<std::unique_ptr<peer_device>> open_swap_file(std::uint64_t bytes) {
   std::string path = folder + "/farheap-bench-swap.XXXXXX";
   const descriptor file(mkostemp(path.data(), O_CLOEXEC));
   if (file.number < 0) return failed("cannot make a swap file " + path);
-  auto made = std::make_unique<swap_file>(path);
+  auto created = std::make_unique<swap_file>(path);
   // Swap files must not have holes.
   if (const int code = posix_fallocate(file.number, 0, static_cast<off_t>(bytes)); code != 0) {
     return error{fmt::format("no room for a swap file of {} in {}: {}", format_size(bytes), path, strerror(code)),
                  code};
   }
-  return std::unique_ptr<peer_device>(std::move(made));
+  return std::unique_ptr<peer_device>(std::move(created));
 }
 
 result<std::unique_ptr<swap_area>> swap_area::enable(std::unique_ptr<peer_device> device, std::uint64_t bytes) {

@@ -66,11 +66,11 @@ void add_figures(report& figures, const row_key& key, const unchanged_outcome& r
   figures.add(key, "elapsed_ns", run.seconds * 1e9);
   figures.add(key, "cpu_ns", run.cpu_ns);
   figures.add(key, "peak_bytes", run.peak_bytes);
-  const std::pair<const char*, double> told[] = {{"operations_per_s", run.operations_per_s},
-                                                 {"p50_ns", run.p50_ns},
-                                                 {"p99_ns", run.p99_ns},
-                                                 {"read_ns", run.read_ns}};
-  for (const auto& [name, value] : told) {
+  const std::pair<const char*, double> reported[] = {{"operations_per_s", run.operations_per_s},
+                                                     {"p50_ns", run.p50_ns},
+                                                     {"p99_ns", run.p99_ns},
+                                                     {"read_ns", run.read_ns}};
+  for (const auto& [name, value] : reported) {
     if (value > 0) figures.add(key, name, value);
   }
 }
@@ -155,9 +155,9 @@ void run_once(const settings& chosen, const std::vector<unsigned>& percents, std
 // ---- aims ----
 
 // Elapsed time of a configuration over that of another; 0 where one of them was not measured.
-double ratio(const report& figures, const std::string& workload, const char* of, const char* to,
+double ratio(const report& figures, const std::string& workload, const char* numerator, const char* to,
              const char* metric = "elapsed_ns") {
-  const double above = figures.median({workload, of, 1}, metric);
+  const double above = figures.median({workload, numerator, 1}, metric);
   const double below = figures.median({workload, to, 1}, metric);
   return above > 0 && below > 0 ? above / below : 0;
 }

@@ -51,9 +51,9 @@ result<void> prepare_unchanged_programs() {
   if (access(product("apps/graph").c_str(), X_OK) != 0) {
     return error{fmt::format("{} is not there; build it first: make examples", product("apps/graph")), ENOENT};
   }
-  const auto made = run_child(
+  const auto created = run_child(
       {source("flights/setup"), product("../venv-programs"), source("unchanged/requirements.txt")}, setup_deadline_ns);
-  if (!made) return made.error();
+  if (!created) return created.error();
   return {};
 }
 

@@ -289,7 +289,7 @@ class hash_map {
   [[nodiscard]] detail::hashed hash_of(const Q& key) const {
     return detail::hashed(state_->hash_of(key));
   }
-  [[nodiscard]] detail::hash_shard& shard_of(detail::hashed of) const { return state_->shards[of.shard()]; }
+  [[nodiscard]] detail::hash_shard& shard_of(detail::hashed key_hash) const { return state_->shards[key_hash.shard()]; }
 
   // ---- look-up: without a lock when the entry is at hand ----
 
@@ -298,16 +298,16 @@ class hash_map {
   // (docs/decisions/0046-short-look-ups.md).
   template <bool Write, typename Q>
   [[nodiscard, gnu::always_inline]] entry* find_entry(const scope& in, const Q& key, bool lasting) const {
-    const detail::hashed of = hash_of(key);
-    if (entry* const found = find_likely<Write>(in, key, of)) [[likely]]
+    const detail::hashed key_hash = hash_of(key);
+    if (entry* const found = find_likely<Write>(in, key, key_hash)) [[likely]]
       return found;
-    return find_further<Write>(in, key, of, lasting);
+    return find_further<Write>(in, key, key_hash, lasting);
   }
   // The first entry alike in the bucket that it most likely is in.
   template <bool Write, typename Q>
-  [[nodiscard, gnu::always_inline]] entry* find_likely(const scope& in, const Q& key, detail::hashed of) const {
-    detail::hash_bucket* const bucket = shard_of(of).index.likely_bucket(of.print());
-    const unsigned alike = bucket == nullptr ? 0 : bucket->find(of.print());
+  [[nodiscard, gnu::always_inline]] entry* find_likely(const scope& in, const Q& key, detail::hashed key_hash) const {
+    detail::hash_bucket* const bucket = shard_of(key_hash).index.likely_bucket(key_hash.print());
+    const unsigned alike = bucket == nullptr ? 0 : bucket->find(key_hash.print());
     if (alike == 0) return nullptr;
     const auto slot = static_cast<unsigned>(std::countr_zero(alike));
     std::byte* const address = in.reach_if_ready(bucket->words[slot], Write);
@@ -316,7 +316,7 @@ class hash_map {
     return at(address);
   }
   template <bool Write, typename Q>
-  [[nodiscard]] entry* find_ready(const scope& in, const Q& key, detail::hashed of) const {
+  [[nodiscard]] entry* find_ready(const scope& in, const Q& key, detail::hashed key_hash) const {
     entry* found = nullptr;
     const auto is_it = [&](detail::hash_bucket& bucket, unsigned slot) {
       std::byte* const address = in.reach_if_ready(bucket.words[slot], Write);
@@ -324,19 +324,19 @@ class hash_map {
       found = at(address);
       return true;
     };
-    const detail::hash_slot slot = shard_of(of).index.find(of.print(), is_it);
+    const detail::hash_slot slot = shard_of(key_hash).index.find(key_hash.print(), is_it);
     if (slot && state_->is_limited) slot.bucket->mark_used(slot.number);
     return found;
   }
   // It is elsewhere, or remote, or there is none.
   template <bool Write, typename Q>
-  [[nodiscard, gnu::noinline]] entry* find_further(const scope& in, const Q& key, detail::hashed of,
+  [[nodiscard, gnu::noinline]] entry* find_further(const scope& in, const Q& key, detail::hashed key_hash,
                                                    bool lasting) const {
-    if (entry* const found = find_ready<Write>(in, key, of)) return found;
-    const detail::hash_shard& shard = shard_of(of);
-    if (!shard.may_have(of.print())) return nullptr;
+    if (entry* const found = find_ready<Write>(in, key, key_hash)) return found;
+    const detail::hash_shard& shard = shard_of(key_hash);
+    if (!shard.may_have(key_hash.print())) return nullptr;
     const std::shared_lock guard(shard.readers());
-    return locate<Write>(in, shard, key, of.print(), lasting).second;
+    return locate<Write>(in, shard, key, key_hash.print(), lasting).second;
   }
   // Requires: the shard is locked, in either mode.
   template <bool Write, typename Q>
@@ -357,22 +357,22 @@ class hash_map {
   template <typename Q>
   [[nodiscard]] std::optional<copy_type> copy_in(const scope& here, const Q& given, bool lasting) const {
     const auto& key = as_key(given);
-    const detail::hashed of = hash_of(key);
-    const detail::hash_shard& shard = shard_of(of);
+    const detail::hashed key_hash = hash_of(key);
+    const detail::hash_shard& shard = shard_of(key_hash);
     if constexpr (std::is_trivially_copyable_v<V> && !detail::has_thread_sanitizer) {
       // Who changes it in place changes the version before and after (a sequence lock).
       const std::uint32_t version = shard.version();
-      const entry* found = find_likely<false>(here, key, of);
+      const entry* found = find_likely<false>(here, key, key_hash);
       if (found == nullptr) [[unlikely]]
-        found = find_ready<false>(here, key, of);
+        found = find_ready<false>(here, key, key_hash);
       if (found != nullptr) {
         const std::optional<copy_type> copy(found->value);
         if (shard.is_still(version)) return copy;
       }
     }
-    if (!shard.may_have(of.print())) return std::nullopt;
+    if (!shard.may_have(key_hash.print())) return std::nullopt;
     const std::shared_lock guard(shard.readers());
-    const entry* const found = locate<false>(here, shard, key, of.print(), lasting).second;
+    const entry* const found = locate<false>(here, shard, key, key_hash.print(), lasting).second;
     if (found == nullptr) return std::nullopt;
     return std::optional<copy_type>(std::in_place, detail::copied<V>::of(found->value));
   }
@@ -385,16 +385,16 @@ class hash_map {
       use(i);
     }
   }
-  void bring_in(const scope& in, detail::hashed of) const {
-    const detail::hash_shard& shard = shard_of(of);
+  void bring_in(const scope& in, detail::hashed key_hash) const {
+    const detail::hash_shard& shard = shard_of(key_hash);
     bool is_remote = false;
-    static_cast<void>(shard.index.find(of.print(), [&](detail::hash_bucket& bucket, unsigned slot) {
+    static_cast<void>(shard.index.find(key_hash.print(), [&](detail::hash_bucket& bucket, unsigned slot) {
       is_remote |= in.reach_if_ready(bucket.words[slot], false) == nullptr;
       return false;
     }));
     if (!is_remote) return;
     const std::shared_lock guard(shard.readers());
-    static_cast<void>(shard.index.find(of.print(), [&](detail::hash_bucket& bucket, unsigned slot) {
+    static_cast<void>(shard.index.find(key_hash.print(), [&](detail::hash_bucket& bucket, unsigned slot) {
       if (bucket.words[slot].load(std::memory_order_relaxed) != 0) {
         static_cast<void>(detail::prefetch(bucket.words[slot]));
       }
@@ -415,11 +415,11 @@ class hash_map {
   bool add_in_scope(Q&& given, Arguments&&... arguments) {
     // The entry of the key, if there is one, is brought in here, not while the shard is locked.
     const scope here(home().home());
-    detail::hashed of;
+    detail::hashed key_hash;
     std::unique_ptr<detail::retired_list::node> old;
     {
       const auto& key = as_key(given);
-      of = hash_of(key);
+      key_hash = hash_of(key);
       if (find_entry<false>(here, key, true) != nullptr) {
         if (!Replaces) return false;
         old = std::make_unique<detail::retired_list::node>();
@@ -429,11 +429,11 @@ class hash_map {
                                      std::forward<Arguments>(arguments)...);
     const entry& mine = *at(here.reach(fresh.word(), false, true));
     const std::size_t weight = mine.weight();
-    detail::hash_shard& shard = shard_of(of);
+    detail::hash_shard& shard = shard_of(key_hash);
     const std::lock_guard guard(shard);
-    const auto [slot, found] = locate<false>(here, shard, mine.key, of.print(), true);
+    const auto [slot, found] = locate<false>(here, shard, mine.key, key_hash.print(), true);
     if (!slot) {
-      shard.index.insert(of.print(), fresh.word(), state_->retired);
+      shard.index.insert(key_hash.print(), fresh.word(), state_->retired);
       state_->count.fetch_add(1, std::memory_order_relaxed);
       add_weight(shard, weight);
       return true;
@@ -450,11 +450,11 @@ class hash_map {
   template <typename Q, typename Change>
   bool update_in_scope(const Q& key, Change& change) {
     const scope here(home().home());
-    const detail::hashed of = hash_of(key);
+    const detail::hashed key_hash = hash_of(key);
     if (find_entry<true>(here, key, true) == nullptr) return false;
-    detail::hash_shard& shard = shard_of(of);
+    detail::hash_shard& shard = shard_of(key_hash);
     const std::lock_guard guard(shard);
-    entry* const found = locate<true>(here, shard, key, of.print(), true).second;
+    entry* const found = locate<true>(here, shard, key, key_hash.print(), true).second;
     if (found == nullptr) return false;
     const weighing weighed(*this, shard, *found);
     change(found->value);
@@ -464,12 +464,12 @@ class hash_map {
   template <typename Q>
   bool erase_in_scope(const Q& key) {
     const scope here(home().home());
-    const detail::hashed of = hash_of(key);
+    const detail::hashed key_hash = hash_of(key);
     if (find_entry<false>(here, key, true) == nullptr) return false;
     auto old = std::make_unique<detail::retired_list::node>();
-    detail::hash_shard& shard = shard_of(of);
+    detail::hash_shard& shard = shard_of(key_hash);
     const std::lock_guard guard(shard);
-    const auto [slot, found] = locate<false>(here, shard, key, of.print(), true);
+    const auto [slot, found] = locate<false>(here, shard, key, key_hash.print(), true);
     if (!slot) return false;
     add_weight(shard, std::size_t{0} - found->weight());
     state_->count.fetch_sub(1, std::memory_order_relaxed);
@@ -491,16 +491,16 @@ class hash_map {
   // The weight of an entry may change while this lives.
   class weighing {
    public:
-    weighing(hash_map& of, detail::hash_shard& shard, const entry& one)
-        : of_(of), shard_(shard), one_(one), before_(one.weight()) {}
+    weighing(hash_map& map, detail::hash_shard& shard, const entry& one)
+        : map_(map), shard_(shard), one_(one), before_(one.weight()) {}
     ~weighing() {
-      if constexpr (!entry::weighs_alike) of_.add_weight(shard_, one_.weight() - before_);
+      if constexpr (!entry::weighs_alike) map_.add_weight(shard_, one_.weight() - before_);
     }
     weighing(const weighing&) = delete;
     weighing& operator=(const weighing&) = delete;
 
    private:
-    hash_map& of_;
+    hash_map& map_;
     detail::hash_shard& shard_;
     const entry& one_;
     std::size_t before_;
@@ -509,7 +509,7 @@ class hash_map {
   // After a change, outside scopes and locks: drops what has left, and evicts down to the limits.
   void tidy() {
     if (state_->left != nullptr && state_->left->has_any()) [[unlikely]]
-      state_->left->take_all([this](detail::hashed of) { drop_left(of); });
+      state_->left->take_all([this](detail::hashed key_hash) { drop_left(key_hash); });
     if (state_->is_limited) [[unlikely]] {
       while (state_->is_over() && evict_one()) {
       }
@@ -533,16 +533,17 @@ class hash_map {
     return take_out(shard, shard.index.next_victim(), into);
   }
   // An entry with that hash that is not at hand.
-  void drop_left(detail::hashed of) {
+  void drop_left(detail::hashed key_hash) {
     auto old = std::make_unique<detail::retired_list::node>();
-    detail::hash_shard& shard = shard_of(of);
+    detail::hash_shard& shard = shard_of(key_hash);
     {
       const scope here(home().home());
       const std::lock_guard guard(shard);
-      const detail::hash_slot left = shard.index.find(of.print(), [&](detail::hash_bucket& bucket, unsigned slot) {
-        const detail::owner_word& word = bucket.words[slot];
-        return word.load(std::memory_order_relaxed) != 0 && here.reach_if_ready(word, false) == nullptr;
-      });
+      const detail::hash_slot left =
+          shard.index.find(key_hash.print(), [&](detail::hash_bucket& bucket, unsigned slot) {
+            const detail::owner_word& word = bucket.words[slot];
+            return word.load(std::memory_order_relaxed) != 0 && here.reach_if_ready(word, false) == nullptr;
+          });
       if (!take_out(shard, left, *old)) return;
     }
     end_victim(shard, std::move(old));
@@ -557,9 +558,9 @@ class hash_map {
   // Nobody finds it any more, but some may still use it.
   void end_victim(detail::hash_shard& shard, std::unique_ptr<detail::retired_list::node> old) {
     struct at_end {
-      hash_map& of;
+      hash_map& map;
       std::unique_ptr<detail::retired_list::node> old;
-      ~at_end() { of.retire(std::move(old)); }
+      ~at_end() { map.retire(std::move(old)); }
     } victim{*this, std::move(old)};
     if (entry::weighs_alike && !state_->on_eviction) return;
     const scope here(home().home());

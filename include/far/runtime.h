@@ -1,6 +1,6 @@
 // The runtime of the link door: one budget of local memory, one far tier, and the fibers that hide its latency.
 //
-//     far::runtime farheap({.local_bytes = std::size_t{2} << 30, .far = "tcp://storage:7000"});
+//     far::runtime farheap({.local_bytes = std::size_t{2} << 30, .far = "tcp://storage:7070"});
 //     auto cell = far::make_unique<int>(farheap, 7);
 //     farheap.run([&] {
 //       far::scope here(farheap);

@@ -310,5 +310,5 @@ struct string_hash {
 
 template <>
 struct std::hash<far::string> {
-  [[nodiscard]] std::size_t operator()(const far::string& of) const { return of.hash(); }
+  [[nodiscard]] std::size_t operator()(const far::string& text) const { return text.hash(); }
 };

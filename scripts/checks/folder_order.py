@@ -17,7 +17,6 @@ ORDER = (
     ("src/pager",),
     ("src/fiber",),
     ("src/heap",),
-    ("src/containers",),
     ("server",),
     ("preload",),
     ("compiler",),

@@ -99,7 +99,7 @@ struct capacity {
   std::uint64_t total_slots = 0;  // the most that could be allocated; max() when only the device limits it
   std::uint64_t used_slots = 0;
   std::uint64_t kept_slots = 0;  // of these: freed here, but children of a fork may still read them
-  // What they occupy, and may at most, where slots differ in size; no_bytes: each slot occupies a page.
+  // The bytes that slots occupy, and may at most, where they differ in size; no_bytes: each occupies a page.
   static constexpr std::uint64_t no_bytes = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t stored_bytes = no_bytes;
   std::uint64_t most_stored_bytes = no_bytes;
@@ -125,7 +125,7 @@ class backend {
 
   // Allocates `count` adjacent slots and returns the first. Fails with ENOSPC when there is no such run; the caller may
   // ask for fewer. Fails with EAGAIN when there may be one soon, because a server has been asked for more: the caller
-  // tries again later and tells nobody. What a new slot holds is undefined.
+  // tries again later and tells nobody. The contents of a new slot are undefined.
   [[nodiscard]] virtual result<slot_id> allocate(std::size_t count) = 0;
 
   // Requires: the slots are allocated, and no transfer of theirs is in flight.

@@ -8,7 +8,7 @@
 //
 // The table says which slots are whose. When to ask for blocks and to return them, and what becomes of them when their
 // server is gone, is its user's to decide, and differs: a server over TCP takes the bytes along (tcp/block_table.h),
-// what lies in shared memory stays readable (shm/shm_blocks.cc).
+// what lies in shared memory stays readable (shm/block_exchange.h).
 #pragma once
 
 #include <atomic>
@@ -52,7 +52,7 @@ class lease_table {
   void skip(std::uint64_t block);
   // Takes a block that is free as a whole out of use, so that it can go back; returns whether it is.
   [[nodiscard]] bool take_out(std::uint64_t block);
-  // The server has lost the block. What is free of it is nobody's at once; what is in use, when forget() is told.
+  // The server has lost the block. Its free slots are nobody's at once; used ones, when forget() is told.
   void write_off(std::uint64_t block);
   // So many slots of blocks that were written off are not in use any more.
   void forget(std::uint64_t slots) { unowned_ += slots; }

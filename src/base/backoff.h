@@ -11,8 +11,8 @@ inline void cpu_relax() noexcept {
 #endif
 }
 
-// Waits a little longer each time it is called: spins first, then yields the CPU, then sleeps. Who has waited long does
-// not wait for a lock, but for a thread that has work to do, and leaves the CPU to it.
+// Waits a little longer each time it is called: spins first, then yields the CPU, then sleeps. A long wait
+// is not for a lock, but for a thread that has work to do: it gets the CPU.
 class backoff {
  public:
   // Not inline: the simulation has another one, which gives up the simulated CPU.

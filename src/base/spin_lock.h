@@ -24,7 +24,7 @@ class FAR_CAPABILITY("spin lock") spin_lock {
   }
   void unlock() noexcept FAR_RELEASE() { held_.store(false, std::memory_order_release); }
 
-  // In the child of a fork: whoever held it is not in this process. Returns whether somebody did.
+  // In the child of a fork: the thread that held it is not in this process. Returns whether one did.
   bool open_in_child() noexcept { return held_.exchange(false, std::memory_order_acq_rel); }
   // For the analysis, where it cannot see it: the lock is held, or nobody else can be at work.
   void assert_held() const noexcept FAR_ASSERT_HELD() {}

@@ -22,6 +22,8 @@ result<void> guard_block(core& shared, block_id id) {
   return guard_part(shared, pages_of(id), false);
 }
 
+// The guard comes first: without it a page could be filled after it was counted. Pages are admitted from the last to
+// the first, so that a policy offers them in the order of their addresses.
 bool close_block(core& shared, block_id id) {
   block& closing = shared.blocks.at(id);
   closing.lock.assert_held();

@@ -41,6 +41,7 @@ void engine::validate() const {
   far::engine::validate(shared_, transfers_);
 }
 
+// Counters are read one by one, without a lock: their sums may be a moment apart.
 statistics engine::snapshot() const {
   const counters& count = shared_.count;
   statistics now;

@@ -21,7 +21,7 @@ bool eviction_control::reclaim_at_miss(caller who) {
   return reclaim_if(true, eviction_place::at_miss, who);
 }
 
-// What has begun goes on until the high watermark, so that the thread is not woken for every batch.
+// Eviction goes on until the high watermark, so that the thread is not woken for every batch.
 bool eviction_control::reclaim_in_background() {
   const bool here = places_.next() == eviction_place::background;
   background_reclaiming_ = wants_background() || (here && background_reclaiming_ && shared_.local.below_high());
@@ -55,6 +55,8 @@ void eviction_control::restart_in_child() {
   fork_waits_.store(false);
 }
 
+// In two passes: batches are submitted first and waited for afterwards, so that the writes of one overlap with the work
+// on the next.
 void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* around) {
   FAR_CHECK(pages_a_batch > 0 && pages_a_batch <= batch_pages, "a batch has 1 to 64 pages");
   for_each_block(range, [this](block_id id, page_range) {
@@ -77,7 +79,7 @@ void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* 
   for (page_id page = range.first; page < range.end(); ++page) {
     step_until(around, [this, page](evictor&) {
       const page_word word = shared_.pages.load(page);
-      // What the other evictors have lifted is theirs.
+      // Pages that other evictors have lifted are theirs.
       constexpr std::uint64_t first_of_last = (transfer_queues::evictor_count - 1) * evictor::staging_pages;
       return word.where() != state::evicting || !word.lifted() || word.place() < first_of_last;
     });

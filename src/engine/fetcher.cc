@@ -66,6 +66,8 @@ std::byte* fetcher::buffer_of(const flight& incoming) const {
   return buffers_ + static_cast<std::size_t>(&incoming - flights_.data()) * batch_pages * page_bytes;
 }
 
+// A frame is charged before the page is claimed: the other way round, a page in Fetching could wait for a frame, and
+// with it every thread that needs the page.
 outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* prefetched) {
   if (!has_room()) return outcome::busy;
   if (!shared_.charge_for_miss()) return outcome::no_budget;
@@ -227,7 +229,7 @@ void fetcher::start(flight& incoming) {
   FAR_CHECK(taken == runs.all().size(), "the channel holds the requests of all flights");
 }
 
-// Whose they are is not known: from now on this thread is the submitter of parts of them.
+// Their flights are not known: from now on this thread is the submitter of parts of them.
 void fetcher::submit_left() {
   for (flight& incoming : flights_) {
     if (incoming.count == 0) continue;
@@ -251,7 +253,7 @@ bool fetcher::poll(caller who) {
   return started || count > 0 || take_over_late();
 }
 
-// What arrives is compared with what left here, in the processor's cache, which the bytes come into either way.
+// Arriving bytes are compared with those that left, in the processor's cache, which they come into either way.
 void fetcher::take(const backend::completion& arrived) {
   const run_cookie cookie = run_cookie::unpack(arrived.cookie);
   flight& landed = flights_[cookie.group];
@@ -338,8 +340,8 @@ void fetcher::end(flight& incoming) {
   if (!incoming.demanded) unattended_flights_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// What was only prefetched is forgotten: whoever needs it will ask. What somebody waits for is tried again, and when it
-// keeps failing its bytes are Lost: better a clear end than wrong data.
+// Pages that were only prefetched are forgotten: a later miss will ask. A page that a thread waits for is tried again,
+// and when it keeps failing its bytes are Lost: better a clear end than wrong data.
 void fetcher::retry_or_give_up(flight& incoming) {
   if (!incoming.demanded) {
     for (std::size_t i = 0; i < incoming.count; ++i) {

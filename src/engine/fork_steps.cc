@@ -24,6 +24,8 @@ void fork_steps::unlock() FAR_UNCHECKED_LOCKING {
   eviction_.note_fork(false);
 }
 
+// The order matters: locks are opened before anything is taken under them, blocks are guarded again before staged pages
+// return to them, and frames are counted when all pages have their final state.
 result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
   shared_.far.after_fork_in_child();
   shared_.open_order_in_child();
@@ -53,7 +55,7 @@ result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
   return transfers_.restart_in_child();
 }
 
-// Whoever else pinned pages is not in this process, and will not unpin them.
+// Other threads that pinned pages are not in this process, and will not unpin them.
 void fork_steps::keep_pins(std::span<const page_range> pinned) {
   shared_.blocks.for_each_used([this](block_id id) {
     if (shared_.blocks.at(id).kind == block_kind::fresh) return;

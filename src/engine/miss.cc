@@ -5,7 +5,7 @@
 namespace far::engine {
 namespace {
 
-// What a thread evicts, or finds to be submitted again, it may leave to a thread of the runtime.
+// A thread may leave writes, and reads that are to be submitted again, to a thread of the runtime.
 void hand_on(const engine& with, host& around) {
   if (with.transfers().has_left()) around.wake_background();
 }

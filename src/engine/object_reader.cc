@@ -43,8 +43,8 @@ void object_reader::free_all_transfers() {
 }
 
 object_reader::~object_reader() {
-  // Whoever started a read waits for it, so nothing is left. Were there something, its buffer must not be written
-  // later.
+  // The thread that started a read waits for it, so nothing is left. Were there something, its buffer must not be
+  // written later.
   while (transfers_->in_flight() > 0) {
     std::array<backend::completion, 16> done;
     if (transfers_->poll(done) == 0) transfers_->wait(10'000'000);
@@ -69,6 +69,8 @@ bool object_reader::is_remote_at(page_id page, backend::slot_id slot) const {
   return word.where() == state::remote && word.place() == slot;
 }
 
+// The slot is announced before the page is looked at again: from then on it is not freed, so the page either still is
+// in it, or has left before and the read is given up.
 read_outcome object_reader::start(object_read& one) {
   FAR_DCHECK(one.offset_bytes + one.length_bytes <= page_bytes, "a read stays within a page");
   const page_word word = shared_.pages.load(one.page);
@@ -119,7 +121,7 @@ bool object_reader::submit(transfer& running) {
   return transfers_->submit({&wanted, 1}) == 1;
 }
 
-// Whose they are is not known: from now on this thread is the submitter of some.
+// Their reads are not known: from now on this thread is the submitter of some.
 void object_reader::submit_left() {
   const std::uint64_t now_ns = shared_.time.now_ns();
   for (transfer& late : under_way_list_) {
@@ -153,8 +155,8 @@ void object_reader::arrive(const backend::completion& ended) {
   if (landed.one != nullptr) {
     object_read& one = *landed.one;
     const read_outcome reached = ended.error_code == 0 ? take(one, landing_of(landed)) : read_outcome::failed;
-    // Whoever took the page in or discarded it meanwhile made the bytes worthless: that is no error, and no reason to
-    // try again.
+    // The page was fetched or discarded meanwhile, and the bytes are worthless: that is no error, and no reason to try
+    // again.
     if (reached == read_outcome::failed && is_remote_at(one.page, landed.held.slot)) {
       shared_.count.backend_errors.add();
       if (++landed.attempts < attempts_before_failed && submit(landed)) return;

@@ -2,6 +2,8 @@
 
 namespace far::engine {
 
+// Each transition may lose against another thread; `word` then has the page's new state, and the loop decides again. A
+// page in Evicting or Fetching belongs to another thread, for which the caller has to wait.
 bool begin_discard(core& shared, page_id page, bool* unmap) {
   page_word word = shared.pages.load(page);
   while (true) {

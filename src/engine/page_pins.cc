@@ -6,6 +6,8 @@
 
 namespace far::engine {
 
+// A page that is resident and dirty, or Foreign, is pinned by its word alone. One of an open block is filled under the
+// block's lock first, so that the block cannot be closed between the fill and the pin.
 bool page_pins::try_pin(page_id page) {
   const auto with_pin = [](page_word word) {
     FAR_CHECK(word.pins() < page_word::maximum_pins, "a page is pinned by fewer than 256 callers");

@@ -14,7 +14,7 @@
 namespace far::engine {
 namespace {
 
-// What follows the name and a colon in an option.
+// The text behind the name and a colon in an option.
 using parameter = std::string_view;
 
 struct entry {

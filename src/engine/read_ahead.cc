@@ -4,6 +4,8 @@
 
 namespace far::engine {
 
+// A known stream doubles its window at each miss, as readahead of files does. The next miss is expected one stride
+// behind what is fetched now, so a thread that keeps up misses once a window.
 window read_ahead_state::observe(page_id miss, std::size_t largest_window, prefetch_feedback* feedback) {
   ++misses_;
   const auto remember = [this, miss] {

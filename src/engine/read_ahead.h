@@ -20,7 +20,7 @@ struct window {
   std::size_t stream = 0;  // which stream of the table it belongs to
 };
 
-// What one miss shows about earlier prefetches.
+// The evidence of one miss about earlier prefetches.
 struct prefetch_feedback {
   std::size_t used_pages = 0;    // prefetched pages that the stream has now walked over
   std::size_t unused_pages = 0;  // prefetched pages of a stream that was given up

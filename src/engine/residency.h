@@ -11,7 +11,7 @@
 //                                   --could not be lifted, or pinned> Resident
 //     any settled state --discard--> Untouched --handed over--------> Foreign --allocated again--> Untouched
 //
-// Whoever wins the transition into Fetching or Evicting owns the page until it leaves that state; everyone else waits.
+// The thread that wins the transition into Fetching or Evicting owns the page until it leaves that state; others wait.
 // A page of an open block (block.h) is Untouched here, whatever the kernel has filled. A Foreign page is none of ours:
 // the program has mapped something else at its address (or had: the place may be free), and no operation on its block
 // touches, counts, or guards it.
@@ -102,11 +102,11 @@ class page_word {
   std::uint64_t bits_ = 0;
 };
 
-// Told when a page settles: it has left Fetching or Evicting, and whoever waits for it can go on.
+// Told when a page settles: it has left Fetching or Evicting, and threads that wait for it can go on.
 class settling_listener {
  public:
-  // Called by whoever changed the page, perhaps with locks of the engine held, perhaps inside a fault handler: must not
-  // wait, touch far memory, or call the engine.
+  // Called by the thread that changed the page, perhaps with locks of the engine held, perhaps inside a fault handler:
+  // must not wait, touch far memory, or call the engine.
   virtual void settled(page_id page) noexcept = 0;
 
  protected:
@@ -128,8 +128,8 @@ class residency {
   [[nodiscard]] std::uint64_t pages() const { return pages_; }
   [[nodiscard]] page_word load(page_id page) const { return page_word(words_[page].load(std::memory_order_acquire)); }
 
-  // The same in the one total order of all transitions: for those who first publish something for whoever changes the
-  // word to find, and then look.
+  // The same in the one total order of all transitions: for threads that first publish something for the one that
+  // changes the word to find, and then look.
   [[nodiscard]] page_word load_in_order(page_id page) const {
     return page_word(words_[page].load(std::memory_order_seq_cst));
   }
@@ -150,7 +150,8 @@ class residency {
 
   // One byte a page: `byte_of_resident` while the page is Resident, and something else in every other state. It is
   // `byte_of_resident` a moment before the word says Resident, when the page is in place already, and ceases to be a
-  // moment after the word says Evicting: whoever makes a page Evicting has changed its byte when transition() returns.
+  // moment after the word says Evicting: a thread that makes a page Evicting has changed its byte when transition()
+  // returns.
   [[nodiscard]] const std::uint8_t* state_bytes() const { return state_bytes_; }
   static constexpr auto byte_of_resident = static_cast<std::uint8_t>(state::resident);
 
@@ -160,7 +161,7 @@ class residency {
   [[nodiscard]] const std::uint8_t* states_by_number() const { return table_; }
   static constexpr std::uint64_t last_number = (std::uint64_t{1} << (47 - page_shift)) - 1;
 
-  // What hints tell. Public: it is the policies' and the hinted path's to use.
+  // Marks that hints set. Public: policies and the hinted path use them.
   reference_marks uses;
 
   // At most one listener. Before anybody waits for a page; it outlives every transition that follows.

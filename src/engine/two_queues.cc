@@ -4,8 +4,8 @@ namespace far::engine {
 
 void two_queues::admit(page_id page, temperature how) {
   if (how == temperature::cold) return newcomers_.push_front(page);
-  // What cannot leave now must not stand among the newcomers: when all of them were like that, nothing else would ever
-  // be offered.
+  // Pages that cannot leave now must not stand among the newcomers: when all of them were like that, nothing else would
+  // ever be offered.
   bool has_proved_itself = how == temperature::hot;
   pages_.update(page, [&has_proved_itself](page_word word) {
     has_proved_itself |= word.accessed();

@@ -50,6 +50,7 @@ void check_word(const core& shared, page_id page, tally* sum) {
 
 }  // namespace
 
+// Recomputes frames and slots from the pages and from what is under way, and compares them with the counts.
 void validate(const core& shared, const transfer_queues& transfers) {
   tally sum;
   shared.blocks.for_each_used([&](block_id id) {

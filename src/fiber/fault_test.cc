@@ -237,7 +237,7 @@ TEST(faults, a_fiber_that_parked_in_the_handler_is_not_stolen) {
   let_go[other] = true;
   std::thread far_tier([&] { memory.serve(); });
   ASSERT_TRUE(eventually([&] { return memory.served() == 1; }));
-  sleep_for(20ms);  // whoever steals it against the rule does so now
+  sleep_for(20ms);  // a worker that steals it against the rule does so now
   EXPECT_EQ(went_on_on, 0);
   let_go[1 - other] = true;
   missing.join();

@@ -1,4 +1,4 @@
-// What include/far shows of this folder: its parts, in room that the user's objects have for them.
+// The public classes of include/far that wrap those of this folder: they lie in room inside the user's objects.
 #include <new>
 #include <utility>
 

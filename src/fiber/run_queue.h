@@ -37,7 +37,7 @@ class run_queue {
   // How often the owner took one: unchanged between two looks means that the owner is busy with one fiber.
   [[nodiscard]] std::uint64_t pops() const noexcept { return pops_.load(std::memory_order_relaxed); }
 
-  // With the lock: a push that happened before, in whatever thread, is seen; and a push that comes after sees what the
+  // With the lock: a push that happened before, in any thread, is seen; and a push that comes after sees what the
   // caller wrote before. This is what lets a worker go to sleep without missing a fiber.
   [[nodiscard]] std::size_t size_for_sleep() noexcept;
   [[nodiscard]] std::size_t stealable_for_sleep() noexcept;

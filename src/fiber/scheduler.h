@@ -5,8 +5,8 @@
 //     sum.join();
 //
 // Workers are ordinary threads of the program, and may touch far memory; but signals of the program are blocked on
-// them. What fibers wait with: this_fiber.h, mutex.h, condition_variable.h, semaphore.h, channel.h, blocking.h; beneath
-// them waiter.h. All of it works between fibers, between OS threads, and between both.
+// them. Fibers wait by this_fiber.h, mutex.h, condition_variable.h, semaphore.h, channel.h and blocking.h; beneath
+// them lies waiter.h. All of it works between fibers, between OS threads, and between both.
 #pragma once
 
 #include <atomic>

@@ -24,7 +24,7 @@ class semaphore {
     return try_acquire_until(after(at_most));
   }
 
-  // Any thread; also inside a fault handler. Whoever acquired the last permit may destroy the semaphore.
+  // Any thread; also inside a fault handler. The thread that acquired the last permit may destroy the semaphore.
   void release(std::uint64_t permits = 1) noexcept;
 
  private:

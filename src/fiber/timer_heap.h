@@ -45,7 +45,7 @@ class timer_heap {
 
   // The earliest deadline, or `none`. A hint, without the lock.
   [[nodiscard]] std::uint64_t earliest_ns() const noexcept { return earliest_ns_.load(std::memory_order_relaxed); }
-  // With the lock: a deadline that was set before is seen; and whoever sets one after sees what the caller wrote
+  // With the lock: a deadline that was set before is seen; and a thread that sets one after sees what the caller wrote
   // before.
   [[nodiscard]] std::uint64_t earliest_for_sleep() noexcept;
 

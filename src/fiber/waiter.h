@@ -57,7 +57,8 @@ class waiter {
   waiter(const waiter&) = delete;
   waiter& operator=(const waiter&) = delete;
 
-  // Waits for wake(). Only who created the waiter, once. On a worker, outside fibers (in a poller), it is an error.
+  // Waits for wake(). Only for the thread or fiber that created the waiter, once. On a worker, outside fibers (in a
+  // poller), it is an error.
   void park() noexcept { static_cast<void>(park_until(never)); }
   // Returns false when the deadline came first.
   [[nodiscard]] bool park_until(time_point deadline) noexcept;

@@ -198,11 +198,11 @@ TEST_F(shared_ptr_test, weak_pointers_in_far_objects_open_rings) {
   const shared_ptr<link> first = make_shared<link>(farheap);
   weak_ptr<link> second;
   {
-    const shared_ptr<link> made = make_shared<link>(farheap);
-    second = made;
+    const shared_ptr<link> third = make_shared<link>(farheap);
+    second = third;
     const scope here(farheap);
-    first.deref_mut(here).next = made;
-    link& other = made.deref_mut(here);
+    first.deref_mut(here).next = third;
+    link& other = third.deref_mut(here);
     other.previous = first;
     other.number = 3;
   }

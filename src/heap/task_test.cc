@@ -50,8 +50,8 @@ TEST_F(task_test, returns_what_its_callable_returns) {
   EXPECT_TRUE(named.wait_for(0s));
   EXPECT_EQ(named.join(), std::string(100, 'x'));
   EXPECT_EQ(farheap.run([] { return 5; }), 5);
-  task<far::unique_ptr<int>> made = farheap.spawn([&] { return make_unique<int>(farheap, 7); });
-  EXPECT_EQ(made.join().read(), 7);
+  task<far::unique_ptr<int>> created = farheap.spawn([&] { return make_unique<int>(farheap, 7); });
+  EXPECT_EQ(created.join().read(), 7);
 }
 
 TEST_F(task_test, a_runtime_waits_for_its_fibers) {

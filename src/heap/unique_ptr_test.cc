@@ -160,8 +160,8 @@ TEST_F(ownership_test, a_derived_class_is_destroyed_through_its_base) {
     EXPECT_EQ(living, 2);
   }
   EXPECT_EQ(living, 0);
-  unique_ptr<point_in_space> made = make_unique<point_in_space>(farheap, point_in_space{{5}, 6});
-  const unique_ptr<point> plain(std::move(made));
+  unique_ptr<point_in_space> placed = make_unique<point_in_space>(farheap, point_in_space{{5}, 6});
+  const unique_ptr<point> plain(std::move(placed));
   EXPECT_EQ(plain.read().x, 5);
 }
 

@@ -47,6 +47,8 @@ result<std::unique_ptr<page_guard>> create_page_guard(const options& chosen) {
 
 // ---- start and stop ----
 
+// Room for the tables is checked and held before the far tier is opened (room_under_limit), so that the tier takes no
+// more than there is besides; the heap's addresses are reserved when it has been given back.
 result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
   const platform::runtime_mark allocate_locally;
   if (chosen.budget_bytes < minimum_budget_bytes) {
@@ -232,7 +234,7 @@ void far_pager::after_fork_in_child(std::span<const std::span<const std::byte>> 
     _exit(EXIT_FAILURE);
   };
   const platform::kernel_features& features = platform::probe_kernel();
-  // What was the parent's is closed first: the program may have left no other descriptors.
+  // The parent's descriptors are closed first: the program may have left no other descriptors.
   engine_->fork().close_transfers_in_child();
   if (fault_thread_ != nullptr) fault_thread_->close_in_child();
   const result<void> reopened = faults_.reopen_in_child(features, chosen_.mode == fault_mode::in_line);

@@ -1,4 +1,4 @@
-// The pager's parts, put together: who makes them, starts and stops the threads, and forks. See pager.h for what it
+// The pager's parts, put together: it creates them, starts and stops the threads, and forks. See pager.h for what it
 // does, ARCHITECTURE.md for the way through it.
 #pragma once
 

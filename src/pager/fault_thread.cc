@@ -125,7 +125,7 @@ void fault_thread::sleep() {
   const bool waiting = !pending_.empty() || !fetcher_.idle();
   std::array<pollfd, 3> sources{
       {{faults_.descriptor(), POLLIN, 0}, {stop_descriptor_, POLLIN, 0}, {fetcher_.event_descriptor(), POLLIN, 0}}};
-  // What waits for the evictor, or for a far tier without a descriptor, is looked at again soon.
+  // Misses that wait for the evictor, or for a far tier without a descriptor, are looked at again soon.
   const timespec idle = stop_descriptor_ >= 0 ? timespec{1, 0} : timespec{0, 100'000'000};
   const timespec timeout = waiting ? timespec{0, 50'000} : idle;
   ppoll(sources.data(), fetcher_.event_descriptor() < 0 ? 2 : 3, &timeout, nullptr);

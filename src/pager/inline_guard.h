@@ -15,7 +15,7 @@ class miss_resolver;
 [[nodiscard]] result<void> install_inline_guard(miss_resolver& misses);
 void remove_inline_guard(miss_resolver& misses);
 
-// What the program believes its SIGBUS handler to be, for a door that interposes sigaction(2). Behaves like
+// The SIGBUS handler that the program has set, for a door that interposes sigaction(2). Behaves like
 // sigaction(SIGBUS, act, old).
 [[nodiscard]] bool inline_guard_installed() noexcept;
 void chained_sigbus_action(const struct sigaction* act, struct sigaction* old) noexcept;

@@ -63,6 +63,7 @@ int memory_advice::push_out(page_range range, int advice) {
   return holes || next != range.end() ? ENOMEM : 0;
 }
 
+// One case for each advice of madvise(2), also for those without an effect here: an advice that is new to us must fail.
 int memory_advice::advise_part(const address_map::part& part, int advice) {
   switch (advice) {
     case MADV_NORMAL:

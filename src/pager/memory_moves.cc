@@ -36,6 +36,7 @@ result<std::byte*> memory_moves::remap(std::byte* address, std::size_t old_bytes
   return failure == 0 ? result<std::byte*>(parts_.address_of(moved)) : failed("mremap", failure);
 }
 
+// As in mremap(2), a range that becomes shorter is cut first, even when the move that follows fails.
 int memory_moves::remap(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved) {
   const address_map::parts parts = parts_.look(range);
   // As the kernel: one mapping, or neighbours that are one to it.

@@ -1,4 +1,4 @@
-// What an access that misses is about to find, by the state of its page before anything is done about it.
+// The kinds of misses, by the state of the page before anything is done about it.
 #pragma once
 
 #include "engine/page_view.h"

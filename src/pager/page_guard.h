@@ -1,6 +1,6 @@
-// What software guards ask of the pager. A software guard finds out by a look at a byte whether an access would miss,
-// and fetches without a hardware fault. All of this works from fibers and OS threads; on a fiber, others run while it
-// waits.
+// The pager's interface for software guards. A software guard finds out by a look at a byte whether an access would
+// miss, and fetches without a hardware fault. All of this works from fibers and OS threads; on a fiber, others run
+// while it waits.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace far::pager {
 using engine::hint;
 using engine::no_poll;  // what page_guard::poll() may return
 
-// What became of page_guard::read_slot().
+// The outcome of page_guard::read_slot().
 enum class slot_read {
   done,        // the bytes are in the buffer, and were the newest when the read ended
   not_remote,  // the page is not Remote, or was not for a moment: look again
@@ -59,7 +59,7 @@ class page_guard : public far_heap {
   // free it first evicts a batch.
   virtual void prefetch(const std::byte* address, std::size_t bytes) = 0;
 
-  // Whether frames run out faster than they are freed: time for those who use them up to let others run.
+  // Whether frames run out faster than they are freed: time for fibers that use them up to let others run.
   [[nodiscard]] virtual bool under_pressure() const = 0;
 
   // Whether the page is resident, and a write to it does not fault.

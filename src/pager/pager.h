@@ -25,9 +25,10 @@ namespace far::pager {
 class miss_observer;
 using engine::miss_waiter;
 
-// Who resolves a miss. `thread`: a handler thread, also for accesses that the kernel makes on behalf of a system call;
-// always correct for unmodified programs. `in_line`: the missing thread itself, inside a SIGBUS handler; 2 to 4 times
-// cheaper, but a system call given a buffer that is not resident fails with EFAULT: pin() such buffers first.
+// Which thread resolves a miss. `thread`: a handler thread, also for accesses that the kernel makes on behalf of a
+// system call; always correct for unmodified programs. `in_line`: the missing thread itself, inside a SIGBUS handler; 2
+// to 4 times cheaper, but a system call given a buffer that is not resident fails with EFAULT: pin() such buffers
+// first.
 enum class fault_mode { thread, in_line };
 
 [[nodiscard]] result<fault_mode> parse_fault_mode(const std::string& name);  // "thread", "inline"
@@ -60,9 +61,9 @@ struct options {
   std::span<const std::span<std::byte>> static_memory = {};
   // Where to evict (engine/eviction_place.h): as measured while the program runs, or always in one place.
   enum class eviction { measured, background, at_miss } where = eviction::measured;
-  // How fibers wait (miss_waiter.h): a fiber that misses lets others run. Whoever sets this calls poll() from then on,
-  // and keeps it until the pager is gone. The threads' signal stacks are not used for misses then: threads that touch
-  // the far heap have stacks of local memory, with room for the handler.
+  // How fibers wait (miss_waiter.h): a fiber that misses lets others run. The code that sets this calls poll() from
+  // then on, and keeps it until the pager is gone. The threads' signal stacks are not used for misses then: threads
+  // that touch the far heap have stacks of local memory, with room for the handler.
   miss_waiter* fibers = nullptr;
   engine::eviction_filter* filter = nullptr;   // asked before pages leave; outlives the pager
   lost_access_handler* lost_access = nullptr;  // outlives the pager; null: the process ends
@@ -83,7 +84,7 @@ class pager : public page_guard, public mappings {
   [[nodiscard]] static result<std::unique_ptr<pager>> create(const options& chosen);
 };
 
-// The same for those who use software guards alone.
+// The same for programs that use software guards alone.
 [[nodiscard]] result<std::unique_ptr<page_guard>> create_page_guard(const options& chosen);
 
 }  // namespace far::pager

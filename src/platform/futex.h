@@ -27,7 +27,7 @@ inline bool futex_sleep(std::atomic<std::uint32_t>& word, std::uint32_t expected
   return in_time;
 }
 
-// Wakes one thread that sleeps on the word. The word may be gone by now: then nobody, or somebody who looks again.
+// Wakes one thread that sleeps on the word. The word may be gone by now: then none, or a thread that looks again.
 inline void futex_wake_one(std::atomic<std::uint32_t>* word) noexcept {
   const int saved_errno = errno;
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);

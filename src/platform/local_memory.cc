@@ -78,7 +78,7 @@ long unmap(std::byte* address, std::size_t bytes) {
 
 constexpr std::size_t large_mapping_bytes = mib;
 
-// An entry is free while its `first` is 0. What finds no entry is left to be locked.
+// An entry is free while its `first` is 0. A mapping that finds none is left to be locked.
 struct noted_mapping {
   std::atomic<std::uintptr_t> first{0};
   std::atomic<std::size_t> bytes{0};

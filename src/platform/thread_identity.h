@@ -22,7 +22,7 @@ void follow_identity(std::uint64_t inherited) noexcept;
 // Before such a thread ends.
 void unfollow_identity() noexcept;
 
-// Makes a system call of at most five arguments on every thread that follows. What its arguments point to is local
+// Makes a system call of at most five arguments on every thread that follows. Its arguments point to local
 // memory. Returns when all have made it, or false after some seconds: a thread did not answer. Whether the call itself
 // succeeds there does not matter to it.
 [[nodiscard]] bool mirror_on_runtime_threads(long number, long first, long second, long third, long fourth,

@@ -16,7 +16,7 @@
 namespace far::platform {
 namespace {
 
-// What each thread has for itself, and any user may change.
+// Each thread has its own, and any user may change it.
 long timer_slack_ns() {
   return prctl(PR_GET_TIMERSLACK);
 }
@@ -89,8 +89,8 @@ void expect_success(pid_t child) {
   waitpid(child, &status, 0);
 }
 
-// Neither those that the parent expects nor whoever mirrors a call there is in the child: nobody is waited for. No
-// thread is started there, which ThreadSanitizer forbids.
+// Neither the threads that the parent expects nor one that mirrors a call there is in the child: nobody is waited for.
+// No thread is started there, which ThreadSanitizer forbids.
 TEST(ThreadIdentity, InTheChildOfAForkNobodyOfTheParentIsWaitedFor) {
   static_cast<void>(expect_follower());
   std::atomic<bool> begins{false};

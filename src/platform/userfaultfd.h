@@ -15,7 +15,7 @@ struct fault {
   std::uintptr_t address = 0;
   bool write = false;            // the access was a write
   bool write_protected = false;  // the page is mapped, but write-protected
-  std::uint32_t thread_id = 0;   // who faulted, or 0 when the kernel does not say
+  std::uint32_t thread_id = 0;   // that faulted, or 0 when the kernel does not say
 };
 
 class userfaultfd {

@@ -17,7 +17,7 @@ constexpr std::size_t most_places = 4;           // shown with a frame of the fl
 constexpr std::uint64_t narrowest_frame = 4000;  // frames below 1/4000 of all misses are too narrow to be seen
 constexpr std::size_t most_lines = 2000;
 
-// Valid UTF-8 and ASCII alone, whatever stood in a symbol's name.
+// Valid UTF-8 and ASCII alone, for any symbol's name.
 std::string text_of(const json& value, int indent) {
   return value.dump(indent, ' ', true, json::error_handler_t::replace);
 }

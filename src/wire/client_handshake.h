@@ -47,7 +47,7 @@ class client_handshake {
   [[nodiscard]] const server_id& identity() const { return identity_; }
   [[nodiscard]] std::uint16_t version() const { return version_; }
   // The reason for its end, as in "wants a token"; the transport adds the server's name. Printable; without the
-  // token, whatever the server has said.
+  // token, for any reply of the server.
   [[nodiscard]] const char* explanation() const { return explanation_.data(); }
 
  private:

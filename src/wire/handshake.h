@@ -73,7 +73,7 @@ struct welcome {
   std::uint64_t lease_ms = 0;             // as grace_ms, while nobody needs the memory. Version 1: the grace period
 };
 
-// The session to join is gone. With the token, whoever says so has proved that it knows it.
+// The session to join is gone. With the token, the side that says so has proved that it knows it.
 struct unknown_session {
   digest proof{};
   std::string reason;  // for people
@@ -92,7 +92,7 @@ std::size_t encode_refusal(std::string_view why, std::span<std::byte> to);
 [[nodiscard]] std::optional<welcome> decode_welcome(std::span<const std::byte> payload,
                                                     std::uint16_t version = newest_version);
 [[nodiscard]] std::optional<unknown_session> decode_unknown_session(std::span<const std::byte> payload);
-// Printable, whatever the peer has sent.
+// Printable, for any bytes of the peer.
 [[nodiscard]] std::string decode_refusal(std::span<const std::byte> payload);
 
 // One message of the handshake, as it is sent.
@@ -122,7 +122,7 @@ enum class side : std::uint8_t { client, server, absent };
 [[nodiscard]] digest prove(side whose, std::string_view token, std::span<const std::byte> hello_payload,
                            std::span<const std::byte> challenge_payload);
 
-// Takes the same time whatever differs.
+// Takes the same time for all differences.
 [[nodiscard]] bool equal_digests(const digest& a, const digest& b);
 
 // Unpredictable bytes from the kernel.
@@ -135,7 +135,7 @@ void fill_random(std::span<std::byte> to);
 
 // The same for other secrets. Its first line has `least_bytes` to maximum_token_bytes.
 struct secret_file_rules {
-  std::string_view what;  // for messages: "password file"
+  std::string_view secret;  // for messages: "password file"
   std::size_t least_bytes = 1;
   std::string_view if_too_short;
 };

@@ -4,8 +4,8 @@
 // reply carries the same one; replies come in any order. One message carries a whole batch: a read names up to
 // `maximum_batch` byte ranges and is answered by their bytes, one after the other.
 //
-// Everything here is pure: bytes in, bytes out, no allocation, no system call. What comes from the other side is
-// trusted only after a decode function has accepted it.
+// Everything here is pure: bytes in, bytes out, no allocation, no system call. Bytes from the other side are
+// trusted only after a decode function has accepted them.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ inline constexpr std::uint64_t block_slots = 512;
 
 inline constexpr std::size_t header_bytes = 40;
 inline constexpr std::size_t maximum_batch = 128;
-// The largest payload of one message. Whoever announces a longer one loses its connection.
+// The largest payload of one message. A peer that announces a longer one loses its connection.
 inline constexpr std::size_t maximum_payload_bytes = 1 << 20;
 
 enum class opcode : std::uint8_t {

@@ -49,7 +49,7 @@ struct packet {
 // has sent more bytes or descriptors than fit (those that came are closed).
 [[nodiscard]] int receive_packet(int socket, std::span<std::byte> bytes, packet& into);
 
-// Wakes the other side. What fails needs no care: a full queue wakes it too, and an end is seen elsewhere.
+// Wakes the other side. Failures need no care: a full queue wakes it too, and an end is seen elsewhere.
 void ring_bell(int socket) noexcept;
 
 // Takes all bells. Returns 0, ECONNRESET when the other side is gone, or EBADMSG when it has sent anything else.

@@ -34,7 +34,7 @@ bool carry(tls_stream& from, tls_stream& to, std::size_t cut) {
     const std::size_t length = from.take(moved);
     EXPECT_TRUE(to.feed(std::span(moved).first(length)));
     if (cut < 1000) {
-      // What is there is looked at after every piece: a record may be cut anywhere.
+      // The stream is read after every piece: a record may be cut anywhere.
       std::array<std::byte, 1> nothing{};
       const result<std::size_t> got = to.read(std::span(nothing).first(0));
       if (!got) return any;
@@ -43,7 +43,7 @@ bool carry(tls_stream& from, tls_stream& to, std::size_t cut) {
   return any;
 }
 
-// What a stream says when it is read with nothing expected.
+// The error of a stream that is read with nothing expected.
 std::optional<error> step(tls_stream& stream) {
   std::array<std::byte, 1> one{};
   const result<std::size_t> got = stream.read(one);
@@ -100,7 +100,8 @@ class tls : public testing::Test {
     return std::move(stream).value();
   }
 
-  // Both sides of a connection to the server `certificate`, opened by who trusts `authority` and wants `name`.
+  // Both sides of a connection to the server `certificate`, opened by a client that trusts `authority` and wants
+  // `name`.
   struct pair {
     std::unique_ptr<tls_stream> client;
     std::unique_ptr<tls_stream> server;

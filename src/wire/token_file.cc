@@ -44,12 +44,13 @@ ssize_t read_all(int descriptor, std::span<char> into) {
 result<std::string> read_token_file(const std::string& path) {
   static const std::string too_short = "its first line is shorter than " + std::to_string(minimum_token_bytes) +
                                        " bytes; make a token with: openssl rand -hex 32";
-  return read_secret_file({.what = "token file", .least_bytes = minimum_token_bytes, .if_too_short = too_short}, path);
+  return read_secret_file({.secret = "token file", .least_bytes = minimum_token_bytes, .if_too_short = too_short},
+                          path);
 }
 
 result<std::string> read_secret_file(const secret_file_rules& rules, const std::string& path) {
   const auto failure = [&](const std::string& why, int code) {
-    return error{.message = std::string(rules.what) + " " + path + ": " + why, .code = code};
+    return error{.message = std::string(rules.secret) + " " + path + ": " + why, .code = code};
   };
   const file opened(path);
   if (opened.descriptor() < 0) {

@@ -200,8 +200,8 @@ TEST_F(string_test, is_read_by_many_at_a_time) {
     readers.emplace_back([&, reader] {
       std::mt19937_64 random(reader);
       for (unsigned i = 0; i < 6000; ++i) {
-        const std::uint64_t which = random() % texts.size();
-        wrong[reader] += texts[which] == text_of(which) ? 0 : 1;
+        const std::uint64_t index = random() % texts.size();
+        wrong[reader] += texts[index] == text_of(index) ? 0 : 1;
       }
     });
   }

@@ -33,9 +33,9 @@ class holding_relay {
   ~holding_relay() {
     stopping_.store(true);
     relaying_.join();
-    for (const pair& each : pairs_) {
-      if (each.client >= 0) close(each.client);
-      close(each.server);
+    for (const pair& relayed : pairs_) {
+      if (relayed.client >= 0) close(relayed.client);
+      close(relayed.server);
     }
     close(listener_);
   }
@@ -47,7 +47,7 @@ class holding_relay {
   // Holds back what comes from now on over the connections that there are.
   void hold() {
     const std::lock_guard guard(lock_);
-    for (pair& each : pairs_) each.holds = true;
+    for (pair& relayed : pairs_) relayed.holds = true;
   }
 
   // Sends what was held back, as far as the server still takes it, and waits until it has answered or ended the
@@ -55,14 +55,14 @@ class holding_relay {
   std::size_t release() {
     const std::lock_guard guard(lock_);
     std::size_t held = 0;
-    for (pair& each : pairs_) {
-      if (!each.holds) continue;
-      held += each.held.size();
+    for (pair& relayed : pairs_) {
+      if (!relayed.holds) continue;
+      held += relayed.held.size();
       // The server may have ended it.
-      static_cast<void>(send(each.server, each.held.data(), each.held.size(), MSG_NOSIGNAL));
-      pollfd watched{.fd = each.server, .events = POLLIN, .revents = 0};
+      static_cast<void>(send(relayed.server, relayed.held.data(), relayed.held.size(), MSG_NOSIGNAL));
+      pollfd watched{.fd = relayed.server, .events = POLLIN, .revents = 0};
       FAR_CHECK(poll(&watched, 1, 10'000) == 1, "the server answers, or has ended the connection");
-      each.held.clear();
+      relayed.held.clear();
     }
     return held;
   }
@@ -88,9 +88,9 @@ class holding_relay {
       std::vector<pollfd> watched{{.fd = listener_, .events = POLLIN, .revents = 0}};
       {
         const std::lock_guard guard(lock_);
-        for (const pair& each : pairs_) {
-          watched.push_back({.fd = each.client, .events = POLLIN, .revents = 0});
-          watched.push_back({.fd = each.holds ? -1 : each.server, .events = POLLIN, .revents = 0});
+        for (const pair& relayed : pairs_) {
+          watched.push_back({.fd = relayed.client, .events = POLLIN, .revents = 0});
+          watched.push_back({.fd = relayed.holds ? -1 : relayed.server, .events = POLLIN, .revents = 0});
         }
       }
       poll(watched.data(), watched.size(), 10);
@@ -112,27 +112,27 @@ class holding_relay {
   }
 
   // Its end is not passed on: what it has sent may still be on its way.
-  static void from_client(pair& each) {
+  static void from_client(pair& relayed) {
     char bytes[16384];
-    const ssize_t got = recv(each.client, bytes, sizeof bytes, 0);
+    const ssize_t got = recv(relayed.client, bytes, sizeof bytes, 0);
     if (got <= 0) {
-      close(each.client);
-      each.client = -1;
-    } else if (each.holds) {
-      each.held.insert(each.held.end(), bytes, bytes + got);
+      close(relayed.client);
+      relayed.client = -1;
+    } else if (relayed.holds) {
+      relayed.held.insert(relayed.held.end(), bytes, bytes + got);
     } else {
-      static_cast<void>(send(each.server, bytes, static_cast<std::size_t>(got), MSG_NOSIGNAL));
+      static_cast<void>(send(relayed.server, bytes, static_cast<std::size_t>(got), MSG_NOSIGNAL));
     }
   }
 
-  static void from_server(pair& each) {
+  static void from_server(pair& relayed) {
     char bytes[16384];
-    const ssize_t got = recv(each.server, bytes, sizeof bytes, 0);
-    if (each.client < 0) return;
-    if (got > 0) static_cast<void>(send(each.client, bytes, static_cast<std::size_t>(got), MSG_NOSIGNAL));
+    const ssize_t got = recv(relayed.server, bytes, sizeof bytes, 0);
+    if (relayed.client < 0) return;
+    if (got > 0) static_cast<void>(send(relayed.client, bytes, static_cast<std::size_t>(got), MSG_NOSIGNAL));
     if (got > 0) return;
-    close(each.client);
-    each.client = -1;
+    close(relayed.client);
+    relayed.client = -1;
   }
 
   const std::uint16_t server_port_;

@@ -43,15 +43,15 @@ constexpr kind kinds[] = {
 };
 
 words fill(const kind& chosen) {
-  words made(pages * page_words);
+  words content(pages * page_words);
   std::uint64_t random = 88'172'645'463'325'252u;
-  for (std::size_t i = 0; i < made.size(); ++i) {
+  for (std::size_t i = 0; i < content.size(); ++i) {
     random ^= random << 13;
     random ^= random >> 7;
     random ^= random << 17;
-    made[i] = chosen.word(i, random);
+    content[i] = chosen.word(i, random);
   }
-  return made;
+  return content;
 }
 
 void transfer(channel& queue, const request& one) {
@@ -96,7 +96,7 @@ void measure(const std::string& name, const kind& chosen) {
 }  // namespace far::backend
 
 int main() {
-  for (const far::backend::kind& each : far::backend::kinds) {
-    for (const char* name : {"zmem:", "zmem:?codec=zstd"}) far::backend::measure(name, each);
+  for (const far::backend::kind& one : far::backend::kinds) {
+    for (const char* name : {"zmem:", "zmem:?codec=zstd"}) far::backend::measure(name, one);
   }
 }

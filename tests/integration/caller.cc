@@ -52,9 +52,9 @@ std::size_t count_wrong() {
   return wrong;
 }
 
-void expect(bool is_right, const char* what) {
+void expect(bool is_right, const char* claim) {
   if (is_right) return;
-  std::printf("wrong: %s (errno %d)\n", what, errno);
+  std::printf("wrong: %s (errno %d)\n", claim, errno);
   std::exit(1);
 }
 

@@ -58,7 +58,7 @@ graph build(const options& chosen) {
   in_parallel(chosen.threads, edges.size(), [&](std::uint64_t first, std::uint64_t last) {
     for (std::uint64_t i = first; i < last; ++i) edges[i] = random_edge(chosen, i);
   });
-  graph made;
+  graph built;
   std::vector<std::atomic<std::uint64_t>> places(vertices + 1);
   in_parallel(chosen.threads, edges.size(), [&](std::uint64_t first, std::uint64_t last) {
     for (std::uint64_t i = first; i < last; ++i) {
@@ -66,19 +66,19 @@ graph build(const options& chosen) {
       places[edges[i].to + 1].fetch_add(1, std::memory_order_relaxed);
     }
   });
-  made.first.resize(vertices + 1);
+  built.first.resize(vertices + 1);
   for (std::uint64_t i = 0; i < vertices; ++i) {
-    made.first[i + 1] = made.first[i] + places[i + 1];
-    places[i] = made.first[i];
+    built.first[i + 1] = built.first[i] + places[i + 1];
+    places[i] = built.first[i];
   }
-  made.targets.resize(2 * edges.size());
+  built.targets.resize(2 * edges.size());
   in_parallel(chosen.threads, edges.size(), [&](std::uint64_t first, std::uint64_t last) {
     for (std::uint64_t i = first; i < last; ++i) {
-      made.targets[places[edges[i].from].fetch_add(1, std::memory_order_relaxed)] = edges[i].to;
-      made.targets[places[edges[i].to].fetch_add(1, std::memory_order_relaxed)] = edges[i].from;
+      built.targets[places[edges[i].from].fetch_add(1, std::memory_order_relaxed)] = edges[i].to;
+      built.targets[places[edges[i].to].fetch_add(1, std::memory_order_relaxed)] = edges[i].from;
     }
   });
-  return made;
+  return built;
 }
 
 // The sum of all vertices' distances from `source`, and how many are reached: the same whichever thread was first.
@@ -118,10 +118,10 @@ int main(int count, char** arguments) try {
   parser.add_option("--seed", chosen.seed, "of the edges");
   CLI11_PARSE(parser, count, arguments);
   const auto start = std::chrono::steady_clock::now();
-  const graph made = build(chosen);
+  const graph built = build(chosen);
   std::uint64_t checksum = 0;
   for (unsigned i = 0; i < chosen.searches; ++i) {
-    checksum = apps::mix(checksum + search(made, random_edge(chosen, i).from, chosen.threads));
+    checksum = apps::mix(checksum + search(built, random_edge(chosen, i).from, chosen.threads));
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   fmt::print("{{\"seconds\": {:.6f}, \"checksum\": \"{:016x}\"}}\n", taken.count(), checksum);

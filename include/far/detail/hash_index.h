@@ -88,9 +88,9 @@ struct alignas(64) hash_segment {
   [[nodiscard]] static hash_segment* make(unsigned depth, unsigned size_bits) {
     void* const room = ::operator new(sizeof(hash_segment) + (sizeof(hash_bucket) << size_bits),
                                       std::align_val_t{sizeof(hash_bucket)});
-    auto* const made = new (room) hash_segment(depth, size_bits);
-    std::uninitialized_default_construct_n(made->buckets(), made->bucket_count());
-    return made;
+    auto* const created = new (room) hash_segment(depth, size_bits);
+    std::uninitialized_default_construct_n(created->buckets(), created->bucket_count());
+    return created;
   }
   // Requires: its words are null.
   static void unmake(hash_segment* one) noexcept { ::operator delete(one, std::align_val_t{sizeof(hash_bucket)}); }
@@ -229,9 +229,9 @@ class hash_index {
   // Gives everything up to `into`, which frees the segments; `end` is to destroy the entries of a bucket before.
   template <typename End>
   void clear(retired_list::node& into) noexcept {
-    into.what = reinterpret_cast<void*>(directory_.exchange(0, std::memory_order_acq_rel));
+    into.subject = reinterpret_cast<void*>(directory_.exchange(0, std::memory_order_acq_rel));
     into.end = [](retired_list::node& self) noexcept {
-      const auto directory = reinterpret_cast<handle>(self.what);
+      const auto directory = reinterpret_cast<handle>(self.subject);
       End()([&](auto visit) { for_each_bucket(directory, visit); });
       free_directory(directory);
     };
@@ -378,8 +378,8 @@ class hash_index {
                                     std::memory_order_relaxed);
     }
     directory_.store(larger, std::memory_order_release);
-    old->what = reinterpret_cast<void*>(before);
-    old->end = [](retired_list::node& self) noexcept { unmake_directory(reinterpret_cast<handle>(self.what)); };
+    old->subject = reinterpret_cast<void*>(before);
+    old->end = [](retired_list::node& self) noexcept { unmake_directory(reinterpret_cast<handle>(self.subject)); };
     retired.add(std::move(old));
   }
 
@@ -419,8 +419,8 @@ class hash_index {
       segments_of(directory)[from + at].store(handle_of(into), std::memory_order_release);
     }
     for (auto& one : fresh) static_cast<void>(one.release());
-    old->what = &first;
-    old->end = [](retired_list::node& self) noexcept { free_chain(static_cast<hash_segment*>(self.what)); };
+    old->subject = &first;
+    old->end = [](retired_list::node& self) noexcept { free_chain(static_cast<hash_segment*>(self.subject)); };
     retired.add(std::move(old));
   }
 

@@ -17,10 +17,10 @@ namespace far::detail {
 // Keeps things until every scope has ended that was open when they were added, then ends them. For fibers and threads.
 class retired_list {
  public:
-  // One thing: a far object, or whatever `end` knows by `what`.
+  // One thing: a far object, or a thing that `end` knows by `subject`.
   struct node {
     owner_word word{0};
-    void* what = nullptr;
+    void* subject = nullptr;
     void (*end)(node& self) noexcept = nullptr;
     node* next = nullptr;
     std::uint32_t since = 0;

@@ -180,7 +180,7 @@ TEST(file_backend, pages_that_somebody_cut_off_are_errors_and_their_neighbours_a
   std::filesystem::remove(path);
 }
 
-// Who polls may be a thread that waits inside the kernel next, and a ring needs its submitter.
+// The polling thread may wait inside the kernel next, and a ring needs its submitter.
 TEST(file_backend, what_a_poll_finds_to_be_submitted_is_left) {
   if (!ring_channel::is_available()) GTEST_SKIP() << "io_uring is not available: " << std::strerror(errno);
   const std::string path = "/var/tmp/farheap-test-" + std::to_string(getpid());
@@ -195,7 +195,7 @@ TEST(file_backend, what_a_poll_finds_to_be_submitted_is_left) {
   EXPECT_FALSE(queue->has_left());
   std::array<completion, 16> done;
   queue->wait(20'000'000'000);
-  // What is behind the end of the file is asked for again, page by page.
+  // Pages behind the end of the file are asked for again, one by one.
   for (int i = 0; i < 3; ++i) EXPECT_EQ(queue->poll(done), 0u);
   EXPECT_TRUE(queue->has_left());
   std::size_t count = 0;

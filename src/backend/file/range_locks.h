@@ -13,7 +13,7 @@
 
 namespace far::backend {
 
-// Thread-safe. Never waits: who does not get its turn tries again.
+// Thread-safe. Never waits: a caller that does not get its turn tries again.
 class range_locks {
  public:
   // Takes the bytes [begin, end) of the file, or nothing. Requires: they touch at most `stripes` pages.

@@ -89,7 +89,7 @@ result<std::unique_ptr<store_file>> store_file::open(const file_options& chosen)
 
 store_file::~store_file() {
   if (descriptor_ < 0) return;
-  // What is far dies with the process, so the space goes back now. An io_uring lets go of its file some time after it
+  // Far pages die with the process, so the space goes back now. An io_uring lets go of its file some time after it
   // was closed, so closing would not do. Not from a forked child: the bytes are its parent's.
   if (is_ours_ && owner_process_ == getpid()) {
     if (ftruncate(descriptor_, static_cast<off_t>(data_position_)) != 0) {

@@ -22,8 +22,8 @@ struct file_options {
   bool use_io_uring = true;          // false: as on a kernel without it
 };
 
-// What a file that users name may be: absent (it is created, mode 0600), empty, or left behind by an earlier run, which
-// its first page says. Anything else is refused: it is somebody's data. Two processes never share one: it is locked.
+// A file that users name is absent (it is created, mode 0600), empty, or left behind by an earlier run, which its first
+// page says. Anything else is refused: it is somebody's data. Two processes never share one: it is locked.
 // A block device must not be in use (mounted, swapped to, ...); what it holds is overwritten.
 //
 // Thread-safe once opened. After a fork only the parent may use it; the child may destroy it.

@@ -60,8 +60,8 @@ class transfer_maker {
   [[nodiscard]] virtual int make(const request& io, std::byte* bounce) const = 0;
 };
 
-// There is one thread more than transfers ever were under way together, up to most_threads. Whoever takes a transfer
-// starts the thread for the next one, so that threads are started by threads of the runtime alone: submit() may be
+// There is one thread more than transfers ever were under way together, up to most_threads. The thread that takes a
+// transfer starts the one for the next, so that threads are started by threads of the runtime alone: submit() may be
 // called where the C library must not be entered.
 //
 // After a fork the child has no such threads. It may neither use nor destroy this, whose lock may be held for ever.
@@ -115,8 +115,8 @@ class transfer_threads {
 
 // A queue of transfers that threads make; several overlap, and they complete in any order.
 //
-// Who has not asked for the descriptor and submits a single transfer is about to wait for it: it is made in submit(),
-// since two changes of threads would cost as much as many a device.
+// A caller that has not asked for the descriptor and submits a single transfer is about to wait for it. It is made in
+// submit(), since two changes of threads would cost as much as many a device.
 class threads_channel final : public channel {
  public:
   static constexpr std::size_t largest_depth = 1 << 20;

@@ -56,8 +56,8 @@ result<slot_id> lineage_backend::allocate(std::size_t count) {
   return own_base_ + first.value();
 }
 
-// Whoever frees a slot has changed the word of its page before. So a child that is forked after this has looked for
-// children does not refer to the slot.
+// The caller that frees a slot has changed the word of its page before. So a child that is forked after this has looked
+// for children does not refer to the slot.
 void lineage_backend::free(slot_id first, std::size_t count) {
   for (slot_id slot = first; slot < first + count; ++slot) {
     if (child_count_.load() > 0) {
@@ -91,7 +91,7 @@ const std::byte* lineage_backend::direct(slot_id slot) const {
   return nullptr;
 }
 
-// What the inherited tiers hold for others is not known here, and their locks are not to be trusted after a fork.
+// Counts of the inherited tiers are not known here, and their locks are not to be trusted after a fork.
 capacity lineage_backend::report() const {
   const backend* const own = own_.load(std::memory_order_acquire);
   capacity sum = own != nullptr ? own->report() : capacity{};

@@ -13,8 +13,8 @@
 namespace far::backend {
 namespace {
 
-// What a child opens for itself when `name` is open in its parent: the same, but never the same file. Relative paths
-// are made absolute now: daemons go elsewhere.
+// The name that a child opens for itself when `name` is open in its parent: the same, but never the same file. Relative
+// paths are made absolute now: daemons go elsewhere.
 result<std::string> name_for_children(const std::string& name) {
   const result<uri> parsed = uri::parse(name);
   if (!parsed) return parsed.error();

@@ -86,7 +86,7 @@ TEST(memory_backend, frames_of_many_free_slots_go_back_to_the_kernel) {
   EXPECT_LE(frames_of(address, count) * page_bytes, 68 * mib) << "only a reserve is kept";
   EXPECT_EQ(tested->report().used_slots, 0u);
 
-  // What was released can be used again.
+  // Released slots can be used again.
   ASSERT_EQ(tested->allocate(count).value(), first);
   const request again{.op = operation::write,
                       .slot = first + count - bytes.size() / page_bytes,

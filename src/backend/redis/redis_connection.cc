@@ -124,7 +124,7 @@ void redis_connection::lose_session(const char* why, const completion_sink* sink
   enter_epoch(sink);
 }
 
-// What is left of that epoch in the server goes with its lease.
+// Strings of that epoch that are left in the server go with their lease.
 void redis_connection::fail_stale(const completion_sink* sink) {
   strings_.drop();
   commands_.remove_if([&](command& dropped) {
@@ -142,7 +142,7 @@ void redis_connection::expire_messages(std::uint64_t now_ns, const completion_si
   if (now() == phase::ready) break_off(ETIMEDOUT, "it does not answer");
   commands_.remove_if([&](command& late) {
     if (now_ns < late.deadline_ns) return false;
-    // What is asked for the session's sake is asked until it is answered.
+    // A command for the session's sake is repeated until it is answered.
     if (!late.is_transfer()) late.deadline_ns = now_ns + timeout_ns();
     if (late.is_transfer()) finish_part(*late.owner, ETIMEDOUT, sink);
     return late.is_transfer();
@@ -319,7 +319,7 @@ void redis_connection::end_front(int code, const completion_sink* sink) {
   finish_part(owner, code, sink);
 }
 
-// What the failure in `reply_` means for the command. Breaks the connection off when another attempt may succeed.
+// Returns the errno value of the failure in `reply_`. Breaks the connection off when another attempt may succeed.
 int redis_connection::failure_of_front() {
   const std::string_view text = reply_.text;
   if (text.find("OOM command not allowed") != std::string_view::npos) return ENOSPC;

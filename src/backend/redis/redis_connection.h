@@ -32,7 +32,7 @@ class redis_connection final : public store_connection, private reply_sink {
 
   // The lock is held around every call below that does not say otherwise.
 
-  // Whom to ask for blocks to create and to delete from now on. Requires: it carries writes.
+  // The source of blocks to create and to delete from now on. Requires: it carries writes.
   void set_control(control_source* control) override FAR_REQUIRES(lock) { strings_.set_control(control); }
 
   // From now on leases last no longer than this. Returns whether all strings have been told, as far as it can be done.

@@ -49,7 +49,7 @@ class redis_session final : public session_epoch {
     return true;
   }
 
-  // What the server had room for when the session was opened; 0 before.
+  // The room that the server had when the session was opened; 0 before.
   [[nodiscard]] std::uint64_t room_bytes() const { return room_bytes_.load(std::memory_order_relaxed); }
 
   // Refusals are logged once, however many connections notice. Returns whether this is news.

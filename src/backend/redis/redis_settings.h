@@ -1,4 +1,4 @@
-// What a connection to a Redis server is told at its construction.
+// The settings of a connection to a Redis server.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ class redis_strings {
   redis_strings(const redis_strings&) = delete;
   redis_strings& operator=(const redis_strings&) = delete;
 
-  // Whom to ask for blocks to create and to delete; nullptr: nobody.
+  // The source of blocks to create and to delete; nullptr: there is none.
   void set_control(control_source* control) { control_ = control; }
 
   // Adds commands for what is under way, and begins what is due.

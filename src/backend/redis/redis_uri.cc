@@ -46,7 +46,7 @@ result<std::vector<tcp_endpoint>> parse_servers(const uri& name) {
   }
 }
 
-// What may stand in a key, and in an ACL's pattern for keys, without a special meaning.
+// Whether no character has a special meaning in a key, or in an ACL's pattern for keys.
 bool is_prefix(std::string_view text) {
   const auto allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
@@ -118,13 +118,9 @@ result<redis_name> parse_redis(const uri& name) {
   redis_name parsed{std::move(servers).value(), {}};
   redis_options& into = parsed.options;
   if (const result<void> identity = parse_identity(name, &into); !identity) return identity.error();
-  const auto copies = name.whole_number("copies", 1, most_tcp_servers);
+  const result<std::uint64_t> copies = parse_copies(name, parsed.servers.size());
   if (!copies) return copies.error();
-  into.copies = copies.value().value_or(into.copies);
-  if (into.copies > parsed.servers.size()) {
-    return wrong(name, std::to_string(into.copies) + " copies need as many servers, and " +
-                           std::to_string(parsed.servers.size()) + " are named; add servers or lower 'copies'");
-  }
+  into.copies = copies.value();
   const auto connections = name.whole_number("connections", 1, most_tcp_connections);
   if (!connections) return connections.error();
   into.connections = connections.value().value_or(into.connections);
@@ -136,9 +132,10 @@ result<redis_name> parse_redis(const uri& name) {
 }
 
 result<std::string> read_password_file(const std::string& path) {
-  return wire::read_secret_file(
-      {.what = "password file", .least_bytes = 1, .if_too_short = "its first line is empty; write the password there"},
-      path);
+  return wire::read_secret_file({.secret = "password file",
+                                 .least_bytes = 1,
+                                 .if_too_short = "its first line is empty; write the password there"},
+                                path);
 }
 
 }  // namespace far::backend

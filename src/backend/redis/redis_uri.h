@@ -34,7 +34,7 @@ struct redis_name {
   redis_options options;
 };
 
-// "cache1", "cache1:7000", "[::1]:7000". Errors: anything else.
+// "cache1", "cache1:7070", "[::1]:7070". Errors: anything else.
 [[nodiscard]] result<tcp_endpoint> parse_redis_endpoint(std::string_view text);
 
 // Errors: no server, one given twice, an unknown option or one without sense, more copies than servers. They say what

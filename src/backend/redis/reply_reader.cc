@@ -52,10 +52,10 @@ redisReplyObjectFunctions functions() {
 
 redisReader* make_reader() {
   static redisReplyObjectFunctions all = functions();
-  redisReader* const made = redisReaderCreateWithFunctions(&all);
-  FAR_CHECK(made != nullptr, "there is memory for a parser of replies");
-  made->maxbuf = 0;  // the buffer is kept
-  return made;
+  redisReader* const created = redisReaderCreateWithFunctions(&all);
+  FAR_CHECK(created != nullptr, "there is memory for a parser of replies");
+  created->maxbuf = 0;  // the buffer is kept
+  return created;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a server says of itself in reply to INFO.
+// The parts of a server's reply to INFO that decide whether it can be used.
 #pragma once
 
 #include <array>
@@ -26,10 +26,10 @@ struct server_facts {
   std::uint64_t used_bytes = 0;
   std::uint64_t system_bytes = 0;
 
-  // What is not in the text stays as above.
+  // Facts that the text does not state keep their defaults.
   [[nodiscard]] static server_facts parse(std::string_view info);
 
-  // What keeps us from using it, and what to do; empty: nothing.
+  // Why it cannot be used, and what to do; empty: it can.
   [[nodiscard]] std::string objection() const;
 
   // How many bytes there is room for: what maxmemory leaves, or else the machine.

@@ -192,7 +192,7 @@ class replicated_test : public testing::Test {
     page_.fill(static_cast<std::byte>(value));
     return transfer(operation::write, slot, page_.data());
   }
-  // What the slot holds, or -1.
+  // The contents of the slot, or -1.
   int read(slot_id slot) {
     page_.fill(std::byte{0xee});
     if (transfer(operation::read, slot, page_.data()) != 0) return -1;

@@ -15,8 +15,8 @@
 // write there. It (1) opens the window: a write that begins now marks its slots touched, and its success on the target
 // does not count; (2) waits until all writes that began before have ended: in_flight is counted by phase, and opening
 // turns the phase; (3) reads from a current copy and writes to the target; (4) closes the window: what was not touched
-// is current now. What was touched stays missing and is repaired later. So a write and a repair of one slot that were
-// in flight together never make the target current, whichever came last.
+// is current now. A slot that was touched stays missing and is repaired later. So a write and a repair of one slot that
+// were in flight together never make the target current, whichever came last.
 #pragma once
 
 #include <array>

@@ -83,10 +83,11 @@ class layer {
   // health, and tells the user when it changes.
   void note_error(std::size_t index, int error_code);
 
-  // A read could not be served, and never will: names who held the bytes, at most once a second.
+  // A read could not be served, and never will: names the members that held the bytes, at most once a second.
   void report_unreadable(std::uint64_t number);
 
-  // A read could not be served, and may be later: names who holds the bytes, once until a member serves again.
+  // A read could not be served, and may be later: names the members that hold the bytes, once until a member serves
+  // again.
   void report_waiting(std::uint64_t number);
   void note_return() { told_waiting_.store(false); }
 
@@ -118,7 +119,7 @@ class layer {
   std::array<std::unique_ptr<member>, maximum_members> members_;
   std::array<const member*, maximum_members> view_{};
   std::atomic<std::size_t> count_{0};
-  // Guards who holds queues, and that members are added one at a time.
+  // Guards the list of queue holders, and makes additions of members wait for one another.
   spin_lock members_lock_;
   std::vector<queue_holder*, platform::local_allocator<queue_holder*>> holders_ FAR_GUARDED_BY(members_lock_);
   const std::uint64_t most_groups_;

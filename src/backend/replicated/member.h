@@ -12,7 +12,7 @@
 // - serving: used for everything.
 // - suspect: perhaps paused, restarting, or cut off. Nothing is sent to it but probes. Reads wait for it when nobody
 //   else has the bytes; writes go past it and leave its copies stale.
-// - lost: as suspect, but no transfer waits any more, and its groups get copies elsewhere. What it held is kept in the
+// - lost: as suspect, but no transfer waits any more, and its groups get copies elsewhere. Its slots are kept in the
 //   books while it is not held elsewhere: it may still come back, and whoever needs the bytes asks again for as long as
 //   its leases may live.
 // - emptied: as lost, but what it held is gone.

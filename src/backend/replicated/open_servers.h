@@ -1,4 +1,4 @@
-// A far tier of one server, or of several under the layer that stripes and copies, whatever they speak.
+// A far tier of one server, or of several under the layer that stripes and copies, for every protocol.
 #pragma once
 
 #include <algorithm>

@@ -41,7 +41,7 @@ struct named_backend {
 
 struct replicated_options {
   std::size_t copies = 1;  // 1 to maximum_copies, and at most one for each member
-  // What members are called in messages and in placement; must stay the same from start to start only as far as the
+  // The members' names in messages and in placement; must stay the same from start to start only as far as the
   // members' contents do. Empty: what their describe() says.
   std::vector<std::string> names;
   // The most that may be allocated; 0: what the members have room for.

@@ -365,7 +365,7 @@ TEST_F(replicated, a_child_reads_and_does_not_trust_extents_that_its_parent_has_
     const bool before = read(slot) == 6;
     char said = 0;
     static_cast<void>(!::read(go[0], &said, 1));
-    // What the parent did with the extent of place 0 does not show here: it must not be read.
+    // The parent's changes to the extent of place 0 do not show here: it must not be read.
     const std::uint64_t reads = members_[holder(slot, 0)]->reads;
     bool after = true;
     for (int i = 0; i < 300; ++i) after = after && read(slot) == 6;

@@ -395,7 +395,7 @@ void replicated_channel::wait(std::uint64_t timeout_ns) {
   channel* busy = nullptr;
   std::size_t busy_count = 0;
   for (const member_queue& member : queues()) {
-    // What could not be sent is tried again soon.
+    // Requests that could not be sent are tried again soon.
     if (!member.unsent.empty()) timeout_ns = std::min(timeout_ns, longest_without_events_ns);
     if (member.transfers->in_flight() == 0) continue;
     busy = member.transfers.get();

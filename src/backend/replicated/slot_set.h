@@ -67,7 +67,7 @@ class slot_set {
   }
   [[nodiscard]] friend slot_set operator|(slot_set a, const slot_set& b) { return a |= b; }
   [[nodiscard]] friend slot_set operator&(slot_set a, const slot_set& b) { return a &= b; }
-  // What is in `a` and not in `b`.
+  // The slots of `a` that are not in `b`.
   [[nodiscard]] friend slot_set operator-(slot_set a, const slot_set& b) { return a &= ~b; }
   bool operator==(const slot_set&) const = default;
 

@@ -55,7 +55,7 @@ class connection {
   [[nodiscard]] bool take(wire::ring_reply& into);
   // Sleeps until there may be a reply, the server is gone, or the time is over.
   void wait(std::uint64_t timeout_ns);
-  // Ends the connection. What is mapped stays, so revoked() may still be asked.
+  // Ends the connection. Its memory stays mapped, so revoked() may still be asked.
   void hang_up();
   // Looks at the socket; after the server's end, alive() is false. Cheap enough for every tend(), not for every
   // transfer.

@@ -8,7 +8,7 @@
 //                               │
 //                            release ──▶ dead ── finish_move ──▶ unused
 //
-// A slot of the first tier that is moving belongs to who moves it: also when the slot is freed it is the mover who
+// A slot of the first tier that is moving belongs to its mover: also when the slot is freed it is the mover that
 // gives it back. Transfers are counted (pins), and a place is changed or freed only while there are none: so no
 // transfer ever goes to a place that is free, and none is needed again when the place has changed. A slot that is freed
 // although a read is under way, one that nobody waits for any more, is dead until that has ended. Bytes are dropped in
@@ -48,7 +48,7 @@ class place_table {
   [[nodiscard]] std::optional<tier_place> release(slot_id slot);
 
   // For the mover, one slot at a time by one thread. Its place in the first tier, if it may move: it was written, and
-  // not used since it was last asked for. What was used is taken for cold the next time.
+  // not used since it was last asked for. A used slot is taken for cold the next time.
   [[nodiscard]] std::optional<slot_id> begin_move(slot_id slot);
   enum class moved : std::uint8_t {
     done,    // the bytes are in the next tier; their place in the first is to be freed

@@ -77,7 +77,7 @@ std::uint64_t spiller::step() {
   if (wants_step() && open_channels()) {
     looks_left_ = std::min(slots_.limit(), slots_a_look);
     for (batch& free : batches_) started = (free.now == batch::phase::unused && start_batch(free)) || started;
-    // What is in use is left alone for now.
+    // The slots that were looked at are in use, and left alone for now.
     if (!started && wants_step() && is_idle()) paused_until_ns_.store(time_.now_ns() + soon_ns);
   }
   if (started) {
@@ -158,7 +158,7 @@ void spiller::submit_reads(batch& moving) {
                 .cookie = number * batch_pages + i};
   }
   moving.outstanding = from_->submit({reads.data(), moving.count});
-  // What the queue does not take stays where it is.
+  // Slots that the queue does not take stay where they are.
   for (std::size_t i = moving.outstanding; i < moving.count; ++i) moving.moves[i].failed = true;
   if (moving.outstanding == 0) moving.now = batch::phase::settling;
 }

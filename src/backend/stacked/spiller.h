@@ -1,7 +1,7 @@
 // Moves what is coldest in the first tier of a stack to the next one, when the first is nearly full.
 //
-// A hand goes round the slots. What it finds used since it last came by it leaves alone, and marks; what is still
-// unused when it comes again is cold. So a slot stays for at least a round after it was written or read.
+// A hand goes round the slots. It leaves a slot alone that was used since it last came by, and marks it; a slot
+// that is still unused when it comes again is cold. So a slot stays for at least a round after it was written or read.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class spiller {
   spiller(const spiller&) = delete;
   spiller& operator=(const spiller&) = delete;
 
-  // For whoever has allocated: looks whether the first tier is nearly full.
+  // After an allocation: looks whether the first tier is nearly full.
   void note_growth();
   [[nodiscard]] bool wants_step() const;
 

@@ -132,7 +132,7 @@ TEST(block_table, empty_blocks_go_back_but_not_the_last_ones) {
   EXPECT_LT(all.held.size(), most / 2);
   EXPECT_GT(all.held.size(), 2u);
   EXPECT_EQ(all.table.report().used_slots, 0u);
-  // What went back can be had again.
+  // Blocks that went back can be had again.
   for (int i = 0; i < 200; ++i) EXPECT_TRUE(all.allocate(512).ok());
 }
 

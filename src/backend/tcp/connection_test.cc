@@ -87,7 +87,7 @@ struct bench final : completion_sink {
     return added;
   }
 
-  void complete(transfer& ended, const completion_sink* /*by*/) override {
+  void complete(transfer& ended, const completion_sink* /*sink*/) override {
     for (const auto& entry : jobs) {
       if (&entry->moved != &ended) continue;
       EXPECT_FALSE(entry->ended) << "a completion comes once";
@@ -339,7 +339,7 @@ TEST(connection, proves_its_token_and_wants_proof) {
   write_and_read(all);
 }
 
-// What a client that cannot get on says, without its token.
+// The message of a client that cannot get on, without its token.
 std::string refusal_of(bench& all) {
   all.make();
   all.run([&] { return all.tested->refused(); });
@@ -510,7 +510,7 @@ TEST(connection, a_quiet_connection_is_asked_for_a_sign_of_life) {
   EXPECT_NE(all.tested->away_since_ns(), 0u);
 }
 
-// Whoever waits sleeps until advance() wants to be called.
+// A waiting thread sleeps until advance() wants to be called.
 TEST(connection, nobody_looks_again_and_again_at_a_server_that_does_not_answer) {
   bench all;
   all.make();

@@ -57,7 +57,7 @@ void store_backend::lend(std::uint64_t slots) {
   connections_[0]->set_control(blocks_.get());
 }
 
-// It has said what it has room for, so blocks can be asked for.
+// The store has been reached at last: blocks can be asked for.
 void store_backend::greet_late_store() {
   store_connection& first = *connections_[0];
   if (first.away_since_ns() != 0) return;

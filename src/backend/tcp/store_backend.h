@@ -1,5 +1,5 @@
-// What the far tiers over a network have in common: connections that begin again whenever they break, and blocks of
-// slots that are asked for ahead of need.
+// The base of far tiers over a network: connections that begin again whenever they break, and blocks of slots that are
+// asked for ahead of need.
 //
 // The first connection carries the writes, and asks for blocks; the others carry reads, so that a page that a thread
 // waits for never stands behind a batch of evictions. With one connection, it does both. All writes take one way, so

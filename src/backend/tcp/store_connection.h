@@ -1,4 +1,4 @@
-// A connection to a store that begins again whenever it breaks, whatever protocol it speaks.
+// A connection to a store that begins again whenever it breaks, for every protocol.
 //
 //                 first advance()          connected              the store agrees
 //          idle ------------------> connecting ----> handshaking -----------------> ready
@@ -48,7 +48,7 @@ class store_connection : public transfer_connection {
   [[nodiscard]] bool push_soon(const completion_sink* sink) final FAR_REQUIRES(lock);
   std::uint64_t advance(const completion_sink* sink) final FAR_REQUIRES(lock);
 
-  // Whom to ask for control requests from now on; nullptr: nobody.
+  // The source of control requests from now on; nullptr: there is none.
   virtual void set_control(control_source* control) FAR_REQUIRES(lock) = 0;
 
   [[nodiscard]] phase now() const FAR_REQUIRES(lock) { return phase_; }
@@ -73,7 +73,7 @@ class store_connection : public transfer_connection {
     stale,  // there is a newer epoch
   };
 
-  // `peer`: for messages, "tcp://cache1:7000". Requires: the references outlive the connection.
+  // `peer`: for messages, "tcp://cache1:7070". Requires: the references outlive the connection.
   store_connection(std::string peer, std::uint64_t timeout_ns, std::unique_ptr<byte_stream> stream,
                    session_epoch& session, const platform::clock& time);
 
@@ -109,7 +109,7 @@ class store_connection : public transfer_connection {
  private:
   static constexpr std::uint64_t longest_silence_ns = 10'000'000'000;
 
-  // What the protocol adds. All are called with the lock held.
+  // The parts that depend on the protocol. All are called with the lock held.
 
   // Prepares the stream and the handshake for the session.
   [[nodiscard]] virtual joining join_session() FAR_REQUIRES(lock) = 0;

@@ -78,7 +78,7 @@ tcp_backend::~tcp_backend() {
   if (connections_.empty()) return;
   if (!owns_connections()) {
     // Nobody has told us of the fork. Sockets are closed without a sign, and what watches them is left alone: both are
-    // shared with the parent. Whoever held a lock there is not here to give it back.
+    // shared with the parent. The thread that held a lock there is not here to give it back.
     for (const std::unique_ptr<tcp_connection>& connection : connections_)
       connection->restart_in_child(first_child_channel);
     return;

@@ -60,7 +60,7 @@ std::optional<tcp_endpoint> parse_endpoint(std::string_view text) {
 }
 
 result<std::vector<tcp_endpoint>> parse_servers(const uri& name) {
-  constexpr std::string_view example = "write for example tcp://cache1:7000 or tcp://10.0.0.1:7000,[fd00::2]:7000";
+  constexpr std::string_view example = "write for example tcp://cache1:7070 or tcp://10.0.0.1:7070,[fd00::2]:7070";
   std::string_view list = name.rest();
   if (!list.starts_with("//") || list.size() == 2) return wrong(name, "it names no server; " + std::string(example));
   list.remove_prefix(2);
@@ -109,7 +109,7 @@ std::string tcp_endpoint::text() const {
 result<tcp_endpoint> parse_tcp_endpoint(std::string_view text) {
   std::optional<tcp_endpoint> server = parse_endpoint(text);
   if (server) return *std::move(server);
-  return error{"'" + std::string(text) + "' is not HOST:PORT; write for example cache1:7000 or [fd00::2]:7000", EINVAL};
+  return error{"'" + std::string(text) + "' is not HOST:PORT; write for example cache1:7070 or [fd00::2]:7070", EINVAL};
 }
 
 result<std::uint64_t> parse_patience(const uri& name) {
@@ -121,6 +121,15 @@ result<std::uint64_t> parse_patience(const uri& name) {
                "patience=30s, or leave it out: they wait as long as the server keeps the bytes");
 }
 
+result<std::uint64_t> parse_copies(const uri& name, std::size_t servers) {
+  const auto given = name.whole_number("copies", 1, most_tcp_servers);
+  if (!given) return given.error();
+  const std::uint64_t copies = given.value().value_or(1);
+  if (copies <= servers) return copies;
+  return wrong(name, std::to_string(copies) + " copies need as many servers, and " + std::to_string(servers) +
+                         " are named; add servers or lower 'copies'");
+}
+
 result<tcp_name> parse_tcp(const uri& name) {
   const result<void> known = name.allow_options(
       {"copies", "token-file", "tls", "ca", "connections", "tenant", "timeout", "patience", "capacity"});
@@ -130,13 +139,9 @@ result<tcp_name> parse_tcp(const uri& name) {
   tcp_name parsed{std::move(servers).value(), {}};
   tcp_options& into = parsed.options;
   if (const result<void> trust = parse_trust(name, &into); !trust) return trust.error();
-  const auto copies = name.whole_number("copies", 1, most_tcp_servers);
+  const result<std::uint64_t> copies = parse_copies(name, parsed.servers.size());
   if (!copies) return copies.error();
-  into.copies = copies.value().value_or(into.copies);
-  if (into.copies > parsed.servers.size()) {
-    return wrong(name, std::to_string(into.copies) + " copies need as many servers, and " +
-                           std::to_string(parsed.servers.size()) + " are named; add servers or lower 'copies'");
-  }
+  into.copies = copies.value();
   const auto connections = name.whole_number("connections", 1, most_tcp_connections);
   if (!connections) return connections.error();
   into.connections = connections.value().value_or(into.connections);

@@ -19,7 +19,7 @@ struct tcp_endpoint {
 
   bool operator==(const tcp_endpoint&) const = default;
 
-  // "cache1:7000", "[::1]:7000".
+  // "cache1:7070", "[::1]:7070".
   [[nodiscard]] std::string text() const;
 };
 
@@ -44,11 +44,14 @@ struct tcp_name {
   tcp_options options;
 };
 
-// "cache1:7000", "[::1]:7000". Errors: anything else.
+// "cache1:7070", "[::1]:7070". Errors: anything else.
 [[nodiscard]] result<tcp_endpoint> parse_tcp_endpoint(std::string_view text);
 
 // Option `patience`, of every kind of server; 0 when it is not given. Errors: no duration, or none at all.
 [[nodiscard]] result<std::uint64_t> parse_patience(const uri& name);
+
+// Option `copies`, of every kind of server; 1 when it is not given. Errors: no number, or more copies than servers.
+[[nodiscard]] result<std::uint64_t> parse_copies(const uri& name, std::size_t servers);
 
 // Errors: no server, a server without port, one given twice, an unknown option or one without sense, more copies than
 // servers. They say what to write instead.

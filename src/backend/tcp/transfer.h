@@ -14,7 +14,7 @@ class completion_sink {
  public:
   virtual ~completion_sink() = default;
 
-  // `by`: the sink for which the connection was being advanced, maybe another one, maybe nullptr. Called with the
+  // `sink`: the one for which the connection was being advanced, maybe another one, maybe nullptr. Called with the
   // connection's lock held; takes no lock of a connection.
   virtual void complete(transfer& ended, const completion_sink* sink) = 0;
 };

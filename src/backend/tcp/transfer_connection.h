@@ -1,4 +1,4 @@
-// What a channel needs of a connection to a store, whatever protocol it speaks.
+// The interface of connections to stores that channels use, for every protocol.
 #pragma once
 
 #include <atomic>

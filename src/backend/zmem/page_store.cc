@@ -235,7 +235,7 @@ bool page_store::compact(bool when_full) {
   return true;
 }
 
-// Whoever holds the stripe is at work on that slot, maybe this very thread: then it stays.
+// The stripe is held while a thread works on that slot, maybe this very thread: then it stays.
 void page_store::move(object_place from) {
   std::uint32_t owner = 0;
   {

@@ -3,7 +3,7 @@
 // A page whose 8-byte words are all the same is its word in the table; another one is compressed; one that stays larger
 // than three quarters of a page is kept as it is.
 //
-// Two kinds of locks. One of many stripes is held by whoever looks at or changes the bytes of a slot: for the time of a
+// Two kinds of locks. One of many stripes is held to look at or change the bytes of a slot: for the time of a
 // copy, or of decompressing a page, and of compressing one where only a part of it is written. The store's own lock is
 // for zones and promises, and taken inside of it for some tens of nanoseconds. Whole pages are compressed without any.
 //
@@ -25,7 +25,7 @@
 
 namespace far::backend {
 
-// What one thread at a time needs to compress and decompress.
+// The codecs' state and buffers, for one thread at a time.
 class page_codec {
  public:
   explicit page_codec(codec_choice chosen) : pages(chosen), page_(page_bytes), packed_(page_bytes) {}

@@ -23,7 +23,7 @@ constexpr std::uint64_t slots_a_page = 32;
 constexpr std::size_t largest_depth = 1 << 20;
 constexpr std::uint64_t next_step_ns = 1'000'000;
 
-// What reading costs.
+// The cost of a read.
 constexpr speed lz4_speed{1500, 3'500'000'000};
 constexpr speed zstd_speed{4500, 1'000'000'000};
 

@@ -156,7 +156,7 @@ TEST(zones, a_page_that_was_promised_room_finds_it) {
   }
 }
 
-// What is free, and what a zone under compaction withholds, may together be less than a zone.
+// Free room, and the room that a zone under compaction withholds, may together be less than a zone.
 TEST(zones, a_zone_that_is_compacted_is_no_room_for_others) {
   zones tested(3 * zones::zone_bytes);
   model objects(tested);

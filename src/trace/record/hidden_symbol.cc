@@ -17,7 +17,7 @@
 namespace far::trace {
 namespace {
 
-// A file that is mapped for reading, whatever it holds.
+// A file that is mapped for reading.
 class mapped_file {
  public:
   explicit mapped_file(const char* path) {
