@@ -78,7 +78,7 @@ control_block& scheduler_state::create(const spawn_options& how, std::size_t clo
   fresh.owner = this;
   fresh.usual = how.level;
   fresh.number = spawned_.fetch_add(1, std::memory_order_relaxed) + 1;
-  prepare(fresh);
+  worker::prepare(fresh);
   fresh.set_name(how.name);
   live_.fetch_add(1, std::memory_order_relaxed);
   return fresh;

@@ -76,7 +76,6 @@ class scheduler_state {
   helper_pool helpers;
 
  private:
-  static void prepare(control_block& fresh);
   void stop_workers() noexcept;
   bool rouse(worker& asleep) noexcept;
   void push_here(worker& here, control_block& one) noexcept;

@@ -71,7 +71,7 @@ struct fiber_entry {
   }
 };
 
-void scheduler_state::prepare(control_block& fresh) {
+void worker::prepare(control_block& fresh) {
   auto* const top = static_cast<std::byte*>(fresh.closure);
   fresh.where.prepare(fresh.memory.low, static_cast<std::size_t>(top - fresh.memory.low), &fiber_entry::start);
 }

@@ -34,6 +34,9 @@ class worker {
   worker(const worker&) = delete;
   worker& operator=(const worker&) = delete;
 
+  // Sets up the stack of a fiber that has not run yet, so that a worker can switch to it.
+  static void prepare(control_block& fresh);
+
   // Starts the thread. `cpu` < 0: wherever the system puts it.
   void start(int cpu);
   // After the scheduler is told to stop. Also when it was not started.

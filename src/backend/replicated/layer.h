@@ -83,7 +83,7 @@ class layer {
   // health, and tells the user when it changes.
   void note_error(std::size_t index, int error_code);
 
-  // A read could not be served, and never will: names the members that held the bytes, at most once a second.
+  // A read could not be served, and never will: names who held the bytes, at most once a second.
   void report_unreadable(std::uint64_t number);
 
   // A read could not be served, and may be later: names the members that hold the bytes, once until a member serves
