@@ -4,8 +4,8 @@
 // while a scope is open. The evacuator marks the word, waits for the scopes that may hold the old place, copies, and
 // swings the word. A mutator that finds the mark takes it away, and the move is off.
 //
-// In some runs the first scope of the second mutator logs (heap/scope_log.h): the evacuator does not wait for it, but reads
-// its log before it copies.
+// In some runs the first scope of the second mutator logs (heap/scope_log.h): the evacuator does not wait for it, but
+// reads its log before it copies.
 #include <gtest/gtest.h>
 
 #include "tests/model/explorer.h"
@@ -149,7 +149,8 @@ const char* evacuate(world& s) {
       return go(s, evacuator, 1, "begins");
     case 1:
       if (s.without == bug::log_read_early) s.logged = s.memory.get(log_entry);
-      s.word |= moving; return go(s, evacuator, looks_first ? 5 : 2, "marks the word");
+      s.word |= moving;
+      return go(s, evacuator, looks_first ? 5 : 2, "marks the word");
     case 2:
       if (fences) s.memory.fence(0);
       return go(s, evacuator, 3, "makes the first mutator pass the membarrier");
