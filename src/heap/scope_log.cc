@@ -36,23 +36,24 @@ void log_page(owner_record& caller, std::uint64_t page) noexcept {
 
 namespace far::detail {
 
-bool begin_logging(scope_record& record, std::uint64_t before) noexcept {
+std::uint64_t begin_logging(scope_record& record, std::uint64_t before) noexcept {
   auto& mine = static_cast<heap::owner_record&>(record);
-  if ((before & scope_record::open) != 0) return mine.is_logging();
+  if ((before & scope_record::open) != 0) return before;
   if (mine.used.load(std::memory_order_relaxed) == nullptr) {
     heap::hazard_log* const fresh = new (std::nothrow) heap::hazard_log;
-    if (fresh == nullptr) return false;
+    if (fresh == nullptr) return before;
     mine.used.store(fresh, std::memory_order_release);
   }
   mine.log_began = std::chrono::steady_clock::now();
   mine.sequence.store(before | scope_record::open | scope_record::logs, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  return true;
+  return before | scope_record::logs;
 }
 
-void end_logging(scope_record& record) noexcept {
+void end_logging(scope_record& record, std::uint64_t before) noexcept {
   auto& mine = static_cast<heap::owner_record&>(record);
   mine.used.load(std::memory_order_relaxed)->cut_back(0);
+  mine.sequence.store((before & ~scope_record::logs) + scope_record::step, std::memory_order_release);
   if (std::chrono::steady_clock::now() - mine.log_began > heap::longest_short_scope) return heap::note_long_scope(mine);
   const std::uint32_t left = mine.scopes_to_log.load(std::memory_order_relaxed);
   if (left > 0) mine.scopes_to_log.store(left - 1, std::memory_order_relaxed);

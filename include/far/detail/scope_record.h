@@ -25,11 +25,11 @@ struct scope_record {
   [[nodiscard]] bool is_logging() const noexcept { return (sequence.load(std::memory_order_relaxed) & logs) != 0; }
 };
 
-// For a scope that opens while scopes_to_log is not 0; `before` is the sequence that it found. Returns whether the
-// scope logs: then its dereferences do not look at ready bytes.
-[[nodiscard]] FAR_API bool begin_logging(scope_record& record, std::uint64_t before) noexcept;
-// For the end of an outermost scope that logs, or did so when it began.
-FAR_API void end_logging(scope_record& record) noexcept;
+// For a scope that opens while scopes_to_log is not 0; `before` is the sequence that it found. Returns it with the bit
+// `logs` set if the scope logs: then its dereferences do not look at ready bytes.
+[[nodiscard]] FAR_API std::uint64_t begin_logging(scope_record& record, std::uint64_t before) noexcept;
+// For the end of an outermost scope that logged when it began. `before`: as begin_logging() returned it.
+FAR_API void end_logging(scope_record& record, std::uint64_t before) noexcept;
 
 // The calling fiber's record, or the calling thread's. Stays the same on one fiber.
 [[nodiscard]] FAR_API scope_record& current_scope_record() noexcept;
@@ -59,25 +59,26 @@ class open_scope {
     record_.sequence.store(before_ | scope_record::open, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (record_.scopes_to_log.load(std::memory_order_relaxed) != 0) [[unlikely]]
-      logs_ = begin_logging(record_, before_);
+      before_ = begin_logging(record_, before_);
   }
   ~open_scope() {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if ((before_ & scope_record::open) != 0) return;
-    if (logs_) [[unlikely]]
-      end_logging(record_);
-    record_.sequence.store(before_ + scope_record::step, std::memory_order_release);
+    if ((before_ & (scope_record::open | scope_record::logs)) == 0) [[likely]] {
+      record_.sequence.store(before_ + scope_record::step, std::memory_order_release);
+    } else if ((before_ & scope_record::open) == 0) {
+      end_logging(record_, before_);
+    }
   }
   open_scope(const open_scope&) = delete;
   open_scope& operator=(const open_scope&) = delete;
 
   [[nodiscard]] scope_record& record() const noexcept { return record_; }
-  [[nodiscard]] bool logs() const noexcept { return logs_; }
+  // Whether it logged when it began.
+  [[nodiscard]] bool logs() const noexcept { return (before_ & scope_record::logs) != 0; }
 
  private:
   scope_record& record_;
-  std::uint64_t before_;
-  bool logs_ = false;
+  std::uint64_t before_;  // the sequence; with the bit `logs`, too, if this scope logs
 };
 
 }  // namespace far::detail
