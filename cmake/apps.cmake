@@ -54,3 +54,18 @@ function(far_app name)
     target_include_directories(app_${name}_${test_name} PRIVATE ${folders})
   endforeach()
 endfunction()
+
+# NAME-far: a program of far_app on far containers, without hints. SOURCES: what it has in place of HINTED.
+function(far_container_app name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;LIBRARIES")
+  find_package(CLI11 REQUIRED)
+  find_package(nlohmann_json REQUIRED)
+  find_package(fmt REQUIRED)
+  add_executable(app_${name}-far ${ARG_SOURCES} $<TARGET_OBJECTS:app_${name}_main> $<TARGET_OBJECTS:app_${name}_common>)
+  target_compile_definitions(app_${name}-far PRIVATE APP_WITHOUT_HINTS)
+  target_include_directories(app_${name}-far PRIVATE ${PROJECT_SOURCE_DIR}/evaluation)
+  set_target_properties(app_${name}-far PROPERTIES OUTPUT_NAME ${name}-far RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin/apps)
+  target_link_libraries(app_${name}-far PRIVATE far_heap ${ARG_LIBRARIES} CLI11::CLI11 nlohmann_json::nlohmann_json fmt::fmt
+    Threads::Threads ${CMAKE_DL_LIBS})
+  add_dependencies(examples app_${name}-far)
+endfunction()

@@ -1,4 +1,5 @@
-"""evaluation/apps/web answers the same requests in the same way: alone, with and without hints, and under farheap."""
+"""evaluation/apps/web answers the same requests in the same way: alone, with and without hints, under farheap,
+and on far containers."""
 
 import json
 import unittest
@@ -31,6 +32,12 @@ class Web(unittest.TestCase):
                 outcome = support.run_far(self.command(name), 32 * support.MIB)
                 self.assertEqual(self.checksum(outcome), expected)
                 self.assertGreater(outcome.stats["misses"], 0, "far memory was never used")
+
+    def test_far_containers(self):
+        expected = self.checksum(support.run(self.command("web")))
+        for more in (["--local", "16M"], ["--local", "1G", "--threads", "3"]):
+            with self.subTest(more):
+                self.assertEqual(self.checksum(support.run(self.command("web-far", *more))), expected)
 
     def test_open_loop(self):
         program = [support.BUILD / "bin" / "apps" / "web", "--keys", "1000", "--elements", "100", "--json", "--rate", "1000"]

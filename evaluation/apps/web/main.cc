@@ -5,28 +5,28 @@
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "load.h"
 
 namespace {
 
 struct options {
-  std::uint32_t keys = 2'000'000;
-  std::uint64_t elements = 16'384;
-  double zipf = 0.8;
+  web::site_options site;
   bool json = false;
   web::load_options load;
 };
 
 void declare(CLI::App& parser, options& into) {
-  parser.add_option("--keys", into.keys, "keys in the hash table, about 26 bytes each")
+  parser.add_option("--keys", into.site.keys, "keys in the hash table, about 26 bytes each")
       ->check(CLI::Range(1u, 1u << 31))
       ->capture_default_str();
-  parser.add_option("--elements", into.elements, "elements of the array, 8 KiB each")
+  parser.add_option("--elements", into.site.elements, "elements of the array, 8 KiB each")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 32))
       ->capture_default_str();
-  parser.add_option("--zipf", into.zipf, "exponent of the keys' distribution; 0: uniform")
+  parser.add_option("--zipf", into.site.zipf, "exponent of the keys' distribution; 0: uniform")
       ->check(CLI::Range(0.0, 10.0))
       ->capture_default_str();
   parser.add_option("--threads", into.load.threads, "threads that answer")
@@ -41,6 +41,12 @@ void declare(CLI::App& parser, options& into) {
   parser.add_option("--closed-loop", into.load.closed_loop, "answer N requests one after the other, without a rate")
       ->type_name("N");
   parser.add_option("--seed", into.load.seed, "of the requests")->capture_default_str();
+  if (web::is_far) {
+    parser.add_option("--local", into.site.local_bytes, "local memory for table and array, such as 64M")
+        ->transform(CLI::AsSizeValue(false))
+        ->default_str("64M");
+    parser.add_option("--far", into.site.far, "the far tier, as for `farheap run`")->capture_default_str();
+  }
   parser.add_flag("--json", into.json, "one JSON object");
 }
 
@@ -77,11 +83,12 @@ void print(const web::measurement& result, bool json) {
 
 int main(int count, char** arguments) try {
   options chosen;
-  CLI::App parser("A web front end on plain memory: 32 look-ups, 8 KiB encrypted and compressed a request.");
+  CLI::App parser(std::string("A web front end on ") + (web::is_far ? "far containers" : "plain memory") +
+                  ": 32 look-ups, 8 KiB encrypted and compressed a request.");
   declare(parser, chosen);
   CLI11_PARSE(parser, count, arguments);
-  const web::front_end site(chosen.keys, chosen.elements, chosen.zipf);
-  print(web::run(site, chosen.load), chosen.json);
+  const std::unique_ptr<web::site> site = web::open_site(chosen.site);
+  print(web::run(*site, chosen.load), chosen.json);
   return 0;
 } catch (const std::bad_alloc&) {
   fmt::print(stderr, "web: not enough memory for the table and the array; choose fewer --keys or --elements\n");
