@@ -40,8 +40,9 @@ struct request {
   std::byte* buffer = nullptr;
   std::uint64_t cookie = 0;  // returned with the completion
   bool may_lend = false;     // of a read: the completion may say where the bytes are, and the buffer is left alone
-  // Of a read, where there are several copies: from the second best, because the bytes that came before were wrong.
-  bool other_copy = false;
+  // Of a read, where there are several copies: bit s - 1 for each source s (completion::source) whose bytes were wrong
+  // before. It is read only when no other copy exists.
+  std::uint64_t avoid = 0;
 };
 
 // `error_code` is 0 or an errno value. A failed read leaves the buffer undefined; a failed write leaves the slot's
@@ -54,6 +55,8 @@ struct completion {
   std::uint64_t cookie = 0;
   int error_code = 0;
   const std::byte* lent = nullptr;
+  // Of a read, where there are several copies: the one that all of the bytes came from, at most 64; 0: it is not told.
+  std::uint8_t source = 0;
 };
 
 // A queue of transfers. Requires: destroyed before its backend, with nothing in flight.
@@ -192,6 +195,15 @@ class backend {
   // program's allocator.
   virtual void prepare_fork() {}
   virtual void after_fork_in_parent() {}
+
+  // The bytes that one copy of the slot returned were not those that were written, and another copy has returned the
+  // right ones; both are named by completion::source. The wrong copy is written again from a good one. Requires: the slot
+  // is allocated, and nobody writes to it.
+  virtual void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) {
+    static_cast<void>(slot);
+    static_cast<void>(wrong);
+    static_cast<void>(right);
+  }
 
   // In the child of a fork, before its first open_channel(): connections belong to the parent, and slots are only read,
   // unless the fork has copied them. The parent's channels must not be touched any more, not even to destroy them: only

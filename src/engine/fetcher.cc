@@ -1,6 +1,7 @@
 #include "engine/fetcher.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
@@ -152,6 +153,7 @@ void fetcher::start(std::span<page_id> pages, bool write, bool demanded) {
   std::copy(pages.begin(), pages.end(), fresh->pages.begin());
   fresh->count = pages.size();
   fresh->failed = 0;
+  std::fill_n(fresh->avoid.begin(), fresh->count, 0);
   fresh->attempts = 0;
   fresh->wrong = false;
   fresh->due_ns = 0;
@@ -198,18 +200,17 @@ std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsig
 }
 
 // Reads the pages of a flight: at the first try in runs of adjacent slots, at a retry only those that failed, each
-// alone. Every second retry after wrong bytes asks for another copy.
+// alone, and from copies that have not returned wrong bytes, if there are any.
 void fetcher::start(flight& incoming) {
   request_runs runs(requests_, static_cast<std::size_t>(&incoming - flights_.data()));
   const bool retry = incoming.failed != 0;
-  const bool other_copy = incoming.wrong && incoming.attempts % 2 == 1;
   for (std::size_t i = 0; i < incoming.count; ++i) {
     if (retry && (incoming.failed >> i & 1) == 0) continue;
     const backend::request page{.op = backend::operation::read,
                                 .slot = shared_.pages.load(incoming.pages[i]).place(),
                                 .buffer = buffer_of(incoming) + i * page_bytes,
                                 .may_lend = true,
-                                .other_copy = other_copy};
+                                .avoid = incoming.avoid[i]};
     if (retry) {
       runs.add_alone(i, page);
     } else {
@@ -267,11 +268,25 @@ void fetcher::take(const backend::completion& arrived) {
   for (std::size_t i = 0; i < cookie.count && arrived.error_code == 0; ++i) {
     const std::size_t page = cookie.first + i;
     landed.sources[page] = bytes + i * page_bytes;
-    if (shared_.checks.fit(landed.pages[page], landed.sources[page])) continue;
+    if (shared_.checks.fit(landed.pages[page], landed.sources[page])) {
+      report_damage(landed, page, arrived.source);
+      continue;
+    }
     landed.wrong = true;
+    if (arrived.source != 0) landed.avoid[page] |= std::uint64_t{1} << (arrived.source - 1);
     note_failure(landed, page, 1, EBADMSG);
   }
   if (--landed.outstanding_requests == 0) land(landed);
+}
+
+// The right bytes have come, from `right`: the copies that returned wrong ones can be mended.
+void fetcher::report_damage(const flight& landed, std::size_t page, std::uint8_t right) {
+  if (right == 0) return;
+  for (std::uint64_t left = landed.avoid[page]; left != 0; left &= left - 1) {
+    const auto wrong = static_cast<std::uint8_t>(std::countr_zero(left) + 1);
+    if (wrong == right) continue;
+    shared_.far.report_damage(shared_.pages.load(landed.pages[page]).place(), wrong, right);
+  }
 }
 
 void fetcher::note_failure(flight& incoming, std::size_t first, std::size_t count, int error_code) {

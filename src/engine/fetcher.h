@@ -86,6 +86,7 @@ class fetcher {
     std::size_t count = 0;                              // 0: not in use
     std::size_t outstanding_requests = 0;
     std::uint64_t failed = 0;  // a bit a page
+    std::array<std::uint64_t, batch_pages> avoid;  // of each page: the sources that have returned wrong bytes
     unsigned attempts = 0;     // that failed
     int error_code = 0;        // of the last one
     bool wrong = false;        // it brought bytes, but others than were written
@@ -116,6 +117,7 @@ class fetcher {
   void land(flight& incoming) FAR_REQUIRES(lock);
   void end(flight& incoming);
   void take(const backend::completion& arrived) FAR_REQUIRES(lock);
+  void report_damage(const flight& landed, std::size_t page, std::uint8_t right) FAR_REQUIRES(lock);
   void note_failure(flight& incoming, std::size_t first, std::size_t count, int error_code);
   [[nodiscard]] bool start_due() FAR_REQUIRES(lock);
   [[nodiscard]] bool take_over_late() FAR_REQUIRES(lock);

@@ -30,6 +30,7 @@ cluster::~cluster() = default;
 void cluster::make_tier(std::vector<std::unique_ptr<backend::backend>> members,
                         const backend::replicated_options& options) {
   if (random_.chance(500)) {
+    has_late_ = true;
     late_ = std::move(members.back());
     late_name_ = late_->describe();
     members.pop_back();

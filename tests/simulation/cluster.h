@@ -96,6 +96,10 @@ class cluster {
 
   // Whether it is the last one, and not part of the far tier yet: nobody connects to it.
   [[nodiscard]] bool is_late(std::size_t server) const { return late_ != nullptr && server + 1 == server_count; }
+  // Whether there was or is one. Its groups are copied from any of their copies.
+  [[nodiscard]] bool has_late() const { return has_late_; }
+  // Copies that were found to hold other bytes than were written.
+  [[nodiscard]] std::uint64_t damaged_slots() const { return layer_->books().damaged_slots(); }
   // To be called by destructors of those whose members refer to what they own.
   void drop_members() {
     late_ = nullptr;
@@ -127,6 +131,7 @@ class cluster {
   std::optional<first_look> well_since_;
   std::unique_ptr<backend::backend> late_;  // of some runs: a member that is added while the program runs
   std::string late_name_;
+  bool has_late_ = false;
   bool stopping_ = false;
   bool calm_ = false;
   bool weather_ended_ = false;

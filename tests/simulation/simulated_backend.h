@@ -61,6 +61,9 @@ class simulated_backend final : public backend::backend {
   void close_claims_in_child() override { inner_->close_claims_in_child(); }
   [[nodiscard]] std::uint64_t tend() override { return std::min(inner_->tend(), chosen_.tended_every_ns); }
   [[nodiscard]] bool wants_tending() const override { return inner_->wants_tending(); }
+  void report_damage(far::backend::slot_id slot, std::uint8_t wrong, std::uint8_t right) override {
+    inner_->report_damage(slot, wrong, right);
+  }
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return inner_->read_patience_ns(); }
   [[nodiscard]] bool is_copied_by_fork() const override { return inner_->is_copied_by_fork(); }
   [[nodiscard]] far::backend::capacity report() const override { return inner_->report(); }

@@ -44,7 +44,8 @@ bool simulated_cluster::all_known() const {
 
 void simulated_cluster::make_trouble(std::size_t server) {
   simulated_server& victim = *servers_[server];
-  const std::uint64_t drawn = random_.below(6);
+  // Where groups move, wrong bytes would be moved, too: only whoever wrote them could tell.
+  const std::uint64_t drawn = random_.below(has_late() ? 6 : 7);
   note_trouble(drawn, victim.describe());
   switch (drawn) {
     case 0: return victim.set_drops(random_.one_of<std::uint64_t>({20, 200, 700}));
@@ -56,13 +57,15 @@ void simulated_cluster::make_trouble(std::size_t server) {
       victim.crash();
       if (random_.chance(300)) victim.restart();
       return;
-    default: return victim.restart();
+    case 5: return victim.restart();
+    default: return victim.set_lies(random_.one_of<std::uint64_t>({20, 200, 1000}));
   }
 }
 
 void simulated_cluster::heal(std::size_t server) {
   servers_[server]->set_drops(0);
   servers_[server]->set_failures(0);
+  servers_[server]->set_lies(0);
   servers_[server]->set_cut_off(false);
   servers_[server]->restart();
 }
@@ -72,6 +75,7 @@ std::vector<cluster::count> simulated_cluster::counted() const {
   std::uint64_t late_writes = 0;
   for (const simulated_server* server : servers_) late_writes += server->late_writes();
   all.push_back({"late writes", late_writes});
+  all.push_back({"damaged slots", damaged_slots()});
   return all;
 }
 

@@ -3,7 +3,7 @@
 // It behaves as backend/replicated/member.h allows, as badly as it can: transfers are delayed and overtake each other;
 // requests and replies are dropped, and end with a time-out; a write that timed out is stored late, or a second time,
 // up to the fence (the next write that was submitted after the time-out); the server can be cut off, and crash
-// and forget everything. And it stops the run when the layer above breaks the contract of a backend.
+// and forget everything; and its memory can be damaged, so that reads return wrong bytes. And it stops the run when the layer above breaks the contract of a backend.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,8 @@ class simulated_server final : public backend::backend {
   // What goes wrong.
   void set_drops(std::uint64_t per_mille) { drops_per_mille_ = per_mille; }
   void set_failures(std::uint64_t per_mille) { failures_per_mille_ = per_mille; }
+  // Reads return other bytes than are stored.
+  void set_lies(std::uint64_t per_mille) { lies_per_mille_ = per_mille; }
   // Whoever takes completions is now and then held up for up to so long before he can make use of them.
   void set_hold_up(std::uint64_t longest_ns) { longest_hold_up_ns_ = longest_ns; }
   void set_cut_off(bool cut_off) { cut_off_ = cut_off; }
@@ -41,7 +43,8 @@ class simulated_server final : public backend::backend {
   void restart() { crashed_ = false; }
   void store_some_late();
   [[nodiscard]] bool is_well() const {
-    return !cut_off_ && !crashed_ && drops_per_mille_ == 0 && failures_per_mille_ == 0 && doomed_ == 0;
+    return !cut_off_ && !crashed_ && drops_per_mille_ == 0 && failures_per_mille_ == 0 && lies_per_mille_ == 0 &&
+           doomed_ == 0;
   }
   // Whether its client knows that it has forgotten everything, if it has.
   [[nodiscard]] bool is_known() const { return known_epoch_ == epoch_; }
@@ -94,6 +97,7 @@ class simulated_server final : public backend::backend {
   std::uint64_t known_epoch_ = 1;  // to its client
   std::uint64_t drops_per_mille_ = 0;
   std::uint64_t failures_per_mille_ = 0;
+  std::uint64_t lies_per_mille_ = 0;
   std::uint64_t longest_hold_up_ns_ = 0;
   std::uint64_t asked_at_ns_ = 0;
   std::uint64_t late_stored_ = 0;

@@ -53,6 +53,12 @@ class lineage_backend final : public backend {
   void prepare_exit() override;
   [[nodiscard]] bool answers() const override { return own_.load() == nullptr || own_.load()->answers(); }
   [[nodiscard]] std::uint64_t read_patience_ns() const override;
+  // What another process stored is not ours to write.
+  void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override {
+    if (backend* const own = own_.load(); own != nullptr && slot >= own_base_) {
+      own->report_damage(slot - own_base_, wrong, right);
+    }
+  }
   [[nodiscard]] capacity report() const override;
   [[nodiscard]] speed expected_speed() const override {
     const backend* const own = own_.load();

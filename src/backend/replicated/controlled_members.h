@@ -39,6 +39,8 @@ class controlled final : public backend {
   bool is_draining = false;
   std::function<void()> before_free;
 
+  // Its memory has an error.
+  void damage(slot_id slot) { store_[slot * page_bytes + 7] ^= std::byte{1}; }
   void forget() {
     ++epoch_;
     std::fill(store_.begin(), store_.end(), std::byte{0xdb});

@@ -27,6 +27,7 @@ started_read group::begin_read(std::span<const member* const> members, byte_rang
   for (std::size_t place = 0; place < copies.size(); ++place) {
     const copy& held = copies[place];
     if (!held.present || held.leaving || (choice.tried & bit(place)) != 0) continue;
+    if ((choice.avoid >> held.member & 1) != 0) continue;
     const std::size_t end_slot = std::min(stale(place).next(bytes.first_slot()), bytes.end_slot());
     if (end_slot == bytes.first_slot()) continue;
     const member_state state = members[held.member]->state();

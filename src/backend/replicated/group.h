@@ -96,6 +96,7 @@ struct ended_write {
 // How a reader chooses among copies.
 struct read_choice {
   place_mask tried = 0;
+  std::uint64_t avoid = 0;               // a bit for each member whose bytes were wrong
   bool any_state = false;                // in the child of a fork: nobody there learns that a member came back
   bool explore = false;                  // take the second best, to learn how fast it is now
   std::span<const std::uint64_t> costs;  // by member

@@ -133,11 +133,25 @@ void layer::note_error(std::size_t index, int error_code) {
   }
 }
 
-void layer::report_unreadable(std::uint64_t number) {
-  std::uint64_t last_ns = reported_at_ns_.load();
+bool layer::may_report(std::atomic<std::uint64_t>* last_ns) const {
+  std::uint64_t before_ns = last_ns->load();
   const std::uint64_t now_ns = time.now_ns();
-  if (last_ns != 0 && now_ns - last_ns < report_interval_ns) return;
-  if (!reported_at_ns_.compare_exchange_strong(last_ns, now_ns)) return;
+  if (before_ns != 0 && now_ns - before_ns < report_interval_ns) return false;
+  return last_ns->compare_exchange_strong(before_ns, now_ns);
+}
+
+void layer::note_damage(std::size_t wrong, std::size_t right) {
+  const std::uint64_t count = damaged_slots_.fetch_add(1, std::memory_order_relaxed) + 1;
+  call_for_attention();
+  if (!may_report(&reported_damage_at_ns_)) return;
+  log_line(log_level::warning,
+           "far tier %s returned other bytes than were written to it; they were read from %s, and are written again "
+           "(page %llu of this kind); test the memory of that server (dmesg, memtest), and replace it if this goes on",
+           at(wrong).name().c_str(), at(right).name().c_str(), static_cast<unsigned long long>(count));
+}
+
+void layer::report_unreadable(std::uint64_t number) {
+  if (!may_report(&reported_at_ns_)) return;
   std::array<char, 512> holders{};
   name_holders(number, holders);
   log_line(log_level::error, "pages in the far tier cannot be read; they were on %s",

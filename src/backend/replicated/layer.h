@@ -83,6 +83,10 @@ class layer {
   // health, and tells the user when it changes.
   void note_error(std::size_t index, int error_code);
 
+  // A slot of one member held other bytes than were written, and misses them from now on. Says so at most once a second.
+  void note_damage(std::size_t wrong, std::size_t right);
+  [[nodiscard]] std::uint64_t damaged_slots() const { return damaged_slots_.load(std::memory_order_relaxed); }
+
   // A read could not be served, and never will: names who held the bytes, at most once a second.
   void report_unreadable(std::uint64_t number);
 
@@ -131,7 +135,12 @@ class layer {
   std::atomic<std::uint64_t> spreadings_done_{0};
   std::atomic<bool> kept_in_place_{false};
   const std::uint64_t patience_ns_;
+  // Whether a line that is said at most once a second may be said now.
+  [[nodiscard]] bool may_report(std::atomic<std::uint64_t>* last_ns) const;
+
   std::atomic<std::uint64_t> reported_at_ns_{0};
+  std::atomic<std::uint64_t> reported_damage_at_ns_{0};
+  std::atomic<std::uint64_t> damaged_slots_{0};
   std::atomic<bool> told_waiting_{false};
   bool detached_ = false;
 };

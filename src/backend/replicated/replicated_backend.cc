@@ -417,6 +417,26 @@ result<void> replicated_backend::add_member(std::unique_ptr<backend> store, std:
   return {};
 }
 
+// Only where the right bytes still are: the copies may have moved meanwhile.
+void replicated_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) {
+  if (shared_.detached() || wrong == right) return;
+  const slot_set damaged = slot_set::range(slot % group_slots, 1);
+  {
+    group& holder = shared_.group_at(slot / group_slots);
+    const lock_guard guard(holder.lock);
+    copy* bad = nullptr;
+    bool is_held_elsewhere = false;
+    for (copy& held : holder.copies) {
+      if (!held.present || held.leaving || held.missing.contains(slot % group_slots)) continue;
+      if (held.member + 1 == wrong) bad = &held;
+      is_held_elsewhere |= held.member + 1 == right && shared_.at(held.member).serves();
+    }
+    if (bad == nullptr || !is_held_elsewhere) return;
+    bad->missing |= damaged;
+  }
+  shared_.note_damage(wrong - 1u, right - 1u);
+}
+
 void replicated_backend::prepare_exit() {
   for (std::size_t i = 0; i < shared_.member_count(); ++i) shared_.at(i).store().prepare_exit();
 }

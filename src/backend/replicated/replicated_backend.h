@@ -71,6 +71,7 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] result<void> add_server(std::string_view server) override;
   void prepare_exit() override;
   void keep_in_place(bool wanted) override { shared_.keep_in_place(wanted); }
+  void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override;
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return shared_.read_patience_ns(); }
   std::uint64_t tend() override;
   void after_fork_in_child() override;

@@ -116,6 +116,68 @@ TEST_F(replicated, a_read_that_fails_is_repeated_on_the_other_copy) {
   }
 }
 
+TEST_F(replicated, a_copy_with_other_bytes_is_not_read_and_written_again) {
+  open(3, 2);
+  const slot_id slot = tested_->allocate(group_slots).value();
+  for (slot_id i = 0; i < 3; ++i) ASSERT_EQ(write(slot + i, 9), 0);
+  const group& seen = tested_->books().group_at(slot / group_slots);
+  const std::size_t bad = holder(slot, 0);
+  const std::size_t good = holder(slot, 1);
+  members_[bad]->damage(seen.copies[0].first + slot % group_slots + 1);
+  const auto read_from = [&](slot_id from, std::uint64_t avoid, std::size_t count) {
+    const request one{.op = operation::read,
+                      .slot = from,
+                      .length_bytes = static_cast<std::uint32_t>(count * page_bytes),
+                      .buffer = page_.data(),
+                      .avoid = avoid};
+    EXPECT_EQ(queue_->submit({&one, 1}), 1u);
+    completion done;
+    while (queue_->poll({&done, 1}) == 0) {
+    }
+    EXPECT_EQ(done.error_code, 0);
+    return done.source;
+  };
+  const auto source_of = [](std::size_t member) { return static_cast<std::uint8_t>(member + 1); };
+  const auto bit_of = [](std::size_t member) { return std::uint64_t{1} << member; };
+  EXPECT_EQ(read_from(slot + 1, bit_of(good), 1), source_of(bad));
+  EXPECT_EQ(page_[7], std::byte{8});
+  EXPECT_EQ(read_from(slot + 1, bit_of(bad), 1), source_of(good));
+  EXPECT_EQ(page_[7], std::byte{9});
+  EXPECT_NE(read_from(slot + 1, bit_of(bad) | bit_of(good), 1), 0) << "better than nothing";
+
+  tested_->report_damage(slot + 1, source_of(bad), source_of(bad));
+  tested_->report_damage(slot + 1, source_of(bad), source_of(3 - bad - good));
+  EXPECT_EQ(tested_->books().damaged_slots(), 0u) << "whoever has the right bytes must be one of the copies";
+  tested_->report_damage(slot + 1, source_of(bad), source_of(good));
+  EXPECT_FALSE(tested_->is_whole());
+  for (int i = 0; i < 300; ++i) EXPECT_EQ(read(slot + 1), 9) << "also when the second best copy is tried out";
+  tend_until_whole();
+  EXPECT_EQ(tested_->repaired().repaired_slots, 1u);
+  EXPECT_EQ(tested_->books().damaged_slots(), 1u);
+  EXPECT_EQ(read_from(slot + 1, bit_of(good), 1), source_of(bad));
+  EXPECT_EQ(page_[7], std::byte{9});
+}
+
+// What is read in one go may have come from several.
+TEST_F(replicated, a_read_from_several_copies_names_none) {
+  open(2, 2);
+  const slot_id slot = tested_->allocate(group_slots).value();
+  ASSERT_EQ(write(slot, 9), 0);
+  ASSERT_EQ(write(slot + 1, 9), 0);
+  tested_->report_damage(slot, 1, 2);
+  tested_->report_damage(slot + 1, 2, 1);
+  std::vector<std::byte> both(2 * page_bytes);
+  const request one{
+      .op = operation::read, .slot = slot, .length_bytes = 2 * page_bytes, .buffer = both.data(), .cookie = 7};
+  ASSERT_EQ(queue_->submit({&one, 1}), 1u);
+  completion done;
+  while (queue_->poll({&done, 1}) == 0) {
+  }
+  EXPECT_EQ(done.error_code, 0);
+  EXPECT_EQ(done.source, 0);
+  EXPECT_EQ(both[page_bytes + 7], std::byte{9});
+}
+
 TEST_F(replicated, the_fastest_copy_is_read_and_the_other_one_looked_at_now_and_then) {
   open(2, 2);
   const slot_id slot = tested_->allocate(1).value();

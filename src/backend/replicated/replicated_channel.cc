@@ -118,7 +118,7 @@ std::size_t replicated_channel::submit(std::span<const request> batch) {
     free_requests_.pop_back();
     ++in_flight_;
     const std::uint64_t begin = io.slot * page_bytes + io.offset_bytes;
-    requests_[index] = {io.op, io.cookie, begin, begin + io.length_bytes, io.buffer, 0, 0, io.other_copy};
+    requests_[index] = {io.op, io.cookie, begin, begin + io.length_bytes, io.buffer, 0, 0, io.avoid};
     if (io.length_bytes == 0) {
       end_request(index);
     } else if (unfinished_.empty()) {
@@ -185,18 +185,24 @@ read_choice replicated_channel::choice_for(const part& reading) {
     if (!shared_.still_valid(i)) shared_.note_error(i, ESTALE);
   }
   return {.tried = reading.tried,
+          .avoid = requests_[reading.request].avoid,
           .any_state = shared_.detached(),
-          .explore = ++reads_ % reads_between_explorations == 0 || requests_[reading.request].other_copy,
+          .explore = ++reads_ % reads_between_explorations == 0,
           .costs = costs_};
 }
 
 void replicated_channel::start_read(std::uint32_t index) {
   part& reading = parts_[index];
-  const read_choice choice = choice_for(reading);
+  read_choice choice = choice_for(reading);
   group& holder = shared_.group_at(reading.group);
   {
     const lock_guard guard(holder.lock);
     reading.read = holder.begin_read(shared_.view(), reading.bytes, choice);
+    if (reading.read.how == started_read::outcome::gone && choice.avoid != 0 && reading.tried == 0) {
+      // The same bytes once more: they may have been damaged on the way.
+      choice.avoid = 0;
+      reading.read = holder.begin_read(shared_.view(), reading.bytes, choice);
+    }
   }
   const std::uint64_t now_ns = shared_.time.now_ns();
   switch (reading.read.how) {
@@ -344,12 +350,18 @@ void replicated_channel::end_read(std::uint32_t index, int error_code) {
     reading.tried |= bit(reading.read.place);
     return start_read(index);
   }
+  note_source(requests_[reading.request], static_cast<std::uint8_t>(reading.read.member + 1));
   reading.error_code = 0;
   reading.tried = 0;
   reading.buffer += reading.read.end - reading.bytes.begin;
   reading.bytes.begin = reading.read.end;
   if (reading.bytes.begin < reading.bytes.end) return start_read(index);
   end_part(index);
+}
+
+void replicated_channel::note_source(taken_request& whole, std::uint8_t source) {
+  whole.is_mixed |= whole.source != 0 && whole.source != source;
+  whole.source = source;
 }
 
 void replicated_channel::end_part(std::uint32_t index) {
@@ -362,8 +374,9 @@ void replicated_channel::end_part(std::uint32_t index) {
 void replicated_channel::end_request(std::uint32_t index) {
   const int code = requests_[index].error_code;
   const bool is_told = code == ESTALE || code == ETIMEDOUT;
-  ended_.push_back(
-      {requests_[index].cookie, code != 0 && !(is_told && requests_[index].op == operation::read) ? EIO : code});
+  ended_.push_back({.cookie = requests_[index].cookie,
+                    .error_code = code != 0 && !(is_told && requests_[index].op == operation::read) ? EIO : code,
+                    .source = requests_[index].is_mixed ? std::uint8_t{0} : requests_[index].source});
   free_requests_.push_back(index);
 }
 

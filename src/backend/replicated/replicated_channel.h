@@ -44,7 +44,9 @@ class replicated_channel final : public channel, private queue_holder {
     std::byte* buffer = nullptr;  // of next_byte
     std::size_t parts = 0;        // under way
     int error_code = 0;
-    bool other_copy = false;
+    std::uint64_t avoid = 0;
+    std::uint8_t source = 0;  // of a read: as of its completion
+    bool is_mixed = false;    // there were several
   };
 
   struct part {
@@ -94,6 +96,7 @@ class replicated_channel final : public channel, private queue_holder {
   void on_transfer(std::size_t member, completion ended);
   void end_read(std::uint32_t index, int error_code);
   void fail_read(std::uint32_t index, int error_code);
+  static void note_source(taken_request& whole, std::uint8_t source);
   void end_part(std::uint32_t index);
   void end_request(std::uint32_t index);
   void retry_parked();

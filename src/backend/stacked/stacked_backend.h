@@ -44,6 +44,7 @@ class stacked_backend final : public backend {
     return members_[0]->incarnation() + members_[1]->incarnation();
   }
 
+  void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override;
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return members_[1]->read_patience_ns(); }
 
   void prepare_fork() override;

@@ -115,6 +115,7 @@ bool stacked_channel::begin_part(std::uint32_t index) {
   transfer.cookie = number;
   unsent_[where.tier].push_back(transfer);
   ++entry.parts;
+  entry.is_split |= entry.begun;
   entry.begun = true;
   left.offset_bytes += length;
   left.length_bytes -= length;
@@ -199,6 +200,7 @@ void stacked_channel::end_part(unsigned tier, const completion& ended) {
     if (tier == 0 && entry.left.op == operation::write && ended.error_code == ENOSPC) owner_.note_first_is_full();
     entry.error_code = ended.error_code;
   }
+  entry.source = entry.is_split ? std::uint8_t{0} : ended.source;
   --entry.parts;
   end_if_over(index);
 }
@@ -206,7 +208,7 @@ void stacked_channel::end_part(unsigned tier, const completion& ended) {
 void stacked_channel::end_if_over(std::uint32_t index) {
   const whole& entry = wholes_[index];
   if (entry.parts > 0 || entry.left.length_bytes > 0) return;
-  ended_.push_back({entry.left.cookie, entry.error_code});
+  ended_.push_back({.cookie = entry.left.cookie, .error_code = entry.error_code, .source = entry.source});
   free_wholes_.push_back(index);
 }
 

@@ -46,6 +46,8 @@ class stacked_channel final : public channel {
     bool begun = false;
     std::uint32_t parts = 0;  // under way
     int error_code = 0;
+    bool is_split = false;    // it had several parts
+    std::uint8_t source = 0;  // of a read: as of its completion
   };
   // Slots that are pinned until the transfer ends.
   struct part {
