@@ -150,6 +150,17 @@ TEST_F(replicated_members, a_server_under_two_names_is_one_member) {
   EXPECT_EQ(tested_->members()[0].state, member_state::serving);
 }
 
+TEST_F(replicated_members, of_two_names_that_come_late_for_one_server_one_is_used) {
+  open(3, 2, 8192, 2);
+  members_[0]->identity = members_[1]->identity = 9;
+  members_[2]->identity = 10;
+  tend(2000 * ms);
+  members_[0]->error_code = members_[1]->error_code = 0;
+  tend(2000 * ms);
+  const auto serves = [&](std::size_t index) { return tested_->members()[index].state == member_state::serving; };
+  EXPECT_NE(serves(0), serves(1));
+}
+
 TEST_F(replicated_members, nothing_moves_away_from_where_a_child_may_read_it) {
   constexpr std::uint64_t groups = 8;
   open(1, 1);
