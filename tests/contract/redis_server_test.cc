@@ -195,6 +195,22 @@ TEST_F(redis_server, a_server_that_hangs_is_waited_for_until_the_timeout) {
   EXPECT_EQ(read_slot(*far, *queue, slot, 3), 0);
 }
 
+TEST_F(redis_server, reads_are_tried_again_for_as_long_as_the_server_keeps_the_bytes) {
+  const redis_test_server server;
+  const std::string name = "redis://" + server.address() + "?capacity=64M";
+  EXPECT_EQ(std::move(open(name)).value()->read_patience_ns(), 300 * second_ns);
+  EXPECT_EQ(std::move(open(name + "&lease=90s")).value()->read_patience_ns(), 90 * second_ns);
+  EXPECT_EQ(std::move(open(name + "&lease=90s&patience=5s")).value()->read_patience_ns(), 5 * second_ns);
+}
+
+TEST_F(redis_server, a_server_under_two_names_does_not_hold_both_copies) {
+  const redis_test_server server;
+  const std::string port = std::to_string(server.port());
+  const auto opened = open("redis://127.0.0.1:" + port + ",localhost:" + port + "?copies=2&capacity=64M");
+  ASSERT_FALSE(opened.ok());
+  EXPECT_NE(opened.error().message.find("are one and the same server"), std::string::npos) << opened.error().message;
+}
+
 // The bytes of a write that was given up are held back on their way, and arrive after the next write has succeeded.
 TEST_F(redis_server, a_write_that_was_given_up_cannot_come_late) {
   const redis_test_server server;

@@ -44,6 +44,9 @@ class redis_backend final : public store_backend {
   // Deletes what is stored, for up to two seconds, unless this is the child of a fork: there it is still the parent's.
   ~redis_backend() override;
 
+  // The server keeps what is stored for so long after the last renewal.
+  [[nodiscard]] std::uint64_t lease_ns() const override { return chosen_.lease_ns; }
+  [[nodiscard]] std::uint64_t server_identity() const override { return session_.identity(); }
   void prepare_exit() override;
   void after_fork_in_child() override;
   [[nodiscard]] std::string describe() const override;

@@ -113,8 +113,9 @@ void redis_connection::take_facts(const completion_sink* sink) {
     if (!session_.opened(epoch(), facts)) return break_off(ESTALE, "the session has changed meanwhile");
   } else if (joined.run_id != facts.run_id) {
     greeting_.forget_predecessor();  // it has ended with the server's process
-    lose_session("the server was restarted, or another one has taken its place", sink);
+    return lose_session("the server was restarted, or another one has taken its place", sink);
   }
+  session_.note_identity(facts.run_id);
 }
 
 void redis_connection::lose_session(const char* why, const completion_sink* sink) {

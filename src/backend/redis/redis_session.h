@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -52,6 +54,16 @@ class redis_session final : public session_epoch {
   // The room that the server had when the session was opened; 0 before.
   [[nodiscard]] std::uint64_t room_bytes() const { return room_bytes_.load(std::memory_order_relaxed); }
 
+  // Of the process that the last connection has reached; 0: it has not said.
+  [[nodiscard]] std::uint64_t identity() const { return identity_.load(std::memory_order_relaxed); }
+  void note_identity(const redis_run_id& said) {
+    // Drawn at random by the server, in hexadecimal digits.
+    constexpr std::size_t digits = 16;
+    std::uint64_t number = 0;
+    std::from_chars(said.text.data(), said.text.data() + digits, number, 16);
+    identity_.store(number, std::memory_order_relaxed);
+  }
+
   // Refusals are logged once, however many connections notice. Returns whether this is news.
   [[nodiscard]] bool note_refusal(bool refused) { return refuses_.exchange(refused) != refused; }
 
@@ -63,6 +75,7 @@ class redis_session final : public session_epoch {
   mutable spin_lock lock_;
   view now_ FAR_GUARDED_BY(lock_);
   std::atomic<std::uint64_t> room_bytes_{0};
+  std::atomic<std::uint64_t> identity_{0};
   std::atomic<bool> refuses_{false};
 };
 

@@ -183,7 +183,9 @@ void repairer::on_probe(std::size_t index, int error_code) {
     return;
   }
   if (own.seen.state == member_state::emptied || own.seen.state == member_state::serving) return;
-  if (const member* const twin = shared_.twin_of(asked.store(), shared_.member_count()); twin && !own.is_spread_to) {
+  const member* const twin = own.is_spread_to ? nullptr : shared_.twin_of(asked.store(), shared_.member_count());
+  // Of two that come late, the first one to answer is used.
+  if (twin != nullptr && (twin->serves() || twin->extents.load() > 0)) {
     if (!own.is_told_twin) {
       log_line(log_level::error, "far tier %s is %s under another name, and is not used; name each server once",
                asked.name().c_str(), twin->name().c_str());

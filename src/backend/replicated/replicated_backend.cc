@@ -234,24 +234,28 @@ std::uint64_t replicated_backend::missing_copies() const {
   return wanted - std::min(wanted, held);
 }
 
-// Whether every group still finds room for the copies that it lacks when so many extents are taken for something else.
-// A group may have its other copy on any member, the roomiest included, so that one does not count. Each copy that is
-// placed takes at most one from the room and one from what is missing: what holds once holds until all are placed, in
-// whichever order, unless a member fails. Without this, new groups took the room of copies that were being rebuilt, and
-// those never were.
+// Whether every group still finds room for the copies that it lacks when so many extents, at most one of a member, are
+// taken for something else. Each copy that is placed takes at most one from the room and one from what is missing: what
+// holds once holds until all are placed, in whichever order, unless a member fails. Without this, new groups took the
+// room of copies that were being rebuilt, and those never were. One of two things is enough:
+// - As many members as there are copies have room for every group that they do not hold: one of them does not hold it.
+// - There is room for all, that of the roomiest member not counted: a group may have its other copy there.
 bool replicated_backend::can_spare(std::uint64_t extents) const {
   const std::uint64_t missing = missing_copies();
   if (shared_.copies == 1 || missing == 0 || lending_members() < shared_.copies) return true;
   std::uint64_t room = 0;
   std::uint64_t most = 0;
+  std::size_t roomy_members = 0;
   for (const member* lender : shared_.view()) {
     if (!lender->serves() || !lender->store().lends()) continue;
     const std::uint64_t total = lender->store().report().total_slots / group_slots;
-    const std::uint64_t left = total - std::min(total, lender->extents.load());
+    const std::uint64_t held = lender->extents.load();
+    const std::uint64_t left = total - std::min(total, held);
+    roomy_members += left > std::min(missing, placed_groups_ - std::min(placed_groups_, held));
     room += left;
     most = std::max(most, left);
   }
-  return room - most >= missing + extents;
+  return roomy_members >= shared_.copies || room - most >= missing + extents;
 }
 
 // While fewer members serve and lend than there should be copies, fewer must do; the repairer adds the others later.

@@ -150,6 +150,17 @@ TEST_F(replicated_members, a_server_under_two_names_is_one_member) {
   EXPECT_EQ(tested_->members()[0].state, member_state::serving);
 }
 
+TEST_F(replicated_members, of_two_names_that_come_late_for_one_server_one_is_used) {
+  open(3, 2, 8192, 2);
+  members_[0]->identity = members_[1]->identity = 9;
+  members_[2]->identity = 10;
+  tend(2000 * ms);
+  members_[0]->error_code = members_[1]->error_code = 0;
+  tend(2000 * ms);
+  const auto serves = [&](std::size_t index) { return tested_->members()[index].state == member_state::serving; };
+  EXPECT_NE(serves(0), serves(1));
+}
+
 TEST_F(replicated_members, nothing_moves_away_from_where_a_child_may_read_it) {
   constexpr std::uint64_t groups = 8;
   open(1, 1);
@@ -284,6 +295,25 @@ TEST_F(replicated_members, new_groups_leave_room_for_the_copies_that_are_being_r
     grow(true);
     tend_until_whole();
   }
+}
+
+// With as many copies as servers, each holds a copy of every group: one that comes back empty has room for all of them
+// and for new ones, and eviction need not wait until the last byte is copied.
+TEST_F(replicated_members, eviction_goes_on_while_an_emptied_server_of_all_that_are_needed_is_filled) {
+  constexpr std::uint64_t member_groups = 40;
+  open(2, 2, member_groups * group_slots);
+  const slot_id first = tested_->allocate(30 * group_slots).value();
+  fill(first, 30);
+  members_[1]->forget();
+  members_[0]->holds_back_reads = true;  // nothing can be copied yet
+  tend(ms);
+  for (int i = 0; i < 1000 && tested_->members()[1].state != member_state::serving; ++i) tend(ms);
+  ASSERT_EQ(tested_->members()[1].state, member_state::serving);
+  const auto more = tested_->allocate(10 * group_slots);
+  EXPECT_TRUE(more.ok());
+  members_[0]->holds_back_reads = false;
+  tend_until_whole();
+  expect_values(first, 30);
 }
 
 // Its groups of before are let go of, and what is written from now on must not go with them.
