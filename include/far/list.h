@@ -17,6 +17,7 @@
 #include <memory>
 #include <new>
 #include <ranges>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -356,7 +357,8 @@ class list {
       const scope here(in_.home());
       return less(std::as_const(*value(here, a, false)), std::as_const(*value(here, b, false)));
     };
-    sort_part(order.begin(), order.end(), is_less);
+    std::vector<std::uint32_t> scratch(order.size() / 2 + 1);
+    sort_part(std::span(order), std::span(scratch), is_less);
     relink(order);
   }
 
@@ -463,16 +465,22 @@ class list {
     (around.next_node == nullptr ? last_ : around.next_node->previous) = around.previous;
   }
 
-  // Halves first, so that parts that fit in local memory are sorted while they are there.
+  // Merge sort, halves first, so that parts that fit in local memory are sorted while they are there. `scratch` has
+  // room for half of them. (Clang warns about libstdc++'s std::stable_sort.)
   template <typename Less>
-  static void sort_part(std::vector<std::uint32_t>::iterator first, std::vector<std::uint32_t>::iterator last,
-                        const Less& less) {
-    constexpr std::ptrdiff_t few = 512;
-    if (last - first <= few) return std::stable_sort(first, last, less);
-    const auto middle = first + (last - first) / 2;
-    sort_part(first, middle, less);
-    sort_part(middle, last, less);
-    std::inplace_merge(first, middle, last, less);
+  static void sort_part(std::span<std::uint32_t> part, std::span<std::uint32_t> scratch, const Less& less) {
+    if (part.size() < 2) return;
+    const std::size_t middle = part.size() / 2;
+    sort_part(part.first(middle), scratch, less);
+    sort_part(part.subspan(middle), scratch, less);
+    if (!less(part[middle], part[middle - 1])) return;
+    std::ranges::copy(part.first(middle), scratch.begin());
+    std::size_t to = 0;
+    std::size_t first = 0;
+    for (std::size_t second = middle; first < middle && second < part.size(); ++to) {
+      part[to] = less(part[second], scratch[first]) ? part[second++] : scratch[first++];
+    }
+    std::ranges::copy(scratch.subspan(first, middle - first), part.begin() + static_cast<std::ptrdiff_t>(to));
   }
 
   // Links all nodes in another order. A node that is lost stays between its neighbours.
