@@ -197,8 +197,8 @@ class backend {
   virtual void after_fork_in_parent() {}
 
   // The bytes that one copy of the slot returned were not those that were written, and another copy has returned the
-  // right ones; both are named by completion::source. The wrong copy is written again from a good one. Requires: the slot
-  // is allocated, and nobody writes to it.
+  // right ones; both are named by completion::source. The wrong copy is written again from a good one. Requires: the
+  // slot is allocated, and nobody writes to it.
   virtual void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) {
     static_cast<void>(slot);
     static_cast<void>(wrong);

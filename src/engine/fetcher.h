@@ -85,11 +85,11 @@ class fetcher {
     std::array<const std::byte*, batch_pages> sources;  // of the pages that have arrived
     std::size_t count = 0;                              // 0: not in use
     std::size_t outstanding_requests = 0;
-    std::uint64_t failed = 0;  // a bit a page
+    std::uint64_t failed = 0;                      // a bit a page
     std::array<std::uint64_t, batch_pages> avoid;  // of each page: the sources that have returned wrong bytes
-    unsigned attempts = 0;     // that failed
-    int error_code = 0;        // of the last one
-    bool wrong = false;        // it brought bytes, but others than were written
+    unsigned attempts = 0;                         // that failed
+    int error_code = 0;                            // of the last one
+    bool wrong = false;                            // it brought bytes, but others than were written
     std::uint64_t failing_since_ns = 0;
     std::uint64_t due_ns = 0;  // not 0: it rests until then
     bool write = false;

@@ -83,7 +83,8 @@ class layer {
   // health, and tells the user when it changes.
   void note_error(std::size_t index, int error_code);
 
-  // A slot of one member held other bytes than were written, and misses them from now on. Says so at most once a second.
+  // A slot of one member held other bytes than were written, and misses them from now on. Says so at most once a
+  // second.
   void note_damage(std::size_t wrong, std::size_t right);
   [[nodiscard]] std::uint64_t damaged_slots() const { return damaged_slots_.load(std::memory_order_relaxed); }
 
