@@ -156,6 +156,7 @@ void fetcher::start(std::span<page_id> pages, bool write, bool demanded) {
   std::fill_n(fresh->avoid.begin(), fresh->count, 0);
   fresh->attempts = 0;
   fresh->wrong = false;
+  fresh->is_away = false;
   fresh->due_ns = 0;
   fresh->write = write;
   fresh->demanded = demanded;
@@ -365,9 +366,12 @@ void fetcher::retry_or_give_up(flight& incoming) {
     return end(incoming);
   }
   const std::uint64_t now_ns = shared_.time.now_ns();
+  const bool is_away = tier_patience_ns(incoming) != 0;
+  // It is there again, and fails otherwise: that it was away so long does not count.
+  if (incoming.is_away && !is_away) incoming.attempts = 0;
+  incoming.is_away = is_away;
   if (incoming.attempts++ == 0) incoming.failing_since_ns = now_ns;
-  const bool is_told_by_tier = shared_.far.read_patience_ns() != 0;
-  if (incoming.attempts == (incoming.wrong ? 1 : is_told_by_tier ? 0 : attempts_before_warning)) {
+  if (incoming.attempts == (incoming.wrong ? 1 : is_away ? 0 : attempts_before_warning)) {
     log_line(log_level::warning, "page %llu of the far heap cannot be read from %s (%s); trying again",
              static_cast<unsigned long long>(incoming.pages[0]), shared_.far_name(),
              incoming.wrong ? "other bytes come back than were written" : std::strerror(incoming.error_code));
@@ -380,12 +384,17 @@ void fetcher::retry_or_give_up(flight& incoming) {
   ++resting_flights_;
 }
 
+// What the tier says of bytes that are out of reach; 0: nothing, or it is there, and fails otherwise.
+std::uint64_t fetcher::tier_patience_ns(const flight& incoming) const {
+  return incoming.error_code == ETIMEDOUT ? shared_.far.read_patience_ns() : 0;
+}
+
 bool fetcher::is_worth_a_retry(const flight& incoming, std::uint64_t now_ns) const {
   // The tier knows that it will never have the bytes again.
   if (incoming.error_code == ESTALE) return incoming.attempts < attempts_at_what_is_gone;
   const std::uint64_t waiting_ns = now_ns - incoming.failing_since_ns;
   if (incoming.wrong) return waiting_ns < shared_.read_patience_ns / patience_with_wrong_bytes;
-  const std::uint64_t tier_ns = shared_.far.read_patience_ns();
+  const std::uint64_t tier_ns = tier_patience_ns(incoming);
   return waiting_ns < (tier_ns != 0 ? tier_ns : shared_.read_patience_ns);
 }
 

@@ -90,6 +90,7 @@ class fetcher {
     unsigned attempts = 0;                         // that failed
     int error_code = 0;                            // of the last one
     bool wrong = false;                            // it brought bytes, but others than were written
+    bool is_away = false;  // the tier says that the bytes are out of reach, and for how long that may last
     std::uint64_t failing_since_ns = 0;
     std::uint64_t due_ns = 0;  // not 0: it rests until then
     bool write = false;
@@ -123,6 +124,7 @@ class fetcher {
   [[nodiscard]] bool take_over_late() FAR_REQUIRES(lock);
   void take_over(flight& late, flight& fresh) FAR_REQUIRES(lock);
   void retry_or_give_up(flight& incoming) FAR_REQUIRES(lock);
+  [[nodiscard]] std::uint64_t tier_patience_ns(const flight& incoming) const;
   [[nodiscard]] bool is_worth_a_retry(const flight& incoming, std::uint64_t now_ns) const;
   void lose(flight& incoming);
   void install(std::span<const arrival> arrivals, bool write, std::byte* buffer);

@@ -293,6 +293,22 @@ TEST_F(replicated, bytes_on_servers_that_are_all_out_of_reach_are_not_gone_until
   EXPECT_EQ(transfer(operation::read, slot, page_.data()), ESTALE);
 }
 
+TEST_F(replicated, bytes_are_not_gone_while_one_of_two_servers_may_have_them) {
+  for (const std::size_t silent : {0u, 1u}) {
+    queue_.reset();
+    members_.clear();
+    open(2, 2);
+    const slot_id slot = tested_->allocate(1).value();
+    ASSERT_EQ(write(slot, 5), 0);
+    members_[silent]->error_code = ETIMEDOUT;
+    members_[1 - silent]->forget();
+    EXPECT_EQ(transfer(operation::read, slot, page_.data()), ETIMEDOUT) << silent;
+    members_[silent]->error_code = 0;
+    tend(500 * ms);
+    EXPECT_EQ(read(slot), 5);
+  }
+}
+
 TEST_F(replicated, reads_wait_as_long_as_the_longest_lease_lives) {
   open(2, 2);
   EXPECT_EQ(tested_->read_patience_ns(), 30'000 * ms) << "nobody has granted anything";

@@ -213,7 +213,7 @@ void replicated_channel::start_read(std::uint32_t index) {
                   {reading.bytes.begin, reading.read.end});
     case started_read::outcome::waits:
       // After an error the caller learns of it at once; it asks again if it wants to wait.
-      if (reading.tried != 0) return fail_read(index, reading.error_code);
+      if (reading.tried != 0) return fail_read(index, reading.error_code == ESTALE ? ETIMEDOUT : reading.error_code);
       if (!reading.parked) {
         reading.parked = true;
         reading.parked_at_ns = now_ns;
@@ -317,7 +317,9 @@ void replicated_channel::on_transfer(std::size_t member, completion ended) {
   int code = ended.error_code;
   if (code == 0 && !shared_.still_valid(member)) code = ESTALE;
   if (code != 0) shared_.note_error(member, code);
-  if (code != 0) moved.error_code = code;
+  // That one copy is gone does not say so of another that could not be read.
+  const bool is_less = code == ESTALE && moved.op == operation::read && moved.error_code != 0;
+  if (code != 0 && !is_less) moved.error_code = code;
   if (moved.op == operation::read) {
     --queues_[member].reads;
     if (code == 0) shared_.at(member).note_read(shared_.time.now_ns() - moved.started_ns);

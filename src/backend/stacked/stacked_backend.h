@@ -8,6 +8,7 @@
 // (open_for_forks), and the table of places is copied.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -45,7 +46,10 @@ class stacked_backend final : public backend {
   }
 
   void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override;
-  [[nodiscard]] std::uint64_t read_patience_ns() const override { return members_[1]->read_patience_ns(); }
+  // Either may be the one that has servers.
+  [[nodiscard]] std::uint64_t read_patience_ns() const override {
+    return std::max(members_[0]->read_patience_ns(), members_[1]->read_patience_ns());
+  }
 
   void prepare_fork() override;
   void after_fork_in_parent() override;

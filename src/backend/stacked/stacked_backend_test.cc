@@ -95,6 +95,17 @@ TEST(stacked_backend, what_does_not_fit_above_goes_below) {
             0u);
 }
 
+TEST(stacked_backend, reads_wait_for_servers_in_whichever_tier_they_are) {
+  for (const std::size_t remote : {0u, 1u}) {
+    auto servers = std::make_unique<faulty_backend>(memory_of(64), faulty_options{});
+    servers->set_read_patience_ns(3'600'000'000'000);
+    std::unique_ptr<backend> local = memory_of(64);
+    stack tested(remote == 0 ? std::move(servers) : std::move(local),
+                 remote == 0 ? std::move(local) : std::move(servers));
+    EXPECT_EQ(tested.whole->read_patience_ns(), 3'600'000'000'000u) << remote;
+  }
+}
+
 TEST(stacked_backend, the_coldest_move_and_keep_their_numbers) {
   stack tested(memory_of(1024), memory_of(4096));
   const slot_id first = tested.whole->allocate(1000).value();
