@@ -8,8 +8,9 @@
 
 namespace far {
 
-// A page of the far heap is lost: for half a minute the far tier failed to return its bytes, or it returned other bytes
-// than were written, or it says that it has them no more. Thrown where a software guard notices: by dereferences,
+// A page of the far heap is lost: for half a minute the far tier failed to return its bytes, or its servers were out of
+// reach for as long as they keep them, or it returned other bytes than were written, or it says that it has them no
+// more. Thrown where a software guard notices: by dereferences,
 // read(), write() and the containers, on fibers and OS threads. All objects that have bytes in the page are lost for
 // good; everything else stays usable.
 //
