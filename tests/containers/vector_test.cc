@@ -273,7 +273,7 @@ void write_from_many(runtime& farheap) {
   std::thread one([&] { work(writers - 2); });
   std::thread other([&] { work(writers - 1); });
   for (unsigned i = 0; i < 5; ++i) farheap.evict_all();
-  for (task<void>& one : fibers) one.join();
+  for (task<void>& running : fibers) running.join();
   one.join();
   other.join();
   for (std::size_t self = 0; self < writers; ++self) {
