@@ -119,7 +119,7 @@ class FAR_API runtime {
     auto state = std::make_unique<closure>(std::forward<F>(body));
     closure* const mine = state.get();
     started.result_ = std::move(state);
-    started.running_ = detail::running_fiber(*this, how, &closure::run, mine);
+    started.running_ = detail::running_fiber(detail::start_fiber(*this, how, &closure::run, mine));
     return started;
   }
   // The scheduler itself, for the library's own programs: its header is not installed. What fibers wait with is in

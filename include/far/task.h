@@ -28,12 +28,17 @@ inline constexpr deadline no_deadline = deadline::max();
 // So much from now on, and no_deadline when that lies beyond the clock.
 [[nodiscard]] FAR_API deadline deadline_after(std::chrono::nanoseconds from_now) noexcept;
 
+// Starts a fiber of a runtime; for a running_fiber, which waits for its end. Throws std::system_error when there is no
+// memory for a stack.
+[[nodiscard]] FAR_API void* start_fiber(runtime& on, const spawn_options& how, void (*body)(void* state) noexcept,
+                                        void* state);
+
 // A fiber that runs, or has run. Waits for its end when it is destroyed. Move-only.
 class FAR_API running_fiber {
  public:
   running_fiber() = default;
-  // Throws std::system_error when there is no memory for a stack.
-  running_fiber(runtime& on, const spawn_options& how, void (*body)(void* state) noexcept, void* state);
+  // Of start_fiber().
+  explicit running_fiber(void* started) noexcept : fiber_(started) {}
   running_fiber(running_fiber&& other) noexcept : fiber_(std::exchange(other.fiber_, nullptr)) {}
   running_fiber& operator=(running_fiber&& other) noexcept {
     if (this != &other) {

@@ -303,8 +303,9 @@ tag::tag(runtime& home, replacement how, leaving_handler handler) : runtime_(&ho
 
 namespace detail {
 
-running_fiber::running_fiber(runtime& on, const spawn_options& how, void (*body)(void* state) noexcept, void* state)
-    : fiber_(on.fibers().spawn([=] { body(state); }, {.stack_bytes = how.stack_bytes, .name = how.name}).release()) {}
+void* start_fiber(runtime& on, const spawn_options& how, void (*body)(void* state) noexcept, void* state) {
+  return on.fibers().spawn([=] { body(state); }, {.stack_bytes = how.stack_bytes, .name = how.name}).release();
+}
 
 object_heap& heap_of(runtime& home) noexcept {
   return *home.parts_->objects;
