@@ -1,4 +1,4 @@
-// What clang loads by -fpass-plugin.
+// The plugin that clang loads by -fpass-plugin.
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Passes/PassPlugin.h"
 #include "llvm/Support/CommandLine.h"

@@ -1,4 +1,4 @@
-// What the passes tell about each loop and access: remarks (-Rpass=farheap) and lines of JSON (--farheap-report).
+// The passes' report on each loop and access: remarks (-Rpass=farheap) and lines of JSON (--farheap-report).
 #pragma once
 
 #include <string>

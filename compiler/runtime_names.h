@@ -1,4 +1,4 @@
-// What instrumented code and the support that is linked to it (support.c) have in common.
+// Names and numbers that instrumented code and the support that is linked to it (support.c) have in common.
 #pragma once
 
 #include <cstdint>

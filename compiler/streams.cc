@@ -208,7 +208,7 @@ void splitter::tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value*
 
 using state = llvm::SmallVector<llvm::PHINode*, 8>;
 
-// What the loop's header takes from its latch goes by the end of the chunk into the next one.
+// Values that the loop's header takes from its latch go by the end of the chunk into the next one.
 void carry_on(const llvm::Loop& loop, const state& carried, llvm::BasicBlock* enter, llvm::IRBuilder<>& ending) {
   llvm::BasicBlock* const latch = loop.getLoopLatch();
   std::size_t index = 0;
@@ -223,7 +223,7 @@ void carry_on(const llvm::Loop& loop, const state& carried, llvm::BasicBlock* en
   }
 }
 
-// What is used behind the loop goes by the end of the chunk, too.
+// Values that are used behind the loop go by the end of the chunk, too.
 void carry_out(const llvm::Loop& loop, llvm::IRBuilder<>& ending) {
   llvm::BasicBlock* const latch = loop.getLoopLatch();
   for (llvm::PHINode& phi : loop.getExitBlock()->phis()) {

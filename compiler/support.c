@@ -1,5 +1,5 @@
-/* What farheap-clang links to each program and library: how it finds the runtime, and the slow paths of what the passes
- * emit. Compiled by the same clang, for the calling convention. */
+/* Code that farheap-clang links to each program and library: how it finds the runtime, and the slow paths of what the
+ * passes emit. Compiled by the same clang, for the calling convention. */
 #include <errno.h>
 #include <far/detail/compiled.h>
 #include <far/hint.h>

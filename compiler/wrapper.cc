@@ -149,7 +149,7 @@ request read_arguments(std::string_view name, int count, char** arguments) {
   return wanted;
 }
 
-// What was built or installed with the wrapper: beside it, in ../lib or ../lib/farheap.
+// A part that was built or installed with the wrapper: beside it, in ../lib or ../lib/farheap.
 std::string find_part(std::string_view name, const char* file) {
   std::error_code failure;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failure);

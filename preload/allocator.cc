@@ -37,8 +37,8 @@ namespace far::preload {
 namespace {
 
 constexpr std::size_t maximum_arenas = 64;
-// As the C library: no block is larger than pointers into it can tell apart. What would wrap around when it is rounded
-// up is above it.
+// As the C library: no block is larger than pointers into it can tell apart. A size that would wrap around when it is
+// rounded up is above it.
 constexpr std::size_t most_bytes = PTRDIFF_MAX;
 
 // Before every call of jemalloc's that may take its locks.

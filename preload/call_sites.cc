@@ -21,7 +21,7 @@ Value read(std::span<const std::uint8_t> code, std::size_t at) {
   return value;
 }
 
-// What follows a system call instruction.
+// The comparison after a system call instruction, if there is one.
 std::optional<site_kind> comparison_at(std::span<const std::uint8_t> code, std::size_t at) {
   constexpr std::uint32_t minus_4096 = 0xfffff000;
   constexpr std::uint32_t minus_4095 = 0xfffff001;
@@ -68,8 +68,8 @@ bool may_jump_near(std::uint8_t operation) {
   return operation == 0xeb || (operation & 0xf0) == 0x70 || (operation & 0xfc) == 0xe0;
 }
 
-// Whether a jump of 8 bits leads to the second instruction: nobody jumps to anything but that and the
-// first. What looks like one counts as one.
+// Whether a jump of 8 bits leads to the second instruction: nobody jumps to anything but that and the first. Bytes that
+// look like a jump count as one.
 bool near_jump_leads_into(std::span<const std::uint8_t> code, const call_site& site) {
   constexpr std::size_t reach = 130;
   const std::size_t end = std::min(code.size() - 1, site.at + site.bytes() + reach);

@@ -1,5 +1,5 @@
-// What a call site of the C library jumps to, in assembler, x86-64 only. direct_calls.cc fills the tables, and makes
-// sure of the offsets and numbers.
+// The code that a call site of the C library jumps to, in assembler, x86-64 only. direct_calls.cc fills the tables, and
+// makes sure of the offsets and numbers.
 //
 // A site jumps to its own few instructions in far_sites, which push where it goes on, below the red zone. The C library
 // holds nothing in rcx and r11 there. Unwinders see a call from the site; in the two instructions before the push they

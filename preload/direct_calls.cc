@@ -36,7 +36,7 @@
 namespace far::preload {
 namespace {
 
-// What is to be done before a call is made, by number. Bits 0 to 5: the arguments that may be pointers; a call with
+// The treatment of a call before it is made, by number. Bits 0 to 5: the arguments that may be pointers; a call with
 // none of them in the far heap goes straight to the kernel.
 using rule = std::uint8_t;
 constexpr rule looks_closer = 0x40;   // memory may be named in memory: begin_site_call() decides

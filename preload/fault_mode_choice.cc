@@ -34,8 +34,8 @@ const char* obstacle(const platform::kernel_features& features, fault_mode mode)
 
 }  // namespace
 
-// What no mode can do without is asked for first. The other mode is a fallback also for a mode that was asked for: a
-// program in the wrong mode is better than one that does not start, and the caller says why.
+// Features that no mode can do without are asked for first. The other mode is a fallback also for a mode that was asked
+// for: a program in the wrong mode is better than one that does not start, and the caller says why.
 result<fault_mode_choice> choose_fault_mode(const platform::kernel_features& features,
                                             std::optional<fault_mode> asked) {
   if (!features.userfaultfd && features.userfaultfd_error_code == ENOSYS) {

@@ -20,9 +20,9 @@ struct job_share {
   std::uint64_t granted_bytes = 0;
 };
 
-// Decides anew. What processes hold already, or may still come to hold before they have heard of it, is never granted
-// to others: so together they stay within `budget_bytes`, but for the working minimum, which every process has. Small
-// processes count with what they use.
+// Decides anew. Memory that processes hold already, or may still come to hold before they have heard of it, is never
+// granted to others: so together they stay within `budget_bytes`, but for the working minimum, which every process has.
+// Small processes count with what they use.
 void divide_budget(std::uint64_t budget_bytes, std::span<job_share> among) noexcept;
 
 }  // namespace far::preload

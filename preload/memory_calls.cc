@@ -355,7 +355,8 @@ void* remap_out(pager::pager& far, void* address, std::size_t old_bytes, std::si
   return target;
 }
 
-// What is the kernel's moves as the kernel says; where it comes to lie in the far heap, or leaves it, we take note.
+// The kernel's own memory moves as the kernel says; where it comes to lie in the far heap, or leaves it, we take
+// note.
 void* remap_foreign(pager::pager& far, bool out_of, void* address, std::size_t old_bytes, std::size_t new_bytes,
                     int flags, void* wanted, bool into) {
   void* moved = MAP_FAILED;

@@ -1,5 +1,5 @@
-// The names that programs call: mmap, munmap, mremap, madvise, mprotect, mlock and their like. What becomes of them:
-// memory_calls.h.
+// The names that programs call: mmap, munmap, mremap, madvise, mprotect, mlock and their like. memory_calls.h says what
+// becomes of them.
 #include <sys/mman.h>
 
 #include <cerrno>

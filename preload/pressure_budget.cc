@@ -34,7 +34,7 @@ double severity(const memory_outlook& now, std::uint64_t reserve) {
 }
 
 std::uint64_t lower(std::uint64_t budget, const memory_outlook& now, double degree) {
-  // What it was told to give back before is still on its way out.
+  // Memory that the job was told to give back before is still on its way out.
   if (now.local_bytes > budget + budget / 16) return budget;
   const std::uint64_t held = std::min(budget, now.local_bytes);
   return held - static_cast<std::uint64_t>(static_cast<double>(held) * largest_give * degree);

@@ -13,7 +13,7 @@
 
 namespace far::preload {
 
-// What was seen since the previous decision, a fifth of a second before.
+// The observations since the previous decision, a fifth of a second before.
 struct memory_outlook {
   std::uint64_t usable_bytes = 0;     // of the machine, or the limit of the cgroup
   std::uint64_t available_bytes = 0;  // of it, without swapping
@@ -22,7 +22,7 @@ struct memory_outlook {
   bool ran_out = false;               // the cgroup could not get memory that it needed
 };
 
-// What is to stay available of `usable_bytes`.
+// The part of `usable_bytes` that is to stay available.
 [[nodiscard]] std::uint64_t memory_reserve(std::uint64_t usable_bytes) noexcept;
 
 // The next budget of the job; in whole pages, and never below the pager's minimum.

@@ -50,8 +50,8 @@ inline constexpr std::size_t stats_json_bytes = 16384;
 [[nodiscard]] std::size_t format_stats_json(const run_report& report, std::span<char> text) noexcept;
 
 // Replaces the file `path` by the report and the list "processes" of its job, in one step: readers see the old file or
-// the whole new one, with mode 0600. What is not a regular file (a pipe, /dev/stdout) is written to instead. Errors
-// name the path.
+// the whole new one, with mode 0600. A file that is not a regular one (a pipe, /dev/stdout) is written to instead.
+// Errors name the path.
 [[nodiscard]] result<void> write_stats_json(const char* path, const run_report& report);
 
 }  // namespace far::preload

@@ -38,7 +38,7 @@ std::byte* align(std::byte* address) {
 bool fill(std::byte* block) {
   if (madvise(block, block_bytes, MADV_POPULATE_WRITE) == 0) return true;
   if (errno != EINVAL) return false;
-  // Linux before 5.14. What is short here ends the process rather than the request.
+  // Linux before 5.14. A shortage here ends the process rather than the request.
   for (std::size_t at = 0; at < block_bytes; at += page_bytes) *const_cast<volatile std::byte*>(block + at) = {};
   return true;
 }

@@ -67,7 +67,7 @@ memory_server::~memory_server() {
   if (listener_ >= 0) close(listener_);
 }
 
-// What can fail because of the configuration comes first, and what starts threads comes last.
+// Steps that can fail because of the configuration come first, and those that start threads come last.
 result<void> memory_server::prepare() {
   use_all_descriptors();
   if (!chosen_.certificate_file.empty()) {

@@ -2,7 +2,7 @@
 //
 //     received() -> [in] -> work(): handshake, then requests on the session -> [out] -> to_send(), sent()
 //
-// An event loop, the simulation and a fuzzer drive it alike. Whatever the client does, only its own connection ends.
+// An event loop, the simulation and a fuzzer drive it alike. Only the client's own connection ends, whatever it does.
 // No allocation a request: both buffers have a fixed size, and a client that does not read its replies is not read
 // from. Between two calls of work() the driver passes a quiescent state (quiescent_states.h).
 #pragma once

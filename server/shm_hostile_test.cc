@@ -1,5 +1,5 @@
-// Clients over shared memory that do what they should not. Whatever it is, the server ends their session, or lets them
-// be; another client's bytes stay right, and it is still served.
+// Clients over shared memory that do what they should not. The server ends their session, or lets them be, whatever
+// they do; another client's bytes stay right, and it is still served.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 // One connection of a client over shared memory: the handshake on its socket, then its rings.
 //
-// Its socket is only ever used without waiting. Whatever a client does, only its own session ends.
+// Its socket is only ever used without waiting. Only a client's own session ends, whatever it does.
 #pragma once
 
 #include <array>

@@ -273,7 +273,7 @@ result<attachment> store::open(const std::string& tenant_name, std::uint32_t cha
                                std::unique_ptr<block_source> source) {
   std::byte* const table = platform::try_map_local(table_bytes);
   if (table == nullptr) return error{"the server has no address space for one more session", ENOMEM};
-  // Whoever brings memory of his own shares it with a process on this machine, whose end is certain.
+  // A caller that brings memory of its own shares it with a process on this machine, whose end is certain.
   const bool has_lease = source == nullptr;
   if (!source) source = settings_.make_source();
   wire::session_id id{};

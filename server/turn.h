@@ -1,4 +1,4 @@
-// What a connection may do before the others of its loop have their turn.
+// The work that a connection may do before the others of its loop have their turn.
 #pragma once
 
 #include <algorithm>

@@ -15,8 +15,8 @@
 namespace far {
 
 // A fixed number of elements, value-initialised, the last dimension contiguous. `Elements` of them share a far object,
-// as for far::vector. What takes one index where there are several dimensions counts through all elements, row by row.
-// Move-only; what was moved from has no elements.
+// as for far::vector. A function that takes one index where there are several dimensions counts through all elements,
+// row by row. Move-only; what was moved from has no elements.
 template <typename T, std::size_t Elements, std::size_t... Dims>
 class grouped_array : public detail::elements<T, Elements> {
   static_assert(sizeof...(Dims) > 0, "an array has a dimension");

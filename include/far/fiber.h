@@ -1,6 +1,5 @@
-// What fibers wait with, and how they wait: mutexes, condition variables, semaphores, channels, sleep, calls that
-// block. All of it works between fibers, between OS threads, and between both; while a fiber waits, others of its
-// worker run.
+// Waiting on fibers: mutexes, condition variables, semaphores, channels, sleep, calls that block. All of it works
+// between fibers, between OS threads, and between both; while a fiber waits, others of its worker run.
 //
 //     far::channel<int> numbers(16);
 //     far::task<int> sum = farheap.spawn([&] {
@@ -147,7 +146,7 @@ class FAR_API counting_semaphore {
   alignas(8) std::byte room_[detail::synchronisation_bytes];
 };
 
-// A queue of bounded length; any number of senders and receivers. What it carries may own far objects.
+// A queue of bounded length; any number of senders and receivers. The values that it carries may own far objects.
 template <typename T>
 class channel : public detail::basic_channel<T, mutex, condition_variable> {
  public:

@@ -64,10 +64,10 @@ class hash_map {
   using size_type = std::size_t;
   using hasher = Hash;
   using key_equal = Equal;
-  // What get() returns a copy as: V; std::string for far::string.
+  // The type of the copies that get() returns: V; std::string for far::string.
   using copy_type = typename detail::copied<V>::type;
-  // Told of each entry that leaves because of a limit, or with its object, after it has left. May use the map. What it
-  // throws, whoever added or updated an entry gets, who has done so all the same.
+  // Told of each entry that leaves because of a limit, or with its object, after it has left. May use the map. Its
+  // exceptions reach whoever added or updated an entry, who has done so all the same.
   using eviction_callback = typename state::eviction_callback;
 
   explicit hash_map(const tag& in, const Hash& hash_of = {}, const Equal& equal = {})
@@ -78,17 +78,17 @@ class hash_map {
     detail::require_relocatable<K>();
     detail::require_relocatable<V>();
   }
-  // A cache of what is in local memory. What has left is dropped at the next change of the map, at the earliest, unless
-  // it was found again before; what leaves while memory is very short, or with more than 16384 others between two
-  // changes, may stay. Dropping takes no fetch, unless there is a callback, or an entry has anything to destroy. Takes
-  // a tag, for good: throws std::runtime_error when the runtime has no more. Requires: Hash can be called on any
-  // thread, and uses no far memory.
+  // A cache of what is in local memory. An entry that has left is dropped at the next change of the map, at the
+  // earliest, unless it was found again before; one that leaves while memory is very short, or with more than 16384
+  // others between two changes, may stay. Dropping takes no fetch, unless there is a callback, or an entry has anything
+  // to destroy. Takes a tag, for good: throws std::runtime_error when the runtime has no more. Requires: Hash can be
+  // called on any thread, and uses no far memory.
   hash_map(runtime& home, while_local leaving, hash_map_limits limits = {}, eviction_callback on_eviction = {},
            const Hash& hash_of = {}, const Equal& equal = {})
     requires(!detail::has_far_pointers<K>)
       : hash_map(home, leaving, std::make_shared<detail::left_entries>(), limits, std::move(on_eviction), hash_of,
                  equal) {}
-  // O(1). What was moved from may only be destroyed, swapped or assigned to.
+  // O(1). A map that was moved from may only be destroyed, swapped or assigned to.
   hash_map(hash_map&&) noexcept = default;
   hash_map& operator=(hash_map&&) noexcept = default;
   ~hash_map() = default;
@@ -267,7 +267,7 @@ class hash_map {
     typename Hash::is_transparent;
     typename Equal::is_transparent;
   };
-  // What look-ups compare: the key as it was given, if hash and comparison take it.
+  // The form of a key that look-ups compare: as it was given, if hash and comparison take it.
   template <typename Q>
   [[nodiscard]] static decltype(auto) as_key(const Q& key) {
     if constexpr (is_transparent || std::is_same_v<Q, K>) {
@@ -360,7 +360,7 @@ class hash_map {
     const detail::hashed key_hash = hash_of(key);
     const detail::hash_shard& shard = shard_of(key_hash);
     if constexpr (std::is_trivially_copyable_v<V> && !detail::has_thread_sanitizer) {
-      // Who changes it in place changes the version before and after (a sequence lock).
+      // A writer that changes it in place changes the version before and after (a sequence lock).
       const std::uint32_t version = shard.version();
       const entry* found = find_likely<false>(here, key, key_hash);
       if (found == nullptr) [[unlikely]]

@@ -5,9 +5,9 @@
  *     far_hint(&column[i], .read_ahead = 64, .sequential = true); a scan
  *     far_hint(&node[next], .prefetch = true);                    it will be read, but not yet
  *
- * What is missing comes in now, without a trap into the kernel; a fiber lets others run meanwhile, and a prefetch waits
- * for nothing. A hint never changes a result: a wrong, late or misplaced one costs time only. It is worth its place
- * where `farheap trace` finds misses.
+ * Memory that is missing comes in now, without a trap into the kernel; a fiber lets others run meanwhile, and a
+ * prefetch waits for nothing. A hint never changes a result: a wrong, late or misplaced one costs time only. It is
+ * worth its place where `farheap trace` finds misses.
  *
  * The same binary runs without Farheap, where a hint is one predictable branch, and with it under `farheap run`, or
  * linked to the library. A hint about memory that is not far costs two branches. In a static program hints do nothing.
@@ -61,7 +61,7 @@ struct far_hint_site {
   unsigned number; /* in the runtime's list; 0 before the first call that reaches it */
 };
 
-/* What a hint looks at before it calls anything. Empty (no bytes) until the runtime has started. */
+/* The data that a hint looks at before it calls anything. Empty (no bytes) until the runtime has started. */
 struct far_hint_view {
   uintptr_t base;     /* of the far heap */
   uintptr_t bytes;    /* of its addresses */
@@ -100,7 +100,7 @@ static inline bool far_hint_is_ready(const struct far_hint_view* view, uintptr_t
   return (use & 0x7f) == now && use >> 7 >= (mutate ? 1u : 0u);
 }
 
-/* What is rare, out of the way of the program's own code. */
+/* The rare part, out of the way of the program's own code. */
 __attribute__((noinline, cold, unused)) static void far_hint_look(uintptr_t address, size_t size, uint64_t packed,
                                                                   struct far_hint_site* site) {
   const struct far_hint_view* const view = far_hint_view_here;

@@ -340,8 +340,8 @@ class list {
     }
   }
   // Stable. Elements stay where they are, and are compared in place, so of a list much larger than local memory the
-  // last merges wait for many pages. Takes 6 bytes of local memory for an element meanwhile. What `less` throws leaves
-  // the list as it was.
+  // last merges wait for many pages. Takes 6 bytes of local memory for an element meanwhile. An exception from `less`
+  // leaves the list as it was.
   template <typename Less = std::less<>>
     requires std::strict_weak_order<Less&, const T&, const T&>
   void sort(Less less = {}) {

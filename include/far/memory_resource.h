@@ -4,8 +4,8 @@
 //     std::pmr::unordered_map<int, std::pmr::string> names(&far_memory);
 //     std::vector<double, far::allocator<double>> samples(count, 0.0, farheap);
 //
-// What is allocated so is used like any memory, without scopes. It never moves, comes in by whole pages when it is
-// touched, and leaves by pages when local memory is short; each miss is a page fault. Far pointers are cheaper where
+// Memory that is allocated so is used like any other, without scopes. It never moves, comes in by whole pages when it
+// is touched, and leaves by pages when local memory is short; each miss is a page fault. Far pointers are cheaper where
 // objects are small and used alone.
 //
 // With the guard `in_line` (far::runtime_options), system calls fail with EFAULT on what is not resident.

@@ -1,4 +1,4 @@
-// What is thrown when the far tier cannot return the bytes of a far object.
+// The exception that is thrown when the far tier cannot return the bytes of a far object.
 #pragma once
 
 #include <stdexcept>
@@ -31,7 +31,7 @@ class FAR_API page_lost : public std::runtime_error {
 
 namespace detail {
 
-// Does something that needs far objects, and returns false if they are lost. What it throws itself, it throws.
+// Does something that needs far objects, and returns false if they are lost. Other exceptions from it are thrown here.
 template <typename F>
 bool unless_lost(F&& action) {
   try {

@@ -13,7 +13,7 @@
 
 namespace far {
 
-// The first that came in is the first to go out. What is in the middle leaves local memory, and is brought in again
+// The first that came in is the first to go out. Elements in the middle leave local memory, and are brought in again
 // ahead of the front. Takes at least a page. Move-only. For many fibers at a time there is far::channel.
 template <typename T>
 class queue {

@@ -122,8 +122,8 @@ class FAR_API runtime {
     started.running_ = detail::running_fiber(detail::start_fiber(*this, how, &closure::run, mine));
     return started;
   }
-  // The scheduler itself, for the library's own programs: its header is not installed. What fibers wait with is in
-  // far/fiber.h. OS threads may use far pointers as well.
+  // The scheduler itself, for the library's own programs: its header is not installed. Mutexes, channels and the like,
+  // with which fibers wait, are in far/fiber.h. OS threads may use far pointers as well.
   [[nodiscard]] fiber::scheduler& fibers() noexcept;
 
   // Changes the budget, both ways. Returns at once; a smaller budget is reached by eviction. Throws std::runtime_error

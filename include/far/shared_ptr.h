@@ -69,7 +69,7 @@ class weak_ptr;
 
 namespace detail {
 
-// What aliases and weak pointers consist of: an object, and the part of it that they name.
+// The content of aliases and weak pointers: an object, and the part of it that they name.
 class shared_part {
  public:
   // Those that own, or watch, the same object are neighbours in this order, whatever part they name.
@@ -89,7 +89,7 @@ class shared_part {
   std::size_t offset_ = 0;
 };
 
-// What far::shared_ptr to an object and to an array have in common.
+// The common base of far::shared_ptr to an object and to an array.
 template <typename T>
 class shared_owner : public shared_part {
  public:

@@ -10,8 +10,8 @@
 
 namespace far {
 
-// The last that came in is the first to go out. What lies deep leaves local memory, and is brought in again ahead of
-// the top as that comes down. Gives room back. Move-only.
+// The last that came in is the first to go out. Elements that lie deep leave local memory, and are brought in again
+// ahead of the top as that comes down. Gives room back. Move-only.
 template <typename T, std::size_t Elements = elements_per_object<T>>
 class stack {
  public:

@@ -31,8 +31,8 @@ namespace far {
 // rest in the far heap. So most comparisons of unequal texts need no miss. It may be an element, key or value of far
 // containers and a member of far objects, or lie anywhere else.
 //
-// Move-only. What makes text longer takes the runtime or a tag first, as it says where the text lives. Characters have
-// no terminator. Const operations may run from many fibers and threads at a time.
+// Move-only. Functions that make text longer take the runtime or a tag first, as it says where the text lives.
+// Characters have no terminator. Const operations may run from many fibers and threads at a time.
 class string {
  public:
   using value_type = char;
@@ -220,7 +220,7 @@ class string {
   }
   void set_far_size(std::uint64_t count) noexcept { std::memcpy(room_ + word_bytes, &count, sizeof count); }
 
-  // What the string itself has of the text.
+  // The part of the text that the string itself has.
   [[nodiscard]] std::string_view beginning() const noexcept {
     if (is_inline()) return {room_, inline_size()};
     return {room_ + prefix_at, std::min(far_size(), last - prefix_at)};

@@ -77,7 +77,7 @@ struct task_state : task_result<T> {
   template <typename Given>
   explicit task_state(Given&& given) : body(std::in_place, std::forward<Given>(given)) {}
 
-  // On the fiber. What the callable holds is gone when its fiber has ended.
+  // On the fiber. Objects that the callable holds are gone when its fiber has ended.
   static void run(void* self) noexcept {
     auto& mine = *static_cast<task_state*>(self);
     try {

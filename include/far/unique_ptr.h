@@ -67,8 +67,8 @@ class shared_ptr;
 // time, also while the runtime moves the object; it is moved, reset and destroyed by one, while nobody else uses it. It
 // may itself be part of a far object (pointers_of).
 //
-// What it owns is a part of it, as with std::experimental::propagate_const: a const pointer gives const objects only.
-// So whoever writes asks for it (deref_mut), and what is only read need not be written back.
+// The object that it owns is a part of it, as with std::experimental::propagate_const: a const pointer gives const
+// objects only. So whoever writes asks for it (deref_mut), and what is only read need not be written back.
 //
 // Two pointers that are not null never own the same object, so they are equal only if they are one. There is no hash
 // and no order: an object's address changes when it moves, and so does the pointer's. far::shared_ptr has both.

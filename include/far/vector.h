@@ -45,7 +45,7 @@ class vector : public detail::elements<T, Elements> {
   vector(const tag& in, Range&& values) : base(in) {
     append(std::forward<Range>(values));
   }
-  // O(1). What was moved from is empty, and has the same home.
+  // O(1). A vector that was moved from is empty, and has the same home.
   vector(vector&&) noexcept = default;
   vector& operator=(vector&&) noexcept = default;
   ~vector() = default;

@@ -111,7 +111,7 @@ array_memory::mapping array_memory::take_spare(std::size_t bytes) noexcept {
 array_memory::mapping array_memory::map(std::size_t bytes) noexcept {
   const result<std::byte*> fresh = far_.map(bytes, PROT_READ | PROT_WRITE, page_bytes);
   if (!fresh) return {};
-  // What it is worth is the kernel's to say.
+  // The kernel decides what it is worth.
   if (bytes >= huge_from_bytes) static_cast<void>(far_.advise(fresh.value(), bytes, MADV_HUGEPAGE));
   return {fresh.value(), bytes};
 }

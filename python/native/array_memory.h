@@ -14,7 +14,7 @@
 
 namespace far::python {
 
-// Any thread. Whoever gives memory back tells no size, so sizes are kept here.
+// Any thread. Callers that give memory back tell no size, so sizes are kept here.
 class array_memory {
  public:
   explicit array_memory(pager::pager& far);

@@ -1,4 +1,5 @@
-// What the package calls by ctypes, so that the library is compiled against no version of Python or NumPy.
+// The functions that the package calls by ctypes, so that the library is compiled against no version of Python or
+// NumPy.
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -75,8 +76,8 @@ int tell(const far::result<void>& done, char* message, std::size_t room) {
 
 extern "C" {
 
-// What returns an int returns 0, or an errno value and a message for the user, cut where `room` ends; EINVAL: an
-// argument is wrong. All but farheap_start() require that it has succeeded.
+// Functions with an int result return 0, or an errno value and a message for the user, cut where `room` ends; EINVAL:
+// an argument is wrong. All but farheap_start() require that it has succeeded.
 
 FAR_API int farheap_start(const char* local, const char* far_tier, char* message, std::size_t room) {
   try {

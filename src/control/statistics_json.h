@@ -18,7 +18,7 @@ struct statistic_field {
 // Every member of engine::statistics, in its order.
 [[nodiscard]] std::span<const statistic_field> statistic_fields() noexcept;
 
-// What is added up when the statistics of several far heaps of one process are told together.
+// Adds `one` to `sum`: the statistics of several far heaps of one process are told together.
 void add_statistics(engine::statistics& sum, const engine::statistics& one) noexcept;
 
 void put_statistics(json_object& object, const engine::statistics& counted) noexcept;

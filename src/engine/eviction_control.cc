@@ -88,8 +88,8 @@ void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* 
 
 // Takes steps of the last evictor until `done(evictor)`, which is called with its lock held. The lock is given up after
 // each step: a fork waits for it with the locks of the fetchers held, and with it whoever misses; and a thread of the
-// runtime, where writes are left to it. What is left may be what this thread has found itself, of which that one knows
-// nothing, and sleeps.
+// runtime, where writes are left to it. The writes that are left may be those that this thread has found itself, of
+// which that one knows nothing, and sleeps.
 template <typename Done>
 void eviction_control::step_until(host* around, Done done) {
   evictor& evictor = *transfers_.evictors().back();

@@ -309,9 +309,9 @@ bool fetcher::start_due() {
   return started;
 }
 
-// Whoever submitted them may wait inside the kernel for the very page that they bring. Requires: called by a thread of
-// the runtime. It does not wait so itself: what is taken over once need not be again, and one spare flight is enough
-// for all of them, one after the other.
+// The thread that submitted them may wait inside the kernel for the very page that they bring. Requires: called by a
+// thread of the runtime. It does not wait so itself: what is taken over once need not be again, and one spare flight is
+// enough for all of them, one after the other.
 bool fetcher::take_over_late() {
   const std::uint64_t now_ns = shared_.time.now_ns();
   bool started = false;
@@ -384,7 +384,7 @@ void fetcher::retry_or_give_up(flight& incoming) {
   ++resting_flights_;
 }
 
-// What the tier says of bytes that are out of reach; 0: nothing, or it is there, and fails otherwise.
+// The tier's patience for bytes that are out of reach; 0: unknown, or the tier is there, and fails otherwise.
 std::uint64_t fetcher::tier_patience_ns(const flight& incoming) const {
   return incoming.error_code == ETIMEDOUT ? shared_.far.read_patience_ns() : 0;
 }
@@ -448,8 +448,8 @@ void fetcher::install_run(std::span<const arrival> run, platform::mapping how, b
   for (std::size_t i = 1; i < run.size(); ++i) breaks += run[i].source != run[i - 1].source + page_bytes;
   if (breaks > 0 && breaks <= run.size() / pages_a_piece) return install_in_pieces(run, how, write, buffer);
   if (breaks > 0) {
-    // One call for the run costs less than a call for each small piece, even with a copy more. What is in the buffer
-    // already never lies before the place it moves to, so nothing is overwritten before it has moved.
+    // One call for the run costs less than a call for each small piece, even with a copy more. A page that is in the
+    // buffer already never lies before the place it moves to, so nothing is overwritten before it has moved.
     for (std::size_t i = 0; i < run.size(); ++i) std::memmove(buffer + i * page_bytes, run[i].source, page_bytes);
     source = buffer;
   }

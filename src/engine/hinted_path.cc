@@ -92,8 +92,8 @@ bool hinted_path::prefetch(page_range range, const hint* about) noexcept {
   if (range.count == 0) return false;
   const bool write = about != nullptr && about->write;
   const std::optional<unsigned> priority = about != nullptr ? std::optional(about->eviction_priority) : std::nullopt;
-  // What is not read ahead now is waited for later: the time is better spent on making room. Once only: a range that is
-  // larger than the budget would push out its own beginning.
+  // A page that is not read ahead now is waited for later: the time is better spent on making room. Once only: a range
+  // that is larger than the budget would push out its own beginning.
   if (!engine_.eviction().has_frames_ahead() && miss::reclaim_at_miss(engine_, host_, caller::of_program)) {
     look_after_transfers(engine_, host_);
   }

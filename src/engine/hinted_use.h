@@ -8,9 +8,9 @@
 
 namespace far::engine {
 
-// What a use of a page would find. `ready`: it can be used at once. `missing`: a miss would have something to do.
-// `untouched`: so it would if the program has allocated the page, which the engine does not know. `lost`: nothing
-// helps.
+// The state in which a use would find a page. `ready`: it can be used at once. `missing`: a miss would have something
+// to do. `untouched`: so it would if the program has allocated the page, which the engine does not know. `lost`:
+// nothing helps.
 enum class prospect : std::uint8_t { ready, missing, untouched, lost };
 
 class hinted_use {

@@ -228,7 +228,8 @@ bool page_ranges::hand_over_part(block_id id, page_range part) {
   shared_.blocks.note_use(id);
   if (holder.kind == block_kind::guarded) {
     if (!forget_part(part)) return false;
-    // What the program maps there would end the guard, too; the kernel may have no room for the moment in between.
+    // A mapping that the program makes there would end the guard, too; the kernel may have no room for the moment in
+    // between.
     for_each_run(shared_, part, false, [this](page_range run) { static_cast<void>(shared_.space.unguard(run)); });
   }
   for_each_run(shared_, part, false, [this](page_range run) {

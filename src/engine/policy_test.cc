@@ -1,4 +1,4 @@
-// What every policy promises (policy.h), over each of them by name, and what single policies promise about order.
+// The promises of every policy (policy.h), over each of them by name, and those of single policies about order.
 #include "engine/policy.h"
 
 #include <gtest/gtest.h>

@@ -171,8 +171,8 @@ TEST(residency, one_of_many_threads_wins_each_transition) {
   EXPECT_EQ(last.where(), circle[all_wins % circle.size()]);
 }
 
-// Whoever has made a page Evicting sees its byte say so until it makes the page Resident again, however late other
-// threads are with what they did before.
+// A thread that has made a page Evicting sees its byte say so until it makes the page Resident again, however late
+// other threads are with what they did before.
 TEST(residency, the_byte_never_says_resident_while_somebody_owns_the_page) {
   constexpr unsigned threads = 4;
   constexpr unsigned rounds = 20'000;

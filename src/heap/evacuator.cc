@@ -99,8 +99,8 @@ bool evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
       const std::size_t page = heap_.pages.page_of(pages[i] << page_shift);
       if (heap_.pages.stale_in(page) == 0) mark(mine, page);
     }
-    // Whoever reaches an object from here on finds the mark, and calls the move off; others have scopes that were open
-    // before, or hold its page for work of their own.
+    // A fiber or thread that reaches an object from here on finds the mark, and calls the move off; others have scopes
+    // that were open before, or hold its page for work of their own.
     const grace_number marked_before = scopes_without_log.stamp([](grace_number) { return true; });
     has_room = marked_.empty() || scopes_without_log.wait_until_over(marked_before, longest_wait);
     const held_pages in_logs = find_held({pages.data(), count}, &mine);
@@ -186,7 +186,7 @@ std::uintptr_t evacuator::take_place(hazard_log& mine, std::size_t bytes, const 
 bool evacuator::move(hazard_log& mine, const candidate& one) {
   const std::size_t held_before = mine.held();
   const std::uint64_t old_header = header::at(one.object).load();
-  // Whoever destroys the last object of a page discards the page, though it is held: a header that was read while the
+  // The destruction of the last object of a page discards the page, though it is held: a header that was read while the
   // object lived is whole. An object that dies after this is found out below, under the lock.
   if (!heap_.pages.is_live(one.object)) return true;
   const std::size_t bytes = header::bytes(old_header);

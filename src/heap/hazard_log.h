@@ -7,10 +7,10 @@
 
 namespace far::heap {
 
-// What a dereference relies on is a matter of grace periods (grace_periods.h). This is for work on objects' headers,
-// which may be done outside scopes, and during which the pages must not leave whatever happens: headers are locked in
-// them. The owner appends to the log with plain stores; evictor and evacuator read it after a process-wide fence.
-// Everything else is the owner's alone:
+// Dereferences rely on grace periods (grace_periods.h). This is for work on objects' headers, which may be done outside
+// scopes, and during which the pages must not leave whatever happens: headers are locked in them. The owner appends to
+// the log with plain stores; evictor and evacuator read it after a process-wide fence. Everything else is the owner's
+// alone:
 //
 //     slots   pages in the log, in a small table without chains. Valid while their stamp is the current one
 //     others  those whose slot another page has

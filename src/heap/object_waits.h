@@ -12,7 +12,8 @@ namespace far::heap {
 
 class object_waits {
  public:
-  // Waits while `word` has `flag`. Whoever takes the flag away (memory_order_seq_cst) calls wake_all() after it.
+  // Waits while `word` has `flag`. A fiber or thread that takes the flag away (memory_order_seq_cst) calls wake_all()
+  // after it.
   void wait_while(const std::atomic<std::uint64_t>& word, std::uint64_t flag) noexcept;
   void wake_all(const std::atomic<std::uint64_t>& word) noexcept;
 

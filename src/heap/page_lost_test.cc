@@ -99,7 +99,7 @@ TEST_P(page_lost_test, owners_of_what_is_lost_can_be_moved) {
   farheap.validate();
 }
 
-// What a lost object owns leaks, and nothing that is made later is mistaken for it.
+// Objects that a lost one owns leak, and nothing that is made later is mistaken for them.
 struct branch {
   std::uint64_t number = 0;
   unique_ptr<branch> left;

@@ -85,9 +85,9 @@ class page_table {
   // condemned, not ready, and of which the period is over has nobody with a pointer into it. In that order: a look at
   // its readiness, then at its condemnation.
   //
-  // Whoever dereferences calls claim() first, and then looks whether the page is resident. Either it sees that the page
-  // is leaving, or the evictor sees that the page is not condemned any more. Only then make_ready(): others need not
-  // look at anything else from then on.
+  // A dereference calls claim() first, and then looks whether the page is resident. Either it sees that the page is
+  // leaving, or the evictor sees that the page is not condemned any more. Only then make_ready(): others need not look
+  // at anything else from then on.
   void claim(std::size_t page) {
     if (condemned_[page].load(std::memory_order_seq_cst) != 0) condemned_[page].exchange(0, std::memory_order_seq_cst);
   }

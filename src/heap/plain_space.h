@@ -1,8 +1,8 @@
 // Memory of the far heap for plain pointers (far/memory_resource.h): it never moves, and comes back by pages, through
 // the hardware guard, because no scope names it.
 //
-// Up to 8 KiB it comes from slabs: segments of places of one size, four sizes for each doubling. What a slab knows of
-// its places is in local memory, so that neither taking nor releasing one touches a page. Slabs are filled from their
+// Up to 8 KiB it comes from slabs: segments of places of one size, four sizes for each doubling. A slab's record of its
+// places is in local memory, so that neither taking nor releasing one touches a page. Slabs are filled from their
 // beginning; one that is empty is given back unless its kind has no other. Above, pages of their own (huge_space.h).
 #pragma once
 

@@ -53,7 +53,7 @@ result<void> resize(void* context, std::uint64_t budget_bytes) {
             (mine.all.size() > 1 ? " to the " + std::to_string(mine.all.size()) + " runtimes of the process" : ""),
         EINVAL};
   }
-  // What is above the minima goes to each as before.
+  // The budget above the minima goes to each as before.
   std::uint64_t before = 0;
   for (const pager::far_heap* one : mine.all) before += one->snapshot().budget_bytes - pager::minimum_budget_bytes;
   for (pager::far_heap* const one : mine.all) {

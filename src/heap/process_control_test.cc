@@ -1,4 +1,4 @@
-// What other processes see of far::runtime objects, by the control socket. Needs permission for userfaultfd.
+// The view that other processes have of far::runtime objects, by the control socket. Needs permission for userfaultfd.
 #include "heap/process_control.h"
 
 #include <gtest/gtest.h>

@@ -213,7 +213,7 @@ runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>
   pager::serve_hints(*parts_->far);
 }
 
-// What its fibers use is there until the last of them has ended.
+// Everything that its fibers use is there until the last of them has ended.
 runtime::~runtime() {
   parts_->workers.wait_for_all();
   if (parts_->answers) heap::stop_answering_for(*parts_->far);

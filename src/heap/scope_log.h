@@ -11,7 +11,7 @@
 
 namespace far::heap {
 
-// What is longer is long.
+// A scope that is open for longer is long.
 inline constexpr std::chrono::milliseconds longest_short_scope{1};
 
 // How many scopes of an owner log after the last long one.

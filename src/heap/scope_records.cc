@@ -69,7 +69,7 @@ void end_thread(void* owner) {
   owner.scopes = &taken;
   detail::scope_record_here = &taken;
   owner.release_scopes = give_back_at_end;
-  // What a thread-local variable with a destructor does, but also while others of them are being destroyed.
+  // As a thread-local variable with a destructor would, but also while others of them are being destroyed.
   if (!owner.of_fiber) abi::__cxa_thread_atexit(end_thread, &owner, &__dso_handle);
   return taken;
 }

@@ -1,5 +1,5 @@
-// What is known of every fiber, and of every OS thread outside fibers, that uses far pointers: its scopes, and the
-// pages that the runtime's own work needs on its behalf. All of this process, whichever runtime they use.
+// The records of every fiber, and of every OS thread outside fibers, that uses far pointers: its scopes, and the pages
+// that the runtime's own work needs on its behalf. All of this process, whichever runtime they use.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct checked_page {
 struct owner_record : detail::scope_record {
   hazard_log work;
 
-  // What the open scope has dereferenced, if it logs (scope_log.h). Made by the owner's first such scope.
+  // The pages that the open scope has dereferenced, if it logs (scope_log.h). Made by the owner's first such scope.
   std::atomic<hazard_log*> used{nullptr};
   std::chrono::steady_clock::time_point log_began;  // the owner's
 

@@ -1,5 +1,5 @@
-// What far::unique_ptr owns, beside single objects (pointer_test.cc): arrays, derived classes, objects with members in
-// local memory. Needs permission for userfaultfd.
+// Objects that far::unique_ptr owns, beside single ones (pointer_test.cc): arrays, derived classes, objects with
+// members in local memory. Needs permission for userfaultfd.
 #include "far/unique_ptr.h"
 
 #include <gtest/gtest.h>

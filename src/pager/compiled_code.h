@@ -12,8 +12,8 @@ class page_guard;
 // stays to its end.
 void serve_compiled_code(const page_guard& guard);
 
-// What far_compiled_join() and far_compiled_leave() do. A lock is held for a few instructions, with signals blocked;
-// the child of a fork must not find it taken: see lock_compiled_code_for_fork().
+// The work of far_compiled_join() and far_compiled_leave(). A lock is held for a few instructions, with signals
+// blocked; the child of a fork must not find it taken: see lock_compiled_code_for_fork().
 void join_compiled_code(far_compiled& joining);
 void leave_compiled_code(const far_compiled& leaving);
 

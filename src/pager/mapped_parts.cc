@@ -89,8 +89,8 @@ int mapped_parts::empty(const part& one) {
     FAR_CHECK(failure == 0 || failure == ENOMEM, "the far heap's own range can be protected");
     ranges_.release(one.range);
   }
-  // What the kernel was told of these addresses ends with this mapping of them. A new reservation is not guarded, so it
-  // counts as foreign until it is allocated.
+  // Everything that the kernel was told of these addresses ends with this mapping of them. A new reservation is not
+  // guarded, so it counts as foreign until it is allocated.
   if ((one.traits.locked || one.traits.kernel_marked) && reserve_again(address, bytes, MAP_FIXED) == 0) {
     ranges_.hand_over(one.range);
   }

@@ -135,7 +135,7 @@ void memory_advice::settle_in_child() {
        })) {
     const int failure = part.traits.absent_in_child ? parts_.unmap(part.range) : discard_part(part);
     FAR_CHECK(failure == 0, "memory of ours can be emptied in a child");
-    // What is wiped has no guards either. If the kernel has no room for another mapping, they stay.
+    // A part that is wiped has no guards either. If the kernel has no room for another mapping, they stay.
     if (!part.traits.absent_in_child) static_cast<void>(fence(part, false));
   }
 }

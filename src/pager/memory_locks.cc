@@ -18,7 +18,7 @@ bool accessible(const mapping_traits& traits) {
 }  // namespace
 
 result<void> memory_locks::lock(std::byte* address, std::size_t bytes, unsigned flags) {
-  // What nobody can touch is locked as well, but the kernel then fills nothing from there on, and says so.
+  // Memory that nobody can touch is locked as well, but the kernel then fills nothing from there on, and says so.
   bool unfilled = false;
   const auto lock_each = [&](const address_map::part& part) {
     unfilled |= !part.traits.foreign && !accessible(part.traits) && (flags & on_fault) == 0;
@@ -55,7 +55,8 @@ int memory_locks::lock_part(const address_map::part& part, unsigned flags) {
   if (fill) holds_.pin(address, bytes);
   const int failure = syscall(SYS_mlock2, address, bytes, flags) == 0 ? 0 : errno;
   if (fill) holds_.unpin(address, bytes);
-  // What the kernel could not fill is locked all the same; what the limit refuses is not. The map must know.
+  // Memory that the kernel could not fill is locked all the same; memory that the limit refuses is not. The map must
+  // know.
   const bool locked = failure == 0 || (failure == ENOMEM && syscall(SYS_mlock2, address, bytes, on_fault) == 0);
   if (locked && !part.traits.foreign) {
     parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.locked = true; });

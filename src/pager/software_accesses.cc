@@ -55,7 +55,7 @@ bool software_accesses::prefetch_pages(page_range range) noexcept {
   return hinted_.prefetch(range, nullptr);
 }
 
-// Whoever unmaps the page first takes it out of the map of addresses, so under that map's lock it stays the program's.
+// An unmapping takes the page out of the map of addresses first, so under that map's lock it stays the program's.
 bool software_accesses::fill(page_id page, bool write) noexcept {
   const platform::runtime_section section;
   const bool done = addresses_.while_in_use(page, [&](const mapping_traits& traits) {

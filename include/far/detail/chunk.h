@@ -40,8 +40,8 @@ void relocate(T* from, std::size_t count, T* to) noexcept {
   }
 }
 
-// Destroys elements. What had far pointers is zeros afterwards: the heap visits them in a chunk that moves, whether
-// there is an element or only room for one.
+// Destroys elements. Elements with far pointers are zeros afterwards: the heap visits them in a chunk that moves,
+// whether there is an element or only room for one.
 template <typename T>
 void destroy_elements(T* first, std::size_t count) noexcept {
   if constexpr (!std::is_trivially_destructible_v<T>) std::destroy_n(first, count);

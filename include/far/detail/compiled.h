@@ -1,4 +1,4 @@
-/* What code of farheap-clang and the runtime share. C11 and C++20; internal: programs do not include it.
+/* The interface between code of farheap-clang and the runtime. C11 and C++20; internal: programs do not include it.
  *
  * A program and each library that farheap-clang links has one far_compiled, which it hands to the runtime when it is
  * loaded. Instrumented code reads it at each guard, so that a guard takes no branch more to find out whether there is a

@@ -26,8 +26,8 @@ namespace far::detail {
   throw std::length_error("a far container of more elements than there are addresses");
 }
 
-// A number of elements, and where they are. What takes a scope returns references, which are good until it ends; what
-// does not, copies.
+// A number of elements, and where they are. Functions that take a scope return references, which are good until it
+// ends; the others, copies.
 template <typename T, std::size_t Elements>
 class elements {
   static_assert(std::has_single_bit(Elements), "a far object of a container has a power of two of elements");
@@ -118,15 +118,15 @@ class elements {
   [[nodiscard]] auto chunks(const scope& in, non_temporal_t /*how*/) const {
     return chunk_view<store, const T>(chunks_, in, 0, size_, false);
   }
-  // The elements from `first` on, up to the end of their chunk. Whoever goes on where the last call ended is taken for
-  // a walk, and has those ahead brought in. Requires: first < size().
+  // The elements from `first` on, up to the end of their chunk. A caller that goes on where the last call ended is
+  // taken for a walk, and has those ahead brought in. Requires: first < size().
   [[nodiscard]] std::span<const T> chunk(const scope& in, std::size_t first) const {
     return chunk_at(in, first, false);
   }
   [[nodiscard]] std::span<T> chunk_mut(const scope& in, std::size_t first) { return chunk_at(in, first, true); }
 
   // Calls visit(span, index of its first element) for all chunks, on several fibers at a time, in any order, and waits.
-  // What `visit` throws is thrown here, and chunks not begun are left out. From a fiber or an OS thread.
+  // An exception from `visit` is thrown here, and chunks not begun are left out. From a fiber or an OS thread.
   template <std::invocable<std::span<const T>, std::size_t> Visit>
   void for_each_chunk(Visit visit) const {
     visit_pieces(*this, [&](std::size_t first, std::size_t count) {

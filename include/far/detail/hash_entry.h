@@ -1,4 +1,4 @@
-// What far::hash_map keeps of a key and its value: one far object.
+// The entry of far::hash_map for a key and its value: one far object.
 #pragma once
 
 #include <concepts>
@@ -71,7 +71,7 @@ struct hash_entry {
   }
 };
 
-// What a copy of a value is.
+// A copy of a value: its type, and how it is made.
 template <typename V>
 struct copied {
   using type = V;

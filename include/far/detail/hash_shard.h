@@ -89,7 +89,7 @@ struct alignas(64) hash_shard {
   mutable shared_lock lock_;
 };
 
-// An entry that no map has yet. What its key and value own has another tag.
+// An entry that no map has yet. Far memory that its key and value own has another tag.
 template <typename Entry>
 class owned_entry {
  public:

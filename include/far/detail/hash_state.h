@@ -1,4 +1,4 @@
-// What a far::hash_map is made of, which stays where it is when the map moves.
+// The state of a far::hash_map, which stays where it is when the map moves.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 
 namespace far {
 
-// What a map may hold before entries leave it for good: those that have not been used for a while (CLOCK, a second
-// chance for what was used). 0: any number.
+// The most that a map may hold before entries leave it for good: those that have not been used for a while (CLOCK, a
+// second chance for what was used). 0: any number.
 struct hash_map_limits {
   std::size_t entries = 0;
   // Of far objects: entries, and the far memory that keys and values own, where these say how much (owned_bytes()).

@@ -64,7 +64,7 @@ struct type_table {
 
 template <typename T>
 [[nodiscard]] constexpr const type_of_object* type_of() {
-  // Whatever is not whole words in size has no room for a far pointer.
+  // A type that is not whole words in size has no room for a far pointer.
   if constexpr (has_far_pointers<T> && sizeof(T) % sizeof(owner_word) == 0) {
     return &type_table<T>::entry;
   } else {
@@ -151,8 +151,8 @@ void destroy_large_array(const scope& here, owner_word& owner) {
   }
 }
 
-// Destroys the object, or the elements of the array, if the type has anything to destroy, and gives the place up. What
-// is lost is not destroyed: nobody knows what it owned.
+// Destroys the object, or the elements of the array, if the type has anything to destroy, and gives the place up. A
+// lost object or element is not destroyed: nobody knows what it owned.
 template <typename T>
 void destroy(owner_word& owner) {
   using element = std::remove_extent_t<T>;

@@ -1,4 +1,4 @@
-// What a container has taken out of reach, but readers without a lock may still use (read-copy-update).
+// Things that a container has taken out of reach, but readers without a lock may still use (read-copy-update).
 #pragma once
 
 #include <atomic>

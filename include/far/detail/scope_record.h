@@ -1,4 +1,4 @@
-// What a fiber, or an OS thread outside fibers, publishes about its scopes (docs/heap.md).
+// The record that a fiber, or an OS thread outside fibers, publishes of its scopes (docs/heap.md).
 #pragma once
 
 #include <atomic>

@@ -241,8 +241,8 @@ class chunk_view : public std::ranges::view_interface<chunk_view<Store, T>> {
   bool lasting_ = true;
 };
 
-// Calls visit(piece) for every number below `pieces`, on several fibers, and waits for all. What one throws is thrown
-// here, and no further piece is begun.
+// Calls visit(piece) for every number below `pieces`, on several fibers, and waits for all. An exception from one is
+// thrown here, and no further piece is begun.
 template <typename Visit>
 void visit_on_fibers(runtime& home, std::size_t pieces, const Visit& visit) {
   std::atomic<std::size_t> next{0};

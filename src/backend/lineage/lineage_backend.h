@@ -53,7 +53,7 @@ class lineage_backend final : public backend {
   void prepare_exit() override;
   [[nodiscard]] bool answers() const override { return own_.load() == nullptr || own_.load()->answers(); }
   [[nodiscard]] std::uint64_t read_patience_ns() const override;
-  // What another process stored is not ours to write.
+  // Bytes that another process stored are not ours to write.
   void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override {
     if (backend* const own = own_.load(); own != nullptr && slot >= own_base_) {
       own->report_damage(slot - own_base_, wrong, right);

@@ -38,8 +38,8 @@ class redis_connection final : public store_connection, private reply_sink {
   // From now on leases last no longer than this. Returns whether all strings have been told, as far as it can be done.
   [[nodiscard]] bool shorten_leases(std::uint64_t lease_ns) FAR_REQUIRES(lock);
 
-  // Deletes every string of the session, for up to `patience_ns`; blocks. The connection is of no use afterwards. What
-  // cannot be deleted is left to its lease.
+  // Deletes every string of the session, for up to `patience_ns`; blocks. The connection is of no use afterwards. A
+  // string that cannot be deleted is left to its lease.
   void end_session(std::uint64_t patience_ns) FAR_REQUIRES(lock);
 
   // In the child of a fork, without the lock: a new connection, that reads only, and renews leases if this one does:

@@ -112,8 +112,8 @@ class group {
   // A write of these bytes begins; it goes to all of `places`. Unless there are none, end_write() must follow.
   [[nodiscard]] started_write begin_write(std::span<const member* const> members, byte_range bytes) FAR_REQUIRES(lock);
 
-  // The write ended, and succeeded where the bit is set. What did not get the bytes misses them from now on. A success
-  // on a member that has forgotten its slots since is none.
+  // The write ended, and succeeded where the bit is set. A copy that did not get the bytes misses them from now on. A
+  // success on a member that has forgotten its slots since is none.
   [[nodiscard]] ended_write end_write(std::span<const member* const> members, const started_write& write,
                                       byte_range bytes, place_mask succeeded) FAR_REQUIRES(lock);
 

@@ -198,8 +198,8 @@ void layer::detach() {
     removals_at_fork_[i] = removals_[i].load();
     members_[i]->store().after_fork_in_child();
   }
-  // Whoever held a group's lock is not in this process. What it was changing is one word or one set of a copy, and a
-  // set that is half changed names too many missing slots or those of a write that has not been reported.
+  // A thread that held a group's lock is not in this process. It was changing one word or one set of a copy, and a set
+  // that is half changed names too many missing slots or those of a write that has not been reported.
   for (std::uint64_t number = 0; number < groups_end.load(); ++number) group_at(number).lock.open_in_child();
 }
 

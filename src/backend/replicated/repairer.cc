@@ -310,7 +310,7 @@ bool repairer::replace_copies(std::uint64_t number) {
       begin_leaving(seen, number, surplus);
       return true;
     }
-    // What is needed now may not be at any moment: a write or a free can make the last stale copy whole.
+    // A copy that is needed now may become surplus at any moment: a write or a free can make the last stale copy whole.
     walk_missed_ |= present > shared_.copies;
   }
   if (expected >= shared_.copies) return false;

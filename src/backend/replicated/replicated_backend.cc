@@ -206,7 +206,7 @@ int replicated_backend::ask_for_extent(std::size_t index, slot_id* first) {
   member& lender = shared_.at(index);
   const result<slot_id> taken = lender.store().allocate(group_slots);
   if (taken && lender.has_forgotten()) {
-    // What it holds of before is let go of first; this would go with it.
+    // The slots that it holds of before are let go of first; these would go with them.
     lender.store().free(taken.value(), group_slots);
     shared_.note_error(index, ESTALE);
     return EAGAIN;

@@ -158,7 +158,7 @@ TEST_F(replicated, a_copy_with_other_bytes_is_not_read_and_written_again) {
   EXPECT_EQ(page_[7], std::byte{9});
 }
 
-// What is read in one go may have come from several.
+// Pages that are read in one go may have come from several copies.
 TEST_F(replicated, a_read_from_several_copies_names_none) {
   open(2, 2);
   const slot_id slot = tested_->allocate(group_slots).value();
