@@ -17,7 +17,7 @@ option(FARHEAP_FUZZ "This build is for libFuzzer: tests/fuzz is built for it too
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # What ccache asks for where precompiled headers are used.
+  # The settings that ccache asks for where precompiled headers are used.
   set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
@@ -29,7 +29,7 @@ if(FARHEAP_WERROR)
   add_compile_options(-Werror)
 endif()
 # Thread-local variables of the runtime are read inside malloc and inside fault handlers, where the dynamic TLS model
-# could allocate. What inline code of include/far relies on is said there.
+# could allocate. Inline code of include/far says there what it relies on.
 add_compile_options(-ftls-model=initial-exec -fno-omit-frame-pointer)
 
 # far_library(NAME SOURCES ... [DEPENDS ...] [TESTS ...] [JSON]): the static library of a folder, and the unit tests beside it;
@@ -82,7 +82,7 @@ function(far_test name)
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
-  # What is tested is optimized as users have it. A folder whose headers do the work sets FAR_TEST_OPTIMIZATION empty.
+  # The tested code is optimized as users have it. A folder whose headers do the work sets FAR_TEST_OPTIMIZATION empty.
   target_compile_options(${name} PRIVATE ${FAR_TEST_OPTIMIZATION})
   far_precompile(${name} GTEST)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
@@ -96,7 +96,7 @@ function(far_test name)
 endfunction()
 
 # far_bundled_program(NAME): where it is built, it finds libraries beside itself in ../lib before the system's, and so do these
-# theirs (RPATH, not RUNPATH). What scripts/make-wheel packs is that; what is installed uses the system's alone.
+# theirs (RPATH, not RUNPATH). scripts/make-wheel packs that one; the installed one uses the system's alone.
 function(far_bundled_program name)
   target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
   set_target_properties(${name} PROPERTIES BUILD_RPATH "$ORIGIN/../lib")

@@ -1,5 +1,5 @@
-# What `cmake --install` puts where, by component: the packages of packages.cmake are the components. A program finds what
-# it preloads relative to itself (tools/run.cc), so the prefix may be moved.
+# The places where `cmake --install` puts files, by component: the packages of packages.cmake are the components. A
+# program finds what it preloads relative to itself (tools/run.cc), so the prefix may be moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(FAR_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/farheap)

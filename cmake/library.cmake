@@ -1,14 +1,15 @@
 # libfarheap, shared and static: the static libraries of src/ in one. It shows what include/far marks FAR_API.
-# Whoever links it names farheap::farheap_shared or farheap::farheap_static; farheap::farheap is the static one where
-# BUILD_SHARED_LIBS is defined and off, and the shared one otherwise, here and in packaging/farheap-config.cmake.in alike.
-# farheap::hints is for programs with hints, in C or C++: a header, and nothing of the library.
+# A project that links it names farheap::farheap_shared or farheap::farheap_static; farheap::farheap is the static one
+# where BUILD_SHARED_LIBS is defined and off, and the shared one otherwise, here and in
+# packaging/farheap-config.cmake.in alike. farheap::hints is for programs with hints, in C or C++: a header, and nothing
+# of the library.
 
 set(parts far_heap far_fiber far_pager far_control far_engine far_backend far_backend_common far_backend_tcp far_backend_redis far_backend_shm
           far_backend_replicated far_backend_zmem far_wire far_platform far_base)
 set(objects ${parts})
 list(TRANSFORM objects REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
-# Others' libraries that are part of the shared one. Who links the static one links them, too; there they go by name, so
-# that the package does not depend on where this machine keeps them.
+# Others' libraries that are part of the shared one. A program that links the static one links them, too; there they go
+# by name, so that the package does not depend on where this machine keeps them.
 set(Boost_USE_STATIC_LIBS ON)
 find_package(Boost REQUIRED COMPONENTS context)  # its target is known only where it was looked for
 set(others Boost::context ${FARHEAP_LIBURING} ${FARHEAP_LIBHIREDIS} ${FARHEAP_LIBLZ4} ${FARHEAP_LIBZSTD} ${FARHEAP_LIBSSL} ${FARHEAP_LIBCRYPTO})

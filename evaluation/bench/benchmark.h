@@ -20,7 +20,7 @@ struct settings {
   std::string workload;                 // run: only workloads whose name contains this text
 };
 
-// What a benchmark returns: its figures, and how to print them.
+// The result of a benchmark: its figures, and how to print them.
 struct outcome {
   report figures;
   table_layout layout;

@@ -27,7 +27,7 @@ namespace {
 
 using element = std::uint64_t;
 
-// What a loop does with an element where the compiler is not to vectorise it: the next depends on it.
+// The work of a loop on an element where the compiler is not to vectorise it: the next depends on it.
 constexpr element mix(element sum, element one) {
   return (sum ^ one) * 0x9e3779b97f4a7c15u;
 }

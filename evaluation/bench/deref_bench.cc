@@ -31,7 +31,7 @@ constexpr const char* l1_name = "in L1";
 constexpr const char* out_name = "out of cache";
 
 constexpr std::uint64_t l1_bytes = 16 * kib;
-// What the walk under callgrind does: long enough that entering a loop does not show.
+// The number of walks under callgrind: large enough that entering a loop does not show.
 constexpr std::size_t counted_walks = 200;
 
 // The pointers of both kinds, in the same order. An object tells the position of the pointer to follow next; all of

@@ -147,7 +147,7 @@ cost spawn_threads(unsigned operations) {
 
 // ---- mutexes ----
 
-// Whoever holds it lets the others run, so that every lock finds it held and every unlock hands it over.
+// The holder of the mutex lets the others run, so that every lock finds it held and every unlock hands it over.
 template <typename Mutex, typename Yield>
 void pass_around(Mutex& lock, unsigned operations, Yield let_others_run) {
   for (unsigned i = 0; i < operations; ++i) {

@@ -5,7 +5,7 @@
 
 namespace far::bench {
 
-// What a miss costs, on average: a page of a far tier that takes 20 us for a read, evicting another page included.
+// The cost of a miss, on average: a page of a far tier that takes 20 us for a read, evicting another page included.
 struct fault_cost {
   double elapsed_ns = 0;
   double cpu_ns = 0;  // of the whole process

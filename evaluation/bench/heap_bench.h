@@ -1,5 +1,5 @@
-// What the benchmarks of the object heap share: each measures in a process of its own, started by run_in_child(), so
-// that no configuration finds the memory, the threads or the failures of another.
+// The common parts of the benchmarks of the object heap: each measures in a process of its own, started by
+// run_in_child(), so that no configuration finds the memory, the threads or the failures of another.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ inline constexpr std::uint64_t heap_child_deadline_ns = 600'000'000'000;
 [[nodiscard]] result<nlohmann::json> run_in_child(const nlohmann::json& assignment,
                                                   const std::vector<std::string>& before = {});
 
-// What runs there. They return what the parent is to know.
+// The functions that run there. They return what the parent is to know.
 [[nodiscard]] result<nlohmann::json> deref_child(const nlohmann::json& assignment);
 [[nodiscard]] result<nlohmann::json> objects_child(const nlohmann::json& assignment);
 [[nodiscard]] result<nlohmann::json> hybrid_child(const nlohmann::json& assignment);
@@ -39,7 +39,7 @@ inline constexpr std::uint64_t heap_child_deadline_ns = 600'000'000'000;
 // Adds each member of `metrics`, an object of numbers, as a sample.
 void add_samples(report& figures, const row_key& key, const nlohmann::json& metrics);
 
-// What a runtime has moved since its start, by the names of metrics: "object_fetches_per_access" and so on.
+// The transfers of a runtime since its start, by the names of metrics: "object_fetches_per_access" and so on.
 using transfer_counts = std::map<std::string, std::uint64_t>;
 [[nodiscard]] transfer_counts count_transfers(const far::runtime& runtime);
 

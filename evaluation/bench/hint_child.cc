@@ -23,7 +23,7 @@ namespace {
 // taken back.
 constexpr unsigned warm_up_passes = 2;
 
-// What a run is told.
+// The assignment of a run.
 struct visit_plan {
   std::uint64_t bytes = 0;
   std::uint64_t local_bytes = 0;

@@ -21,7 +21,7 @@ namespace far::bench {
 // Pages that are handled with one call.
 inline constexpr std::size_t batch_pages = 64;
 
-// What resolves a fault on the guarded heap.
+// The call that resolves a fault on the guarded heap.
 enum class resolution { copy_page, allow_write };
 
 class kernel_stage {
@@ -56,7 +56,7 @@ class kernel_stage {
   void drop_one(std::byte* page);
   std::uint64_t read_pagemap(const std::byte* first, std::size_t count);
 
-  // Who resolves faults from now on. The heap is guarded anew, so it must be empty.
+  // The resolver of faults from now on. The heap is guarded anew, so it must be empty.
   enum class guard { in_line, sleeping_thread, spinning_thread };
   void choose_guard(guard chosen, resolution how);
 

@@ -151,7 +151,7 @@ class near_objects {
   object_locks locks_;
 };
 
-// What a pass did.
+// The figures of a pass.
 struct pass {
   std::uint64_t accesses = 0;
   std::uint64_t elapsed_ns = 0;

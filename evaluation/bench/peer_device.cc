@@ -119,7 +119,7 @@ class swap_file final : public peer_device {
   std::string path_;
 };
 
-// What mkswap(8) writes: a header page with the number of the last page and a signature at its end.
+// The header that mkswap(8) writes: a page with the number of the last page and a signature at its end.
 result<void> write_swap_header(const std::string& path, std::uint64_t bytes) {
   const descriptor device(open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (device.number < 0) return failed("cannot open " + path);

@@ -1,4 +1,4 @@
-// What a peer's process needs around it: a device in RAM, swap on it, a memory cgroup.
+// The surroundings that a peer's process needs: a device in RAM, swap on it, a memory cgroup.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct surroundings {
   std::unique_ptr<memory_cgroup> cgroup;
 };
 
-// What a peer's process needs beside its working set and the kernel counts against the cgroup: its program, stacks,
-// page tables, and the samples. Farheap's own are not counted against its budget either.
+// Memory that a peer's process needs beside its working set and the kernel counts against the cgroup: its program,
+// stacks, page tables, and the samples. Farheap's own are not counted against its budget either.
 inline constexpr std::uint64_t peer_allowance_bytes = std::uint64_t{16} << 20;
 
 // For a working set of which `local_bytes` fit, in a cgroup of that size and `allowance_bytes`; `cluster`:

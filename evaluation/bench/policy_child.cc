@@ -41,7 +41,7 @@ class zipf_pages {
   std::vector<std::uint32_t> order_;
 };
 
-// What a workload visits next, and how it says so.
+// The walk of a workload: what it visits next, and how it says so.
 class workload_walk {
  public:
   workload_walk(const std::string& name, std::size_t pages)
@@ -78,7 +78,7 @@ std::uint64_t visit_pages(workload_walk& walk, std::byte* start, std::size_t vis
   return wrong;
 }
 
-// What a hint costs about memory that is all local: with hints, and the same without.
+// The cost of a hint about memory that is all local: with hints, and the same without.
 double measure_recording(workload_walk& walk, std::byte* start, std::size_t visits) {
   std::vector<std::uint32_t> order(std::size_t{1} << 16);
   for (std::uint32_t& page : order) page = static_cast<std::uint32_t>(walk.next().page);

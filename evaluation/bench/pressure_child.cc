@@ -70,7 +70,7 @@ class watcher {
   std::thread thread_;
 };
 
-// What a fiber does: accesses with some computing between, and new objects in the place of old ones.
+// The work of a fiber: accesses with some computing between, and new objects in the place of old ones.
 class busy_program {
  public:
   busy_program(far::runtime& in, std::size_t count) : runtime_(in), objects_(count) {

@@ -17,7 +17,7 @@ namespace far::bench {
 
 namespace {
 
-// What the program does with a page while it is resident.
+// The program's use of a page while it is resident.
 enum class access { read, read_then_write, write };
 
 struct batch {

@@ -1,5 +1,5 @@
-// What a benchmark found: samples of named metrics, the configurations that could not run, and the aims, as a table for
-// people and as JSON for machines. docs/benchmarks.md documents every key.
+// The findings of a benchmark: samples of named metrics, the configurations that could not run, and the aims, as a
+// table for people and as JSON for machines. docs/benchmarks.md documents every key.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace far::bench {
 
-// What a row of results is about: a workload, run with a number of threads, in a configuration.
+// The subject of a row of results: a workload, run with a number of threads, in a configuration.
 struct row_key {
   std::string workload;
   std::string configuration;
@@ -93,7 +93,7 @@ class report {
   std::vector<std::string> notes_;
 };
 
-// What must be known of a machine to compare figures: kernel, processor, cores, memory, page settings, load.
+// The facts about a machine that comparisons of figures need: kernel, processor, cores, memory, page settings, load.
 [[nodiscard]] nlohmann::json describe_machine();
 
 }  // namespace far::bench

@@ -7,7 +7,7 @@
 
 namespace far::bench {
 
-// What is told about the samples of several runs. All 0 when there was no sample.
+// A summary of the samples of several runs. All 0 when there was no sample.
 struct summary {
   double median = 0;
   double min = 0;

@@ -1,5 +1,5 @@
-// What `farheap-bench transport` measures through: a queue of transfers of one size, on a far tier or on a Redis
-// server.
+// The client through which `farheap-bench transport` measures: a queue of transfers of one size, on a far tier or on a
+// Redis server.
 #pragma once
 
 #include <cstddef>

@@ -75,7 +75,7 @@ void add_figures(report& figures, const row_key& key, const unchanged_outcome& r
   }
 }
 
-// What to put before the program's command, and what must live as long as it runs.
+// The words to put before the program's command, and the surroundings that must live as long as it runs.
 result<std::vector<std::string>> launcher_for(const configuration& how, const measured_program& program,
                                               unsigned percent, surroundings& around) {
   const auto native_bytes = static_cast<std::uint64_t>(program.native_peak_bytes);

@@ -21,7 +21,7 @@ struct unchanged_program {
 // Makes the Python environment that they need. Fails with what to do about it.
 [[nodiscard]] result<void> prepare_unchanged_programs();
 
-// What a run took. Of a server, figures of its process; of the other programs, all of it.
+// The cost of a run. Of a server, figures of its process; of the other programs, all of it.
 struct unchanged_outcome {
   double seconds = 0;  // of its work, without start-up
   double cpu_ns = 0;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What far memory costs arrays: `arrays.py small` and `arrays.py large`, in an environment with NumPy and farheap.
+"""The cost of far memory for arrays: `arrays.py small` and `arrays.py large`, in an environment with NumPy and farheap.
 
 small: the time to make an array of one size, in far memory and without, in turns, in one process; medians of rounds.
 large: a job of walks, temporaries and a sort, natively, in a block of farheap.memory(), and under `farheap run`, with

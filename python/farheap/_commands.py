@@ -23,8 +23,9 @@ def _execute(name: str, arguments: Sequence[str]) -> NoReturn:
 def with_interpreter(arguments: Sequence[str]) -> list[str]:
     """``run`` and ``trace`` of a Python script become those of this interpreter with the script.
 
-    ``python -m farheap run --local 2G job.py -x`` is ``farheap run --local 2G -- python job.py -x``. What is not a
-    script (``job.py``) or something that the interpreter takes (``-m job``, ``-c "..."``) stays as it is.
+    ``python -m farheap run --local 2G job.py -x`` is ``farheap run --local 2G -- python job.py -x``. Arguments that
+    are neither a script (``job.py``) nor something that the interpreter takes (``-m job``, ``-c "..."``) stay as they
+    are.
     """
     if not arguments or arguments[0] not in ("run", "trace"):
         return list(arguments)

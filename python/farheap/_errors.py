@@ -1,4 +1,4 @@
-"""What farheap raises of its own."""
+"""The errors that farheap raises of its own."""
 
 
 class FarheapError(RuntimeError):

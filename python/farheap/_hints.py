@@ -1,4 +1,4 @@
-"""What a program says and asks about single arrays."""
+"""A program's hints and questions about single arrays."""
 
 from typing import Any, Iterator, Optional
 

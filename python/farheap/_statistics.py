@@ -43,7 +43,7 @@ def _size(count: float) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """What the far memory of this process, or of its job under ``farheap run``, has done so far."""
+    """The work of the far memory of this process, or of its job under ``farheap run``, so far."""
 
     budget_bytes: int  #: how much may be local
     local_bytes: int  #: how much is local now
@@ -89,7 +89,7 @@ def _need_far_memory() -> None:
 
 
 def _ask(*words: str) -> str:
-    """What the command prints about this process. Errors of it are raised as they are worded."""
+    """The command's output about this process. Errors of it are raised as they are worded."""
     # The command itself runs without far memory.
     environment = {name: value for name, value in os.environ.items()
                    if name != "LD_PRELOAD" and not name.startswith("FARHEAP_")}

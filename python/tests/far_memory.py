@@ -1,5 +1,5 @@
-"""What the tests share. They run twice: in a plain process, where far memory is that of farheap.memory(), and under
-`farheap run`, where everything is far."""
+"""Common parts of the tests, which run twice: in a plain process, where far memory is that of farheap.memory(), and
+under `farheap run`, where everything is far."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""What a program asks and says about its arrays, and its statistics."""
+"""A program's questions and hints about its arrays, and its statistics."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""What notebooks use, with as much of IPython as the package touches."""
+"""The parts that notebooks use, with as much of IPython as the package touches."""
 
 import contextlib
 import io

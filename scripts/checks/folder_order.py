@@ -25,7 +25,7 @@ ORDER = (
     ("evaluation/bench", "evaluation/apps", "examples"),
     ("tests",),
 )
-# What tests beside the code may include, too.
+# The folder that tests beside the code may include, too.
 SUPPORT = "tests/support/"
 # Where the compiler looks for "x/y.h", in this order (after the folder of the including file).
 ROOTS = ("src/", "include/", "", "evaluation/")

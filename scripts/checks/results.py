@@ -1,4 +1,4 @@
-"""What the tests said, added up: single GoogleTest cases where a program is one, ctest entries elsewhere."""
+"""The results of the tests, added up: single GoogleTest cases where a program is one, ctest entries elsewhere."""
 
 import dataclasses
 import pathlib
@@ -32,7 +32,7 @@ class Tally:
 
 
 def read(stage, junit, folder):
-    """What ctest wrote to `junit`, and the GoogleTest programs to `folder`/NAME.xml."""
+    """The tally of what ctest wrote to `junit`, and the GoogleTest programs to `folder`/NAME.xml."""
     tally = Tally()
     for entry in xml.parse(junit).getroot().iter("testcase"):
         label = f"{stage}: {entry.get('name')}"

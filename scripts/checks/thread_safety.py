@@ -18,7 +18,7 @@ COMPILER = "clang++-19"
 FOLDERS = ("src/base", "src/platform", "src/backend", "src/engine", "src/pager", "src/fiber", "src/heap", "src/trace", "server",
            "preload")
 FLAGS = ["-std=c++20", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-fno-caret-diagnostics"]
-# What most sources include anyway. No macro of ours may change what is in it.
+# Headers that most sources include anyway. No macro of ours may change what is in them.
 STANDARD_HEADERS = ("algorithm", "array", "atomic", "chrono", "cstring", "functional", "map", "memory", "mutex",
                     "optional", "set", "span", "string", "thread", "unordered_map", "vector")
 

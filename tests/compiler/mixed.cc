@@ -1,5 +1,6 @@
-// What a program may contain besides loops: exceptions, setjmp, variable arguments, atomics, volatile, inline assembly,
-// bit-fields, vectors, threads, a container. It prints what it computed, however it was compiled the same.
+// The things that a program may contain besides loops: exceptions, setjmp, variable arguments, atomics, volatile,
+// inline assembly, bit-fields, vectors, threads, a container. It prints what it computed, however it was compiled the
+// same.
 #include <csetjmp>
 #include <cstdarg>
 #include <cstdio>

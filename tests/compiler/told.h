@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-// What streams said that they need now, since the last told_reset(): in all, and from where to where.
+// The bytes that streams said they need now, since the last told_reset(): in all, and from where to where.
 struct told {
   uint64_t calls;
   uint64_t now_bytes;

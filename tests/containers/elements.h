@@ -1,5 +1,5 @@
-// What tests of containers share: a runtime, and element types: numbers, elements that say how many live and throw when
-// told to, and elements with far pointers.
+// The common parts of tests of containers: a runtime, and element types: numbers, elements that say how many live and
+// throw when told to, and elements with far pointers.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -25,7 +25,7 @@ class lost_containers : public heap::real_pager_test<> {
     fragile::living = 0;
   }
 
-  // Everything is remote. What `access` needs is lost; the far tier works again afterwards.
+  // Everything is remote. The pages that `access` needs are lost; the far tier works again afterwards.
   template <typename Access>
   void lose(Access access) {
     farheap().evict_all();

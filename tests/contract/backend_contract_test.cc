@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint64_t second_ns = 1'000'000'000;
 
-// What byte number `address` of the store holds after the write of generation `generation`.
+// The value of byte number `address` of the store after the write of generation `generation`.
 std::byte content(std::uint64_t address, std::uint64_t generation) {
   std::uint64_t mixed = (address + 1) * 0x9e3779b97f4a7c15u + generation * 0xbf58476d1ce4e5b9u;
   mixed ^= mixed >> 29;

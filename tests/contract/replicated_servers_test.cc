@@ -54,7 +54,7 @@ std::uint64_t word_of(slot_id slot, std::uint64_t generation, std::size_t at) {
   return (mixed ^ mixed >> 29) + at * 0xbf58476d1ce4e5b9u;
 }
 
-// What the test knows of the slots, as the engine's pages know it: whoever has claimed a slot has it to himself.
+// The test's knowledge of the slots, like that of the engine's pages: whoever has claimed a slot has it to himself.
 class slot_book {
  public:
   enum class state : std::uint32_t { unused, claimed, written };
@@ -106,7 +106,7 @@ struct counts {
   std::atomic<std::uint64_t> refused{0};
 };
 
-// What the threads share. The first thing that is wrong ends them all.
+// The state that the threads share. The first thing that is wrong ends them all.
 struct scene {
   scene(backend& used, std::uint64_t most) : far(used), most_used_slots(most) {}
 

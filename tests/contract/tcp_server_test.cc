@@ -252,7 +252,7 @@ TEST(tcp_server, who_sleeps_is_woken_by_what_was_received_before) {
   EXPECT_EQ(poll(&watched, 1, 0), 0);
 }
 
-// What a child does: exit code 0, or where it failed.
+// The outcome of a child: exit code 0, or where it failed.
 int in_child(const std::function<int()>& body) {
   const pid_t child = fork();
   if (child == 0) _exit(body());
@@ -332,7 +332,7 @@ TEST(tcp_server, a_child_that_destroys_the_far_tier_ends_nothing_of_its_parents)
     EXPECT_EQ(in_child(leave_with_a_child), 0);
     for (slot_id slot = first; slot < first + 4; ++slot) EXPECT_EQ(read_slot(*far, *queue, slot), 0);
     EXPECT_EQ(server.report().sessions, 1u);
-    // What tells the parent of an answer is still there, too.
+    // The part that tells the parent of an answer is still there, too.
     std::vector<std::byte> bytes(page_bytes);
     std::array<completion, 1> done;
     EXPECT_EQ(queue->poll(done), 0u);

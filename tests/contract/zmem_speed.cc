@@ -1,4 +1,4 @@
-// What a page of zmem: costs, in CPU time, and how small it becomes: batches of 64 are written, single pages read.
+// The cost of a page of `zmem:` in CPU time, and how small it becomes: batches of 64 are written, single pages read.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

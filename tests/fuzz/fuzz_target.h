@@ -1,4 +1,5 @@
-// What every fuzz target offers: libFuzzer feeds it (build/fuzz), and replay_test.cc replays its seeds in every build.
+// The interface of every fuzz target: libFuzzer feeds it (build/fuzz), and replay_test.cc replays its seeds in every
+// build.
 #pragma once
 
 #include <algorithm>

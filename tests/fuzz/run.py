@@ -3,8 +3,9 @@
 
     tests/fuzz/run.py build/fuzz/tests/fuzz_wire
 
-What it finds on the way is kept beside the target, in fuzz-TARGET/found, so that the next run begins there. An input that
-breaks the target ends the run; it is kept too, and the command that replays it is printed. Exits with 1 then.
+Inputs that it finds on the way are kept beside the target, in fuzz-TARGET/found, so that the next run begins there. An
+input that breaks the target ends the run; it is kept too, and the command that replays it is printed. Exits with 1
+then.
 """
 
 import collections

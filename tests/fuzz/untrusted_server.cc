@@ -153,7 +153,7 @@ void untrusted_server::on_proof(std::span<const std::byte> payload) {
     return say(wire::header{.op = unknown ? wire::opcode::unknown : wire::opcode::refuse},
                std::span(answer).first(bytes));
   }
-  // Who joins no session gets a new one.
+  // A client that joins no session gets a new one.
   if (joining_ == wire::session_id{} || welcome_ == welcome_kind::foreign_session) {
     session_[1] = static_cast<std::byte>(std::to_integer<unsigned>(session_[1]) + 1);
   }

@@ -1,6 +1,5 @@
-// What a client of a memory server talks to under a fuzzer: a server that knows how to answer, and does so rightly,
-// wrongly, or not at all, as the fuzz target wants. It also checks that the client says nothing but well-formed
-// messages.
+// The server that a client talks to under a fuzzer: it knows how to answer, and does so rightly, wrongly, or not at
+// all, as the fuzz target wants. It also checks that the client says nothing but well-formed messages.
 //
 // It stores nothing: what a slot holds follows from its place (put_content), and every write must bring just that.
 #pragma once
@@ -19,7 +18,7 @@
 
 namespace far::fuzz {
 
-// What all slots, one after the other, hold from `position` on.
+// The content of all slots, one after the other, from `position` on.
 void put_content(std::uint64_t position, std::span<std::byte> to);
 [[nodiscard]] bool is_content(std::uint64_t position, std::span<const std::byte> bytes);
 

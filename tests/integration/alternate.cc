@@ -1,4 +1,4 @@
-// What sigaltstack(2) answers, outside of signal handlers and in them: its errors, which stack is in use, and what a
+// The answers of sigaltstack(2), outside of signal handlers and in them: its errors, which stack is in use, and what a
 // handler may change. Runtimes like Go's ask all of this, and end when the answer is not the kernel's. A line each.
 #include <signal.h>
 #include <sys/mman.h>

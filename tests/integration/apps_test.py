@@ -12,14 +12,14 @@ import support
 APPS = support.BUILD / "bin" / "apps"
 # taxi_reference.py needs the environment of evaluation/apps/flights.
 REFERENCE = pathlib.Path(__file__).with_name("taxi_reference.py")
-# What two runs that do the same may differ in.
+# The keys in which two runs that do the same may differ.
 OF_THE_RUN = {"seconds", "phases", "hinted"}
 SCALE = 8 if support.SOAK else 1
 
 
 class Apps(unittest.TestCase):
     def report(self, outcome):
-        """What a program printed for machines, without what differs between runs."""
+        """A program's output for machines, without what differs between runs."""
         self.assertEqual(outcome.code, 0, outcome)
         report = json.loads(outcome.out)
         self.assertGreater(report["seconds"], 0, report)

@@ -1,4 +1,4 @@
-"""What `make run` and `make build` need: no test, and no package that only tests use."""
+"""The needs of `make run` and `make build`: no test, and no package that only tests use."""
 
 import subprocess
 import tempfile
@@ -13,7 +13,7 @@ def run(*command):
 
 class BuildScope(unittest.TestCase):
     def objects_of(self, scope, target):
-        """What a fresh folder would build for the target, where the packages of tests are not installed."""
+        """The outputs that a fresh folder would build for the target, where the packages of tests are not installed."""
         absent = ["GTest", "benchmark"] + (["Boost"] if scope == "run" else [])
         with tempfile.TemporaryDirectory() as folder:
             made = run("cmake", "-S", ".", "-B", folder, "-G", "Ninja", f"-DFARHEAP_SCOPE={scope}",

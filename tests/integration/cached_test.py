@@ -101,7 +101,7 @@ class Client:
         self.socket.sendall(text)
 
     def step(self, text):
-        """What is answered to it: all until the version, which is asked for behind it. Ends with <end> if closed."""
+        """The answers to it: all until the version, which is asked for behind it. Ends with <end> if closed."""
         self.send(text + b"version\r\n")
         answer = b""
         while not (end := re.search(rb"VERSION [^\r\n]*\r\n\Z", answer)):

@@ -1,6 +1,6 @@
 // A program that calls the kernel in the ways that are hard for somebody in between: threads cancelled inside a call,
-// calls left by siglongjmp, calls that a signal interrupts, with buffers in far memory, and calls that fail. What it
-// prints does not depend on time.
+// calls left by siglongjmp, calls that a signal interrupts, with buffers in far memory, and calls that fail. Its output
+// does not depend on time.
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -45,7 +45,7 @@ unsigned char content(std::size_t at) {
   return static_cast<unsigned char>(at / page * 7 + at % 251);
 }
 
-// Whatever else is in `memory` is far afterwards.
+// Everything else in `memory` is far afterwards.
 std::size_t count_wrong() {
   std::size_t wrong = 0;
   for (std::size_t at = 0; at < far_bytes; at += 509) wrong += memory[at] != content(at);

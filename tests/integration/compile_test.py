@@ -54,7 +54,7 @@ class Directory(unittest.TestCase):
 
 
 class Code(Directory):
-    """What is emitted for the functions of loops.c."""
+    """The code that is emitted for the functions of loops.c."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,5 +1,5 @@
-// What devices write to memory: reads with O_DIRECT into more memory than the budget, while other memory is touched;
-// and io_uring and libaio, which are used if the kernel has them. Knows nothing of Farheap.
+// Writes of devices to memory: reads with O_DIRECT into more memory than the budget, while other memory is touched; and
+// io_uring and libaio, which are used if the kernel has them. Knows nothing of Farheap.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>

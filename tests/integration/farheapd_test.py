@@ -142,7 +142,7 @@ class Limits(unittest.TestCase):
                     self.assertEqual(other.allocate(0, 28), wire_client.OK)
                     self.assertEqual(one.allocate(100, 1), wire_client.NO_SPACE)
                     self.assertEqual(one.capacity()["server_free_slots"], 0)
-                    # What was lent before has been zeroed.
+                    # The slots lent before have been zeroed.
                     self.assertEqual(one.read((51_199, 0, 4096)).payload, bytes(4096))
                     one.write(51_199, pattern(round_number, 4096))
                     used = support.resident_bytes(server.process.pid) - before

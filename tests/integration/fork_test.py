@@ -205,7 +205,7 @@ class ForkThatLasts(unittest.TestCase):
                     self.run_prefork(32, 4, 1, "nested", far, mode, deadline_s=120)
 
     def test_a_child_keeps_its_budget(self):
-        """What else is in it: libraries, stacks, buffers, and tables of ours, a percent of what is used."""
+        """Other memory in it: libraries, stacks, buffers, and tables of ours, a percent of what is used."""
         for mode in ("thread", "inline"):
             with self.subTest(mode=mode):
                 outcome = self.run_prefork(96, 1, 1, "resident", self.start_file_tier(), mode)
@@ -229,7 +229,7 @@ class ForkThatLasts(unittest.TestCase):
         outcome = self.run_prefork(32, 3, 4, "pool", self.start_file_tier(), environment={"FARHEAP_PROBE": probe})
         far = [find_far_bytes(json.loads(line)) for line in outcome.out.splitlines() if line.startswith("{")]
         self.assertGreaterEqual(len(far), 4, outcome)
-        # What is not in the budget is far: no more than everything, and the first round is as good as the last.
+        # Everything outside the budget is far: no more than everything, and the first round is as good as the last.
         for bytes_far in far:
             self.assertLessEqual(bytes_far, 40 * support.MIB, far)
 

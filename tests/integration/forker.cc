@@ -41,8 +41,8 @@ void check(const char* who, const std::uint64_t* words, std::size_t begin, std::
   }
 }
 
-// What the C library keeps for itself and touches in the middle of fork: streams and name-service records. They have
-// gone cold by the time of the fork.
+// Structures that the C library keeps for itself and touches in the middle of fork: streams and name-service records.
+// They have gone cold by the time of the fork.
 std::vector<std::FILE*> open_streams() {
   constexpr int stream_count = 200;
   std::vector<std::FILE*> streams;

@@ -50,7 +50,7 @@ class Hints(unittest.TestCase):
                     self.assertEqual(outcome.code, 0, outcome)
                     self.assertEqual(outcome.out, "0 wrong, hints bound\n")
                     self.assertGreater(outcome.stats["hinted_misses"], 7000)  # half of the accesses were prefetched
-                    # What is left are pages whose hint was overtaken by the evictor.
+                    # The rest are pages whose hint was overtaken by the evictor.
                     self.assertLess(outcome.stats["write_faults"], outcome.stats["hinted_misses"] / 7)
 
     def test_a_system_call_into_a_page_that_is_on_its_way(self):

@@ -1,4 +1,4 @@
-"""What is installed works for others: a small project outside (outside/) is built with it, in every way, and run."""
+"""The installed files work for others: a small project outside (outside/) is built with them, in every way, and run."""
 
 import gzip
 import json
@@ -129,7 +129,7 @@ class Installed(unittest.TestCase):
         self.compile("gcc", self.folder / "alone.c", "-fsyntax-only", "-std=c11")
 
     def test_thread_local_variables_are_read_without_calls(self):
-        # What a call returns may be kept by the compiler while a fiber goes on on another thread.
+        # The result of a call may be kept by the compiler while a fiber goes on on another thread.
         for name in COMPILERS:
             with self.subTest(compiler=name):
                 compilers = need_compiler(name)

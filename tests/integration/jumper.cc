@@ -1,6 +1,6 @@
 // A program whose signal handlers do what handlers may do: `jumper jump` leaves memory calls by siglongjmp, a thousand
 // times a second, and `jumper work` maps, drops and unmaps memory in the handler. Then both fill more memory than the
-// budget and read it back. Whoever takes a handler for a part of the runtime loses count of its memory, or its bytes.
+// budget and read it back. A runtime that takes a handler for a part of itself loses count of its memory, or its bytes.
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>

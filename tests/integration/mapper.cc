@@ -417,7 +417,7 @@ void locked() {
   say("mlock over a hole", mlock(again, 2 * mib));
   say("munlock over a hole", munlock(again, 2 * mib));
   say("mlock2, unknown flags", mlock2(again, page, 8));
-  // What cannot be touched is locked, and what lies behind it, though neither is filled.
+  // Memory that cannot be touched is locked, and so is the memory behind it, though neither is filled.
   char* const closed = map_aligned(2 * mib);
   mprotect(closed + mib, page, PROT_NONE);
   say("mlock of inaccessible memory", mlock(closed + mib, page));

@@ -78,7 +78,7 @@ void locked_reservation() {
   say("munmap of all", munmap(block, 2 * mib));
 }
 
-// What mlockall(MCL_FUTURE) asks for, where far memory is mapped over.
+// The locks that mlockall(MCL_FUTURE) asks for, where far memory is mapped over.
 void locked_in_future() {
   limit_locking(4 * mib);
   char* const block = map_aligned(16 * mib);
@@ -128,7 +128,7 @@ void locked_in_parts() {
   say("without permission", mlock(block, page));
 }
 
-// What cannot be filled ends the filling; what is behind it, of whatever kind, is locked all the same.
+// Memory that cannot be filled ends the filling; the memory behind it, of whatever kind, is locked all the same.
 void locked_unfilled() {
   char* const block = map_aligned(8 * mib);
   fill(block, 8 * mib, 46);

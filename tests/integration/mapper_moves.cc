@@ -133,7 +133,7 @@ std::string judged(bool well) {
   return well ? "as it should be" : "lost";
 }
 
-// What fill() has put into the page of a block with this number.
+// Whether the page of a block with this number holds what fill() has put into it.
 bool is_full(const char* block, std::size_t number, int salt) {
   constexpr std::size_t salt_a_page = 7 + page / 64;
   return content(block + number * page, page, static_cast<int>(number * salt_a_page) + salt) == "kept";

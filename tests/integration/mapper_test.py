@@ -47,7 +47,7 @@ class MemoryCalls(unittest.TestCase):
 
 
 class Charges(unittest.TestCase):
-    """What counts against the budget, by the statistics."""
+    """The memory that counts against the budget, by the statistics."""
 
     def test_a_reservation_is_not_charged(self):
         outcome = support.run_far([MAPPER, "reserver"], BUDGET_BYTES)

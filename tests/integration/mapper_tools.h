@@ -1,4 +1,4 @@
-// What the scenarios of mapper share: mapping, filling, looking, saying.
+// The common parts of the scenarios of mapper: mapping, filling, looking, saying.
 #pragma once
 
 #include <fcntl.h>

@@ -68,7 +68,7 @@ def far_mappings(pid):
 
 
 class Accounting(unittest.TestCase):
-    """What is charged to the budget, against the frames that the kernel says are there."""
+    """The memory that is charged to the budget, against the frames that the kernel says are there."""
 
     # Blocks that malloc keeps for itself count (docs/run.md), and what the kernel maps there is not the budget's.
     NO_HEAP = "malloc,realloc,jump"

@@ -1,6 +1,6 @@
-// A program that goes past the C library, or ends threads and processes in unusual ways: `outsider PART WAY`. What it
-// prints is the same wherever it runs. WAY says how system calls are made: "asm" by instructions of its own, "name"
-// by the C library's syscall().
+// A program that goes past the C library, or ends threads and processes in unusual ways: `outsider PART WAY`. Its
+// output is the same wherever it runs. WAY says how system calls are made: "asm" by instructions of its own, "name" by
+// the C library's syscall().
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -156,7 +156,7 @@ void rearrange() {
   std::printf("%zu wrong after moving\n", bad);
 }
 
-// What the program maps by itself: more than the budget, and given back.
+// The program's own mappings: more than the budget, and given back.
 void map_raw() {
   for (int round = 0; round < 4; ++round) {
     const long mapped = call(SYS_mmap, 0, 40 * mib, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -323,7 +323,7 @@ struct shared_mutex {
 
 void* die_with_a_mutex(void* context) {
   pthread_mutex_lock(&static_cast<shared_mutex*>(context)->robust);
-  // What is far by the time the thread ends.
+  // Memory that is far by the time the thread ends.
   const pattern other(48 * mib);
   std::printf("%zu wrong\n", other.wrong());
   munmap(other.words, 48 * mib);

@@ -260,7 +260,7 @@ class Packages(unittest.TestCase):
                 "--enable-debug-command", "yes", "--dbfilename", f"{port}.rdb", "--daemonize", "no"]
 
     def save_in_background(self, redis):
-        """What was saved is the digest at the fork, whatever is written meanwhile."""
+        """The digest of the saved data is that at the fork, whatever is written meanwhile."""
         digest = redis.call("DEBUG", "DIGEST")
         before = int(redis.call("LASTSAVE"))
         time.sleep(1.1)  # the time of a save is in seconds
@@ -286,7 +286,7 @@ class Packages(unittest.TestCase):
                         self.assertEqual(saved, expected)
                         written = redis.call("DEBUG", "DIGEST")
                         self.assertNotEqual(written, expected)
-                    # What the child wrote, read by a native server.
+                    # The file that the child wrote, read by a native server.
                     check = free_port()
                     native = self.redis_server(check)
                     native[native.index(f"{check}.rdb")] = f"{port}.rdb"

@@ -67,7 +67,7 @@ struct with_vector { std::vector<int> numbers; };
 template <> inline constexpr bool far::is_relocatable<with_vector> = far::relocatable_members<&with_vector::numbers>;
 template <> inline constexpr bool far::is_relocatable<with_text> = far::relocatable_members<&with_text::text>;
 """
-# What is refused, a part of the message, and its correct neighbour.
+# The code that is refused, a part of the message, and its correct neighbour.
 REFUSED = {
     "a temporary scope": (
         "auto one = far::make_unique<int>(farheap); static_cast<void>(one.deref(far::scope(farheap)));",

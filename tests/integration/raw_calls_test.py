@@ -1,4 +1,5 @@
-"""What passes by the C library's names, interrupts them, or ends a thread or process: the output is the native one."""
+"""Programs that pass by the C library's names, interrupt them, or end a thread or process: the output is the native
+one."""
 
 import platform
 import unittest

@@ -201,7 +201,7 @@ class CopiesOnThreeServers(Servers):
         self.play_rounds(servers, 1, kill_a_server)
 
     def test_clients_killed_at_random(self):
-        """What a dead client held comes back when its grace period is over; others never notice."""
+        """The slots that a dead client held come back when its grace period is over; others never notice."""
 
         def kill_the_client(process, _chance, _expected):
             support.end(process)

@@ -1,4 +1,4 @@
-"""What the integration tests share: where things are, running programs under a deadline, cgroups, skipping."""
+"""The common parts of the integration tests: where things are, running programs under a deadline, cgroups, skipping."""
 
 import contextlib
 import dataclasses

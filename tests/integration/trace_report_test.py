@@ -96,7 +96,7 @@ class PageCase(unittest.TestCase):
         self.browser.open(self.address)
 
     def tearDown(self):
-        """Whatever the test did, the page neither complained nor asked anyone."""
+        """The page neither complained nor asked anyone, whatever the test did."""
         self.assertEqual(self.browser.log(), [])
         addresses = [one for one in self.browser.requests() if not one.startswith(("data:", "chrome:"))]
         self.assertEqual(addresses, [self.address])

@@ -129,7 +129,7 @@ main()
 
 @dataclasses.dataclass
 class Trace:
-    """What a file holds (src/trace/format.h)."""
+    """The content of a file (src/trace/format.h)."""
 
     pid: int
     sampled: int

@@ -381,7 +381,7 @@ class Top(Tree):
         return process, ours
 
     def read_until(self, terminal, wanted, deadline_s=60):
-        """What is on the screen when the last whole screen matches `wanted`."""
+        """The text on the screen when the last whole screen matches `wanted`."""
         text = ""
         limit = time.monotonic() + deadline_s
         while time.monotonic() < limit:

@@ -65,7 +65,7 @@ class generator {
   std::uint64_t state_;
 };
 
-// What a page of a mapping holds. Heap blocks have one entry for the whole block, always `filled`.
+// The content of a page of a mapping. Heap blocks have one entry for the whole block, always `filled`.
 enum class content : std::uint8_t {
   filled,  // the pattern of the block
   zero,

@@ -10,7 +10,7 @@ import threading
 
 import support
 
-# What a process holds besides the far heap's frames: code, stacks, the runtime's own memory.
+# The memory of a process besides the far heap's frames: code, stacks, the runtime's own memory.
 OVERHEAD_BYTES = 64 * support.MIB
 
 

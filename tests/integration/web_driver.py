@@ -65,7 +65,7 @@ class Browser:
         request = urllib.request.Request(self.address + path, method=method,
                                          data=json.dumps(body).encode() if body is not None else None,
                                          headers={"Content-Type": "application/json"})
-        # Whatever proxy the environment names, this stays on the machine.
+        # This stays on the machine, whatever proxy the environment names.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=60) as reply:
@@ -80,7 +80,7 @@ class Browser:
         self.ask("/url", url=address)
 
     def run(self, script, *arguments):
-        """What the JavaScript returns."""
+        """The result of the JavaScript."""
         return self.ask("/execute/sync", script=script, args=list(arguments))
 
     def click(self, selector):

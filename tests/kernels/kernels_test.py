@@ -1,8 +1,8 @@
 """Programs under `farheap run`, and tests of the pager, on real older kernels: Debian's own, booted under QEMU.
 
-What a kernel lacks is missing for real there, and not by FARHEAP_DISABLE. The kernel comes from its package, the root file
-system is an initramfs with the programs, their libraries and busybox. No KVM: any machine can do this, but slowly, so few
-steps run by default, and all of them with FARHEAP_SOAK=1.
+A feature that a kernel lacks is missing for real there, and not by FARHEAP_DISABLE. The kernel comes from its package,
+the root file system is an initramfs with the programs, their libraries and busybox. No KVM: any machine can do this,
+but slowly, so few steps run by default, and all of them with FARHEAP_SOAK=1.
 """
 
 import dataclasses
@@ -156,7 +156,7 @@ def pack(root, archive):
 
 
 def boot(kernel, archive):
-    """What the machine printed until it switched itself off."""
+    """The machine's output until it switched itself off."""
     command = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1536", "-smp", PROCESSORS, "-nographic",
                "-no-reboot", "-nic", "none", "-kernel", kernel, "-initrd", archive, "-append",
                # A clock that cannot be read without a system call: the kernel's own code then makes it.

@@ -15,7 +15,7 @@ namespace memory_calls {
 
 inline constexpr std::size_t page_bytes = 4096;
 
-// What a call returned: errno is 0 when it succeeded.
+// The result of a call: errno is 0 when it succeeded.
 struct outcome {
   long value = 0;
   int error = 0;

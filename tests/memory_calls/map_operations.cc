@@ -8,7 +8,7 @@
 namespace memory_calls {
 namespace {
 
-// What to map: the same for both copies, but for the descriptor.
+// The mapping to make: the same for both copies, but for the descriptor.
 struct mapping {
   int protection = PROT_READ | PROT_WRITE;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;

@@ -43,7 +43,7 @@ bool reap(world& w, pid_t child, bool wait) {
   }
 }
 
-// What the kernel does not give to children is a hole there.
+// A page that the kernel does not give to children is a hole there.
 void leave_out_unforked(world& w) {
   for (area& area : w.areas) {
     for (std::size_t page = 0; page < area.pages; ++page) {

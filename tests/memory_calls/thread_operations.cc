@@ -133,7 +133,7 @@ void jump_from_handler(world& w) {
   volatile unsigned jumps = 0;
   const unsigned most = 3 + static_cast<unsigned>(w.random.below(8));
   if (sigsetjmp(out_of_handler, 1) != 0) jumps = jumps + 1;
-  // What is mapped when a jump comes between two steps stays mapped: a handler of this kind leaks by nature.
+  // Memory that is mapped when a jump comes between two steps stays mapped: a handler of this kind leaks by nature.
   if (jumps < most) {
     set_timer(1000);
     while (true) {

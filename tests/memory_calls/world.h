@@ -1,7 +1,7 @@
-// What a random program of memory calls owns. All its memory exists twice: the *main* copy is used as any program
-// would, by the C library (or by raw system calls, where a seed says so), and the *twin* lives where only raw system
-// calls reach. Every operation is done to both, and results, errors and bytes must be the same. So the kernel itself is
-// the model, also of what a child of fork sees.
+// Everything that a random program of memory calls owns. All its memory exists twice: the *main* copy is used as any
+// program would, by the C library (or by raw system calls, where a seed says so), and the *twin* lives where only raw
+// system calls reach. Every operation is done to both, and results, errors and bytes must be the same. So the kernel
+// itself is the model, also of what a child of fork sees.
 //
 // Everything in here lies in memory from raw calls, and survives whatever happens to the main copies.
 #pragma once
@@ -152,7 +152,7 @@ void say(const world& w, const char* format, ...) __attribute__((format(printf, 
 
 // ---- areas ----
 area* free_area(world& w);
-// Fills an area's fields: `count` pages at `main`, owned. What else was thought to be at that place is gone.
+// Fills an area's fields: `count` pages at `main`, owned. Anything else that was thought to be at that place is gone.
 void begin_area(world& w, area& where, std::byte* main, std::size_t count);
 void forget_if_unused(area& where);
 std::size_t mapped_bytes(const world& w);

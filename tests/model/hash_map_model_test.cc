@@ -2,9 +2,9 @@
 // docs/decisions/0035-hash-map.md): one key, whose entry is always there. A writer replaces it by another far object,
 // moves that into another segment, and changes it in place, each time under the shard's lock and between two changes of
 // the shard's version. A reader, in two scopes one after the other, finds the entry and keeps it until the scope ends,
-// or copies its two halves as a sequence lock does. Who finds nothing at hand looks again under the lock, unless the
-// version says that nobody wrote. A reclaimer ends what was taken out of reach once the scopes have ended that were
-// open then.
+// or copies its two halves as a sequence lock does. A reader that finds nothing at hand looks again under the lock,
+// unless the version says that nobody wrote. A reclaimer ends what was taken out of reach once the scopes have ended
+// that were open then.
 //
 // How a word stands for a page that may have left is the matter of grace_eviction_model_test.cc.
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ enum class kind : std::uint8_t { finds, copies };
 constexpr std::uint8_t ended = 100;
 constexpr std::uint8_t nothing = 0;  // a word; 1 and 2: the objects
 
-// What is retired, as a set.
+// The retired objects, as a set.
 constexpr std::uint8_t old_entry = 1;
 constexpr std::uint8_t old_segment = 2;
 

@@ -92,7 +92,7 @@ const char* finish(world& s, bool moved) {
             moved ? "has moved the pointer" : "has destroyed the pointer");
 }
 
-// What move_owner() and release() do where the header cannot be written.
+// The steps of move_owner() and release() where the header cannot be written.
 const char* own_remote(world& s) {
   const bool moves = s.moves_first != 0 && s.from == 0;
   const std::uint8_t place = s.value & place_mask;

@@ -51,7 +51,7 @@ struct tso_memory {
     mine.stores[--mine.count] = {};
     return true;
   }
-  // What membarrier(2) does to one thread, at some moment while the call lasts.
+  // The effect of membarrier(2) on one thread, at some moment while the call lasts.
   void fence(std::size_t thread) {
     while (drain_one(thread)) {
     }

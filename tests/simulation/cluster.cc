@@ -65,10 +65,10 @@ std::uint64_t cluster::errors() const {
 }
 
 // That a transfer has failed on a server is not known to the layer until the transfer's thread goes on, which may be
-// long after the server has become well. What was written misses on that server then, and what is written next goes
-// past it. Were the next server to fail before that is repaired, two would have failed at once. The same goes for a
-// group that gets one copy only, because one server served when its allocation began. So whatever began before all was
-// well must have ended, and the layer must have found nothing wrong since.
+// long after the server has become well. Data that was written is missing on that server then, and data that is written
+// next goes past it. Were the next server to fail before that is repaired, two would have failed at once. The same goes
+// for a group that gets one copy only, because one server served when its allocation began. So whatever began before
+// all was well must have ended, and the layer must have found nothing wrong since.
 bool cluster::is_whole() {
   const std::uint64_t errors_before = errors();
   const bool has_ended = well_since_ && user_->have_ended(well_since_->calls_begun);

@@ -2,7 +2,7 @@
 // a time, and with the next only when every copy is whole again and whatever began before that has ended. So no byte
 // may ever be lost.
 //
-// What the servers are is left to those who derive: the layer of copies over clients that misbehave by themselves
+// The kind of servers is left to those who derive: the layer of copies over clients that misbehave by themselves
 // (simulated_cluster.h), or over the client, the wire and the server of `tcp:` (network_cluster.h).
 #pragma once
 
@@ -40,7 +40,7 @@ class cluster {
 
   // The far tier; to be taken once, and to outlive this object's users but not this object.
   [[nodiscard]] std::unique_ptr<backend::backend> take_tier() { return std::move(tier_); }
-  // Whoever writes to it; before start().
+  // The backend that writes to it; before start().
   void serve(const simulated_backend& user) { user_ = &user; }
 
   // Starts its threads. They end after stop().
@@ -62,7 +62,7 @@ class cluster {
   // Every settled slot has the same bytes in all copies that are current, and there is one. Requires quiescence.
   void check_copies() const;
 
-  // What a run came across, for people, and to see that it did come across everything.
+  // Counts of what a run came across, for people, and to see that it did come across everything.
   struct count {
     const char* name;
     std::uint64_t number;
@@ -116,7 +116,7 @@ class cluster {
  private:
   void run_weather();
   void add_late_member();
-  // What is_whole() saw when everything was well for the first time since something was wrong.
+  // The state that is_whole() saw when everything was well for the first time since something was wrong.
   struct first_look {
     std::uint64_t calls_begun = 0;
     std::uint64_t errors = 0;

@@ -273,7 +273,7 @@ TEST_F(directed, pages_come_back_when_writing_them_fails) {
   check(range);
 }
 
-// What takes seconds: a path that fails over, a device that resets, a server that starts again.
+// Troubles that take seconds: a path that fails over, a device that resets, a server that starts again.
 TEST_F(directed, a_read_that_fails_for_seconds_is_tried_again_until_it_succeeds) {
   const page_range range{0, 1};
   ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
@@ -410,7 +410,8 @@ TEST_F(directed, a_tier_that_goes_on_returning_wrong_bytes_loses_the_page) {
   EXPECT_LT(clock_.now_ns(), 15'000'000'000u);
 }
 
-// What a page cache does that cannot write to its disk: the write has succeeded, and what was there before comes back.
+// The behaviour of a page cache that cannot write to its disk: the write has succeeded, and what was there before comes
+// back.
 TEST_F(directed, a_write_that_never_arrived_is_noticed_when_its_page_is_read) {
   const page_range range{0, 1};
   ASSERT_TRUE(engine_->ranges().allocate_guarded(range));

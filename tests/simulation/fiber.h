@@ -41,7 +41,7 @@ class fiber {
   bool started_ = false;
   bool ended_ = false;
 
-  // What the sanitizers want to know about both sides of a switch.
+  // The facts that the sanitizers want to know about both sides of a switch.
   void* own_fake_stack_ = nullptr;
   void* resumer_fake_stack_ = nullptr;
   const void* resumer_bottom_ = nullptr;

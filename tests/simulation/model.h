@@ -1,4 +1,4 @@
-// What the program's memory must hold: the model that every byte is checked against.
+// The content that the program's memory must hold: the model that every byte is checked against.
 //
 // A page has four parts; a part holds bytes that follow from the number of the write that made them, or zeros. Numbers
 // are never used twice, so a page in the wrong place, an old version of it, or a part of another version is noticed.
@@ -27,8 +27,8 @@ class model {
   // The program reads a part; stops the run when it does not hold what it must.
   void check(page_id page, std::size_t part, const std::byte* page_start);
 
-  // What a part holds over a time. Somebody who reads it meanwhile, at a moment that only he knows, must find one of
-  // its contents. Stays where it is from begin_watch() to end_watch().
+  // The contents of a part over a time. Somebody who reads it meanwhile, at a moment that only he knows, must find one
+  // of its contents. Stays where it is from begin_watch() to end_watch().
   struct watch {
     page_id page = 0;
     std::size_t part = 0;

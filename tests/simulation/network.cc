@@ -73,7 +73,7 @@ class network::network_stream final : public backend::byte_stream {
     if (link_ == nullptr) return;
     link_->client_closed = true;
     link_->up.ended_ = true;
-    // What nobody has read makes the end an abrupt one, as with TCP; and now and then it is one anyway.
+    // Bytes that nobody has read make the end an abrupt one, as with TCP; and now and then it is one anyway.
     if (link_->down.held_bytes() > 0 || owner_.random_.chance(100)) {
       if (owner_.random_.chance(500)) owner_.break_off(*link_);
     }
@@ -160,7 +160,7 @@ std::shared_ptr<link> network::accept(std::size_t server) {
 void network::close_by_server(link& closed) {
   closed.server_closed = true;
   closed.down.ended_ = true;
-  // What it has not read is gone, and so is the connection.
+  // The bytes that it has not read are gone, and so is the connection.
   if (closed.up.held_bytes() > 0) break_off(closed);
   forget_closed();
 }

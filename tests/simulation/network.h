@@ -27,7 +27,7 @@
 
 namespace far::simulation {
 
-// What is wrong on the way to one server, in both directions.
+// Troubles on the way to one server, in both directions.
 struct road {
   bool is_up = false;   // somebody listens at its end
   bool is_cut = false;  // what is on its way stays there, and new connections are not answered
@@ -43,7 +43,7 @@ struct network_options {
   std::uint64_t slice_ns = 0;
 };
 
-// What a run came across.
+// Counts of what a run came across.
 struct network_counts {
   std::uint64_t connections = 0;
   std::uint64_t resets = 0;
@@ -106,7 +106,8 @@ class network {
   // The client's end of connections to a server. Requires: destroyed before the network.
   [[nodiscard]] std::unique_ptr<backend::byte_stream> make_stream(std::size_t server);
 
-  // Who is told when something is on its way to the server, and who runs the servers while no thread runs.
+  // The function to call when something is on its way to the server, and the one that runs the servers while no thread
+  // runs.
   void on_arrival(std::size_t server, std::function<void()> callback) { callbacks_[server] = std::move(callback); }
   void on_wait(std::function<void()> pump) { pump_ = std::move(pump); }
 
@@ -122,7 +123,7 @@ class network {
 
   // Whether each of the server's streams has a connection whose handshake has ended well.
   [[nodiscard]] bool all_connected(std::size_t server) const;
-  // Whether that has been so for a time. What was asked for before may still fail by its own deadline, although its
+  // Whether that has been so for a time. Requests from before may still fail by their own deadlines, although their
   // connection is there again.
   [[nodiscard]] bool connected_for(std::size_t server, std::uint64_t duration_ns) const;
   void note_serving(link& over, bool is_serving);

@@ -20,7 +20,7 @@ class network_server::block_shelf final : public server::block_source {
  public:
   explicit block_shelf(network_server& owner) : owner_(owner) { owner_.shelves_.push_back(this); }
   ~block_shelf() override {
-    // What was freed and not reclaimed when the server crashed.
+    // Blocks that were freed and not reclaimed when the server crashed.
     for (const auto& [number, block] : blocks_) platform::unmap_local(block, server::block_bytes);
     std::erase(owner_.shelves_, this);
   }
@@ -164,7 +164,7 @@ void network_server::accept_all() {
   }
 }
 
-// What a turn of the real loop does for one connection (server/event_loop.cc).
+// The work of a turn of the real loop for one connection (server/event_loop.cc).
 void network_server::serve(peer& whose) {
   const std::uint64_t now_ns = time_.now_ns();
   server::connection& talk = *whose.talk;

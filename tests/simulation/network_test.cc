@@ -1,5 +1,5 @@
-// What the simulated world promises to the code under test, so that a failure is the code's: nobody is late because of
-// how the simulation looks at the others, and one trouble is over before the next begins.
+// The promises of the simulated world to the code under test, so that a failure is the code's: nobody is late because
+// of how the simulation looks at the others, and one trouble is over before the next begins.
 #include "network.h"
 
 #include <gtest/gtest.h>

@@ -219,7 +219,7 @@ void program::evict_some(engine::read_ahead_state& streams) {
     engine_.eviction().evict(range);
   }
   if (random_.chance(400)) return;
-  // What was written comes back clean, and its next write is a first one.
+  // Written pages come back clean, and their next write is a first one.
   for (page_id page = range.first; page < range.end(); ++page) {
     access(streams, page, random_.below(model::parts_a_page), random_.chance(200));
   }
@@ -340,7 +340,7 @@ void program::fork_one() {
   is_forking_ = false;
 }
 
-// What other threads were just freeing or moving is lost to the child; everything else must be as it was.
+// Memory that other threads were just freeing or moving is lost to the child; everything else must be as it was.
 void program::be_child() {
   constexpr unsigned longest_run_seconds = 300;
   constexpr std::uint64_t operations = 20;

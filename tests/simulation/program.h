@@ -51,10 +51,10 @@ class program {
   [[nodiscard]] const object_reads& objects() const { return objects_; }
 
  private:
-  // What a child of fork finds where its parent has an allocation.
+  // The state in which a child of fork finds an allocation of its parent.
   enum class in_child { same, empty, absent };
 
-  // A mapping of the program. Whoever frees or moves it has it alone.
+  // A mapping of the program. The thread that frees or moves it has it alone.
   struct allocation {
     page_range range;
     unsigned users = 0;

@@ -22,7 +22,7 @@ extern "C" void __sanitizer_cov_trace_pc() {
   active->yield();
 }
 
-// Whoever waits for a lock gives up the simulated CPU, and not the real one.
+// A thread that waits for a lock gives up the simulated CPU, and not the real one.
 void far::backoff::pause() noexcept {
   if (how_preempted != simulation::scheduler::preemption::never) active->yield();
 }

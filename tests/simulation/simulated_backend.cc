@@ -160,7 +160,7 @@ void simulated_backend::free(slot_id first, std::size_t count) {
       if (slots_[id].writes > 0) fail("slot %llu is freed under a write", number);
       slots_[id] = {.first_transfer = calls_begun_};
     }
-    // Whoever still reads what was lent to him reads rubbish.
+    // Somebody who still reads what was lent to him reads rubbish.
     if (memory_ != nullptr) std::memset(const_cast<std::byte*>(memory_->direct(first)), 0xdb, count * page_bytes);
   }
   inner_->free(first, count);

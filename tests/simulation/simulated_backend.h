@@ -36,7 +36,7 @@ class simulated_backend final : public backend::backend {
                     std::unique_ptr<far::backend::backend> inner);
   ~simulated_backend() override;
 
-  // What goes wrong; not with an `inner` of its own.
+  // The faults; not with an `inner` of its own.
   [[nodiscard]] far::backend::faulty_backend& faults() { return *faulty_; }
   [[nodiscard]] std::uint64_t failed_reads() const { return failed_reads_; }
   [[nodiscard]] std::uint64_t lies() const { return faulty_ == nullptr ? 0 : faulty_->lies(); }

@@ -11,7 +11,7 @@
 namespace far::simulation {
 namespace {
 
-// What is where nothing should be read any more.
+// The content of memory where nothing should be read any more.
 constexpr int rubbish = 0xee;
 
 }  // namespace

@@ -20,7 +20,7 @@ using platform::mapping;
 using platform::page_id;
 using platform::page_range;
 
-// What goes wrong, per mille of the pages or calls in question.
+// The kernel's faults, per mille of the pages or calls in question.
 struct kernel_faults {
   std::uint64_t refused_populates = 0;  // memory that may only be read
   std::uint64_t refused_lifts = 0;      // a device may be writing to the page
@@ -48,7 +48,7 @@ class simulated_kernel final : public platform::address_space {
   void set_locked(page_range range, bool locked);
   [[nodiscard]] bool is_locked(page_id page) const { return pages_[page].locked; }
 
-  // What a program does with a system call that nobody sees: its pages are dropped. Returns whether this one was there,
+  // The effect of a program's system call that nobody sees: its pages are dropped. Returns whether this one was there,
   // and guarded: then the engine goes on to take it for Resident.
   bool drop_behind(page_id page);
   [[nodiscard]] bool was_dropped_behind(page_id page) const { return pages_[page].dropped_behind; }
@@ -60,7 +60,7 @@ class simulated_kernel final : public platform::address_space {
   void report_and_wait(page_id page, bool write);
   [[nodiscard]] bool read_fault(reported_fault* next);
 
-  // What another thread does just before the next allow_write, once.
+  // The action of another thread just before the next allow_write, once.
   void before_allow_write(std::function<void()> meanwhile) { meanwhile_ = std::move(meanwhile); }
 
   void set_faults(const kernel_faults& chosen) { faults_ = chosen; }
@@ -69,7 +69,7 @@ class simulated_kernel final : public platform::address_space {
   // As in the child of a fork: nothing is guarded, protected against writes or locked any more, and nobody waits.
   void become_child();
 
-  // What the page tables say.
+  // The state of the page tables.
   [[nodiscard]] bool is_present(page_id page) const { return pages_[page].present; }
   [[nodiscard]] bool is_write_protected(page_id page) const { return pages_[page].write_protected; }
   // Calls of drop().

@@ -105,7 +105,7 @@ void simulated_pager::poll_soon() noexcept {
 
 // ---- misses ----
 
-// What was lost a moment ago may have been discarded meanwhile.
+// A page that was lost a moment ago may have been discarded meanwhile.
 bool simulated_pager::note_lost(page_id page) {
   if (engine_.state_for_tests().pages.load(page).where() != engine::state::lost) return false;
   if (far_.failed_reads() < 2 && far_.lies() == 0) {

@@ -1,5 +1,6 @@
-// What src/pager is on a real kernel: the threads and fibers that miss, the loop that serves misses, the background,
-// the poller. The engine's own code decides what each does; here stands how they wait, which is by the scheduler.
+// The counterpart of src/pager on a real kernel: the threads and fibers that miss, the loop that serves misses, the
+// background, the poller. The engine's own code decides what each does; here stands how they wait, which is by the
+// scheduler.
 #pragma once
 
 #include <map>
@@ -21,7 +22,7 @@
 
 namespace far::simulation {
 
-// Who resolves the misses of the program's threads.
+// The resolver of the misses of the program's threads.
 enum class miss_mode {
   by_handler,  // a thread that is told of them by the kernel
   in_line,     // they themselves
@@ -40,8 +41,8 @@ class simulated_pager final : public engine::host, public engine::page_bringer, 
   // In the child of a fork, whose only thread is the program's: it resolves its own misses.
   void become_child();
 
-  // For program threads: makes the page accessible; returns false when its bytes are lost. Whoever calls it tries the
-  // access again, and may find that it must call again.
+  // For program threads: makes the page accessible; returns false when its bytes are lost. The caller tries the access
+  // again, and may find that it must call again.
   [[nodiscard]] bool resolve(engine::read_ahead_state& streams, page_id page, bool write);
   // A hint: the page will be used, as far as the program knows; it may be released at any moment. First touches are
   // left out, which only a map of addresses can tell from mistakes.
@@ -55,7 +56,7 @@ class simulated_pager final : public engine::host, public engine::page_bringer, 
   static constexpr std::uint64_t longest_wait_slices = 10'000'000;
 
  private:
-  // What the pager knows of a thread while it resolves a miss.
+  // The pager's knowledge of a thread while it resolves a miss.
   struct missing_thread {
     engine::read_ahead_state* streams = nullptr;
     std::uint64_t since_slices = 0;

@@ -183,7 +183,7 @@ int simulated_server::run(const request& io, std::uint64_t submitted_at) {
   return 0;
 }
 
-// Whatever timed out before this write was submitted is stored now or never.
+// Writes that timed out before this one was submitted are stored now or never.
 void simulated_server::pass_fence(std::uint64_t submitted_at) {
   for (const late_write& write : late_) {
     if (write.failed_at < submitted_at && random_.chance(500)) store(write);

@@ -32,12 +32,12 @@ class simulated_server final : public backend::backend {
   simulated_server(scheduler& threads, random_source& random, const simulated_clock& time, server_options chosen);
   ~simulated_server() override;
 
-  // What goes wrong.
+  // The server's faults.
   void set_drops(std::uint64_t per_mille) { drops_per_mille_ = per_mille; }
   void set_failures(std::uint64_t per_mille) { failures_per_mille_ = per_mille; }
   // Reads return other bytes than are stored.
   void set_lies(std::uint64_t per_mille) { lies_per_mille_ = per_mille; }
-  // Whoever takes completions is now and then held up for up to so long before he can make use of them.
+  // The thread that takes completions is now and then held up for up to so long before it can make use of them.
   void set_hold_up(std::uint64_t longest_ns) { longest_hold_up_ns_ = longest_ns; }
   void set_cut_off(bool cut_off) { cut_off_ = cut_off; }
   void crash();  // what it holds is gone, and it refuses

@@ -16,7 +16,7 @@
 namespace far::simulation {
 namespace {
 
-// What the seed decides before anything runs.
+// The seed's decisions before anything runs.
 struct scenario {
   std::uint64_t heap_pages;
   std::uint64_t budget_pages;
@@ -110,7 +110,7 @@ scenario draw(random_source& random, const run_options& chosen) {
     drawn.far.is_direct = false;
     drawn.far.tended_every_ns = 50 * drawn.threads.slice_ns;
   }
-  // Whoever waits for a transfer does not look every few nanoseconds.
+  // A thread that waits for a transfer does not look every few nanoseconds.
   if (chosen.tier == run_options::far_tier::network) {
     drawn.far.maximum_delay_ns = std::max(drawn.far.maximum_delay_ns, 30 * drawn.threads.slice_ns);
   }
@@ -270,7 +270,7 @@ void world::check_mappings() const {
   }
 }
 
-// What fails, and how large the budget is, changes all the time.
+// The faults, and the size of the budget, change all the time.
 void world::run_weather() {
   while (running_ > 0) {
     threads_.sleep(random_.between(1, 400) * scenario_.threads.slice_ns);

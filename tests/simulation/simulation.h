@@ -20,7 +20,7 @@ struct run_options {
   far_tier tier = far_tier::memory;
 };
 
-// What a run came across.
+// Counts of what a run came across.
 struct report {
   engine::statistics statistics;
   std::uint64_t slices = 0;

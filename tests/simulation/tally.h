@@ -1,4 +1,4 @@
-// What many runs came across together.
+// Sums of what many runs came across together.
 #pragma once
 
 #include <array>

@@ -26,7 +26,7 @@ backend::faulty_backend& failing_tier() {
 
 namespace far::backend {
 
-// In the place of open.cc's, which the linker then leaves out. What fails says that the bytes are gone, so nobody is
+// In the place of open.cc's, which the linker then leaves out. A failure says that the bytes are gone, so nobody is
 // patient with it.
 result<std::unique_ptr<backend>> open(std::string_view /*name*/) {
   const result<uri> plain = uri::parse("memory:");

@@ -131,7 +131,8 @@ void faulty_channel::spoil(const request& io) {
   static_cast<void>(run_inner(rubbish_write));  // whether it arrives or not, the slots' bytes are undefined
 }
 
-// What disks and memory have done: a bit that is another one, zeros, the bytes of a neighbour, or those of before.
+// The errors that disks and memory have made: a bit that is another one, zeros, the bytes of a neighbour, or those of
+// before.
 void faulty_channel::lie(const request& io) {
   owner_.note_lie();
   if (io.op == operation::write) return;

@@ -66,7 +66,7 @@ class faulty_backend final : public backend {
   [[nodiscard]] std::uint64_t lies() const { return lies_; }
   void set_slot_limit(std::uint64_t slots) { slot_limit_ = slots; }
 
-  // What failing transfers end with.
+  // The error code with which failing transfers end.
   void set_error_code(int code) { error_code_ = code; }
   [[nodiscard]] int error_code() const { return error_code_; }
 

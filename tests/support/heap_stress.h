@@ -80,7 +80,7 @@ struct pointers_of<stress::tree> {
 
 namespace stress {
 
-// What one fiber or thread owns and does. Nobody else uses its objects, except those in `shared`.
+// The objects and the work of one fiber or thread. Nobody else uses its objects, except those in `shared`.
 class actor {
  public:
   actor(runtime& farheap, std::uint64_t seed, std::size_t objects) : farheap_(farheap), random_(seed), seed_(seed) {

@@ -27,7 +27,7 @@ using bytes = std::vector<std::byte>;
 constexpr std::uint64_t second_ns = 1'000'000'000;
 inline const std::string good_token = "0123456789abcdef0123456789abcdef";
 
-// What all connections of a test share.
+// The state that all connections of a test share.
 struct test_server {
   explicit test_server(std::uint64_t blocks = 8, const std::string& tokens = "",
                        std::map<std::string, std::uint64_t> quota = {}) {

@@ -27,7 +27,7 @@ namespace far::backend {
 // One session, any number of connections one after the other. Slots exist as soon as they are written.
 class scripted_server {
  public:
-  // What the test wants of it.
+  // Settings by the test.
   std::string token;
   std::string proven_token;  // what it proves to know; empty: `token`
   std::uint16_t version = wire::newest_version;
@@ -40,7 +40,7 @@ class scripted_server {
   std::uint32_t maximum_outstanding = 64;
   std::map<wire::opcode, wire::status> verdicts;  // of control requests; ok where there is none
 
-  // What it saw.
+  // Its records.
   std::vector<wire::hello> hellos;
   std::vector<wire::opcode> requests;
   std::vector<wire::block_range> allocated;
@@ -162,7 +162,7 @@ class scripted_stream final : public byte_stream {
  public:
   static constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
-  // What happens to the bytes, counted over all connections; each happens once.
+  // The events that befall the bytes, counted over all connections; each happens once.
   struct script {
     std::uint64_t cut_sent_at = never;
     std::uint64_t cut_received_at = never;
@@ -173,7 +173,7 @@ class scripted_stream final : public byte_stream {
     bool stuck = false;  // sends and receives nothing, and does not break
     std::size_t addresses = 1;
     std::vector<std::size_t> used_addresses;  // of each connect()
-    // What happened.
+    // The events so far.
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
     int connects = 0;

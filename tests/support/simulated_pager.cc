@@ -100,8 +100,8 @@ bool simulated_pager::expect_use(const std::byte* address, std::size_t bytes, co
   return true;
 }
 
-// One try. Whoever makes the page Fetching does not suspend its fiber before it is Resident: discard() waits for it
-// without letting fibers run.
+// One try. The thread that makes the page Fetching does not suspend its fiber before it is Resident: discard() waits
+// for it without letting fibers run.
 void simulated_pager::bring(page_id page) {
   page_word word = words_.load(page);
   const bool has_bytes = word.where() == state::remote;

@@ -25,7 +25,7 @@ struct command_line {
 // The number that a text ended by a NUL begins with, in decimal; white space may stand around it. False, and 0, if
 // there is none, other text touches it, or it is out of range.
 bool parse(const char* text, std::uint64_t& number);
-// What fits into 64 bits is cut to 32.
+// A number that fits into 64 bits is cut to 32.
 bool parse(const char* text, std::uint32_t& number);
 bool parse(const char* text, std::int32_t& number);
 

@@ -1,4 +1,4 @@
-// What the server stores: one block of plain memory an item, with its header, its key and its value.
+// An item as the server stores it: one block of plain memory, with its header, its key and its value.
 #pragma once
 
 #include <cstddef>

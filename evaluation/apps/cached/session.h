@@ -13,7 +13,7 @@
 
 namespace cached {
 
-// What `stats` tells beyond the store's counters.
+// The facts that `stats` tells beyond the store's counters.
 struct server_facts {
   unsigned threads = 0;
   unsigned connection_limit = 0;

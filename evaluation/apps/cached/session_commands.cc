@@ -76,7 +76,7 @@ void session::begin_store(const command_line& words, store_mode mode) {
     state_ = state::value;
     return;
   }
-  // What cannot be stored is read all the same, and an older value must not pass for it.
+  // A value that cannot be stored is read all the same, and an older one must not pass for it.
   swallow_ = value_bytes + 2;
   state_ = state::swallow;
   if (mode == store_mode::set) items_.drop(key);

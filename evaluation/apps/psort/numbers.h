@@ -9,7 +9,7 @@ namespace psort {
 // Numbers that are a function of their place and the seed. Requires threads >= 1, as below.
 void fill(std::vector<std::uint64_t>& values, unsigned threads, std::uint64_t seed);
 
-// What was found in one pass over the values.
+// The findings of one pass over the values.
 struct summary {
   std::uint64_t checksum = 0;  // the same for any order
   bool sorted = true;

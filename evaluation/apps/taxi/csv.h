@@ -20,7 +20,7 @@ class csv_error : public std::runtime_error {
 trips read_csv(std::istream& input, const std::string& name);
 trips read_csv_file(const std::string& path);
 
-// What read_csv reads back bit for bit.
+// Writes text that read_csv reads back bit for bit.
 void write_csv(const trips& table, std::ostream& output);
 void write_csv_file(const trips& table, const std::string& path);
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint32_t none = UINT32_MAX;
 
-// What is about to be read.
+// A value that is about to be read.
 template <typename Value>
 const Value& expected(const Value& value) {
   far_hint(&value, .size = sizeof(Value));
