@@ -56,10 +56,6 @@ kind kind_of(std::size_t index) {
   return kind::sum;
 }
 
-void forget_what_is_held(statistics& counted) {
-  counted.budget_bytes = counted.local_bytes = counted.far_bytes = counted.far_stored_bytes = 0;
-}
-
 // Adds what one process counted. Nothing is held any more by one that does not run.
 void add(statistics& to, const statistics& from, bool running) {
   auto sums = std::bit_cast<std::array<std::uint64_t, job_statistics>>(to);
@@ -102,13 +98,6 @@ std::uint64_t pid_namespace_of_this_process() {
   return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
-// Pages that a process had to wait for, or came by while others had to leave.
-std::uint64_t need_of(const statistics& counted) {
-  const std::uint64_t held = counted.local_bytes / page_bytes + counted.evicted_pages;
-  const std::uint64_t filled = held > counted.fetched_pages ? held - counted.fetched_pages : 0;
-  return counted.misses + (counted.evicted_pages > 0 ? filled / 8 : 0);
-}
-
 void set_program(job_slot& slot, const char* name) {
   const std::size_t length = std::min(std::strlen(name), slot.program.size());
   for (std::size_t i = 0; i < slot.program.size(); ++i) slot.program[i].store(i < length ? name[i] : '\0');
@@ -148,6 +137,10 @@ error job_is_full() {
 }
 
 }  // namespace
+
+void forget_what_is_held(statistics& counted) noexcept {
+  counted.budget_bytes = counted.local_bytes = counted.far_bytes = counted.far_stored_bytes = 0;
+}
 
 statistics difference(const statistics& before, const statistics& after) noexcept {
   const auto then = std::bit_cast<std::array<std::uint64_t, job_statistics>>(before);
@@ -323,10 +316,10 @@ void job::bury_the_dead() noexcept {
 
 // How much the process needed in the time since the last decision.
 void job::observe(job_slot& slot, double seconds) noexcept {
-  const std::uint64_t need = need_of(slot.account.statistics());
-  const std::uint64_t before = slot.seen_need.exchange(need);
-  const double rate = need > before ? static_cast<double>(need - before) / seconds : 0;
-  slot.demand.store(std::bit_cast<std::uint64_t>((std::bit_cast<double>(slot.demand.load()) * 3 + rate) / 4));
+  demand_meter meter{slot.seen_need.load(), std::bit_cast<double>(slot.demand.load())};
+  meter.measure(need_of(slot.account.statistics()), seconds);
+  slot.seen_need.store(meter.seen);
+  slot.demand.store(std::bit_cast<std::uint64_t>(meter.rate));
 }
 
 // With the lock of the job, by the control thread, which may allocate and wait. Where /proc cannot be read, another

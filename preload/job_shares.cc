@@ -111,6 +111,12 @@ std::uint64_t lowered(const job_share& one, std::uint64_t target, bool hurry) {
 
 }  // namespace
 
+std::uint64_t need_of(const engine::statistics& counted) noexcept {
+  const std::uint64_t held = counted.local_bytes / page_bytes + counted.evicted_pages;
+  const std::uint64_t filled = held > counted.fetched_pages ? held - counted.fetched_pages : 0;
+  return counted.misses + (counted.evicted_pages > 0 ? filled / 8 : 0);
+}
+
 // A process that gives frames up needs time to evict, and the kernel would see both owners' frames meanwhile. So
 // shares that fall are lowered first, and shares that rise get only what is free by now, in proportion to what each
 // lacks; the next round continues. Far above the budget, shares fall faster.

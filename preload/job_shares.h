@@ -2,10 +2,28 @@
 // numbers out. docs/decisions/0023-a-process-tree-is-one-job.md says why it is so.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
+#include "engine/statistics.h"
+
 namespace far::preload {
+
+// Pages that somebody had to wait for, or came by while others had to leave.
+[[nodiscard]] std::uint64_t need_of(const engine::statistics& counted) noexcept;
+
+// What a job_share calls demand, over the last few measurements.
+struct demand_meter {
+  std::uint64_t seen = 0;
+  double rate = 0;  // a second
+
+  void measure(std::uint64_t need, double seconds) noexcept {
+    const std::uint64_t more = need - std::min(need, seen);
+    seen = need;
+    rate = (rate * 3 + static_cast<double>(more) / seconds) / 4;
+  }
+};
 
 // One process of a job.
 struct job_share {

@@ -11,10 +11,13 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/log.h"
 #include "base/spin_lock.h"
+#include "base/units.h"
 #include "control/control.h"
+#include "control/guest.h"
 #include "far/detail/api.h"
 #include "pager/compiled_code.h"
 #include "pager/hints.h"
@@ -26,6 +29,7 @@
 #include "preload/c_library.h"
 #include "preload/fault_mode_choice.h"
 #include "preload/fork.h"
+#include "preload/guests.h"
 #include "preload/in_runtime.h"
 #include "preload/membership.h"
 #include "preload/report.h"
@@ -56,6 +60,8 @@ struct runtime {
   pager::fault_mode mode = pager::fault_mode::thread;  // as chosen, or by default
   std::unique_ptr<pager::pager> pager;
   std::unique_ptr<job> of_job;         // null: the process is on its own
+  std::atomic<std::uint64_t> budget_bytes{0};  // of the process, guests included
+  guests far_runtimes;                         // those of the program
   engine::statistics counted_at_fork;  // in a child of fork: what its parent had counted
   std::unique_ptr<control::control_server> control FAR_GUARDED_BY(settling);
   std::uint64_t started_ns = 0;
@@ -83,28 +89,58 @@ void run_natively(const error& why) {
            why.message.c_str(), static_cast<int>(getpid()), program_invocation_short_name);
 }
 
-// The counts of this process, without those of its parent before the fork.
-engine::statistics count(const runtime& self) {
-  return difference(self.counted_at_fork, self.pager->snapshot());
+engine::statistics count_since_start(const runtime& self) {
+  return self.far_runtimes.add_to(self.pager->snapshot());
 }
 
-// Tells the job what this process counted, and follows what was decided about its share.
-void take_share(const runtime& self) {
-  if (self.of_job == nullptr) return;
-  const engine::statistics counted = count(self);
-  const std::uint64_t budget_bytes = self.of_job->exchange(counted, read_process_usage());
-  if (budget_bytes == counted.budget_bytes) return;
+// The counts of this process, without those of its parent before the fork.
+engine::statistics count(const runtime& self) {
+  return difference(self.counted_at_fork, count_since_start(self));
+}
+
+// Guests learn of their parts when they ask the next time.
+void share_with_guests(runtime& self) {
+  const engine::statistics own = self.pager->snapshot();
+  const std::uint64_t budget_bytes = self.far_runtimes.divide(self.budget_bytes.load(), own, now_ns());
+  if (budget_bytes == own.budget_bytes) return;
   const result<void> resized = self.pager->resize(budget_bytes);
   if (!resized) log_line(log_level::error, "%s", resized.error().message.c_str());
 }
 
+// Tells the job what this process counted, and follows what was decided about its share.
+void take_share(runtime& self) {
+  if (self.of_job != nullptr) {
+    const engine::statistics counted = count(self);
+    const std::uint64_t budget_bytes = self.of_job->exchange(counted, read_process_usage());
+    if (budget_bytes != counted.budget_bytes) self.budget_bytes.store(budget_bytes);
+  }
+  share_with_guests(self);
+}
+
 result<void> resize_budget(void* context, std::uint64_t budget_bytes) {
-  const runtime& self = *static_cast<runtime*>(context);
-  const bool shared = self.of_job != nullptr && self.of_job->shares();
-  if (!shared || budget_bytes < pager::minimum_budget_bytes) return self.pager->resize(budget_bytes);
-  self.of_job->resize(budget_bytes);
+  runtime& self = *static_cast<runtime*>(context);
+  const std::uint64_t least = self.far_runtimes.least_bytes();
+  if (budget_bytes < least) {
+    return error{"a budget of " + format_size(budget_bytes) + " is below the working minimum; give at least " +
+                     format_size(least),
+                 EINVAL};
+  }
+  if (self.of_job != nullptr && self.of_job->shares()) {
+    self.of_job->resize(budget_bytes);
+  } else {
+    self.budget_bytes.store(budget_bytes);
+  }
   take_share(self);
   return {};
+}
+
+// A newcomer's first part is what the others can spare at once: they come down before it is told.
+std::uint64_t exchange_with_guest(runtime& self, std::uint32_t& number, const control::guest_report& said) {
+  const bool is_new = number == 0;
+  const std::uint64_t granted_bytes = self.far_runtimes.exchange(number, said);
+  if (!is_new || granted_bytes == 0) return granted_bytes;
+  for (int round = 0; round < 2; ++round) share_with_guests(self);
+  return self.far_runtimes.exchange(number, said);
 }
 
 result<void> add_server(void* context, std::string_view server) {
@@ -112,7 +148,7 @@ result<void> add_server(void* context, std::string_view server) {
 }
 
 engine::statistics read_statistics(void* context) {
-  return static_cast<runtime*>(context)->pager->snapshot();
+  return count_since_start(*static_cast<runtime*>(context));
 }
 
 // Serves `farheap resize`, `stats` and `add-server`, and does what must not be done by a thread that resolves misses:
@@ -212,8 +248,9 @@ void start() {
   starting->of_job = join_job(chosen);
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
+  starting->budget_bytes.store(first_budget(of_job, chosen.budget_bytes));
   result<std::unique_ptr<pager::pager>> pager =
-      pager::pager::create({.budget_bytes = first_budget(of_job, chosen.budget_bytes),
+      pager::pager::create({.budget_bytes = starting->budget_bytes.load(),
                             .far_uri = chosen.far_uri,
                             .mode = starting->mode,
                             .policy = chosen.policy,
@@ -313,7 +350,8 @@ void settle_in_child() noexcept {
   the_runtime->process.store(getpid());
   settling.assert_held();  // by this thread, which forked
   the_runtime->control->stop_listening();
-  the_runtime->counted_at_fork = the_runtime->pager->snapshot();
+  the_runtime->far_runtimes.settle_in_child();
+  the_runtime->counted_at_fork = count_since_start(*the_runtime);
   if (the_runtime->of_job != nullptr) the_runtime->of_job->forget_parent();
 }
 
@@ -362,4 +400,18 @@ extern "C" FAR_API void far_compiled_join(far_compiled* joining) {
 }
 extern "C" FAR_API void far_compiled_leave(far_compiled* leaving) {
   far::pager::leave_compiled_code(*leaving);
+}
+
+// See src/control/guest.h. What it is told is copied before anything is locked: it may lie in far memory.
+extern "C" FAR_API std::uint64_t far_host_exchange(std::uint32_t* number, const far::control::guest_report* said) {
+  using namespace far::preload;
+  if (the_runtime == nullptr || said->interface != far::control::guest_interface) return 0;
+  const auto [granted_bytes, place] = in_runtime([far_number = *number, far_said = *said] {
+    std::uint32_t mine = far_number;
+    const far::control::guest_report copied = far_said;
+    const std::uint64_t granted = exchange_with_guest(*the_runtime, mine, copied);
+    return std::pair(granted, mine);
+  });
+  *number = place;
+  return granted_bytes;
 }

@@ -60,7 +60,8 @@ struct runtime_options {
   // on any thread, in a signal handler with the guard `in_line`: it must not wait, throw, or use far memory.
   std::function<bool(const void* page)> goes_on_without = {};
   // Whether `farheap stats`, `top`, `resize` and `add-server` reach it by the number of the process. They are about all
-  // such runtimes of a process together. Under `farheap run` they reach that one's runtime instead.
+  // such runtimes of a process together. Under `farheap run` they, and all far memory of the program, share its budget,
+  // and each gets `local_bytes` at most; a runtime that does not answer has a budget of its own beside it.
   bool answers_commands = true;
   bool process_wide = false;  // this is the one that runtime::process() returns; at most one at a time
 };
@@ -108,9 +109,8 @@ class FAR_API runtime {
     return spawn([&body]() -> std::invoke_result_t<F> { return std::invoke(std::forward<F>(body)); }).join();
   }
   // Runs `body`, which is copied or moved, on a new fiber; the task gives what it returns, and is joined or destroyed
-  // before the runtime is. A fiber that waits for a far
-  // object lets others run. Throws std::system_error when there is no memory for its stack, and what copying or moving
-  // `body` throws.
+  // before the runtime is. A fiber that waits for a far object lets others run. Throws std::system_error when there is
+  // no memory for its stack, and what copying or moving `body` throws.
   template <typename F>
     requires std::invocable<std::decay_t<F>>
   [[nodiscard]] task<std::invoke_result_t<std::decay_t<F>>> spawn(F&& body, const spawn_options& how = {}) {
@@ -126,8 +126,8 @@ class FAR_API runtime {
   // with which fibers wait, are in far/fiber.h. OS threads may use far pointers as well.
   [[nodiscard]] fiber::scheduler& fibers() noexcept;
 
-  // Changes the budget, both ways. Returns at once; a smaller budget is reached by eviction. Throws std::runtime_error
-  // below 16 MiB.
+  // Changes the budget, both ways; under `farheap run`, the most that it gets. Returns at once; a smaller budget is
+  // reached by eviction. Throws std::runtime_error below 16 MiB.
   void resize(std::size_t local_bytes);
   // Adds a memory server to the far tier, as `farheap add-server` does: "HOST:PORT", with the options of the others
   // (docs/server.md). Waits for the connection. Throws std::runtime_error when the far tier is none of servers, or the

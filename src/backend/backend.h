@@ -224,9 +224,8 @@ class backend {
   [[nodiscard]] virtual std::string describe() const = 0;
 };
 
-// Opens the far tier that `uri` names (memory:, zmem:, file:PATH, tcp://HOST:PORT, shm:NAME; see
-// docs/run.md). Errors say what
-// to write instead.
+// Opens the far tier that `uri` names (memory:, zmem:, file:PATH, tcp://HOST:PORT, shm:NAME; see docs/run.md). Errors
+// say what to write instead.
 [[nodiscard]] result<std::unique_ptr<backend>> open(std::string_view uri);
 
 }  // namespace far::backend

@@ -7,9 +7,8 @@
 //
 //     farheap/1 resize BYTES\n      ->  farheap/1 ok\n
 //     farheap/1 add-server NAME\n   ->  farheap/1 ok\n
-//     farheap/1 stats\n             ->  farheap/1 ok {"budget_bytes": ..., ...}\n, of this process alone; "in_job" with
-//     1
-//                                       at the end where it has a job
+//     farheap/1 stats\n             ->  farheap/1 ok {"budget_bytes": ..., ...}\n, of this process alone;
+//                                       "in_job" with 1 at the end where it has a job
 //     farheap/1 job\n               ->  farheap/1 ok\n, and a descriptor of the job's file (preload/job_region.h)
 //     anything else                 ->  farheap/1 error MESSAGE\n
 //
@@ -90,8 +89,7 @@ class control_server {
 
 // The other side, for the command line: sends `request` ("stats", "resize 1073741824") to the runtime in process `pid`
 // and returns the text after "ok". Errors: no process listens, the listener is another process, no reply in five
-// seconds
-// ("add-server": thirty), or the reply is an error; each says what to do.
+// seconds ("add-server": thirty), or the reply is an error; each says what to do.
 [[nodiscard]] result<std::string> send_control_request(pid_t pid, std::string_view request);
 
 // Whether a runtime in process `pid` listens.

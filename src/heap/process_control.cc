@@ -1,9 +1,12 @@
 #include "heap/process_control.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,6 +17,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "control/control.h"
+#include "control/guest.h"
 #include "control/statistics_json.h"
 #include "pager/pager.h"
 #include "platform/runtime_thread.h"
@@ -21,12 +25,24 @@
 namespace far::heap {
 namespace {
 
+constexpr std::chrono::milliseconds exchange_period{100};
+
+// A runtime, and the budget that the program or a command chose for it.
+struct answered {
+  pager::far_heap* heap = nullptr;
+  std::uint64_t chosen_bytes = 0;
+};
+
 struct answering {
   std::mutex changing;  // held while a runtime comes or goes
   std::mutex lock;      // held while one is asked, and below `changing` while `all` changes
-  std::vector<pager::far_heap*> all;
-  std::unique_ptr<control::control_server> server;  // null: another runtime of this process answers
-  std::thread thread;
+  std::vector<answered> all;
+  std::thread thread;                               // serves commands, or talks to the host
+  std::unique_ptr<control::control_server> server;  // null: the host, or something else, answers
+  control::host_exchange* host = nullptr;
+  std::uint32_t guest_number = 0;  // at the host
+  bool stops = false;              // the thread that talks to the host
+  std::condition_variable stopping;
 };
 
 answering& here() {
@@ -34,18 +50,44 @@ answering& here() {
   return *only;
 }
 
+engine::statistics sum_of(const answering& mine) {
+  engine::statistics sum;
+  for (const answered& one : mine.all) control::add_statistics(sum, one.heap->snapshot());
+  return sum;
+}
+
 engine::statistics read_statistics(void* context) {
   auto& mine = *static_cast<answering*>(context);
   const std::lock_guard guard(mine.lock);
-  engine::statistics sum;
-  for (const pager::far_heap* one : mine.all) control::add_statistics(sum, one->snapshot());
+  return sum_of(mine);
+}
+
+std::uint64_t least_bytes(const answering& mine) {
+  return pager::minimum_budget_bytes * mine.all.size();
+}
+
+std::uint64_t chosen_bytes(const answering& mine) {
+  std::uint64_t sum = 0;
+  for (const answered& one : mine.all) sum += one.chosen_bytes;
   return sum;
+}
+
+// The part of one runtime: what is above the minima goes to each in the proportion of what was chosen for it. Requires:
+// budget_bytes >= least_bytes().
+std::uint64_t part_of(const answering& mine, const answered& one, std::uint64_t budget_bytes) {
+  const std::uint64_t least = least_bytes(mine);
+  const std::uint64_t chosen = chosen_bytes(mine) - least;
+  const double share =
+      chosen > 0 ? static_cast<double>(one.chosen_bytes - pager::minimum_budget_bytes) / static_cast<double>(chosen)
+                 : 1.0 / static_cast<double>(mine.all.size());
+  const auto more = static_cast<std::uint64_t>(share * static_cast<double>(budget_bytes - least));
+  return pager::minimum_budget_bytes + round_down(more, page_bytes);
 }
 
 result<void> resize(void* context, std::uint64_t budget_bytes) {
   auto& mine = *static_cast<answering*>(context);
   const std::lock_guard guard(mine.lock);
-  const std::uint64_t least = pager::minimum_budget_bytes * mine.all.size();
+  const std::uint64_t least = least_bytes(mine);
   if (budget_bytes < least) {
     return error{
         "a budget of " + format_size(budget_bytes) + " is below the working minimum; give at least " +
@@ -53,16 +95,12 @@ result<void> resize(void* context, std::uint64_t budget_bytes) {
             (mine.all.size() > 1 ? " to the " + std::to_string(mine.all.size()) + " runtimes of the process" : ""),
         EINVAL};
   }
-  // The budget above the minima goes to each as before.
-  std::uint64_t before = 0;
-  for (const pager::far_heap* one : mine.all) before += one->snapshot().budget_bytes - pager::minimum_budget_bytes;
-  for (pager::far_heap* const one : mine.all) {
-    const std::uint64_t had = one->snapshot().budget_bytes - pager::minimum_budget_bytes;
-    const double share = before > 0 ? static_cast<double>(had) / static_cast<double>(before)
-                                    : 1.0 / static_cast<double>(mine.all.size());
-    const auto more = static_cast<std::uint64_t>(share * static_cast<double>(budget_bytes - least));
-    const result<void> done = one->resize(pager::minimum_budget_bytes + more / page_bytes * page_bytes);
+  std::vector<std::uint64_t> parts;
+  for (const answered& one : mine.all) parts.push_back(part_of(mine, one, budget_bytes));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const result<void> done = mine.all[i].heap->resize(parts[i]);
     if (!done) return done;
+    mine.all[i].chosen_bytes = parts[i];
   }
   return {};
 }
@@ -72,8 +110,8 @@ result<void> add_server(void* context, std::string_view server) {
   const std::lock_guard guard(mine.lock);
   result<void> said = error{"this process has no far::runtime any more", ESRCH};
   bool was_added = false;
-  for (pager::far_heap* const one : mine.all) {
-    const result<void> added = one->add_server(server);
+  for (const answered& one : mine.all) {
+    const result<void> added = one.heap->add_server(server);
     if (!added && added.error().code != ENOTSUP) return added;
     was_added |= added.ok();
     if (!added) said = added;
@@ -81,19 +119,78 @@ result<void> add_server(void* context, std::string_view server) {
   return was_added ? result<void>() : said;
 }
 
-void start(answering& mine, const pager::far_heap& first) {
-  // A program under `farheap run`, or one with a second copy of this library: one of them answers for the process.
-  if (control::is_answered(getpid())) {
-    log_line(log_level::warning,
-             "process %d has a far::runtime with a budget of its own of %s, beside that of `farheap run`, whose "
-             "`resize`, `stats` and `top` do not count it; run the program by itself, or leave room for both",
-             static_cast<int>(getpid()), format_size(first.snapshot().budget_bytes).c_str());
+// Tells the host what the runtimes hold, and follows what it says. With `lock` held. Returns false where it takes no
+// guest.
+bool exchange_with_host(answering& mine) {
+  const control::guest_report said{.runtimes = static_cast<std::uint32_t>(mine.all.size()),
+                                   .wanted_bytes = chosen_bytes(mine),
+                                   .counted = sum_of(mine)};
+  const std::uint64_t granted_bytes = mine.host(&mine.guest_number, &said);
+  if (granted_bytes < least_bytes(mine)) return false;
+  for (const answered& one : mine.all) {
+    const std::uint64_t part = std::min(one.chosen_bytes, part_of(mine, one, granted_bytes));
+    if (part == one.heap->snapshot().budget_bytes) continue;
+    const result<void> resized = one.heap->resize(part);
+    if (!resized) log_line(log_level::error, "%s", resized.error().message.c_str());
+  }
+  return true;
+}
+
+void talk_to_host(answering& mine) {
+  std::unique_lock guard(mine.lock);
+  while (!mine.stopping.wait_for(guard, exchange_period, [&] { return mine.stops; })) {
+    static_cast<void>(exchange_with_host(mine));  // one that has taken a guest keeps it
+  }
+}
+
+void warn_of_own_budget(const pager::far_heap& one) {
+  log_line(log_level::warning,
+           "process %d has a far::runtime with a budget of its own of %s: another runtime answers for the process, and "
+           "does not know this one. Use the same version of farheap for both, or leave room for both",
+           static_cast<int>(getpid()), format_size(one.snapshot().budget_bytes).c_str());
+}
+
+// A runtime that has just started holds nothing, and must not count with what was chosen for it. With `lock` held.
+bool introduce(answering& mine, const answered& newcomer) {
+  static_cast<void>(newcomer.heap->resize(pager::minimum_budget_bytes));  // the least never fails
+  if (exchange_with_host(mine)) return true;
+  static_cast<void>(newcomer.heap->resize(newcomer.chosen_bytes));  // which it had
+  return false;
+}
+
+// The first runtime is in `all`.
+void start(answering& mine) {
+  mine.host = reinterpret_cast<control::host_exchange*>(dlsym(RTLD_DEFAULT, "far_host_exchange"));
+  if (mine.host != nullptr) {
+    const std::lock_guard guard(mine.lock);
+    if (!introduce(mine, mine.all.front())) mine.host = nullptr;
+  }
+  if (mine.host != nullptr) {
+    mine.stops = false;
+    mine.thread = platform::start_runtime_thread("farheap-guest", [&mine] { talk_to_host(mine); });
     return;
   }
+  if (control::is_answered(getpid())) return warn_of_own_budget(*mine.all.front().heap);
   mine.server = control::control_server::open({&mine, resize, read_statistics, add_server});
   mine.thread = platform::start_runtime_thread("farheap-control", [&mine] {
     while (mine.server->step(-1)) continue;
   });
+}
+
+void stop(answering& mine) {
+  if (mine.host != nullptr) {
+    {
+      const std::lock_guard guard(mine.lock);
+      mine.stops = true;
+    }
+    mine.stopping.notify_one();
+    mine.thread.join();
+    mine.host = nullptr;
+  } else if (mine.server != nullptr) {
+    mine.server->wake();
+    mine.thread.join();
+    mine.server.reset();
+  }
 }
 
 }  // namespace
@@ -104,9 +201,10 @@ void answer_for(pager::far_heap& one) {
   const bool is_first = mine.all.empty();
   {
     const std::lock_guard guard(mine.lock);
-    mine.all.push_back(&one);
+    mine.all.push_back({&one, one.snapshot().budget_bytes});
+    if (mine.host != nullptr) static_cast<void>(introduce(mine, mine.all.back()));
   }
-  if (is_first) start(mine, one);
+  if (is_first) start(mine);
 }
 
 void stop_answering_for(pager::far_heap& one) noexcept {
@@ -114,12 +212,24 @@ void stop_answering_for(pager::far_heap& one) noexcept {
   const std::lock_guard changing(mine.changing);
   {
     const std::lock_guard guard(mine.lock);
-    std::erase(mine.all, &one);
+    std::erase_if(mine.all, [&](const answered& other) { return other.heap == &one; });
+    if (mine.host != nullptr) static_cast<void>(exchange_with_host(mine));
   }
-  if (!mine.all.empty() || mine.server == nullptr) return;
-  mine.server->wake();
-  mine.thread.join();
-  mine.server.reset();
+  if (mine.all.empty()) stop(mine);
+}
+
+result<void> choose_budget(pager::far_heap& one, std::uint64_t budget_bytes) {
+  answering& mine = here();
+  const std::lock_guard guard(mine.lock);
+  const auto found = std::find_if(mine.all.begin(), mine.all.end(), [&](const answered& other) { return other.heap == &one; });
+  if (found == mine.all.end() || mine.host == nullptr || budget_bytes < pager::minimum_budget_bytes) {
+    const result<void> resized = one.resize(budget_bytes);
+    if (resized && found != mine.all.end()) found->chosen_bytes = budget_bytes;
+    return resized;
+  }
+  found->chosen_bytes = budget_bytes;
+  static_cast<void>(exchange_with_host(mine));
+  return {};
 }
 
 }  // namespace far::heap

@@ -234,7 +234,7 @@ fiber::scheduler& runtime::fibers() noexcept {
 }
 
 void runtime::resize(std::size_t local_bytes) {
-  const result<void> done = parts_->far->resize(local_bytes);
+  const result<void> done = heap::choose_budget(*parts_->far, local_bytes);
   if (!done) throw std::runtime_error(done.error().message);
 }
 

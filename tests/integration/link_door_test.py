@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 import unittest
 
 import support
@@ -64,13 +65,28 @@ class LinkDoor(unittest.TestCase):
         self.assertIn("server", refused.err)
         self.finish(process)
 
-    def test_under_farheap_run_it_says_that_its_budget_is_its_own(self):
-        run = [support.FARHEAP, "run", "--local", "32M", "--far", "memory:", "--fault-mode", "thread", "--"]
-        process = self.start(16, 30000, before=run, stderr=subprocess.PIPE)
-        outcome = self.ask("stats", "--json", process.pid)
-        self.assertEqual(outcome.code, 0, outcome)
-        self.assertEqual(json.loads(outcome.out)["budget_bytes"], 32 * MIB, "that of farheap run")
-        self.assertIn("far::runtime with a budget of its own of 16.0 MiB", self.finish(process))
+    def run_door(self, local, mode):
+        return [support.FARHEAP, "run", "--local", local, "--far", "memory:", "--fault-mode", mode, "--"]
+
+    def wait_until(self, holds, what):
+        deadline = time.monotonic() + 60
+        while not holds():
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.1)
+
+    def test_under_farheap_run_all_far_memory_shares_its_budget(self):
+        for mode in "thread", "inline":
+            with self.subTest(mode=mode):
+                process = self.start(64, 100000, 64, before=self.run_door("96M", mode), stderr=subprocess.PIPE)
+                counted = self.stats(process.pid)
+                self.assertGreater(counted["far_bytes"], 8 * MIB, "those of the far::runtime")
+                self.wait_until(lambda: self.stats(process.pid)["budget_bytes"] <= 96 * MIB, "one budget")
+                self.assertEqual(self.ask("resize", process.pid, "64M").code, 0)
+                self.wait_until(lambda: self.stats(process.pid)["local_bytes"] <= 64 * MIB, "a lower one")
+                refused = self.ask("resize", process.pid, "32M")
+                self.assertNotEqual(refused.code, 0)
+                self.assertIn("give at least 48.0 MiB", refused.err)
+                self.assertNotIn("budget of its own", self.finish(process))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,102 @@
+#include "preload/guests.h"
+
+#include <algorithm>
+#include <span>
+
+#include "control/statistics_json.h"
+#include "pager/pager.h"
+#include "preload/job.h"
+#include "preload/job_shares.h"
+
+namespace far::preload {
+namespace {
+
+using engine::statistics;
+
+constexpr std::uint64_t minimum = pager::minimum_budget_bytes;
+constexpr std::uint64_t measuring_ns = 150'000'000;  // between two measurements of demand, at least
+constexpr std::uint64_t newcomer_ns = 1'000'000'000;
+
+}  // namespace
+
+std::uint64_t guests::exchange(std::uint32_t& number, const control::guest_report& said) noexcept {
+  if (said.interface != control::guest_interface) return 0;
+  const lock_guard held(lock_);
+  if (number == 0 && said.runtimes != 0) {
+    const auto free = std::find_if(all_.begin(), all_.end(), [](const guest& one) { return one.said.runtimes == 0; });
+    if (free == all_.end()) return 0;
+    *free = {};
+    number = static_cast<std::uint32_t>(free - all_.begin()) + 1;
+  }
+  if (number == 0 || number > all_.size()) return 0;
+  guest& mine = all_[number - 1];
+  mine.said = said;
+  if (said.runtimes == 0) {
+    forget_what_is_held(mine.said.counted);
+    control::add_statistics(departed_, mine.said.counted);
+    mine = {};
+    number = 0;
+    return 0;
+  }
+  return std::max(mine.of_budget.granted_bytes, least_of(mine));
+}
+
+statistics guests::add_to(statistics own) const noexcept {
+  const lock_guard held(lock_);
+  control::add_statistics(own, departed_);
+  for (const guest& one : all_) {
+    if (one.said.runtimes != 0) control::add_statistics(own, one.said.counted);
+  }
+  return own;
+}
+
+std::uint64_t guests::least_of(const guest& one) noexcept {
+  return one.said.runtimes * minimum;
+}
+
+std::uint64_t guests::least_bytes() const noexcept {
+  const lock_guard held(lock_);
+  std::uint64_t least = minimum;
+  for (const guest& one : all_) least += least_of(one);
+  return least;
+}
+
+std::uint64_t guests::divide(std::uint64_t budget_bytes, const statistics& own, std::uint64_t now_ns) noexcept {
+  const lock_guard held(lock_);
+  const std::uint64_t since_ns = now_ns - std::min(now_ns, measured_ns_);
+  const bool measures = since_ns >= measuring_ns;
+  if (measures) measured_ns_ = now_ns;
+  const auto share_of = [&](part& one, const statistics& counted) {
+    if (measures) one.demand.measure(need_of(counted), static_cast<double>(since_ns) / 1e9);
+    return job_share{.used_bytes = counted.local_bytes,
+                     .limit_bytes = counted.budget_bytes,
+                     .demand = one.demand.rate,
+                     .granted_bytes = one.granted_bytes};
+  };
+  std::array<job_share, most + 1> shares;
+  std::array<guest*, most> present{};
+  shares[0] = share_of(own_, own);
+  std::size_t count = 0;
+  for (guest& one : all_) {
+    if (one.said.runtimes == 0) continue;
+    job_share share = share_of(one.of_budget, one.said.counted);
+    // More would not be taken.
+    if (share.limit_bytes >= one.said.wanted_bytes) share.demand = 0;
+    if (one.came_ns == 0) one.came_ns = now_ns;
+    share.is_new = now_ns - one.came_ns < newcomer_ns;
+    present[count] = &one;
+    shares[++count] = share;
+  }
+  divide_budget(budget_bytes, std::span(shares).first(count + 1));
+  own_.granted_bytes = shares[0].granted_bytes;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t least = least_of(*present[i]);
+    const std::uint64_t granted = shares[i + 1].granted_bytes;
+    present[i]->of_budget.granted_bytes = std::clamp(granted, least, std::max(least, present[i]->said.wanted_bytes));
+    // Several runtimes of one guest need more than the division set aside for it.
+    if (granted < least) own_.granted_bytes -= std::min(own_.granted_bytes - minimum, least - granted);
+  }
+  return own_.granted_bytes;
+}
+
+}  // namespace far::preload

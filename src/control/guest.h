@@ -1,0 +1,31 @@
+// How the far::runtime objects of a program under `farheap run` share its budget (E1). The run door is the host: it knows
+// the budget of the process. The guest is a copy of libfarheap in the program: a few times a second it tells what its
+// runtimes hold and counted, and learns how much they may hold together.
+//
+// The guest calls and is never called: the host's threads must not touch memory of the program, where the guest is.
+// The two are built apart, so only what this file names crosses between them.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/statistics.h"
+
+namespace far::control {
+
+// Grows with each change of guest_report, of which engine::statistics is a part.
+inline constexpr std::uint32_t guest_interface = 1;
+static_assert(sizeof(engine::statistics) == 24 * sizeof(std::uint64_t), "then guest_interface has to grow");
+
+struct guest_report {
+  std::uint32_t interface = guest_interface;
+  std::uint32_t runtimes = 0;      // each needs the working minimum; 0: the guest leaves
+  std::uint64_t wanted_bytes = 0;  // what the program chose for them together: they never get more
+  engine::statistics counted;      // sums
+};
+
+// The type of far_host_exchange, the symbol that a guest looks for. `number`: 0 the first time; the host then sets it.
+// Returns the budget of the guest's runtimes together, at least the working minimum for each. 0: the host cannot take
+// the guest, because it has another interface or too many guests.
+using host_exchange = std::uint64_t(std::uint32_t* number, const guest_report* said);
+
+}  // namespace far::control
