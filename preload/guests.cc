@@ -5,7 +5,6 @@
 
 #include "control/statistics_json.h"
 #include "pager/pager.h"
-#include "preload/job.h"
 #include "preload/job_shares.h"
 
 namespace far::preload {
@@ -32,7 +31,7 @@ std::uint64_t guests::exchange(std::uint32_t& number, const control::guest_repor
   guest& mine = all_[number - 1];
   mine.said = said;
   if (said.runtimes == 0) {
-    forget_what_is_held(mine.said.counted);
+    control::forget_what_is_held(mine.said.counted);
     control::add_statistics(departed_, mine.said.counted);
     mine = {};
     number = 0;

@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "control/statistics_json.h"
 #include "pager/pager.h"
 #include "platform/clock.h"
 #include "platform/system_memory.h"
@@ -138,10 +139,6 @@ error job_is_full() {
 
 }  // namespace
 
-void forget_what_is_held(statistics& counted) noexcept {
-  counted.budget_bytes = counted.local_bytes = counted.far_bytes = counted.far_stored_bytes = 0;
-}
-
 statistics difference(const statistics& before, const statistics& after) noexcept {
   const auto then = std::bit_cast<std::array<std::uint64_t, job_statistics>>(before);
   auto left = std::bit_cast<std::array<std::uint64_t, job_statistics>>(after);
@@ -165,7 +162,7 @@ bool read_process(const job_region& region, std::size_t index, job_process& into
   into.elapsed_ns = until_ns - into.started_ns;
   into.counted = slot.account.statistics();
   into.used = slot.account.usage();
-  if (!into.running) forget_what_is_held(into.counted);
+  if (!into.running) control::forget_what_is_held(into.counted);
   return true;
 }
 
@@ -285,7 +282,7 @@ void job::fill_slot(std::size_t index) noexcept {
     log_line(log_level::verbose, "slot %zu of the job cannot be locked", index);
   }
   statistics nothing = before_;
-  forget_what_is_held(nothing);
+  control::forget_what_is_held(nothing);
   slot.account.store(nothing, slot.account.usage());
   slot.seen_need.store(need_of(nothing));
   slot.seen_cpu_ns.store(slot.account.user_ns.load() + slot.account.system_ns.load());

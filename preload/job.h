@@ -41,9 +41,6 @@ struct job_totals {
   std::uint64_t unlisted = 0;  // processes that ended long ago: only the sums contain them
 };
 
-// Of who does not run any more: nothing is held now, and what was counted stays.
-void forget_what_is_held(engine::statistics& counted) noexcept;
-
 // The difference between two counts of one process. A peak of before counts as none.
 [[nodiscard]] engine::statistics difference(const engine::statistics& before, const engine::statistics& after) noexcept;
 

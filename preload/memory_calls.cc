@@ -17,6 +17,7 @@
 #include "base/units.h"
 #include "pager/memory_results.h"
 #include "platform/advice.h"
+#include "platform/left_alone.h"
 #include "platform/runtime_thread.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
@@ -28,8 +29,11 @@ namespace {
 
 using placement = pager::pager::placement;
 
-// Flags that ask for memory of a special kind, which far memory is not.
-constexpr int special_flags = MAP_GROWSDOWN | MAP_STACK | MAP_HUGETLB | MAP_LOCKED | MAP_32BIT;
+// Whether they ask for memory of a special kind, which far memory is not.
+constexpr bool is_special(int flags) {
+  return (flags & (MAP_GROWSDOWN | MAP_STACK | MAP_HUGETLB | MAP_LOCKED | MAP_32BIT)) != 0 ||
+         platform::is_left_alone(flags);
+}
 constexpr int access_bits = PROT_READ | PROT_WRITE | PROT_EXEC;
 constexpr int known_protection = access_bits | PROT_GROWSDOWN | PROT_GROWSUP | 0x8 /* PROT_SEM */;
 // The end of what a program can map; none of the kernels that we run on gives it more.
@@ -251,7 +255,7 @@ void* map_across(pager::pager& far, void* address, std::size_t bytes, int protec
 void* map(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
   pager::pager* const far = pager_for_caller();
   const bool anonymous = (flags & MAP_ANONYMOUS) != 0 && (flags & MAP_TYPE) == MAP_PRIVATE;
-  const bool ordinary = far != nullptr && anonymous && (flags & special_flags) == 0 && (protection & PROT_EXEC) == 0 &&
+  const bool ordinary = far != nullptr && anonymous && !is_special(flags) && (protection & PROT_EXEC) == 0 &&
                         (protection & ~known_protection) == 0 && bytes > 0;
   const bool fixed = (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0;
   const bool touches = pager_of(address, bytes) != nullptr;

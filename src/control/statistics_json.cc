@@ -47,6 +47,10 @@ void add_statistics(engine::statistics& sum, const engine::statistics& one) noex
   for (const statistic_field& field : fields) sum.*field.member += one.*field.member;
 }
 
+void forget_what_is_held(statistics& counted) noexcept {
+  counted.budget_bytes = counted.local_bytes = counted.far_bytes = counted.far_stored_bytes = 0;
+}
+
 void put_statistics(json_object& object, const engine::statistics& counted) noexcept {
   for (const statistic_field& field : fields) object.number(field.name, counted.*field.member);
 }

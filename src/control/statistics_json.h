@@ -21,6 +21,9 @@ struct statistic_field {
 // Adds `one` to `sum`: the statistics of several far heaps of one process are told together.
 void add_statistics(engine::statistics& sum, const engine::statistics& one) noexcept;
 
+// Nothing is held any more by who has left; what was counted stays.
+void forget_what_is_held(engine::statistics& counted) noexcept;
+
 void put_statistics(json_object& object, const engine::statistics& counted) noexcept;
 
 // Writes the statistics alone as one JSON object, without a newline. Requires text.size() >= statistics_json_bytes.

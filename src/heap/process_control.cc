@@ -37,6 +37,7 @@ struct answering {
   std::mutex changing;  // held while a runtime comes or goes
   std::mutex lock;      // held while one is asked, and below `changing` while `all` changes
   std::vector<answered> all;
+  engine::statistics departed;  // what runtimes counted that have left
   std::thread thread;                               // serves commands, or talks to the host
   std::unique_ptr<control::control_server> server;  // null: the host, or something else, answers
   control::host_exchange* host = nullptr;
@@ -51,7 +52,7 @@ answering& here() {
 }
 
 engine::statistics sum_of(const answering& mine) {
-  engine::statistics sum;
+  engine::statistics sum = mine.departed;
   for (const answered& one : mine.all) control::add_statistics(sum, one.heap->snapshot());
   return sum;
 }
@@ -186,6 +187,7 @@ void stop(answering& mine) {
     mine.stopping.notify_one();
     mine.thread.join();
     mine.host = nullptr;
+    mine.departed = {};  // the host has it now
   } else if (mine.server != nullptr) {
     mine.server->wake();
     mine.thread.join();
@@ -213,6 +215,9 @@ void stop_answering_for(pager::far_heap& one) noexcept {
   {
     const std::lock_guard guard(mine.lock);
     std::erase_if(mine.all, [&](const answered& other) { return other.heap == &one; });
+    engine::statistics counted = one.snapshot();
+    control::forget_what_is_held(counted);
+    control::add_statistics(mine.departed, counted);
     if (mine.host != nullptr) static_cast<void>(exchange_with_host(mine));
   }
   if (mine.all.empty()) stop(mine);

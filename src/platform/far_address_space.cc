@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "platform/left_alone.h"
 #include "platform/local_memory.h"
 #include "platform/own_descriptors.h"
 
@@ -61,7 +62,8 @@ std::size_t in_kernel_mappings(page_range range, int spans, int* error_code, Cal
 
 result<std::byte*> far_address_space::reserve(std::uint64_t heap_bytes) {
   const std::size_t mapped = heap_bytes + heap_alignment;
-  const long raw = syscall(SYS_mmap, nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
+  constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | left_alone;
+  const long raw = syscall(SYS_mmap, nullptr, mapped, PROT_NONE, flags, -1, 0L);
   if (raw == -1) {
     return error{"cannot reserve " + format_size(heap_bytes) + " of address space for the far heap (" +
                      std::strerror(errno) + "); raise the limit with: ulimit -v unlimited",

@@ -22,6 +22,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "platform/left_alone.h"
 #include "platform/own_descriptors.h"
 #include "platform/userfaultfd_abi.h"
 
@@ -52,7 +53,8 @@ constexpr std::uint64_t page_is_present = 1u << 3;
 class scratch_pages {
  public:
   explicit scratch_pages(std::size_t pages) : bytes_(pages * page_bytes) {
-    const long address = syscall(SYS_mmap, nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | left_alone;
+    const long address = syscall(SYS_mmap, nullptr, bytes_, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (address != -1) address_ = reinterpret_cast<std::byte*>(address);
   }
   ~scratch_pages() {

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/spin_lock.h"
 #include "base/units.h"
+#include "platform/left_alone.h"
 
 #if defined(__has_feature)
 #define FAR_HAS_THREAD_SANITIZER __has_feature(thread_sanitizer)
@@ -45,7 +46,7 @@ struct free_list {
 std::array<free_list, size_classes> free_lists;
 
 constexpr int protection = PROT_READ | PROT_WRITE;
-constexpr int mapping_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+constexpr int mapping_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | left_alone;
 
 #if defined(__SANITIZE_THREAD__) || FAR_HAS_THREAD_SANITIZER
 // By the functions that the sanitizer intercepts. Otherwise it takes two mappings that had the same address one after
