@@ -59,10 +59,10 @@ struct runtime {
   settings chosen;
   pager::fault_mode mode = pager::fault_mode::thread;  // as chosen, or by default
   std::unique_ptr<pager::pager> pager;
-  std::unique_ptr<job> of_job;         // null: the process is on its own
+  std::unique_ptr<job> of_job;                 // null: the process is on its own
   std::atomic<std::uint64_t> budget_bytes{0};  // of the process, guests included
   guests far_runtimes;                         // those of the program
-  engine::statistics counted_at_fork;  // in a child of fork: what its parent had counted
+  engine::statistics counted_at_fork;          // in a child of fork: what its parent had counted
   std::unique_ptr<control::control_server> control FAR_GUARDED_BY(settling);
   std::uint64_t started_ns = 0;
   std::atomic<bool> reported{false};
@@ -249,16 +249,15 @@ void start() {
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
   starting->budget_bytes.store(first_budget(of_job, chosen.budget_bytes));
-  result<std::unique_ptr<pager::pager>> pager =
-      pager::pager::create({.budget_bytes = starting->budget_bytes.load(),
-                            .far_uri = chosen.far_uri,
-                            .mode = starting->mode,
-                            .policy = chosen.policy,
-                            .pace = chosen.pace,
-                            .static_memory = static_arrays,
-                            .observer = trace_observer(),
-                            .child_settled = start_control_of_child,
-                            .states_by_address = true});
+  result<std::unique_ptr<pager::pager>> pager = pager::pager::create({.budget_bytes = starting->budget_bytes.load(),
+                                                                      .far_uri = chosen.far_uri,
+                                                                      .mode = starting->mode,
+                                                                      .policy = chosen.policy,
+                                                                      .pace = chosen.pace,
+                                                                      .static_memory = static_arrays,
+                                                                      .observer = trace_observer(),
+                                                                      .child_settled = start_control_of_child,
+                                                                      .states_by_address = true});
   if (!pager && pager.error().code == EINVAL) refuse_to_start(pager.error());  // wrong settings
   if (!pager) {
     if (of_job != nullptr) of_job->leave();

@@ -1,6 +1,6 @@
-// How the far::runtime objects of a program under `farheap run` share its budget (E1). The run door is the host: it knows
-// the budget of the process. The guest is a copy of libfarheap in the program: a few times a second it tells what its
-// runtimes hold and counted, and learns how much they may hold together.
+// How the far::runtime objects of a program under `farheap run` share its budget (E1). The run door is the host: it
+// knows the budget of the process. The guest is a copy of libfarheap in the program: a few times a second it tells what
+// its runtimes hold and counted, and learns how much they may hold together.
 //
 // The guest calls and is never called: the host's threads must not touch memory of the program, where the guest is.
 // The two are built apart, so only what this file names crosses between them.

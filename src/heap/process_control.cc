@@ -37,7 +37,7 @@ struct answering {
   std::mutex changing;  // held while a runtime comes or goes
   std::mutex lock;      // held while one is asked, and below `changing` while `all` changes
   std::vector<answered> all;
-  engine::statistics departed;  // what runtimes counted that have left
+  engine::statistics departed;                      // what runtimes counted that have left
   std::thread thread;                               // serves commands, or talks to the host
   std::unique_ptr<control::control_server> server;  // null: the host, or something else, answers
   control::host_exchange* host = nullptr;
@@ -226,7 +226,8 @@ void stop_answering_for(pager::far_heap& one) noexcept {
 result<void> choose_budget(pager::far_heap& one, std::uint64_t budget_bytes) {
   answering& mine = here();
   const std::lock_guard guard(mine.lock);
-  const auto found = std::find_if(mine.all.begin(), mine.all.end(), [&](const answered& other) { return other.heap == &one; });
+  const auto found =
+      std::find_if(mine.all.begin(), mine.all.end(), [&](const answered& other) { return other.heap == &one; });
   if (found == mine.all.end() || mine.host == nullptr || budget_bytes < pager::minimum_budget_bytes) {
     const result<void> resized = one.resize(budget_bytes);
     if (resized && found != mine.all.end()) found->chosen_bytes = budget_bytes;
