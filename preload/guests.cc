@@ -49,6 +49,12 @@ statistics guests::add_to(statistics own) const noexcept {
   return own;
 }
 
+void guests::settle_in_child() noexcept {
+  lock_.open_in_child();  // another thread of the parent may have held it
+  const lock_guard held(lock_);
+  all_ = {};
+}
+
 std::uint64_t guests::least_of(const guest& one) noexcept {
   return one.said.runtimes * minimum;
 }

@@ -29,8 +29,8 @@ class guests {
   // The least that the process can be given: the working minima.
   [[nodiscard]] std::uint64_t least_bytes() const noexcept;
 
-  // In a child of fork, on its only thread. The child's copies of the guests' runtimes keep what they hold.
-  void settle_in_child() noexcept { lock_.open_in_child(); }
+  // In a child of fork, on its only thread. It has no far::runtime: they are not for children.
+  void settle_in_child() noexcept;
 
   static constexpr std::size_t most = 8;
 

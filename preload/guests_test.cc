@@ -164,6 +164,17 @@ TEST(guests, what_a_guest_counted_stays_when_it_leaves) {
   EXPECT_EQ(one.host.add_to({.misses = 5}).misses, counted.misses + 5) << "the place is new for the next";
 }
 
+TEST(guests, a_child_of_fork_has_none) {
+  process one;
+  const std::size_t guest = one.add(64 * mib);
+  one.memory_of(guest).needs_bytes = 100 * mib;
+  one.run(20);
+  one.host.settle_in_child();
+  EXPECT_EQ(one.host.least_bytes(), minimum);
+  EXPECT_EQ(one.host.add_to({.local_bytes = 5}).local_bytes, 5u);
+  EXPECT_EQ(one.host.divide(budget, one.own.counted, 60'000'000'000), budget);
+}
+
 TEST(guests, refuses_another_interface_and_more_than_it_has_room_for) {
   guests host;
   std::uint32_t number = 0;
