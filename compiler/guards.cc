@@ -1,12 +1,9 @@
 #include "emit.h"
+#include "function_pass.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DepthFirstIterator.h"
 #include "llvm/Analysis/AliasAnalysis.h"
-#include "llvm/Analysis/LoopInfo.h"
-#include "llvm/Analysis/OptimizationRemarkEmitter.h"
-#include "llvm/Analysis/ScalarEvolution.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
-#include "llvm/IR/Dominators.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/MDBuilder.h"
 #include "llvm/Transforms/Utils/BasicBlockUtils.h"
@@ -41,15 +38,9 @@ bool is_near(std::int64_t one, std::int64_t other) {
   return one - other <= reach_bytes && other - one <= reach_bytes;
 }
 
-class guarder {
+class guarder : function_pass {
  public:
-  guarder(llvm::Function& function, llvm::FunctionAnalysisManager& analyses)
-      : function_(function),
-        loops_(analyses.getResult<llvm::LoopAnalysis>(function)),
-        dominators_(analyses.getResult<llvm::DominatorTreeAnalysis>(function)),
-        evolution_(analyses.getResult<llvm::ScalarEvolutionAnalysis>(function)),
-        remarks_(analyses.getResult<llvm::OptimizationRemarkEmitterAnalysis>(function)),
-        emit_(*function.getParent()) {}
+  using function_pass::function_pass;
 
   bool run() {
     for (const auto* const node : llvm::depth_first(dominators_.getRootNode())) {
@@ -74,12 +65,6 @@ class guarder {
   bool comes_guarded(const guard& one);
   void emit(const guard& one);
 
-  llvm::Function& function_;
-  llvm::LoopInfo& loops_;
-  llvm::DominatorTree& dominators_;
-  llvm::ScalarEvolution& evolution_;
-  llvm::OptimizationRemarkEmitter& remarks_;
-  emitter emit_;
   llvm::SmallVector<guard, 16> guards_;
   llvm::DenseMap<const llvm::Value*, llvm::SmallVector<std::size_t, 4>> by_base_;
 };

@@ -1,11 +1,8 @@
 #include <optional>
 
 #include "emit.h"
-#include "llvm/Analysis/LoopInfo.h"
-#include "llvm/Analysis/OptimizationRemarkEmitter.h"
-#include "llvm/Analysis/ScalarEvolution.h"
+#include "function_pass.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
-#include "llvm/IR/Dominators.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
 #include "passes.h"
@@ -37,15 +34,9 @@ struct plan {
   llvm::SmallVector<llvm::Value*, most_streams> starts;
 };
 
-class splitter {
+class splitter : function_pass {
  public:
-  splitter(llvm::Function& function, llvm::FunctionAnalysisManager& analyses)
-      : function_(function),
-        loops_(analyses.getResult<llvm::LoopAnalysis>(function)),
-        dominators_(analyses.getResult<llvm::DominatorTreeAnalysis>(function)),
-        evolution_(analyses.getResult<llvm::ScalarEvolutionAnalysis>(function)),
-        remarks_(analyses.getResult<llvm::OptimizationRemarkEmitterAnalysis>(function)),
-        emit_(*function.getParent()) {}
+  using function_pass::function_pass;
 
   bool run() {
     llvm::SmallVector<plan, 4> plans;
@@ -67,13 +58,6 @@ class splitter {
   void expand(plan& one);
   void split(plan& one);
   void tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
-
-  llvm::Function& function_;
-  llvm::LoopInfo& loops_;
-  llvm::DominatorTree& dominators_;
-  llvm::ScalarEvolution& evolution_;
-  llvm::OptimizationRemarkEmitter& remarks_;
-  emitter emit_;
 };
 
 std::uint64_t absolute(std::int64_t value) {

@@ -82,6 +82,8 @@ pinned_list pinned_by_this_thread() {
   return all;
 }
 
+// The pager unpins what the other threads had pinned: of all threads, this one alone is left. Signals come last,
+// because a handler of the program may miss.
 void after_in_child() {
   const std::uint64_t signals = signals_before_fork;
   const unsigned char dispatch = dispatch_before_fork;

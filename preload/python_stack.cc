@@ -69,6 +69,8 @@ void python_reader::resume_in_child() {
   open();
 }
 
+// CPython writes its stack to a descriptor only, and the file has one for all threads, so the lock is held until what
+// was written has been read back. It is parsed without the lock: `dumped` is this thread's own.
 std::string_view python_reader::read(python_text& text) noexcept {
   if (current_thread_ == nullptr) return {};
   void* const thread = current_thread_();

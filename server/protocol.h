@@ -50,7 +50,7 @@ class protocol {
 
   // Where bytes of the client go next; empty while there is no room: then call again after work().
   [[nodiscard]] std::span<std::byte> receive_space();
-  // So many bytes have been put there.
+  // `bytes` have been put there.
   void received(std::size_t bytes, std::uint64_t now_ns);
 
   // Handles what has come, as far as there is room for replies and the turn's share of work goes. Call it after

@@ -19,7 +19,7 @@ namespace far::server {
 // Used by one thread.
 class shm_leftovers {
  public:
-  // So many files are kept at a time, two descriptors each; then the oldest is let go of.
+  // The most files that are kept at a time, two descriptors each; then the oldest is let go of.
   static constexpr std::size_t most_files = 256;
 
   shm_leftovers() = default;

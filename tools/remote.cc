@@ -104,6 +104,7 @@ int add_server(const std::string& pid, const std::string& server) {
   return 0;
 }
 
+// A process of a job answers for itself alone; then the numbers of the whole job come from the job's file.
 int stats(const std::string& pid, bool for_machines) {
   const result<pid_t> process = parse_pid(pid);
   if (!process) return fail(exit_usage, process.error().message);

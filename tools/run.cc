@@ -152,6 +152,8 @@ std::string absolute_path(const std::string& path) {
   return failure ? text : followed.string();
 }
 
+// The program has done all its work by the time the file is written, so whether it can be is looked at before the
+// start.
 result<void> check_stats_json(const run_options& chosen, plan& launch) {
   if (chosen.stats_json.empty()) return {};
   launch.stats_json = absolute_path(chosen.stats_json);

@@ -1,4 +1,4 @@
-// Which build this program is, for code that all of its builds share.
+// The build that this program is, for code that all of its builds share.
 #pragma once
 
 namespace apps {

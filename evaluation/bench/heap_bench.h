@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,11 @@ inline constexpr std::uint64_t heap_child_deadline_ns = 600'000'000'000;
 
 // Adds each member of `metrics`, an object of numbers, as a sample.
 void add_samples(report& figures, const row_key& key, const nlohmann::json& metrics);
+
+// Measures one configuration in a process of its own: adds its "metrics" to the figures, and returns all that it says.
+// When it fails, the figures say so; then, and when a signal asked to stop, there is nothing to return.
+[[nodiscard]] std::optional<nlohmann::json> measure(report& figures, const row_key& key,
+                                                    const nlohmann::json& assignment);
 
 // The transfers of a runtime since its start, by the names of metrics: "object_fetches_per_access" and so on.
 using transfer_counts = std::map<std::string, std::uint64_t>;

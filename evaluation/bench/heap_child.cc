@@ -3,6 +3,7 @@
 #include <array>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/units.h"
 #include "benchmark.h"
@@ -64,6 +65,17 @@ int heap_child(const std::string& specification) {
 
 void add_samples(report& figures, const row_key& key, const nlohmann::json& metrics) {
   for (const auto& [metric, value] : metrics.items()) figures.add(key, metric, value.get<double>());
+}
+
+std::optional<nlohmann::json> measure(report& figures, const row_key& key, const nlohmann::json& assignment) {
+  result<nlohmann::json> measured = run_in_child(assignment);
+  if (stop_requested()) return std::nullopt;
+  if (!measured) {
+    figures.skip(key.configuration, measured.error().message);
+    return std::nullopt;
+  }
+  add_samples(figures, key, measured.value().at("metrics"));
+  return std::move(measured).value();
 }
 
 transfer_counts count_transfers(const far::runtime& runtime) {

@@ -41,9 +41,9 @@ void record_aims(report& figures) {
                   figures.median(beside, "worst_cpu_over_median")));
 }
 
-line points_of(const nlohmann::json& assignment, const char* name) {
+line points_of(const nlohmann::json& measured, const char* name) {
   line points{name, {}};
-  const nlohmann::json& times = assignment.at("elapsed_ns");
+  const nlohmann::json& times = measured.at("elapsed_ns");
   for (std::size_t i = 0; i < times.size(); ++i) {
     points.points.emplace_back(static_cast<double>(i), times[i].get<double>() / 1e6);
   }
@@ -74,18 +74,14 @@ result<outcome> run_pauseless(const settings& chosen) {
     for (const configuration& one : configurations) {
       if (std::string(one.name).find(chosen.only) == std::string::npos) continue;
       fmt::print(stderr, "pauseless: run {} of {}: {}\n", run, runs, one.name);
-      const auto assignment = run_in_child({{"benchmark", "pauseless"},
-                                            {"evacuation", one.evacuation},
-                                            {"bytes", bytes},
-                                            {"iterations", iterations},
-                                            {"accesses", accesses}});
+      const auto measured = measure(figures, {workload, one.name, 1},
+                                    {{"benchmark", "pauseless"},
+                                     {"evacuation", one.evacuation},
+                                     {"bytes", bytes},
+                                     {"iterations", iterations},
+                                     {"accesses", accesses}});
       if (stop_requested()) return error{"stopped by a signal", EINTR};
-      if (!assignment) {
-        figures.skip(one.name, assignment.error().message);
-        continue;
-      }
-      add_samples(figures, {workload, one.name, 1}, assignment.value().at("metrics"));
-      drawn.lines.push_back(points_of(assignment.value(), one.name));
+      if (measured) drawn.lines.push_back(points_of(*measured, one.name));
     }
   }
   record_aims(figures);

@@ -25,9 +25,9 @@ constexpr std::array configurations = {
     configuration{"fibers do not yield", false},
 };
 
-line points_of(const nlohmann::json& assignment, const char* name) {
+line points_of(const nlohmann::json& measured, const char* name) {
   line points{name, {}};
-  for (const nlohmann::json& one : assignment.at("free_percent_over_ms")) {
+  for (const nlohmann::json& one : measured.at("free_percent_over_ms")) {
     points.points.emplace_back(one[0].get<double>(), one[1].get<double>());
   }
   return points;
@@ -57,18 +57,14 @@ result<outcome> run_pressure(const settings& chosen) {
     for (const configuration& one : configurations) {
       if (std::string(one.name).find(chosen.only) == std::string::npos) continue;
       fmt::print(stderr, "pressure: run {} of {}: {}\n", run, runs, one.name);
-      const auto assignment = run_in_child({{"benchmark", "pressure"},
-                                            {"prioritises", one.prioritises},
-                                            {"bytes", bytes},
-                                            {"local_bytes", local_bytes},
-                                            {"for_ns", for_ns}});
+      const auto measured = measure(figures, {"100 busy fibers", one.name, 1},
+                                    {{"benchmark", "pressure"},
+                                     {"prioritises", one.prioritises},
+                                     {"bytes", bytes},
+                                     {"local_bytes", local_bytes},
+                                     {"for_ns", for_ns}});
       if (stop_requested()) return error{"stopped by a signal", EINTR};
-      if (!assignment) {
-        figures.skip(one.name, assignment.error().message);
-        continue;
-      }
-      add_samples(figures, {"100 busy fibers", one.name, 1}, assignment.value().at("metrics"));
-      drawn.lines.push_back(points_of(assignment.value(), one.name));
+      if (measured) drawn.lines.push_back(points_of(*measured, one.name));
     }
   }
   figures.note(

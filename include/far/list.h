@@ -303,7 +303,7 @@ class list {
   {
     const scope there(other.in_.home());
     node* const taken = other.place(there, moved.number_, true);
-    // So that erase() finds the neighbours.
+    // erase() then finds the neighbours.
     static_cast<void>(other.joint_around(there, *taken));
     other.bring(there, taken->next);
     const position added = emplace(at, std::move(*std::launder(room_of(*taken))));

@@ -1,4 +1,4 @@
-// Which types may lie in the far heap: those whose objects can be moved by copying their bytes.
+// The types that may lie in the far heap: those whose objects can be moved by copying their bytes.
 #pragma once
 
 #include <array>

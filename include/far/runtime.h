@@ -50,9 +50,9 @@ struct runtime_options {
   double page_path_share = 0.8;
   // Segments of which at least this share is garbage are evacuated; above 1: only by evacuate().
   double evacuate_garbage_share = 0.5;
-  // Which thread resolves accesses that no software guard has seen. `thread`: a thread of the runtime. `in_line`: the
-  // thread itself, cheaper, but system calls fail with EFAULT on far memory that is not resident; what a scope holds
-  // is, unless scopes hold more than the budget.
+  // The thread that resolves accesses that no software guard has seen. `thread`: a thread of the runtime. `in_line`:
+  // the thread itself, cheaper, but system calls fail with EFAULT on far memory that is not resident; what a scope
+  // holds is, unless scopes hold more than the budget.
   enum class guard { thread, in_line } hardware_guard = guard::thread;
   // Whether the program goes on with zeros when it needs a page that is lost where no exception can be thrown: memory
   // for plain pointers (far/memory_resource.h), and objects above a page that are used beyond what their dereference

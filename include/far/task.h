@@ -25,7 +25,7 @@ namespace detail {
 
 using deadline = std::chrono::steady_clock::time_point;
 inline constexpr deadline no_deadline = deadline::max();
-// So much from now on, and no_deadline when that lies beyond the clock.
+// The time that is `from_now` away, or no_deadline when that lies beyond the clock.
 [[nodiscard]] FAR_API deadline deadline_after(std::chrono::nanoseconds from_now) noexcept;
 
 // Starts a fiber of a runtime; for a running_fiber, which waits for its end. Throws std::system_error when there is no

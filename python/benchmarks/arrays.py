@@ -78,15 +78,15 @@ def large(runs, count):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("small", "large", "job"))
+    parser.add_argument("benchmark", choices=("small", "large", "job"))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--count", type=int, default=30_000_000, help="elements of the large arrays")
     parser.add_argument("--local", help="for job: the budget")
     chosen = parser.parse_args()
-    if chosen.what == "small":
+    if chosen.benchmark == "small":
         small(chosen.rounds)
-    elif chosen.what == "large":
+    elif chosen.benchmark == "large":
         large(chosen.runs, chosen.count)
     else:
         with farheap.memory(local=chosen.local, far=FAR) if chosen.local else contextlib.nullcontext():

@@ -1,6 +1,12 @@
-"""``python -m farheap run job.py`` and the other commands."""
+"""``python -m farheap``: the command ``farheap``, which runs a Python script with this interpreter; and ``kernel``."""
 
-from ._commands import run_module
+import sys
+
+from ._commands import execute, with_interpreter
+from ._notebook import install_kernel
 
 if __name__ == "__main__":
-    run_module()
+    if sys.argv[1:2] == ["kernel"]:
+        install_kernel(sys.argv[2:])
+    else:
+        execute("farheap", with_interpreter(sys.argv[1:]))

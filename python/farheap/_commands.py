@@ -1,4 +1,4 @@
-"""The commands that the wheel brings: ``farheap``, ``farheapd``, and ``python -m farheap``."""
+"""The commands that the wheel brings: ``farheap`` and ``farheapd``."""
 
 import os
 import pathlib
@@ -11,7 +11,8 @@ _OPTIONS_WITH_VALUE = frozenset(
     ("--local", "--far", "--fault-mode", "--policy", "--free-ahead", "--batch", "--stats-json", "-o", "--output", "--sample"))
 
 
-def _execute(name: str, arguments: Sequence[str]) -> NoReturn:
+def execute(name: str, arguments: Sequence[str]) -> NoReturn:
+    """Becomes one of the programs in the wheel."""
     program = PROGRAMS / name
     try:
         os.execv(program, [name, *arguments])
@@ -44,19 +45,9 @@ def with_interpreter(arguments: Sequence[str]) -> list[str]:
 
 def run_farheap() -> NoReturn:
     """The command ``farheap``."""
-    _execute("farheap", sys.argv[1:])
+    execute("farheap", sys.argv[1:])
 
 
 def run_farheapd() -> NoReturn:
     """The command ``farheapd``: lends this machine's memory to programs on others."""
-    _execute("farheapd", sys.argv[1:])
-
-
-def run_module() -> NoReturn:
-    """``python -m farheap``: the command ``farheap``, which runs a Python script with this interpreter; and ``kernel``."""
-    if sys.argv[1:2] == ["kernel"]:
-        from ._notebook import install_kernel
-
-        install_kernel(sys.argv[2:])
-        sys.exit(0)
-    _execute("farheap", with_interpreter(sys.argv[1:]))
+    execute("farheapd", sys.argv[1:])

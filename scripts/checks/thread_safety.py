@@ -47,7 +47,7 @@ def is_product(path):
 def names_locks(tree, path):
     """Most sources have nothing to do with locks; to parse them all would take a minute of CPU time."""
     header = path.removesuffix(".cc") + ".h"
-    return any(re.search("(?<![bc])lock|mutex", tree.read(each)) for each in (path, header) if each in tree.files)
+    return any(re.search("(?<![bc])lock|mutex", tree.read(file)) for file in (path, header) if file in tree.files)
 
 
 def sources_of(commands, root):

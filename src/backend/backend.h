@@ -89,8 +89,8 @@ class channel {
   [[nodiscard]] virtual bool needs_its_submitter() const { return false; }
 
   // A descriptor that becomes readable (for poll(2)) when completions may be ready, or -1 when there is none; then the
-  // owner sleeps in wait(). The channel owns it and consumes the readiness in poll(); whoever sleeps on it calls
-  // submit_left() after that.
+  // owner sleeps in wait(). The channel owns it and consumes the readiness in poll(); a thread that has slept on it
+  // calls submit_left() after that.
   [[nodiscard]] virtual int event_descriptor() const { return -1; }
 
   // In the child of a fork, of a channel of its parent's: gives descriptors back, for the child to use. No other call

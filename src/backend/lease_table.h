@@ -54,7 +54,7 @@ class lease_table {
   [[nodiscard]] bool take_out(std::uint64_t block);
   // The server has lost the block. Its free slots are nobody's at once; used ones, when forget() is told.
   void write_off(std::uint64_t block);
-  // So many slots of blocks that were written off are not in use any more.
+  // `slots` of blocks that were written off are not in use any more.
   void forget(std::uint64_t slots) { unowned_ += slots; }
 
   // Slots that callers hold.

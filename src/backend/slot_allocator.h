@@ -19,8 +19,9 @@
 
 namespace far::backend {
 
-// The ENOSPC of backend::allocate(). Its message is short enough for std::string to hold it without allocating: whoever
-// evicts may be inside malloc or a fault handler. The caller, who knows what was to be evicted, tells the user.
+// The ENOSPC of backend::allocate(). Its message is short enough for std::string to hold it without allocating: the
+// evicting thread may be inside malloc or a fault handler. The caller, who knows what was to be evicted, tells the
+// user.
 [[nodiscard]] inline far::error out_of_slots() {
   return {"far tier full", ENOSPC};
 }

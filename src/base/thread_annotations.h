@@ -1,5 +1,5 @@
-// Which lock guards what, stated where Clang checks it (-Wthread-safety; scripts/lint thread-safety runs it over the
-// products). Other compilers see nothing. https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
+// Statements about locks and the data that they guard, which Clang checks (-Wthread-safety; scripts/lint thread-safety
+// runs it over the products). Other compilers see nothing. https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
 //
 // The analysis follows names within one function. Code that it cannot follow (all locks of an array around a fork,
 // a lock that another function took) is marked, with the reason beside it.

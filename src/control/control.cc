@@ -13,11 +13,13 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <span>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "control/statistics_json.h"
 #include "platform/own_descriptors.h"
+#include "wire/rendezvous.h"
 
 namespace far::control {
 namespace {
@@ -32,6 +34,7 @@ constexpr int patient_client_deadline_ms = 30'000;  // for a client that waits f
 constexpr int control_names = 8;
 
 constexpr std::string_view job_request = "farheap/1 job\n";
+constexpr std::string_view job_reply = "farheap/1 ok\n";
 constexpr std::string_view resize_prefix = "resize ";
 constexpr std::string_view add_server_prefix = "add-server ";
 
@@ -276,22 +279,9 @@ bool control_server::is_secret(std::string_view request) const {
 }
 
 void control_server::send_job(int peer) const {
-  char text[] = "farheap/1 ok\n";
-  iovec part{text, sizeof text - 1};
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room;
-  message.msg_controllen = sizeof room;
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
   const int descriptor = callbacks_.job_file(callbacks_.context);
-  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
   // A peer that does not take it only harms itself.
-  static_cast<void>(sendmsg(peer, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+  static_cast<void>(wire::send_packet(peer, std::as_bytes(std::span(job_reply)), {&descriptor, 1}));
 }
 
 std::size_t control_server::answer(std::string_view request, char* reply) {
@@ -380,25 +370,17 @@ result<int> request_job(pid_t pid, std::string_view secret) {
   if (!transmit(socket, line.data(), line.size(), -1, deadline_ms) || !wait_ready(socket, POLLIN, -1, deadline_ms)) {
     return error{process + " gave no reply: " + std::strerror(errno) + "; try again", errno};
   }
-  char text[control_request_bytes];
-  iovec part{text, sizeof text};
-  alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = room;
-  message.msg_controllen = sizeof room;
-  const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got <= 0) return error{process + " refused to answer; only its own user and root may ask", EPERM};
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
-    std::string_view said(text, static_cast<std::size_t>(got));
-    if (said.ends_with('\n')) said.remove_suffix(1);
-    return error{process + ": " + std::string(said.substr(said.starts_with("farheap/1 error ") ? 16 : 0)), EPROTO};
+  std::array<char, control_request_bytes> text;
+  wire::packet got;
+  if (wire::receive_packet(socket, std::as_writable_bytes(std::span(text)), got) != 0) {
+    return error{process + " refused to answer; only its own user and root may ask", EPERM};
   }
-  int descriptor = -1;
-  std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-  return descriptor;
+  const auto [descriptor, surplus] = got.descriptors;
+  const open_descriptor unwanted(surplus);  // one is ever sent
+  if (descriptor >= 0) return descriptor;
+  std::string_view said(text.data(), got.length_bytes);
+  if (said.ends_with('\n')) said.remove_suffix(1);
+  return error{process + ": " + std::string(said.substr(said.starts_with("farheap/1 error ") ? 16 : 0)), EPROTO};
 }
 
 void nudge(pid_t pid) noexcept {

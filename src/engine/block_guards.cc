@@ -4,7 +4,7 @@
 
 namespace far::engine {
 
-result<void> guard_part(core& shared, page_range part, bool foreign) {
+result<void> guard_part(core_for_ranges& shared, page_range part, bool foreign) {
   result<void> outcome;
   page_id done = part.first;
   for_each_run(shared, part, foreign, [&](page_range run) {
@@ -18,13 +18,13 @@ result<void> guard_part(core& shared, page_range part, bool foreign) {
   return outcome;
 }
 
-result<void> guard_block(core& shared, block_id id) {
+result<void> guard_block(core_for_ranges& shared, block_id id) {
   return guard_part(shared, pages_of(id), false);
 }
 
 // The guard comes first: without it a page could be filled after it was counted. Pages are admitted from the last to
 // the first, so that a policy offers them in the order of their addresses.
-bool close_block(core& shared, block_id id) {
+bool close_block(core_for_ranges& shared, block_id id) {
   block& closing = shared.blocks.at(id);
   closing.lock.assert_held();
   const page_range range = pages_of(id);

@@ -6,19 +6,19 @@
 namespace far::engine {
 
 // Guards the pages of a block that are not Foreign. Requires: the block's lock is held. A failure changes nothing.
-[[nodiscard]] result<void> guard_block(core& shared, block_id id);
+[[nodiscard]] result<void> guard_block(core_for_ranges& shared, block_id id);
 
 // Guards either the Foreign pages of a part or the others; on failure, none. Requires: the block's lock is held.
-[[nodiscard]] result<void> guard_part(core& shared, page_range part, bool foreign);
+[[nodiscard]] result<void> guard_part(core_for_ranges& shared, page_range part, bool foreign);
 
 // From open to guarded: finds out which pages the kernel has filled, and offers them to the policy as the next victims.
 // Requires: the block's lock is held and it is open. Returns false when the kernel refuses; a warning says why.
-[[nodiscard]] bool close_block(core& shared, block_id id);
+[[nodiscard]] bool close_block(core_for_ranges& shared, block_id id);
 
 // Calls `visit(page_range)` for each run of pages that are Foreign, or that are not. Requires: the lock of the block
 // that holds the range.
 template <typename Visit>
-void for_each_run(const core& shared, page_range range, bool foreign, Visit visit) {
+void for_each_run(const core_for_ranges& shared, page_range range, bool foreign, Visit visit) {
   page_range run{range.first, 0};
   for (page_id page = range.first; page < range.end(); ++page) {
     if ((shared.pages.load(page).where() == state::foreign) == foreign) {

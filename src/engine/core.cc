@@ -18,8 +18,8 @@ constexpr std::uint64_t settled_ns = 1'000'000'000;
 
 }  // namespace
 
-core::core(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& clock,
-           const core_sizes& chosen)
+core_state::core_state(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& clock,
+                       const core_sizes& chosen)
     : space(kernel),
       far(far_tier),
       time(clock),
@@ -33,28 +33,28 @@ core::core(platform::address_space& kernel, backend::backend& far_tier, const pl
   name.copy(far_name_.data(), far_name_.size() - 1);
 }
 
-core::~core() {
+core_state::~core_state() {
   if (staging == nullptr) return;
   space.unmap_staging(staging, staging_pages_);
   platform::unmap_local(reinterpret_cast<std::byte*>(rescued), staging_pages_);
   platform::unmap_local(zeros, batch_pages * page_bytes);
 }
 
-void core::map_buffers(std::size_t staging_pages) {
+void core_state::map_buffers(std::size_t staging_pages) {
   staging_pages_ = staging_pages;
   staging = space.map_staging(staging_pages);
   rescued = reinterpret_cast<std::atomic<std::uint8_t>*>(platform::map_local(staging_pages));
   zeros = platform::map_local(batch_pages * page_bytes);
 }
 
-void core::set_order(std::unique_ptr<policy> chosen) {
+void core_state::set_order(std::unique_ptr<policy> chosen) {
   const lock_guard guard(order_lock_);
   order_ = std::move(chosen);
   remembered_epochs_ = order_->remembered_epochs();
 }
 
 // Flag and entry change together under the order's lock, which a fork holds: the child has both or neither.
-void core::admit(page_id page, temperature how) {
+void core_state::admit(page_id page, temperature how) {
   if (pages.load(page).queued()) return;
   const lock_guard guard(order_lock_);
   page_word word = pages.load(page);
@@ -64,17 +64,17 @@ void core::admit(page_id page, temperature how) {
   order_->admit(page, how);
 }
 
-std::size_t core::select_victims(std::span<page_id> victims) {
+std::size_t core_state::select_victims(std::span<page_id> victims) {
   const lock_guard guard(order_lock_);
   return order_->select(victims);
 }
 
-std::size_t core::ordered_pages() {
+std::size_t core_state::ordered_pages() {
   const lock_guard guard(order_lock_);
   return order_->size();
 }
 
-bool core::charge_for_miss() {
+bool core_state::charge_for_miss() {
   if (local.try_charge(1)) return true;
   if (!stalled()) return false;
   local.charge(1);
@@ -83,11 +83,11 @@ bool core::charge_for_miss() {
   return true;
 }
 
-void core::free_slot(backend::slot_id slot) {
+void core_state::free_slot(backend::slot_id slot) {
   if (!reads.leave_to_readers(slot)) far.free(slot, 1);
 }
 
-void core::begin_again(std::uint64_t charged_pages) {
+void core_state::begin_again(std::uint64_t charged_pages) {
   local.begin_again(charged_pages);
   count.begin_again();
   stall_.store(stall_reason::none);
@@ -96,7 +96,7 @@ void core::begin_again(std::uint64_t charged_pages) {
   if (local.free_pages() < 0) allow_excess();
 }
 
-bool core::forget_if_dropped(page_id page) {
+bool core_state::forget_if_dropped(page_id page) {
   bool filled = false;
   space.query_filled({page, 1}, {&filled, 1});
   if (filled) return false;
@@ -112,7 +112,7 @@ bool core::forget_if_dropped(page_id page) {
   return true;
 }
 
-void core::stall(stall_reason why) {
+void core_state::stall(stall_reason why) {
   retry_at_ns_.store(time.now_ns() + retry_interval_ns);
   stall_.store(why);
   if (why == stall_reason::no_tier) return;  // who cannot open it says so
@@ -130,7 +130,7 @@ void core::stall(stall_reason why) {
   log_line(log_level::warning, "eviction to %s stopped, so local memory may exceed the budget: %s", far_name(), reason);
 }
 
-void core::clear_stall() {
+void core_state::clear_stall() {
   stall_.store(stall_reason::none);
   // A tier that is nearly full goes to and fro between full and not; the user hears of it once. Frames may be free for
   // a moment only, because a block was closed that held fewer pages than it was charged for.
@@ -147,12 +147,12 @@ void wait_for_kernel_memory(int error_code, backoff* waiting) {
   waiting->pause();
 }
 
-void core::note_refused_guard(const error& why) {
+void core_state::note_refused_guard(const error& why) {
   if (refused_guard_announced_.exchange(true)) return;
   log_line(log_level::warning, "%s; local memory may exceed the budget until then", why.message.c_str());
 }
 
-void core::note_far_peak() {
+void core_state::note_far_peak() {
   const backend::capacity now = far.report();
   count.peak_far_pages.raise_to(now.used_slots);
   count.peak_far_stored_bytes.raise_to(now.occupied_bytes());

@@ -41,14 +41,18 @@ struct core_sizes {
   eviction_pace pace = {};
 };
 
-class core {
+// The whole state, which nothing sees under this type. The three types below open parts of it, each more than the one
+// before, so the type that a part of the engine is given says what it may touch (docs/decisions/0047-narrow-core.md).
+class core_state {
  public:
+  core_state(const core_state&) = delete;
+  core_state& operator=(const core_state&) = delete;
+
+ protected:
   // Requires: the interfaces outlive the core.
-  core(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& time,
-       const core_sizes& chosen);
-  ~core();
-  core(const core&) = delete;
-  core& operator=(const core&) = delete;
+  core_state(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& clock,
+             const core_sizes& chosen);
+  ~core_state();
 
   // Before the first eviction: staging for so many pages, and a batch of zeros.
   void map_buffers(std::size_t staging_pages);
@@ -103,6 +107,12 @@ class core {
 
   void note_far_peak();
 
+  // For hardware guards that report a miss: eviction_filter::on_unguarded_miss, unless the page is Resident and only
+  // not writable.
+  void note_unguarded_miss(page_id page) const {
+    if (filter != nullptr && pages.load(page).where() != state::resident) filter->on_unguarded_miss(page);
+  }
+
   // The kernel has no room for another mapping, so a block can no longer differ from its neighbours. Warns once.
   void note_refused_guard(const error& why);
 
@@ -153,6 +163,82 @@ class core {
   std::atomic<bool> refused_guard_announced_{false};
   std::atomic<std::uint64_t> retry_at_ns_{0};
   mutable std::atomic<bool> excess_allowed_{false};
+};
+
+// For the memory calls of the program, for pins, and for moves of pages: pages, blocks and frames. Their code does not
+// reach the far tier; it can only give slots back.
+class core_for_ranges : public core_state {
+ public:
+  using core_state::blocks;
+  using core_state::checks;
+  using core_state::local;
+  using core_state::pages;
+  using core_state::space;
+
+  using core_state::admit;
+  using core_state::allow_excess;
+  using core_state::forget_if_dropped;
+  using core_state::free_slot;
+  using core_state::note_refused_guard;
+
+ protected:
+  using core_state::core_state;
+};
+
+// For misses, fetches and reads of objects: besides, the far tier, and staging, from which they bring back pages that
+// are on their way out. Their code can neither select victims nor say that eviction has stalled.
+class core_for_misses : public core_for_ranges {
+ public:
+  using core_state::far;
+  using core_state::far_name;
+  using core_state::read_patience_ns;
+  using core_state::reads;
+  using core_state::time;
+
+  using core_state::count;
+  using core_state::evictions;
+  using core_state::remembered_epochs;
+  using core_state::writes;
+  using core_state::writes_tracked;
+
+  using core_state::rescued;
+  using core_state::staging;
+  using core_state::zeros;
+
+  using core_state::charge_for_miss;
+  using core_state::note_unguarded_miss;
+  using core_state::stalled;
+
+ protected:
+  using core_for_ranges::core_for_ranges;
+};
+
+// For eviction, and for the code that sets up, forks and validates the engine: all of it.
+class core : public core_for_misses {
+ public:
+  core(platform::address_space& kernel, backend::backend& far_tier, const platform::clock& clock,
+       const core_sizes& chosen)
+      : core_for_misses(kernel, far_tier, clock, chosen) {}
+
+  using core_state::filter;
+  using core_state::map_buffers;
+  using core_state::pages_a_batch;
+  using core_state::set_order;
+
+  using core_state::ordered_pages;
+  using core_state::select_victims;
+
+  using core_state::clear_stall;
+  using core_state::excess_allowed;
+  using core_state::may_write;
+  using core_state::note_evictable;
+  using core_state::note_far_peak;
+  using core_state::stall;
+
+  using core_state::begin_again;
+  using core_state::lock_order;
+  using core_state::open_order_in_child;
+  using core_state::unlock_order;
 };
 
 // After a page could not be mapped: waits a little when the kernel is out of frames (the evictor, or the out-of-memory

@@ -37,7 +37,7 @@ struct options {
   eviction_place where = eviction_place::background;
   bool measures_where = true;
   std::uint64_t first_number = 0;                   // see residency
-  std::uint64_t read_patience_ns = 30'000'000'000;  // see core::read_patience_ns
+  std::uint64_t read_patience_ns = 30'000'000'000;  // see core.h
   eviction_filter* filter = nullptr;                // asked before pages leave; outlives the engine
 };
 

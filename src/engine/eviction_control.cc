@@ -87,9 +87,9 @@ void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* 
 }
 
 // Takes steps of the last evictor until `done(evictor)`, which is called with its lock held. The lock is given up after
-// each step: a fork waits for it with the locks of the fetchers held, and with it whoever misses; and a thread of the
-// runtime, where writes are left to it. The writes that are left may be those that this thread has found itself, of
-// which that one knows nothing, and sleeps.
+// each step, because others wait for it: a fork, which holds the locks of the fetchers, so that every thread that
+// misses waits, too; and the thread of the runtime to which writes are left. That thread may be asleep: it does not
+// know of writes that this thread has left to it just now.
 template <typename Done>
 void eviction_control::step_until(host* around, Done done) {
   evictor& evictor = *transfers_.evictors().back();

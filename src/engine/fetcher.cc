@@ -26,13 +26,13 @@ constexpr std::uint64_t patience_with_wrong_bytes = 10;  // of the whole patienc
 
 }  // namespace
 
-result<std::unique_ptr<fetcher>> fetcher::create(core& shared) {
+result<std::unique_ptr<fetcher>> fetcher::create(core_for_misses& shared) {
   result<std::unique_ptr<backend::channel>> opened = shared.far.open_channel(flights * batch_pages);
   if (!opened) return opened.error();
   return std::unique_ptr<fetcher>(new fetcher(shared, std::move(opened).value()));
 }
 
-fetcher::fetcher(core& shared, std::unique_ptr<backend::channel> transfers)
+fetcher::fetcher(core_for_misses& shared, std::unique_ptr<backend::channel> transfers)
     : shared_(shared),
       transfers_(std::move(transfers)),
       buffers_(platform::map_local(flights * batch_pages * page_bytes)) {}
@@ -137,7 +137,7 @@ std::size_t fetcher::install_direct(std::span<page_id> claimed, bool write) {
   return wrong;
 }
 
-// A page that nobody waits for does not come after all: whoever needs it will ask.
+// A page that nobody waits for does not come after all. An access that needs it will ask again.
 void fetcher::let_go(page_id page) {
   shared_.pages.update(page, [](page_word word) { return word.with_state(state::remote); });
   shared_.local.release(1);

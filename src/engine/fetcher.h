@@ -27,7 +27,7 @@ enum class outcome : std::uint8_t {
 
 class fetcher {
  public:
-  [[nodiscard]] static result<std::unique_ptr<fetcher>> create(core& shared);
+  [[nodiscard]] static result<std::unique_ptr<fetcher>> create(core_for_misses& shared);
   ~fetcher();
 
   // Starts to fetch `page` for a miss, and the pages of `ahead` that are Remote and fit the budget. `write`: the
@@ -101,7 +101,7 @@ class fetcher {
     bool demanded = false;  // somebody waits for it; otherwise it was only prefetched
   };
 
-  fetcher(core& shared, std::unique_ptr<backend::channel> transfers);
+  fetcher(core_for_misses& shared, std::unique_ptr<backend::channel> transfers);
 
   [[nodiscard]] std::size_t free_flights_of(std::size_t most) const {
     return most - std::min(most, flights_in_use_.load(std::memory_order_relaxed));
@@ -134,7 +134,7 @@ class fetcher {
   void make_resident(page_id page, bool write, bool writable);
   [[nodiscard]] std::byte* buffer_of(const flight& incoming) const FAR_REQUIRES(lock);
 
-  core& shared_;
+  core_for_misses& shared_;
   std::unique_ptr<backend::channel> transfers_;
   // Here and not on the stack, where all of them would be initialised for each fetch of a page.
   std::array<backend::request, batch_pages> requests_ FAR_GUARDED_BY(lock);

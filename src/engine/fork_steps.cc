@@ -46,7 +46,7 @@ result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
     used.lock.assert_held();
     if (used.kind == block_kind::open) {
       frames += used.allocated_pages;
-      shared_.admit(pages_of(id).first, temperature::warm);  // whoever was about to is not in this process
+      shared_.admit(pages_of(id).first, temperature::warm);  // the thread that was about to is not in this process
     }
     if (used.kind == block_kind::guarded) frames += resume_block(id);
   });

@@ -24,7 +24,7 @@ std::size_t window_for(const backend::speed& expected, std::uint64_t budget_page
 
 }  // namespace
 
-miss_handler::miss_handler(core& shared)
+miss_handler::miss_handler(core_for_misses& shared)
     : shared_(shared), largest_window_(window_for(shared.far.expected_speed(), shared.local.limit_pages())) {}
 
 outcome miss_handler::handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, bool may_fill) {

@@ -12,7 +12,7 @@ namespace far::engine {
 
 class miss_handler {
  public:
-  explicit miss_handler(core& shared);
+  explicit miss_handler(core_for_misses& shared);
 
   // An access to `page` was reported. Takes the steps that are possible now; `outcome` says what remains for the
   // caller. Requires: the lock of `by` is held. `streams`: the history of the accessing thread. `may_fill`: the program
@@ -24,13 +24,8 @@ class miss_handler {
   // Fills an Untouched page, which the program has allocated. `busy`: it is not Untouched any more.
   [[nodiscard]] outcome fill_with_zeros(page_id page, bool write);
 
-  // For hardware guards that report a miss: eviction_filter::on_unguarded_miss, unless the page is Resident and only
-  // not writable.
-  void note_unguarded(page_id page) const {
-    if (shared_.filter != nullptr && shared_.pages.load(page).where() != state::resident) {
-      shared_.filter->on_unguarded_miss(page);
-    }
-  }
+  // For hardware guards that report a miss.
+  void note_unguarded(page_id page) const { shared_.note_unguarded_miss(page); }
 
   // Gives up the bytes of a Lost page: it is Untouched from here on, and its next access fills it with zeros.
   void forget_lost(page_id page);
@@ -44,7 +39,7 @@ class miss_handler {
   [[nodiscard]] bool note_lost_mapping(page_id page, page_word word);
   [[nodiscard]] window look_ahead(read_ahead_state& streams, page_id page);
 
-  core& shared_;
+  core_for_misses& shared_;
   std::size_t largest_window_;
 };
 

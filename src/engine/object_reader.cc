@@ -21,13 +21,13 @@ std::size_t piece_count(const object_read& one) {
 
 }  // namespace
 
-result<std::unique_ptr<object_reader>> object_reader::create(core& shared) {
+result<std::unique_ptr<object_reader>> object_reader::create(core_for_misses& shared) {
   result<std::unique_ptr<backend::channel>> opened = shared.far.open_channel(most_reads);
   if (!opened) return opened.error();
   return std::unique_ptr<object_reader>(new object_reader(shared, std::move(opened).value()));
 }
 
-object_reader::object_reader(core& shared, std::unique_ptr<backend::channel> transfers)
+object_reader::object_reader(core_for_misses& shared, std::unique_ptr<backend::channel> transfers)
     : shared_(shared), transfers_(std::move(transfers)), buffers_(platform::map_local(most_reads * page_bytes)) {
   free_all_transfers();
 }
@@ -182,8 +182,8 @@ bool object_reader::give_up_late() {
   return any;
 }
 
-// Tells whoever waits. While the slot is held it cannot have been freed and filled anew: had the page left and come
-// back, then with the same bytes.
+// Tells the waiting fiber or thread. While the slot is held it cannot have been freed and filled anew: had the page
+// left and come back, then with the same bytes.
 void object_reader::end(transfer& running, read_outcome reached) {
   object_read& one = *std::exchange(running.one, nullptr);
   const bool is_there = is_remote_at(one.page, running.held.slot);

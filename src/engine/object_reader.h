@@ -42,7 +42,7 @@ struct object_read {
 
 class object_reader {
  public:
-  [[nodiscard]] static result<std::unique_ptr<object_reader>> create(core& shared);
+  [[nodiscard]] static result<std::unique_ptr<object_reader>> create(core_for_misses& shared);
   ~object_reader();
 
   // Starts `one`, and ends it at once where the far tier's bytes are a memory access away. Requires: `lock` held.
@@ -70,7 +70,7 @@ class object_reader {
   static constexpr std::size_t most_reads = 256;
   static constexpr unsigned attempts_before_failed = 3;
 
-  object_reader(core& shared, std::unique_ptr<backend::channel> transfers);
+  object_reader(core_for_misses& shared, std::unique_ptr<backend::channel> transfers);
 
   // A read that the far tier makes. It holds its slot until it has ended, even if its waiter has left.
   struct transfer {
@@ -96,7 +96,7 @@ class object_reader {
     return buffers_ + static_cast<std::size_t>(&running - under_way_list_.data()) * page_bytes;
   }
 
-  core& shared_;
+  core_for_misses& shared_;
   std::unique_ptr<backend::channel> transfers_;
   std::array<transfer, most_reads> under_way_list_ FAR_GUARDED_BY(lock);
   std::byte* const buffers_;  // a page for each of them, where the pieces arrive that its bytes lie in

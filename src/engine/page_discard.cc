@@ -4,7 +4,7 @@ namespace far::engine {
 
 // Each transition may lose against another thread; `word` then has the page's new state, and the loop decides again. A
 // page in Evicting or Fetching belongs to another thread, for which the caller has to wait.
-bool begin_discard(core& shared, page_id page, bool* unmap) {
+bool begin_discard(core_for_ranges& shared, page_id page, bool* unmap) {
   page_word word = shared.pages.load(page);
   while (true) {
     switch (word.where()) {
@@ -31,7 +31,7 @@ bool begin_discard(core& shared, page_id page, bool* unmap) {
   }
 }
 
-bool drop_page(core& shared, page_id page) {
+bool drop_page(core_for_ranges& shared, page_id page) {
   const page_range single{page, 1};
   if (shared.space.drop({&single, 1}) == 1) return true;
   bool filled = true;
@@ -40,7 +40,7 @@ bool drop_page(core& shared, page_id page) {
 }
 
 // One call drops the range. Only if it contains locked memory, which the kernel refuses, is each page dropped alone.
-void finish_discard(core& shared, page_range range) {
+void finish_discard(core_for_ranges& shared, page_range range) {
   if (range.count == 0) return;
   if (range.count > 1 && shared.space.drop({&range, 1}) != 1) {
     // Pages before the locked one may be gone, so each is asked for alone.

@@ -8,7 +8,7 @@ namespace far::engine {
 
 class page_mover {
  public:
-  page_mover(core& shared, transfer_queues& transfers) : shared_(shared), transfers_(transfers) {}
+  page_mover(core_for_ranges& shared, transfer_queues& transfers) : shared_(shared), transfers_(transfers) {}
 
   // Makes the pages of `from` those of the equally long `to`; `from` is Untouched afterwards. Requires: both allocated,
   // `to` Untouched and in guarded blocks.
@@ -20,7 +20,7 @@ class page_mover {
   void move_resident(page_id from, page_id to, page_word before);
   void claim_target(page_id page);
 
-  core& shared_;
+  core_for_ranges& shared_;
   transfer_queues& transfers_;
 };
 

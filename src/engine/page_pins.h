@@ -7,14 +7,14 @@ namespace far::engine {
 
 class page_pins {
  public:
-  explicit page_pins(core& shared) : shared_(shared) {}
+  explicit page_pins(core_for_ranges& shared) : shared_(shared) {}
 
   // Fails when the page is not resident and writable now. A page of an open block is mostly made so.
   [[nodiscard]] bool try_pin(page_id page);
   void unpin(page_id page);
 
  private:
-  core& shared_;
+  core_for_ranges& shared_;
 };
 
 }  // namespace far::engine

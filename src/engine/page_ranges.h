@@ -9,7 +9,7 @@ namespace far::engine {
 
 class page_ranges {
  public:
-  page_ranges(core& shared, transfer_queues& transfers)
+  page_ranges(core_for_ranges& shared, transfer_queues& transfers)
       : shared_(shared), transfers_(transfers), mover_(shared, transfers) {}
 
   // Pages of the range become the program's: zeros until written. Opens blocks while the budget has room for them,
@@ -45,7 +45,7 @@ class page_ranges {
   [[nodiscard]] bool forget_part(page_range part);
   void discard_guarded(page_range range);
 
-  core& shared_;
+  core_for_ranges& shared_;
   transfer_queues& transfers_;
   page_mover mover_;
 };

@@ -32,8 +32,8 @@ class policy {
   // any more: the engine checks. Returns fewer than asked only when it has no more to offer for now.
   [[nodiscard]] virtual std::size_t select(std::span<page_id> victims) = 0;
 
-  // A page missed again before so many epochs have passed since it left (core::epoch: an eighth of the budget evicted)
-  // comes in marked as accessed.
+  // A page missed again before so many epochs have passed since it left (eviction_clock: an eighth of the budget
+  // evicted) comes in marked as accessed.
   [[nodiscard]] virtual unsigned remembered_epochs() const { return 8; }
 
   // How many pages it holds.

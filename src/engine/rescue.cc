@@ -6,10 +6,10 @@
 
 namespace far::engine {
 
-bool rescue(core& shared, page_id page, page_word word) {
+bool rescue(core_for_misses& shared, page_id page, page_word word) {
   FAR_DCHECK(word.where() == state::evicting && word.lifted(), "only a lifted page can be rescued");
   const std::size_t staging_page = word.place();
-  // One frame more until the batch is retired. I2 allows for one batch of them; whoever comes later waits for a batch.
+  // One frame more until the batch is retired. I2 allows for one batch of them; later rescuers wait.
   if (!shared.local.try_charge_above(batch_pages) && !shared.charge_for_miss()) return false;
   if (!shared.pages.transition(page, word, word.with_state(state::fetching))) {
     shared.local.release(1);
@@ -20,7 +20,7 @@ bool rescue(core& shared, page_id page, page_word word) {
   return true;
 }
 
-void bring_back(core& shared, page_id page, std::size_t staging_page) {
+void bring_back(core_for_misses& shared, page_id page, std::size_t staging_page) {
   const std::byte* const bytes = shared.staging + staging_page * page_bytes;
   backoff waiting;
   int failure = 0;

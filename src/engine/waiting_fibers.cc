@@ -33,8 +33,8 @@ void waiting_fibers::wait_for_page(const residency& pages, page_id page, miss_wa
   mine.page = page;
   fibers_.open(mine.ticket);
   put(in, mine);
-  // Either we see that the page has settled, or whoever settles it sees us: it changes the word first and looks at the
-  // list then.
+  // Either we see that the page has settled, or the thread that settles it sees us: it changes the word first and looks
+  // at the list then.
   if (pages.load_in_order(page).where() != state::fetching) {
     static_cast<void>(take_back(in, mine));
     fibers_.close(mine.ticket);

@@ -3,18 +3,13 @@
 
 #include <cstddef>
 
+#include "far/detail/thread_sanitizer.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define FAR_ADDRESS_SANITIZER 1
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define FAR_ADDRESS_SANITIZER 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define FAR_THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define FAR_THREAD_SANITIZER 1
 #endif
 #endif
 

@@ -34,8 +34,8 @@ class far_memory {
   // The bytes are not needed any more. The addresses stay.
   void discard(std::uintptr_t address, std::size_t bytes);
 
-  // The software guard. Claim or hold the page first (page_table.h, hazard_log.h): whoever evicts stores the byte and
-  // then looks for that, so this load may not move before it. Acquiring is not enough for that where loads may pass
+  // The software guard. Claim or hold the page first (page_table.h, hazard_log.h): the evicting thread stores the byte
+  // and then looks for that, so this load may not move before it. Acquiring is not enough for that where loads may pass
   // stores.
   [[nodiscard]] bool is_resident(std::uintptr_t address) const {
     return __atomic_load_n(&state_bytes_[(address - base_) >> page_shift], __ATOMIC_SEQ_CST) ==
@@ -45,8 +45,8 @@ class far_memory {
   // Whether the page is resident and writes to it do not meet the hardware guard.
   [[nodiscard]] bool is_writable(std::uintptr_t address) const { return from_.is_writable(pointer(address)); }
 
-  // Whether the page is neither resident nor on its way: nobody holds it, and whoever holds it later sees what was
-  // changed before this call.
+  // Whether the page is neither resident nor on its way: nobody holds it, and a later holder sees what was changed
+  // before this call.
   [[nodiscard]] bool is_away(std::uintptr_t address) const { return from_.is_away(pointer(address)); }
 
   // Makes pages resident; waits, and lets other fibers run. They may be evicted again before it returns. Throws

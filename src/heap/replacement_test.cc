@@ -1,5 +1,5 @@
-// Which objects stay in local memory, and where they go: tags with replacement of their own, scopes that hold more than
-// the budget, objects that come back. On the real kernel; needs permission for userfaultfd.
+// The objects that stay in local memory, and the places of those that leave: tags with replacement of their own, scopes
+// that hold more than the budget, objects that come back. On the real kernel; needs permission for userfaultfd.
 #include <gtest/gtest.h>
 
 #include <array>

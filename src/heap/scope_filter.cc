@@ -52,7 +52,7 @@ bool comes_back_by_object(object_heap& heap, std::size_t page, bool fetched) {
   return object_path;
 }
 
-// Nobody has a pointer into the page, and whoever wants one waits until it has left, or stays.
+// Nobody has a pointer into the page, and a dereference that wants one waits until the page has left, or stays.
 void call_handler(object_heap& heap, std::size_t page) {
   if (!heap.leaving.has_handler(heap.pages.tag_of(page)) || !holds_small_objects(heap, page)) return;
   counters::add(heap.count.handled_objects, heap.leaving.call(heap.pages, page));

@@ -11,7 +11,7 @@ class miss_resolver;
 
 // From now on SIGBUS in the far heap of `misses` is a miss; any other SIGBUS goes to the handler that the program had,
 // or installs later through chained_sigbus_action. Fails when too many pagers have the signal. With fibers, the handler
-// runs on the stack of whoever misses.
+// runs on the stack of the fiber that misses.
 [[nodiscard]] result<void> install_inline_guard(miss_resolver& misses);
 void remove_inline_guard(miss_resolver& misses);
 

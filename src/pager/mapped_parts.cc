@@ -132,7 +132,7 @@ void mapped_parts::give_up_if_empty(page_range range) {
   }
 }
 
-// ---- ranges that are taken from whoever uses them ----
+// ---- ranges that are taken from their users ----
 
 mapped_parts::parts mapped_parts::take(page_range range) {
   backoff waiting;

@@ -25,7 +25,7 @@ namespace far::pager {
 class miss_observer;
 using engine::miss_waiter;
 
-// Which thread resolves a miss. `thread`: a handler thread, also for accesses that the kernel makes on behalf of a
+// The thread that resolves a miss. `thread`: a handler thread, also for accesses that the kernel makes on behalf of a
 // system call; always correct for unmodified programs. `in_line`: the missing thread itself, inside a SIGBUS handler; 2
 // to 4 times cheaper, but a system call given a buffer that is not resident fails with EFAULT: pin() such buffers
 // first.

@@ -87,12 +87,12 @@ class Program:
 
     def text(self):
         functions = "".join(self.function(number) for number in range(6))
-        made = "".join(f"  {kind}* {name} = malloc((size + 16) * sizeof *{name});\n" for name, kind in ARRAYS.items())
+        allocations = "".join(f"  {kind}* {name} = malloc((size + 16) * sizeof *{name});\n" for name, kind in ARRAYS.items())
         calls = "".join(f"  h = h * 1099511628211ul + f{number}({', '.join(ARRAYS)}, {self.pick('size', 'size', 'size / 3', '700')});\n"
                         for number in range(6))
         hashes = "".join(f"  for (size_t i = 0; i < size; ++i) h = h * 31 + (unsigned long)({name}[i]);\n" for name in ARRAYS)
         return ("#include <stddef.h>\n#include <stdio.h>\n#include <stdlib.h>\n" + functions +
-                f"int main(void) {{\n  size_t size = {SIZE};\n  unsigned long h = 0;\n{made}"
+                f"int main(void) {{\n  size_t size = {SIZE};\n  unsigned long h = 0;\n{allocations}"
                 "  for (size_t i = 0; i < size + 16; ++i) {\n"
                 "    a[i] = i * 0x9e3779b97f4a7c15ul; b[i] = (unsigned)(i * 2654435761u); c[i] = (double)(i % 1000);\n"
                 "    d[i] = (unsigned short)(i * 40503); e[i] = (unsigned char)(i * 157);\n  }\n"

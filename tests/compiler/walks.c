@@ -1,8 +1,8 @@
-// Runs the loops of loops.c beside told.c, and checks what they tell.
+// Runs the loops of loops.c beside counting_runtime.c, and checks what is counted.
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "told.h"
+#include "counting_runtime.h"
 
 long sum(const long* a, size_t n);
 void triad(double* restrict a, const double* b, const double* c, double factor, size_t n);
@@ -14,14 +14,14 @@ long pick(const long* a, const unsigned* which, size_t n);
 static void expect(int condition, const char* what, int line) {
   if (condition) return;
   printf("line %d: %s: %lu calls, %lu bytes now, %lu later, %lu writing, %lu guards\n", line, what,
-         (unsigned long)told_of.calls, (unsigned long)told_of.now_bytes, (unsigned long)told_of.later_bytes,
-         (unsigned long)told_of.written_calls, (unsigned long)told_of.guards);
+         (unsigned long)counted.calls, (unsigned long)counted.now_bytes, (unsigned long)counted.later_bytes,
+         (unsigned long)counted.written_calls, (unsigned long)counted.guards);
   exit(1);
 }
 #define EXPECT(condition) expect(condition, #condition, __LINE__)
 
 static int spans(const void* from, size_t bytes) {
-  return told_of.low == (uintptr_t)from && told_of.high == (uintptr_t)from + bytes;
+  return counted.low == (uintptr_t)from && counted.high == (uintptr_t)from + bytes;
 }
 
 int main(void) {
@@ -31,46 +31,46 @@ int main(void) {
   for (size_t i = 0; i < n; ++i) right += numbers[i] = (long)(i * i % 1000);
 
   // All of it, exactly once; what is told ahead is never behind the end.
-  told_reset();
+  reset_counts();
   EXPECT(sum(numbers, n) == right);
-  EXPECT(told_of.calls > n * 8 / (64 << 10));
-  EXPECT(told_of.now_bytes == n * 8 && told_of.later_bytes == n * 8);
-  EXPECT(spans(numbers, n * 8) && told_of.written_calls == 0);
+  EXPECT(counted.calls > n * 8 / (64 << 10));
+  EXPECT(counted.now_bytes == n * 8 && counted.later_bytes == n * 8);
+  EXPECT(spans(numbers, n * 8) && counted.written_calls == 0);
 
-  told_reset();
+  reset_counts();
   EXPECT(sum(numbers, 1000) >= 0);
-  EXPECT(told_of.calls == 0);  // too short
+  EXPECT(counted.calls == 0);  // too short
 
-  told_reset();
+  reset_counts();
   EXPECT(sum_few(numbers) >= 0);
-  EXPECT(told_of.calls == 0);
+  EXPECT(counted.calls == 0);
 
-  told_reset();
+  reset_counts();
   EXPECT(rows(numbers, n / 16) > 0);
-  EXPECT(spans(numbers, n / 16 * 128) && told_of.now_bytes == n / 16 * 128);
+  EXPECT(spans(numbers, n / 16 * 128) && counted.now_bytes == n / 16 * 128);
 
   double* const a = calloc(3 * n, sizeof *a);
-  told_reset();
+  reset_counts();
   triad(a, a + n, a + 2 * n, 2, n);
-  EXPECT(told_of.now_bytes == 3ul * n * 8 && told_of.later_bytes == 3ul * n * 8);
+  EXPECT(counted.now_bytes == 3ul * n * 8 && counted.later_bytes == 3ul * n * 8);
   EXPECT(spans(a, 3ul * n * 8));
-  EXPECT(told_of.written_calls * 3 == told_of.calls);
+  EXPECT(counted.written_calls * 3 == counted.calls);
 
   // Downwards: the range begins with the first element and ends before the one behind the last.
   int* const whole = calloc(2 * n, sizeof *whole);
-  told_reset();
+  reset_counts();
   backwards(whole, whole + n, n);
-  EXPECT(told_of.now_bytes == 2ul * n * 4 && told_of.later_bytes == 2ul * n * 4);
+  EXPECT(counted.now_bytes == 2ul * n * 4 && counted.later_bytes == 2ul * n * 4);
   EXPECT(spans(whole, 2ul * n * 4));
   EXPECT(whole[0] == 1 && whole[n - 1] == 1);
 
   unsigned* const which = calloc(n, sizeof *which);
   for (size_t i = 0; i < n; ++i) which[i] = (unsigned)(i * 7919 % n);
-  told_reset();
+  reset_counts();
   EXPECT(pick(numbers, which, n) > 0);
-  EXPECT(told_of.guards == n);
+  EXPECT(counted.guards == n);
   EXPECT(spans(which, n * 4));
-  puts("told");
+  puts("counted");
   free(numbers);
   free(a);
   free(whole);

@@ -323,10 +323,10 @@ TEST_F(numbers_test, what_is_erased_is_given_back) {
 
 TEST_F(numbers_test, entries_leave_with_their_objects) {
   farheap_->set_page_path_share(2);  // so that what is fetched is fetched alone
-  std::size_t told = 0;
+  std::size_t reported = 0;
   hash_map<std::uint64_t, std::uint64_t> mine(*farheap_, while_local{});
   hash_map<std::uint64_t, string> texts(*farheap_, while_local{}, {}, [&](std::uint64_t key, const string& text) {
-    ++told;
+    ++reported;
     EXPECT_EQ(text, text_of(key));
   });
   constexpr std::uint64_t count = 5'000;
@@ -349,8 +349,8 @@ TEST_F(numbers_test, entries_leave_with_their_objects) {
   EXPECT_EQ(mine.get(count), 0u);
   EXPECT_LT(count_fetches(), fetched + 100) << "what is dropped is not fetched";
   texts.put(1'000, text_of(1'000));
-  EXPECT_EQ(texts.size() + told, 501u);
-  EXPECT_GT(told, 200u);
+  EXPECT_EQ(texts.size() + reported, 501u);
+  EXPECT_GT(reported, 200u);
   std::size_t visited = 0;
   mine.for_each([&](std::uint64_t key, std::uint64_t value) {
     EXPECT_EQ(value, key == count ? 0 : ~key);

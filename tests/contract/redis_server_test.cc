@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -24,12 +23,17 @@
 #include "base/units.h"
 #include "holding_relay.h"
 #include "tests/support/redis_test_server.h"
+#include "tests/support/slot_transfers.h"
 
 namespace far::backend {
 namespace {
 
+using testing_support::content;
 using testing_support::holding_relay;
+using testing_support::reached;
+using testing_support::read_slot;
 using testing_support::redis_test_server;
+using testing_support::write_slot;
 
 constexpr std::uint64_t second_ns = 1'000'000'000;
 
@@ -52,53 +56,6 @@ std::unique_ptr<backend> open_at(const redis_test_server& server, const std::str
   result<std::unique_ptr<backend>> opened = try_open(server, "capacity=64M&" + options);
   EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().message);
   return opened.ok() ? std::move(opened).value() : nullptr;
-}
-
-std::byte content(slot_id slot, std::size_t at, std::uint64_t generation) {
-  return static_cast<std::byte>((slot * 4096 + at + generation * 77) * 0x9e3779b97f4a7c15u >> 40);
-}
-
-// One transfer and its outcome, for as long as the timeout of the far tier lets it take.
-int transfer(backend& far, channel& queue, operation op, slot_id slot, std::vector<std::byte>& bytes) {
-  const request one{.op = op,
-                    .slot = slot,
-                    .length_bytes = static_cast<std::uint32_t>(bytes.size()),
-                    .buffer = bytes.data(),
-                    .cookie = slot};
-  EXPECT_EQ(queue.submit({&one, 1}), 1u);
-  std::array<completion, 1> done;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (queue.poll(done) == 0) {
-    if (std::chrono::steady_clock::now() > until) return EDEADLK;
-    queue.wait(second_ns / 100);
-    far.tend();
-  }
-  EXPECT_EQ(done[0].cookie, slot);
-  return done[0].error_code;
-}
-
-int write_slot(backend& far, channel& queue, slot_id slot, std::uint64_t generation = 0) {
-  std::vector<std::byte> bytes(page_bytes);
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = content(slot, i, generation);
-  return transfer(far, queue, operation::write, slot, bytes);
-}
-
-// 0, an error code, or EBADMSG when the bytes are not those that were written.
-int read_slot(backend& far, channel& queue, slot_id slot, std::uint64_t generation = 0) {
-  std::vector<std::byte> bytes(page_bytes);
-  if (const int code = transfer(far, queue, operation::read, slot, bytes); code != 0) return code;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (bytes[i] != content(slot, i, generation)) return EBADMSG;
-  }
-  return 0;
-}
-
-bool reached(backend& far, const std::function<bool()>& condition) {
-  for (int i = 0; i < 3000 && !condition(); ++i) {
-    far.tend();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return condition();
 }
 
 slot_id allocate(backend& far, std::size_t count) {
@@ -378,7 +335,7 @@ TEST_F(redis_server, a_child_reads_over_connections_of_its_own) {
   std::array<completion, 1> done;
   while (queue->poll(done) == 0) queue->wait(second_ns);
   EXPECT_EQ(done[0].error_code, 0);
-  EXPECT_EQ(bytes[100], content(first, 100, 0));
+  EXPECT_EQ(bytes[100], content(first, 100));
   for (slot_id slot = first; slot < first + 16; ++slot) EXPECT_EQ(read_slot(*far, *queue, slot), 0);
 }
 

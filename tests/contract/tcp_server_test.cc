@@ -23,12 +23,17 @@
 #include "backend/uri.h"
 #include "base/units.h"
 #include "memory_server.h"
+#include "tests/support/slot_transfers.h"
 #include "tests/support/tls_test_files.h"
 
 namespace far::backend {
 namespace {
 
+using testing_support::content;
 using testing_support::memory_server;
+using testing_support::reached;
+using testing_support::read_slot;
+using testing_support::write_slot;
 
 constexpr std::uint64_t second_ns = 1'000'000'000;
 
@@ -39,53 +44,6 @@ std::unique_ptr<backend> open_at(const memory_server& server, const std::string&
       tcp_backend::open(name.servers[0], name.options, tcp_trust::load(name.options).value());
   EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().message);
   return opened.ok() ? std::move(opened).value() : nullptr;
-}
-
-std::byte content(slot_id slot, std::size_t at) {
-  return static_cast<std::byte>((slot * 4096 + at) * 0x9e3779b97f4a7c15u >> 40);
-}
-
-// One transfer and its outcome, for as long as the timeout of the far tier lets it take.
-int transfer(backend& far, channel& queue, operation op, slot_id slot, std::vector<std::byte>& bytes) {
-  const request one{.op = op,
-                    .slot = slot,
-                    .length_bytes = static_cast<std::uint32_t>(bytes.size()),
-                    .buffer = bytes.data(),
-                    .cookie = slot};
-  EXPECT_EQ(queue.submit({&one, 1}), 1u);
-  std::array<completion, 1> done;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (queue.poll(done) == 0) {
-    if (std::chrono::steady_clock::now() > until) return EDEADLK;
-    queue.wait(second_ns / 100);
-    far.tend();
-  }
-  EXPECT_EQ(done[0].cookie, slot);
-  return done[0].error_code;
-}
-
-int write_slot(backend& far, channel& queue, slot_id slot) {
-  std::vector<std::byte> bytes(page_bytes);
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = content(slot, i);
-  return transfer(far, queue, operation::write, slot, bytes);
-}
-
-// 0, an error code, or EBADMSG when the bytes are not those that were written.
-int read_slot(backend& far, channel& queue, slot_id slot) {
-  std::vector<std::byte> bytes(page_bytes);
-  if (const int code = transfer(far, queue, operation::read, slot, bytes); code != 0) return code;
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    if (bytes[i] != content(slot, i)) return EBADMSG;
-  }
-  return 0;
-}
-
-bool reached(backend& far, const std::function<bool()>& condition) {
-  for (int i = 0; i < 3000 && !condition(); ++i) {
-    far.tend();
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return condition();
 }
 
 TEST(tcp_server, what_is_freed_goes_back_and_the_session_ends_with_the_backend) {

@@ -16,9 +16,9 @@ class BuildScope(unittest.TestCase):
         """The outputs that a fresh folder would build for the target, where the packages of tests are not installed."""
         absent = ["GTest", "benchmark"] + (["Boost"] if scope == "run" else [])
         with tempfile.TemporaryDirectory() as folder:
-            made = run("cmake", "-S", ".", "-B", folder, "-G", "Ninja", f"-DFARHEAP_SCOPE={scope}",
+            configured = run("cmake", "-S", ".", "-B", folder, "-G", "Ninja", f"-DFARHEAP_SCOPE={scope}",
                        "--log-level=WARNING", *[f"-DCMAKE_DISABLE_FIND_PACKAGE_{name}=ON" for name in absent])
-            self.assertEqual(made.returncode, 0, made.stdout + made.stderr)
+            self.assertEqual(configured.returncode, 0, configured.stdout + configured.stderr)
             plan = run("ninja", "-C", folder, "-n", target)
             self.assertEqual(plan.returncode, 0, plan.stdout + plan.stderr)
         steps = [line.split("] ", 1)[1].rsplit(" ", 1)[1] for line in plan.stdout.splitlines() if "] " in line]

@@ -88,9 +88,9 @@ class Fork(unittest.TestCase):
         self.assertNotIn("wrong data", outcome.out, outcome)
         if "child stopped" in outcome.out:
             self.assertRegex(outcome.err, r"farheap: .*fork", f"a child was stopped without a clear message; {outcome}")
-            told = [line for line in outcome.out.splitlines()
+            reported = [line for line in outcome.out.splitlines()
                     if not line.startswith(("child stopped", "not all children"))]
-            self.assertLessEqual(set(told), set(native.out.splitlines()), outcome)
+            self.assertLessEqual(set(reported), set(native.out.splitlines()), outcome)
             print("note: children were stopped with a message:", outcome.err.splitlines()[0])
             return
         self.assertEqual(outcome.code, 0, outcome)

@@ -17,14 +17,14 @@ MAKE_FAR = """
 import os, sys
 cold = [bytes([number % 251]) * 4096 for number in range(16_000)]    # 64 MiB
 def make_far():
-    return sum(each[9] for each in cold)                              # whatever was there before is far now
+    return sum(block[9] for block in cold)                            # whatever was there before is far now
 """
 
 FILES = MAKE_FAR + """
 path = os.path.join(sys.argv[1], "a-file")
 with open(path, "wb") as file:
-    for each in cold:
-        file.write(each)
+    for block in cold:
+        file.write(block)
 whole = bytearray(64 << 20)                                           # in one read, more than the budget
 make_far()
 with open(path, "rb", buffering=0) as file:
@@ -53,10 +53,10 @@ def every_byte(step, *arguments):
 
 def exchange(write, read, close):
     received = [bytearray(100_000) for _ in range(200)]
-    views = [memoryview(each) for each in received]
+    views = [memoryview(block) for block in received]
     make_far()
     def send():
-        parts = [memoryview(each) for each in cold]
+        parts = [memoryview(block) for block in cold]
         first = 0
         while first < 4800:
             sent = write(parts[first:first + 100])
@@ -71,7 +71,7 @@ def exchange(write, read, close):
         close()
     sender = threading.Thread(target=send)
     sender.start()
-    total, which, rest = 0, 0, views[:]
+    total, index, rest = 0, 0, views[:]
     while rest and (now := read(rest[:50])) > 0:
         total += now
         while rest and now >= len(rest[0]):
@@ -103,7 +103,7 @@ import faulthandler, select, signal, threading, time
 faulthandler.enable()                                                 # asks for a signal stack of its own
 seen = []
 def handler(number, frame):
-    seen.append((number, sum(each[1] for each in cold[:5000])))
+    seen.append((number, sum(block[1] for block in cold[:5000])))
 signal.signal(signal.SIGALRM, handler)
 signal.signal(signal.SIGUSR1, handler)
 signal.signal(signal.SIGBUS, handler)
@@ -151,11 +151,11 @@ except FileNotFoundError:
 THREADS = MAKE_FAR + """
 import concurrent.futures, queue, threading
 def work(part):
-    return sum(each[part % 4096] for each in cold[part::16])
+    return sum(block[part % 4096] for block in cold[part::16])
 for _ in range(20):                                                   # many short threads
     threads = [threading.Thread(target=work, args=(part,)) for part in range(16)]
-    [each.start() for each in threads]
-    [each.join() for each in threads]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
 with concurrent.futures.ThreadPoolExecutor(8) as pool:
     print(list(pool.map(work, range(64))))
 line, total = queue.Queue(10), []
@@ -163,19 +163,19 @@ def consume():
     while (item := line.get()) is not None:
         total.append(item[7])
 consumers = [threading.Thread(target=consume) for _ in range(4)]
-[each.start() for each in consumers]
-for each in cold:
-    line.put(each)
+[consumer.start() for consumer in consumers]
+for block in cold:
+    line.put(block)
 for _ in consumers:
     line.put(None)
-[each.join() for each in consumers]
+[consumer.join() for consumer in consumers]
 print(sum(total))
 """
 
 # A kernel that refuses system call user dispatch, as those before Linux 5.11 do: prctl(59, ...) fails with EINVAL.
 WITHOUT_DISPATCH = """
 import ctypes, os, struct, sys
-program = b"".join(struct.pack("HBBI", *each) for each in [
+program = b"".join(struct.pack("HBBI", *step) for step in [
     (0x20, 0, 0, 0), (0x15, 0, 3, 157), (0x20, 0, 0, 16), (0x15, 0, 1, 59), (0x06, 0, 0, 0x00050016),
     (0x06, 0, 0, 0x7fff0000)])
 kept = ctypes.create_string_buffer(program)

@@ -32,7 +32,7 @@ def run(*command, **environment):
 
 
 def need_compiler(name):
-    support.need(all(shutil.which(each) for each in COMPILERS[name]), f"no {COMPILERS[name][1]} on this machine")
+    support.need(all(shutil.which(program) for program in COMPILERS[name]), f"no {COMPILERS[name][1]} on this machine")
     return COMPILERS[name]
 
 
@@ -64,10 +64,10 @@ class Installed(unittest.TestCase):
 
     def compile(self, compiler, source, *options):
         """Compiles a source to an object file, or something else that the options ask for."""
-        made = self.folder / f"{compiler}-{pathlib.Path(source).stem}.o"
+        output = self.folder / f"{compiler}-{pathlib.Path(source).stem}.o"
         language = [] if str(source).endswith(".c") else ["-std=c++20"]
-        run(compiler, *PLAIN, *language, "-I", self.prefix / "include", "-c", source, "-o", made, *options)
-        return made
+        run(compiler, *PLAIN, *language, "-I", self.prefix / "include", "-c", source, "-o", output, *options)
+        return output
 
     def test_find_package(self):
         for name in COMPILERS:
@@ -140,8 +140,8 @@ class Installed(unittest.TestCase):
         library = next(self.prefix.glob("lib*/**/libfarheap.so"))
         names = run("nm", "-D", "--defined-only", "--format=just-symbols", "--demangle", library).splitlines()
         self.assertIn("far::runtime::process()", names)
-        for each in names:
-            self.assertRegex(each, r"^(vtable for |typeinfo (name )?for )?far::page_lost\b|"
+        for symbol in names:
+            self.assertRegex(symbol, r"^(vtable for |typeinfo (name )?for )?far::page_lost\b|"
                                    r"^far::(runtime|tag|mutex|condition_variable|counting_semaphore|this_fiber|detail)::|"
                                    r"^far_hint_find_view$")
         self.assertRegex(run("readelf", "-d", library), r"soname: \[libfarheap\.so\.0\.\d+\]")

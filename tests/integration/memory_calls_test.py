@@ -75,11 +75,11 @@ class Accounting(unittest.TestCase):
     SLACK_BYTES = 4 * support.MIB
 
     def stats(self, pid):
-        told = subprocess.run([support.FARHEAP, "stats", str(pid), "--json"], capture_output=True, text=True, timeout=60)
-        self.assertEqual(told.returncode, 0, told.stderr)
-        return json.loads(told.stdout)
+        answer = subprocess.run([support.FARHEAP, "stats", str(pid), "--json"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        return json.loads(answer.stdout)
 
-    def settled(self, process, budget_bytes, what, holds):
+    def settled(self, process, budget_bytes, expected, holds):
         """Waits until the two accounts agree: pages may be on their way."""
         last = {}
 
@@ -89,7 +89,7 @@ class Accounting(unittest.TestCase):
             return last["local_bytes"] <= budget_bytes and holds(last)
 
         try:
-            support.wait_until(agree, what, process=process)
+            support.wait_until(agree, expected, process=process)
         except TimeoutError as late:
             shown = {name: last.get(name) for name in ("local_bytes", "resident_bytes", "far_bytes", "budget_bytes")}
             self.fail(f"{late}: {shown}")
@@ -108,17 +108,17 @@ class Accounting(unittest.TestCase):
                                      "--", *command], stdout=subprocess.PIPE, text=True,
                                     env=dict(os.environ, **environment))
             try:
-                told = shlex.join(map(str, process.args))
-                self.assertEqual(process.stdout.readline(), "quiet: full\n", told)
-                self.settled(process, budget_bytes, f"every frame is counted; {told}",
+                command_line = shlex.join(map(str, process.args))
+                self.assertEqual(process.stdout.readline(), "quiet: full\n", command_line)
+                self.settled(process, budget_bytes, f"every frame is counted; {command_line}",
                              lambda now: now["resident_bytes"] <= now["local_bytes"] + self.SLACK_BYTES)
                 os.write(gate, b"g")
-                self.assertEqual(process.stdout.readline(), "quiet: empty\n", told)
-                self.settled(process, budget_bytes, f"what is freed counts nowhere; {told}",
+                self.assertEqual(process.stdout.readline(), "quiet: empty\n", command_line)
+                self.settled(process, budget_bytes, f"what is freed counts nowhere; {command_line}",
                              lambda now: max(now["local_bytes"], now["far_bytes"],
                                              now["resident_bytes"]) <= self.SLACK_BYTES)
                 os.write(gate, b"g")
-                self.assertEqual(process.wait(timeout=DEADLINE_S), 0, told)
+                self.assertEqual(process.wait(timeout=DEADLINE_S), 0, command_line)
             finally:
                 os.close(gate)
                 support.end(process)
@@ -136,12 +136,12 @@ class Accounting(unittest.TestCase):
 class MemoryCalls(unittest.TestCase):
     def run_one(self, command, environment=None, deadline_s=DEADLINE_S):
         words = [f"{name}={value}" for name, value in (environment or {}).items()]
-        told = shlex.join([*words, *ADDR_NO_RANDOMIZE.split(), *map(str, command)])
+        command_line = shlex.join([*words, *ADDR_NO_RANDOMIZE.split(), *map(str, command)])
         try:
             outcome = support.run([*ADDR_NO_RANDOMIZE.split(), *command], environment=environment, deadline_s=deadline_s)
         except TimeoutError as late:
-            self.fail(f"hangs: {late}\nrepeat: {told}")
-        self.assertEqual(outcome.code, 0, f"{outcome}\nrepeat: {told}")
+            self.fail(f"hangs: {late}\nrepeat: {command_line}")
+        self.assertEqual(outcome.code, 0, f"{outcome}\nrepeat: {command_line}")
         return outcome
 
     def test_natively(self):

@@ -99,7 +99,7 @@ def cxx_source(types):
         parts.append(f"struct type{i} {{ int key = {i}; std::map<std::string, std::vector<type{i}>> inner; }};\n"
                      f"int use{i}(std::vector<type{i}> in) {{ std::sort(in.begin(), in.end(), [](const type{i}& a, "
                      f"const type{i}& b) {{ return a.key < b.key; }}); std::unordered_map<int, type{i}> by; "
-                     f"for (auto& each : in) by[each.key] = each; return static_cast<int>(by.size()) + {i}; }}")
+                     f"for (auto& entry : in) sums[entry.key] = entry; return static_cast<int>(sums.size()) + {i}; }}")
     return "\n".join(parts)
 
 
@@ -199,14 +199,14 @@ class Packages(unittest.TestCase):
     def test_compiler(self):
         self.need("g++")
         source = self.write("large.cc", cxx_source(120 if support.SOAK else 24))
-        made = self.directory / "large.o"
+        product = self.directory / "large.o"
 
         def digest(_):
-            value = hashlib.sha256(made.read_bytes()).hexdigest()
-            made.unlink()
+            value = hashlib.sha256(product.read_bytes()).hexdigest()
+            product.unlink()
             return value
 
-        self.compare(["g++", "-std=c++17", "-O1", "-c", source, "-o", made], digest)
+        self.compare(["g++", "-std=c++17", "-O1", "-c", source, "-o", product], digest)
 
     def test_stress_ng(self):
         self.need("stress-ng")

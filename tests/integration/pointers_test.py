@@ -276,11 +276,11 @@ class Pointers(unittest.TestCase):
                         self.compile_and_run(file.stem, page, compiler, flags)
 
     def compile_and_run(self, name, page, compiler, flags):
-        made = self.folder / f"{name}-{compiler}"
+        binary = self.folder / f"{name}-{compiler}"
         code, said = self.compile(compiler, name, program("".join(page["types"]), page[""]), "-O1", *flags,
-                                  support.BUILD / "lib" / "libfarheap.so", f"-Wl,-rpath,{support.BUILD / 'lib'}", "-o", made)
+                                  support.BUILD / "lib" / "libfarheap.so", f"-Wl,-rpath,{support.BUILD / 'lib'}", "-o", binary)
         self.assertEqual(code, 0, said)
-        done = support.run([made])
+        done = support.run([binary])
         if "cannot open a userfaultfd" in done.err:
             raise unittest.SkipTest(done.err.strip())
         self.assertEqual(done.code, 0, done)

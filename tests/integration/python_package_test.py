@@ -43,10 +43,10 @@ class Package(unittest.TestCase):
     def setUpClass(cls):
         support.need(support.VENV_PYTHON.exists(), f"there is no {support.VENV_PYTHON}; run evaluation/apps/flights/setup")
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
-        made = support.run([support.SOURCE / "scripts" / "make-wheel", support.BUILD, cls.folder])
-        if made.code != 0:
-            raise AssertionError(made)
-        cls.wheel = pathlib.Path(made.out.strip())
+        built = support.run([support.SOURCE / "scripts" / "make-wheel", support.BUILD, cls.folder])
+        if built.code != 0:
+            raise AssertionError(built)
+        cls.wheel = pathlib.Path(built.out.strip())
         cls.python = cls.folder / "venv" / "bin" / "python"
         subprocess.run([support.VENV_PYTHON, "-m", "venv", "--without-pip", cls.folder / "venv"], check=True)
         subprocess.run([support.VENV_PYTHON, "-m", "pip", "--python", cls.python, "install", "--quiet", "--no-index",

@@ -2,20 +2,16 @@
 beside them."""
 
 import contextlib
-import pathlib
 import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-import unittest
 
 import support
 
-LOCAL_BYTES = 48 * support.MIB
 ROUNDS = 100 if support.SOAK else 2
 REDIS = shutil.which("redis-server")
 
@@ -66,44 +62,22 @@ class Server:
         return f"127.0.0.1:{self.port}"
 
 
-class RedisServers(unittest.TestCase):
+class RedisServers(support.ProgramsBesideFailures):
     def setUp(self):
         support.need(REDIS and shutil.which("redis-cli"), "redis-server and redis-cli are not installed")
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
 
     def server(self, *arguments):
-        made = Server(self.folder, *arguments)
-        self.addCleanup(made.kill)
-        return made
+        server = Server(self.folder, *arguments)
+        self.addCleanup(server.kill)
+        return server
 
     def far(self, servers, options="timeout=5s"):
-        return f"redis://{','.join(each.where() for each in servers)}?{options}"
-
-    def begin(self, program, far, mode=None):
-        """Starts a program under farheap; its output goes to files that outlive it."""
-        files = [open(self.folder / name, "w+", encoding="utf-8") for name in ("out", "err")]
-        for file in files:
-            self.addCleanup(file.close)
-        process = support.start(support.farheap_command(program, LOCAL_BYTES, far, mode), stdin=subprocess.DEVNULL,
-                                stdout=files[0], stderr=files[1])
-        self.addCleanup(process.wait)
-        self.addCleanup(support.end, process)
-        return process
-
-    def texts(self):
-        return [(self.folder / name).read_text(encoding="utf-8") for name in ("out", "err")]
+        return f"redis://{','.join(server.where() for server in servers)}?{options}"
 
     def wait_until_far(self, process, server):
         support.wait_until(lambda: support.resident_bytes(server.process.pid) >= 32 * support.MIB,
                            f"{server.where()} held 32 MiB", process=process)
-
-    def finish(self, process, expected):
-        process.wait(support.DEADLINE_S)
-        out, err = self.texts()
-        self.assertEqual((process.returncode, out), (0, expected), err[-3000:])
-        return err
 
 
 class OneServer(RedisServers):
@@ -147,7 +121,7 @@ class OneServer(RedisServers):
 
     def test_one_that_may_evict_is_refused(self):
         server = self.server("--maxmemory", "200mb", "--maxmemory-policy", "allkeys-lru")
-        outcome = support.run_far(["true"], LOCAL_BYTES, far=self.far([server]))
+        outcome = support.run_far(["true"], self.local_bytes, far=self.far([server]))
         self.assertEqual(outcome.code, 1, outcome)
         self.assertIn("noeviction", outcome.err)
 
@@ -156,7 +130,7 @@ class OneServer(RedisServers):
         native = support.run(forker)
         self.assertEqual(native.code, 0, native)
         server = self.server()
-        outcome = support.run_far(forker, LOCAL_BYTES, far=self.far([server], "timeout=20s"))
+        outcome = support.run_far(forker, self.local_bytes, far=self.far([server], "timeout=20s"))
         self.assertEqual(outcome.code, 0, outcome)
         self.assertEqual(outcome.out, native.out, outcome)
 
@@ -173,18 +147,18 @@ class CopiesOnThreeServers(RedisServers):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(chance.uniform(0.1, 2.5))
             victim = chance.choice(servers)
-            what = chance.choice(("kill", "pause", "flush")) if support.SOAK else ("kill", "flush")[number % 2]
-            if what == "flush":
+            fault = chance.choice(("kill", "pause", "flush")) if support.SOAK else ("kill", "flush")[number % 2]
+            if fault == "flush":
                 victim.command("FLUSHALL")
             else:
-                victim.kill() if what == "kill" else victim.signal(signal.SIGSTOP)
+                victim.kill() if fault == "kill" else victim.signal(signal.SIGSTOP)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(chance.uniform(0, 2))
-                victim.start() if what == "kill" else victim.signal(signal.SIGCONT)
+                victim.start() if fault == "kill" else victim.signal(signal.SIGCONT)
             try:
                 self.finish(process, expected)
             except AssertionError as failure:
-                raise AssertionError(f"in round {number}, {what} of {victim.where()}: {failure}") from None
+                raise AssertionError(f"in round {number}, {fault} of {victim.where()}: {failure}") from None
         print(f"{self.id()}: {ROUNDS} rounds", file=sys.stderr)
 
 

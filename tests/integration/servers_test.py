@@ -3,14 +3,12 @@ again, added and missing beside them."""
 
 import contextlib
 import os
-import pathlib
 import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
@@ -18,7 +16,6 @@ import support
 
 FARHEAPD = support.BUILD / "bin" / "farheapd"
 TOKEN = "0123456789abcdef0123456789abcdef"
-LOCAL_BYTES = 48 * support.MIB
 ROUNDS = 100 if support.SOAK else 2
 
 
@@ -59,33 +56,17 @@ class Server:
         return f"{self.address}:{self.port}"
 
 
-class Servers(unittest.TestCase):
+class Servers(support.ProgramsBesideFailures):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         token = self.folder / "token"
         token.write_text(TOKEN + "\n")
         token.chmod(0o600)
 
     def server(self, *arguments, **options):
-        made = Server(self.folder, *arguments, **options)
-        self.addCleanup(made.kill)
-        return made
-
-    def begin(self, program, far):
-        """Starts a program under farheap; its output goes to files that outlive it."""
-        files = [open(self.folder / name, "w+", encoding="utf-8") for name in ("out", "err")]
-        for file in files:
-            self.addCleanup(file.close)
-        process = support.start(support.farheap_command(program, LOCAL_BYTES, far), stdin=subprocess.DEVNULL,
-                                stdout=files[0], stderr=files[1])
-        self.addCleanup(process.wait)
-        self.addCleanup(support.end, process)
-        return process
-
-    def texts(self):
-        return [(self.folder / name).read_text(encoding="utf-8") for name in ("out", "err")]
+        server = Server(self.folder, *arguments, **options)
+        self.addCleanup(server.kill)
+        return server
 
     def go_on(self, process, seconds):
         """Lets the program run on, or end."""
@@ -101,14 +82,7 @@ class Servers(unittest.TestCase):
                            f"{server.where()} held {size_bytes >> 20} MiB", process=process)
 
     def far(self, servers, options="copies=2&timeout=2s"):
-        return f"tcp://{','.join(each.where() for each in servers)}?{options}"
-
-    def finish(self, process, expected):
-        """Waits for the program's end: it has printed what it prints natively."""
-        process.wait(support.DEADLINE_S)
-        out, err = self.texts()
-        self.assertEqual((process.returncode, out), (0, expected), err[-3000:])
-        return err
+        return f"tcp://{','.join(server.where() for server in servers)}?{options}"
 
 
 class Namespaces:
@@ -280,7 +254,7 @@ class ServersThatCome(Servers):
         servers = [self.server() for _ in range(2)]
         servers[1].kill()
         for options, named in (("copies=1&timeout=1s", servers[1]), ("copies=2&timeout=1s", servers[0])):
-            outcome = support.run_far(["true"], LOCAL_BYTES, far=self.far(servers, options))
+            outcome = support.run_far(["true"], self.local_bytes, far=self.far(servers, options))
             self.assertEqual(outcome.code, 1, outcome)
             self.assertIn(named.where(), outcome.err)
             servers[0].kill()
@@ -327,7 +301,7 @@ class NamedTwice(Servers):
         server = self.server()
         port = server.where().rpartition(":")[2]
         far = f"tcp://127.0.0.1:{port},localhost:{port}?copies=2&timeout=2s"
-        outcome = support.run_far(["true"], LOCAL_BYTES, far=far)
+        outcome = support.run_far(["true"], self.local_bytes, far=far)
         self.assertNotEqual(outcome.code, 0, outcome)
         self.assertIn(f"127.0.0.1:{port} and localhost:{port} are one and the same server", outcome.err)
 
@@ -362,7 +336,7 @@ class OneCopy(Servers):
         native = support.run(forker)
         self.assertEqual(native.code, 0, native)
         server = self.server()
-        outcome = support.run_far(forker, LOCAL_BYTES, far=f"tcp://{server.where()}")
+        outcome = support.run_far(forker, self.local_bytes, far=f"tcp://{server.where()}")
         self.assertEqual(outcome.code, 0, outcome)
         self.assertEqual(outcome.out, native.out, outcome)
 

@@ -92,14 +92,14 @@ def run_far(program, budget_bytes, far=None, mode=None, **options):
     return outcome
 
 
-def wait_until(condition, what, deadline_s=60, process=None):
+def wait_until(condition, expected, deadline_s=60, process=None):
     """Waits for a condition and returns it. Raises TimeoutError at the deadline, or when the process has ended."""
     limit = time.monotonic() + deadline_s
     while not (value := condition()):
         if process and process.poll() is not None:
-            raise TimeoutError(f"the program ended, with code {process.returncode}, before {what}")
+            raise TimeoutError(f"the program ended, with code {process.returncode}, before {expected}")
         if time.monotonic() > limit:
-            raise TimeoutError(f"not within {deadline_s} s: {what}")
+            raise TimeoutError(f"not within {deadline_s} s: {expected}")
         time.sleep(0.02)
     return value
 
@@ -171,6 +171,38 @@ def need(condition, reason):
     """Skips the test, and says why, unless the condition holds."""
     if not condition:
         raise unittest.SkipTest(reason)
+
+
+class ProgramsBesideFailures(unittest.TestCase):
+    """Programs that run under farheap in the background, while a test lets servers fail."""
+
+    local_bytes = 48 * MIB
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def begin(self, program, far, mode=None):
+        """Starts a program under farheap; its output goes to files that outlive it."""
+        files = [open(self.folder / name, "w+", encoding="utf-8") for name in ("out", "err")]
+        for file in files:
+            self.addCleanup(file.close)
+        process = start(farheap_command(program, self.local_bytes, far, mode), stdin=subprocess.DEVNULL,
+                        stdout=files[0], stderr=files[1])
+        self.addCleanup(process.wait)
+        self.addCleanup(end, process)
+        return process
+
+    def texts(self):
+        return [(self.folder / name).read_text(encoding="utf-8") for name in ("out", "err")]
+
+    def finish(self, process, expected):
+        """Waits for the program's end: it has printed what it prints natively."""
+        process.wait(DEADLINE_S)
+        out, err = self.texts()
+        self.assertEqual((process.returncode, out), (0, expected), err[-3000:])
+        return err
 
 
 class TimedResult(unittest.TextTestResult):

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import os
 import pathlib
 import re
 import shutil
@@ -69,17 +68,17 @@ static void* run(void* seed) {
   return (void*)visit(2000, (unsigned long)seed);
 }
 int main(int count, char** words) {
-  const char* what = count > 1 ? words[1] : "";
+  const char* action = count > 1 ? words[1] : "";
   table = take();
   fill();
   unsigned long sum = visit(4000, 88172645463325252UL);
   /* Pages that were only read when they were here last come back unwritable. */
-  if (strcmp(what, "change") == 0) {
+  if (strcmp(action, "change") == 0) {
     sum += visit(60000, 7);
     change(2000);
   }
-  if (strcmp(what, "grow") == 0) sum += grow((size_t)-1 / 2);
-  if (strcmp(what, "threads") == 0) {
+  if (strcmp(action, "grow") == 0) sum += grow((size_t)-1 / 2);
+  if (strcmp(action, "threads") == 0) {
     pthread_t threads[3];
     for (unsigned long i = 0; i < 3; ++i) pthread_create(&threads[i], NULL, run, (void*)(i + 5));
     for (int i = 0; i < 3; ++i) {
@@ -88,7 +87,7 @@ int main(int count, char** words) {
       sum += (unsigned long)part;
     }
   }
-  if (strcmp(what, "fork") == 0) {
+  if (strcmp(action, "fork") == 0) {
     fflush(stdout);
     if (fork() == 0) {
       printf("child %lu\n", visit(1000, 99));
@@ -96,15 +95,15 @@ int main(int count, char** words) {
     }
     wait(NULL);
   }
-  if (strcmp(what, "write") == 0) {
+  if (strcmp(action, "write") == 0) {
     int to = open("/dev/null", 1);
     sum += (unsigned long)write(to, table, 1 << 20);  /* line: write */
   }
   printf("%lu\n", sum);
   fflush(stdout);
-  if (strcmp(what, "exec") == 0) execl("/bin/true", "true", NULL);
-  if (strcmp(what, "abort") == 0) abort();
-  if (strcmp(what, "exit") == 0) _exit(5);
+  if (strcmp(action, "exec") == 0) execl("/bin/true", "true", NULL);
+  if (strcmp(action, "abort") == 0) abort();
+  if (strcmp(action, "exit") == 0) _exit(5);
   free(table);
   return 3;
 }
@@ -247,8 +246,8 @@ class TraceTest(unittest.TestCase):
         self.assertIn(str(directory), outcome.err)
         self.assertEqual({path.stat().st_mode & 0o777 for path in files}, {0o600})
         traces = [read_trace(path) for path in sorted(files, key=lambda path: int(path.stem.split("-")[1]))]
-        for each in traces:
-            self.assertTrue(each.whole)
+        for trace in traces:
+            self.assertTrue(trace.whole)
         self.stats = support.json.loads(stats.read_text()) if stats.exists() else None
         return traces
 
@@ -294,7 +293,7 @@ class TraceTest(unittest.TestCase):
 
     def test_allocations(self):
         trace, = self.traced([self.programs["without"]], code=3)
-        table, = [each for each in trace.allocations if each.bytes == 64 << 20]
+        table, = [block for block in trace.allocations if block.bytes == 64 << 20]
         self.assertEqual(Lines(self.programs["without"], trace).stack(trace.stacks[table.stack])[:2], ["take", "main"])
         self.assertIn(table.address, [release.address for release in trace.releases])
         inside = sum(table.address <= miss.address < table.address + table.bytes for miss in trace.misses)
@@ -304,11 +303,11 @@ class TraceTest(unittest.TestCase):
         trace, = self.traced([self.programs["without"], "grow"], code=3)
         lines = Lines(self.programs["without"], trace)
         copied = [miss for miss in trace.misses
-                  if any(lines.of(each, True) == ("grow", line_of("grow")) for each in trace.stacks[miss.stack])]
+                  if any(lines.of(frame, True) == ("grow", line_of("grow")) for frame in trace.stacks[miss.stack])]
         seen = 0
-        for block in (each for each in trace.allocations if each.bytes == 1 << 20):
-            release = next(each for each in trace.releases
-                           if each.address == block.address and each.time >= block.time)
+        for block in (block for block in trace.allocations if block.bytes == 1 << 20):
+            release = next(release for release in trace.releases
+                           if release.address == block.address and release.time >= block.time)
             misses = [miss for miss in copied if block.address <= miss.address < block.address + block.bytes]
             self.assertTrue(all(miss.time >= release.time for miss in misses))
             seen += len(misses)
@@ -316,9 +315,9 @@ class TraceTest(unittest.TestCase):
 
     def test_a_block_that_cannot_grow_is_still_there(self):
         trace, = self.traced([self.programs["without"], "grow"], code=3)
-        table, = {each.address for each in trace.allocations if each.bytes == 64 << 20}
-        taken, again = [each.time for each in trace.allocations if each.address == table]
-        refused, freed = [each.time for each in trace.releases if each.address == table]
+        table, = {block.address for block in trace.allocations if block.bytes == 64 << 20}
+        taken, again = [block.time for block in trace.allocations if block.address == table]
+        refused, freed = [block.time for block in trace.releases if block.address == table]
         self.assertTrue(taken <= refused <= again <= freed)
 
     def test_writes_to_clean_pages(self):
@@ -333,7 +332,7 @@ class TraceTest(unittest.TestCase):
         stacks = {tuple(lines.stack(trace.stacks[miss.stack])) for miss in trace.misses if miss.in_kernel}
         self.assertIn(("main",), {stack[:1] for stack in stacks})
         written = [miss for miss in trace.misses if miss.in_kernel
-                   and any(lines.of(each, True) == ("main", line_of("write")) for each in trace.stacks[miss.stack])]
+                   and any(lines.of(frame, True) == ("main", line_of("write")) for frame in trace.stacks[miss.stack])]
         self.assertGreater(len(written), 5)
 
     def test_sampling(self):
@@ -366,7 +365,7 @@ class TraceTest(unittest.TestCase):
         traces = self.traced([program, "exec"])
         self.assertEqual(len(traces), 2)
         self.assertEqual(traces[0].pid, traces[1].pid)
-        self.assertGreater(max(len(each.misses) for each in traces), 1500)
+        self.assertGreater(max(len(trace.misses) for trace in traces), 1500)
 
     def test_python(self):
         script = self.root / "a script.py"

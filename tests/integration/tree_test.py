@@ -431,7 +431,7 @@ class Top(Tree):
         self.assertNotIn("\x1b", outcome.out)
         found = json.loads(support.run([support.FARHEAP, "top", "--json", "--interval", "0.5"]).out)
         one, = [one for one in found["jobs"] if one["pid"] == job.pid]
-        self.assertEqual(sorted(each["program"] for each in one["processes"]), ["sh", "verifier", "verifier"])
+        self.assertEqual(sorted(process["program"] for process in one["processes"]), ["sh", "verifier", "verifier"])
         self.assertLessEqual(one["local_bytes"], 64 * MIB + 2 * MINIMUM_BYTES)
         refused = support.run([support.FARHEAP, "top", "--once", "x"])
         self.assertEqual(refused.code, 2, refused)

@@ -52,9 +52,9 @@ class Walk:
         support.wait_until(lambda: len(self.lines) >= wanted, f"{count} more passes", deadline_s=120,
                            process=self.process)
 
-    def wait_for_resident(self, condition, what):
+    def wait_for_resident(self, condition, expected):
         try:
-            support.wait_until(lambda: condition(support.resident_bytes(self.pid())), what, process=self.process)
+            support.wait_until(lambda: condition(support.resident_bytes(self.pid())), expected, process=self.process)
         except TimeoutError as error:
             held = support.resident_bytes(self.pid()) if self.process.poll() is None else 0
             raise AssertionError(f"{error}; the process holds {held >> 20} MiB; {self.error_text()}") from error

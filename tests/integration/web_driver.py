@@ -34,8 +34,8 @@ class Browser:
                        "binary": shutil.which("chromium")}
             capabilities = {"browserName": "chrome", "goog:chromeOptions": options,
                             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
-            made = self.request("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
-            self.session = f"/session/{made['sessionId']}"
+            created = self.request("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})
+            self.session = f"/session/{created['sessionId']}"
         except BaseException:
             self.__exit__()
             raise

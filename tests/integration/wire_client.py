@@ -176,7 +176,7 @@ class Client:
 
 
 def encode_ranges(ranges):
-    return b"".join(struct.pack("<QII", *each) for each in ranges)
+    return b"".join(struct.pack("<QII", *part) for part in ranges)
 
 
 def encode_write(ranges, data):

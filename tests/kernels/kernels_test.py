@@ -88,8 +88,8 @@ poweroff -f
 
 def resolve(meta):
     """The kernel's package that a meta-package stands for, or None."""
-    told = subprocess.run(["apt-cache", "depends", meta], capture_output=True, text=True, check=False)
-    found = re.search(r"Depends: (linux-image-\S+)", told.stdout)
+    done = subprocess.run(["apt-cache", "depends", meta], capture_output=True, text=True, check=False)
+    found = re.search(r"Depends: (linux-image-\S+)", done.stdout)
     return found[1] if found else None
 
 
@@ -115,8 +115,8 @@ def fetch_kernel(meta):
 
 
 def libraries_of(program):
-    told = subprocess.run(["ldd", program], capture_output=True, text=True, check=True)
-    return {pathlib.Path(path) for path in re.findall(r"(?:=> )?(/\S+) \(0x", told.stdout)}
+    done = subprocess.run(["ldd", program], capture_output=True, text=True, check=True)
+    return {pathlib.Path(path) for path in re.findall(r"(?:=> )?(/\S+) \(0x", done.stdout)}
 
 
 def make_root(root, chosen):

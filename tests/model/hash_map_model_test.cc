@@ -326,14 +326,14 @@ TEST(hash_map_model, holds_in_every_order) {
 }
 
 struct mistake {
-  bug made;
+  bug present;
   kind shown_by;
   const char* broken;
   const char* name;
 };
 class hash_map_model_finds : public ::testing::TestWithParam<mistake> {};
 TEST_P(hash_map_model_finds, the_mistake) {
-  const verdict found = explore(GetParam().made, GetParam().shown_by);
+  const verdict found = explore(GetParam().present, GetParam().shown_by);
   EXPECT_TRUE(found.breaks(GetParam().broken)) << found.trace;
 }
 

@@ -60,6 +60,12 @@ class directed : public testing::Test {
       for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.write(page, part, kernel_.bytes(page));
     }
   }
+  // Allocates and writes the range, and evicts it.
+  void store(page_range range) {
+    ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
+    write(range);
+    engine_->eviction().evict(range);
+  }
   void check(page_range range) {
     for (page_id page = range.first; page < range.end(); ++page) {
       ASSERT_EQ(resolve(page, false), outcome::resolved);
@@ -108,9 +114,7 @@ TEST_F(directed, memory_that_fits_is_the_kernels_alone) {
 
 TEST_F(directed, what_comes_back_unchanged_is_not_written_again) {
   const page_range range{0, 200};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   EXPECT_EQ(count_in(range, state::remote), range.count);
   check(range);
   settle();
@@ -201,9 +205,7 @@ TEST_F(directed, who_misses_evicts_where_the_background_is_late) {
 
 TEST_F(directed_slow, a_read_ahead_is_unattended_and_a_miss_is_not) {
   const page_range range{0, 100};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   settle();
   EXPECT_EQ(miss(50, false), outcome::in_flight);
   EXPECT_TRUE(engine_->transfers().under_way());
@@ -276,9 +278,7 @@ TEST_F(directed, pages_come_back_when_writing_them_fails) {
 // Troubles that take seconds: a path that fails over, a device that resets, a server that starts again.
 TEST_F(directed, a_read_that_fails_for_seconds_is_tried_again_until_it_succeeds) {
   const page_range range{0, 1};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   far_.faults().set_failing_reads_per_million(1'000'000);
   const std::uint64_t since_ns = clock_.now_ns();
   while (clock_.now_ns() - since_ns < 20'000'000'000) {
@@ -295,9 +295,7 @@ TEST_F(directed, a_read_that_fails_for_seconds_is_tried_again_until_it_succeeds)
 
 TEST_F(directed, others_are_served_while_a_failed_read_rests) {
   const page_range range{0, 2};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   far_.faults().set_failing_reads_per_million(1'000'000);
   EXPECT_EQ(miss(0, false), outcome::in_flight);
   EXPECT_FALSE(fetcher_->only_rests());
@@ -311,9 +309,7 @@ TEST_F(directed, others_are_served_while_a_failed_read_rests) {
 
 TEST_F(directed, a_read_that_fails_for_half_a_minute_loses_the_page_until_it_is_discarded) {
   const page_range range{0, 1};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   far_.faults().set_failing_reads_per_million(1'000'000);
   const std::uint64_t since_ns = clock_.now_ns();
   EXPECT_EQ(resolve(0, false, 10'000'000), outcome::lost);
@@ -330,9 +326,7 @@ TEST_F(directed, a_read_that_fails_for_half_a_minute_loses_the_page_until_it_is_
 
 TEST_F(directed, a_tier_that_says_for_how_long_is_asked_that_long) {
   const page_range range{0, 2};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   far_.faults().set_error_code(ETIMEDOUT);
   far_.faults().set_read_patience_ns(90'000'000'000);
   far_.faults().set_failing_reads_per_million(1'000'000);
@@ -351,9 +345,7 @@ TEST_F(directed, a_tier_that_says_for_how_long_is_asked_that_long) {
 
 TEST_F(directed, a_failure_after_an_outage_is_tried_as_long_as_any_and_no_longer) {
   const page_range range{0, 1};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   far_.faults().set_error_code(ETIMEDOUT);
   far_.faults().set_read_patience_ns(3'600'000'000'000);
   far_.faults().set_failing_reads_per_million(1'000'000);
@@ -371,9 +363,7 @@ TEST_F(directed, a_failure_after_an_outage_is_tried_as_long_as_any_and_no_longer
 
 TEST_F(directed, a_tier_that_has_forgotten_a_page_for_good_is_not_asked_for_long) {
   const page_range range{0, 1};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   far_.faults().set_error_code(ESTALE);
   far_.faults().set_failing_reads_per_million(1'000'000);
   const std::uint64_t since_ns = clock_.now_ns();
@@ -385,9 +375,7 @@ TEST_F(directed, a_tier_that_has_forgotten_a_page_for_good_is_not_asked_for_long
 // A bit that flips, zeros, the bytes of another slot: what comes in is right, or nothing comes in.
 TEST_F(directed, wrong_bytes_are_read_again_and_never_installed) {
   const page_range range{0, 300};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   far_.faults().set_lying_reads_per_million(400'000);
   for (page_id page = range.first; page < range.end(); ++page) {
     ASSERT_EQ(resolve(page, page % 2 == 0, 100'000), outcome::resolved) << page;
@@ -400,9 +388,7 @@ TEST_F(directed, wrong_bytes_are_read_again_and_never_installed) {
 
 TEST_F(directed, a_tier_that_goes_on_returning_wrong_bytes_loses_the_page) {
   const page_range range{0, 3};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   far_.faults().set_lying_reads_per_million(1'000'000);
   for (page_id page = range.first; page < range.end(); ++page) {
     EXPECT_EQ(resolve(page, false, 10'000'000), outcome::lost);
@@ -414,9 +400,7 @@ TEST_F(directed, a_tier_that_goes_on_returning_wrong_bytes_loses_the_page) {
 // back.
 TEST_F(directed, a_write_that_never_arrived_is_noticed_when_its_page_is_read) {
   const page_range range{0, 1};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   write(range);  // its slot is free now, and the next one to be taken
   far_.faults().set_lying_writes_per_million(1'000'000);
   engine_->eviction().evict(range);
@@ -433,9 +417,7 @@ class directed_direct : public directed {
 
 TEST_F(directed_direct, wrong_bytes_are_noticed_where_they_are_a_memory_access_away) {
   const page_range range{0, 40};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   const auto slot = engine_->state_for_tests().pages.load(3).place();
   auto* const bytes = const_cast<std::byte*>(far_.direct(slot));
   bytes[1234] ^= std::byte{4};
@@ -446,9 +428,7 @@ TEST_F(directed_direct, wrong_bytes_are_noticed_where_they_are_a_memory_access_a
 
 TEST_F(directed_direct, bytes_that_are_right_again_come_in) {
   const page_range range{0, 1};
-  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-  write(range);
-  engine_->eviction().evict(range);
+  store(range);
   const auto slot = engine_->state_for_tests().pages.load(0).place();
   auto* const bytes = const_cast<std::byte*>(far_.direct(slot));
   bytes[0] ^= std::byte{1};

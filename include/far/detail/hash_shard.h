@@ -29,9 +29,9 @@ class hashed {
   }
   // The same bits make the same hash; what is in the lowest of them does not matter.
   [[nodiscard]] static hashed of_bits(std::uint64_t bits) {
-    hashed made;
-    made.value_ = bits;
-    return made;
+    hashed copy;
+    copy.value_ = bits;
+    return copy;
   }
   [[nodiscard]] std::uint64_t bits() const { return value_; }
   [[nodiscard]] std::size_t shard() const { return value_ >> (64 - hash_shard_bits); }

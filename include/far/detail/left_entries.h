@@ -1,5 +1,5 @@
-// Which entries of a far::hash_map are leaving local memory: noted by a handler, which must neither wait nor allocate
-// (far/tag.h), and read by whoever changes the map next.
+// The entries of a far::hash_map that are leaving local memory: noted by a handler, which must neither wait nor
+// allocate (far/tag.h), and read by whoever changes the map next.
 #pragma once
 
 #include <array>

@@ -145,7 +145,7 @@ void lineage_backend::forget(lineage_channel& closed) {
 
 // ---- behind the transfers ----
 
-// Which tiers are inherited changes only in the next fork.
+// The set of inherited tiers changes only in the next fork.
 std::uint64_t lineage_backend::read_patience_ns() const {
   const backend* const own = own_.load();
   std::uint64_t longest_ns = own != nullptr ? own->read_patience_ns() : 0;

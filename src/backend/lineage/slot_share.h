@@ -1,4 +1,4 @@
-// Which slots of a far tier the child of a fork still refers to: a table in memory that parent and child share.
+// The slots of a far tier to which the child of a fork still refers: a table in memory that parent and child share.
 //
 // The parent makes it at the fork, and takes every slot that was in use then for referred to, until the child has said
 // which it refers to. From then on the child takes slots out, one by one, as it frees them. A bit a slot; of the table,

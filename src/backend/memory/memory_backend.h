@@ -56,7 +56,7 @@ class memory_backend final : public backend {
   spin_lock growth_lock_;
   emulated_link link_;
 
-  // Which blocks of adjacent slots may have frames: one flag a block.
+  // One flag for each block of adjacent slots: whether it may have frames.
   std::atomic<bool>* const populated_;
   std::atomic<std::uint64_t> populated_slots_{0};
   // While the frames of a block go back to the kernel: its slots, which look used meanwhile, are nobody's.

@@ -264,7 +264,7 @@ bool redis_connection::parse(std::uint64_t now_ns, const completion_sink* sink) 
 
 // Called by the parser. The bytes of a page go where they belong, everything else into `reply_text_`.
 void redis_connection::take(const redis_reply& reply) {
-  lock.assert_held();  // by whoever calls the parser
+  lock.assert_held();  // by the parser's caller
   reply_ = reply;
   if (now() == phase::ready && commands_.sent() > 0 && reply.is == redis_reply::kind::text) {
     const command& front = commands_.at(0);

@@ -322,7 +322,7 @@ bool repairer::replace_copies(std::uint64_t number) {
   return false;
 }
 
-// Which copy to let go of: the least useful one of those without which there are all that there should be, or none
+// The copy to let go of: the least useful one of those without which there are all that there should be, or none
 // (maximum_places). `make_room`: of those on lost members, without which nothing is lost.
 std::size_t repairer::surplus_of(const group& seen, std::uint64_t number, bool make_room) {
   const member_order order = groups_.order_of(number);

@@ -19,7 +19,7 @@ constexpr std::uint64_t millisecond_ns = 1'000'000;
 constexpr std::uint64_t least_ahead_slots = 16 * mib / page_bytes;
 constexpr std::uint64_t most_ahead_slots = 256 * mib / page_bytes;
 constexpr std::uint64_t ahead_share = 16;
-// So many times as many free slots are kept before blocks go back: a program that scans shall not ask and return in
+// How many times as many free slots are kept before blocks go back: a program that scans shall not ask and return in
 // turn.
 constexpr std::uint64_t kept_factor = 4;
 

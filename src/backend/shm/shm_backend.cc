@@ -112,7 +112,7 @@ shm::connection_options shm_backend::connection_settings(bool joins) const {
   return settings;
 }
 
-// So that a far tier that is full, or whose server hangs, is noticed before the program starts.
+// A far tier that is full, or whose server hangs, is noticed here, before the program starts.
 result<void> shm_backend::wait_for_first_blocks() {
   control_lock_.assert_held();  // nobody else knows of this backend yet
   const std::uint64_t deadline_ns = now_ns() + chosen_.timeout_ns;

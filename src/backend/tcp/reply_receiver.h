@@ -29,7 +29,7 @@ class reply_receiver {
   // Where the next bytes go: the rest of a large reply into the callers' buffers, what follows it into our own.
   // `direct_bytes`: the size of the first part. Returns how many chunks there are.
   [[nodiscard]] std::size_t place(std::span<iovec> chunks, std::size_t* direct_bytes) const;
-  // So many bytes have come there.
+  // `bytes` have come there. `direct_bytes`: as place() has returned it.
   void note_received(std::size_t bytes, std::size_t direct_bytes);
 
   // Ends the requests whose replies have come. Returns false when the server broke the protocol, or a reply is damaged.

@@ -18,7 +18,7 @@ constexpr std::uint64_t shortest_backoff_ns = 1'000'000;
 constexpr unsigned most_doublings = 10;
 constexpr std::uint64_t session_wait_ns = 1'000'000;  // until another connection has opened it
 
-// So many small requests wait for the next advance() at most.
+// The most small requests that wait for the next advance().
 constexpr unsigned most_pushes_put_off = 16;
 
 }  // namespace

@@ -117,7 +117,7 @@ void tcp_backend::after_fork_in_child() {
   // Drawn at random: numbers of processes are not unique among containers.
   std::uint32_t drawn = 0;
   wire::fill_random(std::as_writable_bytes(std::span(&drawn, 1)));
-  std::uint32_t channel = first_child_channel | (drawn & ~static_cast<std::uint32_t>(most_tcp_connections - 1));
+  std::uint32_t channel = first_child_channel | (drawn & ~static_cast<std::uint32_t>(most_connections - 1));
   for (const std::unique_ptr<tcp_connection>& connection : connections_) connection->restart_in_child(channel++);
 }
 

@@ -8,9 +8,9 @@
 // is compacted (page_store.h): the objects of its emptiest zone move into the holes of others. So when that is done,
 // what the zones occupy is at most 9/8 of their objects, and three zones a class.
 //
-// Promises: whoever allocates a slot is promised room for a page that does not compress at all. A zone is opened for a
-// class only while the room that is left, all of it for whole pages, covers what has been promised; else the object
-// goes to a larger class. So a page that was promised room finds it.
+// Promises: with each slot that is allocated comes a promise of room for a page that does not compress at all. A zone
+// is opened for a class only while the room that is left, all of it for whole pages, covers what has been promised;
+// else the object goes to a larger class. So a page that was promised room finds it.
 #pragma once
 
 #include <array>

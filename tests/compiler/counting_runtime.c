@@ -1,15 +1,15 @@
-#include "told.h"
+#include "counting_runtime.h"
 
 #include <far/detail/compiled.h>
 #include <far/hint.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct told told_of;
+struct stream_counts counted;
 
-void told_reset(void) {
-  memset(&told_of, 0, sizeof told_of);
-  told_of.low = UINTPTR_MAX;
+void reset_counts(void) {
+  memset(&counted, 0, sizeof counted);
+  counted.low = UINTPTR_MAX;
 }
 
 static void clobber(void) {
@@ -28,13 +28,13 @@ static void clobber(void) {
 static void miss(const void* address, size_t size, uint64_t packed, struct far_hint_site* site) {
   if (site == NULL || site->file == NULL) abort();
   if (size == 1) {
-    ++told_of.guards;
+    ++counted.guards;
   } else {
-    ++told_of.calls;
-    if (packed & 1) ++told_of.written_calls;
-    *((packed & 4) != 0 ? &told_of.later_bytes : &told_of.now_bytes) += size;
-    if ((uintptr_t)address < told_of.low) told_of.low = (uintptr_t)address;
-    if ((uintptr_t)address + size > told_of.high) told_of.high = (uintptr_t)address + size;
+    ++counted.calls;
+    if (packed & 1) ++counted.written_calls;
+    *((packed & 4) != 0 ? &counted.later_bytes : &counted.now_bytes) += size;
+    if ((uintptr_t)address < counted.low) counted.low = (uintptr_t)address;
+    if ((uintptr_t)address + size > counted.high) counted.high = (uintptr_t)address + size;
   }
   clobber();
 }

@@ -9,8 +9,8 @@
 extern "C" {
 #endif
 
-// The bytes that streams said they need now, since the last told_reset(): in all, and from where to where.
-struct told {
+// The bytes that streams said they need now, since the last reset_counts(): in all, and from where to where.
+struct stream_counts {
   uint64_t calls;
   uint64_t now_bytes;
   uint64_t later_bytes;
@@ -19,8 +19,8 @@ struct told {
   uintptr_t high;
   uint64_t guards;
 };
-extern struct told told_of;
-void told_reset(void);
+extern struct stream_counts counted;
+void reset_counts(void);
 
 #ifdef __cplusplus
 }

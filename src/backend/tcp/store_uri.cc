@@ -1,0 +1,141 @@
+#include "backend/tcp/store_uri.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include "base/units.h"
+
+namespace far::backend {
+namespace {
+
+constexpr std::uint64_t default_timeout_with_copies_ns = 2'000'000'000;
+constexpr std::uint64_t shortest_timeout_ns = 10'000'000;
+constexpr std::uint64_t longest_timeout_ns = 3'600'000'000'000;
+
+bool is_host(std::string_view host) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
+           c == '_';
+  };
+  return !host.empty() && host.size() <= 253 && std::all_of(host.begin(), host.end(), allowed);
+}
+
+// Checks the text between the brackets; `%eth0` names the interface of a link-local address.
+bool is_ipv6(std::string_view host) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == ':' || c == '.' ||
+           c == '%';
+  };
+  return host.find(':') != std::string_view::npos && host.size() <= 64 &&
+         std::all_of(host.begin(), host.end(), allowed);
+}
+
+std::optional<tcp_endpoint> parse_endpoint(std::string_view text) {
+  std::string_view host;
+  if (text.starts_with('[')) {
+    const std::size_t bracket = text.find(']');
+    if (bracket == std::string_view::npos) return std::nullopt;
+    host = text.substr(1, bracket - 1);
+    text = text.substr(bracket + 1);
+    if (!is_ipv6(host) || !text.starts_with(':')) return std::nullopt;
+  } else {
+    const std::size_t colon = text.find(':');
+    if (colon == std::string_view::npos) return std::nullopt;
+    host = text.substr(0, colon);
+    text = text.substr(colon);
+    if (!is_host(host)) return std::nullopt;
+  }
+  const std::string_view digits = text.substr(1);
+  std::uint16_t port = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [rest, failure] = std::from_chars(digits.data(), end, port);
+  if (failure != std::errc{} || rest != end || port == 0) return std::nullopt;
+  return tcp_endpoint{std::string(host), port};
+}
+
+result<std::uint64_t> parse_patience(const uri& name) {
+  const auto patience = name.duration_ns("patience");
+  if (!patience) return patience.error();
+  if (patience.value() != 0u) return patience.value().value_or(0);
+  return wrong_name(name,
+                    "option 'patience' is how long reads wait for a server that does not answer; write for example "
+                    "patience=30s, or leave it out: they wait as long as the server keeps the bytes");
+}
+
+result<std::uint64_t> parse_copies(const uri& name, std::size_t servers) {
+  const auto given = name.whole_number("copies", 1, most_servers);
+  if (!given) return given.error();
+  const std::uint64_t copies = given.value().value_or(1);
+  if (copies <= servers) return copies;
+  return wrong_name(name, std::to_string(copies) + " copies need as many servers, and " + std::to_string(servers) +
+                              " are named; add servers or lower 'copies'");
+}
+
+}  // namespace
+
+error wrong_name(const uri& name, const std::string& why) {
+  return {"far tier '" + name.text() + "': " + why, EINVAL};
+}
+
+std::string tcp_endpoint::text() const {
+  const bool brackets = host.find(':') != std::string::npos;
+  return (brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+result<tcp_endpoint> parse_tcp_endpoint(std::string_view text) {
+  std::optional<tcp_endpoint> server = parse_endpoint(text);
+  if (server) return *std::move(server);
+  return error{"'" + std::string(text) + "' is not HOST:PORT; write for example cache1:7070 or [fd00::2]:7070", EINVAL};
+}
+
+result<std::vector<tcp_endpoint>> parse_servers(const uri& name, endpoint_parser* parse, std::string_view example) {
+  std::string_view list = name.rest();
+  if (!list.starts_with("//") || list.size() == 2) {
+    return wrong_name(name, "it names no server; write for example " + std::string(example));
+  }
+  list.remove_prefix(2);
+  std::vector<tcp_endpoint> servers;
+  while (true) {
+    const std::size_t comma = list.find(',');
+    result<tcp_endpoint> server = parse(list.substr(0, comma));
+    if (!server) return wrong_name(name, server.error().message);
+    if (std::find(servers.begin(), servers.end(), server.value()) != servers.end()) {
+      return wrong_name(name, "server " + server.value().text() + " is given twice; keep one of them");
+    }
+    servers.push_back(std::move(server).value());
+    if (servers.size() > most_servers) {
+      return wrong_name(name, "more than " + std::to_string(most_servers) + " servers; name fewer, larger ones");
+    }
+    if (comma == std::string_view::npos) return servers;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+result<void> parse_store_options(const uri& name, std::size_t servers, store_options* into) {
+  const result<std::uint64_t> copies = parse_copies(name, servers);
+  if (!copies) return copies.error();
+  into->copies = copies.value();
+  const auto connections = name.whole_number("connections", 1, most_connections);
+  if (!connections) return connections.error();
+  into->connections = connections.value().value_or(into->connections);
+  const auto timeout = name.duration_ns("timeout");
+  if (!timeout) return timeout.error();
+  // Where another server has the bytes, a silent one is not waited for long.
+  into->timeout_ns = timeout.value().value_or(into->copies > 1 ? default_timeout_with_copies_ns : into->timeout_ns);
+  if (into->timeout_ns < shortest_timeout_ns || into->timeout_ns > longest_timeout_ns) {
+    return wrong_name(name, "option 'timeout' is between " + format_duration(shortest_timeout_ns) +
+                                " and an hour; write for example timeout=10s");
+  }
+  const result<std::uint64_t> patience = parse_patience(name);
+  if (!patience) return patience.error();
+  into->patience_ns = patience.value();
+  const auto capacity = name.size_bytes("capacity");
+  if (!capacity) return capacity.error();
+  into->capacity_bytes = capacity.value().value_or(0);
+  return {};
+}
+
+}  // namespace far::backend
