@@ -106,6 +106,7 @@ struct capacity {
   static constexpr std::uint64_t no_bytes = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t stored_bytes = no_bytes;
   std::uint64_t most_stored_bytes = no_bytes;
+  std::uint64_t damaged_copies = 0;  // since the start: those that report_damage() has had written again
 
   [[nodiscard]] std::uint64_t occupied_bytes() const {
     return stored_bytes == no_bytes ? used_slots * page_bytes : stored_bytes;

@@ -53,6 +53,7 @@ statistics engine::snapshot() const {
   now.peak_far_bytes = count.peak_far_pages.get() * page_bytes;
   now.far_stored_bytes = far.occupied_bytes();
   now.peak_far_stored_bytes = std::max(count.peak_far_stored_bytes.get(), now.far_stored_bytes);
+  now.damaged_copies = far.damaged_copies;
   now.misses = count.misses.get();
   now.waits = count.waits.get();
   now.rescues = count.rescues.get();

@@ -466,7 +466,9 @@ void replicated_backend::after_fork_in_child() {
 }
 
 capacity replicated_backend::report() const {
-  return {total_slots_.load(std::memory_order_relaxed), used_slots_.load(std::memory_order_relaxed)};
+  return {.total_slots = total_slots_.load(std::memory_order_relaxed),
+          .used_slots = used_slots_.load(std::memory_order_relaxed),
+          .damaged_copies = shared_.damaged_slots()};
 }
 
 // A read goes to one member, and many reads go to all of them.
