@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <utility>
 
@@ -40,13 +41,19 @@ void use_all_descriptors() {
   static_cast<void>(setrlimit(RLIMIT_NOFILE, &limit));
 }
 
-// Waits for a signal, or for the listener, for at most so long; true when a signal has come.
-bool wait_for(int signals, int listener, int timeout_ms) {
+// Waits for a signal, or for the listener, for at most so long. Returns the signal's number; 0: none has come.
+int wait_for(int signals, int listener, int timeout_ms) {
   std::array<pollfd, 2> watched{{{signals, POLLIN, 0}, {listener, POLLIN, 0}}};
-  if (poll(watched.data(), watched.size(), timeout_ms) <= 0) return false;
-  if ((watched[0].revents & POLLIN) == 0) return false;
-  signalfd_siginfo signal_info{};
-  return read(signals, &signal_info, sizeof signal_info) == sizeof signal_info;
+  if (poll(watched.data(), watched.size(), timeout_ms) <= 0) return 0;
+  if ((watched[0].revents & POLLIN) == 0) return 0;
+  signalfd_siginfo taken{};
+  return read(signals, &taken, sizeof taken) == sizeof taken ? static_cast<int>(taken.ssi_signo) : 0;
+}
+
+// The same, while the server ends: what would be reloaded is of no use any more.
+bool is_told_to_end(int signals, int timeout_ms) {
+  const int number = wait_for(signals, -1, timeout_ms);
+  return number != 0 && number != SIGHUP;
 }
 
 }  // namespace
@@ -69,6 +76,7 @@ memory_server::~memory_server() {
 
 // Steps that can fail because of the configuration come first, and those that start threads come last.
 result<void> memory_server::prepare() {
+  set_log_level(chosen_.least_logged);
   use_all_descriptors();
   if (!chosen_.certificate_file.empty()) {
     result<std::unique_ptr<wire::tls_context>> context =
@@ -94,7 +102,8 @@ result<void> memory_server::prepare() {
            .use_io_uring = chosen_.use_io_uring,
            .spin_ns = chosen_.spin_ns};
   if (chosen_.listen) {
-    const result<int> listening = listen_at(&*chosen_.listen);
+    bound_ = chosen_.listen;
+    const result<int> listening = listen_at(&*bound_);
     if (!listening) return listening.error();
     listener_ = listening.value();
     for (unsigned i = 0; i < chosen_.threads; ++i) {
@@ -133,27 +142,50 @@ result<void> memory_server::start_metrics() {
 std::vector<std::string> memory_server::addresses() const {
   std::vector<std::string> all;
   if (shared_memory_) all.push_back("shm:" + chosen_.shm_name);
-  if (chosen_.listen) all.push_back(chosen_.listen->text());
+  if (bound_) all.push_back(bound_->text());
   return all;
 }
 
-void memory_server::run(int signals) {
+void memory_server::run(int signals, const std::function<result<options>()>& read_again) {
   const bool open_to_all = chosen_.tokens.empty();
   log_event("lending " + format_size(chosen_.memory_bytes) + (security_ ? ", with TLS" : "") +
             (open_to_all ? ", without tokens" : ", with tokens"));
-  serve_until_signal(signals);
+  serve_until_signal(signals, read_again);
   drain(signals);
   log_event("stopped");
 }
 
-void memory_server::serve_until_signal(int signals) {
+void memory_server::serve_until_signal(int signals, const std::function<result<options>()>& read_again) {
   for (;;) {
     const int pause_ms = housekeeping_ms();
     const int listener = accepting_ ? listener_ : -1;
     accepting_ = true;
-    if (wait_for(signals, listener, pause_ms)) return;
+    const int number = wait_for(signals, listener, pause_ms);
+    if (number != 0 && number != SIGHUP) return;
+    if (number == SIGHUP) reload(read_again());
     accept_all();
   }
+}
+
+// Whatever can be wrong is found out before the first change. Connections that are there stay as they are.
+void memory_server::reload(result<options> fresh) {
+  result<bool> renewed = false;
+  if (fresh && security_) renewed = security_->refresh();
+  if (!fresh || !renewed) {
+    const std::string& why = fresh ? renewed.error().message : fresh.error().message;
+    log_event("nothing is reloaded: " + why, log_level::warning);
+    return;
+  }
+  options& now = fresh.value();
+  std::string left;
+  for (const std::string& name : fixed_differences(chosen_, now)) left += (left.empty() ? "" : ", ") + name;
+  // A server that began with tokens goes on with tokens, and one without goes on without.
+  if (now.token_file == chosen_.token_file) chosen_.tokens = std::move(now.tokens);
+  store_->set_quotas(std::move(now.quota_bytes));
+  set_log_level(now.least_logged);
+  log_event(std::string("reloaded tokens, quotas and log level") +
+            (renewed.value() ? "; new connections get the new certificate" : ""));
+  if (!left.empty()) log_event("not changed before the next start: " + left, log_level::warning);
 }
 
 void memory_server::accept_all() {
@@ -214,13 +246,13 @@ void memory_server::drain(int signals) {
   for (const auto& loop : loops_) loop->drain();
   const std::uint64_t started_ns = now();
   while (!clients_have_gone() && now() - started_ns < chosen_.drain_ns) {
-    if (wait_for(signals, -1, std::min(housekeeping_ms(), 20))) break;
+    if (is_told_to_end(signals, std::min(housekeeping_ms(), 20))) break;
   }
   for (const auto& loop : loops_) loop->end_now();
   shared_memory_.reset();
   const std::uint64_t closing_since_ns = now();
   while (!clients_have_gone() && now() - closing_since_ns < closing_ns) {
-    if (wait_for(signals, -1, 5)) _exit(1);
+    if (is_told_to_end(signals, 5)) _exit(1);
   }
 }
 

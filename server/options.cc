@@ -20,7 +20,7 @@ constexpr const char* footer =
     "TENANT TOKEN (or only TOKEN, for the tenant 'default'); make a token with: openssl rand -hex 32\n"
     "A configuration file holds the same options, one on each line, without the dashes: memory=\"16G\"\n"
     "SIGTERM drains: no new blocks, clients are told, and the server ends with the last of them. A second one ends "
-    "it.\n"
+    "it. SIGHUP reads tokens, certificates, quotas and the log level again.\n"
     "Example: farheapd --listen 127.0.0.1:7070 --memory 4G";
 
 constexpr std::uint64_t usual_lease_ns = 3'600'000'000'000;
@@ -41,6 +41,7 @@ struct texts {
   std::string patience = "10s";
   std::string silence = "60s";
   std::string spin = "50us";
+  std::string log_level = "info";
   unsigned threads = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 8u);
   bool epoll = false;
 };
@@ -71,6 +72,8 @@ void declare(CLI::App& parser, texts& into) {
   text("--patience", into.patience, "DURATION", "for a handshake, a message, and for replies to be read; default 10s");
   text("--silence", into.silence, "DURATION", "a client that sends nothing for this long is gone; default 60s");
   text("--spin", into.spin, "DURATION", "how long a loop spins before it sleeps; 0s: not at all; default 50us");
+  text("--log-level", into.log_level, "LEVEL",
+       "warning, info or debug (with the comings and goings of clients); default info");
   parser.add_flag("--epoll", into.epoll, "use epoll even if io_uring is available");
   parser.set_config("--config", "", "read options from this file")->type_name("FILE");
   parser.set_version_flag("--version", "farheapd " FARHEAP_VERSION);
@@ -150,8 +153,9 @@ result<void> take_secrets(const texts& from, options& into) {
     result<token_book> tokens = token_book::read(from.token_file);
     if (!tokens) return about("--token-file", tokens.error().message);
     into.tokens = std::move(tokens).value();
+    into.token_file = from.token_file;
     for (const auto& [tenant, bytes] : into.quota_bytes) {
-      if (into.tokens.find(tenant) != nullptr) continue;
+      if (!into.tokens.of(tenant).empty()) continue;
       return about("--quota",
                    "the token file has no token for tenant '" + tenant + "'; add one, or leave the quota out");
     }
@@ -188,6 +192,9 @@ result<options> check(const texts& from) {
   checked.threads = from.threads;
   checked.shm_name = from.shm_name;
   checked.use_io_uring = !from.epoll;
+  const std::optional<log_level> least = log_level_named(from.log_level);
+  if (!least) return about("--log-level", "'" + from.log_level + "' is no level; write warning, info or debug");
+  checked.least_logged = *least;
   if (result<void> done = take_sizes(from, checked); !done) return done.error();
   if (result<void> done = take_durations(from, checked); !done) return done.error();
   if (result<void> done = take_secrets(from, checked); !done) return done.error();
@@ -203,7 +210,34 @@ result<options> check(const texts& from) {
   return checked;
 }
 
+std::string text_of(const std::optional<address>& of) {
+  return of ? of->text() : "";
+}
+
 }  // namespace
+
+std::vector<std::string> fixed_differences(const options& before, const options& now) {
+  std::vector<std::string> names;
+  const auto compare = [&](const char* name, bool differs) {
+    if (differs) names.emplace_back(name);
+  };
+  compare("--listen", text_of(before.listen) != text_of(now.listen));
+  compare("--metrics", text_of(before.metrics) != text_of(now.metrics));
+  compare("--memory", before.memory_bytes != now.memory_bytes);
+  compare("--threads", before.threads != now.threads);
+  compare("--token-file", before.token_file != now.token_file);
+  compare("--tls-cert", before.certificate_file != now.certificate_file);
+  compare("--tls-key", before.key_file != now.key_file);
+  compare("--shm", before.shm_name != now.shm_name);
+  compare("--grace", before.grace_ns != now.grace_ns);
+  compare("--lease", before.lease_ns != now.lease_ns);
+  compare("--drain", before.drain_ns != now.drain_ns);
+  compare("--patience", before.patience_ns != now.patience_ns);
+  compare("--silence", before.silence_ns != now.silence_ns);
+  compare("--spin", before.spin_ns != now.spin_ns);
+  compare("--epoll", before.use_io_uring != now.use_io_uring);
+  return names;
+}
 
 // CLI11 reports help, version and errors as exceptions; none of them leaves this function.
 result<command_line> parse_command_line(std::vector<std::string> arguments) {

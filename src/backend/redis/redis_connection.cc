@@ -6,12 +6,14 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "backend/redis/command_writer.h"
 #include "backend/redis/key_layout.h"
+#include "backend/redis/redis_uri.h"
 #include "backend/redis/server_facts.h"
 #include "base/log.h"
 #include "platform/local_memory.h"
@@ -36,6 +38,7 @@ redis_connection::redis_connection(redis_settings chosen, std::unique_ptr<byte_s
                                    const platform::clock& time)
     : store_connection(chosen.peer, chosen.timeout_ns, std::move(stream), session, time),
       settings_(std::move(chosen)),
+      password_(settings_.password_file, read_password_file),
       renews_(settings_.writes),
       session_(session),
       strings_(settings_, greeting_, session, commands_),
@@ -53,6 +56,14 @@ store_connection::joining redis_connection::join_session() {
 
 void redis_connection::begin_handshake() {
   reader_.reset();
+  if (std::optional<result<std::string>> read = password_.changed()) {
+    if (*read) {
+      settings_.password = std::move(*read).value();
+    } else {
+      log_line(log_level::warning, "far tier %s: %s; going on with the password of before", peer(),
+               read->error().message.c_str());
+    }
+  }
   greeting_.begin(settings_);
 }
 
