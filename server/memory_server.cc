@@ -58,7 +58,7 @@ bool is_told_to_end(int signals, int timeout_ms) {
 
 }  // namespace
 
-memory_server::memory_server(options chosen) : chosen_(std::move(chosen)), started_at_ns_(now()) {}
+memory_server::memory_server(options chosen) : chosen_(std::move(chosen)), started_at_ns_(now()), looked_after_at_ns_(started_at_ns_) {}
 
 result<std::unique_ptr<memory_server>> memory_server::start(options chosen) {
   std::unique_ptr<memory_server> created(new memory_server(std::move(chosen)));
@@ -132,7 +132,9 @@ result<void> memory_server::start_metrics() {
   for (const auto& loop : loops_) view.loops.push_back(&loop->counters());
   if (shared_memory_) view.loops.push_back(&shared_memory_->counters());
   for (const std::string& address : addresses()) view.address += (view.address.empty() ? "" : " and ") + address;
-  result<std::unique_ptr<metrics_server>> server = metrics_server::start(*chosen_.metrics, std::move(view));
+  result<std::unique_ptr<metrics_server>> server = 
+      metrics_server::start(*chosen_.metrics, std::move(view),
+                            {.tokens = &chosen_.metrics_tokens, .looked_after_at_ns = &looked_after_at_ns_});
   if (!server) return server.error();
   metrics_ = std::move(server).value();
   log_event("metrics on http://" + metrics_->where() + "/");
@@ -181,6 +183,7 @@ void memory_server::reload(result<options> fresh) {
   for (const std::string& name : fixed_differences(chosen_, now)) left += (left.empty() ? "" : ", ") + name;
   // A server that began with tokens goes on with tokens, and one without goes on without.
   if (now.token_file == chosen_.token_file) chosen_.tokens = std::move(now.tokens);
+  if (now.metrics_token_file == chosen_.metrics_token_file) chosen_.metrics_tokens = std::move(now.metrics_tokens);
   store_->set_quotas(std::move(now.quota_bytes));
   set_log_level(now.least_logged);
   log_event(std::string("reloaded tokens, quotas and log level") +
@@ -217,6 +220,7 @@ void memory_server::deal_out(int socket) {
 
 int memory_server::housekeeping_ms() {
   store_->expire(now());
+  looked_after_at_ns_ = now();
   const std::uint64_t ended_early = store_->report().sessions_ended_early;
   if (ended_early > ended_early_told_) {
     log_limited(std::to_string(ended_early - ended_early_told_) +

@@ -2,6 +2,7 @@
 // metrics, and what is done now and then.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -64,6 +65,7 @@ class memory_server {
   std::unique_ptr<shm_service> shared_memory_;
   std::unique_ptr<metrics_server> metrics_;
   std::uint64_t started_at_ns_;
+  std::atomic<std::uint64_t> looked_after_at_ns_;  // by housekeeping_ms()
   std::uint64_t ended_early_told_ = 0;  // of the sessions that ended early, in the log
 };
 

@@ -15,7 +15,7 @@ namespace far::server {
 namespace {
 
 constexpr const char* footer =
-    "Beyond loopback farheapd listens only with a token or TLS. The token file has mode 0600 and one line for each "
+    "Beyond loopback farheapd listens only with a token or TLS, and shows metrics only with a token of their own. The token file has mode 0600 and one line for each "
     "tenant:\n"
     "TENANT TOKEN (or only TOKEN, for the tenant 'default'); make a token with: openssl rand -hex 32\n"
     "A configuration file holds the same options, one on each line, without the dashes: memory=\"16G\"\n"
@@ -34,6 +34,7 @@ struct texts {
   std::string key_file;
   std::vector<std::string> quotas;
   std::string metrics;
+  std::string metrics_token_file;
   std::string shm_name;
   std::string grace = "60s";
   std::string lease;
@@ -63,7 +64,8 @@ void declare(CLI::App& parser, texts& into) {
       ->type_name("TENANT=SIZE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  text("--metrics", into.metrics, "ADDR:PORT", "HTTP: /metrics for Prometheus, / for people");
+  text("--metrics", into.metrics, "ADDR:PORT", "HTTP: /metrics for Prometheus, / for people, /healthz, /readyz");
+  text("--metrics-token-file", into.metrics_token_file, "FILE", "who reads metrics must know its token");
   text("--shm", into.shm_name, "NAME", "lend to clients on this machine through shared memory: shm:NAME");
   text("--grace", into.grace, "DURATION",
        "how long slots outlive their client's last connection, in any case; default 60s");
@@ -160,6 +162,15 @@ result<void> take_secrets(const texts& from, options& into) {
                    "the token file has no token for tenant '" + tenant + "'; add one, or leave the quota out");
     }
   }
+  if (!from.metrics_token_file.empty()) {
+    result<token_book> tokens = token_book::read(from.metrics_token_file);
+    if (!tokens) return about("--metrics-token-file", tokens.error().message);
+    if (tokens.value().of("default").empty()) {
+      return about("--metrics-token-file", "it has only tokens with a tenant; write a line with the token alone");
+    }
+    into.metrics_tokens = std::move(tokens).value();
+    into.metrics_token_file = from.metrics_token_file;
+  }
   if (from.certificate_file.empty() != from.key_file.empty()) {
     return about(from.key_file.empty() ? "--tls-cert" : "--tls-key",
                  "TLS needs both --tls-cert FILE and --tls-key FILE");
@@ -173,15 +184,14 @@ result<void> take_secrets(const texts& from, options& into) {
   return {};
 }
 
-result<void> take_address(const char* option, const std::string& text, const options& chosen,
+// `advice`: what protects it.
+result<void> take_address(const char* option, const std::string& text, bool is_protected, const char* advice,
                           std::optional<address>& into) {
   const result<address> parsed = parse_address(text);
   if (!parsed) return about(option, parsed.error().message);
-  const bool protected_enough = !chosen.tokens.empty() || !chosen.certificate_file.empty();
-  if (!parsed.value().is_loopback() && !protected_enough) {
-    return about(option, parsed.value().text() +
-                             " can be reached from other machines; give --token-file FILE (or --tls-cert FILE and "
-                             "--tls-key FILE), or listen on 127.0.0.1");
+  if (!parsed.value().is_loopback() && !is_protected) {
+    return about(option, parsed.value().text() + " can be reached from other machines; give " + advice +
+                             ", or listen on 127.0.0.1");
   }
   into = parsed.value();
   return {};
@@ -201,11 +211,20 @@ result<options> check(const texts& from) {
   const bool wants_tcp = !from.listen.empty() || from.shm_name.empty();
   const std::string listen = from.listen.empty() ? "127.0.0.1:7070" : from.listen;
   if (wants_tcp) {
-    if (result<void> done = take_address("--listen", listen, checked, checked.listen); !done) return done.error();
+    const bool is_protected = !checked.tokens.empty() || !checked.certificate_file.empty();
+    if (result<void> done =
+            take_address("--listen", listen, is_protected,
+                         "--token-file FILE (or --tls-cert FILE and --tls-key FILE)", checked.listen);
+        !done) {
+      return done.error();
+    }
   }
   if (!from.metrics.empty()) {
-    if (result<void> done = take_address("--metrics", from.metrics, checked, checked.metrics); !done)
+    if (result<void> done = take_address("--metrics", from.metrics, !checked.metrics_tokens.empty(),
+                                         "--metrics-token-file FILE", checked.metrics);
+        !done) {
       return done.error();
+    }
   }
   return checked;
 }
@@ -226,6 +245,7 @@ std::vector<std::string> fixed_differences(const options& before, const options&
   compare("--memory", before.memory_bytes != now.memory_bytes);
   compare("--threads", before.threads != now.threads);
   compare("--token-file", before.token_file != now.token_file);
+  compare("--metrics-token-file", before.metrics_token_file != now.metrics_token_file);
   compare("--tls-cert", before.certificate_file != now.certificate_file);
   compare("--tls-key", before.key_file != now.key_file);
   compare("--shm", before.shm_name != now.shm_name);

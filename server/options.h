@@ -21,8 +21,10 @@ struct options {
   std::uint64_t memory_bytes = 0;
   unsigned threads = 1;
   token_book tokens;
-  std::string token_file;        // empty: no tokens
-  std::string certificate_file;  // empty: no TLS
+  std::string token_file;  // empty: no tokens
+  token_book metrics_tokens;
+  std::string metrics_token_file;  // empty: metrics are for everybody
+  std::string certificate_file;    // empty: no TLS
   std::string key_file;
   std::map<std::string, std::uint64_t> quota_bytes;
   std::string shm_name;  // empty: no shared memory
