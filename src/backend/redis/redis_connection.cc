@@ -51,7 +51,10 @@ redis_connection::~redis_connection() {
 store_connection::joining redis_connection::join_session() {
   const redis_session::view joined = session_.now();
   if (joined.epoch != epoch()) return joining::stale;
-  return joined.run_id.is_known() || settings_.writes ? joining::now : joining::later;
+  if (!joined.run_id.is_known()) return settings_.writes ? joining::now : joining::later;
+  // Another address may be another server, which does not have our keys.
+  stream().use_address(joined.address);
+  return joining::now;
 }
 
 void redis_connection::begin_handshake() {
@@ -121,7 +124,7 @@ void redis_connection::take_facts(const completion_sink* sink) {
   const redis_session::view joined = session_.now();
   if (joined.epoch != epoch()) return break_off(ESTALE, "the session has changed meanwhile");
   if (!joined.run_id.is_known()) {
-    if (!session_.opened(epoch(), facts)) return break_off(ESTALE, "the session has changed meanwhile");
+    if (!session_.opened(epoch(), facts, stream().address())) return break_off(ESTALE, "the session has changed meanwhile");
   } else if (joined.run_id != facts.run_id) {
     greeting_.forget_predecessor();  // it has ended with the server's process
     return lose_session("the server was restarted, or another one has taken its place", sink);
