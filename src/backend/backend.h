@@ -206,6 +206,10 @@ class backend {
     static_cast<void>(right);
   }
 
+  // How many pages a second are to be read from all of their copies, and compared with what was written, though nobody
+  // needs them; 0: none. It stays the same.
+  [[nodiscard]] virtual std::uint64_t scrubbed_pages_per_second() const { return 0; }
+
   // In the child of a fork, before its first open_channel(): connections belong to the parent, and slots are only read,
   // unless the fork has copied them. The parent's channels must not be touched any more, not even to destroy them: only
   // close_in_child() comes before.

@@ -23,7 +23,7 @@ constexpr std::uint64_t heap_pages = 512;
 
 class damaged_copies : public testing::Test {
  protected:
-  damaged_copies() {
+  explicit damaged_copies(std::uint64_t scrubbed_pages_per_second = 0) {
     std::vector<std::unique_ptr<backend::backend>> owned;
     for (const char* name : {"m0", "m1"}) {
       auto member = std::make_unique<controlled>(name);
@@ -33,6 +33,7 @@ class damaged_copies : public testing::Test {
     backend::replicated_options chosen;
     chosen.copies = 2;
     chosen.clock = &clock_;
+    chosen.scrubbed_pages_per_second = scrubbed_pages_per_second;
     far_ = std::move(backend::replicated_backend::create(std::move(owned), chosen)).value();
     engine_ = engine::engine::create(kernel_, *far_, clock_, {.heap_pages = heap_pages, .budget_pages = 256}).value();
     fetcher_ = engine_->transfers().add_fetcher().value();
@@ -113,6 +114,93 @@ class damaged_copies : public testing::Test {
   engine::fetcher* fetcher_ = nullptr;
   engine::read_ahead_state streams_;
 };
+
+class scrubbed_copies : public damaged_copies {
+ protected:
+  scrubbed_copies() : damaged_copies(1000) {}
+
+  // Looks at pages that are Remote, as often as it takes to look at each once.
+  void scrub(std::uint64_t pages) {
+    const std::uint64_t until = engine_->snapshot().scrubbed_pages + pages + heap_pages;
+    for (int steps = 0; steps < 1'000'000 && engine_->snapshot().scrubbed_pages < until; ++steps) {
+      static_cast<void>(engine_->tending().tend());
+      clock_.advance_to(clock_.now_ns() + 1'000'000);
+    }
+    ASSERT_GE(engine_->snapshot().scrubbed_pages, until);
+  }
+};
+
+// The copies of pages that nobody reads; when the good one is lost, the other one is right.
+TEST_F(scrubbed_copies, damage_that_nobody_has_come_across_is_mended) {
+  const page_range range{0, 100};
+  write_and_evict(range);
+  for (page_id page = range.first; page < range.end(); page += 3) damage(page, page % 2);
+  scrub(range.count);
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 34u);
+  EXPECT_EQ(engine_->snapshot().misses, 0u);
+  wait_until_whole();
+  for (const std::size_t lost : {0u, 1u}) {
+    members_[lost]->error_code = ETIMEDOUT;
+    for (page_id page = range.first; page < range.end(); ++page) check(page);
+    members_[lost]->error_code = 0;
+    evict(range);
+    wait_until_whole();
+  }
+  EXPECT_EQ(engine_->snapshot().lost_pages, 0u);
+}
+
+TEST_F(scrubbed_copies, right_copies_are_left_alone) {
+  const page_range range{0, 100};
+  write_and_evict(range);
+  const std::uint64_t writes = members_[0]->writes + members_[1]->writes;
+  scrub(range.count);
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
+  EXPECT_EQ(members_[0]->writes + members_[1]->writes, writes);
+  EXPECT_GE(members_[0]->reads, range.count);
+  EXPECT_GE(members_[1]->reads, range.count);
+}
+
+// It reads no more than it may, and nothing where it is not wanted.
+TEST_F(scrubbed_copies, keeps_to_its_rate) {
+  write_and_evict({0, 100});
+  const std::uint64_t before = engine_->snapshot().scrubbed_pages;
+  const std::uint64_t since_ns = clock_.now_ns();
+  while (clock_.now_ns() - since_ns < 3'000'000'000) {
+    static_cast<void>(engine_->tending().tend());
+    clock_.advance_to(clock_.now_ns() + 1'000'000);
+  }
+  const std::uint64_t scrubbed = engine_->snapshot().scrubbed_pages - before;
+  EXPECT_LE(scrubbed, 3000u + 32u);
+  EXPECT_GE(scrubbed, 100u);
+}
+
+TEST_F(damaged_copies, nothing_is_scrubbed_unless_it_is_wanted) {
+  write_and_evict({0, 10});
+  const std::uint64_t reads = members_[0]->reads + members_[1]->reads;
+  for (int steps = 0; steps < 1000; ++steps) help();
+  EXPECT_EQ(members_[0]->reads + members_[1]->reads, reads);
+  EXPECT_EQ(engine_->snapshot().scrubbed_pages, 0u);
+}
+
+// What is read while a page comes in, is written and leaves again says nothing of its copies.
+TEST_F(scrubbed_copies, pages_may_move_while_they_are_scrubbed) {
+  const page_range range{0, 64};
+  write_and_evict(range);
+  for (int rounds = 0; rounds < 20; ++rounds) {
+    for (controlled* member : members_) member->holds_back_reads = true;
+    for (int steps = 0; steps < 40; ++steps) help();
+    // The pages come in by writes of all of their bytes: nothing has to be read for that but what is held back.
+    for (controlled* member : members_) member->holds_back_reads = false;
+    for (page_id page = range.first; page < range.end(); ++page) {
+      ASSERT_EQ(resolve(page, true), outcome::resolved);
+      for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.write(page, part, kernel_.bytes(page));
+    }
+    evict(range);
+    engine_->validate();
+  }
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
+  for (page_id page = range.first; page < range.end(); ++page) check(page);
+}
 
 TEST_F(damaged_copies, a_copy_that_stays_wrong_is_read_once_and_written_again) {
   const page_range range{0, 8};

@@ -95,6 +95,9 @@ result<void> parse_times(const uri& name, redis_options* into) {
   const result<std::uint64_t> patience = parse_patience(name);
   if (!patience) return patience.error();
   into->patience_ns = patience.value();
+  const result<std::uint64_t> scrub = parse_scrub(name, into->copies);
+  if (!scrub) return scrub.error();
+  into->scrubbed_pages_per_second = scrub.value();
   return {};
 }
 
@@ -111,7 +114,7 @@ result<tcp_endpoint> parse_redis_endpoint(std::string_view text) {
 
 result<redis_name> parse_redis(const uri& name) {
   const result<void> known = name.allow_options({"copies", "prefix", "user", "password-file", "db", "ca", "connections",
-                                                 "timeout", "patience", "lease", "capacity"});
+                                                 "timeout", "patience", "scrub", "lease", "capacity"});
   if (!known) return known.error();
   result<std::vector<tcp_endpoint>> servers = parse_servers(name);
   if (!servers) return servers.error();

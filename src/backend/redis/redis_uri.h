@@ -25,6 +25,7 @@ struct redis_options {
   std::uint64_t connections = 2;
   std::uint64_t timeout_ns = 10'000'000'000;
   std::uint64_t patience_ns = 0;  // of reads, for servers that do not answer; 0: as long as the lease
+  std::uint64_t scrubbed_pages_per_second = 0;
   std::uint64_t lease_ns = 300'000'000'000;
   std::uint64_t capacity_bytes = 0;  // of each server; 0: what it has room for
 };

@@ -130,9 +130,19 @@ result<std::uint64_t> parse_copies(const uri& name, std::size_t servers) {
                          " are named; add servers or lower 'copies'");
 }
 
+result<std::uint64_t> parse_scrub(const uri& name, std::size_t copies) {
+  const auto bytes = name.size_bytes("scrub");
+  if (!bytes) return bytes.error();
+  if (!bytes.value()) return 0;
+  if (copies == 1) {
+    return wrong(name, "option 'scrub' compares copies, and there is one; leave it out, or write copies=2");
+  }
+  return std::max<std::uint64_t>(*bytes.value() / page_bytes, 1);
+}
+
 result<tcp_name> parse_tcp(const uri& name) {
   const result<void> known = name.allow_options(
-      {"copies", "token-file", "tls", "ca", "connections", "tenant", "timeout", "patience", "capacity"});
+      {"copies", "token-file", "tls", "ca", "connections", "tenant", "timeout", "patience", "scrub", "capacity"});
   if (!known) return known.error();
   result<std::vector<tcp_endpoint>> servers = parse_servers(name);
   if (!servers) return servers.error();
@@ -156,6 +166,9 @@ result<tcp_name> parse_tcp(const uri& name) {
   const result<std::uint64_t> patience = parse_patience(name);
   if (!patience) return patience.error();
   into.patience_ns = patience.value();
+  const result<std::uint64_t> scrub = parse_scrub(name, into.copies);
+  if (!scrub) return scrub.error();
+  into.scrubbed_pages_per_second = scrub.value();
   const auto capacity = name.size_bytes("capacity");
   if (!capacity) return capacity.error();
   into.capacity_bytes = capacity.value().value_or(0);
