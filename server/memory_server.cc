@@ -13,11 +13,14 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/units.h"
 #include "platform/clock.h"
 #include "server/event_log.h"
+#include "server/service_manager.h"
 
 namespace far::server {
 namespace {
@@ -39,6 +42,12 @@ void use_all_descriptors() {
   limit.rlim_cur = limit.rlim_max;
   // Where it is not granted, fewer clients can connect.
   static_cast<void>(setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+void tell_manager(std::string_view state) {
+  if (const result<void> told = tell_service_manager(state); !told) {
+    log_event(told.error().message, log_level::warning);
+  }
 }
 
 // Waits for a signal, or for the listener, for at most so long. Returns the signal's number; 0: none has come.
@@ -152,6 +161,7 @@ void memory_server::run(int signals, const std::function<result<options>()>& rea
   const bool open_to_all = chosen_.tokens.empty();
   log_event("lending " + format_size(chosen_.memory_bytes) + (security_ ? ", with TLS" : "") +
             (open_to_all ? ", without tokens" : ", with tokens"));
+  tell_manager("READY=1\nSTATUS=serving");
   serve_until_signal(signals, read_again);
   drain(signals);
   log_event("stopped");
@@ -164,7 +174,11 @@ void memory_server::serve_until_signal(int signals, const std::function<result<o
     accepting_ = true;
     const int number = wait_for(signals, listener, pause_ms);
     if (number != 0 && number != SIGHUP) return;
-    if (number == SIGHUP) reload(read_again());
+    if (number == SIGHUP) {
+      tell_manager("RELOADING=1\nMONOTONIC_USEC=" + std::to_string(now() / 1000));
+      reload(read_again());
+      tell_manager("READY=1\nSTATUS=serving");
+    }
     accept_all();
   }
 }
@@ -245,6 +259,7 @@ bool memory_server::clients_have_gone() const {
 void memory_server::drain(int signals) {
   log_event("draining: no new blocks and sessions; ending in at most " + format_duration(chosen_.drain_ns) +
             ", or at a second signal");
+  tell_manager("STOPPING=1\nSTATUS=draining");
   store_->drain();
   if (listener_ >= 0) close(std::exchange(listener_, -1));
   for (const auto& loop : loops_) loop->drain();

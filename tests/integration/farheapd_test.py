@@ -1,6 +1,7 @@
 """farheapd, started as its users start it, and clients that behave and misbehave."""
 
 import contextlib
+import os
 import pathlib
 import re
 import shutil
@@ -473,6 +474,46 @@ class Reloading(unittest.TestCase):
             self.assertEqual(client.ask(wire_client.PING).status, wire_client.OK)
             client.socket.close()
             self.assertEqual(server.process.wait(20), 0)
+
+
+class ServiceManager(unittest.TestCase):
+    """What systemd hears from a service of the type notify."""
+
+    def test_it_is_told_of_each_phase(self):
+        with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.settimeout(60)
+            path = pathlib.Path(directory, "notify")
+            manager.bind(str(path))
+            os.environ["NOTIFY_SOCKET"] = str(path)
+            try:
+                server = Server()
+            finally:
+                del os.environ["NOTIFY_SOCKET"]
+            with server:
+                self.assertIn(b"READY=1", manager.recv(4096).splitlines())
+                server.process.send_signal(signal.SIGHUP)
+                self.assertIn(b"RELOADING=1", manager.recv(4096).splitlines())
+                self.assertIn(b"READY=1", manager.recv(4096).splitlines())
+                server.process.send_signal(signal.SIGTERM)
+                self.assertIn(b"STOPPING=1", manager.recv(4096).splitlines())
+                self.assertEqual(server.process.wait(20), 0)
+
+    def test_abstract_sockets_and_managers_that_are_gone(self):
+        name = f"@farheapd-test-{os.getpid()}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.settimeout(60)
+            manager.bind("\0" + name[1:])
+            os.environ["NOTIFY_SOCKET"] = name
+            try:
+                with Server():
+                    self.assertIn(b"READY=1", manager.recv(4096).splitlines())
+                manager.close()
+                with Server() as alone:
+                    support.wait_until(lambda: "the service manager cannot be told" in alone.log(), "it was logged")
+                    with alone.welcome() as client:
+                        self.assertEqual(client.allocate(0, 1), wire_client.OK)
+            finally:
+                del os.environ["NOTIFY_SOCKET"]
 
 
 class Stopping(unittest.TestCase):
