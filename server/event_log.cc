@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <utility>
 
 #include "base/mutex.h"
@@ -18,6 +19,8 @@ struct limiter {
   std::uint64_t left_out FAR_GUARDED_BY(lock) = 0;
 };
 
+std::atomic<log_level> least_told{log_level::info};
+
 limiter& the_limiter() {
   static limiter only;
   return only;
@@ -25,13 +28,30 @@ limiter& the_limiter() {
 
 }  // namespace
 
-void log_event(const std::string& text) {
+std::optional<log_level> log_level_named(std::string_view name) {
+  if (name == "warning") return log_level::warning;
+  if (name == "info") return log_level::info;
+  if (name == "debug") return log_level::debug;
+  return std::nullopt;
+}
+
+void set_log_level(log_level least) {
+  least_told.store(least);
+}
+
+bool is_logged(log_level how) {
+  return how <= least_told.load(std::memory_order_relaxed);
+}
+
+void log_event(const std::string& text, log_level how) {
+  if (!is_logged(how)) return;
   const std::string line = "farheapd: " + text + "\n";
   // One call, so that lines of several threads do not mix. A standard error that is gone leaves nobody to tell.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 
-void log_limited(const std::string& text, std::uint64_t now_ns) {
+void log_limited(const std::string& text, std::uint64_t now_ns, log_level how) {
+  if (!is_logged(how)) return;
   limiter& limit = the_limiter();
   std::uint64_t left_out = 0;
   {
@@ -47,8 +67,10 @@ void log_limited(const std::string& text, std::uint64_t now_ns) {
       return;
     }
   }
-  if (left_out > 0) log_event(std::to_string(left_out) + " more lines like the ones before were left out");
-  log_event(text);
+  if (left_out > 0) {
+    log_event(std::to_string(left_out) + " more lines like the ones before were left out", log_level::warning);
+  }
+  log_event(text, how);
 }
 
 }  // namespace far::server

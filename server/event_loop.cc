@@ -75,7 +75,7 @@ void event_loop::run() {
                                                      ? make_ring_transport(settings_.most_connections)
                                                      : make_epoll_transport(settings_.most_connections);
     if (!created) {
-      log_event(created.error().message + "; using epoll, which is slower");
+      log_event(created.error().message + "; using epoll, which is slower", log_level::warning);
       created = make_epoll_transport(settings_.most_connections);
     }
     FAR_CHECK(created.ok(), "an event loop got neither io_uring nor epoll; raise the limit on descriptors (ulimit -n)");
@@ -247,10 +247,11 @@ void event_loop::close_down(std::uint32_t number, std::uint64_t now_ns) {
   }
   if (whose.receiving || whose.sending) return;
   const protocol& messages = whose.talk->messages();
-  if (is_misbehaviour(messages.reason())) {
+  const log_level how = is_misbehaviour(messages.reason()) ? log_level::warning : log_level::debug;
+  if (is_logged(how)) {
     log_limited(std::string(name_of(messages.reason())) + ": ended the connection of " + messages.describe() + " at " +
                     whose.peer,
-                now_ns);
+                now_ns, how);
   }
   transport_->remove(number);
   close(whose.socket);

@@ -18,23 +18,30 @@ namespace {
 
 constexpr int exit_usage = 2;
 
-// SIGTERM and SIGINT are read from a descriptor, by one thread. Before any other thread is started.
+// SIGTERM, SIGINT and SIGHUP are read from a descriptor, by one thread. Before any other thread is started.
 int take_signals() {
-  sigset_t ends;
-  sigemptyset(&ends);
-  sigaddset(&ends, SIGTERM);
-  sigaddset(&ends, SIGINT);
-  sigprocmask(SIG_BLOCK, &ends, nullptr);
+  sigset_t taken;
+  sigemptyset(&taken);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&taken, number);
+  sigprocmask(SIG_BLOCK, &taken, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
-  return signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
+  return signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+// The options of the same command line, whose files may say something else by now.
+result<options> read_again(const std::vector<std::string>& arguments) {
+  result<command_line> said = parse_command_line(arguments);
+  if (!said) return said.error();
+  if (!said.value().chosen) return error{"a file of options asks for --help or --version; take that out", EINVAL};
+  return std::move(*said.value().chosen);
 }
 
 // Signals are blocked before any thread starts, so that all threads inherit the mask and the signals arrive only at
 // the descriptor. The addresses are flushed because tests and scripts read the port from them.
-int run(std::vector<std::string> arguments) {
-  result<command_line> said = parse_command_line(std::move(arguments));
+int run(const std::vector<std::string>& arguments) {
+  result<command_line> said = parse_command_line(arguments);
   if (!said) {
-    log_event(said.error().message);
+    log_event(said.error().message, log_level::warning);
     return exit_usage;
   }
   if (!said.value().chosen) {
@@ -43,17 +50,17 @@ int run(std::vector<std::string> arguments) {
   }
   const int signals = take_signals();
   if (signals < 0) {
-    log_event("no descriptor for signals; raise the limit on descriptors (ulimit -n)");
+    log_event("no descriptor for signals; raise the limit on descriptors (ulimit -n)", log_level::warning);
     return 1;
   }
   result<std::unique_ptr<memory_server>> started = memory_server::start(std::move(*said.value().chosen));
   if (!started) {
-    log_event(started.error().message);
+    log_event(started.error().message, log_level::warning);
     return 1;
   }
   for (const std::string& address : started.value()->addresses()) std::printf("listening on %s\n", address.c_str());
   std::fflush(stdout);
-  started.value()->run(signals);
+  started.value()->run(signals, [&arguments] { return read_again(arguments); });
   return 0;
 }
 
@@ -64,7 +71,8 @@ int main(int argc, char** argv) {
   try {
     return far::server::run({argv + 1, argv + argc});
   } catch (const std::exception& failure) {
-    far::server::log_event(std::string("cannot go on: ") + failure.what());
+    far::server::log_event(std::string("cannot go on: ") + failure.what(),
+                           far::server::log_level::warning);
     return 1;
   }
 }

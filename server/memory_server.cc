@@ -11,12 +11,16 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/units.h"
 #include "platform/clock.h"
 #include "server/event_log.h"
+#include "server/service_manager.h"
 
 namespace far::server {
 namespace {
@@ -40,18 +44,30 @@ void use_all_descriptors() {
   static_cast<void>(setrlimit(RLIMIT_NOFILE, &limit));
 }
 
-// Waits for a signal, or for the listener, for at most so long; true when a signal has come.
-bool wait_for(int signals, int listener, int timeout_ms) {
+void tell_manager(std::string_view state) {
+  if (const result<void> told = tell_service_manager(state); !told) {
+    log_event(told.error().message, log_level::warning);
+  }
+}
+
+// Waits for a signal, or for the listener, for at most so long. Returns the signal's number; 0: none has come.
+int wait_for(int signals, int listener, int timeout_ms) {
   std::array<pollfd, 2> watched{{{signals, POLLIN, 0}, {listener, POLLIN, 0}}};
-  if (poll(watched.data(), watched.size(), timeout_ms) <= 0) return false;
-  if ((watched[0].revents & POLLIN) == 0) return false;
-  signalfd_siginfo signal_info{};
-  return read(signals, &signal_info, sizeof signal_info) == sizeof signal_info;
+  if (poll(watched.data(), watched.size(), timeout_ms) <= 0) return 0;
+  if ((watched[0].revents & POLLIN) == 0) return 0;
+  signalfd_siginfo taken{};
+  return read(signals, &taken, sizeof taken) == sizeof taken ? static_cast<int>(taken.ssi_signo) : 0;
+}
+
+// The same, while the server ends: what would be reloaded is of no use any more.
+bool is_told_to_end(int signals, int timeout_ms) {
+  const int number = wait_for(signals, -1, timeout_ms);
+  return number != 0 && number != SIGHUP;
 }
 
 }  // namespace
 
-memory_server::memory_server(options chosen) : chosen_(std::move(chosen)), started_at_ns_(now()) {}
+memory_server::memory_server(options chosen) : chosen_(std::move(chosen)), started_at_ns_(now()), looked_after_at_ns_(started_at_ns_) {}
 
 result<std::unique_ptr<memory_server>> memory_server::start(options chosen) {
   std::unique_ptr<memory_server> created(new memory_server(std::move(chosen)));
@@ -69,6 +85,7 @@ memory_server::~memory_server() {
 
 // Steps that can fail because of the configuration come first, and those that start threads come last.
 result<void> memory_server::prepare() {
+  set_log_level(chosen_.least_logged);
   use_all_descriptors();
   if (!chosen_.certificate_file.empty()) {
     result<std::unique_ptr<wire::tls_context>> context =
@@ -94,7 +111,8 @@ result<void> memory_server::prepare() {
            .use_io_uring = chosen_.use_io_uring,
            .spin_ns = chosen_.spin_ns};
   if (chosen_.listen) {
-    const result<int> listening = listen_at(&*chosen_.listen);
+    bound_ = chosen_.listen;
+    const result<int> listening = listen_at(&*bound_);
     if (!listening) return listening.error();
     listener_ = listening.value();
     for (unsigned i = 0; i < chosen_.threads; ++i) {
@@ -123,7 +141,9 @@ result<void> memory_server::start_metrics() {
   for (const auto& loop : loops_) view.loops.push_back(&loop->counters());
   if (shared_memory_) view.loops.push_back(&shared_memory_->counters());
   for (const std::string& address : addresses()) view.address += (view.address.empty() ? "" : " and ") + address;
-  result<std::unique_ptr<metrics_server>> server = metrics_server::start(*chosen_.metrics, std::move(view));
+  result<std::unique_ptr<metrics_server>> server = 
+      metrics_server::start(*chosen_.metrics, std::move(view),
+                            {.tokens = &chosen_.metrics_tokens, .looked_after_at_ns = &looked_after_at_ns_});
   if (!server) return server.error();
   metrics_ = std::move(server).value();
   log_event("metrics on http://" + metrics_->where() + "/");
@@ -133,27 +153,56 @@ result<void> memory_server::start_metrics() {
 std::vector<std::string> memory_server::addresses() const {
   std::vector<std::string> all;
   if (shared_memory_) all.push_back("shm:" + chosen_.shm_name);
-  if (chosen_.listen) all.push_back(chosen_.listen->text());
+  if (bound_) all.push_back(bound_->text());
   return all;
 }
 
-void memory_server::run(int signals) {
+void memory_server::run(int signals, const std::function<result<options>()>& read_again) {
   const bool open_to_all = chosen_.tokens.empty();
   log_event("lending " + format_size(chosen_.memory_bytes) + (security_ ? ", with TLS" : "") +
             (open_to_all ? ", without tokens" : ", with tokens"));
-  serve_until_signal(signals);
+  tell_manager("READY=1\nSTATUS=serving");
+  serve_until_signal(signals, read_again);
   drain(signals);
   log_event("stopped");
 }
 
-void memory_server::serve_until_signal(int signals) {
+void memory_server::serve_until_signal(int signals, const std::function<result<options>()>& read_again) {
   for (;;) {
     const int pause_ms = housekeeping_ms();
     const int listener = accepting_ ? listener_ : -1;
     accepting_ = true;
-    if (wait_for(signals, listener, pause_ms)) return;
+    const int number = wait_for(signals, listener, pause_ms);
+    if (number != 0 && number != SIGHUP) return;
+    if (number == SIGHUP) {
+      tell_manager("RELOADING=1\nMONOTONIC_USEC=" + std::to_string(now() / 1000));
+      reload(read_again());
+      tell_manager("READY=1\nSTATUS=serving");
+    }
     accept_all();
   }
+}
+
+// Whatever can be wrong is found out before the first change. Connections that are there stay as they are.
+void memory_server::reload(result<options> fresh) {
+  result<bool> renewed = false;
+  if (fresh && security_) renewed = security_->refresh();
+  if (!fresh || !renewed) {
+    const std::string& why = fresh ? renewed.error().message : fresh.error().message;
+    log_event("nothing is reloaded: " + why, log_level::warning);
+    return;
+  }
+  options& now = fresh.value();
+  std::string left;
+  for (const std::string& name : fixed_differences(chosen_, now)) left += (left.empty() ? "" : ", ") + name;
+  // A server that began with tokens goes on with tokens, and one without goes on without.
+  if (now.token_file == chosen_.token_file) chosen_.tokens = std::move(now.tokens);
+  if (now.metrics_token_file == chosen_.metrics_token_file) chosen_.metrics_tokens = std::move(now.metrics_tokens);
+  store_->set_quotas(std::move(now.quota_bytes));
+  set_log_level(now.least_logged);
+  log_event(std::string("reloaded tokens, quotas and log level") +
+            (renewed.value() ? "; new connections get the new certificate" : ""));
+  if (!left.empty()) log_event("not changed before the next start: " + left, log_level::warning);
 }
 
 void memory_server::accept_all() {
@@ -185,6 +234,7 @@ void memory_server::deal_out(int socket) {
 
 int memory_server::housekeeping_ms() {
   store_->expire(now());
+  looked_after_at_ns_ = now();
   const std::uint64_t ended_early = store_->report().sessions_ended_early;
   if (ended_early > ended_early_told_) {
     log_limited(std::to_string(ended_early - ended_early_told_) +
@@ -209,18 +259,19 @@ bool memory_server::clients_have_gone() const {
 void memory_server::drain(int signals) {
   log_event("draining: no new blocks and sessions; ending in at most " + format_duration(chosen_.drain_ns) +
             ", or at a second signal");
+  tell_manager("STOPPING=1\nSTATUS=draining");
   store_->drain();
   if (listener_ >= 0) close(std::exchange(listener_, -1));
   for (const auto& loop : loops_) loop->drain();
   const std::uint64_t started_ns = now();
   while (!clients_have_gone() && now() - started_ns < chosen_.drain_ns) {
-    if (wait_for(signals, -1, std::min(housekeeping_ms(), 20))) break;
+    if (is_told_to_end(signals, std::min(housekeeping_ms(), 20))) break;
   }
   for (const auto& loop : loops_) loop->end_now();
   shared_memory_.reset();
   const std::uint64_t closing_since_ns = now();
   while (!clients_have_gone() && now() - closing_since_ns < closing_ns) {
-    if (wait_for(signals, -1, 5)) _exit(1);
+    if (is_told_to_end(signals, 5)) _exit(1);
   }
 }
 

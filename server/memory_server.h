@@ -2,7 +2,9 @@
 // metrics, and what is done now and then.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,16 +33,18 @@ class memory_server {
   // The addresses where it listens, for those who wait for the server.
   [[nodiscard]] std::vector<std::string> addresses() const;
 
-  // Serves until `signals`, a signalfd, tells of a signal; then drains until the clients have gone, the time for it is
-  // over, or a second signal comes.
-  void run(int signals);
+  // Serves until `signals`, a signalfd, tells of SIGTERM or SIGINT; then drains until the clients have gone, the time
+  // for it is over, or a second signal comes. At SIGHUP it takes over what `read_again` returns, as far as a running
+  // server can: all of it, or nothing when some of it is wrong.
+  void run(int signals, const std::function<result<options>()>& read_again);
 
  private:
   explicit memory_server(options chosen);
   [[nodiscard]] result<void> prepare();
   [[nodiscard]] result<void> start_shared_memory();
   [[nodiscard]] result<void> start_metrics();
-  void serve_until_signal(int signals);
+  void serve_until_signal(int signals, const std::function<result<options>()>& read_again);
+  void reload(result<options> fresh);
   void drain(int signals);
   void accept_all();
   void deal_out(int socket);
@@ -49,6 +53,7 @@ class memory_server {
   [[nodiscard]] bool clients_have_gone() const;
 
   options chosen_;
+  std::optional<address> bound_;  // where it listens, with the port that it got
   std::unique_ptr<store> store_;
   std::unique_ptr<wire::tls_context> security_;
   protocol_settings protocol_;
@@ -60,6 +65,7 @@ class memory_server {
   std::unique_ptr<shm_service> shared_memory_;
   std::unique_ptr<metrics_server> metrics_;
   std::uint64_t started_at_ns_;
+  std::atomic<std::uint64_t> looked_after_at_ns_;  // by housekeeping_ms()
   std::uint64_t ended_early_told_ = 0;  // of the sessions that ended early, in the log
 };
 

@@ -1,10 +1,14 @@
 #include "server/metrics_server.h"
 
-#include <httplib.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
-#include <chrono>
-#include <thread>
+#include <cstring>
 #include <utility>
 
 #include "platform/clock.h"
@@ -12,64 +16,243 @@
 namespace far::server {
 namespace {
 
-constexpr std::size_t http_threads = 2;
-constexpr std::size_t longest_body_bytes = 4096;
+// Without descriptors, connections wait so long.
+constexpr std::uint64_t accept_pause_ns = 100'000'000;
+
+// A server that has not looked after its sessions for so long is stuck.
+constexpr std::uint64_t stuck_ns = 10'000'000'000;
+
+constexpr int longest_sleep_ms = 250;
 
 std::uint64_t now() {
   return platform::monotonic_clock().now_ns();
 }
 
-}  // namespace
-
-struct metrics_server::parts {
-  httplib::Server http;
-  server_view view;
-  rate_meter speed;
-  std::thread thread;
-};
-
-metrics_server::metrics_server(std::unique_ptr<parts> all) : parts_(std::move(all)) {}
-
-metrics_server::~metrics_server() {
-  parts_->http.stop();
-  if (parts_->thread.joinable()) parts_->thread.join();
+const char* reason_of(int code) {
+  switch (code) {
+    case 200: return "OK";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 431: return "Request Header Fields Too Large";
+    default: return "Service Unavailable";
+  }
 }
 
-// The HTTP library is limited on every side (threads, body, time, requests on a connection), because anybody who can
-// reach the port can open connections, and the server's main work must not suffer.
-result<std::unique_ptr<metrics_server>> metrics_server::start(const address& at, server_view view) {
-  std::unique_ptr<metrics_server> server(new metrics_server(std::make_unique<parts>()));
-  parts& own = *server->parts_;
-  own.view = std::move(view);
-  httplib::Server& http = own.http;
-  http.new_task_queue = [] { return new httplib::ThreadPool(http_threads); };
-  http.set_payload_max_length(longest_body_bytes);
-  http.set_read_timeout(2);
-  http.set_write_timeout(2);
-  http.set_keep_alive_max_count(1);  // a thread is not one reader's alone
-  http.Get("/metrics", [&own](const httplib::Request&, httplib::Response& answer) {
-    answer.set_content(prometheus_text(own.view, now()), "text/plain; version=0.0.4; charset=utf-8");
-  });
-  http.Get("/", [&own](const httplib::Request&, httplib::Response& answer) {
+// Their answers are short.
+bool is_probe(const http_request& asked) {
+  return asked.path == "/healthz" || asked.path == "/readyz";
+}
+
+// In a time that does not tell how much of it is right.
+bool is_same_secret(std::string_view shown, std::string_view secret) {
+  unsigned difference = shown.size() == secret.size() ? 0 : 1;
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    difference |= static_cast<unsigned char>(shown[i] ^ secret[i % secret.size()]);
+  }
+  return difference == 0;
+}
+
+}  // namespace
+
+result<std::unique_ptr<metrics_server>> metrics_server::start(address at, server_view view, metrics_options chosen) {
+  const result<int> listener = listen_at(&at);
+  if (!listener) return error{"metrics: " + listener.error().message, listener.error().code};
+  const int waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (waker < 0) {
+    const int code = errno;
+    close(listener.value());
+    return error{std::string("metrics: no descriptor (") + std::strerror(code) + "); raise the limit (ulimit -n)", code};
+  }
+  return std::unique_ptr<metrics_server>(
+      new metrics_server(listener.value(), waker, at.text(), std::move(view), std::move(chosen)));
+}
+
+metrics_server::metrics_server(int listener, int waker, std::string where, server_view view, metrics_options chosen)
+    : listener_(listener),
+      waker_(waker),
+      where_(std::move(where)),
+      view_(std::move(view)),
+      chosen_(std::move(chosen)),
+      thread_([this] { run(); }) {}
+
+metrics_server::~metrics_server() {
+  ends_ = true;
+  const std::uint64_t one = 1;
+  // It can only fail when it has been told already.
+  [[maybe_unused]] const ssize_t told = write(waker_, &one, sizeof one);
+  thread_.join();
+  for (const auto& served : connections_) close(served->socket);
+  close(listener_);
+  close(waker_);
+}
+
+void metrics_server::run() {
+  while (!ends_) {
+    const bool has_newcomers = wait();
     const std::uint64_t now_ns = now();
-    const rates speed = own.speed.look(sum(own.view.loops), now_ns);
-    answer.set_header("Cache-Control", "no-store");
-    answer.set_content(status_page(own.view, speed, now_ns), "text/html; charset=utf-8");
+    for (const auto& served : connections_) step(*served, now_ns);
+    remove_ended(now_ns);
+    if (has_newcomers) accept_all(now_ns);
+  }
+}
+
+// Sleeps until there is something to do. Returns whether somebody wants to connect.
+bool metrics_server::wait() {
+  std::array<pollfd, most_connections + 2> watched{};
+  std::size_t count = 0;
+  watched[count++] = {waker_, POLLIN, 0};
+  watched[count++] = {now() >= accept_again_at_ns_ ? listener_ : -1, POLLIN, 0};
+  for (const auto& served : connections_) {
+    const bool writes = served->at == connection::phase::replying;
+    // A reply that waits for its turn is made when another one is done, which wakes this thread.
+    const bool rests = served->at == connection::phase::waiting;
+    watched[count++] = {rests ? -1 : served->socket, static_cast<short>(writes ? POLLOUT : POLLIN), 0};
+  }
+  static_cast<void>(poll(watched.data(), count, longest_sleep_ms));
+  return (watched[1].revents & POLLIN) != 0;
+}
+
+void metrics_server::accept_all(std::uint64_t now_ns) {
+  // Not more at a time than fit, so that those that were accepted get a look before they are the oldest.
+  for (std::size_t i = 0; i < most_connections; ++i) {
+    const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket < 0) {
+      if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) accept_again_at_ns_ = now_ns + accept_pause_ns;
+      return;
+    }
+    if (connections_.size() == most_connections) {
+      close(connections_.front()->socket);
+      connections_.erase(connections_.begin());
+    }
+    auto fresh = std::make_unique<connection>();
+    fresh->socket = socket;
+    fresh->since_ns = now_ns;
+    step(*fresh, now_ns);
+    connections_.push_back(std::move(fresh));
+  }
+}
+
+void metrics_server::step(connection& served, std::uint64_t now_ns) {
+  using phase = connection::phase;
+  if (served.at == phase::reading) read_request(served);
+  if (served.at == phase::waiting && (is_probe(served.asked) || replies() < most_replies)) make_reply(served, now_ns);
+  if (served.at == phase::replying) send_reply(served);
+  if (served.at == phase::closing) wait_for_end(served);
+}
+
+std::size_t metrics_server::replies() const {
+  return static_cast<std::size_t>(std::count_if(connections_.begin(), connections_.end(), [](const auto& served) {
+    return served->at == connection::phase::replying;
+  }));
+}
+
+void metrics_server::read_request(connection& served) {
+  while (served.at == connection::phase::reading) {
+    std::array<char, 1024> part{};
+    const std::size_t room = std::min(part.size(), most_request_bytes - served.request.size());
+    if (room == 0) return put(served, {.code = 431, .body = "the head of the request is too long\n"}, true);
+    const ssize_t got = recv(served.socket, part.data(), room, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) {
+      served.since_ns = 0;  // removed at once
+      return;
+    }
+    served.request.append(part.data(), static_cast<std::size_t>(got));
+    switch (parse_http_request(served.request, &served.asked)) {
+      case http_request::state::incomplete: break;
+      case http_request::state::complete: served.at = connection::phase::waiting; break;
+      case http_request::state::malformed:
+        return put(served, {.code = 400, .body = "this is not a request of HTTP/1\n"}, true);
+    }
+  }
+}
+
+void metrics_server::make_reply(connection& served, std::uint64_t now_ns) {
+  put(served, answer_to(served.asked, now_ns), served.asked.method != "HEAD");
+}
+
+bool metrics_server::is_allowed(const http_request& asked) const {
+  constexpr std::string_view scheme = "Bearer ";
+  if (chosen_.tokens == nullptr || chosen_.tokens->empty()) return true;
+  const std::string_view shown = asked.authorization;
+  if (!shown.starts_with(scheme)) return false;
+  bool is_right = false;
+  for (const std::string& token : chosen_.tokens->of("default")) {
+    is_right |= is_same_secret(shown.substr(scheme.size()), token);
+  }
+  return is_right;
+}
+
+metrics_server::answer metrics_server::answer_to(const http_request& asked, std::uint64_t now_ns) {
+  if (asked.method != "GET" && asked.method != "HEAD") return {.code = 405, .body = "only GET and HEAD\n"};
+  // Those who start and watch servers ask for these, and learn nothing else.
+  if (asked.path == "/healthz") {
+    const bool is_stuck =
+        chosen_.looked_after_at_ns != nullptr && now_ns > chosen_.looked_after_at_ns->load() + stuck_ns;
+    if (is_stuck) return {.code = 503, .body = "stuck: it has not looked after its sessions for 10 s\n"};
+    return {.body = "ok\n"};
+  }
+  if (asked.path == "/readyz") {
+    if (view_.lent->draining()) return {.code = 503, .body = "draining\n"};
+    return {.body = "ok\n"};
+  }
+  if (!is_allowed(asked)) return {.code = 401, .body = "send the token of --metrics-token-file as a bearer token\n"};
+  if (asked.path == "/metrics") {
+    return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = prometheus_text(view_, now_ns)};
+  }
+  if (asked.path != "/") return {.code = 404, .body = "there are /, /metrics, /healthz and /readyz\n"};
+  const rates speed = speed_.look(sum(view_.loops), now_ns);
+  return {.type = "text/html; charset=utf-8", .body = status_page(view_, speed, now_ns)};
+}
+
+void metrics_server::put(connection& served, const answer& said, bool with_body) {
+  served.reply = "HTTP/1.1 " + std::to_string(said.code) + " " + reason_of(said.code) + "\r\nContent-Type: " + said.type +
+                 "\r\nContent-Length: " + std::to_string(said.body.size()) +
+                 "\r\nCache-Control: no-store\r\nConnection: close\r\n" +
+                 (said.code == 401 ? "WWW-Authenticate: Bearer\r\n" : "") + "\r\n" + (with_body ? said.body : "");
+  served.request = {};
+  served.at = connection::phase::replying;
+}
+
+void metrics_server::send_reply(connection& served) {
+  while (served.sent_bytes < served.reply.size()) {
+    const ssize_t sent = send(served.socket, served.reply.data() + served.sent_bytes,
+                              served.reply.size() - served.sent_bytes, MSG_NOSIGNAL);
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (sent < 0) {
+      served.since_ns = 0;
+      served.at = connection::phase::closing;
+      return;
+    }
+    served.sent_bytes += static_cast<std::size_t>(sent);
+  }
+  served.reply = {};
+  served.at = connection::phase::closing;
+  shutdown(served.socket, SHUT_WR);
+}
+
+// Closing with bytes unread would reset the connection, and with it take the reply from its reader.
+void metrics_server::wait_for_end(connection& served) {
+  std::array<char, 4096> ignored{};
+  // Not for ever, of somebody who sends faster than this reads.
+  for (int reads = 0; reads < 16; ++reads) {
+    const ssize_t got = recv(served.socket, ignored.data(), ignored.size(), 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) {
+      served.since_ns = 0;
+      return;
+    }
+  }
+}
+
+void metrics_server::remove_ended(std::uint64_t now_ns) {
+  std::erase_if(connections_, [&](const std::unique_ptr<connection>& served) {
+    if (served->since_ns != 0 && now_ns - served->since_ns < chosen_.patience_ns) return false;
+    close(served->socket);
+    return true;
   });
-  const std::string host = at.host();
-  int port = at.port();
-  const bool bound = port != 0 ? http.bind_to_port(host, port) : (port = http.bind_to_any_port(host)) > 0;
-  if (!bound) {
-    return error{"cannot listen on " + at.text() + " for metrics; another program may have it: choose another port",
-                 EADDRINUSE};
-  }
-  server->where_ = (host.find(':') == host.npos ? host : "[" + host + "]") + ":" + std::to_string(port);
-  own.thread = std::thread([&http] { static_cast<void>(http.listen_after_bind()); });
-  // Only what runs can be stopped.
-  for (int waits = 0; !http.is_running() && waits < 5000; ++waits) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return server;
 }
 
 }  // namespace far::server

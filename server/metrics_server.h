@@ -1,19 +1,48 @@
 // `farheapd --metrics ADDR:PORT`: HTTP, on a thread of its own.
+//
+//     /metrics   for Prometheus       /healthz   200 while the server looks after its memory and sessions
+//     /          for people           /readyz    200 while it takes new clients, 503 while it drains
+//
+// Strangers may reach the port, and the server's main work must not suffer: the number of connections, their memory and
+// their time are limited. A connection carries one request.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "base/result.h"
 #include "server/address.h"
+#include "server/http_request.h"
 #include "server/metrics.h"
+#include "server/token_book.h"
 
 namespace far::server {
 
+struct metrics_options {
+  // Those of the tenant "default" are wanted as "Authorization: Bearer TOKEN", but not for /healthz and /readyz; nullptr
+  // or empty: none is.
+  const token_book* tokens = nullptr;
+  std::uint64_t patience_ns = 5'000'000'000;  // for a whole connection
+  // When the server last looked after its sessions; nullptr: nobody says.
+  const std::atomic<std::uint64_t>* looked_after_at_ns = nullptr;
+};
+
 class metrics_server {
  public:
-  // Errors: the address cannot be listened on. Requires: what `view` refers to outlives the server.
-  [[nodiscard]] static result<std::unique_ptr<metrics_server>> start(const address& at, server_view view);
+  // When there are more connections, the oldest one goes.
+  static constexpr std::size_t most_connections = 32;
+  static constexpr std::size_t most_request_bytes = 4096;
+  // Each has a whole reply in memory; the others wait until one of them is done.
+  static constexpr std::size_t most_replies = 4;
+
+  // Errors: the address cannot be listened on. Requires: what `view` and `chosen` refer to outlives the server.
+  [[nodiscard]] static result<std::unique_ptr<metrics_server>> start(address at, server_view view,
+                                                                     metrics_options chosen = {});
   ~metrics_server();
   metrics_server(const metrics_server&) = delete;
   metrics_server& operator=(const metrics_server&) = delete;
@@ -22,11 +51,47 @@ class metrics_server {
   [[nodiscard]] const std::string& where() const { return where_; }
 
  private:
-  struct parts;
-  explicit metrics_server(std::unique_ptr<parts> all);
+  struct connection {
+    enum class phase : std::uint8_t { reading, waiting, replying, closing };
+    int socket = -1;
+    phase at = phase::reading;
+    std::uint64_t since_ns = 0;
+    std::string request;
+    http_request asked;
+    std::string reply;
+    std::size_t sent_bytes = 0;
+  };
+  struct answer {
+    int code = 200;
+    const char* type = "text/plain; charset=utf-8";
+    std::string body;
+  };
 
-  std::unique_ptr<parts> parts_;
-  std::string where_;
+  metrics_server(int listener, int waker, std::string where, server_view view, metrics_options chosen);
+  void run();
+  void accept_all(std::uint64_t now_ns);
+  void step(connection& served, std::uint64_t now_ns);
+  void read_request(connection& served);
+  void make_reply(connection& served, std::uint64_t now_ns);
+  [[nodiscard]] answer answer_to(const http_request& asked, std::uint64_t now_ns);
+  [[nodiscard]] bool is_allowed(const http_request& asked) const;
+  void put(connection& served, const answer& said, bool with_body);
+  void send_reply(connection& served);
+  void wait_for_end(connection& served);
+  void remove_ended(std::uint64_t now_ns);
+  [[nodiscard]] std::size_t replies() const;
+  [[nodiscard]] bool wait();
+
+  const int listener_;
+  const int waker_;
+  const std::string where_;
+  const server_view view_;
+  const metrics_options chosen_;
+  rate_meter speed_;
+  std::vector<std::unique_ptr<connection>> connections_;  // oldest first
+  std::uint64_t accept_again_at_ns_ = 0;
+  std::atomic<bool> ends_{false};
+  std::thread thread_;
 };
 
 }  // namespace far::server

@@ -15,12 +15,12 @@ namespace far::server {
 namespace {
 
 constexpr const char* footer =
-    "Beyond loopback farheapd listens only with a token or TLS. The token file has mode 0600 and one line for each "
+    "Beyond loopback farheapd listens only with a token or TLS, and shows metrics only with a token of their own. The token file has mode 0600 and one line for each "
     "tenant:\n"
     "TENANT TOKEN (or only TOKEN, for the tenant 'default'); make a token with: openssl rand -hex 32\n"
     "A configuration file holds the same options, one on each line, without the dashes: memory=\"16G\"\n"
     "SIGTERM drains: no new blocks, clients are told, and the server ends with the last of them. A second one ends "
-    "it.\n"
+    "it. SIGHUP reads tokens, certificates, quotas and the log level again.\n"
     "Example: farheapd --listen 127.0.0.1:7070 --memory 4G";
 
 constexpr std::uint64_t usual_lease_ns = 3'600'000'000'000;
@@ -34,6 +34,7 @@ struct texts {
   std::string key_file;
   std::vector<std::string> quotas;
   std::string metrics;
+  std::string metrics_token_file;
   std::string shm_name;
   std::string grace = "60s";
   std::string lease;
@@ -41,6 +42,7 @@ struct texts {
   std::string patience = "10s";
   std::string silence = "60s";
   std::string spin = "50us";
+  std::string log_level = "info";
   unsigned threads = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 8u);
   bool epoll = false;
 };
@@ -62,7 +64,8 @@ void declare(CLI::App& parser, texts& into) {
       ->type_name("TENANT=SIZE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  text("--metrics", into.metrics, "ADDR:PORT", "HTTP: /metrics for Prometheus, / for people");
+  text("--metrics", into.metrics, "ADDR:PORT", "HTTP: /metrics for Prometheus, / for people, /healthz, /readyz");
+  text("--metrics-token-file", into.metrics_token_file, "FILE", "who reads metrics must know its token");
   text("--shm", into.shm_name, "NAME", "lend to clients on this machine through shared memory: shm:NAME");
   text("--grace", into.grace, "DURATION",
        "how long slots outlive their client's last connection, in any case; default 60s");
@@ -71,6 +74,8 @@ void declare(CLI::App& parser, texts& into) {
   text("--patience", into.patience, "DURATION", "for a handshake, a message, and for replies to be read; default 10s");
   text("--silence", into.silence, "DURATION", "a client that sends nothing for this long is gone; default 60s");
   text("--spin", into.spin, "DURATION", "how long a loop spins before it sleeps; 0s: not at all; default 50us");
+  text("--log-level", into.log_level, "LEVEL",
+       "warning, info or debug (with the comings and goings of clients); default info");
   parser.add_flag("--epoll", into.epoll, "use epoll even if io_uring is available");
   parser.set_config("--config", "", "read options from this file")->type_name("FILE");
   parser.set_version_flag("--version", "farheapd " FARHEAP_VERSION);
@@ -150,11 +155,21 @@ result<void> take_secrets(const texts& from, options& into) {
     result<token_book> tokens = token_book::read(from.token_file);
     if (!tokens) return about("--token-file", tokens.error().message);
     into.tokens = std::move(tokens).value();
+    into.token_file = from.token_file;
     for (const auto& [tenant, bytes] : into.quota_bytes) {
-      if (into.tokens.find(tenant) != nullptr) continue;
+      if (!into.tokens.of(tenant).empty()) continue;
       return about("--quota",
                    "the token file has no token for tenant '" + tenant + "'; add one, or leave the quota out");
     }
+  }
+  if (!from.metrics_token_file.empty()) {
+    result<token_book> tokens = token_book::read(from.metrics_token_file);
+    if (!tokens) return about("--metrics-token-file", tokens.error().message);
+    if (tokens.value().of("default").empty()) {
+      return about("--metrics-token-file", "it has only tokens with a tenant; write a line with the token alone");
+    }
+    into.metrics_tokens = std::move(tokens).value();
+    into.metrics_token_file = from.metrics_token_file;
   }
   if (from.certificate_file.empty() != from.key_file.empty()) {
     return about(from.key_file.empty() ? "--tls-cert" : "--tls-key",
@@ -169,15 +184,14 @@ result<void> take_secrets(const texts& from, options& into) {
   return {};
 }
 
-result<void> take_address(const char* option, const std::string& text, const options& chosen,
+// `advice`: what protects it.
+result<void> take_address(const char* option, const std::string& text, bool is_protected, const char* advice,
                           std::optional<address>& into) {
   const result<address> parsed = parse_address(text);
   if (!parsed) return about(option, parsed.error().message);
-  const bool protected_enough = !chosen.tokens.empty() || !chosen.certificate_file.empty();
-  if (!parsed.value().is_loopback() && !protected_enough) {
-    return about(option, parsed.value().text() +
-                             " can be reached from other machines; give --token-file FILE (or --tls-cert FILE and "
-                             "--tls-key FILE), or listen on 127.0.0.1");
+  if (!parsed.value().is_loopback() && !is_protected) {
+    return about(option, parsed.value().text() + " can be reached from other machines; give " + advice +
+                             ", or listen on 127.0.0.1");
   }
   into = parsed.value();
   return {};
@@ -188,22 +202,62 @@ result<options> check(const texts& from) {
   checked.threads = from.threads;
   checked.shm_name = from.shm_name;
   checked.use_io_uring = !from.epoll;
+  const std::optional<log_level> least = log_level_named(from.log_level);
+  if (!least) return about("--log-level", "'" + from.log_level + "' is no level; write warning, info or debug");
+  checked.least_logged = *least;
   if (result<void> done = take_sizes(from, checked); !done) return done.error();
   if (result<void> done = take_durations(from, checked); !done) return done.error();
   if (result<void> done = take_secrets(from, checked); !done) return done.error();
   const bool wants_tcp = !from.listen.empty() || from.shm_name.empty();
   const std::string listen = from.listen.empty() ? "127.0.0.1:7070" : from.listen;
   if (wants_tcp) {
-    if (result<void> done = take_address("--listen", listen, checked, checked.listen); !done) return done.error();
+    const bool is_protected = !checked.tokens.empty() || !checked.certificate_file.empty();
+    if (result<void> done =
+            take_address("--listen", listen, is_protected,
+                         "--token-file FILE (or --tls-cert FILE and --tls-key FILE)", checked.listen);
+        !done) {
+      return done.error();
+    }
   }
   if (!from.metrics.empty()) {
-    if (result<void> done = take_address("--metrics", from.metrics, checked, checked.metrics); !done)
+    if (result<void> done = take_address("--metrics", from.metrics, !checked.metrics_tokens.empty(),
+                                         "--metrics-token-file FILE", checked.metrics);
+        !done) {
       return done.error();
+    }
   }
   return checked;
 }
 
+std::string text_of(const std::optional<address>& of) {
+  return of ? of->text() : "";
+}
+
 }  // namespace
+
+std::vector<std::string> fixed_differences(const options& before, const options& now) {
+  std::vector<std::string> names;
+  const auto compare = [&](const char* name, bool differs) {
+    if (differs) names.emplace_back(name);
+  };
+  compare("--listen", text_of(before.listen) != text_of(now.listen));
+  compare("--metrics", text_of(before.metrics) != text_of(now.metrics));
+  compare("--memory", before.memory_bytes != now.memory_bytes);
+  compare("--threads", before.threads != now.threads);
+  compare("--token-file", before.token_file != now.token_file);
+  compare("--metrics-token-file", before.metrics_token_file != now.metrics_token_file);
+  compare("--tls-cert", before.certificate_file != now.certificate_file);
+  compare("--tls-key", before.key_file != now.key_file);
+  compare("--shm", before.shm_name != now.shm_name);
+  compare("--grace", before.grace_ns != now.grace_ns);
+  compare("--lease", before.lease_ns != now.lease_ns);
+  compare("--drain", before.drain_ns != now.drain_ns);
+  compare("--patience", before.patience_ns != now.patience_ns);
+  compare("--silence", before.silence_ns != now.silence_ns);
+  compare("--spin", before.spin_ns != now.spin_ns);
+  compare("--epoll", before.use_io_uring != now.use_io_uring);
+  return names;
+}
 
 // CLI11 reports help, version and errors as exceptions; none of them leaves this function.
 result<command_line> parse_command_line(std::vector<std::string> arguments) {

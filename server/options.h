@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "server/address.h"
+#include "server/event_log.h"
 #include "server/token_book.h"
 
 namespace far::server {
@@ -20,7 +21,10 @@ struct options {
   std::uint64_t memory_bytes = 0;
   unsigned threads = 1;
   token_book tokens;
-  std::string certificate_file;  // empty: no TLS
+  std::string token_file;  // empty: no tokens
+  token_book metrics_tokens;
+  std::string metrics_token_file;  // empty: metrics are for everybody
+  std::string certificate_file;    // empty: no TLS
   std::string key_file;
   std::map<std::string, std::uint64_t> quota_bytes;
   std::string shm_name;  // empty: no shared memory
@@ -31,6 +35,7 @@ struct options {
   std::uint64_t silence_ns = 0;
   std::uint64_t spin_ns = 0;
   bool use_io_uring = true;
+  log_level least_logged = log_level::info;
 };
 
 struct command_line {
@@ -40,5 +45,9 @@ struct command_line {
 
 // Errors: one line that says what is wrong and what to write instead.
 [[nodiscard]] result<command_line> parse_command_line(std::vector<std::string> arguments);
+
+// The names of the options that differ and that a running server cannot change: all but tokens, certificates and keys in
+// files of the same names, quotas, and the log level.
+[[nodiscard]] std::vector<std::string> fixed_differences(const options& before, const options& now);
 
 }  // namespace far::server

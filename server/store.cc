@@ -71,7 +71,7 @@ std::optional<session::step> session::begin(allocation& work) {
     if (entry == 0 || (entry & flags) != 0) ++missing;
   }
   const std::uint64_t room =
-      std::min(tenant_->quota_blocks - tenant_->held_blocks, store_.memory_blocks_ - store_.held_blocks_);
+      std::min(tenant_->room(), store_.memory_blocks_ - store_.held_blocks_);
   if (missing > room) {
     const bool comes_back = missing <= tenant_->quota_blocks &&
                             (store_.freed_.size() + store_.being_reclaimed_ > 0 || store_.give_way(*tenant_, missing));
@@ -239,20 +239,34 @@ result<std::unique_ptr<store>> store::create(store_settings settings) {
 }
 
 store::store(store_settings settings)
-    : settings_(std::move(settings)), memory_blocks_(settings_.memory_bytes / block_bytes) {}
+    : settings_(std::move(settings)),
+      memory_blocks_(settings_.memory_bytes / block_bytes),
+      quota_bytes_(settings_.quota_bytes) {}
 
 store::~store() = default;
 
 std::uint64_t store::quota_of(const std::string& name) const {
-  const auto found = settings_.quota_bytes.find(name);
-  if (found == settings_.quota_bytes.end()) return memory_blocks_;
+  const auto found = quota_bytes_.find(name);
+  if (found == quota_bytes_.end()) return memory_blocks_;
   return std::min(found->second / block_bytes, memory_blocks_);
 }
 
 std::shared_ptr<tenant> store::tenant_named(const std::string& name) {
   std::shared_ptr<tenant>& known = tenants_[name];
-  if (!known) known = std::make_shared<tenant>(tenant{name, quota_of(name), 0, 0});
+  if (known) return known;
+  known = std::make_shared<tenant>();
+  known->name = name;
+  known->quota_blocks = known->most_blocks = quota_of(name);
   return known;
+}
+
+void store::set_quotas(std::map<std::string, std::uint64_t> quota_bytes) {
+  const lock_guard guard(lock_);
+  quota_bytes_ = std::move(quota_bytes);
+  for (const auto& [name, account] : tenants_) {
+    account->quota_blocks = quota_of(name);
+    account->most_blocks = std::max(account->quota_blocks.load(), account->held_blocks);
+  }
 }
 
 void store::forget_if_unused(const std::string& name) {
@@ -423,8 +437,10 @@ bool store::end_longest_away(const tenant* only) {
 // An allocation lacks room. Ends one session when the room can be had so, and returns true; the caller comes again when
 // its blocks are back. Nobody loses anything for an allocation that would fail all the same.
 bool store::give_way(const tenant& whose, std::uint64_t missing) {
-  const bool is_quota = missing > whose.quota_blocks - whose.held_blocks;
-  if (is_quota && missing > whose.quota_blocks - whose.held_blocks + reclaimable(&whose)) return false;
+  const bool is_quota = missing > whose.room();
+  // What a lowered quota left above it must go first.
+  const std::uint64_t held_after = whose.held_blocks - std::min(whose.held_blocks, reclaimable(&whose));
+  if (is_quota && missing + held_after > whose.quota_blocks) return false;
   if (missing > memory_blocks_ - held_blocks_ + reclaimable(nullptr)) return false;
   return end_longest_away(is_quota ? &whose : nullptr);
 }
@@ -494,7 +510,7 @@ store_report store::report() const {
     report.tenants.push_back({name, account->quota_blocks, account->held_blocks, account->sessions});
   }
   // Tenants with a quota are worth a line even while they hold nothing.
-  for (const auto& [name, bytes] : settings_.quota_bytes) {
+  for (const auto& [name, bytes] : quota_bytes_) {
     if (!tenants_.contains(name)) report.tenants.push_back({name, quota_of(name), 0, 0});
   }
   return report;
@@ -522,7 +538,7 @@ void store::validate() const {
   for (const auto& [name, account] : tenants_) {
     FAR_CHECK(held[account.get()] == account->held_blocks, "a tenant's blocks are miscounted");
     FAR_CHECK(opened[account.get()] == account->sessions, "a tenant's sessions are miscounted");
-    FAR_CHECK(account->held_blocks <= account->quota_blocks, "a tenant holds more than its quota");
+    FAR_CHECK(account->held_blocks <= account->most_blocks, "a tenant holds more than its quota");
     total += account->held_blocks;
   }
   FAR_CHECK(total == held_blocks_ && total <= memory_blocks_, "the store's blocks are miscounted");

@@ -66,9 +66,12 @@ class block_source {
 // Counted under the store's mutex.
 struct tenant {
   std::string name;
-  std::uint64_t quota_blocks = 0;
+  std::atomic<std::uint64_t> quota_blocks{0};  // read without the mutex, too
   std::uint64_t held_blocks = 0;
   std::size_t sessions = 0;
+  std::uint64_t most_blocks = 0;  // its quota, or what it held when the quota was lowered below that
+
+  [[nodiscard]] std::uint64_t room() const { return quota_blocks - std::min(quota_blocks.load(), held_blocks); }
 };
 
 class session : public std::enable_shared_from_this<session> {
@@ -240,6 +243,9 @@ class store {
   // Gives freed blocks back whose quiescent state has passed; returns how many are left to reclaim. Call it often.
   std::uint64_t reclaim();
 
+  // Other quotas of tenants. A tenant that holds more than its new one loses nothing, and gets nothing more.
+  void set_quotas(std::map<std::string, std::uint64_t> quota_bytes);
+
   // No new blocks and no new sessions from now on.
   void drain();
   [[nodiscard]] bool draining() const { return draining_.load(std::memory_order_relaxed); }
@@ -275,16 +281,17 @@ class store {
   bool give_way_to_machine();
   void forget_if_unused(const std::string& name) FAR_REQUIRES(lock_);
   [[nodiscard]] bool take_freed(std::vector<freed>* batch) FAR_REQUIRES(reclaiming_);
-  [[nodiscard]] std::uint64_t quota_of(const std::string& name) const;
+  [[nodiscard]] std::uint64_t quota_of(const std::string& name) const FAR_REQUIRES(lock_);
 
   store_settings settings_;
-  std::uint64_t memory_blocks_;
+  const std::uint64_t memory_blocks_;
   std::unique_ptr<frames> frames_;
   quiescent_states readers_;
   std::atomic<bool> draining_{false};
 
   mutex reclaiming_;  // one thread at a time reclaims; before lock_
   mutable mutex lock_;
+  std::map<std::string, std::uint64_t> quota_bytes_ FAR_GUARDED_BY(lock_);
   std::uint64_t held_blocks_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t now_ns_ FAR_GUARDED_BY(lock_) = 0;  // when the store was told last
   std::uint64_t sessions_expired_ FAR_GUARDED_BY(lock_) = 0;

@@ -121,6 +121,26 @@ TEST(Store, QuotasAreKeptOverAllSessionsOfATenant) {
   lent->validate();
 }
 
+TEST(Store, QuotasChangeWhileTenantsHoldMemory) {
+  const std::unique_ptr<store> lent = make_store(8, {{"small", 4 * block_bytes}});
+  attachment one = open(*lent, "small");
+  EXPECT_EQ(one.to->allocate({0, 4}), status::ok);
+  EXPECT_EQ(one.to->allocate({4, 1}), status::no_space);
+  lent->set_quotas({{"small", 2 * block_bytes}, {"other", block_bytes}});
+  lent->validate();
+  EXPECT_EQ(one.to->report().quota_slots, 2 * wire::block_slots);
+  EXPECT_EQ(lent->report().held_blocks, 4u) << "nothing is taken away";
+  EXPECT_EQ(one.to->allocate({4, 1}), status::no_space);
+  ASSERT_EQ(one.to->free({0, 2}), status::ok);
+  reclaim_all(*lent);
+  EXPECT_EQ(one.to->allocate({4, 1}), status::no_space) << "it holds its quota";
+  attachment other = open(*lent, "other");
+  EXPECT_EQ(other.to->allocate({0, 2}), status::no_space);
+  lent->set_quotas({});
+  EXPECT_EQ(one.to->allocate({4, 6}), status::ok) << "without a quota all of the memory is its";
+  lent->validate();
+}
+
 TEST(Store, FreedBlocksAreReadAsZerosByTheNextTenant) {
   const std::unique_ptr<store> lent = make_store(1);
   attachment a = open(*lent, "a");

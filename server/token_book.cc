@@ -7,8 +7,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "wire/handshake.h"
+#include "wire/server_handshake.h"
 
 namespace far::server {
 namespace {
@@ -71,7 +73,7 @@ result<token_book> token_book::read(const std::string& path) {
 // A file with any wrong line is refused as a whole: a server that started with some of its tenants would be noticed
 // late.
 result<token_book> token_book::parse(std::string_view text, const std::string& path) {
-  token_book book;
+  table found;
   std::size_t number = 0;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
@@ -93,16 +95,37 @@ result<token_book> token_book::parse(std::string_view text, const std::string& p
       return failure("a token has " + std::to_string(wire::minimum_token_bytes) + " to " +
                      std::to_string(wire::maximum_token_bytes) + " bytes; make one with: openssl rand -hex 32");
     }
-    if (!book.tokens_.emplace(tenant, token).second) return failure("a second token for the same tenant; remove one");
+    std::vector<std::string>& of_tenant = found[std::string(tenant)];
+    if (of_tenant.size() == wire::server_handshake::most_tokens) {
+      return failure("a third token for the same tenant; remove the oldest one");
+    }
+    of_tenant.emplace_back(token);
   }
-  if (book.empty())
+  if (found.empty())
     return error{"token file '" + path + "' holds no token; make one with: openssl rand -hex 32", EINVAL};
-  return book;
+  return token_book(std::make_shared<const table>(std::move(found)));
 }
 
-const std::string* token_book::find(const std::string& tenant) const {
-  const auto found = tokens_.find(tenant);
-  return found == tokens_.end() ? nullptr : &found->second;
+token_book::token_book() : token_book(std::make_shared<const table>()) {}
+
+token_book::token_book(std::shared_ptr<const table> tokens) : tokens_(std::move(tokens)) {}
+
+token_book& token_book::operator=(token_book&& other) noexcept {
+  std::shared_ptr<const table> fresh = other.now();
+  const lock_guard guard(lock_);
+  tokens_.swap(fresh);
+  return *this;
+}
+
+std::shared_ptr<const token_book::table> token_book::now() const {
+  const lock_guard guard(lock_);
+  return tokens_;
+}
+
+std::vector<std::string> token_book::of(const std::string& tenant) const {
+  const std::shared_ptr<const table> book = now();
+  const auto found = book->find(tenant);
+  return found == book->end() ? std::vector<std::string>() : found->second;
 }
 
 }  // namespace far::server

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace far::server {
 namespace {
@@ -16,23 +19,47 @@ TEST(TokenBook, LinesNameTenants) {
   const result<token_book> book =
       token_book::parse("# who may come\n\nalice " + token + "\r\n  bob\t" + token + "2  \n" + token + "3", "f");
   ASSERT_TRUE(book.ok()) << book.error().message;
-  EXPECT_EQ(*book.value().find("alice"), token);
-  EXPECT_EQ(*book.value().find("bob"), token + "2");
-  EXPECT_EQ(*book.value().find("default"), token + "3");
-  EXPECT_EQ(book.value().find("carol"), nullptr);
+  EXPECT_EQ(book.value().of("alice"), std::vector{token});
+  EXPECT_EQ(book.value().of("bob"), std::vector{token + "2"});
+  EXPECT_EQ(book.value().of("default"), std::vector{token + "3"});
+  EXPECT_TRUE(book.value().of("carol").empty());
   EXPECT_FALSE(book.value().empty());
 }
 
 TEST(TokenBook, WhatMakesNoSenseIsNamedWithoutItsToken) {
   for (const std::string& text :
        {std::string(), std::string("\n#\n"), std::string("short"), "a/b " + token, "alice " + token + " " + token,
-        "alice " + token + "\nalice " + token, "alice " + std::string(2000, 'x')}) {
+        "alice " + token + "\nalice " + token + "2\nalice " + token + "3", "alice " + std::string(2000, 'x')}) {
     const result<token_book> book = token_book::parse(text, "the-file");
     ASSERT_FALSE(book.ok()) << text;
     EXPECT_NE(book.error().message.find("the-file"), std::string::npos);
     EXPECT_EQ(book.error().message.find(token), std::string::npos);
     EXPECT_EQ(book.error().message.find('\n'), std::string::npos);
   }
+}
+
+TEST(TokenBook, ATokenIsReplacedWhileBothAreValid) {
+  result<token_book> book = token_book::parse("alice " + token + "\nalice " + token + "2\n", "test");
+  ASSERT_TRUE(book.ok()) << book.error().message;
+  EXPECT_EQ(book.value().of("alice"), (std::vector{token, token + "2"}));
+}
+
+TEST(TokenBook, AnotherBookTakesItsPlaceWhileOthersLookIntoIt) {
+  token_book used = std::move(token_book::parse("alice " + token, "test")).value();
+  std::atomic<bool> ends{false};
+  std::thread reader([&] {
+    while (!ends) {
+      const std::vector<std::string> seen = used.of("alice");
+      ASSERT_EQ(seen.size(), 1u);
+      ASSERT_TRUE(seen[0] == token || seen[0] == token + "2");
+    }
+  });
+  for (int i = 0; i < 1000; ++i) {
+    used = std::move(token_book::parse("alice " + token + (i % 2 == 0 ? "2" : ""), "test")).value();
+  }
+  ends = true;
+  reader.join();
+  EXPECT_EQ(used.of("alice"), std::vector{token});
 }
 
 TEST(TokenBook, AFileThatOthersCanReadIsRefused) {

@@ -106,6 +106,7 @@ struct capacity {
   static constexpr std::uint64_t no_bytes = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t stored_bytes = no_bytes;
   std::uint64_t most_stored_bytes = no_bytes;
+  std::uint64_t damaged_copies = 0;  // since the start: those that report_damage() has had written again
 
   [[nodiscard]] std::uint64_t occupied_bytes() const {
     return stored_bytes == no_bytes ? used_slots * page_bytes : stored_bytes;
@@ -204,6 +205,10 @@ class backend {
     static_cast<void>(wrong);
     static_cast<void>(right);
   }
+
+  // How many pages a second are to be read from all of their copies, and compared with what was written, though nobody
+  // needs them; 0: none. It stays the same.
+  [[nodiscard]] virtual std::uint64_t scrubbed_pages_per_second() const { return 0; }
 
   // In the child of a fork, before its first open_channel(): connections belong to the parent, and slots are only read,
   // unless the fork has copied them. The parent's channels must not be touched any more, not even to destroy them: only

@@ -7,7 +7,7 @@ namespace {
 
 using engine::statistics;
 
-constexpr std::array<statistic_field, 24> fields{{
+constexpr std::array<statistic_field, 26> fields{{
     {"budget_bytes", &statistics::budget_bytes},
     {"local_bytes", &statistics::local_bytes},
     {"peak_local_bytes", &statistics::peak_local_bytes},
@@ -29,8 +29,10 @@ constexpr std::array<statistic_field, 24> fields{{
     {"clean_evictions", &statistics::clean_evictions},
     {"written_pages", &statistics::written_pages},
     {"direct_reclaims", &statistics::direct_reclaims},
+    {"scrubbed_pages", &statistics::scrubbed_pages},
     {"backend_errors", &statistics::backend_errors},
     {"over_budget_pages", &statistics::over_budget_pages},
+    {"damaged_copies", &statistics::damaged_copies},
     {"lost_pages", &statistics::lost_pages},
 }};
 static_assert(sizeof(statistics) == fields.size() * sizeof(std::uint64_t), "a statistic has no entry here");

@@ -65,6 +65,16 @@ class block_table {
     }
   }
 
+  // The first of these from `from` on; count() or more: there is none.
+  [[nodiscard]] block_id next_used(block_id from) const {
+    for (std::uint64_t i = from / word_bits; i < used_words(); ++i) {
+      const std::uint64_t rest = i == from / word_bits ? ~std::uint64_t{0} << from % word_bits : ~std::uint64_t{0};
+      const std::uint64_t bits = used_[i].load() & rest;
+      if (bits != 0) return i * word_bits + static_cast<unsigned>(std::countr_zero(bits));
+    }
+    return count_;
+  }
+
   [[nodiscard]] block_id count() const { return count_; }
   [[nodiscard]] block& at(block_id id) const { return blocks_[id]; }
   [[nodiscard]] block& holding(page_id page) const { return blocks_[block_of(page)]; }

@@ -39,6 +39,7 @@ struct counters {
   alignas(64) counter evicted_pages;
   counter clean_evictions;
   counter written_pages;
+  counter scrubbed_pages;
   counter backend_errors;
   counter over_budget_pages;
   counter lost_pages;
@@ -50,7 +51,7 @@ struct counters {
     for (counter* counter :
          {&misses, &waits, &rescues, &zero_fills, &write_faults, &hinted_misses, &wait_ns, &prefetched_pages,
           &prefetch_hits, &fetched_pages, &direct_reclaims, &evicted_pages, &clean_evictions, &written_pages,
-          &backend_errors, &over_budget_pages, &lost_pages, &peak_far_pages, &peak_far_stored_bytes}) {
+          &scrubbed_pages, &backend_errors, &over_budget_pages, &lost_pages, &peak_far_pages, &peak_far_stored_bytes}) {
       counter->begin_again();
     }
   }

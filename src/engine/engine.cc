@@ -18,7 +18,7 @@ engine::engine(platform::address_space& space, backend::backend& far, const plat
       eviction_(shared_, transfers_, chosen.where, chosen.measures_where),
       ranges_(shared_, transfers_),
       pins_(shared_),
-      tending_(far),
+      tending_(shared_),
       fork_(shared_, transfers_, eviction_, tending_) {}
 
 result<std::unique_ptr<engine>> engine::create(platform::address_space& space, backend::backend& far,
@@ -53,6 +53,8 @@ statistics engine::snapshot() const {
   now.peak_far_bytes = count.peak_far_pages.get() * page_bytes;
   now.far_stored_bytes = far.occupied_bytes();
   now.peak_far_stored_bytes = std::max(count.peak_far_stored_bytes.get(), now.far_stored_bytes);
+  now.scrubbed_pages = count.scrubbed_pages.get();
+  now.damaged_copies = far.damaged_copies;
   now.misses = count.misses.get();
   now.waits = count.waits.get();
   now.rescues = count.rescues.get();

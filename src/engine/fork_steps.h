@@ -22,7 +22,10 @@ class fork_steps {
   void unlock();
 
   // In the child, first of all: closes the parent's channels, so that there are descriptors for the child's.
-  void close_transfers_in_child() { transfers_.close_in_child(); }
+  void close_transfers_in_child() {
+    transfers_.close_in_child();
+    tending_.close_in_child();
+  }
   // In the child: takes the copied state over, and tells the far tier which slots it refers to. Requires: one thread;
   // the address space reports misses again. `pinned`: what stays pinned, once for each range.
   [[nodiscard]] result<void> resume_in_child(std::span<const page_range> pinned = {});

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "wire/client_handshake.h"
 #include "wire/server_handshake.h"
@@ -58,7 +59,7 @@ class handshakes : public testing::Test {
   // Up to the client's proof.
   void greet(bool token_wanted, const std::string* known) {
     ASSERT_EQ(server_takes(), server_step::greeted);
-    server_->challenge(token_wanted, known);
+    server_->challenge(token_wanted, known != nullptr ? std::vector{*known} : std::vector<std::string>());
     ASSERT_EQ(client_takes(), client_step::more);
   }
 
@@ -112,7 +113,7 @@ TEST_F(handshakes, refuse_a_wrong_token_and_an_unknown_tenant_alike) {
 TEST_F(handshakes, a_client_with_a_token_wants_a_server_that_knows_it) {
   begin(alice(token));
   ASSERT_EQ(server_takes(), server_step::greeted);
-  server_->challenge(false, nullptr);
+  server_->challenge(false, {});
   EXPECT_EQ(client_takes(), client_step::refused);
   EXPECT_NE(std::string_view(client_->explanation()).find("does not know the token"), std::string_view::npos);
 }
@@ -120,7 +121,7 @@ TEST_F(handshakes, a_client_with_a_token_wants_a_server_that_knows_it) {
 TEST_F(handshakes, a_client_without_the_token_that_is_wanted_gives_up) {
   begin(alice(""));
   ASSERT_EQ(server_takes(), server_step::greeted);
-  server_->challenge(true, &token);
+  server_->challenge(true, {token});
   EXPECT_EQ(client_takes(), client_step::refused);
   EXPECT_NE(std::string_view(client_->explanation()).find("wants a token"), std::string_view::npos);
 }
@@ -147,7 +148,7 @@ TEST_F(handshakes, only_who_knows_the_token_is_believed_that_a_session_is_gone) 
     ASSERT_EQ(server_takes(), server_step::greeted);
     // Somebody who has heard the proof of an earlier connection may repeat it, and no more.
     const std::string other = "another token, also long";
-    server_->challenge(true, knows_it ? &token : &other);
+    server_->challenge(true, {knows_it ? token : other});
     ASSERT_EQ(client_takes(), client_step::more);
     static_cast<void>(server_takes());
     server_->deny_session("unknown session: it has expired");
@@ -160,6 +161,34 @@ TEST_F(handshakes, only_who_knows_the_token_is_believed_that_a_session_is_gone) 
   ASSERT_EQ(server_takes(), server_step::greeted);
   server_->refuse("unknown session: believe me");
   EXPECT_EQ(client_takes(), client_step::refused) << "anybody can say that";
+}
+
+// While a token is replaced there are two; the server proves that it knows the client's.
+TEST_F(handshakes, agree_on_either_of_two_tokens) {
+  const std::string fresh = "a fresh token, long enough";
+  for (const std::string& used : {token, fresh, std::string("neither of them, and long")}) {
+    for (const std::vector<std::string>& known : {std::vector{token, fresh}, std::vector{fresh, token}}) {
+      begin(alice(used));
+      ASSERT_EQ(server_takes(), server_step::greeted);
+      server_->challenge(true, known);
+      ASSERT_EQ(client_takes(), client_step::more);
+      const bool is_known = used == token || used == fresh;
+      ASSERT_EQ(server_takes(), is_known ? server_step::proven : server_step::refused);
+      if (!is_known) continue;
+      server_->welcome({.session = session_of(3), .maximum_outstanding = 1});
+      EXPECT_EQ(client_takes(), client_step::done) << client_->explanation();
+    }
+  }
+}
+
+// A client reads its token's file again before it comes back.
+TEST_F(handshakes, a_client_shows_the_token_that_it_was_given_last) {
+  const std::string fresh = "a fresh token, long enough";
+  begin(alice(token));
+  client_->show(fresh);
+  client_->begin({}, 7);
+  greet(true, &fresh);
+  EXPECT_EQ(server_takes(), server_step::proven);
 }
 
 // As servers of version 1 say it, which have no other way.
@@ -178,7 +207,7 @@ TEST_F(handshakes, a_client_of_version_1_is_answered_in_it) {
   const packed_message greeting = unpack_message(message.bytes()).value();
   server_.emplace();
   ASSERT_EQ(server_->take(greeting.head, greeting.payload), server_step::greeted);
-  server_->challenge(false, nullptr, {std::byte{9}});
+  server_->challenge(false, {}, {std::byte{9}});
   EXPECT_EQ(unpack_message(server_->to_send()).value().payload.size(), first_challenge_bytes);
   message.set(opcode::proof, digest{});
   const packed_message proof = unpack_message(message.bytes()).value();

@@ -7,8 +7,8 @@
 
 namespace far::wire {
 
-client_handshake::client_handshake(const credentials& shown) : shown_(shown) {
-  hello_.tenant = shown.tenant;
+client_handshake::client_handshake(credentials shown) : shown_(std::move(shown)) {
+  hello_.tenant = shown_.tenant;
 }
 
 void client_handshake::begin(const session_id& join, std::uint32_t channel, std::uint16_t oldest) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "wire/handshake.h"
 #include "wire/message.h"
@@ -27,8 +28,10 @@ class client_handshake {
     unknown_session,  // the session to join is gone, with all its slots; explanation() says so, too
   };
 
-  // Requires: `shown` outlives this.
-  explicit client_handshake(const credentials& shown);
+  explicit client_handshake(credentials shown);
+
+  // From the next begin() on, this is the token.
+  void show(std::string token) { shown_.token = std::move(token); }
 
   // Begins anew. to_send() then holds the hello. `oldest`: the oldest version to offer. A session that was opened with
   // version 2 or later is joined with no older one: from then on only a server that knows the token is believed when
@@ -60,7 +63,7 @@ class client_handshake {
   [[nodiscard]] digest proof_of(side whose) const;
   void put(opcode op, std::span<const std::byte> payload);
 
-  const credentials& shown_;
+  credentials shown_;
   hello hello_;
   opcode expected_ = opcode::challenge;
   wire::welcome welcome_;

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
+
 namespace far::wire {
 
 server_handshake::step server_handshake::take(const header& head, std::span<const std::byte> payload) {
@@ -26,9 +28,10 @@ server_handshake::step server_handshake::take_hello(std::span<const std::byte> p
   return step::greeted;
 }
 
-void server_handshake::challenge(bool token_wanted, const std::string* token, const server_id& identity) {
+void server_handshake::challenge(bool token_wanted, std::vector<std::string> tokens, const server_id& identity) {
+  FAR_CHECK(tokens.size() <= most_tokens, "no more tokens than are looked at");
   token_wanted_ = token_wanted;
-  token_ = token;
+  tokens_ = std::move(tokens);
   version_ = std::min(hello_.newest, newest_version);
   wire::challenge asked{.version = version_, .token_wanted = token_wanted, .server = {}, .identity = identity};
   random_(asked.server);
@@ -46,15 +49,23 @@ server_handshake::step server_handshake::take_proof(std::span<const std::byte> p
   expected_ = opcode::welcome;  // nothing more of the client's
   if (!token_wanted_) return step::proven;
   std::copy(payload.begin(), payload.end(), shown.begin());
-  // For a tenant that is unknown, a token that nobody has: it takes as long, and fails alike.
+  // For a tenant that is unknown, or has one token, a token that nobody has: it takes as long, and fails alike.
   std::array<char, 32> nobody_has{};
   random_(std::as_writable_bytes(std::span(nobody_has)));
-  const std::string_view secret = token_ != nullptr ? *token_ : std::string_view(nobody_has.data(), nobody_has.size());
   const std::span<const std::byte> greeting(hello_payload_.data(), hello_bytes_);
   const std::span<const std::byte> asked(challenge_payload_.data(), challenge_bytes_);
-  proof_ = prove(side::server, secret, greeting, asked);
-  absent_proof_ = prove(side::absent, secret, greeting, asked);
-  if (equal_digests(shown, prove(side::client, secret, greeting, asked))) return step::proven;
+  std::string_view known;
+  for (std::size_t i = 0; i < most_tokens; ++i) {
+    const std::string_view secret =
+        i < tokens_.size() ? tokens_[i] : std::string_view(nobody_has.data(), nobody_has.size());
+    const bool fits = equal_digests(shown, prove(side::client, secret, greeting, asked));
+    if (fits && i < tokens_.size()) known = secret;
+  }
+  if (!known.empty()) {
+    proof_ = prove(side::server, known, greeting, asked);
+    absent_proof_ = prove(side::absent, known, greeting, asked);
+    return step::proven;
+  }
   refuse("token: it is not the one of this tenant, or the server knows no such tenant");
   return step::refused;
 }

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "wire/handshake.h"
 #include "wire/message.h"
@@ -20,6 +21,9 @@ namespace far::wire {
 
 class server_handshake {
  public:
+  // While a token is replaced, the old one and the new one are valid.
+  static constexpr std::size_t most_tokens = 2;
+
   enum class step : std::uint8_t {
     malformed,  // not what comes next: the connection ends without a word
     refused,    // to_send() holds the refusal; then the connection ends
@@ -37,9 +41,9 @@ class server_handshake {
   [[nodiscard]] const hello& said() const { return hello_; }
   [[nodiscard]] bool joins() const { return hello_.join != session_id{}; }
 
-  // Goes on after greeted. `token`: of the tenant; nullptr when nobody knows such a tenant. Requires: it outlives the
-  // handshake.
-  void challenge(bool token_wanted, const std::string* token, const server_id& identity = {});
+  // Goes on after greeted. `tokens`: the tenant's, of which the client has to know one; at most most_tokens; empty when
+  // nobody knows such a tenant.
+  void challenge(bool token_wanted, std::vector<std::string> tokens, const server_id& identity = {});
   // Goes on after proven. The proof is filled in.
   void welcome(wire::welcome answer);
   // Ends it.
@@ -57,7 +61,7 @@ class server_handshake {
   void (*random_)(std::span<std::byte>);
   opcode expected_ = opcode::hello;
   bool token_wanted_ = false;
-  const std::string* token_ = nullptr;
+  std::vector<std::string> tokens_;
   hello hello_;
   std::array<std::byte, maximum_handshake_bytes> hello_payload_{};
   std::size_t hello_bytes_ = 0;

@@ -8,10 +8,12 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/spin_lock.h"
 
 namespace far::wire {
 
-// The certificates of a side and those that it trusts. Shared by all its connections; thread-safe once made.
+// The certificates of a side and those that it trusts. Shared by all its connections; thread-safe once made. Its files may
+// be replaced: refresh() reads them again, for the connections that begin afterwards.
 class tls_context {
  public:
   // Requires: certificate chain and private key are PEM files; the key's is 0600 (or stricter) and not encrypted.
@@ -21,13 +23,26 @@ class tls_context {
   [[nodiscard]] static result<std::unique_ptr<tls_context>> for_client(const std::string& authority_file);
   ~tls_context();
 
+  // Reads its files again if one of them has changed; false: none has. An error, once for each change: they cannot be
+  // used, and connections go on to begin with what was read before.
+  [[nodiscard]] result<bool> refresh();
+
+  // In the child of a fork, whose parent's threads are not there to give a lock back.
+  void unlock_after_fork() { lock_.open_in_child(); }
+
  private:
   friend class tls_stream;
-  tls_context(void* handle, bool is_client) : handle_(handle), is_client_(is_client) {}
+  struct sources;
+  tls_context(std::unique_ptr<sources> read_from, void* handle);
+  [[nodiscard]] static result<std::unique_ptr<tls_context>> create(std::unique_ptr<sources> read_from);
+  // The caller's to free: SSL_CTX_free().
+  [[nodiscard]] void* share() const;
   tls_context(const tls_context&) = delete;
   tls_context& operator=(const tls_context&) = delete;
-  void* handle_;  // SSL_CTX
-  bool is_client_;
+  const std::unique_ptr<sources> sources_;
+  const bool is_client_;
+  mutable spin_lock lock_;
+  void* handle_ FAR_GUARDED_BY(lock_);  // SSL_CTX
 };
 
 // One connection. Not thread-safe.

@@ -1,11 +1,14 @@
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "wire/openssl.h"
+#include "wire/secret_in_file.h"
 #include "wire/tls.h"
 
 namespace far::wire {
@@ -16,6 +19,15 @@ struct context_deleter {
   void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
 };
 using owned_context = std::unique_ptr<SSL_CTX, context_deleter>;
+
+struct bio_deleter {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+};
+struct certificate_deleter {
+  void operator()(X509* certificate) const { X509_free(certificate); }
+};
+
+constexpr std::size_t most_authority_bytes = std::size_t{4} << 20;
 
 // The fastest first, where the processor knows AES.
 constexpr const char* ciphers = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
@@ -58,10 +70,24 @@ result<void> check_private(const std::string& path) {
   return {};
 }
 
-}  // namespace
+// The file is read here rather than by OpenSSL, whose descriptor the program could close.
+result<void> trust(SSL_CTX* context, const std::string& authority_file) {
+  const result<std::string> text = read_whole_file(authority_file, most_authority_bytes);
+  if (!text) return failure("certificate authority", authority_file, "cannot be read: " + text.error().message);
+  const std::unique_ptr<BIO, bio_deleter> pem(BIO_new_mem_buf(text.value().data(), static_cast<int>(text.value().size())));
+  std::size_t count = 0;
+  while (pem != nullptr) {
+    const std::unique_ptr<X509, certificate_deleter> one(PEM_read_bio_X509(pem.get(), nullptr, nullptr, nullptr));
+    if (one == nullptr) break;
+    count += X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one.get()) == 1 ? 1 : 0;
+  }
+  // The end of the text is an error, too, to OpenSSL.
+  const std::string why = openssl_error();
+  if (count > 0) return {};
+  return failure("certificate authority", authority_file, why + "; it must hold certificates in PEM form");
+}
 
-result<std::unique_ptr<tls_context>> tls_context::for_server(const std::string& certificate_file,
-                                                             const std::string& key_file) {
+result<owned_context> make_server_context(const std::string& certificate_file, const std::string& key_file) {
   const result<void> is_private = check_private(key_file);
   if (!is_private) return is_private.error();
   owned_context context = new_context(TLS_server_method());
@@ -73,10 +99,10 @@ result<std::unique_ptr<tls_context>> tls_context::for_server(const std::string& 
     return failure("private key", key_file,
                    openssl_error() + "; it must hold the key of " + certificate_file + " in PEM form, not encrypted");
   }
-  return std::unique_ptr<tls_context>(new tls_context(context.release(), false));
+  return context;
 }
 
-result<std::unique_ptr<tls_context>> tls_context::for_client(const std::string& authority_file) {
+result<owned_context> make_client_context(const std::string& authority_file) {
   owned_context context = new_context(TLS_client_method());
   if (context == nullptr) return error{.message = "TLS does not start: " + openssl_error(), .code = EPROTO};
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
@@ -86,14 +112,77 @@ result<std::unique_ptr<tls_context>> tls_context::for_client(const std::string& 
                               "; name a file of yours with ca=FILE",
                    .code = EINVAL};
     }
-  } else if (SSL_CTX_load_verify_file(context.get(), authority_file.c_str()) != 1) {
-    return failure("certificate authority", authority_file,
-                   openssl_error() + "; it must hold certificates in PEM form");
+  } else if (result<void> trusted = trust(context.get(), authority_file); !trusted) {
+    return trusted.error();
   }
-  return std::unique_ptr<tls_context>(new tls_context(context.release(), true));
+  return context;
+}
+
+}  // namespace
+
+// Where it comes from; `seen`: the version of the files that were read last.
+struct tls_context::sources {
+  bool is_client = false;
+  std::string certificate_file;
+  std::string key_file;
+  std::string authority_file;
+  std::array<file_version, 2> seen{};
+
+  [[nodiscard]] std::array<file_version, 2> versions() const {
+    if (!is_client) return {file_version::of(certificate_file), file_version::of(key_file)};
+    if (authority_file.empty()) return {};  // the system's are read once
+    return {file_version::of(authority_file), {}};
+  }
+  [[nodiscard]] result<owned_context> read() const {
+    return is_client ? make_client_context(authority_file) : make_server_context(certificate_file, key_file);
+  }
+};
+
+tls_context::tls_context(std::unique_ptr<sources> read_from, void* handle)
+    : sources_(std::move(read_from)), is_client_(sources_->is_client), handle_(handle) {}
+
+result<std::unique_ptr<tls_context>> tls_context::create(std::unique_ptr<sources> read_from) {
+  read_from->seen = read_from->versions();
+  result<owned_context> made = read_from->read();
+  if (!made) return made.error();
+  return std::unique_ptr<tls_context>(new tls_context(std::move(read_from), std::move(made).value().release()));
+}
+
+result<std::unique_ptr<tls_context>> tls_context::for_server(const std::string& certificate_file,
+                                                             const std::string& key_file) {
+  return create(std::make_unique<sources>(
+      sources{.certificate_file = certificate_file, .key_file = key_file, .authority_file = {}}));
+}
+
+result<std::unique_ptr<tls_context>> tls_context::for_client(const std::string& authority_file) {
+  return create(std::make_unique<sources>(
+      sources{.is_client = true, .certificate_file = {}, .key_file = {}, .authority_file = authority_file}));
+}
+
+// Files are read without the lock, under which others begin connections. When two threads do it at once, the one that
+// noticed the change reads it.
+result<bool> tls_context::refresh() {
+  const std::array<file_version, 2> now = sources_->versions();
+  {
+    const lock_guard guard(lock_);
+    if (std::exchange(sources_->seen, now) == now) return false;
+  }
+  result<owned_context> made = sources_->read();
+  if (!made) return made.error();
+  owned_context old;
+  const lock_guard guard(lock_);
+  old.reset(static_cast<SSL_CTX*>(std::exchange(handle_, std::move(made).value().release())));
+  return true;
+}
+
+void* tls_context::share() const {
+  const lock_guard guard(lock_);
+  SSL_CTX_up_ref(static_cast<SSL_CTX*>(handle_));
+  return handle_;
 }
 
 tls_context::~tls_context() {
+  lock_.assert_held();  // nobody else is at work
   SSL_CTX_free(static_cast<SSL_CTX*>(handle_));
 }
 

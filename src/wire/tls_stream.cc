@@ -163,7 +163,9 @@ result<std::unique_ptr<tls_stream>> tls_stream::create(tls_context& context, con
   FAR_CHECK(context.is_client_ != server_name.empty(), "clients name the server, servers nobody");
   auto all = std::make_unique<parts>();
   all->server_name = server_name;
-  all->stream.reset(SSL_new(static_cast<SSL_CTX*>(context.handle_)));
+  auto* const certificates = static_cast<SSL_CTX*>(context.share());
+  all->stream.reset(SSL_new(certificates));  // which holds on to them
+  SSL_CTX_free(certificates);
   SSL* const stream = all->stream.get();
   BIO* const bio = BIO_new(queue_method);
   if (stream == nullptr || bio == nullptr) {

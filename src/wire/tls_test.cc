@@ -146,6 +146,48 @@ bytes send_through(tls_stream& from, tls_stream& to, const bytes& content, std::
   return arrived;
 }
 
+// Copies of files under names that stay.
+TEST_F(tls, files_that_were_replaced_are_used_by_the_connections_that_follow) {
+  const std::string certificate = files_->folder() + "/used.pem";
+  const std::string key = files_->folder() + "/used.key";
+  const std::string trusted = files_->folder() + "/trusted.pem";
+  const auto use = [](const std::string& from, const std::string& as) {
+    std::ofstream(as + ".new") << std::ifstream(from).rdbuf();
+    ASSERT_EQ(chmod((as + ".new").c_str(), 0600), 0);
+    ASSERT_EQ(std::rename((as + ".new").c_str(), as.c_str()), 0);
+  };
+  use(files_->certificate("good"), certificate);
+  use(files_->key("good"), key);
+  use(files_->certificate("authority"), trusted);
+  const auto server = std::move(tls_context::for_server(certificate, key)).value();
+  const auto client = std::move(tls_context::for_client(trusted)).value();
+  const auto agree = [&] {
+    const auto near = open(*client, "far.test");
+    const auto far = open(*server, "");
+    const outcome seen = shake_hands(*near, *far);
+    return !seen.client && !seen.server;
+  };
+  EXPECT_TRUE(agree());
+  EXPECT_FALSE(client->refresh().value()) << "nothing has changed";
+  const auto before = open(*server, "");
+
+  files_->make_server("strange", "stranger", "DNS:far.test");
+  use(files_->certificate("strange"), certificate);
+  EXPECT_FALSE(server->refresh()) << "certificate and key do not fit";
+  EXPECT_TRUE(agree()) << "those of before are used";
+  use(files_->key("strange"), key);
+  EXPECT_TRUE(server->refresh().value());
+  EXPECT_FALSE(agree()) << "the client does not trust it yet";
+  use(files_->certificate("stranger"), trusted);
+  EXPECT_TRUE(client->refresh().value());
+  EXPECT_TRUE(agree());
+
+  std::ofstream(trusted, std::ios::trunc) << "half of it";
+  EXPECT_FALSE(client->refresh());
+  EXPECT_FALSE(client->refresh().value()) << "once for each change";
+  EXPECT_TRUE(agree());
+}
+
 TEST_F(tls, shakes_hands_over_buffers_cut_at_every_size) {
   for (std::size_t cut = 1; cut <= 300; ++cut) {
     const pair peers = established_pair(cut);

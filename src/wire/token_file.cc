@@ -6,17 +6,20 @@
 #include <cerrno>
 #include <cstring>
 
+#include "platform/own_descriptors.h"
 #include "wire/handshake.h"
 
 namespace far::wire {
 
 namespace {
 
+// Secrets are read again while the program runs, which may close descriptors that it does not know at any moment.
 class file {
  public:
-  explicit file(const std::string& path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
+  explicit file(const std::string& path)
+      : descriptor_(platform::own_descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK))) {}
   ~file() {
-    if (descriptor_ >= 0) close(descriptor_);
+    if (descriptor_ >= 0) platform::close_own_descriptor(descriptor_);
   }
   file(const file&) = delete;
   file& operator=(const file&) = delete;

@@ -18,10 +18,14 @@
 
 #include "backend/backend.h"
 #include "backend/redis/redis_backend.h"
+#include "backend/redis/redis_connection.h"
+#include "backend/redis/redis_session.h"
 #include "backend/redis/redis_uri.h"
+#include "backend/tcp/socket_stream.h"
 #include "backend/uri.h"
 #include "base/units.h"
 #include "holding_relay.h"
+#include "platform/clock.h"
 #include "tests/support/redis_test_server.h"
 #include "tests/support/slot_transfers.h"
 
@@ -195,6 +199,54 @@ TEST_F(redis_server, connections_and_scripts_may_go_at_any_time) {
     ASSERT_EQ(server.command("SCRIPT FLUSH"), "+OK");
     ASSERT_EQ(server.command("CLIENT KILL TYPE normal SKIPME yes")[0], ':');
     for (slot_id slot = first; slot < first + 4; ++slot) ASSERT_EQ(read_slot(*far, *queue, slot, round), 0);
+  }
+}
+
+// Another address of the name may be another server, which would be taken for ours without its keys.
+TEST_F(redis_server, a_session_stays_with_the_address_where_it_was_opened) {
+  const redis_test_server server;
+  const redis_test_server other;
+  std::vector<socket_address> addresses;
+  for (const redis_test_server* each : {&server, &other}) {
+    addresses.push_back(resolve({.host = "127.0.0.1", .port = each->port()}).value().at(0));
+  }
+  redis_session session("farheap:test:");
+  const platform::monotonic_clock clock;
+  redis_settings settings;
+  settings.peer = "redis://a.name";
+  settings.timeout_ns = 30 * second_ns;
+  settings.lease_ns = 60 * second_ns;
+  settings.writes = true;
+  redis_connection connection(settings, std::move(socket_stream::create(addresses)).value(), session, clock);
+  const auto connect = [&] {
+    const std::uint64_t until_ns = clock.now_ns() + 60 * second_ns;
+    bool is_ready = false;
+    while (!is_ready && clock.now_ns() < until_ns) {
+      {
+        const lock_guard guard(connection.lock);
+        static_cast<void>(connection.advance(nullptr));
+        is_ready = connection.now() == store_connection::phase::ready;
+      }
+      if (!is_ready) connection.wait(1'000'000);
+    }
+    EXPECT_TRUE(is_ready);
+  };
+  connect();
+  const std::uint64_t identity = session.identity();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_NE(server.command("CLIENT KILL TYPE normal SKIPME yes"), "");
+    EXPECT_NE(other.command("CLIENT KILL TYPE normal SKIPME yes"), "");
+    const std::uint64_t until_ns = clock.now_ns() + 60 * second_ns;
+    bool is_broken = false;
+    while (!is_broken && clock.now_ns() < until_ns) {
+      const lock_guard guard(connection.lock);
+      static_cast<void>(connection.advance(nullptr));
+      is_broken = connection.now() != store_connection::phase::ready;
+    }
+    ASSERT_TRUE(is_broken);
+    connect();
+    EXPECT_EQ(session.epoch(), 1u) << "the keys were taken for lost";
+    EXPECT_EQ(session.identity(), identity);
   }
 }
 

@@ -1,6 +1,7 @@
 """farheapd, started as its users start it, and clients that behave and misbehave."""
 
 import contextlib
+import os
 import pathlib
 import re
 import shutil
@@ -401,6 +402,118 @@ class Metrics(unittest.TestCase):
                 self.assertIn(word, page)
             with self.assertRaises(urllib.error.HTTPError):
                 fetch(server.metrics_url() + "etc/passwd")
+
+
+class Reloading(unittest.TestCase):
+    """SIGHUP: what changes, what does not, and that a mistake changes nothing."""
+
+    def reload(self, server, word="reloaded"):
+        before = server.log().count(word)
+        server.process.send_signal(signal.SIGHUP)
+        support.wait_until(lambda: server.log().count(word) > before, f"the server said: {word}",
+                           process=server.process)
+
+    def expect(self, server, tenant, token, is_known):
+        with server.client() as client:
+            if is_known:
+                client.shake_hands(tenant=tenant, token=token)
+            else:
+                with self.assertRaisesRegex(wire_client.Refused, "token"):
+                    client.shake_hands(tenant=tenant, token=token)
+
+    def test_without_anything_to_reload_it_goes_on(self):
+        with Server() as server, server.welcome() as client:
+            self.reload(server)
+            self.assertEqual(client.allocate(0, 1), wire_client.OK)
+
+    def test_tokens(self):
+        with token_file(f"alice {TOKEN}\n") as tokens, Server("--token-file", tokens) as server:
+            with server.welcome(tenant="alice", token=TOKEN) as client:
+                client.allocate(0, 1)
+                tokens.write_text(f"alice {TOKEN}\nalice {TOKEN}2\nbob {TOKEN}3\n")
+                self.expect(server, "alice", TOKEN + "2", False)
+                self.reload(server)
+                for tenant, token in (("alice", TOKEN), ("alice", TOKEN + "2"), ("bob", TOKEN + "3")):
+                    self.expect(server, tenant, token, True)
+                tokens.write_text(f"alice {TOKEN}2\n")
+                self.reload(server)
+                self.expect(server, "alice", TOKEN, False)
+                self.expect(server, "bob", TOKEN + "3", False)
+                self.expect(server, "alice", TOKEN + "2", True)
+                self.assertEqual(client.write(0, b"still here"), wire_client.OK)
+            self.assertNotIn(TOKEN, server.log())
+
+    def test_a_mistake_changes_nothing(self):
+        with token_file(f"alice {TOKEN}\n") as tokens, Server("--token-file", tokens) as server:
+            for text, mode in ((f"alice {TOKEN}2\nbob short\n", 0o600), (f"alice {TOKEN}2\n", 0o644), ("", 0o600)):
+                tokens.write_text(text)
+                tokens.chmod(mode)
+                self.reload(server, "nothing is reloaded")
+                self.expect(server, "alice", TOKEN, True)
+                self.expect(server, "alice", TOKEN + "2", False)
+            self.assertIn("chmod 600", server.log())
+
+    def test_quotas_levels_and_what_needs_a_new_start(self):
+        with tempfile.TemporaryDirectory() as directory:
+            config = pathlib.Path(directory, "farheapd.conf")
+            config.write_text('quota=["alice=4M"]\nlease="100s"\n')
+            with Server("--config", config) as server, server.welcome(tenant="alice") as client:
+                self.assertEqual(client.allocate(0, 3), wire_client.NO_SPACE)
+                config.write_text('quota=["alice=8M"]\nlease="200s"\nlog-level="debug"\n')
+                self.reload(server)
+                self.assertEqual(client.allocate(0, 3), wire_client.OK)
+                self.assertIn("not changed before the next start: --lease", server.log())
+                client.socket.close()
+                support.wait_until(lambda: "tenant 'alice' at 127.0.0.1" in server.log(), "debug lines were written")
+
+    def test_while_it_drains_it_goes_on_draining(self):
+        with Server("--drain", "600s") as server, server.welcome() as client:
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(client.receive().op, wire_client.DRAINING)
+            server.process.send_signal(signal.SIGHUP)
+            self.assertEqual(client.ask(wire_client.PING).status, wire_client.OK)
+            client.socket.close()
+            self.assertEqual(server.process.wait(20), 0)
+
+
+class ServiceManager(unittest.TestCase):
+    """What systemd hears from a service of the type notify."""
+
+    def test_it_is_told_of_each_phase(self):
+        with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.settimeout(60)
+            path = pathlib.Path(directory, "notify")
+            manager.bind(str(path))
+            os.environ["NOTIFY_SOCKET"] = str(path)
+            try:
+                server = Server()
+            finally:
+                del os.environ["NOTIFY_SOCKET"]
+            with server:
+                self.assertIn(b"READY=1", manager.recv(4096).splitlines())
+                server.process.send_signal(signal.SIGHUP)
+                self.assertIn(b"RELOADING=1", manager.recv(4096).splitlines())
+                self.assertIn(b"READY=1", manager.recv(4096).splitlines())
+                server.process.send_signal(signal.SIGTERM)
+                self.assertIn(b"STOPPING=1", manager.recv(4096).splitlines())
+                self.assertEqual(server.process.wait(20), 0)
+
+    def test_abstract_sockets_and_managers_that_are_gone(self):
+        name = f"@farheapd-test-{os.getpid()}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.settimeout(60)
+            manager.bind("\0" + name[1:])
+            os.environ["NOTIFY_SOCKET"] = name
+            try:
+                with Server():
+                    self.assertIn(b"READY=1", manager.recv(4096).splitlines())
+                manager.close()
+                with Server() as alone:
+                    support.wait_until(lambda: "the service manager cannot be told" in alone.log(), "it was logged")
+                    with alone.welcome() as client:
+                        self.assertEqual(client.allocate(0, 1), wire_client.OK)
+            finally:
+                del os.environ["NOTIFY_SOCKET"]
 
 
 class Stopping(unittest.TestCase):

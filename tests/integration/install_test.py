@@ -200,7 +200,7 @@ class Packages(unittest.TestCase):
 
     def test_the_server(self):
         fields, root = self.package("farheap-server")
-        self.assertIn("libcpp-httplib", fields)
+        self.assertIn("libfmt", fields)
         self.assertTrue((root / "usr/share/man/man8/farheapd.8.gz").is_file())
         unit = root / "usr/lib/systemd/system/farheapd.service"
         for line in ("--listen 127.0.0.1:", "User=farheap\n", "NoNewPrivileges=yes\n", "ProtectSystem=strict\n"):

@@ -64,6 +64,7 @@ class simulated_backend final : public backend::backend {
   void report_damage(far::backend::slot_id slot, std::uint8_t wrong, std::uint8_t right) override {
     inner_->report_damage(slot, wrong, right);
   }
+  [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override { return inner_->scrubbed_pages_per_second(); }
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return inner_->read_patience_ns(); }
   [[nodiscard]] bool is_copied_by_fork() const override { return inner_->is_copied_by_fork(); }
   [[nodiscard]] far::backend::capacity report() const override { return inner_->report(); }

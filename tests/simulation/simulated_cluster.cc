@@ -29,6 +29,8 @@ simulated_cluster::simulated_cluster(scheduler& threads, random_source& random, 
   options.clock = &time;
   options.probe_interval_ns = deadline_ns / 2;
   options.lost_after_ns = deadline_ns * random.one_of<std::uint64_t>({2, 5, 50});
+  // Much faster than anybody would: time is short here.
+  options.scrubbed_pages_per_second = random.one_of<std::uint64_t>({0, 10'000, 1'000'000});
   make_tier(std::move(members), options);
 }
 

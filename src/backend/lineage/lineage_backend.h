@@ -54,6 +54,10 @@ class lineage_backend final : public backend {
   [[nodiscard]] bool answers() const override { return own_.load() == nullptr || own_.load()->answers(); }
   [[nodiscard]] std::uint64_t read_patience_ns() const override;
   // Bytes that another process stored are not ours to write.
+  [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override {
+    const backend* const own = own_.load();
+    return own != nullptr ? own->scrubbed_pages_per_second() : 0;
+  }
   void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override {
     if (backend* const own = own_.load(); own != nullptr && slot >= own_base_) {
       own->report_damage(slot - own_base_, wrong, right);

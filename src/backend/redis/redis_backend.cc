@@ -63,6 +63,7 @@ result<std::unique_ptr<redis_backend>> redis_backend::make(const tcp_endpoint& s
     created->connections_.push_back(std::make_unique<redis_connection>(redis_settings{.peer = peer,
                                                                                       .user = chosen.user,
                                                                                       .password = trust.password,
+                                                                                      .password_file = chosen.password_file,
                                                                                       .database = chosen.database,
                                                                                       .timeout_ns = chosen.timeout_ns,
                                                                                       .lease_ns = chosen.lease_ns,
@@ -137,6 +138,7 @@ void redis_backend::prepare_exit() {
 void redis_backend::after_fork_in_child() {
   become_child();
   session_.unlock_after_fork();
+  if (trust_.tls) trust_.tls->unlock_after_fork();
   for (const std::unique_ptr<redis_connection>& connection : connections_) connection->restart_in_child();
 }
 

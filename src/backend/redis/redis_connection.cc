@@ -6,12 +6,14 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "backend/redis/command_writer.h"
 #include "backend/redis/key_layout.h"
+#include "backend/redis/redis_uri.h"
 #include "backend/redis/server_facts.h"
 #include "base/log.h"
 #include "platform/local_memory.h"
@@ -36,6 +38,7 @@ redis_connection::redis_connection(redis_settings chosen, std::unique_ptr<byte_s
                                    const platform::clock& time)
     : store_connection(chosen.peer, chosen.timeout_ns, std::move(stream), session, time),
       settings_(std::move(chosen)),
+      password_(settings_.password_file, read_password_file),
       renews_(settings_.writes),
       session_(session),
       strings_(settings_, greeting_, session, commands_),
@@ -48,11 +51,22 @@ redis_connection::~redis_connection() {
 store_connection::joining redis_connection::join_session() {
   const redis_session::view joined = session_.now();
   if (joined.epoch != epoch()) return joining::stale;
-  return joined.run_id.is_known() || settings_.writes ? joining::now : joining::later;
+  if (!joined.run_id.is_known()) return settings_.writes ? joining::now : joining::later;
+  // Another address may be another server, which does not have our keys.
+  stream().use_address(joined.address);
+  return joining::now;
 }
 
 void redis_connection::begin_handshake() {
   reader_.reset();
+  if (std::optional<result<std::string>> read = password_.changed()) {
+    if (*read) {
+      settings_.password = std::move(*read).value();
+    } else {
+      log_line(log_level::warning, "far tier %s: %s; going on with the password of before", peer(),
+               read->error().message.c_str());
+    }
+  }
   greeting_.begin(settings_);
 }
 
@@ -110,7 +124,7 @@ void redis_connection::take_facts(const completion_sink* sink) {
   const redis_session::view joined = session_.now();
   if (joined.epoch != epoch()) return break_off(ESTALE, "the session has changed meanwhile");
   if (!joined.run_id.is_known()) {
-    if (!session_.opened(epoch(), facts)) return break_off(ESTALE, "the session has changed meanwhile");
+    if (!session_.opened(epoch(), facts, stream().address())) return break_off(ESTALE, "the session has changed meanwhile");
   } else if (joined.run_id != facts.run_id) {
     greeting_.forget_predecessor();  // it has ended with the server's process
     return lose_session("the server was restarted, or another one has taken its place", sink);

@@ -20,6 +20,7 @@
 #include "backend/redis/redis_strings.h"
 #include "backend/redis/reply_reader.h"
 #include "backend/tcp/store_connection.h"
+#include "wire/secret_in_file.h"
 
 namespace far::backend {
 
@@ -78,6 +79,7 @@ class redis_connection final : public store_connection, private reply_sink {
   [[nodiscard]] std::uint64_t next_message_ns(std::uint64_t now_ns) const override FAR_REQUIRES(lock);
 
   redis_settings settings_;
+  wire::secret_in_file password_ FAR_GUARDED_BY(lock);
   bool renews_;
   redis_session& session_;
 

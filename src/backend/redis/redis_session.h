@@ -21,6 +21,7 @@ class redis_session final : public session_epoch {
   struct view {
     redis_run_id run_id;  // not known: to be opened
     std::uint32_t epoch = 1;
+    std::size_t address = 0;  // of those that the server's name has: where it was opened
   };
 
   // Keys begin with `stem`.
@@ -34,10 +35,11 @@ class redis_session final : public session_epoch {
   }
 
   // A connection has found a server for `epoch`. False when that is over, or has a server already.
-  [[nodiscard]] bool opened(std::uint32_t epoch, const server_facts& facts) {
+  [[nodiscard]] bool opened(std::uint32_t epoch, const server_facts& facts, std::size_t address) {
     const lock_guard guard(lock_);
     if (now_.epoch != epoch || now_.run_id.is_known()) return false;
     now_.run_id = facts.run_id;
+    now_.address = address;
     room_bytes_.store(facts.room_bytes(), std::memory_order_relaxed);
     return true;
   }
@@ -46,7 +48,7 @@ class redis_session final : public session_epoch {
   bool lost(std::uint32_t epoch) {
     const lock_guard guard(lock_);
     if (now_.epoch != epoch) return false;
-    now_ = {{}, epoch + 1};
+    now_ = {.run_id = {}, .epoch = epoch + 1};
     set_epoch(now_.epoch);
     return true;
   }

@@ -66,6 +66,7 @@ template <typename Kind>
   together.copies = chosen.copies;
   together.lost_after_ns = chosen.timeout_ns;
   together.patience_ns = chosen.patience_ns;
+  together.scrubbed_pages_per_second = chosen.scrubbed_pages_per_second;
   together.connect = [chosen, trust = trust.value()](std::string_view server) -> result<named_backend> {
     const auto endpoint = Kind::parse_endpoint(server);
     if (!endpoint) return endpoint.error();

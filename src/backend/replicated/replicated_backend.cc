@@ -99,6 +99,7 @@ result<std::unique_ptr<replicated_backend>> replicated_backend::create(std::vect
 replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> members, const replicated_options& chosen,
                                        const platform::clock& time, std::uint64_t most_slots)
     : capacity_limit_(most_slots),
+      scrubbed_pages_per_second_(chosen.scrubbed_pages_per_second),
       connect_(chosen.connect),
       shared_(std::move(members), chosen.copies, (most_slots + group_slots - 1) / group_slots,
               {.lost_after_ns = chosen.lost_after_ns, .patience_ns = chosen.patience_ns}, time),
@@ -466,7 +467,9 @@ void replicated_backend::after_fork_in_child() {
 }
 
 capacity replicated_backend::report() const {
-  return {total_slots_.load(std::memory_order_relaxed), used_slots_.load(std::memory_order_relaxed)};
+  return {.total_slots = total_slots_.load(std::memory_order_relaxed),
+          .used_slots = used_slots_.load(std::memory_order_relaxed),
+          .damaged_copies = shared_.damaged_slots()};
 }
 
 // A read goes to one member, and many reads go to all of them.

@@ -51,6 +51,7 @@ struct replicated_options {
   // How long reads wait for members that do not answer; 0: as long as the longest lease that a member has granted, and
   // at least 30 s.
   std::uint64_t patience_ns = 0;
+  std::uint64_t scrubbed_pages_per_second = 0;
   std::uint64_t probe_interval_ns = 50'000'000;
   const platform::clock* clock = nullptr;  // nullptr: the machine's; otherwise outlives the backend
   // Connects to one more server, for add_server(); returns it with its name. Empty: there are no others. Errors are for
@@ -72,6 +73,7 @@ class replicated_backend final : public backend, private placement {
   void prepare_exit() override;
   void keep_in_place(bool wanted) override { shared_.keep_in_place(wanted); }
   void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override;
+  [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override { return scrubbed_pages_per_second_; }
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return shared_.read_patience_ns(); }
   std::uint64_t tend() override;
   void after_fork_in_child() override;
@@ -125,6 +127,7 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] std::size_t lending_members() const;  // of these
 
   const std::uint64_t capacity_limit_;
+  const std::uint64_t scrubbed_pages_per_second_;
   const std::function<result<named_backend>(std::string_view)> connect_;
   mutable layer shared_;
   slot_allocator slots_;

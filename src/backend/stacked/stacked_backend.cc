@@ -203,7 +203,8 @@ capacity stacked_backend::report() const {
           .used_slots = used - std::min(used, spiller_.dead_slots()),
           .kept_slots = first.kept_slots + next.kept_slots,
           .stored_bytes = first.occupied_bytes() + next.occupied_bytes(),
-          .most_stored_bytes = capacity::no_bytes};
+          .most_stored_bytes = capacity::no_bytes,
+          .damaged_copies = first.damaged_copies + next.damaged_copies};
 }
 
 std::string stacked_backend::describe() const {

@@ -18,6 +18,7 @@ tcp_connection::tcp_connection(tcp_connection_settings chosen, std::unique_ptr<b
     : store_connection(std::move(chosen.peer), chosen.timeout_ns, std::move(stream), session, time),
       session_(session),
       handshake_(shown),
+      token_(std::move(chosen.token_file), wire::read_token_file),
       channel_(chosen.channel),
       opens_session_(chosen.opens_session),
       requests_(chosen.timeout_ns),
@@ -37,7 +38,19 @@ store_connection::joining tcp_connection::join_session() {
 }
 
 void tcp_connection::begin_handshake() {
+  read_token_again();
   handshake_.begin(joining_, channel_, oldest_version_);
+}
+
+// Whoever has replaced the token on the server replaces the file, too, and need not start the program again.
+void tcp_connection::read_token_again() {
+  std::optional<result<std::string>> read = token_.changed();
+  if (!read) return;
+  if (!*read) {
+    return log_line(log_level::warning, "far tier %s: %s; going on with the token of before", peer(),
+                    read->error().message.c_str());
+  }
+  handshake_.show(std::move(*read).value());
 }
 
 std::span<const std::byte> tcp_connection::handshake_to_send() {

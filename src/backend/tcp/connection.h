@@ -19,6 +19,7 @@
 #include "backend/tcp/store_connection.h"
 #include "backend/tcp/tcp_session.h"
 #include "wire/client_handshake.h"
+#include "wire/secret_in_file.h"
 
 namespace far::backend {
 
@@ -27,11 +28,12 @@ struct tcp_connection_settings {
   std::uint32_t channel = 0;
   std::uint64_t timeout_ns = 0;
   bool opens_session = false;  // when there is none; the others wait for it
+  std::string token_file;      // read again before each connection when it has changed; empty: there is none
 };
 
 class tcp_connection final : public store_connection {
  public:
-  // Requires: the references outlive the connection. `control` may be nullptr.
+  // Requires: `session` and `time` outlive the connection. `control` may be nullptr.
   tcp_connection(tcp_connection_settings chosen, std::unique_ptr<byte_stream> stream, tcp_session& session,
                  const wire::credentials& shown, const platform::clock& time, control_source* control);
 
@@ -55,6 +57,7 @@ class tcp_connection final : public store_connection {
   void handshake_sent(std::size_t bytes) override FAR_REQUIRES(lock);
   [[nodiscard]] std::span<std::byte> receive_space() override FAR_REQUIRES(lock);
   void take_handshake(std::size_t bytes, std::uint64_t now_ns, const completion_sink* sink) override FAR_REQUIRES(lock);
+  void read_token_again() FAR_REQUIRES(lock);
   void be_refused() FAR_REQUIRES(lock);
   void be_welcomed(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
   void lose_session(const completion_sink* sink) FAR_REQUIRES(lock);
@@ -74,6 +77,7 @@ class tcp_connection final : public store_connection {
 
   tcp_session& session_;
   wire::client_handshake handshake_ FAR_GUARDED_BY(lock);
+  wire::secret_in_file token_ FAR_GUARDED_BY(lock);
   std::uint32_t channel_ FAR_GUARDED_BY(lock);
   bool opens_session_;
   wire::session_id joining_ FAR_GUARDED_BY(lock){};                           // what the hello asks for

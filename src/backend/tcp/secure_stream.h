@@ -1,4 +1,5 @@
-// TLS over another stream.
+// TLS over another stream. Before each connection the certificates that it trusts are read again if their file has
+// changed.
 #pragma once
 
 #include <array>

@@ -33,7 +33,8 @@
 
 namespace far::backend {
 
-// Calls no system but its stream and its clock; allocates nothing after its construction (a refusal apart).
+// Calls no system but its stream, its clock and, before a handshake, the file of a secret; allocates nothing after its
+// construction (a refusal and a new secret apart).
 class store_connection : public transfer_connection {
  public:
   enum class phase : std::uint8_t { idle, connecting, handshaking, ready, broken };

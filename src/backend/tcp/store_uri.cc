@@ -74,6 +74,17 @@ result<std::uint64_t> parse_copies(const uri& name, std::size_t servers) {
                               " are named; add servers or lower 'copies'");
 }
 
+// In pages a second; 0 when it is not given.
+result<std::uint64_t> parse_scrub(const uri& name, std::size_t copies) {
+  const auto bytes = name.size_bytes("scrub");
+  if (!bytes) return bytes.error();
+  if (!bytes.value()) return 0;
+  if (copies == 1) {
+    return wrong_name(name, "option 'scrub' compares copies, and there is one; leave it out, or write copies=2");
+  }
+  return std::max<std::uint64_t>(*bytes.value() / page_bytes, 1);
+}
+
 }  // namespace
 
 error wrong_name(const uri& name, const std::string& why) {
@@ -132,6 +143,9 @@ result<void> parse_store_options(const uri& name, std::size_t servers, store_opt
   const result<std::uint64_t> patience = parse_patience(name);
   if (!patience) return patience.error();
   into->patience_ns = patience.value();
+  const result<std::uint64_t> scrub = parse_scrub(name, into->copies);
+  if (!scrub) return scrub.error();
+  into->scrubbed_pages_per_second = scrub.value();
   const auto capacity = name.size_bytes("capacity");
   if (!capacity) return capacity.error();
   into->capacity_bytes = capacity.value().value_or(0);

@@ -31,6 +31,7 @@ struct store_options {
   std::uint64_t connections = 2;
   std::uint64_t timeout_ns = 10'000'000'000;
   std::uint64_t patience_ns = 0;     // of reads, for servers that do not answer; 0: as long as their leases live
+  std::uint64_t scrubbed_pages_per_second = 0;
   std::uint64_t capacity_bytes = 0;  // of each server; 0: what it lends
 };
 
@@ -49,8 +50,8 @@ using endpoint_parser = result<tcp_endpoint>(std::string_view text);
 [[nodiscard]] result<std::vector<tcp_endpoint>> parse_servers(const uri& name, endpoint_parser* parse,
                                                               std::string_view example);
 
-// Options `copies`, `connections`, `timeout`, `patience` and `capacity`. Errors: values out of their bounds, more
-// copies than servers. Each kind of far tier asks for TLS in its own way.
+// Options `copies`, `connections`, `timeout`, `patience`, `scrub` and `capacity`. Errors: values out of their bounds,
+// more copies than servers, scrubbing with one copy. Each kind of far tier asks for TLS in its own way.
 [[nodiscard]] result<void> parse_store_options(const uri& name, std::size_t servers, store_options* into);
 
 }  // namespace far::backend

@@ -92,7 +92,8 @@ void tcp_backend::add_stream(std::unique_ptr<byte_stream> stream) {
   tcp_connection_settings settings{.peer = peer(),
                                    .channel = static_cast<std::uint32_t>(connections_.size()),
                                    .timeout_ns = chosen_.timeout_ns,
-                                   .opens_session = connections_.empty()};
+                                   .opens_session = connections_.empty(),
+                                   .token_file = chosen_.token_file};
   connections_.push_back(std::make_unique<tcp_connection>(std::move(settings), std::move(stream), session_,
                                                           trust_.shown, time(), nullptr));
   add_connection(*connections_.back());
@@ -114,6 +115,7 @@ result<void> tcp_backend::make_connections(const tcp_endpoint& server) {
 void tcp_backend::after_fork_in_child() {
   become_child();
   session_.unlock_after_fork();
+  if (trust_.tls) trust_.tls->unlock_after_fork();
   // Drawn at random: numbers of processes are not unique among containers.
   std::uint32_t drawn = 0;
   wire::fill_random(std::as_writable_bytes(std::span(&drawn, 1)));

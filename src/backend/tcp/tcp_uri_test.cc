@@ -43,7 +43,7 @@ TEST(tcp_uri, all_options) {
   const tcp_options chosen =
       parse(
           "tcp://a:1,b:2?copies=2&token-file=/etc/t&tls=1&ca=/etc/ca.pem&connections=4&tenant=x.y"
-          "&timeout=1.5s&patience=20s&capacity=8G")
+          "&timeout=1.5s&patience=20s&scrub=1M&capacity=8G")
           .value()
           .options;
   EXPECT_EQ(chosen.copies, 2u);
@@ -54,6 +54,7 @@ TEST(tcp_uri, all_options) {
   EXPECT_EQ(chosen.tenant, "x.y");
   EXPECT_EQ(chosen.timeout_ns, 1'500'000'000u);
   EXPECT_EQ(chosen.patience_ns, 20'000'000'000u);
+  EXPECT_EQ(chosen.scrubbed_pages_per_second, 256u);
   EXPECT_EQ(chosen.capacity_bytes, 8 * gib);
 }
 
@@ -76,6 +77,7 @@ TEST(tcp_uri, options_without_sense_are_refused) {
   EXPECT_NE(error_of("tcp://a:1?connections=17").find("connections"), std::string::npos);
   EXPECT_NE(error_of("tcp://a:1?timeout=1ms").find("timeout"), std::string::npos);
   EXPECT_NE(error_of("tcp://a:1?timeout=soon").find("timeout"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?scrub=1M").find("copies=2"), std::string::npos);
   EXPECT_NE(error_of("tcp://a:1?patience=0s").find("patience=30s"), std::string::npos);
   EXPECT_NE(error_of("tcp://a:1?capacity=1").find("capacity"), std::string::npos);
   EXPECT_NE(error_of("tcp://a:1?tls=yes").find("tls"), std::string::npos);

@@ -1,0 +1,250 @@
+// The engine over two copies, of which one holds other bytes than were written and goes on to return them: it must be
+// read once, and not for a second time.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "backend/replicated/controlled_members.h"
+#include "backend/replicated/replicated_backend.h"
+#include "engine/engine.h"
+#include "model.h"
+#include "simulated_kernel.h"
+
+namespace far::simulation {
+namespace {
+
+using backend::controlled;
+using engine::outcome;
+using engine::state;
+
+constexpr std::uint64_t heap_pages = 512;
+
+class damaged_copies : public testing::Test {
+ protected:
+  explicit damaged_copies(std::uint64_t scrubbed_pages_per_second = 0) {
+    std::vector<std::unique_ptr<backend::backend>> owned;
+    for (const char* name : {"m0", "m1"}) {
+      auto member = std::make_unique<controlled>(name);
+      members_.push_back(member.get());
+      owned.push_back(std::move(member));
+    }
+    backend::replicated_options chosen;
+    chosen.copies = 2;
+    chosen.clock = &clock_;
+    chosen.scrubbed_pages_per_second = scrubbed_pages_per_second;
+    far_ = std::move(backend::replicated_backend::create(std::move(owned), chosen)).value();
+    engine_ = engine::engine::create(kernel_, *far_, clock_, {.heap_pages = heap_pages, .budget_pages = 256}).value();
+    fetcher_ = engine_->transfers().add_fetcher().value();
+  }
+  ~damaged_copies() override {
+    engine_->validate();
+    far_->validate();
+  }
+
+  // Makes the access possible, however long it takes.
+  outcome resolve(page_id page, bool write) {
+    for (int attempts = 0; attempts < 100'000; ++attempts) {
+      if (kernel_.touch(page, write) == simulated_kernel::fault::none) return outcome::resolved;
+      outcome reached = outcome::busy;
+      {
+        const far::lock_guard guard(fetcher_->lock);
+        reached = engine_->misses().handle(*fetcher_, streams_, page, write);
+      }
+      if (reached == outcome::lost) return reached;
+      help();
+    }
+    ADD_FAILURE() << "page " << page << " never comes";
+    return outcome::busy;
+  }
+  void help() {
+    static_cast<void>(engine_->transfers().help());
+    static_cast<void>(engine_->tending().tend());
+    clock_.advance_to(clock_.now_ns() + 100'000);
+  }
+  void write_and_evict(page_range range) {
+    ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
+    for (page_id page = range.first; page < range.end(); ++page) {
+      ASSERT_EQ(resolve(page, true), outcome::resolved);
+      for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.write(page, part, kernel_.bytes(page));
+    }
+    evict(range);
+  }
+  void evict(page_range range) {
+    engine_->eviction().evict(range);
+    for (page_id page = range.first; page < range.end(); ++page) ASSERT_EQ(word_of(page).where(), state::remote);
+  }
+  void check(page_id page) {
+    ASSERT_EQ(resolve(page, false), outcome::resolved) << page;
+    for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.check(page, part, kernel_.bytes(page));
+  }
+  void wait_until_whole() {
+    for (int steps = 0; steps < 100'000 && !far_->is_whole(); ++steps) help();
+    ASSERT_TRUE(far_->is_whole());
+  }
+  [[nodiscard]] engine::page_word word_of(page_id page) const { return engine_->state_for_tests().pages.load(page); }
+  [[nodiscard]] const backend::copy& copy_of(page_id page, std::size_t place) const {
+    return far_->books().group_at(word_of(page).place() / backend::group_slots).copies[place];
+  }
+  void damage(page_id page, std::size_t place) {
+    const backend::copy& held = copy_of(page, place);
+    members_[held.member]->damage(held.first + word_of(page).place() % backend::group_slots);
+  }
+  // The place of the copy that reads of the page go to: both are as fast.
+  [[nodiscard]] std::size_t place_of_reads(page_id page) {
+    const std::unique_ptr<backend::channel> queue = far_->open_channel(1).value();
+    std::vector<std::byte> bytes(page_bytes);
+    const backend::request one{
+        .op = backend::operation::read, .slot = word_of(page).place(), .buffer = bytes.data(), .cookie = 1};
+    EXPECT_EQ(queue->submit({&one, 1}), 1u);
+    backend::completion done;
+    while (queue->poll({&done, 1}) == 0) queue->wait(1000);
+    return copy_of(page, 0).member + 1u == done.source ? 0 : 1;
+  }
+
+  random_source random_{1};
+  simulated_clock clock_;
+  scheduler threads_{random_, clock_, {}};
+  simulated_kernel kernel_{threads_, random_, heap_pages};
+  std::vector<controlled*> members_;
+  std::unique_ptr<backend::replicated_backend> far_;
+  model expected_{heap_pages};
+  std::unique_ptr<engine::engine> engine_;
+  engine::fetcher* fetcher_ = nullptr;
+  engine::read_ahead_state streams_;
+};
+
+class scrubbed_copies : public damaged_copies {
+ protected:
+  scrubbed_copies() : damaged_copies(1000) {}
+
+  // Looks at pages that are Remote, as often as it takes to look at each once.
+  void scrub(std::uint64_t pages) {
+    const std::uint64_t until = engine_->snapshot().scrubbed_pages + pages + heap_pages;
+    for (int steps = 0; steps < 1'000'000 && engine_->snapshot().scrubbed_pages < until; ++steps) {
+      static_cast<void>(engine_->tending().tend());
+      clock_.advance_to(clock_.now_ns() + 1'000'000);
+    }
+    ASSERT_GE(engine_->snapshot().scrubbed_pages, until);
+  }
+};
+
+// The copies of pages that nobody reads; when the good one is lost, the other one is right.
+TEST_F(scrubbed_copies, damage_that_nobody_has_come_across_is_mended) {
+  const page_range range{0, 100};
+  write_and_evict(range);
+  for (page_id page = range.first; page < range.end(); page += 3) damage(page, page % 2);
+  scrub(range.count);
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 34u);
+  EXPECT_EQ(engine_->snapshot().misses, 0u);
+  wait_until_whole();
+  for (const std::size_t lost : {0u, 1u}) {
+    members_[lost]->error_code = ETIMEDOUT;
+    for (page_id page = range.first; page < range.end(); ++page) check(page);
+    members_[lost]->error_code = 0;
+    evict(range);
+    wait_until_whole();
+  }
+  EXPECT_EQ(engine_->snapshot().lost_pages, 0u);
+}
+
+TEST_F(scrubbed_copies, right_copies_are_left_alone) {
+  const page_range range{0, 100};
+  write_and_evict(range);
+  const std::uint64_t writes = members_[0]->writes + members_[1]->writes;
+  scrub(range.count);
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
+  EXPECT_EQ(members_[0]->writes + members_[1]->writes, writes);
+  EXPECT_GE(members_[0]->reads, range.count);
+  EXPECT_GE(members_[1]->reads, range.count);
+}
+
+// It reads no more than it may, and nothing where it is not wanted.
+TEST_F(scrubbed_copies, keeps_to_its_rate) {
+  write_and_evict({0, 100});
+  const std::uint64_t before = engine_->snapshot().scrubbed_pages;
+  const std::uint64_t since_ns = clock_.now_ns();
+  while (clock_.now_ns() - since_ns < 3'000'000'000) {
+    static_cast<void>(engine_->tending().tend());
+    clock_.advance_to(clock_.now_ns() + 1'000'000);
+  }
+  const std::uint64_t scrubbed = engine_->snapshot().scrubbed_pages - before;
+  EXPECT_LE(scrubbed, 3000u + 32u);
+  EXPECT_GE(scrubbed, 100u);
+}
+
+TEST_F(damaged_copies, nothing_is_scrubbed_unless_it_is_wanted) {
+  write_and_evict({0, 10});
+  const std::uint64_t reads = members_[0]->reads + members_[1]->reads;
+  for (int steps = 0; steps < 1000; ++steps) help();
+  EXPECT_EQ(members_[0]->reads + members_[1]->reads, reads);
+  EXPECT_EQ(engine_->snapshot().scrubbed_pages, 0u);
+}
+
+// What is read while a page comes in, is written and leaves again says nothing of its copies.
+TEST_F(scrubbed_copies, pages_may_move_while_they_are_scrubbed) {
+  const page_range range{0, 64};
+  write_and_evict(range);
+  for (int rounds = 0; rounds < 20; ++rounds) {
+    for (controlled* member : members_) member->holds_back_reads = true;
+    for (int steps = 0; steps < 40; ++steps) help();
+    // The pages come in by writes of all of their bytes: nothing has to be read for that but what is held back.
+    for (controlled* member : members_) member->holds_back_reads = false;
+    for (page_id page = range.first; page < range.end(); ++page) {
+      ASSERT_EQ(resolve(page, true), outcome::resolved);
+      for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.write(page, part, kernel_.bytes(page));
+    }
+    evict(range);
+    engine_->validate();
+  }
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
+  for (page_id page = range.first; page < range.end(); ++page) check(page);
+}
+
+TEST_F(damaged_copies, a_copy_that_stays_wrong_is_read_once_and_written_again) {
+  const page_range range{0, 8};
+  write_and_evict(range);
+  const page_id page = 3;
+  const std::size_t wrong = place_of_reads(page);
+  damage(page, wrong);
+  check(page);
+  EXPECT_EQ(engine_->snapshot().backend_errors, 1u) << "the wrong copy was read again";
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 1u);
+  EXPECT_EQ(engine_->snapshot().lost_pages, 0u);
+
+  // The copy is right now, and there is no other.
+  wait_until_whole();
+  evict({page, 1});
+  members_[copy_of(page, 1 - wrong).member]->error_code = ETIMEDOUT;
+  check(page);
+  EXPECT_EQ(engine_->snapshot().lost_pages, 0u);
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 1u);
+}
+
+// Pages that are read ahead are let go when they are wrong; those that somebody needs are read elsewhere, one by one.
+TEST_F(damaged_copies, a_whole_copy_may_be_wrong) {
+  const page_range range{0, 32};
+  write_and_evict(range);
+  const std::size_t wrong = place_of_reads(0);
+  for (page_id page = range.first; page < range.end(); ++page) damage(page, wrong);
+  for (page_id page = range.first; page < range.end(); ++page) check(page);
+  EXPECT_GE(engine_->snapshot().damaged_copies, 1u);
+  EXPECT_EQ(engine_->snapshot().lost_pages, 0u);
+  wait_until_whole();
+}
+
+// Nothing right can be had: the page is lost, and neither copy is taken for the other's better.
+TEST_F(damaged_copies, a_page_whose_copies_are_both_wrong_is_lost_and_none_is_written_again) {
+  const page_range range{0, 2};
+  write_and_evict(range);
+  damage(1, 0);
+  damage(1, 1);
+  EXPECT_EQ(resolve(1, false), outcome::lost);
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
+  EXPECT_EQ(engine_->snapshot().lost_pages, 1u);
+  check(0);
+}
+
+}  // namespace
+}  // namespace far::simulation
