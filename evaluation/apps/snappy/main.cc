@@ -63,7 +63,7 @@ void generate(file& into, std::size_t size, std::uint64_t seed) {
     block.clear();
     while (block.size() < std::min(block_bytes, size - into.contents.size())) {
       const std::uint64_t word = random.next();
-      fmt::format_to(std::back_inserter(block), "{:x}, ", apps::mix(word & 0x3ff) >> ((word >> 10 & 7) * 8));
+      fmt::format_to(std::back_inserter(block), "{:x}, ", apps::mix(word & 0xff) >> (word >> 10 & 31));
     }
     block.resize(std::min(block.size(), size - into.contents.size()));
     into.contents.append(block);
