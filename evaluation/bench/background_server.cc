@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include <array>
+#include <fstream>
 
+#include "base/units.h"
 #include "benchmark.h"
 #include "clocks.h"
 
@@ -94,6 +96,15 @@ std::uint64_t background_server::cpu_ns() const {
   timespec used{};
   if (clock_getcpuclockid(process_, &clock) != 0 || clock_gettime(clock, &used) != 0) return 0;
   return static_cast<std::uint64_t>(used.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(used.tv_nsec);
+}
+
+std::uint64_t background_server::peak_bytes() const {
+  std::ifstream status(fmt::format("/proc/{}/status", process_));
+  for (std::string word; status >> word;) {
+    std::uint64_t kilobytes = 0;
+    if (word == "VmHWM:" && status >> kilobytes) return kilobytes * kib;
+  }
+  return 0;
 }
 
 }  // namespace far::bench

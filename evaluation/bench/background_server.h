@@ -29,6 +29,8 @@ class background_server {
 
   // User and system time of all its threads so far.
   [[nodiscard]] std::uint64_t cpu_ns() const;
+  // The most memory that was resident in it so far; 0: unknown.
+  [[nodiscard]] std::uint64_t peak_bytes() const;
 
  private:
   background_server(pid_t process, int output) : process_(process), output_(output) {}

@@ -17,7 +17,7 @@ struct settings {
   std::uint64_t working_set_bytes = 0;  // 0: what the benchmark thinks right
   std::string trace;                    // replacement: the file of a traced program
   std::string only;                     // run only configurations whose name contains this text
-  std::string workload;                 // run: only workloads whose name contains this text
+  std::string workload;                 // run, applications: only workloads whose name contains this text
 };
 
 // The result of a benchmark: its figures, and how to print them.
@@ -42,6 +42,7 @@ struct outcome {
 [[nodiscard]] result<outcome> run_pointers(const settings& chosen);
 [[nodiscard]] result<outcome> run_containers(const settings& chosen);
 [[nodiscard]] result<outcome> run_eden(const settings& chosen);
+[[nodiscard]] result<outcome> run_applications(const settings& chosen);
 [[nodiscard]] result<outcome> run_unchanged(const settings& chosen);
 [[nodiscard]] result<outcome> run_policies(const settings& chosen);
 [[nodiscard]] result<outcome> run_replacement(const settings& chosen);

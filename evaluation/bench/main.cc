@@ -40,6 +40,8 @@ constexpr std::array benchmarks = {
     listed{"pressure", "free local memory under 100 busy fibers, prioritised and not (AIFM, figure 15)", run_pressure},
     listed{"pointers", "lists, trees and maps of far pointers that are all local, beside raw pointers", run_pointers},
     listed{"containers", "far containers that are all local, beside those of std", run_containers},
+    listed{"applications", "programs on far containers in a part of their memory, beside the same on std containers",
+           run_applications},
     listed{"run", "whole programs, unchanged, in a part of the memory that they want, beside swap", run_unchanged},
     listed{"policies", "pages fetched under each policy, by the share of memory that is local", run_policies},
     listed{"replacement", "misses under each policy on streams of accesses, beside LRU and the optimum",
@@ -135,7 +137,7 @@ int main(int argc, char** argv) {
                  "pager, deref, objects, hybrid: how much memory the workloads use, such as 1G");
   app.add_option("--trace", chosen.trace, "replacement: the misses in this file, which farheap trace has made");
   app.add_option("--only", chosen.only, "measure only configurations whose name contains this text");
-  app.add_option("--workload", chosen.workload, "run: only programs whose name contains this text");
+  app.add_option("--workload", chosen.workload, "run, applications: only workloads whose name contains this text");
   CLI11_PARSE(app, argc, argv);
 
   if (!working_set.empty()) {

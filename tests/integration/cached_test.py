@@ -11,11 +11,11 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import unittest
 
 import support
 
-CACHED = support.BUILD / "bin" / "apps" / "cached"
 LONG_KEY = b"k" * 251
 
 
@@ -145,10 +145,6 @@ def serving(command, ending=signal.SIGTERM):
         process.wait()
 
 
-def cached(*options):
-    return [CACHED, "--port", "0", *options]
-
-
 @contextlib.contextmanager
 def memcached():
     """The port of a real memcached."""
@@ -176,7 +172,15 @@ def value_of(number):
     return source.randbytes(source.randrange(100_001))
 
 
-class Cached(unittest.TestCase):
+class Server:
+    """What all builds do, with their items in plain memory or in containers."""
+
+    PROGRAM = None
+    OPTIONS = []
+
+    def cached(self, *options):
+        return [support.BUILD / "bin" / "apps" / self.PROGRAM, "--port", "0", *self.OPTIONS, *options]
+
     def connect(self, port):
         client = Client(port)
         self.addCleanup(client.close)
@@ -197,37 +201,17 @@ class Cached(unittest.TestCase):
         self.assertTrue(expected[-1].endswith(b"<end>"))
 
     def test_answers_as_memcached_does(self):
-        self.compare_with_memcached(cached())
-
-    def test_answers_as_memcached_does_under_farheap(self):
-        self.compare_with_memcached(support.farheap_command(cached(), 32 * support.MIB))
-
-    def test_keeps_every_value_under_farheap(self):
-        count = 20_000 if support.SOAK else 4_000
-        command = support.farheap_command(cached("--memory", "4G"), 32 * support.MIB)
-        with serving(command) as (process, port):
-            client = self.connect(port)
-            for number in range(count):
-                client.send(stored(b"set key-%d %d 0" % (number, number), value_of(number)))
-                self.assertEqual(client.file.readline(), b"STORED\r\n")
-            self.assertGreater(int(client.stats()["bytes"]), count * 49_000)
-            other = self.connect(port)
-            for number in random.Random(1).sample(range(count), count):
-                got = (client if number % 2 else other).get(b"key-%d" % number)
-                self.assertTrue(got == value_of(number), f"value {number} is not what was stored")
-            stats = support.run([support.FARHEAP, "stats", str(process.pid), "--json"])
-            self.assertIn('"misses"', stats.out)
-            self.assertGreater(json.loads(stats.out)["misses"], 0, "far memory was never used")
+        self.compare_with_memcached(self.cached())
 
     def test_ends_when_it_is_interrupted(self):
-        with serving(cached(), signal.SIGINT) as (_, port):
+        with serving(self.cached(), signal.SIGINT) as (_, port):
             client = self.connect(port)
             client.step(stored(b"set a 0 0", b"v"))
             client.send(b"set a 0 0 100\r\nhalf of a value")
 
     def test_many_items(self):
         # In few shards, so that their tables grow many times.
-        with serving(cached("--memory", "16M")) as (_, port):
+        with serving(self.cached("--memory", "16M")) as (_, port):
             client = self.connect(port)
             numbers = range(30_000)
             client.step(b"".join(b"set k%d 0 0 %d noreply\r\n%d\r\n" % (n, len(str(n)), n) for n in numbers))
@@ -239,7 +223,7 @@ class Cached(unittest.TestCase):
 
     def test_command_line_clients(self):
         support.need(shutil.which("memccat"), "the tools of libmemcached are not on this machine")
-        with serving(cached()) as (_, port), tempfile.TemporaryDirectory() as directory:
+        with serving(self.cached()) as (_, port), tempfile.TemporaryDirectory() as directory:
             servers = f"--servers=127.0.0.1:{port}"
             path = pathlib.Path(directory, "some-file")
             path.write_text("the content of a file\n" * 1000)
@@ -255,7 +239,7 @@ class Cached(unittest.TestCase):
             self.assertEqual(support.run(["memcflush", servers]).code, 0)
 
     def test_stays_within_its_memory(self):
-        with serving(cached("--memory", "16M")) as (_, port):
+        with serving(self.cached("--memory", "16M")) as (_, port):
             client = self.connect(port)
             client.step(stored(b"set favourite 0 0", b"f" * 1000))
             for number in range(5_000):
@@ -269,7 +253,7 @@ class Cached(unittest.TestCase):
             self.assertEqual(client.get(b"k4999"), b"4999" * 2_500)
 
     def test_values_expire(self):
-        with serving(cached()) as (_, port):
+        with serving(self.cached()) as (_, port):
             client = self.connect(port)
             client.step(stored(b"set e 0 2", b"x") + stored(b"set touched 0 2", b"x") + stored(b"set stays 0 0", b"x"))
             client.step(b"touch touched 1000\r\n")
@@ -280,7 +264,7 @@ class Cached(unittest.TestCase):
             self.assertIsNone(client.get(b"touched"))
 
     def test_endless_line(self):
-        with serving(cached()) as (process, port):
+        with serving(self.cached()) as (process, port):
             for text in (b"x" * 2_049, b"set " + b"a" * 3_000, b"get" * 1_000, b"\x80" * 3_000,
                          b"get " + b"k " * (1 << 20)):
                 client = self.connect(port)
@@ -295,7 +279,7 @@ class Cached(unittest.TestCase):
 
     def test_client_that_does_not_read(self):
         value = bytes(1_000_000)
-        with serving(cached("--threads", "1")) as (process, port):
+        with serving(self.cached("--threads", "1")) as (process, port):
             client = self.connect(port)
             self.assertEqual(client.step(stored(b"set big 0 0", value)), b"STORED\r\n")
             sleeper = self.connect(port)
@@ -315,7 +299,7 @@ class Cached(unittest.TestCase):
 
     def test_bytes_one_by_one(self):
         text = stored(b"set a 0 0", b"value") + b"get a\r\n" + b"set b 0 0 1 noreply\r\nx\r\ngets a b\r\nbad\r\n"
-        with serving(cached()) as (_, port):
+        with serving(self.cached()) as (_, port):
             at_once = self.connect(port)
             expected = at_once.step(text)
             slow = self.connect(port)
@@ -332,7 +316,7 @@ class Cached(unittest.TestCase):
                 self.assertEqual(at_once.get(b"a"), b"value")
 
     def test_too_many_connections(self):
-        with serving(cached("--connections", "3")) as (_, port):
+        with serving(self.cached("--connections", "3")) as (_, port):
             clients = [self.connect(port) for _ in range(3)]
             for client in clients:
                 self.assertEqual(client.step(b""), b"")
@@ -340,6 +324,87 @@ class Cached(unittest.TestCase):
             clients[0].step(b"quit\r\n")
             support.wait_until(lambda: clients[1].stats()["curr_connections"] == "2", "a connection is closed")
             self.assertEqual(self.connect(port).step(b""), b"")
+
+
+class Cached(Server, unittest.TestCase):
+    PROGRAM = "cached"
+
+    def test_answers_as_memcached_does_under_farheap(self):
+        self.compare_with_memcached(support.farheap_command(self.cached(), 32 * support.MIB))
+
+    def test_keeps_every_value_under_farheap(self):
+        count = 20_000 if support.SOAK else 4_000
+        command = support.farheap_command(self.cached("--memory", "4G"), 32 * support.MIB)
+        with serving(command) as (process, port):
+            client = self.connect(port)
+            for number in range(count):
+                client.send(stored(b"set key-%d %d 0" % (number, number), value_of(number)))
+                self.assertEqual(client.file.readline(), b"STORED\r\n")
+            self.assertGreater(int(client.stats()["bytes"]), count * 49_000)
+            other = self.connect(port)
+            for number in random.Random(1).sample(range(count), count):
+                got = (client if number % 2 else other).get(b"key-%d" % number)
+                self.assertTrue(got == value_of(number), f"value {number} is not what was stored")
+            stats = support.run([support.FARHEAP, "stats", str(process.pid), "--json"])
+            self.assertIn('"misses"', stats.out)
+            self.assertGreater(json.loads(stats.out)["misses"], 0, "far memory was never used")
+
+
+class CachedOnStdContainers(Server, unittest.TestCase):
+    PROGRAM = "cached-std"
+
+
+class CachedOnFarContainers(Server, unittest.TestCase):
+    PROGRAM = "cached-far"
+    OPTIONS = ["--local", "16M"]
+
+    def test_keeps_every_value(self):
+        with serving(self.cached("--memory", "1G")) as (process, port):
+            load = [support.BUILD / "bin" / "apps" / "cached-load", "--port", port, "--json", "--keys", "60000",
+                    "--value-bytes", "600"]
+            for more in (["--zipf", "0", "--operations", "60000"], ["--churn", "5000", "--operations", "60000"]):
+                outcome = support.run([*load, *more])
+                self.assertEqual(outcome.code, 0, outcome)
+                report = json.loads(outcome.out)
+                self.assertEqual(report["hits"], report["gets"])
+                self.assertGreater(report["gets"], 50_000)
+            stats = support.run([support.FARHEAP, "stats", str(process.pid), "--json"])
+            self.assertGreater(json.loads(stats.out)["misses"], 0, stats)
+
+    def test_wrong_arguments(self):
+        for options, said in [(["--local", "1M"], "give at least 16"), (["--far", "nonsense:"], "there is no 'nonsense:'")]:
+            outcome = support.run([support.BUILD / "bin" / "apps" / self.PROGRAM, *options])
+            self.assertEqual((outcome.code, outcome.out), (1, ""), outcome)
+            self.assertIn(said, outcome.err)
+
+
+class Load(unittest.TestCase):
+    def load(self, *options):
+        return support.run([support.BUILD / "bin" / "apps" / "cached-load", "--json", *options])
+
+    def test_no_server(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        outcome = self.load("--port", port)
+        self.assertEqual((outcome.code, outcome.out), (1, ""), outcome)
+        self.assertIn("is a server running there?", outcome.err)
+
+    def test_finds_a_value_that_was_not_set(self):
+        """A server that always has the same value."""
+        answers = {b"set": b"STORED\r\n", b"get": b"VALUE key-000000000000 0 1\r\n!\r\nEND\r\n"}
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            def serve():
+                with server.accept()[0] as peer, peer.makefile("rwb") as file:
+                    while line := file.readline():
+                        if line[:3] in answers:
+                            file.write(answers[line[:3]])
+                            file.flush()
+            thread = threading.Thread(target=serve)
+            thread.start()
+            outcome = self.load("--port", server.getsockname()[1], "--keys", "1", "--connections", "1", "--gets", "1")
+            thread.join()
+        self.assertEqual((outcome.code, outcome.out), (1, ""), outcome)
+        self.assertIn("the server said 'VALUE", outcome.err)
 
 
 if __name__ == "__main__":

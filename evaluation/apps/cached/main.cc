@@ -33,10 +33,16 @@ void declare(CLI::App& parser, cached::server_options& into) {
   parser.add_option("--connections", into.connection_limit, "the most at a time")
       ->check(CLI::Range(1u, 1u << 20))
       ->capture_default_str();
-  parser.add_option("--memory", into.memory_bytes, "of items; beyond it the least recently used ones go")
+  parser.add_option("--memory", into.items.limit_bytes, "of items; beyond it the least recently used ones go")
       ->type_name("SIZE")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("64M");
+  if (!cached::is_far) return;
+  parser.add_option("--local", into.items.local_bytes, "local memory for items, such as 64M; at least 16M")
+      ->type_name("SIZE")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("64M");
+  parser.add_option("--far", into.items.far, "the far tier, as for `farheap run`")->capture_default_str();
 }
 
 // As many descriptors as connections need, if that is permitted.
@@ -54,7 +60,7 @@ void raise_descriptor_limit(unsigned connections) {
 int main(int count, char** arguments) try {
   cached::server_options options;
   options.threads = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
-  CLI::App parser("A cache server on plain memory, with memcached's text protocol.");
+  CLI::App parser(fmt::format("A cache server on {}, with memcached's text protocol.", cached::memory_name));
   declare(parser, options);
   CLI11_PARSE(parser, count, arguments);
   raise_descriptor_limit(options.connection_limit);

@@ -177,7 +177,7 @@ void event_loop::await(connection& client) {
 }  // namespace
 
 server::server(const server_options& options)
-    : items_(options.memory_bytes),
+    : items_(open_store(options.items)),
       port_(options.port),
       listener_(listen_at(options.address, port_)),
       stopping_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -193,7 +193,7 @@ void server::run() {
 }
 
 void server::serve() {
-  event_loop(items_, facts_, listener_.get(), stopping_.get()).run();
+  event_loop(*items_, facts_, listener_.get(), stopping_.get()).run();
 }
 
 void server::stop() {

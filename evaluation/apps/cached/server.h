@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "session.h"
@@ -15,7 +16,7 @@ struct server_options {
   std::uint16_t port = 11211;
   unsigned threads = 2;
   unsigned connection_limit = 1024;
-  std::size_t memory_bytes = std::size_t{64} << 20;
+  store_options items;
 };
 
 class server {
@@ -33,7 +34,7 @@ class server {
  private:
   void serve();
 
-  store items_;
+  std::unique_ptr<store> items_;
   server_facts facts_;
   std::uint16_t port_;
   descriptor listener_;

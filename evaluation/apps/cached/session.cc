@@ -4,8 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
-
-#include "apps/hints.h"
+#include <exception>
 
 namespace cached {
 
@@ -55,8 +54,8 @@ void session::process() {
   }
 }
 
-// False when it needs more input.
-bool session::step() {
+// False when it needs more input. A command that fails, because an item is lost or there is no memory, ends there.
+bool session::step() try {
   switch (state_) {
     case state::command: return take_line();
     case state::value: return take_value();
@@ -64,6 +63,10 @@ bool session::step() {
     case state::keys: return take_key();
   }
   return false;
+} catch (const std::exception& error) {
+  state_ = state::command;
+  reply_always(fmt::format("SERVER_ERROR {}", error.what()));
+  return true;
 }
 
 bool session::take_line() {
@@ -160,13 +163,11 @@ bool session::take_key() {
   }
   const std::string_view key(keys_, std::strcspn(keys_, " "));
   keys_ += key.size();
-  items_.get(key, [&](const item& found) {
-    fmt::format_to(std::back_inserter(output_), "VALUE {} {} {}", key, found.flags, found.value_bytes);
+  items_.get(key, [&](const found_item& found) {
+    fmt::format_to(std::back_inserter(output_), "VALUE {} {} {}", key, found.flags, found.line.size() - 2);
     if (with_cas_) fmt::format_to(std::back_inserter(output_), " {}", found.cas);
     output_.append("\r\n");
-    const std::string_view line = found.line();
-    far_hint(line.data(), .size = line.size());
-    output_.append(line);
+    output_.append(found.line);
   });
   return true;
 }

@@ -1,12 +1,14 @@
-// The items: a hash table in shards, each with a mutex, chained buckets and an order of use.
+// The items, by key. Programs differ in where they lie: in plain memory (shard_store.cc) or in containers
+// (container_store.cc).
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "item.h"
 
@@ -41,86 +43,75 @@ struct counters {
   void reset();
 };
 
+// An item as a reader sees it.
+struct found_item {
+  std::uint32_t flags;
+  std::uint64_t cas;
+  std::string_view line;  // the value, with its "\r\n"
+};
+
+struct store_options {
+  std::size_t limit_bytes = std::size_t{64} << 20;
+  // Of far containers.
+  std::size_t local_bytes = std::size_t{64} << 20;
+  std::string far = "memory:";
+};
+
+// On any number of threads.
 class store {
  public:
-  explicit store(std::size_t limit_bytes);
-  ~store();
+  explicit store(std::size_t limit_bytes) : limit_bytes_(limit_bytes) {}
+  virtual ~store() = default;
   store(const store&) = delete;
   store& operator=(const store&) = delete;
 
-  // Calls `with(const item&)` if the key is there, holding its shard's lock.
-  template <typename With>
-  bool get(std::string_view key, With with);
-
+  // Calls `with` if the key is there. It must not use the store.
+  virtual bool get(std::string_view key, const std::function<void(const found_item&)>& with) = 0;
   // `cas` is the unique number that the item must have, with store_mode::cas.
-  store_outcome put(item_ptr incoming, store_mode mode, std::uint64_t cas = 0);
-  bool remove(std::string_view key);
+  virtual store_outcome put(item_ptr incoming, store_mode mode, std::uint64_t cas = 0) = 0;
+  virtual bool remove(std::string_view key) = 0;
   // The same, but not counted as a delete.
-  void drop(std::string_view key);
-  bool touch(std::string_view key, std::uint32_t expires);
+  virtual void drop(std::string_view key) = 0;
+  virtual bool touch(std::string_view key, std::uint32_t expires) = 0;
   // Adds or subtracts; sets the result. Sums wrap, differences end at 0.
-  count_outcome count(std::string_view key, bool up, std::uint64_t delta, std::uint64_t& result);
+  virtual count_outcome count(std::string_view key, bool up, std::uint64_t delta, std::uint64_t& result) = 0;
+  [[nodiscard]] virtual std::size_t bytes() const = 0;
+  [[nodiscard]] virtual std::size_t items() const = 0;
+
   // Everything stored until the second `at` is gone from then on; 0: everything, now.
   void flush(std::uint32_t at);
 
   [[nodiscard]] const coarse_clock& clock() const { return clock_; }
   [[nodiscard]] std::size_t limit_bytes() const { return limit_bytes_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::size_t items() const { return items_.load(std::memory_order_relaxed); }
   counters seen{};
 
- private:
-  struct shard {
-    std::mutex lock;
-    std::vector<item*> buckets;
-    std::size_t items = 0;
-    item* newest = nullptr;
-    item* oldest = nullptr;
-  };
+ protected:
   enum class state { live, expired, flushed };
+  [[nodiscard]] state state_of(std::uint64_t cas, std::uint32_t stored, std::uint32_t expires) const;
+  [[nodiscard]] std::uint64_t next_cas() { return last_cas_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
-  shard& shard_of(std::uint64_t hash) { return shards_[hash & (shards_.size() - 1)]; }
-  item** bucket_of(shard& in, std::uint64_t hash) { return &in.buckets[(hash >> 16) & (in.buckets.size() - 1)]; }
-  item* find(shard& in, std::string_view key, std::uint64_t hash, bool is_get = false);
-  [[nodiscard]] state state_of(const item& entry) const;
-  void link(shard& in, item_ptr incoming);
-  item_ptr unlink(shard& in, item* entry);
-  void push_newest(shard& in, item* entry);
-  void drop_from_order(shard& in, item* entry);
-  void grow(shard& in);
-  void evict();
-  item_ptr evict_from(shard& in);
-  static item_ptr joined(const item& present, const item& more, store_mode mode);
+  // Count what was looked for, and whether it was there.
+  bool seen_get(bool found);
+  bool seen_delete(bool found);
+  bool seen_touch(bool found);
+  void seen_gone(state its);
+  // What the number in a value, ended by a NUL, becomes; none: it is no number.
+  [[nodiscard]] std::optional<std::uint64_t> counted(const char* value, bool up, std::uint64_t delta);
+  // Whether the mode allows a value to be stored where there is one with that number, or none (0), and counts it.
+  [[nodiscard]] store_outcome judge(store_mode mode, std::uint64_t present, std::uint64_t wanted);
 
+ private:
   coarse_clock clock_;
   std::size_t limit_bytes_;
-  std::vector<shard> shards_;
-  std::atomic<std::size_t> bytes_{0};
-  std::atomic<std::size_t> items_{0};
-  std::atomic<std::size_t> evict_next_{0};
   std::atomic<std::uint64_t> last_cas_{0};
   std::atomic<std::uint64_t> flushed_cas_{0};     // items with this number or a lower one are gone
   std::atomic<std::uint32_t> flushed_second_{0};  // those stored until then are, once it has come; 0: none
 };
 
-[[nodiscard]] std::uint64_t hash_of(std::string_view key);
-
-template <typename With>
-bool store::get(std::string_view key, With with) {
-  const std::uint64_t hash = hash_of(key);
-  shard& in = shard_of(hash);
-  const std::lock_guard guard(in.lock);
-  seen.gets.fetch_add(1, std::memory_order_relaxed);
-  item* const found = find(in, key, hash, true);
-  if (found == nullptr) {
-    seen.get_misses.fetch_add(1, std::memory_order_relaxed);
-    return false;
-  }
-  seen.get_hits.fetch_add(1, std::memory_order_relaxed);
-  // Not written when it is so already: a page that is only read stays clean, and leaves local memory for nothing.
-  if (!found->used) found->used = true;
-  with(static_cast<const item&>(*found));
-  return true;
-}
+// Whether items are in far containers, which have a budget; and in which memory, for people.
+extern const bool is_far;
+extern const char* const memory_name;
+// Throws std::exception with a message for the user.
+[[nodiscard]] std::unique_ptr<store> open_store(const store_options& options);
 
 }  // namespace cached

@@ -1,39 +1,17 @@
 #include "analyses.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <memory>
-#include <numbers>
 #include <span>
 
 #include "apps/hints.h"
 #include "calendar.h"
+#include "distance.h"
 
 namespace taxi {
 
 namespace {
-
-template <std::size_t Size>
-counts present(const std::array<std::uint64_t, Size>& all) {
-  counts found;
-  for (std::size_t value = 0; value < Size; ++value) {
-    if (all[value] > 0) found[static_cast<unsigned>(value)] = all[value];
-  }
-  return found;
-}
-
-constexpr double radians(double degrees) {
-  return degrees * (std::numbers::pi / 180);
-}
-
-// By the haversine formula, in radians, on a sphere.
-double distance_km(double longitude, double latitude, double other_longitude, double other_latitude) {
-  constexpr double earth_radius_km = 6371;
-  const double up = std::sin((other_latitude - latitude) / 2);
-  const double across = std::sin((other_longitude - longitude) / 2);
-  const double chord = up * up + std::cos(latitude) * std::cos(other_latitude) * across * across;
-  return 2 * earth_radius_km * std::asin(std::sqrt(std::min(1.0, chord)));
-}
 
 // Moves values. The mean of the two in the middle when their number is even. Requires one.
 double median(std::span<std::int32_t> values) {

@@ -172,11 +172,4 @@ void write_csv_file(const trips& table, const std::string& path) {
   }
 }
 
-std::string text_of(local_seconds time) {
-  const std::chrono::year_month_day date = date_of(time);
-  const local_seconds second = time - std::chrono::sys_days(date).time_since_epoch().count() * local_seconds{86400};
-  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02}", int{date.year()}, unsigned{date.month()},
-                     unsigned{date.day()}, second / 3600, second / 60 % 60, second % 60);
-}
-
 }  // namespace taxi

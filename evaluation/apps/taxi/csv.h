@@ -24,7 +24,4 @@ trips read_csv_file(const std::string& path);
 void write_csv(const trips& table, std::ostream& output);
 void write_csv_file(const trips& table, const std::string& path);
 
-// As the data set writes times: 2016-03-14 17:24:55.
-std::string text_of(local_seconds time);
-
 }  // namespace taxi

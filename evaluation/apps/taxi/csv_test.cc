@@ -5,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include "calendar.h"
 #include "generator.h"
 
 namespace taxi {

@@ -1,7 +1,5 @@
 #include "generator.h"
 
-#include "apps/random.h"
-
 namespace taxi {
 
 namespace {
@@ -15,9 +13,12 @@ double around_zero(apps::random_words& random) {
   return random.next_unit() + random.next_unit() - 1;
 }
 
-trip next_trip(std::uint64_t id, apps::random_words& random) {
+}  // namespace
+
+trip trip_generator::next() {
+  apps::random_words& random = random_;
   trip row = {};
-  row.id = id;
+  row.id = ++last_id_;
   row.vendor = random.next_unit() < 0.46 ? 1 : 2;
   const auto day = static_cast<local_seconds>(random.next_unit() * days);
   // Half of the trips are more likely towards the evening, so that the hours differ.
@@ -40,13 +41,11 @@ trip next_trip(std::uint64_t id, apps::random_words& random) {
   return row;
 }
 
-}  // namespace
-
 trips generate(std::size_t rows, std::uint64_t seed) {
   trips table;
   table.for_each_column([rows](auto& column) { column.reserve(rows); });
-  apps::random_words random(apps::mix(seed));
-  for (std::size_t i = 0; i < rows; ++i) table.add(next_trip(i + 1, random));
+  trip_generator generator(seed);
+  for (std::size_t i = 0; i < rows; ++i) table.add(generator.next());
   return table;
 }
 

@@ -4,11 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <map>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "analyses.h"
@@ -29,58 +27,22 @@ struct options {
   bool json = false;
 };
 
-// A JSON object whose keys are numbers, as text.
-template <typename Value>
-ordered_json by_number(const std::map<unsigned, Value>& values) {
-  ordered_json object = ordered_json::object();
-  for (const auto& [number, value] : values) {
-    if constexpr (std::is_same_v<Value, taxi::counts>) {
-      object[std::to_string(number)] = by_number(value);
-    } else {
-      object[std::to_string(number)] = value;
-    }
-  }
-  return object;
-}
-
-ordered_json json(const taxi::duration_summary& found) {
-  return {{"shortest_s", found.shortest_s}, {"longest_s", found.longest_s}, {"mean_s", found.mean_s}};
-}
-
-ordered_json json(const taxi::stored_summary& found) {
-  return {{"trips", found.trips}, {"share", found.share}};
-}
-
-ordered_json json(const taxi::distance_summary& found) {
-  return {{"longest_km", found.longest_km}, {"mean_km", found.mean_km}, {"beyond_100_km", found.beyond_100_km}};
-}
-
-ordered_json json(const taxi::pickup_range& found) {
-  return {{"first", taxi::text_of(found.first)}, {"last", taxi::text_of(found.last)}};
-}
-
-ordered_json json(const taxi::pickup_counts& found) {
-  return {{"by_hour", by_number(found.by_hour)},
-          {"by_day", by_number(found.by_day)},
-          {"by_month", by_number(found.by_month)}};
-}
-
 // The results by the name of the analysis. Adds a phase of that name for each.
 ordered_json analyse(const taxi::trips& table, apps::phases& phases) {
   ordered_json results;
   const auto answer = [&](const char* name, const auto& analysis) {
-    phases.run(name, [&] { results[name] = analysis(); });
+    phases.run(name, [&] { results[name] = taxi::json(analysis()); });
   };
   std::vector<double> distances_km;
-  answer("vendors", [&] { return by_number(count_vendors(table)); });
-  answer("passengers", [&] { return by_number(count_passengers(table)); });
-  answer("durations", [&] { return json(summarise_durations(table)); });
-  answer("stored", [&] { return json(summarise_stored(table)); });
-  answer("distances", [&] { return json(measure_distances(table, distances_km)); });
-  answer("pickup_range", [&] { return json(find_pickup_range(table)); });
-  answer("pickups", [&] { return json(count_pickups(table)); });
-  answer("median_by_day", [&] { return by_number(median_durations_by_day(table)); });
-  answer("median_by_month", [&] { return by_number(median_durations_by_month(table)); });
+  answer("vendors", [&] { return count_vendors(table); });
+  answer("passengers", [&] { return count_passengers(table); });
+  answer("durations", [&] { return summarise_durations(table); });
+  answer("stored", [&] { return summarise_stored(table); });
+  answer("distances", [&] { return measure_distances(table, distances_km); });
+  answer("pickup_range", [&] { return find_pickup_range(table); });
+  answer("pickups", [&] { return count_pickups(table); });
+  answer("median_by_day", [&] { return median_durations_by_day(table); });
+  answer("median_by_month", [&] { return median_durations_by_month(table); });
   return results;
 }
 

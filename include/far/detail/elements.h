@@ -5,6 +5,7 @@
 #include <atomic>
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <ranges>
 #include <span>
@@ -118,12 +119,14 @@ class elements {
   [[nodiscard]] auto chunks(const scope& in, non_temporal_t /*how*/) const {
     return chunk_view<store, const T>(chunks_, in, 0, size_, false);
   }
-  // The elements from `first` on, up to the end of their chunk. A caller that goes on where the last call ended is
-  // taken for a walk, and has those ahead brought in. Requires: first < size().
-  [[nodiscard]] std::span<const T> chunk(const scope& in, std::size_t first) const {
-    return chunk_at(in, first, false);
+  // The elements from `first` on, up to the end of their chunk, and at most so many. A caller that goes on where the
+  // last call ended is taken for a walk, and has those ahead brought in. Requires: first < size().
+  [[nodiscard]] std::span<const T> chunk(const scope& in, std::size_t first, std::size_t at_most = SIZE_MAX) const {
+    return chunk_at(in, first, at_most, false);
   }
-  [[nodiscard]] std::span<T> chunk_mut(const scope& in, std::size_t first) { return chunk_at(in, first, true); }
+  [[nodiscard]] std::span<T> chunk_mut(const scope& in, std::size_t first, std::size_t at_most = SIZE_MAX) {
+    return chunk_at(in, first, at_most, true);
+  }
 
   // Calls visit(span, index of its first element) for all chunks, on several fibers at a time, in any order, and waits.
   // An exception from `visit` is thrown here, and chunks not begun are left out. From a fiber or an OS thread.
@@ -254,8 +257,8 @@ class elements {
   std::size_t used_ = 0;  // how many ever were since the room was zeros; at least size_
 
  private:
-  [[nodiscard]] std::span<T> chunk_at(const scope& in, std::size_t first, bool write) const {
-    const std::size_t count = store::stretch(first, size_ - first);
+  [[nodiscard]] std::span<T> chunk_at(const scope& in, std::size_t first, std::size_t at_most, bool write) const {
+    const std::size_t count = store::stretch(first, std::min(at_most, size_ - first));
     const std::size_t next = first + count;
     std::atomic_ref<std::size_t> walk(walk_at_);
     const bool goes_on = first > 0 && walk.load(std::memory_order_relaxed) == first;

@@ -1,11 +1,8 @@
-// The same on far containers: what a request needs is fetched at a time.
+// The same on containers, far ones or those of the standard library: what a request needs is fetched at a time.
 #include <span>
 #include <stdexcept>
 
-#include "far/hash_map.h"
-#include "far/runtime.h"
-#include "far/scope.h"
-#include "far/vector.h"
+#include "apps/containers.h"
 #include "site.h"
 
 namespace web {
@@ -16,22 +13,23 @@ struct key_hash {
 };
 using element = std::array<std::uint64_t, element_bytes / sizeof(std::uint64_t)>;
 
-far::runtime_options options_of(const site_options& options) {
-  far::runtime_options chosen;
+memory::runtime_options options_of(const site_options& options) {
+  memory::runtime_options chosen;
   chosen.local_bytes = options.local_bytes;
   chosen.far = options.far;
   return chosen;
 }
 
-class far_front_end final : public site {
+class container_front_end final : public site {
  public:
-  explicit far_front_end(const site_options& options)
+  explicit container_front_end(const site_options& options)
       : site(options), runtime_(options_of(options)), table_(runtime_), array_(runtime_, options.elements) {
     for (std::uint32_t i = 0; i < options.keys; ++i) table_.insert(name_of(i), value_of(i));
-    array_.for_each_chunk_mut([](std::span<element> part, std::size_t first) {
-      for (element& one : part) {
-        std::uint64_t at = first++ * element_bytes;
-        for (std::uint64_t& word : one) {
+    apps::in_parallel(runtime_, options.elements, 8, [&](std::size_t first, std::size_t last) {
+      const memory::scope here(runtime_);
+      for (std::size_t i = first; i < last; ++i) {
+        std::uint64_t at = i * element_bytes;
+        for (std::uint64_t& word : array_.deref_mut(here, i)) {
           word = word_of(at);
           at += sizeof word;
         }
@@ -41,7 +39,7 @@ class far_front_end final : public site {
 
  private:
   [[nodiscard]] std::uint64_t serve(const request_keys& names, encoder& with) const override {
-    const far::scope here(runtime_);
+    const memory::scope here(runtime_);
     std::array<const std::uint32_t*, keys_per_request> values;
     table_.find_many(here, std::span<const key>(names), std::span<const std::uint32_t*>(values));
     std::uint64_t sum = 0;
@@ -52,17 +50,17 @@ class far_front_end final : public site {
     return with.encode(reinterpret_cast<const std::byte*>(&array_.deref(here, element_for(sum))));
   }
 
-  mutable far::runtime runtime_;
-  far::hash_map<key, std::uint32_t, key_hash> table_;
-  far::vector<element> array_;
+  mutable memory::runtime runtime_;
+  memory::hash_map<key, std::uint32_t, key_hash> table_;
+  memory::vector<element> array_;
 };
 
 }  // namespace
 
-const bool is_far = true;
+const bool is_far = apps::is_far;
 
 std::unique_ptr<site> open_site(const site_options& options) {
-  return std::make_unique<far_front_end>(options);
+  return std::make_unique<container_front_end>(options);
 }
 
 }  // namespace web

@@ -1,0 +1,96 @@
+#include "application_programs.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "background_server.h"
+#include "child.h"
+
+namespace far::bench {
+
+namespace {
+
+constexpr std::uint64_t run_deadline_ns = 1'200'000'000'000;
+constexpr std::uint64_t start_deadline_ns = 60'000'000'000;
+
+result<nlohmann::json> figures_of(const result<child_outcome>& ended) {
+  if (!ended) return ended.error();
+  nlohmann::json said = nlohmann::json::parse(ended.value().output, nullptr, false);
+  if (!said.is_object() || !said.contains("seconds")) return error{"it printed no figures", EPROTO};
+  return said;
+}
+
+// Runs the client; the server's own figures.
+result<application_outcome> run_load(const application& run, const std::vector<std::string>& command) {
+  auto server = background_server::start(command, "listening", start_deadline_ns);
+  if (!server) return server.error();
+  const std::string& ready = server.value()->ready_line();
+  std::vector<std::string> client = {product("apps/cached-load"), "--json", "--port",
+                                     ready.substr(ready.find_last_of(' ') + 1)};
+  client.insert(client.end(), run.load.begin(), run.load.end());
+  const auto said = figures_of(run_child(client, run_deadline_ns));
+  if (!said) return said.error();
+  application_outcome outcome;
+  outcome.seconds = said.value().at("seconds");
+  outcome.cpu_ns = static_cast<double>(server.value()->cpu_ns());
+  outcome.peak_bytes = static_cast<double>(server.value()->peak_bytes());
+  return outcome;
+}
+
+}  // namespace
+
+std::vector<application> applications(bool quick) {
+  const std::uint64_t part = quick ? 8 : 1;
+  const auto number = [](std::uint64_t value) { return std::to_string(value); };
+  const std::vector<std::string> lookups = {"--keys", number(2'000'000 / part), "--lookups", number(10'000'000 / part)};
+  const std::vector<std::string> pairs = {"--keys", number(800'000 / part), "--operations", number(4'000'000 / part)};
+  const auto with = [](std::vector<std::string> arguments, std::initializer_list<const char*> more) {
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  };
+  const std::vector<std::string> graph = {"--scale", quick ? "17" : "20", "--degree", "12"};
+  const std::vector<std::string> server = {"--port", "0", "--memory", "8G", "--threads", "2"};
+  return {
+      {"web", "web", {"--keys", number(2'000'000 / part), "--elements", number(24'576 / part), "--closed-loop",
+                      number(40'000 / part)}},
+      {"snappy", "snappy", {"--files", "16", "--file-bytes", number((8u << 20) / part)}},
+      {"analytics", "analytics", {"--rows", number(4'000'000 / part)}},
+      {"hashmap, zipf", "hashmap", with(lookups, {"--zipf", "0.8"})},
+      {"hashmap, uniform", "hashmap", with(lookups, {"--zipf", "0"})},
+      {"cached, churning zipf", "cached", server,
+       with(pairs, {"--zipf", "1", "--churn", quick ? "25000" : "200000"})},
+      {"cached, uniform", "cached", server, with(pairs, {"--zipf", "0"})},
+      {"graph, pagerank", "graph", with(graph, {"--job", "pagerank"})},
+      {"graph, triangles", "graph", with(graph, {"--job", "triangles"})},
+      {"wordcount, words", "wordcount", {"--bytes", number((256u << 20) / part), "--distinct", number(2'000'000 / part)}},
+      {"wordcount, visitors", "wordcount",
+       {"--bytes", number((96u << 20) / part), "--distinct", number(400'000 / part), "--job", "visitors"}},
+  };
+}
+
+result<application_outcome> run_application(const application& run, const std::string& build,
+                                            const std::vector<std::string>& launcher,
+                                            const std::vector<std::string>& more) {
+  std::vector<std::string> command = launcher;
+  command.push_back(product("apps/" + run.name + "-" + build));
+  command.insert(command.end(), run.arguments.begin(), run.arguments.end());
+  command.insert(command.end(), more.begin(), more.end());
+  if (!run.load.empty()) return run_load(run, command);
+  command.emplace_back("--json");
+  const auto ended = run_child(command, run_deadline_ns);
+  const auto said = figures_of(ended);
+  if (!said) return said.error();
+  application_outcome outcome;
+  outcome.seconds = said.value().at("seconds");
+  outcome.cpu_ns = static_cast<double>(ended.value().cpu_ns);
+  outcome.peak_bytes = static_cast<double>(ended.value().peak_bytes);
+  outcome.results = (said.value().contains("results") ? said.value()["results"] : said.value()["checksum"]).dump();
+  if (const auto far = said.value().find("far"); far != said.value().end() && far->is_object()) {
+    outcome.misses = far->at("misses");
+  }
+  return outcome;
+}
+
+}  // namespace far::bench

@@ -1,0 +1,37 @@
+// The programs of `farheap-bench applications`: those of evaluation/apps on containers, and how each runs in given
+// surroundings.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace far::bench {
+
+struct application {
+  std::string workload;
+  std::string name;  // of the program, before "-far" and "-std"
+  std::vector<std::string> arguments;
+  std::vector<std::string> load = {};  // of a server: the arguments of its client
+};
+
+// All of them; `quick`: on less data.
+[[nodiscard]] std::vector<application> applications(bool quick);
+
+// The cost of a run.
+struct application_outcome {
+  double seconds = 0;     // of its work, without making its data
+  double cpu_ns = 0;      // of the whole process
+  double peak_bytes = 0;  // resident in it
+  std::string results;    // the same text for the same results; of a server, none
+  double misses = -1;     // -1: it does not tell
+};
+
+// Runs the program `build` of it ("far" or "std") by `launcher`, words that stand before its command, with `more`
+// arguments.
+[[nodiscard]] result<application_outcome> run_application(const application& run, const std::string& build,
+                                                          const std::vector<std::string>& launcher,
+                                                          const std::vector<std::string>& more);
+
+}  // namespace far::bench

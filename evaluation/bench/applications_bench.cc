@@ -1,0 +1,219 @@
+// `farheap-bench applications`: programs on far containers in a part of the memory that they want, beside the same
+// source on the standard library's containers: all local, under `farheap run`, and under Linux swap (AIFM, figures 6 to
+// 11; Atlas, figure 4).
+#include <errno.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "application_programs.h"
+#include "base/units.h"
+#include "benchmark.h"
+#include "child.h"
+#include "heap_bench.h"
+#include "peer_setup.h"
+#include "report_charts.h"
+
+namespace far::bench {
+
+namespace {
+
+constexpr const char* local_name = "std containers, all local";
+constexpr const char* far_name = "far containers";
+constexpr const char* door_name = "std containers, farheap run";
+constexpr const char* swap_prefix = "swap, ";
+
+struct configuration {
+  const char* name;
+  bool is_far = false;
+  bool is_door = false;
+  peer kind = peer::none;
+};
+
+constexpr std::array configurations = {
+    configuration{.name = far_name, .is_far = true},
+    configuration{.name = door_name, .is_door = true},
+    configuration{.name = "swap, loop in RAM", .kind = peer::loop_swap},
+    configuration{.name = "swap, zram", .kind = peer::zram_swap},
+};
+
+// Everything that is known of a program before it is measured in less memory.
+struct measured {
+  application run;
+  double peak_bytes = 0;  // with everything local
+  std::string results = {};
+};
+
+std::string row_of(const measured& program, unsigned percent) {
+  return fmt::format("{}, {}%", program.run.workload, percent);
+}
+
+void add_figures(report& figures, const row_key& key, const application_outcome& run) {
+  figures.add(key, "elapsed_ns", run.seconds * 1e9);
+  figures.add(key, "cpu_ns", run.cpu_ns);
+  figures.add(key, "peak_bytes", run.peak_bytes);
+  if (run.misses >= 0) figures.add(key, "misses", run.misses);
+}
+
+result<application_outcome> run_with(const configuration& how, const measured& program, unsigned percent) {
+  // Where all is local, Farheap has as much as it wants.
+  const auto all_bytes = static_cast<std::uint64_t>(program.peak_bytes);
+  const std::uint64_t local_bytes = percent >= 100 ? 2 * all_bytes + 64 * mib : all_bytes * percent / 100;
+  if (local_bytes < 16 * mib) return error{"the share is below 16 MiB, the least that Farheap takes", EINVAL};
+  const std::string local = std::to_string(local_bytes);
+  if (how.is_far) return run_application(program.run, "far", {}, {"--local", local, "--far", network_uri});
+  if (how.is_door) {
+    return run_application(program.run, "std", {product("farheap"), "run", "--local", local, "--far", network_uri, "--"},
+                           {});
+  }
+  const auto around = set_up_peer(how.kind, 3, all_bytes, local_bytes);
+  if (!around) return around.error();
+  return run_application(
+      program.run, "std",
+      {"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", around.value().cgroup->members_file()}, {});
+}
+
+result<void> measure_local(measured& program, const std::vector<unsigned>& percents, report& figures) {
+  const auto ran = run_application(program.run, "std", {}, {});
+  if (!ran) return ran.error();
+  if (!program.results.empty() && program.results != ran.value().results) {
+    return error{"two runs have different results", EILSEQ};
+  }
+  program.results = ran.value().results;
+  program.peak_bytes = std::max(program.peak_bytes, ran.value().peak_bytes);
+  for (const unsigned percent : percents) add_figures(figures, {row_of(program, percent), local_name, 1}, ran.value());
+  return {};
+}
+
+void run_once(const settings& chosen, const std::vector<unsigned>& percents, std::vector<measured>& programs,
+              report& figures) {
+  for (measured& program : programs) {
+    if (stop_requested()) return;
+    fmt::print(stderr, "applications: {}, {}\n", program.run.workload, local_name);
+    if (const result<void> done = measure_local(program, percents, figures); !done) {
+      figures.skip(local_name, fmt::format("{}: {}", program.run.workload, done.error().message));
+      continue;
+    }
+    for (const unsigned percent : percents) {
+      for (const configuration& how : configurations) {
+        // Where everything fits there is nothing to swap.
+        if (percent >= 100 && how.kind != peer::none) continue;
+        if (stop_requested() || std::string(how.name).find(chosen.only) == std::string::npos) continue;
+        fmt::print(stderr, "applications: {}, {}\n", row_of(program, percent), how.name);
+        auto ran = run_with(how, program, percent);
+        if (ran && ran.value().results != program.results) ran = error{"its results are other ones", EILSEQ};
+        if (ran) {
+          add_figures(figures, {row_of(program, percent), how.name, 1}, ran.value());
+        } else {
+          figures.skip(how.name, fmt::format("{}: {}", row_of(program, percent), ran.error().message));
+        }
+      }
+    }
+  }
+}
+
+// ---- aims ----
+
+struct aimed {
+  const char* workload;  // how it begins
+  unsigned percent;
+  const char* peer;  // how the peer's name begins
+  double times;      // its speed, at least
+};
+
+constexpr std::array aims = {
+    aimed{"web", 20, local_name, 0.9},
+    aimed{"web", 20, swap_prefix, 10},
+    aimed{"hashmap, zipf", 50, local_name, 0.9},
+    aimed{"hashmap, uniform", 25, swap_prefix, 15},
+    aimed{"snappy", 5, local_name, 0.95},
+    aimed{"analytics", 20, local_name, 0.6},
+    aimed{"cached, churning zipf", 25, swap_prefix, 2},
+    aimed{"cached, churning zipf", 25, door_name, 1},
+    aimed{"graph", 25, swap_prefix, 3},
+    aimed{"wordcount", 25, swap_prefix, 3},
+};
+
+void compare(const std::vector<measured>& programs, report& figures) {
+  for (const measured& program : programs) {
+    for (const aimed& one : aims) {
+      const std::string row = row_of(program, one.percent);
+      const double mine = figures.median({row, far_name, 1}, "elapsed_ns");
+      if (!program.run.workload.starts_with(one.workload) || mine <= 0) continue;
+      double best = 0;
+      for (const row_key& key : figures.keys()) {
+        if (key.workload != row || !key.configuration.starts_with(one.peer)) continue;
+        const double taken = figures.median(key, "elapsed_ns");
+        best = best == 0 ? taken : std::min(best, taken);
+      }
+      if (best > 0) figures.aim(fmt::format("{}: speed over '{}'", row, one.peer), best / mine, "x", one.times, true);
+    }
+  }
+}
+
+std::vector<chart> draw(const std::vector<unsigned>& percents, const std::vector<measured>& programs,
+                        const report& figures) {
+  std::vector<chart> drawn;
+  for (const measured& program : programs) {
+    std::vector<curve_point> points;
+    for (const unsigned percent : percents) points.push_back({static_cast<double>(percent), row_of(program, percent)});
+    chart& added = drawn.emplace_back();
+    added.file = "applications-" + program.run.workload;
+    std::erase(added.file, ',');
+    std::ranges::replace(added.file, ' ', '-');
+    added.title = program.run.workload;
+    added.x = {"local memory, % of what it wants"};
+    added.y = {"time, s", spacing::logarithmic};
+    added.lines = curves_of(figures, {"elapsed_ns", "time, s", 1e9}, points);
+  }
+  return drawn;
+}
+
+}  // namespace
+
+result<outcome> run_applications(const settings& chosen) {
+  const unsigned runs = chosen.runs != 0 ? chosen.runs : (chosen.quick ? 1 : 3);
+  const std::vector<unsigned> percents =
+      chosen.quick ? std::vector<unsigned>{100, 50} : std::vector<unsigned>{100, 75, 50, 25, 20, 10, 5};
+  std::vector<measured> programs;
+  for (application& run : applications(chosen.quick)) {
+    const std::string program = product("apps/" + run.name + "-far");
+    if (run.workload.find(chosen.workload) == std::string::npos) continue;
+    if (access(program.c_str(), X_OK) != 0) {
+      return error{fmt::format("{} is not there; build it first: make examples", program), ENOENT};
+    }
+    programs.push_back({.run = std::move(run)});
+  }
+  if (programs.empty()) return error{fmt::format("no workload's name contains '{}'", chosen.workload), EINVAL};
+  report figures("applications");
+  figures.set("runs", runs);
+  for (unsigned run = 1; run <= runs; ++run) {
+    fmt::print(stderr, "applications: run {} of {}\n", run, runs);
+    run_once(chosen, percents, programs, figures);
+    if (stop_requested()) return error{"stopped by a signal; devices, swap and cgroups are undone", EINTR};
+  }
+  compare(programs, figures);
+  figures.note(fmt::format("the far tier is {}; the share is of the most that the process on std containers holds with "
+                           "everything local; at 100% Farheap has more than that",
+                           network_uri));
+  figures.note("far containers: the budget is for elements; indices of hash maps and the program are beside it");
+  figures.note(fmt::format("peers run in a memory cgroup of the same size plus {}, with page-cluster 3; the kernel's "
+                           "own CPU time is not in theirs",
+                           format_size(peer_allowance_bytes)));
+  table_layout layout{{{"elapsed_ns", "time s", 1e9, 2},
+                       {"cpu_ns", "CPU s", 1e9, 2},
+                       {"peak_bytes", "peak MiB", static_cast<double>(mib), 0},
+                       {"misses", "k misses", 1e3, 1}},
+                      "elapsed_ns",
+                      local_name};
+  std::vector<chart> charts = draw(percents, programs, figures);
+  return outcome{std::move(figures), std::move(layout), std::move(charts)};
+}
+
+}  // namespace far::bench
