@@ -60,7 +60,7 @@ void miss_handler::forget_lost(page_id page) {
 
 window miss_handler::look_ahead(read_ahead_state& streams, page_id page) {
   prefetch_feedback feedback;
-  const window ahead = streams.observe(page, largest_window_, &feedback);
+  const window ahead = streams.observe(shared_.pages, page, largest_window_, &feedback);
   if (feedback.used_pages > 0) shared_.count.prefetch_hits.add(feedback.used_pages);
   return ahead;
 }

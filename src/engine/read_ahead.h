@@ -30,7 +30,8 @@ class read_ahead_state {
  public:
   // Notes a miss and returns the window to fetch with it; at most `largest_window` pages. A stream's window doubles
   // each time the stream walks over all of it; new streams start smaller while the thread's prefetches go unused.
-  [[nodiscard]] window observe(page_id miss, std::size_t largest_window, prefetch_feedback* feedback);
+  [[nodiscard]] window observe(const residency& pages, page_id miss, std::size_t largest_window,
+                               prefetch_feedback* feedback);
 
   // How many pages of the window were really fetched: the others were here already, or there was no room for them.
   void note_fetched(const window& ahead, std::size_t pages) {
@@ -51,7 +52,7 @@ class read_ahead_state {
     std::uint64_t last_use = 0;
   };
 
-  [[nodiscard]] stream* find(page_id miss);
+  [[nodiscard]] stream* find(const residency& pages, page_id miss);
   [[nodiscard]] std::int64_t detect_stride(page_id miss) const;
   stream& replace(prefetch_feedback* feedback);
   void learn(std::size_t used, std::size_t unused);
