@@ -85,21 +85,17 @@ outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* pref
   *prefetched = count - 1;
   shared_.count.prefetched_pages.add(count - 1);
 
+  const bool write_ahead = write && ahead.is_walk;
   if (shared_.far.direct(word.place()) != nullptr) {
-    outcome reached = outcome::resolved;
-    for (page_id wrong : std::span(claimed).first(install_direct({claimed.data(), count}, {write, page}))) {
-      if (wrong != page) {
-        let_go(wrong);
-        continue;
-      }
-      start(std::span(&wrong, 1), write, true);  // finds out whether its bytes stay wrong
-      reached = outcome::in_flight;
-    }
+    const std::span<page_id> all = std::span(claimed).first(count);
+    if (write == write_ahead) return fetch_direct(all, {write, page});
+    const outcome reached = fetch_direct(all.first(1), {write, page});
+    if (count > 1) static_cast<void>(fetch_direct(all.subspan(1), {write_ahead, {}}));
     return reached;
   }
   // The page that somebody waits for travels alone, so that it need not wait for the others.
   start(std::span(claimed).first(1), write, true);
-  if (count > 1) start(std::span(claimed).subspan(1, count - 1), write, false);
+  if (count > 1) start(std::span(claimed).subspan(1, count - 1), write_ahead, false);
   return outcome::in_flight;
 }
 
@@ -111,11 +107,26 @@ std::size_t fetcher::prefetch(page_range range, bool write, std::optional<unsign
   if (count == 0) return 0;
   shared_.count.prefetched_pages.add(count);
   if (shared_.far.direct(shared_.pages.load(claimed[0]).place()) != nullptr) {
-    for (const page_id wrong : std::span(claimed).first(install_direct({claimed.data(), count}, {write, {}}))) let_go(wrong);
+    static_cast<void>(fetch_direct({claimed.data(), count}, {write, {}}));
   } else {
     start({claimed.data(), count}, write, false);
   }
   return count;
+}
+
+// Brings pages in whose bytes are a memory access away. The demanded page is in flight if its bytes are wrong: the
+// flight finds out whether they stay so. Others that are wrong do not come.
+outcome fetcher::fetch_direct(std::span<page_id> claimed, const purpose& why) {
+  outcome reached = outcome::resolved;
+  for (page_id wrong : claimed.first(install_direct(claimed, why))) {
+    if (wrong != why.demanded) {
+      let_go(wrong);
+      continue;
+    }
+    start(std::span(&wrong, 1), why.write, true);
+    reached = outcome::in_flight;
+  }
+  return reached;
 }
 
 // The bytes are a memory access away: everything comes in now, in the order of addresses. But for pages whose bytes are
@@ -183,9 +194,11 @@ std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsig
   if (!has_room_ahead()) return 0;
   const std::uint64_t reserve = shared_.local.low_watermark_pages() / 2;
   std::size_t count = 0;
-  for (std::size_t i = 1; i <= ahead.count && count < claimed.size(); ++i) {
-    const page_id candidate = page + static_cast<page_id>(ahead.stride * static_cast<std::int64_t>(i));
+  for (std::size_t i = 0; i < ahead.count && count < claimed.size(); ++i) {
+    const std::int64_t step = ahead.first + static_cast<std::int64_t>(i);
+    const page_id candidate = page + static_cast<page_id>(ahead.stride * step);
     if (candidate >= shared_.pages.pages()) break;
+    if (candidate == ahead.left_out) continue;
     page_word word = shared_.pages.load(candidate);
     if (word.where() != state::remote) continue;
     if (!shared_.local.try_charge(1, reserve)) break;

@@ -117,6 +117,7 @@ class fetcher {
   [[nodiscard]] std::size_t claim_ahead(page_id page, window ahead, std::optional<unsigned> eviction_priority,
                                         std::span<page_id> claimed);
   [[nodiscard]] flight* free_flight() FAR_REQUIRES(lock);
+  [[nodiscard]] outcome fetch_direct(std::span<page_id> claimed, const purpose& why) FAR_REQUIRES(lock);
   [[nodiscard]] std::size_t install_direct(std::span<page_id> claimed, const purpose& why) FAR_REQUIRES(lock);
   void let_go(page_id page);
   void start(std::span<page_id> pages, bool write, bool demanded) FAR_REQUIRES(lock);

@@ -8,16 +8,20 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "engine/residency.h"
 
 namespace far::engine {
 
-// The pages to fetch besides the missing one: `count` pages, `stride` pages apart, the first `stride` after the miss.
+// The pages to fetch besides the missing one: `count` pages, `stride` pages apart, from `first` strides after the miss.
 struct window {
   std::int64_t stride = 1;
   std::size_t count = 0;
   std::size_t stream = 0;  // which stream of the table it belongs to
+  std::int64_t first = 1;
+  std::optional<page_id> left_out = {};
+  bool is_walk = true;  // so that they will be written to if the missing page is
 };
 
 // The evidence of one miss about earlier prefetches.

@@ -27,6 +27,11 @@ struct statistics {
   // Prefetch, in pages.
   std::uint64_t prefetched_pages = 0;
   std::uint64_t prefetch_hits = 0;  // prefetched pages that their stream went on to walk over
+  std::uint64_t around_pages = 0;   // of the prefetched pages, those that came with another one of their region
+  // Pages that were left out to find out whether the others of their region would be wanted, and those of them that
+  // were missed soon.
+  std::uint64_t sampled_pages = 0;
+  std::uint64_t wanted_samples = 0;
 
   // Traffic, in pages.
   std::uint64_t fetched_pages = 0;  // read from the far tier, prefetched ones included
