@@ -41,7 +41,7 @@ std::uint64_t now_ns() {
 // How a member of `statistics` adds up over processes, and over the programs that one process becomes.
 enum class kind { now, peak, sum };
 kind kind_of(std::size_t index) {
-  static_assert(job_statistics == 26, "a new member of statistics must be given its kind here");
+  static_assert(job_statistics == 29, "a new member of statistics must be given its kind here");
   const auto at = [](std::uint64_t statistics::* member) {
     const statistics none;
     return static_cast<std::size_t>(&(none.*member) - &none.budget_bytes);

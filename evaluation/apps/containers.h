@@ -1,6 +1,6 @@
-// The containers of a program that is built twice from the same source: NAME-far on those of Farheap (docs/containers.md),
-// and NAME-std on those of the standard library, all in local memory. Programs say memory::vector, memory::scope and so
-// on, and read otherwise like any on far containers.
+// The containers of a program that is built twice from the same source: NAME-far on those of Farheap
+// (docs/containers.md), and NAME-std on those of the standard library, all in local memory. Programs say
+// memory::vector, memory::scope and so on, and read otherwise like any on far containers.
 #pragma once
 
 #include <algorithm>
@@ -35,8 +35,8 @@ inline std::size_t tasks_at_a_time() {
   return (is_far ? 8u : 1u) * std::size_t{std::max(1u, std::thread::hardware_concurrency())};
 }
 
-// Calls visit(first, last) for all parts of [0, count) of at most `part`, on several fibers or threads at a time, in any
-// order, and waits for all. Throws what one of them throws; parts not begun are left out then.
+// Calls visit(first, last) for all parts of [0, count) of at most `part`, on several fibers or threads at a time, in
+// any order, and waits for all. Throws what one of them throws; parts not begun are left out then.
 template <typename Visit>
 void in_parallel(memory::runtime& on, std::size_t count, std::size_t part, const Visit& visit) {
   std::atomic<std::size_t> next{0};

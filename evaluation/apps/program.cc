@@ -62,9 +62,9 @@ void program::print(const nlohmann::ordered_json& results, const nlohmann::order
     if (one.name != "generate" && one.name != "verify") seconds += one.seconds;
   }
   if (json_) {
-    const nlohmann::ordered_json report = {{"app", name_},        {"containers", is_far ? "far" : "std"},
-                                           {"seconds", seconds},  {"phases", seconds_of},
-                                           {"results", results},  {"far", far}};
+    const nlohmann::ordered_json report = {{"app", name_},       {"containers", is_far ? "far" : "std"},
+                                           {"seconds", seconds}, {"phases", seconds_of},
+                                           {"results", results}, {"far", far}};
     fmt::print("{}\n", report.dump());
     return;
   }

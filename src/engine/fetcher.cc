@@ -85,21 +85,17 @@ outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* pref
   *prefetched = count - 1;
   shared_.count.prefetched_pages.add(count - 1);
 
+  const bool write_ahead = write && ahead.is_walk;
   if (shared_.far.direct(word.place()) != nullptr) {
-    outcome reached = outcome::resolved;
-    for (page_id wrong : std::span(claimed).first(install_direct({claimed.data(), count}, write))) {
-      if (wrong != page) {
-        let_go(wrong);
-        continue;
-      }
-      start(std::span(&wrong, 1), write, true);  // finds out whether its bytes stay wrong
-      reached = outcome::in_flight;
-    }
+    const std::span<page_id> all = std::span(claimed).first(count);
+    if (write == write_ahead) return fetch_direct(all, {write, page});
+    const outcome reached = fetch_direct(all.first(1), {write, page});
+    if (count > 1) static_cast<void>(fetch_direct(all.subspan(1), {write_ahead, {}}));
     return reached;
   }
   // The page that somebody waits for travels alone, so that it need not wait for the others.
   start(std::span(claimed).first(1), write, true);
-  if (count > 1) start(std::span(claimed).subspan(1, count - 1), write, false);
+  if (count > 1) start(std::span(claimed).subspan(1, count - 1), write_ahead, false);
   return outcome::in_flight;
 }
 
@@ -111,17 +107,32 @@ std::size_t fetcher::prefetch(page_range range, bool write, std::optional<unsign
   if (count == 0) return 0;
   shared_.count.prefetched_pages.add(count);
   if (shared_.far.direct(shared_.pages.load(claimed[0]).place()) != nullptr) {
-    for (const page_id wrong : std::span(claimed).first(install_direct({claimed.data(), count}, write))) let_go(wrong);
+    static_cast<void>(fetch_direct({claimed.data(), count}, {write, {}}));
   } else {
     start({claimed.data(), count}, write, false);
   }
   return count;
 }
 
+// Brings pages in whose bytes are a memory access away. The demanded page is in flight if its bytes are wrong: the
+// flight finds out whether they stay so. Others that are wrong do not come.
+outcome fetcher::fetch_direct(std::span<page_id> claimed, const purpose& why) {
+  outcome reached = outcome::resolved;
+  for (page_id wrong : claimed.first(install_direct(claimed, why))) {
+    if (wrong != why.demanded) {
+      let_go(wrong);
+      continue;
+    }
+    start(std::span(&wrong, 1), why.write, true);
+    reached = outcome::in_flight;
+  }
+  return reached;
+}
+
 // The bytes are a memory access away: everything comes in now, in the order of addresses. But for pages whose bytes are
 // not those that were written: they are moved to the front. Returns how many. Requires:
 // a flight is free.
-std::size_t fetcher::install_direct(std::span<page_id> claimed, bool write) {
+std::size_t fetcher::install_direct(std::span<page_id> claimed, const purpose& why) {
   const auto is_wrong = [this](page_id page) {
     return !shared_.checks.fit(page, shared_.far.direct(shared_.pages.load(page).place()));
   };
@@ -133,7 +144,7 @@ std::size_t fetcher::install_direct(std::span<page_id> claimed, bool write) {
   for (std::size_t i = wrong; i < claimed.size(); ++i) {
     arrivals[i] = {claimed[i], shared_.far.direct(shared_.pages.load(claimed[i]).place())};
   }
-  install(std::span(arrivals).subspan(wrong, claimed.size() - wrong), write, buffer_of(*free_flight()));
+  install(std::span(arrivals).subspan(wrong, claimed.size() - wrong), why, buffer_of(*free_flight()));
   return wrong;
 }
 
@@ -183,9 +194,11 @@ std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsig
   if (!has_room_ahead()) return 0;
   const std::uint64_t reserve = shared_.local.low_watermark_pages() / 2;
   std::size_t count = 0;
-  for (std::size_t i = 1; i <= ahead.count && count < claimed.size(); ++i) {
-    const page_id candidate = page + static_cast<page_id>(ahead.stride * static_cast<std::int64_t>(i));
+  for (std::size_t i = 0; i < ahead.count && count < claimed.size(); ++i) {
+    const std::int64_t step = ahead.first + static_cast<std::int64_t>(i);
+    const page_id candidate = page + static_cast<page_id>(ahead.stride * step);
     if (candidate >= shared_.pages.pages()) break;
+    if (candidate == ahead.left_out) continue;
     page_word word = shared_.pages.load(candidate);
     if (word.where() != state::remote) continue;
     if (!shared_.local.try_charge(1, reserve)) break;
@@ -345,7 +358,8 @@ void fetcher::land(flight& incoming) {
     if ((incoming.failed >> i & 1) != 0) continue;
     arrivals[count++] = {incoming.pages[i], incoming.sources[i]};
   }
-  install({arrivals.data(), count}, incoming.write, buffer_of(incoming));
+  const std::optional<page_id> demanded = incoming.demanded ? std::optional(incoming.pages[0]) : std::nullopt;
+  install({arrivals.data(), count}, {incoming.write, demanded}, buffer_of(incoming));
   if (incoming.failed != 0) return retry_or_give_up(incoming);
   end(incoming);
 }
@@ -426,27 +440,27 @@ platform::mapping fetcher::mapping_for_read(page_id page, bool forecast_is_right
 
 // Maps pages, sorted by address, in as few calls as their neighbourhood allows. `buffer`: for batch_pages, to gather
 // them in; nothing else lands there meanwhile.
-void fetcher::install(std::span<const arrival> arrivals, bool write, std::byte* buffer) {
+void fetcher::install(std::span<const arrival> arrivals, const purpose& why, std::byte* buffer) {
   const bool forecast_is_right = shared_.writes.is_right();
   const auto mapping_of = [=, this](page_id page) {
-    return write ? platform::mapping::writable : mapping_for_read(page, forecast_is_right);
+    return why.write ? platform::mapping::writable : mapping_for_read(page, forecast_is_right);
   };
   std::size_t first = 0;
   for (std::size_t i = 1; i <= arrivals.size(); ++i) {
     const bool same_run = i < arrivals.size() && arrivals[i].page == arrivals[i - 1].page + 1 &&
                           mapping_of(arrivals[i].page) == mapping_of(arrivals[first].page);
     if (same_run) continue;
-    install_run(arrivals.subspan(first, i - first), mapping_of(arrivals[first].page), write, buffer);
+    install_run(arrivals.subspan(first, i - first), mapping_of(arrivals[first].page), why, buffer);
     first = i;
   }
 }
 
 // Bytes that are lent lie where the backend keeps them, so a run of pages may have several sources.
-void fetcher::install_run(std::span<const arrival> run, platform::mapping how, bool write, std::byte* buffer) {
+void fetcher::install_run(std::span<const arrival> run, platform::mapping how, const purpose& why, std::byte* buffer) {
   const std::byte* source = run[0].source;
   std::size_t breaks = 0;
   for (std::size_t i = 1; i < run.size(); ++i) breaks += run[i].source != run[i - 1].source + page_bytes;
-  if (breaks > 0 && breaks <= run.size() / pages_a_piece) return install_in_pieces(run, how, write, buffer);
+  if (breaks > 0 && breaks <= run.size() / pages_a_piece) return install_in_pieces(run, how, why, buffer);
   if (breaks > 0) {
     // One call for the run costs less than a call for each small piece, even with a copy more. A page that is in the
     // buffer already never lies before the place it moves to, so nothing is overwritten before it has moved.
@@ -461,29 +475,31 @@ void fetcher::install_run(std::span<const arrival> run, platform::mapping how, b
     if (done == run.size()) break;
     wait_for_kernel_memory(failure, &waiting);
   }
-  for (const arrival& arrived : run) make_resident(arrived.page, write, how == platform::mapping::writable);
+  for (const arrival& arrived : run) make_resident(arrived.page, why, how == platform::mapping::writable);
   shared_.count.fetched_pages.add(run.size());
 }
 
 // Where the bytes of a run lie in few places, a call for each place is cheaper than gathering them first.
-void fetcher::install_in_pieces(std::span<const arrival> run, platform::mapping how, bool write, std::byte* buffer) {
+void fetcher::install_in_pieces(std::span<const arrival> run, platform::mapping how, const purpose& why,
+                                std::byte* buffer) {
   std::size_t first = 0;
   for (std::size_t i = 1; i <= run.size(); ++i) {
     if (i < run.size() && run[i].source == run[i - 1].source + page_bytes) continue;
-    install_run(run.subspan(first, i - first), how, write, buffer);
+    install_run(run.subspan(first, i - first), how, why, buffer);
     first = i;
   }
 }
 
-void fetcher::make_resident(page_id page, bool write, bool writable) {
+// Only a page that somebody asked for has been missed. One that is brought along again and again may never be used.
+void fetcher::make_resident(page_id page, const purpose& why, bool writable) {
   const page_word before = shared_.pages.load(page);
-  const bool hot = shared_.evictions.epochs_since(before.epoch()) < shared_.remembered_epochs();
+  const bool hot = why.demanded == page && shared_.evictions.epochs_since(before.epoch()) < shared_.remembered_epochs();
   shared_.pages.update(page, [=](page_word word) {
     const page_word resident =
         word.with_state(state::resident).with_accessed(hot).with_dirty(writable).with_fetched(true);
-    return write ? resident.with_place(page_word::no_place) : resident;
+    return why.write ? resident.with_place(page_word::no_place) : resident;
   });
-  if (write) shared_.free_slot(before.place());
+  if (why.write) shared_.free_slot(before.place());
   shared_.admit(page, temperature::warm);
 }
 

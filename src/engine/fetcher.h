@@ -78,6 +78,12 @@ class fetcher {
     const std::byte* source;
   };
 
+  // Why pages come in: for a write, and because a thread waits for one of them, which has so shown that it is used.
+  struct purpose {
+    bool write = false;
+    std::optional<page_id> demanded;
+  };
+
   // Pages that were asked for together. Its buffer is the flight's own stretch of the fetcher's buffers; a backend may
   // lend the bytes instead of filling it.
   struct flight {
@@ -111,7 +117,8 @@ class fetcher {
   [[nodiscard]] std::size_t claim_ahead(page_id page, window ahead, std::optional<unsigned> eviction_priority,
                                         std::span<page_id> claimed);
   [[nodiscard]] flight* free_flight() FAR_REQUIRES(lock);
-  [[nodiscard]] std::size_t install_direct(std::span<page_id> claimed, bool write) FAR_REQUIRES(lock);
+  [[nodiscard]] outcome fetch_direct(std::span<page_id> claimed, const purpose& why) FAR_REQUIRES(lock);
+  [[nodiscard]] std::size_t install_direct(std::span<page_id> claimed, const purpose& why) FAR_REQUIRES(lock);
   void let_go(page_id page);
   void start(std::span<page_id> pages, bool write, bool demanded) FAR_REQUIRES(lock);
   void start(flight& incoming) FAR_REQUIRES(lock);
@@ -127,11 +134,11 @@ class fetcher {
   [[nodiscard]] std::uint64_t tier_patience_ns(const flight& incoming) const;
   [[nodiscard]] bool is_worth_a_retry(const flight& incoming, std::uint64_t now_ns) const;
   void lose(flight& incoming);
-  void install(std::span<const arrival> arrivals, bool write, std::byte* buffer);
+  void install(std::span<const arrival> arrivals, const purpose& why, std::byte* buffer);
   [[nodiscard]] platform::mapping mapping_for_read(page_id page, bool forecast_is_right) const;
-  void install_run(std::span<const arrival> run, platform::mapping how, bool write, std::byte* buffer);
-  void install_in_pieces(std::span<const arrival> run, platform::mapping how, bool write, std::byte* buffer);
-  void make_resident(page_id page, bool write, bool writable);
+  void install_run(std::span<const arrival> run, platform::mapping how, const purpose& why, std::byte* buffer);
+  void install_in_pieces(std::span<const arrival> run, platform::mapping how, const purpose& why, std::byte* buffer);
+  void make_resident(page_id page, const purpose& why, bool writable);
   [[nodiscard]] std::byte* buffer_of(const flight& incoming) const FAR_REQUIRES(lock);
 
   core_for_misses& shared_;

@@ -25,7 +25,9 @@ std::size_t window_for(const backend::speed& expected, std::uint64_t budget_page
 }  // namespace
 
 miss_handler::miss_handler(core_for_misses& shared)
-    : shared_(shared), largest_window_(window_for(shared.far.expected_speed(), shared.local.limit_pages())) {}
+    : shared_(shared),
+      largest_window_(window_for(shared.far.expected_speed(), shared.local.limit_pages())),
+      neighbours_(shared.pages, shared.evictions, shared.count) {}
 
 outcome miss_handler::handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, bool may_fill) {
   const page_word word = shared_.pages.load(page);
@@ -59,10 +61,19 @@ void miss_handler::forget_lost(page_id page) {
 }
 
 window miss_handler::look_ahead(read_ahead_state& streams, page_id page) {
+  neighbours_.note_miss(page);
   prefetch_feedback feedback;
-  const window ahead = streams.observe(page, largest_window_, &feedback);
+  const window ahead = streams.observe(shared_.pages, page, largest_window_, &feedback);
   if (feedback.used_pages > 0) shared_.count.prefetch_hits.add(feedback.used_pages);
   return ahead;
+}
+
+// What the pages near one say that continues no stream of its thread.
+window miss_handler::look_around(page_id page) {
+  constexpr std::size_t least_run = 2;  // a single neighbour is often chance
+  const std::size_t returned = returned_before(shared_.pages, page, largest_window_ / 2);
+  if (returned >= least_run) return {.stride = 1, .count = 2 * returned};
+  return largest_window_ < neighbourhood::region_pages ? window{} : neighbours_.around(page);
 }
 
 outcome miss_handler::fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write) {
@@ -71,9 +82,10 @@ outcome miss_handler::fetch(fetcher& fetcher, read_ahead_state& streams, page_id
   const window ahead = look_ahead(streams, page);
   std::size_t prefetched = 0;
   if (ahead.count == 0) {
-    constexpr std::size_t least_run = 2;  // a single neighbour is often chance
-    const std::size_t returned = returned_before(shared_.pages, page, largest_window_ / 2);
-    return fetcher.fetch(page, write, {.stride = 1, .count = returned < least_run ? 0 : 2 * returned}, &prefetched);
+    const window neighbours = look_around(page);
+    const outcome reached = fetcher.fetch(page, write, neighbours, &prefetched);
+    if (!neighbours.is_walk) shared_.count.around_pages.add(prefetched);
+    return reached;
   }
   const outcome reached = fetcher.fetch(page, write, ahead, &prefetched);
   streams.note_fetched(ahead, prefetched);

@@ -6,6 +6,7 @@
 
 #include "engine/core.h"
 #include "engine/fetcher.h"
+#include "engine/neighbourhood.h"
 #include "engine/read_ahead.h"
 
 namespace far::engine {
@@ -38,9 +39,11 @@ class miss_handler {
   [[nodiscard]] outcome first_write(page_id page, page_word word);
   [[nodiscard]] bool note_lost_mapping(page_id page, page_word word);
   [[nodiscard]] window look_ahead(read_ahead_state& streams, page_id page);
+  [[nodiscard]] window look_around(page_id page);
 
   core_for_misses& shared_;
   std::size_t largest_window_;
+  neighbourhood neighbours_;
 };
 
 }  // namespace far::engine

@@ -3,17 +3,29 @@
 #include <algorithm>
 
 namespace far::engine {
+namespace {
+
+// Whether a thread can have walked over `steps` pages without a miss.
+bool walked_over(const residency& pages, page_id first, std::int64_t stride, std::int64_t steps) {
+  for (std::int64_t step = 0; step < steps; ++step) {
+    if (pages.load(first + static_cast<page_id>(stride * step)).where() == state::remote) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 // A known stream doubles its window at each miss, as readahead of files does. The next miss is expected one stride
 // behind what is fetched now, so a thread that keeps up misses once a window.
-window read_ahead_state::observe(page_id miss, std::size_t largest_window, prefetch_feedback* feedback) {
+window read_ahead_state::observe(const residency& pages, page_id miss, std::size_t largest_window,
+                                 prefetch_feedback* feedback) {
   ++misses_;
   const auto remember = [this, miss] {
     recent_[recent_count_ % recent_misses] = miss;
     ++recent_count_;
   };
 
-  if (stream* const followed = find(miss)) {
+  if (stream* const followed = find(pages, miss)) {
     feedback->used_pages = followed->fetched_pages;
     learn(followed->fetched_pages, 0);
     followed->window_pages = std::min(std::max(followed->window_pages * 2, first_window), largest_window);
@@ -38,16 +50,19 @@ window read_ahead_state::observe(page_id miss, std::size_t largest_window, prefe
   return {stride, fresh.window_pages, static_cast<std::size_t>(&fresh - streams_.data())};
 }
 
-// A miss continues a stream when it is where the fetched part ends, or a little beyond: pages there may have been
-// resident already.
-read_ahead_state::stream* read_ahead_state::find(page_id miss) {
+// A miss continues a stream when it is where the fetched part ends, or a little beyond, if no page before it is Remote:
+// a thread that walked there would have missed that one first. Random misses often come near the end of one of eight
+// streams, and would keep them going.
+read_ahead_state::stream* read_ahead_state::find(const residency& pages, page_id miss) {
   for (stream& candidate : streams_) {
     if (candidate.stride == 0) continue;
     const auto distance = static_cast<std::int64_t>(miss - candidate.next);
     const std::int64_t tolerated = static_cast<std::int64_t>(std::max(candidate.window_pages, first_window));
     if (distance % candidate.stride != 0) continue;
     const std::int64_t steps = distance / candidate.stride;
-    if (steps >= 0 && steps <= tolerated) return &candidate;
+    if (steps >= 0 && steps <= tolerated && walked_over(pages, candidate.next, candidate.stride, steps)) {
+      return &candidate;
+    }
   }
   return nullptr;
 }

@@ -8,16 +8,20 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "engine/residency.h"
 
 namespace far::engine {
 
-// The pages to fetch besides the missing one: `count` pages, `stride` pages apart, the first `stride` after the miss.
+// The pages to fetch besides the missing one: `count` pages, `stride` pages apart, from `first` strides after the miss.
 struct window {
   std::int64_t stride = 1;
   std::size_t count = 0;
   std::size_t stream = 0;  // which stream of the table it belongs to
+  std::int64_t first = 1;
+  std::optional<page_id> left_out = {};
+  bool is_walk = true;  // so that they will be written to if the missing page is
 };
 
 // The evidence of one miss about earlier prefetches.
@@ -30,7 +34,8 @@ class read_ahead_state {
  public:
   // Notes a miss and returns the window to fetch with it; at most `largest_window` pages. A stream's window doubles
   // each time the stream walks over all of it; new streams start smaller while the thread's prefetches go unused.
-  [[nodiscard]] window observe(page_id miss, std::size_t largest_window, prefetch_feedback* feedback);
+  [[nodiscard]] window observe(const residency& pages, page_id miss, std::size_t largest_window,
+                               prefetch_feedback* feedback);
 
   // How many pages of the window were really fetched: the others were here already, or there was no room for them.
   void note_fetched(const window& ahead, std::size_t pages) {
@@ -51,7 +56,7 @@ class read_ahead_state {
     std::uint64_t last_use = 0;
   };
 
-  [[nodiscard]] stream* find(page_id miss);
+  [[nodiscard]] stream* find(const residency& pages, page_id miss);
   [[nodiscard]] std::int64_t detect_stride(page_id miss) const;
   stream& replace(prefetch_feedback* feedback);
   void learn(std::size_t used, std::size_t unused);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <random>
 #include <set>
 
@@ -17,13 +18,31 @@ struct totals {
   std::size_t unused = 0;
 };
 
+state next_after(state now) {
+  switch (now) {
+    case state::fetching: return state::resident;
+    case state::resident: return state::evicting;
+    case state::evicting: return state::remote;
+    default: return state::fetching;
+  }
+}
+
+void put(residency& pages, page_id page, state where, unsigned epoch) {
+  while (pages.load(page).where() != where) {
+    pages.update(page, [epoch](page_word word) {
+      const state next = next_after(word.where());
+      return word.with_state(next).with_epoch(epoch).with_fetched(next == state::resident);
+    });
+  }
+}
+
 // Plays accesses against a table: an access misses unless an earlier window covered it.
 class player {
  public:
   void access(page_id page) {
     if (fetched_.contains(page)) return;
     prefetch_feedback feedback;
-    const window ahead = table_.observe(page, largest, &feedback);
+    const window ahead = table_.observe(pages_, page, largest, &feedback);
     table_.note_fetched(ahead, ahead.count);
     ++totals_.misses;
     totals_.prefetched += ahead.count;
@@ -37,6 +56,7 @@ class player {
   [[nodiscard]] const totals& result() const { return totals_; }
 
  private:
+  residency pages_{12'000'000};
   read_ahead_state table_;
   std::set<page_id> fetched_;
   totals totals_;
@@ -76,25 +96,64 @@ TEST(stream, random_accesses_fetch_next_to_nothing) {
   EXPECT_LT(scan.result().prefetched, scan.result().misses / 100);
 }
 
+// A program that writes all over an array, a fourth of which is local, beside a scan.
+TEST(stream, random_misses_do_not_keep_a_stream_going) {
+  constexpr page_id all = 8192;
+  residency pages(all + 64);
+  for (page_id page = 0; page < all; ++page) put(pages, page, state::remote, 0);
+  read_ahead_state table;
+  std::deque<page_id> local;
+  std::size_t misses = 0;
+  std::size_t prefetched = 0;
+  const auto bring = [&](page_id page) {
+    if (page >= all || pages.load(page).where() != state::remote) return;
+    put(pages, page, state::resident, 0);
+    local.push_back(page);
+    if (local.size() <= all / 4) return;
+    put(pages, local.front(), state::remote, 0);
+    local.pop_front();
+  };
+  std::mt19937_64 random(9);
+  for (int i = 0; i < 50'000; ++i) {
+    const page_id page = random() % all;
+    if (pages.load(page).where() == state::resident) continue;
+    prefetch_feedback feedback;
+    const window ahead = table.observe(pages, page, largest, &feedback);
+    ++misses;
+    prefetched += ahead.count;
+    bring(page);
+    for (std::size_t step = 1; step <= ahead.count; ++step) {
+      bring(page + static_cast<page_id>(ahead.stride * static_cast<std::int64_t>(step)));
+    }
+  }
+  EXPECT_LT(prefetched, misses / 10);
+}
+
+TEST(stream, a_scan_passes_over_pages_that_are_here) {
+  residency pages(1000);
+  for (page_id page = 100; page < 200; ++page) put(pages, page, state::remote, 0);
+  read_ahead_state table;
+  prefetch_feedback feedback;
+  static_cast<void>(table.observe(pages, 100, largest, &feedback));
+  const window first = table.observe(pages, 101, largest, &feedback);
+  table.note_fetched(first, first.count);
+  ASSERT_GT(first.count, 0u);
+  const page_id next = 102 + first.count;
+  put(pages, next, state::resident, 0);
+  EXPECT_GT(table.observe(pages, next + 1, largest, &feedback).count, first.count);
+  EXPECT_EQ(feedback.used_pages, first.count);
+}
+
 TEST(stream, short_bursts_shrink_the_window) {
   // Two neighbours, then somewhere else: every prefetch is wrong, and soon nothing is prefetched.
   player bursts;
   std::mt19937_64 random(8);
   for (int i = 0; i < 2000; ++i) {
-    const page_id page = random() % 100'000'000;
+    const page_id page = random() % 10'000'000;
     bursts.access(page);
     bursts.access(page + 1);
   }
   EXPECT_LT(bursts.result().prefetched, 300u);
-}
-
-void put(residency& pages, page_id page, state where, unsigned epoch) {
-  for (const state next : {state::fetching, state::resident, state::evicting, state::remote, state::fetching}) {
-    if (pages.load(page).where() == where) break;
-    pages.update(page, [next, epoch](page_word word) {
-      return word.with_state(next).with_epoch(epoch).with_fetched(next == state::resident);
-    });
-  }
 }
 
 TEST(neighbours, pages_filled_before_end_at_the_first_that_is_not) {

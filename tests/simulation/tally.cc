@@ -28,6 +28,7 @@ std::vector<tally_line> lines_of(const report& one, world_kind world) {
                                    {"write faults", seen.write_faults},
                                    {"prefetched pages", seen.prefetched_pages},
                                    {"prefetch hits", seen.prefetch_hits},
+                                   {"pages that came around", seen.around_pages},
                                    {"clean evictions", seen.clean_evictions},
                                    {"written pages", seen.written_pages}};
   if (world == world_kind::memory) {

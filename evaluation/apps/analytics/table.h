@@ -16,8 +16,17 @@ using column = memory::vector<T>;
 
 struct table {
   explicit table(const memory::tag& in)
-      : id(in), vendor(in), pickup(in), dropoff(in), passengers(in), pickup_longitude(in), pickup_latitude(in),
-        dropoff_longitude(in), dropoff_latitude(in), stored(in), duration_s(in) {}
+      : id(in),
+        vendor(in),
+        pickup(in),
+        dropoff(in),
+        passengers(in),
+        pickup_longitude(in),
+        pickup_latitude(in),
+        dropoff_longitude(in),
+        dropoff_latitude(in),
+        stored(in),
+        duration_s(in) {}
 
   [[nodiscard]] std::size_t rows() const { return id.size(); }
 

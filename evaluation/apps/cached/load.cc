@@ -1,5 +1,6 @@
-// cached-load: a client of any server with memcached's text protocol. It sets every key, then gets and sets them by Zipf's
-// or the uniform distribution, as CacheLib's traces do: with popularity that moves on, and a set of what was missed.
+// cached-load: a client of any server with memcached's text protocol. It sets every key, then gets and sets them by
+// Zipf's or the uniform distribution, as CacheLib's traces do: with popularity that moves on, and a set of what was
+// missed.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -209,7 +210,8 @@ class worker {
     if (head == "END") return false;
     const std::string expected = fmt::format("VALUE {} 0 {}", key_of(key), wanted.size());
     if (head != expected) throw std::runtime_error(fmt::format("the server said '{}' and not '{}'", head, expected));
-    if (server_.bytes(wanted.size()) != wanted) throw std::runtime_error(key_of(key) + " has another value than was set");
+    if (server_.bytes(wanted.size()) != wanted)
+      throw std::runtime_error(key_of(key) + " has another value than was set");
     server_.expect("");
     server_.expect("END");
     return true;
@@ -256,13 +258,18 @@ void run(options chosen) {
   const double rate = static_cast<double>(all.gets + all.sets) / seconds;
   const double hit_share = all.gets == 0 ? 0 : static_cast<double>(all.hits) / static_cast<double>(all.gets);
   if (!chosen.json) {
-    fmt::print("{:.0f} operations a second, {:.2f}% of {} gets hit; a batch of {}: p50 {:.0f} us, p99 {:.0f} us\n", rate,
-               100 * hit_share, all.gets, chosen.pipelined, percentile_us(50), percentile_us(99));
+    fmt::print("{:.0f} operations a second, {:.2f}% of {} gets hit; a batch of {}: p50 {:.0f} us, p99 {:.0f} us\n",
+               rate, 100 * hit_share, all.gets, chosen.pipelined, percentile_us(50), percentile_us(99));
     return;
   }
-  const nlohmann::ordered_json report = {{"app", "cached-load"}, {"seconds", seconds}, {"fill_s", fill_s},
-                                         {"throughput", rate},   {"gets", all.gets},   {"sets", all.sets},
-                                         {"hits", all.hits},     {"hit_share", hit_share},
+  const nlohmann::ordered_json report = {{"app", "cached-load"},
+                                         {"seconds", seconds},
+                                         {"fill_s", fill_s},
+                                         {"throughput", rate},
+                                         {"gets", all.gets},
+                                         {"sets", all.sets},
+                                         {"hits", all.hits},
+                                         {"hit_share", hit_share},
                                          {"batch_us", {{"p50", percentile_us(50)}, {"p99", percentile_us(99)}}}};
   fmt::print("{}\n", report.dump());
 }
@@ -274,7 +281,8 @@ void declare(CLI::App& parser, options& into) {
   add("--address", into.address, "of the server, numeric");
   add("--port", into.port, "of the server")->check(CLI::Range(1, 65535));
   add("--connections", into.connections, "each with a thread")->check(CLI::Range(1u, 1024u));
-  add("--pipelined", into.pipelined, "requests that are sent before their replies are read")->check(CLI::Range(1u, 64u));
+  add("--pipelined", into.pipelined, "requests that are sent before their replies are read")
+      ->check(CLI::Range(1u, 64u));
   add("--keys", into.keys, "that are set at the beginning")->check(CLI::Range(1u, 1u << 31));
   add("--value-bytes", into.value_bytes, "mean size of a value")->check(CLI::Range(1u, 1u << 17));
   add("--operations", into.operations, "gets and sets")->check(CLI::Range(1u, 1u << 31));

@@ -58,8 +58,8 @@ void adjacency::append(vertex to, std::span<const vertex> fresh) {
   vertices_.write(to, now);
 }
 
-// By pulling: each vertex adds up what its neighbours give. So no two tasks write to one place, and sums are always made
-// in the same order.
+// By pulling: each vertex adds up what its neighbours give. So no two tasks write to one place, and sums are always
+// made in the same order.
 void adjacency::rank(unsigned iterations, memory::vector<double>& ranks) const {
   const std::size_t count = vertices();
   memory::vector<double> given(in_, count);

@@ -1,5 +1,5 @@
-// An undirected graph that grows: for each vertex a chain of blocks with its neighbours, in the manner of GraphOne (Kumar
-// and Huang, FAST 2019), and what Atlas asks of such graphs (section 5).
+// An undirected graph that grows: for each vertex a chain of blocks with its neighbours, in the manner of GraphOne
+// (Kumar and Huang, FAST 2019), and what Atlas asks of such graphs (section 5).
 #pragma once
 
 #include <array>

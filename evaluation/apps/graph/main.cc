@@ -1,5 +1,5 @@
-// graph: PageRank or triangles of a graph that grows in batches (the programs of GraphOne and Aspen in Atlas, section 5).
-// evaluation/apps/README.md says how to run it.
+// graph: PageRank or triangles of a graph that grows in batches (the programs of GraphOne and Aspen in Atlas, section
+// 5). evaluation/apps/README.md says how to run it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -119,7 +119,8 @@ int main(int count, char** arguments) {
   program.add_option("--job", chosen.job, "what to find after each batch")
       ->check(CLI::IsMember({"pagerank", "triangles"}));
   program.add_option("--scale", chosen.scale, "there are 2^N vertices")->check(CLI::Range(1u, 31u));
-  program.add_option("--degree", chosen.degree, "edges drawn for each vertex, on average")->check(CLI::Range(1u, 1024u));
+  program.add_option("--degree", chosen.degree, "edges drawn for each vertex, on average")
+      ->check(CLI::Range(1u, 1024u));
   program.add_option("--batches", chosen.batches, "in which the edges come")->check(CLI::Range(1u, 1024u));
   program.add_option("--iterations", chosen.iterations, "of PageRank")->check(CLI::Range(1u, 1000u));
   program.add_option("--seed", chosen.seed, "the edges are a function of it");

@@ -65,7 +65,8 @@ int main(int count, char** arguments) {
   apps::program program("hashmap", "Looks keys up in a hash map of numbers and values of 64 bytes.");
   program.add_option("--keys", chosen.keys, "in the map")->check(CLI::Range(1u, 1u << 31));
   program.add_option("--lookups", chosen.lookups, "of keys that are there")->check(CLI::Range(1u, 1u << 31));
-  program.add_option("--zipf", chosen.zipf, "exponent of the keys' distribution; 0: uniform")->check(CLI::Range(0.0, 10.0));
+  program.add_option("--zipf", chosen.zipf, "exponent of the keys' distribution; 0: uniform")
+      ->check(CLI::Range(0.0, 10.0));
   program.add_option("--seed", chosen.seed, "the look-ups are a function of it");
   return program.run(count, arguments, [&](memory::runtime& memory, apps::phases& timed) {
     table all(memory);

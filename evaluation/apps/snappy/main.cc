@@ -1,5 +1,5 @@
-// snappy: compresses files that are held in memory, and decompresses them again (AIFM, section 8.2.2). Everything is read
-// and written once, in order. evaluation/apps/README.md says how to run it.
+// snappy: compresses files that are held in memory, and decompresses them again (AIFM, section 8.2.2). Everything is
+// read and written once, in order. evaluation/apps/README.md says how to run it.
 #include <fmt/format.h>
 #include <snappy-sinksource.h>
 #include <snappy.h>
@@ -115,8 +115,8 @@ std::uint64_t verify(const file& one) {
     const memory::scope here(one.contents.home().home());
     const auto before = one.contents.chunk(here, first, block_bytes);
     if (!std::ranges::equal(before, one.restored.chunk(here, first, block_bytes))) {
-      throw std::runtime_error(fmt::format("a file came back changed, between bytes {} and {}", first,
-                                           first + before.size()));
+      throw std::runtime_error(
+          fmt::format("a file came back changed, between bytes {} and {}", first, first + before.size()));
     }
     add({before.data(), before.size()});
   }
@@ -154,7 +154,9 @@ nlohmann::ordered_json run(const options& chosen, memory::runtime& memory, apps:
     checksum = apps::mix(checksum ^ hashes[i]);
   }
   const std::size_t bytes = chosen.files * chosen.file_bytes;
-  return {{"bytes", bytes}, {"compressed_bytes", compressed}, {"working_set_bytes", 2 * bytes + compressed},
+  return {{"bytes", bytes},
+          {"compressed_bytes", compressed},
+          {"working_set_bytes", 2 * bytes + compressed},
           {"checksum", fmt::format("{:016x}", checksum)}};
 }
 

@@ -30,7 +30,7 @@ struct store_options {
   std::string authority_file;  // empty: the authorities that the system trusts
   std::uint64_t connections = 2;
   std::uint64_t timeout_ns = 10'000'000'000;
-  std::uint64_t patience_ns = 0;     // of reads, for servers that do not answer; 0: as long as their leases live
+  std::uint64_t patience_ns = 0;  // of reads, for servers that do not answer; 0: as long as their leases live
   std::uint64_t scrubbed_pages_per_second = 0;
   std::uint64_t capacity_bytes = 0;  // of each server; 0: what it lends
 };

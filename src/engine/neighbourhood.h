@@ -1,0 +1,61 @@
+// Fault-around: whether a miss that continues no walk brings the other pages of its region with it.
+//
+// The hardware guard does not show whether a page that came along was used. So now and then one page of a region is
+// left out, as a sample: whether it is missed soon tells of the others. Samples are taken whether or not regions come
+// whole, so a program that would gain by it is noticed, and one that would not pays nothing. See
+// docs/decisions/0048-samples.md.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/counters.h"
+#include "engine/eviction_clock.h"
+#include "engine/read_ahead.h"
+#include "engine/residency.h"
+
+namespace far::engine {
+
+// Any thread may call any function at any time.
+class neighbourhood {
+ public:
+  static constexpr std::size_t region_pages = 16;  // aligned
+
+  // Requires: they outlive it.
+  neighbourhood(const residency& pages, const eviction_clock& time, counters& count)
+      : pages_(pages), time_(time), count_(count) {}
+
+  // A Remote page is missed.
+  void note_miss(page_id page);
+
+  // What comes with a missing page that continues no walk: most often nothing, else the Remote pages of its region.
+  [[nodiscard]] window around(page_id miss);
+
+ private:
+  static constexpr std::size_t most_samples = 256;
+  static constexpr unsigned soon = 1;  // epochs: as long as newcomers stay, or a little longer
+
+  // A page, and the epoch in which it was left out; 0: none.
+  using sample = std::uint64_t;
+  [[nodiscard]] static sample pack(page_id page, unsigned epoch) { return (page + 1) * page_word::epochs | epoch; }
+  [[nodiscard]] static page_id page_of(sample packed) { return packed / page_word::epochs - 1; }
+  [[nodiscard]] bool is_recent(sample packed) const {
+    return time_.epochs_since(static_cast<unsigned>(packed % page_word::epochs)) <= soon;
+  }
+  [[nodiscard]] std::atomic<sample>& place_of(page_id page);
+
+  [[nodiscard]] bool leave_out(page_id page);
+  void learn(bool wanted);
+
+  const residency& pages_;
+  const eviction_clock& time_;
+  counters& count_;
+  std::array<std::atomic<sample>, most_samples> samples_{};  // by a hash of the page
+  // The share of samples that were missed soon, in 1/1024, as a moving average. An update that is lost between two
+  // threads does no harm.
+  std::atomic<unsigned> wanted_share_{0};
+};
+
+}  // namespace far::engine

@@ -1,0 +1,152 @@
+#include "engine/neighbourhood.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+namespace far::engine {
+namespace {
+
+constexpr std::uint64_t budget_pages = 1024;  // 128 evictions are an epoch
+constexpr std::size_t region_pages = neighbourhood::region_pages;
+
+state next_after(state now) {
+  switch (now) {
+    case state::fetching: return state::resident;
+    case state::resident: return state::evicting;
+    case state::evicting: return state::remote;
+    default: return state::fetching;
+  }
+}
+
+class region_fetch : public testing::Test {
+ protected:
+  static constexpr page_id regions = 4096;
+
+  void put(page_id page, state where) {
+    while (pages_.load(page).where() != where) {
+      pages_.update(page, [](page_word word) {
+        const state next = next_after(word.where());
+        return word.with_state(next).with_fetched(next == state::resident);
+      });
+    }
+  }
+  // A region of which so many pages are here, and the others Remote.
+  page_id new_region(std::size_t here) {
+    const page_id first = next_region_++ * region_pages;
+    for (std::size_t i = 0; i < region_pages; ++i) put(first + i, i < here ? state::resident : state::remote);
+    return first;
+  }
+  void pass_epochs(std::uint64_t epochs) { count_.evicted_pages.add(epochs * budget_pages / 8); }
+
+  // Regions that the program goes on to use: whichever page was the sample is missed.
+  void use_whole_regions(int times) {
+    for (int i = 0; i < times; ++i) {
+      const page_id first = new_region(8);
+      static_cast<void>(asked_.around(first + 8));
+      for (page_id page = first + 9; page < first + region_pages; ++page) asked_.note_miss(page);
+    }
+  }
+  // Regions of which the program uses half, and no more.
+  void use_half_regions(int times) {
+    for (int i = 0; i < times; ++i) {
+      static_cast<void>(asked_.around(new_region(8) + 8));
+      pass_epochs(2);
+    }
+  }
+  [[nodiscard]] window around_in_use() { return asked_.around(new_region(8) + 8); }
+
+  residency pages_{regions * region_pages};
+  budget local_{budget_pages};
+  counters count_;
+  eviction_clock time_{local_, count_};
+  neighbourhood asked_{pages_, time_, count_};
+  page_id next_region_ = 1;
+};
+
+TEST_F(region_fetch, does_not_begin_before_samples_were_wanted) {
+  EXPECT_EQ(around_in_use().count, 0u);
+  EXPECT_EQ(around_in_use().count, 0u);
+  use_whole_regions(100);
+  EXPECT_EQ(count_.sampled_pages.get(), 100u);
+  EXPECT_EQ(count_.wanted_samples.get(), 100u);
+  const page_id first = new_region(8);
+  const window region = asked_.around(first + 10);
+  EXPECT_EQ(region.count, region_pages);
+  EXPECT_EQ(first + 10 + static_cast<page_id>(region.first), first);
+  EXPECT_EQ(region.stride, 1);
+  EXPECT_FALSE(region.is_walk) << "a write to one page does not say that the others will be written to";
+  ASSERT_TRUE(region.left_out.has_value());
+  EXPECT_GE(*region.left_out, first + 8);
+  EXPECT_LT(*region.left_out, first + region_pages);
+  EXPECT_NE(*region.left_out, first + 10);
+}
+
+TEST_F(region_fetch, ends_when_samples_are_not_wanted) {
+  use_whole_regions(100);
+  ASSERT_EQ(around_in_use().count, region_pages);
+  use_half_regions(1500);
+  EXPECT_GT(count_.sampled_pages.get(), count_.wanted_samples.get() + 500);
+  EXPECT_EQ(around_in_use().count, 0u);
+  use_whole_regions(100);
+  EXPECT_EQ(around_in_use().count, region_pages) << "begins again";
+}
+
+// A third of them is less than half, although it is far more than none.
+TEST_F(region_fetch, needs_half_of_the_samples_to_be_wanted) {
+  use_half_regions(300);  // so that each one more is an answer
+  for (int i = 0; i < 300; ++i) {
+    use_half_regions(2);
+    use_whole_regions(1);
+  }
+  EXPECT_EQ(around_in_use().count, 0u);
+}
+
+TEST_F(region_fetch, a_sample_that_is_missed_late_was_not_wanted) {
+  for (int i = 0; i < 100; ++i) {
+    const page_id first = new_region(8);
+    static_cast<void>(asked_.around(first + 8));
+    pass_epochs(3);
+    for (page_id page = first + 9; page < first + region_pages; ++page) asked_.note_miss(page);
+  }
+  EXPECT_EQ(count_.sampled_pages.get(), 100u);
+  EXPECT_EQ(count_.wanted_samples.get(), 0u);
+}
+
+TEST_F(region_fetch, a_sample_that_came_back_otherwise_tells_nothing) {
+  for (int i = 0; i < 2000; ++i) {
+    const page_id first = new_region(8);
+    static_cast<void>(asked_.around(first + 8));
+    for (page_id page = first; page < first + region_pages; ++page) put(page, state::resident);
+    pass_epochs(2);
+  }
+  EXPECT_EQ(count_.sampled_pages.get(), 0u);
+}
+
+TEST_F(region_fetch, leaves_sparse_regions_alone) {
+  use_whole_regions(100);
+  const std::uint64_t sampled = count_.sampled_pages.get();
+  for (int i = 0; i < 1000; ++i) {
+    const page_id first = new_region(7);
+    EXPECT_EQ(asked_.around(first + 8).count, 0u);
+    for (page_id page = first; page < first + region_pages; ++page) asked_.note_miss(page);
+  }
+  EXPECT_EQ(count_.sampled_pages.get(), sampled);
+  const page_id made_here = new_region(16);
+  for (page_id page = made_here; page < made_here + region_pages; ++page) {
+    pages_.update(page, [](page_word word) { return word.with_fetched(false); });
+  }
+  put(made_here + 3, state::remote);
+  put(made_here + 4, state::remote);
+  EXPECT_EQ(asked_.around(made_here + 3).count, 0u) << "its pages have not come back, they were made here";
+}
+
+TEST_F(region_fetch, ends_at_the_end_of_the_heap) {
+  use_whole_regions(100);
+  residency short_heap(40);
+  neighbourhood asked(short_heap, time_, count_);
+  EXPECT_EQ(asked.around(39).count, 0u);
+}
+
+}  // namespace
+}  // namespace far::engine
