@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "base/units.h"
+
 namespace far::backend {
 namespace {
 
