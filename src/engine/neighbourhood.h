@@ -25,9 +25,13 @@ class neighbourhood {
  public:
   static constexpr std::size_t region_pages = 16;  // aligned
 
-  // Requires: they outlive it.
-  neighbourhood(const residency& pages, const eviction_clock& time, counters& count)
-      : pages_(pages), time_(time), count_(count) {}
+  // Requires: they outlive it. `come_whole`: regions do from the start, and not only once samples were wanted.
+  neighbourhood(const residency& pages, const eviction_clock& time, counters& count, bool come_whole = false)
+      : pages_(pages),
+        time_(time),
+        count_(count),
+        wanted_share_(come_whole ? whole : 0),
+        returning_share_(come_whole ? 0 : whole) {}
 
   // A Remote page is missed.
   void note_miss(page_id page);
@@ -61,8 +65,8 @@ class neighbourhood {
   // Shares in 1/1024; an update that is lost between two threads does no harm. Of the samples, those that were missed
   // soon, as a moving average; of the pages that left in the last period of misses, those that were missed soon.
   static constexpr unsigned whole = 1024;
-  std::atomic<unsigned> wanted_share_{0};
-  std::atomic<unsigned> returning_share_{whole};
+  std::atomic<unsigned> wanted_share_;
+  std::atomic<unsigned> returning_share_;
   static constexpr std::uint64_t misses_a_period = 256;
   std::atomic<std::uint64_t> misses_{0};
   std::atomic<std::uint64_t> returned_{0};      // in this period
