@@ -480,7 +480,8 @@ void fetcher::install_run(std::span<const arrival> run, platform::mapping how, c
 }
 
 // Where the bytes of a run lie in few places, a call for each place is cheaper than gathering them first.
-void fetcher::install_in_pieces(std::span<const arrival> run, platform::mapping how, const purpose& why, std::byte* buffer) {
+void fetcher::install_in_pieces(std::span<const arrival> run, platform::mapping how, const purpose& why,
+                                std::byte* buffer) {
   std::size_t first = 0;
   for (std::size_t i = 1; i <= run.size(); ++i) {
     if (i < run.size() && run[i].source == run[i - 1].source + page_bytes) continue;
@@ -492,8 +493,7 @@ void fetcher::install_in_pieces(std::span<const arrival> run, platform::mapping 
 // Only a page that somebody asked for has been missed. One that is brought along again and again may never be used.
 void fetcher::make_resident(page_id page, const purpose& why, bool writable) {
   const page_word before = shared_.pages.load(page);
-  const bool hot =
-      why.demanded == page && shared_.evictions.epochs_since(before.epoch()) < shared_.remembered_epochs();
+  const bool hot = why.demanded == page && shared_.evictions.epochs_since(before.epoch()) < shared_.remembered_epochs();
   shared_.pages.update(page, [=](page_word word) {
     const page_word resident =
         word.with_state(state::resident).with_accessed(hot).with_dirty(writable).with_fetched(true);

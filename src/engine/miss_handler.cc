@@ -25,7 +25,8 @@ std::size_t window_for(const backend::speed& expected, std::uint64_t budget_page
 }  // namespace
 
 miss_handler::miss_handler(core& shared, bool regions_come_whole)
-    : shared_(shared), largest_window_(window_for(shared.far.expected_speed(), shared.local.limit_pages())),
+    : shared_(shared),
+      largest_window_(window_for(shared.far.expected_speed(), shared.local.limit_pages())),
       neighbours_(shared.pages, shared.evictions, shared.count, regions_come_whole) {}
 
 outcome miss_handler::handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, bool may_fill) {

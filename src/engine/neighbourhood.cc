@@ -46,8 +46,7 @@ void neighbourhood::end_period() {
 // A page that comes along saves a miss if it is wanted, causes one if the page that leaves for it is, and costs about a
 // fourth of a miss.
 bool neighbourhood::is_worth_it() const {
-  return wanted_share_.load(std::memory_order_relaxed) >=
-         returning_share_.load(std::memory_order_relaxed) + whole / 4;
+  return wanted_share_.load(std::memory_order_relaxed) >= returning_share_.load(std::memory_order_relaxed) + whole / 4;
 }
 
 window neighbourhood::around(page_id miss) {

@@ -83,7 +83,10 @@ class directed : public testing::Test {
   // Half of a region has come back; a write to another page of it brings the rest, but for a sample.
   void write_in_a_region_in_use() {
     auto eager = engine::engine::create(kernel_, far_, clock_,
-                                        {.heap_pages = heap_pages, .budget_pages = 600, .regions_come_whole = true});
+                                        {.heap_pages = heap_pages,
+                                         .budget_pages = 600,
+                                         .policy = "second-chance",  // it leaves the marks of use for us to see
+                                         .regions_come_whole = true});
     engine_ = std::move(eager).value();
     fetcher_ = engine_->transfers().add_fetcher().value();
     const page_range range{0, 64};
@@ -105,8 +108,9 @@ class directed : public testing::Test {
     EXPECT_EQ(engine_->snapshot().around_pages, 6u);
     EXPECT_EQ(engine_->snapshot().sampled_pages, 0u) << "it may still be missed";
     for (page_id page = region.first; page < region.end(); ++page) {
-      EXPECT_EQ(engine_->state_for_tests().pages.load(page).has_place(), page != written)
-          << page << ": only what is written to loses its slot";
+      const engine::page_word word = engine_->state_for_tests().pages.load(page);
+      EXPECT_EQ(word.has_place(), page != written) << page << ": only what is written to loses its slot";
+      EXPECT_EQ(word.accessed(), page % 2 == 0 || page == written) << page << ": only what is missed was used";
     }
     check(region);
     EXPECT_EQ(engine_->snapshot().sampled_pages, 1u);
