@@ -13,7 +13,7 @@ engine::engine(platform::address_space& space, backend::backend& far, const plat
                chosen.pace}),
       transfers_(shared_),
       view_(shared_.pages, shared_.evictions),
-      misses_(shared_),
+      misses_(shared_, chosen.regions_come_whole),
       hints_(shared_.pages, shared_.blocks),
       eviction_(shared_, transfers_, chosen.where, chosen.measures_where),
       ranges_(shared_, transfers_),

@@ -36,7 +36,8 @@ struct options {
   // Where to evict: as measured, from this place on; or always there.
   eviction_place where = eviction_place::background;
   bool measures_where = true;
-  std::uint64_t first_number = 0;                   // see residency
+  bool regions_come_whole = false;  // from the start, until samples show that it does not pay (neighbourhood.h)
+  std::uint64_t first_number = 0;   // see residency
   std::uint64_t read_patience_ns = 30'000'000'000;  // see core.h
   eviction_filter* filter = nullptr;                // asked before pages leave; outlives the engine
 };

@@ -24,10 +24,10 @@ std::size_t window_for(const backend::speed& expected, std::uint64_t budget_page
 
 }  // namespace
 
-miss_handler::miss_handler(core_for_misses& shared)
+miss_handler::miss_handler(core_for_misses& shared, bool regions_come_whole)
     : shared_(shared),
       largest_window_(window_for(shared.far.expected_speed(), shared.local.limit_pages())),
-      neighbours_(shared.pages, shared.evictions, shared.count) {}
+      neighbours_(shared.pages, shared.evictions, shared.count, regions_come_whole) {}
 
 outcome miss_handler::handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, bool may_fill) {
   const page_word word = shared_.pages.load(page);

@@ -13,7 +13,8 @@ namespace far::engine {
 
 class miss_handler {
  public:
-  explicit miss_handler(core_for_misses& shared);
+  // `regions_come_whole`: see neighbourhood.
+  miss_handler(core_for_misses& shared, bool regions_come_whole);
 
   // An access to `page` was reported. Takes the steps that are possible now; `outcome` says what remains for the
   // caller. Requires: the lock of `by` is held. `streams`: the history of the accessing thread. `may_fill`: the program

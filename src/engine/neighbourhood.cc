@@ -1,14 +1,12 @@
 #include "engine/neighbourhood.h"
 
+#include <algorithm>
+
 namespace far::engine {
 namespace {
 
 constexpr std::size_t region_pages = neighbourhood::region_pages;
 
-// A page that comes along takes the place of another one. More than half of them must be wanted soon, or the one that
-// leaves was as useful: with a third, the graph program missed more often than without.
-constexpr unsigned whole = 1024;
-constexpr unsigned least_wanted = whole / 2;
 constexpr unsigned samples_averaged = 32;
 
 // The region is in use when at least half of its other pages are here. For fewer, the samples were rarely wanted.
@@ -25,11 +23,30 @@ std::atomic<neighbourhood::sample>& neighbourhood::place_of(page_id page) {
 }
 
 void neighbourhood::note_miss(page_id page) {
+  count_return(page);
   std::atomic<sample>& place = place_of(page);
   sample found = place.load(std::memory_order_relaxed);
   if (found == 0 || page_of(found) != page) return;
   // Whoever takes it out learns from it.
   if (place.compare_exchange_strong(found, 0, std::memory_order_relaxed)) learn(is_recent(found));
+}
+
+void neighbourhood::count_return(page_id page) {
+  if (time_.epochs_since(pages_.load(page).epoch()) <= soon) returned_.fetch_add(1, std::memory_order_relaxed);
+  if ((misses_.fetch_add(1, std::memory_order_relaxed) + 1) % misses_a_period == 0) end_period();
+}
+
+void neighbourhood::end_period() {
+  const std::uint64_t evicted = count_.evicted_pages.get();
+  const std::uint64_t left = evicted - evicted_then_.exchange(evicted, std::memory_order_relaxed);
+  const std::uint64_t returned = std::min(returned_.exchange(0, std::memory_order_relaxed), left);
+  returning_share_.store(left == 0 ? 0 : static_cast<unsigned>(returned * whole / left), std::memory_order_relaxed);
+}
+
+// A page that comes along saves a miss if it is wanted, causes one if the page that leaves for it is, and costs about a
+// fourth of a miss.
+bool neighbourhood::is_worth_it() const {
+  return wanted_share_.load(std::memory_order_relaxed) >= returning_share_.load(std::memory_order_relaxed) + whole / 4;
 }
 
 window neighbourhood::around(page_id miss) {
@@ -46,7 +63,7 @@ window neighbourhood::around(page_id miss) {
 
   const page_id sampled = away[scattered(miss ^ time_.epoch()) % remote];
   const bool is_left_out = leave_out(sampled);
-  if (wanted_share_.load(std::memory_order_relaxed) < least_wanted || remote == is_left_out) return {};
+  if (!is_worth_it() || remote == is_left_out) return {};
   window region{.stride = 1, .count = region_pages, .is_walk = false};
   region.first = static_cast<std::int64_t>(first - miss);
   if (is_left_out) region.left_out = sampled;

@@ -2,8 +2,10 @@
 //
 // The hardware guard does not show whether a page that came along was used. So now and then one page of a region is
 // left out, as a sample: whether it is missed soon tells of the others. Samples are taken whether or not regions come
-// whole, so a program that would gain by it is noticed, and one that would not pays nothing. See
-// docs/decisions/0048-samples.md.
+// whole, so a program that would gain by it is noticed, and one that would not pays nothing.
+//
+// Pages that come along take the places of others. So it is not enough that they are wanted: they must be wanted more
+// than those that leave, whose misses show how much those were. See docs/decisions/0048-samples.md.
 #pragma once
 
 #include <array>
@@ -23,9 +25,13 @@ class neighbourhood {
  public:
   static constexpr std::size_t region_pages = 16;  // aligned
 
-  // Requires: they outlive it.
-  neighbourhood(const residency& pages, const eviction_clock& time, counters& count)
-      : pages_(pages), time_(time), count_(count) {}
+  // Requires: they outlive it. `come_whole`: regions do from the start, and not only once samples were wanted.
+  neighbourhood(const residency& pages, const eviction_clock& time, counters& count, bool come_whole = false)
+      : pages_(pages),
+        time_(time),
+        count_(count),
+        wanted_share_(come_whole ? whole : 0),
+        returning_share_(come_whole ? 0 : whole) {}
 
   // A Remote page is missed.
   void note_miss(page_id page);
@@ -46,16 +52,25 @@ class neighbourhood {
   }
   [[nodiscard]] std::atomic<sample>& place_of(page_id page);
 
+  void count_return(page_id page);
+  void end_period();
   [[nodiscard]] bool leave_out(page_id page);
   void learn(bool wanted);
+  [[nodiscard]] bool is_worth_it() const;
 
   const residency& pages_;
   const eviction_clock& time_;
   counters& count_;
   std::array<std::atomic<sample>, most_samples> samples_{};  // by a hash of the page
-  // The share of samples that were missed soon, in 1/1024, as a moving average. An update that is lost between two
-  // threads does no harm.
-  std::atomic<unsigned> wanted_share_{0};
+  // Shares in 1/1024; an update that is lost between two threads does no harm. Of the samples, those that were missed
+  // soon, as a moving average; of the pages that left in the last period of misses, those that were missed soon.
+  static constexpr unsigned whole = 1024;
+  std::atomic<unsigned> wanted_share_;
+  std::atomic<unsigned> returning_share_;
+  static constexpr std::uint64_t misses_a_period = 256;
+  std::atomic<std::uint64_t> misses_{0};
+  std::atomic<std::uint64_t> returned_{0};      // in this period
+  std::atomic<std::uint64_t> evicted_then_{0};  // when it began
 };
 
 }  // namespace far::engine

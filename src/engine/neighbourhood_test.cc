@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <optional>
-
 namespace far::engine {
 namespace {
 
@@ -21,19 +19,20 @@ state next_after(state now) {
 
 class region_fetch : public testing::Test {
  protected:
-  static constexpr page_id regions = 4096;
+  static constexpr page_id regions = 8192;
 
   void put(page_id page, state where) {
     while (pages_.load(page).where() != where) {
-      pages_.update(page, [](page_word word) {
+      pages_.update(page, [this](page_word word) {
         const state next = next_after(word.where());
-        return word.with_state(next).with_fetched(next == state::resident);
+        return word.with_state(next).with_fetched(next == state::resident).with_epoch(epoch_of_leaving_);
       });
     }
   }
   // A region of which so many pages are here, and the others Remote.
   page_id new_region(std::size_t here) {
     const page_id first = next_region_++ * region_pages;
+    epoch_of_leaving_ = time_.epoch() - (have_just_left_ ? 0 : 8);
     for (std::size_t i = 0; i < region_pages; ++i) put(first + i, i < here ? state::resident : state::remote);
     return first;
   }
@@ -54,6 +53,13 @@ class region_fetch : public testing::Test {
       pass_epochs(2);
     }
   }
+  // Misses elsewhere; as many pages leave meanwhile.
+  void miss_others(int times) {
+    for (int i = 0; i < times; ++i) {
+      asked_.note_miss(new_region(0));
+      count_.evicted_pages.add();
+    }
+  }
   [[nodiscard]] window around_in_use() { return asked_.around(new_region(8) + 8); }
 
   residency pages_{regions * region_pages};
@@ -62,6 +68,8 @@ class region_fetch : public testing::Test {
   eviction_clock time_{local_, count_};
   neighbourhood asked_{pages_, time_, count_};
   page_id next_region_ = 1;
+  unsigned epoch_of_leaving_ = 0;
+  bool have_just_left_ = false;
 };
 
 TEST_F(region_fetch, does_not_begin_before_samples_were_wanted) {
@@ -92,14 +100,25 @@ TEST_F(region_fetch, ends_when_samples_are_not_wanted) {
   EXPECT_EQ(around_in_use().count, region_pages) << "begins again";
 }
 
-// A third of them is less than half, although it is far more than none.
-TEST_F(region_fetch, needs_half_of_the_samples_to_be_wanted) {
+TEST_F(region_fetch, costs_more_than_it_saves_if_few_samples_are_wanted) {
   use_half_regions(300);  // so that each one more is an answer
-  for (int i = 0; i < 300; ++i) {
-    use_half_regions(2);
+  for (int i = 0; i < 200; ++i) {
+    use_half_regions(7);
     use_whole_regions(1);
   }
   EXPECT_EQ(around_in_use().count, 0u);
+}
+
+// Whatever comes along then pushes out what is wanted as much.
+TEST_F(region_fetch, ends_while_pages_that_leave_are_missed_soon) {
+  use_whole_regions(100);
+  ASSERT_EQ(around_in_use().count, region_pages);
+  have_just_left_ = true;
+  miss_others(1000);
+  EXPECT_EQ(around_in_use().count, 0u);
+  have_just_left_ = false;
+  miss_others(1000);
+  EXPECT_EQ(around_in_use().count, region_pages);
 }
 
 TEST_F(region_fetch, a_sample_that_is_missed_late_was_not_wanted) {

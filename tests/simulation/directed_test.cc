@@ -86,6 +86,46 @@ class directed : public testing::Test {
     return count;
   }
 
+  // Half of a region has come back; a write to another page of it brings the rest, but for a sample.
+  void write_in_a_region_in_use() {
+    auto eager = engine::engine::create(kernel_, far_, clock_,
+                                        {.heap_pages = heap_pages,
+                                         .budget_pages = 600,
+                                         .policy = "second-chance",  // it leaves the marks of use for us to see
+                                         .regions_come_whole = true});
+    engine_ = std::move(eager).value();
+    fetcher_ = engine_->transfers().add_fetcher().value();
+    const page_range range{0, 64};
+    ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
+    write(range);
+    engine_->eviction().evict(range);
+    settle();
+    const page_range region{16, 16};
+    const page_id written = 21;
+    for (page_id page = region.first; page < region.end(); page += 2) {
+      streams_ = {};  // no walk
+      check({page, 1});
+    }
+    ASSERT_EQ(count_in(region, state::resident), 8u);
+    streams_ = {};
+    write({written, 1});
+    settle();
+    EXPECT_EQ(count_in(range, state::resident), 15u);
+    EXPECT_EQ(engine_->snapshot().around_pages, 6u);
+    EXPECT_EQ(engine_->snapshot().sampled_pages, 0u) << "it may still be missed";
+    for (page_id page = region.first; page < region.end(); ++page) {
+      const engine::page_word word = engine_->state_for_tests().pages.load(page);
+      EXPECT_EQ(word.has_place(), page != written) << page << ": only what is written to loses its slot";
+      EXPECT_EQ(word.accessed(), page % 2 == 0 || page == written) << page << ": only what is missed was used";
+    }
+    check(region);
+    EXPECT_EQ(engine_->snapshot().sampled_pages, 1u);
+    EXPECT_EQ(engine_->snapshot().wanted_samples, 1u);
+    check(range);
+    engine_->ranges().release(range);
+    settle();
+  }
+
   random_source random_{1};
   simulated_clock clock_;
   scheduler threads_{random_, clock_, {}};
@@ -218,6 +258,10 @@ TEST_F(directed_slow, a_read_ahead_is_unattended_and_a_miss_is_not) {
   settle();
   EXPECT_FALSE(engine_->transfers().unattended());
   check(range);
+}
+
+TEST_F(directed, a_miss_brings_the_rest_of_a_region_in_use) {
+  write_in_a_region_in_use();
 }
 
 // I2: pages that are touched while their batch is being written have two frames for a while.
@@ -414,6 +458,10 @@ class directed_direct : public directed {
  protected:
   directed_direct() : directed(0, true) {}
 };
+
+TEST_F(directed_direct, a_miss_brings_the_rest_of_a_region_in_use) {
+  write_in_a_region_in_use();
+}
 
 TEST_F(directed_direct, wrong_bytes_are_noticed_where_they_are_a_memory_access_away) {
   const page_range range{0, 40};

@@ -219,9 +219,21 @@ void program::evict_some(engine::read_ahead_state& streams) {
     engine_.eviction().evict(range);
   }
   if (random_.chance(400)) return;
+  if (random_.chance(500)) return use_in_disorder(streams, range);
   // Written pages come back clean, and their next write is a first one.
   for (page_id page = range.first; page < range.end(); ++page) {
     access(streams, page, random_.below(model::parts_a_page), random_.chance(200));
+  }
+}
+
+// All of it, but nowhere two neighbours one after the other: each miss but the first ones finds pages around it that
+// have come back, and no walk.
+void program::use_in_disorder(engine::read_ahead_state& streams, page_range range) {
+  constexpr std::uint64_t step = 7;
+  for (std::uint64_t first = 0; first < step; ++first) {
+    for (std::uint64_t page = first; page < range.count; page += step) {
+      access(streams, range.first + page * 5 % range.count, random_.below(model::parts_a_page), random_.chance(200));
+    }
   }
 }
 

@@ -86,6 +86,7 @@ class program {
   void discard_some();
   void move_some();
   void evict_some(engine::read_ahead_state& streams);
+  void use_in_disorder(engine::read_ahead_state& streams, page_range range);
   void read_objects();
   void pin_some(engine::read_ahead_state& streams);
   void hint_some(engine::read_ahead_state& streams);

@@ -24,6 +24,7 @@ struct scenario {
   bool tracks_writes;
   engine::eviction_place where;
   bool measures_where;
+  bool regions_come_whole;
   miss_mode misses;
   bool is_calm;  // nothing fails
   std::uint64_t read_patience_ns;
@@ -69,6 +70,7 @@ scenario draw(random_source& random, const run_options& chosen) {
   drawn.tracks_writes = random.chance(850);
   drawn.where = random.one_of({engine::eviction_place::background, engine::eviction_place::at_miss});
   drawn.measures_where = random.chance(500);
+  drawn.regions_come_whole = random.chance(500);
   drawn.misses = random.one_of({miss_mode::by_handler, miss_mode::in_line, miss_mode::on_fibers});
   drawn.is_calm = random.chance(300);
   // Servers are never all in trouble for so long; the one store may be.
@@ -136,6 +138,7 @@ class world {
                                         .tracks_writes = scenario_.tracks_writes,
                                         .where = scenario_.where,
                                         .measures_where = scenario_.measures_where,
+                                        .regions_come_whole = scenario_.regions_come_whole,
                                         .read_patience_ns = scenario_.read_patience_ns})
                     .value()),
         pager_(threads_, kernel_, far_, expected_, *engine_, scenario_.misses),
