@@ -44,7 +44,7 @@ result<application_outcome> run_load(const application& run, const std::vector<s
 std::vector<application> applications(bool quick) {
   const std::uint64_t part = quick ? 4 : 1;
   const auto number = [](std::uint64_t value) { return std::to_string(value); };
-  const std::vector<std::string> lookups = {"--keys", number(quick ? 1'000'000 : 2'000'000), "--lookups", number(10'000'000 / part / part)};
+  const std::vector<std::string> lookups = {"--keys", number(quick ? 600'000 : 2'000'000), "--lookups", number(quick ? 200'000 : 10'000'000)};
   const std::vector<std::string> pairs = {"--keys", number(quick ? 160'000 : 640'000), "--operations", number(2'000'000 / part / part)};
   const auto with = [](std::vector<std::string> arguments, std::initializer_list<const char*> more) {
     arguments.insert(arguments.end(), more.begin(), more.end());
