@@ -180,7 +180,7 @@ std::vector<chart> draw(const std::vector<unsigned>& percents, const std::vector
 result<outcome> run_applications(const settings& chosen) {
   const unsigned runs = chosen.runs != 0 ? chosen.runs : (chosen.quick ? 1 : 3);
   const std::vector<unsigned> percents =
-      chosen.quick ? std::vector<unsigned>{100, 50} : std::vector<unsigned>{100, 75, 50, 25, 20, 10, 5};
+      chosen.quick ? std::vector<unsigned>{100, 25} : std::vector<unsigned>{100, 75, 50, 25, 20, 10, 5};
   std::vector<measured> programs;
   for (application& run : applications(chosen.quick)) {
     const std::string program = product("apps/" + run.name + "-far");

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -231,6 +232,41 @@ TEST_F(fragile_vector_test, chunks_cover_all_once) {
   EXPECT_EQ(mine.chunk(here, 8191).size(), 1u);
   EXPECT_EQ(mine.chunk(here, 100'000).front(), 100'000u);
   EXPECT_TRUE(numbers(*farheap_).chunks(here).empty());
+}
+
+TEST_F(fragile_vector_test, chunks_are_taken_in_pieces) {
+  numbers mine(*farheap_, std::views::iota(std::uint64_t{0}, std::uint64_t{100'001}));
+  const scope here(*farheap_);
+  EXPECT_EQ(mine.chunk(here, 100, 50).size(), 50u);
+  EXPECT_EQ(mine.chunk(here, 100, 50).back(), 149u);
+  EXPECT_EQ(mine.chunk(here, 8191, 50).size(), 1u);
+  EXPECT_EQ(mine.chunk_mut(here, 100'000, 50).size(), 1u);
+  for (std::size_t first = 0; first < mine.size(); first += 512) {
+    const std::span<const std::uint64_t> part = mine.chunk(here, first, 512);
+    ASSERT_EQ(part.size(), std::min<std::size_t>(512, mine.size() - first));
+    ASSERT_EQ(part.front(), first);
+  }
+}
+
+// What lies ahead of a walk comes in without an access to it, from the second piece on.
+TEST_F(fragile_vector_test, a_walk_in_pieces_brings_in_what_is_ahead) {
+  constexpr std::size_t piece = 4096;
+  constexpr std::size_t ahead_pages = 60;
+  vector<std::uint8_t> mine(*farheap_, 2 * mib);
+  mine.fill(7);
+  farheap_->evict_all();
+  const std::uint64_t before = farheap_->statistics().fetched_pages;
+  const std::size_t begin = 512 * kib;
+  for (std::size_t first = begin; first < begin + 2 * piece; first += piece) {
+    const scope here(*farheap_);
+    ASSERT_EQ(mine.chunk(here, first, piece).front(), 7);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+  while (farheap_->statistics().fetched_pages < before + ahead_pages) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline)
+        << "came in: " << farheap_->statistics().fetched_pages - before << " pages";
+    std::this_thread::yield();
+  }
 }
 
 TEST_F(fragile_vector_test, many_fibers_visit_all_chunks) {

@@ -261,14 +261,26 @@ class elements {
     const std::size_t count = store::stretch(first, std::min(at_most, size_ - first));
     const std::size_t next = first + count;
     std::atomic_ref<std::size_t> walk(walk_at_);
-    const bool goes_on = first > 0 && walk.load(std::memory_order_relaxed) == first;
+    std::atomic_ref<std::size_t> asked(walk_asked_);
+    if (first == 0 || walk.load(std::memory_order_relaxed) != first) {
+      asked.store(next, std::memory_order_relaxed);
+    } else {
+      const std::size_t from = std::max(next, asked.load(std::memory_order_relaxed));
+      const std::size_t until = std::min(size_, next + elements_ahead<T>);
+      // Several pieces at a time, when they are small.
+      if (from < until && (until == size_ || until - from >= elements_ahead<T> / 4)) {
+        asked.store(until, std::memory_order_relaxed);
+        chunks_.look_ahead(in, from, until - from);
+      }
+    }
     walk.store(next, std::memory_order_relaxed);
-    if (goes_on) follow_walk<T>(chunks_, in, next, count, size_, false);
     return chunks_.places(in, first, count, write);
   }
 
-  // Where the last call of chunk() ended; a guess when there are several at a time.
+  // Where the last call of chunk() ended, and how far ahead elements were asked for; guesses when there are several at
+  // a time.
   alignas(std::atomic_ref<std::size_t>::required_alignment) mutable std::size_t walk_at_ = 0;
+  alignas(std::atomic_ref<std::size_t>::required_alignment) mutable std::size_t walk_asked_ = 0;
 
   static std::ptrdiff_t signed_of(std::size_t value) { return static_cast<std::ptrdiff_t>(value); }
 
