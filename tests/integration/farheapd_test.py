@@ -476,6 +476,34 @@ class Reloading(unittest.TestCase):
             self.assertEqual(server.process.wait(20), 0)
 
 
+class Ending(unittest.TestCase):
+    """How a program ends decides how long the server keeps its memory."""
+
+    FILL = "x = bytearray(b'a' * (64 << 20)); print(sum(x[::4096]), flush=True)"
+
+    def run_program(self, server, code):
+        outcome = support.run_far(["/usr/bin/python3", "-c", code], 24 * MIB, far=f"tcp://127.0.0.1:{server.port}")
+        self.assertEqual(outcome.out, f"{97 * (64 << 20) // 4096}\n", outcome)
+        return outcome
+
+    def test_in_good_order(self):
+        with Server("--metrics", "127.0.0.1:0", "--grace", "200ms", "--lease", "3600s", memory="512M") as server:
+            for end in ("", "; import os; os._exit(0)"):
+                self.run_program(server, self.FILL + end)
+                support.wait_until(lambda: server.value("sessions") == 0, "the session ended")
+                support.wait_until(lambda: server.value("used_bytes") == 0, "its memory was free again")
+            self.assertEqual(server.value("sessions_ended_early_total"), 0)
+
+    def test_killed(self):
+        with Server("--metrics", "127.0.0.1:0", "--grace", "200ms", "--lease", "3600s", memory="512M") as server:
+            self.run_program(server, self.FILL + "; import os; os.kill(os.getpid(), 9)")
+            support.wait_until(lambda: server.value("away_sessions") == 1, "the connections were gone")
+            # The grace period is over when a session of another program that came later has ended.
+            self.run_program(server, self.FILL)
+            support.wait_until(lambda: server.value("sessions") == 1, "the session of the second program ended")
+            self.assertEqual(server.value("away_sessions"), 1, "it may only be paused, for all that the server knows")
+
+
 class ServiceManager(unittest.TestCase):
     """What systemd hears from a service of the type notify."""
 
