@@ -71,8 +71,7 @@ int main(int argc, char** argv) {
   try {
     return far::server::run({argv + 1, argv + argc});
   } catch (const std::exception& failure) {
-    far::server::log_event(std::string("cannot go on: ") + failure.what(),
-                           far::server::log_level::warning);
+    far::server::log_event(std::string("cannot go on: ") + failure.what(), far::server::log_level::warning);
     return 1;
   }
 }

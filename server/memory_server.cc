@@ -67,7 +67,8 @@ bool is_told_to_end(int signals, int timeout_ms) {
 
 }  // namespace
 
-memory_server::memory_server(options chosen) : chosen_(std::move(chosen)), started_at_ns_(now()), looked_after_at_ns_(started_at_ns_) {}
+memory_server::memory_server(options chosen)
+    : chosen_(std::move(chosen)), started_at_ns_(now()), looked_after_at_ns_(started_at_ns_) {}
 
 result<std::unique_ptr<memory_server>> memory_server::start(options chosen) {
   std::unique_ptr<memory_server> created(new memory_server(std::move(chosen)));
@@ -141,7 +142,7 @@ result<void> memory_server::start_metrics() {
   for (const auto& loop : loops_) view.loops.push_back(&loop->counters());
   if (shared_memory_) view.loops.push_back(&shared_memory_->counters());
   for (const std::string& address : addresses()) view.address += (view.address.empty() ? "" : " and ") + address;
-  result<std::unique_ptr<metrics_server>> server = 
+  result<std::unique_ptr<metrics_server>> server =
       metrics_server::start(*chosen_.metrics, std::move(view),
                             {.tokens = &chosen_.metrics_tokens, .looked_after_at_ns = &looked_after_at_ns_});
   if (!server) return server.error();

@@ -63,7 +63,8 @@ result<std::unique_ptr<metrics_server>> metrics_server::start(address at, server
   if (waker < 0) {
     const int code = errno;
     close(listener.value());
-    return error{std::string("metrics: no descriptor (") + std::strerror(code) + "); raise the limit (ulimit -n)", code};
+    return error{std::string("metrics: no descriptor (") + std::strerror(code) + "); raise the limit (ulimit -n)",
+                 code};
   }
   return std::unique_ptr<metrics_server>(
       new metrics_server(listener.value(), waker, at.text(), std::move(view), std::move(chosen)));
@@ -208,8 +209,8 @@ metrics_server::answer metrics_server::answer_to(const http_request& asked, std:
 }
 
 void metrics_server::put(connection& served, const answer& said, bool with_body) {
-  served.reply = "HTTP/1.1 " + std::to_string(said.code) + " " + reason_of(said.code) + "\r\nContent-Type: " + said.type +
-                 "\r\nContent-Length: " + std::to_string(said.body.size()) +
+  served.reply = "HTTP/1.1 " + std::to_string(said.code) + " " + reason_of(said.code) +
+                 "\r\nContent-Type: " + said.type + "\r\nContent-Length: " + std::to_string(said.body.size()) +
                  "\r\nCache-Control: no-store\r\nConnection: close\r\n" +
                  (said.code == 401 ? "WWW-Authenticate: Bearer\r\n" : "") + "\r\n" + (with_body ? said.body : "");
   served.request = {};

@@ -24,8 +24,8 @@
 namespace far::server {
 
 struct metrics_options {
-  // Those of the tenant "default" are wanted as "Authorization: Bearer TOKEN", but not for /healthz and /readyz; nullptr
-  // or empty: none is.
+  // Those of the tenant "default" are wanted as "Authorization: Bearer TOKEN", but not for /healthz and /readyz;
+  // nullptr or empty: none is.
   const token_book* tokens = nullptr;
   std::uint64_t patience_ns = 5'000'000'000;  // for a whole connection
   // When the server last looked after its sessions; nullptr: nobody says.

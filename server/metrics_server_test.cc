@@ -40,8 +40,8 @@ TEST(HttpRequest, IsReadUpToTheEmptyLine) {
 
 TEST(HttpRequest, WhatIsNoneIsSaidToBeNone) {
   http_request asked;
-  for (const char* text : {"\n\n", "GET\r\n\r\n", "GET /\r\n\r\n", "GET / SPDY/3\r\n\r\n", "GET / HTTP/1.1\r\nno colon\r\n\r\n",
-                           "\x16\x03\x01 \xff HTTP\r\n\r\n"}) {
+  for (const char* text : {"\n\n", "GET\r\n\r\n", "GET /\r\n\r\n", "GET / SPDY/3\r\n\r\n",
+                           "GET / HTTP/1.1\r\nno colon\r\n\r\n", "\x16\x03\x01 \xff HTTP\r\n\r\n"}) {
     EXPECT_EQ(parse_http_request(text, &asked), state::malformed) << text;
   }
 }
@@ -49,7 +49,8 @@ TEST(HttpRequest, WhatIsNoneIsSaidToBeNone) {
 // A client that does what the test says.
 class client {
  public:
-  explicit client(const std::string& where, int receive_bytes = 0) : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit client(const std::string& where, int receive_bytes = 0)
+      : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     address to = parse_address(where).value();
     if (receive_bytes > 0) setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
     const timeval patience{.tv_sec = 60, .tv_usec = 0};
@@ -74,7 +75,8 @@ class client {
     std::string all;
     std::vector<char> part(1 << 16);
     ssize_t got = 0;
-    while ((got = recv(socket_, part.data(), part.size(), 0)) > 0) all.append(part.data(), static_cast<std::size_t>(got));
+    while ((got = recv(socket_, part.data(), part.size(), 0)) > 0)
+      all.append(part.data(), static_cast<std::size_t>(got));
     EXPECT_TRUE(got == 0 || errno == ECONNRESET) << "the server never closes the connection";
     return all;
   }
@@ -91,8 +93,8 @@ class metrics_port : public testing::Test {
     lent_ = std::move(store::create(settings)).value();
   }
   void start(const metrics_options& chosen = {}) {
-    server_ = std::move(metrics_server::start(parse_address("127.0.0.1:0").value(), {.lent = lent_.get(), .loops = {}, .address = {}},
-                                              chosen))
+    server_ = std::move(metrics_server::start(parse_address("127.0.0.1:0").value(),
+                                              {.lent = lent_.get(), .loops = {}, .address = {}}, chosen))
                   .value();
   }
   [[nodiscard]] std::string get(const std::string& path, const std::string& headers = "") {
@@ -141,8 +143,9 @@ TEST_F(metrics_port, a_server_that_is_stuck_is_not_healthy) {
 TEST_F(metrics_port, wants_its_token_and_probes_need_none) {
   token_book tokens = std::move(token_book::parse(token + "\n" + token + "2\n", "test")).value();
   start({.tokens = &tokens});
-  for (const std::string& wrong : {std::string(), std::string("Authorization: Bearer \r\n"), "Authorization: Bearer " + token + "3\r\n",
-                                   "Authorization: Basic " + token + "\r\n", std::string("Authorization: Bearer 0\r\n")}) {
+  for (const std::string& wrong :
+       {std::string(), std::string("Authorization: Bearer \r\n"), "Authorization: Bearer " + token + "3\r\n",
+        "Authorization: Basic " + token + "\r\n", std::string("Authorization: Bearer 0\r\n")}) {
     const std::string reply = get("/metrics", wrong);
     EXPECT_EQ(code_of(reply), 401) << wrong;
     EXPECT_EQ(reply.find("farheapd_"), std::string::npos);

@@ -15,7 +15,8 @@ namespace far::server {
 namespace {
 
 constexpr const char* footer =
-    "Beyond loopback farheapd listens only with a token or TLS, and shows metrics only with a token of their own. The token file has mode 0600 and one line for each "
+    "Beyond loopback farheapd listens only with a token or TLS, and shows metrics only with a token of their own. The "
+    "token file has mode 0600 and one line for each "
     "tenant:\n"
     "TENANT TOKEN (or only TOKEN, for the tenant 'default'); make a token with: openssl rand -hex 32\n"
     "A configuration file holds the same options, one on each line, without the dashes: memory=\"16G\"\n"
@@ -212,9 +213,8 @@ result<options> check(const texts& from) {
   const std::string listen = from.listen.empty() ? "127.0.0.1:7070" : from.listen;
   if (wants_tcp) {
     const bool is_protected = !checked.tokens.empty() || !checked.certificate_file.empty();
-    if (result<void> done =
-            take_address("--listen", listen, is_protected,
-                         "--token-file FILE (or --tls-cert FILE and --tls-key FILE)", checked.listen);
+    if (result<void> done = take_address("--listen", listen, is_protected,
+                                         "--token-file FILE (or --tls-cert FILE and --tls-key FILE)", checked.listen);
         !done) {
       return done.error();
     }

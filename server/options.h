@@ -46,8 +46,8 @@ struct command_line {
 // Errors: one line that says what is wrong and what to write instead.
 [[nodiscard]] result<command_line> parse_command_line(std::vector<std::string> arguments);
 
-// The names of the options that differ and that a running server cannot change: all but tokens, certificates and keys in
-// files of the same names, quotas, and the log level.
+// The names of the options that differ and that a running server cannot change: all but tokens, certificates and keys
+// in files of the same names, quotas, and the log level.
 [[nodiscard]] std::vector<std::string> fixed_differences(const options& before, const options& now);
 
 }  // namespace far::server

@@ -49,8 +49,8 @@ request_handler::outcome request_handler::handle(const header& head, std::span<c
 
 request_handler::outcome request_handler::on_request(const header& head, std::span<const std::byte> payload,
                                                      std::uint64_t now_ns) {
-  const bool takes_nothing = head.op == opcode::capacity || head.op == opcode::ping || head.op == opcode::close ||
-                             head.op == opcode::leaving;
+  const bool takes_nothing =
+      head.op == opcode::capacity || head.op == opcode::ping || head.op == opcode::close || head.op == opcode::leaving;
   if (head.is_reply || (takes_nothing && !payload.empty())) {
     end(close_reason::malformed);
     return outcome::handled;

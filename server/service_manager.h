@@ -1,5 +1,5 @@
-// What farheapd tells the service manager that has started it, if that wants to know (sd_notify(3)): systemd, and others
-// that speak its protocol.
+// What farheapd tells the service manager that has started it, if that wants to know (sd_notify(3)): systemd, and
+// others that speak its protocol.
 #pragma once
 
 #include <string_view>

@@ -70,8 +70,7 @@ std::optional<session::step> session::begin(allocation& work) {
     const std::uintptr_t entry = blocks_[number].load();
     if (entry == 0 || (entry & flags) != 0) ++missing;
   }
-  const std::uint64_t room =
-      std::min(tenant_->room(), store_.memory_blocks_ - store_.held_blocks_);
+  const std::uint64_t room = std::min(tenant_->room(), store_.memory_blocks_ - store_.held_blocks_);
   if (missing > room) {
     const bool comes_back = missing <= tenant_->quota_blocks &&
                             (store_.freed_.size() + store_.being_reclaimed_ > 0 || store_.give_way(*tenant_, missing));

@@ -236,8 +236,8 @@ class store {
   [[nodiscard]] wire::welcome welcome_to(const session& joined, std::uint32_t maximum_outstanding) const;
   // The connection is gone; after the last one the grace period and the lease begin.
   void leave(attachment& connection, std::uint64_t now_ns);
-  // The client's process is about to end: the session is kept for leaving_ns after its last connection, or for the grace
-  // period when that is shorter. Until then it serves, and may be joined.
+  // The client's process is about to end: the session is kept for leaving_ns after its last connection, or for the
+  // grace period when that is shorter. Until then it serves, and may be joined.
   void note_leaving(session& client);
   static constexpr std::uint64_t leaving_ns = 10'000'000'000;
   // Ends the session now and for all its connections, and frees its blocks.

@@ -48,10 +48,26 @@ struct counters {
 
   // In the child of a fork: what its parent did is its parent's.
   void begin_again() {
-    for (counter* counter :
-         {&misses, &waits, &rescues, &zero_fills, &write_faults, &hinted_misses, &wait_ns, &prefetched_pages,
-          &prefetch_hits, &fetched_pages, &direct_reclaims, &evicted_pages, &clean_evictions, &written_pages,
-          &scrubbed_pages, &backend_errors, &over_budget_pages, &lost_pages, &peak_far_pages, &peak_far_stored_bytes}) {
+    for (counter* counter : {&misses,
+                             &waits,
+                             &rescues,
+                             &zero_fills,
+                             &write_faults,
+                             &hinted_misses,
+                             &wait_ns,
+                             &prefetched_pages,
+                             &prefetch_hits,
+                             &fetched_pages,
+                             &direct_reclaims,
+                             &evicted_pages,
+                             &clean_evictions,
+                             &written_pages,
+                             &scrubbed_pages,
+                             &backend_errors,
+                             &over_budget_pages,
+                             &lost_pages,
+                             &peak_far_pages,
+                             &peak_far_stored_bytes}) {
       counter->begin_again();
     }
   }

@@ -16,10 +16,10 @@ constexpr std::size_t most_pages_a_look = 1u << 16;  // that are looked at in on
 
 scrubber::scrubber(core& shared)
     : shared_(shared),
-      pause_ns_(shared.far.scrubbed_pages_per_second() == 0
-                    ? 0
-                    : std::max<std::uint64_t>(pages_a_batch * 1'000'000'000 / shared.far.scrubbed_pages_per_second(), 1)) {
-}
+      pause_ns_(
+          shared.far.scrubbed_pages_per_second() == 0
+              ? 0
+              : std::max<std::uint64_t>(pages_a_batch * 1'000'000'000 / shared.far.scrubbed_pages_per_second(), 1)) {}
 
 scrubber::~scrubber() {
   if (transfers_ == nullptr) return;

@@ -3,8 +3,8 @@
 //
 //     next Remote page -> read from any copy -> read from one not read yet -> ... -> no other: report the wrong ones
 //
-// A read does not hold the page, as an object_reader's does not: the slot is announced (slot_reads.h), and what was read
-// counts only if the page was Remote in that slot all the time.
+// A read does not hold the page, as an object_reader's does not: the slot is announced (slot_reads.h), and what was
+// read counts only if the page was Remote in that slot all the time.
 #pragma once
 
 #include <array>

@@ -34,13 +34,14 @@ struct statistics {
   std::uint64_t clean_evictions = 0;  // of those, pages whose slot still held the same bytes: nothing written
   std::uint64_t written_pages = 0;    // written to the far tier
   std::uint64_t direct_reclaims = 0;  // batches evicted by a missing thread because the evictor had fallen behind
-  std::uint64_t scrubbed_pages = 0;   // of which all copies were compared with what was written, though nobody needed them
+  std::uint64_t scrubbed_pages =
+      0;  // of which all copies were compared with what was written, though nobody needed them
 
   // Trouble.
   std::uint64_t backend_errors = 0;     // transfers that failed
   std::uint64_t over_budget_pages = 0;  // most pages ever held above the budget, because eviction could not go on
-  std::uint64_t damaged_copies = 0;     // copies of pages that held other bytes than were written, and are written again
-  std::uint64_t lost_pages = 0;         // pages whose bytes the far tier could not return, and that somebody needed
+  std::uint64_t damaged_copies = 0;  // copies of pages that held other bytes than were written, and are written again
+  std::uint64_t lost_pages = 0;      // pages whose bytes the far tier could not return, and that somebody needed
 };
 
 }  // namespace far::engine

@@ -1,5 +1,5 @@
-// The far tier's own upkeep (see backend::tend()), and the scrubbing of its copies. It stops while the process forks, so that it is not half done in the
-// child.
+// The far tier's own upkeep (see backend::tend()), and the scrubbing of its copies. It stops while the process forks,
+// so that it is not half done in the child.
 #pragma once
 
 #include <algorithm>

@@ -12,8 +12,8 @@
 
 namespace far::wire {
 
-// The certificates of a side and those that it trusts. Shared by all its connections; thread-safe once made. Its files may
-// be replaced: refresh() reads them again, for the connections that begin afterwards.
+// The certificates of a side and those that it trusts. Shared by all its connections; thread-safe once made. Its files
+// may be replaced: refresh() reads them again, for the connections that begin afterwards.
 class tls_context {
  public:
   // Requires: certificate chain and private key are PEM files; the key's is 0600 (or stricter) and not encrypted.

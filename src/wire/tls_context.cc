@@ -74,7 +74,8 @@ result<void> check_private(const std::string& path) {
 result<void> trust(SSL_CTX* context, const std::string& authority_file) {
   const result<std::string> text = read_whole_file(authority_file, most_authority_bytes);
   if (!text) return failure("certificate authority", authority_file, "cannot be read: " + text.error().message);
-  const std::unique_ptr<BIO, bio_deleter> pem(BIO_new_mem_buf(text.value().data(), static_cast<int>(text.value().size())));
+  const std::unique_ptr<BIO, bio_deleter> pem(
+      BIO_new_mem_buf(text.value().data(), static_cast<int>(text.value().size())));
   std::size_t count = 0;
   while (pem != nullptr) {
     const std::unique_ptr<X509, certificate_deleter> one(PEM_read_bio_X509(pem.get(), nullptr, nullptr, nullptr));

@@ -60,16 +60,16 @@ result<std::unique_ptr<redis_backend>> redis_backend::make(const tcp_endpoint& s
     if (!stream) return stream.error();
     std::unique_ptr<byte_stream> used = std::move(stream).value();
     if (trust.tls) used = std::make_unique<secure_stream>(std::move(used), *trust.tls, server.host);
-    created->connections_.push_back(std::make_unique<redis_connection>(redis_settings{.peer = peer,
-                                                                                      .user = chosen.user,
-                                                                                      .password = trust.password,
-                                                                                      .password_file = chosen.password_file,
-                                                                                      .database = chosen.database,
-                                                                                      .timeout_ns = chosen.timeout_ns,
-                                                                                      .lease_ns = chosen.lease_ns,
-                                                                                      .writes = i == 0},
-                                                                       std::move(used), created->session_,
-                                                                       created->time()));
+    created->connections_.push_back(
+        std::make_unique<redis_connection>(redis_settings{.peer = peer,
+                                                          .user = chosen.user,
+                                                          .password = trust.password,
+                                                          .password_file = chosen.password_file,
+                                                          .database = chosen.database,
+                                                          .timeout_ns = chosen.timeout_ns,
+                                                          .lease_ns = chosen.lease_ns,
+                                                          .writes = i == 0},
+                                           std::move(used), created->session_, created->time()));
     created->add_connection(*created->connections_.back());
   }
   return created;

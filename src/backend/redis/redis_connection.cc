@@ -124,7 +124,8 @@ void redis_connection::take_facts(const completion_sink* sink) {
   const redis_session::view joined = session_.now();
   if (joined.epoch != epoch()) return break_off(ESTALE, "the session has changed meanwhile");
   if (!joined.run_id.is_known()) {
-    if (!session_.opened(epoch(), facts, stream().address())) return break_off(ESTALE, "the session has changed meanwhile");
+    if (!session_.opened(epoch(), facts, stream().address()))
+      return break_off(ESTALE, "the session has changed meanwhile");
   } else if (joined.run_id != facts.run_id) {
     greeting_.forget_predecessor();  // it has ended with the server's process
     return lose_session("the server was restarted, or another one has taken its place", sink);

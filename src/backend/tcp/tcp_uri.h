@@ -35,7 +35,7 @@ struct tcp_options {
   std::uint64_t connections = 2;
   std::string tenant = "default";
   std::uint64_t timeout_ns = 10'000'000'000;
-  std::uint64_t patience_ns = 0;     // of reads, for servers that do not answer; 0: as long as their leases live
+  std::uint64_t patience_ns = 0;  // of reads, for servers that do not answer; 0: as long as their leases live
   std::uint64_t scrubbed_pages_per_second = 0;
   std::uint64_t capacity_bytes = 0;  // of each server; 0: what it lends
 };
@@ -48,7 +48,8 @@ struct tcp_name {
 // "cache1:7070", "[::1]:7070". Errors: anything else.
 [[nodiscard]] result<tcp_endpoint> parse_tcp_endpoint(std::string_view text);
 
-// Option `scrub`, bytes a second, of every kind of server, in pages; 0 when it is not given. Errors: no size, or one copy.
+// Option `scrub`, bytes a second, of every kind of server, in pages; 0 when it is not given. Errors: no size, or one
+// copy.
 [[nodiscard]] result<std::uint64_t> parse_scrub(const uri& name, std::size_t copies);
 
 // Option `patience`, of every kind of server; 0 when it is not given. Errors: no duration, or none at all.
