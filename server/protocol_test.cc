@@ -335,6 +335,12 @@ TEST_F(Serving, ChecksumsWithoutFetching) {
   EXPECT_FALSE(client.talk.is_over());
 }
 
+TEST_F(Serving, ANoticeOfLeavingIsNotAnsweredAndTheSessionServesOn) {
+  client.send({.op = opcode::leaving});
+  EXPECT_EQ(client.ask(opcode::ping).head.result, status::ok);
+  EXPECT_FALSE(client.talk.is_over());
+}
+
 TEST_F(Serving, CloseFreesEverythingAndEndsAllConnections) {
   scripted_client other(server);
   ASSERT_TRUE(other.shake_hands({.join = mine.session, .channel = 1}).has_value());

@@ -49,7 +49,8 @@ request_handler::outcome request_handler::handle(const header& head, std::span<c
 
 request_handler::outcome request_handler::on_request(const header& head, std::span<const std::byte> payload,
                                                      std::uint64_t now_ns) {
-  const bool takes_nothing = head.op == opcode::capacity || head.op == opcode::ping || head.op == opcode::close;
+  const bool takes_nothing =
+      head.op == opcode::capacity || head.op == opcode::ping || head.op == opcode::close || head.op == opcode::leaving;
   if (head.is_reply || (takes_nothing && !payload.empty())) {
     end(close_reason::malformed);
     return outcome::handled;
@@ -63,6 +64,7 @@ request_handler::outcome request_handler::on_request(const header& head, std::sp
     case opcode::call: on_call(head, payload); break;
     case opcode::ping: reply(head, status::ok); break;
     case opcode::close: on_close(head); break;
+    case opcode::leaving: store_.note_leaving(*session_); break;
     default: end(close_reason::malformed); break;
   }
   return outcome::handled;

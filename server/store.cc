@@ -357,6 +357,17 @@ void store::leave(attachment& connection, std::uint64_t now_ns) {
   if (left->channels_.empty()) left->away_since_ns_ = now_ns;
 }
 
+void store::note_leaving(session& client) {
+  const lock_guard guard(lock_);
+  client.lock_.assert_held();  // it is ours
+  client.is_leaving_ = true;
+}
+
+std::uint64_t store::grace_of(const session& client) const {
+  client.lock_.assert_held();  // it is ours
+  return client.is_leaving_ ? std::min(leaving_ns, settings_.grace_ns) : settings_.grace_ns;
+}
+
 void store::end(session& client) {
   const lock_guard guard(lock_);
   end_locked(client);
@@ -395,7 +406,7 @@ void store::expire(std::uint64_t now_ns) {
   for (auto at = sessions_.begin(); at != sessions_.end();) {
     session& expired = *(at++)->second;  // its end takes it out of the map
     expired.lock_.assert_held();         // it is ours
-    const std::uint64_t lives_ns = expired.has_lease_ ? lease_ns : settings_.grace_ns;
+    const std::uint64_t lives_ns = expired.has_lease_ && !expired.is_leaving_ ? lease_ns : grace_of(expired);
     if (!expired.channels_.empty() || now_ns_ - expired.away_since_ns_ < lives_ns) continue;
     ++sessions_expired_;
     end_locked(expired);
@@ -404,7 +415,7 @@ void store::expire(std::uint64_t now_ns) {
 
 bool store::may_end_early(const session& client, const tenant* only) const {
   client.lock_.assert_held();  // it is ours
-  return client.channels_.empty() && now_ns_ - client.away_since_ns_ >= settings_.grace_ns &&
+  return client.channels_.empty() && now_ns_ - client.away_since_ns_ >= grace_of(client) &&
          (only == nullptr || client.tenant_.get() == only);
 }
 

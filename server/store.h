@@ -169,6 +169,7 @@ class session : public std::enable_shared_from_this<session> {
       FAR_GUARDED_BY(lock_);                               // what fences the connection of a number
   std::uint64_t away_since_ns_ FAR_GUARDED_BY(lock_) = 0;  // while there is no connection
   bool has_lease_ = true;                                  // beyond the grace period
+  bool is_leaving_ FAR_GUARDED_BY(lock_) = false;
 };
 
 // One connection's share in a session: made by store::open and join, ended by store::leave.
@@ -235,6 +236,10 @@ class store {
   [[nodiscard]] wire::welcome welcome_to(const session& joined, std::uint32_t maximum_outstanding) const;
   // The connection is gone; after the last one the grace period and the lease begin.
   void leave(attachment& connection, std::uint64_t now_ns);
+  // The client's process is about to end: the session is kept for leaving_ns after its last connection, or for the
+  // grace period when that is shorter. Until then it serves, and may be joined.
+  void note_leaving(session& client);
+  static constexpr std::uint64_t leaving_ns = 10'000'000'000;
   // Ends the session now and for all its connections, and frees its blocks.
   void end(session& client);
 
@@ -272,6 +277,8 @@ class store {
       FAR_REQUIRES(lock_);
   void end_locked(session& client) FAR_REQUIRES(lock_);
   void uncharge(tenant& whose, std::uint64_t blocks) FAR_REQUIRES(lock_);
+  // How long it is kept without a connection in any case.
+  [[nodiscard]] std::uint64_t grace_of(const session& client) const FAR_REQUIRES(lock_);
   [[nodiscard]] bool may_end_early(const session& client, const tenant* only) const FAR_REQUIRES(lock_);
   // How many blocks sessions hold that may end early; `only`: of this tenant.
   [[nodiscard]] std::uint64_t reclaimable(const tenant* only) const FAR_REQUIRES(lock_);

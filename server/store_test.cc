@@ -121,6 +121,27 @@ TEST(Store, QuotasAreKeptOverAllSessionsOfATenant) {
   lent->validate();
 }
 
+TEST(Store, SessionsOfProcessesThatEndedAreNotKept) {
+  const std::unique_ptr<store> lent = make_store(8, {}, 3600 * second_ns);
+  attachment first = open(*lent);
+  attachment second = std::move(lent->join("default", first.to->id(), 1)).value();
+  attachment other = open(*lent);
+  ASSERT_EQ(first.to->allocate({0, 4}), status::ok);
+  lent->note_leaving(*first.to);
+  lent->leave(first, second_ns);
+  lent->expire(3000 * second_ns);
+  EXPECT_EQ(lent->report().sessions, 2u) << "a child of it may still read";
+  lent->leave(second, 3000 * second_ns);
+  lent->leave(other, 3000 * second_ns);
+  lent->expire(3009 * second_ns);
+  EXPECT_EQ(lent->report().sessions, 2u) << "a connection may have broken before the end";
+  lent->expire(3010 * second_ns);
+  EXPECT_EQ(lent->report().sessions, 1u);
+  reclaim_all(*lent);
+  EXPECT_EQ(lent->report().held_blocks, 0u);
+  lent->validate();
+}
+
 TEST(Store, QuotasChangeWhileTenantsHoldMemory) {
   const std::unique_ptr<store> lent = make_store(8, {{"small", 4 * block_bytes}});
   attachment one = open(*lent, "small");

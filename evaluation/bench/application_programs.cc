@@ -44,8 +44,10 @@ result<application_outcome> run_load(const application& run, const std::vector<s
 std::vector<application> applications(bool quick) {
   const std::uint64_t part = quick ? 4 : 1;
   const auto number = [](std::uint64_t value) { return std::to_string(value); };
-  const std::vector<std::string> lookups = {"--keys", number(quick ? 600'000 : 2'000'000), "--lookups", number(quick ? 200'000 : 10'000'000)};
-  const std::vector<std::string> pairs = {"--keys", number(quick ? 160'000 : 640'000), "--operations", number(2'000'000 / part / part)};
+  const std::vector<std::string> lookups = {"--keys", number(quick ? 600'000 : 2'000'000), "--lookups",
+                                            number(quick ? 200'000 : 10'000'000)};
+  const std::vector<std::string> pairs = {"--keys", number(quick ? 160'000 : 640'000), "--operations",
+                                          number(2'000'000 / part / part)};
   const auto with = [](std::vector<std::string> arguments, std::initializer_list<const char*> more) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
@@ -53,19 +55,23 @@ std::vector<application> applications(bool quick) {
   const std::vector<std::string> graph = {"--scale", quick ? "18" : "20", "--degree", "12"};
   const std::vector<std::string> server = {"--port", "0", "--memory", "8G", "--threads", "2"};
   return {
-      {"web", "web", {"--keys", number(2'000'000 / part), "--elements", number(24'576 / part), "--closed-loop",
-                      number(40'000 / part)}},
+      {"web",
+       "web",
+       {"--keys", number(2'000'000 / part), "--elements", number(24'576 / part), "--closed-loop",
+        number(40'000 / part)}},
       {"snappy", "snappy", {"--files", "16", "--file-bytes", number((8u << 20) / part)}},
       {"analytics", "analytics", {"--rows", number(4'000'000 / part)}},
       {"hashmap, zipf", "hashmap", with(lookups, {"--zipf", "0.8"})},
       {"hashmap, uniform", "hashmap", with(lookups, {"--zipf", "0"})},
-      {"cached, churning zipf", "cached", server,
-       with(pairs, {"--zipf", "1", "--churn", quick ? "25000" : "100000"})},
+      {"cached, churning zipf", "cached", server, with(pairs, {"--zipf", "1", "--churn", quick ? "25000" : "100000"})},
       {"cached, uniform", "cached", server, with(pairs, {"--zipf", "0"})},
       {"graph, pagerank", "graph", with(graph, {"--job", "pagerank"})},
       {"graph, triangles", "graph", with(graph, {"--job", "triangles"})},
-      {"wordcount, words", "wordcount", {"--bytes", number((256u << 20) / part), "--distinct", number(2'000'000 / part)}},
-      {"wordcount, visitors", "wordcount",
+      {"wordcount, words",
+       "wordcount",
+       {"--bytes", number((256u << 20) / part), "--distinct", number(2'000'000 / part)}},
+      {"wordcount, visitors",
+       "wordcount",
        {"--bytes", number((96u << 20) / part), "--distinct", number(400'000 / part), "--job", "visitors"}},
   };
 }

@@ -39,8 +39,7 @@ struct statistics {
   std::uint64_t clean_evictions = 0;  // of those, pages whose slot still held the same bytes: nothing written
   std::uint64_t written_pages = 0;    // written to the far tier
   std::uint64_t direct_reclaims = 0;  // batches evicted by a missing thread because the evictor had fallen behind
-  std::uint64_t scrubbed_pages =
-      0;  // of which all copies were compared with what was written, though nobody needed them
+  std::uint64_t scrubbed_pages = 0;   // all of whose copies were compared, though nobody needed them
 
   // Trouble.
   std::uint64_t backend_errors = 0;     // transfers that failed

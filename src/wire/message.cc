@@ -38,7 +38,7 @@ std::uint32_t header_check(const std::byte* header) {
 bool is_opcode(std::uint8_t code) {
   return (code >= static_cast<std::uint8_t>(opcode::hello) && code <= static_cast<std::uint8_t>(opcode::unknown)) ||
          (code >= static_cast<std::uint8_t>(opcode::read) && code <= static_cast<std::uint8_t>(opcode::close)) ||
-         code == static_cast<std::uint8_t>(opcode::draining);
+         code == static_cast<std::uint8_t>(opcode::draining) || code == static_cast<std::uint8_t>(opcode::leaving);
 }
 
 range decode_range(const std::byte* from) {

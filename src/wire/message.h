@@ -21,7 +21,7 @@ namespace far::wire {
 
 // Versions that this build speaks; hello offers a range, challenge says which one was chosen.
 inline constexpr std::uint16_t oldest_version = 1;
-inline constexpr std::uint16_t newest_version = 2;
+inline constexpr std::uint16_t newest_version = 3;
 
 // Slots are allocated and freed in blocks of this many, aligned to it: 2 MiB.
 inline constexpr std::uint64_t block_slots = 512;
@@ -52,6 +52,8 @@ enum class opcode : std::uint8_t {
 
   // A notice of the server, without a reply: it will stop; no new blocks from now on.
   draining = 32,
+  // A notice of the client, version 3: its process is about to end. The session ends soon after its last connection.
+  leaving = 33,
 };
 
 enum class status : std::uint8_t {

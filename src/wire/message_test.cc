@@ -75,7 +75,7 @@ TEST(message, header_has_its_documented_bytes) {
 TEST(message, header_comes_back) {
   for (const opcode op : {opcode::hello, opcode::challenge, opcode::proof, opcode::welcome, opcode::refuse,
                           opcode::read, opcode::write, opcode::allocate, opcode::free, opcode::capacity, opcode::call,
-                          opcode::ping, opcode::close, opcode::draining}) {
+                          opcode::ping, opcode::close, opcode::draining, opcode::leaving}) {
     for (unsigned code = 0; code <= static_cast<unsigned>(last_status); ++code) {
       const bool is_reply = is_request(op);
       const auto result = is_reply ? static_cast<status>(code) : status::ok;

@@ -1,5 +1,7 @@
 #include "backend/replicated/replicated_backend.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <limits>
@@ -446,8 +448,20 @@ void replicated_backend::prepare_exit() {
   for (std::size_t i = 0; i < shared_.member_count(); ++i) shared_.at(i).store().prepare_exit();
 }
 
+// While the parent of a fork lives, its connections keep what the child reads on the servers. When it has ended, only
+// the child's own do, and those are made when the child reads, which may be too late.
+std::uint64_t replicated_backend::keep_as_child() {
+  constexpr std::uint64_t look_at_parent_ns = 1'000'000'000;
+  if (getppid() == parent_) return look_at_parent_ns;
+  std::uint64_t next_ns = look_at_parent_ns;
+  for (std::size_t i = 0; i < shared_.member_count(); ++i) {
+    if (shared_.at(i).extents.load() > 0) next_ns = std::min(next_ns, shared_.at(i).store().tend());
+  }
+  return next_ns;
+}
+
 std::uint64_t replicated_backend::tend() {
-  if (shared_.detached()) return no_tending;
+  if (shared_.detached()) return keep_as_child();
   if (!tending_.try_lock()) return 1'000'000;
   const lock_guard guard(tending_, std::adopt_lock);
   std::uint64_t next_ns = no_tending;
@@ -462,6 +476,7 @@ void replicated_backend::update_capacity() {
 }
 
 void replicated_backend::after_fork_in_child() {
+  parent_ = getppid();
   placement_lock_.open_in_child();
   shared_.detach();
 }

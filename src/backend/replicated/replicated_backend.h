@@ -18,6 +18,8 @@
 // the load out by itself.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -107,6 +109,8 @@ class replicated_backend final : public backend, private placement {
   replicated_backend(std::vector<std::unique_ptr<member>> members, const replicated_options& chosen,
                      const platform::clock& time, std::uint64_t most_slots);
 
+  [[nodiscard]] std::uint64_t keep_as_child();
+
   // placement: for the repairer.
   [[nodiscard]] int place_copy(std::uint64_t number, bool better) override;
   [[nodiscard]] member_order order_of(std::uint64_t number) const override;
@@ -128,6 +132,7 @@ class replicated_backend final : public backend, private placement {
 
   const std::uint64_t capacity_limit_;
   const std::uint64_t scrubbed_pages_per_second_;
+  pid_t parent_ = 0;  // in the child of a fork
   const std::function<result<named_backend>(std::string_view)> connect_;
   mutable layer shared_;
   slot_allocator slots_;

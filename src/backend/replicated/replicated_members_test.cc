@@ -1,7 +1,11 @@
 // Members that are added, that come late, and that are restarted.
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <memory>
 #include <random>
@@ -17,6 +21,14 @@ namespace far::backend {
 namespace {
 
 class replicated_members : public replicated_test {};
+
+bool read_byte(int from, char* into) {
+  return ::read(from, into, 1) == 1;
+}
+
+void write_byte(int to, char byte) {
+  if (::write(to, &byte, 1) != 1) _exit(2);
+}
 
 TEST_F(replicated_members, groups_move_to_a_member_that_is_added) {
   constexpr std::uint64_t groups = 12;
@@ -331,6 +343,43 @@ TEST_F(replicated_members, nothing_new_is_put_on_a_member_that_has_forgotten_bef
   ASSERT_EQ(write(fresh.value(), 8), 0);
   tend(2000 * ms);
   EXPECT_EQ(read(fresh.value()), 8);
+}
+
+// What it reads is kept on the servers by its parent's connections, and then by its own: those are made by tending.
+TEST_F(replicated_members, a_child_that_outlives_its_parent_keeps_its_own_connections) {
+  open(2, 2);
+  const slot_id slot = tested_->allocate(1).value();
+  ASSERT_EQ(write(slot, 7), 0);
+  std::array<int, 2> to_parent{};
+  std::array<int, 2> from_child{};
+  ASSERT_EQ(pipe(to_parent.data()), 0);
+  ASSERT_EQ(pipe(from_child.data()), 0);
+  const pid_t parent = fork();
+  ASSERT_GE(parent, 0);
+  if (parent == 0) {
+    const pid_t itself = getpid();
+    if (fork() != 0) {
+      char ends = 0;
+      _exit(read_byte(to_parent[0], &ends) ? 0 : 1);
+    }
+    tested_->after_fork_in_child();
+    static_cast<void>(tested_->tend());
+    const bool was_quiet = members_[0]->tendings + members_[1]->tendings == 0;
+    write_byte(to_parent[1], 'e');
+    while (getppid() == itself) sched_yield();
+    static_cast<void>(tested_->tend());
+    const bool tends = members_[0]->tendings > 0 && members_[1]->tendings > 0;
+    write_byte(from_child[1], was_quiet && tends ? 'y' : 'n');
+    _exit(0);
+  }
+  close(from_child[1]);
+  char got = 0;
+  EXPECT_TRUE(read_byte(from_child[0], &got)) << "the child ended early";
+  EXPECT_EQ(got, 'y');
+  int status = 0;
+  EXPECT_EQ(waitpid(parent, &status, 0), parent);
+  EXPECT_EQ(status, 0);
+  for (const int end : {to_parent[0], to_parent[1], from_child[0]}) close(end);
 }
 
 }  // namespace

@@ -169,14 +169,28 @@ std::uint64_t tcp_connection::next_message_ns(std::uint64_t) const {
   return requests_.empty() ? std::numeric_limits<std::uint64_t>::max() : requests_.first_deadline_ns();
 }
 
-void tcp_connection::end_session() {
-  if (now() != phase::ready || requests_.has_unsent()) return;
-  const wire::header head{.op = wire::opcode::close};
+// A message beside the requests, between two of them; to which no answer is awaited.
+bool tcp_connection::say(wire::opcode notice) {
+  if (now() != phase::ready || requests_.has_unsent() || stream().has_unsent()) return false;
+  const wire::header head{.op = notice};
   std::array<std::byte, wire::header_bytes> bytes{};
   wire::encode(head, bytes);
   const iovec chunk{bytes.data(), bytes.size()};
+  const std::ptrdiff_t sent = stream().try_send({&chunk, 1});
+  // What follows half a message would be taken for its rest.
+  if (sent > 0 && sent < static_cast<std::ptrdiff_t>(bytes.size())) break_off(EPIPE, "");
+  return sent == static_cast<std::ptrdiff_t>(bytes.size());
+}
+
+void tcp_connection::end_session() {
   // When there is no room for it, the session ends with its grace period.
-  static_cast<void>(stream().try_send({&chunk, 1}));
+  static_cast<void>(say(wire::opcode::close));
+}
+
+bool tcp_connection::say_leaving() {
+  constexpr std::uint16_t first_version = 3;
+  if (now() == phase::ready && handshake_.version() < first_version) return true;
+  return say(wire::opcode::leaving);
 }
 
 void tcp_connection::restart_in_child(std::uint32_t channel) {

@@ -43,6 +43,10 @@ class tcp_connection final : public store_connection {
   // Tells the server that the session is over, as far as this can be said without waiting.
   void end_session() FAR_REQUIRES(lock);
 
+  // Tells the server that the process is about to end. False: it cannot be said now. True also when the server is too
+  // old to be told.
+  [[nodiscard]] bool say_leaving() FAR_REQUIRES(lock);
+
   // In the child of a fork, without the lock: a new connection, under a channel number of the child's own, that opens
   // no session.
   void restart_in_child(std::uint32_t channel);
@@ -57,6 +61,7 @@ class tcp_connection final : public store_connection {
   void handshake_sent(std::size_t bytes) override FAR_REQUIRES(lock);
   [[nodiscard]] std::span<std::byte> receive_space() override FAR_REQUIRES(lock);
   void take_handshake(std::size_t bytes, std::uint64_t now_ns, const completion_sink* sink) override FAR_REQUIRES(lock);
+  [[nodiscard]] bool say(wire::opcode notice) FAR_REQUIRES(lock);
   void read_token_again() FAR_REQUIRES(lock);
   void be_refused() FAR_REQUIRES(lock);
   void be_welcomed(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);

@@ -14,6 +14,9 @@ namespace {
 // Channel numbers below this are a parent's; a child draws one above it, so that it fences nobody off.
 constexpr std::uint32_t first_child_channel = std::uint32_t{1} << 31;
 
+// How long a process that ends waits until it can say so.
+constexpr std::uint64_t exit_patience_ns = 1'000'000'000;
+
 }  // namespace
 
 result<tcp_trust> tcp_trust::load(const tcp_options& chosen) {
@@ -110,6 +113,20 @@ result<void> tcp_backend::make_connections(const tcp_endpoint& server) {
     add_stream(std::move(used));
   }
   return {};
+}
+
+// The slots serve until the process has ended. Once its connections are gone, nobody comes back for them.
+void tcp_backend::prepare_exit() {
+  if (is_child() || !owns_connections()) return;
+  tcp_connection& first = *connections_[0];
+  const std::uint64_t until_ns = time().now_ns() + exit_patience_ns;
+  while (time().now_ns() < until_ns) {
+    {
+      const lock_guard guard(first.lock);
+      if (first.say_leaving()) return;
+    }
+    first.wait(1'000'000);
+  }
 }
 
 void tcp_backend::after_fork_in_child() {
