@@ -27,7 +27,7 @@ struct tcp_connection_settings {
   std::string peer;  // for messages: "tcp://cache1:7070"
   std::uint32_t channel = 0;
   std::uint64_t timeout_ns = 0;
-  bool opens_session = false;  // when there is none; the others wait for it
+  bool opens_session = false;   // when there is none; the others wait for it
   std::string token_file = {};  // read again before each connection when it has changed; empty: there is none
 };
 
