@@ -98,8 +98,8 @@ def cxx_source(types):
     for i in range(types):
         parts.append(f"struct type{i} {{ int key = {i}; std::map<std::string, std::vector<type{i}>> inner; }};\n"
                      f"int use{i}(std::vector<type{i}> in) {{ std::sort(in.begin(), in.end(), [](const type{i}& a, "
-                     f"const type{i}& b) {{ return a.key < b.key; }}); std::unordered_map<int, type{i}> by; "
-                     f"for (auto& entry : in) sums[entry.key] = entry; return static_cast<int>(sums.size()) + {i}; }}")
+                     f"const type{i}& b) {{ return a.key < b.key; }}); std::unordered_map<int, type{i}> latest; "
+                     f"for (auto& entry : in) latest[entry.key] = entry; return static_cast<int>(latest.size()) + {i}; }}")
     return "\n".join(parts)
 
 
