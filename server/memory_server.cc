@@ -184,7 +184,7 @@ void memory_server::serve_until_signal(int signals, const std::function<result<o
   }
 }
 
-// Whatever can be wrong is found out before the first change. Connections that are there stay as they are.
+// All mistakes are found before the first change. Connections that are there stay as they are.
 void memory_server::reload(result<options> fresh) {
   result<bool> renewed = false;
   if (fresh && security_) renewed = security_->refresh();

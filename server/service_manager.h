@@ -1,4 +1,4 @@
-// What farheapd tells the service manager that has started it, if that wants to know (sd_notify(3)): systemd, and
+// Messages of farheapd to the service manager that has started it, if that wants them (sd_notify(3)): systemd, and
 // others that speak its protocol.
 #pragma once
 

@@ -448,7 +448,7 @@ bool store::end_longest_away(const tenant* only) {
 // its blocks are back. Nobody loses anything for an allocation that would fail all the same.
 bool store::give_way(const tenant& whose, std::uint64_t missing) {
   const bool is_quota = missing > whose.room();
-  // What a lowered quota left above it must go first.
+  // Blocks that a lowered quota left above it must go first.
   const std::uint64_t held_after = whose.held_blocks - std::min(whose.held_blocks, reclaimable(&whose));
   if (is_quota && missing + held_after > whose.quota_blocks) return false;
   if (missing > memory_blocks_ - held_blocks_ + reclaimable(nullptr)) return false;

@@ -68,7 +68,7 @@ window miss_handler::look_ahead(read_ahead_state& streams, page_id page) {
   return ahead;
 }
 
-// What the pages near one say that continues no stream of its thread.
+// For a page that continues no stream of its thread, its neighbours tell.
 window miss_handler::look_around(page_id page) {
   constexpr std::size_t least_run = 2;  // a single neighbour is often chance
   const std::size_t returned = returned_before(shared_.pages, page, largest_window_ / 2);

@@ -27,7 +27,7 @@ void neighbourhood::note_miss(page_id page) {
   std::atomic<sample>& place = place_of(page);
   sample found = place.load(std::memory_order_relaxed);
   if (found == 0 || page_of(found) != page) return;
-  // Whoever takes it out learns from it.
+  // The thread that takes it out learns from it.
   if (place.compare_exchange_strong(found, 0, std::memory_order_relaxed)) learn(is_recent(found));
 }
 

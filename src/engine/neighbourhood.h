@@ -36,7 +36,7 @@ class neighbourhood {
   // A Remote page is missed.
   void note_miss(page_id page);
 
-  // What comes with a missing page that continues no walk: most often nothing, else the Remote pages of its region.
+  // The pages to come with a missing one that continues no walk: most often none, else the Remote ones of its region.
   [[nodiscard]] window around(page_id miss);
 
  private:

@@ -109,7 +109,7 @@ TEST_F(region_fetch, costs_more_than_it_saves_if_few_samples_are_wanted) {
   EXPECT_EQ(around_in_use().count, 0u);
 }
 
-// Whatever comes along then pushes out what is wanted as much.
+// Pages that come along then push out others that are wanted as much.
 TEST_F(region_fetch, ends_while_pages_that_leave_are_missed_soon) {
   use_whole_regions(100);
   ASSERT_EQ(around_in_use().count, region_pages);

@@ -10,7 +10,7 @@
 
 namespace far::wire {
 
-// What changes when a file is replaced or written to. All zero: it cannot be looked at.
+// Some of these change when a file is replaced or written to. All zero: it cannot be looked at.
 struct file_version {
   std::uint64_t device = 0;
   std::uint64_t number = 0;

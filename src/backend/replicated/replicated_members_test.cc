@@ -345,7 +345,7 @@ TEST_F(replicated_members, nothing_new_is_put_on_a_member_that_has_forgotten_bef
   EXPECT_EQ(read(fresh.value()), 8);
 }
 
-// What it reads is kept on the servers by its parent's connections, and then by its own: those are made by tending.
+// The servers keep what it reads for its parent's connections, and then for its own, which tending makes.
 TEST_F(replicated_members, a_child_that_outlives_its_parent_keeps_its_own_connections) {
   open(2, 2);
   const slot_id slot = tested_->allocate(1).value();

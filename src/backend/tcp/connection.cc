@@ -42,7 +42,7 @@ void tcp_connection::begin_handshake() {
   handshake_.begin(joining_, channel_, oldest_version_);
 }
 
-// Whoever has replaced the token on the server replaces the file, too, and need not start the program again.
+// An operator who replaces the token on the server replaces the file, too, and need not start the program again.
 void tcp_connection::read_token_again() {
   std::optional<result<std::string>> read = token_.changed();
   if (!read) return;
@@ -177,7 +177,7 @@ bool tcp_connection::say(wire::opcode notice) {
   wire::encode(head, bytes);
   const iovec chunk{bytes.data(), bytes.size()};
   const std::ptrdiff_t sent = stream().try_send({&chunk, 1});
-  // What follows half a message would be taken for its rest.
+  // The next bytes would be taken for the rest of half a message.
   if (sent > 0 && sent < static_cast<std::ptrdiff_t>(bytes.size())) break_off(EPIPE, "");
   return sent == static_cast<std::ptrdiff_t>(bytes.size());
 }
