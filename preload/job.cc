@@ -418,8 +418,8 @@ void job::tell_last(const engine::statistics& counted, const process_usage& used
 
 // Where another process holds the job's lock, that one decides, and this one keeps its share until the next time. A
 // process that has lost its slot or its descriptor joins again, or keeps its share for good.
-std::uint64_t job::exchange(const engine::statistics& counted, const process_usage& used) noexcept {
-  if (!is_mine()) return counted.budget_bytes;
+std::optional<std::uint64_t> job::exchange(const engine::statistics& counted, const process_usage& used) noexcept {
+  if (!is_mine()) return std::nullopt;
   tell(counted, used);
   const lock_guard held(lock_);
   // The program may have closed our descriptor by a raw system call, and with it gave up the locks.
@@ -429,7 +429,7 @@ std::uint64_t job::exchange(const engine::statistics& counted, const process_usa
              static_cast<int>(pid_.load()));
     left_ = true;
   }
-  if (left_) return counted.budget_bytes;
+  if (left_) return std::nullopt;
   if (mapping_.try_lock(job_mapping::job_lock)) {
     if (!intact || !still_has_slot()) left_ = !take_slot_again();
     if (!left_) {
@@ -439,7 +439,8 @@ std::uint64_t job::exchange(const engine::statistics& counted, const process_usa
     mapping_.unlock(job_mapping::job_lock);
   }
   const std::uint64_t granted = mine().granted_bytes.load();
-  return !shares() || left_ || granted == 0 ? counted.budget_bytes : granted;
+  if (!shares() || left_ || granted == 0) return std::nullopt;
+  return granted;
 }
 
 std::uint64_t job::ask() noexcept {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -60,9 +61,10 @@ class job {
   job(const job&) = delete;
   job& operator=(const job&) = delete;
 
-  // Publishes the counts, decides for all when it is time, and returns the new budget of this process. Where each
-  // process has a budget of its own, that is counted.budget_bytes.
-  [[nodiscard]] std::uint64_t exchange(const engine::statistics& counted, const process_usage& used) noexcept;
+  // Publishes the counts, decides for all when it is time, and returns the share of this process. None: it keeps the
+  // budget that it has, because each process has its own, or because nothing has been decided about it.
+  [[nodiscard]] std::optional<std::uint64_t> exchange(const engine::statistics& counted,
+                                                      const process_usage& used) noexcept;
 
   // Decides at once, and returns the budget granted to this process.
   std::uint64_t ask() noexcept;

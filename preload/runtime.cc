@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -110,9 +111,8 @@ void share_with_guests(runtime& self) {
 // Tells the job what this process counted, and follows what was decided about its share.
 void take_share(runtime& self) {
   if (self.of_job != nullptr) {
-    const engine::statistics counted = count(self);
-    const std::uint64_t budget_bytes = self.of_job->exchange(counted, read_process_usage());
-    if (budget_bytes != counted.budget_bytes) self.budget_bytes.store(budget_bytes);
+    const std::optional<std::uint64_t> share = self.of_job->exchange(count(self), read_process_usage());
+    if (share) self.budget_bytes.store(*share);
   }
   share_with_guests(self);
 }

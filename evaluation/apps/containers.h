@@ -53,8 +53,17 @@ void in_parallel(memory::runtime& on, std::size_t count, std::size_t part, const
   std::vector<memory::task<void>> running;
   const std::size_t tasks = std::min(tasks_at_a_time(), (count + part - 1) / part);
   running.reserve(tasks);
-  for (std::size_t i = 0; i < tasks; ++i) running.push_back(on.spawn(work));
-  for (memory::task<void>& one : running) one.wait();
+  const auto wait_for_all = [&] {
+    for (memory::task<void>& one : running) one.wait();
+  };
+  try {
+    for (std::size_t i = 0; i < tasks; ++i) running.push_back(on.spawn(work));
+  } catch (...) {
+    next.store(count);
+    wait_for_all();  // they use what is on this stack
+    throw;
+  }
+  wait_for_all();
   for (memory::task<void>& one : running) one.join();
 }
 

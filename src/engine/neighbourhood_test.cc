@@ -2,38 +2,25 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/page_states.h"
+
 namespace far::engine {
 namespace {
 
 constexpr std::uint64_t budget_pages = 1024;  // 128 evictions are an epoch
 constexpr std::size_t region_pages = neighbourhood::region_pages;
 
-state next_after(state now) {
-  switch (now) {
-    case state::fetching: return state::resident;
-    case state::resident: return state::evicting;
-    case state::evicting: return state::remote;
-    default: return state::fetching;
-  }
-}
-
 class region_fetch : public testing::Test {
  protected:
   static constexpr page_id regions = 8192;
 
-  void put(page_id page, state where) {
-    while (pages_.load(page).where() != where) {
-      pages_.update(page, [this](page_word word) {
-        const state next = next_after(word.where());
-        return word.with_state(next).with_fetched(next == state::resident).with_epoch(epoch_of_leaving_);
-      });
-    }
-  }
   // A region of which so many pages are here, and the others Remote.
   page_id new_region(std::size_t here) {
     const page_id first = next_region_++ * region_pages;
-    epoch_of_leaving_ = time_.epoch() - (have_just_left_ ? 0 : 8);
-    for (std::size_t i = 0; i < region_pages; ++i) put(first + i, i < here ? state::resident : state::remote);
+    const unsigned left = time_.epoch() - (have_just_left_ ? 0 : 8);
+    for (std::size_t i = 0; i < region_pages; ++i) {
+      put(pages_, first + i, i < here ? state::resident : state::remote, left);
+    }
     return first;
   }
   void pass_epochs(std::uint64_t epochs) { count_.evicted_pages.add(epochs * budget_pages / 8); }
@@ -68,7 +55,6 @@ class region_fetch : public testing::Test {
   eviction_clock time_{local_, count_};
   neighbourhood asked_{pages_, time_, count_};
   page_id next_region_ = 1;
-  unsigned epoch_of_leaving_ = 0;
   bool have_just_left_ = false;
 };
 
@@ -136,7 +122,7 @@ TEST_F(region_fetch, a_sample_that_came_back_otherwise_tells_nothing) {
   for (int i = 0; i < 2000; ++i) {
     const page_id first = new_region(8);
     static_cast<void>(asked_.around(first + 8));
-    for (page_id page = first; page < first + region_pages; ++page) put(page, state::resident);
+    for (page_id page = first; page < first + region_pages; ++page) put(pages_, page, state::resident, 0);
     pass_epochs(2);
   }
   EXPECT_EQ(count_.sampled_pages.get(), 0u);
@@ -151,13 +137,13 @@ TEST_F(region_fetch, leaves_sparse_regions_alone) {
     for (page_id page = first; page < first + region_pages; ++page) asked_.note_miss(page);
   }
   EXPECT_EQ(count_.sampled_pages.get(), sampled);
-  const page_id made_here = new_region(16);
-  for (page_id page = made_here; page < made_here + region_pages; ++page) {
+  const page_id filled_here = new_region(16);
+  for (page_id page = filled_here; page < filled_here + region_pages; ++page) {
     pages_.update(page, [](page_word word) { return word.with_fetched(false); });
   }
-  put(made_here + 3, state::remote);
-  put(made_here + 4, state::remote);
-  EXPECT_EQ(asked_.around(made_here + 3).count, 0u) << "its pages have not come back, they were made here";
+  put(pages_, filled_here + 3, state::remote, 0);
+  put(pages_, filled_here + 4, state::remote, 0);
+  EXPECT_EQ(asked_.around(filled_here + 3).count, 0u) << "its pages have not come back, they were made here";
 }
 
 TEST_F(region_fetch, ends_at_the_end_of_the_heap) {

@@ -6,6 +6,8 @@
 #include <random>
 #include <set>
 
+#include "tests/support/page_states.h"
+
 namespace far::engine {
 namespace {
 
@@ -17,24 +19,6 @@ struct totals {
   std::size_t used = 0;
   std::size_t unused = 0;
 };
-
-state next_after(state now) {
-  switch (now) {
-    case state::fetching: return state::resident;
-    case state::resident: return state::evicting;
-    case state::evicting: return state::remote;
-    default: return state::fetching;
-  }
-}
-
-void put(residency& pages, page_id page, state where, unsigned epoch) {
-  while (pages.load(page).where() != where) {
-    pages.update(page, [epoch](page_word word) {
-      const state next = next_after(word.where());
-      return word.with_state(next).with_epoch(epoch).with_fetched(next == state::resident);
-    });
-  }
-}
 
 // Plays accesses against a table: an access misses unless an earlier window covered it.
 class player {

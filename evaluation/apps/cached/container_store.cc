@@ -37,18 +37,11 @@ struct copied_item {
   std::string text;
 };
 
-memory::runtime_options options_of(const store_options& options) {
-  memory::runtime_options chosen;
-  chosen.local_bytes = options.local_bytes;
-  chosen.far = options.far;
-  return chosen;
-}
-
 class container_store final : public store {
  public:
   explicit container_store(const store_options& options)
       : store(options.limit_bytes),
-        runtime_(options_of(options)),
+        runtime_({.local_bytes = options.local_bytes, .far = options.far}),
         map_(runtime_, {.bytes = options.limit_bytes},
              [this](const memory::string& /*key*/, const memory::string& /*text*/) { ++seen.evictions; }) {}
 

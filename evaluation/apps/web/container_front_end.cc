@@ -13,17 +13,13 @@ struct key_hash {
 };
 using element = std::array<std::uint64_t, element_bytes / sizeof(std::uint64_t)>;
 
-memory::runtime_options options_of(const site_options& options) {
-  memory::runtime_options chosen;
-  chosen.local_bytes = options.local_bytes;
-  chosen.far = options.far;
-  return chosen;
-}
-
 class container_front_end final : public site {
  public:
   explicit container_front_end(const site_options& options)
-      : site(options), runtime_(options_of(options)), table_(runtime_), array_(runtime_, options.elements) {
+      : site(options),
+        runtime_({.local_bytes = options.local_bytes, .far = options.far}),
+        table_(runtime_),
+        array_(runtime_, options.elements) {
     for (std::uint32_t i = 0; i < options.keys; ++i) table_.insert(name_of(i), value_of(i));
     apps::in_parallel(runtime_, options.elements, 8, [&](std::size_t first, std::size_t last) {
       const memory::scope here(runtime_);
