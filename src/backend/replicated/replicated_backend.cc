@@ -7,6 +7,7 @@
 #include <limits>
 #include <mutex>
 #include <set>
+#include <utility>
 
 #include "backend/replicated/replicated_channel.h"
 #include "base/check.h"
@@ -476,7 +477,7 @@ void replicated_backend::update_capacity() {
 }
 
 void replicated_backend::after_fork_in_child() {
-  parent_ = getppid();
+  parent_ = std::exchange(process_, getpid());  // not getppid(): it may have ended by now
   placement_lock_.open_in_child();
   shared_.detach();
 }

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdint>
@@ -132,6 +133,7 @@ class replicated_backend final : public backend, private placement {
 
   const std::uint64_t capacity_limit_;
   const std::uint64_t scrubbed_pages_per_second_;
+  pid_t process_ = getpid();
   pid_t parent_ = 0;  // in the child of a fork
   const std::function<result<named_backend>(std::string_view)> connect_;
   mutable layer shared_;

@@ -346,7 +346,10 @@ TEST_F(replicated_members, nothing_new_is_put_on_a_member_that_has_forgotten_bef
 }
 
 // The servers keep what it reads for its parent's connections, and then for its own, which tending makes.
-TEST_F(replicated_members, a_child_that_outlives_its_parent_keeps_its_own_connections) {
+class child_that_outlives_its_parent : public replicated_members, public testing::WithParamInterface<bool> {};
+
+TEST_P(child_that_outlives_its_parent, keeps_its_own_connections) {
+  const bool parent_ends_at_once = GetParam();
   open(2, 2);
   const slot_id slot = tested_->allocate(1).value();
   ASSERT_EQ(write(slot, 7), 0);
@@ -357,16 +360,24 @@ TEST_F(replicated_members, a_child_that_outlives_its_parent_keeps_its_own_connec
   const pid_t parent = fork();
   ASSERT_GE(parent, 0);
   if (parent == 0) {
+    tested_->after_fork_in_child();
     const pid_t itself = getpid();
     if (fork() != 0) {
       char ends = 0;
-      _exit(read_byte(to_parent[0], &ends) ? 0 : 1);
+      _exit(parent_ends_at_once || read_byte(to_parent[0], &ends) ? 0 : 1);
     }
+    const auto await_the_end = [&] {
+      while (getppid() == itself) sched_yield();
+    };
+    if (parent_ends_at_once) await_the_end();
     tested_->after_fork_in_child();
-    static_cast<void>(tested_->tend());
-    const bool was_quiet = members_[0]->tendings + members_[1]->tendings == 0;
-    write_byte(to_parent[1], 'e');
-    while (getppid() == itself) sched_yield();
+    bool was_quiet = true;
+    if (!parent_ends_at_once) {
+      static_cast<void>(tested_->tend());
+      was_quiet = members_[0]->tendings + members_[1]->tendings == 0;
+      write_byte(to_parent[1], 'e');
+      await_the_end();
+    }
     static_cast<void>(tested_->tend());
     const bool tends = members_[0]->tendings > 0 && members_[1]->tendings > 0;
     write_byte(from_child[1], was_quiet && tends ? 'y' : 'n');
@@ -381,6 +392,11 @@ TEST_F(replicated_members, a_child_that_outlives_its_parent_keeps_its_own_connec
   EXPECT_EQ(status, 0);
   for (const int end : {to_parent[0], to_parent[1], from_child[0]}) close(end);
 }
+
+INSTANTIATE_TEST_SUITE_P(, child_that_outlives_its_parent, testing::Bool(),
+                         [](const testing::TestParamInfo<bool>& ends) {
+                           return ends.param ? "that_ended_before_it_ran" : "that_ends_later";
+                         });
 
 }  // namespace
 }  // namespace far::backend
