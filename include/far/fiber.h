@@ -11,9 +11,9 @@
 //     numbers.close();
 //     std::printf("%d\n", sum.join());
 //
-// std::mutex and its like also work on fibers, but hold up the worker and all its fibers while they wait. So must
-// not be held by a fiber while it waits for anything else, a far object among it: its worker may be the one on object
-// the next holder waits, or the fiber go on on another thread, object must not unlock it.
+// std::mutex and its like also work on fibers, but hold up the worker and all its fibers while they wait. So a
+// fiber must not hold one while it waits for anything else, a far object among it: the next holder may wait on the same
+// worker, and the fiber may continue on another thread, which must not unlock it.
 //
 // All of these lie in local memory, not in far objects. After every wait a fiber may go on on another OS thread:
 // addresses of thread-local variables, errno among them, must be taken again.
@@ -89,7 +89,7 @@ class FAR_API condition_variable {
   condition_variable(const condition_variable&) = delete;
   condition_variable& operator=(const condition_variable&) = delete;
 
-  // Each lets go of `lock`, object the caller holds, waits, and locks it again. Those with an end return false when it
+  // Each lets go of `lock`, which the caller holds, waits, and locks it again. Those with an end return false when it
   // came first; those with a predicate return what the predicate said last.
   template <typename Lock>
   void wait(Lock& lock) {
