@@ -236,6 +236,9 @@ class ChildrenOfFork(Tree):
         found = self.try_stats(job_pid)
         return next((one for one in found["processes"] if one["pid"] == pid), None) if found else None
 
+    def those(self, job_pid, *pids):
+        return [self.one(job_pid, pid) for pid in pids]
+
     def test_workers_share(self):
         for mode in ("thread", "inline"):
             with self.subTest(mode=mode):
@@ -247,7 +250,7 @@ class ChildrenOfFork(Tree):
         first, second = map(int, process.stdout.readline().split())
 
         def both_busy():
-            return all((one := self.one(process.pid, pid)) and one["evicted_pages"] > 0 for pid in (first, second))
+            return all(one and one["evicted_pages"] > 0 for one in self.those(process.pid, first, second))
 
         support.wait_until(both_busy, "both workers being listed", process=process)
         # Asked themselves, they answer for the whole job.
@@ -255,11 +258,12 @@ class ChildrenOfFork(Tree):
         support.wait_until(lambda: self.stats(process.pid)["local_bytes"] <= budget + MINIMUM_BYTES,
                            "all together within the budget", process=process)
         os.kill(first, signal.SIGUSR1)
-        support.wait_until(lambda: self.one(process.pid, second)["budget_bytes"] > 64 * MIB and
-                           self.one(process.pid, first)["budget_bytes"] < 32 * MIB,
+        support.wait_until(lambda: all(both := self.those(process.pid, first, second)) and
+                           both[0]["budget_bytes"] < 32 * MIB and both[1]["budget_bytes"] > 64 * MIB,
                            "the share of the idle one going to the busy one", process=process)
         os.kill(first, signal.SIGKILL)
-        support.wait_until(lambda: self.one(process.pid, second)["budget_bytes"] > budget - MINIMUM_BYTES,
+        support.wait_until(lambda: (one := self.one(process.pid, second)) and
+                           one["budget_bytes"] > budget - MINIMUM_BYTES,
                            "the share of the killed one being free", process=process)
         os.kill(second, signal.SIGKILL)
         self.assertIn("[-9, -9]", process.communicate(timeout=60)[0])
@@ -282,7 +286,8 @@ class ChildrenOfFork(Tree):
         shown = json.loads(support.run([support.FARHEAP, "top", "--json", "--interval", "0.2"]).out)
         self.assertIn(daemon, [one["pid"] for job in shown["jobs"] for one in job["processes"]])
         self.assertEqual(support.run([support.FARHEAP, "resize", daemon, "48M"], deadline_s=30).code, 0)
-        support.wait_until(lambda: self.one(daemon, daemon)["local_bytes"] <= 48 * MIB, "the daemon shrinking")
+        support.wait_until(lambda: (one := self.one(daemon, daemon)) and one["local_bytes"] <= 48 * MIB,
+                           "the daemon shrinking")
 
     def test_who_forks_while_it_joins(self):
         """Children of a child, forked all the time while it becomes a part of the job, see their memory and end."""
