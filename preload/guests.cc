@@ -59,6 +59,10 @@ std::uint64_t guests::least_of(const guest& one) noexcept {
   return one.said.runtimes * minimum;
 }
 
+std::uint64_t guests::most_of(const guest& one) noexcept {
+  return std::max(least_of(one), one.said.wanted_bytes);
+}
+
 std::uint64_t guests::least_bytes() const noexcept {
   const lock_guard held(lock_);
   std::uint64_t least = minimum;
@@ -85,8 +89,7 @@ std::uint64_t guests::divide(std::uint64_t budget_bytes, const statistics& own, 
   for (guest& one : all_) {
     if (one.said.runtimes == 0) continue;
     job_share share = share_of(one.of_budget, one.said.counted);
-    // More would not be taken.
-    if (share.limit_bytes >= one.said.wanted_bytes) share.demand = 0;
+    share.most_bytes = most_of(one);
     if (one.came_ns == 0) one.came_ns = now_ns;
     share.is_new = now_ns - one.came_ns < newcomer_ns;
     present[count] = &one;
@@ -97,7 +100,7 @@ std::uint64_t guests::divide(std::uint64_t budget_bytes, const statistics& own, 
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint64_t least = least_of(*present[i]);
     const std::uint64_t granted = shares[i + 1].granted_bytes;
-    present[i]->of_budget.granted_bytes = std::clamp(granted, least, std::max(least, present[i]->said.wanted_bytes));
+    present[i]->of_budget.granted_bytes = std::clamp(granted, least, most_of(*present[i]));
     // Several runtimes of one guest need more than the division set aside for it.
     if (granted < least) own_.granted_bytes -= std::min(own_.granted_bytes - minimum, least - granted);
   }

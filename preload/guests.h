@@ -47,6 +47,7 @@ class guests {
   };
 
   [[nodiscard]] static std::uint64_t least_of(const guest& one) noexcept;
+  [[nodiscard]] static std::uint64_t most_of(const guest& one) noexcept;
 
   mutable spin_lock lock_;
   std::array<guest, most> all_ FAR_GUARDED_BY(lock_);

@@ -79,7 +79,7 @@ class process {
   void exchange(guest& one) {
     one.said.counted = one.memory.counted;
     const std::uint64_t granted = host.exchange(one.number, one.said);
-    if (one.said.runtimes != 0) one.memory.counted.budget_bytes = granted;
+    if (one.said.runtimes != 0) one.memory.counted.budget_bytes = round_down(granted, page_bytes);
   }
 
   std::vector<guest> all_;
@@ -121,9 +121,10 @@ TEST(guests, a_guest_never_gets_more_than_was_chosen_for_it) {
   for (int i = 0; i < 100; ++i) {
     one.run(1);
     EXPECT_LE(one.memory_of(guest).counted.budget_bytes, 48 * mib);
+    if (i < 60) continue;
+    EXPECT_GT(one.memory_of(guest).counted.budget_bytes, 47 * mib);
+    EXPECT_GT(one.own.counted.budget_bytes, budget - 49 * mib) << "what the guest does not take is not kept for it";
   }
-  EXPECT_GT(one.memory_of(guest).counted.budget_bytes, 32 * mib);
-  EXPECT_GT(one.own.counted.budget_bytes, budget - 64 * mib);
 }
 
 TEST(guests, a_lower_budget_reaches_all) {
@@ -144,6 +145,34 @@ TEST(guests, several_runtimes_of_a_guest_have_the_minimum_each) {
   EXPECT_EQ(one.host.least_bytes(), 5 * minimum);
   one.run(50);
   EXPECT_EQ(one.memory_of(guest).counted.budget_bytes, 64 * mib);
+}
+
+// The budgets that a guest applies are whole pages, and so a little less than what was chosen.
+TEST(guests, a_guest_that_has_nearly_all_that_it_takes_leaves_the_rest) {
+  process one;
+  one.own.needs_bytes = 400 * mib;
+  const std::size_t small = one.add(48 * mib + 100);
+  const std::size_t large = one.add(512 * mib);
+  one.memory_of(small).needs_bytes = one.memory_of(large).needs_bytes = 400 * mib;
+  one.run(100);
+  EXPECT_GT(one.memory_of(small).counted.budget_bytes, 47 * mib);
+  EXPECT_GT(one.memory_of(large).counted.budget_bytes, 90 * mib);
+  EXPECT_GT(one.own.counted.budget_bytes, 90 * mib);
+}
+
+// Where only such a guest misses, the others keep what they have.
+TEST(guests, a_guest_that_has_all_that_it_takes_takes_nothing_from_others) {
+  process one;
+  one.own.needs_bytes = 180 * mib;
+  one.run(20);
+  const std::size_t guest = one.add(48 * mib);
+  one.memory_of(guest).needs_bytes = 400 * mib;
+  one.run(50);
+  for (int i = 0; i < 50; ++i) {
+    one.run(1);
+    EXPECT_GE(one.own.counted.local_bytes, 180 * mib);
+    EXPECT_GT(one.memory_of(guest).counted.budget_bytes, 46 * mib);
+  }
 }
 
 TEST(guests, what_a_guest_counted_stays_when_it_leaves) {
