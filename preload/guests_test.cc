@@ -83,7 +83,7 @@ class process {
   }
 
   std::vector<guest> all_;
-  std::uint64_t now_ns_ = 1'000'000'000;
+  std::uint64_t now_ns_ = 1'000'000'000'000'000;  // of a machine that has run for days
 };
 
 TEST(guests, without_any_the_run_door_has_the_whole_budget) {
@@ -142,9 +142,33 @@ TEST(guests, several_runtimes_of_a_guest_have_the_minimum_each) {
   process one;
   one.own.needs_bytes = 400 * mib;
   const std::size_t guest = one.add(64 * mib, 4);
+  EXPECT_EQ(one.memory_of(guest).counted.budget_bytes, 64 * mib);
   EXPECT_EQ(one.host.least_bytes(), 5 * minimum);
   one.run(50);
   EXPECT_EQ(one.memory_of(guest).counted.budget_bytes, 64 * mib);
+}
+
+TEST(guests, minima_that_are_not_used_are_set_aside_once) {
+  process one;
+  one.own.needs_bytes = 400 * mib;
+  const std::size_t guest = one.add(80 * mib, 4);
+  for (const std::uint64_t whole : {budget, budget / 2}) {
+    one.budget_bytes = whole;
+    one.settling_rounds = 30;
+    one.run(60);
+    EXPECT_EQ(one.memory_of(guest).counted.budget_bytes, 4 * minimum);
+    EXPECT_LE(one.own.counted.budget_bytes, whole - 3 * minimum);
+    EXPECT_GE(one.own.counted.budget_bytes, whole - 4 * minimum);
+  }
+}
+
+TEST(guests, a_newcomer_gets_room_to_start) {
+  process one;
+  one.own.needs_bytes = 100 * mib;
+  one.run(20);
+  const std::size_t guest = one.add(128 * mib);
+  one.run(4);
+  EXPECT_GT(one.memory_of(guest).counted.budget_bytes, 24 * mib);
 }
 
 // The budgets that a guest applies are whole pages, and so a little less than what was chosen.
@@ -201,7 +225,7 @@ TEST(guests, a_child_of_fork_has_none) {
   one.host.settle_in_child();
   EXPECT_EQ(one.host.least_bytes(), minimum);
   EXPECT_EQ(one.host.add_to({.local_bytes = 5}).local_bytes, 5u);
-  EXPECT_EQ(one.host.divide(budget, one.own.counted, 60'000'000'000), budget);
+  EXPECT_EQ(one.host.divide(budget, one.own.counted, 2'000'000'000'000'000), budget);
 }
 
 TEST(guests, refuses_another_interface_and_more_than_it_has_room_for) {
