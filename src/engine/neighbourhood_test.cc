@@ -107,6 +107,19 @@ TEST_F(region_fetch, ends_while_pages_that_leave_are_missed_soon) {
   EXPECT_EQ(around_in_use().count, region_pages);
 }
 
+// The counts of a child of a fork begin again.
+TEST_F(region_fetch, knows_in_a_child_that_pages_that_leave_are_missed_soon) {
+  use_whole_regions(100);
+  have_just_left_ = true;
+  miss_others(1000);
+  ASSERT_EQ(around_in_use().count, 0u);
+  count_.begin_again();
+  for (int i = 0; i < 10; ++i) {
+    miss_others(100);
+    EXPECT_EQ(around_in_use().count, 0u);
+  }
+}
+
 TEST_F(region_fetch, a_sample_that_is_missed_late_was_not_wanted) {
   for (int i = 0; i < 100; ++i) {
     const page_id first = new_region(8);
