@@ -59,11 +59,30 @@ std::uint64_t guests::least_of(const guest& one) noexcept {
   return one.said.runtimes * minimum;
 }
 
+std::uint64_t guests::most_of(const guest& one) noexcept {
+  return std::max(least_of(one), one.said.wanted_bytes);
+}
+
 std::uint64_t guests::least_bytes() const noexcept {
   const lock_guard held(lock_);
   std::uint64_t least = minimum;
   for (const guest& one : all_) least += least_of(one);
   return least;
+}
+
+// The minima of all runtimes but a guest's first are set aside: with them it counts as a far heap like any other.
+std::uint64_t guests::set_aside_for(const guest& one) noexcept {
+  return one.said.runtimes == 0 ? 0 : least_of(one) - minimum;
+}
+
+job_share guests::share_above(const guest& one, job_share whole) noexcept {
+  const std::uint64_t aside = set_aside_for(one);
+  const std::uint64_t least = least_of(one);
+  whole.used_bytes -= std::min(whole.used_bytes, aside);
+  whole.limit_bytes = std::max(whole.limit_bytes, least) - aside;
+  if (whole.granted_bytes != 0) whole.granted_bytes = std::max(whole.granted_bytes, least) - aside;
+  whole.most_bytes = most_of(one) - aside;
+  return whole;
 }
 
 std::uint64_t guests::divide(std::uint64_t budget_bytes, const statistics& own, std::uint64_t now_ns) noexcept {
@@ -79,27 +98,24 @@ std::uint64_t guests::divide(std::uint64_t budget_bytes, const statistics& own, 
                      .granted_bytes = one.granted_bytes};
   };
   std::array<job_share, most + 1> shares;
-  std::array<guest*, most> present{};
   shares[0] = share_of(own_, own);
-  std::size_t count = 0;
+  std::size_t count = 1;
+  std::uint64_t aside = 0;
   for (guest& one : all_) {
     if (one.said.runtimes == 0) continue;
-    job_share share = share_of(one.of_budget, one.said.counted);
-    // More would not be taken.
-    if (share.limit_bytes >= one.said.wanted_bytes) share.demand = 0;
     if (one.came_ns == 0) one.came_ns = now_ns;
+    job_share& share = shares[count++];
+    share = share_above(one, share_of(one.of_budget, one.said.counted));
     share.is_new = now_ns - one.came_ns < newcomer_ns;
-    present[count] = &one;
-    shares[++count] = share;
+    aside += set_aside_for(one);
   }
-  divide_budget(budget_bytes, std::span(shares).first(count + 1));
-  own_.granted_bytes = shares[0].granted_bytes;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint64_t least = least_of(*present[i]);
-    const std::uint64_t granted = shares[i + 1].granted_bytes;
-    present[i]->of_budget.granted_bytes = std::clamp(granted, least, std::max(least, present[i]->said.wanted_bytes));
-    // Several runtimes of one guest need more than the division set aside for it.
-    if (granted < least) own_.granted_bytes -= std::min(own_.granted_bytes - minimum, least - granted);
+  divide_budget(budget_bytes - std::min(budget_bytes, aside), std::span(shares).first(count));
+  count = 0;
+  own_.granted_bytes = shares[count++].granted_bytes;
+  for (guest& one : all_) {
+    if (one.said.runtimes == 0) continue;
+    const std::uint64_t granted_bytes = shares[count++].granted_bytes + set_aside_for(one);
+    one.of_budget.granted_bytes = std::min(granted_bytes, most_of(one));
   }
   return own_.granted_bytes;
 }

@@ -47,6 +47,9 @@ class guests {
   };
 
   [[nodiscard]] static std::uint64_t least_of(const guest& one) noexcept;
+  [[nodiscard]] static std::uint64_t most_of(const guest& one) noexcept;
+  [[nodiscard]] static std::uint64_t set_aside_for(const guest& one) noexcept;
+  [[nodiscard]] static job_share share_above(const guest& one, job_share whole) noexcept;
 
   mutable spin_lock lock_;
   std::array<guest, most> all_ FAR_GUARDED_BY(lock_);

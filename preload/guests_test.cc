@@ -79,11 +79,11 @@ class process {
   void exchange(guest& one) {
     one.said.counted = one.memory.counted;
     const std::uint64_t granted = host.exchange(one.number, one.said);
-    if (one.said.runtimes != 0) one.memory.counted.budget_bytes = granted;
+    if (one.said.runtimes != 0) one.memory.counted.budget_bytes = round_down(granted, page_bytes);
   }
 
   std::vector<guest> all_;
-  std::uint64_t now_ns_ = 1'000'000'000;
+  std::uint64_t now_ns_ = 1'000'000'000'000'000;  // of a machine that has run for days
 };
 
 TEST(guests, without_any_the_run_door_has_the_whole_budget) {
@@ -121,9 +121,10 @@ TEST(guests, a_guest_never_gets_more_than_was_chosen_for_it) {
   for (int i = 0; i < 100; ++i) {
     one.run(1);
     EXPECT_LE(one.memory_of(guest).counted.budget_bytes, 48 * mib);
+    if (i < 60) continue;
+    EXPECT_GT(one.memory_of(guest).counted.budget_bytes, 47 * mib);
+    EXPECT_GT(one.own.counted.budget_bytes, budget - 49 * mib) << "what the guest does not take is not kept for it";
   }
-  EXPECT_GT(one.memory_of(guest).counted.budget_bytes, 32 * mib);
-  EXPECT_GT(one.own.counted.budget_bytes, budget - 64 * mib);
 }
 
 TEST(guests, a_lower_budget_reaches_all) {
@@ -141,9 +142,61 @@ TEST(guests, several_runtimes_of_a_guest_have_the_minimum_each) {
   process one;
   one.own.needs_bytes = 400 * mib;
   const std::size_t guest = one.add(64 * mib, 4);
+  EXPECT_EQ(one.memory_of(guest).counted.budget_bytes, 64 * mib);
   EXPECT_EQ(one.host.least_bytes(), 5 * minimum);
   one.run(50);
   EXPECT_EQ(one.memory_of(guest).counted.budget_bytes, 64 * mib);
+}
+
+TEST(guests, minima_that_are_not_used_are_set_aside_once) {
+  process one;
+  one.own.needs_bytes = 400 * mib;
+  const std::size_t guest = one.add(80 * mib, 4);
+  for (const std::uint64_t whole : {budget, budget / 2}) {
+    one.budget_bytes = whole;
+    one.settling_rounds = 30;
+    one.run(60);
+    EXPECT_EQ(one.memory_of(guest).counted.budget_bytes, 4 * minimum);
+    EXPECT_LE(one.own.counted.budget_bytes, whole - 3 * minimum);
+    EXPECT_GE(one.own.counted.budget_bytes, whole - 4 * minimum);
+  }
+}
+
+TEST(guests, a_newcomer_gets_room_to_start) {
+  process one;
+  one.own.needs_bytes = 100 * mib;
+  one.run(20);
+  const std::size_t guest = one.add(128 * mib);
+  one.run(4);
+  EXPECT_GT(one.memory_of(guest).counted.budget_bytes, 24 * mib);
+}
+
+// The budgets that a guest applies are whole pages, and so a little less than what was chosen.
+TEST(guests, a_guest_that_has_nearly_all_that_it_takes_leaves_the_rest) {
+  process one;
+  one.own.needs_bytes = 400 * mib;
+  const std::size_t small = one.add(48 * mib + 100);
+  const std::size_t large = one.add(512 * mib);
+  one.memory_of(small).needs_bytes = one.memory_of(large).needs_bytes = 400 * mib;
+  one.run(100);
+  EXPECT_GT(one.memory_of(small).counted.budget_bytes, 47 * mib);
+  EXPECT_GT(one.memory_of(large).counted.budget_bytes, 90 * mib);
+  EXPECT_GT(one.own.counted.budget_bytes, 90 * mib);
+}
+
+// Where only such a guest misses, the others keep what they have.
+TEST(guests, a_guest_that_has_all_that_it_takes_takes_nothing_from_others) {
+  process one;
+  one.own.needs_bytes = 180 * mib;
+  one.run(20);
+  const std::size_t guest = one.add(48 * mib);
+  one.memory_of(guest).needs_bytes = 400 * mib;
+  one.run(50);
+  for (int i = 0; i < 50; ++i) {
+    one.run(1);
+    EXPECT_GE(one.own.counted.local_bytes, 180 * mib);
+    EXPECT_GT(one.memory_of(guest).counted.budget_bytes, 46 * mib);
+  }
 }
 
 TEST(guests, what_a_guest_counted_stays_when_it_leaves) {
@@ -172,7 +225,7 @@ TEST(guests, a_child_of_fork_has_none) {
   one.host.settle_in_child();
   EXPECT_EQ(one.host.least_bytes(), minimum);
   EXPECT_EQ(one.host.add_to({.local_bytes = 5}).local_bytes, 5u);
-  EXPECT_EQ(one.host.divide(budget, one.own.counted, 60'000'000'000), budget);
+  EXPECT_EQ(one.host.divide(budget, one.own.counted, 2'000'000'000'000'000), budget);
 }
 
 TEST(guests, refuses_another_interface_and_more_than_it_has_room_for) {

@@ -31,6 +31,11 @@ bool is_demanding(const job_share& one) {
   return one.granted_bytes != 0 && one.demand >= lowest_demand && is_near_limit(one);
 }
 
+// Whether it has all that it takes, or nearly: then its misses are no reason to take anything from others.
+bool has_most(const job_share& one) {
+  return one.limit_bytes >= one.most_bytes - std::min(one.most_bytes, margin_bytes);
+}
+
 // The least that is set aside for a process. A small one uses less than it may; it is counted with little more than
 // what it uses, or a dozen of shells would take 200 MiB from those that work.
 std::uint64_t reserve(const job_share& one) {
@@ -51,30 +56,55 @@ std::uint64_t part_of(std::uint64_t whole, double weight, double all_weights) {
 class division {
  public:
   division(std::uint64_t budget_bytes, std::span<const job_share> among) : budget_(budget_bytes) {
-    any_demand_ = std::any_of(among.begin(), among.end(), is_demanding);
+    any_demand_ =
+        std::any_of(among.begin(), among.end(), [](const auto& one) { return is_demanding(one) && !has_most(one); });
     for (const job_share& one : among) {
       if (is_demanding(one)) all_demand_ += weight_of_demand(one);
       reserved_ += reserve(one);
       kept_ += kept(one);
       all_use_ += weight_of_use(one);
     }
+    pool_ = budget_ - std::min(budget_, kept_);
+    if (any_demand_) leave_to_others(among);
   }
 
   // The amount that the process should come to hold.
-  [[nodiscard]] std::uint64_t target(const job_share& one) const {
+  [[nodiscard]] std::uint64_t target(const job_share& one) const { return std::min(one.most_bytes, fair(one)); }
+
+ private:
+  [[nodiscard]] std::uint64_t fair(const job_share& one) const {
     // Too little for what is needed even so: everybody comes down, by as much as it is above its reserve.
     if (kept_ > budget_) {
       const std::uint64_t pool = budget_ > reserved_ ? budget_ - reserved_ : 0;
       return reserve(one) +
              part_of(pool, static_cast<double>(kept(one) - reserve(one)), static_cast<double>(kept_ - reserved_));
     }
-    const std::uint64_t pool = budget_ - kept_;
-    if (any_demand_) return kept(one) + (is_demanding(one) ? part_of(pool, weight_of_demand(one), all_demand_) : 0);
+    if (any_demand_) return kept(one) + (is_demanding(one) ? part_of(pool_, weight_of_demand(one), all_demand_) : 0);
     // Nobody needs more. All may grow, those most that are large or new; a quarter waits for who comes next.
-    return kept(one) + part_of(pool - pool / 4, weight_of_use(one), all_use_);
+    return kept(one) + part_of(pool_ - pool_ / 4, weight_of_use(one), all_use_);
   }
 
- private:
+  // Of the pool, processes with demand do not take all of their parts where they would have more than the most that
+  // they take: the rest is for the others with demand. Their parts grow by that, so more of them may reach their most.
+  void leave_to_others(std::span<const job_share> among) {
+    const std::uint64_t whole = pool_;
+    for (std::size_t pass = 0; pass < among.size(); ++pass) {
+      std::uint64_t taken = 0;
+      double others = 0;
+      for (const job_share& one : among) {
+        if (!is_demanding(one)) continue;
+        if (fair(one) >= one.most_bytes) {
+          taken += one.most_bytes - minimum;
+        } else {
+          others += weight_of_demand(one);
+        }
+      }
+      if (others <= 0) return;
+      pool_ = whole - std::min(whole, taken);
+      all_demand_ = others;
+    }
+  }
+
   // Demand falls when frames are added. With its square root, shares are not thrown back and forth.
   static double weight_of_demand(const job_share& one) { return std::sqrt(one.demand) + 1; }
   [[nodiscard]] double weight_of_use(const job_share& one) const {
@@ -83,8 +113,8 @@ class division {
   }
   // The amount that the process keeps before the rest is distributed.
   [[nodiscard]] std::uint64_t kept(const job_share& one) const {
-    if (is_demanding(one)) return minimum;
     if (!any_demand_) return one.used_bytes + margin_bytes;
+    if (is_demanding(one)) return minimum;
     // With less room than this a process that is content would be at its limit at once, and miss.
     const std::uint64_t room = margin_bytes + (one.idle ? 0 : margin_bytes + one.used_bytes / 8);
     // The evictor of a process at its limit keeps some of that free: it does not need less for that.
@@ -98,6 +128,7 @@ class division {
   double all_use_ = 0;
   std::uint64_t reserved_ = 0;
   std::uint64_t kept_ = 0;
+  std::uint64_t pool_ = 0;  // what the others leave for those that may grow
   bool any_demand_ = false;
 };
 

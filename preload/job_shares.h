@@ -25,13 +25,14 @@ struct demand_meter {
   }
 };
 
-// One process of a job.
+// One process of a job, or one far heap of a process.
 struct job_share {
   std::uint64_t used_bytes = 0;   // frames charged, now
   std::uint64_t limit_bytes = 0;  // the budget that the process applies, which may still be that of an earlier decision
   double demand = 0;              // pages a second that it missed, or filled while it evicted others; smoothed
   bool idle = false;              // it has used hardly any CPU time lately
   bool is_new = false;            // it has just come
+  std::uint64_t most_bytes = ~std::uint64_t{0};  // it takes no more; at least pager::minimum_budget_bytes
 
   // In: what was granted before; 0: nothing yet. Out: what it may hold from now on, at least
   // pager::minimum_budget_bytes. A process that holds more comes down to it by eviction.

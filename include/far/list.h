@@ -311,7 +311,7 @@ class list {
     return added;
   }
   // Takes all elements: of a list of the same tag, if this one is empty, in O(1), and positions stay good; otherwise
-  // one by one. When it throws, each element is in one of the lists.
+  // one by one. When it throws, each element is in one of the lists. Requires: `other` is not this list.
   void splice(position at, list& other)
     requires std::move_constructible<T>
   {
@@ -322,10 +322,12 @@ class list {
     while (!other.empty()) splice(at, other, other.begin_position());
   }
   // Takes all elements of a list that is sorted, as this one is, so that all are sorted: those of this list before
-  // equal ones of the other. When it throws, each element is in one of the lists, and both are sorted.
+  // equal ones of the other. When it throws, each element is in one of the lists, and both are sorted. Does nothing
+  // with this list itself.
   template <typename Less = std::less<>>
     requires std::strict_weak_order<Less&, const T&, const T&> && std::move_constructible<T>
   void merge(list& other, Less less = {}) {
+    if (this == &other) return;
     for (std::uint32_t at = first_; !other.empty();) {
       {
         const scope here(in_.home());

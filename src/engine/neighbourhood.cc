@@ -38,7 +38,8 @@ void neighbourhood::count_return(page_id page) {
 
 void neighbourhood::end_period() {
   const std::uint64_t evicted = count_.evicted_pages.get();
-  const std::uint64_t left = evicted - evicted_then_.exchange(evicted, std::memory_order_relaxed);
+  const std::uint64_t then = evicted_then_.exchange(evicted, std::memory_order_relaxed);
+  const std::uint64_t left = then <= evicted ? evicted - then : evicted;  // in a child of a fork, counts begin again
   const std::uint64_t returned = std::min(returned_.exchange(0, std::memory_order_relaxed), left);
   returning_share_.store(left == 0 ? 0 : static_cast<unsigned>(returned * whole / left), std::memory_order_relaxed);
 }

@@ -107,6 +107,19 @@ TEST_F(region_fetch, ends_while_pages_that_leave_are_missed_soon) {
   EXPECT_EQ(around_in_use().count, region_pages);
 }
 
+// The counts of a child of a fork begin again.
+TEST_F(region_fetch, knows_in_a_child_that_pages_that_leave_are_missed_soon) {
+  use_whole_regions(100);
+  have_just_left_ = true;
+  miss_others(1000);
+  ASSERT_EQ(around_in_use().count, 0u);
+  count_.begin_again();
+  for (int i = 0; i < 10; ++i) {
+    miss_others(100);
+    EXPECT_EQ(around_in_use().count, 0u);
+  }
+}
+
 TEST_F(region_fetch, a_sample_that_is_missed_late_was_not_wanted) {
   for (int i = 0; i < 100; ++i) {
     const page_id first = new_region(8);
@@ -128,6 +141,19 @@ TEST_F(region_fetch, a_sample_that_came_back_otherwise_tells_nothing) {
   EXPECT_EQ(count_.sampled_pages.get(), 0u);
 }
 
+// More of them than there is room for: those that may still be missed soon keep their places.
+TEST_F(region_fetch, a_sample_is_not_given_up_before_its_time) {
+  for (int i = 0; i < 2000; ++i) static_cast<void>(asked_.around(new_region(8) + 8));
+  EXPECT_EQ(count_.sampled_pages.get(), 0u);
+}
+
+TEST_F(region_fetch, does_not_come_for_a_sample_alone) {
+  use_whole_regions(100);
+  pass_epochs(4);  // so that there is room for samples
+  EXPECT_EQ(asked_.around(new_region(14) + 14).count, 0u);
+  EXPECT_EQ(asked_.around(new_region(13) + 14).count, region_pages);
+}
+
 TEST_F(region_fetch, leaves_sparse_regions_alone) {
   use_whole_regions(100);
   const std::uint64_t sampled = count_.sampled_pages.get();
@@ -143,6 +169,7 @@ TEST_F(region_fetch, leaves_sparse_regions_alone) {
   }
   put(pages_, filled_here + 3, state::remote, 0);
   put(pages_, filled_here + 4, state::remote, 0);
+  put(pages_, filled_here + 5, state::remote, 0);
   EXPECT_EQ(asked_.around(filled_here + 3).count, 0u) << "its pages have not come back, they were made here";
 }
 

@@ -233,7 +233,7 @@ result<void> choose_budget(pager::far_heap& one, std::uint64_t budget_bytes) {
     if (resized && found != mine.all.end()) found->chosen_bytes = budget_bytes;
     return resized;
   }
-  found->chosen_bytes = budget_bytes;
+  found->chosen_bytes = round_down(budget_bytes, page_bytes);  // as it is applied
   static_cast<void>(exchange_with_host(mine));
   return {};
 }

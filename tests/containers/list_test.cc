@@ -179,6 +179,20 @@ TEST_F(fragile_list_test, sorting_is_stable_and_keeps_positions) {
   for (std::uint32_t i = 0; i < 3000; ++i) ASSERT_EQ(mine.deref(here, known[i]).second, i);
 }
 
+TEST_F(fragile_list_test, merging_keeps_the_order_of_equal_elements) {
+  using numbered = std::pair<std::uint32_t, std::uint32_t>;
+  const auto by_first = [](const numbered& a, const numbered& b) { return a.first < b.first; };
+  list<numbered> mine(*farheap_);
+  list<numbered> other(*farheap_);
+  for (std::uint32_t i = 0; i < 300; ++i) (i % 3 == 0 ? other : mine).emplace_back(i / 30, i % 3 == 0 ? i + 1000 : i);
+  mine.merge(other, by_first);
+  mine.merge(mine, by_first);  // as of std::list, nothing
+  EXPECT_TRUE(other.empty());
+  EXPECT_EQ(mine.size(), 300u);
+  const scope here(*farheap_);
+  EXPECT_TRUE(std::ranges::is_sorted(mine.range(here))) << "those of the other list come last";
+}
+
 TEST_F(fragile_list_test, what_throws_while_lists_change_loses_nothing) {
   list<fragile> mine(*farheap_);
   list<fragile> other(*farheap_);

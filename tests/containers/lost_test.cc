@@ -89,6 +89,39 @@ TEST_F(lost_containers, vector_of_small_groups) {
                           [this](auto access) { lose(access); });
 }
 
+// A walk asks for what is ahead of it. That this is lost is no reason to refuse what is there.
+TEST_F(lost_containers, chunks_before_a_lost_one) {
+  vector<fragile, 8> all(farheap());
+  for (std::uint64_t i = 0; i < 20'000; ++i) all.emplace_back(i);
+  lose([&] {
+    const scope here(farheap());
+    static_cast<void>(all.deref(here, 10'000));
+  });
+  const std::size_t lost = lost_elements(all);
+  std::size_t refused = 0;
+  for (std::size_t first = 0; first < all.size(); first += 8) {
+    const bool is_there = detail::unless_lost([&] {
+      const scope here(farheap());
+      EXPECT_EQ(all.chunk(here, first, 8).front().number, first);
+    });
+    refused += is_there ? 0 : 8;
+  }
+  EXPECT_EQ(refused, lost);
+  std::size_t seen = 0;
+  static_cast<void>(detail::unless_lost([&] {
+    const scope here(farheap());
+    for (const fragile& one : all.range(here)) {
+      EXPECT_EQ(one.number, seen);
+      ++seen;
+    }
+  }));
+  EXPECT_GT(seen, 9'000u - lost);
+  EXPECT_EQ(seen % 8, 0u);
+  const scope here(farheap());
+  EXPECT_EQ(detail::unless_lost([&] { static_cast<void>(all.deref(here, seen - 1)); }), true);
+  EXPECT_EQ(detail::unless_lost([&] { static_cast<void>(all.deref(here, seen)); }), false) << "it ends there";
+}
+
 TEST_F(lost_containers, list) {
   list<fragile> all(farheap());
   for (std::uint64_t i = 0; i < 10'000; ++i) all.emplace_back(i);

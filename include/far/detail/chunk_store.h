@@ -195,7 +195,10 @@ class group_chunks {
     }
   }
 
-  void look_ahead(const scope& /*in*/, std::size_t first, std::size_t count) const { prefetch(first, count); }
+  // Where groups are may be lost: the walk ends there, if it comes there.
+  void look_ahead(const scope& /*in*/, std::size_t first, std::size_t count) const {
+    static_cast<void>(unless_lost([&] { prefetch(first, count); }));
+  }
 
  private:
   using group = chunk<T>;
