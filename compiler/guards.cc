@@ -139,6 +139,8 @@ bool guarder::comes_guarded(const guard& one) {
   return true;
 }
 
+// Enters the access among those that later ones can rely on. An access that has no guard of its own is entered, too: it
+// brings the page itself. By way of an argument or a global variable no access has a guard, so nothing is entered.
 void guarder::consider(llvm::Instruction& access) {
   llvm::Value* const pointer = pointer_of(access);
   if (pointer == nullptr || is_own(pointer)) return;

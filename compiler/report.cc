@@ -47,6 +47,8 @@ bool once(const llvm::Instruction& at, const finding& found) {
 
 }  // namespace
 
+// A build runs several compilers at once, so each line is appended to the file by one write. A report that cannot be
+// written ends the compilation: one with lines missing would look as if there were nothing to say about those loops.
 void report::add(const llvm::Instruction& at, llvm::OptimizationRemarkEmitter& remarks, const finding& found) const {
   remarks.emit([&]() -> llvm::OptimizationRemark {
     return llvm::OptimizationRemark(pass_name, found.kind, &at)
