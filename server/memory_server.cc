@@ -45,8 +45,8 @@ void use_all_descriptors() {
 }
 
 void tell_manager(std::string_view state) {
-  if (const result<void> told = tell_service_manager(state); !told) {
-    log_event(told.error().message, log_level::warning);
+  if (const result<void> sent = tell_service_manager(state); !sent) {
+    log_event(sent.error().message, log_level::warning);
   }
 }
 

@@ -82,7 +82,7 @@ metrics_server::~metrics_server() {
   ends_ = true;
   const std::uint64_t one = 1;
   // It can only fail when it has been told already.
-  [[maybe_unused]] const ssize_t told = write(waker_, &one, sizeof one);
+  [[maybe_unused]] const ssize_t written = write(waker_, &one, sizeof one);
   thread_.join();
   for (const auto& served : connections_) close(served->socket);
   close(listener_);
@@ -180,12 +180,14 @@ bool metrics_server::is_allowed(const http_request& asked) const {
   const std::string_view shown = asked.authorization;
   if (!shown.starts_with(scheme)) return false;
   bool is_right = false;
-  for (const std::string& token : chosen_.tokens->of("default")) {
+  for (const std::string& token : chosen_.tokens->tokens_of("default")) {
     is_right |= is_same_secret(shown.substr(scheme.size()), token);
   }
   return is_right;
 }
 
+// The order decides what needs a token. Probes come first, because an orchestrator has none; a path that does not exist
+// comes after the check, so that a stranger learns nothing about the paths that do.
 metrics_server::answer metrics_server::answer_to(const http_request& asked, std::uint64_t now_ns) {
   if (asked.method != "GET" && asked.method != "HEAD") return {.code = 405, .body = "only GET and HEAD\n"};
   // Those who start and watch servers ask for these, and learn nothing else.

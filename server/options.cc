@@ -158,7 +158,7 @@ result<void> take_secrets(const texts& from, options& into) {
     into.tokens = std::move(tokens).value();
     into.token_file = from.token_file;
     for (const auto& [tenant, bytes] : into.quota_bytes) {
-      if (!into.tokens.of(tenant).empty()) continue;
+      if (!into.tokens.tokens_of(tenant).empty()) continue;
       return about("--quota",
                    "the token file has no token for tenant '" + tenant + "'; add one, or leave the quota out");
     }
@@ -166,7 +166,7 @@ result<void> take_secrets(const texts& from, options& into) {
   if (!from.metrics_token_file.empty()) {
     result<token_book> tokens = token_book::read(from.metrics_token_file);
     if (!tokens) return about("--metrics-token-file", tokens.error().message);
-    if (tokens.value().of("default").empty()) {
+    if (tokens.value().tokens_of("default").empty()) {
       return about("--metrics-token-file", "it has only tokens with a tenant; write a line with the token alone");
     }
     into.metrics_tokens = std::move(tokens).value();
@@ -198,6 +198,8 @@ result<void> take_address(const char* option, const std::string& text, bool is_p
   return {};
 }
 
+// Secrets are read before addresses: what may be listened on depends on whether a token or a certificate protects it.
+// A server with --shm alone opens no port.
 result<options> check(const texts& from) {
   options checked;
   checked.threads = from.threads;
@@ -229,12 +231,14 @@ result<options> check(const texts& from) {
   return checked;
 }
 
-std::string text_of(const std::optional<address>& of) {
-  return of ? of->text() : "";
+std::string text_of(const std::optional<address>& where) {
+  return where ? where->text() : "";
 }
 
 }  // namespace
 
+// One line for each option, rather than a comparison of the structs: the message names the options whose new values wait
+// for a restart. Tokens and certificates are compared by the names of their files, since their contents may change.
 std::vector<std::string> fixed_differences(const options& before, const options& now) {
   std::vector<std::string> names;
   const auto compare = [&](const char* name, bool differs) {

@@ -181,7 +181,7 @@ void protocol::shake_hands(const header& head, std::span<const std::byte> payloa
     case step::malformed: return end(close_reason::malformed);
     case step::refused: return end_refused();
     case step::greeted:
-      handshake_.challenge(!settings_.tokens->empty(), settings_.tokens->of(handshake_.said().tenant),
+      handshake_.challenge(!settings_.tokens->empty(), settings_.tokens->tokens_of(handshake_.said().tenant),
                            settings_.identity);
       return send_handshake();
     case step::proven: return attach(now_ns);

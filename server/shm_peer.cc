@@ -109,7 +109,7 @@ void shm_peer::on_greeting() {
       return refuse("user: without --token-file only the server's own user and root may connect");
     }
   }
-  handshake_.challenge(token_wanted, settings_.tokens->of(handshake_.said().tenant));
+  handshake_.challenge(token_wanted, settings_.tokens->tokens_of(handshake_.said().tenant));
   if (!send_handshake()) end(close_reason::peer_gone);
 }
 

@@ -122,7 +122,7 @@ std::shared_ptr<const token_book::table> token_book::now() const {
   return tokens_;
 }
 
-std::vector<std::string> token_book::of(const std::string& tenant) const {
+std::vector<std::string> token_book::tokens_of(const std::string& tenant) const {
   const std::shared_ptr<const table> book = now();
   const auto found = book->find(tenant);
   return found == book->end() ? std::vector<std::string>() : found->second;

@@ -29,7 +29,7 @@ class token_book {
 
   [[nodiscard]] bool empty() const { return now()->empty(); }
   // The valid tokens of a tenant; none: there is no such tenant.
-  [[nodiscard]] std::vector<std::string> of(const std::string& tenant) const;
+  [[nodiscard]] std::vector<std::string> tokens_of(const std::string& tenant) const;
 
  private:
   using table = std::map<std::string, std::vector<std::string>>;

@@ -1,4 +1,4 @@
-// How the far::runtime objects of a program under `farheap run` share its budget (E1). The run door is the host: it
+// How the far::runtime objects of a program under `farheap run` share its budget. The run door is the host: it
 // knows the budget of the process. The guest is a copy of libfarheap in the program: a few times a second it tells what
 // its runtimes hold and counted, and learns how much they may hold together.
 //

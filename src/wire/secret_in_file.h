@@ -18,8 +18,9 @@ struct file_version {
   std::uint64_t changed_ns = 0;
 
   bool operator==(const file_version&) const = default;
-  [[nodiscard]] static file_version of(const std::string& path);
 };
+
+[[nodiscard]] file_version version_of(const std::string& path);
 
 // Reads a file of at most so many bytes through a descriptor of the runtime's. Errors: why not, without the path.
 [[nodiscard]] result<std::string> read_whole_file(const std::string& path, std::size_t most_bytes);

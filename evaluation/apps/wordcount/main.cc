@@ -38,14 +38,14 @@ class generator {
 
   [[nodiscard]] std::string part(std::size_t number) const {
     apps::random_words random(apps::mix(chosen_.seed) + number);
-    std::string made;
+    std::string text;
     std::string next;
-    for (add(random, next); made.size() + next.size() <= part_bytes; add(random, next)) {
-      made += next;
+    for (add(random, next); text.size() + next.size() <= part_bytes; add(random, next)) {
+      text += next;
       next.clear();
     }
-    made.resize(part_bytes, ' ');
-    return made;
+    text.resize(part_bytes, ' ');
+    return text;
   }
 
  private:

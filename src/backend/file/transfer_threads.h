@@ -145,7 +145,7 @@ class threads_channel final : public channel {
   std::vector<transfer_job, platform::local_allocator<transfer_job>> jobs_;
   job_queue unused_;
   std::size_t in_flight_ = 0;
-  std::uint32_t polled_ = 0;  // of `made_`
+  std::uint32_t polled_ = 0;  // of `finished_count_`
 
   mutable spin_lock lock_;
   job_queue done_ FAR_GUARDED_BY(lock_);
