@@ -33,8 +33,8 @@ std::string line_of_json(const llvm::Instruction& at, const finding& found) {
   return text;
 }
 
-// Loops are unrolled, vectorised and copied before guards are placed: of an access that occurs several times with one
-// outcome there is one line.
+// Loops are unrolled, vectorised and copied before guards are placed, so an access may occur several times. It gets one
+// line for each outcome.
 bool once(const llvm::Instruction& at, const finding& found) {
   const llvm::DILocation* const place = at.getDebugLoc().get();
   if (place == nullptr) return true;

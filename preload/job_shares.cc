@@ -10,16 +10,17 @@ namespace far::preload {
 namespace {
 
 constexpr std::uint64_t minimum = pager::minimum_budget_bytes;
-// Room above what a process uses, so that it does not evict at once: one open block of the pager.
+// Room above the memory that a process uses, so that it does not evict at once: one open block of the pager.
 constexpr std::uint64_t margin_bytes = 2 * mib;
 // Below, a process has all that it needs, though it may miss now and then.
 constexpr double lowest_demand = 10;
 
-// How much of what it uses a process without demand loses in one decision while others have some: it notices soon when
-// it was in use after all, and has a demand then.
+// The inverse of the part of its memory that a process without demand loses in one decision while others have demand.
+// If the memory was in use after all, the process soon has a demand.
 constexpr std::uint64_t busy_decay = 64;
 constexpr std::uint64_t idle_decay = 16;
-// How much of the way down to its target a process with demand goes in one decision: what it holds is surely in use.
+// The inverse of the part of the way down to its target that a process with demand goes in one decision: its memory is
+// surely in use.
 constexpr std::uint64_t demanding_decay = 8;
 
 // The evictor keeps up to a sixteenth of the limit free ahead of need.
@@ -31,8 +32,8 @@ bool is_demanding(const job_share& one) {
   return one.granted_bytes != 0 && one.demand >= lowest_demand && is_near_limit(one);
 }
 
-// The least that is set aside for a process. A small one uses less than it may; it is counted with little more than
-// what it uses, or a dozen of shells would take 200 MiB from those that work.
+// The least that is set aside for a process. A small process counts with little more than it uses, or a dozen shells
+// would take 200 MiB from the processes that work.
 std::uint64_t reserve(const job_share& one) {
   return is_demanding(one) ? minimum : std::min(minimum, one.used_bytes + margin_bytes);
 }
@@ -62,7 +63,7 @@ class division {
 
   // The amount that the process should come to hold.
   [[nodiscard]] std::uint64_t target(const job_share& one) const {
-    // Too little for what is needed even so: everybody comes down, by as much as it is above its reserve.
+    // Even so there is too little: all come down, in proportion to what they hold above their reserves.
     if (kept_ > budget_) {
       const std::uint64_t pool = budget_ > reserved_ ? budget_ - reserved_ : 0;
       return reserve(one) +
@@ -70,12 +71,12 @@ class division {
     }
     const std::uint64_t pool = budget_ - kept_;
     if (any_demand_) return kept(one) + (is_demanding(one) ? part_of(pool, weight_of_demand(one), all_demand_) : 0);
-    // Nobody needs more. All may grow, those most that are large or new; a quarter waits for who comes next.
+    // Nobody needs more. All may grow, large and new ones most; a quarter is kept for newcomers.
     return kept(one) + part_of(pool - pool / 4, weight_of_use(one), all_use_);
   }
 
  private:
-  // Demand falls when frames are added. With its square root, shares are not thrown back and forth.
+  // Demand falls when frames are added. Its square root keeps shares from oscillating.
   static double weight_of_demand(const job_share& one) { return std::sqrt(one.demand) + 1; }
   [[nodiscard]] double weight_of_use(const job_share& one) const {
     const std::uint64_t start = one.is_new ? budget_ / 8 : margin_bytes;
@@ -85,9 +86,9 @@ class division {
   [[nodiscard]] std::uint64_t kept(const job_share& one) const {
     if (is_demanding(one)) return minimum;
     if (!any_demand_) return one.used_bytes + margin_bytes;
-    // With less room than this a process that is content would be at its limit at once, and miss.
+    // With less room, a content process would be at its limit at once, and miss.
     const std::uint64_t room = margin_bytes + (one.idle ? 0 : margin_bytes + one.used_bytes / 8);
-    // The evictor of a process at its limit keeps some of that free: it does not need less for that.
+    // The evictor of a process at its limit keeps some of it free, but the process does not need less for that.
     const std::uint64_t whole = is_near_limit(one) ? std::max(one.used_bytes, one.limit_bytes) : one.used_bytes + room;
     if (!is_near_limit(one) && !one.idle) return std::max(reserve(one), whole);
     return std::max(reserve(one), whole - whole / (one.idle ? idle_decay : busy_decay));
@@ -129,7 +130,7 @@ void divide_budget(std::uint64_t budget_bytes, std::span<job_share> among) noexc
   std::uint64_t all_granted = 0;
   for (const job_share& one : among) all_granted += held(one, one.granted_bytes);
   const bool hurry = all_granted > budget_bytes + budget_bytes / 8;
-  // First who comes down, then who goes up, into what is really free.
+  // First the shares that fall, then those that rise, into memory that is really free.
   std::uint64_t all_held = 0;
   std::uint64_t all_missing = 0;
   for (const job_share& one : among) {

@@ -1,5 +1,5 @@
-// mlockall(2): the program's memory is locked, except for far memory, which the budget keeps moving, and for the
-// runtime's own, which is mapped for the largest program and filled as it is needed.
+// mlockall(2): the program's memory is locked, except for far memory, which moves within the budget, and the runtime's
+// own, which is mapped for the largest program and filled on demand.
 #pragma once
 
 #include <cstddef>

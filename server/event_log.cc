@@ -46,7 +46,8 @@ bool is_logged(log_level how) {
 void log_event(const std::string& text, log_level how) {
   if (!is_logged(how)) return;
   const std::string line = "farheapd: " + text + "\n";
-  // One call, so that lines of several threads do not mix. A standard error that is gone leaves nobody to tell.
+  // One call, so that lines of several threads do not mix. A failure is ignored, since there is nowhere else to report
+  // it.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 

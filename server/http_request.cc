@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view blanks = " \t";
 
-// Of a line that may end in CR.
+// A line, without the CR that it may end in.
 std::string_view next_line(std::string_view* rest) {
   const std::size_t end = rest->find('\n');
   std::string_view line = rest->substr(0, end);

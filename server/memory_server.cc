@@ -40,7 +40,7 @@ void use_all_descriptors() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  // Where it is not granted, fewer clients can connect.
+  // If this is not granted, fewer clients can connect.
   static_cast<void>(setrlimit(RLIMIT_NOFILE, &limit));
 }
 
@@ -59,7 +59,7 @@ int wait_for(int signals, int listener, int timeout_ms) {
   return read(signals, &taken, sizeof taken) == sizeof taken ? static_cast<int>(taken.ssi_signo) : 0;
 }
 
-// The same, while the server ends: what would be reloaded is of no use any more.
+// The same while the server ends, when there is no point in reloading.
 bool is_told_to_end(int signals, int timeout_ms) {
   const int number = wait_for(signals, -1, timeout_ms);
   return number != 0 && number != SIGHUP;
@@ -105,7 +105,7 @@ result<void> memory_server::prepare() {
   protocol_.tokens = &chosen_.tokens;
   protocol_.patience_ns = chosen_.patience_ns;
   protocol_.silence_ns = chosen_.silence_ns;
-  // Of the process and not of the machine: what it holds goes with it.
+  // It identifies the process and not the machine, because the memory disappears with the process.
   wire::fill_random(protocol_.identity);
   loop_ = {.protocol = &protocol_,
            .security = security_.get(),
@@ -184,7 +184,7 @@ void memory_server::serve_until_signal(int signals, const std::function<result<o
   }
 }
 
-// All mistakes are found before the first change. Connections that are there stay as they are.
+// All mistakes are found before the first change. Existing connections are not affected.
 void memory_server::reload(result<options> fresh) {
   result<bool> renewed = false;
   if (fresh && security_) renewed = security_->refresh();
@@ -196,7 +196,7 @@ void memory_server::reload(result<options> fresh) {
   options& now = fresh.value();
   std::string left;
   for (const std::string& name : fixed_differences(chosen_, now)) left += (left.empty() ? "" : ", ") + name;
-  // A server that began with tokens goes on with tokens, and one without goes on without.
+  // A server that started with tokens keeps requiring tokens, and one without keeps running without.
   if (now.token_file == chosen_.token_file) chosen_.tokens = std::move(now.tokens);
   if (now.metrics_token_file == chosen_.metrics_token_file) chosen_.metrics_tokens = std::move(now.metrics_tokens);
   store_->set_quotas(std::move(now.quota_bytes));

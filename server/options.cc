@@ -48,7 +48,7 @@ struct texts {
   bool epoll = false;
 };
 
-// Values are taken as text and checked afterwards, so that each message can say what to write instead.
+// Values are read as text and checked afterwards, so that each message can say what to write instead.
 void declare(CLI::App& parser, texts& into) {
   const auto text = [&](const char* name, std::string& value, const char* type, const char* help) {
     parser.add_option(name, value, help)->type_name(type);
@@ -185,7 +185,7 @@ result<void> take_secrets(const texts& from, options& into) {
   return {};
 }
 
-// `advice`: what protects it.
+// `advice`: the options that would protect the address.
 result<void> take_address(const char* option, const std::string& text, bool is_protected, const char* advice,
                           std::optional<address>& into) {
   const result<address> parsed = parse_address(text);

@@ -101,7 +101,7 @@ void request_handler::on_write(const header& head, std::span<const std::byte> pa
 }
 
 // Blocks are filled with zeros as they are lent, which takes long for many. So a call does no more than a turn's share,
-// and the same request comes again until it is done; `allocation_` says how far it has come.
+// and the same request is handled again until it is done; `allocation_` has its progress.
 request_handler::outcome request_handler::on_allocate(const header& head, std::span<const std::byte> payload,
                                                       std::uint64_t now_ns) {
   if (!allocating_) {

@@ -27,10 +27,10 @@ class ring_transport final : public transport {
     if (waker_ >= 0) close(waker_);
   }
 
-  // Tries sets of flags from the fastest to the oldest, because the kernel rejects a set that it does not know as a
-  // whole.
+  // Tries sets of flags from the fastest to the oldest, because the kernel rejects a whole set if it does not know one
+  // of its flags.
   [[nodiscard]] result<void> open() {
-    // The first is fastest (Linux 6.1); a kernel that does not know it is asked for less.
+    // The first set is the fastest (Linux 6.1). Older kernels get fewer flags.
     int failed = 0;
     for (const unsigned flags :
          {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_COOP_TASKRUN, 0u}) {
