@@ -83,7 +83,7 @@ std::size_t lineage_channel::submit(std::span<const request> batch) {
 std::size_t lineage_channel::poll(std::span<completion> done) {
   std::size_t count = 0;
   for_each_queue([&](channel& queue) {
-    // Also those with nothing under way: what makes their descriptors readable is taken by poll().
+    // Also queues with nothing under way, because poll() resets what makes their descriptors readable.
     if (count < done.size()) count += queue.poll(done.subspan(count));
   });
   return count;
@@ -127,7 +127,7 @@ void lineage_channel::close_in_child() {
   platform::close_own_descriptor(std::exchange(events_, -1));
 }
 
-// A queue without a descriptor makes the whole one without.
+// If one queue has no descriptor, this channel has none.
 int lineage_channel::event_descriptor() const {
   bool all = true;
   for_each_queue([&all](const channel& queue) { all &= queue.event_descriptor() >= 0; });
@@ -136,7 +136,7 @@ int lineage_channel::event_descriptor() const {
     events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
     if (events_ < 0) return -1;
     for (const part& ancestor : inherited_) all &= watch(events_, ancestor.queue->event_descriptor());
-    // Not to be taken for one that tells of all queues the next time.
+    // It must not be used the next time as if it watched all queues.
     if (!all) platform::close_own_descriptor(std::exchange(events_, -1));
     if (!all) return -1;
   }

@@ -222,7 +222,7 @@ void replicated_channel::start_read(std::uint32_t index) {
       if (now_ns - reading.parked_at_ns < shared_.lost_after_ns) return;
       return fail_read(index, ETIMEDOUT);
     case started_read::outcome::away:
-      // A channel that held reads for as long as that may take could not be closed before.
+      // A channel that held reads for that long could not be closed before.
       return fail_read(index, ETIMEDOUT);
     case started_read::outcome::gone:
       // Copies that were tried and failed may still be there.
@@ -283,7 +283,7 @@ void replicated_channel::flush() {
 std::size_t replicated_channel::poll(std::span<completion> done) {
   if (in_flight_ == 0) return 0;
   if (parked_ > 0) retry_parked();
-  // A member's queue is asked for no more than can be handed on, so that its descriptor tells of the rest.
+  // A member's queue is polled for no more than can be passed on, so that its descriptor stays readable for the rest.
   do {
     start_unfinished();
   } while (ended_.size() < done.size() && take_completions(done.size() - ended_.size()) > 0);
@@ -317,7 +317,7 @@ void replicated_channel::on_transfer(std::size_t member, completion ended) {
   int code = ended.error_code;
   if (code == 0 && !shared_.still_valid(member)) code = ESTALE;
   if (code != 0) shared_.note_error(member, code);
-  // That one copy is gone does not say so of another that could not be read.
+  // One copy is gone, but another that could not be read may still be there.
   const bool is_less = code == ESTALE && moved.op == operation::read && moved.error_code != 0;
   if (code != 0 && !is_less) moved.error_code = code;
   if (moved.op == operation::read) {
@@ -387,7 +387,7 @@ void replicated_channel::retry_parked() {
   if (now_ns < next_retry_ns_) return;
   next_retry_ns_ = now_ns + retry_interval_ns;
   for (std::size_t i = 0; i < parts_.size() && parked_ > 0; ++i) {
-    // One that has been sent keeps the mark until it ends, so that its wait is counted once.
+    // A read that has been sent keeps the mark until it ends, so that its wait is counted once.
     if (parts_[i].parked && parts_[i].read.how == started_read::outcome::waits) {
       start_read(static_cast<std::uint32_t>(i));
     }

@@ -177,7 +177,7 @@ std::size_t stacked_channel::poll(std::span<completion> done) {
       const std::size_t wanted = std::min(done.size() - ended_.size(), ended.size());
       const std::size_t count = queues_[tier]->poll({ended.data(), wanted});
       for (const completion& completed : std::span(ended).first(count)) end_part(tier, completed);
-      // A tier that makes a transfer when it is polled makes no more than somebody waits for.
+      // Some tiers make transfers when they are polled, so this polls for no more than somebody waits for.
       if (count < wanted) break;
     }
   }
@@ -222,7 +222,7 @@ void stacked_channel::wait(std::uint64_t timeout_ns) {
   }
 }
 
-// A queue without a descriptor makes the whole one without.
+// If one queue has no descriptor, this channel has none.
 int stacked_channel::event_descriptor() const {
   // Asked each time: a queue may have come to one of its own meanwhile (lineage_channel).
   const std::array<int, 2> of_queues{queues_[0]->event_descriptor(), queues_[1]->event_descriptor()};
