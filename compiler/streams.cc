@@ -138,8 +138,8 @@ const char* splitter::why_not_split(llvm::Loop& loop, plan& chosen) {
   return nullptr;
 }
 
-// Only plans: splitting one loop changes what scalar evolution knows about the others. Chunks are measured by the stream
-// with the longest step, so that no stream walks more than `chunk_bytes` in a chunk.
+// Only plans: splitting one loop changes what scalar evolution knows about the others. Chunks are measured by the
+// stream with the longest step, so that no stream walks more than `chunk_bytes` in a chunk.
 std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   if (!loop.isLoopSimplifyForm() || !loop.isLCSSAForm(dominators_)) return std::nullopt;
   plan chosen{};

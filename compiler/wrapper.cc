@@ -189,8 +189,8 @@ std::string find_clang(std::string_view name, bool for_cxx) {
 }
 
 // The passes run once: while compiling, or, with -flto, in the linker, which sees whole functions after inlining. Our
-// options come before the user's, so that files and libraries keep their order, and the support library comes last, after
-// everything that refers to it.
+// options come before the user's, so that files and libraries keep their order, and the support library comes last,
+// after everything that refers to it.
 std::vector<std::string> command_of(std::string_view name, const request& wanted) {
   std::vector<std::string> command{find_clang(name, wanted.for_cxx)};
   // No warnings about what a step does not use.

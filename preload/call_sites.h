@@ -10,8 +10,8 @@
 
 namespace far::preload {
 
-// The kinds of site: the system call instruction alone is too short for a jump. Nearly all calls of the C library
-// are followed by a comparison of their result with the error numbers; others are preceded by the load of their number.
+// The kinds of site: the system call instruction alone is too short for a jump. Nearly all calls of the C library are
+// followed by a comparison of their result with the error numbers; others are preceded by the load of their number.
 enum class site_kind : std::uint8_t {
   rax_with_4096,  // syscall; cmp $-4096, %rax
   rax_with_4095,  // ... cmp $-4095, %rax

@@ -206,8 +206,8 @@ result<job_mapping> job_mapping::map(int descriptor, int protection, const std::
   return job_mapping(descriptor, static_cast<job_region*>(mapped), status.st_dev, status.st_ino);
 }
 
-// The first process creates the file and the last one removes it, so an opened file may be unlinked by the time we
-// have its lock. The loop then opens the new one.
+// The first process creates the file and the last one removes it, so an opened file may be unlinked by the time we have
+// its lock. The loop then opens the new one.
 result<job_mapping> job_mapping::open(const job_name& name, const job_terms& terms) {
   // Once more if the last process removes the file between our opening and locking it.
   for (int attempt = 0; attempt < 10; ++attempt) {

@@ -118,9 +118,9 @@ std::uint64_t need_of(const engine::statistics& counted) noexcept {
   return counted.misses + (counted.evicted_pages > 0 ? filled / 8 : 0);
 }
 
-// A process that gives frames up needs time to evict, and the kernel would see both owners' frames meanwhile. So
-// shares that fall are lowered first, and shares that rise get only what is free by now, in proportion to what each
-// lacks; the next round continues. Far above the budget, shares fall faster.
+// A process that gives frames up needs time to evict, and the kernel would see both owners' frames meanwhile. So shares
+// that fall are lowered first, and shares that rise get only what is free by now, in proportion to what each lacks; the
+// next round continues. Far above the budget, shares fall faster.
 void divide_budget(std::uint64_t budget_bytes, std::span<job_share> among) noexcept {
   if (among.size() == 1) {
     among.front().granted_bytes = std::max(budget_bytes, minimum);

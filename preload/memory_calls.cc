@@ -416,8 +416,8 @@ int wrong_arguments(void* address, std::size_t old_bytes, std::size_t new_bytes,
 
 }  // namespace
 
-// There are four cases: both ranges outside the far heap (the kernel's own call), foreign pages, a move out of the
-// far heap, and a move within it. Each moves the bytes in its own way.
+// There are four cases: both ranges outside the far heap (the kernel's own call), foreign pages, a move out of the far
+// heap, and a move within it. Each moves the bytes in its own way.
 void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, void* wanted) {
   const bool fixed = (flags & MREMAP_FIXED) != 0;
   pager::pager* const source = pager_of(address, std::max(old_bytes, page_bytes));

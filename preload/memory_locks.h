@@ -6,8 +6,8 @@
 
 namespace far::preload {
 
-// After MCL_FUTURE, locks a mapping that the kernel has just made for the program. Returns false, with errno, when
-// the limit on locked memory forbids it.
+// After MCL_FUTURE, locks a mapping that the kernel has just made for the program. Returns false, with errno, when the
+// limit on locked memory forbids it.
 [[nodiscard]] bool lock_future_mapping(void* address, std::size_t bytes);
 
 // Whether MCL_FUTURE is asked for.

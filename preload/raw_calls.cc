@@ -74,8 +74,7 @@ bool is_memory_call(long number) noexcept {
   }
 }
 
-// Raw calls go through the same functions as those of the C library; only the way in which errors are returned
-// differs.
+// Raw calls go through the same functions as those of the C library; only the way in which errors are returned differs.
 bool serve_memory_call(long number, const call_arguments& given, long* result) noexcept {
   void* const address = pointer_to<void>(given[0]);
   const std::size_t bytes = size_of(given[1]);

@@ -130,8 +130,8 @@ void open_program_actions_in_child() noexcept {
   wanted.lock.open_in_child();
 }
 
-// Does what the kernel would have done if our handler were not there, the default action and the signal mask
-// included. A fault that the program ignores would repeat forever, and ends the process as it does natively.
+// Does what the kernel would have done if our handler were not there, the default action and the signal mask included.
+// A fault that the program ignores would repeat forever, and ends the process as it does natively.
 void pass_to_program(int number, siginfo_t* info, ucontext_t& context) noexcept {
   kernel_action action{};
   exchange_program_action(number, nullptr, &action);

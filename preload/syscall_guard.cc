@@ -337,8 +337,8 @@ bool reaches_into_pushed(const ucontext_t& interrupted) {
   return first < stack && first + extended_state_bytes(interrupted.uc_mcontext.fpregs) > stack - far_pushed_bytes;
 }
 
-// When only raw calls are noticed, the handler runs on the stack that the program was using, which may be small or
-// far. So the saved registers are moved out of the way, and the call is served on a local stack.
+// When only raw calls are noticed, the handler runs on the stack that the program was using, which may be small or far.
+// So the saved registers are moved out of the way, and the call is served on a local stack.
 void on_sigsys(int signal, siginfo_t* info, void* context) {
   auto& interrupted = *static_cast<ucontext_t*>(context);
   if (info->si_code != dispatched_by_kernel) return pass_to_program(signal, info, interrupted);

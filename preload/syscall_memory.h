@@ -1,5 +1,5 @@
-// Brings in the far memory that a system call touches in fault_mode::in_line. The kernel cannot resolve misses in
-// that mode: it would fail with EFAULT, so everything it may touch is made resident and pinned before the call.
+// Brings in the far memory that a system call touches in fault_mode::in_line. The kernel cannot resolve misses in that
+// mode: it would fail with EFAULT, so everything it may touch is made resident and pinned before the call.
 #pragma once
 
 #include <sys/uio.h>

@@ -282,9 +282,9 @@ result<void> arm_this_thread() {
   return {};
 }
 
-// Three kinds of children need three ways. A child with its own memory needs the fork protocol; a thread, or a child
-// on another stack, must be started from the program's frame rather than from this handler; and a plain copy only
-// needs its own dispatch, which the kernel does not inherit.
+// Three kinds of children need three ways. A child with its own memory needs the fork protocol; a thread, or a child on
+// another stack, must be started from the program's frame rather than from this handler; and a plain copy only needs
+// its own dispatch, which the kernel does not inherit.
 void do_clone(ucontext_t& context, long number) {
   const bool dispatched = !platform::on_runtime_thread();
   const undispatched_section section;

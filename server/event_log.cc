@@ -51,8 +51,8 @@ void log_event(const std::string& text, log_level how) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 
-// The lock is not held while writing: a terminal or a pipe that takes no more would stop every thread that has something
-// to log. Lines of two threads may therefore swap places.
+// The lock is not held while writing: a terminal or a pipe that takes no more would stop every thread that has
+// something to log. Lines of two threads may therefore swap places.
 void log_limited(const std::string& text, std::uint64_t now_ns, log_level how) {
   if (!is_logged(how)) return;
   limiter& limit = the_limiter();

@@ -1,5 +1,5 @@
-// Messages of farheapd to its operator: one line for each event, on standard error. Never a token, a key, or bytes of
-// a client.
+// Messages of farheapd to its operator: one line for each event, on standard error. Never a token, a key, or bytes of a
+// client.
 #pragma once
 
 #include <cstdint>

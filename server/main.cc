@@ -36,8 +36,8 @@ result<options> read_again(const std::vector<std::string>& arguments) {
   return std::move(*said.value().chosen);
 }
 
-// Signals are blocked before any thread starts, so that all threads inherit the mask and the signals arrive only at
-// the descriptor. The addresses are flushed because tests and scripts read the port from them.
+// Signals are blocked before any thread starts, so that all threads inherit the mask and the signals arrive only at the
+// descriptor. The addresses are flushed because tests and scripts read the port from them.
 int run(const std::vector<std::string>& arguments) {
   result<command_line> said = parse_command_line(arguments);
   if (!said) {

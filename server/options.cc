@@ -198,8 +198,8 @@ result<void> take_address(const char* option, const std::string& text, bool is_p
   return {};
 }
 
-// Secrets are read before addresses: what may be listened on depends on whether a token or a certificate protects it.
-// A server with --shm alone opens no port.
+// Secrets are read before addresses: what may be listened on depends on whether a token or a certificate protects it. A
+// server with --shm alone opens no port.
 result<options> check(const texts& from) {
   options checked;
   checked.threads = from.threads;
@@ -237,8 +237,9 @@ std::string text_of(const std::optional<address>& where) {
 
 }  // namespace
 
-// One line for each option, rather than a comparison of the structs: the message names the options whose new values wait
-// for a restart. Tokens and certificates are compared by the names of their files, since their contents may change.
+// One line for each option, rather than a comparison of the structs: the message names the options whose new values
+// wait for a restart. Tokens and certificates are compared by the names of their files, since their contents may
+// change.
 std::vector<std::string> fixed_differences(const options& before, const options& now) {
   std::vector<std::string> names;
   const auto compare = [&](const char* name, bool differs) {

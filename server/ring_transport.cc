@@ -66,8 +66,8 @@ class ring_transport final : public transport {
     entry->user_data = tag(motion::sent, connection);
   }
 
-  // One call submits and waits, so that a busy loop makes one system call a turn. Without a timeout the call still
-  // has to enter the kernel, which runs deferred completions only then.
+  // One call submits and waits, so that a busy loop makes one system call a turn. Without a timeout the call still has
+  // to enter the kernel, which runs deferred completions only then.
   std::size_t wait(std::span<event> into, std::uint64_t timeout_ns) override {
     io_uring_cqe* first = nullptr;
     __kernel_timespec timeout{.tv_sec = static_cast<long long>(timeout_ns / 1'000'000'000u),

@@ -86,8 +86,8 @@ void shm_request_handler::reply(const ring_request& asked, status result, ring_r
   rings_.replies.put(std::bit_cast<wire::ring_entry>(with));
 }
 
-// The client can change the shared memory at any moment. Everything that decides where bytes go is in `asked`, which
-// is our copy.
+// The client can change the shared memory at any moment. Everything that decides where bytes go is in `asked`, which is
+// our copy.
 void shm_request_handler::on_transfer(const ring_request& asked) {
   std::byte* shared = rings_.fragment(asked);
   if (shared == nullptr || asked.length_bytes == 0 || asked.offset_bytes >= page_bytes)

@@ -18,8 +18,8 @@
 namespace far::backend {
 namespace {
 
-// Reserving space is a system call that may take a millisecond: do it rarely. A nearly full disk that refuses one
-// large piece is asked for smaller ones.
+// Reserving space is a system call that may take a millisecond: do it rarely. A nearly full disk that refuses one large
+// piece is asked for smaller ones.
 constexpr std::uint64_t growth_slots = 64 * mib / page_bytes;
 
 // How long a full device is left alone, so that evictions fail without system calls meanwhile.

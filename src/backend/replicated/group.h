@@ -1,7 +1,7 @@
 // A group of 512 virtual slots, and where its copies are.
 //
-// Where the bytes are stored. A copy is an extent of 512 adjacent slots of a member and the set of slots whose bytes
-// it misses. A copy is current for a slot that is not missing, and only such copies are read:
+// Where the bytes are stored. A copy is an extent of 512 adjacent slots of a member and the set of slots whose bytes it
+// misses. A copy is current for a slot that is not missing, and only such copies are read:
 //
 //     (none) ---- the layer allocates an extent ------------> missing: every slot
 //     missing --- a write of the whole slot succeeded ------> current
@@ -133,9 +133,10 @@ class group {
   [[nodiscard]] slot_set stale(std::size_t place) const FAR_REQUIRES(lock) { return copies[place].missing & owned; }
 
   spin_lock lock;
-  bool placed = false;                          // it has been given extents
-  bool available = false;                       // slots of it that are free may be allocated
-  std::uint8_t holds FAR_GUARDED_BY(lock) = 0;  // the repairer's transfers here, during which the group's extents must stay
+  bool placed = false;     // it has been given extents
+  bool available = false;  // slots of it that are free may be allocated
+  std::uint8_t holds FAR_GUARDED_BY(lock) =
+      0;  // the repairer's transfers here, during which the group's extents must stay
   slot_set owned;
   std::array<copy, maximum_places> copies FAR_GUARDED_BY(lock);
 
