@@ -54,7 +54,7 @@ void declare(CLI::App& parser, texts& into) {
     parser.add_option(name, value, help)->type_name(type);
   };
   text("--listen", into.listen, "ADDR:PORT", "where clients connect; default 127.0.0.1:7070; port 0: any");
-  text("--memory", into.memory, "SIZE", "memory to lend, at most; never exceeded: 512M, 16G");
+  text("--memory", into.memory, "SIZE", "the most memory to lend, never exceeded: 512M, 16G");
   parser.add_option("--threads", into.threads, "event loops; default: half of the processors, at most 8")
       ->type_name("N")
       ->check(CLI::Range(1u, 64u));
@@ -66,17 +66,17 @@ void declare(CLI::App& parser, texts& into) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   text("--metrics", into.metrics, "ADDR:PORT", "HTTP: /metrics for Prometheus, / for people, /healthz, /readyz");
-  text("--metrics-token-file", into.metrics_token_file, "FILE", "who reads metrics must know its token");
+  text("--metrics-token-file", into.metrics_token_file, "FILE", "readers of the metrics must know its token");
   text("--shm", into.shm_name, "NAME", "lend to clients on this machine through shared memory: shm:NAME");
   text("--grace", into.grace, "DURATION",
        "how long slots outlive their client's last connection, in any case; default 60s");
   text("--lease", into.lease, "DURATION", "the same, while nobody else needs the memory; default 3600s");
-  text("--drain", into.drain, "DURATION", "how long SIGTERM waits for clients to go; default 10s");
-  text("--patience", into.patience, "DURATION", "for a handshake, a message, and for replies to be read; default 10s");
-  text("--silence", into.silence, "DURATION", "a client that sends nothing for this long is gone; default 60s");
+  text("--drain", into.drain, "DURATION", "how long SIGTERM waits for clients to leave; default 10s");
+  text("--patience", into.patience, "DURATION", "time limit for a handshake, a message, and reading replies; default 10s");
+  text("--silence", into.silence, "DURATION", "disconnect a client that sends nothing for this long; default 60s");
   text("--spin", into.spin, "DURATION", "how long a loop spins before it sleeps; 0s: not at all; default 50us");
   text("--log-level", into.log_level, "LEVEL",
-       "warning, info or debug (with the comings and goings of clients); default info");
+       "warning, info or debug (also clients that come and go); default info");
   parser.add_flag("--epoll", into.epoll, "use epoll even if io_uring is available");
   parser.set_config("--config", "", "read options from this file")->type_name("FILE");
   parser.set_version_flag("--version", "farheapd " FARHEAP_VERSION);
