@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/lineage/lineage_backend.h"
+#include "backend/watch_queue.h"
 #include "base/check.h"
 #include "platform/own_descriptors.h"
 
@@ -15,12 +16,6 @@ namespace {
 constexpr std::size_t requests_at_once = 64;
 // While several queues have something under way.
 constexpr std::uint64_t short_wait_ns = 50'000;
-
-bool watch(int events, int queue) {
-  epoll_event wanted{};
-  wanted.events = EPOLLIN;
-  return epoll_ctl(events, EPOLL_CTL_ADD, queue, &wanted) == 0;
-}
 
 }  // namespace
 
@@ -135,13 +130,13 @@ int lineage_channel::event_descriptor() const {
   if (events_ < 0) {
     events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
     if (events_ < 0) return -1;
-    for (const part& ancestor : inherited_) all &= watch(events_, ancestor.queue->event_descriptor());
+    for (const part& ancestor : inherited_) all &= watch_queue(events_, ancestor.queue->event_descriptor());
     // It must not be used the next time as if it watched all queues.
     if (!all) platform::close_own_descriptor(std::exchange(events_, -1));
     if (!all) return -1;
   }
   channel* const own = own_.load(std::memory_order_acquire);
-  if (own != nullptr && !own_is_watched_) own_is_watched_ = watch(events_, own->event_descriptor());
+  if (own != nullptr && !own_is_watched_) own_is_watched_ = watch_queue(events_, own->event_descriptor());
   return all && (own == nullptr || own_is_watched_) ? events_ : -1;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "backend/watch_queue.h"
 #include "base/check.h"
 #include "platform/own_descriptors.h"
 
@@ -63,7 +64,7 @@ replicated_channel::replicated_channel(layer& shared, std::size_t depth)
 result<std::unique_ptr<channel>> replicated_channel::open_queue(backend& store) {
   result<std::unique_ptr<channel>> opened = store.open_channel(parts_.size());
   // A thread that sleeps on our descriptor must also be woken for the new queue.
-  if (opened && events_ >= 0 && !watch(opened.value()->event_descriptor())) {
+  if (opened && events_ >= 0 && !watch_queue(events_, opened.value()->event_descriptor())) {
     return error{"server " + store.describe() +
                      " cannot be polled together with the others; raise the limit on descriptors (ulimit -n)",
                  EMFILE};
@@ -78,20 +79,14 @@ void replicated_channel::take_queue(std::unique_ptr<channel> queue) {
   queue_count_.store(index + 1, std::memory_order_release);
 }
 
-bool replicated_channel::watch(int descriptor) const {
-  epoll_event wanted{};
-  wanted.events = EPOLLIN;
-  return epoll_ctl(events_, EPOLL_CTL_ADD, descriptor, &wanted) == 0;
-}
-
 void replicated_channel::has_joined() {
   for (const member_queue& member : queues()) {
     if (member.transfers->event_descriptor() < 0) return;
   }
   events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
   ended_event_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  bool watched = events_ >= 0 && ended_event_ >= 0 && watch(ended_event_);
-  for (const member_queue& member : queues()) watched = watched && watch(member.transfers->event_descriptor());
+  bool watched = events_ >= 0 && ended_event_ >= 0 && watch_queue(events_, ended_event_);
+  for (const member_queue& member : queues()) watched = watched && watch_queue(events_, member.transfers->event_descriptor());
   if (watched) return;
   for (int* const descriptor : {&events_, &ended_event_}) {
     if (*descriptor >= 0) platform::disown_descriptor(*descriptor);

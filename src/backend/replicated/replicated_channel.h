@@ -80,7 +80,6 @@ class replicated_channel final : public channel, private queue_holder {
   [[nodiscard]] result<std::unique_ptr<channel>> open_queue(backend& store) override;
   void take_queue(std::unique_ptr<channel> queue) override;
   void has_joined() override;
-  [[nodiscard]] bool watch(int descriptor) const;
   [[nodiscard]] std::span<member_queue> queues() {
     return {queues_.data(), queue_count_.load(std::memory_order_acquire)};
   }

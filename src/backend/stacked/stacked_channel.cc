@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/stacked/stacked_backend.h"
+#include "backend/watch_queue.h"
 #include "base/check.h"
 #include "base/units.h"
 #include "platform/own_descriptors.h"
@@ -16,12 +17,6 @@ namespace {
 
 // While both tiers have something under way.
 constexpr std::uint64_t short_wait_ns = 50'000;
-
-bool watch(int events, int queue) {
-  epoll_event wanted{};
-  wanted.events = EPOLLIN;
-  return epoll_ctl(events, EPOLL_CTL_ADD, queue, &wanted) == 0;
-}
 
 }  // namespace
 
@@ -230,7 +225,7 @@ int stacked_channel::event_descriptor() const {
   if (events_ >= 0) return events_;
   const int watcher = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
   if (watcher < 0) return -1;
-  if (!watch(watcher, of_queues[0]) || !watch(watcher, of_queues[1])) {
+  if (!watch_queue(watcher, of_queues[0]) || !watch_queue(watcher, of_queues[1])) {
     platform::close_own_descriptor(watcher);
     return -1;
   }
