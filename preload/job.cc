@@ -403,7 +403,7 @@ void job::warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexce
 void job::tell(const engine::statistics& counted, const process_usage& used) noexcept {
   if (!is_mine()) return;  // and in a child, who knows who holds the lock
   const lock_guard held(lock_);
-  if (told_last_ || left_ || !still_has_slot()) return;
+  if (published_last_ || left_ || !still_has_slot()) return;
   statistics all = counted;
   add(all, before_, false);
   mine().account.store(all, used);
@@ -412,7 +412,7 @@ void job::tell(const engine::statistics& counted, const process_usage& used) noe
 void job::tell_last(const engine::statistics& counted, const process_usage& used) noexcept {
   tell(counted, used);
   const lock_guard held(lock_);
-  told_last_ = true;
+  published_last_ = true;
 }
 
 // If another process holds the job's lock, that process decides, and this one keeps its share until the next time. A
@@ -466,7 +466,7 @@ void job::forget_parent() noexcept {
   lock_.open_in_child();  // another thread of the parent may have held it
   const lock_guard held(lock_);
   pid_ = 0;
-  told_last_ = false;
+  published_last_ = false;
 }
 
 // Takes the lock of the job. If everybody else has left it, its file was removed, and the job is founded again.

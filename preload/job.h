@@ -133,7 +133,7 @@ class job {
   std::size_t slot_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t owner_ FAR_GUARDED_BY(lock_) = 0;
   bool left_ FAR_GUARDED_BY(lock_) = false;
-  bool told_last_ FAR_GUARDED_BY(lock_) = false;
+  bool published_last_ FAR_GUARDED_BY(lock_) = false;
   // The machine as this process saw it last; 0 ns: never.
   std::uint64_t looked_ns_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t seen_stalled_us_ FAR_GUARDED_BY(lock_) = 0;

@@ -60,7 +60,7 @@ int wait_for(int signals, int listener, int timeout_ms) {
 }
 
 // The same while the server ends, when there is no point in reloading.
-bool is_told_to_end(int signals, int timeout_ms) {
+bool has_end_signal(int signals, int timeout_ms) {
   const int number = wait_for(signals, -1, timeout_ms);
   return number != 0 && number != SIGHUP;
 }
@@ -237,11 +237,11 @@ int memory_server::housekeeping_ms() {
   store_->expire(now());
   looked_after_at_ns_ = now();
   const std::uint64_t ended_early = store_->report().sessions_ended_early;
-  if (ended_early > ended_early_told_) {
-    log_limited(std::to_string(ended_early - ended_early_told_) +
+  if (ended_early > ended_early_logged_) {
+    log_limited(std::to_string(ended_early - ended_early_logged_) +
                     " session(s) without a connection ended before their lease, because others needed the memory",
                 now());
-    ended_early_told_ = ended_early;
+    ended_early_logged_ = ended_early;
   }
   std::uint64_t left = store_->reclaim();
   for (std::uint64_t before = left + 1; left > 0 && left < before;) {
@@ -266,13 +266,13 @@ void memory_server::drain(int signals) {
   for (const auto& loop : loops_) loop->drain();
   const std::uint64_t started_ns = now();
   while (!clients_have_gone() && now() - started_ns < chosen_.drain_ns) {
-    if (is_told_to_end(signals, std::min(housekeeping_ms(), 20))) break;
+    if (has_end_signal(signals, std::min(housekeeping_ms(), 20))) break;
   }
   for (const auto& loop : loops_) loop->end_now();
   shared_memory_.reset();
   const std::uint64_t closing_since_ns = now();
   while (!clients_have_gone() && now() - closing_since_ns < closing_ns) {
-    if (is_told_to_end(signals, 5)) _exit(1);
+    if (has_end_signal(signals, 5)) _exit(1);
   }
 }
 

@@ -66,7 +66,7 @@ class memory_server {
   std::unique_ptr<metrics_server> metrics_;
   std::uint64_t started_at_ns_;
   std::atomic<std::uint64_t> looked_after_at_ns_;  // by housekeeping_ms()
-  std::uint64_t ended_early_told_ = 0;             // how many sessions that ended early the log has mentioned
+  std::uint64_t ended_early_logged_ = 0;           // how many sessions that ended early the log has mentioned
 };
 
 }  // namespace far::server

@@ -72,11 +72,11 @@ void declare(CLI::App& parser, texts& into) {
        "how long slots outlive their client's last connection, in any case; default 60s");
   text("--lease", into.lease, "DURATION", "the same, while nobody else needs the memory; default 3600s");
   text("--drain", into.drain, "DURATION", "how long SIGTERM waits for clients to leave; default 10s");
-  text("--patience", into.patience, "DURATION", "time limit for a handshake, a message, and reading replies; default 10s");
+  text("--patience", into.patience, "DURATION",
+       "time limit for a handshake, a message, and reading replies; default 10s");
   text("--silence", into.silence, "DURATION", "disconnect a client that sends nothing for this long; default 60s");
   text("--spin", into.spin, "DURATION", "how long a loop spins before it sleeps; 0s: not at all; default 50us");
-  text("--log-level", into.log_level, "LEVEL",
-       "warning, info or debug (also clients that come and go); default info");
+  text("--log-level", into.log_level, "LEVEL", "warning, info or debug (also clients that come and go); default info");
   parser.add_flag("--epoll", into.epoll, "use epoll even if io_uring is available");
   parser.set_config("--config", "", "read options from this file")->type_name("FILE");
   parser.set_version_flag("--version", "farheapd " FARHEAP_VERSION);

@@ -114,9 +114,10 @@ int start_run(std::vector<std::string> arguments) {
                   "moment; default: half of what is available")
       ->type_name("SIZE|PERCENT|auto");
   parser
-      .add_option("--fault-mode", chosen.fault_mode,
-                  "which thread resolves a miss: inline (the missing thread), thread (a thread of the runtime), or auto "
-                  "(the default: inline if the machine supports it)")
+      .add_option(
+          "--fault-mode", chosen.fault_mode,
+          "which thread resolves a miss: inline (the missing thread), thread (a thread of the runtime), or auto "
+          "(the default: inline if the machine supports it)")
       ->type_name("auto|thread|inline");
   add_run_options(parser, chosen);
   parser.footer("Example: farheap run --local 2G -- python3 analysis.py");
@@ -134,9 +135,10 @@ int start_trace(std::vector<std::string> arguments) {
       "memory. Misses are resolved as under `farheap run --fault-mode inline`.",
       "farheap trace");
   parser
-      .add_option("--local", chosen.run.local,
-                  "budget of local memory, small enough that the program misses; a tenth of its memory is a good start; "
-                  "default: 64M")
+      .add_option(
+          "--local", chosen.run.local,
+          "budget of local memory, small enough that the program misses; a tenth of its memory is a good start; "
+          "default: 64M")
       ->type_name("SIZE|PERCENT");
   parser.add_option("-o,--output", chosen.directory, "a new or empty directory; default: farheap-trace.PID")
       ->type_name("DIR");

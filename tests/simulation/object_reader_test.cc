@@ -233,15 +233,15 @@ TEST_P(object_reader_test, wrong_bytes_are_never_handed_out) {
 }
 
 TEST_P(object_reader_test, whoever_waits_is_told_once_the_outcome_is_known) {
-  struct told_part : one_part {
+  struct notified_part : one_part {
     using one_part::one_part;
     unsigned count = 0;
     static void tell(object_read& one) noexcept {
       EXPECT_NE(one.outcome.load(), read_outcome::in_flight);
-      ++static_cast<told_part&>(one).count;
+      ++static_cast<notified_part&>(one).count;
     }
   } read(5);
-  read.finished = &told_part::tell;
+  read.finished = &notified_part::tell;
   const read_outcome started = start(read);
   EXPECT_EQ(end(read, started), read_outcome::done);
   EXPECT_EQ(read.count, started == read_outcome::in_flight ? 1u : 0u);

@@ -172,7 +172,7 @@ void layer::name_holders(std::uint64_t number, std::span<char> into) {
 }
 
 void layer::report_waiting(std::uint64_t number) {
-  if (detached_ || told_waiting_.exchange(true)) return;
+  if (detached_ || waiting_reported_.exchange(true)) return;
   std::array<char, 512> holders{};
   name_holders(number, holders);
   log_line(

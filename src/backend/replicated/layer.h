@@ -94,7 +94,7 @@ class layer {
   // A read could not be served, and may be later: names the members that hold the bytes, once until a member serves
   // again.
   void report_waiting(std::uint64_t number);
-  void note_return() { told_waiting_.store(false); }
+  void note_return() { waiting_reported_.store(false); }
 
   // How long reads are worth trying again: as chosen, or as long as a member's leases live.
   [[nodiscard]] std::uint64_t read_patience_ns() const;
@@ -142,7 +142,7 @@ class layer {
   std::atomic<std::uint64_t> reported_at_ns_{0};
   std::atomic<std::uint64_t> reported_damage_at_ns_{0};
   std::atomic<std::uint64_t> damaged_slots_{0};
-  std::atomic<bool> told_waiting_{false};
+  std::atomic<bool> waiting_reported_{false};
   bool detached_ = false;
 };
 

@@ -186,11 +186,11 @@ void repairer::on_probe(std::size_t index, int error_code) {
   const member* const twin = own.is_spread_to ? nullptr : shared_.twin_of(asked.store(), shared_.member_count());
   // Of two that come late, the first one to answer is used.
   if (twin != nullptr && (twin->serves() || twin->extents.load() > 0)) {
-    if (!own.is_told_twin) {
+    if (!own.is_twin_reported) {
       log_line(log_level::error, "far tier %s is %s under another name, and is not used; name each server once",
                asked.name().c_str(), twin->name().c_str());
     }
-    own.is_told_twin = true;
+    own.is_twin_reported = true;
     return;
   }
   if (!asked.change(own.seen, member_state::serving)) return;

@@ -91,7 +91,7 @@ class repairer final : public queue_holder {
     std::uint64_t next_ns = 0;
     std::uint64_t cursor = 0;
     bool is_spread_to = true;             // or a new member that groups are to be moved to
-    bool is_told_twin = false;            // that its server is another member's
+    bool is_twin_reported = false;        // that its server is another member's
     std::uint64_t held_group = no_group;  // one that the member holds a copy of
     slot_id held_slot = no_slot;
     slot_id borrowed = no_slot;  // the first of an extent that is allocated only to be probed

@@ -86,7 +86,8 @@ void replicated_channel::has_joined() {
   events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
   ended_event_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   bool watched = events_ >= 0 && ended_event_ >= 0 && watch_queue(events_, ended_event_);
-  for (const member_queue& member : queues()) watched = watched && watch_queue(events_, member.transfers->event_descriptor());
+  for (const member_queue& member : queues())
+    watched = watched && watch_queue(events_, member.transfers->event_descriptor());
   if (watched) return;
   for (int* const descriptor : {&events_, &ended_event_}) {
     if (*descriptor >= 0) platform::disown_descriptor(*descriptor);
@@ -370,9 +371,9 @@ void replicated_channel::end_part(std::uint32_t index) {
 
 void replicated_channel::end_request(std::uint32_t index) {
   const int code = requests_[index].error_code;
-  const bool is_told = code == ESTALE || code == ETIMEDOUT;
+  const bool is_passed_on = code == ESTALE || code == ETIMEDOUT;
   ended_.push_back({.cookie = requests_[index].cookie,
-                    .error_code = code != 0 && !(is_told && requests_[index].op == operation::read) ? EIO : code,
+                    .error_code = code != 0 && !(is_passed_on && requests_[index].op == operation::read) ? EIO : code,
                     .source = requests_[index].is_mixed ? std::uint8_t{0} : requests_[index].source});
   free_requests_.push_back(index);
 }
