@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "backend/replicated/controlled_members.h"
 #include "backend/replicated/replicated_backend.h"
 #include "engine/engine.h"
 #include "stepped_engine.h"
+#include "tests/support/controlled_members.h"
 
 namespace far::simulation {
 namespace {

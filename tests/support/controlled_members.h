@@ -1,4 +1,4 @@
-// For tests: members of a replicated far tier that do what the test says, and a layer over them.
+// Members of a replicated far tier that do what the test says, and a layer over them.
 #pragma once
 
 #include <gtest/gtest.h>
