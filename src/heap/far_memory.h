@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "engine/eviction_filter.h"
 #include "engine/residency.h"
+#include "fiber/this_fiber.h"
 #include "pager/page_guard.h"
 
 namespace far::heap {
@@ -49,13 +50,15 @@ class far_memory {
   // before this call.
   [[nodiscard]] bool is_away(std::uintptr_t address) const { return from_.is_away(pointer(address)); }
 
-  // Makes pages resident; waits, and lets other fibers run. They may be evicted again before it returns. Throws
+  // Makes pages resident; waits, and lets other fibers run, as read_remote() does, even if the far tier answers at once
+  // (let_others_run). They may be evicted again before it returns. Throws
   // page_lost when the first one is lost; others that are lost are left as they are.
   void fetch(std::uintptr_t address, std::size_t bytes, bool write) {
     if (!try_fetch(address, bytes, write)) throw_lost(address);
   }
   // The same, but returns false.
   [[nodiscard]] bool try_fetch(std::uintptr_t address, std::size_t bytes, bool write) {
+    let_others_run();
     return from_.fetch(pointer(address), bytes, write);
   }
   // Makes the page of a word resident that the heap itself has to read. If it is lost, the process ends, unless the
@@ -80,10 +83,16 @@ class far_memory {
   // Reads bytes of a remote page into local memory, without making it resident. Returns false when the page is not
   // remote any more, or the far tier fails: look again, on the page path.
   [[nodiscard]] bool read_remote(std::uintptr_t address, std::size_t bytes, std::byte* into) {
+    let_others_run();
     return from_.read_slot(pointer(address), bytes, into) == pager::slot_read::done;
   }
 
  private:
+  // A fiber that never waited would keep its worker. The other fibers of the worker would stay in the scopes in which
+  // they wait, so no page would ripen, and all would have to be forced out.
+  static void let_others_run() {
+    if (fiber::on_fiber()) fiber::yield();
+  }
   [[noreturn]] static void throw_lost(std::uintptr_t address);
 
   std::atomic<bool> says_full_{false};  // that the addresses have run out was said

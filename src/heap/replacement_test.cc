@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <random>
 #include <set>
 #include <stdexcept>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/units.h"
 #include "far/runtime.h"
 #include "far/tag.h"
+#include "far/task.h"
 #include "far/unique_ptr.h"
 #include "heap/heap.h"
 #include "tests/support/real_pager.h"
@@ -251,6 +253,35 @@ TEST_F(replacement_test, a_scope_that_holds_more_than_the_budget_neither_stops_n
   }
   EXPECT_EQ(wrong, 0u);
   farheap.validate();
+}
+
+// On one worker, with a far tier that answers at once. A fiber parks now and then for lack of a free frame; the one
+// that runs meanwhile never has to, and if it went on for ever, the scopes of the others would hold up all pages.
+TEST_F(replacement_test, fibers_in_short_scopes_do_not_force_pages_out) {
+  runtime_options chosen = small_runtime();
+  chosen.far = "memory:";
+  runtime farheap(chosen);
+  const items all = fill(farheap, 3 * budget);
+  const runtime_statistics before = farheap.statistics();
+  std::vector<task<std::size_t>> readers;
+  for (std::size_t reader = 0; reader < 4; ++reader) {
+    readers.push_back(farheap.spawn([&farheap, &all, reader] {
+      std::mt19937_64 random(reader);
+      std::size_t wrong = 0;
+      for (int i = 0; i < 150'000; ++i) {
+        const std::uint64_t number = random() % all.size();
+        const scope here(farheap);
+        wrong += all[number].deref(here).is(number) ? 0 : 1;
+      }
+      return wrong;
+    }));
+  }
+  for (task<std::size_t>& reader : readers) EXPECT_EQ(reader.join(), 0u);
+  const runtime_statistics after = farheap.statistics();
+  const std::uint64_t evicted = after.evicted_pages - before.evicted_pages;
+  EXPECT_GT(evicted, 5'000u);
+  // A few, where the system stops the worker in a scope for long.
+  EXPECT_LT(after.forced_pages - before.forced_pages, evicted / 4);
 }
 
 }  // namespace
