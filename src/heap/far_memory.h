@@ -51,8 +51,8 @@ class far_memory {
   [[nodiscard]] bool is_away(std::uintptr_t address) const { return from_.is_away(pointer(address)); }
 
   // Makes pages resident; waits, and lets other fibers run, as read_remote() does, even if the far tier answers at once
-  // (let_others_run). They may be evicted again before it returns. Throws
-  // page_lost when the first one is lost; others that are lost are left as they are.
+  // (let_others_run). They may be evicted again before it returns. Throws page_lost when the first one is lost; others
+  // that are lost are left as they are.
   void fetch(std::uintptr_t address, std::size_t bytes, bool write) {
     if (!try_fetch(address, bytes, write)) throw_lost(address);
   }
