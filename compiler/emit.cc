@@ -80,6 +80,9 @@ bool is_own(const llvm::Value* pointer) {
   return llvm::isa<llvm::GlobalVariable>(object) && object->getName() == shared_struct;
 }
 
+// Errs towards "it may": a needless guard costs a few instructions, a missing one a page fault. The search for the
+// object goes further than LLVM's default, because every object that it does not find gets a guard. An argument passed
+// by value is a copy on the stack, although its type is a pointer.
 bool may_be_far(const llvm::Value* pointer, const char** why) {
   if (pointer->getType()->getPointerAddressSpace() != 0) {
     *why = "in an address space of its own";

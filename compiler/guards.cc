@@ -27,7 +27,7 @@ struct guard {
   bool left_out = false;
 };
 
-// Of an access by an instruction that is one, or null.
+// The address that the instruction accesses; null if it is no access.
 llvm::Value* pointer_of(llvm::Instruction& access) {
   if (auto* const update = llvm::dyn_cast<llvm::AtomicRMWInst>(&access)) return update->getPointerOperand();
   if (auto* const exchange = llvm::dyn_cast<llvm::AtomicCmpXchgInst>(&access)) return exchange->getPointerOperand();
@@ -69,7 +69,8 @@ class guarder : function_pass {
   llvm::DenseMap<const llvm::Value*, llvm::SmallVector<std::size_t, 4>> by_base_;
 };
 
-// Whether the address goes on by less than half a page with each iteration: mostly, its page was used just before.
+// Whether the address advances by at most half a page with each iteration: usually the previous iteration has used its
+// page.
 bool guarder::walks(const llvm::Instruction& access, llvm::Value* pointer) {
   const llvm::Loop* const loop = loops_.getLoopFor(access.getParent());
   if (loop == nullptr) return false;
@@ -79,7 +80,7 @@ bool guarder::walks(const llvm::Instruction& access, llvm::Value* pointer) {
   return step != nullptr && step->getAPInt().abs().ule(page_bytes / 2);
 }
 
-// Null if there is to be a guard.
+// The reason why there is no guard; null if there is to be one.
 const char* guarder::why_not(const llvm::Instruction& access, llvm::Value* pointer, const llvm::Value* base) {
   const char* why = nullptr;
   if (!may_be_far(pointer, &why)) return why;
@@ -114,8 +115,8 @@ bool guarder::is_covered(const guard& fresh) {
   return false;
 }
 
-// A pointer that comes into a block from several others, and has had a guard there, or comes from the caller: in a
-// list, the item that the last iteration has looked at.
+// Whether the pointer is a phi whose incoming values all have a guard, or come from the caller. In a walk over a list
+// it is the item that the last iteration has guarded.
 bool guarder::comes_guarded(const guard& one) {
   const auto* const phi = llvm::dyn_cast<llvm::PHINode>(one.base);
   if (phi == nullptr || one.needed || !one.emitted) return false;
@@ -139,6 +140,8 @@ bool guarder::comes_guarded(const guard& one) {
   return true;
 }
 
+// Enters the access among those that later ones can rely on. An access that has no guard of its own is entered, too: it
+// brings the page itself. By way of an argument or a global variable no access has a guard, so nothing is entered.
 void guarder::consider(llvm::Instruction& access) {
   llvm::Value* const pointer = pointer_of(access);
   if (pointer == nullptr || is_own(pointer)) return;

@@ -28,7 +28,7 @@ void add_passes(llvm::PassBuilder& to) {
     }
   };
   to.registerOptimizerLastEPCallback(guard);
-  // In the linker. It has no place for streams: the vectoriser's there cannot be reached.
+  // In the linker. Streams cannot be added there, since plugins have no hook before the linker's vectoriser.
   to.registerFullLinkTimeOptimizationLastEPCallback(guard);
 }
 

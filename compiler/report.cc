@@ -33,8 +33,8 @@ std::string line_of_json(const llvm::Instruction& at, const finding& found) {
   return text;
 }
 
-// Loops are unrolled, vectorised and copied before guards are placed: of an access that occurs several times with one
-// outcome there is one line.
+// Loops are unrolled, vectorised and copied before guards are placed, so an access may occur several times. It gets one
+// line for each outcome.
 bool once(const llvm::Instruction& at, const finding& found) {
   const llvm::DILocation* const place = at.getDebugLoc().get();
   if (place == nullptr) return true;
@@ -47,6 +47,8 @@ bool once(const llvm::Instruction& at, const finding& found) {
 
 }  // namespace
 
+// A build runs several compilers at once, so each line is appended to the file by one write. A report that cannot be
+// written ends the compilation: one with lines missing would look as if there were nothing to say about those loops.
 void report::add(const llvm::Instruction& at, llvm::OptimizationRemarkEmitter& remarks, const finding& found) const {
   remarks.emit([&]() -> llvm::OptimizationRemark {
     return llvm::OptimizationRemark(pass_name, found.kind, &at)

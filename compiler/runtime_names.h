@@ -14,7 +14,7 @@ inline constexpr const char* stream_call = "__farheap_stream";
 
 inline constexpr std::uint64_t page_bytes = 4096;
 inline constexpr unsigned page_shift = 12;
-// So often is a stream told of how far the loop is.
+// How often a stream reports how far the loop is.
 inline constexpr std::uint64_t chunk_bytes = 64 << 10;
 // State bytes up to this one need no call.
 inline constexpr std::uint8_t last_quiet_state = 1;

@@ -12,7 +12,8 @@ namespace far::compiler {
 namespace {
 
 constexpr std::size_t most_streams = 8;
-// A loop that is known to walk fewer bytes does not tell of them; at run time, so much is the least, too.
+// Loops that are known to walk fewer bytes are left alone. At run time, a loop with fewer bytes to go does not report
+// them, either.
 constexpr std::uint64_t least_bytes = 4 * page_bytes;
 
 struct stream {
@@ -64,13 +65,13 @@ std::uint64_t absolute(std::int64_t value) {
   return value < 0 ? 0 - static_cast<std::uint64_t>(value) : static_cast<std::uint64_t>(value);
 }
 
-// The loop is known to walk so little that its parent is the one to tell.
+// Whether the loop is known to walk so little that its parent loop should report the stream.
 bool splitter::is_short(const llvm::Loop& loop, std::int64_t step_bytes) {
   const unsigned most = evolution_.getSmallConstantMaxTripCount(&loop);
   return most != 0 && most * absolute(step_bytes) < least_bytes;
 }
 
-// The address as a walk of `loop`: its own, or that of a loop inside, if that is short, from wherever it begins.
+// The address as a walk of `loop`. In a short inner loop, it is the start of the inner walk that counts.
 std::optional<stream> splitter::stream_of(llvm::Instruction& access, llvm::Loop& loop) {
   llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
   const char* why = nullptr;
@@ -93,7 +94,7 @@ std::optional<stream> splitter::stream_of(llvm::Instruction& access, llvm::Loop&
   return stream{walk->getStart(), step_bytes, llvm::isa<llvm::StoreInst>(access), &access};
 }
 
-// Walks of one array side by side, as of a[i] and a[i + 1], are one stream.
+// Adjacent walks over one array, as by a[i] and a[i + 1], are one stream.
 bool splitter::merge(plan& chosen, const stream& fresh) {
   for (stream& known : chosen.streams) {
     if (known.step_bytes != fresh.step_bytes) continue;
@@ -118,7 +119,7 @@ void splitter::find_streams(llvm::Loop& loop, plan& chosen) {
   }
 }
 
-// Null if it can be.
+// The reason, or null if the loop can be split.
 const char* splitter::why_not_split(llvm::Loop& loop, plan& chosen) {
   if (loop.getExitingBlock() == nullptr || loop.getExitingBlock() != loop.getLoopLatch()) {
     return "the loop has more than one exit, or not at its end";
@@ -137,6 +138,8 @@ const char* splitter::why_not_split(llvm::Loop& loop, plan& chosen) {
   return nullptr;
 }
 
+// Only plans: splitting one loop changes what scalar evolution knows about the others. Chunks are measured by the
+// stream with the longest step, so that no stream walks more than `chunk_bytes` in a chunk.
 std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   if (!loop.isLoopSimplifyForm() || !loop.isLCSSAForm(dominators_)) return std::nullopt;
   plan chosen{};
@@ -165,8 +168,8 @@ void splitter::expand(plan& one) {
   llvm::IRBuilder<> at(place);
   llvm::Value* const less_one =
       expander.expandCodeFor(one.iterations_less_one, one.iterations_less_one->getType(), place);
-  // It may wrap around: of a loop that its body leaves in another way, by longjmp() or exit(). Then all sums below do,
-  // and the loop's own counter goes on.
+  // It may wrap around, for a loop that is left in another way, by longjmp() or exit(). Then all sums below wrap
+  // around, too, and the loop's own counter continues.
   one.iterations = at.CreateAdd(at.CreateZExtOrTrunc(less_one, at.getInt64Ty()), at.getInt64(1), "farheap.iterations");
   for (const stream& walked : one.streams) {
     one.starts.push_back(expander.expandCodeFor(walked.start, at.getPtrTy(), place));
@@ -192,7 +195,7 @@ void splitter::tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value*
 
 using state = llvm::SmallVector<llvm::PHINode*, 8>;
 
-// Values that the loop's header takes from its latch go by the end of the chunk into the next one.
+// Values that the loop's header takes from its latch pass through the end of the chunk into the next one.
 void carry_on(const llvm::Loop& loop, const state& carried, llvm::BasicBlock* enter, llvm::IRBuilder<>& ending) {
   llvm::BasicBlock* const latch = loop.getLoopLatch();
   std::size_t index = 0;
@@ -207,7 +210,7 @@ void carry_on(const llvm::Loop& loop, const state& carried, llvm::BasicBlock* en
   }
 }
 
-// Values that are used behind the loop go by the end of the chunk, too.
+// Values that are used behind the loop pass through the end of the chunk, too.
 void carry_out(const llvm::Loop& loop, llvm::IRBuilder<>& ending) {
   llvm::BasicBlock* const latch = loop.getLoopLatch();
   for (llvm::PHINode& phi : loop.getExitBlock()->phis()) {
@@ -237,7 +240,7 @@ void count_iterations(const llvm::Loop& loop, llvm::Value* count, llvm::BasicBlo
 
 //     preheader -> chunk (phis of the loop's state; tells) -> header ... latch -> chunk end -> chunk, or the exit
 //
-// The loop itself keeps its body; it counts the iterations of the chunk, and leaves after them.
+// The loop keeps its body. It counts the iterations of the chunk, and leaves after them.
 void splitter::split(plan& one) {
   llvm::Loop& loop = *one.loop;
   llvm::BasicBlock* const preheader = loop.getLoopPreheader();

@@ -54,7 +54,7 @@ bool starts_with(std::string_view text, std::string_view with) {
   return text.substr(0, with.size()) == with;
 }
 
-// Options of clang with an argument of their own, which is no input.
+// Options of clang whose argument is the next word, which is then not an input file.
 bool takes_next(std::string_view option) {
   constexpr std::array with_argument{"-o",
                                      "-x",
@@ -149,7 +149,7 @@ request read_arguments(std::string_view name, int count, char** arguments) {
   return wanted;
 }
 
-// A part that was built or installed with the wrapper: beside it, in ../lib or ../lib/farheap.
+// The path of a file that was built or installed with the wrapper: in ../lib or ../lib/farheap.
 std::string find_part(std::string_view name, const char* file) {
   std::error_code failure;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", failure);
@@ -188,6 +188,9 @@ std::string find_clang(std::string_view name, bool for_cxx) {
   fail(name, "FARHEAP_CLANG='" + std::string(chosen) + "' has version " + version + "; the plugin is for clang 19");
 }
 
+// The passes run once: while compiling, or, with -flto, in the linker, which sees whole functions after inlining. Our
+// options come before the user's, so that files and libraries keep their order, and the support library comes last,
+// after everything that refers to it.
 std::vector<std::string> command_of(std::string_view name, const request& wanted) {
   std::vector<std::string> command{find_clang(name, wanted.for_cxx)};
   // No warnings about what a step does not use.

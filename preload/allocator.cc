@@ -37,8 +37,8 @@ namespace far::preload {
 namespace {
 
 constexpr std::size_t maximum_arenas = 64;
-// As the C library: no block is larger than pointers into it can tell apart. A size that would wrap around when it is
-// rounded up is above it.
+// As in the C library, no block is larger than the largest difference of two pointers. Sizes that would wrap around
+// when they are rounded up exceed it.
 constexpr std::size_t most_bytes = PTRDIFF_MAX;
 
 // Before every call of jemalloc's that may take its locks.
@@ -50,8 +50,8 @@ void* refuse() noexcept {
   errno = ENOMEM;
   return nullptr;
 }
-// Of the local arena: for structures of the C library that the program's threads ask for, and for what of the runtime's
-// is too large for its own blocks.
+// The local arena: for structures of the C library that the program's threads request, and for allocations of the
+// runtime that are too large for its own blocks.
 constexpr int local_arena_flags = MALLOCX_ARENA(0) | MALLOCX_TCACHE_NONE;
 
 std::atomic<pager::pager*> far_memory{nullptr};
@@ -103,8 +103,8 @@ bool extent_merge(extent_hooks_t*, void*, std::size_t, void*, std::size_t, bool,
   return false;
 }
 
-// Without a way to give addresses back, jemalloc forgets what they held and uses them again. Were they given back, it
-// would ask for an ever larger stretch of new ones each time, and the kernel's page tables of all of them would stay.
+// Without a hook to give addresses back, jemalloc discards their contents and uses them again. If they were given back,
+// it would request an ever larger stretch of new ones each time, and the kernel would keep page tables for all of them.
 extent_hooks_t far_extents = {.alloc = extent_alloc,
                               .dalloc = nullptr,
                               .destroy = extent_destroy,
@@ -123,7 +123,7 @@ void bind_to_arena() noexcept {
   }
 }
 
-// Where the calling thread's blocks come from: the pager, or nullptr for local memory.
+// The pager that provides the calling thread's blocks; nullptr: local memory.
 pager::pager* far_memory_for_caller() noexcept {
   pager::pager* const far = far_memory.load(std::memory_order_acquire);
   if (far == nullptr || platform::on_runtime_thread()) return nullptr;
@@ -144,7 +144,7 @@ void* allocate_zeroed_for_runtime(std::size_t bytes) noexcept {
   return block;
 }
 
-// A block of the runtime's: what it becomes is the program's where the program asks.
+// Reallocates a block of the runtime. The new block belongs to the program if the program asks.
 void* reallocate_runtime_block(void* block, std::size_t bytes) noexcept {
   const std::size_t old_bytes = runtime_block_bytes(block);
   if (bytes > 0 && bytes <= old_bytes && old_bytes / 4 <= bytes) return block;
@@ -191,7 +191,7 @@ void forget_large(void* block) noexcept {
 void* remap_large(pager::pager& far, void* block, std::size_t old_bytes, std::size_t bytes) noexcept {
   const platform::signal_shield shield;
   const std::size_t rounded = round_up(bytes, page_bytes);
-  // Before its place is free: the next moment it may be another thread's block.
+  // Before its place becomes free: a moment later it may be another thread's block.
   forget_large(block);
   const result<std::byte*> moved = far.remap(static_cast<std::byte*>(block), old_bytes, rounded, {.may_move = true});
   const lock_guard guard(large_lock);
@@ -218,7 +218,7 @@ result<void> use_far_memory(pager::pager& pager) {
   far_memory.store(&pager);
   const platform::runtime_mark until_ready;
   for (unsigned i = 0; i < wanted; ++i) {
-    // jemalloc's metadata of the far extents stay local: they are looked at with its locks held.
+    // jemalloc's metadata of far extents stay local, because jemalloc reads them with its locks held.
     struct {
       extent_hooks_t* hooks;
       bool metadata_use_hooks;
@@ -280,7 +280,7 @@ void* allocate_aligned(std::size_t alignment_bytes, std::size_t bytes) noexcept 
   return far_je_mallocx(std::max<std::size_t>(bytes, 1), MALLOCX_ALIGN(alignment_bytes));
 }
 
-// Where both sizes are large, pages are moved by name and nothing is fetched. A block that changes between small and
+// Where both sizes are large, pages change their address and nothing is fetched. A block that changes between small and
 // large has to be copied.
 void* reallocate(void* block, std::size_t bytes) noexcept {
   if (bytes > most_bytes) return refuse();

@@ -16,7 +16,7 @@ inline constexpr std::size_t large_block_bytes = std::size_t{32} << 20;
 // From now on the program's blocks come from `pager`. Blocks handed out before stay where they are. Called once.
 [[nodiscard]] result<void> use_far_memory(pager::pager& pager);
 
-// A zeroed structure of the C library, and a block that becomes one: always local. See c_library.h.
+// Allocate a zeroed structure of the C library, or make a block one. Always local, see c_library.h.
 void* allocate_record(std::size_t bytes) noexcept;
 void* reallocate_record(void* block, std::size_t bytes) noexcept;
 

@@ -1,4 +1,4 @@
-// Recognises whether the program requests memory, or the C library and the dynamic loader for themselves.
+// Tells requests of the program for memory from those that the C library and the dynamic loader make for themselves.
 //
 // Their own small records (streams, locales, name-service and thread data) are touched where no miss may happen:
 // between the two halves of fork, and while a thread of the runtime starts. So those stay local.

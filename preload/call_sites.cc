@@ -38,7 +38,7 @@ std::optional<site_kind> comparison_at(std::span<const std::uint8_t> code, std::
   return std::nullopt;
 }
 
-// The number of the call, where the instruction before it loads that.
+// The number of the call, if the instruction before it loads the number.
 std::optional<long> number_before(std::span<const std::uint8_t> code, std::size_t at) {
   constexpr std::uint8_t load_eax = 0xb8;
   if (at <= load_bytes || code[at - load_bytes] != load_eax) return std::nullopt;
@@ -68,8 +68,8 @@ bool may_jump_near(std::uint8_t operation) {
   return operation == 0xeb || (operation & 0xf0) == 0x70 || (operation & 0xfc) == 0xe0;
 }
 
-// Whether a jump of 8 bits leads to the second instruction: nobody jumps to anything but that and the first. Bytes that
-// look like a jump count as one.
+// Whether an 8-bit jump leads to the second instruction; the first and the second are the only possible targets. Bytes
+// that look like a jump count as one.
 bool near_jump_leads_into(std::span<const std::uint8_t> code, const call_site& site) {
   constexpr std::size_t reach = 130;
   const std::size_t end = std::min(code.size() - 1, site.at + site.bytes() + reach);
@@ -82,7 +82,8 @@ bool near_jump_leads_into(std::span<const std::uint8_t> code, const call_site& s
 
 // Removes the sites to whose second instruction a jump of 32 bits leads, from anywhere.
 void remove_targets_of_far_jumps(std::span<const std::uint8_t> code, std::vector<call_site>& sites) {
-  // A bit for each stretch of 64 bytes with a part of a site in it: nearly all that looks like a jump fails here.
+  // A bit for each stretch of 64 bytes with a part of a site in it. It rules out nearly everything that looks like a
+  // jump.
   constexpr unsigned stretch_shift = 6;
   std::vector<bool> has_site((code.size() >> stretch_shift) + 1);
   for (const call_site& site : sites) {

@@ -1,5 +1,5 @@
-// The names that close descriptors. Daemons and shells close all they do not know of; the runtime's must survive that,
-// because without its userfaultfd memory that is not resident would read as zeros.
+// The functions that close descriptors. Daemons and shells close all that they do not know. The runtime's must survive
+// that, because without its userfaultfd, memory that is not resident would read as zeros.
 #include <dlfcn.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -51,7 +51,7 @@ FAR_API int dup3(int from, int to, int flags) {
   return next(from, to, flags);
 }
 
-// Closes what lies between descriptors of ours.
+// Closes the descriptors between ours.
 FAR_API int close_range(unsigned first, unsigned last, int flags) {
   if (first > last) return static_cast<int>(syscall(SYS_close_range, first, last, flags));
   unsigned start = first;

@@ -17,7 +17,7 @@ struct device_use {
   long error;
 };
 
-// io_uring and libaio as on a kernel that was built without them, for which programs are prepared.
+// io_uring and libaio fail as on a kernel that was built without them, which programs are prepared for.
 constexpr std::array uses{
     device_use{"io_uring", -ENOSYS}, device_use{"asynchronous I/O by io_setup (libaio)", -ENOSYS},
     device_use{"RDMA", -EPERM},      device_use{"VFIO and IOMMUFD", -EPERM},

@@ -39,7 +39,7 @@ namespace {
 // The treatment of a call before it is made, by number. Bits 0 to 5: the arguments that may be pointers; a call with
 // none of them in the far heap goes straight to the kernel.
 using rule = std::uint8_t;
-constexpr rule looks_closer = 0x40;   // memory may be named in memory: begin_site_call() decides
+constexpr rule looks_closer = 0x40;   // pointers may lie in memory: begin_site_call() decides
 constexpr rule is_dispatched = 0x80;  // always
 constexpr rule any_argument = 0x3f;
 constexpr std::size_t known_numbers = 512;
@@ -92,7 +92,7 @@ constexpr std::array served_by_guard{SYS_rt_sigreturn,
 // Calls given a mask of signals to wait with: most are given none.
 constexpr std::array waits_with_mask{SYS_ppoll, SYS_epoll_pwait, 441 /* epoll_pwait2 */};
 
-// Frequent calls of which not every argument is a pointer: a register that the call does not use may hold any address.
+// Frequent calls some of whose arguments are no pointers: a register that the call does not use may hold any address.
 struct pointers {
   long number;
   rule mask;
@@ -141,8 +141,8 @@ bool is_among(std::span<const long> numbers, long number) {
   return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
 }
 
-// From the lists above and the guard's table of calls: what the stub must check before a call may go to the kernel. A
-// call that none of them knows is checked in every argument.
+// What the stub must check before a call may go to the kernel, from the lists above and the guard's table of calls. For
+// a call that none of them knows, every argument is checked.
 rule rule_of(long number) {
   constexpr auto served = [] {
     std::array<long, served_by_guard.size()> numbers{};
@@ -167,8 +167,8 @@ rule rule_of(long number) {
   return all_known ? arguments : any_argument;
 }
 
-// The C library's wrapper for any call at all, of children that share their parent's stack, too: they would return to
-// what the other has left there.
+// The C library's syscall(), which also makes children that share their parent's stack: they would return to what the
+// other one has left there.
 code_range generic_wrapper() {
   constexpr std::uintptr_t most_bytes = 64;
   return {reinterpret_cast<std::uintptr_t>(dlsym(RTLD_NEXT, "syscall")), most_bytes};
@@ -197,8 +197,8 @@ int find_segment(dl_phdr_info* object, std::size_t, void* context) {
   return 0;
 }
 
-// With locks of the runtime ahead, on a local stack with room: the caller's may be far, or small. The program's signals
-// are blocked by now, misses are not.
+// Calls `body`, which takes locks of the runtime, on a large local stack: the caller's may be far, or small. The
+// program's signals are blocked by now, misses are not.
 template <typename Body>
 void as_guard(Body body) noexcept {
   const platform::runtime_mark allocate_locally;
@@ -216,8 +216,8 @@ bool has_mask(const site_call& call) {
   }
 }
 
-// How the vector registers are kept while C++ runs: those parts that the kernel has turned on are stored in what the
-// assembler leaves room for, in the processor's standard format.
+// The vector registers are saved while C++ runs. The parts that the kernel has enabled go into room that the assembler
+// leaves, in the processor's standard format.
 constexpr std::size_t state_bytes = 2752;
 constexpr std::uint32_t kept_parts = 0xe6;  // SSE, AVX and AVX-512
 
@@ -243,7 +243,7 @@ bool state_fits() {
   return true;
 }
 
-// Libraries that came before us may have started threads, which could be inside the code that is changed.
+// Libraries that were initialised before us may have started threads, which could be inside the code that is changed.
 bool other_threads_run() {
   std::error_code failed;
   const std::filesystem::directory_iterator threads("/proc/self/task", failed);
@@ -388,7 +388,8 @@ result<std::size_t> take_over_call_sites() {
   }
   if (kernel_mprotect(first_page, bytes, as_it_was) != 0)
     return error{std::string("the C library's code stays writable: ") + std::strerror(errno), errno};
-  // By the names that programs call most: in other C libraries they may be made elsewhere, in a form of their own.
+  // Looks at the functions that programs call most: other C libraries may make these calls elsewhere, in a form of
+  // their own.
   for (const char* const name : {"read", "write"}) {
     constexpr std::uintptr_t most_bytes = 64;
     const code_range function{reinterpret_cast<std::uintptr_t>(dlsym(RTLD_NEXT, name)), most_bytes};
@@ -405,7 +406,8 @@ void look_at_direct_calls(const pager::pager& pager, bool far_elsewhere, bool wa
     far_site_rules[number] = rule_of(static_cast<long>(number));
   }
   if (watches_devices) far_site_rules[SYS_ioctl] = far_site_rules[SYS_setsockopt] = is_dispatched;
-  // Static arrays lie far from the heap: then every argument that is not null is looked at more closely.
+  // If there are far static arrays, which do not lie in the heap's range, every argument that is not null is examined
+  // more closely.
   far_site_heap[0] = far_elsewhere ? 1 : reinterpret_cast<std::uintptr_t>(pager.start());
   far_site_heap[1] = far_elsewhere ? ~std::uintptr_t{0} : pager.pages() << page_shift;
 }

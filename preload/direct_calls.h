@@ -1,6 +1,6 @@
 // System calls of the C library without a signal, in fault_mode::in_line: its call sites jump here. Calls that touch no
-// far memory go directly to the kernel. For others their memory is first made resident and pinned. Calls that need the
-// whole guard are dispatched as before. See docs/decisions/0030-call-sites.md.
+// far memory go directly to the kernel. For the others, the memory is first made resident and pinned. Calls that need
+// the whole guard are dispatched as before. See docs/decisions/0030-call-sites.md.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace far::preload {
 
-// Patches the call sites of the C library; returns how many. Until a thread is dispatched its calls go straight to
-// the kernel. Without the sites every call is dispatched, which is slower. Requires: the C library is found. Fails
-// where threads run already (they may be inside a call, and return to what was there before), and where the calls that
-// matter most are not among them.
+// Patches the call sites of the C library; returns how many. Until a thread is dispatched its calls go straight to the
+// kernel. Without the sites every call is dispatched, which is slower. Requires: the C library is found. Fails where
+// threads run already (they may be inside a call, and would return into changed code), and where the calls that matter
+// most are not among the sites.
 [[nodiscard]] result<std::size_t> take_over_call_sites();
 
 // From here on the calls of dispatched threads are inspected. `far_elsewhere`: there is far memory outside of the

@@ -1,5 +1,5 @@
-// The names that start programs. A program that the runtime cannot be loaded into runs natively, outside of the budget:
-// it is named, once. And what a process counted before exec is told before it is gone.
+// The functions that start programs. A program that cannot load the runtime runs natively, outside of the budget, and
+// one message names it. A process publishes its counts before exec, which would lose them.
 //
 // All this runs in the child of a vfork, too: it allocates nothing, and touches no memory of the parent but its stack.
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// The names that end a process without running destructors: the report must come before.
+// The functions that end a process without running destructors, so the report is written here.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>

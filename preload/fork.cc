@@ -39,8 +39,8 @@ constinit thread_local bool forking = false;
 std::uint64_t signals_before_fork = 0;
 unsigned char dispatch_before_fork = 0;
 
-// No handler of the program's runs from before the first step until after the last: it would meet locks that its own
-// thread holds, or be taken for the runtime.
+// No handler of the program may run between the first step and the last: it would meet locks that its own thread holds,
+// or be taken for the runtime.
 void prepare() {
   const std::uint64_t signals = far::platform::block_signals();
   const unsigned char dispatch = far::preload::let_calls_through();
@@ -82,8 +82,8 @@ pinned_list pinned_by_this_thread() {
   return all;
 }
 
-// The pager unpins what the other threads had pinned: of all threads, this one alone is left. Signals come last,
-// because a handler of the program may miss.
+// The pager unpins what the other threads had pinned, because only this thread is left. Signals come last, because a
+// handler of the program may miss.
 void after_in_child() {
   const std::uint64_t signals = signals_before_fork;
   const unsigned char dispatch = dispatch_before_fork;

@@ -18,6 +18,9 @@ constexpr std::uint64_t newcomer_ns = 1'000'000'000;
 
 }  // namespace
 
+// Nothing here may fail in a way that a program notices: a guest that is refused runs with a budget of its own. What a
+// guest has counted outlives it in `departed_`, or the sums of the process would fall when it leaves; the frames that
+// it held are free again, so they are not kept.
 std::uint64_t guests::exchange(std::uint32_t& number, const control::guest_report& said) noexcept {
   if (said.interface != control::guest_interface) return 0;
   const lock_guard held(lock_);

@@ -14,15 +14,16 @@ namespace far::preload {
 
 class guests {
  public:
-  // Takes what a guest tells, and returns what it may hold; see control::host_exchange. Any thread.
+  // Takes a guest's report, and returns the memory that it may hold; see control::host_exchange. Any thread.
   [[nodiscard]] std::uint64_t exchange(std::uint32_t& number, const control::guest_report& said) noexcept;
 
-  // What the process counted: `own`, of the run door's far heap, and all of its guests, also those that have left.
+  // The counts of the process: `own`, those of the run door's far heap, plus those of all guests, also of guests that
+  // have left.
   [[nodiscard]] engine::statistics add_to(engine::statistics own) const noexcept;
 
   // Divides the budget of the process anew, and returns the part of the run door's far heap. Demands are measured
-  // between calls that are a while apart; `now_ns` is on a clock that does not go back. Where the working minima of all
-  // exceed the budget, so do the parts together. Any thread.
+  // between calls that are a while apart; `now_ns` comes from a monotonic clock. If the working minima of all exceed
+  // the budget, so does the sum of the parts. Any thread.
   [[nodiscard]] std::uint64_t divide(std::uint64_t budget_bytes, const engine::statistics& own,
                                      std::uint64_t now_ns) noexcept;
 
@@ -38,7 +39,7 @@ class guests {
   // One far heap.
   struct part {
     demand_meter demand;
-    std::uint64_t granted_bytes = 0;  // 0: it has just come
+    std::uint64_t granted_bytes = 0;  // 0: it is new
   };
   struct guest {
     control::guest_report said;  // no runtimes: the place is free
@@ -54,7 +55,7 @@ class guests {
   mutable spin_lock lock_;
   std::array<guest, most> all_ FAR_GUARDED_BY(lock_);
   part own_ FAR_GUARDED_BY(lock_);
-  engine::statistics departed_ FAR_GUARDED_BY(lock_);  // what guests counted that have left
+  engine::statistics departed_ FAR_GUARDED_BY(lock_);  // the counts of guests that have left
   std::uint64_t measured_ns_ FAR_GUARDED_BY(lock_) = 0;
 };
 

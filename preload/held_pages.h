@@ -1,4 +1,4 @@
-// Pages that stay resident until their threads have ended: the kernel writes there when a thread ends, and no thread
+// Pages that stay resident until their threads have ended. The kernel writes to them when a thread ends, and no thread
 // could resolve its misses.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace far::preload {
 // One pin a page, however many threads need it. Requires: one call at a time.
 class held_pages {
  public:
-  // The operations on pages and the queries about threads that it needs.
+  // The operations on pages and the queries about threads that held_pages needs.
   class world {
    public:
     virtual ~world() = default;

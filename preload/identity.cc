@@ -1,5 +1,5 @@
-// The names by which a thread changes its rights for itself alone: the runtime's threads follow, as if they were not
-// there (platform/thread_identity.h).
+// The functions by which a thread changes its own rights alone. The runtime's threads follow, so that the program does
+// not notice them (platform/thread_identity.h).
 #include <dlfcn.h>
 #include <linux/capability.h>
 #include <linux/prctl.h>

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t stack_bytes = std::size_t{256} << 10;
 
-// Stacks that nobody is on. Without a lock: a handler of the program's may interrupt, and come here as well.
+// Unused stacks. There is no lock, because a handler of the program may interrupt a thread here, and come here as well.
 constinit std::array<std::atomic<std::byte*>, 64> spare_stacks{};
 
 std::byte* take_stack() {

@@ -1,4 +1,4 @@
-// How the program's threads enter the runtime: their allocations are local meanwhile, and so is their stack.
+// How the program's threads enter the runtime. Inside it, their allocations and their stacks are local.
 #pragma once
 
 #include <optional>

@@ -29,7 +29,7 @@ constexpr int joining_deadline_ms = 1000;
 constexpr int asking_deadline_ms = 50;
 constexpr std::uint64_t period_ns = 150'000'000;  // between two decisions, at least
 constexpr std::uint64_t newcomer_ns = 1'000'000'000;
-constexpr std::uint64_t longest_look_us = 2'000'000;  // what happened in a longer time is no news
+constexpr std::uint64_t longest_look_us = 2'000'000;  // the counts of a longer time say nothing about the present
 constexpr double idle_share = 0.02;                   // of one processor
 
 using engine::statistics;
@@ -38,7 +38,7 @@ std::uint64_t now_ns() {
   return platform::monotonic_clock().now_ns();
 }
 
-// How a member of `statistics` adds up over processes, and over the programs that one process becomes.
+// How a member of `statistics` adds up over processes, and over successive programs (exec) of one process.
 enum class kind { now, peak, sum };
 kind kind_of(std::size_t index) {
   static_assert(job_statistics == 29, "a new member of statistics must be given its kind here");
@@ -57,7 +57,7 @@ kind kind_of(std::size_t index) {
   return kind::sum;
 }
 
-// Adds what one process counted. Nothing is held any more by one that does not run.
+// Adds the counts of one process. A process that has ended holds nothing any more.
 void add(statistics& to, const statistics& from, bool running) {
   auto sums = std::bit_cast<std::array<std::uint64_t, job_statistics>>(to);
   const auto more = std::bit_cast<std::array<std::uint64_t, job_statistics>>(from);
@@ -77,8 +77,8 @@ void add(process_usage& to, const process_usage& from) {
   to.peak_rss_bytes = std::max(to.peak_rss_bytes, from.peak_rss_bytes);
 }
 
-// When the process began, as the kernel counts; 0 where /proc is missing. It tells processes apart that have had the
-// same number.
+// The start time of the process as the kernel counts it; 0 where /proc is missing. It distinguishes processes that have
+// had the same number.
 std::uint64_t start_time_of_this_process() {
   const int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;
@@ -167,8 +167,7 @@ bool read_process(const job_region& region, std::size_t index, job_process& into
 }
 
 // Reads the accounts while their owners change them. The sums may be off by what is counted meanwhile, which is good
-// enough for a report. A shared budget is taken from the job: the sum of the processes' budgets would be another
-// figure.
+// enough for a report. A shared budget is taken from the job, because the sum of the processes' budgets would differ.
 job_totals totals_of(const job_region& region) noexcept {
   job_totals all;
   const std::uint64_t forgotten = region.forgotten.load();
@@ -226,8 +225,8 @@ bool job::is_mine() const noexcept {
   return getpid() == pid_;
 }
 
-// With the lock of the job. Best is the slot that the process had before exec; then a free one; then that of a process
-// that ended longest ago.
+// With the lock of the job. Prefers the slot that the process had before exec, then a free one, then that of the
+// process that ended longest ago.
 bool job::take_slot() noexcept {
   bury_the_dead();
   const std::uint64_t start_time = start_time_of_this_process();
@@ -277,7 +276,7 @@ void job::fill_slot(std::size_t index) noexcept {
   slot.granted_bytes.store(0);
   slot.came_ns.store(now_ns());
   slot.demand.store(0);
-  // Before the rest is seen: who finds the slot taken and not locked buries it.
+  // Before the rest becomes visible: another process that finds the slot taken but not locked would bury it.
   if (!mapping_.try_lock(job_mapping::lock_of_slot(index))) {
     log_line(log_level::verbose, "slot %zu of the job cannot be locked", index);
   }
@@ -327,7 +326,7 @@ void job::follow_machine(std::uint64_t now) noexcept {
   if (!read) return;
   const platform::system_memory& memory = read.value();
   const std::uint64_t elapsed_us = (now - looked_ns_) / 1000;
-  // It may have moved to another cgroup, which counts from the start.
+  // It may have moved to another cgroup, whose counters start anew.
   const std::uint64_t stalled_us = memory.stalled_us - std::min(memory.stalled_us, seen_stalled_us_);
   const bool looked_lately = looked_ns_ != 0 && elapsed_us < longest_look_us;
   const memory_outlook outlook{memory.usable_bytes(), memory.available_bytes, totals_of(region()).counted.local_bytes,
@@ -345,7 +344,7 @@ void job::follow_machine(std::uint64_t now) noexcept {
   }
 }
 
-// With the lock of the job. `at_once`: somebody came, left, or the budget was changed.
+// With the lock of the job. `at_once`: a process has come or left, or the budget was changed.
 void job::decide(bool at_once) noexcept {
   const std::uint64_t now = now_ns();
   const std::uint64_t since_ns = now - std::min(now, region().decided_ns.load());
@@ -404,7 +403,7 @@ void job::warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexce
 void job::tell(const engine::statistics& counted, const process_usage& used) noexcept {
   if (!is_mine()) return;  // and in a child, who knows who holds the lock
   const lock_guard held(lock_);
-  if (told_last_ || left_ || !still_has_slot()) return;
+  if (published_last_ || left_ || !still_has_slot()) return;
   statistics all = counted;
   add(all, before_, false);
   mine().account.store(all, used);
@@ -413,16 +412,16 @@ void job::tell(const engine::statistics& counted, const process_usage& used) noe
 void job::tell_last(const engine::statistics& counted, const process_usage& used) noexcept {
   tell(counted, used);
   const lock_guard held(lock_);
-  told_last_ = true;
+  published_last_ = true;
 }
 
-// Where another process holds the job's lock, that one decides, and this one keeps its share until the next time. A
+// If another process holds the job's lock, that process decides, and this one keeps its share until the next time. A
 // process that has lost its slot or its descriptor joins again, or keeps its share for good.
 std::optional<std::uint64_t> job::exchange(const engine::statistics& counted, const process_usage& used) noexcept {
   if (!is_mine()) return std::nullopt;
   tell(counted, used);
   const lock_guard held(lock_);
-  // The program may have closed our descriptor by a raw system call, and with it gave up the locks.
+  // The program may have closed our descriptor by a raw system call, and so released the locks.
   const bool intact = mapping_.is_intact();
   if (!intact && !left_ && !mapping_.reopen(name_.path)) {
     log_line(log_level::warning, "process %d lost its descriptor of the job, and keeps its share of the budget",
@@ -456,7 +455,7 @@ void job::resize(std::uint64_t budget_bytes) noexcept {
   const lock_guard held(lock_);
   region().automatic.store(0);
   region().budget_bytes.store(budget_bytes);
-  // Where another process is just deciding, the next decision takes the new budget.
+  // If another process is just deciding, the next decision takes the new budget.
   if (!mapping_.is_intact() || !mapping_.lock_job(asking_deadline_ms)) return;
   region().warned.store(0);
   decide(true);
@@ -467,10 +466,10 @@ void job::forget_parent() noexcept {
   lock_.open_in_child();  // another thread of the parent may have held it
   const lock_guard held(lock_);
   pid_ = 0;
-  told_last_ = false;
+  published_last_ = false;
 }
 
-// The lock of the job, whose file was removed if everybody else has left it: then it is founded again.
+// Takes the lock of the job. If everybody else has left it, its file was removed, and the job is founded again.
 bool job::lock_living_job(int deadline_ms) noexcept {
   for (int attempt = 0; attempt < 10; ++attempt) {
     if (!mapping_.lock_job(deadline_ms)) return false;
@@ -493,7 +492,7 @@ result<void> job::take_slot_as_child(const statistics& since_fork, const process
   pid_ = getpid();
   left_ = !take_slot();
   if (!left_) {
-    // It does not begin with nothing.
+    // The child begins with the memory of its parent.
     mine().account.store(since_fork, used);
     mine().granted_bytes.store(since_fork.budget_bytes);
     mine().seen_need.store(need_of(since_fork));
@@ -541,7 +540,7 @@ bool job::first_to_name(std::uint64_t hash) noexcept {
     if (place.compare_exchange_strong(empty, hash)) return true;
     if (empty == hash) return false;
   }
-  return false;  // so many were named that nobody wants to read of more
+  return false;  // so many were named that more would not be read
 }
 
 std::size_t job::shrunk(std::span<pid_t> room) const noexcept {

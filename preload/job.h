@@ -56,13 +56,13 @@ class job {
   // Takes a slot. Fails when there is none, or the lock of the job cannot be had.
   [[nodiscard]] static result<std::unique_ptr<job>> join(job_mapping mapping, job_name name);
 
-  // The process ends, or becomes another program by exec without saying so: the kernel lets go of its locks.
+  // The process ends, or becomes another program by exec without saying so: the kernel releases its locks.
   ~job() = default;
   job(const job&) = delete;
   job& operator=(const job&) = delete;
 
-  // Publishes the counts, decides for all when it is time, and returns the share of this process. None: it keeps the
-  // budget that it has, because each process has its own, or because nothing has been decided about it.
+  // Publishes the counts, decides for all when it is time, and returns the share of this process. None: the process
+  // keeps its budget, because each process has its own, or because nothing has been decided yet.
   [[nodiscard]] std::optional<std::uint64_t> exchange(const engine::statistics& counted,
                                                       const process_usage& used) noexcept;
 
@@ -128,12 +128,12 @@ class job {
   const job_name name_;
   job_region& region_;         // stays in its place when the mapping gets another file
   mutable spin_lock lock_;     // between threads of this process, for which the locks of the file are one
-  std::atomic<pid_t> pid_{0};  // of the process that joined; 0: of none
+  std::atomic<pid_t> pid_{0};  // the process that joined; 0: none
   job_mapping mapping_ FAR_GUARDED_BY(lock_);
   std::size_t slot_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t owner_ FAR_GUARDED_BY(lock_) = 0;
   bool left_ FAR_GUARDED_BY(lock_) = false;
-  bool told_last_ FAR_GUARDED_BY(lock_) = false;
+  bool published_last_ FAR_GUARDED_BY(lock_) = false;
   // The machine as this process saw it last; 0 ns: never.
   std::uint64_t looked_ns_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t seen_stalled_us_ FAR_GUARDED_BY(lock_) = 0;

@@ -81,8 +81,8 @@ int check_owner(int descriptor) {
   return status.st_uid == user || user == 0 ? 0 : EPERM;
 }
 
-// Room for all of it now: later there is nobody whom a full file system could be reported to. Older kernels give up at
-// a signal, and have done nothing then, so the program's timers are kept out.
+// Allocates all of the file now, because a full file system could not be reported later. Older kernels give up at a
+// signal without having done anything, so the program's timers are kept out.
 int make_room(int descriptor) {
   const platform::signal_shield shield;
   return posix_fallocate(descriptor, 0, static_cast<off_t>(region_bytes));
@@ -179,8 +179,8 @@ result<job_name> new_job_name() {
   return error{"neither /dev/shm nor $XDG_RUNTIME_DIR nor /tmp can be written to", EACCES};
 }
 
-// A process that is just becoming another program by exec holds no lock either: its job is founded anew then, and
-// only what had ended before is no longer told.
+// A process that is just becoming another program by exec holds no lock either: its job is then founded anew, and only
+// the counts of processes that had ended are missing from its report.
 void remove_abandoned_jobs() noexcept {
   for (const std::string& directory : job_directories()) {
     DIR* const listed = opendir(directory.c_str());
@@ -206,10 +206,10 @@ result<job_mapping> job_mapping::map(int descriptor, int protection, const std::
   return job_mapping(descriptor, static_cast<job_region*>(mapped), status.st_dev, status.st_ino);
 }
 
-// The first process creates the file and the last one removes it, so an opened file may be unlinked by the time we
-// have its lock. The loop then opens the new one.
+// The first process creates the file and the last one removes it, so an opened file may be unlinked by the time we have
+// its lock. The loop then opens the new one.
 result<job_mapping> job_mapping::open(const job_name& name, const job_terms& terms) {
-  // Once more when the last process removes the file between our opening it and our lock.
+  // Once more if the last process removes the file between our opening and locking it.
   for (int attempt = 0; attempt < 10; ++attempt) {
     const int descriptor = platform::own_descriptor(
         ::open(name.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, S_IRUSR | S_IWUSR));

@@ -1,7 +1,7 @@
 // The shared state of a job's processes: a small file in memory, mapped by each, with the budget of all and one slot
 // for each process. docs/decisions/0023-a-process-tree-is-one-job.md.
 //
-// Locks tell which processes are alive, not process numbers: a process holds a POSIX record lock on the byte of its
+// Locks, not process numbers, tell which processes are alive: a process holds a POSIX record lock on the byte of its
 // slot for as long as it lives or until it calls exec, and the kernel releases it however the process ends, in any
 // namespace. Byte 0 is the lock of the job: its holder decides. A process writes its own slot, except for its state and
 // its granted budget, which the holder of the job's lock writes.
@@ -117,11 +117,11 @@ struct job_terms {
 // A mapping of a job's file; the descriptor is close-on-exec and in the runtime's care. It outlives its file's name.
 class job_mapping {
  public:
-  // Opens the file, or makes it, for a process that joins. Fails when it is somebody else's, or another job's.
+  // Opens or makes the file for a process that joins. Fails when it belongs to another user or another job.
   [[nodiscard]] static result<job_mapping> open(const job_name& name, const job_terms& terms);
   // The same with a descriptor that another process of the job has sent; takes it over, also when it fails.
   [[nodiscard]] static result<job_mapping> adopt(int descriptor, const job_name& name);
-  // Only to look at it: `descriptor` is taken over.
+  // For reading only. Takes `descriptor` over.
   [[nodiscard]] static result<job_mapping> look_at(int descriptor);
   [[nodiscard]] static result<job_mapping> look_at(const std::string& path);
 
@@ -132,13 +132,15 @@ class job_mapping {
   [[nodiscard]] job_region& region() const { return *region_; }
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
-  // Whether the descriptor is still that of the file, and another one for the same file where it is not.
+  // Whether the descriptor still refers to the file.
   [[nodiscard]] bool is_intact() const noexcept;
+  // If not: opens the file again. Returns false when that fails.
   [[nodiscard]] bool reopen(const std::string& path) noexcept;
 
   // Whether the last process of the job has removed the file.
   [[nodiscard]] bool is_removed() const noexcept;
-  // Then: opens or makes another of the same name, on the same terms, and maps it in place of this one, in one step.
+  // In that case: opens or makes another file of the same name, on the same terms, and maps it in place of this one, in
+  // one step.
   [[nodiscard]] bool found_again(const job_name& name) noexcept;
 
   // Takes a lock for this process; false when another process holds it.

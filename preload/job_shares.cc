@@ -10,16 +10,17 @@ namespace far::preload {
 namespace {
 
 constexpr std::uint64_t minimum = pager::minimum_budget_bytes;
-// Room above what a process uses, so that it does not evict at once: one open block of the pager.
+// Room above the memory that a process uses, so that it does not evict at once: one open block of the pager.
 constexpr std::uint64_t margin_bytes = 2 * mib;
 // Below, a process has all that it needs, though it may miss now and then.
 constexpr double lowest_demand = 10;
 
-// How much of what it uses a process without demand loses in one decision while others have some: it notices soon when
-// it was in use after all, and has a demand then.
+// The inverse of the part of its memory that a process without demand loses in one decision while others have demand.
+// If the memory was in use after all, the process soon has a demand.
 constexpr std::uint64_t busy_decay = 64;
 constexpr std::uint64_t idle_decay = 16;
-// How much of the way down to its target a process with demand goes in one decision: what it holds is surely in use.
+// The inverse of the part of the way down to its target that a process with demand goes in one decision: its memory is
+// surely in use.
 constexpr std::uint64_t demanding_decay = 8;
 
 // The evictor keeps up to a sixteenth of the limit free ahead of need.
@@ -117,7 +118,7 @@ class division {
     if (is_demanding(one)) return minimum;
     // With less room than this a process that is content would be at its limit at once, and miss.
     const std::uint64_t room = margin_bytes + (one.idle ? 0 : margin_bytes + one.used_bytes / 8);
-    // The evictor of a process at its limit keeps some of that free: it does not need less for that.
+    // The evictor of a process at its limit keeps some of it free, but the process does not need less for that.
     const std::uint64_t whole = is_near_limit(one) ? std::max(one.used_bytes, one.limit_bytes) : one.used_bytes + room;
     if (!is_near_limit(one) && !one.idle) return std::max(reserve(one), whole);
     return std::max(reserve(one), whole - whole / (one.idle ? idle_decay : busy_decay));
@@ -148,9 +149,9 @@ std::uint64_t need_of(const engine::statistics& counted) noexcept {
   return counted.misses + (counted.evicted_pages > 0 ? filled / 8 : 0);
 }
 
-// A process that gives frames up needs time to evict, and the kernel would see both owners' frames meanwhile. So
-// shares that fall are lowered first, and shares that rise get only what is free by now, in proportion to what each
-// lacks; the next round continues. Far above the budget, shares fall faster.
+// A process that gives frames up needs time to evict, and the kernel would see both owners' frames meanwhile. So shares
+// that fall are lowered first, and shares that rise get only what is free by now, in proportion to what each lacks; the
+// next round continues. Far above the budget, shares fall faster.
 void divide_budget(std::uint64_t budget_bytes, std::span<job_share> among) noexcept {
   if (among.size() == 1) {
     among.front().granted_bytes = std::max(budget_bytes, minimum);
@@ -160,7 +161,7 @@ void divide_budget(std::uint64_t budget_bytes, std::span<job_share> among) noexc
   std::uint64_t all_granted = 0;
   for (const job_share& one : among) all_granted += held(one, one.granted_bytes);
   const bool hurry = all_granted > budget_bytes + budget_bytes / 8;
-  // First who comes down, then who goes up, into what is really free.
+  // First the shares that fall, then those that rise, into memory that is really free.
   std::uint64_t all_held = 0;
   std::uint64_t all_missing = 0;
   for (const job_share& one : among) {

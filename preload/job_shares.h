@@ -10,10 +10,10 @@
 
 namespace far::preload {
 
-// Pages that somebody had to wait for, or came by while others had to leave.
+// Pages that somebody waited for, or that were filled while others had to leave.
 [[nodiscard]] std::uint64_t need_of(const engine::statistics& counted) noexcept;
 
-// What a job_share calls demand, over the last few measurements.
+// The demand of a job_share, over the last few measurements.
 struct demand_meter {
   std::uint64_t seen = 0;
   double rate = 0;  // a second
@@ -39,9 +39,9 @@ struct job_share {
   std::uint64_t granted_bytes = 0;
 };
 
-// Decides anew. Memory that processes hold already, or may still come to hold before they have heard of it, is never
-// granted to others: so together they stay within `budget_bytes`, but for the working minimum, which every process has.
-// Small processes count with what they use.
+// Decides anew. Memory that processes hold already, or may still take before they learn of the decision, is never
+// granted to others. So together they stay within `budget_bytes`, except for the working minimum, which every process
+// has. Small processes count with the memory that they use.
 void divide_budget(std::uint64_t budget_bytes, std::span<job_share> among) noexcept;
 
 }  // namespace far::preload

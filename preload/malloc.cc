@@ -1,4 +1,4 @@
-// The names that programs call: the malloc family of C, and operator new and delete of C++.
+// The functions that programs call: the malloc family of C, and operator new and delete of C++.
 #include <dlfcn.h>
 
 #include <bit>
@@ -46,7 +46,7 @@ void* take_aligned(std::size_t alignment, std::size_t bytes) {
 
 void* retake(void* block, std::size_t bytes) {
   const bool was_traced = is_traced(block);
-  // As in give_back(). The old block's misses while it is copied are then those of no allocation.
+  // As in give_back(). Misses of the old block while it is copied then belong to no allocation.
   if (was_traced) far::preload::trace_release(block);
   void* const moved = far::preload::reallocate(block, bytes);
   if (was_traced && moved == nullptr && bytes > 0) noted(block, far::preload::usable_bytes(block));  // it stays
@@ -59,7 +59,7 @@ void give_back(void* block) {
   far::preload::release(block);
 }
 
-// As the C library: no block is larger than pointers into it can tell apart.
+// As in the C library, no block is larger than the largest difference of two pointers.
 constexpr std::size_t largest_block_bytes = PTRDIFF_MAX;
 
 void* or_enomem(void* block) {
@@ -67,8 +67,7 @@ void* or_enomem(void* block) {
   return block;
 }
 
-// Out of memory in operator new: the program's own C++ library calls its new-handler and throws its own exception,
-// which ours must not do in its place.
+// Out of memory in operator new: the program's own C++ library must call its new-handler and throw its own exception.
 void* let_the_program_fail(std::size_t bytes) {
   using operator_new = void* (*)(std::size_t);
   const auto next = reinterpret_cast<operator_new>(dlsym(RTLD_NEXT, "_Znwm"));

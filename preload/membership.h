@@ -1,4 +1,4 @@
-// How a process comes to be a part of its job, and goes on as one.
+// How a process joins its job.
 #pragma once
 
 #include <cstdint>

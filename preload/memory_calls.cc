@@ -1,5 +1,5 @@
-// How the memory calls of the program are served: what lies in the far heap by the pager, everything else by the
-// kernel, as before. A range may lie in both.
+// How the memory calls of the program are served: by the pager for addresses in the far heap, otherwise by the kernel,
+// as before. A range may lie in both.
 #include "preload/memory_calls.h"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ namespace {
 
 using placement = pager::pager::placement;
 
-// Whether they ask for memory of a special kind, which far memory is not.
+// Whether the flags request a special kind of memory, which far memory cannot be.
 constexpr bool is_special(int flags) {
   return (flags & (MAP_GROWSDOWN | MAP_STACK | MAP_HUGETLB | MAP_LOCKED | MAP_32BIT)) != 0 ||
          platform::is_left_alone(flags);
@@ -69,16 +69,16 @@ std::byte* bytes_at(void* address) {
   return static_cast<std::byte*>(address);
 }
 
-// Whether the range is one that the kernel would look at at all: whole pages, and no overflow. `*rounded` gets its
-// length in whole pages.
+// Whether the kernel would accept the range: it begins at a page and does not overflow. `*rounded` gets its length in
+// whole pages.
 bool sensible(const void* address, std::size_t bytes, std::size_t* rounded) {
   if (!page_aligned(address) || bytes > address_end || number_of(address) > address_end) return false;
   *rounded = round_up(bytes, page_bytes);
   return true;
 }
 
-// Where the addresses of programs end: the kernel refuses to map or unmap a range that goes on behind it. Asked of the
-// kernel, as it depends on the machine, by mapping a page and no more than that for a moment.
+// The end of the addresses of programs: the kernel refuses to map or unmap a range that extends beyond it. It depends
+// on the machine, so it is found by mapping a single page for a moment.
 std::uintptr_t find_end_of_user_space() {
   constexpr int reservation = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
   const auto mappable = [](std::uintptr_t at) {
@@ -107,7 +107,7 @@ bool ends_in_user_space(const void* address, std::size_t bytes) {
   return number_of(address) <= end && bytes <= end - number_of(address);
 }
 
-// How a range, in whole pages, lies to the far heap.
+// Whether a range, in whole pages, lies in the far heap.
 enum class whereabouts : std::uint8_t { outside, within, across };
 
 whereabouts lies(const pager::pager& far, const void* address, std::size_t bytes) {
@@ -116,8 +116,8 @@ whereabouts lies(const pager::pager& far, const void* address, std::size_t bytes
   return inside ? whereabouts::within : whereabouts::outside;
 }
 
-// mprotect, madvise and mlock take ranges that end behind all addresses, as long as they do not wrap around: such a
-// range ends where addresses end, in a hole.
+// mprotect, madvise and mlock accept ranges that extend beyond all addresses, as long as they do not wrap around. Such
+// a range ends where addresses end, in a hole.
 std::size_t within_addresses(const void* address, std::size_t bytes) {
   const std::uintptr_t first = number_of(address);
   const bool wraps = bytes > ~std::size_t{0} - (page_bytes - 1) - first;
@@ -133,8 +133,8 @@ pager::pager* pager_of(const void* address, std::size_t bytes) noexcept {
 }
 
 // Serves a call about a range piece by piece, as the kernel goes through mappings: `outside(address, bytes)` returns 0
-// or -1 with errno, `inside` a result. The first error ends it, except that ENOMEM, of a hole, is told when the rest is
-// done, if `past_holes`.
+// or -1 with errno, `inside` a result. The first error ends it. But with `past_holes`, the ENOMEM of a hole is reported
+// after the rest has been done.
 template <typename Outside, typename Inside>
 int serve(const pager::pager& far, void* address, std::size_t bytes, bool past_holes, const Outside& outside,
           const Inside& inside) {
@@ -167,7 +167,7 @@ void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int
                         off_t offset) {
   const placement how = (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE ? placement::if_free : placement::replace;
   if (how == placement::replace && !locks_future_mappings()) {
-    // Over what is the kernel's the kernel alone decides.
+    // Mappings that the kernel owns are the kernel's to decide about.
     const auto place = [&]() -> int {
       return kernel_mmap(address, bytes, protection, flags, descriptor, offset) != MAP_FAILED ? 0 : errno;
     };
@@ -179,7 +179,7 @@ void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int
     if (replaced.value()) return address;
   }
   const int elsewhere = flags & ~(MAP_FIXED | MAP_FIXED_NOREPLACE);
-  // Would it do at this address? A mapping that must not replace anything fails there with EEXIST, if so.
+  // Would the call be valid at this address? If so, a mapping that must not replace anything fails there with EEXIST.
   void* const probe = kernel_mmap(address, bytes, protection, elsewhere | MAP_FIXED_NOREPLACE, descriptor, offset);
   if (probe != MAP_FAILED) kernel_munmap(probe, bytes);
   if (probe == MAP_FAILED && errno != EEXIST) return MAP_FAILED;
@@ -268,7 +268,7 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
     void* const mapped = kernel_mmap(address, bytes, protection, flags, descriptor, offset);
     return far == nullptr ? mapped : lock_if_asked(mapped, bytes);
   }
-  // A hint is followed where the place is free.
+  // A hint is followed if the place is free.
   if (within) {
     const int saved_errno = errno;
     void* const hinted = map_fixed(*far, address, bytes, protection, MAP_FIXED_NOREPLACE, -1, 0, true);
@@ -336,7 +336,8 @@ void copy_out(const pager::pager& far, std::byte* target, const std::byte* from,
   }
 }
 
-// To a place outside of the far heap: the bytes are copied, and local from then on. Requires: it is not shorter.
+// Moves a range out of the far heap: its bytes are copied, and local from then on. Requires: the new range is not
+// shorter.
 void* remap_out(pager::pager& far, void* address, std::size_t old_bytes, std::size_t new_bytes, int flags,
                 void* wanted) {
   const result<pager::pager::mapping> known = in_runtime([&] { return far.mapping_at(bytes_at(address), old_bytes); });
@@ -354,13 +355,12 @@ void* remap_out(pager::pager& far, void* address, std::size_t old_bytes, std::si
   if (locked) static_cast<void>(kernel_mlock2(target, new_bytes, 0));
   if ((flags & MREMAP_DONTUNMAP) == 0) return unmap(address, old_bytes) == 0 ? target : MAP_FAILED;
   static_cast<void>(advise(address, old_bytes, MADV_DONTNEED));
-  static_cast<void>(advise(address, old_bytes, MADV_GUARD_REMOVE));  // an error where there are none to remove
+  static_cast<void>(advise(address, old_bytes, MADV_GUARD_REMOVE));  // an error if there are none to remove
   if ((protection & PROT_READ) == 0) static_cast<void>(protect(address, old_bytes, protection));
   return target;
 }
 
-// The kernel's own memory moves as the kernel says; where it comes to lie in the far heap, or leaves it, we take
-// note.
+// The kernel moves its own memory. We note when it moves into the far heap, or out of it.
 void* remap_foreign(pager::pager& far, bool out_of, void* address, std::size_t old_bytes, std::size_t new_bytes,
                     int flags, void* wanted, bool into) {
   void* moved = MAP_FAILED;
@@ -384,8 +384,8 @@ void* remap_foreign(pager::pager& far, bool out_of, void* address, std::size_t o
   return moved;
 }
 
-// A call that only cuts off an end is no more than munmap of that end, whatever mappings there are before it and in it:
-// the kernel looks at the first one alone.
+// A call that only cuts off an end is munmap of that end, whatever mappings lie before it and in it, because the kernel
+// looks only at the first one.
 void* cut_off(const pager::pager& far, void* address, std::size_t old_bytes, std::size_t new_bytes) {
   if (lies(far, address, page_bytes) == whereabouts::outside) {
     if (kernel_mremap(address, page_bytes, page_bytes, 0, nullptr) == MAP_FAILED) return MAP_FAILED;
@@ -416,8 +416,8 @@ int wrong_arguments(void* address, std::size_t old_bytes, std::size_t new_bytes,
 
 }  // namespace
 
-// There are four cases: both ranges outside the far heap (the kernel's own call), foreign pages, a move out of the
-// far heap, and a move within it. Each moves the bytes in its own way.
+// There are four cases: both ranges outside the far heap (the kernel's own call), foreign pages, a move out of the far
+// heap, and a move within it. Each moves the bytes in its own way.
 void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, void* wanted) {
   const bool fixed = (flags & MREMAP_FIXED) != 0;
   pager::pager* const source = pager_of(address, std::max(old_bytes, page_bytes));
@@ -430,7 +430,7 @@ void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int fla
   if (new_whole <= old_whole && (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) == 0) {
     return cut_off(far, address, old_whole, new_whole);
   }
-  // No mapping of the program's reaches over a border of the far heap.
+  // No mapping of the program extends across a border of the far heap.
   if (lies(far, address, std::max(old_whole, page_bytes)) == whereabouts::across) return fail_to_map(EFAULT);
   if (target != nullptr && lies(far, wanted, new_whole) == whereabouts::across) return fail_to_map(EINVAL);
   pager::pager::origin kind = pager::pager::origin::foreign;
@@ -476,8 +476,8 @@ int lock(const void* address, std::size_t bytes, unsigned flags) {
   const whole_pages pages(address, bytes);
   pager::pager* const far = pager_of(pages.first, pages.bytes);
   if (far == nullptr || (flags & ~on_fault) != 0) return kernel_mlock2(address, bytes, flags);
-  // As the kernel: the limit is of the whole range; then all of it is locked, up to a hole; then it is filled, until
-  // something cannot be.
+  // As in the kernel: the limit applies to the whole range; then all of it is locked, up to a hole; then it is filled,
+  // until filling fails.
   if (kernel_mlock2(pages.first, 0, flags) != 0) return -1;
   if (!in_runtime([&] { return may_lock(pages.first, pages.bytes); })) return fail(ENOMEM);
   const auto lock_parts = [&](unsigned how) {
@@ -502,7 +502,7 @@ int unlock(const void* address, std::size_t bytes) {
 
 namespace {
 
-// Whether a pidfd names this very process.
+// Whether a pidfd refers to this process.
 bool is_this_process(int process) {
   constexpr int self_thread = -10000;  // PIDFD_SELF
   constexpr int self_group = -20000;

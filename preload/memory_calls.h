@@ -1,5 +1,5 @@
-// Serves the program's memory calls, however they arrive: through the names of the C library (mmap.cc) or a raw
-// system call. Arguments are those of the call, results those of the C library: errno is set.
+// Serves the program's memory calls, however they arrive: through the names of the C library (mmap.cc) or a raw system
+// call. Arguments are those of the call, results those of the C library: errno is set.
 #pragma once
 
 #include <sys/types.h>

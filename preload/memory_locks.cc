@@ -40,7 +40,7 @@ struct kernel_mapping {
 };
 
 // Calls `visit(line)` for each line of a file of /proc about this process, with a zero behind it. The file is read
-// piece by piece, and goes on at an address, so mappings may change meanwhile. Returns 0 or an errno value.
+// piece by piece, and each read continues at an address, so mappings may change meanwhile. Returns 0 or an errno value.
 template <typename Visit>
 int for_each_line(const char* path, const Visit& visit) {
   const int file = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0));
@@ -124,10 +124,10 @@ std::size_t locked_bytes(std::uintptr_t first, std::uintptr_t end) {
   return sum;
 }
 
-// Only the kernel knows how much counts towards the limit, so the call is tried.
+// Only the kernel knows how much counts towards the limit, so this tries the call.
 bool may_lock_more(std::size_t bytes) {
   void* const place = kernel_mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (place == MAP_FAILED) return true;  // for another reason: the call itself will tell
+  if (place == MAP_FAILED) return true;  // for another reason, which the call itself will report
   const bool allowed = kernel_mlock2(place, bytes, on_fault) == 0;
   kernel_munmap(place, bytes);
   return allowed;
@@ -152,7 +152,7 @@ int lock_current(const pager::pager& far, unsigned how) {
   if (limited() && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && wanted_bytes > limit.rlim_cur) return ENOMEM;
   return for_each_mapping([&](const kernel_mapping& one) {
     visit_local_parts(far, one, [&](std::uintptr_t first, std::size_t bytes) {
-      // As mlockall, which also goes past what cannot be locked, or not be filled.
+      // As in mlockall, memory that cannot be locked or filled is skipped.
       auto* const at = reinterpret_cast<void*>(first);
       const bool locked = kernel_mlock2(at, bytes, on_fault) == 0;
       if (locked && how == 0 && one.accessible) static_cast<void>(kernel_mlock2(at, bytes, 0));
@@ -206,7 +206,7 @@ bool may_lock(const void* address, std::size_t bytes) {
   rlimit limit{};
   if (!limited() || getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
   if (bytes <= limit.rlim_cur && may_lock_more(bytes)) return true;
-  // Memory that is locked already counts once.
+  // Memory that is already locked counts once.
   const auto first = reinterpret_cast<std::uintptr_t>(address);
   const std::size_t locked = locked_bytes(first, first + bytes);
   if (locked == 0 || bytes - locked > limit.rlim_cur) return false;

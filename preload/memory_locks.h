@@ -1,13 +1,13 @@
-// mlockall(2): the program's memory is locked, except for far memory, which the budget keeps moving, and for the
-// runtime's own, which is mapped for the largest program and filled as it is needed.
+// mlockall(2): the program's memory is locked, except for far memory, which moves within the budget, and the runtime's
+// own, which is mapped for the largest program and filled on demand.
 #pragma once
 
 #include <cstddef>
 
 namespace far::preload {
 
-// After MCL_FUTURE, locks a mapping that the kernel has just made for the program. Returns false, with errno, when
-// the limit on locked memory forbids it.
+// After MCL_FUTURE, locks a mapping that the kernel has just made for the program. Returns false, with errno, when the
+// limit on locked memory forbids it.
 [[nodiscard]] bool lock_future_mapping(void* address, std::size_t bytes);
 
 // Whether MCL_FUTURE is asked for.

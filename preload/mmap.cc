@@ -1,5 +1,5 @@
-// The names that programs call: mmap, munmap, mremap, madvise, mprotect, mlock and their like. memory_calls.h says what
-// becomes of them.
+// The functions that programs call: mmap, munmap, mremap, madvise, mprotect, mlock and so on. memory_calls.h serves
+// them.
 #include <sys/mman.h>
 
 #include <cerrno>

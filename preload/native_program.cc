@@ -43,8 +43,8 @@ bool read_interpreter(const char* head, char (&name)[PATH_MAX]) {
 
 }  // namespace
 
-// Follows scripts to their interpreters, because that is the program which the kernel runs. Anything that cannot be
-// read is left to exec, which reports it better.
+// Follows scripts to their interpreters, which the kernel runs. Files that cannot be read are left to exec, which
+// reports them better.
 const char* why_native(const char* path) noexcept {
   char name[PATH_MAX];
   for (int depth = 0; depth < longest_script_chain; ++depth) {

@@ -9,13 +9,14 @@ namespace far::preload {
 namespace {
 
 constexpr std::uint64_t largest_reserve = 4 * gib;
-// Below this share of the time, waiting for memory is usual; at the second one no more can be given back than is.
+// Up to this share of the time, waiting for memory is usual. From the second share on, the job gives back as much as it
+// can.
 constexpr double usual_stall = 0.05;
 constexpr double worst_stall = 0.30;
-// Stalls count where memory is short. Elsewhere they are those of a cgroup at a limit of its own.
+// Stalls count only when memory is short. Otherwise they are those of a cgroup at its own limit.
 constexpr std::uint64_t reserves_without_stalls = 4;
 constexpr double largest_give = 0.25;       // of what the job holds, in one step
-constexpr std::uint64_t growth = 16;        // the inverse of the part of what is spare
+constexpr std::uint64_t growth = 16;        // the inverse of the part of spare memory
 constexpr std::uint64_t slow_growth = 128;  // the same of the reserve, for a job that holds a quarter of all
 constexpr std::uint64_t usual_parts = 4;
 constexpr std::uint64_t fastest = 8;  // times as much, for a small one
@@ -34,13 +35,13 @@ double severity(const memory_outlook& now, std::uint64_t reserve) {
 }
 
 std::uint64_t lower(std::uint64_t budget, const memory_outlook& now, double degree) {
-  // Memory that the job was told to give back before is still on its way out.
+  // Memory that the job has to give back already is still on its way out.
   if (now.local_bytes > budget + budget / 16) return budget;
   const std::uint64_t held = std::min(budget, now.local_bytes);
   return held - static_cast<std::uint64_t>(static_cast<double>(held) * largest_give * degree);
 }
 
-// At the border of the reserve: in inverse proportion to what the job holds, so that small ones catch up.
+// The step at the border of the reserve. It is in inverse proportion to the job's memory, so that small jobs catch up.
 std::uint64_t slow_step(const memory_outlook& now, std::uint64_t reserve) {
   const std::uint64_t usual = std::max<std::uint64_t>(now.usable_bytes / usual_parts, 1);
   const std::uint64_t held = std::max(now.local_bytes, usual / fastest);
@@ -50,7 +51,7 @@ std::uint64_t slow_step(const memory_outlook& now, std::uint64_t reserve) {
 
 std::uint64_t raise(std::uint64_t budget, const memory_outlook& now, std::uint64_t reserve) {
   const std::uint64_t above = now.available_bytes - reserve;
-  // A budget that nobody uses promises no more than there is.
+  // An unused budget must not promise more than there is.
   const std::uint64_t most = now.local_bytes + above;
   if (now.local_bytes < budget - budget / 8) return std::min(budget, most);
   return std::min(budget + (above > reserve ? (above - reserve) / growth : 0) + slow_step(now, reserve), most);

@@ -16,7 +16,7 @@ std::uint64_t to_ns(const timeval& time) {
   return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(time.tv_usec) * 1'000u;
 }
 
-// VmHWM counts this program alone; ru_maxrss would also count what ran in this process before exec.
+// VmHWM counts this program alone; ru_maxrss would also count the programs before exec in this process.
 std::uint64_t read_peak_rss_bytes(std::uint64_t otherwise) {
   const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
   if (file < 0) return otherwise;

@@ -42,7 +42,7 @@ void python_reader::find() {
   void* const current = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
   if (current == nullptr) return;
   void* dump = dlsym(RTLD_DEFAULT, dump_name);
-  // Most builds keep it to themselves.
+  // Most builds do not export it.
   if (dump == nullptr) dump = trace::find_hidden_function(current, dump_name);
   if (dump == nullptr) {
     return log_line(log_level::warning,

@@ -1,5 +1,5 @@
-// The Python stack of the calling thread, where the program is CPython. By the function that CPython has for its own
-// fault handler (_Py_DumpTraceback).
+// The Python stack of the calling thread, where the program is CPython. It comes from the function that CPython's own
+// fault handler uses (_Py_DumpTraceback).
 #pragma once
 
 #include <array>
@@ -13,16 +13,16 @@ using python_text = std::array<char, 8192>;
 
 class python_reader {
  public:
-  // Looks for CPython among what the program has loaded by now. Allocates a descriptor if it is there.
+  // Looks for CPython among the libraries loaded so far. Allocates a descriptor if it is there.
   void find();
 
-  // The lines of a python_stack_record, in `text`; empty where the thread runs no Python. It looks at the program's
-  // objects, which may be far: misses of its own are resolved by handlers, so no lock of the pager may be held.
-  // Requires: the calling thread is in a signal handler, or has its signals blocked; fault_mode::in_line.
+  // The lines of a python_stack_record, in `text`; empty where the thread runs no Python. It reads the program's
+  // objects, which may be far. Handlers resolve its misses, so no lock of the pager may be held. Requires: the calling
+  // thread is in a signal handler, or has its signals blocked; fault_mode::in_line.
   [[nodiscard]] std::string_view read(python_text& text) noexcept;
 
   // In the child of a fork, whose parent keeps the descriptor. A fork does not wait for read(), which may itself wait
-  // for a miss that the fork holds up; so the lock may be that of a thread that is not here.
+  // for a miss that the fork holds up. So the lock may belong to a thread that the child does not have.
   void resume_in_child();
 
  private:

@@ -74,8 +74,7 @@ bool is_memory_call(long number) noexcept {
   }
 }
 
-// Raw calls go through the same functions as those of the C library; only the way in which errors are returned
-// differs.
+// Raw calls go through the same functions as those of the C library; only the way in which errors are returned differs.
 bool serve_memory_call(long number, const call_arguments& given, long* result) noexcept {
   void* const address = pointer_to<void>(given[0]);
   const std::size_t bytes = size_of(given[1]);
@@ -104,7 +103,7 @@ bool serve_memory_call(long number, const call_arguments& given, long* result) n
   return true;
 }
 
-// The C library's syscall(), for everything inside this library (the linker's --wrap) and for what we pass on.
+// The C library's syscall(), for all calls inside this library (the linker's --wrap) and for those that we pass on.
 kernel_call c_library_syscall() noexcept {
   static std::atomic<kernel_call> found{nullptr};
   kernel_call next = found.load(std::memory_order_relaxed);
@@ -145,7 +144,7 @@ struct function_on_stack {
   int status;
 };
 
-// The child of clone(3): its function, on the stack that it was given, is its end.
+// The child of clone(3): calls its function on the stack that it was given, and ends.
 [[noreturn]] void run_clone(function_on_stack call, void* stack) {
   auto* const top = reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(stack) & ~std::uintptr_t{15});
   platform::call_on_stack(
@@ -231,7 +230,7 @@ bool copies_memory(const child_call& call) noexcept {
 }
 
 // A child with a copy of the memory needs everything that fork() does, so the call is made inside the fork protocol.
-// The caller sets the child's stack, if it asked for one.
+// The caller sets the child's stack, if there is to be one.
 long make_copied_child(const child_call& call, long (*kernel)(long number, const call_arguments&)) {
   if ((call.flags & CLONE_SETTLS) != 0) {
     log_line(log_level::error,
@@ -239,8 +238,8 @@ long make_copied_child(const child_call& call, long (*kernel)(long number, const
              "fork");
     return -EINVAL;
   }
-  // Its parent holds locks until the child is made, so it cannot wait for the child to call exec, which it could not
-  // notice anyway: their memory is not the same.
+  // The parent holds locks until the child is made, so it cannot wait for the child to call exec. It could not notice
+  // that anyway, because they do not share memory.
   constexpr std::uint64_t left_out = CLONE_VFORK;
   call_arguments given = call.arguments;
   clone_args asked{};
@@ -267,8 +266,8 @@ long make_copied_child(const child_call& call, long (*kernel)(long number, const
 
 extern "C" {
 
-// The syscall() that this library itself calls. Its calls about memory are never handed back to it: they would be
-// taken for the program's.
+// The syscall() that this library itself calls. Calls about memory go straight to the kernel, because here they would
+// be taken for the program's.
 __attribute__((visibility("hidden"))) long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f) {
 #if defined(__x86_64__)
   if (far::preload::is_memory_call(number)) {
@@ -281,7 +280,7 @@ __attribute__((visibility("hidden"))) long __wrap_syscall(long number, long a, l
   return far::preload::c_library_syscall()(number, a, b, c, d, e, f);
 }
 
-// Declared without the dots, so that what is passed on is a jump: a child may come back on another stack.
+// Declared without "...", so that passing a call on is a jump: a child may return on another stack.
 FAR_API long far_program_syscall(long number, long a, long b, long c, long d, long e, long f) asm("syscall");
 long far_program_syscall(long number, long a, long b, long c, long d, long e, long f) {
   using namespace far::preload;

@@ -1,5 +1,5 @@
-// System calls that do not come by the C library's names for them: by its syscall(), or by instructions of the
-// program's own. Those that concern the runtime are served as if they had come by name.
+// System calls that bypass the C library's functions: through its syscall(), or by the program's own instructions.
+// Those that concern the runtime are served as if the function had been called.
 #pragma once
 
 #include <array>
@@ -18,11 +18,11 @@ struct child_call {
   long number;
   call_arguments arguments;
   std::uint64_t flags = 0;  // CLONE_*
-  std::uint64_t stack = 0;  // where the child's begins (its highest address); 0: where its parent's is
+  std::uint64_t stack = 0;  // the highest address of the child's stack; 0: the parent's stack pointer
   std::uint64_t tls = 0;
 };
 
-// Whether the call makes a child or a thread, and which.
+// Whether the call makes a child or a thread, and its request.
 [[nodiscard]] bool makes_child(long number) noexcept;
 [[nodiscard]] child_call read_child_call(long number, const call_arguments& arguments) noexcept;
 

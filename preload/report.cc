@@ -27,7 +27,7 @@ using control::put_statistics;
 
 constexpr int reader_deadline_ms = 2000;
 
-// Returns 0 or an errno value. Waits for a reader who is slow, but not for ever.
+// Returns 0 or an errno value. Waits for a slow reader, but not for ever.
 int write_all(int file, std::span<const char> text) {
   while (!text.empty()) {
     const ssize_t written = write(file, text.data(), text.size());
@@ -93,7 +93,7 @@ int replace_file(const char* path, const run_report& report) {
   return failure;
 }
 
-// Returns 0 or an errno value. A pipe that nobody reads fails with ENXIO and does not hold the program.
+// Returns 0 or an errno value. A pipe that nobody reads fails with ENXIO, and does not block the program.
 int write_through(const char* path, const run_report& report) {
   const int file = open(path, O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   if (file < 0) return errno;

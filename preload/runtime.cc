@@ -44,7 +44,7 @@ namespace far::preload {
 namespace {
 
 void take_hint(const void* address, std::size_t size, std::uint64_t packed_options, far_hint_site* site) {
-  // Most hints find everything here, without a system call: the pager enters the runtime where they do not.
+  // Most hints find everything local, without a system call. Where they do not, the pager enters the runtime.
   if (!stack_is_far()) [[likely]]
     return pager::take_hint(address, size, packed_options, site);
   in_runtime([=] { pager::take_hint(address, size, packed_options, site); });
@@ -67,7 +67,7 @@ struct runtime {
   std::unique_ptr<control::control_server> control FAR_GUARDED_BY(settling);
   std::uint64_t started_ns = 0;
   std::atomic<bool> reported{false};
-  std::atomic<pid_t> process{0};  // whose memory this is: a child of vfork runs on its parent's
+  std::atomic<pid_t> process{0};  // the owner of this memory: a child of vfork runs on its parent's
 };
 
 // Never destroyed: the program's last destructors may still touch far memory.
@@ -83,7 +83,7 @@ std::uint64_t now_ns() {
   _exit(exit_status_of_failure);
 }
 
-// This process may have fewer rights than `farheap run` had: after a change of user or root, or in a container.
+// This process may have fewer rights than `farheap run` had, after a change of user or root, or in a container.
 void run_natively(const error& why) {
   log_line(log_level::warning,
            "%s. Process %d (%s) runs natively: without far memory, and in as much memory as it wants",
@@ -99,7 +99,7 @@ engine::statistics count(const runtime& self) {
   return difference(self.counted_at_fork, count_since_start(self));
 }
 
-// Guests learn of their parts when they ask the next time.
+// Guests learn of their parts when they next ask.
 void share_with_guests(runtime& self) {
   const engine::statistics own = self.pager->snapshot();
   const std::uint64_t budget_bytes = self.far_runtimes.divide(self.budget_bytes.load(), own, now_ns());
@@ -108,7 +108,7 @@ void share_with_guests(runtime& self) {
   if (!resized) log_line(log_level::error, "%s", resized.error().message.c_str());
 }
 
-// Tells the job what this process counted, and follows what was decided about its share.
+// Publishes the counts of this process to the job, and applies the decision about its share.
 void take_share(runtime& self) {
   if (self.of_job != nullptr) {
     const std::optional<std::uint64_t> share = self.of_job->exchange(count(self), read_process_usage());
@@ -134,7 +134,7 @@ result<void> resize_budget(void* context, std::uint64_t budget_bytes) {
   return {};
 }
 
-// A newcomer's first part is what the others can spare at once: they come down before it is told.
+// A newcomer first gets what the others can spare at once: their parts shrink before it learns of its own.
 std::uint64_t exchange_with_guest(runtime& self, std::uint32_t& number, const control::guest_report& said) {
   const bool is_new = number == 0;
   const std::uint64_t granted_bytes = self.far_runtimes.exchange(number, said);
@@ -183,7 +183,7 @@ std::unique_ptr<control::control_server> listen(runtime& self) {
   return control::control_server::open(callbacks);
 }
 
-// A child of fork becomes a part of its job, as if it had been started.
+// A child of fork joins its job, as if it had been started.
 void run_control_of_child(runtime& self) {
   control::control_server* server = nullptr;
   {
@@ -209,9 +209,9 @@ bool is_loaded(const char* library) {
              const_cast<char*>(library)) != 0;
 }
 
-// Where nothing was asked for and each system call would cost a signal, programs that call the kernel often are better
-// off with the other mode.
-// So are those that will forbid themselves system calls, the ones by which their threads would resolve misses, too.
+// If no mode was chosen and each system call would cost a signal, programs that call the kernel often are better off
+// with the other mode. So are programs that will forbid themselves system calls (seccomp), because their threads need
+// some to resolve misses.
 pager::fault_mode prepare_mode(const settings& chosen, pager::fault_mode mode) {
   if (mode == pager::fault_mode::thread) return mode;
   const bool restricts_itself = !chosen.mode && is_loaded("libseccomp.so");
@@ -220,9 +220,9 @@ pager::fault_mode prepare_mode(const settings& chosen, pager::fault_mode mode) {
   return other.ok() && other.value().risk == nullptr ? other.value().mode : mode;
 }
 
-// The order matters. The pager comes before the allocator uses far memory, and everything that may be asked of the
-// runtime is in place before the first system call is dispatched. Wrong settings end the program; what the machine
-// cannot do makes it run natively.
+// The order matters. The pager starts before the allocator uses far memory, and the runtime is complete before the
+// first system call is dispatched. Wrong settings end the program; missing features of the machine make it run
+// natively.
 void start() {
   const platform::runtime_mark allocate_locally;
   result<settings> read = read_settings();
@@ -266,7 +266,7 @@ void start() {
   starting->pager = std::move(pager).value();
   const result<void> used = use_far_memory(*starting->pager);
   if (!used) refuse_to_start(used.error());
-  settling.assert_held();  // nobody else knows of this runtime yet
+  settling.assert_held();  // no other thread knows of this runtime yet
   starting->control = listen(*starting);
   the_runtime = starting;
   serving.store(starting->pager.get(), std::memory_order_release);
@@ -289,7 +289,7 @@ void start() {
 
 // The counts of all processes of the job.
 void report_of(job& whole, run_report& report) {
-  whole.ask();  // buries who has just ended
+  whole.ask();  // buries processes that have just ended
   report.totals = totals_of(whole.region());
   report.counted = report.totals.counted;
   report.used = report.totals.used;
@@ -393,7 +393,7 @@ extern "C" FAR_API const far_hint_view* far_hint_find_view() {
   return &far::pager::hint_view();
 }
 
-// Those that far/detail/compiled.h names.
+// The symbols that far/detail/compiled.h names.
 extern "C" FAR_API void far_compiled_join(far_compiled* joining) {
   far::pager::join_compiled_code(*joining);
 }
@@ -401,7 +401,7 @@ extern "C" FAR_API void far_compiled_leave(far_compiled* leaving) {
   far::pager::leave_compiled_code(*leaving);
 }
 
-// See src/control/guest.h. What it is told is copied before anything is locked: it may lie in far memory.
+// See src/control/guest.h. The report is copied before anything is locked, because it may lie in far memory.
 extern "C" FAR_API std::uint64_t far_host_exchange(std::uint32_t* number, const far::control::guest_report* said) {
   using namespace far::preload;
   if (the_runtime == nullptr || said->interface != far::control::guest_interface) return 0;

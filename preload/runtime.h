@@ -10,7 +10,7 @@ namespace far::preload {
 // The pager that serves this process, or nullptr: before start-up, and in processes that `farheap run` did not set up.
 [[nodiscard]] pager::pager* active_pager() noexcept;
 
-// In the child of a fork, on its only thread: takes its copy of the parent's memory over, and releases the parent's own
+// In the child of a fork, on its only thread: takes over its copy of the parent's memory, and releases the parent's own
 // property, such as the name under which it listens. The child gets a name of its own after a second.
 void settle_in_child() noexcept;
 

@@ -1,5 +1,5 @@
 // Blocks of the malloc family for the runtime itself: its threads, and threads of the program inside it. They do not
-// come from jemalloc, whose locks a fork holds while it waits for the runtime's threads. See
+// come from jemalloc, because a fork holds its locks while it waits for the runtime's threads. See
 // docs/decisions/0004-fork.md.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace far::preload {
 
-// Both inside the runtime (preload/in_runtime.h): they take locks of it.
+// Call both inside the runtime (preload/in_runtime.h), whose locks they take.
 //
 // nullptr when it is too large (some 16 MiB), or there is no memory. `alignment_bytes`: a power of two.
 [[nodiscard]] void* allocate_runtime_block(std::size_t bytes, std::size_t alignment_bytes) noexcept;

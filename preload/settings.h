@@ -13,7 +13,7 @@
 
 namespace far::preload {
 
-// The value of variable::fault_mode, and of --fault-mode, by which the runtime chooses.
+// The value of variable::fault_mode, and of --fault-mode, with which the runtime chooses.
 inline constexpr std::string_view automatic_fault_mode = "auto";
 
 // The environment variables. `farheap run` writes them after checking each value; users who set them by hand get the
@@ -31,7 +31,7 @@ inline constexpr const char* trace_directory = "FARHEAP_TRACE_DIR";  // an absol
 inline constexpr const char* trace_sample = "FARHEAP_TRACE_SAMPLE";  // record one miss in so many; "1": all
 inline constexpr const char* job = "FARHEAP_JOB";                    // see job_name; not set: each for itself
 inline constexpr const char* local_each = "FARHEAP_LOCAL_EACH";      // "1": each process has the whole budget
-inline constexpr const char* local_auto = "FARHEAP_LOCAL_AUTO";      // "1": the budget is where it begins
+inline constexpr const char* local_auto = "FARHEAP_LOCAL_AUTO";      // "1": the budget is only the first one
 inline constexpr const char* main_pid = "FARHEAP_MAIN_PID";          // the process that `farheap run` became
 }  // namespace variable
 

@@ -1,6 +1,6 @@
-// The names that change signal handlers and masks, in fault_mode::thread: where raw system calls are noticed, SIGSYS is
-// ours, and a thread that blocked it would die of its next raw call. (In fault_mode::in_line the system calls that
-// these make are seen instead.)
+// The functions that change signal handlers and masks, in fault_mode::thread. Where raw system calls are noticed,
+// SIGSYS is ours, and a thread that blocked it would die of its next raw call. (In fault_mode::in_line the guard sees
+// the system calls of these functions instead.)
 #include <dlfcn.h>
 #include <signal.h>
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-// A copy of `given` without SIGSYS; null where that is.
+// A copy of `given` without SIGSYS; null if that is null.
 const sigset_t* without_sigsys(const sigset_t* given, sigset_t& copy) {
   if (given == nullptr || !far::preload::takes_sigsys()) return given;
   copy = *given;

@@ -66,14 +66,14 @@ void on_sigbus(int number, siginfo_t* info, void* context) {
   {
     const undispatched_section section;
     std::optional<platform::runtime_mark> allocate_locally;
-    if (!misses.has_fibers()) allocate_locally.emplace();  // a fiber may go on on another thread
+    if (!misses.has_fibers()) allocate_locally.emplace();  // a fiber may continue on another thread
     misses.resolve_fault(info->si_addr, context);
   }
   errno = saved_errno;
 }
 
-// On the signal stack, because the thread's own may be far; with everything else blocked but misses, because a handler
-// of the program that touched far memory would wait for locks that we hold.
+// The handler runs on the signal stack, because the thread's own may be far. It blocks everything except misses,
+// because a handler of the program that touched far memory would wait for locks that we hold.
 void install(int number, signal_handler handler, kernel_mask open) {
   const kernel_action ours{reinterpret_cast<void*>(handler), SA_SIGINFO | SA_ONSTACK | SA_RESTART | restorer_given,
                            far_signal_return, ~open};
@@ -99,7 +99,7 @@ void take_signals(signal_handler on_sigsys, bool misses_too) noexcept {
   {
     const lock_guard guard(wanted.lock);
     kernel_sigaction(SIGSYS, nullptr, &wanted.of_sigsys);
-    // The pager has SIGBUS by now; the program's constructors that ran before ours had no reason to.
+    // The pager has taken SIGBUS by now; constructors of the program that ran before ours had no reason to.
     wanted.of_sigbus = {};
   }
   for (int number = 1; number <= signals; ++number) {
@@ -130,8 +130,8 @@ void open_program_actions_in_child() noexcept {
   wanted.lock.open_in_child();
 }
 
-// Does what the kernel would have done if our handler were not there, the default action and the signal mask
-// included. A fault that the program ignores would repeat forever, and ends the process as it does natively.
+// Does what the kernel would have done if our handler were not there, the default action and the signal mask included.
+// A fault that the program ignores would repeat forever, and ends the process as it does natively.
 void pass_to_program(int number, siginfo_t* info, ucontext_t& context) noexcept {
   kernel_action action{};
   exchange_program_action(number, nullptr, &action);

@@ -1,6 +1,6 @@
-// Signals where system calls are dispatched. SIGSYS is such a call and, in fault_mode::in_line, SIGBUS a miss. These
-// signals are the runtime's, and a thread never blocks them. The actions that the program sets for them are recorded,
-// and performed only for signals from other causes.
+// Signals where system calls are dispatched. SIGSYS means such a call and, in fault_mode::in_line, SIGBUS a miss. These
+// signals are the runtime's, and no thread blocks them. The actions that the program sets for them are recorded, and
+// performed only for signals from other causes.
 #pragma once
 
 #include <signal.h>
@@ -22,11 +22,11 @@ struct kernel_action {
 
 using signal_handler = void (*)(int, siginfo_t*, void*);
 
-// Takes SIGSYS for `on_sigsys` and, where `misses_too`, SIGBUS for misses. Takes them out of the mask of the calling
+// Takes SIGSYS for `on_sigsys` and, where `misses_too`, SIGBUS for misses. Removes them from the mask of the calling
 // thread, and of every handler that the program has by now.
 void take_signals(signal_handler on_sigsys, bool misses_too) noexcept;
 
-// Takes them out of the mask of the calling thread.
+// Removes them from the mask of the calling thread.
 void let_ours_in() noexcept;
 
 [[nodiscard]] bool signal_is_ours(int number) noexcept;
@@ -40,7 +40,7 @@ void exchange_program_action(int number, const kernel_action* action, kernel_act
 // In the child of a fork: another thread of the parent may have been changing an action.
 void open_program_actions_in_child() noexcept;
 
-// Performs the program's action for a signal; in a handler, which then returns.
+// Performs the program's action for a signal. Call it in a handler, which then returns.
 void pass_to_program(int number, siginfo_t* info, ucontext_t& context) noexcept;
 
 }  // namespace far::preload

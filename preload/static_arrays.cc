@@ -11,9 +11,9 @@
 namespace far::preload {
 namespace {
 
-// Below this, what could be gained is not worth a program whose static memory differs from what it is natively.
+// Below this size, the gain is not worth a program whose static memory differs from that of a native run.
 constexpr std::uint64_t least_bytes = 8 * mib;
-// More than the C library's variables that an executable can have a copy of.
+// More than the variables of the C library that an executable can have copies of.
 constexpr std::uint64_t kept_local_bytes = 64 * kib;
 
 void add_zeroed_part(const dl_phdr_info& object, const ElfW(Phdr) & segment, std::vector<std::span<std::byte>>& found) {

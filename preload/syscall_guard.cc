@@ -62,7 +62,7 @@ Value* pointer_to(long argument) {
   return reinterpret_cast<Value*>(argument);
 }
 
-// Where a call is given a mask that its thread waits with.
+// The place of the signal mask that a call waits with.
 kernel_mask* waiting_mask(long number, const std::array<long, 6>& arguments) {
   switch (number) {
     case SYS_rt_sigsuspend: return pointer_to<kernel_mask>(arguments[0]);
@@ -124,7 +124,7 @@ void prepare_guarded(greg_t* registers, const guarded_call& call, pushed_call& p
   registers[REG_RIP] = address_of(far_guarded_call);
 }
 
-// Lets the thread make the call when we have returned to it.
+// Prepares the thread to make the call after we return to it.
 void make_call(ucontext_t& context, long number) {
   greg_t* const registers = context.uc_mcontext.gregs;
   guarded_call* const call = guard(context, number);
@@ -164,7 +164,7 @@ void end_call(ucontext_t& context) {
   errno = saved_errno;
 }
 
-// rt_sigprocmask: of the mask that the thread will have again when we return to it.
+// rt_sigprocmask. It changes the mask that the thread will have again when we return to it.
 void change_mask(ucontext_t& context) {
   greg_t* const registers = context.uc_mcontext.gregs;
   const auto* const given = pointer_to<const kernel_mask>(registers[REG_RSI]);
@@ -187,7 +187,7 @@ void change_mask(ucontext_t& context) {
   registers[REG_RAX] = 0;
 }
 
-// rt_sigaction, by way of copies, which cannot be far.
+// rt_sigaction, with copies of its arguments, which cannot be far.
 void change_action(ucontext_t& context) {
   greg_t* const registers = context.uc_mcontext.gregs;
   const int number = static_cast<int>(registers[REG_RDI]);
@@ -207,7 +207,8 @@ void change_action(ucontext_t& context) {
   registers[REG_RAX] = result;
 }
 
-// The end of a handler of the program, by the C library's code: from ours, which is not dispatched.
+// The end of a handler of the program. It returns from our code instead of the C library's, because ours is not
+// dispatched.
 void return_from_handler(ucontext_t& context) {
   greg_t* const registers = context.uc_mcontext.gregs;
   auto* const interrupted = reinterpret_cast<ucontext_t*>(registers[REG_RSP]);
@@ -220,7 +221,7 @@ void return_from_handler(ucontext_t& context) {
   registers[REG_RIP] = address_of(far_signal_return_call);
 }
 
-// Before calls after which nothing of ours may run in this process.
+// Saves the trace before calls after which none of our code may run in this process.
 void save_trace(long number) {
   if (!trace_is_on || platform::on_runtime_thread()) return;
   const undispatched_section section;
@@ -262,7 +263,8 @@ bool served_own_transfer(ucontext_t& context, long number) {
   return is_served;
 }
 
-// Calls whose memory the kernel or a device would touch when nobody could help. Returns whether the call is over.
+// Refuses calls whose memory the kernel or a device would touch at a time when nobody can resolve misses. Returns
+// whether the call is over.
 bool refuse_if_unsafe(greg_t* registers, long number) {
   const bool is_asynchronous = number == SYS_io_uring_setup || number == SYS_io_setup;
   if (!refuses_device_writes && (only_raw_calls || !is_asynchronous)) return false;
@@ -278,7 +280,8 @@ bool refuse_if_unsafe(greg_t* registers, long number) {
   return true;
 }
 
-// In fault_mode::in_line the thread that misses asks the kernel itself, under whatever the program forbids its threads.
+// In fault_mode::in_line the missing thread itself calls the kernel, under the restrictions that the program gives its
+// threads.
 void warn_of_filter(long number, const greg_t* registers) {
   static std::atomic<bool> is_said{false};
   const bool sets_filter = number == SYS_seccomp || (number == SYS_prctl && registers[REG_RDI] == PR_SET_SECCOMP);
@@ -293,8 +296,8 @@ void warn_of_filter(long number, const greg_t* registers) {
   errno = saved_errno;
 }
 
-// Calls that change signals, stacks or threads are served here, because they would undo the dispatch itself. All
-// others only need their memory made present first.
+// Calls that change signals, stacks or threads are served here, because they would undo the dispatch itself. All others
+// only need their memory made resident first.
 void on_dispatched(ucontext_t& context, long number) {
   greg_t* const registers = context.uc_mcontext.gregs;
   if (registers[REG_RIP] == address_of(far_guarded_return)) return end_call(context);
@@ -334,8 +337,8 @@ bool reaches_into_pushed(const ucontext_t& interrupted) {
   return first < stack && first + extended_state_bytes(interrupted.uc_mcontext.fpregs) > stack - far_pushed_bytes;
 }
 
-// When only raw calls are noticed, the handler runs on the stack that the program was using, which may be small or
-// far. So the saved registers are moved out of the way, and the call is served on a local stack.
+// When only raw calls are noticed, the handler runs on the stack that the program was using, which may be small or far.
+// So the saved registers are moved out of the way, and the call is served on a local stack.
 void on_sigsys(int signal, siginfo_t* info, void* context) {
   auto& interrupted = *static_cast<ucontext_t*>(context);
   if (info->si_code != dispatched_by_kernel) return pass_to_program(signal, info, interrupted);
@@ -345,7 +348,8 @@ void on_sigsys(int signal, siginfo_t* info, void* context) {
   }
   if (!only_raw_calls) return on_dispatched(interrupted, info->si_syscall);
   if (reaches_into_pushed(interrupted)) {
-    // The kernel takes it from wherever it is. Nothing runs between our return and then: all signals are blocked.
+    // The kernel reads the registers wherever they lie. Nothing runs between our return and that moment, because all
+    // signals are blocked.
     constexpr std::uintptr_t alignment = 64;
     const std::size_t bytes = extended_state_bytes(interrupted.uc_mcontext.fpregs);
     const auto memory = reinterpret_cast<std::uintptr_t>(__builtin_alloca(bytes + alignment));
@@ -371,9 +375,9 @@ void look_out_for_device_writes() {
   refuses_device_writes = !features.move || !features.pagemap;
 }
 
-// Where calls are not looked at: the C library, whose names are taken over, and us; and if they lie near enough the
-// loader, and the kernel's own code (clocks), whose calls are none of interest. Libraries that were loaded between
-// these are left out, too.
+// The range whose calls are not dispatched: the C library, whose functions are interposed, and this library; also the
+// loader and the kernel's own code (clocks) if they lie near enough, since their calls do not concern us. Libraries
+// that lie between these are not dispatched, either.
 code_range allowed_code() {
   code_range all{reinterpret_cast<std::uintptr_t>(far_stubs_begin),
                  static_cast<std::uintptr_t>(far_stubs_end - far_stubs_begin)};
@@ -391,8 +395,8 @@ code_range allowed_code() {
   return all;
 }
 
-// Whether an object that lies outside `allowed` has the bytes of a system call in its code. They may be a part of
-// another instruction: then calls are looked at for nothing.
+// Whether an object that lies outside `allowed` has the bytes of a system call in its code. They may be part of another
+// instruction; then calls are dispatched needlessly.
 int has_raw_calls(dl_phdr_info* object, std::size_t, void* context) {
   const auto& allowed = *static_cast<const code_range*>(context);
   for (int i = 0; i < object->dlpi_phnum; ++i) {

@@ -16,15 +16,14 @@ namespace far::preload {
 // before any thread is started, and if fault_mode::in_line is chosen.
 [[nodiscard]] bool prepare_system_calls();
 
-// Arms the calling thread, and by it all threads and children that it starts. Requires: active_pager(); to be called
-// once, at start. `far_elsewhere`: there is far memory outside of the reserved range. Fails with what to do instead on
+// Arms the calling thread, and so all threads and children that it starts. Requires: active_pager(); to be called once,
+// at start. `far_elsewhere`: there is far memory outside of the reserved range. Fails with what to do instead on
 // kernels and machines that cannot do it.
 [[nodiscard]] result<void> guard_system_calls(bool far_elsewhere);
 
-// fault_mode::thread, where the kernel can resolve misses: hands only those calls back that are made by the program's
-// own code rather than the C library's, so that none about memory passes by (raw_calls.h). Nothing to do, and no cost,
-// where no code of that kind is loaded. To be called once, at start. Fails where the kernel has no system call
-// dispatch.
+// fault_mode::thread, where the kernel can resolve misses: dispatches only calls that the program's own code makes, and
+// not the C library's, so that no call about memory is missed (raw_calls.h). It does and costs nothing if no such code
+// is loaded. To be called once, at start. Fails where the kernel has no system call dispatch.
 [[nodiscard]] result<void> notice_raw_calls();
 
 // Whether SIGSYS is taken for that: a thread must never block it then.

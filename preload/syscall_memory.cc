@@ -30,8 +30,9 @@ constexpr unsigned most_attempts = 4;
 constexpr std::size_t most_vectors = 1024;  // IOV_MAX
 constexpr std::size_t most_strings = std::size_t{1} << 16;
 
-// The pager counts up to 255 pins of a page. We stop before, by counting in buckets that several pages share; a page
-// that cannot be pinned is only made resident, and the call is made again if the kernel came too late.
+// The pager counts up to 255 pins of a page. We stop before that, by counting in buckets that several pages share. A
+// page that cannot be pinned is only made resident, and the call is repeated if the page has left before the kernel
+// used it.
 constexpr std::size_t bucket_count = 4096;
 constexpr int most_pins = 200;
 std::array<std::atomic<int>, bucket_count> pins{};
@@ -66,7 +67,7 @@ void unpin_runs(pager::pager& pager, guarded_call& call) {
   call.run_count = 0;
 }
 
-// Whether a transfer is one message, whose rest is lost, or comes as another message, if it is cut.
+// Whether a transfer is one message. If it is cut short, the rest is lost, or becomes another message.
 bool keeps_messages(long descriptor) {
   int type = SOCK_STREAM;
   socklen_t bytes = sizeof type;
@@ -90,7 +91,7 @@ class collector {
       covered |= row.alone ? ~0U : 1U << row.pointer;
       collect_row(row);
     }
-    // If the table gives no size: enough for a structure or a short name at first, more if that was not enough.
+    // If the table gives no size: first enough for a structure or a short name, then more if that was not enough.
     static constexpr std::array<std::size_t, most_attempts> guesses{512, page_bytes, 64 * kib, 64 * kib};
     for (unsigned i = 0; i < call_.given.size(); ++i) {
       if ((covered & (1U << i)) == 0) guess(argument(i), guesses[call_.attempts]);
@@ -230,7 +231,7 @@ class collector {
 
   void guess(std::byte* address, std::size_t bytes) {
     if (!pager_.overlaps(address, bytes)) return;
-    // Only as far as something is mapped: behind it, another thread's memory may come and go.
+    // Only as far as memory is mapped: behind it, another thread's memory may come and go.
     std::byte* const end = address + bytes;
     std::byte* first = page_of(address);
     while (!pager_.contains(first)) first += page_bytes;
@@ -239,7 +240,7 @@ class collector {
     hold_pages(first, page);
   }
 
-  // Pages that may only be read are looked at, so that they are resident at least now.
+  // Read-only pages are touched, so that they are resident at least now.
   bool writable(std::byte* page) {
     if (!pager_.contains(page)) return false;
     const result<pager::pager::mapping> found = pager_.mapping_at(page, page_bytes);
@@ -282,7 +283,7 @@ class collector {
   bool found_ = false;
 };
 
-// Calls whose repetition after EFAULT could find that what they were to return is gone.
+// Whether the call can be repeated after EFAULT. Some would have consumed what they were to return.
 bool repeatable(long number) {
   switch (number) {
     case SYS_accept:
@@ -297,7 +298,7 @@ bool repeatable(long number) {
   }
 }
 
-// Whether the program expects a transfer to go on after a part that was completed.
+// Whether the program expects a transfer to continue after a completed part.
 bool goes_on(const guarded_call& call) {
   switch (call.number) {
     case SYS_write:
@@ -375,13 +376,13 @@ bool any_far(const pager::pager& pager, std::span<const iovec> vectors) {
   });
 }
 
-// Whether it is the number of a thread of this process, any of which names its memory.
+// Whether it is the number of a thread of this process. Any of them refers to the process's memory.
 bool is_of_this_process(long thread) {
   const long self = far_raw_syscall(SYS_getpid);
   return thread == self || (thread > 0 && far_raw_syscall(SYS_tgkill, self, thread, 0) == 0);
 }
 
-// Both sides of one part are brought in and pinned, and copied by the kernel, which knows what may be touched.
+// Fetches and pins both sides of one part, and lets the kernel copy it, which knows what may be touched.
 long transfer_part(pager::pager& pager, long number, long process, const iovec& local, const iovec& remote) {
   guarded_call call{};
   call.runs = call.few_runs.data();
@@ -409,7 +410,7 @@ bool serve_own_transfer(pager::pager& pager, long number, const std::array<long,
   if (arguments[1] == 0 || arguments[3] == 0 || local_count > most_vectors || remote_count > most_vectors) return false;
   const std::span local(reinterpret_cast<const iovec*>(arguments[1]), local_count);
   const std::span remote(reinterpret_cast<const iovec*>(arguments[3]), remote_count);
-  // Everything else is the kernel's: also all that is wrong with the arguments.
+  // Everything else is left to the kernel, also calls with wrong arguments.
   if (arguments[5] != 0 || !any_far(pager, remote) || !sensible(local) || !sensible(remote)) return false;
   if (!is_of_this_process(arguments[0])) return false;
   vector_walk to(local.data(), local.size());

@@ -1,5 +1,5 @@
-// Brings in the far memory that a system call touches in fault_mode::in_line. The kernel cannot resolve misses in
-// that mode: it would fail with EFAULT, so everything it may touch is made resident and pinned before the call.
+// Brings in the far memory that a system call touches in fault_mode::in_line. The kernel cannot resolve misses in that
+// mode: it would fail with EFAULT, so everything it may touch is made resident and pinned before the call.
 #pragma once
 
 #include <sys/uio.h>
@@ -26,7 +26,7 @@ struct guarded_call {
   std::array<long, 6> original;   // arguments, as the program gave them
   std::array<long, 6> given;      // the same for what is left of a long transfer
   std::array<long, 6> arguments;  // as the kernel gets them: maybe for a shorter transfer
-  long transferred;               // bytes, by the parts done before this one
+  long transferred;               // bytes transferred by the parts before this one
   unsigned long left;             // bytes of the transfer after this part
   unsigned attempts;              // that ended with EFAULT
   iovec part;                     // stands for an iovec too long to be pinned as a whole
@@ -39,14 +39,14 @@ struct guarded_call {
 // Whether memory that begins at one of these may be far. Says yes too often, never too seldom.
 [[nodiscard]] bool any_may_be_far(const pager::pager& pager, const std::array<long, 6>& arguments) noexcept;
 
-// Pins what the call touches. The call becomes the thread's innermost. nullptr when it touches nothing far, unless it
-// is wanted `anyway`. Requires: an undispatched_section, and a section of the runtime.
+// Pins the memory that the call touches. The call becomes the thread's innermost one. Returns nullptr when it touches
+// nothing far, unless `anyway` is set. Requires: an undispatched_section, and a section of the runtime.
 [[nodiscard]] guarded_call* guard_call(pager::pager& pager, long number, const std::array<long, 6>& arguments,
                                        bool anyway, std::uintptr_t stack);
 
-// process_vm_readv and process_vm_writev of this process's own memory, where that is far: both sides may be, and a part
-// of either is as much as may be pinned at a time. Makes the call, and returns whether it was one. Requires: as
-// guard_call.
+// process_vm_readv and process_vm_writev of this process's own far memory. Both sides may be far, and each part is
+// limited to what may be pinned at a time. Returns whether it was such a call; then the call has been made. Requires:
+// as guard_call.
 [[nodiscard]] bool serve_own_transfer(pager::pager& pager, long number, const std::array<long, 6>& arguments,
                                       long* result);
 
@@ -60,7 +60,7 @@ struct guarded_call {
 // Unpins, and forgets the call.
 void release_call(guarded_call& call);
 
-// Releases the calling thread's innermost calls, until `last` is the innermost: those of them that never returned.
+// Releases the calling thread's innermost calls, which never returned, until `last` is the innermost.
 void release_calls_until(const guarded_call* last);
 
 // In the child of a fork: pages held by other threads are no longer held.

@@ -12,7 +12,7 @@ extern "C" {
 extern const char far_stubs_begin[];
 extern const char far_stubs_end[];
 
-// Where a dispatched thread goes on with its system call: with all registers as they were, and far_pushed_bytes more on
+// Where a dispatched thread continues with its system call: with all registers unchanged, and far_pushed_bytes more on
 // its stack (struct pushed_call). The first does the call and returns to the program; the second does the call and
 // reports to the guard, by a call from far_guarded_return, which ends it.
 extern const char far_plain_call[];

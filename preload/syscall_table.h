@@ -7,7 +7,7 @@
 namespace far::preload {
 
 enum class shape : std::uint8_t {
-  addresses,  // no memory of this call is touched: its arguments are addresses to work on, or it is ours
+  addresses,  // the call touches no memory: its arguments are addresses to work on, or it is ours
   fixed,      // `bytes` at `pointer`
   buffer,     // `count` times `bytes` at `pointer`
   transfer,   // `count` bytes at `pointer`, and doing less than all is legal
@@ -18,7 +18,7 @@ enum class shape : std::uint8_t {
   waiters,    // `count` entries of futex_waitv(2)
 };
 
-// Whether memory is named in memory, so that it may be far although no argument is.
+// Whether the call follows pointers in memory, which may be far although no argument is.
 [[nodiscard]] constexpr bool is_nested(shape kind) {
   return kind == shape::vectors || kind == shape::message || kind == shape::messages || kind == shape::strings ||
          kind == shape::waiters;
@@ -33,7 +33,7 @@ struct table_row {
   bool alone = false;  // no other argument is a pointer, whatever is in its register
 };
 
-// Other arguments are pointers to no more than a structure, or no pointers.
+// Other arguments are pointers to at most a structure, or are not pointers.
 [[nodiscard]] std::span<const table_row> rows_of(long number) noexcept;
 
 }  // namespace far::preload

@@ -35,7 +35,7 @@
 namespace far::preload {
 namespace {
 
-// Its destructor is called when a thread ends; in the last of the rounds, when those of the program have been.
+// Its destructor is called when a thread ends. It waits for the last round, after the program's destructors.
 pthread_key_t at_end;
 bool watching = false;
 constinit thread_local bool watched = false;
@@ -87,7 +87,7 @@ struct touched {
   std::size_t bytes;
 };
 
-// Robust mutexes that a thread holds while it ends; of more, the last may not be marked.
+// The most robust mutexes of an ending thread that are made resident. If it holds more, the last may not be marked.
 constexpr std::size_t most_mutexes = 256;
 
 class touched_list {
@@ -129,7 +129,8 @@ touched_list touched_at_end() {
   return found;
 }
 
-// The program's own, even if they were not started by name; false also where that cannot be told.
+// Whether other threads of the program live, even those that no function started. Also false if that cannot be found
+// out.
 bool others_live() {
   DIR* const tasks = opendir("/proc/self/task");
   if (tasks == nullptr) return true;
@@ -153,7 +154,7 @@ bool others_live() {
   return found;
 }
 
-// Whether the main thread is a zombie; then also how it ended, as wait(2) tells it.
+// Whether the main thread is a zombie; then also how it ended, in the form of wait(2).
 bool main_thread_has_ended(int* exit_code) {
   std::FILE* const file = std::fopen("/proc/self/stat", "re");
   if (file == nullptr) return false;
@@ -167,8 +168,8 @@ bool main_thread_has_ended(int* exit_code) {
   return true;
 }
 
-// Threads that are not watched, such as the C library's own, keep the process; those that just ended do not, and are
-// gone in a moment.
+// Threads that are not watched, such as the C library's own, keep the process alive. Threads that have just ended do
+// not, and are gone in a moment.
 bool is_last() {
   if (alive.fetch_sub(1) != 1) return false;
   constexpr int attempts = 100;
@@ -187,7 +188,7 @@ void end_thread(void* round) {
     return;
   }
   if (std::exchange(ended, true)) return;
-  // As the C library does it for the last of its threads; ours it does not know from the program's.
+  // The C library does this for its last thread, but cannot tell our threads from the program's.
   if (is_last()) std::exit(EXIT_SUCCESS);
   if (active_pager() == nullptr) return;
   const touched_list touched = touched_at_end();
@@ -254,7 +255,7 @@ void pin_tcb(const pthread_attr_t* attributes, thread_start& start) {
   in_runtime([&] { far->pin(start.tcb, start.tcb_bytes); });
 }
 
-// Starts a thread by `create`, which is given what run_thread or run_standard_thread gets.
+// Starts a thread by `create`, which gets the argument for run_thread or run_standard_thread.
 template <typename Create>
 int start_thread(const thread_start& start, int success, Create create) {
   void* const context = in_runtime([&] { return platform::allocate_local(sizeof start); });

@@ -1,4 +1,4 @@
-// The ends of the program's threads. While a thread ends, nothing resolves the kernel's misses. And the runtime's own
+// The ends of the program's threads. While a thread ends, nobody can resolve the kernel's misses. And the runtime's own
 // threads must not keep a process alive when the program's threads have ended.
 #pragma once
 
@@ -20,9 +20,8 @@ void watch_thread_ends_in_child() noexcept;
 // when it is the program's last: the process ends with `status`.
 void end_thread_without_c_library(int status) noexcept;
 
-// Ends the process if the program's last thread was stopped by the kernel alone (strict seccomp does that), when
-// nothing of ours could run on it: natively the process would have ended with it. Called now and then, by a thread of
-// the runtime.
+// Ends the process if the kernel alone stopped the program's last thread, as strict seccomp does. None of our code
+// could then run on it, and natively the process would have ended. Called now and then, by a thread of the runtime.
 void end_with_last_thread() noexcept;
 
 // Releases pages that were held for threads that have ended. Called now and then, by a thread of the runtime.

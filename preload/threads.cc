@@ -95,7 +95,7 @@ long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatch
   const bool shares_memory = (plan.flags & CLONE_VM) != 0;
   const bool own_state = (plan.flags & CLONE_SETTLS) != 0;
   // A child that shares our thread-local variables while we run cannot have a selector. Nor can one whose thread-local
-  // variables may be of another kind than the C library's, which is whose they are where every call is dispatched.
+  // variables may not be the C library's; where every call is dispatched they always are.
   const bool armed = dispatched && !only_raw_calls && (borrows || own_state || !shares_memory);
   const bool wants_memory = only_raw_calls ? plan.stack == 0 : armed && shares_memory;
   std::byte* const memory = wants_memory ? platform::map_local(signal_stack_bytes) : nullptr;
@@ -131,8 +131,8 @@ long copy_process(long number, const call_arguments& given) {
 constexpr kernel_mask all_signals = ~kernel_mask{0};
 constexpr kernel_mask all_but_misses = all_signals & ~(kernel_mask{1} << (SIGBUS - 1) | kernel_mask{1} << (SIGSYS - 1));
 
-// No handler of the program's runs between the two steps of either, so none runs undispatched. The program's own stack
-// may be far: then misses are let in, and the kernel is given no address on it. A miss may come between any two
+// No handler of the program runs between the two steps of either, so none runs undispatched. The program's own stack
+// may be far: then misses are allowed, and the kernel gets no address on it. A miss may come between any two
 // instructions there, and its handler leaves mask_exchanged as it was.
 std::uint64_t begin_shield(unsigned char* dispatch_before) noexcept {
   const kernel_mask& blocked = stack_is_far() ? all_but_misses : all_signals;
@@ -188,7 +188,7 @@ bool holds(const stack_t& stack, std::uintptr_t stack_pointer) {
   return stack_pointer > first && stack_pointer - first <= stack.ss_size;
 }
 
-// Whether it lies where the kernel would have started the handler that runs on ours.
+// Whether the kernel would have started the handler, which runs on ours, on this stack.
 bool same_place(const stack_t& stack) {
   return state.program_stack.ss_size != 0 && stack.ss_sp == state.program_stack.ss_sp;
 }
@@ -282,9 +282,9 @@ result<void> arm_this_thread() {
   return {};
 }
 
-// Three kinds of children need three ways. A child with its own memory needs the fork protocol; a thread, or a child
-// on another stack, must be started from the program's frame rather than from this handler; and a plain copy only
-// needs its own dispatch, which the kernel does not inherit.
+// Three kinds of children need three ways. A child with its own memory needs the fork protocol; a thread, or a child on
+// another stack, must be started from the program's frame rather than from this handler; and a plain copy only needs
+// its own dispatch, which the kernel does not inherit.
 void do_clone(ucontext_t& context, long number) {
   const bool dispatched = !platform::on_runtime_thread();
   const undispatched_section section;
@@ -308,14 +308,14 @@ void do_clone(ucontext_t& context, long number) {
 }
 
 // Handlers of the program that want a signal stack run on ours, which the kernel has. So the answers are those of the
-// kernel, except that a handler that asks for the stack in use is told of ours: it looks whether it stands on it.
+// kernel, with one exception: a handler that asks for the stack in use gets ours, to check whether it runs on it.
 void do_sigaltstack(ucontext_t& context) noexcept {
   greg_t* const registers = context.uc_mcontext.gregs;
   const auto* const wanted = reinterpret_cast<const stack_t*>(registers[REG_RDI]);
   auto* const old = reinterpret_cast<stack_t*>(registers[REG_RSI]);
   const auto stack_pointer = static_cast<std::uintptr_t>(registers[REG_RSP]);
   const bool on_ours = is_on_ours(stack_pointer);
-  if (!on_ours) state.handler_stack = no_stack;  // of one that was left by a jump
+  if (!on_ours) state.handler_stack = no_stack;  // of a handler that was left by a jump
   stack_t& current = on_ours && !keeps_stack(state.program_stack) ? state.handler_stack : state.program_stack;
   const bool in_use = keeps_stack(current) && (holds(current, stack_pointer) || (on_ours && same_place(current)));
   stack_t answer = current;

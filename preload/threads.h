@@ -60,14 +60,14 @@ class undispatched_section {
 // A thread that such a thread has started, and the child of its fork.
 void arm_started_thread() noexcept;
 void arm_child() noexcept;
-// Where signals are blocked without a signal_shield, from one function to another: only such calls are let through.
+// Suspend and resume the dispatch of raw calls around code that blocks signals without a signal_shield.
 [[nodiscard]] unsigned char suspend_raw_calls() noexcept;
 void resume_raw_calls(unsigned char before) noexcept;
 
 // The system calls below, in a handler of SIGSYS with the registers `context`, which get the result.
 void do_clone(ucontext_t& context, long number);    // clone, clone3, fork, vfork: the child is dispatched as well
 void do_sigaltstack(ucontext_t& context) noexcept;  // seemingly: the signal stack stays ours
-// A handler of the program that returns to `interrupted`: the same for what the kernel does to signal stacks then.
+// For a handler of the program that returns to `interrupted`: does what the kernel does to signal stacks then.
 void leave_handler(const ucontext_t& interrupted) noexcept;
 [[noreturn]] void do_exit_thread(long status);
 

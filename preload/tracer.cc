@@ -39,7 +39,8 @@ std::uint32_t this_thread_id() {
   return static_cast<std::uint32_t>(syscall(SYS_gettid));
 }
 
-// While one of these lives, the calling thread records. In a signal handler, or with the program's handlers held off.
+// While one of these lives, the calling thread records. Use it in a signal handler, or with the program's handlers
+// blocked.
 class recording_section {
  public:
   explicit recording_section(std::atomic<std::uint64_t>& spent_ns) noexcept : spent_ns_(spent_ns), since_ns_(now_ns()) {
@@ -77,8 +78,8 @@ class tracer final : public pager::miss_observer {
         inline_(chosen.mode == pager::fault_mode::in_line),
         own_code_(trace::object_at(trace::current_state().registers.back())) {}
 
-  // Runs on the way of a miss, so it allocates nothing, and a miss of its own is not recorded. For a miss inside a
-  // system call, the stack of the call is recorded.
+  // Runs during a miss, so it allocates nothing, and its own misses are not recorded. For a miss inside a system call,
+  // the stack of the call is recorded.
   void missed(const pager::miss& one) noexcept override {
     if (recording) return;
     const std::uint64_t number = misses.fetch_add(1, std::memory_order_relaxed);

@@ -19,8 +19,8 @@ namespace far::preload {
 // The observer for the pager; nullptr when the trace is off.
 [[nodiscard]] pager::miss_observer* trace_observer() noexcept;
 
-// The program has memory in the far heap, or gives it back. For the functions that it calls, which must not be inlined:
-// the stack begins with their caller.
+// The program gets memory in the far heap, or gives it back. To be called by the functions that the program calls. They
+// must not be inlined: the stack begins with their caller.
 void trace_allocation(const void* address, std::size_t bytes) noexcept;
 void trace_release(const void* address) noexcept;
 // Whether the trace is on, for callers on hot paths.

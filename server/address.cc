@@ -87,7 +87,7 @@ result<address> parse_address(const std::string& text) {
 }
 
 // SO_REUSEADDR lets a restarted server listen at once, beside connections of its predecessor that have not timed out.
-// The address is read back because port 0 means any.
+// The address is read back because port 0 lets the kernel choose.
 result<int> listen_at(address* at) {
   const int listener = socket(at->raw.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int on = 1;

@@ -23,12 +23,12 @@ struct address {
   [[nodiscard]] std::uint16_t port() const;
 };
 
-// Errors name the text and show a right example. Host names other than "localhost" are refused: which address they mean
-// is somebody else's to say.
+// Errors name the text and show a right example. Host names other than "localhost" are refused, because a name service
+// would then decide where the server listens.
 [[nodiscard]] result<address> parse_address(const std::string& text);
 
-// A listening socket, non-blocking; `at` becomes the address it has (port 0: the kernel chooses). Errors: in use, not
-// this machine's, no permission; what to do.
+// A listening socket, non-blocking; `at` becomes its actual address (port 0: the kernel chooses). Errors: in use, not
+// this machine's, no permission. They say what to do.
 [[nodiscard]] result<int> listen_at(address* at);
 
 // The address of the connected peer; "an unknown address" when it is gone.

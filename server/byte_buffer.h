@@ -16,7 +16,7 @@ namespace far::server {
 
 class byte_buffer {
  public:
-  // Address space; memory only where it is written to.
+  // Reserves address space. It takes memory only where it is written to.
   explicit byte_buffer(std::size_t capacity_bytes)
       : bytes_(platform::map_local(capacity_bytes)), capacity_(capacity_bytes) {}
   ~byte_buffer() { platform::unmap_local(bytes_, capacity_); }
@@ -39,7 +39,7 @@ class byte_buffer {
     begin_ += bytes;
   }
 
-  // Moves what is filled to the front, unless there is room for `wanted_bytes` behind it. Requires: nobody uses
+  // Moves the filled part to the front, unless there is room for `wanted_bytes` behind it. Requires: nobody uses
   // filled() or space().
   void make_room(std::size_t wanted_bytes) {
     if (begin_ == end_) begin_ = end_ = 0;
@@ -49,13 +49,13 @@ class byte_buffer {
     begin_ = 0;
   }
 
-  // Moves what is filled to the front when less than what has left before it: a byte is moved once at most for each
-  // that leaves. Requires: nobody uses filled() or space().
+  // Moves the filled part to the front when it is smaller than the free part before it, so at most one byte is moved
+  // for each byte that was removed. Requires: nobody uses filled() or space().
   void make_some_room() {
     if (end_ - begin_ <= begin_) make_room(capacity_);
   }
 
-  // Gives memory back that a busier time has left, but for the first `in_use_bytes` of space(). Requires: empty().
+  // Gives back memory that a busier time has left, except for the first `in_use_bytes` of space(). Requires: empty().
   void release_memory(std::size_t in_use_bytes) {
     const std::size_t kept = round_up(std::max(kept_bytes, end_ + in_use_bytes), page_bytes);
     if (highest_ <= kept) return;

@@ -32,7 +32,7 @@ inline constexpr std::size_t close_reasons = static_cast<std::size_t>(close_reas
   return names[static_cast<std::size_t>(reason)];
 }
 
-// The client did something that a correct one does not.
+// Whether a correct client would not have caused it.
 [[nodiscard]] constexpr bool is_misbehaviour(close_reason reason) {
   return reason >= close_reason::refused && reason <= close_reason::insecure;
 }

@@ -6,7 +6,7 @@
 namespace far::server {
 namespace {
 
-// How often a turn goes around between TLS and the protocol before others have theirs.
+// How many rounds between TLS and the protocol a turn makes before other connections have theirs.
 constexpr int rounds_of_turn = 8;
 
 }  // namespace
@@ -79,7 +79,7 @@ std::uint64_t connection::next_work_ns() const {
 bool connection::is_done(std::uint64_t now_ns) const {
   if (!protocol_.is_over()) return false;
   if (now_ns >= over_since_ns_ && now_ns - over_since_ns_ >= patience_ns_) return true;
-  // Encrypted bytes go out in any case: they may be the alert that tells why.
+  // Encrypted bytes are sent in any case: they may be the alert that says why.
   const bool encrypted_left = tls_ && (!tls_->out.empty() || tls_->stream->pending() > 0);
   return !encrypted_left && !protocol_.flushes();
 }
@@ -91,7 +91,7 @@ void connection::feed() {
   }
 }
 
-// Whether there may be more to decrypt when there is room for it.
+// Returns whether there may be more to decrypt once there is room.
 bool connection::decrypt(std::uint64_t now_ns) {
   if (protocol_.is_over()) return false;
   feed();

@@ -21,7 +21,7 @@ class connection {
                                                                   loop_counters& counters, wire::tls_context* security,
                                                                   std::uint64_t now_ns);
 
-  // Where the socket's bytes go next; empty: receive nothing now. Requires: nothing is being received.
+  // Room for the next bytes from the socket; empty: receive nothing now. Requires: nothing is being received.
   [[nodiscard]] std::span<std::byte> receive_space();
   void received(std::size_t bytes, std::uint64_t now_ns);
 
@@ -32,7 +32,7 @@ class connection {
   void work(std::uint64_t now_ns);
   [[nodiscard]] std::uint64_t next_work_ns() const;
 
-  // The socket is to be closed now. After a close that owes the client an answer, this waits until it is sent.
+  // The socket is to be closed now. If the client is still owed an answer, this becomes true after that has been sent.
   [[nodiscard]] bool is_done(std::uint64_t now_ns) const;
 
   [[nodiscard]] protocol& messages() { return protocol_; }
@@ -41,7 +41,7 @@ class connection {
  private:
   static constexpr std::size_t cipher_bytes = 64 * kib;
 
-  // Buffers of TLS on the way to and from the socket.
+  // TLS, and its buffers for the socket.
   struct secured {
     std::unique_ptr<wire::tls_stream> stream;
     byte_buffer in{cipher_bytes};

@@ -22,7 +22,7 @@ class counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
-// How long requests took, by powers of two of nanoseconds: bucket b counts those of at most 2^b ns.
+// A histogram of request times: bucket b counts those of at most 2^b ns.
 class latency_histogram {
  public:
   static constexpr std::size_t first_bucket = 10;  // up to 1 us

@@ -1,5 +1,5 @@
 // The transport on epoll, for systems that do not permit io_uring: a transfer is tried at once, and again when the
-// kernel says that it may succeed.
+// kernel reports that it may succeed.
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -127,7 +127,7 @@ class epoll_transport final : public transport {
   bool try_one(const attempt& wanted, int* outcome) {
     state& side = all_[wanted.connection];
     const bool receives = wanted.kind == motion::received;
-    // It has ended since: the kernel spoke twice.
+    // It has ended since then: the kernel reported it twice.
     if (receives ? side.to.empty() : side.from.empty()) return false;
     ssize_t moved = -1;
     do {

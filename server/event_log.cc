@@ -19,7 +19,7 @@ struct limiter {
   std::uint64_t left_out FAR_GUARDED_BY(lock) = 0;
 };
 
-std::atomic<log_level> least_told{log_level::info};
+std::atomic<log_level> least_shown{log_level::info};
 
 limiter& the_limiter() {
   static limiter only;
@@ -36,20 +36,23 @@ std::optional<log_level> log_level_named(std::string_view name) {
 }
 
 void set_log_level(log_level least) {
-  least_told.store(least);
+  least_shown.store(least);
 }
 
 bool is_logged(log_level how) {
-  return how <= least_told.load(std::memory_order_relaxed);
+  return how <= least_shown.load(std::memory_order_relaxed);
 }
 
 void log_event(const std::string& text, log_level how) {
   if (!is_logged(how)) return;
   const std::string line = "farheapd: " + text + "\n";
-  // One call, so that lines of several threads do not mix. A standard error that is gone leaves nobody to tell.
+  // One call, so that lines of several threads do not mix. A failure is ignored, since there is nowhere else to report
+  // it.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 
+// The lock is not held while writing: a terminal or a pipe that takes no more would stop every thread that has
+// something to log. Lines of two threads may therefore swap places.
 void log_limited(const std::string& text, std::uint64_t now_ns, log_level how) {
   if (!is_logged(how)) return;
   limiter& limit = the_limiter();

@@ -15,14 +15,14 @@
 namespace far::server {
 namespace {
 
-// How often every connection is looked at, for its deadlines and for fences.
+// How often every connection is checked, for its deadlines and for fences.
 constexpr std::uint64_t look_ns = 50'000'000;
 constexpr std::uint64_t idle_look_ns = 1'000'000'000;  // without connections
 
 // A connection that was busy gives its buffers' memory back after so long.
 constexpr std::uint64_t idle_ns = 1'000'000'000;
 
-// Connections that have not said who they are; the oldest one goes when there are more.
+// The most connections before their handshake has ended; when there are more, the oldest one is closed.
 constexpr std::size_t most_strangers = 256;
 
 std::uint64_t now() {
@@ -68,7 +68,7 @@ void event_loop::end_now() {
 }
 
 // The transport is created on this thread, because an io_uring with a single issuer belongs to the thread that opens
-// it. A loop that waits is offline for the quiescent states, so that nobody waits for a sleeping loop.
+// it. A waiting loop is offline with regard to quiescent states, so that nobody waits for a sleeping loop.
 void event_loop::run() {
   {
     result<std::unique_ptr<transport>> created = settings_.use_io_uring
@@ -101,7 +101,7 @@ void event_loop::run() {
     for (const std::uint32_t number : due_) touch(number);
     due_.clear();
     due_at_ns_ = protocol::never;
-    // serve() fills due_ for the next turn; it touches nobody.
+    // serve() fills due_ for the next turn, and does not change to_serve_.
     for (const std::uint32_t number : to_serve_) serve(number, now_ns);
     to_serve_.clear();
     if (orders_.load() != 0 && open_count_.load() == 0) break;
@@ -126,8 +126,8 @@ void event_loop::take_newcomers(std::uint64_t now_ns) {
   for (newcomer& arrival : arrived) admit(arrival, now_ns);
 }
 
-// A connection is refused here rather than by a closed listener, so that it is logged, and its peer learns of it at
-// once.
+// Connections are refused here and not by closing the listener, so that the refusal is logged and the peer notices it
+// at once.
 void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
   make_room_for_newcomers();
   if (unused_.empty() || obeyed_ != 0) {
@@ -200,7 +200,7 @@ void event_loop::on_event(const transport::event& completion, std::uint64_t now_
   }
 }
 
-// All requests answered by now have been sent their replies, and arrived at waiting_since_ns or later.
+// The replies to all requests answered so far have been sent. These requests arrived at waiting_since_ns or later.
 void event_loop::measure(served& whose, std::uint64_t now_ns) {
   const protocol& messages = whose.talk->messages();
   if (!messages.to_send().empty() || whose.waiting_since_ns == 0) return;
@@ -210,8 +210,7 @@ void event_loop::measure(served& whose, std::uint64_t now_ns) {
   whose.waiting_since_ns = 0;
 }
 
-// Work that is left over waits for the next turn instead of going on here, so that a busy connection does not starve
-// the others.
+// Remaining work waits for the next turn, so that a busy connection does not starve the others.
 void event_loop::serve(std::uint32_t number, std::uint64_t now_ns) {
   served& whose = all_[number];
   whose.touched = false;
@@ -236,13 +235,13 @@ void event_loop::serve(std::uint32_t number, std::uint64_t now_ns) {
   }
 }
 
-// The kernel may still write into the receive buffer or read from the send buffer, so the connection goes only after
-// both transfers have reported.
+// The kernel may still write into the receive buffer or read from the send buffer, so the connection is destroyed only
+// after both transfers have reported.
 void event_loop::close_down(std::uint32_t number, std::uint64_t now_ns) {
   served& whose = all_[number];
   if (!whose.closing) {
     whose.closing = true;
-    // Transfers under way end now, and each ends in an event.
+    // Transfers under way end now, each with an event.
     shutdown(whose.socket, SHUT_RDWR);
   }
   if (whose.receiving || whose.sending) return;

@@ -23,7 +23,7 @@ struct loop_settings {
   wire::tls_context* security = nullptr;  // nullptr: plain
   std::uint32_t most_connections = 1024;
   bool use_io_uring = true;  // where it is permitted
-  // How long a loop looks for more after there was something, before it sleeps: waking takes longer than most pauses.
+  // How long a loop polls after the last event before it sleeps: waking up takes longer than most pauses.
   std::uint64_t spin_ns = 0;
 };
 
@@ -57,7 +57,7 @@ class event_loop {
     bool closing = false;
     bool touched = false;
     std::uint64_t active_at_ns = 0;
-    std::uint64_t waiting_since_ns = 0;  // what arrived then is not answered yet; 0: nothing is
+    std::uint64_t waiting_since_ns = 0;  // requests that arrived then are not answered yet; 0: there are none
     std::uint64_t measured = 0;          // answers whose latency has been counted
   };
   struct newcomer {
@@ -95,7 +95,7 @@ class event_loop {
   std::vector<served> all_;
   std::vector<std::uint32_t> unused_;
   std::vector<std::uint32_t> to_serve_;  // at this turn
-  std::vector<std::uint32_t> due_;       // to be served again before the next look at all
+  std::vector<std::uint32_t> due_;       // to be served again before all are checked next
   int obeyed_ = 0;
   std::uint64_t due_at_ns_ = 0;
   std::uint64_t look_at_ns_ = 0;

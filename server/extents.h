@@ -1,4 +1,4 @@
-// The bytes of a range of slots, where they lie in memory: in one extent, or in several when the range crosses blocks.
+// The memory of a range of slots: one extent, or several when the range crosses blocks.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace far::server {
 
-// Calls `use` with each extent in order; false, at the first one whose slots the session has not allocated. Requires:
-// a decoder of wire/message.h has accepted the range; the caller is between two quiescent states.
+// Calls `use` with each extent in order. Stops and returns false at the first one whose slots the session has not
+// allocated. Requires: a decoder of wire/message.h has accepted the range; the caller is between two quiescent states.
 template <typename Use>
 [[nodiscard]] bool for_each_extent(const session& client, const wire::range& where, Use use) {
   std::uint64_t slot = where.slot;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int huge_page_of_2_mib = MAP_HUGETLB | (21 << 26);  // MAP_HUGE_SHIFT
 
-// How many blocks are handed out between two looks at the machine's memory, which cost about as much as one block.
+// How many blocks are handed out between two checks of the machine's memory; a check costs about as much as a block.
 constexpr std::uint64_t takes_between_looks = 16;
 
 std::byte* map(std::byte* where, std::uint64_t bytes, int protection, int flags) {
@@ -78,15 +78,15 @@ bool frames::reserve_ordinary(region& into, std::uint64_t blocks) {
   into.begin = align(got);
   into.blocks = blocks;
   into.returned.reserve(blocks);
-  // Only a wish: not every kernel has transparent huge pages.
+  // Only advice: not every kernel has transparent huge pages.
   static_cast<void>(madvise(into.begin, blocks * block_bytes, MADV_HUGEPAGE));
-  // Blocks are of no use to a child process, nor in a core file.
+  // Blocks are of no use in a child process or a core file.
   static_cast<void>(madvise(into.begin, blocks * block_bytes, MADV_DONTFORK));
   static_cast<void>(madvise(into.begin, blocks * block_bytes, MADV_DONTDUMP));
   return true;
 }
 
-// Without a pool, or when others were faster, there are no such blocks.
+// There are no such blocks if there is no pool, or if others have taken its pages.
 void frames::reserve_pool(region& into, std::uint64_t blocks) {
   if (blocks == 0) return;
   std::byte* const got = map(nullptr, blocks * block_bytes, PROT_READ | PROT_WRITE, huge_page_of_2_mib);
@@ -124,7 +124,7 @@ std::byte* frames::take_from_pool() {
     block = next_of(pool_);
   }
   if (block == nullptr || fill(block)) return block;
-  // Somebody else has taken the page since; perhaps it comes back.
+  // Somebody else has taken the page since then; perhaps it comes back.
   const lock_guard guard(lock_);
   pool_.returned.insert(pool_.returned.begin(), block);
   return nullptr;
@@ -138,7 +138,7 @@ std::byte* frames::take_ordinary() {
     block = next_of(ordinary_);
   }
   if (block == nullptr) return nullptr;
-  // Made writable one by one: where the kernel is strict about overcommitment, only what is used counts.
+  // Blocks become writable one by one: if the kernel is strict about overcommitment, only these count.
   if (mprotect(block, block_bytes, PROT_READ | PROT_WRITE) == 0 && fill(block)) return block;
   give_back(block);
   return nullptr;

@@ -1,8 +1,8 @@
-// The server's own memory: blocks of 2 MiB, aligned to it, zeroed, and filled when they are handed out, so that using
-// one later cannot fail.
+// The server's own memory: zeroed, aligned blocks of 2 MiB. They are filled when they are handed out, so that using one
+// later cannot fail.
 //
-// First those of the machine's pool of huge pages, then ordinary memory that the kernel is asked to put on huge pages.
-// Address space for all of them is reserved once.
+// The first blocks come from the machine's pool of huge pages, the others from ordinary memory, with advice to use huge
+// pages. Address space for all of them is reserved once.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class frames {
 
   // A zeroed block, every page of it in memory; nullptr when the machine has no more memory to spare.
   [[nodiscard]] std::byte* take();
-  // Its frames go back to the machine. Requires: from take(), and unused.
+  // Gives its frames back to the machine. Requires: `block` comes from take(), and is unused.
   void give_back(std::byte* block);
 
   // How many blocks the pool of huge pages of this machine could give now.
@@ -56,9 +56,9 @@ class frames {
   mutex lock_;
   region pool_;
   region ordinary_;
-  std::uint64_t unchecked_takes_ FAR_GUARDED_BY(lock_) = 0;  // since memory was last looked at
+  std::uint64_t unchecked_takes_ FAR_GUARDED_BY(lock_) = 0;  // since memory was last checked
   bool enough_memory_ FAR_GUARDED_BY(lock_) = true;
-  std::uint64_t floor_bytes_ = 0;  // that the machine keeps
+  std::uint64_t floor_bytes_ = 0;  // memory that the machine keeps
 };
 
 }  // namespace far::server

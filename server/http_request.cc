@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view blanks = " \t";
 
-// Of a line that may end in CR.
+// A line, without the CR that it may end in.
 std::string_view next_line(std::string_view* rest) {
   const std::size_t end = rest->find('\n');
   std::string_view line = rest->substr(0, end);
@@ -36,6 +36,8 @@ std::size_t end_of_head(std::string_view bytes) {
 
 }  // namespace
 
+// Strangers send these bytes. They are parsed from the start each time more have come: a request is at most 4 KiB, and
+// a parser without a state of its own is easier to get right.
 http_request::state parse_http_request(std::string_view bytes, http_request* into) {
   using state = http_request::state;
   const std::size_t end = end_of_head(bytes);

@@ -1,4 +1,4 @@
-// The head of an HTTP/1 request, as far as a server of metrics needs it.
+// The head of an HTTP/1 request, as far as a metrics server needs it.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct http_request {
   std::string authorization;  // the header's value; empty: there is none
 };
 
-// Takes the bytes from the start of a connection. Of the request's body nothing is read.
+// Takes the bytes from the start of a connection. It does not read the request's body.
 [[nodiscard]] http_request::state parse_http_request(std::string_view bytes, http_request* into);
 
 }  // namespace far::server

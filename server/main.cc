@@ -18,7 +18,7 @@ namespace {
 
 constexpr int exit_usage = 2;
 
-// SIGTERM, SIGINT and SIGHUP are read from a descriptor, by one thread. Before any other thread is started.
+// One thread reads SIGTERM, SIGINT and SIGHUP from a descriptor. Call it before any other thread starts.
 int take_signals() {
   sigset_t taken;
   sigemptyset(&taken);
@@ -28,7 +28,7 @@ int take_signals() {
   return signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-// The options of the same command line, whose files may say something else by now.
+// The options of the same command line, whose files may have changed.
 result<options> read_again(const std::vector<std::string>& arguments) {
   result<command_line> said = parse_command_line(arguments);
   if (!said) return said.error();
@@ -36,8 +36,8 @@ result<options> read_again(const std::vector<std::string>& arguments) {
   return std::move(*said.value().chosen);
 }
 
-// Signals are blocked before any thread starts, so that all threads inherit the mask and the signals arrive only at
-// the descriptor. The addresses are flushed because tests and scripts read the port from them.
+// Signals are blocked before any thread starts, so that all threads inherit the mask and the signals arrive only at the
+// descriptor. The addresses are flushed because tests and scripts read the port from them.
 int run(const std::vector<std::string>& arguments) {
   result<command_line> said = parse_command_line(arguments);
   if (!said) {

@@ -40,13 +40,13 @@ void use_all_descriptors() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  // Where it is not granted, fewer clients can connect.
+  // If this is not granted, fewer clients can connect.
   static_cast<void>(setrlimit(RLIMIT_NOFILE, &limit));
 }
 
 void tell_manager(std::string_view state) {
-  if (const result<void> told = tell_service_manager(state); !told) {
-    log_event(told.error().message, log_level::warning);
+  if (const result<void> sent = tell_service_manager(state); !sent) {
+    log_event(sent.error().message, log_level::warning);
   }
 }
 
@@ -59,8 +59,8 @@ int wait_for(int signals, int listener, int timeout_ms) {
   return read(signals, &taken, sizeof taken) == sizeof taken ? static_cast<int>(taken.ssi_signo) : 0;
 }
 
-// The same, while the server ends: what would be reloaded is of no use any more.
-bool is_told_to_end(int signals, int timeout_ms) {
+// The same while the server ends, when there is no point in reloading.
+bool has_end_signal(int signals, int timeout_ms) {
   const int number = wait_for(signals, -1, timeout_ms);
   return number != 0 && number != SIGHUP;
 }
@@ -105,7 +105,7 @@ result<void> memory_server::prepare() {
   protocol_.tokens = &chosen_.tokens;
   protocol_.patience_ns = chosen_.patience_ns;
   protocol_.silence_ns = chosen_.silence_ns;
-  // Of the process and not of the machine: what it holds goes with it.
+  // It identifies the process and not the machine, because the memory disappears with the process.
   wire::fill_random(protocol_.identity);
   loop_ = {.protocol = &protocol_,
            .security = security_.get(),
@@ -184,7 +184,7 @@ void memory_server::serve_until_signal(int signals, const std::function<result<o
   }
 }
 
-// All mistakes are found before the first change. Connections that are there stay as they are.
+// All mistakes are found before the first change. Existing connections are not affected.
 void memory_server::reload(result<options> fresh) {
   result<bool> renewed = false;
   if (fresh && security_) renewed = security_->refresh();
@@ -196,7 +196,7 @@ void memory_server::reload(result<options> fresh) {
   options& now = fresh.value();
   std::string left;
   for (const std::string& name : fixed_differences(chosen_, now)) left += (left.empty() ? "" : ", ") + name;
-  // A server that began with tokens goes on with tokens, and one without goes on without.
+  // A server that started with tokens keeps requiring tokens, and one without keeps running without.
   if (now.token_file == chosen_.token_file) chosen_.tokens = std::move(now.tokens);
   if (now.metrics_token_file == chosen_.metrics_token_file) chosen_.metrics_tokens = std::move(now.metrics_tokens);
   store_->set_quotas(std::move(now.quota_bytes));
@@ -237,11 +237,11 @@ int memory_server::housekeeping_ms() {
   store_->expire(now());
   looked_after_at_ns_ = now();
   const std::uint64_t ended_early = store_->report().sessions_ended_early;
-  if (ended_early > ended_early_told_) {
-    log_limited(std::to_string(ended_early - ended_early_told_) +
+  if (ended_early > ended_early_logged_) {
+    log_limited(std::to_string(ended_early - ended_early_logged_) +
                     " session(s) without a connection ended before their lease, because others needed the memory",
                 now());
-    ended_early_told_ = ended_early;
+    ended_early_logged_ = ended_early;
   }
   std::uint64_t left = store_->reclaim();
   for (std::uint64_t before = left + 1; left > 0 && left < before;) {
@@ -266,13 +266,13 @@ void memory_server::drain(int signals) {
   for (const auto& loop : loops_) loop->drain();
   const std::uint64_t started_ns = now();
   while (!clients_have_gone() && now() - started_ns < chosen_.drain_ns) {
-    if (is_told_to_end(signals, std::min(housekeeping_ms(), 20))) break;
+    if (has_end_signal(signals, std::min(housekeeping_ms(), 20))) break;
   }
   for (const auto& loop : loops_) loop->end_now();
   shared_memory_.reset();
   const std::uint64_t closing_since_ns = now();
   while (!clients_have_gone() && now() - closing_since_ns < closing_ns) {
-    if (is_told_to_end(signals, 5)) _exit(1);
+    if (has_end_signal(signals, 5)) _exit(1);
   }
 }
 

@@ -1,5 +1,5 @@
 // A whole farheapd: the store, its event loops, the listener that deals connections out to them, shared memory,
-// metrics, and what is done now and then.
+// metrics, and housekeeping.
 #pragma once
 
 #include <atomic>
@@ -23,14 +23,14 @@ namespace far::server {
 
 class memory_server {
  public:
-  // Listens, and starts every thread. Requires: the signals of `until` are blocked in every thread. Errors: what cannot
-  // be had, and what to do.
+  // Listens, and starts every thread. Requires: the signals of `until` are blocked in every thread. Errors name what is
+  // not available, and say what to do.
   [[nodiscard]] static result<std::unique_ptr<memory_server>> start(options chosen);
   ~memory_server();
   memory_server(const memory_server&) = delete;
   memory_server& operator=(const memory_server&) = delete;
 
-  // The addresses where it listens, for those who wait for the server.
+  // The addresses where it listens, for programs that wait for the server.
   [[nodiscard]] std::vector<std::string> addresses() const;
 
   // Serves until `signals`, a signalfd, tells of SIGTERM or SIGINT; then drains until the clients have gone, the time
@@ -48,12 +48,12 @@ class memory_server {
   void drain(int signals);
   void accept_all();
   void deal_out(int socket);
-  // Returns when to come again.
+  // Returns the time until it wants to be called again.
   [[nodiscard]] int housekeeping_ms();
   [[nodiscard]] bool clients_have_gone() const;
 
   options chosen_;
-  std::optional<address> bound_;  // where it listens, with the port that it got
+  std::optional<address> bound_;  // the address where it listens, with its actual port
   std::unique_ptr<store> store_;
   std::unique_ptr<wire::tls_context> security_;
   protocol_settings protocol_;
@@ -66,7 +66,7 @@ class memory_server {
   std::unique_ptr<metrics_server> metrics_;
   std::uint64_t started_at_ns_;
   std::atomic<std::uint64_t> looked_after_at_ns_;  // by housekeeping_ms()
-  std::uint64_t ended_early_told_ = 0;             // of the sessions that ended early, in the log
+  std::uint64_t ended_early_logged_ = 0;           // how many sessions that ended early the log has mentioned
 };
 
 }  // namespace far::server

@@ -32,7 +32,7 @@ class text_writer {
   std::string text_;
 };
 
-// A tenant's name holds nothing that would need escaping (wire::is_tenant_name).
+// A tenant's name contains nothing that needs escaping (wire::is_tenant_name).
 std::string label(const char* name, const std::string& value) {
   return fmt::format("{}=\"{}\"", name, value);
 }
@@ -109,7 +109,7 @@ totals sum(const std::vector<const loop_counters*>& loops) {
   totals all;
   for (const loop_counters* loop : loops) {
     add(all.requests, loop->requests);
-    // Before the connections that were accepted, so that never more have ended than began.
+    // Added before the accepted connections, so that never more have ended than begun.
     add(all.endings, loop->endings);
     all.failed_requests += loop->failed_requests.value();
     all.damaged_requests += loop->damaged_requests.value();

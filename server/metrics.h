@@ -49,10 +49,10 @@ struct rates {
   double bytes_written = 0;
 };
 
-// Remembers what was seen last. Thread-safe.
+// Remembers earlier totals. Thread-safe.
 class rate_meter {
  public:
-  // Since a look that is about a second old, or older when nobody looked.
+  // The rates since a look about a second ago, or since the last look if that is longer ago.
   [[nodiscard]] rates look(const totals& now, std::uint64_t now_ns);
 
  private:
@@ -66,7 +66,7 @@ class rate_meter {
   rates last_ FAR_GUARDED_BY(lock_);
 };
 
-// One page, without scripts, that loads itself again every two seconds.
+// One page, without scripts, that reloads itself every two seconds.
 [[nodiscard]] std::string status_page(const server_view& view, const rates& speed, std::uint64_t now_ns);
 
 }  // namespace far::server

@@ -19,7 +19,7 @@ namespace {
 // Without descriptors, connections wait so long.
 constexpr std::uint64_t accept_pause_ns = 100'000'000;
 
-// A server that has not looked after its sessions for so long is stuck.
+// A server that has not checked its sessions for so long is stuck.
 constexpr std::uint64_t stuck_ns = 10'000'000'000;
 
 constexpr int longest_sleep_ms = 250;
@@ -45,7 +45,7 @@ bool is_probe(const http_request& asked) {
   return asked.path == "/healthz" || asked.path == "/readyz";
 }
 
-// In a time that does not tell how much of it is right.
+// Compares in a time that does not reveal how much of it is right.
 bool is_same_secret(std::string_view shown, std::string_view secret) {
   unsigned difference = shown.size() == secret.size() ? 0 : 1;
   for (std::size_t i = 0; i < shown.size(); ++i) {
@@ -81,8 +81,8 @@ metrics_server::metrics_server(int listener, int waker, std::string where, serve
 metrics_server::~metrics_server() {
   ends_ = true;
   const std::uint64_t one = 1;
-  // It can only fail when it has been told already.
-  [[maybe_unused]] const ssize_t told = write(waker_, &one, sizeof one);
+  // It can only fail when the thread has been woken already.
+  [[maybe_unused]] const ssize_t written = write(waker_, &one, sizeof one);
   thread_.join();
   for (const auto& served : connections_) close(served->socket);
   close(listener_);
@@ -107,7 +107,7 @@ bool metrics_server::wait() {
   watched[count++] = {now() >= accept_again_at_ns_ ? listener_ : -1, POLLIN, 0};
   for (const auto& served : connections_) {
     const bool writes = served->at == connection::phase::replying;
-    // A reply that waits for its turn is made when another one is done, which wakes this thread.
+    // A reply that waits for its turn is made when another one has been sent, which wakes this thread.
     const bool rests = served->at == connection::phase::waiting;
     watched[count++] = {rests ? -1 : served->socket, static_cast<short>(writes ? POLLOUT : POLLIN), 0};
   }
@@ -116,7 +116,7 @@ bool metrics_server::wait() {
 }
 
 void metrics_server::accept_all(std::uint64_t now_ns) {
-  // Not more at a time than fit, so that those that were accepted get a look before they are the oldest.
+  // At most as many at a time as fit, so that each accepted connection is served before it becomes the oldest.
   for (std::size_t i = 0; i < most_connections; ++i) {
     const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) {
@@ -180,15 +180,17 @@ bool metrics_server::is_allowed(const http_request& asked) const {
   const std::string_view shown = asked.authorization;
   if (!shown.starts_with(scheme)) return false;
   bool is_right = false;
-  for (const std::string& token : chosen_.tokens->of("default")) {
+  for (const std::string& token : chosen_.tokens->tokens_of("default")) {
     is_right |= is_same_secret(shown.substr(scheme.size()), token);
   }
   return is_right;
 }
 
+// The order decides what needs a token. Probes come first, because an orchestrator has none; a path that does not exist
+// comes after the check, so that a stranger learns nothing about the paths that do.
 metrics_server::answer metrics_server::answer_to(const http_request& asked, std::uint64_t now_ns) {
   if (asked.method != "GET" && asked.method != "HEAD") return {.code = 405, .body = "only GET and HEAD\n"};
-  // Those who start and watch servers ask for these, and learn nothing else.
+  // For programs that start and watch servers. The answers reveal nothing else.
   if (asked.path == "/healthz") {
     const bool is_stuck =
         chosen_.looked_after_at_ns != nullptr && now_ns > chosen_.looked_after_at_ns->load() + stuck_ns;
@@ -234,10 +236,10 @@ void metrics_server::send_reply(connection& served) {
   shutdown(served.socket, SHUT_WR);
 }
 
-// Closing with bytes unread would reset the connection, and with it take the reply from its reader.
+// Closing the socket with unread bytes would reset the connection, and the reply would be lost.
 void metrics_server::wait_for_end(connection& served) {
   std::array<char, 4096> ignored{};
-  // Not for ever, of somebody who sends faster than this reads.
+  // Bounded, because a peer may send faster than this reads.
   for (int reads = 0; reads < 16; ++reads) {
     const ssize_t got = recv(served.socket, ignored.data(), ignored.size(), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;

@@ -3,8 +3,8 @@
 //     /metrics   for Prometheus       /healthz   200 while the server looks after its memory and sessions
 //     /          for people           /readyz    200 while it takes new clients, 503 while it drains
 //
-// Strangers may reach the port, and the server's main work must not suffer: the number of connections, their memory and
-// their time are limited. A connection carries one request.
+// Strangers may reach the port, and the server's main work must not suffer. So the number of connections, their memory
+// and their time are limited. A connection carries one request.
 #pragma once
 
 #include <atomic>
@@ -24,17 +24,17 @@
 namespace far::server {
 
 struct metrics_options {
-  // Those of the tenant "default" are wanted as "Authorization: Bearer TOKEN", but not for /healthz and /readyz;
-  // nullptr or empty: none is.
+  // Requests must carry "Authorization: Bearer TOKEN" with a token of the tenant "default", except for /healthz and
+  // /readyz. nullptr or empty: no token is required.
   const token_book* tokens = nullptr;
   std::uint64_t patience_ns = 5'000'000'000;  // for a whole connection
-  // When the server last looked after its sessions; nullptr: nobody says.
+  // When the server last checked its sessions; nullptr: unknown.
   const std::atomic<std::uint64_t>* looked_after_at_ns = nullptr;
 };
 
 class metrics_server {
  public:
-  // When there are more connections, the oldest one goes.
+  // When there are more connections, the oldest one is closed.
   static constexpr std::size_t most_connections = 32;
   static constexpr std::size_t most_request_bytes = 4096;
   // Each has a whole reply in memory; the others wait until one of them is done.
@@ -47,7 +47,7 @@ class metrics_server {
   metrics_server(const metrics_server&) = delete;
   metrics_server& operator=(const metrics_server&) = delete;
 
-  // Where it listens, with the port that it got.
+  // The address where it listens, with its actual port.
   [[nodiscard]] const std::string& where() const { return where_; }
 
  private:

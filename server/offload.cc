@@ -9,8 +9,8 @@
 namespace far::server {
 namespace {
 
-// "checksum": the XXH3-64 of ranges, so that a client can verify bytes without fetching them.
-// Arguments: as in a read. Result: wire::checksum() of what the read would answer, 8 bytes.
+// "checksum": the XXH3-64 of ranges, so that a client can verify bytes without fetching them. Arguments: as in a read.
+// Result: wire::checksum() of the bytes that the read would return, 8 bytes.
 class checksum_ranges final : public offload {
  public:
   [[nodiscard]] std::string_view name() const override { return "checksum"; }

@@ -1,4 +1,4 @@
-// Operations that run in the server, beside the data: what `call` can name.
+// Operations that run in the server, beside the data. Clients request them by name (`call`).
 //
 // To add one: a class like checksum_ranges in offload.cc, and a line in built_in_offloads().
 #pragma once
@@ -17,7 +17,7 @@ class offload {
   struct outcome {
     wire::status result = wire::status::ok;  // ok, call_failed, or not_allocated
     std::size_t result_bytes = 0;
-    std::size_t touched_bytes = 0;  // of the session's slots: what the event loop counts as work
+    std::size_t touched_bytes = 0;  // of the session's slots; the event loop counts them as work
   };
 
   virtual ~offload() = default;
@@ -34,7 +34,7 @@ class offload {
 // Every operation of this server. They live as long as the process.
 [[nodiscard]] std::span<const offload* const> built_in_offloads();
 
-// The one of that name, or nullptr.
+// The operation of that name, or nullptr.
 [[nodiscard]] const offload* find_offload(std::string_view name);
 
 }  // namespace far::server

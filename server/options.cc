@@ -48,13 +48,13 @@ struct texts {
   bool epoll = false;
 };
 
-// Values are taken as text and checked afterwards, so that each message can say what to write instead.
+// Values are read as text and checked afterwards, so that each message can say what to write instead.
 void declare(CLI::App& parser, texts& into) {
   const auto text = [&](const char* name, std::string& value, const char* type, const char* help) {
     parser.add_option(name, value, help)->type_name(type);
   };
   text("--listen", into.listen, "ADDR:PORT", "where clients connect; default 127.0.0.1:7070; port 0: any");
-  text("--memory", into.memory, "SIZE", "memory to lend, at most; never exceeded: 512M, 16G");
+  text("--memory", into.memory, "SIZE", "the most memory to lend, never exceeded: 512M, 16G");
   parser.add_option("--threads", into.threads, "event loops; default: half of the processors, at most 8")
       ->type_name("N")
       ->check(CLI::Range(1u, 64u));
@@ -66,17 +66,17 @@ void declare(CLI::App& parser, texts& into) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   text("--metrics", into.metrics, "ADDR:PORT", "HTTP: /metrics for Prometheus, / for people, /healthz, /readyz");
-  text("--metrics-token-file", into.metrics_token_file, "FILE", "who reads metrics must know its token");
+  text("--metrics-token-file", into.metrics_token_file, "FILE", "readers of the metrics must know its token");
   text("--shm", into.shm_name, "NAME", "lend to clients on this machine through shared memory: shm:NAME");
   text("--grace", into.grace, "DURATION",
        "how long slots outlive their client's last connection, in any case; default 60s");
   text("--lease", into.lease, "DURATION", "the same, while nobody else needs the memory; default 3600s");
-  text("--drain", into.drain, "DURATION", "how long SIGTERM waits for clients to go; default 10s");
-  text("--patience", into.patience, "DURATION", "for a handshake, a message, and for replies to be read; default 10s");
-  text("--silence", into.silence, "DURATION", "a client that sends nothing for this long is gone; default 60s");
+  text("--drain", into.drain, "DURATION", "how long SIGTERM waits for clients to leave; default 10s");
+  text("--patience", into.patience, "DURATION",
+       "time limit for a handshake, a message, and reading replies; default 10s");
+  text("--silence", into.silence, "DURATION", "disconnect a client that sends nothing for this long; default 60s");
   text("--spin", into.spin, "DURATION", "how long a loop spins before it sleeps; 0s: not at all; default 50us");
-  text("--log-level", into.log_level, "LEVEL",
-       "warning, info or debug (with the comings and goings of clients); default info");
+  text("--log-level", into.log_level, "LEVEL", "warning, info or debug (also clients that come and go); default info");
   parser.add_flag("--epoll", into.epoll, "use epoll even if io_uring is available");
   parser.set_config("--config", "", "read options from this file")->type_name("FILE");
   parser.set_version_flag("--version", "farheapd " FARHEAP_VERSION);
@@ -158,7 +158,7 @@ result<void> take_secrets(const texts& from, options& into) {
     into.tokens = std::move(tokens).value();
     into.token_file = from.token_file;
     for (const auto& [tenant, bytes] : into.quota_bytes) {
-      if (!into.tokens.of(tenant).empty()) continue;
+      if (!into.tokens.tokens_of(tenant).empty()) continue;
       return about("--quota",
                    "the token file has no token for tenant '" + tenant + "'; add one, or leave the quota out");
     }
@@ -166,7 +166,7 @@ result<void> take_secrets(const texts& from, options& into) {
   if (!from.metrics_token_file.empty()) {
     result<token_book> tokens = token_book::read(from.metrics_token_file);
     if (!tokens) return about("--metrics-token-file", tokens.error().message);
-    if (tokens.value().of("default").empty()) {
+    if (tokens.value().tokens_of("default").empty()) {
       return about("--metrics-token-file", "it has only tokens with a tenant; write a line with the token alone");
     }
     into.metrics_tokens = std::move(tokens).value();
@@ -185,7 +185,7 @@ result<void> take_secrets(const texts& from, options& into) {
   return {};
 }
 
-// `advice`: what protects it.
+// `advice`: the options that would protect the address.
 result<void> take_address(const char* option, const std::string& text, bool is_protected, const char* advice,
                           std::optional<address>& into) {
   const result<address> parsed = parse_address(text);
@@ -198,6 +198,8 @@ result<void> take_address(const char* option, const std::string& text, bool is_p
   return {};
 }
 
+// Secrets are read before addresses: what may be listened on depends on whether a token or a certificate protects it. A
+// server with --shm alone opens no port.
 result<options> check(const texts& from) {
   options checked;
   checked.threads = from.threads;
@@ -229,12 +231,15 @@ result<options> check(const texts& from) {
   return checked;
 }
 
-std::string text_of(const std::optional<address>& of) {
-  return of ? of->text() : "";
+std::string text_of(const std::optional<address>& where) {
+  return where ? where->text() : "";
 }
 
 }  // namespace
 
+// One line for each option, rather than a comparison of the structs: the message names the options whose new values
+// wait for a restart. Tokens and certificates are compared by the names of their files, since their contents may
+// change.
 std::vector<std::string> fixed_differences(const options& before, const options& now) {
   std::vector<std::string> names;
   const auto compare = [&](const char* name, bool differs) {

@@ -15,8 +15,8 @@ using wire::header_bytes;
 using wire::maximum_payload_bytes;
 using wire::opcode;
 
-// As much as one receive may bring, unless a longer message has begun: more would only fall out of the processor's
-// cache before it is handled, and would be kept by idle connections.
+// The most that one receive takes, unless a longer message has begun: more would fall out of the processor's cache
+// before it is handled, and idle connections would keep the memory.
 constexpr std::size_t receive_bytes = 64 * kib;
 constexpr std::size_t stranger_bytes = page_bytes;
 constexpr std::size_t longest_message_bytes = header_bytes + maximum_payload_bytes;
@@ -26,7 +26,7 @@ constexpr std::size_t in_bytes = longest_message_bytes + receive_bytes;
 constexpr std::size_t turn_bytes = 2 * mib;
 constexpr std::size_t message_cost_bytes = 64;
 
-// How often a new connection looks whether the older one of its channel is harmless.
+// How often a new connection checks whether the older one of its channel is harmless.
 constexpr std::uint64_t retry_ns = 200'000;
 
 constexpr std::uint32_t maximum_outstanding = 256;
@@ -68,7 +68,7 @@ void protocol::end(close_reason reason) {
 
 std::span<std::byte> protocol::receive_space() {
   if (is_over()) return {};
-  // Strangers get a page, so that many of them cost little.
+  // Before the handshake a client gets one page, so that many strangers cost little.
   const std::size_t held = in_.filled().size();
   const bool stranger = phase_ != phase::serving;
   const std::size_t wanted =
@@ -123,7 +123,7 @@ std::uint64_t protocol::next_work_ns() const {
   return std::min(next, after(replies_.unread_since_ns(), settings_.patience_ns));
 }
 
-// Whether the next message was there, complete, and handled.
+// Returns whether the next message was complete and has been handled.
 bool protocol::handle_next(std::uint64_t now_ns) {
   const std::span<const std::byte> bytes = in_.filled();
   if (bytes.empty()) {
@@ -131,7 +131,7 @@ bool protocol::handle_next(std::uint64_t now_ns) {
     return false;
   }
   if (!replies_.has_room()) {
-    // The client is the one to blame, as a slow reader; what it has sent waits.
+    // The client is a slow reader; its messages wait.
     message_began_ns_ = never;
     return false;
   }
@@ -146,7 +146,7 @@ bool protocol::handle_next(std::uint64_t now_ns) {
   };
   if (bytes.size() < header_bytes) return incomplete();
   const std::optional<header> head = wire::decode_header(bytes.first<header_bytes>());
-  // Before its handshake a client may not even make us keep what it sends.
+  // Before its handshake a client must not even be able to make us buffer long messages.
   const std::size_t longest = phase_ == phase::serving ? maximum_payload_bytes : wire::maximum_handshake_bytes;
   if (!head || head->payload_bytes > longest) {
     end(close_reason::malformed);
@@ -181,7 +181,7 @@ void protocol::shake_hands(const header& head, std::span<const std::byte> payloa
     case step::malformed: return end(close_reason::malformed);
     case step::refused: return end_refused();
     case step::greeted:
-      handshake_.challenge(!settings_.tokens->empty(), settings_.tokens->of(handshake_.said().tenant),
+      handshake_.challenge(!settings_.tokens->empty(), settings_.tokens->tokens_of(handshake_.said().tenant),
                            settings_.identity);
       return send_handshake();
     case step::proven: return attach(now_ns);
@@ -207,7 +207,7 @@ void protocol::attach(std::uint64_t now_ns) {
   try_welcome(now_ns);
 }
 
-// Only once an older connection of the channel can do nothing more, so that none of its writes lands after a write of
+// Waits until an older connection of the channel can do nothing more, so that none of its writes lands after a write of
 // this one.
 void protocol::try_welcome(std::uint64_t now_ns) {
   if (!settings_.lent->readers().passed(mine_.fence)) {

@@ -2,9 +2,9 @@
 //
 //     received() -> [in] -> work(): handshake, then requests on the session -> [out] -> to_send(), sent()
 //
-// An event loop, the simulation and a fuzzer drive it alike. Only the client's own connection ends, whatever it does.
-// No allocation a request: both buffers have a fixed size, and a client that does not read its replies is not read
-// from. Between two calls of work() the driver passes a quiescent state (quiescent_states.h).
+// An event loop, the simulation and a fuzzer drive it alike. Whatever a client does, only its own connection ends.
+// Requests allocate nothing: both buffers have a fixed size, and the server reads nothing from a client that does not
+// read its replies. Between two calls of work() the driver passes a quiescent state (quiescent_states.h).
 #pragma once
 
 #include <cstddef>
@@ -30,9 +30,9 @@ namespace far::server {
 struct protocol_settings {
   store* lent = nullptr;
   const token_book* tokens = nullptr;
-  // For a handshake, for the rest of a message that has begun, and for replies to be read.
+  // The time limit for a handshake, for the rest of a message that has begun, and for reading replies.
   std::uint64_t patience_ns = 10'000'000'000;
-  // For a client to be heard of; it pings several times within it.
+  // The longest silence of a client; it pings several times within that time.
   std::uint64_t silence_ns = 60'000'000'000;
   void (*random)(std::span<std::byte>) = wire::fill_random;  // nonces; a simulation passes its own
   wire::server_id identity{};                                // of this process; all zero: it has none
@@ -48,22 +48,22 @@ class protocol {
   protocol(const protocol&) = delete;
   protocol& operator=(const protocol&) = delete;
 
-  // Where bytes of the client go next; empty while there is no room: then call again after work().
+  // Room for the next bytes from the client. Empty while there is none: then call again after work().
   [[nodiscard]] std::span<std::byte> receive_space();
-  // `bytes` have been put there.
+  // `bytes` have been written there.
   void received(std::size_t bytes, std::uint64_t now_ns);
 
-  // Handles what has come, as far as there is room for replies and the turn's share of work goes. Call it after
-  // received() and sent(), and when next_work_ns() has come.
+  // Handles received bytes, as far as the room for replies and the turn's share of work allow. Call it after received()
+  // and sent(), and when next_work_ns() has come.
   void work(std::uint64_t now_ns);
-  // When to call work() although nothing has come or gone: 0 is at once.
+  // When to call work() even if nothing has been received or sent; 0: at once.
   [[nodiscard]] std::uint64_t next_work_ns() const;
 
   // The bytes to be sent. They stay in place until sent(), while work() may append to them.
   [[nodiscard]] std::span<const std::byte> to_send() const { return replies_.to_send(); }
   void sent(std::size_t bytes, std::uint64_t now_ns);
 
-  // The connection is to be closed: now, or, when flushes(), after to_send() has been sent.
+  // The connection must be closed: now or, if flushes(), after to_send() has been sent.
   [[nodiscard]] bool is_over() const { return reason_ != close_reason::none; }
   [[nodiscard]] bool flushes() const { return flushes_ && !replies_.empty(); }
   [[nodiscard]] close_reason reason() const { return reason_; }
@@ -74,7 +74,7 @@ class protocol {
   // last.
   void leave(std::uint64_t now_ns);
 
-  // The server will stop: tells the client.
+  // Tells the client that the server will stop.
   void drain() { drain_wanted_ = true; }
 
   // Gives the memory of idle buffers back.

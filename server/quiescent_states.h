@@ -1,5 +1,5 @@
-// How a thread that frees memory learns that no event loop is still using it, without a lock on the
-// loops' side. The idea is RCU with quiescent states (McKenney, "Exploiting Deferred Destruction", 2004).
+// Tells a thread that frees memory when no event loop is using it any more, without a lock on the loops' side. The idea
+// is RCU with quiescent states (McKenney, "Exploiting Deferred Destruction", 2004).
 //
 //     a loop:    online ... use what address_of() returned ... quiet ... use ... offline, sleeps
 //     who frees: take the address out of the table, ticket(), wait until passed(ticket), reuse the memory
@@ -34,9 +34,9 @@ class quiescent_states {
     reader(const reader&) = delete;
     reader& operator=(const reader&) = delete;
 
-    // Looks things up from now on, and keeps nothing of what it looked up before.
+    // From now on it may look things up, but no longer uses earlier results.
     void quiet() { all_.seats_[seat_].seen.store(all_.now_.load()); }
-    // Looks nothing up until the next quiet().
+    // It looks nothing up until the next quiet().
     void offline() { all_.seats_[seat_].seen.store(nobody); }
 
    private:
@@ -44,10 +44,10 @@ class quiescent_states {
     std::size_t seat_;
   };
 
-  // Draw it after the address has been taken out of the table (by a sequentially consistent store).
+  // Call it after the address has been removed from the table (by a sequentially consistent store).
   [[nodiscard]] ticket draw() { return now_.fetch_add(1) + 1; }
 
-  // Every reader has been quiet, or offline, since the ticket was drawn.
+  // Whether every reader has been quiet, or offline, since the ticket was drawn.
   [[nodiscard]] bool passed(ticket drawn) const {
     for (const seat& place : seats_) {
       if (place.seen.load() < drawn) return false;

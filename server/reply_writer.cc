@@ -10,7 +10,7 @@ using wire::header_bytes;
 constexpr std::size_t longest_message_bytes = header_bytes + wire::maximum_payload_bytes;
 constexpr std::size_t out_bytes = 3 * longest_message_bytes;
 
-// A client that reads fewer bytes of its replies than this in the time it has is a slow reader.
+// A client that reads fewer bytes of its replies than this within its time limit is a slow reader.
 constexpr std::uint64_t least_read_bytes = 64 * kib;
 
 }  // namespace

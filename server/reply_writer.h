@@ -1,7 +1,7 @@
 // The messages to one client: encoded here, sent by the driver of the connection.
 //
 // Requests are handled while there is room for the longest reply, so that each can be answered at once. The writer also
-// knows since when the client has not read what waits for it.
+// knows since when the client has left its replies unread.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ class reply_writer {
   // Completes a message whose payload stands in payload_space(). Requires: has_room().
   void append(wire::header head, std::size_t payload_bytes);
   void reply(const wire::header& request, wire::status result, std::size_t payload_bytes = 0);
-  // A message that is encoded already. Requires: has_room().
+  // An encoded message. Requires: has_room().
   void append_encoded(std::span<const std::byte> message);
 
   // The bytes to be sent. They stay in place until sent().
@@ -34,9 +34,9 @@ class reply_writer {
   [[nodiscard]] bool empty() const { return out_.empty(); }
   void sent(std::size_t bytes, std::uint64_t now_ns);
 
-  // Replies are in the buffer: the time the client has to read them begins, unless it has begun.
+  // Replies are in the buffer: starts the client's time limit for reading them, unless it is running.
   void note_waiting(std::uint64_t now_ns);
-  // Since when the client has read too little of its replies; turn::never: it has none to read.
+  // The time since which the client has read too little of its replies; turn::never: there are none to read.
   [[nodiscard]] std::uint64_t unread_since_ns() const { return unread_since_ns_; }
 
   // Gives the memory of an idle buffer back.

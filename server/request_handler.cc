@@ -47,6 +47,8 @@ request_handler::outcome request_handler::handle(const header& head, std::span<c
   return on_request(head, payload, now_ns);
 }
 
+// A client that breaks the protocol is disconnected without a reply: nothing that it says after that can be relied on.
+// Only an allocation may take longer than the connection's turn, and then comes back with the same message.
 request_handler::outcome request_handler::on_request(const header& head, std::span<const std::byte> payload,
                                                      std::uint64_t now_ns) {
   const bool takes_nothing =
@@ -99,7 +101,7 @@ void request_handler::on_write(const header& head, std::span<const std::byte> pa
 }
 
 // Blocks are filled with zeros as they are lent, which takes long for many. So a call does no more than a turn's share,
-// and the same request comes again until it is done; `allocation_` says how far it has come.
+// and the same request is handled again until it is done; `allocation_` has its progress.
 request_handler::outcome request_handler::on_allocate(const header& head, std::span<const std::byte> payload,
                                                       std::uint64_t now_ns) {
   if (!allocating_) {

@@ -27,10 +27,10 @@ class ring_transport final : public transport {
     if (waker_ >= 0) close(waker_);
   }
 
-  // Tries sets of flags from the fastest to the oldest, because the kernel rejects a set that it does not know as a
-  // whole.
+  // Tries sets of flags from the fastest to the oldest, because the kernel rejects a whole set if it does not know one
+  // of its flags.
   [[nodiscard]] result<void> open() {
-    // The first is fastest (Linux 6.1); a kernel that does not know it is asked for less.
+    // The first set is the fastest (Linux 6.1). Older kernels get fewer flags.
     int failed = 0;
     for (const unsigned flags :
          {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_COOP_TASKRUN, 0u}) {
@@ -66,8 +66,8 @@ class ring_transport final : public transport {
     entry->user_data = tag(motion::sent, connection);
   }
 
-  // One call submits and waits, so that a busy loop makes one system call a turn. Without a timeout the call still
-  // has to enter the kernel, which runs deferred completions only then.
+  // One call submits and waits, so that a busy loop makes one system call a turn. Without a timeout the call still has
+  // to enter the kernel, which runs deferred completions only then.
   std::size_t wait(std::span<event> into, std::uint64_t timeout_ns) override {
     io_uring_cqe* first = nullptr;
     __kernel_timespec timeout{.tv_sec = static_cast<long long>(timeout_ns / 1'000'000'000u),

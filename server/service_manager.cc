@@ -12,6 +12,8 @@
 
 namespace far::server {
 
+// By hand and not by libsystemd, which would be a dependency of every server for a datagram. It never blocks: a service
+// manager that does not read must not stop the server.
 result<void> tell_service_manager(std::string_view state) {
   const char* const name = std::getenv("NOTIFY_SOCKET");
   if (name == nullptr || *name == '\0') return {};

@@ -1,5 +1,5 @@
-// Messages of farheapd to the service manager that has started it, if that wants them (sd_notify(3)): systemd, and
-// others that speak its protocol.
+// Messages of farheapd to the service manager that has started it, if there is one (sd_notify(3)): systemd, and others
+// that speak its protocol.
 #pragma once
 
 #include <string_view>

@@ -8,12 +8,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "backend/shm/connection.h"
+#include "tests/support/eventually.h"
 #include "tests/support/shm_test_server.h"
 #include "wire/rendezvous.h"
 
@@ -29,15 +29,6 @@ using wire::ring_request;
 using wire::status;
 
 constexpr std::uint64_t second_ns = 1'000'000'000;
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
 
 // A client that can do anything.
 class raw_client {

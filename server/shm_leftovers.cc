@@ -23,8 +23,8 @@
 namespace far::server {
 namespace {
 
-// A descriptor of the process at the other end, or -1. Since Linux 6.5 the kernel knows it for sure; before, by its
-// number, which is another's only if the client has ended already and its number was given out anew.
+// A descriptor of the process at the other end, or -1. Since Linux 6.5 the kernel knows it for sure. Earlier kernels
+// only know its number, which belongs to another process if the client has ended and its number was reused.
 int process_of(int socket, pid_t number) {
   int process = -1;
   socklen_t bytes = sizeof process;
@@ -90,7 +90,7 @@ void shm_leftovers::look(store& lent) {
     if (owner == nullptr) {
       punch_out(kept.file);
     } else {
-      // Somebody may have joined it again, and is looked after then.
+      // Somebody may have joined it again, whose connection then takes care of it.
       const auto& memory = static_cast<const shm_memory&>(owner->source());
       if (memory.connections == 0 && memory.overdrawn()) lent.end(*owner);
     }

@@ -58,7 +58,7 @@ result<void> shm_memory::create(std::uint64_t blocks) {
   }
   base_ = static_cast<std::byte*>(mapped);
   blocks_ = blocks;
-  // Wishes. A core file would touch every page of the file, and so fill it.
+  // Only advice. A core file would touch every page of the file, and so fill it.
   static_cast<void>(madvise(base_, blocks * block_bytes, MADV_DONTDUMP));
   static_cast<void>(madvise(base_, blocks * block_bytes, MADV_DONTFORK));
   through_mapping_ = huge_pages_on_advice() && madvise(base_, blocks * block_bytes, MADV_HUGEPAGE) == 0;
@@ -67,7 +67,7 @@ result<void> shm_memory::create(std::uint64_t blocks) {
 
 shm_memory::~shm_memory() {
   if (base_ != nullptr) munmap(base_, blocks_ * block_bytes);
-  // Pages that a client has filled beyond its grants go too, although it may still map the file.
+  // Also frees pages that a client has filled beyond its grants, although it may still map the file.
   if (file_ >= 0 && !keeps_bytes_.load()) {
     static_cast<void>(
         fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(blocks_ * block_bytes)));

@@ -1,8 +1,8 @@
 // The memory of one session over shared memory: a file in memory that the client maps too.
 //
-// The file is as large as the session may ever become, and sealed so: nobody can make it smaller, which would kill
-// whoever touches the rest, or larger. Its pages are filled by take() alone, block by block. A client that touches what
-// it was not granted fills pages too; overdrawn() finds that out, because the kernel counts the file's pages.
+// The file is as large as the session may ever become, and sealed: nobody can enlarge it, or shrink it, which would
+// kill processes that touch the rest. Only take() fills its pages, block by block. A client that touches pages that it
+// was not granted fills them, too; overdrawn() detects that, because the kernel counts the file's pages.
 #pragma once
 
 #include <atomic>
@@ -28,10 +28,10 @@ class shm_memory final : public block_source {
   // Frees the block's frames, even if they are mapped, unless keep_bytes() was called.
   void give_back(std::uint64_t number, std::byte* block) override;
 
-  // The file has more pages than were granted: the client has touched, or filled, what is not its own.
+  // Whether the file has more pages than were granted: the client has touched pages that are not its own.
   [[nodiscard]] bool overdrawn() const;
 
-  // The server stops: clients go on reading what is there.
+  // The server stops: clients may continue to read the memory.
   void keep_bytes() { keeps_bytes_.store(true); }
 
   [[nodiscard]] int descriptor() const { return file_; }
@@ -46,7 +46,7 @@ class shm_memory final : public block_source {
   int file_ = -1;
   std::uint64_t blocks_ = 0;
   std::byte* base_ = nullptr;
-  bool through_mapping_ = false;  // huge pages are to be had only by touching a mapping that asks for them
+  bool through_mapping_ = false;  // huge pages can be had only by touching a mapping with advice to use them
   std::atomic<bool> keeps_bytes_{false};
 
   mutable mutex lock_;  // so that pages and grants are counted at one moment

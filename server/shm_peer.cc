@@ -44,7 +44,7 @@ void shm_peer::leave(std::uint64_t now_ns, shm_leftovers* left_over) {
   counters_.endings[static_cast<std::size_t>(reason_)].add();
   if (!mine_.to) return;
   if (requests_) requests_->abandon();
-  // The kernel itself says that nobody has the socket any more, so there is nobody to wait for.
+  // The kernel reports that no process has the socket any more, so there is nobody to wait for.
   const bool was_last = --memory_->connections == 0;
   if (was_last && left_over != nullptr) left_over->keep(socket_, mine_.to, now_ns);
   if (was_last && reason_ == close_reason::peer_gone) settings_.lent->end(*mine_.to);
@@ -69,7 +69,7 @@ void shm_peer::on_socket() {
   const int code = wire::receive_packet(socket_, message, got);
   if (code == EAGAIN) return;
   for (const int descriptor : got.descriptors) {
-    if (descriptor >= 0) close(descriptor);  // a client has none to send
+    if (descriptor >= 0) close(descriptor);  // clients have none to send
   }
   if (code != 0) return end(code == EMSGSIZE ? close_reason::malformed : close_reason::peer_gone);
   on_message(std::span(message).first(got.length_bytes));
@@ -96,7 +96,7 @@ void shm_peer::refuse(std::string_view why) {
 }
 
 void shm_peer::end_refused() {
-  // A client that does not even read its refusal learns of it by the end of the connection.
+  // A client that does not read its refusal notices the end of the connection.
   static_cast<void>(send_handshake());
   end(close_reason::refused);
 }
@@ -109,7 +109,7 @@ void shm_peer::on_greeting() {
       return refuse("user: without --token-file only the server's own user and root may connect");
     }
   }
-  handshake_.challenge(token_wanted, settings_.tokens->of(handshake_.said().tenant));
+  handshake_.challenge(token_wanted, settings_.tokens->tokens_of(handshake_.said().tenant));
   if (!send_handshake()) end(close_reason::peer_gone);
 }
 
@@ -125,7 +125,7 @@ result<void> shm_peer::attach() {
   if (handshake_.joins()) {
     result<attachment> joined = settings_.lent->join(said.tenant, said.join, said.channel);
     if (!joined) return joined.error();
-    // A session of a client over TCP has other memory.
+    // The session of a client over TCP has other memory.
     auto* const shared = dynamic_cast<shm_memory*>(&joined.value().to->source());
     if (shared == nullptr || shared->connections >= maximum_connections_of_session) {
       settings_.lent->leave(joined.value(), started_at_ns_);
@@ -188,7 +188,7 @@ void shm_peer::check(std::uint64_t now_ns) {
 
 bool shm_peer::doze() {
   if (phase_ != phase::serving || is_over()) return true;
-  // Waits for anything but a request keep no thread awake; they are looked at again soon.
+  // Only requests keep the thread awake; other waits are checked again soon.
   return requests_->is_allocating() || rings_.replies.room() == 0 || rings_.requests.doze();
 }
 

@@ -1,6 +1,6 @@
 // One connection of a client over shared memory: the handshake on its socket, then its rings.
 //
-// Its socket is only ever used without waiting. Only a client's own session ends, whatever it does.
+// Operations on its socket never wait. Whatever a client does, only its own session ends.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ namespace far::server {
 // Shared by all connections of the service. It outlives them.
 struct shm_settings {
   store* lent = nullptr;
-  const token_book* tokens = nullptr;          // empty: only the server's own user, and root, may connect
+  const token_book* tokens = nullptr;          // empty: only the server's own user and root may connect
   std::uint64_t patience_ns = 10'000'000'000;  // for a handshake
 };
 
@@ -40,14 +40,14 @@ class shm_peer {
   shm_peer(const shm_peer&) = delete;
   shm_peer& operator=(const shm_peer&) = delete;
 
-  // The socket is readable: goes on with the handshake, takes bells, notices the end.
+  // The socket is readable: continues the handshake, takes bells, notices the end.
   void on_socket();
   // Handles requests, up to the turn's share. Returns whether there was anything to do.
   bool work();
   // Deadlines, and whether the client has touched memory that it was not granted.
   void check(std::uint64_t now_ns);
 
-  // Announces that the server sleeps; false when there is something to do first. Then awake().
+  // Announces that the server sleeps; false when there is something to do first. Call awake() afterwards.
   [[nodiscard]] bool doze();
   void awake();
   // An allocation waits for freed blocks, or for its next step: call work() again soon, whether or not a bell rings.
@@ -56,9 +56,9 @@ class shm_peer {
   [[nodiscard]] bool is_over() const { return reason_ != close_reason::none; }
   [[nodiscard]] close_reason reason() const { return reason_; }
   void end(close_reason reason);
-  // Says that the bytes of the session's blocks are about to go; before they go.
+  // Tells the client that the bytes of the session's blocks are about to disappear. Call it before they do.
   void revoke();
-  // Leaves the session; its grace period begins if this was the last connection, or it ends at once when the client
+  // Leaves the session. If this was its last connection, its grace period begins, or it ends at once if the client has
   // closed it: then no process has the socket any more. `left_over` nullptr: the server stops.
   void leave(std::uint64_t now_ns, shm_leftovers* left_over);
 

@@ -37,8 +37,8 @@ void shm_request_handler::end(close_reason reason) {
   if (reason_ == close_reason::none) reason_ = reason;
 }
 
-// Bounded by the replies that fit, so that every request that is taken can be answered, and by a number of requests a
-// turn, so that one client does not starve the others.
+// Takes no more requests than there is room for replies, so that each can be answered, and no more than a turn's
+// number, so that one client does not starve the others.
 bool shm_request_handler::work() {
   bool progress = false;
   unsigned replies = 0;
@@ -86,8 +86,8 @@ void shm_request_handler::reply(const ring_request& asked, status result, ring_r
   rings_.replies.put(std::bit_cast<wire::ring_entry>(with));
 }
 
-// The client can change the shared memory at any moment. Everything that decides where bytes go is in `asked`, which
-// is our copy.
+// The client can change the shared memory at any moment. Everything that decides where bytes go is in `asked`, which is
+// our copy.
 void shm_request_handler::on_transfer(const ring_request& asked) {
   std::byte* shared = rings_.fragment(asked);
   if (shared == nullptr || asked.length_bytes == 0 || asked.offset_bytes >= page_bytes)
@@ -122,7 +122,7 @@ void shm_request_handler::on_allocate(const ring_request& asked) {
   step_ = {.blocks = {asked.first, 1}};
 }
 
-// One block at a time, about half a millisecond: the others of this thread wait no longer than that.
+// One block at a time, about half a millisecond, so that the thread's other connections wait no longer than that.
 bool shm_request_handler::go_on_allocating() {
   if (memory_.overdrawn()) {
     end(close_reason::foreign_slot);
@@ -141,7 +141,8 @@ bool shm_request_handler::go_on_allocating() {
   return true;
 }
 
-// No request is repeated here: a session ends with its connection. So blocks that it does not hold are not its own.
+// Clients do not repeat requests here, because a session ends with its connection. So a request to free blocks that it
+// does not hold is an error.
 void shm_request_handler::on_free(const ring_request& asked) {
   if (!names_blocks(asked)) return end(close_reason::malformed);
   const status freed = session_.free_held({asked.first, asked.count});
@@ -154,7 +155,7 @@ void shm_request_handler::on_free(const ring_request& asked) {
 void shm_request_handler::on_call(const ring_request& asked) {
   std::byte* const shared = rings_.fragment(asked);
   if (shared == nullptr) return end(close_reason::malformed);
-  // A copy, so that what is checked is what is used.
+  // A copy, so that the checked bytes are those that are used.
   std::array<std::byte, fragment_bytes> arguments;
   std::memcpy(arguments.data(), shared, asked.length_bytes);
   const std::optional<wire::call_request> call = wire::decode_call({arguments.data(), asked.length_bytes});
@@ -167,7 +168,7 @@ void shm_request_handler::on_call(const ring_request& asked) {
     reply(asked, got.result);
     return end(close_reason::foreign_slot);
   }
-  // A result that does not fit into a fragment is for a connection over TCP.
+  // Results that do not fit into a fragment need a connection over TCP.
   if (got.result != status::ok || got.result_bytes > fragment_bytes) return reply(asked, status::call_failed);
   std::memcpy(shared, call_result_.get(), got.result_bytes);
   reply(asked, status::ok, {.length_bytes = static_cast<std::uint32_t>(got.result_bytes)});

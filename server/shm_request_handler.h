@@ -1,7 +1,7 @@
 // Serves the requests of one connection over shared memory after its handshake: one function for each.
 //
-// All that a client shares with us it may change at any moment, and make into anything: positions are checked, entries
-// copied out before they are looked at, what we have written is never read again.
+// A client may change the memory that it shares with us at any moment, to anything. So positions are checked, entries
+// are copied out before they are read, and we never read our own writes back.
 #pragma once
 
 #include <cstddef>

@@ -25,10 +25,10 @@ class shm_rings {
   [[nodiscard]] int descriptor() const { return descriptor_; }
   void close_descriptor();
 
-  // Says that the bytes of the session's blocks are about to go. Nothing happens before create().
+  // Tells the client that the bytes of the session's blocks are about to disappear. Does nothing before create().
   void revoke();
 
-  // The payload that the entry names; nullptr when it names none. The client can change its bytes at any moment.
+  // The payload of the entry; nullptr when it has none. The client can change its bytes at any moment.
   [[nodiscard]] std::byte* fragment(const wire::ring_request& asked) const;
 
   wire::ring_consumer requests;

@@ -20,10 +20,10 @@ namespace far::server {
 namespace {
 
 constexpr std::uint64_t millisecond_ns = 1'000'000;
-// How often memory is checked for pages that nobody granted, and leases and freed blocks are looked after.
+// How often memory is checked for pages that were not granted, and leases and freed blocks are handled.
 constexpr std::uint64_t tick_ns = 100 * millisecond_ns;
 constexpr int soon_ms = 1;
-// While the rings keep the thread busy, sockets are looked at this often.
+// How often sockets are polled while the rings keep the thread busy.
 constexpr std::uint64_t sockets_ns = 200'000;
 constexpr std::size_t most_peers = 1024;
 constexpr std::size_t events_at_once = 64;
@@ -39,7 +39,7 @@ result<std::unique_ptr<shm_service>> shm_service::start(const shm_service_option
   if (!socket) return socket.error();
   std::unique_ptr<shm_service> created(new shm_service(chosen, std::move(socket).value()));
   if (result<void> prepared = created->prepare(); !prepared) return prepared.error();
-  // Signals are the main thread's.
+  // Signals go to the main thread.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -145,7 +145,7 @@ void shm_service::take_events(int timeout_ms) {
   }
 }
 
-// Takes everybody who waits. When descriptors have run out, listening is suspended until the next tick.
+// Accepts all waiting clients. When there are no more descriptors, listening is suspended until the next tick.
 void shm_service::accept_all(std::uint64_t current_ns) {
   while (true) {
     const int socket = accept4(socket_->descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);

@@ -1,7 +1,7 @@
 // `farheapd --shm NAME`: lends memory of the store to clients on this machine, which map it.
 //
-// One thread serves all of them: it spins over their rings while there is something to do, and a little longer, then
-// sleeps until a client rings. It only grants and takes back memory, and copies for clients that ask for it; usually
+// One thread serves all of them. It spins over their rings while there is something to do, and a little longer, then
+// sleeps until a client rings. It grants and takes back memory, and copies bytes for clients that ask for it; usually
 // clients copy themselves.
 #pragma once
 
@@ -25,16 +25,16 @@ namespace far::server {
 struct shm_service_options {
   std::string name;  // of the server; or, with a '/', the path of its socket
   shm_settings settings;
-  // How long the thread looks at the rings before it sleeps.
+  // How long the thread polls the rings before it sleeps.
   std::uint64_t spin_ns = 50'000;
 };
 
 class shm_service {
  public:
-  // Listens, and starts the thread. `settings` refers to what outlives the service. Errors: the name is in use, there
-  // is no directory for the socket; what to do.
+  // Listens, and starts the thread. Requires: the objects that `settings` refers to outlive the service. Errors: the
+  // name is in use, there is no directory for the socket. They say what to do.
   [[nodiscard]] static result<std::unique_ptr<shm_service>> start(const shm_service_options& chosen);
-  // Ends all connections. Clients go on with the memory that they have: nothing is taken away.
+  // Ends all connections. Clients keep the memory that they have.
   ~shm_service();
   shm_service(const shm_service&) = delete;
   shm_service& operator=(const shm_service&) = delete;

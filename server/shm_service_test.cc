@@ -8,12 +8,12 @@
 
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <thread>
 #include <vector>
 
 #include "backend/shm/shm_backend.h"
 #include "backend/slot_allocator.h"
+#include "tests/support/eventually.h"
 #include "tests/support/shm_test_server.h"
 #include "wire/rendezvous.h"
 
@@ -32,15 +32,6 @@ constexpr std::uint64_t second_ns = 1'000'000'000;
 
 std::byte content(slot_id slot, std::size_t at, unsigned generation) {
   return static_cast<std::byte>((slot * 131 + at * 7 + generation * 29 + (at >> 8)) & 0xff);
-}
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
 }
 
 std::unique_ptr<backend::backend> open(const shm_options& chosen) {

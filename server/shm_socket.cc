@@ -17,7 +17,8 @@ std::string folder_of(const std::string& path) {
   return path.substr(0, path.rfind('/'));
 }
 
-// Makes the directory if need be. One that somebody else could write to would let him put his socket in our place.
+// Makes the directory if necessary. In a directory that others can write to, they could replace our socket by their
+// own.
 bool is_private_folder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return false;
   struct stat about{};
@@ -32,7 +33,7 @@ result<std::unique_ptr<shm_socket>> shm_socket::listen(const std::string& name, 
   std::unique_ptr<shm_socket> created(new shm_socket);
   std::string looked_at;
   for (const std::string& path : wire::socket_paths(name)) {
-    // A path that was asked for lies where the user wants it.
+    // An explicit path is the user's choice.
     if (name.find('/') == std::string::npos && !is_private_folder(folder_of(path))) {
       looked_at += (looked_at.empty() ? "" : ", ") + folder_of(path);
       continue;
@@ -45,8 +46,8 @@ result<std::unique_ptr<shm_socket>> shm_socket::listen(const std::string& name, 
                EACCES};
 }
 
-// A socket file outlives its server, and whether somebody listens cannot be seen from it. So a lock decides who owns
-// the name, and the owner removes a leftover socket.
+// A socket file outlives its server, and does not show whether somebody listens. So a lock decides who owns the name,
+// and its owner removes a leftover socket.
 result<void> shm_socket::listen_at(const std::string& path, bool open_to_all) {
   const std::string lock = path + ".lock";
   lock_ = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -1,4 +1,4 @@
-// The socket at which `farheapd --shm NAME` is found.
+// The socket where clients find `farheapd --shm NAME`.
 #pragma once
 
 #include <memory>
@@ -8,12 +8,12 @@
 
 namespace far::server {
 
-// In a directory of mode 0700, or at the path that was asked for. A lock beside it tells a server that runs from a
-// socket that one left behind.
+// It lies in a directory of mode 0700, or at the path that was requested. A lock beside it distinguishes a running
+// server from a leftover socket.
 class shm_socket {
  public:
   // `open_to_all`: every user may open the socket, and a token decides; otherwise only its owner and root may. Errors:
-  // another server has the name; no directory to put it.
+  // another server has the name; there is no directory for it.
   [[nodiscard]] static result<std::unique_ptr<shm_socket>> listen(const std::string& name, bool open_to_all);
   // Removes it.
   ~shm_socket();

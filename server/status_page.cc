@@ -1,4 +1,4 @@
-// The page for people: plain HTML with a little CSS, so that it shows in any browser and needs nothing from elsewhere.
+// The page for people: plain HTML with a little CSS, so that any browser can show it without further files.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::string format_rate(double bytes) {
   return format_size(static_cast<std::uint64_t>(bytes)) + "/s";
 }
 
-// A name, a number, or several, and a bar.
+// A row with a name, one number or several, and a bar.
 void row(std::string& to, const std::string& name, const std::string& value, double share) {
   fmt::format_to(std::back_inserter(to), "<tr><td>{}<td class=n>{}<td style=\"width:45%\">{}</tr>\n", name, value,
                  bar(share));

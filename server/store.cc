@@ -12,7 +12,7 @@
 namespace far::server {
 namespace {
 
-// How many freed blocks are given back before the thread looks around again.
+// How many freed blocks are given back before the thread does other work.
 constexpr std::size_t reclaim_batch = 16;
 
 constexpr std::size_t table_bytes = maximum_session_blocks * sizeof(std::atomic<std::uintptr_t>);
@@ -42,7 +42,7 @@ session::session(store& owner, std::shared_ptr<tenant> whose, wire::session_id i
       blocks_(blocks),
       lock_(owner.lock_) {}
 
-// A session that has ended holds nothing by now; others end with the store.
+// A session that has ended holds nothing any more; others end with the store.
 session::~session() {
   for (std::uint64_t number = 0; number < highest_ && !ended_; ++number) {
     const std::uintptr_t entry = blocks_[number].load();
@@ -60,7 +60,7 @@ std::optional<session::step> session::begin(allocation& work) {
   if (store_.draining()) return step{progress::done, wire::status::draining};
   if (under_way_ != nullptr) return step{progress::wait, wire::status::ok};
   std::uint64_t missing = 0;
-  // More than the quota is too much, however much more.
+  // Counting stops above the quota.
   for (std::uint64_t i = 0; i < work.blocks.count && missing <= tenant_->quota_blocks; ++i) {
     const std::uint64_t number = work.blocks.first + i;
     if (number >= highest_) {
@@ -97,7 +97,7 @@ session::step session::allocate_some(allocation& work, std::uint64_t most_blocks
     if (ended) return *ended;
   }
   for (std::uint64_t dealt_with = 0; work.next < work.blocks.count; ++dealt_with) {
-    // Looking costs little, so what is there already counts little too.
+    // Blocks that are there already cost only a look, so they count little.
     if (work.charged == 0) break;
     if (dealt_with >= most_blocks) return {progress::more, wire::status::ok};
     const std::uint64_t number = work.blocks.first + work.next;
@@ -134,7 +134,7 @@ session::step session::finish(allocation& work, wire::status result) {
       return {progress::done, result};
     }
   }
-  // Nobody has seen these blocks, so nobody uses them. The numbers stay ours until under_way_ says otherwise.
+  // These blocks were never visible, so nobody uses them. Their numbers stay ours until under_way_ is reset.
   std::uint64_t unused = work.charged;
   for (std::uint64_t i = 0; i < work.next; ++i) {
     std::atomic<std::uintptr_t>& entry = blocks_[work.blocks.first + i];
@@ -201,7 +201,7 @@ wire::status session::free_locked(wire::block_range blocks) {
   for (std::uint64_t number = blocks.first; number < end; ++number) {
     std::atomic<std::uintptr_t>& entry = blocks_[number];
     const std::uintptr_t value = entry.load();
-    // Those that it does not hold are free already: the reply to an earlier request may have been lost.
+    // Blocks that it does not hold are free already: the reply to an earlier request may have been lost.
     if (value == 0 || (value & flags) != 0) continue;
     entry.store(value | being_freed);
     numbers.push_back(number);
@@ -281,12 +281,13 @@ void store::uncharge(tenant& whose, std::uint64_t blocks) {
   forget_if_unused(whose.name);
 }
 
-// Address space is taken and the identity drawn before the lock, which the loops need, too; a refusal gives it back.
+// Address space is reserved and the identity drawn before taking the lock, which the loops need, too. A refusal gives
+// the address space back.
 result<attachment> store::open(const std::string& tenant_name, std::uint32_t channel,
                                std::unique_ptr<block_source> source) {
   std::byte* const table = platform::try_map_local(table_bytes);
   if (table == nullptr) return error{"the server has no address space for one more session", ENOMEM};
-  // A caller that brings memory of its own shares it with a process on this machine, whose end is certain.
+  // A caller with memory of its own shares it with a process on this machine, whose end can be seen for certain.
   const bool has_lease = source == nullptr;
   if (!source) source = settings_.make_source();
   wire::session_id id{};
@@ -311,7 +312,7 @@ result<attachment> store::open(const std::string& tenant_name, std::uint32_t cha
 result<attachment> store::join(const std::string& tenant_name, const wire::session_id& id, std::uint32_t channel) {
   const lock_guard guard(lock_);
   const auto found = sessions_.find(id);
-  // One answer for both, so that nobody learns of other tenants' sessions.
+  // The same answer for both, so that nobody learns of other tenants' sessions.
   if (found == sessions_.end() || found->second->tenant_name() != tenant_name) {
     return error{std::string(wire::refusal_unknown_session) + ": it has ended, or its lease is over", ENOENT};
   }
@@ -386,7 +387,7 @@ void store::end_locked(session& client) {
   numbers.reserve(client.held_blocks_);
   for (std::uint64_t number = 0; number < client.highest_ && numbers.size() < client.held_blocks_; ++number) {
     const std::uintptr_t entry = client.blocks_[number].load();
-    // Blocks that are being allocated are given back by the thread that allocates them.
+    // The thread that allocates blocks gives them back itself.
     if (entry == 0 || (entry & session::flags) != 0) continue;
     client.blocks_[number].store(entry | session::being_freed);
     numbers.push_back(number);
@@ -404,7 +405,7 @@ void store::expire(std::uint64_t now_ns) {
   const lock_guard guard(lock_);
   now_ns_ = std::max(now_ns_, now_ns);
   for (auto at = sessions_.begin(); at != sessions_.end();) {
-    session& expired = *(at++)->second;  // its end takes it out of the map
+    session& expired = *(at++)->second;  // ending it removes it from the map
     expired.lock_.assert_held();         // it is ours
     const std::uint64_t lives_ns = expired.has_lease_ && !expired.is_leaving_ ? lease_ns : grace_of(expired);
     if (!expired.channels_.empty() || now_ns_ - expired.away_since_ns_ < lives_ns) continue;
@@ -444,11 +445,11 @@ bool store::end_longest_away(const tenant* only) {
   return true;
 }
 
-// An allocation lacks room. Ends one session when the room can be had so, and returns true; the caller comes again when
-// its blocks are back. Nobody loses anything for an allocation that would fail all the same.
+// An allocation lacks room. If ending sessions can make room, ends one and returns true; the caller tries again when
+// the blocks are back. No session ends for an allocation that would fail all the same.
 bool store::give_way(const tenant& whose, std::uint64_t missing) {
   const bool is_quota = missing > whose.room();
-  // Blocks that a lowered quota left above it must go first.
+  // Blocks above a lowered quota must be freed first.
   const std::uint64_t held_after = whose.held_blocks - std::min(whose.held_blocks, reclaimable(&whose));
   if (is_quota && missing + held_after > whose.quota_blocks) return false;
   if (missing > memory_blocks_ - held_blocks_ + reclaimable(nullptr)) return false;

@@ -8,8 +8,9 @@
 // path (everything else): one mutex, never held while memory is filled or given back.
 //
 // A session whose last connection has ended is away. It keeps its blocks for the grace period in any case, and until
-// its lease is over unless somebody needs the memory: then those that are past their grace end early, the one that is
-// longest away first, as many as it takes. A tenant at its quota ends its own ones; memory that runs out, anybody's.
+// its lease is over unless somebody needs the memory. Then sessions past their grace period end early, the longest away
+// first, as many as necessary. A tenant at its quota ends its own sessions; when the server's memory runs out,
+// anybody's end.
 //
 // Equations that validate() recomputes:
 //     a tenant's held_blocks = what its sessions hold or are allocating, and freed blocks not yet reclaimed
@@ -50,16 +51,16 @@ inline constexpr std::size_t maximum_channels_of_session = 1024;
 
 class store;
 
-// Where the blocks of one session come from: frames of the server (TCP), or a file in memory that the client maps too
-// (shared memory). Called from any thread, for one block by one thread at a time; a number is not taken again before
-// it was given back.
+// The source of a session's blocks: frames of the server (TCP), or a file in memory that the client maps, too (shared
+// memory). Called from any thread, for one block by one thread at a time. A number is not taken again before it was
+// given back.
 class block_source {
  public:
   virtual ~block_source() = default;
-  // Zeroed memory for block `number`, 8-byte aligned or more, filled, so that using it later cannot fail; nullptr when
-  // the machine has no more.
+  // Zeroed memory for block `number`, aligned to 8 bytes or more. It is filled, so that using it later cannot fail.
+  // nullptr when the machine has no more.
   [[nodiscard]] virtual std::byte* take(std::uint64_t number) = 0;
-  // Nobody uses the block any more: its frames go back, its bytes are gone.
+  // Gives the block's frames back; its bytes are gone. Requires: nobody uses the block any more.
   virtual void give_back(std::uint64_t number, std::byte* block) = 0;
 };
 
@@ -79,7 +80,7 @@ class session : public std::enable_shared_from_this<session> {
   // An allocation that is done in steps, so that a large one does not hold up an event loop.
   struct allocation {
     wire::block_range blocks{};
-    std::uint64_t next = 0;     // blocks of the range before this one are dealt with
+    std::uint64_t next = 0;     // blocks of the range before this one are done
     std::uint64_t charged = 0;  // blocks counted for it, not yet taken
     bool begun = false;
   };
@@ -102,7 +103,7 @@ class session : public std::enable_shared_from_this<session> {
   [[nodiscard]] std::uint64_t quota_blocks() const { return tenant_->quota_blocks; }
   [[nodiscard]] block_source& source() { return *source_; }
 
-  // Where the slot's bytes are, up to the end of its block; nullptr when the session has not allocated the block. Valid
+  // The slot's bytes, which extend to the end of its block; nullptr when the session has not allocated the block. Valid
   // until the caller's next quiescent state.
   [[nodiscard]] std::byte* address_of(std::uint64_t slot) const {
     const std::uint64_t number = slot / wire::block_slots;
@@ -112,14 +113,14 @@ class session : public std::enable_shared_from_this<session> {
     return reinterpret_cast<std::byte*>(entry) + slot % wire::block_slots * page_bytes;
   }
 
-  // Not empty, and every number of it below maximum_session_blocks.
+  // Whether the range is not empty, and all its numbers are below maximum_session_blocks.
   [[nodiscard]] static bool can_name(wire::block_range blocks) {
     return blocks.count > 0 && blocks.count <= maximum_session_blocks &&
            blocks.first <= maximum_session_blocks - blocks.count;
   }
 
-  // Deals with at most `most_blocks` of the allocation: all of its blocks are allocated at its end, or none. Blocks
-  // that the session holds already stay. Result: ok, no_space, draining, or not_allocated when the session has ended.
+  // Handles at most `most_blocks` of the allocation. At its end all of its blocks are allocated, or none. Blocks that
+  // the session holds already stay. Result: ok, no_space, draining, or not_allocated when the session has ended.
   // Requires: can_name(), and the allocation is continued until it is done, or abandoned.
   [[nodiscard]] step allocate_some(allocation& work, std::uint64_t most_blocks);
   void abandon(allocation& work);
@@ -128,12 +129,12 @@ class session : public std::enable_shared_from_this<session> {
   // is no reader of quiescent states, or offline.
   [[nodiscard]] wire::status allocate(wire::block_range blocks);
 
-  // Those of them that the session holds, so that a client may repeat a request whose reply it has not got. The memory
-  // serves others once store::reclaim() has taken it back. not_allocated, and nothing happens: the session has ended,
-  // or is allocating some of them. Requires: can_name().
+  // Frees those blocks of the range that the session holds, so that a client may repeat a request whose reply was lost.
+  // Others can use the memory once store::reclaim() has taken it back. Returns not_allocated, and does nothing, when
+  // the session has ended or is allocating some of them. Requires: can_name().
   [[nodiscard]] wire::status free(wire::block_range blocks);
-  // All of them, or none and not_allocated when the session does not hold one of them: for clients that never repeat a
-  // request. Else as free().
+  // For clients that never repeat a request: frees all of them, or none with not_allocated when the session does not
+  // hold all. Otherwise as free().
   [[nodiscard]] wire::status free_held(wire::block_range blocks);
 
   [[nodiscard]] wire::capacity_report report() const;
@@ -166,7 +167,7 @@ class session : public std::enable_shared_from_this<session> {
   allocation* under_way_ FAR_GUARDED_BY(lock_) = nullptr;
   bool ended_ FAR_GUARDED_BY(lock_) = false;
   std::map<std::uint32_t, std::shared_ptr<std::atomic<bool>>> channels_
-      FAR_GUARDED_BY(lock_);                               // what fences the connection of a number
+      FAR_GUARDED_BY(lock_);                               // the fence of the connection with a number
   std::uint64_t away_since_ns_ FAR_GUARDED_BY(lock_) = 0;  // while there is no connection
   bool has_lease_ = true;                                  // beyond the grace period
   bool is_leaving_ FAR_GUARDED_BY(lock_) = false;
@@ -179,7 +180,7 @@ struct attachment {
   // Set when a newer connection has taken the channel, or the session has ended. Look at it at least once between two
   // quiescent states, and then do nothing more in the session.
   std::shared_ptr<std::atomic<bool>> fenced;
-  // Once this has passed, an older connection of the channel does nothing more; 0: there was none.
+  // When this ticket has passed, an older connection of the channel can do nothing more; 0: there was none.
   quiescent_states::ticket fence = 0;
 
   [[nodiscard]] bool is_fenced() const { return fenced->load(std::memory_order_relaxed); }
@@ -188,7 +189,7 @@ struct attachment {
 struct store_settings {
   std::uint64_t memory_bytes = 0;                    // rounded down to whole blocks
   std::uint64_t grace_ns = 0;                        // how long a session lives without a connection, in any case
-  std::uint64_t lease_ns = 0;                        // and if nobody needs its memory; grace_ns when that is more
+  std::uint64_t lease_ns = 0;                        // the same while nobody needs its memory; at least grace_ns
   std::map<std::string, std::uint64_t> quota_bytes;  // of single tenants; the others may use all of the memory
   // Session ids; a simulation passes its own.
   void (*random)(std::span<std::byte>) = wire::fill_random;
@@ -209,7 +210,7 @@ struct store_report {
   std::size_t sessions = 0;
   std::size_t connections = 0;             // of all sessions
   std::size_t away_sessions = 0;           // without a connection
-  std::uint64_t away_blocks = 0;           // what these hold
+  std::uint64_t away_blocks = 0;           // the blocks of these
   std::uint64_t sessions_expired = 0;      // since the start: at the end of their lease
   std::uint64_t sessions_ended_early = 0;  // before that, because memory was needed
   bool draining = false;
@@ -225,7 +226,7 @@ class store {
   store(const store&) = delete;
   store& operator=(const store&) = delete;
 
-  // A new session of the tenant, with its first connection. `source` nullptr: as the settings say. Errors, in words for
+  // A new session of the tenant, with its first connection. `source` nullptr: as in the settings. Errors, worded for
   // the client: draining, too many sessions.
   [[nodiscard]] result<attachment> open(const std::string& tenant_name, std::uint32_t channel,
                                         std::unique_ptr<block_source> source = nullptr);
@@ -248,7 +249,7 @@ class store {
   // Gives freed blocks back whose quiescent state has passed; returns how many are left to reclaim. Call it often.
   std::uint64_t reclaim();
 
-  // Other quotas of tenants. A tenant that holds more than its new one loses nothing, and gets nothing more.
+  // Replaces the quotas. A tenant that holds more than its new quota keeps that, but gets nothing more.
   void set_quotas(std::map<std::string, std::uint64_t> quota_bytes);
 
   // No new blocks and no new sessions from now on.
@@ -282,7 +283,7 @@ class store {
   [[nodiscard]] bool may_end_early(const session& client, const tenant* only) const FAR_REQUIRES(lock_);
   // How many blocks sessions hold that may end early; `only`: of this tenant.
   [[nodiscard]] std::uint64_t reclaimable(const tenant* only) const FAR_REQUIRES(lock_);
-  // Ends the one that is longest away; false: there is none.
+  // Ends the session that is longest away; false: there is none.
   bool end_longest_away(const tenant* only) FAR_REQUIRES(lock_);
   [[nodiscard]] bool give_way(const tenant& whose, std::uint64_t missing) FAR_REQUIRES(lock_);
   bool give_way_to_machine();
@@ -300,7 +301,7 @@ class store {
   mutable mutex lock_;
   std::map<std::string, std::uint64_t> quota_bytes_ FAR_GUARDED_BY(lock_);
   std::uint64_t held_blocks_ FAR_GUARDED_BY(lock_) = 0;
-  std::uint64_t now_ns_ FAR_GUARDED_BY(lock_) = 0;  // when the store was told last
+  std::uint64_t now_ns_ FAR_GUARDED_BY(lock_) = 0;  // the time that the store was told last
   std::uint64_t sessions_expired_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t sessions_ended_early_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t being_reclaimed_ FAR_GUARDED_BY(lock_) = 0;  // taken from freed_, not yet uncharged

@@ -39,7 +39,7 @@ std::string_view trimmed(std::string_view text) {
 
 }  // namespace
 
-// A secret that others can read is refused rather than warned of. The mode is checked on the opened file, so that it
+// A secret that others can read is refused; a warning would not do. The mode is checked on the opened file, so that it
 // cannot be exchanged in between.
 result<std::string> read_secret_file(const std::string& path, const char* purpose) {
   const auto failure = [&](const std::string& why, int code) {
@@ -70,8 +70,8 @@ result<token_book> token_book::read(const std::string& path) {
   return parse(text.value(), path);
 }
 
-// A file with any wrong line is refused as a whole: a server that started with some of its tenants would be noticed
-// late.
+// A file with a wrong line is refused as a whole, because it would be noticed late that a server has only some of its
+// tenants.
 result<token_book> token_book::parse(std::string_view text, const std::string& path) {
   table found;
   std::size_t number = 0;
@@ -122,7 +122,7 @@ std::shared_ptr<const token_book::table> token_book::now() const {
   return tokens_;
 }
 
-std::vector<std::string> token_book::of(const std::string& tenant) const {
+std::vector<std::string> token_book::tokens_of(const std::string& tenant) const {
   const std::shared_ptr<const table> book = now();
   const auto found = book->find(tenant);
   return found == book->end() ? std::vector<std::string>() : found->second;

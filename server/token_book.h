@@ -1,4 +1,4 @@
-// The tokens of the tenants, as a file tells them.
+// The tokens of the tenants, read from a file.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace far::server {
 
-// Thread-safe; another book may take its place while others look things up.
+// Thread-safe, also while another book is moved into its place.
 class token_book {
  public:
   // Without tokens: nobody has to prove anything.
@@ -29,7 +29,7 @@ class token_book {
 
   [[nodiscard]] bool empty() const { return now()->empty(); }
   // The valid tokens of a tenant; none: there is no such tenant.
-  [[nodiscard]] std::vector<std::string> of(const std::string& tenant) const;
+  [[nodiscard]] std::vector<std::string> tokens_of(const std::string& tenant) const;
 
  private:
   using table = std::map<std::string, std::vector<std::string>>;
@@ -41,7 +41,7 @@ class token_book {
   std::shared_ptr<const table> tokens_ FAR_GUARDED_BY(lock_);
 };
 
-// Reads a file that only its owner may read. Errors: not there, not a file, others may read it; `what` names it
+// Reads a file that only its owner may read. Errors: not there, not a file, others may read it; `purpose` names it
 // ("token file").
 [[nodiscard]] result<std::string> read_secret_file(const std::string& path, const char* purpose);
 

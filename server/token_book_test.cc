@@ -19,10 +19,10 @@ TEST(TokenBook, LinesNameTenants) {
   const result<token_book> book =
       token_book::parse("# who may come\n\nalice " + token + "\r\n  bob\t" + token + "2  \n" + token + "3", "f");
   ASSERT_TRUE(book.ok()) << book.error().message;
-  EXPECT_EQ(book.value().of("alice"), std::vector{token});
-  EXPECT_EQ(book.value().of("bob"), std::vector{token + "2"});
-  EXPECT_EQ(book.value().of("default"), std::vector{token + "3"});
-  EXPECT_TRUE(book.value().of("carol").empty());
+  EXPECT_EQ(book.value().tokens_of("alice"), std::vector{token});
+  EXPECT_EQ(book.value().tokens_of("bob"), std::vector{token + "2"});
+  EXPECT_EQ(book.value().tokens_of("default"), std::vector{token + "3"});
+  EXPECT_TRUE(book.value().tokens_of("carol").empty());
   EXPECT_FALSE(book.value().empty());
 }
 
@@ -41,7 +41,7 @@ TEST(TokenBook, WhatMakesNoSenseIsNamedWithoutItsToken) {
 TEST(TokenBook, ATokenIsReplacedWhileBothAreValid) {
   result<token_book> book = token_book::parse("alice " + token + "\nalice " + token + "2\n", "test");
   ASSERT_TRUE(book.ok()) << book.error().message;
-  EXPECT_EQ(book.value().of("alice"), (std::vector{token, token + "2"}));
+  EXPECT_EQ(book.value().tokens_of("alice"), (std::vector{token, token + "2"}));
 }
 
 TEST(TokenBook, AnotherBookTakesItsPlaceWhileOthersLookIntoIt) {
@@ -49,7 +49,7 @@ TEST(TokenBook, AnotherBookTakesItsPlaceWhileOthersLookIntoIt) {
   std::atomic<bool> ends{false};
   std::thread reader([&] {
     while (!ends) {
-      const std::vector<std::string> seen = used.of("alice");
+      const std::vector<std::string> seen = used.tokens_of("alice");
       ASSERT_EQ(seen.size(), 1u);
       ASSERT_TRUE(seen[0] == token || seen[0] == token + "2");
     }
@@ -59,7 +59,7 @@ TEST(TokenBook, AnotherBookTakesItsPlaceWhileOthersLookIntoIt) {
   }
   ends = true;
   reader.join();
-  EXPECT_EQ(used.of("alice"), std::vector{token});
+  EXPECT_EQ(used.tokens_of("alice"), std::vector{token});
 }
 
 TEST(TokenBook, AFileThatOthersCanReadIsRefused) {

@@ -23,7 +23,8 @@ class transport {
 
   virtual ~transport() = default;
 
-  // A connection, by a number below the one that the transport was made for. The socket stays the caller's.
+  // Adds a connection, under a number below the number of connections that the transport was made for. The caller keeps
+  // the socket.
   virtual void add(std::uint32_t connection, int socket) = 0;
   // Requires: no transfer of the connection is under way.
   virtual void remove(std::uint32_t connection) = 0;
@@ -32,11 +33,11 @@ class transport {
   virtual void receive(std::uint32_t connection, std::span<std::byte> to) = 0;
   virtual void send(std::uint32_t connection, std::span<const std::byte> from) = 0;
 
-  // Starts what was asked for and collects events; when there is none, sleeps until there is one or `timeout_ns` has
-  // passed.
+  // Starts the requested transfers and collects events. When there is none, sleeps until there is one or `timeout_ns`
+  // has passed.
   [[nodiscard]] virtual std::size_t wait(std::span<event> into, std::uint64_t timeout_ns) = 0;
 
-  // From any thread: the next or present wait() ends with an event `woken`.
+  // From any thread: the current or next wait() ends with an event `woken`.
   virtual void wake() = 0;
 
   [[nodiscard]] virtual const char* name() const = 0;

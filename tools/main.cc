@@ -114,9 +114,10 @@ int start_run(std::vector<std::string> arguments) {
                   "moment; default: half of what is available")
       ->type_name("SIZE|PERCENT|auto");
   parser
-      .add_option("--fault-mode", chosen.fault_mode,
-                  "which thread resolves a miss: inline (the one that missed), thread (one of the runtime's), or auto "
-                  "(the default: inline where the machine can)")
+      .add_option(
+          "--fault-mode", chosen.fault_mode,
+          "which thread resolves a miss: inline (the missing thread), thread (a thread of the runtime), or auto "
+          "(the default: inline if the machine supports it)")
       ->type_name("auto|thread|inline");
   add_run_options(parser, chosen);
   parser.footer("Example: farheap run --local 2G -- python3 analysis.py");
@@ -130,13 +131,14 @@ int start_trace(std::vector<std::string> arguments) {
   trace_options chosen;
   chosen.run.local = default_trace_local;
   CLI::App parser(
-      "Runs a program in little local memory and records where it misses: in which line, with which stack, and in "
-      "whose memory. Misses are resolved as under `farheap run --fault-mode inline`.",
+      "Runs a program in little local memory and records its misses: the line, the stack, and the owner of the "
+      "memory. Misses are resolved as under `farheap run --fault-mode inline`.",
       "farheap trace");
   parser
-      .add_option("--local", chosen.run.local,
-                  "budget of local memory, in which the program is to miss; a tenth of its memory is a good start; "
-                  "default: 64M")
+      .add_option(
+          "--local", chosen.run.local,
+          "budget of local memory, small enough that the program misses; a tenth of its memory is a good start; "
+          "default: 64M")
       ->type_name("SIZE|PERCENT");
   parser.add_option("-o,--output", chosen.directory, "a new or empty directory; default: farheap-trace.PID")
       ->type_name("DIR");
@@ -166,7 +168,7 @@ int start_add_server(std::vector<std::string> arguments) {
   std::string server;
   CLI::App parser("Adds a memory server to the far tier tcp: of a program while it runs.", "farheap add-server");
   parser.add_option("PID", pid, "the process that `farheap run` became")->required();
-  parser.add_option("HOST:PORT", server, "a farheapd that takes the token and the TLS of those at the start")
+  parser.add_option("HOST:PORT", server, "a farheapd that accepts the token and the TLS settings of the first servers")
       ->required();
   int exit_code = 0;
   if (!parse(parser, std::move(arguments), exit_code)) return exit_code;
@@ -218,7 +220,7 @@ int start_report(std::vector<std::string> arguments) {
   CLI::App parser("Writes the reports of a traced run again: summary.txt, stacks.folded and report.html in DIR.",
                   "farheap report");
   parser.add_option("DIR", dir, "where `farheap trace` wrote its files misses-PID.trace")->required();
-  parser.add_flag("--json", json, "print what was found, for machines, and write nothing");
+  parser.add_flag("--json", json, "print the findings for machines, and write nothing");
   int exit_code = 0;
   if (!parse(parser, std::move(arguments), exit_code)) return exit_code;
   return trace_report(dir, json);

@@ -141,8 +141,8 @@ result<void> check_far(const run_options& chosen, plan& launch) {
   return {};
 }
 
-// A path that means the same wherever the program goes. Links are followed, so that the runtime can replace the file
-// in one step; but what lies in /dev and /proc is written to as it is.
+// A path that means the same wherever the program goes. Links are followed, so that the runtime can replace the file in
+// one step; but what lies in /dev and /proc is written to as it is.
 std::string absolute_path(const std::string& path) {
   std::error_code failure;
   const std::filesystem::path absolute = std::filesystem::absolute(path, failure).lexically_normal();

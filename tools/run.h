@@ -25,8 +25,8 @@ struct run_options {
 };
 
 // Runs the program in place of this process; natively, after one line of warning, where this system permits no fault
-// mode at all and none was asked for. Returns only when it cannot: the exit code, after one line on standard
-// error. 2: wrong usage, 127: no such program, 126: not executable, 1: anything else.
+// mode at all and none was asked for. Returns only when it cannot: the exit code, after one line on standard error. 2:
+// wrong usage, 127: no such program, 126: not executable, 1: anything else.
 [[nodiscard]] int run(const run_options& chosen);
 
 // The library that `farheap run` preloads: ../lib/farheap/libfarheap-preload.so, seen from this executable, or

@@ -18,11 +18,11 @@ void declare_memory([[maybe_unused]] CLI::App& parser, [[maybe_unused]] memory::
 #endif
 }
 
-nlohmann::ordered_json statistics_of([[maybe_unused]] const memory::runtime& of) {
+nlohmann::ordered_json statistics_of([[maybe_unused]] const memory::runtime& memory) {
 #ifdef APP_ON_STD
   return nullptr;
 #else
-  const memory::runtime_statistics now = of.statistics();
+  const memory::runtime_statistics now = memory.statistics();
   return {{"misses", now.page_fetches + now.object_fetches},
           {"fetched_pages", now.fetched_pages},
           {"fetched_objects", now.object_fetches},

@@ -15,7 +15,7 @@ namespace apps {
 void declare_memory(CLI::App& parser, memory::runtime_options& into);
 
 // How often accesses waited for the far tier, and pages moved; nothing on the standard library's containers.
-[[nodiscard]] nlohmann::ordered_json statistics_of(const memory::runtime& of);
+[[nodiscard]] nlohmann::ordered_json statistics_of(const memory::runtime& memory);
 
 class program {
  public:

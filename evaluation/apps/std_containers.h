@@ -58,7 +58,7 @@ struct tag {
 
 // Nothing moves, so there is nothing to hold.
 struct scope {
-  explicit scope(runtime& /*of*/) {}
+  explicit scope(runtime& /*home*/) {}
 };
 
 // The second argument groups elements of the far one.

@@ -14,9 +14,9 @@
 
 namespace far {
 
-// A fixed number of elements, value-initialised, the last dimension contiguous. `Elements` of them share a far object,
-// as for far::vector. A function that takes one index where there are several dimensions counts through all elements,
-// row by row. Move-only; what was moved from has no elements.
+// A fixed number of elements, value-initialised; the last dimension is contiguous. `Elements` of them share a far
+// object, as for far::vector. Functions that take a single index count through the elements of all dimensions, row by
+// row. Move-only; an array that was moved from has no elements.
 template <typename T, std::size_t Elements, std::size_t... Dims>
 class grouped_array : public detail::elements<T, Elements> {
   static_assert(sizeof...(Dims) > 0, "an array has a dimension");
@@ -67,7 +67,7 @@ class grouped_array : public detail::elements<T, Elements> {
     return base::at_mut(in, flat(index...));
   }
 
-  // The place of an element in the order of all.
+  // The index of an element among all, row by row.
   template <std::convertible_to<std::size_t>... Index>
     requires(sizeof...(Index) == sizeof...(Dims))
   [[nodiscard]] static constexpr std::size_t flat(Index... index) {

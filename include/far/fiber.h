@@ -11,11 +11,11 @@
 //     numbers.close();
 //     std::printf("%d\n", sum.join());
 //
-// std::mutex and its like also work on fibers, but hold up the worker and all its fibers while they wait. So a
-// fiber must not hold one while it waits for anything else, a far object among it: the next holder may wait on the same
-// worker, and the fiber may continue on another thread, which must not unlock it.
+// std::mutex and its like also work on fibers, but hold up the worker and all its fibers while they wait. A fiber must
+// not hold one while it waits for anything else, such as a far object: the next holder may be waiting on the same
+// worker, or the fiber may continue on another thread, which must not unlock it.
 //
-// All of these lie in local memory, not in far objects. After every wait a fiber may go on on another OS thread:
+// All of these lie in local memory, not in far objects. After every wait a fiber may continue on another OS thread, so
 // addresses of thread-local variables, errno among them, must be taken again.
 #pragma once
 
@@ -52,13 +52,13 @@ struct any_lock {
   }
 };
 
-// Runs `call` where it holds up no worker. Throws what it throws.
+// Runs `call` on a thread where it holds up no worker. Throws what `call` throws.
 FAR_API void run_blocking(void (*call)(void* context), void* context);
 
 }  // namespace detail
 
-// Meets the standard's TimedLockable requirements: for std::lock_guard, unique_lock, scoped_lock. Goes to those that
-// have waited longest. Not recursive.
+// Meets the standard's TimedLockable requirements: for std::lock_guard, unique_lock, scoped_lock. The waiter that has
+// waited longest gets it next. Not recursive.
 class FAR_API mutex {
  public:
   mutex() noexcept;
@@ -89,8 +89,8 @@ class FAR_API condition_variable {
   condition_variable(const condition_variable&) = delete;
   condition_variable& operator=(const condition_variable&) = delete;
 
-  // Each lets go of `lock`, which the caller holds, waits, and locks it again. Those with an end return false when it
-  // came first; those with a predicate return what the predicate said last.
+  // Each unlocks `lock`, which the caller holds, waits, and locks it again. Waits with an end return false when the end
+  // came first; waits with a predicate return its last result.
   template <typename Lock>
   void wait(Lock& lock) {
     static_cast<void>(wait_until(lock, detail::no_deadline));
@@ -125,7 +125,7 @@ class FAR_API condition_variable {
   alignas(8) std::byte room_[detail::synchronisation_bytes];
 };
 
-// Those that have waited longest are served first. There is no upper bound to the permits.
+// The longest waiters are served first. The number of permits has no upper bound.
 class FAR_API counting_semaphore {
  public:
   explicit counting_semaphore(std::uint64_t permits = 0) noexcept;
@@ -167,9 +167,9 @@ inline void sleep_for(std::chrono::nanoseconds how_long) noexcept {
 }  // namespace this_fiber
 
 // Calls `function` and returns what it returns, or throws what it throws. On a fiber, a helper thread calls it, while
-// other fibers run: for what holds up a thread in the kernel (files, name look-ups, std::mutex of a library). At most
-// 16 such calls run at a time, the rest queue: a call must not wait for another one. It may use far pointers, in scopes
-// of its own.
+// other fibers run. Use it for calls that block a thread in the kernel (files, name look-ups, a library's std::mutex).
+// At most 16 such calls run at a time, the rest queue: a call must not wait for another one. It may use far pointers,
+// in scopes of its own.
 template <std::invocable F>
 std::invoke_result_t<F> blocking(F&& function) {
   using outcome = std::invoke_result_t<F>;

@@ -1,4 +1,4 @@
-// far::hash_map: a hash map in far memory for many fibers and threads at a time, or a cache (docs/containers.md).
+// far::hash_map: a hash map in far memory for concurrent fibers and threads, or a cache (docs/containers.md).
 //
 //     far::hash_map<std::uint64_t, order> orders(farheap);
 //     orders.put(7, order{...});
@@ -39,20 +39,20 @@ namespace far {
 // Keys to values, each pair one far object, which comes and goes alone or with its page. An index in local memory names
 // it: 17 to 29 bytes an entry.
 //
-// Any number of fibers and threads may use it at a time, but to move, swap or destroy it. Every operation on one key is
-// atomic with regard to others on it. References that find() returns are good until the scope ends, also when somebody
-// else erases or replaces the entry meanwhile; a value that is changed in place, by update() or through find_mut(), may
-// be seen while it changes by those who hold references to it, so they and whoever changes it synchronise as for any
-// object. get() copies a value as it was before or after an update().
+// Any number of fibers and threads may use it at a time, except to move, swap or destroy it. Operations on one key are
+// atomic with regard to each other. References that find() returns are valid until the scope ends, even if somebody
+// else erases or replaces the entry meanwhile. Holders of references may see a value while update() or a user of
+// find_mut() changes it in place, so they and the writer synchronise as for any object. get() copies a value as it was
+// before or after an update().
 //
-// Growing takes a small part of the map at a time, and moves no entry. Nothing waits for the far tier with a lock that
-// others with entries at hand wait for.
+// It grows a small part at a time, and moves no entry. No thread waits for the far tier while it holds a lock that
+// others need for local entries.
 //
-// Hash and Equal are as for std::unordered_map. If both have is_transparent, look-ups take what they take. Both, and
-// the callbacks below, may use other far objects, but must not use the map unless it says so. Equal compares a key that
-// is in place until the scope ends.
+// Hash and Equal are as for std::unordered_map. If both have is_transparent, look-ups take the same types as they do.
+// Both, and the callbacks below, may use other far objects, but must not use the map unless stated otherwise. The key
+// that Equal compares stays in place until the scope ends.
 //
-// A key or value is made of what is given, or of a tag and what is given: far::string.
+// A key or value is constructed from the arguments or, like far::string, from a tag and the arguments.
 template <typename K, typename V, typename Hash = hash<K>, typename Equal = std::equal_to<>>
 class hash_map {
   using entry = detail::hash_entry<K, V>;
@@ -66,8 +66,8 @@ class hash_map {
   using key_equal = Equal;
   // The type of the copies that get() returns: V; std::string for far::string.
   using copy_type = typename detail::copied<V>::type;
-  // Told of each entry that leaves because of a limit, or with its object, after it has left. May use the map. Its
-  // exceptions reach whoever added or updated an entry, who has done so all the same.
+  // Called for each entry that leaves because of a limit, or with its object, after it has left. May use the map. Its
+  // exceptions reach the caller that added or updated an entry; that change has happened all the same.
   using eviction_callback = typename state::eviction_callback;
 
   explicit hash_map(const tag& in, const Hash& hash_of = {}, const Equal& equal = {})
@@ -78,17 +78,17 @@ class hash_map {
     detail::require_relocatable<K>();
     detail::require_relocatable<V>();
   }
-  // A cache of what is in local memory. An entry that has left is dropped at the next change of the map, at the
-  // earliest, unless it was found again before; one that leaves while memory is very short, or with more than 16384
-  // others between two changes, may stay. Dropping takes no fetch, unless there is a callback, or an entry has anything
-  // to destroy. Takes a tag, for good: throws std::runtime_error when the runtime has no more. Requires: Hash can be
-  // called on any thread, and uses no far memory.
+  // A cache of the entries in local memory. An entry that has left is dropped at the next change of the map, at the
+  // earliest, unless it was found again before. An entry may stay if it leaves while memory is very short, or with more
+  // than 16384 others between two changes. Dropping takes no fetch, unless there is a callback, or an entry has
+  // anything to destroy. Takes a tag, for good: throws std::runtime_error when the runtime has no more. Requires: Hash
+  // can be called on any thread, and uses no far memory.
   hash_map(runtime& home, while_local leaving, hash_map_limits limits = {}, eviction_callback on_eviction = {},
            const Hash& hash_of = {}, const Equal& equal = {})
     requires(!detail::has_far_pointers<K>)
       : hash_map(home, leaving, std::make_shared<detail::left_entries>(), limits, std::move(on_eviction), hash_of,
                  equal) {}
-  // O(1). A map that was moved from may only be destroyed, swapped or assigned to.
+  // O(1). A moved-from map may only be destroyed, swapped or assigned to.
   hash_map(hash_map&&) noexcept = default;
   hash_map& operator=(hash_map&&) noexcept = default;
   ~hash_map() = default;
@@ -97,7 +97,7 @@ class hash_map {
   friend void swap(hash_map& a, hash_map& b) noexcept { a.swap(b); }
 
   [[nodiscard]] const tag& home() const noexcept { return state_->home; }
-  // While others change the map, some recent number.
+  // While others change the map, a recent number.
   [[nodiscard]] std::size_t size() const noexcept { return state_->count.load(std::memory_order_relaxed); }
   [[nodiscard]] bool empty() const noexcept { return size() == 0; }
   // Of the entries, as for hash_map_limits::bytes.
@@ -156,7 +156,7 @@ class hash_map {
     return copy_in<Q>(here, key, false);
   }
 
-  // Look many keys up; what is remote comes in at the same time. values[i] is that of keys[i]. Require: values has
+  // Look many keys up, and fetch remote entries at the same time. values[i] belongs to keys[i]. Require: `values` has
   // room.
   template <typename Q>
   void find_many(const scope& in, std::span<const Q> keys, std::span<const V*> values) const {
@@ -174,15 +174,14 @@ class hash_map {
   template <typename... How>
   void find_many(const scope&& the_scope_must_be_a_local_variable, How&&...) const = delete;
 
-  // Starts to bring an entry in, without waiting.
+  // Starts to fetch an entry, without waiting.
   template <typename Q = K>
   void prefetch(const Q& key) const {
     const scope here(home().home());
     bring_in(here, hash_of(as_key(key)));
   }
 
-  // ---- change ----
-  // Strong exception guarantee for what the map does; of what Hash, Equal and constructors throw, nothing has happened.
+  // ---- change ---- Strong exception guarantee: when Hash, Equal or a constructor throws, nothing has happened.
 
   // Inserts, or replaces the value. Returns whether it inserted.
   template <typename Q = K, typename Value = V>
@@ -208,8 +207,8 @@ class hash_map {
     return add<false>(std::forward<Q>(key), std::forward<Arguments>(arguments)...);
   }
 
-  // Calls change(V&), alone with regard to all but those who hold references. Returns whether there is such a key. When
-  // `change` throws, the value is as it left it.
+  // Calls change(V&), with exclusive access but for those who hold references. Returns whether there is such a key.
+  // When `change` throws, the value stays as `change` left it.
   template <typename Q = K, std::invocable<V&> Change>
   bool update(const Q& key, Change change) {
     const bool found = update_in_scope(as_key(key), change);
@@ -238,8 +237,8 @@ class hash_map {
     state_->retired.look_after();
   }
 
-  // Calls visit(const K&, const V&) for every entry, in no order, and brings those ahead in. Entries that others add or
-  // erase meanwhile may be visited or not. `visit` must not use the map.
+  // Calls visit(const K&, const V&) for every entry, in no order, and prefetches those ahead. Entries that others add
+  // or erase meanwhile may be visited or not. `visit` must not use the map.
   template <std::invocable<const K&, const V&> Visit>
   void for_each(Visit visit) const {
     for_each_entry<false>([&](entry& one) { visit(std::as_const(one.key), std::as_const(one.value)); });
@@ -267,7 +266,7 @@ class hash_map {
     typename Hash::is_transparent;
     typename Equal::is_transparent;
   };
-  // The form of a key that look-ups compare: as it was given, if hash and comparison take it.
+  // The form of a key that look-ups compare: the argument itself, if hash and comparison take it.
   template <typename Q>
   [[nodiscard]] static decltype(auto) as_key(const Q& key) {
     if constexpr (is_transparent || std::is_same_v<Q, K>) {
@@ -279,7 +278,7 @@ class hash_map {
     }
   }
 
-  // How far a batch look-up asks ahead; and how many of its keys share a scope.
+  // How far ahead a batch look-up prefetches, and how many of its keys share a scope.
   static constexpr std::size_t keys_ahead = 32, keys_a_scope = 256;
   static constexpr std::size_t entry_weight = entry::own_bytes(sizeof(entry));
 
@@ -293,8 +292,8 @@ class hash_map {
 
   // ---- look-up: without a lock when the entry is at hand ----
 
-  // A look-up is a short way that is part of the caller's code, and a long one that is not. Loops over look-ups then
-  // have several misses of the caches under way at a time, as far as the processor looks ahead
+  // A look-up has a fast path that is inlined into the caller, and a slow path that is not. Loops over look-ups then
+  // have several cache misses under way at a time, as far as the processor looks ahead
   // (docs/decisions/0046-short-look-ups.md).
   template <bool Write, typename Q>
   [[nodiscard, gnu::always_inline]] entry* find_entry(const scope& in, const Q& key, bool lasting) const {
@@ -303,7 +302,7 @@ class hash_map {
       return found;
     return find_further<Write>(in, key, key_hash, lasting);
   }
-  // The first entry alike in the bucket that it most likely is in.
+  // The first entry with the same fingerprint in the bucket where the key most likely is.
   template <bool Write, typename Q>
   [[nodiscard, gnu::always_inline]] entry* find_likely(const scope& in, const Q& key, detail::hashed key_hash) const {
     detail::hash_bucket* const bucket = shard_of(key_hash).index.likely_bucket(key_hash.print());
@@ -328,7 +327,7 @@ class hash_map {
     if (slot && state_->is_limited) slot.bucket->mark_used(slot.number);
     return found;
   }
-  // It is elsewhere, or remote, or there is none.
+  // For an entry that is elsewhere or remote, or does not exist.
   template <bool Write, typename Q>
   [[nodiscard, gnu::noinline]] entry* find_further(const scope& in, const Q& key, detail::hashed key_hash,
                                                    bool lasting) const {
@@ -360,7 +359,7 @@ class hash_map {
     const detail::hashed key_hash = hash_of(key);
     const detail::hash_shard& shard = shard_of(key_hash);
     if constexpr (std::is_trivially_copyable_v<V> && !detail::has_thread_sanitizer) {
-      // A writer that changes it in place changes the version before and after (a sequence lock).
+      // A writer that changes the value in place changes the version before and after (a sequence lock).
       const std::uint32_t version = shard.version();
       const entry* found = find_likely<false>(here, key, key_hash);
       if (found == nullptr) [[unlikely]]
@@ -374,7 +373,7 @@ class hash_map {
     const std::shared_lock guard(shard.readers());
     const entry* const found = locate<false>(here, shard, key, key_hash.print(), lasting).second;
     if (found == nullptr) return std::nullopt;
-    return std::optional<copy_type>(std::in_place, detail::copied<V>::of(found->value));
+    return std::optional<copy_type>(std::in_place, detail::copied<V>::copy(found->value));
   }
 
   template <typename Q, typename Use>
@@ -413,7 +412,7 @@ class hash_map {
   }
   template <bool Replaces, typename Q, typename... Arguments>
   bool add_in_scope(Q&& given, Arguments&&... arguments) {
-    // The entry of the key, if there is one, is brought in here, not while the shard is locked.
+    // Fetches the entry of the key, if there is one, before the shard is locked.
     const scope here(home().home());
     detail::hashed key_hash;
     std::unique_ptr<detail::retired_list::node> old;
@@ -488,7 +487,7 @@ class hash_map {
     state_->retired.add(std::move(old));
   }
 
-  // The weight of an entry may change while this lives.
+  // Accounts for the change of an entry's weight during its lifetime.
   class weighing {
    public:
     weighing(hash_map& map, detail::hash_shard& shard, const entry& one)
@@ -506,7 +505,7 @@ class hash_map {
     std::size_t before_;
   };
 
-  // After a change, outside scopes and locks: drops what has left, and evicts down to the limits.
+  // After a change, outside scopes and locks: drops entries that have left, and evicts down to the limits.
   void tidy() {
     if (state_->left != nullptr && state_->left->has_any()) [[unlikely]]
       state_->left->take_all([this](detail::hashed key_hash) { drop_left(key_hash); });
@@ -532,7 +531,7 @@ class hash_map {
     const std::lock_guard guard(shard);
     return take_out(shard, shard.index.next_victim(), into);
   }
-  // An entry with that hash that is not at hand.
+  // Drops an entry with that hash that is not local.
   void drop_left(detail::hashed key_hash) {
     auto old = std::make_unique<detail::retired_list::node>();
     detail::hash_shard& shard = shard_of(key_hash);
@@ -555,7 +554,7 @@ class hash_map {
     if constexpr (entry::weighs_alike) add_weight(shard, std::size_t{0} - entry_weight);
     return true;
   }
-  // Nobody finds it any more, but some may still use it.
+  // Nobody finds it any more, but some may still be using it.
   void end_victim(detail::hash_shard& shard, std::unique_ptr<detail::retired_list::node> old) {
     struct at_end {
       hash_map& map;

@@ -27,10 +27,10 @@
 
 namespace far {
 
-// A doubly linked list. Its nodes share pages in the order of their making, or where others were erased, so that a walk
-// brings in many with one fetch; while it uses one, the next is brought in. Elements never move. A position names an
-// element outside scopes, and takes 4 bytes. Takes at least a page, and keeps the room of erased elements for new ones.
-// Move-only.
+// A doubly linked list. Nodes share pages in the order of their creation, or fill the gaps of erased ones, so that a
+// walk fetches many at once. While it uses one node, the next is prefetched. Elements never move. A position names an
+// element outside scopes, and takes 4 bytes. A list takes at least a page, and keeps the room of erased elements for
+// new ones. Move-only.
 template <typename T>
 class list {
   struct node {
@@ -44,7 +44,7 @@ class list {
   using size_type = std::size_t;
   using difference_type = std::ptrdiff_t;
 
-  // Where an element is, or the end. Valid until that is erased, and in the list that the list is moved to.
+  // The position of an element, or the end. Valid until the element is erased, also after the list has been moved.
   class position {
    public:
     position() = default;
@@ -102,7 +102,7 @@ class list {
       return before;
     }
     [[nodiscard]] friend bool operator==(const basic_iterator& a, const basic_iterator& b) { return a.at_ == b.at_; }
-    // To keep when the scope ends.
+    // The position, which stays valid when the scope ends.
     [[nodiscard]] position where() const { return position(at_); }
 
    private:
@@ -111,7 +111,7 @@ class list {
     friend class basic_iterator;
     basic_iterator(const list& home, const scope& in, std::uint32_t at) : in_(&in), list_(&home) { go_to(at); }
 
-    // Without a look at where the chunk is: a walk waits for each link, so what is between two of them counts.
+    // Does not look up the chunk: a walk waits for each link, so the work between two of them counts.
     void stay_in_page(std::uint32_t next) {
       if constexpr (4096 % sizeof(node) == 0) {
         node_ += static_cast<std::ptrdiff_t>(next) - static_cast<std::ptrdiff_t>(at_);
@@ -238,8 +238,8 @@ class list {
     return emplace_front(std::move(value));
   }
 
-  // O(1). Returns what comes after it. This and all below but clear() need its neighbours, too: they throw page_lost,
-  // and change nothing, when one of them is lost.
+  // O(1). Returns the position after it. This and all below except clear() need the neighbours, too: when one of them
+  // is lost, they throw page_lost and change nothing.
   position erase(position at) {
     const scope here(in_.home());
     node* const mine = place(here, at.number_, true);
@@ -296,14 +296,14 @@ class list {
     (to.next_node == nullptr ? last_ : to.next_node->previous) = back;
   }
 
-  // Takes an element of another list, before `at`, in O(1). It is moved, for lists share no pages; returns where it is.
-  // Requires: `other` is not this list.
+  // Takes an element of another list, before `at`, in O(1). The element is moved, for lists share no pages. Returns its
+  // new position. Requires: `other` is not this list.
   position splice(position at, list& other, position moved)
     requires std::move_constructible<T>
   {
     const scope there(other.in_.home());
     node* const taken = other.place(there, moved.number_, true);
-    // erase() then finds the neighbours.
+    // Fetches the neighbours, so that erase() finds them.
     static_cast<void>(other.joint_around(there, *taken));
     other.bring(there, taken->next);
     const position added = emplace(at, std::move(*std::launder(room_of(*taken))));
@@ -341,9 +341,9 @@ class list {
       splice(position(at), other, other.begin_position());
     }
   }
-  // Stable. Elements stay where they are, and are compared in place, so of a list much larger than local memory the
-  // last merges wait for many pages. Takes 6 bytes of local memory for an element meanwhile. An exception from `less`
-  // leaves the list as it was.
+  // Stable. Elements stay where they are and are compared in place, so the last merges of a list much larger than local
+  // memory wait for many pages. Meanwhile it takes 6 bytes of local memory an element. An exception from `less` leaves
+  // the list as it was.
   template <typename Less = std::less<>>
     requires std::strict_weak_order<Less&, const T&, const T&>
   void sort(Less less = {}) {
@@ -364,7 +364,8 @@ class list {
     relink(order);
   }
 
-  // Gives all room back. Of a list that is lost in parts, what cannot be reached from either end is not destroyed.
+  // Gives all room back. If parts of the list are lost, elements that cannot be reached from either end are not
+  // destroyed.
   void clear() noexcept {
     if constexpr (!std::is_trivially_destructible_v<T>) {
       if (!detail::unless_lost([&] { destroy_from(first_, &node::next, true); })) {
@@ -400,7 +401,7 @@ class list {
   [[nodiscard]] T* value(const scope& in, std::uint32_t number, bool write) const {
     return std::launder(room_of(*place(in, number, write)));
   }
-  // Starts to bring in what comes after the node, which a walk has come to.
+  // Starts to fetch what follows the node that a walk has reached.
   void bring(const scope& in, std::uint32_t number) const {
     if (number == none) return;
     const std::uint32_t next = links(in, number, false).next;
@@ -418,7 +419,7 @@ class list {
     }
   }
 
-  // A node without a value, which nothing links to. Those that are lost are passed over.
+  // A node without a value, which nothing links to. Lost nodes are skipped.
   [[nodiscard]] std::uint32_t take_node(const scope& in) {
     if (free_ != none) {
       const std::uint32_t taken = free_;

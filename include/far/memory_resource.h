@@ -4,9 +4,9 @@
 //     std::pmr::unordered_map<int, std::pmr::string> names(&far_memory);
 //     std::vector<double, far::allocator<double>> samples(count, 0.0, farheap);
 //
-// Memory that is allocated so is used like any other, without scopes. It never moves, comes in by whole pages when it
-// is touched, and leaves by pages when local memory is short; each miss is a page fault. Far pointers are cheaper where
-// objects are small and used alone.
+// Such memory is used like any other, without scopes. It never moves. Pages are fetched when they are touched, and
+// evicted when local memory is short; each miss is a page fault. Far pointers are cheaper where objects are small and
+// used alone.
 //
 // With the guard `in_line` (far::runtime_options), system calls fail with EFAULT on what is not resident.
 #pragma once
@@ -54,7 +54,7 @@ class memory_resource : public std::pmr::memory_resource {
   tag in_;
 };
 
-// The same as an allocator of the standard library: for std::vector<T, far::allocator<T>> and its like.
+// The same as an allocator of the standard library, as for std::vector<T, far::allocator<T>>.
 template <typename T>
 class allocator {
  public:

@@ -9,10 +9,9 @@
 namespace far {
 
 // A page of the far heap is lost: for half a minute the far tier failed to return its bytes, or its servers were out of
-// reach for as long as they keep them, or it returned other bytes than were written, or it says that it has them no
-// more. Thrown where a software guard notices: by dereferences,
-// read(), write() and the containers, on fibers and OS threads. All objects that have bytes in the page are lost for
-// good; everything else stays usable.
+// reach for as long as they keep them, or it returned other bytes than were written, or it says that it no longer has
+// them. Thrown where a software guard notices the loss: by dereferences, read(), write() and the containers, on fibers
+// and OS threads. All objects that have bytes in the page are lost for good; everything else stays usable.
 //
 // A lost object can be destroyed: its destructor does not run, and what it owns leaks.
 class FAR_API page_lost : public std::runtime_error {
@@ -31,7 +30,7 @@ class FAR_API page_lost : public std::runtime_error {
 
 namespace detail {
 
-// Does something that needs far objects, and returns false if they are lost. Other exceptions from it are thrown here.
+// Calls a function that needs far objects, and returns false if they are lost. Its other exceptions are thrown here.
 template <typename F>
 bool unless_lost(F&& action) {
   try {

@@ -13,8 +13,8 @@
 
 namespace far {
 
-// The first that came in is the first to go out. Elements in the middle leave local memory, and are brought in again
-// ahead of the front. Takes at least a page. Move-only. For many fibers at a time there is far::channel.
+// First in, first out. Elements in the middle leave local memory, and are fetched again ahead of the front. A queue
+// takes at least a page. Move-only. Use far::channel between fibers.
 template <typename T>
 class queue {
  public:
@@ -74,7 +74,7 @@ class queue {
     std::construct_at(place(here, index, true), std::forward<Arguments>(arguments)...);
     ++size_;
   }
-  // Requires: !empty(). An element that is lost goes, too.
+  // Requires: !empty(). Removes the element even if it is lost.
   void pop() {
     if constexpr (!std::is_trivially_destructible_v<T>) {
       const scope here(in_.home());
@@ -118,7 +118,7 @@ class queue {
     ++front_;
     --size_;
     if (front_ < elements_per_chunk) return;
-    // The next of the chunks that follow is on its way while the first of them is used.
+    // While one chunk is used, the next one is on its way.
     for (std::size_t ahead = 1; ahead < chunks_.size() && ahead <= chunks_ahead; ++ahead) {
       if (ahead == chunks_ahead || !has_asked_) chunks_[ahead].prefetch(0, elements_per_chunk);
     }
@@ -132,7 +132,7 @@ class queue {
 
   tag in_;
   std::deque<detail::chunk<T>> chunks_;
-  detail::chunk<T> spare_;  // the one that was emptied last
+  detail::chunk<T> spare_;  // the chunk that was emptied last
   std::size_t front_ = 0;   // index of the first element in the first chunk
   std::size_t size_ = 0;
   bool has_asked_ = false;  // for the chunks ahead of the front

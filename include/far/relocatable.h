@@ -17,8 +17,8 @@
 namespace far {
 
 // Whether an object of type T can be moved by copying its bytes, without its constructors and destructor ("trivially
-// relocatable"), and has no far pointers in it. True of what is trivially copyable, and of std::unique_ptr, shared_ptr,
-// weak_ptr and vector; of arrays, std::array, optional, pair, tuple and variant if it is true of what is in them.
+// relocatable"), and has no far pointers in it. True for trivially copyable types, and for std::unique_ptr, shared_ptr,
+// weak_ptr and vector; for arrays, std::array, optional, pair, tuple and variant if it is true for their elements.
 // Specialise it for a type of your own:
 //
 //     struct person { std::vector<char> name; std::unique_ptr<photo> face; };

@@ -38,11 +38,11 @@ class object_heap;
 struct runtime_options {
   std::size_t local_bytes = std::size_t{1} << 30;  // the budget: local memory for objects; at least 16 MiB
   std::string far = "memory:";                     // the far tier, as for `farheap run --far`
-  std::size_t address_bytes = 0;  // addresses to reserve, the most it can hold; 0: many times the memory
+  std::size_t address_bytes = 0;  // addresses to reserve, which limit what it can hold; 0: many times the memory
   unsigned workers = 0;           // OS threads that run fibers; 0: one for each CPU
   std::string policy = "2q";      // which pages leave first, as for `farheap run --policy`
-  // Of the budget: when less is free, pages leave ahead of need until twice as much is; at most 0.25. 0: 1/32, but 512
-  // KiB to 16 MiB.
+  // A share of the budget: when less is free, pages leave ahead of need until twice as much is free. At most 0.25; 0:
+  // 1/32, but 512 KiB to 16 MiB.
   double free_ahead_share = 0;
   std::size_t eviction_batch = 64;  // pages that leave at a time, 1 to 64
   // The share of a page's 16-byte cards that must have been touched for it to come back as a whole (Atlas, section
@@ -51,19 +51,19 @@ struct runtime_options {
   // Segments of which at least this share is garbage are evacuated; above 1: only by evacuate().
   double evacuate_garbage_share = 0.5;
   // The thread that resolves accesses that no software guard has seen. `thread`: a thread of the runtime. `in_line`:
-  // the thread itself, cheaper, but system calls fail with EFAULT on far memory that is not resident; what a scope
-  // holds is, unless scopes hold more than the budget.
+  // the accessing thread itself. This is cheaper, but system calls fail with EFAULT on far memory that is not resident.
+  // Objects that a scope holds are resident, unless scopes hold more than the budget.
   enum class guard { thread, in_line } hardware_guard = guard::thread;
   // Whether the program goes on with zeros when it needs a page that is lost where no exception can be thrown: memory
   // for plain pointers (far/memory_resource.h), and objects above a page that are used beyond what their dereference
   // brought in. Without it, or when it returns false, the process ends. It is given the first byte of the page. Called
   // on any thread, in a signal handler with the guard `in_line`: it must not wait, throw, or use far memory.
   std::function<bool(const void* page)> goes_on_without = {};
-  // Whether `farheap stats`, `top`, `resize` and `add-server` reach it by the number of the process. They are about all
-  // such runtimes of a process together. Under `farheap run` they, and all far memory of the program, share its budget,
-  // and each gets `local_bytes` at most; a runtime that does not answer has a budget of its own beside it.
+  // Whether `farheap stats`, `top`, `resize` and `add-server` reach it by the process number. They treat all such
+  // runtimes of a process as one. Under `farheap run` these runtimes and all other far memory of the program share its
+  // budget, and each gets `local_bytes` at most. A runtime that does not answer has a budget of its own beside that.
   bool answers_commands = true;
-  bool process_wide = false;  // this is the one that runtime::process() returns; at most one at a time
+  bool process_wide = false;  // runtime::process() returns this one; at most one at a time
 };
 
 // Counters since the start, and sizes now.
@@ -79,28 +79,29 @@ struct runtime_statistics {
   std::uint64_t object_path_pages = 0;  // of them, those that come back object by object
   std::uint64_t page_path_pages = 0;
   std::uint64_t held_pages = 0;    // victims that stayed because a scope held them
-  std::uint64_t forced_pages = 0;  // those that left all the same, because nothing else could (docs/heap.md)
+  std::uint64_t forced_pages = 0;  // held pages that left because nothing else could (docs/heap.md)
   std::uint64_t evacuated_objects = 0;
   std::uint64_t evacuated_segments = 0;
   std::uint64_t lost_races = 0;         // moves that a dereference called off
   std::uint64_t handled_objects = 0;    // calls of handlers for leaving objects (far/tag.h)
   std::uint64_t backend_errors = 0;     // transfers that failed
-  std::uint64_t lost_pages = 0;         // whose bytes the far tier could not return (far/page_lost.h)
+  std::uint64_t lost_pages = 0;         // pages whose bytes the far tier could not return (far/page_lost.h)
   std::uint64_t abandoned_objects = 0;  // lost objects that had owned others and were destroyed: what they owned leaks
 };
 
-// Not for children of fork: they have neither its threads nor its far heap, and may only call exec.
+// Children of fork cannot use it: they have neither its threads nor its far heap, and may only call exec.
 class FAR_API runtime {
  public:
-  // Throws std::runtime_error, with what to do about it, when it cannot start.
+  // Throws std::runtime_error when it cannot start; the message says what to do about it.
   explicit runtime(const runtime_options& chosen = {});
   // Waits until its fibers have ended. Requires: every far pointer of this runtime is gone.
   ~runtime();
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
 
-  // The process-wide one, for code that is not handed one: the one made with `process_wide`, or else one that is made
-  // at the first call from the environment: FARHEAP_LOCAL (1 GiB unless set) and FARHEAP_FAR ("memory:" unless set).
+  // The process-wide runtime, for code that is not handed one. It is the one constructed with `process_wide`. Without
+  // that, the first call constructs it from the environment: FARHEAP_LOCAL (1 GiB unless set) and FARHEAP_FAR
+  // ("memory:" unless set).
   [[nodiscard]] static runtime& process();
 
   // Runs `body` on a fiber of this runtime, waits for its end, and returns what it returned, or throws what it threw.
@@ -126,18 +127,18 @@ class FAR_API runtime {
   // with which fibers wait, are in far/fiber.h. OS threads may use far pointers as well.
   [[nodiscard]] fiber::scheduler& fibers() noexcept;
 
-  // Changes the budget, both ways; under `farheap run`, the most that it gets. Returns at once; a smaller budget is
+  // Raises or lowers the budget; under `farheap run`, the most that it gets. Returns at once; a smaller budget is
   // reached by eviction. Throws std::runtime_error below 16 MiB.
   void resize(std::size_t local_bytes);
   // Adds a memory server to the far tier, as `farheap add-server` does: "HOST:PORT", with the options of the others
-  // (docs/server.md). Waits for the connection. Throws std::runtime_error when the far tier is none of servers, or the
-  // server cannot be reached.
+  // (docs/server.md). Waits for the connection. Throws std::runtime_error when the far tier does not consist of
+  // servers, or the server cannot be reached.
   void add_server(std::string_view server);
 
   // Evacuates every segment that has at least this share of garbage, now, on the calling fiber or thread. Returns how
   // many segments became free. Others may use the objects meanwhile.
   std::size_t evacuate(double garbage_share = 0);
-  // Evicts what no scope holds, whatever the budget says.
+  // Evicts everything that no scope holds, regardless of the budget.
   void evict_all();
 
   void set_page_path_share(double share);

@@ -18,9 +18,9 @@ namespace detail {
 // is worth keeping in local memory afterwards. Requires: the caller is in a scope.
 [[nodiscard]] FAR_API std::byte* touch(runtime& in, std::atomic<std::uint64_t>& owner, bool write, bool lasting);
 
-// The same for `bytes` bytes of an object larger than a page, from `offset` on: of its pages, for these only. `value`
-// is its owner's word. Of more than 64 KiB only the beginning is fetched. Stops the program when the object ends
-// before.
+// The same for `bytes` bytes of an object larger than a page, from `offset` on: only the pages with these bytes.
+// `value` is its owner's word. Of more than 64 KiB only the beginning is fetched. Stops the program when the object is
+// too short.
 [[nodiscard]] FAR_API std::byte* touch_part(runtime& in, std::uint64_t value, std::size_t offset, std::size_t bytes,
                                             bool write, bool lasting);
 
@@ -31,8 +31,8 @@ namespace detail {
 // The scope of that depth dereferences `bytes` bytes of the object from `offset` on, or all of it (0).
 FAR_API void note_checked(runtime& in, scope_record& record, std::size_t depth, const std::atomic<std::uint64_t>& owner,
                           std::size_t offset, std::size_t bytes);
-// The scope ends: what no other scope has dereferenced leaves local memory at once, so that whoever uses it again is
-// found out.
+// The scope ends: objects that no other scope has dereferenced leave local memory at once, so that later uses are
+// detected.
 FAR_API void leave_checked(runtime& in, scope_record& record, std::size_t depth);
 // Stops the program with a message unless the scope is open and belongs to the fiber or thread that runs now.
 FAR_API void check_scope(const scope_record& record, bool is_open);
@@ -42,22 +42,22 @@ FAR_API void check_part(const std::atomic<std::uint64_t>& owner, std::size_t off
 
 }  // namespace detail
 
-// Opened and closed on the same fiber or OS thread, in nested order: a local variable. Costs two stores, an inner one
-// nothing. References obtained in it, or in an inner one, are good until the outermost ends.
+// A local variable: opened and closed on the same fiber or OS thread, in nested order. It costs two stores; an inner
+// one costs nothing. References obtained in it, or in an inner one, are valid until the outermost ends.
 //
-// Keep it short: while one is open, pages that were in use when it opened leave local memory only where they must, and
-// whole, and no object is moved together with others. Nobody waits for it all the same. After one that was open for
-// more than a millisecond the next scopes of the same fiber or thread log what they dereference, so that this holds for
-// what they use alone; their dereferences take some ten times as many instructions.
+// Keep it short: while a scope is open, pages that were in use when it opened are evicted only where nothing else is
+// left, and whole, and no objects are moved together. Nobody waits for it, though. After a scope that was open for more
+// than a millisecond, the next scopes of the same fiber or thread log what they dereference, so that only those pages
+// are affected. Their dereferences take some ten times as many instructions.
 //
 // In checked builds (every file compiled with -DFARHEAP_CHECKED) a reference that is used later, and a scope that is
-// used after its end or by another fiber, stop the program with a message; that is slow. Not noticed are references to
-// objects whose tag has a handler (far/tag.h).
+// used after its end or by another fiber, stop the program with a message; that is slow. References to objects whose
+// tag has a handler are not checked (far/tag.h).
 class [[nodiscard]] scope {
  public:
   // For objects of the process-wide runtime; see runtime::process().
   scope() : scope(runtime::process()) {}
-  // For objects of `of`, and of no other runtime.
+  // For objects of this runtime, and of no other.
   explicit scope(runtime& chosen)
       : runtime_(chosen),
         view_(open_.logs() ? chosen.slow_view_ : chosen.view_)
@@ -83,14 +83,14 @@ class [[nodiscard]] scope {
   [[nodiscard]] std::byte* reach(std::atomic<std::uint64_t>& owner, bool write, bool lasting) const {
 #if defined(FARHEAP_CHECKED)
     detail::check_scope(open_.record(), is_open_);
-    // Before, because other scopes' ends take pages away; and after, because it may have moved.
+    // Noted before, because the ends of other scopes take pages away, and after, because the object may have moved.
     detail::note_checked(runtime_, open_.record(), depth_, owner, 0, 0);
     std::byte* const at = detail::touch(runtime_, owner, write, lasting);
     detail::note_checked(runtime_, open_.record(), depth_, owner, 0, 0);
     return at;
 #else
     const std::uint64_t value = owner.load(std::memory_order_acquire);
-    // The word is looked at again: the object may have left between the two looks, and its place have become ready for
+    // The word is read again: the object may have left between the two looks, and its place may have become ready for
     // another.
     if (detail::word::is_plain(value) && view_.is_ready(value, write) && owner.load(std::memory_order_relaxed) == value)
         [[likely]] {
@@ -99,8 +99,8 @@ class [[nodiscard]] scope {
     return reach_further(runtime_, owner, write, lasting);
 #endif
   }
-  // The same for a small object that is at hand; otherwise nullptr, and nothing has changed. The word may become
-  // another meanwhile, unlike in reach(): then it is that of either object.
+  // The same for a small object that is local; otherwise nullptr, and nothing has changed. Unlike in reach(), the word
+  // may change to another meanwhile; the result then belongs to either object.
   [[nodiscard]] std::byte* reach_if_ready([[maybe_unused]] const std::atomic<std::uint64_t>& owner,
                                           [[maybe_unused]] bool write) const {
 #if !defined(FARHEAP_CHECKED)
@@ -112,7 +112,7 @@ class [[nodiscard]] scope {
 #endif
     return nullptr;
   }
-  // The address of a part of it. Of an object larger than a page, only the part is fetched.
+  // The address of a part of it. If the object is larger than a page, only the part is fetched.
   [[nodiscard]] std::byte* reach_part(std::atomic<std::uint64_t>& owner, std::size_t offset, std::size_t bytes,
                                       bool write, bool lasting) const {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
@@ -129,7 +129,7 @@ class [[nodiscard]] scope {
 #endif
     return whole + offset;
   }
-  // The same for a small part of an object larger than a page, at most a page, that is known to lie in it.
+  // The same for a part, at most a page, of an object larger than a page. Requires: the part lies in the object.
   [[nodiscard]] std::byte* reach_within(std::atomic<std::uint64_t>& owner, std::size_t offset, std::size_t bytes,
                                         bool write, bool lasting) const {
 #if !defined(FARHEAP_CHECKED)
@@ -153,7 +153,7 @@ class [[nodiscard]] scope {
   }
 
  private:
-  // Calls nothing but touch(), and takes no address of the scope: one whose address nobody takes lives in registers.
+  // Calls nothing but touch(), and does not take the scope's address, so that the scope can live in registers.
   [[nodiscard, gnu::noinline, gnu::cold]] static std::byte* reach_further(runtime& in,
                                                                           std::atomic<std::uint64_t>& owner, bool write,
                                                                           bool lasting) {

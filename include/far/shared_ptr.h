@@ -1,4 +1,4 @@
-// far::shared_ptr: a pointer of 16 bytes, of which several may own one object in the far heap; and far::weak_ptr.
+// far::shared_ptr: a pointer of 16 bytes; several of them may own one object in the far heap. And far::weak_ptr.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,7 @@ struct control {
   }
 };
 
-// Where a member or a base begins. Nothing is read: the object is only imagined.
+// The offset of a member or a base. Nothing is read: there is no such object.
 template <typename Whole>
 [[nodiscard]] std::size_t offset_in(auto find_part) {
   alignas(Whole) static std::byte nowhere[sizeof(Whole)];  // zeros, which take no room in the program
@@ -69,10 +69,10 @@ class weak_ptr;
 
 namespace detail {
 
-// The content of aliases and weak pointers: an object, and the part of it that they name.
+// What aliases and weak pointers hold: an object, and the part of it that they name.
 class shared_part {
  public:
-  // Those that own, or watch, the same object are neighbours in this order, whatever part they name.
+  // Pointers that own or watch the same object are neighbours in this order, whatever part they name.
   [[nodiscard]] bool owner_before(const shared_part& other) const noexcept {
     return std::less<>()(control_, other.control_);
   }
@@ -110,14 +110,14 @@ class shared_owner : public shared_part {
   }
 
   [[nodiscard]] explicit operator bool() const noexcept { return control_ != nullptr; }
-  // A value that others may be changing.
+  // Others may be changing it meanwhile.
   [[nodiscard]] std::size_t use_count() const noexcept {
     return control_ == nullptr ? 0 : control_->aliases.load(std::memory_order_relaxed);
   }
   // As of far::unique_ptr.
   bool prefetch() const { return control_ == nullptr || detail::prefetch(control_->word); }
 
-  // Equal are those that name the same part of the same object. The order has no meaning but to sort by.
+  // Pointers are equal if they name the same part of the same object. Their order serves only for sorting.
   [[nodiscard]] bool operator==(std::nullptr_t) const noexcept { return control_ == nullptr; }
   [[nodiscard]] std::size_t hash() const noexcept {
     return std::hash<control*>()(control_) ^ offset_ * std::size_t{0x9e3779b97f4a7c15u};
@@ -250,7 +250,7 @@ class shared_ptr : public detail::shared_owner<T> {
     return detail::offset_in<Derived>([](const Derived* whole) { return static_cast<const T*>(whole); });
   }
   [[nodiscard]] T* at(const scope& in, bool write, bool lasting) const {
-    // Of what is a part, the pages of the part only.
+    // For a part, only the pages of the part.
     std::byte* const found = offset_ == 0 ? in.reach(control_->word, write, lasting)
                                           : in.reach_part(control_->word, offset_, sizeof(T), write, lasting);
     return std::launder(reinterpret_cast<T*>(found));
@@ -326,7 +326,7 @@ class shared_ptr<T[]> : public detail::shared_owner<T[]> {
 
   shared_ptr(detail::control* whole, std::size_t offset) noexcept : detail::shared_owner<T[]>(whole, offset) {}
 
-  // Of a null pointer, one that stays null.
+  // For a null pointer, a word that stays null.
   [[nodiscard]] detail::owner_word& word() const {
     static constinit detail::owner_word nothing{0};
     return control_ != nullptr ? control_->word : nothing;
@@ -356,7 +356,7 @@ class weak_ptr : public detail::shared_part {
   void swap(weak_ptr& other) noexcept { swap_with(other); }
   friend void swap(weak_ptr& a, weak_ptr& b) noexcept { a.swap(b); }
 
-  // An alias, which is null when the object is gone. Fetches nothing.
+  // An alias; null when the object is gone. Fetches nothing.
   [[nodiscard]] shared_ptr<T> lock() const noexcept {
     if (control_ == nullptr || !control_->add_alias_if_alive()) return nullptr;
     return shared_ptr<T>(control_, offset_);

@@ -10,8 +10,8 @@
 
 namespace far {
 
-// The last that came in is the first to go out. Elements that lie deep leave local memory, and are brought in again
-// ahead of the top as that comes down. Gives room back. Move-only.
+// Last in, first out. Elements that lie deep leave local memory, and are fetched again ahead of the top as it comes
+// down. Gives room back. Move-only.
 template <typename T, std::size_t Elements = elements_per_object<T>>
 class stack {
  public:
@@ -70,7 +70,7 @@ class stack {
   friend void swap(stack& a, stack& b) noexcept { a.swap(b); }
 
  private:
-  // How many elements are brought in at a time.
+  // How many elements are fetched at a time.
   static constexpr std::size_t step = std::max(Elements, elements_per_object<T>);
 
   vector<T, Elements> elements_;

@@ -1,4 +1,4 @@
-// far::string: text in far memory that keeps what is short inline (docs/containers.md).
+// far::string: text in far memory; short texts are kept inline (docs/containers.md).
 //
 //     far::string name(farheap, "a text that is too long for the string itself");
 //     const far::scope here(farheap);
@@ -31,8 +31,8 @@ namespace far {
 // rest in the far heap. So most comparisons of unequal texts need no miss. It may be an element, key or value of far
 // containers and a member of far objects, or lie anywhere else.
 //
-// Move-only. Functions that make text longer take the runtime or a tag first, as it says where the text lives.
-// Characters have no terminator. Const operations may run from many fibers and threads at a time.
+// Move-only. Functions that make the text longer take the runtime or a tag first, which says where the text lives. The
+// text has no terminator. Const operations may run from many fibers and threads at a time.
 class string {
  public:
   using value_type = char;
@@ -87,8 +87,8 @@ class string {
     copy.resize(this->copy(0, copy));
     return copy;
   }
-  // Copies characters from `first` on, as many as there are and fit; of a long text, only their pages are fetched.
-  // Returns how many. Throws std::out_of_range when first > size().
+  // Copies characters from `first` on, as many as there are and fit. Of a long text, only the pages with these
+  // characters are fetched. Returns how many. Throws std::out_of_range when first > size().
   std::size_t copy(std::size_t first, std::span<char> into) const {
     const std::size_t all = size();
     if (first > all) throw std::out_of_range("far::string::copy begins beyond the end of the text");
@@ -154,7 +154,7 @@ class string {
   }
   friend void swap(string& a, string& b) noexcept { a.swap(b); }
 
-  // Compare characters as unsigned, as std::string does. Look at the far text only if the lengths (==) or the first
+  // Compare characters as unsigned, as std::string does. Read the far text only if the lengths (==) or the first
   // characters do not decide.
   [[nodiscard]] friend bool operator==(const string& a, std::string_view b) {
     return a.size() == b.size() && a.begins_like(b) && a.compare(b) == 0;
@@ -192,7 +192,7 @@ class string {
   // How many bytes of far memory it owns: none when it is inline.
   [[nodiscard]] std::size_t owned_bytes() const noexcept { return is_inline() ? 0 : far_size(); }
 
-  // Starts to bring the text in, without waiting. As that of far::unique_ptr.
+  // Starts to fetch the text, without waiting; as far::unique_ptr::prefetch().
   bool prefetch() const { return is_inline() || detail::prefetch(word()); }
 
   // For pointers_of.
@@ -232,7 +232,8 @@ class string {
     return mine.substr(0, count) == other.substr(0, count);
   }
 
-  // Characters there is room for. Of a far object it fetches the page in which its size stands, unless it is large.
+  // The number of characters that there is room for. If there is a far object, this fetches the page with its size,
+  // unless it is large.
   [[nodiscard]] std::size_t capacity() const {
     if (is_inline()) return inline_capacity;
     if ((word().load(std::memory_order_relaxed) & detail::word::huge) != 0) return detail::bytes_of(word());
@@ -297,7 +298,8 @@ struct pointers_of<string> {
 template <>
 inline constexpr bool detail::is_zero_at_first<string> = true;
 
-// Hashes far::string, std::string and std::string_view alike, so that a map with far keys is asked by any of them.
+// Hashes far::string, std::string and std::string_view alike, so that a map with far keys can be searched by any of
+// them.
 struct string_hash {
   using is_transparent = void;
   [[nodiscard]] std::size_t operator()(std::string_view text) const noexcept {

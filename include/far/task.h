@@ -25,11 +25,11 @@ namespace detail {
 
 using deadline = std::chrono::steady_clock::time_point;
 inline constexpr deadline no_deadline = deadline::max();
-// The time that is `from_now` away, or no_deadline when that lies beyond the clock.
+// The time `from_now` from now, or no_deadline when that lies beyond the clock's range.
 [[nodiscard]] FAR_API deadline deadline_after(std::chrono::nanoseconds from_now) noexcept;
 
-// Starts a fiber of a runtime; for a running_fiber, which waits for its end. Throws std::system_error when there is no
-// memory for a stack.
+// Starts a fiber of a runtime, for a running_fiber to own. Throws std::system_error when there is no memory for a
+// stack.
 [[nodiscard]] FAR_API void* start_fiber(runtime& on, const spawn_options& how, void (*body)(void* state) noexcept,
                                         void* state);
 
@@ -52,7 +52,7 @@ class FAR_API running_fiber {
   }
 
   [[nodiscard]] explicit operator bool() const noexcept { return fiber_ != nullptr; }
-  // Returns false when the deadline came first. Afterwards there is no fiber any more. Requires one.
+  // Returns false when the deadline came first. After true there is no fiber any more. Requires: there is a fiber.
   [[nodiscard]] bool join_until(deadline at_most) noexcept;
 
  private:
@@ -77,7 +77,7 @@ struct task_state : task_result<T> {
   template <typename Given>
   explicit task_state(Given&& given) : body(std::in_place, std::forward<Given>(given)) {}
 
-  // On the fiber. Objects that the callable holds are gone when its fiber has ended.
+  // Runs on the fiber. Objects that the callable holds are destroyed before the fiber ends.
   static void run(void* self) noexcept {
     auto& mine = *static_cast<task_state*>(self);
     try {
@@ -95,8 +95,8 @@ struct task_state : task_result<T> {
 
 }  // namespace detail
 
-// A fiber that was spawned (far::runtime::spawn), which returns a T. It joins when it is destroyed; a result, or an
-// exception, that nobody has asked for is then dropped. Move-only.
+// A fiber that was spawned (far::runtime::spawn), which returns a T. Its destructor joins; a result or an exception
+// that nobody has asked for is then dropped. Move-only.
 template <typename T = void>
 class [[nodiscard]] task {
   static_assert(!std::is_reference_v<T>, "a task returns a value or a pointer");
@@ -123,8 +123,8 @@ class [[nodiscard]] task {
     if constexpr (!std::is_void_v<T>) return std::move(*ended->returned);
   }
 
-  // Wait until the fiber has ended, and leave the result for join(). Those with an end return false when it came first.
-  // Require joinable().
+  // Wait until the fiber has ended, and leave the result for join(). Waits with an end return false when the end came
+  // first. Require joinable().
   void wait() noexcept { static_cast<void>(wait_until(detail::no_deadline)); }
   bool wait_until(std::chrono::steady_clock::time_point at_most) noexcept {
     return !running_ || running_.join_until(at_most);
@@ -135,7 +135,7 @@ class [[nodiscard]] task {
   friend class runtime;
 
   std::unique_ptr<detail::task_result<T>> result_;
-  detail::running_fiber running_;  // after what it uses: it is destroyed first, which joins
+  detail::running_fiber running_;  // last, so that it is destroyed first, which joins
 };
 
 }  // namespace far

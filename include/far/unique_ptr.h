@@ -29,7 +29,8 @@ class sole_owner {
   }
   ~sole_owner() { destroy<T>(word_); }
 
-  // Destroys what it owns. Fetches it first if its destructor does anything; that finds this pointer null already.
+  // Destroys the object. Fetches it first if its destructor does anything; the destructor finds this pointer null
+  // already.
   void reset() noexcept {
     if constexpr (std::is_trivially_destructible_v<std::remove_extent_t<T>>) {
       destroy<T>(word_);
@@ -40,7 +41,7 @@ class sole_owner {
 
   [[nodiscard]] explicit operator bool() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
 
-  // Starts to bring the object in; does not wait. Returns false when too much is under way already. Requires: if the
+  // Starts to fetch the object, without waiting. Returns false when too much is under way already. Requires: if the
   // pointer is part of a far object, that is dereferenced in a scope that is open.
   bool prefetch() const { return detail::prefetch(word_); }
 
@@ -63,22 +64,22 @@ class sole_owner {
 template <typename T>
 class shared_ptr;
 
-// Owns one object, wherever its bytes are (AIFM, section 4.1). It may be dereferenced from many fibers and threads at a
-// time, also while the runtime moves the object; it is moved, reset and destroyed by one, while nobody else uses it. It
-// may itself be part of a far object (pointers_of).
+// Owns one object, wherever its bytes are (AIFM, section 4.1). Many fibers and threads may dereference it at a time,
+// also while the runtime moves the object. Only one may move, reset or destroy it, while nobody else uses it. It may
+// itself be part of a far object (pointers_of).
 //
-// The object that it owns is a part of it, as with std::experimental::propagate_const: a const pointer gives const
-// objects only. So whoever writes asks for it (deref_mut), and what is only read need not be written back.
+// The object that it owns is a part of it, as with std::experimental::propagate_const: a const pointer gives access to
+// a const object only. Writers say so (deref_mut), and objects that are only read need not be written back.
 //
-// Two pointers that are not null never own the same object, so they are equal only if they are one. There is no hash
-// and no order: an object's address changes when it moves, and so does the pointer's. far::shared_ptr has both.
+// Two pointers that are not null never own the same object, so a pointer is equal only to itself. There is no hash and
+// no order: an object's address changes when it moves, and so does the pointer's. far::shared_ptr has both.
 template <typename T>
 class unique_ptr : public detail::sole_owner<T> {
  public:
   unique_ptr() = default;
   unique_ptr(std::nullptr_t) {}
-  // A pointer to a class becomes one to its base, which must begin where the whole begins, and be able to destroy it:
-  // by a virtual destructor, or because there is nothing to destroy.
+  // Converts a pointer to a class to one to its base. The base must begin where the whole begins, and be able to
+  // destroy it: by a virtual destructor, or because there is nothing to destroy.
   template <typename Derived>
     requires detail::owned_as<Derived, T>
   unique_ptr(unique_ptr<Derived>&& other) noexcept {
@@ -106,7 +107,7 @@ class unique_ptr : public detail::sole_owner<T> {
   template <typename... How>
   T& deref_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
 
-  // A copy of the object, without a scope; and the other way round.
+  // Copy the object out or in, without a scope.
   [[nodiscard]] T read() const
     requires std::is_trivially_copyable_v<T>
   {
@@ -146,7 +147,7 @@ class unique_ptr : public detail::sole_owner<T> {
   using detail::sole_owner<T>::word_;
 };
 
-// An array of run-time size. One without elements is a null pointer, and a null pointer is one without elements.
+// An array of run-time size. A null pointer is an array without elements.
 template <typename T>
 class unique_ptr<T[]> : public detail::sole_owner<T[]> {
  public:
@@ -247,7 +248,7 @@ template <typename T>
   return pointer;
 }
 
-// Starts to bring in what these point to, without waiting; null pointers are allowed.
+// Starts to fetch the objects of these pointers, without waiting; null pointers are allowed.
 template <typename T>
 void prefetch(std::span<const unique_ptr<T>> pointers) {
   for (const unique_ptr<T>& pointer : pointers) {

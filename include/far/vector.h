@@ -20,13 +20,13 @@
 
 namespace far {
 
-// A sequence that grows at its end, and copies nothing when it does, but for its first 64 KiB. `Elements` of them, a
-// power of two, share a far object: 64 KiB unless told otherwise, for walks and for access with locality. A few, at
-// most 4072 bytes in all, come and go alone, for random access: that moves fewer bytes, and costs a second look at each
-// access.
+// A sequence that grows at its end. Growing copies nothing beyond the first 64 KiB. `Elements` elements, a power of
+// two, share a far object. By default that is 64 KiB, for walks and for access with locality. Small groups, at most
+// 4072 bytes in all, are fetched and evicted alone, for random access: that moves fewer bytes, and costs a second look
+// at each access.
 //
-// Const operations may run from many fibers and threads at a time. Move-only: to copy, say clone(). References are good
-// until their scope ends, or the vector is changed otherwise than through elements.
+// Const operations may run from many fibers and threads at a time. Move-only: clone() copies. References are valid
+// until their scope ends, or until the vector is changed other than through its elements.
 template <typename T, std::size_t Elements = elements_per_object<T>>
 class vector : public detail::elements<T, Elements> {
   using base = detail::elements<T, Elements>;
@@ -45,7 +45,7 @@ class vector : public detail::elements<T, Elements> {
   vector(const tag& in, Range&& values) : base(in) {
     append(std::forward<Range>(values));
   }
-  // O(1). A vector that was moved from is empty, and has the same home.
+  // O(1). A moved-from vector is empty, and keeps its home.
   vector(vector&&) noexcept = default;
   vector& operator=(vector&&) noexcept = default;
   ~vector() = default;
@@ -140,7 +140,7 @@ class vector : public detail::elements<T, Elements> {
     this->append_stretches(count - size_,
                            [&](T* first, std::size_t now) { std::uninitialized_fill_n(first, now, copy); });
   }
-  // Gives all room back, otherwise than std::vector: it would be kept somewhere.
+  // Gives all room back, unlike std::vector: the room would be kept in memory or in the far tier.
   void clear() noexcept {
     this->truncate(0);
     shrink_to_fit();

@@ -58,7 +58,7 @@ class Statistics:
     counters: Mapping[str, Any] = dataclasses.field(repr=False)  #: all of them, as ``farheap stats --json`` prints them
 
     @classmethod
-    def of(cls, counters: Mapping[str, Any]) -> "Statistics":
+    def from_counters(cls, counters: Mapping[str, Any]) -> "Statistics":
         """From what ``farheap stats --json`` prints."""
         page = os.sysconf("SC_PAGE_SIZE")
         return cls(*(counters[name] for name in ("budget_bytes", "local_bytes", "peak_local_bytes", "far_bytes", "misses",
@@ -110,7 +110,7 @@ def stats() -> Statistics:
     """The statistics of this process, or of its job: all processes of one ``farheap run``."""
     _need_far_memory()
     text = _ask("stats", "--json", str(os.getpid())) if _runtime.under_run() else _runtime.statistics()
-    return Statistics.of(json.loads(text))
+    return Statistics.from_counters(json.loads(text))
 
 
 def resize(local: str) -> None:

@@ -15,8 +15,8 @@ namespace {
 // Where NumPy asks for huge pages, too.
 constexpr std::size_t huge_from_bytes = 4 * mib;
 
-// Larger arrays are filled at the pace of memory, beside which their faults are little. As in the C library, whose
-// blocks above 32 MiB are always fresh, and which keeps twice that.
+// Filling larger arrays takes so long that their faults hardly matter. As in the C library, whose blocks above 32 MiB
+// are always fresh, and which keeps twice that.
 constexpr std::size_t largest_spare_bytes = 32 * mib;
 constexpr std::size_t most_spares_bytes = 64 * mib;
 constexpr std::size_t most_spares = 64;
@@ -56,7 +56,7 @@ void* array_memory::resize(void* memory, std::size_t bytes) noexcept {
     const result<std::byte*> moved = far_.remap(before.data(), before.size(), needed, {.may_move = true});
     if (moved) after = {moved.value(), needed};
   }
-  // There was an entry a moment ago. Without room for one the array could not be given back.
+  // There was an entry a moment ago. Without room for it the array could not be given back.
   FAR_CHECK(remember(after), "there is local memory for the size of an array");
   return after.size() == needed ? after.data() : nullptr;
 }
@@ -95,7 +95,8 @@ void array_memory::drop_spares() noexcept {
   }
 }
 
-// The newest that is large enough, but not by much: its pages are the likeliest to be in the processor's cache.
+// Takes the newest spare that is large enough, but not by much: its pages are most likely to be in the processor's
+// cache.
 array_memory::mapping array_memory::take_spare(std::size_t bytes) noexcept {
   const lock_guard guard(lock_);
   const auto found = std::find_if(spares_.rbegin(), spares_.rend(), [bytes](mapping one) {
@@ -111,7 +112,7 @@ array_memory::mapping array_memory::take_spare(std::size_t bytes) noexcept {
 array_memory::mapping array_memory::map(std::size_t bytes) noexcept {
   const result<std::byte*> fresh = far_.map(bytes, PROT_READ | PROT_WRITE, page_bytes);
   if (!fresh) return {};
-  // The kernel decides what it is worth.
+  // Only advice: the kernel decides.
   if (bytes >= huge_from_bytes) static_cast<void>(far_.advise(fresh.value(), bytes, MADV_HUGEPAGE));
   return {fresh.value(), bytes};
 }

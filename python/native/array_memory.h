@@ -1,5 +1,5 @@
-// Far memory for the data of arrays, one mapping of the far heap for each. Some of what was given back is kept for the
-// next array of about its size: a computation makes and drops arrays of one size again and again, and fresh pages cost
+// Far memory for the data of arrays, one mapping of the far heap for each. Some freed mappings are kept for the next
+// array of about the same size: a computation makes and drops arrays of one size again and again, and fresh pages cost
 // a fault each.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace far::python {
 
-// Any thread. Callers that give memory back tell no size, so sizes are kept here.
+// Any thread. Callers do not pass a size when they free memory, so sizes are kept here.
 class array_memory {
  public:
   explicit array_memory(pager::pager& far);
@@ -29,12 +29,12 @@ class array_memory {
   [[nodiscard]] void* resize(void* memory, std::size_t bytes) noexcept;
   void release(void* memory) noexcept;
 
-  // Asked for every array that goes, small ones too.
+  // Called for every array that is freed, also for small ones.
   [[nodiscard]] bool owns(const void* memory) const noexcept {
     return reinterpret_cast<std::uintptr_t>(memory) - first_ < far_bytes_;
   }
 
-  // Unmaps what is kept for later: while pages are evicted, it would be written to the far tier for nothing.
+  // Unmaps the spares: while pages are evicted, they would be written to the far tier for nothing.
   void drop_spares() noexcept;
 
   void lock_for_fork() noexcept FAR_ACQUIRE(lock_) { lock_.lock(); }

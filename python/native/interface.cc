@@ -1,4 +1,4 @@
-// The functions that the package calls by ctypes, so that the library is compiled against no version of Python or
+// The functions that the package calls through ctypes, so that the library does not depend on a version of Python or
 // NumPy.
 #include <cerrno>
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace {
 
 using content = far::python::array_memory::content;
 
-// NumPy's, as NEP 49 lays them down (numpy/ndarraytypes.h): a part of its binary interface since version 1.22.
+// NumPy's structure, as NEP 49 defines it (numpy/ndarraytypes.h): a part of its binary interface since version 1.22.
 struct numpy_allocator {
   void* context;
   void* (*malloc)(void* context, std::size_t bytes);
@@ -30,8 +30,8 @@ struct numpy_handler {
   numpy_allocator allocator;
 };
 
-// Arrays below it come from NumPy's own allocator, which keeps small blocks at hand; a mapping for each would cost more
-// than the array.
+// Smaller arrays come from NumPy's own allocator, which caches small blocks; a mapping for each would cost more than
+// the array.
 constexpr std::size_t far_from_bytes = 64 * far::kib;
 
 numpy_allocator numpys;  // NumPy's default
@@ -56,7 +56,7 @@ void release(void* /*context*/, void* memory, std::size_t bytes) {
   numpys.free(numpys.context, memory, bytes);
 }
 
-// An array stays where it began, far or local: how large a local one is, nobody tells.
+// An array stays where it began, far or local, because the size of a local one is not known here.
 void* resize(void* /*context*/, void* memory, std::size_t bytes) {
   if (is_far(memory)) return far_arrays->resize(memory, bytes);
   if (memory != nullptr || bytes < far_from_bytes) return numpys.realloc(numpys.context, memory, bytes);

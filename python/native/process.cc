@@ -26,7 +26,7 @@ struct process {
 
 // Never destroyed: arrays may be used by the last destructors of the interpreter.
 process* the_process = nullptr;
-// Held while the control server of a child of fork comes to be, and by who forks.
+// Held while the control server of a child of fork starts, and by a thread that forks.
 constinit mutex settling;
 std::uint64_t signals_before_fork = 0;
 
@@ -87,7 +87,7 @@ void after_fork_in_child() FAR_UNCHECKED_LOCKING {
   platform::restore_signals(signals);
 }
 
-// The kernel reads and writes arrays on behalf of Python all the time, which inline mode does not serve.
+// Python makes the kernel read and write arrays all the time, which inline mode does not support here.
 result<void> check_mode() {
   const result<preload::fault_mode_choice> choice =
       preload::choose_fault_mode(platform::probe_kernel(), pager::fault_mode::thread);

@@ -1,5 +1,5 @@
 // The far heap of a Python process that was not started by `farheap run`: started by the first farheap.memory(), and
-// there until the process ends, because arrays outlive blocks.
+// kept until the process ends, because arrays outlive blocks.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace far::python {
 
-// Starts it: `local` is the budget as in `farheap run --local` or empty for half of the memory that is available, `far`
-// the far tier. Once; the caller sees to that. Errors say what to do. Afterwards the process answers `farheap stats`
-// and `farheap resize`, and so do children of fork that have lived for a second.
+// Starts it: `local` is the budget as in `farheap run --local` or empty for half of the available memory, `far` the far
+// tier. Requires: called once. Errors say what to do. Afterwards the process answers `farheap stats` and `farheap
+// resize`, and so do children of fork that have lived for a second.
 [[nodiscard]] result<void> start(const std::string& local, const std::string& far);
 
 // Changes the budget; `local` as above, and not empty. Requires, as those below: start() has succeeded.

@@ -30,7 +30,7 @@ std::size_t immediate_channel::poll(std::span<completion> done) {
   in_flight_ -= count;
   if (event_ >= 0 && ready_.empty()) {
     std::uint64_t signals = 0;
-    static_cast<void>(!read(event_, &signals, sizeof signals));  // EAGAIN: nobody was told yet
+    static_cast<void>(!read(event_, &signals, sizeof signals));  // EAGAIN: it was not readable
   }
   return count;
 }

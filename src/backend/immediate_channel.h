@@ -1,5 +1,4 @@
-// A channel whose transfers are made, and finished, inside submit(): for backends that copy memory, or have no better
-// way.
+// A channel that makes and finishes its transfers inside submit(), for backends that copy memory or have no better way.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +25,7 @@ class immediate_channel : public channel {
   explicit immediate_channel(std::size_t depth) : depth_(depth), ready_(depth) {}
 
  private:
-  // Makes a transfer of slots that are allocated. Returns 0 or an errno value.
+  // Makes a transfer of allocated slots. Returns 0 or an errno value.
   [[nodiscard]] virtual int serve(const request& io) = 0;
   void signal() const;
 

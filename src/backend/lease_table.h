@@ -6,9 +6,9 @@
 //        |   take_out(): the block  |   write_off(), then forget(): the server has lost it,
 //        +-- is free as a whole <---+-- and its slots leave us one by one
 //
-// The table says which slots are whose. When to ask for blocks and to return them, and what becomes of them when their
-// server is gone, is its user's to decide, and differs: a server over TCP takes the bytes along (tcp/block_table.h),
-// what lies in shared memory stays readable (shm/block_exchange.h).
+// The table says who owns which slots. Its user decides when to request and return blocks, and what happens when their
+// server is gone. That differs: with a server over TCP the bytes are lost (tcp/block_table.h), while shared memory
+// stays readable (shm/block_exchange.h).
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,8 @@ namespace far::backend {
 // The caller serialises calls that lease blocks. slots(), used() and unowned_slots() from any thread.
 class lease_table {
  public:
-  // `numbers`: of blocks that may be named, from 0 on; those beyond the capacity are for users whose lost blocks keep
-  // theirs for a while. Requires: 0 < capacity_slots <= numbers * wire::block_slots.
+  // `numbers`: how many block numbers there are, from 0 on. Those beyond the capacity are for users whose lost blocks
+  // keep their numbers for a while. Requires: 0 < capacity_slots <= numbers * wire::block_slots.
   lease_table(std::uint64_t capacity_slots, std::uint64_t numbers);
 
   // Lowers the capacity. Requires: no block was granted yet.
@@ -39,20 +39,20 @@ class lease_table {
   [[nodiscard]] std::uint64_t capacity_blocks() const { return blocks_for(capacity_slots_); }
   [[nodiscard]] std::uint64_t numbers() const { return numbers_; }
 
-  // Where callers' slots come from, and go to while their block is ours.
+  // The source of callers' slots, which also takes them back while their block is ours.
   [[nodiscard]] slot_allocator& slots() { return slots_; }
   [[nodiscard]] const slot_allocator& slots() const { return slots_; }
 
-  // The block in which the capacity ends is used up to there only. Blocks of a higher number are used as a whole.
+  // The block in which the capacity ends is used only up to there. Blocks of a higher number are used as a whole.
   [[nodiscard]] std::uint64_t usable_slots(std::uint64_t block) const;
 
   // The block is ours: its slots can be allocated.
   void grant(std::uint64_t block);
-  // It was asked for, and never granted, and is not granted in its turn: those behind it may be.
+  // The block was requested but is not granted, while blocks with higher numbers may be.
   void skip(std::uint64_t block);
   // Takes a block that is free as a whole out of use, so that it can go back; returns whether it is.
   [[nodiscard]] bool take_out(std::uint64_t block);
-  // The server has lost the block. Its free slots are nobody's at once; used ones, when forget() is told.
+  // The server has lost the block. Its free slots are nobody's at once, used ones after forget().
   void write_off(std::uint64_t block);
   // `slots` of blocks that were written off are not in use any more.
   void forget(std::uint64_t slots) { unowned_ += slots; }
@@ -62,7 +62,7 @@ class lease_table {
   // Slots below slots().limit() that are nobody's.
   [[nodiscard]] std::uint64_t unowned_slots() const { return unowned_.load(std::memory_order_relaxed); }
 
-  // Recomputes what it can, and stops the process when something is wrong.
+  // Recomputes all that it can, and stops the process when something is wrong.
   void validate() const;
 
  private:

@@ -1,9 +1,9 @@
 // Tracks the allocated slots of a backend, and finds adjacent free ones fast.
 //
-// A bitmap, 64 slots a word, under a tree of summaries. A summary says for its part of the bitmap how long the run of
-// free slots is at its beginning, at its end, and at most, as in the page allocator of the Go runtime ("Scaling the Go
-// page allocator", Go proposal 35112). So the lowest run of any length is found, or known not to exist, in a walk from
-// the root to one word, however full the map is; and a change climbs only as far as a summary really changes.
+// A bitmap, 64 slots a word, under a tree of summaries. A summary holds, for its part of the bitmap, the lengths of the
+// free runs at its beginning and its end, and of the longest run, as in the page allocator of the Go runtime ("Scaling
+// the Go page allocator", Go proposal 35112). So one walk from the root to a word finds the lowest run of any length,
+// or shows that there is none, however full the map is. A change climbs only as far as summaries really change.
 //
 // All memory is local and filled on first touch: 9 bytes for each 64 slots that were ever available.
 #pragma once
@@ -20,7 +20,7 @@
 namespace far::backend {
 
 // The ENOSPC of backend::allocate(). Its message is short enough for std::string to hold it without allocating: the
-// evicting thread may be inside malloc or a fault handler. The caller, who knows what was to be evicted, tells the
+// evicting thread may be inside malloc or a fault handler. The caller knows what it wanted to evict, and tells the
 // user.
 [[nodiscard]] inline far::error out_of_slots() {
   return {"far tier full", ENOSPC};
@@ -41,7 +41,7 @@ class slot_allocator {
   void extend(std::uint64_t new_limit);
 
   // Takes `count` adjacent available slots and returns the first; nothing when there is no such run. Slots that follow
-  // the last allocation are preferred, so that what is evicted together lies together; then the lowest run, so that the
+  // the last allocation are preferred, so that pages evicted together lie together; then the lowest run, so that the
   // store stays compact. Requires: count > 0.
   [[nodiscard]] std::optional<slot_id> allocate(std::size_t count);
 

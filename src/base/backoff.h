@@ -1,4 +1,4 @@
-// How a thread waits for something that takes another thread some tens of nanoseconds, as a rule.
+// How a thread waits for something that usually takes another thread some tens of nanoseconds.
 #pragma once
 
 namespace far {
@@ -11,8 +11,8 @@ inline void cpu_relax() noexcept {
 #endif
 }
 
-// Waits a little longer each time it is called: spins first, then yields the CPU, then sleeps. A long wait
-// is not for a lock, but for a thread that has work to do: it gets the CPU.
+// Waits a little longer each time it is called: spins first, then yields the CPU, then sleeps. In a long wait the other
+// thread has work to do, so it gets the CPU.
 class backoff {
  public:
   // Not inline: the simulation has another one, which gives up the simulated CPU.

@@ -1,7 +1,7 @@
 // Checks that stay on in release builds.
 //
 // FAR_CHECK guards an invariant: when it is broken the process stops at once, with the place and the reason, because
-// going on could return wrong bytes. FAR_DCHECK is the same in builds without NDEBUG and costs nothing otherwise.
+// continuing could return wrong bytes. FAR_DCHECK is the same in builds without NDEBUG and costs nothing otherwise.
 #pragma once
 
 namespace far {

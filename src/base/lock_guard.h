@@ -1,4 +1,4 @@
-// std::lock_guard, which Clang's analysis of locks can see through: the standard library's is not annotated.
+// std::lock_guard for Clang's analysis of locks: the standard library's is not annotated.
 #pragma once
 
 #include <mutex>

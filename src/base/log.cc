@@ -45,7 +45,7 @@ void log_line(log_level level, const char* format, ...) noexcept {
   int length = head + (body > 0 ? body : 0);
   if (length > static_cast<int>(sizeof line) - 1) length = sizeof line - 1;
   line[length] = '\n';
-  // A standard error that cannot be written to leaves nobody to tell.
+  // A failure is ignored, since there is nowhere else to report it.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, length + 1);
   errno = saved_errno;
 }

@@ -1,5 +1,5 @@
-// std::mutex for Clang's analysis of locks, which cannot see through the standard library's; for threads that may sleep
-// in the C library. Everything that a miss passes through uses spin_lock instead.
+// std::mutex for Clang's analysis of locks: the standard library's is not annotated. For threads that may sleep in the
+// C library; code on the way of a miss uses spin_lock instead.
 #pragma once
 
 #include <mutex>
@@ -15,7 +15,7 @@ class FAR_CAPABILITY("mutex") mutex {
   void lock() FAR_ACQUIRE() { held_.lock(); }
   [[nodiscard]] bool try_lock() FAR_TRY_ACQUIRE(true) { return held_.try_lock(); }
   void unlock() FAR_RELEASE() { held_.unlock(); }
-  // For the analysis, where it cannot see it: the caller holds the mutex.
+  // Tells the analysis, where it cannot see it, that the caller holds the mutex.
   void assert_held() const noexcept FAR_ASSERT_HELD() {}
 
  private:

@@ -11,7 +11,7 @@
 namespace far {
 namespace {
 
-// The ingredients of the secret: random bytes of the kernel, and those that every process has from its start.
+// The sources of the secret: random bytes of the kernel, and those that every process gets at its start.
 struct entropy {
   std::array<std::uint64_t, 4> drawn{};
   std::array<std::uint64_t, 2> of_start{};
@@ -19,7 +19,7 @@ struct entropy {
 
 entropy gather() noexcept {
   entropy all;
-  // Not waiting for a kernel that has just started: what is missing stays zero.
+  // Does not wait for a kernel that has just booted: missing bytes stay zero.
   static_cast<void>(!getrandom(all.drawn.data(), sizeof all.drawn, GRND_NONBLOCK));
   if (const auto* const start = std::bit_cast<const void*>(getauxval(AT_RANDOM)); start != nullptr) {
     std::memcpy(all.of_start.data(), start, sizeof all.of_start);

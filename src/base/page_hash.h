@@ -1,8 +1,8 @@
-// A 64-bit hash of a page, or of a piece of one, to find out whether its bytes are still those they were: whether a
-// page that might have been written was, and whether the far tier returned what it was given.
+// A 64-bit hash of a page, or of a piece of one. It shows whether bytes have changed: whether a page that might have
+// been written was, and whether the far tier returned the bytes that it got.
 //
-// The hash depends on a secret that each process draws: bytes that somebody prepares, in order that two different pages
-// look alike, look alike by chance only, once in 2^64 pairs.
+// The hash depends on a secret that each process draws, so nobody can prepare two different pages with the same hash;
+// they collide only by chance, once in 2^64 pairs.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ using page_hash = std::uint64_t;
 
 class page_hasher {
  public:
-  // Draws the secret. Never fails: where the kernel has no random bytes to give, those that it gave this process at its
-  // start must do.
+  // Draws the secret. Never fails: without random bytes from the kernel, those that this process got at its start must
+  // do.
   page_hasher() noexcept;
   // For tests.
   explicit page_hasher(std::uint64_t seed) noexcept;

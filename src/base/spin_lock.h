@@ -26,7 +26,7 @@ class FAR_CAPABILITY("spin lock") spin_lock {
 
   // In the child of a fork: the thread that held it is not in this process. Returns whether one did.
   bool open_in_child() noexcept { return held_.exchange(false, std::memory_order_acq_rel); }
-  // For the analysis, where it cannot see it: the lock is held, or nobody else can be at work.
+  // Tells the analysis, where it cannot see it, that the lock is held, or that no other thread can be at work.
   void assert_held() const noexcept FAR_ASSERT_HELD() {}
 
  private:

@@ -21,7 +21,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// A non-negative decimal number followed by one of `units`; nullopt-like: returns false when it is not that.
+// Parses a non-negative decimal number followed by one of `units`. Returns false for any other text.
 bool parse_with_units(std::string_view text, std::span<const unit> units, double* value) {
   const std::string lowered = lower(text);
   double number = 0;

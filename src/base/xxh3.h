@@ -1,5 +1,5 @@
-// XXH3 in the fastest form that this processor runs: AVX2 where there is one, else what every processor of the
-// architecture has. The values are the same on every path. No allocation, no system call.
+// XXH3 in the fastest form that this processor runs: AVX2 if it has that, else the baseline of the architecture. The
+// values are the same on every path. No allocation, no system call.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ struct hash_part {
   std::size_t bytes = 0;
 };
 
-// One form of the functions. Plain types only: the AVX2 form is compiled with instructions that no code shared with
-// the rest of the program may hold.
+// One form of the functions. Plain types only: the AVX2 form is compiled with instructions that no code shared with the
+// rest of the program may hold.
 struct xxh3_form {
   std::uint64_t (*hash_64)(const void* data, std::size_t bytes);
   // Hashes the parts, one after the other, as if they were adjacent.

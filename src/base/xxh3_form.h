@@ -15,8 +15,8 @@
 
 namespace far {
 
-// The compiler forgets this in the copies of functions that it makes for constant arguments (GCC 12). Registers left
-// wide make every SSE instruction that follows wait for them: programs whose hints hash a page became ten times slower.
+// GCC 12 omits this in the copies of functions that it makes for constant arguments. Registers left wide make every SSE
+// instruction that follows wait for them: programs whose hints hash a page became ten times slower.
 static void leave_narrow_registers() {
 #ifdef __AVX2__
   __builtin_ia32_vzeroupper();

@@ -30,7 +30,7 @@ constexpr int client_deadline_ms = 5000;
 constexpr int job_deadline_ms = 1000;               // for a program that starts and asks
 constexpr int patient_client_deadline_ms = 30'000;  // for a client that waits for a connection
 
-// How many names a process may try. A name that was given up by all is free again, so few are ever needed.
+// How many names a process may try. A name is free again when nobody holds it any more, so few are ever needed.
 constexpr int control_names = 8;
 
 constexpr std::string_view job_request = "farheap/1 job\n";
@@ -163,8 +163,8 @@ int connect_to_name(int socket, pid_t pid, int rank, std::int64_t deadline_ms) {
 }
 
 // A connection to the runtime of process `pid`. Anybody may take the names of a process; only the process itself is
-// believed. Of several names that are its own the last counts: the others belong to what it was before exec, and are
-// kept by some child that does not answer.
+// believed. If it has several names, the last one counts: the others belong to the programs before exec, and are held
+// by a child that does not answer.
 result<std::unique_ptr<open_descriptor>> connect_to(pid_t pid, std::int64_t deadline_ms) {
   std::unique_ptr<open_descriptor> found;
   int failure = ECONNREFUSED;
@@ -228,7 +228,7 @@ void control_server::stop_listening() noexcept {
 void control_server::wake() noexcept {
   const int saved_errno = errno;
   const std::uint64_t one = 1;
-  // It fails only when the counter is full, and then the server has been woken long ago.
+  // It fails only when the counter is full, and then the server has been woken already.
   [[maybe_unused]] const ssize_t written = write(waker_, &one, sizeof one);
   errno = saved_errno;
 }
@@ -244,7 +244,7 @@ bool control_server::step(int timeout_ms) {
   if (peer.number() >= 0) {
     serve(peer.number());
   } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-    // Most likely the program has no descriptor left. The peer stays in the queue: let some time pass, or this spins.
+    // Most likely the program has no descriptor left. The peer stays in the queue, so this pauses in order not to spin.
     const bool woken = poll(&watched[1], 1, control_deadline_ms) > 0;
     if (woken) return false;
   }
@@ -280,7 +280,7 @@ bool control_server::is_secret(std::string_view request) const {
 
 void control_server::send_job(int peer) const {
   const int descriptor = callbacks_.job_file(callbacks_.context);
-  // A peer that does not take it only harms itself.
+  // A peer that does not take its reply only harms itself.
   static_cast<void>(wire::send_packet(peer, std::as_bytes(std::span(job_reply)), {&descriptor, 1}));
 }
 
@@ -385,7 +385,7 @@ result<int> request_job(pid_t pid, std::string_view secret) {
 
 void nudge(pid_t pid) noexcept {
   const open_descriptor socket(open_socket());
-  // The first of its names is nearly always the right one. A process that is not reached looks for itself soon.
+  // The first of its names is nearly always the right one. A process that is not reached reads its share soon anyway.
   const abstract_name name = name_of(pid, 0);
   if (socket.number() < 0) return;
   static_cast<void>(connect(socket.number(), reinterpret_cast<const sockaddr*>(&name.address), name.length));

@@ -2,8 +2,7 @@
 // runtime inside a running program.
 //
 // The program listens on the abstract unix socket "\0farheap-PID" (SOCK_SEQPACKET), or where that is taken on
-// "\0farheap-PID.1", ".2", and so on. One connection carries one request
-// and one reply, a line of text each:
+// "\0farheap-PID.1", ".2", and so on. One connection carries one request and one reply, a line of text each:
 //
 //     farheap/1 resize BYTES\n      ->  farheap/1 ok\n
 //     farheap/1 add-server NAME\n   ->  farheap/1 ok\n
@@ -12,9 +11,9 @@
 //     farheap/1 job\n               ->  farheap/1 ok\n, and a descriptor of the job's file (preload/job_region.h)
 //     anything else                 ->  farheap/1 error MESSAGE\n
 //
-// Only the same user and root are answered; "job SECRET" with the job's own secret is always answered: a process of
-// the job that has given up its rights. Nothing a peer does, or does not do, holds the runtime for longer than
-// control_deadline_ms; connecting to a new server may.
+// Only the same user and root are answered; "job SECRET" with the job's own secret is always answered: a process of the
+// job that has given up its rights. No behaviour of a peer delays the runtime for longer than control_deadline_ms;
+// connecting to a new server may.
 #pragma once
 
 #include <sys/types.h>

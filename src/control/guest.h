@@ -1,9 +1,9 @@
-// How the far::runtime objects of a program under `farheap run` share its budget (E1). The run door is the host: it
-// knows the budget of the process. The guest is a copy of libfarheap in the program: a few times a second it tells what
-// its runtimes hold and counted, and learns how much they may hold together.
+// How the far::runtime objects of a program under `farheap run` share its budget. The run door is the host: it knows
+// the budget of the process. The guest is a copy of libfarheap in the program. A few times a second it reports the
+// memory and the counts of its runtimes, and learns how much memory they may hold together.
 //
-// The guest calls and is never called: the host's threads must not touch memory of the program, where the guest is.
-// The two are built apart, so only what this file names crosses between them.
+// The guest calls and is never called, because the host's threads must not touch memory of the program, where the guest
+// is. The two are built apart, so only the types in this file cross between them.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace far::control {
 
-// Grows with each change of guest_report, of which engine::statistics is a part.
+// Grows with each change of guest_report, which contains engine::statistics.
 inline constexpr std::uint32_t guest_interface = 1;
 static_assert(sizeof(engine::statistics) == 29 * sizeof(std::uint64_t), "then guest_interface has to grow");
 
 struct guest_report {
   std::uint32_t interface = guest_interface;
   std::uint32_t runtimes = 0;      // each needs the working minimum; 0: the guest leaves
-  std::uint64_t wanted_bytes = 0;  // what the program chose for them together: they never get more
+  std::uint64_t wanted_bytes = 0;  // the sum of the budgets that the program chose: they never get more
   engine::statistics counted;      // sums
 };
 

@@ -1,4 +1,4 @@
-// The engine's statistics by name, and as JSON: for reports and for those who ask a running process.
+// The engine's statistics by name, and as JSON: for reports, and for queries of a running process.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ struct statistic_field {
 // Every member of engine::statistics, in its order.
 [[nodiscard]] std::span<const statistic_field> statistic_fields() noexcept;
 
-// Adds `one` to `sum`: the statistics of several far heaps of one process are told together.
+// Adds `one` to `sum`: the statistics of several far heaps of one process are reported together.
 void add_statistics(engine::statistics& sum, const engine::statistics& one) noexcept;
 
-// Nothing is held any more by who has left; what was counted stays.
+// For a far heap that has left: it holds nothing any more, but its counts stay.
 void forget_what_is_held(engine::statistics& counted) noexcept;
 
 void put_statistics(json_object& object, const engine::statistics& counted) noexcept;

@@ -43,7 +43,7 @@ std::uint64_t background::pause_ns(std::uint64_t now_ns) {
   const bool waits_for_them = under_way && is_awaited;
   if (waits_for_them && ++idle_polls_ < polls_before_pause) return 0;
   idle_polls_ = 0;
-  // The pollers may sleep: they need not know of what was started here.
+  // The pollers may be asleep, because they do not know of transfers that were started here.
   if (under_way && !waits_for_them) host_.poll_soon();
   std::uint64_t longest_ns = engine_.eviction().wants_background() ? stuck_ns : idle_ns;
   if (under_way) longest_ns = waits_for_them ? busy_ns : watch_ns;

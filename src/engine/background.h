@@ -13,7 +13,8 @@ class background {
  public:
   background(engine& with, host& around) : engine_(with), host_(around) {}
 
-  // Does some of it. Returns how long the caller may sleep unless the host wakes the background; 0: call again at once.
+  // Does a part of it. Returns how long the caller may sleep unless the host wakes the background; 0: call again at
+  // once.
   [[nodiscard]] std::uint64_t step();
 
  private:

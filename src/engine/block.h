@@ -54,8 +54,8 @@ class block_table {
     const std::uint64_t bit = std::uint64_t{1} << id % word_bits;
     if ((word.load(std::memory_order_relaxed) & bit) == 0) word.fetch_or(bit);
   }
-  // Calls body(block_id) for each that was ever used, in order. Of the others nothing is looked at: of a heap of many
-  // terabytes a program may use the first blocks and the last ones.
+  // Calls body(block_id) for each block that was ever used, in order. It does not look at the others: in a heap of many
+  // terabytes a program may use only the first blocks and the last ones.
   template <typename Body>
   void for_each_used(const Body& body) const {
     for (std::uint64_t i = 0; i < used_words(); ++i) {

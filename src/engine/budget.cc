@@ -7,8 +7,8 @@
 namespace far::engine {
 namespace {
 
-// Free frames kept ahead of need: 1/32 of the budget, but enough for some batches of misses; of a tiny budget, such as
-// the share of one process of many, no more than 1/8, or pages would leave before they are used.
+// Free frames kept ahead of need: 1/32 of the budget, but enough for some batches of misses. For a tiny budget, such as
+// the share of one process of many, at most 1/8, or pages would leave before they are used.
 constexpr std::uint64_t smallest_low_pages = 128;
 constexpr std::uint64_t largest_low_pages = 4096;
 constexpr std::uint64_t tiny_share = 8;

@@ -13,7 +13,7 @@ namespace far::engine {
 namespace {
 
 constexpr std::uint64_t retry_interval_ns = 100'000'000;
-// Eviction works again when it has gone on for so long after the last time that it could not.
+// A stall of eviction is over when this time has passed since the last failure.
 constexpr std::uint64_t settled_ns = 1'000'000'000;
 
 }  // namespace
@@ -115,7 +115,7 @@ bool core_state::forget_if_dropped(page_id page) {
 void core_state::stall(stall_reason why) {
   retry_at_ns_.store(time.now_ns() + retry_interval_ns);
   stall_.store(why);
-  if (why == stall_reason::no_tier) return;  // who cannot open it says so
+  if (why == stall_reason::no_tier) return;  // the code that cannot open it says so
   if (stall_announced_.exchange(true)) return;
   const char* reason = "";
   switch (why) {
@@ -132,8 +132,8 @@ void core_state::stall(stall_reason why) {
 
 void core_state::clear_stall() {
   stall_.store(stall_reason::none);
-  // A tier that is nearly full goes to and fro between full and not; the user hears of it once. Frames may be free for
-  // a moment only, because a block was closed that held fewer pages than it was charged for.
+  // A tier that is nearly full keeps changing between full and not full; the user hears of it once. Frames may be free
+  // for a moment only, because a block was closed that held fewer pages than it was charged for.
   if (!stall_announced_.load() || local.below_high()) return;
   if (time.now_ns() < retry_at_ns_.load() + settled_ns || !stall_announced_.exchange(false)) return;
   log_line(log_level::info, "eviction to %s works again", far_name());

@@ -41,8 +41,8 @@ struct core_sizes {
   eviction_pace pace = {};
 };
 
-// The whole state, which nothing sees under this type. The three types below open parts of it, each more than the one
-// before, so the type that a part of the engine is given says what it may touch (docs/decisions/0047-narrow-core.md).
+// The whole state. No part of the engine uses this type: the three types below open parts of it, each more than the one
+// before, so the type that a part gets says what it may touch (docs/decisions/0047-narrow-core.md).
 class core_state {
  public:
   core_state(const core_state&) = delete;
@@ -89,7 +89,7 @@ class core_state {
 
   void stall(stall_reason why);
   void clear_stall();
-  // Something could be evicted after all.
+  // Something could be evicted, so a stall is over.
   void note_evictable() {
     if (stall_.load(std::memory_order_relaxed) == stall_reason::nothing_evictable) clear_stall();
   }
@@ -131,18 +131,20 @@ class core_state {
   counters count;
   const eviction_clock evictions{local, count};
   const bool writes_tracked;
-  const std::size_t pages_a_batch;  // that is evicted at a time
+  const std::size_t pages_a_batch;  // how many are evicted at a time
 
   // How long a failed read is tried again, with growing pauses, before its page is Lost. A device that hangs, a path
-  // that fails over or a server that restarts takes seconds. A far tier may know better (backend::read_patience_ns).
+  // that fails over or a server that restarts takes seconds. A far tier may know a better value
+  // (backend::read_patience_ns).
   std::uint64_t read_patience_ns = 30'000'000'000;
 
   // Asked before victims leave; null where there is none. Set before the first eviction.
   eviction_filter* filter = nullptr;
 
-  // A page that expects writes is mapped writable when it comes in for a read. This saves the fault of the write. But
-  // if no write comes, the page must be lifted to find out, which costs about as much, and much more beside running
-  // threads (docs/decisions/0001-moving-pages.md). A case: such a page has left, or has been written to.
+  // A page that expects writes is mapped writable when it comes in for a read, which saves the fault of the write. But
+  // if no write comes, the page must be lifted to find that out, which costs about as much, and much more beside
+  // running threads (docs/decisions/0001-moving-pages.md). A case of the forecast is such a page that has left or has
+  // been written to.
   forecast writes;
 
   // Staging for all evictors (map_buffers()), so that a rescuer finds the bytes of a lifted page from its word alone.
@@ -185,8 +187,8 @@ class core_for_ranges : public core_state {
   using core_state::core_state;
 };
 
-// For misses, fetches and reads of objects: besides, the far tier, and staging, from which they bring back pages that
-// are on their way out. Their code can neither select victims nor say that eviction has stalled.
+// For misses, fetches and reads of objects. It adds the far tier, and staging, from which pages on their way out are
+// brought back. Their code can neither select victims nor say that eviction has stalled.
 class core_for_misses : public core_for_ranges {
  public:
   using core_state::far;

@@ -69,7 +69,7 @@ void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* 
   for (page_id page = range.first; page < range.end(); ++page) {
     if (shared_.pages.load(page).where() == state::resident) victims[count++] = page;
     if (count < pages_a_batch && (count == 0 || page + 1 < range.end())) continue;
-    // Submitted by this thread, whichever it is: it waits for them below.
+    // This thread submits them even if it is one of the program's, because it waits for them below.
     step_until(around, [&](evictor& evictor) {
       evictor.lock.assert_held();
       return evictor.evict({victims.data(), count}, caller::of_runtime);

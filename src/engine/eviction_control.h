@@ -30,13 +30,13 @@ class eviction_control {
   // whether anything was done.
   bool reclaim(caller who = caller::of_program) { return reclaim_if(free_frames() <= 0, eviction_place::at_miss, who); }
 
-  // Evicts ahead of need, between the watermarks. A thread that resolves a miss calls the first before it does, while
-  // the missing thread stands still; the evictor's thread calls the second. Whichever place is the cheaper one evicts a
-  // batch, and the first also where the evictor's thread does not keep up. Both return whether anything was done.
+  // Evict ahead of need, between the watermarks. A thread that resolves a miss calls the first beforehand, while the
+  // missing thread stands still; the evictor's thread calls the second. The cheaper of the two places evicts a batch;
+  // the first also does when the evictor's thread does not keep up. Both return whether anything was done.
   bool reclaim_at_miss(caller who = caller::of_program);
   bool reclaim_in_background();
-  // Whether the evictor's thread has something to evict: also while the budget is exceeded, because it has shrunk, and
-  // no miss may come to do it. And whether the far tier wants to be tended.
+  // Whether the evictor's thread has something to evict, or the far tier wants to be tended. Also true while the budget
+  // is exceeded because it has shrunk, since there may be no miss to evict.
   [[nodiscard]] bool wants_background() const {
     return (wants_reclaim() && (places_.next() == eviction_place::background || free_frames() < 0)) ||
            shared_.far.wants_tending();

@@ -15,11 +15,11 @@ struct eviction_candidates {
   std::uint64_t dirty = 0;    // it can be written without a fault, and what is written leaves with it
 };
 
-// A bit a page, in the order of the pages asked about. Those with neither may leave now.
+// A bit a page, in the order of the candidates. Pages with neither bit may leave now.
 struct eviction_look {
   std::uint64_t warm = 0;    // has been used so much that it should not leave yet
-  std::uint64_t ripens = 0;  // is to leave, but somebody may have a pointer into it: ask again soon
-  // Not a bit a page: changes when pages have ripened. As long as it stays the same, asking again is in vain.
+  std::uint64_t ripens = 0;  // will leave, but somebody may have a pointer into it: ask again soon
+  // Not a bit a page: changes when pages have ripened. As long as it is the same, asking again is useless.
   std::uint64_t ripening = 0;
 };
 

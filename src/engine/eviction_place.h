@@ -2,8 +2,8 @@
 //
 // In the background it takes no time from a miss, but it unmaps pages beside running threads, and each call that does
 // so interrupts their processors: in a virtual machine 10 to 25 us a call (docs/decisions/0001). A program with one
-// thread has nothing to interrupt while that thread misses. So both places are measured, and the background is left
-// only where it costs more than twice as much for a page.
+// thread has nothing to interrupt while that thread misses. So both places are measured, and eviction leaves the
+// background only if it costs more than twice as much a page there.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ enum class eviction_place : std::uint8_t { background, at_miss };
 
 class eviction_places {
  public:
-  // `always`: where to evict whatever it costs; measured when `measures` is set.
+  // `always`: the place to evict, unless `measures` is set; then it is only the first one.
   eviction_places(eviction_place always, bool measures) : preferred_(always), measures_(measures) {}
 
   // Where the next batch is to be evicted. Now and then the other place, to measure it.
@@ -37,7 +37,8 @@ class eviction_places {
   static constexpr unsigned batches_between_trials = 256;
   static constexpr unsigned trial_batches = 6;
   static constexpr unsigned settling_batches = 3;  // of a trial, not counted: the other place's thread comes to rest
-  // Of the past, in the moving averages: of a place in use, and of one that is only tried now and then.
+  // The weight of the past in the moving averages: for the place in use, and for the one that is only tried now and
+  // then.
   static constexpr std::uint64_t weight_in_use = 8;
   static constexpr std::uint64_t weight_on_trial = 2;
 

@@ -14,8 +14,8 @@
 namespace far::engine {
 namespace {
 
-// While pages have to ripen, misses wait for the scopes that hold them up. Pages that leave beneath a scope come back
-// whole, so that is done only for scopes that last longer than this: some hundred misses.
+// While pages have to ripen, misses wait for the scopes that delay them. Pages that leave beneath a scope come back
+// whole, so this is done only for scopes that last longer than some hundred misses.
 constexpr std::uint64_t shortest_long_scope_ns = 1'000'000;
 
 constexpr std::size_t most_looks_a_step = 1024;
@@ -67,9 +67,9 @@ bool evictor::step(bool start_more, caller who) {
   return progress || moved;
 }
 
-// Pages that leave cost a fence and a TLB flush for each batch, so batches are filled with pages that are likely to
-// leave: those that are warm are passed over, but no more of them in one step than keeps it short, and leaves most of a
-// round for other steps. Those that ripen are named first again in the next step; a batch of them is enough.
+// Each batch costs a fence and a TLB flush, so batches are filled with pages that are likely to leave. Warm pages are
+// skipped, but only so many in one step that it stays short, and leaves most of a round for other steps. Ripening pages
+// are named first again in the next step; a batch of them is enough.
 std::size_t evictor::choose_victims(std::span<page_id> victims) {
   if (shared_.filter == nullptr) return shared_.select_victims(victims);
   const std::size_t most_looks = std::clamp(shared_.ordered_pages() / 8, victims.size(), most_looks_a_step);
@@ -141,8 +141,8 @@ bool evictor::finish_batches(caller who) {
   return progress;
 }
 
-// Pages are sorted by address, because runs of neighbours cost one call each. Clean ones are dropped at once. Of
-// the dirty ones, those that nobody can write to meanwhile come first, and are lifted together.
+// Pages are sorted by address, because runs of neighbours cost one call each. Clean ones are dropped at once. Of the
+// dirty ones, those that nobody can write to meanwhile come first, and are lifted together.
 bool evictor::evict(std::span<page_id> victims, caller who, bool hard_pressed) {
   batch* const into = free_batch();
   if (into == nullptr) return false;
@@ -244,8 +244,8 @@ void evictor::drop_clean(std::span<page_id> clean) {
   shared_.count.clean_evictions.add(dropped_pages);
 }
 
-// The kernel refused a range, because a page in it is locked; the pages before that one may be gone already, also when
-// they have been locked since. So each is asked for alone, and what is gone counts as dropped.
+// The kernel refused a range because a page in it is locked. The pages before that one may be gone already, even if
+// they have been locked since. So each page is dropped alone, and pages that are gone count as dropped.
 std::size_t evictor::drop_one_by_one(page_range refused) {
   std::size_t dropped = 0;
   for (page_id page = refused.first; page < refused.end(); ++page) {

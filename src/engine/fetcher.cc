@@ -21,7 +21,8 @@ constexpr std::uint64_t longest_pause_ns = 1'000'000'000;
 constexpr unsigned attempts_before_warning = 8;  // 127 ms
 constexpr unsigned attempts_at_what_is_gone = 3;
 
-// A tier that returns wrong bytes is given less time than one that returns none: it is there, and mostly goes on so.
+// A tier that returns wrong bytes gets less time than one that returns none: it is reachable, and will most likely keep
+// returning them.
 constexpr std::uint64_t patience_with_wrong_bytes = 10;  // of the whole patience, one part in so many
 
 }  // namespace
@@ -130,8 +131,7 @@ outcome fetcher::fetch_direct(std::span<page_id> claimed, const purpose& why) {
 }
 
 // The bytes are a memory access away: everything comes in now, in the order of addresses. But for pages whose bytes are
-// not those that were written: they are moved to the front. Returns how many. Requires:
-// a flight is free.
+// not those that were written: they are moved to the front. Returns how many. Requires: a flight is free.
 std::size_t fetcher::install_direct(std::span<page_id> claimed, const purpose& why) {
   const auto is_wrong = [this](page_id page) {
     return !shared_.checks.fit(page, shared_.far.direct(shared_.pages.load(page).place()));
@@ -187,8 +187,8 @@ bool fetcher::has_room_ahead() const {
   return free_flights_of(transfers_->needs_its_submitter() ? flights / 2 : flights - spare_flights) >= 2;
 }
 
-// Claims what of the window is Remote, and gives it the priority of what it comes with, as far as frames are free
-// without touching those that misses will need.
+// Claims the Remote pages of the window, and gives them the priority of the missing page, as long as frames are free
+// beyond those that misses will need.
 std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsigned> eviction_priority,
                                  std::span<page_id> claimed) {
   if (!has_room_ahead()) return 0;
@@ -244,7 +244,7 @@ void fetcher::start(flight& incoming) {
   FAR_CHECK(taken == runs.all().size(), "the channel holds the requests of all flights");
 }
 
-// Their flights are not known: from now on this thread is the submitter of parts of them.
+// It is not known which flights they belong to: from now on this thread is the submitter of parts of them.
 void fetcher::submit_left() {
   for (flight& incoming : flights_) {
     if (incoming.count == 0) continue;
@@ -341,7 +341,7 @@ bool fetcher::take_over_late() {
 
 void fetcher::take_over(flight& late, flight& fresh) {
   fresh = late;
-  // All of it again, and the parts that have arrived with the rest.
+  // Reads all of it again, also the parts that have arrived.
   fresh.failed = 0;
   fresh.wrong = false;
   flights_in_use_.fetch_add(1, std::memory_order_relaxed);
@@ -381,7 +381,7 @@ void fetcher::retry_or_give_up(flight& incoming) {
   }
   const std::uint64_t now_ns = shared_.time.now_ns();
   const bool is_away = tier_patience_ns(incoming) != 0;
-  // It is there again, and fails otherwise: that it was away so long does not count.
+  // The tier is reachable again, and the read fails for another reason: the time that it was away does not count.
   if (incoming.is_away && !is_away) incoming.attempts = 0;
   incoming.is_away = is_away;
   if (incoming.attempts++ == 0) incoming.failing_since_ns = now_ns;
@@ -490,7 +490,7 @@ void fetcher::install_in_pieces(std::span<const arrival> run, platform::mapping 
   }
 }
 
-// Only a page that somebody asked for has been missed. One that is brought along again and again may never be used.
+// Only a page that a thread needs counts as missed. A page that is brought along again and again may never be used.
 void fetcher::make_resident(page_id page, const purpose& why, bool writable) {
   const page_word before = shared_.pages.load(page);
   const bool hot = why.demanded == page && shared_.evictions.epochs_since(before.epoch()) < shared_.remembered_epochs();

@@ -78,7 +78,7 @@ class fetcher {
     const std::byte* source;
   };
 
-  // Why pages come in: for a write, and because a thread waits for one of them, which has so shown that it is used.
+  // Why pages come in: for a write; and because a thread waits for one of them, which shows that the page is used.
   struct purpose {
     bool write = false;
     std::optional<page_id> demanded;

@@ -82,7 +82,7 @@ result<void> fork_steps::guard_again() {
   return outcome;
 }
 
-// Somebody was about to close the block: the pages that were looked at already are the kernel's again.
+// A thread was about to close the block: the pages that it had examined are the kernel's again.
 void fork_steps::reopen(page_range range) {
   for (page_id page = range.first; page < range.end(); ++page) {
     if (shared_.pages.load(page).where() != state::resident) continue;
@@ -102,7 +102,7 @@ bool fork_steps::is_unsure(page_word word) {
 std::uint64_t fork_steps::resume_block(block_id id) {
   const page_range range = pages_of(id);
   std::array<bool, block_pages> filled{};
-  // Of the others nothing is asked: where the kernel's tables may not be read, asking fills the holes (query_filled).
+  // The kernel is not asked about the others: if its tables may not be read, asking fills the holes (query_filled).
   for (std::size_t i = 0; i < block_pages;) {
     std::size_t count = 0;
     while (i + count < block_pages && is_unsure(shared_.pages.load(range.first + i + count))) ++count;
@@ -126,8 +126,8 @@ void fork_steps::resume_page(page_id page, bool filled) {
   } else if (word.where() == state::fetching) {
     next = state::remote;
   }
-  // The kernel forgets at a fork that it was to report the first write to a clean page. So all of them are suspects:
-  // the hash of what lies in the slot tells at eviction whether it still does.
+  // At a fork the kernel forgets to report the first writes to clean pages. So all of them are suspects: the hash of
+  // what lies in the slot tells at eviction whether it still does.
   const bool was_clean = next == state::resident && !word.dirty();
   if (next != word.where() || was_clean) {
     FAR_CHECK(!word.lifted(), "what was lifted has been put back");

@@ -1,4 +1,4 @@
-// The engine around fork(2): a consistent copy for the child, and what the child makes of it.
+// The engine around fork(2): a consistent copy for the child, and the repairs in the child.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class fork_steps {
     transfers_.close_in_child();
     tending_.close_in_child();
   }
-  // In the child: takes the copied state over, and tells the far tier which slots it refers to. Requires: one thread;
-  // the address space reports misses again. `pinned`: what stays pinned, once for each range.
+  // In the child: takes over the copied state, and tells the far tier which slots it refers to. Requires: one thread;
+  // the address space reports misses again. `pinned`: the ranges that stay pinned, once for each pin.
   [[nodiscard]] result<void> resume_in_child(std::span<const page_range> pinned = {});
 
  private:

@@ -11,7 +11,7 @@ namespace far::engine {
 namespace {
 
 constexpr std::int64_t most_read_ahead = 64;  // pages, either way
-// Of a larger region the rest is only read ahead: to wait for all of it might be to wait for its beginning to leave.
+// The rest of a larger region is only read ahead: if a thread waited for all of it, its beginning might leave again.
 constexpr std::size_t most_awaited = 64;
 // Shorter read-ahead is not worth a transfer for each half of it.
 constexpr page_id least_halved = 8;
@@ -41,7 +41,7 @@ hinted_path::plan hinted_path::look(page_id first, page_id last, const hint& abo
 }
 
 // A scan has come to `page`. When half of what was read ahead is used up, as much again starts on its way, so that it
-// is there when it is wanted. Halves begin at multiples of their size: nothing need be remembered.
+// is there when it is wanted. Halves begin at multiples of their size, so nothing has to be remembered.
 page_range hinted_path::next_half(page_id page, std::int64_t ahead) const noexcept {
   const auto distance = static_cast<page_id>(std::abs(ahead));
   if (distance < least_halved || page % (distance / 2) != 0) return {};

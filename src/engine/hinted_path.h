@@ -34,7 +34,7 @@ class hinted_path {
   hinted_path(engine& with, host& around, const fetcher_pool& fetchers, page_bringer& pages)
       : engine_(with), host_(around), fetchers_(fetchers), pages_(pages) {}
 
-  // Finds out what is missing. Mostly all pages are resident; then the hint ends here, without a system call.
+  // Finds the missing pages. Usually all pages are resident; then the hint ends here, without a system call.
   [[nodiscard]] plan look(page_id first, page_id last, const hint& about) noexcept;
   // Fetches the missing pages. Returns whether any was missing; for a prefetch: whether any transfer was started.
   bool follow(const plan& chosen, const hint& about) noexcept;

@@ -22,12 +22,11 @@ class host {
   // background::step() is to be called soon.
   virtual void wake_background() noexcept = 0;
 
-  // Whether somebody else than the background polls transfers; if so, poll_soon() says that there are some.
+  // Whether other threads than the background poll transfers; if so, poll_soon() tells them that there are some.
   [[nodiscard]] virtual bool has_pollers() const noexcept = 0;
   virtual void poll_soon() noexcept = 0;
 
-  // Where the calling thread begins when it looks for a fetcher: threads that differ in this get in each other's way
-  // less.
+  // Where the calling thread begins to look for a fetcher: threads with different values compete less.
   [[nodiscard]] virtual std::size_t preferred_fetcher() const noexcept = 0;
 
  protected:

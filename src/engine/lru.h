@@ -1,6 +1,6 @@
-// Least recently used, to the grain of N lists (Eden, section 4): a list for each stretch of time in which its pages
-// were last used; victims come from the oldest. A page whose mark (reference_marks.h) turns out to be younger goes to
-// the list of that time instead. Without marks it is first in, first out.
+// Least recently used, with a resolution of N lists (Eden, section 4). Each list has the pages that were last used in
+// one stretch of time; victims come from the oldest. A page whose mark (reference_marks.h) turns out to be younger goes
+// to the list of that time instead. Without marks it is first in, first out.
 //
 // Time advances when as many pages have come in as an N-th of those it holds. Pages of more than N stretches ago lie in
 // the oldest list together.

@@ -5,7 +5,7 @@
 namespace far::engine {
 namespace {
 
-// A thread may leave writes, and reads that are to be submitted again, to a thread of the runtime.
+// Wakes a thread of the runtime for writes and repeated reads that this thread must leave to it.
 void hand_on(const engine& with, host& around) {
   if (with.transfers().has_left()) around.wake_background();
 }

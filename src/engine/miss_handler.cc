@@ -9,8 +9,8 @@
 namespace far::engine {
 namespace {
 
-// A prefetch window holds what is on its way during one round trip: latency times bandwidth. A far tier whose speed is
-// not known, or which has no latency to speak of, gets the largest: the more pages, the less each pays for the fault.
+// A prefetch window covers one round trip: latency times bandwidth. A far tier of unknown speed, or with hardly any
+// latency, gets the largest window: the more pages, the smaller the share of each in the cost of the fault.
 std::size_t window_for(const backend::speed& expected, std::uint64_t budget_pages) {
   constexpr std::size_t smallest = 32;
   constexpr std::size_t largest = batch_pages - 1;
@@ -68,7 +68,7 @@ window miss_handler::look_ahead(read_ahead_state& streams, page_id page) {
   return ahead;
 }
 
-// For a page that continues no stream of its thread, its neighbours tell.
+// For a page that continues no stream of its thread, its neighbours decide.
 window miss_handler::look_around(page_id page) {
   constexpr std::size_t least_run = 2;  // a single neighbour is often chance
   const std::size_t returned = returned_before(shared_.pages, page, largest_window_ / 2);
@@ -92,8 +92,8 @@ outcome miss_handler::fetch(fetcher& fetcher, read_ahead_state& streams, page_id
   return reached;
 }
 
-// Fills as many pages ahead as lie filled behind: a fault for each doubling of what is written from its start to its
-// end.
+// Fills as many pages ahead as are filled behind, so a buffer that is written from start to end faults once for each
+// doubling.
 outcome miss_handler::fill_with_zeros(page_id page, bool write) {
   // Held until the page is in place: the block must not be freed, and stop being guarded, in between.
   block& holder = shared_.blocks.holding(page);

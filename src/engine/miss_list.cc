@@ -36,8 +36,8 @@ bool miss_list::serve() {
   return progress;
 }
 
-// Returns whether the miss needs no more attention. The loop itself looks after what it started. It always
-// advances, also where the page is there by now: the engine wakes the threads that wait for it.
+// Returns whether the miss needs no more attention. The loop itself looks after transfers that it started. It always
+// advances the miss, even if the page is there by now, because the engine then wakes the threads that wait for it.
 bool miss_list::try_one(entry& waiting) {
   own_.lock.assert_held();
   waiting.one.make_room();

@@ -77,7 +77,7 @@ bool neighbourhood::leave_out(page_id page) {
   sample before = place.load(std::memory_order_relaxed);
   if (before != 0 && is_recent(before)) return false;
   if (!place.compare_exchange_strong(before, pack(page, time_.epoch()), std::memory_order_relaxed)) return false;
-  // One that came back otherwise, with a walk or a hint, tells nothing.
+  // A sample that came back in another way, with a walk or a hint, proves nothing.
   if (before != 0 && pages_.load(page_of(before)).where() == state::remote) learn(false);
   return true;
 }

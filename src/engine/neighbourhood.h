@@ -5,7 +5,7 @@
 // whole, so a program that would gain by it is noticed, and one that would not pays nothing.
 //
 // Pages that come along take the places of others. So it is not enough that they are wanted: they must be wanted more
-// than those that leave, whose misses show how much those were. See docs/decisions/0048-samples.md.
+// often than the pages that leave, as the misses of those show. See docs/decisions/0048-samples.md.
 #pragma once
 
 #include <array>

@@ -168,7 +168,7 @@ void object_reader::arrive(const backend::completion& ended) {
   under_way_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// The kernel tells of them when their submitters run on, and those may wait inside it for as long as they like.
+// The kernel reports them when their submitters run, and those may wait inside the kernel for any time.
 bool object_reader::give_up_late() {
   const std::uint64_t now_ns = shared_.time.now_ns();
   if (now_ns < look_for_late_at_ns_) return false;

@@ -84,7 +84,7 @@ result<void> page_ranges::allocate_part(block_id id, page_range part, bool guard
   return {};
 }
 
-// Pages that were handed over, and whose place the program uses for far memory again.
+// Takes back pages that were handed over, because the program uses their addresses for far memory again.
 result<void> page_ranges::take_back(page_range part, bool guarded) {
   if (guarded) {
     const result<void> done = guard_part(shared_, part, true);
@@ -137,7 +137,7 @@ bool page_ranges::release_part(block_id id, page_range part) {
   return true;
 }
 
-// Whether no page of the part has bytes, nor gets any before the block's lock is let go. Requires: the lock is held.
+// Whether no page of the part has bytes, nor gets any before the block's lock is released. Requires: the lock is held.
 bool page_ranges::forget_part(page_range part) {
   for (page_id page = part.first; page < part.end(); ++page) {
     bool unmap = false;

@@ -1,7 +1,8 @@
 // The misses of fibers, and their way to wait: the fiber parks, with no lock held, and others run on its thread.
 //
 // A waiting fiber keeps no state of its thread, because outside the fault handler it may continue on another one. A
-// fiber that waits for a page is woken when the page settles; one that waits for something scarce by poll().
+// fiber that waits for a page is woken when the page settles. A fiber that waits for a scarce resource is woken by
+// poll().
 #pragma once
 
 #include <atomic>

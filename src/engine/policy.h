@@ -24,8 +24,8 @@ class policy {
  public:
   virtual ~policy() = default;
 
-  // A page has become resident, or has escaped eviction. The caller has just set the queued flag of its word, so a
-  // page is never held twice.
+  // A page has become resident, or has escaped eviction. The caller has just set the queued flag of its word, so a page
+  // is never held twice.
   virtual void admit(page_id page, temperature how) = 0;
 
   // Takes up to `victims.size()` pages out, the coldest first, and clears their queued flags. They need not be resident
@@ -40,8 +40,8 @@ class policy {
   [[nodiscard]] virtual std::size_t size() const = 0;
 };
 
-// For policies that give a page another chance which was used since they last looked: takes its marks of use, or else
-// its queued flag. Returns whether it was used, and stays in the policy's care.
+// For policies that give another chance to pages used since their last look: takes the page's marks of use, or else its
+// queued flag. Returns whether it was used, and stays in the policy's care.
 [[nodiscard]] bool spare_if_used(residency& pages, page_id page);
 
 // For options and messages: "2q, second-chance, fifo".

@@ -41,7 +41,7 @@ window read_ahead_state::observe(const residency& pages, page_id miss, std::size
   remember();
   if (stride == 0) return {};
   stream& fresh = replace(feedback);
-  // A thread whose prefetches went unused must first show a stream that goes on.
+  // A thread whose prefetches went unused must first show a stream that continues.
   const std::size_t start = usefulness_ >= 128 ? first_window : (usefulness_ >= 32 ? 1 : 0);
   fresh.stride = stride;
   fresh.window_pages = std::min(start, largest_window);
@@ -51,8 +51,8 @@ window read_ahead_state::observe(const residency& pages, page_id miss, std::size
 }
 
 // A miss continues a stream when it is where the fetched part ends, or a little beyond, if no page before it is Remote:
-// a thread that walked there would have missed that one first. Random misses often come near the end of one of eight
-// streams, and would keep them going.
+// a thread that walked there would have missed that one first. Without that condition, random misses near the end of
+// one of eight streams would often continue it.
 read_ahead_state::stream* read_ahead_state::find(const residency& pages, page_id miss) {
   for (stream& candidate : streams_) {
     if (candidate.stride == 0) continue;

@@ -113,8 +113,8 @@ class settling_listener {
   ~settling_listener() = default;
 };
 
-// The words of all pages, and a byte a page for software guards: whether it is Resident.
-// 9 bytes a page; with the 8 of its hash (page_checks) 0.42% of the far heap, and only of the part that was ever used.
+// The words of all pages, and a byte a page for software guards: whether it is Resident. 9 bytes a page; with the 8 of
+// its hash (page_checks) 0.42% of the far heap, and only of the part that was ever used.
 class residency {
  public:
   static constexpr std::size_t bytes_a_page = sizeof(std::uint64_t) + 2;  // its word, its state, its mark of use

@@ -1,5 +1,5 @@
-// Scrubbing: reads the copies of Remote pages that nobody asks for, slowly, and compares each with the page's hash. So
-// damage is found, and written over (backend::report_damage), while another copy is still right.
+// Scrubbing: slowly reads the copies of Remote pages that nobody needs, and compares each with the page's hash. So
+// damage is found and repaired (backend::report_damage) while another copy is still right.
 //
 //     next Remote page -> read from any copy -> read from one not read yet -> ... -> no other: report the wrong ones
 //

@@ -29,7 +29,7 @@ class slot_reads {
   // From here to end() the slot is not freed, if it was not free already: look at the page's word again afterwards, by
   // residency::load_in_order().
   void begin(entry& one, backend::slot_id slot);
-  // Returns whether the caller is to free the slot now.
+  // Returns whether the caller must free the slot now.
   [[nodiscard]] bool end(entry& one);
 
   // The page has given the slot up. Returns true when it is being read: then the read frees it.

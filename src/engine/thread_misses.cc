@@ -15,7 +15,8 @@ bool poll(fetcher& one, host& around, caller who) FAR_REQUIRES(one.lock) {
   return one.poll(who);
 }
 
-// Waits with the fetcher's lock held: nobody else need look after the transfer then. But not for a read that rests.
+// Waits with the fetcher's lock held, so that nobody else needs to look after the transfer; but not for a read that
+// rests.
 void advance_and_await_arrival(miss& one, const fetcher_pool& fetchers, host& around, read_ahead_state& streams,
                                caller who) {
   fetcher& fetcher = fetchers.lock(around.preferred_fetcher());

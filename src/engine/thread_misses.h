@@ -1,4 +1,5 @@
-// A miss of a thread that waits for it: it holds a fetcher while the page is on its way, and lends a hand otherwise.
+// A miss of a thread that waits for it: it holds a fetcher while the page is on its way, and helps others in other
+// states.
 #pragma once
 
 #include "engine/fetcher_pool.h"

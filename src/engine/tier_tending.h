@@ -29,7 +29,7 @@ class tier_tending {
   // Around fork.
   void lock() FAR_ACQUIRE(lock_) { lock_.lock(); }
   void unlock() FAR_RELEASE(lock_) { lock_.unlock(); }
-  // In the child: before channels are opened, and when the far tier knows of the fork.
+  // In the child: the first before channels are opened, the second when the far tier knows of the fork.
   void close_in_child() FAR_UNCHECKED_LOCKING { scrubbing_.close_in_child(); }
   void open_in_child() FAR_UNCHECKED_LOCKING {
     lock_.open_in_child();

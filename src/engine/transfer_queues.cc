@@ -9,7 +9,7 @@
 namespace far::engine {
 namespace {
 
-// Creates one more of them, behind those that are there.
+// Creates another queue, behind the existing ones.
 template <typename Queue, std::size_t Most>
 result<Queue*> add(core& shared, std::array<std::unique_ptr<Queue>, Most>& queues, std::atomic<std::size_t>& count,
                    const char* refusal) {
@@ -22,13 +22,13 @@ result<Queue*> add(core& shared, std::array<std::unique_ptr<Queue>, Most>& queue
   return queues[index].get();
 }
 
-// Whether `asked` is true of one of them.
+// Whether `asked` is true for one of the queues.
 template <typename Queues, typename Question>
 bool any(const Queues& queues, const Question& asked) {
   return std::any_of(queues.begin(), queues.end(), [&asked](const auto& queue) { return asked(*queue); });
 }
 
-// Polls what nobody holds.
+// Polls the queues that nobody holds.
 template <typename Queues>
 bool poll_each(const Queues& queues, caller who) {
   bool progress = false;
@@ -102,7 +102,7 @@ bool transfer_queues::unattended() const {
          any(evictors_, [](const evictor& queue) { return !queue.idle(); });
 }
 
-// The analysis knows no locks of arrays.
+// The analysis does not follow locks in arrays.
 void transfer_queues::lock_all() FAR_UNCHECKED_LOCKING {
   adding_.lock();
   for (const auto& fetcher : fetchers()) fetcher->lock.lock();

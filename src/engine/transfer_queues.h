@@ -28,7 +28,7 @@ class transfer_queues {
   [[nodiscard]] result<void> open_evictors();
   [[nodiscard]] std::span<const std::unique_ptr<evictor>> evictors() const { return evictors_; }
 
-  // A fetcher for a thread that resolves misses. It is kept here, so that others can finish what it started.
+  // A fetcher for a thread that resolves misses. It is kept here, so that others can finish its transfers.
   [[nodiscard]] result<fetcher*> add_fetcher();
   // A reader for objects of Remote pages. It is kept here, and polled in help().
   // Requires: options::reads_parts.

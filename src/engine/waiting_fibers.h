@@ -1,8 +1,8 @@
 // The fibers that wait for the pager.
 //
 // A fiber that waits for a page is woken by the change of the page's state that ends the wait. A worker that polls,
-// another fiber, an OS thread or the evictor may make this change. Fibers that wait for something scarce are woken by
-// the poller, as many as there is enough for.
+// another fiber, an OS thread or the evictor may make this change. The poller wakes fibers that wait for a scarce
+// resource, as many as it suffices for.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ class waiting_fibers final : public settling_listener {
   enum class reason : std::uint8_t {
     frame,   // none is free: one must be evicted
     flight,  // every fetcher is full
-    turn,    // somebody else is at work; looking again soon will do
+    turn,    // another thread is at work: look again soon
   };
   static constexpr std::size_t reasons = 3;
 

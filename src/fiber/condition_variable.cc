@@ -18,7 +18,7 @@ void condition_variable::finish(waiter& mine) noexcept {
 }
 
 void condition_variable::notify_one() noexcept {
-  // A waiter that matters announced itself before it let go of the lock that we have, or had.
+  // A waiter that matters announced itself before it released the lock, which we hold or have held since.
   if (!somebody_waits_.load(std::memory_order_relaxed)) return;
   wake_up notice;
   {

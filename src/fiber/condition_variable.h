@@ -17,8 +17,8 @@ class condition_variable {
   condition_variable(const condition_variable&) = delete;
   condition_variable& operator=(const condition_variable&) = delete;
 
-  // Each lets go of `lock`, which the caller holds, waits, and locks it again: for the caller it is held all the time.
-  // Those with a deadline return false when it came first; those with a predicate, what the predicate said last.
+  // Each unlocks `lock`, which the caller holds, waits, and locks it again. Waits with a deadline return false when it
+  // came first; waits with a predicate return its last result.
   template <typename Lock>
   void wait(Lock& lock) {
     static_cast<void>(wait_until(lock, never));

@@ -1,6 +1,6 @@
-// A place where execution can stop and go on: the registers and the stack of a fiber, or of a worker's own loop. A thin
-// layer over Boost.Context's fcontext that also tells the sanitizers about every switch. The choice is explained in
-// docs/decisions/0011-fibers.md.
+// A place where execution can stop and continue: the registers and the stack of a fiber, or of a worker's own loop. A
+// thin layer over Boost.Context's fcontext that also tells the sanitizers about every switch. The choice is explained
+// in docs/decisions/0011-fibers.md.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@ class context {
   // The name of this context in reports of the sanitizers; it is copied.
   void set_name(const char* name);
 
-  // Leaves `from`, which must be where the caller runs, and goes on in `to`. Returns when somebody switches back to
-  // `from`, with the data that this switch carried. `for_good`: nobody will; `from` may be prepared again afterwards.
-  // No allocation, no system call; the signal mask and thread-local variables are those of the OS thread throughout.
+  // Leaves `from`, which must be the caller's context, and continues in `to`. Returns when somebody switches back to
+  // `from`, with the data of that switch. `for_good`: nobody will; `from` may be prepared again afterwards. No
+  // allocation, no system call; the signal mask and thread-local variables are those of the OS thread throughout.
   static void* switch_to(context& from, context& to, void* data, bool for_good);
 
  private:

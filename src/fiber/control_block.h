@@ -47,8 +47,8 @@ struct control_block {
   void (*body)(void* closure) = nullptr;
   void* closure = nullptr;
 
-  // The C++ runtime's hazard log of exceptions being handled (abi::__cxa_get_globals) is one for each OS thread; a
-  // fiber that is switched away inside a catch block keeps its own here. Itanium C++ ABI, section 2.2.2.
+  // The C++ runtime has one record of the exceptions being handled for each OS thread (abi::__cxa_get_globals). A fiber
+  // that is switched away inside a catch block keeps its own here. Itanium C++ ABI, section 2.2.2.
   struct exceptions_under_way {
     void* caught = nullptr;
     unsigned int uncaught = 0;

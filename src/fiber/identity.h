@@ -13,8 +13,8 @@ namespace far::fiber {
 struct identity {
   // How many scopes it is in (scope_mark).
   std::uint32_t scope_depth = 0;
-  // For the object heap: what it knows of the far::scopes of this fiber, and what takes that back when the fiber has
-  // ended (a thread's end is for the object heap to notice).
+  // For the object heap: its record of the far::scopes of this fiber, and the function that takes it back when the
+  // fiber has ended. (The object heap itself notices the ends of threads.)
   detail::scope_record* scopes = nullptr;
   void (*release_scopes)(detail::scope_record* scopes) = nullptr;
   bool of_fiber = false;
@@ -25,7 +25,7 @@ struct identity {
   }
 };
 
-// The one of the calling fiber, or of the calling OS thread. Costs a call; keep the reference while on the same fiber.
+// The identity of the calling fiber or OS thread. Costs a call; keep the reference while on the same fiber.
 [[nodiscard]] identity& current_identity() noexcept;
 
 // Room for the history of the fiber's misses. It must not need to be destroyed.

@@ -25,7 +25,7 @@ template <typename Part>
   return *std::launder(reinterpret_cast<Part*>(room));
 }
 
-// As the templates of this folder want it.
+// The form that the templates of this folder require.
 struct erased_lock {
   detail::any_lock any;
   void lock() { any.lock(any.object); }

@@ -24,7 +24,8 @@ bool mutex::wait_for_it(time_point deadline) noexcept {
     waiting_.append(mine);
   }
   const bool handed_over = mine.park_until(deadline);
-  // Also when it is ours: then it may be destroyed as soon as we unlock it, and the other side must be out of here.
+  // Also if we have got it: the mutex may be destroyed as soon as we unlock it, and the other side must have left by
+  // then.
   const lock_guard guard(list_lock_);
   waiting_.remove(mine);
   return handed_over;

@@ -1,7 +1,7 @@
 // A mutex for fibers and OS threads, mixed. Meets the standard's TimedLockable requirements.
 //
-// unlock() hands it to the fiber that has waited longest, so none starves. Must lie in local memory, like everything
-// in this folder that others wait on: a miss while it is being changed could wait for the fiber that waits for it.
+// unlock() hands it to the fiber that has waited longest, so none starves. Must lie in local memory, like everything in
+// this folder that others wait on: a miss while it is being changed could wait for the fiber that waits for it.
 #pragma once
 
 #include <atomic>

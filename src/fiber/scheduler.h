@@ -5,8 +5,8 @@
 //     sum.join();
 //
 // Workers are ordinary threads of the program, and may touch far memory; but signals of the program are blocked on
-// them. Fibers wait by this_fiber.h, mutex.h, condition_variable.h, semaphore.h, channel.h and blocking.h; beneath
-// them lies waiter.h. All of it works between fibers, between OS threads, and between both.
+// them. Fibers wait by this_fiber.h, mutex.h, condition_variable.h, semaphore.h, channel.h and blocking.h; beneath them
+// lies waiter.h. All of it works between fibers, between OS threads, and between both.
 #pragma once
 
 #include <atomic>
@@ -28,7 +28,7 @@ namespace far::fiber {
 
 class scheduler_state;
 
-// A spawned fiber, to join or to let go. Move-only. When it is destroyed while it still has a fiber, it joins.
+// A spawned fiber, to join or to detach. Move-only. Its destructor joins if it still has a fiber.
 class handle {
  public:
   handle() = default;
@@ -49,7 +49,7 @@ class handle {
   // The fiber, for another handle; nullptr when it has none.
   [[nodiscard]] control_block* release() noexcept { return std::exchange(fiber_, nullptr); }
 
-  // Lets go of it: it ends by itself, and its scheduler waits for it.
+  // Detaches it: the fiber ends by itself, and its scheduler waits for it.
   void detach() noexcept;
 
  private:
@@ -76,7 +76,7 @@ class scheduler {
   [[nodiscard]] unsigned add_poller(poller one);
   // When this returns, it does not run and will not be called again.
   void remove_poller(unsigned number) noexcept;
-  // It is called soon, however long it wanted to be left alone: something was submitted that will complete. Any thread.
+  // Calls the poller soon, regardless of the pause that it asked for, because a transfer was submitted. Any thread.
   void poll_soon(unsigned number) noexcept;
 
   // Under memory pressure: every running fiber yields at its next guard, so that the evictor has its turn, until the

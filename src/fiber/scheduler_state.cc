@@ -132,7 +132,7 @@ void scheduler_state::push_from_outside(control_block& one) noexcept {
 }
 
 void scheduler_state::note_end(control_block& ended) noexcept {
-  // In two steps, so that a joiner that gives up at its deadline knows when we are done with its waiter.
+  // In two steps, so that a joiner that gives up at its deadline can tell when we no longer use its waiter.
   waiter* const joiner = ended.joiner.exchange(control_block::ended(), std::memory_order_acq_rel);
   if (joiner != nullptr) joiner->wake();
   ended.joiner.store(control_block::notified(), std::memory_order_release);
@@ -172,8 +172,8 @@ void scheduler_state::note_roused(bool found_work) noexcept {
   doubts_left_.store(now, std::memory_order_relaxed);
 }
 
-// A worker that spins is why others were not woken. When it stops spinning because it found a fiber, it looks after the
-// rest. With the locks: see run_queue::size_for_sleep.
+// While a worker spins, others are not woken. When it stops spinning because it has found a fiber, it must look after
+// the rest. It takes the locks, see run_queue::size_for_sleep.
 void scheduler_state::rouse_for_leftovers() noexcept {
   if (idle_.load() == 0 || spinning_.load() > 0) return;
   for (const auto& one : workers_) {
@@ -183,7 +183,7 @@ void scheduler_state::rouse_for_leftovers() noexcept {
 
 void scheduler_state::announce_idle(worker& sleepy) noexcept {
   sleepy.idle.store(true);
-  // Nobody runs: the next to become busy starts without doubts.
+  // No worker runs: the next one to become busy starts without doubts.
   if (idle_.fetch_add(1) + 1 == worker_count()) doubts_left_.store(0, std::memory_order_relaxed);
 }
 

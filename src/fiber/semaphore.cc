@@ -20,7 +20,7 @@ bool semaphore::try_acquire_until(time_point deadline) noexcept {
     waiting_.append(mine);
   }
   const bool in_time = mine.park_until(deadline);
-  // Also when it was in time: the semaphore may be destroyed next, and the other side must be out of here.
+  // Also if it was in time: the semaphore may be destroyed next, and the other side must have left by then.
   const lock_guard guard(list_lock_);
   waiting_.remove(mine);
   return in_time;

@@ -1,4 +1,4 @@
-// Stacks of fibers: local memory with a guard area below each, handed out again and again.
+// Stacks of fibers: local memory with a guard area below each, which is reused.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ struct stack {
 // Thread-safe. A stack that comes back keeps its frames: the next fiber finds them warm.
 class stack_pool {
  public:
-  // Bytes below a stack that no access survives. Several pages, because a function may skip one.
+  // The size of the inaccessible area below a stack. Several pages, because a function may skip one.
   static constexpr std::size_t guard_bytes = std::size_t{16} << 10;
 
   stack_pool() = default;

@@ -11,9 +11,9 @@ namespace far::fiber {
 
 [[nodiscard]] bool on_fiber() noexcept;
 
-// Lets other ready fibers run first, by priority; returns at once when there are none. The fiber may go on on another
-// worker, as after everything in this folder that waits: addresses of thread-local variables, errno among them, must be
-// taken again.
+// Lets other ready fibers run first, by priority; returns at once when there are none. The fiber may continue on
+// another worker, as after everything in this folder that waits: addresses of thread-local variables, errno among them,
+// must be taken again.
 void yield() noexcept;
 
 void sleep_until(time_point when) noexcept;

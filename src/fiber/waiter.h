@@ -35,11 +35,11 @@ inline constexpr time_point never = time_point::max();
 // The deadline `from_now` after now, and never when that lies beyond the clock.
 [[nodiscard]] time_point after(std::chrono::nanoseconds from_now) noexcept;
 
-// A claimed waiter that has yet to be told. Deliver it after letting go of locks; it must be delivered.
+// A notification for a claimed waiter. It must be delivered, after locks are released.
 class [[nodiscard]] wake_up {
  public:
   wake_up() = default;
-  // Makes the fiber ready, or wakes the OS thread. Nothing when there is nobody to tell. Any thread; also inside a
+  // Makes the fiber ready, or wakes the OS thread. Does nothing when there is no waiter. Any thread; also inside a
   // fault handler.
   void deliver() const noexcept;
 
@@ -64,18 +64,18 @@ class waiter {
   [[nodiscard]] bool park_until(time_point deadline) noexcept;
 
   // The same inside the handler of a synchronous signal (SIGBUS, SIGSEGV) that interrupted the calling fiber at a
-  // memory access. Other fibers run meanwhile, with the signals that the worker usually has; the fiber goes on on the
+  // memory access. Other fibers run meanwhile, with the signals that the worker usually has; the fiber continues on the
   // same worker, and is not stolen, because the rest of the handler and the interrupted code may have the addresses of
-  // thread-local variables in registers. errno and the signal mask are afterwards as they were.
-  // Requires: on a fiber, the handler runs on the fiber's own stack: the signal's action is without SA_ONSTACK.
+  // thread-local variables in registers. errno and the signal mask are afterwards as they were. Requires: on a fiber,
+  // the handler runs on the fiber's own stack: the signal's action is without SA_ONSTACK.
   [[nodiscard]] bool park_in_fault_handler(time_point deadline = never) noexcept;
 
   // Ends the wait. Returns whether it was this call that did (not the deadline, not another wake). Any thread; also
   // inside a fault handler. The waiter may be gone when it returns.
   bool wake() noexcept;
 
-  // The two halves of wake(), for wakers that hold a lock: claim() decides, and the wake_up, delivered after the lock
-  // is let go, tells. Returns false when the wait has ended already.
+  // The two halves of wake(), for wakers that hold a lock: claim() decides, and the wake_up notifies, delivered after
+  // the lock is released. Returns false when the wait has ended already.
   [[nodiscard]] bool claim(wake_up& notice) noexcept { return finish(woken, notice); }
 
  private:

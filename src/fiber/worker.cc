@@ -28,7 +28,7 @@ constexpr unsigned looks_before_yielding = 3;
 
 }  // namespace
 
-// Not inline, and opaque to the optimiser: a fiber that went on on another thread must not use the address of the old
+// Not inline, and opaque to the optimiser: a fiber that continued on another thread must not use the address of the old
 // thread's variable.
 [[gnu::noinline]] worker* worker::current() noexcept {
   asm volatile("");

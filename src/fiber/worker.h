@@ -44,11 +44,11 @@ class worker {
     if (thread_.joinable()) thread_.join();
   }
 
-  // The worker that the calling thread is, or nullptr. Never remember it across anything that may park: the fiber may
-  // go on on another worker.
+  // The worker that the calling thread is, or nullptr. Never keep it across anything that may park: the fiber may
+  // continue on another worker.
   [[nodiscard]] static worker* current() noexcept;
 
-  // Called on a fiber, about itself. Each returns when the fiber goes on, perhaps on another worker.
+  // Called on a fiber, about itself. Each returns when the fiber continues, perhaps on another worker.
   void yield(control_block& self) noexcept;
   void park(control_block& self, waiter& wait) noexcept;  // the fiber is parked once its stack was left
   [[noreturn]] void end(control_block& self) noexcept;
@@ -71,7 +71,7 @@ class worker {
 
   enum class leaving { loop, yields, parks, ends };
 
-  // The message of the side that leaves to the side that arrives, which acts on it: only then is the stack free.
+  // The message from the side that leaves to the side that arrives, which acts on it: only then is the stack free.
   struct departure {
     leaving how = leaving::loop;
     control_block* fiber = nullptr;

@@ -19,7 +19,7 @@ inline constexpr std::size_t segment_kinds = 4;
 class allocator {
  public:
   explicit allocator(class segments& from);
-  // Requires: nobody allocates any more. Threads that live on let go of their segments by themselves.
+  // Requires: nobody allocates any more. Threads that live on release their segments by themselves.
   ~allocator();
   allocator(const allocator&) = delete;
   allocator& operator=(const allocator&) = delete;
@@ -29,7 +29,7 @@ class allocator {
   // run out. Requires: bytes <= largest_small_bytes, tag < most_tags.
   [[nodiscard]] std::uintptr_t take(std::size_t bytes, segment_kind where, unsigned tag);
 
-  // The rest of the segment after `object`: what will be used next.
+  // The rest of the segment after `object`, which will be used next.
   [[nodiscard]] static std::size_t bytes_ahead(std::uintptr_t object) { return segment_bytes - object % segment_bytes; }
 
  private:

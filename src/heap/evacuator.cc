@@ -19,7 +19,8 @@ namespace {
 constexpr std::chrono::milliseconds shortest_pause{20};
 constexpr std::chrono::milliseconds longest_pause{160};
 
-// For the scopes that were open when a segment's objects were marked: it is tried again in a later round.
+// The longest wait for the scopes that were open when a segment's objects were marked; after that it is tried again in
+// a later round.
 constexpr std::chrono::milliseconds longest_wait{2};
 
 }  // namespace
@@ -91,8 +92,8 @@ bool evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
     if (heap_.memory.is_resident(address)) pages[count++] = address >> page_shift;
   }
   if (count > 0) {
-    // A thread that changes a count, a live bit or an owner from here on sees the page resident, and takes the
-    // header's lock.
+    // A thread that changes a count, a live bit or an owner from here on sees the page resident, and takes the header's
+    // lock.
     fence_all_threads();
     marked_.clear();
     for (std::size_t i = 0; i < count; ++i) {
@@ -196,7 +197,7 @@ bool evacuator::move(hazard_log& mine, const candidate& one) {
   if (heap_.pages.has_card(one.object)) heap_.pages.mark_cards(copy, bytes);
 
   const std::uint64_t locked = header::at(one.object).lock();
-  // Not always who it was when the object was marked: pointers move, with the far objects that they are part of, too.
+  // Not always the owner at the time of marking: pointers move, also with the far objects that contain them.
   owner_word* const owner = owner_at_hand(mine, locked);
   header::at(copy).store(locked);  // the copy's header names its owner before the owner's word names the copy
   heap_.pages.set_live(copy);

@@ -29,7 +29,7 @@ class far_memory {
   // Addresses that have no bytes yet; every page of them comes by fetch(). Throws std::bad_alloc when there are no
   // more.
   [[nodiscard]] std::uintptr_t map(std::size_t bytes, std::size_t alignment_bytes);
-  // Behind the last address that was ever mapped.
+  // The end of the addresses that were ever mapped.
   [[nodiscard]] std::uintptr_t end_of_mapped() const { return end_of_mapped_.load(std::memory_order_relaxed); }
   void unmap(std::uintptr_t address, std::size_t bytes);
   // The bytes are not needed any more. The addresses stay.
@@ -51,8 +51,8 @@ class far_memory {
   [[nodiscard]] bool is_away(std::uintptr_t address) const { return from_.is_away(pointer(address)); }
 
   // Makes pages resident; waits, and lets other fibers run, as read_remote() does, even if the far tier answers at once
-  // (let_others_run). They may be evicted again before it returns. Throws
-  // page_lost when the first one is lost; others that are lost are left as they are.
+  // (let_others_run). They may be evicted again before it returns. Throws page_lost when the first one is lost; others
+  // that are lost are left as they are.
   void fetch(std::uintptr_t address, std::size_t bytes, bool write) {
     if (!try_fetch(address, bytes, write)) throw_lost(address);
   }
@@ -61,7 +61,7 @@ class far_memory {
     let_others_run();
     return from_.fetch(pointer(address), bytes, write);
   }
-  // Makes the page of a word resident that the heap itself has to read. Were it lost, the process would end, unless the
+  // Makes the page of a word resident that the heap itself has to read. If it is lost, the process ends, unless the
   // hardware guard's handler gives zeros.
   void fetch_or_end(std::uintptr_t address) {
     if (!try_fetch(address, 1, true)) static_cast<void>(*reinterpret_cast<const volatile std::byte*>(address));
@@ -77,7 +77,7 @@ class far_memory {
     return from_.takes_object_path(pointer(address));
   }
 
-  // Whether the page, which is remote, left a short while ago: what is wanted of it is wanted often.
+  // Whether the page, which is remote, left a short while ago: its objects are probably needed often.
   [[nodiscard]] bool left_just_now(std::uintptr_t address) const { return from_.left_just_now(pointer(address)); }
 
   // Reads bytes of a remote page into local memory, without making it resident. Returns false when the page is not

@@ -30,10 +30,10 @@ class fiber_misses final : public engine::miss_waiter {
   // From now on the workers poll `served`, which was made with this in its options; before a fiber touches its far
   // heap.
   void serve(pager::page_guard& served);
-  // No more. Requires: no fiber waits, or will.
+  // Ends that. Requires: no fiber waits, or will.
   void stop() noexcept;
 
-  // How many fibers wait for the pager now, and the most that ever did at once.
+  // How many fibers wait for the pager now, and the most that ever waited at once.
   [[nodiscard]] std::uint64_t parked() const noexcept { return parked_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t most_parked() const noexcept { return most_parked_.load(std::memory_order_relaxed); }
 

@@ -1,5 +1,6 @@
-// Grace periods: when every scope that was open at a moment has ended (as in read-copy-update; McKenney and Slingwine,
-// 1998). Nobody waits in a dereference; whoever wants a place or a page for itself asks later whether it may have it.
+// Grace periods: the time until every scope that was open at a moment has ended (as in read-copy-update; McKenney and
+// Slingwine, 1998). Dereferences never wait. A thread that wants a place or a page for itself asks later whether it may
+// have it.
 //
 //     const grace_number asked = all_scopes.stamp([&](grace_number n) { ...take it out of reach, note n... });
 //     ... all_scopes.advance() now and then ...
@@ -49,8 +50,8 @@ class grace_periods {
   // The number of the last period that is over.
   [[nodiscard]] grace_number last_over() const noexcept { return over_.load(std::memory_order_acquire); }
 
-  // Begins a period if one is wanted, and looks whether the one that is under way is over. Does not wait; if another
-  // thread is at it, it does nothing.
+  // Begins a period if one is wanted, and checks whether the current one is over. Does not wait; while another thread
+  // is doing this, it does nothing.
   void advance() noexcept;
 
   // Returns false when the period is not over by then, or when it cannot be, because the caller itself is in a scope.

@@ -1,4 +1,4 @@
-// The pages that a stretch of the runtime's own work needs where they are (hazard pointers; Michael, 2004).
+// The pages that must stay in place during a stretch of the runtime's own work (hazard pointers; Michael, 2004).
 #pragma once
 
 #include <atomic>
@@ -7,10 +7,10 @@
 
 namespace far::heap {
 
-// Dereferences rely on grace periods (grace_periods.h). This is for work on objects' headers, which may be done outside
-// scopes, and during which the pages must not leave whatever happens: headers are locked in them. The owner appends to
-// the log with plain stores; evictor and evacuator read it after a process-wide fence. Everything else is the owner's
-// alone:
+// Dereferences rely on grace periods (grace_periods.h). This is for work on objects' headers, which may happen outside
+// scopes. During it the pages must not leave under any circumstances, because headers in them are locked. The owner
+// appends to the log with plain stores; evictor and evacuator read it after a process-wide fence. Everything else is
+// the owner's alone:
 //
 //     slots   pages in the log, in a small table without chains. Valid while their stamp is the current one
 //     others  those whose slot another page has
@@ -45,7 +45,7 @@ class hazard_log {
 
   [[nodiscard]] std::size_t held() const { return count_.load(std::memory_order_relaxed); }
 
-  // Lets go of all but the first `count` entries.
+  // Releases all but the first `count` entries.
   void cut_back(std::size_t count) {
     const std::size_t now = held();
     if (now == count) return;

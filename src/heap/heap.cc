@@ -34,7 +34,7 @@ constexpr std::size_t most_held_bytes = heap::huge_space::most_held_pages * page
 
 constexpr std::size_t pages_condemned_at_once = 256;
 
-// For scopes to end, when somebody asks for pages to leave.
+// The longest wait for scopes to end, when pages are evicted on request.
 constexpr std::chrono::milliseconds longest_wait{10};
 
 constexpr std::uint64_t busy_flags = word::moving | word::fetching;
@@ -84,7 +84,8 @@ std::uintptr_t object_heap::take_place(std::size_t bytes, segment_kind where, un
   }
 }
 
-// Lets dereferences use the page at once. While its cards are still to tell how it shall come back, they are watched.
+// Lets dereferences use the page at once. As long as its cards can still decide how it will come back, its objects are
+// watched.
 void object_heap::make_ready(std::uintptr_t address, bool writable) {
   const std::size_t page = pages.page_of(address);
   readiness how = writable ? readiness::writable : readiness::readable;
@@ -115,8 +116,7 @@ void object_heap::allocate_pages(owner_word& owner, std::size_t bytes, unsigned 
   owner.store(word::of_huge(huge.take(bytes, tag, false)), std::memory_order_relaxed);
 }
 
-// Of pages whose objects have a handler before they leave, all that are used can be written: the handler does not
-// fault.
+// If objects have a handler before they leave, all their pages in use are writable, so that the handler does not fault.
 bool object_heap::has_handler(std::uintptr_t object) const {
   return leaving.has_handler(pages.tag_of(pages.page_of(object)));
 }
@@ -300,7 +300,7 @@ void object_heap::evict(std::uintptr_t address, std::size_t bytes) {
     if (is_any) number = of_piece;
     for (std::size_t page = first; page < end_of_piece; ++page) pages.cool(page);
   }
-  // If it is not over by then, what is in reach stays.
+  // If it is not over by then, pages in reach stay.
   if (number != 0) static_cast<void>(heap::scopes_without_log.wait_until_over(number, longest_wait));
   memory.evict(address, bytes);
 }

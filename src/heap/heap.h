@@ -1,8 +1,8 @@
-// The object heap of one runtime: start reading here, after docs/heap.md. It allocates objects, brings them in when
-// they are dereferenced, and keeps the owner's word and the object's header in agreement.
+// The object heap of one runtime: start reading here, after docs/heap.md. It allocates objects, fetches them when they
+// are dereferenced, and keeps the owner's word and the object's header in agreement.
 //
-// Every call may be made from any fiber or OS thread. A pointer is dereferenced by many at a time; it is moved and
-// destroyed by one, while nobody else uses it. The evacuator (evacuator.h) may be at work on any object at any time.
+// Every call may be made from any fiber or OS thread. Many may dereference a pointer at a time; only one may move or
+// destroy it, while nobody else uses it. The evacuator (evacuator.h) may be at work on any object at any time.
 #pragma once
 
 #include <array>
@@ -42,10 +42,10 @@ class object_heap {
   object_heap(const object_heap&) = delete;
   object_heap& operator=(const object_heap&) = delete;
 
-  // Evicts what nobody can have a pointer into; of small objects, nothing while a scope stays open.
+  // Evicts pages that nobody can have a pointer into; no pages of small objects while a scope stays open.
   void evict(std::uintptr_t address, std::size_t bytes);
-  // Evicts a page now, whoever has a pointer into it: it comes back whole. Pages of tags with a handler stay: their
-  // objects do not leave without a call, which needs a grace period.
+  // Evicts a page now, even if somebody has a pointer into it: it comes back whole. Pages of tags with a handler stay:
+  // their objects do not leave without a call, which needs a grace period.
   void force_out(std::uintptr_t address);
   [[nodiscard]] bool forces_out() const { return forcing_.load(std::memory_order_relaxed) > 0; }
 
@@ -93,8 +93,8 @@ class object_heap {
   }
 
   // The object is gone; its destructor has run, unless it is lost. `owner` is null afterwards. Requires: nobody else
-  // uses it. `owns_others`: there are far pointers in it. If it is lost, so are they, and its place is kept for good:
-  // headers of what they own name it.
+  // uses it. `owns_others`: there are far pointers in it. If it is lost, so are they, and its place is kept for good,
+  // because the headers of their objects name it.
   void release(owner_word& owner, bool owns_others) { owners_.release(owner, owns_others); }
 
   // Memory for plain pointers (plain_space.h).
@@ -114,8 +114,8 @@ class object_heap {
   // Recomputes every count and checks every header that can be read. Requires: no other call meanwhile.
   void validate() const;
 
-  // A tag of which pages stay for up to `most_heat` looks of the evictor after they were used often. Returns its
-  // number, or nothing when there are most_tags already. `handler`: called before its objects leave, or empty.
+  // A tag whose pages stay for up to `most_heat` looks of the evictor after they were used often. Returns its number,
+  // or nothing when there are most_tags already. `handler`: called before its objects leave, or empty.
   [[nodiscard]] std::optional<unsigned> add_tag(unsigned most_heat, leaving_handler handler);
   // The evictor looked at a page. Returns whether it stays, because it has been in use.
   [[nodiscard]] bool change_heat(std::size_t page, bool was_used);

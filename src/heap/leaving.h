@@ -16,7 +16,7 @@ void check_outside_handlers() noexcept;
 
 class leaving_objects {
  public:
-  // Of a tag that has no objects yet.
+  // Requires: the tag has no objects yet.
   void set_handler(unsigned tag, leaving_handler handler);
 
   [[nodiscard]] bool has_handler(unsigned tag) const {

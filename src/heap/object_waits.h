@@ -1,4 +1,4 @@
-// Those who wait for an object that somebody else is fetching over the object path.
+// Waits for an object that another fiber or thread is fetching over the object path.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@ namespace far::heap {
 
 class object_waits {
  public:
-  // Waits while `word` has `flag`. A fiber or thread that takes the flag away (memory_order_seq_cst) calls wake_all()
-  // after it.
+  // Waits while `word` has `flag`. A fiber or thread that clears the flag (memory_order_seq_cst) calls wake_all()
+  // afterwards.
   void wait_while(const std::atomic<std::uint64_t>& word, std::uint64_t flag) noexcept;
   void wake_all(const std::atomic<std::uint64_t>& word) noexcept;
 

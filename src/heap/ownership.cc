@@ -102,8 +102,8 @@ void ownership::move_owner(owner_word& from, owner_word& to) {
   }
 }
 
-// The word has been copied to where it is now, or its object is to be told again where it is. A move that is not called
-// off goes on with the new owner: whoever evacuates reads its name under the header's lock.
+// The word has been copied to its present place, or its object's header must name it again. A move that is not called
+// off continues with the new owner, because the evacuator reads the owner under the header's lock.
 void ownership::follow(owner_word& word_here, bool calls_off) {
   hazard_log& mine = current_record().work;
   const holding until_done(mine);

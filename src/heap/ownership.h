@@ -22,7 +22,7 @@
 
 namespace far::heap {
 
-// Every call may be made from any fiber or OS thread, but a pointer is moved and destroyed by one, while nobody else
+// Every call may be made from any fiber or OS thread, but only one may move or destroy a pointer, while nobody else
 // uses it.
 class ownership {
  public:

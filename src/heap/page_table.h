@@ -34,8 +34,8 @@ class page_table {
   [[nodiscard]] std::size_t page_of(std::uintptr_t address) const { return (address - base_) >> page_shift; }
   [[nodiscard]] std::uintptr_t address_of(std::size_t page) const { return base_ + (page << page_shift); }
 
-  // Live bits: a bit where a live object starts. The count is kept apart, because an object
-  // that is being fetched has no live bit but still needs its page.
+  // Live bits: a bit where a live object starts. The count is kept apart, because an object that is being fetched has
+  // no live bit but still needs its page.
   void set_live(std::uintptr_t object) { live_word(object).fetch_or(bit_of(object), std::memory_order_seq_cst); }
   void clear_live(std::uintptr_t object) { live_word(object).fetch_and(~bit_of(object), std::memory_order_seq_cst); }
   [[nodiscard]] bool is_live(std::uintptr_t object) const {

@@ -4,7 +4,7 @@ namespace far::heap {
 
 bool path_selector::takes_object_path(unsigned cards, unsigned tag, bool fetched) {
   const unsigned least = dense_cards_.load(std::memory_order_relaxed);
-  // Read ahead and never used: nothing was learned, and its path stays what it was.
+  // A page that was read ahead and never used proves nothing, so its path stays the same.
   if (fetched && cards == 0 && least <= units_a_page) return false;
   const bool dense = cards >= least;
   if (fetched) page_fetches_[tag].note(dense);

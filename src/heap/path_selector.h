@@ -9,11 +9,11 @@
 
 namespace far::heap {
 
-// A dense page, of which a large share was accessed, is worth fetching whole. That share is a fact about the future
-// only where the page's objects belong together. Of a page that came back as a page it says how much that fetch was
-// good for. Objects that came one by one share their new page by chance, and have all been accessed: it is always
-// dense. Whether such pages were good for a page fetch is learned from those that have come back as pages, for each tag
-// alone; while most were not, only a few of them are tried.
+// A dense page, of which a large share was accessed, is worth fetching whole. But that share predicts the future only
+// if the page's objects belong together. For a page that came back as a page, it says how useful that fetch was.
+// Objects that came one by one share their new page by chance, and have all been accessed, so it is always dense.
+// Whether fetching such pages whole is worth it is learned, for each tag alone, from those that have come back as
+// pages; while most were not worth it, only a few are tried.
 class path_selector {
  public:
   // The least share of accessed units of a dense page: at 0 every page takes the page path, above 1 none.

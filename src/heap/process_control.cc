@@ -73,7 +73,7 @@ std::uint64_t chosen_bytes(const answering& mine) {
   return sum;
 }
 
-// The part of one runtime: what is above the minima goes to each in the proportion of what was chosen for it. Requires:
+// The part of one runtime: memory above the minima is shared in proportion to the chosen budgets. Requires:
 // budget_bytes >= least_bytes().
 std::uint64_t part_of(const answering& mine, const answered& one, std::uint64_t budget_bytes) {
   const std::uint64_t least = least_bytes(mine);
@@ -120,8 +120,8 @@ result<void> add_server(void* context, std::string_view server) {
   return was_added ? result<void>() : said;
 }
 
-// Tells the host what the runtimes hold, and follows what it says. With `lock` held. Returns false where it takes no
-// guest.
+// Reports the runtimes' memory to the host, and applies its answer. With `lock` held. Returns false if the host takes
+// no guest.
 bool exchange_with_host(answering& mine) {
   const control::guest_report said{.runtimes = static_cast<std::uint32_t>(mine.all.size()),
                                    .wanted_bytes = chosen_bytes(mine),
@@ -151,7 +151,7 @@ void warn_of_own_budget(const pager::far_heap& one) {
            static_cast<int>(getpid()), format_size(one.snapshot().budget_bytes).c_str());
 }
 
-// A runtime that has just started holds nothing, and must not count with what was chosen for it. With `lock` held.
+// A runtime that has just started holds nothing, and must not count with its chosen budget. With `lock` held.
 bool introduce(answering& mine, const answered& newcomer) {
   static_cast<void>(newcomer.heap->resize(pager::minimum_budget_bytes));  // the least never fails
   if (exchange_with_host(mine)) return true;

@@ -1,6 +1,6 @@
-// The far::runtime objects of a process together, as others see them: `farheap stats`, `resize`, `top` and `add-server`
-// name a process, so statistics are sums, a budget is shared out in the proportion of what was chosen for each, and a
-// server is added to every far tier that consists of servers.
+// The far::runtime objects of a process as one, seen from outside. `farheap stats`, `resize`, `top` and `add-server`
+// name a process, so statistics are sums, a budget is shared in proportion to the chosen ones, and a server is added to
+// every far tier that consists of servers.
 //
 // Under `farheap run` its runtime answers for the process instead, and is the host of this one (control/guest.h): all
 // far heaps of the process share the budget of `farheap run`.
@@ -17,7 +17,7 @@ namespace far::heap {
 // it; under a host it may be lower from here on. Where something else answers for the process and is no host, such as a
 // second copy of this library, a line in the log says that the runtime has a budget of its own.
 void answer_for(pager::far_heap& one);
-// No more. Requires: answer_for().
+// Ends that. Requires: answer_for().
 void stop_answering_for(pager::far_heap& one) noexcept;
 
 // The program chooses another budget for a runtime for which the process answers. Under a host that is the most that it

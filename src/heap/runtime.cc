@@ -34,7 +34,7 @@ namespace {
 
 constexpr std::chrono::microseconds pause_under_pressure{20};
 
-// Asks the program whether it goes on with zeros.
+// Asks the program whether to continue with zeros.
 class loss_handler final : public pager::lost_access_handler {
  public:
   explicit loss_handler(std::function<bool(const void*)> goes_on) : goes_on_(std::move(goes_on)) {}

@@ -36,8 +36,8 @@ bool put_out_of_reach(page_table& pages, std::size_t page, grace_number number) 
   return true;
 }
 
-// A page that came whole and of which only a small part is used, look after look, wastes the rest of its frame for as
-// long as that part is in use: it leaves all the same, and what is used of it comes back among its like.
+// If a page came whole, and look after look only a small part of it is used, it wastes the rest of its frame. It leaves
+// all the same, and the objects in use come back among their like.
 bool keeps_warm(object_heap& heap, std::size_t page, bool was_used, bool fetched) {
   const bool was_warm = heap.pages.heat_of(page) > 0;
   if (!heap.change_heat(page, was_used)) return false;

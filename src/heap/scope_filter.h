@@ -1,4 +1,4 @@
-// Decides about pages that the evictor wants to take: which are in use, which may be, and how the others come back.
+// Decides about the evictor's candidates: which are in use, which may be, and how the others come back.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@ class object_heap;
 
 namespace far::heap {
 
-// Made before the pager, because the pager wants it at its start; says nothing until the heap is there.
+// Created before the pager, which needs it at its start. It has no opinion until the heap is attached.
 class scope_filter final : public engine::eviction_filter {
  public:
   // `told` is called, with `context`, whenever pages are about to leave: local memory is short. Any thread; must not

@@ -40,27 +40,27 @@ bool is_found_long(const detail::scope_record& owner) {
   return owner.scopes_to_log > 0;
 }
 
-// A thread that does one step after the other, each when it is told to.
+// A thread that does one step after the other, each when go_on() allows it.
 class follower {
  public:
   explicit follower(std::vector<std::function<void()>> steps) : steps_(std::move(steps)) {}
   ~follower() {
-    told_ = steps_.size();
+    allowed_ = steps_.size();
     thread_.join();
   }
   // Returns when the next step has been done.
   void go_on() {
-    const std::size_t next = ++told_;
+    const std::size_t next = ++allowed_;
     while (done_ < next) std::this_thread::yield();
   }
 
  private:
   std::vector<std::function<void()>> steps_;
-  std::atomic<std::size_t> told_{0};
+  std::atomic<std::size_t> allowed_{0};
   std::atomic<std::size_t> done_{0};
   std::thread thread_{[this] {
     for (std::size_t i = 0; i < steps_.size(); ++i) {
-      while (told_ <= i) std::this_thread::yield();
+      while (allowed_ <= i) std::this_thread::yield();
       steps_[i]();
       done_ = i + 1;
     }

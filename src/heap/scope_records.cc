@@ -139,7 +139,7 @@ held_pages find_held(std::span<const std::uint64_t> pages, const hazard_log* exc
   const position_table positions(pages);
   fence_all_threads();
   held_pages held;
-  // All scopes first: a page is handed over from a scope to work that outlasts it.
+  // All scopes first, because a page is handed over from a scope to work that outlasts it.
   for (const owner_record* one = first_record(); one != nullptr; one = one->next) {
     const hazard_log* const used = one->used.load(std::memory_order_acquire);
     if (used == nullptr) continue;

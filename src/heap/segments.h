@@ -58,12 +58,12 @@ class segments {
   [[nodiscard]] bool keep(segment& one);
   void let_go(std::uintptr_t in) { let_go(in, holding(in)); }
 
-  // Of a segment of runs, when its last run is gone.
+  // Frees a segment of runs, when its last run is gone.
   void release_runs(std::uintptr_t first);
 
   [[nodiscard]] segment& holding(std::uintptr_t address) { return table_[index_of(address)]; }
   [[nodiscard]] const segment& holding(std::uintptr_t address) const { return table_[index_of(address)]; }
-  // Rather than pages of larger ones, or memory for plain pointers.
+  // Whether it is neither for pages of larger objects nor for plain pointers.
   [[nodiscard]] bool holds_small_objects(std::uintptr_t address) const {
     const segment_state now = holding(address).state.load(std::memory_order_acquire);
     return now == segment_state::closed || now == segment_state::open;

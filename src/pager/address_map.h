@@ -77,8 +77,8 @@ class address_map {
   // The part in use that contains `page`.
   [[nodiscard]] std::optional<part> find(page_id page) const;
 
-  // Calls `body(traits)` if the page is in use, and returns what it returned, else false. Nobody takes the page out
-  // of use meanwhile. `body` must not call this map.
+  // Calls `body(traits)` if the page is in use, and returns what it returned, else false. Nobody takes the page out of
+  // use meanwhile. `body` must not call this map.
   template <typename Body>
   [[nodiscard]] bool while_in_use(page_id page, const Body& body) const {
     const lock_guard guard(lock_);
@@ -130,8 +130,8 @@ class address_map {
   [[nodiscard]] parts used_in(page_range range) const FAR_REQUIRES(lock_);
   [[nodiscard]] std::uint64_t free_in(page_range range) const FAR_REQUIRES(lock_);
   void split_used_at(page_id page) FAR_REQUIRES(lock_);
-  // Joins neighbours that are alike, in the range and at its borders: a program that changes its memory page by page,
-  // and then back, pays for the pieces once.
+  // Joins equal neighbours, in the range and at its borders, so that a program that changes its memory page by page,
+  // and then back, does not leave pieces behind.
   void join_used(page_range range) FAR_REQUIRES(lock_);
   void insert_free(page_id first, std::uint64_t count) FAR_REQUIRES(lock_);
   void take_from_hole(page_id hole_first, page_range range) FAR_REQUIRES(lock_);

@@ -1,4 +1,5 @@
-// The runtime's side of far/detail/compiled.h: programs and libraries of farheap-clang, and what their guards look at.
+// The runtime's side of far/detail/compiled.h: programs and libraries of farheap-clang, and the data that their guards
+// read.
 #pragma once
 
 #include "far/detail/compiled.h"
@@ -7,9 +8,9 @@ namespace far::pager {
 
 class page_guard;
 
-// From now on guards of the process are about this pager's far heap, if it keeps its states by address
-// (options::states_by_address), and streams are told to the part that serves hints (hints.h). Once in a process; the
-// pager stays to its end.
+// From now on the guards of the process check this pager's far heap, if it keeps its states by address
+// (options::states_by_address), and streams go to the part that serves hints (hints.h). Once in a process; the pager
+// stays to its end.
 void serve_compiled_code(const page_guard& guard);
 
 // The work of far_compiled_join() and far_compiled_leave(). A lock is held for a few instructions, with signals

@@ -39,13 +39,13 @@ class far_heap {
   // Changes the budget while the program runs, both ways. Returns at once; a smaller budget is reached by eviction.
   [[nodiscard]] virtual result<void> resize(std::uint64_t budget_bytes) = 0;
 
-  // Takes one more server of the far tier into use (backend::add_server). May wait for some seconds.
+  // Adds a server to the far tier (backend::add_server). May wait for some seconds.
   [[nodiscard]] virtual result<void> add_server(std::string_view server) = 0;
 
   // The process is about to end (backend::prepare_exit). May wait for a second.
   virtual void prepare_exit() = 0;
 
-  // Around fork(2), in this order, on the forking thread. The child's pager serves every byte as it was, and goes on
+  // Around fork(2), in this order, on the forking thread. The child's pager serves every byte as it was, and continues
   // with a budget of its own, as large as its parent's. Slots that both may read are freed with the last of them.
   virtual void prepare_fork() = 0;
   virtual void after_fork_in_parent() = 0;

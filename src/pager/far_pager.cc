@@ -47,8 +47,8 @@ result<std::unique_ptr<page_guard>> create_page_guard(const options& chosen) {
 
 // ---- start and stop ----
 
-// Room for the tables is checked and held before the far tier is opened (room_under_limit), so that the tier takes no
-// more than there is besides; the heap's addresses are reserved when it has been given back.
+// Room for the tables is checked and held while the far tier is opened (room_under_limit), so that the tier does not
+// use it up. The heap's addresses are reserved after the room has been given back.
 result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
   const platform::runtime_mark allocate_locally;
   if (chosen.budget_bytes < minimum_budget_bytes) {

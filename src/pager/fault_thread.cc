@@ -15,8 +15,8 @@
 namespace far::pager {
 namespace {
 
-// After a miss the next one often follows at once. Looking for it for a little while saves the 8 us that waking from
-// poll(2) costs the program; looking for longer would burn a core that the program could use.
+// The next miss often follows at once. Spinning for a little while saves the 8 us that waking from poll(2) costs the
+// program; spinning for longer would waste a core that the program could use.
 constexpr std::uint64_t spin_ns = 20'000;
 
 }  // namespace
@@ -36,7 +36,7 @@ fault_thread::fault_thread(engine::engine& engine, engine::host& around, engine:
       }) {}
 
 void fault_thread::start() {
-  // Where the program has left no descriptor, the thread looks now and then whether it is to stop.
+  // If the program has left no descriptor, the thread checks now and then whether to stop.
   stop_descriptor_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   thread_ = platform::start_runtime_thread("farheap-fault", [this] { run(); });
   backoff waiting;
@@ -79,7 +79,7 @@ void fault_thread::run() {
   }
 }
 
-// Takes what is new and does what can be done. Returns whether anything was.
+// Reads new misses and does all that can be done now. Returns whether anything was done.
 bool fault_thread::serve() {
   const lock_guard guard(fetcher_.lock);
   const bool is_new = read_new();
@@ -120,7 +120,7 @@ bool fault_thread::waits_for_device() const {
   return !fetcher_.idle() && fetcher_.event_descriptor() >= 0;
 }
 
-// Until there is a miss, an arrival, or it is time to look at what is pending again.
+// Sleeps until there is a miss or an arrival, or until pending misses must be looked at again.
 void fault_thread::sleep() {
   const bool waiting = !pending_.empty() || !fetcher_.idle();
   std::array<pollfd, 3> sources{

@@ -49,7 +49,7 @@ hint_site::tally& tally_of(far_hint_site& site) {
   return entry_of(site).counted[thread_number % hint_site::tallies];
 }
 
-// Not inline, and opaque to the optimiser: a fiber that waited may go on on another thread, which has another errno.
+// Not inline, and opaque to the optimiser: a fiber that waited may continue on another thread, with another errno.
 [[gnu::noinline]] int read_errno() {
   asm volatile("");
   return errno;

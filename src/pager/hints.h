@@ -17,7 +17,7 @@ class page_guard;
 using hint_entry = decltype(far_hint_view::miss);
 void take_hint(const void* address, std::size_t size, std::uint64_t packed_options, far_hint_site* site);
 
-// From now on hints of the whole process are about this pager's far heap, unless they are about another's already.
+// From now on the hints of the whole process concern this pager's far heap, unless another pager serves them already.
 // `entry`: take_hint(), or a function of a door's own that calls it.
 void serve_hints(page_guard& guard, hint_entry entry = take_hint);
 // Before the pager ends. Requires: no thread is in a hint about its far heap.

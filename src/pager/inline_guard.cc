@@ -24,9 +24,9 @@ std::atomic<unsigned> guarded_count{0};
 spin_lock installing;  // held to change the above, and the kernel's idea of the handler
 bool avoids_signal_stacks = false;
 spin_lock program_action_lock;
-struct sigaction program_action{};  // what the program wants done with a SIGBUS that is not ours
+struct sigaction program_action{};  // the program's action for a SIGBUS that is not ours
 
-// Gives a SIGBUS that is none of ours to the program, as if we were not here.
+// Passes a SIGBUS that is not ours to the program, as if our handler did not exist.
 void pass_on(int signal, siginfo_t* info, void* context) {
   const struct sigaction action = program_action;
   if ((action.sa_flags & SA_SIGINFO) != 0) return action.sa_sigaction(signal, info, context);
@@ -51,7 +51,7 @@ void on_sigbus(int signal, siginfo_t* info, void* context) {
   miss_resolver* const misses = resolver_of(info->si_addr);
   if (misses != nullptr && !is_of_foreign(*misses, info->si_addr)) {
     std::optional<platform::runtime_mark> allocate_locally;
-    if (!misses->has_fibers()) allocate_locally.emplace();  // a fiber may go on on another thread
+    if (!misses->has_fibers()) allocate_locally.emplace();  // a fiber may continue on another thread
     misses->resolve_fault(info->si_addr, context);
   } else {
     pass_on(signal, info, context);

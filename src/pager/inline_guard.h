@@ -15,13 +15,13 @@ class miss_resolver;
 [[nodiscard]] result<void> install_inline_guard(miss_resolver& misses);
 void remove_inline_guard(miss_resolver& misses);
 
-// The SIGBUS handler that the program has set, for a door that interposes sigaction(2). Behaves like
-// sigaction(SIGBUS, act, old).
+// The SIGBUS handler that the program has set, for a door that interposes sigaction(2). Behaves like sigaction(SIGBUS,
+// act, old).
 [[nodiscard]] bool inline_guard_installed() noexcept;
 void chained_sigbus_action(const struct sigaction* act, struct sigaction* old) noexcept;
 
 // Whether a fault in the far heap is the program's own: of a file, say, that it has mapped there and that has become
-// shorter. One that was ours when it was raised, before the other mapping came, does not come again.
+// shorter. A fault that was ours when it was raised, before the other mapping came, does not repeat.
 [[nodiscard]] bool is_of_foreign(const miss_resolver& misses, const void* address) noexcept;
 
 }  // namespace far::pager

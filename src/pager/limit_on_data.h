@@ -8,12 +8,12 @@
 
 namespace far::pager {
 
-// How much address space a far heap reserves where nobody says so. It costs nothing until it is used; programs reserve
-// far more than they touch.
+// How much address space a far heap reserves by default. It costs nothing until it is used; programs reserve far more
+// than they touch.
 [[nodiscard]] std::uint64_t default_heap_bytes();
 
 // A limit on data counts the addresses of our tables as it counts the program's memory: they must fit, and leave half
-// of it to the program. Held while the far tier is opened, so that it takes no more than there is besides.
+// of it to the program. Held while the far tier is opened, so that the tier does not use up this room.
 class room_under_limit {
  public:
   // `reads_parts`: as in engine::options.

@@ -50,7 +50,7 @@ int mapped_parts::open_or_put_back(page_range range, const mapping_traits& trait
   return failure;
 }
 
-// A part that another call has taken out, and is about to put back, is waited for: it would outlive the call.
+// It waits for parts that another call has taken out and is about to put back, because they would outlive this call.
 int mapped_parts::unmap(page_range range) {
   backoff waiting;
   std::optional<parts> found;

@@ -22,7 +22,8 @@ class mapped_parts {
   using part = address_map::part;
   using parts = address_map::parts;
 
-  // Requires: all references outlive this object. `around`: whose background is woken when memory is allocated.
+  // Requires: all references outlive this object. `around`: the host whose background is woken when memory is
+  // allocated.
   mapped_parts(const platform::heap_layout& heap, engine::page_ranges& ranges, const engine::eviction_control& eviction,
                engine::host& around);
 
@@ -50,8 +51,8 @@ class mapped_parts {
 
   // The parts of a range that are in use, as soon as no thread is working on one of them. Also outside the gate.
   [[nodiscard]] parts look(page_range range) const;
-  // Calls `body(part)` for the parts in use of the range, in order. The first error of `body` ends it; a hole is
-  // ENOMEM: at once, or when the rest is done.
+  // Calls `body(part)` for the parts in use of the range, in order. The first error of `body` ends it. A hole means
+  // ENOMEM, at once or after the rest.
   enum class at_hole : std::uint8_t { stop, go_on };
   template <typename Body>
   [[nodiscard]] int for_each(page_range range, at_hole mode, const Body& body) const {

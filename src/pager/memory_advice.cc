@@ -166,7 +166,7 @@ int memory_advice::populate_part(const address_map::part& part, bool write) {
   int failure = 0;
   engine::for_each_block(part.range, [&, this](engine::block_id, page_range piece) {
     if (ranges_.populate_open(piece)) return;
-    // The kernel says this of memory that has failed.
+    // The kernel reports failed memory in this way.
     if (!accesses_.fetch(parts_.address_of(piece), parts_.bytes_of(piece), write)) failure = EHWPOISON;
   });
   return failure;

@@ -28,7 +28,7 @@ class memory_advice {
   // Inside the gate: makes a part inaccessible (MADV_GUARD_INSTALL), or ends that. Returns 0 or an errno value.
   [[nodiscard]] int fence(const address_map::part& part, bool install);
 
-  // In the child of a fork, before the program goes on in it: what it does not inherit, it has not.
+  // In the child of a fork, before the program continues: removes what the child does not inherit.
   void settle_in_child();
 
  private:

@@ -72,8 +72,8 @@ int memory_calls::map_at(page_range range, int protection, placement how) {
 }
 
 // Whether a range that was taken over is ordinary memory of ours, without holes: then new memory in its place is the
-// same without its bytes, and nobody need be asked for room. Whole blocks are given back all the same, since what is
-// allocated anew costs no misses until it is evicted.
+// same memory without its bytes, and needs no further room. Whole blocks are given back all the same, since newly
+// allocated ones cost no misses until they are evicted.
 bool memory_calls::may_map_in_place(page_range range, const address_map::parts& parts) {
   std::uint64_t known = 0;
   for (const address_map::part& part : parts) {

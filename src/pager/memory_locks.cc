@@ -18,7 +18,7 @@ bool accessible(const mapping_traits& traits) {
 }  // namespace
 
 result<void> memory_locks::lock(std::byte* address, std::size_t bytes, unsigned flags) {
-  // Memory that nobody can touch is locked as well, but the kernel then fills nothing from there on, and says so.
+  // Inaccessible memory is locked as well, but the kernel then fills nothing from there on, and says so.
   bool unfilled = false;
   const auto lock_each = [&](const address_map::part& part) {
     unfilled |= !part.traits.foreign && !accessible(part.traits) && (flags & on_fault) == 0;

@@ -15,8 +15,7 @@ namespace {
 
 constexpr std::uint64_t huge_page_pages = (2 * mib) >> page_shift;
 
-// Whether two neighbours are one mapping to the kernel, which knows neither reservations nor, as they are marks of its
-// pages, guards.
+// Whether two neighbours are one mapping to the kernel. It knows no reservations, and to it guards are marks of pages.
 bool alike(mapping_traits one, const mapping_traits& other) {
   one.reserved = other.reserved;
   one.fenced = other.fenced;
@@ -39,7 +38,7 @@ result<std::byte*> memory_moves::remap(std::byte* address, std::size_t old_bytes
 // As in mremap(2), a range that becomes shorter is cut first, even when the move that follows fails.
 int memory_moves::remap(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved) {
   const address_map::parts parts = parts_.look(range);
-  // As the kernel: one mapping, or neighbours that are one to it.
+  // As in the kernel: one mapping, or neighbours that are one to it.
   page_id next = range.first;
   for (const address_map::part& part : parts) {
     if (part.range.first != next || part.traits.foreign || !alike(part.traits, parts.front().traits)) return EFAULT;
@@ -105,7 +104,7 @@ int memory_moves::move_parts(page_range range, std::uint64_t new_count, const re
   return 0;
 }
 
-// Opens the target, and moves what is in the parts to it. Where that fails, everything is as it was, and the target is
+// Opens the target, and moves the bytes of the parts there. If that fails, everything is as before, and the target is
 // empty.
 int memory_moves::move_bytes(page_range range, const address_map::parts& parts, page_range target,
                              const mapping_traits& traits) {
@@ -116,7 +115,7 @@ int memory_moves::move_bytes(page_range range, const address_map::parts& parts, 
     if (failure != 0 || !part.traits.fenced) continue;
     failure = set_kernel_protection(parts_.address_of(place_of(part.range)), part.range.count << page_shift, PROT_NONE);
   }
-  // Pages that are locked here could not move to where they are not.
+  // Locked pages could not move to a place where they are not locked.
   const bool locked = parts.front().traits.locked;
   if (failure == 0 && locked)
     static_cast<void>(syscall(SYS_munlock, parts_.address_of(range.first), range.count << page_shift));
@@ -127,7 +126,7 @@ int memory_moves::move_bytes(page_range range, const address_map::parts& parts, 
   return failure;
 }
 
-// Takes the place that the program wants, or some place, out of everybody's sight.
+// Takes the place that the program wants, or any place, so that no other thread gets it.
 int memory_moves::take_target(const remapping& how, int protection, page_range* target) {
   if (how.target != nullptr) {
     target->first = heap_.page_at(how.target);

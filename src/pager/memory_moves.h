@@ -1,4 +1,4 @@
-// mremap in the far heap. Bytes that are away move by name: nothing is fetched.
+// mremap in the far heap. Remote bytes only change their address: nothing is fetched.
 #pragma once
 
 #include <cstddef>

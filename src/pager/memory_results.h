@@ -20,14 +20,14 @@ namespace far::pager {
   return syscall(SYS_mprotect, address, bytes, protection) == 0 ? 0 : errno;
 }
 
-// Puts the inaccessible reservation (back) where something else was mapped, or the kernel was told something of it.
+// Makes the range an inaccessible reservation again after another mapping or advice to the kernel.
 [[nodiscard]] inline int reserve_again(std::byte* address, std::size_t bytes, int how) {
   constexpr int reservation = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   const long mapped = syscall(SYS_mmap, address, bytes, PROT_NONE, reservation | how, -1, 0L);
   return mapped != -1 ? 0 : errno;
 }
 
-// Whether the limit on locked memory allows so many bytes more. The kernel alone knows what counts, so it is tried.
+// Whether the limit on locked memory allows so many bytes more. Only the kernel knows what counts, so this tries it.
 [[nodiscard]] inline bool may_lock_more(const std::byte* locked, std::size_t bytes) {
   constexpr unsigned on_fault = 1;  // MLOCK_ONFAULT
   if (bytes == 0) return syscall(SYS_mlock2, locked, 0, on_fault) == 0;
@@ -39,9 +39,8 @@ namespace far::pager {
   return allowed;
 }
 
-// Whether the kernel has room for the mappings that a call may leave over: its borders split two at most, and mremap
-// wants six more. The kernel alone counts them, so it is tried: each page in between that is protected otherwise makes
-// two more.
+// Whether the kernel has room for the mappings that a call may create: its borders split at most two, and mremap wants
+// six more. Only the kernel counts them, so this tries it: each page in between with another protection makes two more.
 [[nodiscard]] inline bool room_for_mappings() {
   constexpr std::size_t splits = 8;
   constexpr std::size_t bytes = (2 * splits + 1) * page_bytes;

@@ -6,7 +6,7 @@
 
 namespace far::pager {
 
-// One load, and no lock: others may be at work on the page, so it is how the page was a moment ago.
+// One load without a lock: other threads may be at work on the page, so the result describes a moment in the past.
 [[nodiscard]] inline miss::kind kind_of_miss(const engine::page_view& pages, platform::page_id page, bool write) {
   const engine::state where = pages.words().load(page).where();
   if (where == engine::state::untouched) return miss::kind::first_touch;

@@ -15,7 +15,7 @@ struct miss {
   };
 
   std::uint64_t time_ns;     // when it began, by the monotonic clock
-  const std::byte* address;  // as exactly as the machine told
+  const std::byte* address;  // as exact as the machine reports it
   kind cause;
   std::uint32_t thread;  // of the kernel
   // The registers of the thread: a ucontext_t, while missed() runs. Null in fault_mode::thread, where they are not
@@ -26,7 +26,7 @@ struct miss {
 
 class miss_observer {
  public:
-  // fault_mode::in_line: called when the miss is resolved and before the program goes on, on the missing thread, in its
+  // fault_mode::in_line: called when the miss is resolved, before the program continues, on the missing thread, in its
   // signal handler, with no lock of the pager held. It may itself touch far memory if it unblocks SIGBUS; then it is
   // called for that miss, too. fault_mode::thread: called when the miss is reported, on the thread that resolves
   // misses, which must not touch far memory.

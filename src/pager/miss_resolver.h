@@ -32,8 +32,8 @@ class miss_resolver {
   // Resolves an access of the calling thread to a page that is not resident, or not writable. Waits until it is done;
   // on a fiber, others run meanwhile. Returns false if the page is lost.
   [[nodiscard]] bool resolve(engine::wanted_page wanted, miss_waiter::place from) noexcept;
-  // The same for an access that raised a signal: `context` is its ucontext_t; and for one that a system call would
-  // make: `context` is null.
+  // The same for an access that raised a signal (`context` is its ucontext_t), or that a system call would make
+  // (`context` is null).
   void resolve_fault(const void* address, const void* context) noexcept;
   void resolve_fault(const std::byte* address, bool write, const void* context) noexcept;
 
@@ -43,7 +43,7 @@ class miss_resolver {
   [[nodiscard]] bool is_foreign(const void* address) const { return engine_.view().is_foreign(heap_.page_at(address)); }
   [[nodiscard]] bool has_fibers() const { return parked_.has_value(); }
 
-  // With fibers: see page_guard::poll(). And parks the calling fiber until the next poll().
+  // With fibers: see page_guard::poll(). The second parks the calling fiber until the next poll().
   [[nodiscard]] std::uint64_t poll() noexcept { return parked_->poll(); }
   void wait_for_turn() noexcept { parked_->wait_for_turn(miss_waiter::place::call); }
 

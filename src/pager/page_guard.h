@@ -1,6 +1,6 @@
-// The pager's interface for software guards. A software guard finds out by a look at a byte whether an access would
-// miss, and fetches without a hardware fault. All of this works from fibers and OS threads; on a fiber, others run
-// while it waits.
+// The pager's interface for software guards. A software guard checks a byte to find out whether an access would miss,
+// and fetches without a hardware fault. All of this works from fibers and OS threads; on a fiber, others run while it
+// waits.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,8 @@ class page_guard : public far_heap {
   // as atomics (__atomic_load_n).
   [[nodiscard]] virtual const std::uint8_t* state_bytes() const = 0;
 
-  // The same bytes by address: [address >> 12] for each address below 2^47, 0 outside the far heap. Null unless there
-  // is room and somebody asked for it (engine/residency.h).
+  // The same bytes by address: [address >> 12] for each address below 2^47, 0 outside the far heap. Null unless it was
+  // requested and there is room (engine/residency.h).
   [[nodiscard]] virtual const std::uint8_t* states_by_number() const { return nullptr; }
 
   // Makes the range resident, and writable if `write`; of a longer range, everything is on its way before the first
@@ -47,19 +47,19 @@ class page_guard : public far_heap {
   [[nodiscard]] virtual bool is_lost(const std::byte* address) const = 0;
 
   // The hinted path: the range will be used. Makes up to 64 pages of it resident and marks them as used, unless a scan
-  // passes by; the rest is read ahead. A prefetch only starts what is missing. Lost pages are left to the hardware
-  // guard. Returns whether anything was missing (of a prefetch: was started). May be called about any address of the
-  // far heap.
+  // passes by; the rest is read ahead. A prefetch only starts to fetch missing pages. Lost pages are left to the
+  // hardware guard. Returns whether any page was missing (for a prefetch: whether a fetch was started). May be called
+  // about any address of the far heap.
   virtual bool expect_use(const std::byte* address, std::size_t bytes, const hint& about) noexcept = 0;
   // The marks that it sets, one a page, and the time that they carry: engine/reference_marks.h.
   [[nodiscard]] virtual const std::uint8_t* use_bytes() const = 0;
   [[nodiscard]] virtual const std::uint8_t* use_time() const = 0;
 
-  // Starts to fetch what of the range is remote, as far as frames are free ahead of need; does not wait. When none are
-  // free it first evicts a batch.
+  // Starts to fetch the remote pages of the range, as long as frames are free ahead of need; does not wait. When none
+  // are free it first evicts a batch.
   virtual void prefetch(const std::byte* address, std::size_t bytes) = 0;
 
-  // Whether frames run out faster than they are freed: time for fibers that use them up to let others run.
+  // Whether frames run out faster than they are freed: then fibers that use them up should let others run.
   [[nodiscard]] virtual bool under_pressure() const = 0;
 
   // Whether the page is resident, and a write to it does not fault.
@@ -81,8 +81,8 @@ class page_guard : public far_heap {
   // within a page; `buffer` is local memory; options::object_readers > 0.
   [[nodiscard]] virtual slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) = 0;
 
-  // With options::fibers: finishes what has arrived and wakes whom it can; never waits, touches no far memory. Returns
-  // after how many nanoseconds it wants the next call. One thread at a time, outside fibers.
+  // With options::fibers: finishes arrived transfers and wakes the fibers that can continue; never waits, touches no
+  // far memory. Returns the nanoseconds until it wants the next call. One thread at a time, outside fibers.
   [[nodiscard]] virtual std::uint64_t poll() noexcept = 0;
 };
 

@@ -40,8 +40,8 @@ enum class fault_mode { thread, in_line };
 // cannot be thrown from there.
 class lost_access_handler {
  public:
-  // Whether the program shall go on with a page of zeros; otherwise it ends. `page`: its first byte. Any thread,
-  // perhaps inside a signal handler, with locks of the pager held: must not wait, nor touch the far heap.
+  // Whether the program continues with a page of zeros; otherwise it ends. `page`: its first byte. Any thread, perhaps
+  // inside a signal handler, with locks of the pager held: must not wait, nor touch the far heap.
   [[nodiscard]] virtual bool goes_on_with_zeros(const std::byte* page) noexcept = 0;
 
  protected:
@@ -55,9 +55,9 @@ struct options {
   std::string policy = "2q";        // see engine::make_policy
   engine::eviction_pace pace = {};  // how much is evicted ahead of need, and at a time
   std::uint64_t heap_bytes = 0;     // address space to reserve; 0: chosen from the machine
-  // Memory that was there before, becomes part of the far heap, and keeps its place: private, anonymous, readable and
-  // writable, a multiple of 2 MiB at a multiple of it, at most heap_layout::most_static_ranges. Software guards do not
-  // know it. It stays with the far heap for good.
+  // Existing memory that becomes part of the far heap and keeps its place: private, anonymous, readable and writable, a
+  // multiple of 2 MiB at a multiple of it, at most heap_layout::most_static_ranges. Software guards do not know it. It
+  // stays with the far heap for good.
   std::span<const std::span<std::byte>> static_memory = {};
   // Where to evict (engine/eviction_place.h): as measured while the program runs, or always in one place.
   enum class eviction { measured, background, at_miss } where = eviction::measured;
@@ -68,7 +68,7 @@ struct options {
   engine::eviction_filter* filter = nullptr;   // asked before pages leave; outlives the pager
   lost_access_handler* lost_access = nullptr;  // outlives the pager; null: the process ends
   miss_observer* observer = nullptr;           // told of every miss of the hardware guard; outlives the pager
-  // In each child of fork that lives for a second: called once, on a thread of the pager's, and soon done.
+  // Called once in each child of fork that lives for a second, on a thread of the pager. It must be short.
   std::function<void()> child_settled = {};
   bool states_by_address = false;  // keep the states where compiled guards find them, if there is room
   unsigned object_readers = 0;     // queues to the far tier for read_slot(); without one it must not be called
@@ -79,8 +79,8 @@ inline constexpr std::uint64_t minimum_budget_bytes = std::uint64_t{16} << 20;
 // One far heap, for software guards (page_guard.h) and for programs that map memory (mappings.h).
 class pager : public page_guard, public mappings {
  public:
-  // Reserves the far heap, opens the far tier, checks permissions, starts the threads. Errors say what to do.
-  // In one process at most eight pagers may use fault_mode::in_line.
+  // Reserves the far heap, opens the far tier, checks permissions, starts the threads. Errors say what to do. In one
+  // process at most eight pagers may use fault_mode::in_line.
   [[nodiscard]] static result<std::unique_ptr<pager>> create(const options& chosen);
 };
 

@@ -15,8 +15,8 @@ namespace {
 std::atomic<unsigned> thread_tokens{0};
 thread_local const unsigned thread_token = thread_tokens.fetch_add(1, std::memory_order_relaxed);
 
-// Not inline, and opaque to the optimiser: a fiber that went on on another thread must not use what it knew of the old
-// one.
+// Not inline, and opaque to the optimiser: a fiber that continued on another thread must not use the old thread's
+// value.
 [[gnu::noinline]] unsigned token_of_thread() noexcept {
   asm volatile("");
   return thread_token;

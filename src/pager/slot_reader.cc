@@ -58,7 +58,7 @@ slot_read slot_reader::read(const std::byte* address, std::size_t bytes, std::by
   return read_on_thread(page, offset_bytes, {buffer, bytes});
 }
 
-// With the first reader that is not held and has room.
+// Starts the read on the first reader that is not held and has room.
 engine::read_outcome slot_reader::start(engine::object_read& one) noexcept {
   const std::size_t preferred = static_cast<std::size_t>(one.page);
   for (std::size_t i = 0; i < readers_.size(); ++i) {

@@ -14,7 +14,7 @@ bool software_accesses::fetch(const std::byte* address, std::size_t bytes, bool 
   const page_id first = heap_.page_at(address);
   const page_id last = heap_.page_at(address + (bytes - 1));
   if (last > first) {
-    // Each of the pages is waited for below.
+    // The loop below waits for each of the pages.
     static_cast<void>(prefetch_pages({first, static_cast<std::size_t>(last - first + 1)}));
   }
   for (page_id page = first; page <= last; ++page) {

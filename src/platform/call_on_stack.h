@@ -5,8 +5,8 @@
 
 namespace far::platform {
 
-// Calls `body(context)` with its stack below `top`, which is aligned to 16 bytes, and comes back to this one. `body`
-// neither throws nor jumps out. Unwinders see the caller behind it.
+// Calls `body(context)` with its stack below `top`, which is aligned to 16 bytes, and returns to the present one.
+// Requires: `body` neither throws nor jumps out. Unwinders see the caller behind it.
 void call_on_stack(void (*body)(void* context), void* context, std::byte* top) noexcept;
 
 }  // namespace far::platform

@@ -89,14 +89,14 @@ far_address_space::far_address_space(const heap_layout& heap, userfaultfd& fault
   open_self();
 }
 
-// The child of a process that has changed its root finds /proc all the same; that of one that has changed its user may
-// not read its own pagemap, which belongs to root then.
+// The child of a process that has changed its root finds /proc all the same. The child of one that has changed its user
+// may not read its own pagemap, which then belongs to root.
 void far_address_space::open_self() {
   self_descriptor_ = own_descriptor(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   if (features_.pagemap && proc_descriptor_ >= 0) {
     pagemap_descriptor_ = own_descriptor(::openat(proc_descriptor_, "self/pagemap", O_RDONLY | O_CLOEXEC));
   }
-  // A move that fails must be looked after by the page table; see move_out().
+  // A failed move must be checked in the page table; see move_out().
   if (pagemap_descriptor_ < 0) features_.move = false;
   if (proc_descriptor_ >= 0) {
     memory_descriptor_ = own_descriptor(::openat(proc_descriptor_, "self/mem", O_RDONLY | O_CLOEXEC));
@@ -180,14 +180,14 @@ std::size_t far_address_space::lift_by_move(page_range range, std::byte* staging
   return done;
 }
 
-// Makes the kernel give this process its own copy of a shared page. The kernel says no where the program has just made
-// the page inaccessible or read-only; a write of our own would crash there. Every kernel that can move pages has this.
+// Makes the kernel give this process its own copy of a shared page. The kernel refuses if the program has just made the
+// page inaccessible or read-only, where a write of our own would crash. Every kernel that can move pages has this.
 bool far_address_space::own_exclusively(page_id page) {
   return syscall(SYS_madvise, address_of(page), page_bytes, /* MADV_POPULATE_WRITE */ 23) == 0;
 }
 
-// How many pages from the first one on have bytes. A page that the program has dropped behind our back has none: to
-// copy it would wait for the thread that resolves misses, and that one for us.
+// How many pages from the first one on have bytes. A page that the program has dropped behind our back has none:
+// copying it would wait for the thread that resolves misses, which would wait for us.
 std::size_t far_address_space::count_filled(page_range range) {
   constexpr std::size_t pages_a_query = 64;
   std::array<bool, pages_a_query> filled{};
@@ -225,8 +225,8 @@ std::size_t far_address_space::copy_out(page_range range, std::byte* staging) {
   return done + read_by_force({range.first + done, range.count - done}, staging + (done << page_shift));
 }
 
-// Reads what the program has made inaccessible. Its own protection is left alone: to lift it for a moment would let an
-// access pass that the program means to catch.
+// Reads memory that the program has made inaccessible. It leaves the protection alone: lifting it for a moment would
+// let an access pass that the program means to catch.
 std::size_t far_address_space::read_by_force(page_range range, std::byte* into) const {
   if (memory_descriptor_ < 0) return 0;
   const ssize_t got = pread(memory_descriptor_, into, range.count << page_shift, static_cast<off_t>(start_of(range)));
@@ -284,7 +284,7 @@ std::size_t far_address_space::relocate(page_range range, page_id to) {
   }
   while (done < range.count) {
     const page_range page{range.first + done, 1};
-    // A copy from where nothing is would wait for the guard, which waits for us.
+    // A copy from an empty page would wait for the guard, which waits for us.
     bool filled = false;
     query_filled(page, {&filled, 1});
     if (!filled) break;
@@ -406,7 +406,7 @@ void far_address_space::query_without_pagemap(std::uintptr_t start, std::span<bo
   }
 }
 
-// How many pages at the front of `from` have their bytes at `to` now, and no more at their own place.
+// How many pages at the front of `from` have their bytes at `to` now, and no longer at their own place.
 std::size_t far_address_space::count_moved(page_range from, std::uintptr_t to) {
   constexpr std::size_t pages_a_look = 64;
   std::array<bool, pages_a_look> source;

@@ -6,8 +6,8 @@
 
 namespace far::platform {
 
-// Whether the access that raised SIGBUS or SIGSEGV was a write. Unknown counts as a write: it costs a page written
-// once more, never a wrong byte.
+// Whether the access that raised SIGBUS or SIGSEGV was a write. Unknown counts as a write: it costs a page written once
+// more, never a wrong byte.
 inline bool access_was_write(const void* context) noexcept {
 #if defined(__x86_64__)
   constexpr unsigned long long page_fault_write = 2;

@@ -1,10 +1,10 @@
-// A fork takes the locks of the program's allocator first, and then waits for the threads that work on the far heap.
-// So nobody who is waited for enters that allocator; builds with checks find who does (preload/allocator.cc).
+// A fork takes the locks of the program's allocator first, and then waits for the threads that work on the far heap. So
+// threads that it waits for must not enter that allocator; builds with checks find violations (preload/allocator.cc).
 #pragma once
 
 namespace far::platform {
 
-// How many of the following the calling thread has.
+// How many of the following objects the calling thread has.
 inline constinit thread_local unsigned forks_held_up = 0;
 
 // While one of these lives, a fork of the process waits for the calling thread.

@@ -1,7 +1,6 @@
-// Where the pages of the far heap lie: the numbers from 0 on in one reserved range of addresses, and behind them, each
-// from the beginning of a block on, memory that was there before and keeps its place: the program's static arrays.
-// Between two ranges at least one block of numbers names no address, so that no run of pages goes from one into the
-// next.
+// Where the pages of the far heap lie. The numbers from 0 on are in one reserved range of addresses. Behind them come
+// the program's static arrays, which keep their places; each begins at a block. Between two ranges at least one block
+// of numbers names no address, so that no run of pages goes from one into the next.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +23,8 @@ class heap_layout {
   // Requires: both are multiples of alignment_bytes.
   heap_layout(std::byte* base, std::uint64_t bytes) : base_(base), bytes_(bytes) {}
 
-  // Requires: a multiple of alignment_bytes at a multiple of it, in no other range; there is room for one more. Before
-  // anything else is asked that needs it.
+  // Requires: the size and the address are multiples of alignment_bytes, the range overlaps no other, and there is room
+  // for one more. Call it before any look-up that needs it.
   void add_static_range(std::span<std::byte> range) {
     FAR_CHECK(count_ < static_ranges_.size(), "the far heap has a place for each static range");
     static_ranges_[count_] = {range.data(), range.size(), pages() + (alignment_bytes >> page_shift)};
@@ -35,7 +34,7 @@ class heap_layout {
   [[nodiscard]] std::byte* base() const { return base_; }
   // Of the reserved range.
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }
-  // One more than the highest number of a page.
+  // One more than the highest page number.
   [[nodiscard]] std::uint64_t pages() const {
     if (count_ == 0) return bytes_ >> page_shift;
     const static_range& last = static_ranges_[count_ - 1];

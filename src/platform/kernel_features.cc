@@ -158,8 +158,8 @@ int open_by_device() {
   return device.ok() ? open_by_device(device.number()) : -errno;
 }
 
-// The device, kept open: a process that has given up its rights, or has gone where there is no /dev, forks all the
-// same, and its child needs a userfaultfd of its own.
+// The device, kept open: a process may fork after it has given up its rights, or has changed to a root without /dev,
+// and its child needs a userfaultfd of its own.
 std::atomic<int> kept_device{-1};
 
 // Makes the handshake and asks for `wanted`; true when the kernel grants it. `offered` returns all it has.
@@ -179,7 +179,8 @@ bool register_page(int userfaultfd, const scratch_pages& pages, std::size_t inde
   return syscall(SYS_ioctl, userfaultfd, UFFDIO_REGISTER, &registration) == 0;
 }
 
-// Moves a page of known bytes onto a registered hole. A hole that stays one is never touched: nobody would answer.
+// Moves a page of known bytes onto a registered hole. If the hole stays empty it must not be touched, because nobody
+// would resolve the miss.
 bool try_move(const kernel_features& features) {
   const descriptor fault(open_userfaultfd(features));
   const scratch_pages pages(2);
@@ -297,7 +298,7 @@ bool try_io_uring() {
   return ring.ok();
 }
 
-// Switches it off, which it is: at the latest exec(2) did that.
+// Switches it off. That changes nothing, because exec(2) has done so already.
 bool try_syscall_user_dispatch() {
 #ifdef __x86_64__
   constexpr int set_syscall_user_dispatch = 59;  // as in linux/prctl.h, which older systems have without it
@@ -322,8 +323,8 @@ int open_unlinked(const char* directory) {
   return static_cast<int>(named);
 }
 
-// Switches off in `allowed` what `disabled` names. A name that is not known is said, not swallowed: a test that
-// disables nothing would pass for the wrong reason.
+// Switches off in `allowed` what `disabled` names. Unknown names are reported: a test that disables nothing would pass
+// for the wrong reason.
 void apply_disabled(const char* disabled, kernel_features& allowed) {
   std::string_view rest = disabled == nullptr ? "" : disabled;
   while (!rest.empty()) {

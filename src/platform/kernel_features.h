@@ -1,5 +1,5 @@
-// The features of the running kernel that this process may use, found out by trying each call once, never by the
-// version number: distributions backport, containers forbid.
+// The features of the running kernel that this process may use. Each call is tried once; version numbers do not tell,
+// because distributions backport and containers forbid.
 //
 // FARHEAP_DISABLE=NAME,NAME,... in the environment makes named features look absent, so that every fallback can be
 // tested on a kernel that has them all. The names are those of known_features().
@@ -26,10 +26,10 @@ struct kernel_features {
   bool pagemap_scan = false;                // PAGEMAP_SCAN
   bool membarrier = false;                  // MEMBARRIER_CMD_PRIVATE_EXPEDITED
   bool io_uring = false;                    // io_uring_setup(2)
-  bool syscall_user_dispatch = false;       // PR_SET_SYSCALL_USER_DISPATCH: system calls can be looked at first
+  bool syscall_user_dispatch = false;       // PR_SET_SYSCALL_USER_DISPATCH: system calls can be inspected first
 
-  // Why userfaultfd is false: the errno of the last way tried (ENOSYS: not built into the kernel; EPERM or EACCES:
-  // not permitted). 0 when userfaultfd is true.
+  // Why userfaultfd is false: the errno of the last way tried (ENOSYS: not built into the kernel; EPERM or EACCES: not
+  // permitted). 0 when userfaultfd is true.
   int userfaultfd_error_code = 0;
 };
 

@@ -49,8 +49,8 @@ constexpr int protection = PROT_READ | PROT_WRITE;
 constexpr int mapping_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | left_alone;
 
 #if defined(__SANITIZE_THREAD__) || FAR_HAS_THREAD_SANITIZER
-// By the functions that the sanitizer intercepts. Otherwise it takes two mappings that had the same address one after
-// the other for one piece of memory, and finds races between their owners. Nothing is preloaded in such a build.
+// Uses the functions that the sanitizer intercepts. Otherwise it would confuse successive mappings at one address, and
+// report races between their owners. Nothing is preloaded in such a build.
 long map(std::size_t bytes, int allowed) {
   return reinterpret_cast<long>(mmap(nullptr, bytes, allowed, mapping_flags, -1, 0));
 }
@@ -79,7 +79,7 @@ long unmap(std::byte* address, std::size_t bytes) {
 
 constexpr std::size_t large_mapping_bytes = mib;
 
-// An entry is free while its `first` is 0. A mapping that finds none is left to be locked.
+// An entry is free while its `first` is 0. A mapping that finds no entry may be locked.
 struct noted_mapping {
   std::atomic<std::uintptr_t> first{0};
   std::atomic<std::size_t> bytes{0};
@@ -127,7 +127,7 @@ std::byte* try_map(std::size_t bytes, int allowed) {
   return reinterpret_cast<std::byte*>(address);
 }
 
-// Large ones, so that there are blocks when the kernel gives the process no more mappings.
+// Regions are large, so that there are blocks when the kernel gives the process no more mappings.
 bool map_region() FAR_REQUIRES(blocks_region.lock) {
   block_regions& all = local_block_regions;
   const std::size_t count = all.count.load(std::memory_order_relaxed);
@@ -142,8 +142,8 @@ bool map_region() FAR_REQUIRES(blocks_region.lock) {
   return true;
 }
 
-// Of a region only what is usable counts against limits on memory (ulimit -d). That is some more than was carved: the
-// program may set such a limit at any time. Requires: so much is left.
+// Only the usable part of a region counts against limits on memory (ulimit -d). It is somewhat larger than the carved
+// part, because the program may set such a limit at any time. Requires: so much is left.
 bool ensure_usable(std::size_t bytes) FAR_REQUIRES(blocks_region.lock) {
   if (blocks_region.usable_bytes >= bytes) return true;
   for (const std::size_t more : {std::min(blocks_region.left_bytes, bytes + usable_reserve_bytes), bytes}) {
@@ -163,8 +163,8 @@ bool ensure_usable(std::size_t bytes) FAR_REQUIRES(blocks_region.lock) {
   std::abort();
 }
 
-// The usable part of the region, where the kernel gives no more: the program may have set a limit that is below what
-// the process has.
+// Takes from the usable part of the region when the kernel gives no more: the program may have set a limit below its
+// present size.
 std::byte* take_from_reserve(std::size_t bytes) {
   const std::size_t whole = round_up(bytes, page_bytes);
   const lock_guard guard(blocks_region.lock);
@@ -228,7 +228,8 @@ std::byte* map_local(std::size_t bytes) {
 }
 
 void unmap_local(std::byte* address, std::size_t bytes) {
-  // From the reserve: of a region nothing is unmapped, or what the program gets there next would be taken for a block.
+  // A block from the reserve. Nothing in a region is ever unmapped, or the program's next mapping there would be taken
+  // for a block.
   if (is_local_block(address)) return release_local_frames(address, round_up(bytes, page_bytes));
   forget_mapping(reinterpret_cast<std::uintptr_t>(address), bytes);
   const long failed = unmap(address, round_up(bytes, page_bytes));

@@ -16,7 +16,7 @@ namespace far::platform {
 // The same, or nullptr when the kernel refuses.
 [[nodiscard]] std::byte* try_map_local(std::size_t bytes);
 
-// As many bytes that read as zeros, and are written to only in the part of `part_bytes` from `part` on. Only that part
+// So many bytes that read as zeros. They may be written only in the part of `part_bytes` from `part` on. Only that part
 // counts against limits on data. nullptr when the kernel refuses. Requires: the part is inside.
 [[nodiscard]] std::byte* try_map_sparse(std::size_t bytes, std::size_t part, std::size_t part_bytes);
 
@@ -42,7 +42,7 @@ inline constexpr std::size_t largest_block_bytes = std::size_t{16} << 20;
 [[nodiscard]] void* allocate_local(std::size_t bytes);
 void free_local(void* block, std::size_t bytes);
 
-// Where blocks come from. Only ever grows.
+// The regions that blocks come from. They only grow.
 struct block_regions {
   static constexpr std::size_t region_bytes = std::size_t{1} << 30;
   std::array<std::atomic<std::uintptr_t>, 256> first{};

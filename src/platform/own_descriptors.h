@@ -8,16 +8,16 @@ namespace far::platform {
 // over it. A negative `descriptor` is returned as it is; errno is preserved.
 [[nodiscard]] int own_descriptor(int descriptor);
 
-// The same for one whose number stays as it is.
+// The same for a descriptor that keeps its number.
 void keep_own_descriptor(int descriptor) noexcept;
 
-// Whether `descriptor` is in the runtime's care, so that a door can keep the program from closing it. Were a
-// userfaultfd closed, memory that is not resident would read as zeros.
+// Whether `descriptor` is in the runtime's care, so that a door can keep the program from closing it. If a userfaultfd
+// were closed, memory that is not resident would read as zeros.
 [[nodiscard]] bool is_own_descriptor(int descriptor) noexcept;
 
 // The runtime has closed it.
 void disown_descriptor(int descriptor) noexcept;
-// Closes it, and its number may be the program's.
+// Closes it; its number is free for the program.
 void close_own_descriptor(int descriptor) noexcept;
 
 }  // namespace far::platform

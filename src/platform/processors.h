@@ -5,8 +5,8 @@
 
 namespace far::platform {
 
-// Whether somebody else can run while this thread spins: looking for what another thread does is of no use on the only
-// processor. Read once; a process moved to other processors later keeps its first answer.
+// Whether another thread can run while this one spins: on a single processor, spinning for another thread is useless.
+// Read once; a process that is moved to other processors keeps its first answer.
 inline bool has_several_processors() {
   static const bool several = [] {
     cpu_set_t allowed;

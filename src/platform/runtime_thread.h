@@ -13,8 +13,8 @@ namespace far::platform {
 [[nodiscard]] bool on_runtime_thread() noexcept;
 
 // While one of these lives, the calling thread counts as one of the runtime's. Requires: no signal handler of the
-// program can run on it meanwhile. It would be taken for the runtime, too: what it unmaps would go past the pager, and
-// where it leaves by a jump, its thread would stay marked for good.
+// program can run on it meanwhile. The handler would be taken for the runtime, too: its munmap calls would bypass the
+// pager, and if it left by a jump, its thread would stay marked for good.
 class runtime_mark {
  public:
   runtime_mark() noexcept;

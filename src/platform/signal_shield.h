@@ -34,8 +34,8 @@ inline void let_identity_change() noexcept {
   syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, &one, nullptr, sizeof one);
 }
 
-// How shields begin and end instead, in a process whose system calls the kernel hands back to it (preload/): there the
-// runtime's own would cost a signal each. Set once, while no shield is up.
+// Replacements for the beginning and end of shields, in a process whose system calls are dispatched (preload/): there
+// the runtime's own calls would cost a signal each. Set once, while no shield is up.
 struct shield_hooks {
   // Blocks every signal for this thread; returns what to restore.
   std::uint64_t (*begin)(unsigned char* dispatch_before) noexcept;

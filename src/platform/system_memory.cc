@@ -155,7 +155,7 @@ std::optional<std::uint64_t> stalled_us(const std::string& path) {
   return leading_number(std::string_view(text).substr(total + std::strlen("total=")));
 }
 
-// Of the process's own cgroup; the kernel counts there what happens because of a limit further up, too.
+// Reads the process's own cgroup; the kernel also counts there what a limit further up causes.
 void read_pressure(const std::string& folder, const cgroup_files& files, system_memory& memory) {
   if (const auto stalled = stalled_us(folder + "/memory.pressure")) memory.stalled_us = *stalled;
   const std::string events = read_whole(folder + "/" + files.events).value_or("");

@@ -1,4 +1,4 @@
-// How much memory this process may count on: the machine's, or what its memory cgroups leave of it.
+// How much memory this process may count on: the machine's, within the limits of its memory cgroups.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct system_memory {
   // The lowest limit among the process's memory cgroup and the cgroups above it; empty when there is none below
   // physical_bytes.
   std::optional<std::uint64_t> cgroup_limit_bytes;
-  // For how long, since some time before the start, a thread of the cgroup has waited for memory (of the machine, where
-  // the kernel does not say it for cgroups); 0 where it does not say at all.
+  // For how long, since some time before the start, a thread of the cgroup has waited for memory (of the machine, if
+  // the kernel does not measure it for cgroups); 0 if the kernel does not measure it at all.
   std::uint64_t stalled_us = 0;
   // How often the cgroup has been unable to get memory even so.
   std::uint64_t failures = 0;

@@ -93,7 +93,7 @@ bool wait_for_expected_followers() {
 
 enum class followed { before, now, never };
 
-// Makes a thread that follows make the current call. One that is gone has nothing to do.
+// Makes a follower make the current call. A thread that is gone needs no call.
 followed make_follow(follower& entry) FAR_REQUIRES(mirroring) {
   const std::uint64_t who = entry.who.load();
   if (who >> 32 != static_cast<std::uint64_t>(getpid())) return followed::before;

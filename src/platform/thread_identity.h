@@ -1,5 +1,5 @@
-// Rights that the kernel keeps for each thread. A program with one thread believes that it changes those of its
-// process; the runtime's threads must follow, or the C library finds, at the next setuid(2) or setgroups(2), that its
+// Mirrors rights that the kernel keeps for each thread. A program with one thread believes that it changes those of its
+// process. The runtime's threads must follow, or the C library finds at the next setuid(2) or setgroups(2) that its
 // threads do not agree, and aborts.
 #pragma once
 
@@ -7,9 +7,9 @@
 
 namespace far::platform {
 
-// A thread of the runtime is about to be started. It inherits the rights of the thread that starts it, and calls
-// follow_identity() before anything else, with what this returns: which calls the rights that it inherits come from.
-// Requires: the calling thread lets no identity signal in until it has started it.
+// A thread of the runtime is about to be started. It inherits the rights of the thread that starts it, and first calls
+// follow_identity() with the result of this, which tells which calls those rights reflect. Requires: the calling thread
+// lets no identity signal in until it has started it.
 [[nodiscard]] std::uint64_t expect_follower() noexcept;
 // It could not be started.
 void expect_no_follower() noexcept;
@@ -22,9 +22,9 @@ void follow_identity(std::uint64_t inherited) noexcept;
 // Before such a thread ends.
 void unfollow_identity() noexcept;
 
-// Makes a system call of at most five arguments on every thread that follows. Its arguments point to local
-// memory. Returns when all have made it, or false after some seconds: a thread did not answer. Whether the call itself
-// succeeds there does not matter to it.
+// Makes a system call of at most five arguments on every thread that follows. Its arguments point to local memory.
+// Returns when all have made it, or false after some seconds: a thread did not answer. Whether the call itself succeeds
+// there does not matter to it.
 [[nodiscard]] bool mirror_on_runtime_threads(long number, long first, long second, long third, long fourth,
                                              long fifth) noexcept;
 

@@ -25,7 +25,7 @@ constexpr std::size_t events_a_read = 64;
 result<userfaultfd> userfaultfd::open(const kernel_features& features, bool signal_faults) {
   int opened_number = open_userfaultfd(features);
   if (opened_number == -EPERM && signal_faults) {
-    // The rights were given up since the features were tried. For signals the least are enough.
+    // The process has given up rights since the features were tried. For signals the least features are enough.
     kernel_features least = features;
     least.userfaultfd_kernel_faults = false;
     opened_number = open_userfaultfd(least);
@@ -56,7 +56,7 @@ userfaultfd::~userfaultfd() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
-// The old one first: there may be no other number for the new one.
+// Closes the old one first: there may be no other number for the new one.
 result<void> userfaultfd::reopen_in_child(const kernel_features& features, bool signal_faults) {
   const int number = std::exchange(descriptor_, -1);
   close(number);

@@ -27,7 +27,7 @@ class waker {
     state_.store(running);
   }
 
-  // Costs one load when the thread is awake and has been told already.
+  // Costs one load when the thread is awake and has been notified already.
   void wake() noexcept {
     if (state_.load(std::memory_order_relaxed) == notified) return;
     if (state_.exchange(notified) == sleeping) syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);

@@ -1,4 +1,4 @@
-// How one line walks over memory, seen from its misses, and the hint that would have come before them.
+// How one line walks over memory, as its misses show, and the hint that would have come before them.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct pattern {
 // "sequential, forward", "stride of 12 pages", ...
 [[nodiscard]] std::string pattern_text(const pattern& seen);
 
-// Takes the misses of one line in the order of time and judges the distances, in pages, between one and the next within
+// Takes the misses of one line in the order of time, and examines the distances, in pages, between successive misses of
 // a walk. A walk is what one thread misses in one allocation, so that threads, and arrays walked over side by side, do
 // not look random. Distances of 0 (a read, then the first write, of a page) say nothing.
 //
@@ -62,8 +62,8 @@ class pattern_finder {
   run_lengths backward_;
 };
 
-// The hint to write, as code: `far_hint(ptr, .read_ahead = 16, .sequential = true);`. `changes` when most of the
-// line's misses are writes.
+// The hint to write, as code: `far_hint(ptr, .read_ahead = 16, .sequential = true);`. `changes` when most of the line's
+// misses are writes.
 //
 // read_ahead is the greatest power of two that is not above the typical run, at most 64, negative for a backward walk:
 // half of the pages fetched ahead would be used at least. Random lines get none; neither do strides, whose hint names

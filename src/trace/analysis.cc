@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t timeline_buckets = 200;
 constexpr const char* first_touch_frame = "[first touches]";  // the root of their stacks
-constexpr std::size_t most_allocation_sites = 5;              // a line is shown with
+constexpr std::size_t most_allocation_sites = 5;              // shown with a line
 // A hint counts as one of a line when it stands in the same file, at most so many lines above it or below it. Hints
 // stand in front of the access, as a rule, and a call or a macro may take several lines.
 constexpr unsigned lines_below_hint = 6;
@@ -238,8 +238,8 @@ class analyzer::state {
     add_stack(result_.flame, group.stack, group.first_touches);
   }
 
-  // A first touch is counted apart: nobody waited for a fetch, so it must not change what the report proposes to
-  // fetch earlier.
+  // A first touch is counted apart: nobody waited for a fetch, so it must not change what the report proposes to fetch
+  // earlier.
   void take_miss(reading& now, const miss_record& miss) {
     stack_group& found = find_group(now, miss);
     moments_.emplace_back(miss.time_ns, miss.kind);
@@ -252,7 +252,7 @@ class analyzer::state {
         ++line.totals.first_touches;
         ++found.first_touches;
         ++result_.first_touches;
-        return;  // no fetch was waited for, so it says nothing about what to fetch earlier
+        return;  // nobody waited for a fetch, so it says nothing about what to fetch earlier
     }
     ++found.misses;
     ++result_.misses;

@@ -1,5 +1,5 @@
-// The findings from traces: the lines of the program that miss, how they walk over memory, whose memory it is, and
-// the hints that would help (Eden, sections 2 and 4: few lines cause nearly all misses).
+// The findings from traces: the lines of the program that miss, how they walk over memory, whose memory it is, and the
+// hints that would help (Eden, sections 2 and 4: few lines cause nearly all misses).
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@
 
 namespace far::trace {
 
-// Code that is not the user's program. A miss belongs to the innermost frame that is in none of these; a hint is
-// written there.
+// Code that is not the user's program. A miss belongs to the innermost frame outside of it, where a hint can be
+// written.
 struct analysis_options {
   // Beginnings of file names of modules.
   std::vector<std::string> library_modules = {"libc.so", "libc-",      "ld-linux",   "libstdc++", "libgcc_s",
@@ -53,7 +53,7 @@ struct line_report {
   bool has_hint = false;                     // one stands close by already, see analysis.cc
   std::vector<allocation_site> allocations;  // most misses first
 
-  // "FILE:LINE", or what there is instead of it.
+  // "FILE:LINE", or the best substitute.
   [[nodiscard]] std::string place() const;
 };
 

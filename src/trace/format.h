@@ -3,7 +3,7 @@
 //
 // A file_header, then records until the end of the file; each is a record_header and its payload, padded to 8 bytes.
 // Numbers are those of the machine that wrote them. A program that dies leaves a file without an end record, perhaps
-// with a record cut short at the end: what stands before it is good. One file for each process.
+// with a record cut short at the end; everything before that is valid. One file for each process.
 #pragma once
 
 #include <array>
@@ -76,7 +76,7 @@ struct miss_record {
   std::uint16_t reserved;
 };
 
-// Memory came from the kernel's or the allocator's side, of at least least_allocation_bytes.
+// The kernel or the allocator gave the program memory, at least least_allocation_bytes.
 inline constexpr std::uint64_t least_allocation_bytes = 64 * 1024;
 struct allocation_record {
   std::uint64_t time_ns;

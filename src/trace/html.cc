@@ -65,7 +65,7 @@ json processes_json(const report& analysis) {
   return list;
 }
 
-// Lists as many lines as a reader looks at, and always those that explain the misses.
+// Lists as many lines as a reader can use, and always those that explain the misses.
 json everything_but_flame(const report& analysis) {
   json lines = json::array();
   for (std::size_t i = 0; i < std::min(analysis.lines.size(), std::max(most_lines, analysis.explaining)); ++i) {

@@ -8,7 +8,7 @@
 namespace far::trace {
 
 // Follows allocations and releases in the order of time. Allocations may lie within each other (a mapping, and what an
-// allocator cut from it); the nearest one, that with the highest start that holds the address, is the answer.
+// allocator cut from it); the answer is the nearest one: the highest start whose allocation holds the address.
 class live_allocations {
  public:
   static constexpr std::size_t none = SIZE_MAX;

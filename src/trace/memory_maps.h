@@ -15,8 +15,8 @@ struct module_range {
   bool deleted = false;
 };
 
-// The modules with code in them, by address. `texts`: oldest first; the last one counts, and earlier ones for addresses
-// that it says nothing about (libraries that were unloaded). Lines that make no sense are left out.
+// The modules with code in them, by address. `texts`: oldest first. The last one counts; earlier ones serve for
+// addresses that it does not mention (libraries that were unloaded). Malformed lines are left out.
 [[nodiscard]] std::vector<module_range> parse_maps(const std::vector<std::string>& texts);
 
 // The one that holds the address, or null. Requires the order that parse_maps makes.

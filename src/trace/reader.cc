@@ -81,7 +81,7 @@ class parser {
                        "; read it with the farheap that wrote it",
                    EINVAL};
     }
-    // Smaller ones would make numbers of pages so large that the distance between two has no room.
+    // With smaller pages, the distance between two page numbers could overflow.
     if (header.page_bytes < page_bytes || !std::has_single_bit(header.page_bytes)) {
       return damaged("its pages have an impossible size");
     }

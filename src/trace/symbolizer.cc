@@ -100,8 +100,8 @@ void set_call_place(Dwarf_Die* inlined, Dwarf_Die* unit, frame& caller) {
   caller.file = source_path(dwarf_filesrc(files, number, nullptr, nullptr), unit);
 }
 
-// libdw's own search would ask a debuginfod server over the network. This one looks where Debian's -dbgsym packages
-// put their files, by build id, then beside the module by the name in .gnu_debuglink.
+// libdw's own search would ask a debuginfod server over the network. This one looks where Debian's -dbgsym packages put
+// their files, by build id, then beside the module by the name in .gnu_debuglink.
 int find_debug_file(Dwfl_Module* module, void** user, const char* name, Dwarf_Addr base, const char* file,
                     const char* link, GElf_Word checksum, char** found) {
   const int by_id = dwfl_build_id_find_debuginfo(module, user, name, base, file, link, checksum, found);

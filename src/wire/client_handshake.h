@@ -34,8 +34,8 @@ class client_handshake {
   void show(std::string token) { shown_.token = std::move(token); }
 
   // Begins anew. to_send() then holds the hello. `oldest`: the oldest version to offer. A session that was opened with
-  // version 2 or later is joined with no older one: from then on only a server that knows the token is believed when
-  // it says that the session is gone.
+  // version 2 or later is joined with no older one: from then on only a server that knows the token is believed when it
+  // says that the session is gone.
   void begin(const session_id& join, std::uint32_t channel, std::uint16_t oldest = oldest_version);
 
   // Takes the next message of the server. to_send() may hold an answer then.
@@ -49,8 +49,8 @@ class client_handshake {
   // Of the server that sent the challenge.
   [[nodiscard]] const server_id& identity() const { return identity_; }
   [[nodiscard]] std::uint16_t version() const { return version_; }
-  // The reason for its end, as in "wants a token"; the transport adds the server's name. Printable; without the
-  // token, for any reply of the server.
+  // The reason for its end, as in "wants a token"; the transport adds the server's name. Printable; without the token,
+  // for any reply of the server.
   [[nodiscard]] const char* explanation() const { return explanation_.data(); }
 
  private:

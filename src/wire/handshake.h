@@ -128,9 +128,8 @@ enum class side : std::uint8_t { client, server, absent };
 // Unpredictable bytes from the kernel.
 void fill_random(std::span<std::byte> to);
 
-// The token in a file of mode 0600 (or stricter): its first line, minimum_token_bytes to
-// maximum_token_bytes long. Errors say what to do; none of
-// them holds the token.
+// The token in a file of mode 0600 (or stricter): its first line, minimum_token_bytes to maximum_token_bytes long.
+// Errors say what to do; none of them holds the token.
 [[nodiscard]] result<std::string> read_token_file(const std::string& path);
 
 // The same for other secrets. Its first line has `least_bytes` to maximum_token_bytes.

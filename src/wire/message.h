@@ -4,8 +4,8 @@
 // reply carries the same one; replies come in any order. One message carries a whole batch: a read names up to
 // `maximum_batch` byte ranges and is answered by their bytes, one after the other.
 //
-// Everything here is pure: bytes in, bytes out, no allocation, no system call. Bytes from the other side are
-// trusted only after a decode function has accepted them.
+// Everything here is pure: bytes in, bytes out, no allocation, no system call. Bytes from the other side are trusted
+// only after a decode function has accepted them.
 #pragma once
 
 #include <array>

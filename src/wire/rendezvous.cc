@@ -177,7 +177,7 @@ void ring_bell(int socket) noexcept {
 }
 
 int answer_bells(int socket) noexcept {
-  // Bounded, so that a peer that rings without end holds nobody up; the rest is there the next time.
+  // Bounded, so that a peer that rings without end delays nobody; the rest is read next time.
   for (unsigned bells = 0; bells < most_bells_at_once; ++bells) {
     std::array<char, 2> bell{};
     // No room for descriptors: the kernel keeps what is sent along from us.

@@ -1,5 +1,5 @@
-// Where client and server of `shm:NAME` meet: a UNIX-domain socket. It carries the handshake, the descriptors of what
-// both map, and one byte to wake the other side; its end is the end of the other side.
+// Where client and server of `shm:NAME` meet: a UNIX-domain socket. It carries the handshake, the descriptors of shared
+// memory, and one byte to wake the other side. Its end shows the end of the other side.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@ namespace far::wire {
 // A name: letters, digits, '-', '_' and '.', 1 to 64 of them, not beginning with '.'; or a path, which contains a '/'.
 [[nodiscard]] result<void> check_server_name(std::string_view name);
 
-// Where a server of that name may listen, the best place first: $XDG_RUNTIME_DIR/farheap/, /run/farheap/,
+// The paths where a server of that name may listen, the best one first: $XDG_RUNTIME_DIR/farheap/, /run/farheap/,
 // /tmp/farheap-UID/. A path is the only place itself.
 [[nodiscard]] std::vector<std::string> socket_paths(std::string_view name);
 
@@ -49,7 +49,8 @@ struct packet {
 // has sent more bytes or descriptors than fit (those that came are closed).
 [[nodiscard]] int receive_packet(int socket, std::span<std::byte> bytes, packet& into);
 
-// Wakes the other side. Failures need no care: a full queue wakes it too, and an end is seen elsewhere.
+// Wakes the other side. Failures can be ignored: a full queue wakes it, too, and the end of the peer is noticed
+// elsewhere.
 void ring_bell(int socket) noexcept;
 
 // Takes all bells. Returns 0, ECONNRESET when the other side is gone, or EBADMSG when it has sent anything else.

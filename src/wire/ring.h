@@ -1,12 +1,11 @@
 // A ring of fixed entries in memory that two processes share: one puts, the other takes.
 //
 // Each side trusts only what it has written itself: its own position is a private copy, the other side's is checked
-// each time it is read, and an entry is copied out before anybody looks at it. A position that cannot be (further
-// ahead than the ring is long) breaks the ring for good; the owner ends the connection.
+// each time it is read, and an entry is copied out before anybody looks at it. An impossible position (further ahead
+// than the ring is long) breaks the ring for good; the owner ends the connection.
 //
-// Waking: the side that is about to sleep announces it (doze), looks once more, and sleeps; the side that puts an
-// entry looks for the announcement afterwards (publish). Both are sequentially consistent, so one of the two sees the
-// other.
+// Waking: the side that is about to sleep announces it (doze), looks once more, and sleeps; the side that puts an entry
+// looks for the announcement afterwards (publish). Both are sequentially consistent, so one of the two sees the other.
 #pragma once
 
 #include <array>
@@ -63,7 +62,7 @@ class ring_producer {
     ++put_;
   }
 
-  // Shows what was put. Returns whether the other side sleeps and must be woken.
+  // Makes the entries visible. Returns whether the other side sleeps and must be woken.
   [[nodiscard]] bool publish() {
     where_.put->value.store(put_, std::memory_order_seq_cst);
     if (where_.dozing->value.load(std::memory_order_seq_cst) == 0) return false;

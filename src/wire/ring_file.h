@@ -69,8 +69,8 @@ struct ring_file {
   shared_word replies_put;
   shared_word replies_taken;
   shared_word client_dozing;
-  // Set by the server before it takes the session's blocks away although the client lives: what is read from the
-  // session's memory from then on may be zeros.
+  // Set by the server before it takes the session's blocks away while the client lives: later reads of the session's
+  // memory may return zeros.
   shared_word revoked;
   alignas(page_bytes) shared_entry requests[ring_length];
   alignas(page_bytes) shared_entry replies[ring_length];

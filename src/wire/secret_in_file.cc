@@ -12,7 +12,7 @@
 
 namespace far::wire {
 
-file_version file_version::of(const std::string& path) {
+file_version version_of(const std::string& path) {
   struct stat facts = {};
   if (stat(path.c_str(), &facts) != 0) return {};
   return {.device = facts.st_dev,
@@ -42,7 +42,7 @@ result<std::string> read_whole_file(const std::string& path, std::size_t most_by
 // The version is taken before the file is read: a change in between is noticed at the next call.
 std::optional<result<std::string>> secret_in_file::changed() {
   if (path_.empty()) return std::nullopt;
-  const file_version now = file_version::of(path_);
+  const file_version now = version_of(path_);
   if (now == seen_) return std::nullopt;
   seen_ = now;
   return read_(path_);

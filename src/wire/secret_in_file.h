@@ -10,7 +10,7 @@
 
 namespace far::wire {
 
-// Some of these change when a file is replaced or written to. All zero: it cannot be looked at.
+// At least one of these changes when a file is replaced or written to. All zero: the file cannot be examined.
 struct file_version {
   std::uint64_t device = 0;
   std::uint64_t number = 0;
@@ -18,10 +18,11 @@ struct file_version {
   std::uint64_t changed_ns = 0;
 
   bool operator==(const file_version&) const = default;
-  [[nodiscard]] static file_version of(const std::string& path);
 };
 
-// Reads a file of at most so many bytes through a descriptor of the runtime's. Errors: why not, without the path.
+[[nodiscard]] file_version version_of(const std::string& path);
+
+// Reads a file of at most so many bytes through a descriptor of the runtime. Errors give the reason, without the path.
 [[nodiscard]] result<std::string> read_whole_file(const std::string& path, std::size_t most_bytes);
 
 // Not thread-safe.
@@ -32,8 +33,8 @@ class secret_in_file {
   // An empty `path`: there is no file.
   secret_in_file(std::string path, reader read) : path_(std::move(path)), read_(read) {}
 
-  // The secret, when the file is another one than at the last call. An error, once for each change: it cannot be read,
-  // and whoever has the secret of before keeps it.
+  // The secret, if the file has changed since the last call. An error, once for each change: it cannot be read, and the
+  // caller keeps the old secret.
   [[nodiscard]] std::optional<result<std::string>> changed();
 
  private:

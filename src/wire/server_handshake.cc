@@ -49,7 +49,8 @@ server_handshake::step server_handshake::take_proof(std::span<const std::byte> p
   expected_ = opcode::welcome;  // nothing more of the client's
   if (!token_wanted_) return step::proven;
   std::copy(payload.begin(), payload.end(), shown.begin());
-  // For a tenant that is unknown, or has one token, a token that nobody has: it takes as long, and fails alike.
+  // For a tenant that is unknown or has one token, compares with a token that nobody has: it takes as long, and fails
+  // alike.
   std::array<char, 32> nobody_has{};
   random_(std::as_writable_bytes(std::span(nobody_has)));
   const std::span<const std::byte> greeting(hello_payload_.data(), hello_bytes_);

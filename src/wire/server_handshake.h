@@ -2,8 +2,8 @@
 //
 //     take(hello) -> greeted -> challenge() -> take(proof) -> proven -> welcome()
 //
-// Between them the server has its say: whether this peer may come at all, and which session it gets. It may refuse()
-// after any of them; malformed and refused are the end.
+// In between, the server decides whether this peer is admitted at all, and which session it gets. It may refuse() after
+// any of them; malformed and refused are the end.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class server_handshake {
   static constexpr std::size_t most_tokens = 2;
 
   enum class step : std::uint8_t {
-    malformed,  // not what comes next: the connection ends without a word
+    malformed,  // an unexpected message: the connection ends without a reply
     refused,    // to_send() holds the refusal; then the connection ends
     greeted,    // said() is known: challenge() or refuse() next
     proven,     // the client knows the token: welcome() or refuse() next
@@ -41,10 +41,10 @@ class server_handshake {
   [[nodiscard]] const hello& said() const { return hello_; }
   [[nodiscard]] bool joins() const { return hello_.join != session_id{}; }
 
-  // Goes on after greeted. `tokens`: the tenant's, of which the client has to know one; at most most_tokens; empty when
-  // nobody knows such a tenant.
+  // Continues after greeted. `tokens`: the tenant's, of which the client has to know one; at most most_tokens; empty
+  // when nobody knows such a tenant.
   void challenge(bool token_wanted, std::vector<std::string> tokens, const server_id& identity = {});
-  // Goes on after proven. The proof is filled in.
+  // Continues after proven. Fills in the proof.
   void welcome(wire::welcome answer);
   // Ends it.
   void refuse(std::string_view why);

@@ -12,8 +12,8 @@
 
 namespace far::wire {
 
-// The certificates of a side and those that it trusts. Shared by all its connections; thread-safe once made. Its files
-// may be replaced: refresh() reads them again, for the connections that begin afterwards.
+// The certificates of one side, and those that it trusts. Shared by all its connections; thread-safe once made. Its
+// files may be replaced: refresh() reads them again, for the connections that begin afterwards.
 class tls_context {
  public:
   // Requires: certificate chain and private key are PEM files; the key's is 0600 (or stricter) and not encrypted.
@@ -24,7 +24,7 @@ class tls_context {
   ~tls_context();
 
   // Reads its files again if one of them has changed; false: none has. An error, once for each change: they cannot be
-  // used, and connections go on to begin with what was read before.
+  // used, and new connections continue to use the previous ones.
   [[nodiscard]] result<bool> refresh();
 
   // In the child of a fork, whose parent's threads are not there to give a lock back.
@@ -56,13 +56,13 @@ class tls_stream {
   [[nodiscard]] static result<std::unique_ptr<tls_stream>> create(tls_context& context, const std::string& server_name);
   ~tls_stream();
 
-  // Takes bytes that came from the peer. False, and nothing is taken, when what was fed before and not read() yet
-  // leaves no room: at least the last 17 KiB of buffer_bytes may lie there until their record is complete.
+  // Takes bytes that came from the peer. False, and nothing is taken, when bytes that were fed before and not read()
+  // yet leave no room: at least the last 17 KiB of buffer_bytes may lie there until their record is complete.
   [[nodiscard]] bool feed(std::span<const std::byte> ciphertext);
 
   // Moves the handshake on and returns decrypted bytes in `into`: how many; 0: none yet. An error ends the connection,
-  // after the bytes that there are to take (they tell the peer why). Code 0 of an error: the peer is not to be trusted;
-  // ECONNRESET: it has closed the connection in good order; EPROTO: anything else.
+  // after the pending bytes have been taken (they tell the peer why). Code 0 of an error: the peer is not to be
+  // trusted; ECONNRESET: it has closed the connection in good order; EPROTO: anything else.
   [[nodiscard]] result<std::size_t> read(std::span<std::byte> into);
 
   // Encrypts; returns how many bytes were taken: 0 while the handshake is not done, fewer than all when take() has

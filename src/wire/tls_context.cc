@@ -130,9 +130,9 @@ struct tls_context::sources {
   std::array<file_version, 2> seen{};
 
   [[nodiscard]] std::array<file_version, 2> versions() const {
-    if (!is_client) return {file_version::of(certificate_file), file_version::of(key_file)};
+    if (!is_client) return {version_of(certificate_file), version_of(key_file)};
     if (authority_file.empty()) return {};  // the system's are read once
-    return {file_version::of(authority_file), {}};
+    return {version_of(authority_file), {}};
   }
   [[nodiscard]] result<owned_context> read() const {
     return is_client ? make_client_context(authority_file) : make_server_context(certificate_file, key_file);
@@ -144,9 +144,9 @@ tls_context::tls_context(std::unique_ptr<sources> read_from, void* handle)
 
 result<std::unique_ptr<tls_context>> tls_context::create(std::unique_ptr<sources> read_from) {
   read_from->seen = read_from->versions();
-  result<owned_context> made = read_from->read();
-  if (!made) return made.error();
-  return std::unique_ptr<tls_context>(new tls_context(std::move(read_from), std::move(made).value().release()));
+  result<owned_context> context = read_from->read();
+  if (!context) return context.error();
+  return std::unique_ptr<tls_context>(new tls_context(std::move(read_from), std::move(context).value().release()));
 }
 
 result<std::unique_ptr<tls_context>> tls_context::for_server(const std::string& certificate_file,
@@ -168,11 +168,11 @@ result<bool> tls_context::refresh() {
     const lock_guard guard(lock_);
     if (std::exchange(sources_->seen, now) == now) return false;
   }
-  result<owned_context> made = sources_->read();
-  if (!made) return made.error();
+  result<owned_context> context = sources_->read();
+  if (!context) return context.error();
   owned_context old;
   const lock_guard guard(lock_);
-  old.reset(static_cast<SSL_CTX*>(std::exchange(handle_, std::move(made).value().release())));
+  old.reset(static_cast<SSL_CTX*>(std::exchange(handle_, std::move(context).value().release())));
   return true;
 }
 

@@ -221,7 +221,7 @@ result<std::size_t> tls_stream::write(std::span<const std::byte> plaintext) {
   if (parts_->failed) return *parts_->failed;
   if (!established()) return std::size_t{0};
   std::size_t total = 0;
-  // A record is begun only when there is room for all of it, so OpenSSL never keeps one for a second call.
+  // A record is begun only when there is room for all of it, so OpenSSL never keeps a record for a second call.
   while (total < plaintext.size() && parts_->queues.out.room() >= record_bytes + record_overhead_bytes) {
     std::size_t taken = 0;
     const std::size_t length = std::min(plaintext.size() - total, record_bytes);

@@ -63,9 +63,9 @@ size_t until(const long* a, size_t n, long bad) {
   return i;
 }
 
-long pick(const long* a, const unsigned* which, size_t n) {
+long pick(const long* a, const unsigned* indices, size_t n) {
   long total = 0;
-  for (size_t i = 0; i < n; ++i) total += a[which[i]];
+  for (size_t i = 0; i < n; ++i) total += a[indices[i]];
   return total;
 }
 
@@ -78,14 +78,14 @@ void count(long** counters, const char* text, size_t n) {
   }
 }
 
-long on_stack(const unsigned* which) {
+long on_stack(const unsigned* indices) {
   long local[64];
   for (size_t i = 0; i < 64; ++i) local[i] = rand();
-  return local[which[0] & 63] + local[which[1] & 63];
+  return local[indices[0] & 63] + local[indices[1] & 63];
 }
 
-FAR_LOCAL long left_alone(const long* a, const unsigned* which, size_t n) {
+FAR_LOCAL long left_alone(const long* a, const unsigned* indices, size_t n) {
   long total = 0;
-  for (size_t i = 0; i < n; ++i) total += a[which[i]] + a[i];
+  for (size_t i = 0; i < n; ++i) total += a[indices[i]] + a[i];
   return total;
 }

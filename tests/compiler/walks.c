@@ -9,11 +9,11 @@ void triad(double* restrict a, const double* b, const double* c, double factor, 
 void backwards(int* restrict a, const int* b, int n);
 long rows(const long* a, size_t n);
 long sum_few(const long* a);
-long pick(const long* a, const unsigned* which, size_t n);
+long pick(const long* a, const unsigned* indices, size_t n);
 
-static void expect(int condition, const char* what, int line) {
+static void expect(int condition, const char* condition_text, int line) {
   if (condition) return;
-  printf("line %d: %s: %lu calls, %lu bytes now, %lu later, %lu writing, %lu guards\n", line, what,
+  printf("line %d: %s: %lu calls, %lu bytes now, %lu later, %lu writing, %lu guards\n", line, condition_text,
          (unsigned long)counted.calls, (unsigned long)counted.now_bytes, (unsigned long)counted.later_bytes,
          (unsigned long)counted.written_calls, (unsigned long)counted.guards);
   exit(1);
@@ -64,16 +64,16 @@ int main(void) {
   EXPECT(spans(whole, 2ul * n * 4));
   EXPECT(whole[0] == 1 && whole[n - 1] == 1);
 
-  unsigned* const which = calloc(n, sizeof *which);
-  for (size_t i = 0; i < n; ++i) which[i] = (unsigned)(i * 7919 % n);
+  unsigned* const indices = calloc(n, sizeof *indices);
+  for (size_t i = 0; i < n; ++i) indices[i] = (unsigned)(i * 7919 % n);
   reset_counts();
-  EXPECT(pick(numbers, which, n) > 0);
+  EXPECT(pick(numbers, indices, n) > 0);
   EXPECT(counted.guards == n);
-  EXPECT(spans(which, n * 4));
+  EXPECT(spans(indices, n * 4));
   puts("counted");
   free(numbers);
   free(a);
   free(whole);
-  free(which);
+  free(indices);
   return 0;
 }

@@ -207,8 +207,8 @@ TEST_F(redis_server, a_session_stays_with_the_address_where_it_was_opened) {
   const redis_test_server server;
   const redis_test_server other;
   std::vector<socket_address> addresses;
-  for (const redis_test_server* each : {&server, &other}) {
-    addresses.push_back(resolve({.host = "127.0.0.1", .port = each->port()}).value().at(0));
+  for (const redis_test_server* one : {&server, &other}) {
+    addresses.push_back(resolve({.host = "127.0.0.1", .port = one->port()}).value().at(0));
   }
   redis_session session("farheap:test:");
   const platform::monotonic_clock clock;

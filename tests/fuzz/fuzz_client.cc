@@ -73,7 +73,7 @@ class client final : public backend::completion_sink {
   // The server behaves from now on, and everything comes to its end.
   void finish();
 
-  void complete(transfer& ended, const completion_sink* /*by*/) override {
+  void complete(transfer& ended, const completion_sink* /*sink*/) override {
     const auto found = std::ranges::find_if(jobs_, [&](const auto& job) { return &job->moved == &ended; });
     FUZZ_EXPECT(found != jobs_.end() && !(*found)->ended);
     job& done = **found;

@@ -70,10 +70,10 @@ class LinkDoor(unittest.TestCase):
     def run_door(self, local, mode):
         return [support.FARHEAP, "run", "--local", local, "--far", "memory:", "--fault-mode", mode, "--"]
 
-    def wait_until(self, holds, what):
+    def wait_until(self, holds, awaited):
         deadline = time.monotonic() + 60
         while not holds():
-            self.assertLess(time.monotonic(), deadline, what)
+            self.assertLess(time.monotonic(), deadline, awaited)
             time.sleep(0.1)
 
     def test_under_farheap_run_all_far_memory_shares_its_budget(self):
@@ -89,9 +89,9 @@ class LinkDoor(unittest.TestCase):
                 refused = self.ask("resize", process.pid, "32M")
                 self.assertNotEqual(refused.code, 0)
                 self.assertIn("give at least 48.0 MiB", refused.err)
-                told = self.finish(process)
-                self.assertNotIn("budget of its own", told)
-                self.assertNotIn("far 0 B", told)
+                printed = self.finish(process)
+                self.assertNotIn("budget of its own", printed)
+                self.assertNotIn("far 0 B", printed)
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ class Lines:
         self.end = parts[-1][1]
         self.known = {}
 
-    def of(self, address, is_return=False):
+    def line_at(self, address, is_return=False):
         """(function, line), or None outside the program. Of a return address, the call before it."""
         if not self.base <= address < self.end:
             return None
@@ -204,7 +204,7 @@ class Lines:
         return self.known[offset]
 
     def stack(self, addresses):
-        named = [self.of(address, number > 0) for number, address in enumerate(addresses)]
+        named = [self.line_at(address, number > 0) for number, address in enumerate(addresses)]
         return [name[0] for name in named if name]
 
 
@@ -257,7 +257,7 @@ class TraceTest(unittest.TestCase):
         counted = collections.Counter()
         for miss in trace.misses:
             if miss.kind in kinds:
-                counted[lines.of(trace.stacks[miss.stack][0])] += 1
+                counted[lines.line_at(trace.stacks[miss.stack][0])] += 1
         return counted
 
     def test_misses_are_where_they_are(self):
@@ -303,7 +303,7 @@ class TraceTest(unittest.TestCase):
         trace, = self.traced([self.programs["without"], "grow"], code=3)
         lines = Lines(self.programs["without"], trace)
         copied = [miss for miss in trace.misses
-                  if any(lines.of(frame, True) == ("grow", line_of("grow")) for frame in trace.stacks[miss.stack])]
+                  if any(lines.line_at(frame, True) == ("grow", line_of("grow")) for frame in trace.stacks[miss.stack])]
         seen = 0
         for block in (block for block in trace.allocations if block.bytes == 1 << 20):
             release = next(release for release in trace.releases
@@ -332,7 +332,7 @@ class TraceTest(unittest.TestCase):
         stacks = {tuple(lines.stack(trace.stacks[miss.stack])) for miss in trace.misses if miss.in_kernel}
         self.assertIn(("main",), {stack[:1] for stack in stacks})
         written = [miss for miss in trace.misses if miss.in_kernel
-                   and any(lines.of(frame, True) == ("main", line_of("write")) for frame in trace.stacks[miss.stack])]
+                   and any(lines.line_at(frame, True) == ("main", line_of("write")) for frame in trace.stacks[miss.stack])]
         self.assertGreater(len(written), 5)
 
     def test_sampling(self):

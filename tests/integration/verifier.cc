@@ -1,6 +1,6 @@
 // A program that knows every byte of its memory: threads allocate, resize, move, drop, protect and hand over blocks,
-// and check all of their contents again and again. It does not know Farheap; tests run it natively and under
-// `farheap run` and expect the same last line.
+// and check all of their contents again and again. It does not know Farheap; tests run it natively and under `farheap
+// run` and expect the same last line.
 //
 // Everything is decided by the seed: threads share nothing but mailboxes that they empty between two barriers, so that
 // the checksum, taken over every byte ever checked, does not depend on timing. That is how it can be compared with a

@@ -31,7 +31,7 @@ void write(std::uint64_t* words, std::size_t count, std::uint64_t pass) {
   for (std::size_t index = 0; index < count; ++index) words[index] = expected(words + index, pass);
 }
 
-bool told_to_stop() {
+bool must_stop() {
   pollfd input = {STDIN_FILENO, POLLIN, 0};
   return ::poll(&input, 1, 0) > 0;
 }
@@ -60,7 +60,7 @@ int main(int argument_count, char** arguments) {
     std::fflush(stdout);
     check(words, count, pass);
     write(words, count, ++pass);
-  } while (!told_to_stop());
+  } while (!must_stop());
   check(words, count, pass);
   std::puts("all data right");
   std::free(words);

@@ -213,11 +213,11 @@ const char* read(world& s) {
   }
 }
 
-void retire(world& s, std::uint8_t what, bool at_once) {
+void retire(world& s, std::uint8_t retired, bool at_once) {
   if (at_once) {
-    s.is_over |= what;
+    s.is_over |= retired;
   } else {
-    s.wanted |= what;
+    s.wanted |= retired;
   }
 }
 
@@ -228,9 +228,9 @@ const char* do_work(world& s) {
     return s.memory.store(writer, cell, value) ? go(s, writer, next, did) : nullptr;
   };
   // Lists of what is retired have a lock of their own, so the stores before it have drained.
-  const auto stamp = [&](std::uint8_t what, bool at_once, std::uint8_t next) -> const char* {
+  const auto stamp = [&](std::uint8_t retired, bool at_once, std::uint8_t next) -> const char* {
     if (!s.memory.is_drained(writer)) return nullptr;
-    retire(s, what, at_once);
+    retire(s, retired, at_once);
     return go(s, writer, next, "retires it");
   };
   constexpr std::uint8_t done = 10;
@@ -254,8 +254,8 @@ const char* do_work(world& s) {
 
 const char* write(world& s) {
   const bool late = s.without == bug::version_at_the_end;
-  const auto raise = [&](std::uint8_t by, std::uint8_t next) {
-    const auto raised = static_cast<std::uint8_t>(s.memory.load(writer, version) + by);
+  const auto raise = [&](std::uint8_t difference, std::uint8_t next) {
+    const auto raised = static_cast<std::uint8_t>(s.memory.load(writer, version) + difference);
     return s.memory.store(writer, version, raised) ? go(s, writer, next, "raises the version") : nullptr;
   };
   switch (s.at[writer]) {

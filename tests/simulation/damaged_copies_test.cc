@@ -6,11 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "backend/replicated/controlled_members.h"
 #include "backend/replicated/replicated_backend.h"
 #include "engine/engine.h"
-#include "model.h"
-#include "simulated_kernel.h"
+#include "stepped_engine.h"
+#include "tests/support/controlled_members.h"
 
 namespace far::simulation {
 namespace {
@@ -21,9 +20,9 @@ using engine::state;
 
 constexpr std::uint64_t heap_pages = 512;
 
-class damaged_copies : public testing::Test {
+class damaged_copies : public stepped_engine, public testing::Test {
  protected:
-  explicit damaged_copies(std::uint64_t scrubbed_pages_per_second = 0) {
+  explicit damaged_copies(std::uint64_t scrubbed_pages_per_second = 0) : stepped_engine(heap_pages) {
     std::vector<std::unique_ptr<backend::backend>> owned;
     for (const char* name : {"m0", "m1"}) {
       auto member = std::make_unique<controlled>(name);
@@ -34,56 +33,32 @@ class damaged_copies : public testing::Test {
     chosen.copies = 2;
     chosen.clock = &clock_;
     chosen.scrubbed_pages_per_second = scrubbed_pages_per_second;
-    far_ = std::move(backend::replicated_backend::create(std::move(owned), chosen)).value();
-    engine_ = engine::engine::create(kernel_, *far_, clock_, {.heap_pages = heap_pages, .budget_pages = 256}).value();
-    fetcher_ = engine_->transfers().add_fetcher().value();
+    far_ = &keep(std::move(backend::replicated_backend::create(std::move(owned), chosen)).value());
+    start({.budget_pages = 256});
   }
   ~damaged_copies() override {
     engine_->validate();
     far_->validate();
   }
 
-  // Makes the access possible, however long it takes.
-  outcome resolve(page_id page, bool write) {
-    for (int attempts = 0; attempts < 100'000; ++attempts) {
-      if (kernel_.touch(page, write) == simulated_kernel::fault::none) return outcome::resolved;
-      outcome reached = outcome::busy;
-      {
-        const far::lock_guard guard(fetcher_->lock);
-        reached = engine_->misses().handle(*fetcher_, streams_, page, write);
-      }
-      if (reached == outcome::lost) return reached;
-      help();
-    }
-    ADD_FAILURE() << "page " << page << " never comes";
-    return outcome::busy;
-  }
-  void help() {
-    static_cast<void>(engine_->transfers().help());
+  void work_meanwhile(std::uint64_t /*step_ns*/) override {
     static_cast<void>(engine_->tending().tend());
-    clock_.advance_to(clock_.now_ns() + 100'000);
+    stepped_engine::work_meanwhile(100'000);
   }
+  void help() { work_meanwhile(0); }
   void write_and_evict(page_range range) {
     ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
-    for (page_id page = range.first; page < range.end(); ++page) {
-      ASSERT_EQ(resolve(page, true), outcome::resolved);
-      for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.write(page, part, kernel_.bytes(page));
-    }
+    write(range);
     evict(range);
   }
   void evict(page_range range) {
     engine_->eviction().evict(range);
     for (page_id page = range.first; page < range.end(); ++page) ASSERT_EQ(word_of(page).where(), state::remote);
   }
-  void check(page_id page) {
-    ASSERT_EQ(resolve(page, false), outcome::resolved) << page;
-    for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.check(page, part, kernel_.bytes(page));
-  }
   void wait_until_whole() {
     for (int steps = 0; steps < 100'000 && !far_->is_whole(); ++steps) help();
     ASSERT_TRUE(far_->is_whole());
   }
-  [[nodiscard]] engine::page_word word_of(page_id page) const { return engine_->state_for_tests().pages.load(page); }
   [[nodiscard]] const backend::copy& copy_of(page_id page, std::size_t place) const {
     return far_->books().group_at(word_of(page).place() / backend::group_slots).copies[place];
   }
@@ -103,16 +78,8 @@ class damaged_copies : public testing::Test {
     return copy_of(page, 0).member + 1u == done.source ? 0 : 1;
   }
 
-  random_source random_{1};
-  simulated_clock clock_;
-  scheduler threads_{random_, clock_, {}};
-  simulated_kernel kernel_{threads_, random_, heap_pages};
   std::vector<controlled*> members_;
-  std::unique_ptr<backend::replicated_backend> far_;
-  model expected_{heap_pages};
-  std::unique_ptr<engine::engine> engine_;
-  engine::fetcher* fetcher_ = nullptr;
-  engine::read_ahead_state streams_;
+  backend::replicated_backend* far_ = nullptr;
 };
 
 class scrubbed_copies : public damaged_copies {
@@ -141,7 +108,7 @@ TEST_F(scrubbed_copies, damage_that_nobody_has_come_across_is_mended) {
   wait_until_whole();
   for (const std::size_t lost : {0u, 1u}) {
     members_[lost]->error_code = ETIMEDOUT;
-    for (page_id page = range.first; page < range.end(); ++page) check(page);
+    check(range);
     members_[lost]->error_code = 0;
     evict(range);
     wait_until_whole();
@@ -191,15 +158,12 @@ TEST_F(scrubbed_copies, pages_may_move_while_they_are_scrubbed) {
     for (int steps = 0; steps < 40; ++steps) help();
     // The pages come in by writes of all of their bytes: nothing has to be read for that but what is held back.
     for (controlled* member : members_) member->holds_back_reads = false;
-    for (page_id page = range.first; page < range.end(); ++page) {
-      ASSERT_EQ(resolve(page, true), outcome::resolved);
-      for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.write(page, part, kernel_.bytes(page));
-    }
+    write(range);
     evict(range);
     engine_->validate();
   }
   EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
-  for (page_id page = range.first; page < range.end(); ++page) check(page);
+  check(range);
 }
 
 TEST_F(damaged_copies, a_copy_that_stays_wrong_is_read_once_and_written_again) {
@@ -208,7 +172,7 @@ TEST_F(damaged_copies, a_copy_that_stays_wrong_is_read_once_and_written_again) {
   const page_id page = 3;
   const std::size_t wrong = place_of_reads(page);
   damage(page, wrong);
-  check(page);
+  check({page, 1});
   EXPECT_EQ(engine_->snapshot().backend_errors, 1u) << "the wrong copy was read again";
   EXPECT_EQ(engine_->snapshot().damaged_copies, 1u);
   EXPECT_EQ(engine_->snapshot().lost_pages, 0u);
@@ -217,7 +181,7 @@ TEST_F(damaged_copies, a_copy_that_stays_wrong_is_read_once_and_written_again) {
   wait_until_whole();
   evict({page, 1});
   members_[copy_of(page, 1 - wrong).member]->error_code = ETIMEDOUT;
-  check(page);
+  check({page, 1});
   EXPECT_EQ(engine_->snapshot().lost_pages, 0u);
   EXPECT_EQ(engine_->snapshot().damaged_copies, 1u);
 }
@@ -228,7 +192,7 @@ TEST_F(damaged_copies, a_whole_copy_may_be_wrong) {
   write_and_evict(range);
   const std::size_t wrong = place_of_reads(0);
   for (page_id page = range.first; page < range.end(); ++page) damage(page, wrong);
-  for (page_id page = range.first; page < range.end(); ++page) check(page);
+  check(range);
   EXPECT_GE(engine_->snapshot().damaged_copies, 1u);
   EXPECT_EQ(engine_->snapshot().lost_pages, 0u);
   wait_until_whole();
@@ -243,7 +207,7 @@ TEST_F(damaged_copies, a_page_whose_copies_are_both_wrong_is_lost_and_none_is_wr
   EXPECT_EQ(resolve(1, false), outcome::lost);
   EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
   EXPECT_EQ(engine_->snapshot().lost_pages, 1u);
-  check(0);
+  check({0, 1});
 }
 
 }  // namespace

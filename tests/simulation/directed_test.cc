@@ -89,10 +89,7 @@ TEST_F(directed, pages_that_are_evicted_leave_in_batches_of_the_wanted_size) {
 
 TEST_F(directed, who_misses_evicts_where_the_background_is_late) {
   for (const bool free_to_choose : {true, false}) {
-    auto measuring = engine::engine::create(
-        kernel_, far_, clock_, {.heap_pages = heap_pages, .budget_pages = 600, .measures_where = free_to_choose});
-    engine_ = std::move(measuring).value();
-    fetcher_ = engine_->transfers().add_fetcher().value();
+    start({.budget_pages = 600, .measures_where = free_to_choose});
     // No block is allocated as a whole, so that no page is filled ahead.
     const page_range range{0, 500};
     ASSERT_TRUE(engine_->ranges().allocate_guarded(range));

@@ -4,8 +4,8 @@
 // Runs COUNT seeds, from N on. When one fails, prints the command that repeats it, and ends. The build decides with the
 // seed what happens (scheduler.h), so a failure is repeated with the program that showed it.
 //
-// With --seconds it begins no seed after that time, goes on after a failure, and runs J seeds at a time; COUNT is
-// the most then, and without it there is no limit. With --today the first seed is made of the date, or is
+// With --seconds it begins no seed after that time, goes on after a failure, and runs J seeds at a time; COUNT is the
+// most then, and without it there is no limit. With --today the first seed is made of the date, or is
 // FARHEAP_SIMULATION_SEED. The last line says what was run.
 #include <signal.h>
 #include <unistd.h>

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::uint64_t slice_ns = 1000;
 
-// One thread asks inside the engine, as a miss does, and looks for the answer now and then; the other one answers,
-// 20 slices after it was asked.
+// One thread asks inside the engine, as a miss does, and looks for the answer now and then; the other one answers, 20
+// slices after it was asked.
 TEST(simulated_time, whoever_waits_for_a_server_does_not_run_out_of_time_while_quiescence_is_sought) {
   random_source random{7};
   simulated_clock clock;

@@ -8,7 +8,6 @@
 #include <array>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,7 @@
 #include "model.h"
 #include "object_reads.h"
 #include "simulated_backend.h"
-#include "simulated_kernel.h"
+#include "stepped_engine.h"
 
 namespace far::simulation {
 namespace {
@@ -25,20 +24,18 @@ using engine::object_read;
 using engine::read_outcome;
 using engine::state;
 
-constexpr std::uint64_t heap_pages = 1024;
 constexpr page_range pages{0, 64};
 
 // With a far tier that takes its time, and with one whose bytes are a memory access away, where reads end at once.
-class object_reader_test : public testing::TestWithParam<bool> {
+class object_reader_test : public stepped_engine, public testing::TestWithParam<bool> {
  protected:
-  object_reader_test() : far_(threads_, random_, clock_, tier(GetParam())) {
-    engine_ = engine::engine::create(kernel_, far_, clock_,
-                                     {.heap_pages = heap_pages, .budget_pages = 600, .reads_parts = true})
-                  .value();
-    fetcher_ = engine_->transfers().add_fetcher().value();
+  object_reader_test()
+      : stepped_engine(1024),
+        far_(keep(std::make_unique<simulated_backend>(threads_, random_, clock_, tier(GetParam())))) {
+    start({.budget_pages = 600, .reads_parts = true});
     reader_ = engine_->transfers().add_object_reader().value();
     EXPECT_TRUE(engine_->ranges().allocate_guarded(pages).ok());
-    write_all();
+    write(pages);
     make_remote();
   }
   // When everything is freed, nothing may be left.
@@ -57,37 +54,11 @@ class object_reader_test : public testing::TestWithParam<bool> {
     return chosen;
   }
 
-  void write_all() {
-    for (page_id page = pages.first; page < pages.end(); ++page) write(page);
-  }
-  void write(page_id page) {
-    resolve(page, true);
-    for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.write(page, part, kernel_.bytes(page));
-  }
-  void resolve(page_id page, bool for_write) {
-    for (int attempts = 0; kernel_.touch(page, for_write) != simulated_kernel::fault::none; ++attempts) {
-      ASSERT_LT(attempts, 10'000);
-      {
-        const far::lock_guard guard(fetcher_->lock);
-        static_cast<void>(engine_->misses().handle(*fetcher_, streams_, page, for_write));
-        static_cast<void>(fetcher_->poll(engine::caller::of_program));
-      }
-      clock_.advance_to(clock_.now_ns() + 1000);
-    }
-  }
   void make_remote() {
     engine_->eviction().evict(pages);
     settle();
     ASSERT_EQ(state_of(3), state::remote);
   }
-  void settle() {
-    while (engine_->transfers().under_way()) {
-      static_cast<void>(engine_->transfers().help());
-      clock_.advance_to(clock_.now_ns() + 100'000);
-    }
-    engine_->validate();
-  }
-  [[nodiscard]] state state_of(page_id page) const { return engine_->view().words().load(page).where(); }
 
   // A part of a page, read to where it belongs in a copy of the page.
   struct one_part : object_read {
@@ -100,6 +71,7 @@ class object_reader_test : public testing::TestWithParam<bool> {
     }
   };
 
+  using stepped_engine::start;
   [[nodiscard]] read_outcome start(object_read& one) {
     const far::lock_guard guard(reader_->lock);
     return reader_->start(one);
@@ -110,16 +82,8 @@ class object_reader_test : public testing::TestWithParam<bool> {
     return one.outcome.load();
   }
 
-  random_source random_{1};
-  simulated_clock clock_;
-  scheduler threads_{random_, clock_, {}};
-  simulated_kernel kernel_{threads_, random_, heap_pages};
-  simulated_backend far_;
-  model expected_{heap_pages};
-  std::unique_ptr<engine::engine> engine_;
-  engine::fetcher* fetcher_ = nullptr;
+  simulated_backend& far_;
   engine::object_reader* reader_ = nullptr;
-  engine::read_ahead_state streams_;
 };
 
 TEST_P(object_reader_test, any_part_of_a_remote_page_is_read_and_the_page_stays_remote) {
@@ -167,7 +131,7 @@ TEST_P(object_reader_test, a_page_that_is_discarded_meanwhile_leaves_its_slot_to
 TEST_P(object_reader_test, a_page_that_is_fetched_and_written_meanwhile_makes_the_read_worthless) {
   one_part read(5);
   const read_outcome started = start(read);
-  write(5);
+  write({5, 1});
   engine_->validate();
   if (started == read_outcome::in_flight) {
     // Fetching it has taken its time; the read may have ended before the page came.
@@ -192,7 +156,7 @@ TEST_P(object_reader_test, a_read_is_judged_by_what_the_page_held_meanwhile) {
   EXPECT_FALSE(read.is_watched);
   for (int evictions = 0; evictions == 0 || engine_->view().words().load(5).place() != slot; ++evictions) {
     ASSERT_LT(evictions, 10'000);
-    write(5);
+    write({5, 1});
     make_remote();
   }
   read.check();
@@ -204,14 +168,14 @@ TEST_P(object_reader_test, what_a_page_held_before_a_read_was_seen_under_way_is_
   watched_read read(expected_, 5, 1);
   std::memcpy(read.bytes.data(), kernel_.bytes(5), page_bytes);
   read.begin();
-  write(5);
+  write({5, 1});
   read.check();
   read.goes_on();
   EXPECT_DEATH(read.check(), "other bytes of the program");
   std::memcpy(read.bytes.data(), kernel_.bytes(5), page_bytes);
   read.check();
   read.end();
-  write(5);
+  write({5, 1});
   read.check();
   std::memcpy(read.bytes.data(), kernel_.bytes(5), page_bytes);
   EXPECT_DEATH(read.check(), "other bytes of the program");
@@ -269,15 +233,15 @@ TEST_P(object_reader_test, wrong_bytes_are_never_handed_out) {
 }
 
 TEST_P(object_reader_test, whoever_waits_is_told_once_the_outcome_is_known) {
-  struct told_part : one_part {
+  struct notified_part : one_part {
     using one_part::one_part;
     unsigned count = 0;
     static void tell(object_read& one) noexcept {
       EXPECT_NE(one.outcome.load(), read_outcome::in_flight);
-      ++static_cast<told_part&>(one).count;
+      ++static_cast<notified_part&>(one).count;
     }
   } read(5);
-  read.finished = &told_part::tell;
+  read.finished = &notified_part::tell;
   const read_outcome started = start(read);
   EXPECT_EQ(end(read, started), read_outcome::done);
   EXPECT_EQ(read.count, started == read_outcome::in_flight ? 1u : 0u);

@@ -2,8 +2,8 @@
 //
 // It behaves as backend/replicated/member.h allows, as badly as it can: transfers are delayed and overtake each other;
 // requests and replies are dropped, and end with a time-out; a write that timed out is stored late, or a second time,
-// up to the fence (the next write that was submitted after the time-out); the server can be cut off, and crash
-// and forget everything; and its memory can be damaged, so that reads return wrong bytes. And it stops the run when the
+// up to the fence (the next write that was submitted after the time-out); the server can be cut off, and crash and
+// forget everything; and its memory can be damaged, so that reads return wrong bytes. And it stops the run when the
 // layer above breaks the contract of a backend.
 #pragma once
 

@@ -15,9 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/engine.h"
-#include "model.h"
-#include "simulated_kernel.h"
+#include "stepped_engine.h"
 
 namespace far::simulation {
 namespace {
@@ -25,7 +23,6 @@ namespace {
 using backend::completion;
 using backend::request;
 using engine::caller;
-using engine::outcome;
 using engine::state;
 
 // `memory:`, with threads that stand still, and with transfers that have to be submitted again. One thread at a time.
@@ -138,20 +135,17 @@ class other_thread {
   std::thread thread_;
 };
 
-class submitter_test : public testing::Test {
+class submitter_test : public stepped_engine, public testing::Test {
  protected:
   static constexpr page_range pages{0, 512};
 
-  submitter_test() {
-    engine_ =
-        engine::engine::create(kernel_, far_, clock_, {.heap_pages = 1024, .budget_pages = 700, .reads_parts = true})
-            .value();
-    fetcher_ = engine_->transfers().add_fetcher().value();
+  submitter_test() : stepped_engine(1024), far_(keep(std::make_unique<tier_with_submitters>())) {
+    start({.budget_pages = 700, .reads_parts = true});
     reader_ = engine_->transfers().add_object_reader().value();
     EXPECT_TRUE(engine_->ranges().allocate_guarded(pages).ok());
     for (page_id page = pages.first; page < pages.end(); ++page) {
       fetch(page, true);
-      for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.write(page, part, kernel_.bytes(page));
+      write_parts(page);
     }
     engine_->eviction().evict(pages);
     EXPECT_EQ(count(state::remote), pages.count);
@@ -161,7 +155,7 @@ class submitter_test : public testing::Test {
     while (engine_->transfers().under_way()) look(caller::of_runtime);
     for (page_id page = pages.first; page < pages.end(); ++page) {
       fetch(page, false);
-      for (std::size_t part = 0; part < model::parts_a_page; ++part) expected_.check(page, part, kernel_.bytes(page));
+      check_parts(page);
     }
     engine_->validate();
   }
@@ -185,23 +179,10 @@ class submitter_test : public testing::Test {
   }
   void look(caller who) { static_cast<void>(engine_->transfers().help(who)); }
   void pass_ms(std::uint64_t ms) { clock_.advance_to(clock_.now_ns() + ms * 1'000'000); }
-  [[nodiscard]] state state_of(page_id page) const { return engine_->view().words().load(page).where(); }
-  [[nodiscard]] std::uint64_t count(state wanted) const {
-    std::uint64_t sum = 0;
-    for (page_id page = pages.first; page < pages.end(); ++page) sum += state_of(page) == wanted;
-    return sum;
-  }
+  [[nodiscard]] std::uint64_t count(state wanted) const { return count_in(pages, wanted); }
 
-  random_source random_{1};
-  simulated_clock clock_;
-  scheduler threads_{random_, clock_, {}};
-  simulated_kernel kernel_{threads_, random_, 1024};
-  tier_with_submitters far_;
-  model expected_{1024};
-  std::unique_ptr<engine::engine> engine_;
-  engine::fetcher* fetcher_ = nullptr;
+  tier_with_submitters& far_;
   engine::object_reader* reader_ = nullptr;
-  engine::read_ahead_state streams_;
   std::list<other_thread> others_;
 };
 

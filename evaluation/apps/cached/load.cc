@@ -153,14 +153,14 @@ class worker {
   }
 
   measurement run() {
-    measurement made;
+    measurement counted;
     const std::uint64_t mine = chosen_.operations / chosen_.connections;
     for (std::uint64_t done = 0; done < mine; done += chosen_.pipelined) {
       const auto start = clock_type::now();
-      run_batch(std::min<std::uint64_t>(chosen_.pipelined, mine - done), done, made);
-      made.latencies_ns.push_back(static_cast<std::uint64_t>((clock_type::now() - start).count()));
+      run_batch(std::min<std::uint64_t>(chosen_.pipelined, mine - done), done, counted);
+      counted.latencies_ns.push_back(static_cast<std::uint64_t>((clock_type::now() - start).count()));
     }
-    return made;
+    return counted;
   }
 
  private:
@@ -175,7 +175,7 @@ class worker {
     return (ranks_.draw(random_) * 4'294'967'291 + epoch * 7'919) % chosen_.keys;
   }
 
-  void run_batch(std::uint64_t count, std::uint64_t done, measurement& made) {
+  void run_batch(std::uint64_t count, std::uint64_t done, measurement& counted) {
     std::vector<request> requests;
     std::string text;
     for (std::uint64_t i = 0; i < count; ++i) {
@@ -187,12 +187,12 @@ class worker {
     std::string missed;
     unsigned missing = 0;
     for (const request& one : requests) {
-      made.sets += !one.is_get;
-      made.gets += one.is_get;
+      counted.sets += !one.is_get;
+      counted.gets += one.is_get;
       if (!one.is_get) {
         server_.expect("STORED");
       } else if (take_value(one.key)) {
-        ++made.hits;
+        ++counted.hits;
       } else {
         missed += set_of(one.key, chosen_.value_bytes);
         ++missing;
@@ -200,7 +200,7 @@ class worker {
     }
     server_.send(missed);
     for (unsigned i = 0; i < missing; ++i) server_.expect("STORED");
-    made.sets += missing;
+    counted.sets += missing;
   }
 
   // Whether it was there. Throws when it is another value than was set.
@@ -239,16 +239,16 @@ void run(options chosen) {
     return running;
   };
   auto start = clock_type::now();
-  for (auto& one : on_all([](worker& of) { of.fill(); })) one.get();
+  for (auto& one : on_all([](worker& self) { self.fill(); })) one.get();
   const double fill_s = seconds_since(start);
   start = clock_type::now();
   measurement all;
-  for (auto& one : on_all([](worker& of) { return of.run(); })) {
-    const measurement made = one.get();
-    all.gets += made.gets;
-    all.hits += made.hits;
-    all.sets += made.sets;
-    all.latencies_ns.insert(all.latencies_ns.end(), made.latencies_ns.begin(), made.latencies_ns.end());
+  for (auto& one : on_all([](worker& self) { return self.run(); })) {
+    const measurement counted = one.get();
+    all.gets += counted.gets;
+    all.hits += counted.hits;
+    all.sets += counted.sets;
+    all.latencies_ns.insert(all.latencies_ns.end(), counted.latencies_ns.begin(), counted.latencies_ns.end());
   }
   const double seconds = seconds_since(start);
   std::ranges::sort(all.latencies_ns);

@@ -12,12 +12,12 @@ constexpr double damping = 0.85;
 
 }  // namespace
 
-std::vector<vertex> adjacency::sorted_neighbours(vertex of) const {
+std::vector<vertex> adjacency::sorted_neighbours(vertex from) const {
   std::vector<vertex> all;
   {
     const memory::scope here(in_);
-    all.reserve(vertices_.deref(here, of).degree);
-    for_each_neighbour(here, of, [&](vertex neighbour) { all.push_back(neighbour); });
+    all.reserve(vertices_.deref(here, from).degree);
+    for_each_neighbour(here, from, [&](vertex neighbour) { all.push_back(neighbour); });
   }
   std::ranges::sort(all);
   return all;

@@ -51,14 +51,14 @@ class adjacency {
 
   // Calls visit(neighbour) for each; no references are kept.
   template <typename Visit>
-  void for_each_neighbour(const memory::scope& in, vertex of, const Visit& visit) const {
-    for (std::uint32_t at = vertices_.deref(in, of).newest; at != 0;) {
+  void for_each_neighbour(const memory::scope& in, vertex from, const Visit& visit) const {
+    for (std::uint32_t at = vertices_.deref(in, from).newest; at != 0;) {
       const block& one = blocks_.deref(in, at - 1);
       for (std::uint32_t i = 0; i < one.count; ++i) visit(one.neighbours[i]);
       at = one.next;
     }
   }
-  [[nodiscard]] std::vector<vertex> sorted_neighbours(vertex of) const;
+  [[nodiscard]] std::vector<vertex> sorted_neighbours(vertex from) const;
   void append(vertex to, std::span<const vertex> fresh);
   [[nodiscard]] std::uint64_t count_triangles(vertex lowest, std::vector<bool>& marks) const;
 

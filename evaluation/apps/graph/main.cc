@@ -25,13 +25,13 @@ struct options {
 
 // R-MAT (Chakrabarti, Zhan and Faloutsos, 2004), with the shares of Graph500.
 graph::edge next_edge(apps::random_words& random, unsigned scale) {
-  graph::edge made = {0, 0};
+  graph::edge fresh = {0, 0};
   for (unsigned bit = 0; bit < scale; ++bit) {
     const double chance = random.next_unit();
-    made.from = made.from << 1 | (chance >= 0.76);
-    made.to = made.to << 1 | ((chance >= 0.57 && chance < 0.76) || chance >= 0.95);
+    fresh.from = fresh.from << 1 | (chance >= 0.76);
+    fresh.to = fresh.to << 1 | ((chance >= 0.57 && chance < 0.76) || chance >= 0.95);
   }
-  return made;
+  return fresh;
 }
 
 // New edges in both directions, in buckets by their first vertex, so that each can be sorted in a little local memory.
@@ -45,10 +45,10 @@ class updates {
     apps::random_words random(apps::mix(chosen.seed) + batch);
     const std::uint64_t all = (std::uint64_t{chosen.degree} << chosen.scale) / 2 / chosen.batches;
     for (std::uint64_t i = 0; i < all; ++i) {
-      const graph::edge made = next_edge(random, chosen.scale);
-      if (made.from == made.to) continue;
-      buckets_[made.from >> shift_].push_back(made);
-      buckets_[made.to >> shift_].push_back({made.to, made.from});
+      const graph::edge fresh = next_edge(random, chosen.scale);
+      if (fresh.from == fresh.to) continue;
+      buckets_[fresh.from >> shift_].push_back(fresh);
+      buckets_[fresh.to >> shift_].push_back({fresh.to, fresh.from});
     }
   }
 

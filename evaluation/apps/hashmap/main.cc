@@ -27,9 +27,9 @@ using table = memory::hash_map<std::uint64_t, value>;
 constexpr std::size_t part = 1024;
 
 value value_of(std::uint64_t key) {
-  value made;
-  for (std::uint64_t& word : made) word = apps::mix(key += 0x9e3779b97f4a7c15);
-  return made;
+  value words;
+  for (std::uint64_t& word : words) word = apps::mix(key += 0x9e3779b97f4a7c15);
+  return words;
 }
 
 void fill(table& all, const options& chosen, memory::runtime& memory) {

@@ -24,8 +24,8 @@ constexpr std::size_t block_bytes = std::size_t{64} << 10;
 // The part [first, last) of a file, for Snappy to read where it lies.
 class part_source final : public snappy::Source {
  public:
-  part_source(const byte_vector& of, const memory::scope& in, std::size_t first, std::size_t last)
-      : of_(of), in_(in), at_(first), last_(last) {}
+  part_source(const byte_vector& bytes, const memory::scope& in, std::size_t first, std::size_t last)
+      : bytes_(bytes), in_(in), at_(first), last_(last) {}
 
   [[nodiscard]] std::size_t Available() const override { return last_ - at_; }
   const char* Peek(std::size_t* length) override {
@@ -33,14 +33,14 @@ class part_source final : public snappy::Source {
       *length = 0;
       return nullptr;
     }
-    const auto here = of_.chunk(in_, at_, last_ - at_);
+    const auto here = bytes_.chunk(in_, at_, last_ - at_);
     *length = here.size();
     return here.data();
   }
   void Skip(std::size_t count) override { at_ += count; }
 
  private:
-  const byte_vector& of_;
+  const byte_vector& bytes_;
   const memory::scope& in_;
   std::size_t at_;
   std::size_t last_;
@@ -93,13 +93,13 @@ void decompress(file& one) {
     {
       const memory::scope here(one.compressed.home().home());
       part_source head(one.compressed, here, first, first + size);
-      std::uint32_t told = 0;
+      std::uint32_t restored_bytes = 0;
       part_source body(one.compressed, here, first, first + size);
-      if (!snappy::GetUncompressedLength(&head, &told) || told > block.size() ||
+      if (!snappy::GetUncompressedLength(&head, &restored_bytes) || restored_bytes > block.size() ||
           !snappy::RawUncompress(&body, block.data())) {
         throw std::runtime_error("a compressed block is damaged");
       }
-      length = told;
+      length = restored_bytes;
     }
     one.restored.append(std::span(block).first(length));
     first += size;

@@ -80,11 +80,11 @@ struct worker {
 };
 
 template <typename Source>
-void work(const site& of, std::uint64_t seed, Source& source, worker& mine) try {
+void work(const site& served, std::uint64_t seed, Source& source, worker& mine) try {
   encoder with;
   while (const std::optional<request> next = source.pop()) {
     // A sum does not depend on the order.
-    mine.checksum += of.answer(next->number, seed, with);
+    mine.checksum += served.answer(next->number, seed, with);
     const auto latency = clock::now() - next->due;
     mine.latencies_ns.push_back(
         static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(latency).count()));
@@ -110,13 +110,13 @@ void make_requests(request_queue& queue, const load_options& options) {
 }
 
 template <typename Source, typename Load>
-measurement measure(const site& of, const load_options& options, Source& source, Load load) {
+measurement measure(const site& served, const load_options& options, Source& source, Load load) {
   const clock::time_point start = clock::now();
   std::vector<worker> workers(options.threads);
   {
     std::vector<std::jthread> threads;
     for (worker& mine : workers) {
-      threads.emplace_back([&] { work(of, options.seed, source, mine); });
+      threads.emplace_back([&] { work(served, options.seed, source, mine); });
     }
     load();
   }
@@ -134,13 +134,13 @@ measurement measure(const site& of, const load_options& options, Source& source,
 
 }  // namespace
 
-measurement run(const site& of, const load_options& options) {
+measurement run(const site& served, const load_options& options) {
   if (options.closed_loop > 0) {
     closed_loop source(options.closed_loop);
-    return measure(of, options, source, [] {});
+    return measure(served, options, source, [] {});
   }
   request_queue source;
-  return measure(of, options, source, [&] { make_requests(source, options); });
+  return measure(served, options, source, [&] { make_requests(source, options); });
 }
 
 }  // namespace web

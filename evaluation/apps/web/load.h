@@ -24,6 +24,6 @@ struct measurement {
 };
 
 // Open loop: a thread makes requests at the moments of a Poisson process, whether or not they can be answered in time.
-[[nodiscard]] measurement run(const site& of, const load_options& options);
+[[nodiscard]] measurement run(const site& served, const load_options& options);
 
 }  // namespace web

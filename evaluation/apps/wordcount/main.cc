@@ -38,14 +38,14 @@ class generator {
 
   [[nodiscard]] std::string part(std::size_t number) const {
     apps::random_words random(apps::mix(chosen_.seed) + number);
-    std::string made;
+    std::string words;
     std::string next;
-    for (add(random, next); made.size() + next.size() <= part_bytes; add(random, next)) {
-      made += next;
+    for (add(random, next); words.size() + next.size() <= part_bytes; add(random, next)) {
+      words += next;
       next.clear();
     }
-    made.resize(part_bytes, ' ');
-    return made;
+    words.resize(part_bytes, ' ');
+    return words;
   }
 
  private:

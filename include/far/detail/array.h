@@ -19,7 +19,7 @@ template <typename T>
   return {std::launder(reinterpret_cast<T*>(first)), bytes_of(owner) / sizeof(T)};
 }
 
-// Where an element begins; of one that no array has, an offset that no array has, either.
+// The offset of an element. For an index that no array has, an offset that no array has, either.
 template <typename T>
 [[nodiscard]] constexpr std::size_t offset_of_element(std::size_t index, std::size_t after = 0) {
   constexpr std::size_t most = (std::size_t{1} << 47) / sizeof(T);
@@ -42,8 +42,8 @@ template <typename T>
   return bytes_of(owner) / sizeof(T);
 }
 
-// Calls `copy` for stretches of at most 64 KiB, each of which is held meanwhile, with the address in the far heap of
-// the first element, the number of elements before it, and their number in it.
+// Calls `copy` for stretches of at most 64 KiB, which stay in place during the call. Its arguments are the address of
+// the first element in the far heap, the number of elements before it, and the number of elements in the stretch.
 template <typename T, typename Copy>
 void for_each_stretch(owner_word& owner, std::size_t first, std::size_t count, bool write, Copy copy) {
   constexpr std::size_t most = std::max<std::size_t>((std::size_t{64} << 10) / sizeof(T), 1);

@@ -16,7 +16,7 @@ namespace far::detail {
 template <typename T, typename Mutex, typename Condition>
 class basic_channel {
  public:
-  // Memory for all items is allocated here. Throws std::invalid_argument when there would be room for none.
+  // Memory for all items is allocated here. Throws std::invalid_argument for a capacity of 0.
   explicit basic_channel(std::size_t capacity) : items_(capacity) {
     if (capacity == 0) throw std::invalid_argument("a channel has room for at least one item");
   }
@@ -58,7 +58,8 @@ class basic_channel {
     return receive_until(deadline_after(at_most));
   }
 
-  // No more is sent; what is there can still be received. Ends all waits that cannot succeed any more.
+  // From now on nothing can be sent; items that are there can still be received. Ends all waits that cannot succeed any
+  // more.
   void close() {
     {
       const std::lock_guard guard(mutex_);
@@ -73,8 +74,8 @@ class basic_channel {
   }
 
  private:
-  // A fiber mutex, not a spin lock: moving an item may touch far memory, and then the fiber parks while it holds it. It
-  // guards all below.
+  // A fiber mutex, not a spin lock: moving an item may touch far memory, and then the fiber parks while it holds the
+  // mutex. It guards all below.
   Mutex mutex_;
   Condition room_;
   Condition arrived_;

@@ -1,4 +1,4 @@
-// A chunk: one far object with room for some elements, of which the containers build theirs (docs/containers.md).
+// A chunk: one far object with room for some elements. The containers consist of chunks (docs/containers.md).
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,18 @@ namespace far {
 namespace detail {
 
 inline constexpr std::size_t page_bytes_of_chunks = 4096;
-// Larger objects have pages of their own (docs/heap.md). With a description of its type, an object has less room.
+// Larger objects have pages of their own (docs/heap.md). An object that carries a description of its type has less
+// room.
 inline constexpr std::size_t largest_shared_bytes = 4080 - sizeof(void*);
-// A scope holds all of an object of so many bytes, and a fetch of it is one round trip.
+// A scope holds an object of up to so many bytes as a whole, and fetching it takes one round trip.
 inline constexpr std::size_t largest_held_bytes = std::size_t{64} << 10;
 
-// Whether an object may be moved by copying its bytes and forgetting the old ones: no header names a place in it.
+// Whether an object may be moved by copying its bytes and forgetting the old ones, because no header refers to a place
+// in it.
 template <typename T>
 inline constexpr bool moves_as_bytes = is_relocatable<T> && !has_far_pointers<T>;
 
-// Moves elements to raw memory, and ends the old ones.
+// Moves elements to raw memory, and destroys the old ones.
 template <typename T>
 void relocate(T* from, std::size_t count, T* to) noexcept {
   if constexpr (moves_as_bytes<T>) {
@@ -48,8 +50,8 @@ void destroy_elements(T* first, std::size_t count) noexcept {
   if constexpr (has_far_pointers<T>) std::memset(static_cast<void*>(first), 0, count * sizeof(T));
 }
 
-// Owns room for elements, zeros at first, and knows neither how many there are, nor destroys them. 8 bytes; it may lie
-// in a far object itself.
+// Owns room for elements, zeros at first. It does not know how many there are, and does not destroy them. 8 bytes; it
+// may lie in a far object itself.
 template <typename T>
 class chunk {
  public:
@@ -78,10 +80,10 @@ class chunk {
 
   [[nodiscard]] explicit operator bool() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
 
-  // Where an element is, or may be made. Requires: there is room for it; `in` is as for a far pointer.
+  // The place of an element, or for one. Requires: there is room for it; `in` is as for a far pointer.
   [[nodiscard]] T* place(const scope& in, std::size_t index, bool write, bool lasting = true) const {
     if (is_huge()) [[likely]] {
-      // An element that lies in one page has only that to be looked at.
+      // For an element that lies in one page, only that page is checked.
       constexpr std::size_t looked_at = page_bytes_of_chunks % sizeof(T) == 0 ? 1 : sizeof(T);
       if constexpr (sizeof(T) <= page_bytes_of_chunks) {
         return at(in.reach_within(word_, index * sizeof(T), looked_at, write, lasting));
@@ -92,13 +94,13 @@ class chunk {
     return at(in.reach(word_, write, lasting)) + index;
   }
 
-  // Several, all of which are resident, and held if they take at most 64 KiB.
+  // Several elements. All are resident, and held if they take at most 64 KiB.
   [[nodiscard]] T* places(const scope& in, std::size_t first, std::size_t count, bool write,
                           bool lasting = true) const {
     return at(in.reach_part(word_, first * sizeof(T), count * sizeof(T), write, lasting));
   }
 
-  // Starts to bring elements in.
+  // Starts to fetch elements.
   void prefetch(std::size_t first, std::size_t count) const {
     if (is_huge()) {
       prefetch_part(word_, first * sizeof(T), count * sizeof(T));
@@ -107,14 +109,14 @@ class chunk {
     }
   }
 
-  // The same, unless the first and the last are at hand already. Requires: the chunk has pages of its own.
+  // The same, unless the first and the last are local already. Requires: the chunk has pages of its own.
   void prefetch_unless_ready(const scope& in, std::size_t first, std::size_t count) const {
     const bool is_ready =
         in.is_within_reach(word_, first * sizeof(T)) && in.is_within_reach(word_, (first + count) * sizeof(T) - 1);
     if (!is_ready) prefetch_part(word_, first * sizeof(T), count * sizeof(T));
   }
 
-  // Whether a part of it is lost, so that it is not to be used again. Requires: the chunk has pages of its own.
+  // Whether a part of it is lost, so that it must not be used again. Requires: the chunk has pages of its own.
   [[nodiscard]] bool is_any_lost() const { return detail::is_any_lost(word_); }
 
   // For pointers_of.

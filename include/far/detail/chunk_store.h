@@ -1,5 +1,5 @@
-// Where the elements of far::vector and its like lie: in chunks of a fixed number of elements, so that growing moves
-// nothing. Knows how much room there is, and not how many elements (docs/containers.md).
+// Storage for the elements of far::vector and similar containers: chunks of a fixed number of elements, so that growing
+// moves nothing. It knows how much room there is, but not how many elements (docs/containers.md).
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace far {
 
-// How many elements of T share a far object unless told otherwise: as many as a scope holds and one fetch brings,
-// 64 KiB, rounded down to a power of two.
+// How many elements of T share a far object by default: as many as a scope holds and one fetch brings, 64 KiB, rounded
+// down to a power of two.
 template <typename T>
 inline constexpr std::size_t elements_per_object =
     std::bit_floor(std::max<std::size_t>(detail::largest_held_bytes / sizeof(T), 1));
@@ -78,7 +78,7 @@ class page_chunks {
                                     bool lasting = true) const {
     return {chunks_[first / Elements].places(in, first % Elements, count, write, lasting), count};
   }
-  // Of the elements before the end, those that an access to one brings in anyway: the first and how many.
+  // The elements before the end that an access to one of them fetches anyway: the first, and how many.
   [[nodiscard]] static std::pair<std::size_t, std::size_t> neighbours(std::size_t index, std::size_t end) {
     constexpr std::size_t in_page = std::max<std::size_t>(page_bytes_of_chunks / sizeof(T), 1);
     const std::size_t within = index % Elements;
@@ -86,7 +86,7 @@ class page_chunks {
     return {first, std::min({in_page, Elements - (first % Elements), end - first})};
   }
 
-  // Starts to bring elements in. Requires: there is room for them.
+  // Starts to fetch elements. Requires: there is room for them.
   void prefetch(std::size_t first, std::size_t count) const {
     for (std::size_t now = 0; count > 0; first += now, count -= now) {
       now = std::min(count, Elements - first % Elements);
@@ -94,11 +94,11 @@ class page_chunks {
     }
   }
 
-  // The same ahead of a walk, where most are at hand already.
+  // The same ahead of a walk, where most are local already.
   void look_ahead(const scope& in, std::size_t first, std::size_t count) const {
     for (std::size_t now = 0; count > 0; first += now, count -= now) {
       now = std::min(count, Elements - first % Elements);
-      // The first chunk may be a part of a page; then there is no other.
+      // The first chunk may be smaller than a page; then there is no other.
       if (first >= Elements || room_ >= Elements) {
         chunks_[first / Elements].prefetch_unless_ready(in, first % Elements, now);
       }

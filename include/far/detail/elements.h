@@ -27,8 +27,8 @@ namespace far::detail {
   throw std::length_error("a far container of more elements than there are addresses");
 }
 
-// A number of elements, and where they are. Functions that take a scope return references, which are good until it
-// ends; the others, copies.
+// A number of elements and their storage. Functions that take a scope return references, which are valid until it ends;
+// the others return copies.
 template <typename T, std::size_t Elements>
 class elements {
   static_assert(std::has_single_bit(Elements), "a far object of a container has a power of two of elements");
@@ -46,7 +46,7 @@ class elements {
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] static constexpr std::size_t max_size() noexcept { return (std::size_t{1} << 46) / sizeof(T); }
-  // The runtime, or its tag, that it was made with.
+  // The runtime or tag that the container was constructed with.
   [[nodiscard]] const tag& home() const noexcept { return chunks_.home(); }
 
   // One element. Requires: index < size(); checked in checked builds.
@@ -67,7 +67,7 @@ class elements {
   [[nodiscard]] const T& back(const scope& in) const { return deref(in, size_ - 1); }
   [[nodiscard]] T& back_mut(const scope& in) { return deref_mut(in, size_ - 1); }
 
-  // Copies of one element, or of as many as `into` has, from `first` on. Throw std::out_of_range.
+  // Copy one element out, or as many as `into` has, from `first` on. Throw std::out_of_range.
   [[nodiscard]] T read(std::size_t index) const
     requires std::copy_constructible<T>
   {
@@ -82,7 +82,7 @@ class elements {
       std::ranges::copy(chunks_.places(here, from, count, false), into.begin() + signed_of(from - first));
     });
   }
-  // The other way round.
+  // Copy elements in.
   void write(std::size_t index, T value) {
     const scope here(home().home());
     at_mut(here, index) = std::move(value);
@@ -103,8 +103,9 @@ class elements {
     });
   }
 
-  // All elements as a random-access range. Each iterator keeps a stretch of elements at hand, more the longer it walks
-  // in one direction, and has those ahead brought in. For writing, all that it has at hand counts as changed.
+  // All elements as a random-access range. Each iterator keeps a stretch of elements local, a longer one the longer it
+  // walks in one direction, and prefetches those ahead. When it is for writing, all elements of the stretch count as
+  // changed.
   [[nodiscard]] auto range(const scope& in) const {
     return std::ranges::subrange(const_iterator(chunks_, in, 0, size_), const_iterator(chunks_, in, size_, size_));
   }
@@ -112,15 +113,16 @@ class elements {
     return std::ranges::subrange(iterator(chunks_, in, 0, size_), iterator(chunks_, in, size_, size_));
   }
 
-  // All elements as a range of spans of plain memory, each at most 64 KiB or a far object: one look for all of a span.
+  // All elements as a range of spans of plain memory, each at most 64 KiB or a far object, so that one check serves a
+  // whole span.
   [[nodiscard]] auto chunks(const scope& in) const { return chunk_view<store, const T>(chunks_, in, 0, size_, true); }
   [[nodiscard]] auto chunks_mut(const scope& in) { return chunk_view<store, T>(chunks_, in, 0, size_, true); }
-  // For what is read once: it does not push out what is used often.
+  // For elements that are read once: they do not displace what is used often.
   [[nodiscard]] auto chunks(const scope& in, non_temporal_t /*how*/) const {
     return chunk_view<store, const T>(chunks_, in, 0, size_, false);
   }
-  // The elements from `first` on, up to the end of their chunk, and at most so many. A caller that goes on where the
-  // last call ended is taken for a walk, and has those ahead brought in. Requires: first < size().
+  // The elements from `first` on, up to the end of their chunk, and at most so many. A call that continues where the
+  // last one ended counts as a walk, and prefetches the elements ahead. Requires: first < size().
   [[nodiscard]] std::span<const T> chunk(const scope& in, std::size_t first, std::size_t at_most = SIZE_MAX) const {
     return chunk_at(in, first, at_most, false);
   }
@@ -129,7 +131,8 @@ class elements {
   }
 
   // Calls visit(span, index of its first element) for all chunks, on several fibers at a time, in any order, and waits.
-  // An exception from `visit` is thrown here, and chunks not begun are left out. From a fiber or an OS thread.
+  // An exception from `visit` is thrown here, and chunks that have not begun are left out. Call it from a fiber or an
+  // OS thread.
   template <std::invocable<std::span<const T>, std::size_t> Visit>
   void for_each_chunk(Visit visit) const {
     visit_pieces(*this, [&](std::size_t first, std::size_t count) {
@@ -145,7 +148,7 @@ class elements {
     });
   }
 
-  // Starts to bring elements in, without waiting. Throws std::out_of_range.
+  // Starts to fetch elements, without waiting. Throws std::out_of_range.
   void prefetch(std::size_t first, std::size_t count) const {
     require(first, count);
     chunks_.prefetch(first, count);
@@ -184,7 +187,7 @@ class elements {
     chunks_.grow(wanted, size_);
   }
 
-  // Adds `count` elements: make(raw memory, how many) makes a stretch of them, or none when it throws. All or none.
+  // Adds `count` elements, all or none. make(raw memory, count) constructs a stretch of them, or none when it throws.
   template <typename Make>
   void append_stretches(std::size_t count, Make make) {
     if (count > max_size() - size_) throw_too_long();
@@ -267,7 +270,7 @@ class elements {
     } else {
       const std::size_t from = std::max(next, asked.load(std::memory_order_relaxed));
       const std::size_t until = std::min(size_, next + elements_ahead<T>);
-      // Several pieces at a time, when they are small.
+      // Several pieces at a time when they are small.
       if (from < until && (until == size_ || until - from >= elements_ahead<T> / 4)) {
         asked.store(until, std::memory_order_relaxed);
         chunks_.look_ahead(in, from, until - from);
@@ -277,8 +280,8 @@ class elements {
     return chunks_.places(in, first, count, write);
   }
 
-  // Where the last call of chunk() ended, and how far ahead elements were asked for; guesses when there are several at
-  // a time.
+  // Where the last call of chunk() ended, and how far ahead elements were requested. Both are guesses when several
+  // threads call it at a time.
   alignas(std::atomic_ref<std::size_t>::required_alignment) mutable std::size_t walk_at_ = 0;
   alignas(std::atomic_ref<std::size_t>::required_alignment) mutable std::size_t walk_asked_ = 0;
 
@@ -288,14 +291,14 @@ class elements {
     if (first > size_ || count > size_ - first) throw_out_of_range(first > size_ ? first : first + count - 1, size_);
   }
 
-  // Pieces that are worth a fiber's while, and that a scope can hold.
+  // Pieces that are large enough for a fiber each, and small enough for a scope to hold.
   template <typename Visit>
   static void visit_pieces(const elements& all, const Visit& visit) {
     constexpr std::size_t piece = std::max(Elements, elements_per_object<T>);
     visit_on_fibers(all.home().home(), (all.size_ + piece - 1) / piece, [&](std::size_t number) {
       const std::size_t end = std::min(all.size_, (number + 1) * piece);
       if (end < all.size_) {
-        // For whichever fiber takes it next.
+        // For the fiber that takes it next.
         all.chunks_.prefetch(end, std::min(piece, all.size_ - end));
       }
       for (std::size_t first = number * piece; first < end;) {

@@ -1,4 +1,5 @@
-// When nobody is left who can have reached what was taken out of reach: for containers that are read without a lock.
+// Grace periods for containers that are read without a lock: they tell when no reader can still hold a reference to
+// something that was unlinked.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,12 @@
 
 namespace far::detail {
 
-// Call it when something is out of reach for scopes that open from now on. Returns a number to ask with. Does not wait.
+// Call it when something has become unreachable for scopes that open from now on. Returns a number for
+// have_scopes_ended(). Does not wait.
 [[nodiscard]] FAR_API std::uint32_t note_out_of_reach() noexcept;
 
-// Whether all scopes have ended that were open then. Does not wait, but costs a system call now and then; ask for many
-// things at a time.
+// Whether all scopes that were open then have ended. Does not wait, but makes a system call now and then, so ask about
+// many things at a time.
 [[nodiscard]] FAR_API bool have_scopes_ended(std::uint32_t since) noexcept;
 
 }  // namespace far::detail

@@ -24,7 +24,7 @@ struct hash<string> : string_hash {};
 
 namespace detail {
 
-// Makes a T of the arguments, or of a tag and the arguments, for types that must know where they live.
+// Constructs a T from the arguments, or from a tag and the arguments if the type needs to know where it lives.
 template <typename T, typename... Arguments>
 concept constructible_in =
     std::constructible_from<T, Arguments...> || std::constructible_from<T, const tag&, Arguments...>;
@@ -37,7 +37,7 @@ template <typename T, typename... Arguments>
   }
 }
 
-// Whether objects of the type own far memory beside themselves, and say how much.
+// Whether objects of the type own further far memory, and say how much.
 template <typename T>
 concept owns_bytes = requires(const T& object) {
   { object.owned_bytes() } -> std::convertible_to<std::size_t>;
@@ -71,20 +71,20 @@ struct hash_entry {
   }
 };
 
-// A copy of a value: its type, and how it is made.
+// The type of a copy of a value, and the way to make one.
 template <typename V>
 struct copied {
   using type = V;
-  static const V& of(const V& value) { return value; }
+  static const V& copy(const V& value) { return value; }
 };
 template <>
 struct copied<string> {
   using type = std::string;
-  static std::string of(const string& value) { return value.str(); }
+  static std::string copy(const string& value) { return value.str(); }
 };
 template <typename V>
 concept can_be_copied =
-    std::constructible_from<typename copied<V>::type, decltype(copied<V>::of(std::declval<const V&>()))>;
+    std::constructible_from<typename copied<V>::type, decltype(copied<V>::copy(std::declval<const V&>()))>;
 
 }  // namespace detail
 

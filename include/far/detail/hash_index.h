@@ -1,12 +1,13 @@
-// The index of far::hash_map: which far object has the entry with a hash (docs/containers.md, decision 35).
+// The index of far::hash_map: it finds the far object with the entry for a hash (docs/containers.md, decision 35).
 //
 // Extendible hashing (Fagin et al., 1979). A directory names segments by the first bits of the hash. A segment is a
-// small hash table of its own; when it is full it becomes two, and no other is touched. A bucket is a cache line: five
-// words that own entries, and 32 bits of each one's hash, enough to find its place in any segment without the entry.
+// small hash table of its own; when it is full it is split in two, and no other is touched. A bucket is a cache line:
+// five words that own entries, and 32 bits of the hash of each, enough to find its place in any segment without the
+// entry.
 //
 // One writer at a time changes it. Readers need no lock as long as they are in a scope: segments and directories that
 // were replaced are kept until their scopes have ended (far/detail/retired.h). A reader may miss an entry that is being
-// moved; never does it find one that was not there.
+// moved, but never finds one that was not there.
 #pragma once
 
 #include <algorithm>
@@ -42,11 +43,11 @@ struct alignas(64) hash_bucket {
   std::atomic<std::uint8_t> used{0};
   mutable std::array<owner_word, slots> words{};  // 0: the slot is free
 
-  // A bit for each slot with this fingerprint. Without a branch, which processors could not foresee.
+  // A bit for each slot with this fingerprint. Without a branch, since processors could not predict it.
   [[nodiscard, gnu::always_inline]] unsigned find(fingerprint print) const noexcept {
     static_assert(slots == 5);
 #if defined(__SSE2__) && !defined(FAR_THREAD_SANITIZER)
-    // The processor reads each fingerprint at once, and in order with what follows.
+    // The processor reads each fingerprint in one piece, and in order with later reads.
     const __m128i four = _mm_load_si128(reinterpret_cast<const __m128i*>(prints.data()));
     const __m128i alike = _mm_cmpeq_epi32(four, _mm_set1_epi32(static_cast<int>(print)));
     const unsigned fifth = is_alike(4, print);
@@ -61,7 +62,7 @@ struct alignas(64) hash_bucket {
     const auto bit = static_cast<std::uint8_t>(1u << slot);
     if ((used.load(std::memory_order_relaxed) & bit) == 0) used.fetch_or(bit, std::memory_order_relaxed);
   }
-  // Whether it was used, and from now on is not.
+  // Returns whether it was used, and clears the bit.
   [[nodiscard]] bool take_used(unsigned slot) noexcept {
     const auto bit = static_cast<std::uint8_t>(1u << slot);
     if ((used.load(std::memory_order_relaxed) & bit) == 0) return false;
@@ -80,9 +81,9 @@ struct alignas(64) hash_segment {
   static constexpr unsigned most_size_bits = 6;  // 64 buckets, 4 KiB
 
   const std::uint8_t size_bits;  // 2^n buckets
-  const std::uint8_t depth;      // by how many bits of the fingerprint the directory tells it from others
+  const std::uint8_t depth;      // how many bits of the fingerprint the directory uses to find it
   std::uint32_t count = 0;
-  // For entries that no bit tells apart: a further segment.
+  // A further segment, for entries that no bit tells apart.
   std::atomic<hash_segment*> more{nullptr};
 
   [[nodiscard]] static hash_segment* make(unsigned depth, unsigned size_bits) {
@@ -124,7 +125,7 @@ class hash_index {
   // Requires: it is empty.
   ~hash_index() { free_directory(directory_.load(std::memory_order_relaxed)); }
 
-  // Where an entry with this fingerprint most likely is; nullptr if the index is empty.
+  // The bucket where an entry with this fingerprint most likely is; nullptr if the index is empty.
   [[nodiscard, gnu::always_inline]] hash_bucket* likely_bucket(fingerprint print) const {
     const handle directory = directory_.load(std::memory_order_acquire);
     if (directory == 0) [[unlikely]]
@@ -196,7 +197,7 @@ class hash_index {
       hash_bucket& bucket = segment->buckets()[hand_bucket_];
       for (; hand_slot_ < hash_bucket::slots; ++hand_slot_) {
         if (bucket.words[hand_slot_].load(std::memory_order_relaxed) == 0) continue;
-        // Readers who use entries as fast as the hand comes by do not keep it going for ever.
+        // Readers that use entries as fast as the hand moves must not keep it going for ever.
         if (!bucket.take_used(hand_slot_) || rounds > 2) return {segment, &bucket, hand_slot_++};
       }
     }
@@ -226,7 +227,7 @@ class hash_index {
     return bytes;
   }
 
-  // Gives everything up to `into`, which frees the segments; `end` is to destroy the entries of a bucket before.
+  // Passes everything to `into`, which frees the segments; before that, `end` must destroy the entries of a bucket.
   template <typename End>
   void clear(retired_list::node& into) noexcept {
     into.subject = reinterpret_cast<void*>(directory_.exchange(0, std::memory_order_acq_rel));
@@ -324,7 +325,7 @@ class hash_index {
     }
   }
 
-  // The segment for a fingerprint, one of whose chain has room.
+  // The segment for a fingerprint, with room in it or further along its chain.
   hash_segment& make_room(fingerprint print, retired_list& retired) {
     if (directory_.load(std::memory_order_relaxed) == 0) {
       auto first = std::unique_ptr<hash_segment, unmaker>(hash_segment::make(0, 0));
@@ -392,7 +393,7 @@ class hash_index {
     auto old = std::make_unique<retired_list::node>();
     std::array<std::unique_ptr<hash_segment, unmaker>, 2> fresh;
     for (std::size_t i = 0; i < targets; ++i) {
-      // Each may have to take all, if the segment has a chain.
+      // Each may have to hold all entries, if the segment has a chain.
       hash_segment* chain = &first;
       fresh[i].reset(hash_segment::make(depth, size_bits));
       hash_segment* last = fresh[i].get();
@@ -428,7 +429,7 @@ class hash_index {
     void operator()(hash_segment* one) const noexcept { free_chain(one); }
   };
 
-  // Where the hand points: the first bits of fingerprints, a segment of their chain, a bucket of that, and a slot.
+  // The position of the hand: the first bits of fingerprints, a segment of their chain, a bucket of that, and a slot.
   [[nodiscard]] hash_segment* hand_segment() const {
     const handle directory = directory_.load(std::memory_order_relaxed);
     hash_segment* at = segment_at(directory, place_in(directory, hand_));

@@ -19,7 +19,7 @@ namespace far::detail {
 inline constexpr unsigned hash_shard_bits = 5;
 inline constexpr std::size_t hash_shards = std::size_t{1} << hash_shard_bits;
 
-// A hash as the map uses it: users' may be no more than the key.
+// A hash as the map uses it. It is mixed, since the hash of a user's type may be no more than the key.
 class hashed {
  public:
   hashed() = default;
@@ -27,7 +27,7 @@ class hashed {
     const auto product = static_cast<unsigned __int128>(users ^ 0x9e3779b97f4a7c15u) * 0xd1342543de82ef95u;
     value_ = static_cast<std::uint64_t>(product >> 64) ^ static_cast<std::uint64_t>(product);
   }
-  // The same bits make the same hash; what is in the lowest of them does not matter.
+  // The same bits make the same hash; the lowest of them do not matter.
   [[nodiscard]] static hashed of_bits(std::uint64_t bits) {
     hashed copy;
     copy.value_ = bits;
@@ -64,7 +64,7 @@ struct alignas(64) hash_shard {
 
   // Odd while there is a writer.
   [[nodiscard]] std::uint32_t version() const noexcept { return version_.load(std::memory_order_acquire); }
-  // Whether nobody has written since that version, nor did then.
+  // Whether nobody has written since that version, nor was writing then.
   [[nodiscard]] bool is_still(std::uint32_t version) const noexcept {
 #if defined(FAR_THREAD_SANITIZER)
     return version % 2 == 0 && version_.fetch_add(0, std::memory_order_acq_rel) == version;
@@ -89,7 +89,7 @@ struct alignas(64) hash_shard {
   mutable shared_lock lock_;
 };
 
-// An entry that no map has yet. Far memory that its key and value own has another tag.
+// An entry that is not in the map yet. Far memory that its key and value own has another tag.
 template <typename Entry>
 class owned_entry {
  public:
@@ -107,7 +107,7 @@ class owned_entry {
   owner_word word_{0};
 };
 
-// A walk over buckets that brings those ahead in: calls use(word) for each entry. Call finish() at the end.
+// A walk over buckets that prefetches the entries ahead, and calls use(word) for each entry. Call finish() at the end.
 template <typename Use>
 class walk_ahead {
  public:
@@ -133,11 +133,11 @@ class walk_ahead {
   }
 
   Use use_;
-  std::array<hash_bucket*, 8> ahead_{};  // those that were asked for, in a ring
+  std::array<hash_bucket*, 8> ahead_{};  // those that were requested, in a ring
   std::size_t next_ = 0;
 };
 
-// Destroys the entries of buckets, which no map has any more.
+// Destroys the entries of buckets that have left the map.
 template <typename Entry>
 struct end_entries {
   template <typename ForEachBucket>

@@ -17,16 +17,16 @@
 
 namespace far {
 
-// The most that a map may hold before entries leave it for good: those that have not been used for a while (CLOCK, a
-// second chance for what was used). 0: any number.
+// The most that a map may hold. Beyond it, entries that have not been used for a while leave for good (CLOCK: used ones
+// get a second chance). 0: any number.
 struct hash_map_limits {
   std::size_t entries = 0;
-  // Of far objects: entries, and the far memory that keys and values own, where these say how much (owned_bytes()).
+  // The far objects: entries, and the far memory that keys and values own, where these say how much (owned_bytes()).
   std::size_t bytes = 0;
 };
 
-// Entries of such a map leave it when they leave local memory: a cache that takes what memory there is, with an index
-// of what is there. `how` says which leave first.
+// Entries of such a map leave it when they leave local memory. It is a cache that uses whatever memory there is, with
+// an index of the entries that are local. `how` says which leave first.
 struct while_local {
   replacement how = {};
 };
@@ -41,7 +41,7 @@ struct hash_state {
   static constexpr std::size_t retired_batch = std::clamp<std::size_t>((std::size_t{1} << 18) / sizeof(entry), 1, 64);
 
   tag home;        // of entries
-  tag parts_home;  // of what keys and values own: a handler for entries is given nothing else
+  tag parts_home;  // of what keys and values own, since a handler must be given nothing but entries
   [[no_unique_address]] Hash hash_of;
   [[no_unique_address]] Equal equal;
   const bool is_limited;

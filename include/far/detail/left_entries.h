@@ -1,5 +1,5 @@
 // The entries of a far::hash_map that are leaving local memory: noted by a handler, which must neither wait nor
-// allocate (far/tag.h), and read by whoever changes the map next.
+// allocate (far/tag.h), and read by the next call that changes the map.
 #pragma once
 
 #include <array>
@@ -15,9 +15,9 @@ namespace far::detail {
 // Any number of threads note and take. Keeps the latest 16384: entries whose notes are overwritten stay in the map.
 class left_entries {
  public:
-  void note(hashed of) noexcept {
+  void note(hashed key) noexcept {
     const std::size_t at = noted_.fetch_add(1, std::memory_order_relaxed);
-    notes_[at % notes_.size()].store(of.bits() | is_noted, std::memory_order_release);
+    notes_[at % notes_.size()].store(key.bits() | is_noted, std::memory_order_release);
   }
   [[nodiscard]] bool has_any() const noexcept {
     return noted_.load(std::memory_order_relaxed) != taken_.load(std::memory_order_relaxed);
@@ -35,7 +35,7 @@ class left_entries {
   }
 
  private:
-  // No bit that chooses a shard or a fingerprint.
+  // A bit that chooses neither a shard nor a fingerprint.
   static constexpr std::uint64_t is_noted = 1;
 
   alignas(64) std::atomic<std::size_t> noted_{0};

@@ -19,7 +19,7 @@
 
 namespace far {
 
-// Says that an access is the last for a while: the object is among the next to leave, and pushes no other out (AIFM,
+// Says that an access is the last for a while: the object is among the next to leave, and displaces no other (AIFM,
 // section 5.3).
 struct non_temporal_t {
   explicit non_temporal_t() = default;
@@ -30,12 +30,13 @@ namespace detail {
 
 using owner_word = std::atomic<std::uint64_t>;
 
-// Under memory pressure lets other fibers run. Before the scope is opened: fibers in a scope go first.
+// Under memory pressure, lets other fibers run. Call it before the scope is opened: fibers in a scope go first.
 FAR_API void give_way(const tag& in);
 // Makes an object of `bytes` that `owner` owns, resident and held by the scopes that are open. May wait.
 [[nodiscard]] FAR_API std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes,
                                           const type_of_object* type);
-// Likewise above a page, of zeros, none of which is resident. Requires: bytes > 4080. May be called outside scopes.
+// Likewise for an object above a page. It consists of zeros, none of which is resident. Requires: bytes > 4080. May be
+// called outside scopes.
 FAR_API void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes);
 // See object_heap: `owns_others`: there are far pointers in the object.
 FAR_API void move_owner(owner_word& from, owner_word& to);
@@ -48,7 +49,7 @@ FAR_API void prefetch_part(owner_word& owner, std::size_t offset, std::size_t by
 [[nodiscard]] FAR_API bool is_any_lost(const owner_word& owner);
 [[nodiscard]] FAR_API runtime& runtime_of(const owner_word& owner);
 
-// Whether there may be far pointers in it. A class with a virtual destructor may be a part of one with some.
+// Whether there may be far pointers in it. A class with a virtual destructor may be the base of a class with some.
 template <typename T>
 inline constexpr bool may_own_others = has_far_pointers<T> || std::has_virtual_destructor_v<T>;
 
@@ -76,7 +77,7 @@ template <typename T>
 template <typename T>
 inline constexpr bool is_zero_at_first = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_pointer_v<T>;
 
-// The same for all types: structs of such members are, but null pointers to members are not zeros.
+// Structs of such members qualify, but null pointers to members are not zeros.
 template <typename T>
 [[nodiscard]] bool starts_as_zeros() {
   if constexpr (is_zero_at_first<T>) {
@@ -133,7 +134,7 @@ void make_array(const tag& in, owner_word& owner, std::size_t count) {
   }
 }
 
-// Destroys elements of an array above a page, some of which may be lost.
+// Destroys elements of an array above a page. Some of them may be lost.
 template <typename T>
 void destroy_large_array(const scope& here, owner_word& owner) {
   constexpr std::size_t most = std::max<std::size_t>((std::size_t{64} << 10) / sizeof(T), 1);
@@ -151,8 +152,8 @@ void destroy_large_array(const scope& here, owner_word& owner) {
   }
 }
 
-// Destroys the object, or the elements of the array, if the type has anything to destroy, and gives the place up. A
-// lost object or element is not destroyed: nobody knows what it owned.
+// Destroys the object, or the elements of the array, if the type has anything to destroy, and frees the place. A lost
+// object or element is not destroyed: nobody knows what it owned.
 template <typename T>
 void destroy(owner_word& owner) {
   using element = std::remove_extent_t<T>;
@@ -176,7 +177,7 @@ void destroy(owner_word& owner) {
   release(owner, may_own_others<element>);
 }
 
-// Room for an object that nobody makes: to ask where its bases begin, while compiling.
+// Room for an object that is never constructed: its address tells at compile time where its bases begin.
 template <typename T>
 union imagined {
   char nothing;
@@ -185,7 +186,7 @@ union imagined {
   constexpr ~imagined() {}
 };
 
-// A base of which there is one, at a place that the type alone tells.
+// An unambiguous base, at a place that the type alone determines.
 template <typename Base, typename Derived>
 concept fixed_base_of =
     !std::is_same_v<Base, Derived> && std::is_base_of_v<Base, Derived> && requires(Base* base, Derived* derived) {
@@ -204,7 +205,7 @@ template <typename Base, typename Derived>
   }
 }
 
-// Whether who owns a Derived by a word may own it as a Base: it has the address of the whole, and can destroy it.
+// Whether the owner of a Derived may own it as a Base: the base has the address of the whole, and can destroy it.
 template <typename Derived, typename Base>
 concept owned_as = has_address_of_base<Base, Derived>() &&
                    (std::has_virtual_destructor_v<Base> || std::is_trivially_destructible_v<Derived>);

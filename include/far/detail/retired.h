@@ -1,4 +1,4 @@
-// Things that a container has taken out of reach, but readers without a lock may still use (read-copy-update).
+// Things that a container has unlinked, but that readers without a lock may still use (read-copy-update).
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@
 
 namespace far::detail {
 
-// Keeps things until every scope has ended that was open when they were added, then ends them. For fibers and threads.
+// Keeps things until every scope that was open when they were added has ended, then ends them. For fibers and threads.
 class retired_list {
  public:
-  // One thing: a far object, or a thing that `end` knows by `subject`.
+  // One thing: a far object, or something that `end` finds by `subject`.
   struct node {
     owner_word word{0};
     void* subject = nullptr;
@@ -33,14 +33,14 @@ class retired_list {
     }
   };
 
-  // Things are looked after once `batch` of them have been added.
+  // Things are checked once `batch` of them have been added.
   explicit retired_list(std::size_t batch) : batch_(batch) {}
   retired_list(const retired_list&) = delete;
   retired_list& operator=(const retired_list&) = delete;
   // Requires: nobody uses any of it.
   ~retired_list() { end_all(first_); }
 
-  // Requires: it is out of reach for whoever opens a scope from now on.
+  // Requires: scopes that open from now on cannot reach it.
   void add(std::unique_ptr<node> one) noexcept {
     const std::lock_guard guard(lock_);
     // Under the lock, so that the numbers are in order.
@@ -51,7 +51,8 @@ class retired_list {
     if (++added_ % batch_ == 0) is_due_.store(true, std::memory_order_relaxed);
   }
 
-  // Ends what nobody can be using. Cheap unless much has been added. Call it outside scopes and locks.
+  // Ends the things that nobody can be using any more. Cheap unless much has been added. Call it outside scopes and
+  // locks.
   void look_after() noexcept {
     if (!is_due_.load(std::memory_order_relaxed)) [[likely]]
       return;

@@ -25,8 +25,8 @@ struct scope_record {
   [[nodiscard]] bool is_logging() const noexcept { return (sequence.load(std::memory_order_relaxed) & logs) != 0; }
 };
 
-// For a scope that opens while scopes_to_log is not 0; `before` is the sequence that it found. Returns it with the bit
-// `logs` set if the scope logs: then its dereferences do not look at ready bytes.
+// For a scope that opens while scopes_to_log is not 0; `before` is the sequence that it found. Returns that sequence,
+// with the bit `logs` set if the scope logs. Its dereferences then do not look at ready bytes.
 [[nodiscard]] FAR_API std::uint64_t begin_logging(scope_record& record, std::uint64_t before) noexcept;
 // For the end of an outermost scope that logged when it began. `before`: as begin_logging() returned it.
 FAR_API void end_logging(scope_record& record, std::uint64_t before) noexcept;
@@ -52,7 +52,7 @@ FAR_API __attribute__((tls_model("initial-exec"))) extern constinit thread_local
 }
 #endif
 
-// Keeps a scope open while it lives. An inner one changes nothing.
+// Keeps a scope open for its lifetime. An inner one changes nothing.
 class open_scope {
  public:
   open_scope() noexcept : record_(scope_record_now()), before_(record_.sequence.load(std::memory_order_relaxed)) {

@@ -20,21 +20,21 @@
 
 namespace far::detail {
 
-// How far ahead of a walk elements are brought in: as much as one call of the pager takes, 64 pages, which is more than
-// latency times bandwidth of a 25 Gb/s link with 80 us.
+// How far ahead of a walk elements are prefetched: as much as one call of the pager takes, 64 pages. That exceeds the
+// bandwidth-delay product of a 25 Gb/s link with 80 us.
 template <typename T>
 inline constexpr std::size_t elements_ahead = std::max<std::size_t>((std::size_t{256} << 10) / sizeof(T), 2);
 
-// Elements that are at hand: resident, and in place until the scope ends.
+// The window: elements that are resident, and stay in place until the scope ends.
 template <typename T>
 struct element_window {
   T* first = nullptr;
   T* last = nullptr;            // behind the last one
-  std::size_t asked_until = 0;  // how far ahead of a walk elements were asked for; backward: from where on
+  std::size_t asked_until = 0;  // how far ahead of a walk elements were requested; backward: from where on
 };
 
 // The window for a step of a walk that comes to `index`, forward or backward, and has used up the window `before`. Each
-// is twice as large as the one before, up to a stretch; the first is what lies in the page.
+// window is twice as large as the one before, up to a stretch; the first one is the rest of the page.
 template <typename T, typename Store>
 [[nodiscard, gnu::noinline]] element_window<T> next_window(const Store& store, const scope& in, std::size_t index,
                                                            std::size_t end, bool forward, element_window<T> before) {
@@ -42,7 +42,7 @@ template <typename T, typename Store>
   std::size_t first = index;
   std::size_t count = 1;
   if (had == 0) {
-    // Of the page, what the walk has not passed.
+    // The part of the page that the walk has not passed.
     const auto [page_first, page_count] = Store::neighbours(index, end);
     first = forward ? index : page_first;
     count = forward ? page_first + page_count - index : index + 1 - page_first;
@@ -73,8 +73,8 @@ template <typename T, typename Store>
   return now;
 }
 
-// T is const for reading. A step takes a stretch of elements at hand, in which it and its copies need not look where
-// elements are. A jump out of it looks for its element alone.
+// T is const for reading. A step makes a window of elements local. Inside the window, the iterator and its copies need
+// no look-up. A jump out of it looks up its element alone.
 template <typename Store, typename T>
 class element_iterator {
  public:
@@ -88,7 +88,7 @@ class element_iterator {
   element_iterator() = default;
   element_iterator(const Store& store, const scope& in, std::size_t index, std::size_t end)
       : store_(&store), in_(&in), end_(end), index_(index) {}
-  // From one for writing to one for reading.
+  // Converts an iterator for writing to one for reading.
   template <typename U>
     requires(std::is_same_v<T, const U>)
   element_iterator(const element_iterator<Store, U>& other)
@@ -160,7 +160,7 @@ class element_iterator {
   template <typename, typename>
   friend class element_iterator;
 
-  // At the end there is nothing to have at hand, but a walk back may follow.
+  // At the end there is no element to make local, but a walk back may follow.
   void step(bool forward) {
     at_ = nullptr;
     if (index_ >= end_) {
@@ -175,11 +175,11 @@ class element_iterator {
   const scope* in_ = nullptr;
   std::size_t end_ = 0;
   std::size_t index_ = 0;
-  T* at_ = nullptr;  // the element, when it is at hand
+  T* at_ = nullptr;  // the element, when it is in the window
   element_window<T> window_;
 };
 
-// A walk by chunks uses `count` elements before `next`: asks for those that the chunk before has not asked for.
+// A walk by chunks uses the `count` elements before `next`: requests those that the chunk before has not requested.
 template <typename T, typename Store>
 void follow_walk(const Store& store, const scope& in, std::size_t next, std::size_t count, std::size_t end,
                  bool begins) {
@@ -241,8 +241,8 @@ class chunk_view : public std::ranges::view_interface<chunk_view<Store, T>> {
   bool lasting_ = true;
 };
 
-// Calls visit(piece) for every number below `pieces`, on several fibers, and waits for all. An exception from one is
-// thrown here, and no further piece is begun.
+// Calls visit(piece) for every number below `pieces`, on several fibers, and waits for all. An exception from one of
+// them is thrown here, and no further piece is begun.
 template <typename Visit>
 void visit_on_fibers(runtime& home, std::size_t pieces, const Visit& visit) {
   std::atomic<std::size_t> next{0};
@@ -256,7 +256,7 @@ void visit_on_fibers(runtime& home, std::size_t pieces, const Visit& visit) {
       }
     }
   };
-  // More than processors: those that wait for the far tier leave theirs to others.
+  // More than there are processors, because fibers that wait for the far tier leave theirs to others.
   const std::size_t fibers =
       std::min<std::size_t>(pieces, std::size_t{4} * std::max(1u, std::thread::hardware_concurrency()));
   std::vector<task<void>> running;

@@ -1,5 +1,5 @@
-// Whether the program is built with ThreadSanitizer, which knows no fences, and takes the reads of a sequence lock for
-// races.
+// Whether the program is built with ThreadSanitizer, which does not understand fences, and reports the reads of a
+// sequence lock as races.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)

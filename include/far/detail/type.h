@@ -9,8 +9,9 @@
 namespace far {
 
 // Specialise it for a type that has far pointers among its members, and is otherwise trivially relocatable
-// (far/relocatable.h): moving an object is then a copy of its bytes, after which the pointers' objects are told where
-// their owners are. `pointer` takes far pointers, members of types that have a pointers_of themselves, and arrays.
+// (far/relocatable.h): an object is then moved by copying its bytes, after which the objects of its pointers learn
+// where their owners are. `pointer` takes far pointers, members of types that have a pointers_of themselves, and
+// arrays.
 //
 //     template <>
 //     struct far::pointers_of<node> {
@@ -37,7 +38,7 @@ struct type_of_object {
   void (*for_each_word)(std::byte* at, std::size_t bytes, word_visitor moved, void* context);
 };
 
-// The far pointers that `found` is, or has in it.
+// The far pointer that `found` is, or those that it contains.
 template <typename P>
 void visit_words(P& found, type_of_object::word_visitor moved, void* context) {
   if constexpr (std::is_array_v<P>) {

@@ -7,13 +7,13 @@
 
 namespace far::detail {
 
-// The use that a dereference may make of a page at once. Above `not_ready`, the page is resident, or comes back to its
-// place at the first access; and it stays until every scope that is open now has ended, unless memory is short.
+// What a dereference may do with a page at once. Above `not_ready`, the page is resident, or comes back to its place at
+// the first access; and it stays until every scope that is open now has ended, unless memory is short.
 enum class readiness : std::uint8_t {
   not_ready,
   watched,   // ... but the slow path is to note which objects are used
   readable,  // use it
-  writable,  // use it, and a write does not meet the hardware guard, which costs many times as much
+  writable,  // use it, and a write does not hit the hardware guard, which costs many times as much
 };
 
 struct heap_view {

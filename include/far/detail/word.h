@@ -1,4 +1,4 @@
-// The word of a far pointer: where its object is, how large it is, and what is being done with it (docs/heap.md).
+// The word of a far pointer: the place and size of its object, and what is being done with it (docs/heap.md).
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ inline constexpr std::size_t unit_bytes = 16;
 //     bits  8-16   size in units, header included; 0 for a huge object
 //     bits 17-63   address; the first four are 0
 //
-// The lowest byte alone says whether nothing is to be done before a dereference (is_plain), and one shift makes the
-// address: a dereference needs no mask.
+// The lowest byte alone says whether a dereference has nothing to do first (is_plain), and one shift yields the
+// address, so a dereference needs no mask.
 namespace word {
 
 inline constexpr std::uint64_t moving = 1u << 0;
@@ -31,7 +31,7 @@ inline constexpr std::uint64_t idle = 1u << 2;
 inline constexpr std::uint64_t stale = 1u << 3;
 inline constexpr std::uint64_t huge = 1u << 4;
 inline constexpr std::uint64_t small = 1u << 7;
-// Those that ask for something to be done before a dereference.
+// Those that make a dereference do something first.
 inline constexpr std::uint64_t flags = moving | fetching | idle | stale;
 
 inline constexpr unsigned size_shift = 8;
@@ -59,7 +59,7 @@ inline constexpr unsigned page_shift = 12;
 [[nodiscard]] constexpr std::uint64_t with_address(std::uint64_t value, std::uintptr_t address) {
   return std::uint64_t{address} << address_shift | (value & ((std::uint64_t{1} << address_shift) - 1));
 }
-// Whether it names a small object, and no flag asks for anything.
+// Whether it refers to a small object, and none of these flags is set.
 [[nodiscard]] constexpr bool is_plain(std::uint64_t value) {
   return (value & 0xff) == small;
 }

@@ -1,4 +1,4 @@
-// The transfers of `file:` where io_uring is not permitted: by system calls that block their thread.
+// The transfers of `file:` where io_uring is not permitted, made by blocking system calls.
 #pragma once
 
 #include <cstddef>

@@ -18,11 +18,11 @@
 namespace far::backend {
 namespace {
 
-// Reserving space is a system call that may take a millisecond: do it rarely. A nearly full disk that refuses one
-// large piece is asked for smaller ones.
+// Reserving space is a system call that may take a millisecond: do it rarely. A nearly full disk that refuses one large
+// piece is asked for smaller ones.
 constexpr std::uint64_t growth_slots = 64 * mib / page_bytes;
 
-// How long a full device is left alone, so that evictions that fail do so without system calls.
+// How long a full device is left alone, so that evictions fail without system calls meanwhile.
 constexpr std::uint64_t full_pause_ns = 20'000'000;
 
 }  // namespace
@@ -130,7 +130,7 @@ capacity file_backend::report() const {
 }
 
 speed file_backend::expected_speed() const {
-  return {};  // depends on the device, which nobody asked yet
+  return {};  // depends on the device, which has not been asked yet
 }
 
 std::string file_backend::describe() const {

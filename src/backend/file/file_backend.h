@@ -62,7 +62,7 @@ class file_backend final : public backend {
   std::unique_ptr<transfer_threads> threads_ FAR_GUARDED_BY(threads_lock_);
 
   mutex growth_lock_;
-  // The device was found to be full for so many slots; it is not asked again before the time is over.
+  // The device had no room for so many slots; it is not asked again before this time.
   std::uint64_t refused_slots_ FAR_GUARDED_BY(growth_lock_) = 0;
   std::uint64_t ask_again_ns_ FAR_GUARDED_BY(growth_lock_) = 0;
 };

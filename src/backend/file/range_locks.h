@@ -1,4 +1,4 @@
-// Turns for transfers that rewrite a range of the file which is larger than the bytes they change.
+// Turns for transfers that rewrite a larger range of the file than the bytes that they change.
 //
 // A write of part of an aligned block reads the block, changes it and writes it back. Two such writes to different
 // bytes of one block must take turns, also across channels, or one of them would be lost.

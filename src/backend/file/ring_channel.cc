@@ -21,7 +21,7 @@
 namespace far::backend {
 namespace {
 
-// How often an outcome that says "not now" is taken for an answer before it becomes an error.
+// How often a transfer is repeated after an outcome that means "not now" before it fails.
 constexpr std::uint8_t most_tries = 100;
 
 // How long a transfer waits before it asks for its turn again, and before the kernel is asked again to take entries.
@@ -35,8 +35,8 @@ __kernel_timespec to_timespec(std::uint64_t ns) {
   return {static_cast<long long>(ns / 1'000'000'000u), static_cast<long long>(ns % 1'000'000'000u)};
 }
 
-// The kernel gives out the lowest number that is free. The last ones are left to the program, and to what has no other
-// way.
+// The kernel hands out the lowest free number. The last ones are left to the program, and to uses that have no
+// alternative.
 bool is_among_last(int descriptor) {
   constexpr rlim_t left_alone = 8;
   rlimit limit{};
@@ -271,7 +271,7 @@ void ring_channel::flush() {
       continue;
     }
     if (taken == -EINTR) continue;
-    // The kernel is short of something: submit_left() and wait() try again.
+    // The kernel lacks a resource: submit_left() and wait() try again.
     if (taken == 0 || taken == -EAGAIN || taken == -EBUSY || taken == -ENOMEM) return;
     return fail_unsubmitted(-taken);
   }
@@ -398,7 +398,7 @@ void ring_channel::wait(std::uint64_t timeout_ns) {
     const int failed = io_uring_wait_cqe_timeout(&ring_, &entry, &timeout);
     if (failed == 0) return;
     if (failed == -ETIME || failed == -EINTR) continue;
-    // The ring cannot be waited on (its descriptor was closed): do not make the caller spin.
+    // The ring cannot be waited for (its descriptor was closed): do not make the caller spin.
     const __kernel_timespec nap = to_timespec(std::min(sleep_ns, retry_ns));
     const timespec rest{nap.tv_sec, static_cast<long>(nap.tv_nsec)};
     nanosleep(&rest, nullptr);

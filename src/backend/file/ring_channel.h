@@ -32,9 +32,9 @@ class slot_allocator;
 // one entry in the ring, so the ring never overflows.
 //
 // The kernel finishes transfers in the context of the thread that submitted them. When that thread ends first, the
-// kernel may cancel them; the next thread that submits then submits them again. While it waits inside the kernel for
-// a page of ours, or for the child of a vfork, they do not complete at all: needs_its_submitter(). So poll() leaves
-// alone what it finds to be submitted.
+// kernel may cancel them; the next thread that submits then submits them again. While the thread waits inside the
+// kernel for a page of ours, or for the child of a vfork, its transfers do not complete at all: needs_its_submitter().
+// So poll() submits nothing.
 //
 // After a fork the child must not use the channel; it may destroy it. The ring is not mapped in the child.
 class ring_channel final : public channel {
@@ -43,7 +43,7 @@ class ring_channel final : public channel {
   static constexpr std::size_t merged_read_bytes = 64 * kib;
   static constexpr std::size_t merged_write_bytes = 256 * kib;
 
-  // Whether this process may use io_uring, and the kernel's is recent enough (5.11). Otherwise errno says why not.
+  // Whether this process may use io_uring, and the kernel is recent enough (5.11). Otherwise errno says why not.
   [[nodiscard]] static bool is_available();
 
   // Requires: the arguments outlive the channel. Errors: no memory or descriptor for the ring, depth out of range.
@@ -67,8 +67,8 @@ class ring_channel final : public channel {
   enum class phase : std::uint8_t {
     straight,          // between the file and the requests' own buffers
     bounced_read,      // a window of the file into the bounce buffer
-    waiting_for_turn,  // for the range lock of a window that is to be rewritten
-    reading_window,    // what a write does not change
+    waiting_for_turn,  // waits for the range lock of a window that it will rewrite
+    reading_window,    // reads the bytes that a write does not change
     writing_window,
   };
 

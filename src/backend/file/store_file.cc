@@ -89,8 +89,8 @@ result<std::unique_ptr<store_file>> store_file::open(const file_options& chosen)
 
 store_file::~store_file() {
   if (descriptor_ < 0) return;
-  // Far pages die with the process, so the space goes back now. An io_uring lets go of its file some time after it
-  // was closed, so closing would not do. Not from a forked child: the bytes are its parent's.
+  // Far pages die with the process, so the space goes back now. An io_uring lets go of its file some time after it was
+  // closed, so closing would not do. Not from a forked child: the bytes are its parent's.
   if (is_ours_ && owner_process_ == getpid()) {
     if (ftruncate(descriptor_, static_cast<off_t>(data_position_)) != 0) {
       log_line(log_level::warning, "cannot give the space of '%s' back (%s); delete it", place_.c_str(),

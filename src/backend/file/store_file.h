@@ -22,9 +22,9 @@ struct file_options {
   bool use_io_uring = true;          // false: as on a kernel without it
 };
 
-// A file that users name is absent (it is created, mode 0600), empty, or left behind by an earlier run, which its first
-// page says. Anything else is refused: it is somebody's data. Two processes never share one: it is locked.
-// A block device must not be in use (mounted, swapped to, ...); what it holds is overwritten.
+// A file that users name is absent (it is created, mode 0600), empty, or left behind by an earlier run, as its first
+// page then says. Any other file is refused, because it is somebody's data. A lock prevents two processes from sharing
+// one. A block device must not be in use (mounted, swapped to, ...); what it holds is overwritten.
 //
 // Thread-safe once opened. After a fork only the parent may use it; the child may destroy it.
 class store_file {
@@ -36,11 +36,11 @@ class store_file {
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
-  // Where in the file the bytes of `slot` begin.
+  // The position of the bytes of `slot` in the file.
   [[nodiscard]] std::uint64_t position_of(slot_id slot) const { return data_position_ + slot * page_bytes; }
 
-  // Whether the kernel takes a transfer as it is. Otherwise it must go through a buffer aligned to a page, to and from
-  // positions that are multiples of position_alignment().
+  // Whether the kernel accepts the transfer as it is. Otherwise it must go through a page-aligned buffer, at positions
+  // that are multiples of position_alignment().
   [[nodiscard]] bool is_aligned(std::uint64_t position, std::uint64_t length_bytes, const std::byte* buffer) const {
     return ((position | length_bytes) & (position_alignment_ - 1)) == 0 &&
            (reinterpret_cast<std::uintptr_t>(buffer) & (buffer_alignment_ - 1)) == 0;
@@ -50,7 +50,7 @@ class store_file {
 
   // The most slots that may ever be used; max() when only the device limits it.
   [[nodiscard]] std::uint64_t capacity_slots() const { return capacity_slots_; }
-  // The most slots worth keeping a map of: no more fit on the device as it is.
+  // The most slots that a map is worth: no more fit on the device as it is.
   [[nodiscard]] std::uint64_t possible_slots() const { return possible_slots_; }
 
   // Makes sure that the slots [first, first + count) have space on the device, so that writing to them cannot fail for

@@ -1,4 +1,4 @@
-// Threads that make transfers which block: the next best where the kernel takes none without waiting.
+// Threads that make blocking transfers, for kernels that accept none without waiting.
 #pragma once
 
 #include <array>
@@ -60,9 +60,9 @@ class transfer_maker {
   [[nodiscard]] virtual int make(const request& io, std::byte* bounce) const = 0;
 };
 
-// There is one thread more than transfers ever were under way together, up to most_threads. The thread that takes a
-// transfer starts the one for the next, so that threads are started by threads of the runtime alone: submit() may be
-// called where the C library must not be entered.
+// There is one thread more than the largest number of transfers so far under way at a time, up to most_threads. The
+// thread that takes a transfer starts the thread for the next one, so that only threads of the runtime start threads:
+// submit() may be called where the C library must not be entered.
 //
 // After a fork the child has no such threads. It may neither use nor destroy this, whose lock may be held for ever.
 class transfer_threads {
@@ -94,7 +94,7 @@ class transfer_threads {
   void run();
   // The next transfer, or nullptr when there will be none. `is_new`: the thread counts as idle already.
   [[nodiscard]] transfer_job* take(bool is_new);
-  // Until somebody is idle for the next transfer. Gives the lock up meanwhile.
+  // Starts threads until one is idle for the next transfer. Releases the lock meanwhile.
   void add_threads() FAR_REQUIRES(lock_);
 
   const transfer_maker& maker_;
@@ -115,8 +115,8 @@ class transfer_threads {
 
 // A queue of transfers that threads make; several overlap, and they complete in any order.
 //
-// A caller that has not asked for the descriptor and submits a single transfer is about to wait for it. It is made in
-// submit(), since two changes of threads would cost as much as many a device.
+// A caller that has not asked for the descriptor and submits a single transfer is about to wait for it. So submit()
+// makes it at once: two thread switches would cost as much as a transfer of many devices.
 class threads_channel final : public channel {
  public:
   static constexpr std::size_t largest_depth = 1 << 20;
@@ -145,7 +145,7 @@ class threads_channel final : public channel {
   std::vector<transfer_job, platform::local_allocator<transfer_job>> jobs_;
   job_queue unused_;
   std::size_t in_flight_ = 0;
-  std::uint32_t polled_ = 0;  // of `made_`
+  std::uint32_t polled_ = 0;  // of `finished_count_`
 
   mutable spin_lock lock_;
   job_queue done_ FAR_GUARDED_BY(lock_);

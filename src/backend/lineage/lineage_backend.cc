@@ -91,7 +91,7 @@ const std::byte* lineage_backend::direct(slot_id slot) const {
   return nullptr;
 }
 
-// Counts of the inherited tiers are not known here, and their locks are not to be trusted after a fork.
+// The counts of inherited tiers are not known here, and their locks cannot be trusted after a fork.
 capacity lineage_backend::report() const {
   const backend* const own = own_.load(std::memory_order_acquire);
   capacity sum = own != nullptr ? own->report() : capacity{};
@@ -264,7 +264,7 @@ void lineage_backend::prepare_fork() {
   children_lock_.lock();
   from_parent_.note_heirs();
   const capacity now = report();
-  if (now.used_slots == now.kept_slots) return;  // there is nothing to refer to
+  if (now.used_slots == now.kept_slots) return;  // a child could refer to nothing
   child born;
   born.share = slot_share::make(own_end_.load());
   std::array<int, 2> ends{-1, -1};
@@ -304,7 +304,7 @@ void lineage_backend::after_fork_in_child() {
   }
   children_.clear();
   child_count_.store(0);
-  // It stays open, and tells the parent that we live.
+  // It stays open, which tells the parent that we live.
   if (lifeline_ >= 0) lifelines_.push_back(platform::own_descriptor(lifeline_));
   lifeline_ = -1;
   kept_.clear();

@@ -9,9 +9,9 @@
 // with one number left out between two tiers, so that no request spans them. The own tier of a child is opened when it
 // first evicts, so that a child that soon calls exec, or never evicts, costs nothing.
 //
-// Slots that a child may still read are freed when nobody refers to them. For each child its parent has a table
-// (slot_share.h), and a pipe whose other end the child holds and never writes to: at its end, the child and all that
-// came from it have ended or called exec. See docs/decisions/0019-fork-that-lasts.md.
+// Slots that a child may still read are freed when nobody refers to them any more. For each child its parent has a
+// table (slot_share.h), and a pipe whose other end the child holds and never writes to. When the pipe reports its end,
+// the child and its descendants have ended or called exec. See docs/decisions/0019-fork-that-lasts.md.
 //
 // A tier that a fork copies needs none of this (backend::is_copied_by_fork).
 #pragma once
@@ -41,7 +41,7 @@ class lineage_backend final : public backend {
   lineage_backend(std::unique_ptr<backend> root, tier_opener open_own, const platform::clock& time);
   ~lineage_backend() override;
 
-  // EAGAIN while the own tier of a child is to be opened; ENODEV while that fails, of which the user has been told.
+  // EAGAIN while the own tier of a child is being opened; ENODEV while that fails, which the user has been told.
   [[nodiscard]] result<slot_id> allocate(std::size_t count) override;
   void free(slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
@@ -49,7 +49,7 @@ class lineage_backend final : public backend {
   std::uint64_t tend() override;
   [[nodiscard]] bool wants_tending() const override;
   [[nodiscard]] result<void> add_server(std::string_view server) override;
-  // Unless children may still read what is stored.
+  // Does nothing while children may still read stored bytes.
   void prepare_exit() override;
   [[nodiscard]] bool answers() const override { return own_.load() == nullptr || own_.load()->answers(); }
   [[nodiscard]] std::uint64_t read_patience_ns() const override;
@@ -100,7 +100,7 @@ class lineage_backend final : public backend {
 
   void release(slot_id slot);
   [[nodiscard]] bool a_child_holds(slot_id slot) const FAR_REQUIRES(children_lock_);
-  // Not checked: nobody but this and a fork, which waits for it, changes the list, so this reads it without the lock.
+  // Not checked: only this and a fork, which waits for it, change the list, so this reads it without the lock.
   [[nodiscard]] bool look_after_children() FAR_UNCHECKED_LOCKING;
   [[nodiscard]] static bool is_over(const child& one);
   void free_some_kept();
@@ -134,11 +134,11 @@ class lineage_backend final : public backend {
   std::atomic<std::size_t> child_count_{0};
   std::atomic<std::uint64_t> kept_own_{0};
   std::atomic<std::uint64_t> kept_inherited_{0};
-  // tend() alone: of the kept ones, those that are yet to be looked at.
+  // For tend() alone: the kept slots that it has not examined yet.
   list<slot_id> unsorted_;
-  bool unsorted_again_ = false;  // something was let go of since they were taken
+  bool unsorted_again_ = false;  // a child has released slots since they were taken
   bool is_forking_ = false;      // the last of the children is about to be made
-  int lifeline_ = -1;            // the end of its pipe that the child is to hold
+  int lifeline_ = -1;            // the end of its pipe for the child to hold
 
   spin_lock channels_lock_;
   list<lineage_channel*> channels_ FAR_GUARDED_BY(channels_lock_);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/lineage/lineage_backend.h"
+#include "backend/watch_queue.h"
 #include "base/check.h"
 #include "platform/own_descriptors.h"
 
@@ -15,12 +16,6 @@ namespace {
 constexpr std::size_t requests_at_once = 64;
 // While several queues have something under way.
 constexpr std::uint64_t short_wait_ns = 50'000;
-
-bool watch(int events, int queue) {
-  epoll_event wanted{};
-  wanted.events = EPOLLIN;
-  return epoll_ctl(events, EPOLL_CTL_ADD, queue, &wanted) == 0;
-}
 
 }  // namespace
 
@@ -83,7 +78,7 @@ std::size_t lineage_channel::submit(std::span<const request> batch) {
 std::size_t lineage_channel::poll(std::span<completion> done) {
   std::size_t count = 0;
   for_each_queue([&](channel& queue) {
-    // Also those with nothing under way: what makes their descriptors readable is taken by poll().
+    // Also queues with nothing under way, because poll() resets what makes their descriptors readable.
     if (count < done.size()) count += queue.poll(done.subspan(count));
   });
   return count;
@@ -127,7 +122,7 @@ void lineage_channel::close_in_child() {
   platform::close_own_descriptor(std::exchange(events_, -1));
 }
 
-// A queue without a descriptor makes the whole one without.
+// If one queue has no descriptor, this channel has none.
 int lineage_channel::event_descriptor() const {
   bool all = true;
   for_each_queue([&all](const channel& queue) { all &= queue.event_descriptor() >= 0; });
@@ -135,13 +130,13 @@ int lineage_channel::event_descriptor() const {
   if (events_ < 0) {
     events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
     if (events_ < 0) return -1;
-    for (const part& ancestor : inherited_) all &= watch(events_, ancestor.queue->event_descriptor());
-    // Not to be taken for one that tells of all queues the next time.
+    for (const part& ancestor : inherited_) all &= watch_queue(events_, ancestor.queue->event_descriptor());
+    // It must not be used the next time as if it watched all queues.
     if (!all) platform::close_own_descriptor(std::exchange(events_, -1));
     if (!all) return -1;
   }
   channel* const own = own_.load(std::memory_order_acquire);
-  if (own != nullptr && !own_is_watched_) own_is_watched_ = watch(events_, own->event_descriptor());
+  if (own != nullptr && !own_is_watched_) own_is_watched_ = watch_queue(events_, own->event_descriptor());
   return all && (own == nullptr || own_is_watched_) ? events_ : -1;
 }
 

@@ -14,8 +14,8 @@ namespace far::backend {
 
 class lineage_backend;
 
-// The own tier may be opened later than the channel, and then gives each channel a queue. From then on it is the
-// channel's owner who uses it.
+// The own tier may be opened later than the channel, and then gives each channel a queue. From then on the channel's
+// owner uses it.
 class lineage_channel final : public channel {
  public:
   // The slots of a tier, as the engine numbers them, and a queue there.
@@ -55,7 +55,7 @@ class lineage_channel final : public channel {
   const std::size_t depth_;
   slot_id own_base_ = 0;
   std::atomic<channel*> own_{nullptr};  // owned
-  // Readable when one of the queues is; made when it is first asked for.
+  // Readable when one of the queues is; made on first use.
   mutable int events_ = -1;
   mutable bool own_is_watched_ = false;
 };

@@ -50,7 +50,7 @@ result<std::unique_ptr<backend>> open_one(const std::string& name, const platfor
 
 }  // namespace
 
-// Each tier of a stack by itself: what a fork copies of one is nothing to the other.
+// Each tier of a stack is opened by itself, because a fork may copy one of them and not another.
 result<std::unique_ptr<backend>> open_for_forks(std::string_view name, const platform::clock& time) {
   return open_stacked(split_tiers(name), time, [&time](const std::string& one) { return open_one(one, time); });
 }

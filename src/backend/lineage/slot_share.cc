@@ -70,7 +70,7 @@ void slot_share::close_claims() {
   if (shared_ == nullptr) return;
   shared_->owner.store(getpid(), std::memory_order_relaxed);
   shared_->claimed.store(true, std::memory_order_release);
-  // The parent has kept what it freed meanwhile, and looks again.
+  // The parent has kept slots that it freed meanwhile, and examines them again.
   shared_->released.fetch_add(1, std::memory_order_release);
 }
 

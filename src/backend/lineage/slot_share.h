@@ -1,8 +1,8 @@
 // The slots of a far tier to which the child of a fork still refers: a table in memory that parent and child share.
 //
-// The parent makes it at the fork, and takes every slot that was in use then for referred to, until the child has said
-// which it refers to. From then on the child takes slots out, one by one, as it frees them. A bit a slot; of the table,
-// only what is used is ever filled.
+// The parent makes it at the fork. Every slot in use then counts as referred to until the child has claimed its own.
+// From then on the child removes slots one by one as it frees them. One bit a slot; memory is filled only as far as the
+// table is used.
 #pragma once
 
 #include <sys/types.h>
@@ -34,15 +34,15 @@ class slot_share {
   [[nodiscard]] bool is_empty() const;
   // Changes whenever the child has let go of something.
   [[nodiscard]] std::uint64_t released() const;
-  // Whether the child's process has ended and it had no children of its own, as far as its number tells. For parents
-  // that have no better way to know.
+  // Whether the child's process has ended without children of its own, judging by its number. For parents that have no
+  // better way to know.
   [[nodiscard]] bool owner_has_ended() const;
 
-  // For the child: what it refers to, then that this is all.
+  // For the child: claims a slot that it refers to, then says that these were all.
   void claim(slot_id slot);
   void close_claims();
   void release(slot_id slot);
-  // The child forks. Its children refer to what it referred to, whatever becomes of itself.
+  // The child forks. Its children refer to the same slots, even after it has ended.
   void note_heirs();
 
  private:

@@ -1,4 +1,4 @@
-// The emulated wire of `memory:?latency=...&gbps=...`: when a transfer that starts now would be complete.
+// The emulated wire of `memory:?latency=...&gbps=...`: computes when a transfer that starts now completes.
 #pragma once
 
 #include <algorithm>

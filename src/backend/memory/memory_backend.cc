@@ -15,14 +15,14 @@
 namespace far::backend {
 namespace {
 
-// How many slots become available at a time, so that the slot map is filled as far as it is used.
+// How many slots become available at a time, so that the slot map is filled only as far as it is used.
 constexpr std::uint64_t growth_slots = 64 * mib / page_bytes;
 
 // Frames go back to the kernel in blocks: a system call for less would cost more than it frees.
 constexpr std::uint64_t block_slots = 2 * mib / page_bytes;
 
 // Free slots keep up to this many frames, ready for the next evictions. A program that scans its data frees and
-// allocates all the time; it shall not pay for page faults here as well.
+// allocates all the time, and must not pay for page faults here as well.
 constexpr std::uint64_t kept_free_slots = 64 * mib / page_bytes;
 
 constexpr std::uint64_t smallest_default_bytes = gib;
@@ -57,7 +57,8 @@ result<std::unique_ptr<backend>> memory_backend::create(const memory_options& ch
   std::uint64_t bytes = chosen_capacity ? round_down(chosen.capacity_bytes, page_bytes)
                                         : std::max(4 * physical_memory_bytes(), smallest_default_bytes);
   std::byte* frames = bytes <= largest_capacity_bytes ? platform::try_map_local(bytes) : nullptr;
-  // A limit on address space (ulimit -v, strict overcommit) makes the default smaller, but not what the user asked for.
+  // A limit on address space (ulimit -v, strict overcommit) makes the default smaller, but not a capacity that the user
+  // has chosen.
   while (frames == nullptr && !chosen_capacity && bytes / 2 >= smallest_default_bytes) {
     bytes = round_down(bytes / 2, page_bytes);
     frames = platform::try_map_local(bytes);
@@ -155,7 +156,7 @@ capacity memory_backend::report() const {
 }
 
 speed memory_backend::expected_speed() const {
-  // Without emulation: what copying 4 KiB from cold memory takes on an ordinary machine.
+  // Without emulation: the time to copy 4 KiB from cold memory on an ordinary machine.
   if (link_.instant()) return {500, 7'000'000'000};
   return {chosen_.latency_ns, static_cast<std::uint64_t>(chosen_.gigabits_per_second * 1e9 / 8)};
 }

@@ -59,7 +59,7 @@ class memory_backend final : public backend {
   // One flag for each block of adjacent slots: whether it may have frames.
   std::atomic<bool>* const populated_;
   std::atomic<std::uint64_t> populated_slots_{0};
-  // While the frames of a block go back to the kernel: its slots, which look used meanwhile, are nobody's.
+  // Held while the frames of a block go back to the kernel: its slots look used meanwhile, but are nobody's.
   mutable spin_lock release_lock_;
 };
 

@@ -17,8 +17,8 @@
 namespace far::backend {
 namespace {
 
-// A sleep of less than this would end too late, so a shorter wait spins. A longer one asks to be woken a little early,
-// for waking up takes 5 to 20 us, and spins for what is left.
+// A sleep of less than this would end too late, so a shorter wait spins. A longer one is woken a little early, because
+// waking up takes 5 to 20 us, and spins for the rest.
 constexpr std::uint64_t shortest_sleep_ns = 20'000;
 constexpr std::uint64_t wake_early_ns = 10'000;
 

@@ -15,12 +15,11 @@ namespace far::backend {
 
 class slot_allocator;
 
-// A write is copied when it is submitted and a read lent or copied when its completion is polled, so that the bytes of
-// a read are never there before its time. Both are within the contract: transfers of one slot that are in flight
-// together have no order.
+// A write is copied when it is submitted; a read is lent or copied when its completion is polled, so that its bytes
+// never arrive early. The contract allows both, since concurrent transfers of one slot have no order.
 //
-// Nobody works while a transfer is on its way: its completion time is computed once, and wait() sleeps until then on a
-// timer, which, unlike nanosleep(), wakes without the 50 us slack that the kernel grants itself.
+// No thread works while a transfer is on its way: its completion time is computed once, and wait() sleeps until then on
+// a timer. Unlike nanosleep(), a timer has no slack of 50 us.
 class memory_channel final : public channel {
  public:
   // Requires: `slots`, `frames` (the address of slot 0) and `link` outlive the channel; depth > 0.

@@ -24,7 +24,7 @@ struct command {
   std::uint64_t string = 0;  // of make, remove, renew
   std::array<char, 352> text{};
 
-  // A write goes on with its bytes and the end of their line.
+  // A write is followed by its bytes and the end of their line.
   [[nodiscard]] std::size_t sent_bytes() const { return text_bytes + (is == kind::write ? bytes + 2 : 0); }
   [[nodiscard]] bool is_transfer() const { return is == kind::read || is == kind::write; }
 };
@@ -32,7 +32,7 @@ struct command {
 class command_ring {
  public:
   static constexpr std::size_t most = 320;
-  // Of these, transfers leave some for commands that keep the session alive.
+  // Transfers leave some of them for commands that keep the session alive.
   static constexpr std::size_t most_for_transfers = 256;
   // Replies may wait for us in the server's memory.
   static constexpr std::uint64_t most_bytes = std::uint64_t{8} << 20;
@@ -67,7 +67,7 @@ class command_ring {
   }
   void count_bytes(std::uint64_t added) { bytes_ += added; }
 
-  // How many, from the first on, have been sent as a whole; and of the next one how many bytes.
+  // How many commands have been sent as a whole, and how many bytes of the next one.
   [[nodiscard]] std::size_t sent() const { return sent_; }
   [[nodiscard]] std::size_t sent_of_next_bytes() const { return sent_of_next_bytes_; }
   void note_sent(std::size_t bytes) {
@@ -80,7 +80,7 @@ class command_ring {
   // The connection is gone: everything is sent again.
   void rewind() { sent_ = sent_of_next_bytes_ = 0; }
 
-  // Takes out those for which `ended` returns true. Requires: nothing of them is sent.
+  // Removes the commands for which `ended` returns true. Requires: no part of them has been sent.
   template <typename Ended>
   void remove_if(const Ended& ended) {
     FAR_CHECK(sent_ == 0 && sent_of_next_bytes_ == 0, "what was sent waits for its reply");

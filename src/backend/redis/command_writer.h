@@ -12,7 +12,7 @@
 
 namespace far::backend {
 
-// Allocates nothing. Stops the process when the room does not do.
+// Allocates nothing. Stops the process when the room is too small.
 class command_writer {
  public:
   explicit command_writer(std::span<char> into) : into_(into) {}

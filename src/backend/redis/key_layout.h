@@ -30,7 +30,7 @@ struct string_place {
   std::uint64_t left_bytes = 0;  // from there to the end of the string
 };
 
-// Where byte `position` from the beginning of `slot` on is.
+// The place of byte `position` of `slot`.
 [[nodiscard]] constexpr string_place locate(slot_id slot, std::uint64_t position) {
   slot += position / page_bytes;
   const std::uint64_t page = slot % wire::block_slots;
@@ -46,7 +46,7 @@ struct string_place {
 
 inline constexpr std::size_t most_key_bytes = 160;
 
-// "PREFIX:SESSION:EPOCH:STRING", of which `stem` is the front, up to the second colon and with it.
+// "PREFIX:SESSION:EPOCH:STRING". `stem` is its beginning, up to and including the second colon.
 [[nodiscard]] inline std::string_view write_key(std::string_view stem, std::uint32_t epoch, std::uint64_t string,
                                                 std::span<char, most_key_bytes> into) {
   FAR_CHECK(stem.size() + 48 <= into.size(), "a key fits");

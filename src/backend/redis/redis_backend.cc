@@ -16,7 +16,7 @@
 namespace far::backend {
 namespace {
 
-// How long a program that ends waits for its keys to be deleted; what is left goes with its lease.
+// How long an ending program waits for its keys to be deleted; the rest expires with its lease.
 constexpr std::uint64_t farewell_ns = 2'000'000'000;
 
 // A process that ends by itself leaves its strings for so long.
@@ -100,8 +100,8 @@ redis_backend::redis_backend(std::string peer, std::string stem, const redis_opt
 redis_backend::~redis_backend() {
   if (connections_.empty()) return;
   if (!owns_connections()) {
-    // Nobody has told us of the fork. Sockets are closed without a sign, and what watches them is left alone: both are
-    // shared with the parent.
+    // This process is an unannounced fork. Sockets are closed without a message, and their epoll descriptors are left
+    // alone: both are shared with the parent.
     for (const std::unique_ptr<redis_connection>& connection : connections_) connection->restart_in_child();
     return;
   }
@@ -119,7 +119,7 @@ error redis_backend::has_no_room() const {
   return {"far tier '" + peer() + "' has no room; raise its maxmemory, or name another server", ENOSPC};
 }
 
-// They go on to be renewed while the process lives.
+// They are renewed as long as the process lives.
 void redis_backend::prepare_exit() {
   if (is_child() || !owns_connections()) return;
   redis_connection& first = *connections_[0];

@@ -26,22 +26,22 @@ struct redis_trust {
   [[nodiscard]] static result<redis_trust> load(const redis_options& chosen);
 };
 
-// Its session, and how it is opened, shared and ended. The first connection also renews the leases of the strings.
+// Opens, shares and ends its session. The first connection also renews the leases of the strings.
 class redis_backend final : public store_backend {
  public:
-  // Connects, checks that the server keeps what it is given, and waits for the first blocks, for up to the timeout, or
-  // up to `patience_ns` when that is less. Errors name the server, and say what to do; none of them holds the password.
+  // Connects, checks that the server never evicts keys, and waits for the first blocks, up to the timeout or
+  // `patience_ns`, whichever is less. Errors name the server, and say what to do; none of them holds the password.
   [[nodiscard]] static result<std::unique_ptr<backend>> open(
       const tcp_endpoint& server, const redis_options& chosen, const redis_trust& trust,
       std::uint64_t patience_ns = std::numeric_limits<std::uint64_t>::max());
 
-  // Of a server that is not there now: tend() goes on trying. Until it has been reached it does not answer() and has no
-  // room. Errors: its name cannot be resolved.
+  // A backend of a server that is not reachable now: tend() keeps trying. Until it has been reached it does not
+  // answer() and has no room. Errors: its name cannot be resolved.
   [[nodiscard]] static result<std::unique_ptr<backend>> open_later(const tcp_endpoint& server,
                                                                    const redis_options& chosen,
                                                                    const redis_trust& trust);
 
-  // Deletes what is stored, for up to two seconds, unless this is the child of a fork: there it is still the parent's.
+  // Deletes its keys, for up to two seconds, unless this is the child of a fork: there they are still the parent's.
   ~redis_backend() override;
 
   // The server keeps what is stored for so long after the last renewal.

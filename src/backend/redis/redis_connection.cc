@@ -24,7 +24,7 @@ namespace {
 // A command carries at most this much, so that the server can work on one while the next is on its way.
 constexpr std::uint64_t most_command_bytes = 256 * kib;
 
-// The parser moves what follows a reply, so it is given little at a time.
+// The parser moves the bytes behind a reply, so it gets few at a time.
 constexpr std::size_t fed_bytes = 16 * kib;
 
 // No more than this a system call.
@@ -52,7 +52,7 @@ store_connection::joining redis_connection::join_session() {
   const redis_session::view joined = session_.now();
   if (joined.epoch != epoch()) return joining::stale;
   if (!joined.run_id.is_known()) return settings_.writes ? joining::now : joining::later;
-  // Another address may be another server, which does not have our keys.
+  // Another address may belong to another server, without our keys.
   stream().use_address(joined.address);
   return joining::now;
 }
@@ -114,7 +114,7 @@ void redis_connection::take_facts(const completion_sink* sink) {
   const std::string objection = facts.objection();
   if (!objection.empty()) {
     const bool news = session_.note_refusal(true);
-    // A server that we have used already: the user has to be told, who is not waiting for open().
+    // We have used this server already, so the user is not waiting for open() and needs a message.
     if (news && failures() > 0) {
       log_line(log_level::error, "far tier %s cannot be used any more: %s", peer(), objection.c_str());
     }
@@ -158,7 +158,7 @@ void redis_connection::expire_messages(std::uint64_t now_ns, const completion_si
   if (now() == phase::ready) break_off(ETIMEDOUT, "it does not answer");
   commands_.remove_if([&](command& late) {
     if (now_ns < late.deadline_ns) return false;
-    // A command for the session's sake is repeated until it is answered.
+    // A command that maintains the session is repeated until it is answered.
     if (!late.is_transfer()) late.deadline_ns = now_ns + timeout_ns();
     if (late.is_transfer()) finish_part(*late.owner, ETIMEDOUT, sink);
     return late.is_transfer();

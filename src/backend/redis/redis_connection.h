@@ -1,8 +1,8 @@
 // One connection to a Redis server: it says who it is, and moves transfers as pipelined commands. Its phases are those
-// of store_connection; the store agrees when the replies of the greeting are in, and what an earlier connection may
-// have left behind has been ended (redis_greeting.h).
+// of store_connection; the store agrees when the replies to the greeting have arrived, and an earlier connection has
+// been ended (redis_greeting.h).
 //
-// A string of ours that is gone (redis_strings.h) takes the session along: everything of that epoch ends with ESTALE.
+// If a string of ours is gone (redis_strings.h), so is the session: all requests of that epoch end with ESTALE.
 #pragma once
 
 #include <sys/uio.h>
@@ -36,7 +36,8 @@ class redis_connection final : public store_connection, private reply_sink {
   // The source of blocks to create and to delete from now on. Requires: it carries writes.
   void set_control(control_source* control) override FAR_REQUIRES(lock) { strings_.set_control(control); }
 
-  // From now on leases last no longer than this. Returns whether all strings have been told, as far as it can be done.
+  // From now on leases last no longer than this. Returns whether that has been applied to all strings, as far as
+  // possible.
   [[nodiscard]] bool shorten_leases(std::uint64_t lease_ns) FAR_REQUIRES(lock);
 
   // Deletes every string of the session, for up to `patience_ns`; blocks. The connection is of no use afterwards. A

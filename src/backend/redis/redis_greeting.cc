@@ -86,8 +86,8 @@ void redis_greeting::keep_name(const redis_reply& reply, script_name& into) {
   into[length] = '\0';
 }
 
-// A write that was given up may lie in the server unread: its connection ends now. The first connection ends nobody,
-// but learns whether it would be allowed to.
+// The server may hold a write that was given up, so its connection is ended first. The first connection ends none, but
+// finds out whether it would be allowed to.
 void redis_greeting::end_predecessor() {
   constexpr std::uint64_t nobody = std::numeric_limits<std::int64_t>::max();
   const std::uint64_t ended = predecessor_number_ != 0 ? predecessor_number_ : nobody;

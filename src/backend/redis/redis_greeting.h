@@ -1,4 +1,5 @@
-// How a connection to a Redis server begins: who we are, what the server is, and the end of the connection before.
+// The beginning of a connection to a Redis server: authentication, facts about the server, and the end of its
+// predecessor.
 //
 // The connection that carries writes ends its predecessor in the server (CLIENT KILL) before it sends anything, so that
 // a write that was given up cannot be stored later.

@@ -14,7 +14,7 @@
 
 namespace far::backend {
 
-// A session is our keys in one process of the server: one that was started anew may have read an older state of them
+// A session is our set of keys in one process of the server: a restarted server may have read an older state of them
 // from its disk. Thread-safe.
 class redis_session final : public session_epoch {
  public:
@@ -34,7 +34,7 @@ class redis_session final : public session_epoch {
     return now_;
   }
 
-  // A connection has found a server for `epoch`. False when that is over, or has a server already.
+  // A connection has found a server for `epoch`. Returns false when the epoch is over, or has a server already.
   [[nodiscard]] bool opened(std::uint32_t epoch, const server_facts& facts, std::size_t address) {
     const lock_guard guard(lock_);
     if (now_.epoch != epoch || now_.run_id.is_known()) return false;
@@ -56,7 +56,7 @@ class redis_session final : public session_epoch {
   // The room that the server had when the session was opened; 0 before.
   [[nodiscard]] std::uint64_t room_bytes() const { return room_bytes_.load(std::memory_order_relaxed); }
 
-  // Of the process that the last connection has reached; 0: it has not said.
+  // The identity of the process that the last connection has reached; 0: unknown.
   [[nodiscard]] std::uint64_t identity() const { return identity_.load(std::memory_order_relaxed); }
   void note_identity(const redis_run_id& said) {
     // Drawn at random by the server, in hexadecimal digits.

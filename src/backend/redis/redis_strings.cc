@@ -13,7 +13,7 @@
 namespace far::backend {
 namespace {
 
-// To fill a string with zeros takes the server a fraction of a millisecond, in which it serves nobody.
+// Filling a string with zeros takes the server a fraction of a millisecond, in which it serves nobody.
 constexpr unsigned most_makes_under_way = 4;
 constexpr unsigned most_others_under_way = 24;
 
@@ -62,7 +62,8 @@ void redis_strings::begin_blocks(std::uint32_t epoch, std::uint64_t now_ns) {
   if (asked_.op == wire::opcode::free) mark_existing(blocks, false);
 }
 
-// Also looks whether the server may evict by now. The child of a fork does not know what its parent has deleted since.
+// Also checks whether the server may now evict keys. The child of a fork does not know what its parent has deleted
+// since.
 void redis_strings::begin_renewal(std::uint64_t now_ns) {
   renew_at_ns_ = now_ns + lease_ns_ / renewals_per_lease;
   renewal_ = {.active = existing_end_ > 0, .next = 0, .end = existing_end_ * strings_per_block};

@@ -2,8 +2,8 @@
 // renewed before their lease runs out.
 //
 // A string of ours is created at its full length, by a script, and written to by another one only while it exists. So a
-// string is either as we left it or absent, and a read or a write of an absent one means that somebody else has deleted
-// it (FLUSHALL), or that its lease has run out.
+// string is either as we left it or absent. If a read or write finds it absent, somebody else has deleted it
+// (FLUSHALL), or its lease has run out.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class redis_strings {
   // The source of blocks to create and to delete; nullptr: there is none.
   void set_control(control_source* control) { control_ = control; }
 
-  // Adds commands for what is under way, and begins what is due.
+  // Adds commands for the tasks under way, and begins those that are due.
   void build(std::uint32_t epoch, std::uint64_t now_ns);
   // A command of build() has been answered; `code`: 0, or why it failed.
   void finish(command::kind is, int code, std::uint32_t epoch, std::uint64_t now_ns);
@@ -49,7 +49,7 @@ class redis_strings {
 
   // From now on leases last no longer than this.
   void shorten_leases(std::uint64_t lease_ns);
-  // Whether all strings that exist have been renewed since they were to be.
+  // Whether all existing strings have been renewed since shorten_leases().
   [[nodiscard]] bool is_renewed() const { return !renewal_.active && renew_at_ns_ != 0; }
 
   // Puts the renewals off until after `until_ns`, and deletes all strings as soon as nothing else is under way. Called

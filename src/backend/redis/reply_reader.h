@@ -39,10 +39,11 @@ class reply_reader {
   // memory, or broken before.
   [[nodiscard]] bool feed(std::span<const std::byte> bytes);
 
-  // Hands the next reply to the sink. broken: the bytes are not of the protocol, or an array, which nobody asks for.
+  // Hands the next reply to the sink. broken: the bytes violate the protocol, or are an array, which is never
+  // requested.
   [[nodiscard]] outcome next(reply_sink& sink);
 
-  // Forgets what has come: there is a new connection.
+  // Forgets received bytes, because there is a new connection.
   void reset();
 
   // In the child of a fork: another thread of the parent may have been inside the parser. Its state is left alone.

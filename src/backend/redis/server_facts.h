@@ -8,7 +8,7 @@
 
 namespace far::backend {
 
-// Names the process: a server that was started anew has another one. Empty: not known.
+// Identifies the process: a restarted server has another one. Empty: not known.
 struct redis_run_id {
   std::array<char, 41> text{};
   bool operator==(const redis_run_id&) const = default;
@@ -32,7 +32,7 @@ struct server_facts {
   // Why it cannot be used, and what to do; empty: it can.
   [[nodiscard]] std::string objection() const;
 
-  // How many bytes there is room for: what maxmemory leaves, or else the machine.
+  // How many bytes there is room for within maxmemory, or else in the machine.
   [[nodiscard]] std::uint64_t room_bytes() const;
 };
 

@@ -1,7 +1,7 @@
 // A copy that is not needed any more becomes the only one that has some bytes, while it is being let go of.
 #include <gtest/gtest.h>
 
-#include "backend/replicated/controlled_members.h"
+#include "tests/support/controlled_members.h"
 
 namespace far::backend {
 namespace {

@@ -1,7 +1,7 @@
 // A group of 512 virtual slots, and where its copies are.
 //
-// Where the bytes are stored. A copy is an extent of 512 adjacent slots of a member and the set of slots whose bytes
-// it misses. A copy is current for a slot that is not missing, and only such copies are read:
+// Where the bytes are stored. A copy is an extent of 512 adjacent slots of a member and the set of slots whose bytes it
+// misses. A copy is current for a slot that is not missing, and only such copies are read:
 //
 //     (none) ---- the layer allocates an extent ------------> missing: every slot
 //     missing --- a write of the whole slot succeeded ------> current
@@ -9,14 +9,14 @@
 //     current --- a write succeeded elsewhere, not here ----> missing
 //     any ------- leaving: nothing new uses it; when nobody does any more, the extent is freed ----> (none)
 //
-// A slot that is not `owned` (allocated by the layer's user) holds nothing, and what misses it misses nothing.
+// A slot that is not `owned` (allocated by the layer's user) holds nothing, and a copy that misses it misses nothing.
 //
-// Repair beside writes. Repair copies what one copy, the target, misses inside a window of slots, while the program may
-// write there. It (1) opens the window: a write that begins now marks its slots touched, and its success on the target
-// does not count; (2) waits until all writes that began before have ended: in_flight is counted by phase, and opening
-// turns the phase; (3) reads from a current copy and writes to the target; (4) closes the window: what was not touched
-// is current now. A slot that was touched stays missing and is repaired later. So a write and a repair of one slot that
-// were in flight together never make the target current, whichever came last.
+// Repair beside writes. Repair copies the bytes that one copy, the target, misses inside a window of slots, while the
+// program may write there. It (1) opens the window: a write that begins now marks its slots touched, and its success on
+// the target does not count; (2) waits until all writes that began before have ended: in_flight is counted by phase,
+// and opening turns the phase; (3) reads from a current copy and writes to the target; (4) closes the window: slots
+// that were not touched are current now. A slot that was touched stays missing and is repaired later. So a write and a
+// repair of one slot that were in flight together never make the target current, whichever came last.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ namespace far::backend {
 class member;
 
 inline constexpr std::size_t maximum_copies = 3;
-// A replacement is complete before what it replaces is given up.
+// A replacement is complete before the copy that it replaces is given up.
 inline constexpr std::size_t maximum_places = maximum_copies + 1;
 
 struct copy {
@@ -125,7 +125,7 @@ class group {
   void open_window(repair_window* opened) FAR_REQUIRES(lock) { window_ = opened; }
   void close_window() FAR_REQUIRES(lock) { window_ = nullptr; }
 
-  // These slots have a new owner, who has written nothing yet: nobody misses anything of them. But a repair that is
+  // These slots have a new owner that has written nothing yet, so no copy misses anything of them. But a repair that is
   // under way may still write there.
   void own(const slot_set& slots) FAR_REQUIRES(lock);
 
@@ -133,9 +133,10 @@ class group {
   [[nodiscard]] slot_set stale(std::size_t place) const FAR_REQUIRES(lock) { return copies[place].missing & owned; }
 
   spin_lock lock;
-  bool placed = false;                          // it has been given extents
-  bool available = false;                       // slots of it that are free may be allocated
-  std::uint8_t holds FAR_GUARDED_BY(lock) = 0;  // what the repairer has under way here: the group's extents must stay
+  bool placed = false;     // it has been given extents
+  bool available = false;  // slots of it that are free may be allocated
+  std::uint8_t holds FAR_GUARDED_BY(lock) =
+      0;  // the repairer's transfers here, during which the group's extents must stay
   slot_set owned;
   std::array<copy, maximum_places> copies FAR_GUARDED_BY(lock);
 

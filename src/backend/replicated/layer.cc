@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t shared_bytes = maximum_members * sizeof(std::atomic<std::uint32_t>);
 constexpr std::uint64_t report_interval_ns = 1'000'000'000;
 
-// Where no server has said how long it keeps what it holds, or not long.
+// The least patience, if no server has granted a longer lease.
 constexpr std::uint64_t least_patience_ns = 30'000'000'000;
 
 // Zeroed memory that a child of fork keeps in common with its parent.
@@ -97,7 +97,7 @@ result<void> layer::check_new(const member& added) const {
                ENOSPC};
 }
 
-// Nobody is told of the member before everybody has a queue to it.
+// The member becomes visible only when every holder has a queue to it.
 result<void> layer::add(std::unique_ptr<member> added) {
   const lock_guard guard(members_lock_);
   if (result<void> fits = check_new(*added); !fits) return fits;
@@ -123,7 +123,7 @@ void layer::note_error(std::size_t index, int error_code) {
   const member_state after = at(index).state();
   if (detached_ || after == before) return;
   if (after == member_state::emptied) {
-    // Nobody misses what was not there.
+    // The member held nothing, so nothing is lost.
     if (at(index).extents.load() == 0) return;
     log_line(log_level::warning, "far tier %s has lost its contents (it was restarted, or its lease expired)",
              at(index).name().c_str());
@@ -172,7 +172,7 @@ void layer::name_holders(std::uint64_t number, std::span<char> into) {
 }
 
 void layer::report_waiting(std::uint64_t number) {
-  if (detached_ || told_waiting_.exchange(true)) return;
+  if (detached_ || waiting_reported_.exchange(true)) return;
   std::array<char, 512> holders{};
   name_holders(number, holders);
   log_line(

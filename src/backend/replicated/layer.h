@@ -23,9 +23,9 @@ class queue_holder {
   virtual ~queue_holder() = default;
   // Opens a queue to one more member, and leaves it to the caller.
   [[nodiscard]] virtual result<std::unique_ptr<channel>> open_queue(backend& store) = 0;
-  // Takes it into use as that of the next member, while others may be at work with the queues that there are.
+  // Adds it as the queue of the next member, while others may be using the existing queues.
   virtual void take_queue(std::unique_ptr<channel> queue) = 0;
-  // All the members that there are now have been taken.
+  // The queues of all present members have been added.
   virtual void has_joined() {}
 };
 
@@ -65,8 +65,8 @@ class layer {
   void call_for_attention() { attention_.store(true, std::memory_order_release); }
   [[nodiscard]] bool take_attention() { return attention_.exchange(false, std::memory_order_acq_rel); }
 
-  // Groups are to be moved to where they hash to, because there is a new member. How often that was wanted, and whether
-  // it has been done as often.
+  // Requests that groups move to the members that they hash to, because there is a new one. Counts these requests, and
+  // whether they have been carried out.
   void want_spreading() {
     ++spreadings_wanted_;
     call_for_attention();
@@ -75,12 +75,12 @@ class layer {
   void note_spread(std::uint64_t wanted_before) { spreadings_done_.store(wanted_before); }
   [[nodiscard]] bool is_spreading() const { return spreadings_done_.load() != spreadings_wanted_.load(); }
 
-  // Children of a fork read what is where it was at the fork: no copy is given up that could stay.
+  // Children of a fork read copies where they were at the fork: no copy is given up that could stay.
   void keep_in_place(bool wanted) { kept_in_place_.store(wanted, std::memory_order_release); }
   [[nodiscard]] bool is_kept_in_place() const { return kept_in_place_.load(std::memory_order_acquire); }
 
-  // A transfer with a member failed, or its server was found to be away or to have forgotten: keeps the member's
-  // health, and tells the user when it changes.
+  // A transfer with a member failed, or its server is away or has forgotten its slots: updates the member's health, and
+  // tells the user when it changes.
   void note_error(std::size_t index, int error_code);
 
   // A slot of one member held other bytes than were written, and misses them from now on. Says so at most once a
@@ -94,7 +94,7 @@ class layer {
   // A read could not be served, and may be later: names the members that hold the bytes, once until a member serves
   // again.
   void report_waiting(std::uint64_t number);
-  void note_return() { told_waiting_.store(false); }
+  void note_return() { waiting_reported_.store(false); }
 
   // How long reads are worth trying again: as chosen, or as long as a member's leases live.
   [[nodiscard]] std::uint64_t read_patience_ns() const;
@@ -106,7 +106,7 @@ class layer {
   // In the child of a fork: forgets locks, queues and transfers of other threads. From then on only reads.
   void detach();
   [[nodiscard]] bool detached() const { return detached_; }
-  // In the child: whether what it knows of this member's extents still holds.
+  // In the child: whether its knowledge of this member's extents is still valid.
   [[nodiscard]] bool still_valid(std::size_t index) const {
     return !detached_ || removals_[index].load(std::memory_order_acquire) == removals_at_fork_[index];
   }
@@ -136,13 +136,13 @@ class layer {
   std::atomic<std::uint64_t> spreadings_done_{0};
   std::atomic<bool> kept_in_place_{false};
   const std::uint64_t patience_ns_;
-  // Whether a line that is said at most once a second may be said now.
+  // Whether a message that appears at most once a second may appear now.
   [[nodiscard]] bool may_report(std::atomic<std::uint64_t>* last_ns) const;
 
   std::atomic<std::uint64_t> reported_at_ns_{0};
   std::atomic<std::uint64_t> reported_damage_at_ns_{0};
   std::atomic<std::uint64_t> damaged_slots_{0};
-  std::atomic<bool> told_waiting_{false};
+  std::atomic<bool> waiting_reported_{false};
   bool detached_ = false;
 };
 

@@ -10,7 +10,7 @@
 // A member begins as serving, or as lost when its server does not answer yet.
 //
 // - serving: used for everything.
-// - suspect: perhaps paused, restarting, or cut off. Nothing is sent to it but probes. Reads wait for it when nobody
+// - suspect: perhaps paused, restarting, or cut off. It gets nothing but probes. Reads wait for it when nobody
 //   else has the bytes; writes go past it and leave its copies stale.
 // - lost: as suspect, but no transfer waits any more, and its groups get copies elsewhere. Its slots are kept in the
 //   books while it is not held elsewhere: it may still come back, and whoever needs the bytes asks again for as long as
@@ -49,7 +49,7 @@ enum class member_state : std::uint8_t { serving, suspect, lost, emptied };
   return "?";
 }
 
-// The member did not answer; it may have got the message all the same.
+// Whether the member did not answer; it may have received the message all the same.
 [[nodiscard]] constexpr bool is_unreachable(int error_code) {
   switch (error_code) {
     case ETIMEDOUT:
@@ -84,8 +84,7 @@ class member {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::uint64_t name_hash() const { return name_hash_; }
 
-  // The state, and how many errors there were: a probe that succeeds says nothing about errors that came after it was
-  // sent.
+  // The state, and the number of errors so far: a successful probe says nothing about errors after it was sent.
   struct health {
     member_state state = member_state::serving;
     std::uint64_t errors = 0;
@@ -109,7 +108,7 @@ class member {
     return next.state != unpack(seen).state;
   }
 
-  // Goes to `state` unless anything has happened since `seen`; returns whether it did.
+  // Changes to `state` unless anything has happened since `seen`; returns whether it did.
   bool change(health seen, member_state state) {
     std::uint64_t expected = pack(seen);
     return health_.compare_exchange_strong(expected, pack({state, seen.errors}));

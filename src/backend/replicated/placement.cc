@@ -63,7 +63,7 @@ std::uint64_t placeable_groups(std::span<const std::uint64_t> room, std::size_t 
     if (free_slots != no_limit) limited += free_slots;
   }
   if (unlimited >= copies) return no_limit;
-  // The unlimited ones give a copy to every group; what the others hold is the rest.
+  // Unlimited members hold a copy of every group; the others hold the rest.
   std::uint64_t low = 0;
   std::uint64_t high = limited;
   while (low < high) {

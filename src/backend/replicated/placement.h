@@ -2,8 +2,8 @@
 // mappings to increase hit rates", IEEE/ACM Transactions on Networking 6(1), 1998).
 //
 // Each member has a weight for each group, a hash of both; the members with the highest weights hold it. So groups
-// spread evenly, nobody keeps a map that must agree with others, and when a member is added or goes, only the groups
-// for which it is among the highest are concerned.
+// spread evenly, there is no map that others must agree with, and a member that comes or goes concerns only the groups
+// for which it is among the highest.
 #pragma once
 
 #include <array>

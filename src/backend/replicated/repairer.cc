@@ -16,7 +16,7 @@ constexpr std::uint64_t busy_interval_ns = 50'000;
 constexpr std::uint64_t idle_interval_ns = 50'000'000;
 constexpr std::uint64_t probes_between_walks = 4;
 
-// After a window was copied for a move, nothing is moved for so many times as long.
+// After copying a window for a move, the repairer pauses moves for so many times as long.
 constexpr std::uint64_t rests_a_move = 1;
 
 constexpr std::uint64_t probe_cookie = 0;
@@ -84,8 +84,8 @@ repair_counts repairer::counts() const {
           raced_slots_.load()};
 }
 
-// Notes the reports of its server. A member that serves is not probed: one that nobody happens to use is found to
-// have lost everything, or to be gone, by its own connection.
+// Notes the reports of its server. Serving members are not probed. If nobody uses a member, its own connection notices
+// that it has lost everything, or is gone.
 void repairer::heed_server(std::size_t index) {
   const member& heeded = shared_.at(index);
   const member_state state = heeded.state();
@@ -186,11 +186,11 @@ void repairer::on_probe(std::size_t index, int error_code) {
   const member* const twin = own.is_spread_to ? nullptr : shared_.twin_of(asked.store(), shared_.member_count());
   // Of two that come late, the first one to answer is used.
   if (twin != nullptr && (twin->serves() || twin->extents.load() > 0)) {
-    if (!own.is_told_twin) {
+    if (!own.is_twin_reported) {
       log_line(log_level::error, "far tier %s is %s under another name, and is not used; name each server once",
                asked.name().c_str(), twin->name().c_str());
     }
-    own.is_told_twin = true;
+    own.is_twin_reported = true;
     return;
   }
   if (!asked.change(own.seen, member_state::serving)) return;
@@ -233,7 +233,7 @@ void repairer::start_walk(bool moving) {
   cursor_ = 0;
 }
 
-// Ends when all groups were seen and none needed anything.
+// Ends when all groups have been examined and none needed anything.
 void repairer::walk(std::uint64_t now_ns) {
   for (std::uint64_t looked_at = 0; looked_at < groups_a_step; ++looked_at) {
     if (cursor_ >= shared_.groups_end.load()) return end_walk(now_ns);
@@ -290,7 +290,7 @@ bool repairer::look_at(std::uint64_t number) {
   return replace_copies(number) || begin_repair(number) || (moving_ && begin_move(number));
 }
 
-// Adds a copy where one is missing, and lets go of one where there is one more than needed.
+// Adds a copy that is missing, and gives up one that is surplus.
 bool repairer::replace_copies(std::uint64_t number) {
   group& seen = shared_.group_at(number);
   std::size_t expected = 0;
@@ -322,8 +322,8 @@ bool repairer::replace_copies(std::uint64_t number) {
   return false;
 }
 
-// The copy to let go of: the least useful one of those without which there are all that there should be, or none
-// (maximum_places). `make_room`: of those on lost members, without which nothing is lost.
+// The copy to give up: the least useful one among those that are not needed, or none (maximum_places). `make_room`:
+// among those on lost members, if that loses nothing.
 std::size_t repairer::surplus_of(const group& seen, std::uint64_t number, bool make_room) {
   const member_order order = groups_.order_of(number);
   std::array<std::size_t, maximum_members> position{};
@@ -358,7 +358,7 @@ std::size_t repairer::surplus_of(const group& seen, std::uint64_t number, bool m
   return maximum_places;
 }
 
-// Whether as many others as there should be copies have everything.
+// Whether enough other copies have everything.
 bool repairer::is_whole_without(const group& seen, std::size_t place) const {
   std::size_t whole = 0;
   for (std::size_t other = 0; other < seen.copies.size(); ++other) {
@@ -419,7 +419,7 @@ bool repairer::begin_repair(std::uint64_t number) {
   return false;
 }
 
-// Puts a copy on a better member, when all is well with the group.
+// Puts a copy on a better member, if the group needs nothing else.
 bool repairer::begin_move(std::uint64_t number) {
   {
     group& seen = shared_.group_at(number);
@@ -445,7 +445,7 @@ bool repairer::begin_move(std::uint64_t number) {
   return true;
 }
 
-// The first of these slots that somebody else has.
+// The first of these slots that another copy has.
 std::size_t repairer::first_repairable(const group& seen, std::size_t place, const slot_set& stale) const {
   std::size_t first = group_slots;
   for (std::size_t other = 0; other < seen.copies.size(); ++other) {

@@ -1,13 +1,13 @@
 // The work behind the transfers of a replicated far tier, in small steps: tend().
 //
 // It walks over the groups while anything is to be done, at most a few hundred a step, and does one thing at a time:
-// copy up to 256 KiB that a copy misses (the protocol is in group.h), place a copy that a group lacks, let go of one
-// that it does not need any more. Everything it needs is allocated when it is made, and when a member is added.
+// copies up to 256 KiB that a copy misses (the protocol is in group.h), places a copy that a group lacks, or gives up
+// one that it no longer needs. It allocates only when it is created, and when a member is added.
 //
-// When there is a new member, groups move to where they hash to. A move is nothing but an additional copy on the better
-// member; the rest is repair: it is filled, and then there is one copy more than needed, of which the one on the worst
-// member is let go of. This is done when nothing else is to be done, and for at most half of the time, so that
-// the program has the network to itself in the other half.
+// When there is a new member, groups move to the members that they hash to. A move is just an additional copy on the
+// better member; the rest is repair: the copy is filled, then there is a surplus copy, and the one on the worst member
+// is given up. This happens when there is nothing else to do, and for at most half of the time, so that the program has
+// the network to itself in the other half.
 #pragma once
 
 #include <array>
@@ -32,8 +32,8 @@ class placement {
   [[nodiscard]] virtual member_order order_of(std::uint64_t number) const = 0;
   // Frees the extent of a copy that is leaving and that nobody uses, and ends the hold on its group.
   virtual void remove_copy(std::uint64_t number, std::size_t place) = 0;
-  // Takes a group's free slots into use, or out of it. A group without a copy that serves cannot be written to, and
-  // whoever evicts shall not be given slots of it. When nothing of it is owned, it is given up altogether.
+  // Takes a group's free slots into use, or out of it. A group without a serving copy cannot be written to, so evictors
+  // must not get slots of it. If nothing of it is owned, it is given up altogether.
   virtual void set_available(std::uint64_t number, bool available) = 0;
 };
 
@@ -58,8 +58,8 @@ class repairer final : public queue_holder {
   // One step. Returns after how many nanoseconds it wants the next one. One thread at a time calls it.
   std::uint64_t step();
 
-  // No step is under way, nothing is being repaired, and nobody has called for attention since all groups were seen to
-  // be in order.
+  // No step is under way, nothing is being repaired, and nobody has called for attention since all groups were found in
+  // order.
   [[nodiscard]] bool idle() const { return idle_.load(std::memory_order_acquire) && !shared_.is_spreading(); }
   [[nodiscard]] repair_counts counts() const;
 
@@ -91,7 +91,7 @@ class repairer final : public queue_holder {
     std::uint64_t next_ns = 0;
     std::uint64_t cursor = 0;
     bool is_spread_to = true;             // or a new member that groups are to be moved to
-    bool is_told_twin = false;            // that its server is another member's
+    bool is_twin_reported = false;        // that its server is another member's
     std::uint64_t held_group = no_group;  // one that the member holds a copy of
     slot_id held_slot = no_slot;
     slot_id borrowed = no_slot;  // the first of an extent that is allocated only to be probed
@@ -138,8 +138,8 @@ class repairer final : public queue_holder {
   std::uint64_t walk_wanted_spreadings_ = 0;  // when this walk began
   std::uint64_t rest_until_ns_ = 0;           // of moving
   bool walk_found_work_ = false;
-  bool walk_missed_ = false;         // something is wanting that could not be done now
-  std::uint64_t walk_again_ns_ = 0;  // what could not be done is tried again then
+  bool walk_missed_ = false;         // something could not be done now
+  std::uint64_t walk_again_ns_ = 0;  // it is tried again then
   std::atomic<bool> idle_{true};
   std::atomic<std::uint64_t> repaired_slots_{0};
   std::atomic<std::uint64_t> placed_copies_{0};

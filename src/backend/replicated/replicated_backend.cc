@@ -18,7 +18,7 @@ namespace {
 // Groups without any owned slot that keep their extents, for the next evictions.
 constexpr std::uint64_t kept_free_groups = 4;
 
-// A member whose server is asked for room is waited for so long before others are taken in its place.
+// How long a member whose server has been asked for room is waited for before others take its place.
 constexpr std::uint64_t patience_ns = 1'000'000'000;
 
 constexpr std::uint64_t capacity_interval_ns = 100'000'000;
@@ -49,7 +49,7 @@ std::uint64_t placeable_slots(const layer& members, std::size_t copies) {
   return groups > unlimited / group_slots ? unlimited : groups * group_slots;
 }
 
-// Members of one name would compete for the same groups.
+// Members of the same name would compete for the same groups.
 void make_distinct(std::vector<std::string>* names) {
   std::set<std::string> seen;
   for (std::string& name : *names) {
@@ -197,7 +197,7 @@ int replicated_backend::place_next_group() {
   return 0;
 }
 
-// It is counted first: a member that holds nothing may become one of another incarnation at any moment.
+// It is counted first, because a member that holds nothing may change its incarnation at any moment.
 int replicated_backend::take_extent(std::size_t index, slot_id* first) {
   member& lender = shared_.at(index);
   ++lender.extents;
@@ -210,7 +210,7 @@ int replicated_backend::ask_for_extent(std::size_t index, slot_id* first) {
   member& lender = shared_.at(index);
   const result<slot_id> taken = lender.store().allocate(group_slots);
   if (taken && lender.has_forgotten()) {
-    // The slots that it holds of before are let go of first; these would go with them.
+    // Slots of its earlier incarnation must be given up first, and these would go with them.
     lender.store().free(taken.value(), group_slots);
     shared_.note_error(index, ESTALE);
     return EAGAIN;
@@ -227,7 +227,8 @@ int replicated_backend::ask_for_extent(std::size_t index, slot_id* first) {
   return now_ns - asked_since_ns_[index] < patience_ns ? EAGAIN : ENOSPC;
 }
 
-// How many copies groups lack. One that is being moved has one more for a while, which may hide another's.
+// How many copies groups lack. A group that is being moved has a surplus copy for a while, which may hide the lack of
+// another.
 std::uint64_t replicated_backend::missing_copies() const {
   std::uint64_t held = 0;
   for (const member* holder : shared_.view()) {
@@ -239,9 +240,9 @@ std::uint64_t replicated_backend::missing_copies() const {
 }
 
 // Whether every group still finds room for the copies that it lacks when so many extents, at most one of a member, are
-// taken for something else. Each copy that is placed takes at most one from the room and one from what is missing: what
-// holds once holds until all are placed, in whichever order, unless a member fails. Without this, new groups took the
-// room of copies that were being rebuilt, and those never were. One of two things is enough:
+// used for something else. Each placed copy takes at most one from the room and one from the missing copies, so the
+// answer stays true until all are placed, in any order, unless a member fails. Without this check, new groups took the
+// room of copies that were being rebuilt. One of two conditions is enough:
 // - As many members as there are copies have room for every group that they do not hold: one of them does not hold it.
 // - There is room for all, that of the roomiest member not counted: a group may have its other copy there.
 bool replicated_backend::can_spare(std::uint64_t extents) const {
@@ -262,7 +263,7 @@ bool replicated_backend::can_spare(std::uint64_t extents) const {
   return roomy_members >= shared_.copies || room - most >= missing + extents;
 }
 
-// While fewer members serve and lend than there should be copies, fewer must do; the repairer adds the others later.
+// If fewer members serve and lend than there should be copies, it places fewer; the repairer adds the others later.
 int replicated_backend::place_group(std::uint64_t number) {
   const std::size_t wanted = std::min(shared_.copies, lending_members());
   if (wanted == 0) return EAGAIN;
@@ -425,7 +426,7 @@ result<void> replicated_backend::add_member(std::unique_ptr<backend> store, std:
   return {};
 }
 
-// Only where the right bytes still are: the copies may have moved meanwhile.
+// Only if the right bytes are still there: the copies may have moved meanwhile.
 void replicated_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) {
   if (shared_.detached() || wrong == right) return;
   const slot_set damaged = slot_set::range(slot % group_slots, 1);
@@ -449,8 +450,8 @@ void replicated_backend::prepare_exit() {
   for (std::size_t i = 0; i < shared_.member_count(); ++i) shared_.at(i).store().prepare_exit();
 }
 
-// While the parent of a fork lives, its connections keep what the child reads on the servers. When it has ended, only
-// the child's own do, and those are made when the child reads, which may be too late.
+// While the parent of a fork lives, its connections keep the child's slots alive on the servers. When it has ended,
+// only the child's own do, and those are opened when the child reads, which may be too late.
 std::uint64_t replicated_backend::keep_as_child() {
   constexpr std::uint64_t look_at_parent_ns = 1'000'000'000;
   if (getppid() == parent_) return look_at_parent_ns;

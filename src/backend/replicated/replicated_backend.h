@@ -44,12 +44,12 @@ struct named_backend {
 
 struct replicated_options {
   std::size_t copies = 1;  // 1 to maximum_copies, and at most one for each member
-  // The members' names in messages and in placement; must stay the same from start to start only as far as the
-  // members' contents do. Empty: what their describe() says.
+  // The members' names in messages and in placement. Across restarts they must stay the same only if the members keep
+  // their contents. Empty: the members' describe().
   std::vector<std::string> names;
-  // The most that may be allocated; 0: what the members have room for.
+  // The most slots that may be allocated; 0: as many as the members have room for.
   std::uint64_t capacity_slots = 0;
-  // A member that has not answered for so long is taken for lost.
+  // A member that has not answered for so long counts as lost.
   std::uint64_t lost_after_ns = 10'000'000'000;
   // How long reads wait for members that do not answer; 0: as long as the longest lease that a member has granted, and
   // at least 30 s.
@@ -84,8 +84,7 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] speed expected_speed() const override;
   [[nodiscard]] std::string describe() const override;
 
-  // Takes one more member into use, beside calls and transfers that are under way; groups move to it. Errors: as of
-  // layer::add().
+  // Adds a member while calls and transfers are under way; groups move to it. Errors: those of layer::add().
   [[nodiscard]] result<void> add_member(std::unique_ptr<backend> store, std::string name);
 
   // For status reports and tests.

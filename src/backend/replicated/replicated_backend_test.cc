@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/replicated/controlled_members.h"
+#include "tests/support/controlled_members.h"
 
 namespace far::backend {
 namespace {

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "backend/watch_queue.h"
 #include "base/check.h"
 #include "platform/own_descriptors.h"
 
@@ -63,7 +64,7 @@ replicated_channel::replicated_channel(layer& shared, std::size_t depth)
 result<std::unique_ptr<channel>> replicated_channel::open_queue(backend& store) {
   result<std::unique_ptr<channel>> opened = store.open_channel(parts_.size());
   // A thread that sleeps on our descriptor must also be woken for the new queue.
-  if (opened && events_ >= 0 && !watch(opened.value()->event_descriptor())) {
+  if (opened && events_ >= 0 && !watch_queue(events_, opened.value()->event_descriptor())) {
     return error{"server " + store.describe() +
                      " cannot be polled together with the others; raise the limit on descriptors (ulimit -n)",
                  EMFILE};
@@ -78,20 +79,15 @@ void replicated_channel::take_queue(std::unique_ptr<channel> queue) {
   queue_count_.store(index + 1, std::memory_order_release);
 }
 
-bool replicated_channel::watch(int descriptor) const {
-  epoll_event wanted{};
-  wanted.events = EPOLLIN;
-  return epoll_ctl(events_, EPOLL_CTL_ADD, descriptor, &wanted) == 0;
-}
-
 void replicated_channel::has_joined() {
   for (const member_queue& member : queues()) {
     if (member.transfers->event_descriptor() < 0) return;
   }
   events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
   ended_event_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  bool watched = events_ >= 0 && ended_event_ >= 0 && watch(ended_event_);
-  for (const member_queue& member : queues()) watched = watched && watch(member.transfers->event_descriptor());
+  bool watched = events_ >= 0 && ended_event_ >= 0 && watch_queue(events_, ended_event_);
+  for (const member_queue& member : queues())
+    watched = watched && watch_queue(events_, member.transfers->event_descriptor());
   if (watched) return;
   for (int* const descriptor : {&events_, &ended_event_}) {
     if (*descriptor >= 0) platform::disown_descriptor(*descriptor);
@@ -222,7 +218,7 @@ void replicated_channel::start_read(std::uint32_t index) {
       if (now_ns - reading.parked_at_ns < shared_.lost_after_ns) return;
       return fail_read(index, ETIMEDOUT);
     case started_read::outcome::away:
-      // A channel that held reads for as long as that may take could not be closed before.
+      // A channel that held reads for that long could not be closed before.
       return fail_read(index, ETIMEDOUT);
     case started_read::outcome::gone:
       // Copies that were tried and failed may still be there.
@@ -283,7 +279,7 @@ void replicated_channel::flush() {
 std::size_t replicated_channel::poll(std::span<completion> done) {
   if (in_flight_ == 0) return 0;
   if (parked_ > 0) retry_parked();
-  // A member's queue is asked for no more than can be handed on, so that its descriptor tells of the rest.
+  // A member's queue is polled for no more than can be passed on, so that its descriptor stays readable for the rest.
   do {
     start_unfinished();
   } while (ended_.size() < done.size() && take_completions(done.size() - ended_.size()) > 0);
@@ -317,7 +313,7 @@ void replicated_channel::on_transfer(std::size_t member, completion ended) {
   int code = ended.error_code;
   if (code == 0 && !shared_.still_valid(member)) code = ESTALE;
   if (code != 0) shared_.note_error(member, code);
-  // That one copy is gone does not say so of another that could not be read.
+  // One copy is gone, but another that could not be read may still be there.
   const bool is_less = code == ESTALE && moved.op == operation::read && moved.error_code != 0;
   if (code != 0 && !is_less) moved.error_code = code;
   if (moved.op == operation::read) {
@@ -375,9 +371,9 @@ void replicated_channel::end_part(std::uint32_t index) {
 
 void replicated_channel::end_request(std::uint32_t index) {
   const int code = requests_[index].error_code;
-  const bool is_told = code == ESTALE || code == ETIMEDOUT;
+  const bool is_passed_on = code == ESTALE || code == ETIMEDOUT;
   ended_.push_back({.cookie = requests_[index].cookie,
-                    .error_code = code != 0 && !(is_told && requests_[index].op == operation::read) ? EIO : code,
+                    .error_code = code != 0 && !(is_passed_on && requests_[index].op == operation::read) ? EIO : code,
                     .source = requests_[index].is_mixed ? std::uint8_t{0} : requests_[index].source});
   free_requests_.push_back(index);
 }
@@ -387,7 +383,7 @@ void replicated_channel::retry_parked() {
   if (now_ns < next_retry_ns_) return;
   next_retry_ns_ = now_ns + retry_interval_ns;
   for (std::size_t i = 0; i < parts_.size() && parked_ > 0; ++i) {
-    // One that has been sent keeps the mark until it ends, so that its wait is counted once.
+    // A read that has been sent keeps the mark until it ends, so that its wait is counted once.
     if (parts_[i].parked && parts_[i].read.how == started_read::outcome::waits) {
       start_read(static_cast<std::uint32_t>(i));
     }

@@ -76,11 +76,10 @@ class replicated_channel final : public channel, private queue_holder {
 
   replicated_channel(layer& shared, std::size_t depth);
 
-  // queue_holder. When one is taken later, its owner may be in any of the calls above.
+  // queue_holder. When a queue is added later, the channel's owner may be in any of the calls above.
   [[nodiscard]] result<std::unique_ptr<channel>> open_queue(backend& store) override;
   void take_queue(std::unique_ptr<channel> queue) override;
   void has_joined() override;
-  [[nodiscard]] bool watch(int descriptor) const;
   [[nodiscard]] std::span<member_queue> queues() {
     return {queues_.data(), queue_count_.load(std::memory_order_acquire)};
   }

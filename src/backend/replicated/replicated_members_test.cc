@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend/replicated/controlled_members.h"
 #include "backend/replicated/replicated_backend.h"
+#include "tests/support/controlled_members.h"
 
 namespace far::backend {
 namespace {

@@ -19,8 +19,8 @@ constexpr std::uint64_t millisecond_ns = 1'000'000;
 constexpr std::uint64_t least_ahead_slots = 16 * mib / page_bytes;
 constexpr std::uint64_t most_ahead_slots = 256 * mib / page_bytes;
 constexpr std::uint64_t ahead_share = 16;
-// How many times as many free slots are kept before blocks go back: a program that scans shall not ask and return in
-// turn.
+// How many times as many free slots are kept before blocks go back, so that a program that scans does not request and
+// return them in turn.
 constexpr std::uint64_t kept_factor = 4;
 
 constexpr std::uint64_t blocks_at_once = 16;
@@ -28,7 +28,7 @@ constexpr std::uint64_t searched_at_once = 1024;  // blocks looked at in one ten
 constexpr std::uint64_t given_back_at_once = 32;
 constexpr std::uint32_t room_for_asking = 8;
 
-// For so long after an allocation found nothing, nothing goes back: it may be collecting a long run.
+// For so long after an allocation has found nothing, no blocks go back: the caller may need a long run.
 constexpr std::uint64_t hunger_ns = 1'000 * millisecond_ns;
 constexpr std::uint64_t refusal_ns = 200 * millisecond_ns;
 
@@ -95,7 +95,7 @@ bool block_exchange::ask_for_holes(connection& server, std::uint64_t wanted_bloc
   return false;
 }
 
-// For a run of `count` slots that is not there: more at the end, where it grows together with what is free; else holes.
+// Requests blocks for a run of `count` slots: at the end, where they extend the free slots, or else in holes.
 bool block_exchange::ask_for_run(connection& server, std::size_t count) {
   hungry_until_ns_ = now_ns() + hunger_ns;
   const std::uint64_t first = blocks_for(leases_.slots().limit());
@@ -136,8 +136,8 @@ bool block_exchange::give_back_some(connection& server) {
 
 bool block_exchange::give_back(connection& server, std::uint64_t block) {
   const bool orphan = blocks_.state_of(block) == block_map::state::orphan;
-  // A server that is gone takes nothing back; its blocks wait, free, until they are orphans. And a server that is busy
-  // must not find the ring so full of returned blocks that no block can be asked for.
+  // A server that is gone takes nothing back; its blocks wait, free, until they are orphans. And a busy server must not
+  // find the ring so full of returned blocks that no block can be requested.
   if (!orphan && server.room() <= room_for_asking) return false;
   // While the slots are ours, nobody can be given them.
   if (blocks_.state_of(block) == block_map::state::absent || !leases_.take_out(block)) return false;

@@ -1,4 +1,4 @@
-// The blocks of `shm:`: they come from the server ahead of need, and go back when they are not needed any more.
+// The blocks of `shm:`: requested from the server ahead of need, and returned when they are no longer needed.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace far::backend::shm {
 
-// Belongs to the lock of the connection that its calls are given: the one to the server that the blocks come from.
+// Guarded by the lock of the connection to the server that lends the blocks, which its calls get as an argument.
 class block_exchange {
  public:
   struct block_range {
@@ -44,10 +44,10 @@ class block_exchange {
   // populated.
   bool give_back_some(connection& server);
 
-  // Takes out what was granted and is not populated yet; what did not fit is populated by use.
+  // Removes and returns the granted ranges that are not populated yet. Ranges that did not fit are populated by use.
   [[nodiscard]] std::size_t take_granted(granted_ranges* into);
 
-  // The server is gone: nothing is asked for any more.
+  // The server is gone: forgets the outstanding request.
   void forget_question() { asked_ = {}; }
   // There is another server.
   void reset();
@@ -70,7 +70,7 @@ class block_exchange {
   lease_table& leases_;
   asked_blocks asked_;
   std::uint64_t refused_until_ns_ = 0;
-  std::uint64_t hungry_until_ns_ = 0;  // an allocation found nothing: what is free is needed
+  std::uint64_t hungry_until_ns_ = 0;  // an allocation found nothing, so free slots are needed
   std::uint64_t give_back_from_ = 0;   // where the search for free blocks goes on, downwards
   granted_ranges granted_{};
   std::size_t granted_count_ = 0;

@@ -1,8 +1,8 @@
 // The session's memory in the client's address space: block n of the session is 2 MiB at base() + n * 2 MiB, whichever
-// file is behind it.
+// file backs it.
 //
-// Normally that is one file, the one of the server. When a server is lost, its file stays mapped: what is stored there
-// is still there. Blocks that are in use then are orphans; all others get the file of the next server behind them.
+// Normally that is one file, the one of the server. When a server is lost, its file stays mapped, with the bytes that
+// are stored there. Blocks in use then are orphans; the file of the next server backs all others.
 #pragma once
 
 #include <cstddef>

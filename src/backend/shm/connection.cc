@@ -84,7 +84,7 @@ result<void> connection::connect() {
                  ECONNREFUSED);
 }
 
-// Somebody else's server could read all that we store there, and a path under /tmp is anybody's to take.
+// A server of another user could read all that we store there, and anybody can create a path under /tmp.
 result<void> connection::check_peer() {
   const result<wire::peer> other = wire::peer_of(socket_);
   if (!other) return failure(other.error().message, other.error().code);

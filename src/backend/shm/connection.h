@@ -26,7 +26,7 @@ class connection {
  public:
   enum class state : std::uint8_t { handshaking, ready, ended };
 
-  // Finds the server's socket and says hello. Blocks nothing. Errors: no server listens there, or it is somebody
+  // Finds the server's socket and sends the hello. Does not block. Errors: no server listens there, or it is somebody
   // else's; what to do.
   [[nodiscard]] static result<std::unique_ptr<connection>> start(const connection_options& chosen);
   // The server sees the end when the last process that has the socket closes it.
@@ -34,7 +34,7 @@ class connection {
   connection(const connection&) = delete;
   connection& operator=(const connection&) = delete;
 
-  // Goes on with the handshake as far as the server has answered; returns where it is. An error ends the connection.
+  // Continues the handshake as far as the server has answered; returns its state. An error ends the connection.
   [[nodiscard]] result<state> step();
   // Until the connection is ready or the time is over. For set-up only: it sleeps.
   [[nodiscard]] result<void> finish(std::uint64_t timeout_ns);
@@ -65,7 +65,7 @@ class connection {
   // The server has taken, or is about to take, the session's blocks away: their bytes are lost.
   [[nodiscard]] bool revoked() const { return file_->revoked.value.load(std::memory_order_acquire) != 0; }
   [[nodiscard]] int socket() const { return socket_; }
-  // To whom: the path of the socket.
+  // The path of the server's socket.
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:

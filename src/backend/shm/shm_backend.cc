@@ -221,7 +221,7 @@ std::uint64_t shm_backend::tend() {
       note_lost();
     }
   }
-  // Before anything goes back: to touch a block that we have no more is what the server punishes.
+  // Before anything goes back, because the server ends clients that touch blocks which they no longer have.
   populate_granted();
   {
     const lock_guard guard(control_lock_);
@@ -268,7 +268,7 @@ void shm_backend::reconnect(std::uint64_t current_ns) {
     if (current_ns < next_attempt_ns_) return;
     pause_ns_ = std::clamp(pause_ns_ * 2, first_pause_ns, longest_pause_ns);
     next_attempt_ns_ = current_ns + pause_ns_;
-    // That the server is away was logged when it went.
+    // The loss of the server was logged when it happened.
     result<std::unique_ptr<shm::connection>> started = shm::connection::start(connection_settings(false));
     if (!started) return;
     next_ = std::move(started).value();

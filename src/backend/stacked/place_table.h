@@ -8,11 +8,11 @@
 //                               │
 //                            release ──▶ dead ── finish_move ──▶ unused
 //
-// A slot of the first tier that is moving belongs to its mover: also when the slot is freed it is the mover that
-// gives it back. Transfers are counted (pins), and a place is changed or freed only while there are none: so no
-// transfer ever goes to a place that is free, and none is needed again when the place has changed. A slot that is freed
-// although a read is under way, one that nobody waits for any more, is dead until that has ended. Bytes are dropped in
-// the first tier only by finish_move, which the mover calls when the next one has acknowledged them.
+// A slot of the first tier that is moving belongs to its mover: even if the slot is freed meanwhile, the mover gives it
+// back. Transfers are counted (pins), and a place changes or is freed only while there are none. So no transfer ever
+// uses a free place, and none has to be repeated because its place has changed. A slot may be freed during a read that
+// nobody waits for any more; it is dead until the read has ended. Only finish_move drops bytes in the first tier, and
+// the mover calls it when the next tier has acknowledged them.
 #pragma once
 
 #include <atomic>
@@ -39,16 +39,16 @@ class place_table {
 
   void set_fresh(slot_id slot, tier_place where);
 
-  // Around a transfer: the place does not change in between. Nothing: the slot is not allocated any more.
+  // Around a transfer: the place does not change in between. Nothing: the slot is no longer allocated.
   [[nodiscard]] std::optional<tier_place> pin(slot_id slot, operation op);
-  // Returns the place of a slot that is dead, and is to be freed now, as its place.
+  // If the slot is dead and this was its last pin, returns its place, for the caller to free both.
   [[nodiscard]] std::optional<tier_place> unpin(slot_id slot);
 
   // The slot is freed. Nothing: it is being moved or read, and freed at the end of that.
   [[nodiscard]] std::optional<tier_place> release(slot_id slot);
 
-  // For the mover, one slot at a time by one thread. Its place in the first tier, if it may move: it was written, and
-  // not used since it was last asked for. A used slot is taken for cold the next time.
+  // For the mover, one slot at a time by one thread. Returns its place in the first tier if it may move: it was
+  // written, and has not been used since the last call for it. A used slot counts as cold the next time.
   [[nodiscard]] std::optional<slot_id> begin_move(slot_id slot);
   enum class moved : std::uint8_t {
     done,    // the bytes are in the next tier; their place in the first is to be freed

@@ -77,7 +77,7 @@ std::uint64_t spiller::step() {
   if (wants_step() && open_channels()) {
     looks_left_ = std::min(slots_.limit(), slots_a_look);
     for (batch& free : batches_) started = (free.now == batch::phase::unused && start_batch(free)) || started;
-    // The slots that were looked at are in use, and left alone for now.
+    // The examined slots are in use, and left alone for now.
     if (!started && wants_step() && is_idle()) paused_until_ns_.store(time_.now_ns() + soon_ns);
   }
   if (started) {
@@ -135,7 +135,7 @@ bool spiller::start_batch(batch& into) {
   return true;
 }
 
-// In one step the hand comes by each slot once: what is used is given time to be used again.
+// In one step the hand visits each slot once, so that used slots have time to be used again.
 void spiller::choose(batch& into, std::size_t wanted) {
   const slot_id end = slots_.limit();
   for (; looks_left_ > 0 && into.count < wanted; --looks_left_) {

@@ -1,7 +1,8 @@
-// Moves what is coldest in the first tier of a stack to the next one, when the first is nearly full.
+// Moves the coldest slots of the first tier of a stack to the next one when the first is nearly full.
 //
-// A hand goes round the slots. It leaves a slot alone that was used since it last came by, and marks it; a slot
-// that is still unused when it comes again is cold. So a slot stays for at least a round after it was written or read.
+// A clock hand goes round the slots. If a slot was used since the last visit, the hand clears its mark and leaves it
+// alone; a slot without the mark at the next visit is cold. So a slot stays for at least a round after it was written
+// or read.
 #pragma once
 
 #include <array>

@@ -1,11 +1,11 @@
-// Two far tiers as one: the first fills, and what is coldest in it moves to the next in the background. More than two
-// are a stack whose next tier is a stack.
+// Two far tiers as one: when the first is nearly full, its coldest slots move to the next one in the background. More
+// than two are a stack whose next tier is a stack.
 //
 // A slot keeps its number when it moves (place_table.h). New slots are in the first tier while that has room, and in
 // the next one otherwise. When the next one fails, or is full, the bytes stay where they are.
 //
-// Forks are the members' business: where a fork does not copy what a member stores, it outlives forks by itself
-// (open_for_forks), and the table of places is copied.
+// Forks concern only the members: a member whose bytes a fork does not copy outlives forks by itself (open_for_forks),
+// and the table of places is copied.
 #pragma once
 
 #include <algorithm>

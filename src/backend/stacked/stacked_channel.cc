@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "backend/stacked/stacked_backend.h"
+#include "backend/watch_queue.h"
 #include "base/check.h"
 #include "base/units.h"
 #include "platform/own_descriptors.h"
@@ -16,12 +17,6 @@ namespace {
 
 // While both tiers have something under way.
 constexpr std::uint64_t short_wait_ns = 50'000;
-
-bool watch(int events, int queue) {
-  epoll_event wanted{};
-  wanted.events = EPOLLIN;
-  return epoll_ctl(events, EPOLL_CTL_ADD, queue, &wanted) == 0;
-}
 
 }  // namespace
 
@@ -177,7 +172,7 @@ std::size_t stacked_channel::poll(std::span<completion> done) {
       const std::size_t wanted = std::min(done.size() - ended_.size(), ended.size());
       const std::size_t count = queues_[tier]->poll({ended.data(), wanted});
       for (const completion& completed : std::span(ended).first(count)) end_part(tier, completed);
-      // A tier that makes a transfer when it is polled makes no more than somebody waits for.
+      // Some tiers make transfers when they are polled, so this polls for no more than somebody waits for.
       if (count < wanted) break;
     }
   }
@@ -222,7 +217,7 @@ void stacked_channel::wait(std::uint64_t timeout_ns) {
   }
 }
 
-// A queue without a descriptor makes the whole one without.
+// If one queue has no descriptor, this channel has none.
 int stacked_channel::event_descriptor() const {
   // Asked each time: a queue may have come to one of its own meanwhile (lineage_channel).
   const std::array<int, 2> of_queues{queues_[0]->event_descriptor(), queues_[1]->event_descriptor()};
@@ -230,7 +225,7 @@ int stacked_channel::event_descriptor() const {
   if (events_ >= 0) return events_;
   const int watcher = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
   if (watcher < 0) return -1;
-  if (!watch(watcher, of_queues[0]) || !watch(watcher, of_queues[1])) {
+  if (!watch_queue(watcher, of_queues[0]) || !watch_queue(watcher, of_queues[1])) {
     platform::close_own_descriptor(watcher);
     return -1;
   }

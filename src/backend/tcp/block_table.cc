@@ -11,13 +11,13 @@ namespace {
 
 using wire::block_slots;
 
-// How many blocks are kept ready, and asked for at a time: an eighth and a quarter of what is held, within these.
+// The bounds of the reserve and of a request: an eighth and a quarter of the held blocks.
 constexpr std::uint64_t least_reserve_blocks = 2;
 constexpr std::uint64_t most_reserve_blocks = 32;
 constexpr std::uint64_t least_asked_blocks = 4;
 constexpr std::uint64_t most_asked_blocks = 64;
-// Free blocks beyond the reserve that are kept, so that a program whose far memory goes up and down does not ask for
-// what it has just returned.
+// Free blocks beyond the reserve that are kept, so that a program whose far memory fluctuates does not request blocks
+// that it has just returned.
 constexpr std::uint64_t slack_blocks = 32;
 
 constexpr std::uint64_t sweep_blocks = 16;
@@ -127,7 +127,7 @@ void block_table::free(slot_id first, std::size_t count) {
     entry.used = static_cast<std::uint16_t>(entry.used - step);
     if (entry.now == state::lost) {
       leases_.forget(step);
-      // Unless the sweep is still to come here, and does it.
+      // Unless the sweep has yet to reach it, and does that.
       const bool swept = number < sweep_at_ || number >= sweep_end_;
       if (entry.used == 0 && swept) push(&absent_, number, state::absent);
     } else {
@@ -168,7 +168,7 @@ wire::block_range block_table::pop_run(std::uint32_t* list, std::uint64_t most) 
   return run;
 }
 
-// A block that the server has not yet been told to free serves again.
+// Takes back a block that the server has not yet been told to free.
 bool block_table::take_back() {
   if (returning_ == 0) return false;
   grant(pop_run(&returning_, 1).first);
@@ -187,7 +187,7 @@ void block_table::grant(std::uint64_t number) {
 bool block_table::next(std::uint32_t epoch, std::uint64_t now_ns, control_request* into) {
   const lock_guard guard(lock_);
   if (is_later(epoch, epoch_)) begin_epoch(epoch);
-  // A connection that has not heard of the new session yet has nothing to ask for.
+  // A connection that does not know the new session yet requests nothing.
   if (epoch != epoch_) return false;
   if (sweep_at_ < sweep_end_) {
     sweep(sweep_blocks);

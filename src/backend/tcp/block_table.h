@@ -1,4 +1,4 @@
-// The slots that a server has lent us: blocks of 512, asked for ahead of need and given back when they are empty.
+// The slots that a server has lent us: blocks of 512, requested ahead of need and given back when they are empty.
 //
 //               asked for, granted           swept with free slots only, or
 //     absent ------------------------> held  wholly free beyond the reserve ----> (to be) returned ---> absent
@@ -38,7 +38,7 @@ class block_table final : public control_source {
   [[nodiscard]] result<slot_id> allocate(std::size_t count, std::uint32_t epoch);
   void free(slot_id first, std::size_t count);
 
-  // In which epoch the slot's block was granted. Lock-free.
+  // The epoch in which the slot's block was granted. Lock-free.
   [[nodiscard]] std::uint32_t epoch_of(slot_id slot) const;
 
   // Whether the server has said that it lends no more.
@@ -46,7 +46,7 @@ class block_table final : public control_source {
     const lock_guard guard(lock_);
     return draining_;
   }
-  // Whether the server is to be asked for blocks, before anybody wants them, and has not been.
+  // Whether blocks must be requested ahead of need, and have not been.
   [[nodiscard]] bool below_reserve() const;
   // Whether blocks are missing that may still come: asked for or not.
   [[nodiscard]] bool wants_blocks() const;

@@ -1,5 +1,5 @@
-// The transport of a connection: a socket, a socket with TLS, or, in tests and the simulation, something that breaks
-// when it is told to.
+// The transport of a connection: a socket, a socket with TLS, or, in tests and the simulation, a stream that breaks on
+// request.
 #pragma once
 
 #include <sys/uio.h>
@@ -15,8 +15,8 @@ class byte_stream {
  public:
   virtual ~byte_stream() = default;
 
-  // Where the server has several addresses: the number of the one that was connected to last; and which one the next
-  // connect() takes, instead of the one after the last.
+  // If the server has several addresses: the number of the last one connected to, and the one that the next connect()
+  // takes in place of the one after the last.
   [[nodiscard]] virtual std::size_t address() const { return 0; }
   virtual void use_address(std::size_t number) { static_cast<void>(number); }
 
@@ -27,7 +27,7 @@ class byte_stream {
   [[nodiscard]] virtual int finish_connecting() = 0;
 
   // Takes bytes from the front of the chunks. Returns how many; 0: there is no room now; a negative errno value: the
-  // stream is broken. Without chunks it moves on what it took earlier and could not pass on.
+  // stream is broken. Without chunks it passes on bytes that it took earlier.
   [[nodiscard]] virtual std::ptrdiff_t try_send(std::span<const iovec> chunks) = 0;
 
   // Fills the front of the chunks. Returns how many bytes; 0: nothing has come; a negative errno value: the stream is
@@ -43,11 +43,11 @@ class byte_stream {
   // In the child of a fork: forgets the connection without a sign to the server, which goes on with the parent.
   virtual void abandon() = 0;
 
-  // Readable (for poll(2)) when there is something to receive, or room again for what could not be sent. Stays the same
-  // until abandon(), however often the stream connects. -1: there is none, and never will be.
+  // Readable (for poll(2)) when there is something to receive, or room again for unsent bytes. Stays the same until
+  // abandon(), however often the stream connects. -1: there is none, and never will be.
   [[nodiscard]] virtual int descriptor() const = 0;
 
-  // Where there is no descriptor to sleep on: lets up to `timeout_ns` pass, unless something may have come.
+  // If there is no descriptor to sleep on: lets up to `timeout_ns` pass, unless something may have arrived.
   virtual void wait(std::uint64_t timeout_ns) { static_cast<void>(timeout_ns); }
 
   // Details of the last failure for a person, beyond its errno value; empty: none.

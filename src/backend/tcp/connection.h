@@ -1,9 +1,9 @@
 // One connection to a memory server: it says who it is, and moves transfers as messages. Its phases are those of
 // store_connection; the store agrees when the handshake is over.
 //
-// Before a connection sends anything again, the server ends what an earlier one of this channel number may still have
-// on its way. When the server does not know the session any more, all its slots are gone: every request of that epoch
-// ends with ESTALE, and a connection that may do so opens a new session.
+// Before a connection repeats anything, the server fences off messages of an earlier connection of this channel number.
+// When the server does not know the session any more, all its slots are gone: every request of that epoch ends with
+// ESTALE, and a connection that may do so opens a new session.
 #pragma once
 
 #include <sys/uio.h>

@@ -1,4 +1,4 @@
-// Messages of a connection: those not in use, and, in the order in which they are sent, those that wait for a reply.
+// Messages of a connection: unused ones, and those that wait for a reply, in the order in which they are sent.
 #pragma once
 
 #include <array>

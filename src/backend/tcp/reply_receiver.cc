@@ -12,8 +12,8 @@
 namespace far::backend {
 namespace {
 
-// A reply that lacks more than this is received straight into the callers' buffers; less is copied out of our own,
-// where it came in together with others.
+// If more than this of a reply is missing, it is received straight into the callers' buffers. Less is copied out of our
+// own buffer, where it arrives together with others.
 constexpr std::size_t direct_bytes_from = 8 * kib;
 
 }  // namespace

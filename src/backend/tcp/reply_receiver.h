@@ -20,7 +20,7 @@ class reply_receiver {
   reply_receiver(const reply_receiver&) = delete;
   reply_receiver& operator=(const reply_receiver&) = delete;
 
-  // The buffer, for messages of a handshake: room for what comes next, and what has come and was not taken.
+  // The buffer, for messages of a handshake: room for the next bytes, and received bytes that have not been taken.
   [[nodiscard]] std::span<std::byte> space() const { return {received_ + end_, buffer_bytes_ - end_}; }
   void add(std::size_t bytes) { end_ += bytes; }
   [[nodiscard]] std::span<const std::byte> filled() const { return {received_ + begin_, end_ - begin_}; }
@@ -36,7 +36,7 @@ class reply_receiver {
   [[nodiscard]] bool parse(request_messages& requests, std::uint32_t epoch, std::uint64_t now_ns,
                            const completion_sink* sink);
 
-  // The connection is gone, and with it what has come of a reply.
+  // The connection is gone, and with it the received part of a reply.
   void reset();
 
   // `is_ready`: of the connection.

@@ -55,7 +55,7 @@ void request_messages::add_reserved(message& outgoing, wire::opcode op, std::uin
   if (cursor_ == nullptr) cursor_ = &outgoing;
 }
 
-// Puts what waits at the front into the message, as far as it is of one kind.
+// Puts waiting transfers from the front into the message, as long as they are of one kind.
 void request_messages::fill(message& outgoing, transfer_queue& pending, std::uint32_t epoch) const {
   outgoing.op = pending.front().io.op == operation::read ? wire::opcode::read : wire::opcode::write;
   outgoing.epoch = epoch;
@@ -192,7 +192,7 @@ void request_messages::fail_all_but(std::uint32_t kept_epoch, int code, const co
 
 bool request_messages::expire(std::uint64_t now_ns, const completion_sink* sink) {
   bool overdue = false;
-  // In the order of deadlines, but for a control message, which is asked for until it is answered.
+  // In the order of deadlines, except for a control message, which is repeated until it is answered.
   for (message* current = pool_.first(); current != nullptr && now_ns >= current->deadline_ns;) {
     message& late = *current;
     current = late.next;

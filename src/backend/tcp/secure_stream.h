@@ -13,8 +13,8 @@
 
 namespace far::backend {
 
-// The certificate is checked before a byte of ours is sent. Closing is abrupt: every message above says where it ends,
-// so TLS need not tell.
+// The certificate is checked before a byte of ours is sent. Closing is abrupt: messages have lengths of their own, so
+// TLS need not mark the end.
 class secure_stream final : public byte_stream {
  public:
   // `server_name`: what the certificate must name. `trust` outlives the stream.

@@ -30,8 +30,8 @@ int make_watch() {
   return platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
 }
 
-// The kernel grows buffers by itself where a size is not forced upon it; a size that is merely asked for is cut to a
-// small limit and stops that. So: by force, which takes CAP_NET_ADMIN, or not at all.
+// The kernel grows buffers by itself unless their size is set. Setting it the usual way stops that, and cuts the size
+// to a small limit. So it is set by force, which takes CAP_NET_ADMIN, or not at all.
 void tune(int socket) {
   const int one = 1;
   // Failures cost speed only.

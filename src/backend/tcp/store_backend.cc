@@ -40,7 +40,7 @@ result<void> store_backend::connect(std::uint64_t patience_ns) {
   }
   if (usable_slots() == 0) return has_no_room();
   lend(usable_slots());
-  // A full server is found out here too, but it may have room by the time that it is wanted.
+  // A full server is noticed here, too, but it may have room when that is needed.
   const result<void> stocked = wait_until([this] { return !blocks_->wants_blocks(); }, first, until_ns);
   if (stocked) measure_round_trip(until_ns);
   return stocked;
@@ -68,7 +68,7 @@ void store_backend::greet_late_store() {
   first.set_control(blocks_.get());
 }
 
-// The quickest of a few reads of a page. Where there is none to be had, it stays unknown.
+// The quickest of a few reads of a page. If none succeeds, it stays unknown.
 void store_backend::measure_round_trip(std::uint64_t until_ns) {
   constexpr int attempts = 8;
   const result<std::unique_ptr<channel>> queue = open_channel(1);

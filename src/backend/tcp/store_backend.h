@@ -1,9 +1,10 @@
-// The base of far tiers over a network: connections that begin again whenever they break, and blocks of slots that are
-// asked for ahead of need.
+// The base of far tiers over a network: connections that are reopened whenever they break, and blocks of slots that are
+// requested ahead of need.
 //
 // The first connection carries the writes, and asks for blocks; the others carry reads, so that a page that a thread
-// waits for never stands behind a batch of evictions. With one connection, it does both. All writes take one way, so
-// that those that were given up cannot overtake later ones: the connection's successor fences them off first.
+// waits for never stands behind a batch of evictions. With one connection, it does both. All writes use the same
+// connection, so that writes that were given up cannot overtake later ones: the connection's successor fences them off
+// first.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// A connection to a store that begins again whenever it breaks, for every protocol.
+// A connection to a store that is reopened whenever it breaks, for every protocol.
 //
 //                 first advance()          connected              the store agrees
 //          idle ------------------> connecting ----> handshaking -----------------> ready
@@ -90,7 +90,7 @@ class store_connection : public transfer_connection {
   void note_heard(std::uint64_t now_ns) FAR_REQUIRES(lock) { heard_ns_ = now_ns; }
   // The store has answered a request.
   void note_answer() FAR_REQUIRES(lock) { failures_ = 0; }
-  // Whether the silence has lasted so long that the connection has to show that it lives.
+  // Whether the silence has lasted so long that a ping is due.
   [[nodiscard]] bool wants_ping(std::uint64_t now_ns) const FAR_REQUIRES(lock) {
     return now_ns >= heard_ns_ + ping_after_ns();
   }
@@ -99,7 +99,7 @@ class store_connection : public transfer_connection {
   void become_ready(std::uint64_t now_ns) FAR_REQUIRES(lock);
   // `why` "": what the code means.
   void break_off(int code, const char* why) FAR_REQUIRES(lock);
-  // The store does not want us.
+  // The store refuses the connection.
   void refuse(const char* why) FAR_REQUIRES(lock);
   // Everything of an earlier epoch fails, and the connection begins anew with the present session.
   void enter_epoch(const completion_sink* sink) FAR_REQUIRES(lock);
@@ -125,7 +125,7 @@ class store_connection : public transfer_connection {
   // Requires: ready.
   virtual void receive(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock) = 0;
   virtual void build(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock) = 0;
-  // Of build() what concerns waiting transfers.
+  // The part of build() for waiting transfers.
   virtual void build_transfers(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock) = 0;
   [[nodiscard]] virtual bool has_unsent() const FAR_REQUIRES(lock) = 0;
   // Points at the bytes to send next. Requires: has_unsent().

@@ -80,8 +80,8 @@ error tcp_backend::has_no_room() const {
 tcp_backend::~tcp_backend() {
   if (connections_.empty()) return;
   if (!owns_connections()) {
-    // Nobody has told us of the fork. Sockets are closed without a sign, and what watches them is left alone: both are
-    // shared with the parent. The thread that held a lock there is not here to give it back.
+    // This process is an unannounced fork. Sockets are closed without a message, and their epoll descriptors are left
+    // alone: both are shared with the parent. A thread that held a lock there does not exist here.
     for (const std::unique_ptr<tcp_connection>& connection : connections_)
       connection->restart_in_child(first_child_channel);
     return;
@@ -115,7 +115,7 @@ result<void> tcp_backend::make_connections(const tcp_endpoint& server) {
   return {};
 }
 
-// The slots serve until the process has ended. Once its connections are gone, nobody comes back for them.
+// The slots serve until the process has ended. After its connections are gone, nobody needs them.
 void tcp_backend::prepare_exit() {
   if (is_child() || !owns_connections()) return;
   tcp_connection& first = *connections_[0];

@@ -27,7 +27,7 @@ struct tcp_trust {
   [[nodiscard]] static result<tcp_trust> load(const tcp_options& chosen);
 };
 
-// Its session, and how it is opened, shared and ended.
+// Opens, shares and ends its session.
 class tcp_backend final : public store_backend {
  public:
   // Connects, opens a session, and waits for the first blocks, for up to the timeout, or up to `patience_ns` when that
@@ -36,12 +36,12 @@ class tcp_backend final : public store_backend {
       const tcp_endpoint& server, const tcp_options& chosen, const tcp_trust& trust,
       std::uint64_t patience_ns = std::numeric_limits<std::uint64_t>::max());
 
-  // Of a server that is not there now: tend() goes on trying. Until it has been reached it does not answer() and has no
-  // room. Errors: its name cannot be resolved.
+  // A backend of a server that is not reachable now: tend() keeps trying. Until it has been reached it does not
+  // answer() and has no room. Errors: its name cannot be resolved.
   [[nodiscard]] static result<std::unique_ptr<backend>> open_later(const tcp_endpoint& server,
                                                                    const tcp_options& chosen, const tcp_trust& trust);
 
-  // Of streams that somebody else has made, a connection over each; the simulation's network is one. Nothing is
+  // A backend with a connection over each of these streams, which may be those of the simulation's network. Nothing is
   // connected yet: tend() and transfers do that. Requires: at least one stream, `chosen.capacity_bytes` is not 0, and
   // `time` outlives the backend.
   [[nodiscard]] static std::unique_ptr<tcp_backend> assemble(std::string peer, const tcp_options& chosen,

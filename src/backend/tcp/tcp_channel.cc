@@ -21,12 +21,12 @@
 namespace far::backend {
 namespace {
 
-// A long transfer may take longer than the timeout merely to pass: a second is added for each of these.
+// Sending a long transfer may take longer than the timeout, so it gets a second more for each of these.
 constexpr std::uint64_t bytes_a_second = 16 * mib;
 constexpr std::uint64_t second_ns = 1'000'000'000;
 
-// How long wait() looks for answers before it sleeps: about what it costs to wake a processor, so that looking in vain
-// at most doubles the price (docs/decisions/0007-tcp-far-tier.md).
+// How long wait() polls for answers before it sleeps: about the cost of waking a processor, so that polling in vain at
+// most doubles the price (docs/decisions/0007-tcp-far-tier.md).
 constexpr std::uint64_t longest_spin_ns = 50'000;
 
 void close_owned(int descriptor) {

@@ -25,8 +25,8 @@ struct tcp_lanes {
   transfer_connection* writes = nullptr;
 };
 
-// A connection is polled by the first of its channels that comes along; what it meets for another channel goes into
-// that one's queue, and wakes its owner if that one sleeps.
+// Any channel of a connection may poll it. Completions for another channel go into that channel's queue, and wake its
+// owner if it sleeps.
 //
 // Error codes of completions: ETIMEDOUT: no answer in time; ESTALE: the server has lost the slot, for good; EIO: the
 // server does not know the slot.

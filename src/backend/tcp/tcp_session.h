@@ -11,8 +11,8 @@
 
 namespace far::backend {
 
-// A session that the server has lost takes all its slots along. The next one begins a new epoch, and what belongs to an
-// earlier epoch fails from then on. Thread-safe.
+// When the server loses a session, all its slots are lost. The next session begins a new epoch, and requests of earlier
+// epochs fail from then on. Thread-safe.
 class tcp_session final : public session_epoch {
  public:
   struct view {

@@ -10,7 +10,7 @@
 namespace far::backend {
 
 // The number of the session with a store. When the store has lost its slots, the next session begins a new epoch, and
-// what belongs to an earlier one fails from then on. Thread-safe.
+// requests of earlier epochs fail from then on. Thread-safe.
 class session_epoch {
  public:
   [[nodiscard]] std::uint32_t epoch() const { return epoch_.load(std::memory_order_acquire); }
@@ -28,7 +28,7 @@ class session_epoch {
   std::atomic<bool> in_outage_{false};
 };
 
-// Moves the transfers of several channels. No call blocks, and none but what its stream does calls the system.
+// Moves the transfers of several channels. No call blocks, and only the stream makes system calls.
 class transfer_connection {
  public:
   virtual ~transfer_connection() = default;

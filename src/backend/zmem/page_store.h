@@ -3,9 +3,9 @@
 // A page whose 8-byte words are all the same is its word in the table; another one is compressed; one that stays larger
 // than three quarters of a page is kept as it is.
 //
-// Two kinds of locks. One of many stripes is held to look at or change the bytes of a slot: for the time of a
-// copy, or of decompressing a page, and of compressing one where only a part of it is written. The store's own lock is
-// for zones and promises, and taken inside of it for some tens of nanoseconds. Whole pages are compressed without any.
+// Two kinds of locks. One of many stripes is held to look at or change the bytes of a slot: for the time of a copy, or
+// of decompressing a page, and of compressing one where only a part of it is written. The store's own lock is for zones
+// and promises, and taken inside of it for some tens of nanoseconds. Whole pages are compressed without any.
 //
 // An object whose slot's entry does not lead to it is not complete yet, or is free: compaction leaves it alone.
 #pragma once

@@ -19,7 +19,7 @@ bool checked_memory::read(std::uint64_t address, std::uint64_t* value) noexcept 
   return true;
 }
 
-// The kernel copies, and reports how far it came. Page by page, because it may give up a whole part.
+// The kernel copies, and reports how far it got. Page by page, because it may give up a whole part.
 bool checked_memory::move_window(std::uint64_t address) noexcept {
   constexpr std::size_t most_parts = window_bytes / page_bytes + 1;
   std::array<iovec, most_parts> parts;

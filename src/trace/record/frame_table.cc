@@ -92,8 +92,8 @@ class row_maker {
  private:
   using kind = register_rule::kind;
 
-  // The numbers are those of DWARF's call frame instructions (section 6.4.2); the first three keep their operand in
-  // the low six bits.
+  // The numbers are those of DWARF's call frame instructions (section 6.4.2); the first three keep their operand in the
+  // low six bits.
   [[nodiscard]] bool step(table_cursor& cursor, std::uint8_t instruction) noexcept {
     const std::uint8_t low = instruction & 0x3f;
     switch (instruction & 0xc0) {

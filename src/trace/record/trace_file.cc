@@ -191,7 +191,7 @@ void trace_file::flush() noexcept {
 result<void> trace_file::resume_in_child() {
   lock_.open_in_child();
   lock_.assert_held();  // the child has one thread
-  // The parent's file is the parent's; what it has not written yet it will.
+  // The parent's file stays the parent's, and the parent writes its buffer itself.
   platform::disown_descriptor(descriptor_);
   close(descriptor_);
   descriptor_ = -1;

@@ -1,4 +1,4 @@
-// For tests: members of a replicated far tier that do what the test says, and a layer over them.
+// Members of a replicated far tier that do what the test says, and a layer over them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -228,7 +228,7 @@ class replicated_test : public testing::Test {
       ASSERT_EQ(read(slot), static_cast<int>(slot % 199)) << slot;
     }
   }
-  // Every group is on the members that it hashes to.
+  // Expects every group on the members that it hashes to.
   void expect_best_places() {
     std::vector<std::uint64_t> hashes;
     for (const auto& member : tested_->members()) hashes.push_back(hash_of_name(member.name));
@@ -243,7 +243,7 @@ class replicated_test : public testing::Test {
       }
     }
   }
-  // Member `index` does not answer, and everybody knows.
+  // Member `index` stops answering, and the layer has noticed.
   void take_down(std::size_t index) {
     members_[index]->error_code = ETIMEDOUT;
     tend(3000 * ms);

@@ -1,0 +1,20 @@
+// Waits for something that other threads or processes do.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+namespace far {
+
+// Whether the condition holds within half a minute.
+[[nodiscard]] inline bool eventually(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+}  // namespace far
