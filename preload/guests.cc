@@ -88,6 +88,8 @@ job_share guests::share_above(const guest& one, job_share whole) noexcept {
   return whole;
 }
 
+// Guests share the budget of the process as the processes of a job share that of the job (divide_budget()). What is set
+// aside for further runtimes is no part of what is divided.
 std::uint64_t guests::divide(std::uint64_t budget_bytes, const statistics& own, std::uint64_t now_ns) noexcept {
   const lock_guard held(lock_);
   const std::uint64_t since_ns = now_ns - std::min(now_ns, measured_ns_);

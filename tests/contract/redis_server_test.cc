@@ -142,7 +142,7 @@ TEST_F(redis_server, what_a_restarted_server_reads_from_its_disk_is_not_ours) {
 
 TEST_F(redis_server, a_server_that_hangs_is_waited_for_until_the_timeout) {
   const redis_test_server server;
-  const auto far = open_at(server, "timeout=300ms");
+  const auto far = open_at(server, "timeout=1s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id slot = far->allocate(1).value();
   ASSERT_EQ(write_slot(*far, *queue, slot, 1), 0);
