@@ -187,7 +187,7 @@ void memory_server::serve_until_signal(int signals, const std::function<result<o
 // All mistakes are found before the first change. Connections that are there stay as they are.
 void memory_server::reload(result<options> fresh) {
   result<bool> renewed = false;
-  if (fresh && security_) renewed = security_->refresh();
+  if (fresh && security_) renewed = security_->refresh(wire::tls_context::telling::every_time);
   if (!fresh || !renewed) {
     const std::string& why = fresh ? renewed.error().message : fresh.error().message;
     log_event("nothing is reloaded: " + why, log_level::warning);

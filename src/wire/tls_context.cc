@@ -121,13 +121,15 @@ result<owned_context> make_client_context(const std::string& authority_file) {
 
 }  // namespace
 
-// Where it comes from; `seen`: the version of the files that were read last.
+// Where it comes from; `seen`: the version of the files that were read last; `has_failed`: they cannot be used. Both are
+// guarded by the context's lock.
 struct tls_context::sources {
   bool is_client = false;
   std::string certificate_file;
   std::string key_file;
   std::string authority_file;
   std::array<file_version, 2> seen{};
+  bool has_failed = false;
 
   [[nodiscard]] std::array<file_version, 2> versions() const {
     if (!is_client) return {file_version::of(certificate_file), file_version::of(key_file)};
@@ -162,16 +164,21 @@ result<std::unique_ptr<tls_context>> tls_context::for_client(const std::string& 
 
 // Files are read without the lock, under which others begin connections. When two threads do it at once, the one that
 // noticed the change reads it.
-result<bool> tls_context::refresh() {
+result<bool> tls_context::refresh(telling errors) {
   const std::array<file_version, 2> now = sources_->versions();
+  bool is_new = false;
   {
     const lock_guard guard(lock_);
-    if (std::exchange(sources_->seen, now) == now) return false;
+    is_new = std::exchange(sources_->seen, now) != now;
+    if (!is_new && !sources_->has_failed) return false;
   }
   result<owned_context> made = sources_->read();
-  if (!made) return made.error();
   owned_context old;
   const lock_guard guard(lock_);
+  if (sources_->seen != now) return false;  // another thread reads what has replaced them meanwhile
+  sources_->has_failed = !made;
+  if (!made && !is_new && errors == telling::once_a_change) return false;
+  if (!made) return made.error();
   old.reset(static_cast<SSL_CTX*>(std::exchange(handle_, std::move(made).value().release())));
   return true;
 }
