@@ -1,4 +1,6 @@
+#include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/pemerr.h>
 #include <openssl/ssl.h>
 #include <sys/stat.h>
 
@@ -77,14 +79,17 @@ result<void> trust(SSL_CTX* context, const std::string& authority_file) {
   const std::unique_ptr<BIO, bio_deleter> pem(
       BIO_new_mem_buf(text.value().data(), static_cast<int>(text.value().size())));
   std::size_t count = 0;
+  ERR_clear_error();
   while (pem != nullptr) {
     const std::unique_ptr<X509, certificate_deleter> one(PEM_read_bio_X509(pem.get(), nullptr, nullptr, nullptr));
     if (one == nullptr) break;
     count += X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one.get()) == 1 ? 1 : 0;
   }
-  // The end of the text is an error, too, to OpenSSL.
+  // The end of the text is an error, too, to OpenSSL. Any other one is about a certificate that is damaged or cut off.
+  const unsigned long last = ERR_peek_last_error();
+  const bool at_end = ERR_GET_LIB(last) == ERR_LIB_PEM && ERR_GET_REASON(last) == PEM_R_NO_START_LINE;
   const std::string why = openssl_error();
-  if (count > 0) return {};
+  if (count > 0 && at_end) return {};
   return failure("certificate authority", authority_file, why + "; it must hold certificates in PEM form");
 }
 

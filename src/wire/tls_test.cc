@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -206,6 +207,20 @@ TEST_F(tls, a_key_that_others_could_read_is_used_when_they_cannot_any_more) {
   EXPECT_FALSE(server->refresh()) << "others may read the key";
   ASSERT_EQ(chmod(key.c_str(), 0600), 0);
   EXPECT_TRUE(server->refresh().value());
+}
+
+// Part of what is to be trusted would be found out when a server is refused.
+TEST_F(tls, authorities_that_are_cut_off_are_refused) {
+  const std::string path = files_->folder() + "/cut.pem";
+  std::string whole;
+  for (const char* name : {"authority", "stranger"}) {
+    std::ifstream from(files_->certificate(name));
+    whole.append(std::istreambuf_iterator<char>(from), {});
+  }
+  std::ofstream(path, std::ios::trunc) << whole << "# and some words\n";
+  EXPECT_TRUE(tls_context::for_client(path).ok());
+  std::ofstream(path, std::ios::trunc) << whole.substr(0, whole.size() - 100);
+  EXPECT_FALSE(tls_context::for_client(path).ok());
 }
 
 TEST_F(tls, shakes_hands_over_buffers_cut_at_every_size) {
