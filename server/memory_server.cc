@@ -246,6 +246,7 @@ int memory_server::housekeeping_ms() {
   std::uint64_t left = store_->reclaim();
   for (std::uint64_t before = left + 1; left > 0 && left < before;) {
     before = left;
+    looked_after_at_ns_ = now();  // the memory of a large session takes longer than a server may be silent
     left = store_->reclaim();
   }
   return left > 0 ? reclaim_ms : idle_ms;
