@@ -218,6 +218,39 @@ TEST_F(scrubbed_copies, pages_may_move_while_they_are_scrubbed) {
   for (page_id page = range.first; page < range.end(); ++page) check(page);
 }
 
+// One copy has been read before the page was written anew, and the other one arrives afterwards. Neither has been
+// damaged, and the slot that both were read from is free in the end.
+TEST_F(scrubbed_copies, a_page_may_be_written_anew_between_the_reads_of_its_copies) {
+  const page_range range{0, 8};
+  write_and_evict(range);
+  const auto hold_back = [&](bool wanted) {
+    for (controlled* member : members_) member->holds_back_reads = wanted;
+  };
+  const auto reads = [&] { return members_[0]->reads + members_[1]->reads; };
+  hold_back(true);
+  const std::uint64_t before = reads();
+  for (int steps = 0; steps < 100'000 && reads() < before + range.count; ++steps) help();
+  hold_back(false);
+  static_cast<void>(engine_->tending().tend());  // the first reads arrive, and the second ones begin
+  hold_back(true);
+  ASSERT_GE(reads(), before + 2 * range.count);
+  const std::uint64_t used_slots = far_->report().used_slots;
+  expected_.begin_discard(range);
+  engine_->ranges().discard(range);
+  expected_.end_discard(range, false);
+  EXPECT_EQ(far_->report().used_slots, used_slots) << "the slots are being read";
+  for (page_id page = range.first; page < range.end(); ++page) {
+    ASSERT_EQ(resolve(page, true), outcome::resolved);
+    expected_.write(page, 0, kernel_.bytes(page));
+  }
+  evict(range);
+  hold_back(false);
+  for (int steps = 0; steps < 100; ++steps) static_cast<void>(engine_->tending().tend());
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
+  EXPECT_EQ(far_->report().used_slots, range.count);
+  for (page_id page = range.first; page < range.end(); ++page) check(page);
+}
+
 TEST_F(damaged_copies, a_copy_that_stays_wrong_is_read_once_and_written_again) {
   const page_range range{0, 8};
   write_and_evict(range);
