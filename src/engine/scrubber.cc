@@ -110,7 +110,8 @@ bool scrubber::read(check& one) {
                                 .slot = one.held.slot,
                                 .buffer = buffers_ + number * page_bytes,
                                 .cookie = number,
-                                .avoid = one.seen};
+                                .avoid = one.seen,
+                                .is_needed = false};
   return transfers_->submit({&wanted, 1}) == 1;
 }
 

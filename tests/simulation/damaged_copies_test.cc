@@ -218,6 +218,35 @@ TEST_F(scrubbed_copies, pages_may_move_while_they_are_scrubbed) {
   for (page_id page = range.first; page < range.end(); ++page) check(page);
 }
 
+// What keeps only the scrubber from reading keeps nobody waiting, and nothing is lost for it.
+TEST_F(scrubbed_copies, a_copy_that_only_the_scrubber_misses_is_no_trouble_of_the_program) {
+  const page_range range{0, 16};
+  write_and_evict(range);
+  testing::internal::CaptureStderr();
+  const auto scrub_for = [&](std::uint64_t duration_ns) {
+    const std::uint64_t until_ns = clock_.now_ns() + duration_ns;
+    while (clock_.now_ns() < until_ns) {
+      static_cast<void>(engine_->tending().tend());
+      clock_.advance_to(clock_.now_ns() + 1'000'000);
+    }
+  };
+  members_[1]->error_code = ETIMEDOUT;
+  scrub_for(60'000'000'000);
+  members_[1]->error_code = 0;
+  wait_until_whole();
+  scrub_for(1'000'000'000);
+  // The second reads are under way when the server is restarted.
+  members_[1]->holds_back_reads = true;
+  scrub_for(2'000'000'000);
+  members_[1]->forget();
+  members_[1]->holds_back_reads = false;
+  scrub_for(3'000'000'000);
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(told.find("the program waits"), std::string::npos) << told;
+  EXPECT_EQ(told.find("cannot be read"), std::string::npos) << told;
+  for (page_id page = range.first; page < range.end(); ++page) check(page);
+}
+
 // One copy has been read before the page was written anew, and the other one arrives afterwards. Neither has been
 // damaged, and the slot that both were read from is free in the end.
 TEST_F(scrubbed_copies, a_page_may_be_written_anew_between_the_reads_of_its_copies) {
