@@ -187,7 +187,7 @@ void memory_server::serve_until_signal(int signals, const std::function<result<o
 // All mistakes are found before the first change. Existing connections are not affected.
 void memory_server::reload(result<options> fresh) {
   result<bool> renewed = false;
-  if (fresh && security_) renewed = security_->refresh();
+  if (fresh && security_) renewed = security_->refresh(wire::tls_context::telling::every_time);
   if (!fresh || !renewed) {
     const std::string& why = fresh ? renewed.error().message : fresh.error().message;
     log_event("nothing is reloaded: " + why, log_level::warning);
@@ -246,6 +246,7 @@ int memory_server::housekeeping_ms() {
   std::uint64_t left = store_->reclaim();
   for (std::uint64_t before = left + 1; left > 0 && left < before;) {
     before = left;
+    looked_after_at_ns_ = now();  // the memory of a large session takes longer than a server may be silent
     left = store_->reclaim();
   }
   return left > 0 ? reclaim_ms : idle_ms;

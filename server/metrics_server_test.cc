@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -78,11 +79,19 @@ class client {
     while ((got = recv(socket_, part.data(), part.size(), 0)) > 0)
       all.append(part.data(), static_cast<std::size_t>(got));
     EXPECT_TRUE(got == 0 || errno == ECONNRESET) << "the server never closes the connection";
+    was_reset_ = got < 0;
     return all;
   }
+  [[nodiscard]] bool hears_within(int milliseconds) const {
+    pollfd watched{.fd = socket_, .events = POLLIN, .revents = 0};
+    return poll(&watched, 1, milliseconds) > 0;
+  }
+  // Then a reply that is still on its way may be lost.
+  [[nodiscard]] bool was_reset() const { return was_reset_; }
 
  private:
   int socket_;
+  bool was_reset_ = false;
 };
 
 class metrics_port : public testing::Test {
@@ -151,6 +160,9 @@ TEST_F(metrics_port, wants_its_token_and_probes_need_none) {
     EXPECT_EQ(reply.find("farheapd_"), std::string::npos);
     EXPECT_EQ(code_of(get("/", wrong)), 401) << wrong;
   }
+  client asks_for_the_head(server_->where());
+  ASSERT_TRUE(asks_for_the_head.send("HEAD /metrics HTTP/1.1\r\n\r\n"));
+  EXPECT_EQ(code_of(asks_for_the_head.read_all()), 401);
   EXPECT_EQ(code_of(get("/metrics", "Authorization: Bearer " + token + "\r\n")), 200);
   EXPECT_EQ(code_of(get("/metrics", "authorization: Bearer " + token + "2\r\n")), 200);
   EXPECT_EQ(code_of(get("/healthz")), 200);
@@ -165,6 +177,14 @@ TEST_F(metrics_port, a_header_without_an_end_is_not_kept) {
   // It answers before the header has an end, and keeps nothing of what follows.
   static_cast<void>(hostile.send(std::string(std::size_t{8} << 20, 'x')));
   EXPECT_EQ(code_of(get("/metrics")), 200);
+}
+
+TEST_F(metrics_port, whoever_sends_more_than_is_read_gets_the_reply_all_the_same) {
+  start();
+  client talks(server_->where());
+  ASSERT_TRUE(talks.send("GET /metrics HTTP/1.1\r\n\r\n" + std::string(std::size_t{4} << 20, 'x')));
+  EXPECT_EQ(code_of(talks.read_all()), 200);
+  EXPECT_FALSE(talks.was_reset());
 }
 
 TEST_F(metrics_port, a_header_that_is_too_long_is_refused) {
@@ -213,7 +233,11 @@ TEST_F(metrics_port, readers_that_do_not_read_hold_nobody_up) {
   }
   EXPECT_EQ(code_of(get("/healthz")), 200);
   EXPECT_NE(get("/readyz").find("ok"), std::string::npos);
+  client next(server_->where());
+  ASSERT_TRUE(next.send("GET /metrics HTTP/1.1\r\n\r\n"));
+  EXPECT_FALSE(next.hears_within(200)) << "there are as many replies in memory as there may be";
   lazy.clear();
+  EXPECT_EQ(code_of(next.read_all()), 200);
   EXPECT_EQ(code_of(get("/metrics")), 200);
   for (attachment& one : many) lent_->leave(one, 0);
 }

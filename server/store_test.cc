@@ -45,10 +45,10 @@ class heap_source final : public block_source {
 };
 
 std::unique_ptr<store> make_store(std::uint64_t blocks, std::map<std::string, std::uint64_t> quota = {},
-                                  std::uint64_t lease_ns = 0) {
+                                  std::uint64_t lease_ns = 0, std::uint64_t grace_ns = 10 * second_ns) {
   store_settings settings;
   settings.memory_bytes = blocks * block_bytes;
-  settings.grace_ns = 10 * second_ns;
+  settings.grace_ns = grace_ns;
   settings.lease_ns = lease_ns;
   settings.quota_bytes = std::move(quota);
   return std::move(store::create(std::move(settings))).value();
@@ -139,6 +139,32 @@ TEST(Store, SessionsOfProcessesThatEndedAreNotKept) {
   EXPECT_EQ(lent->report().sessions, 1u);
   reclaim_all(*lent);
   EXPECT_EQ(lent->report().held_blocks, 0u);
+  lent->validate();
+}
+
+TEST(Store, SessionsOfProcessesThatEndedAreNotKeptForLongerThanOthers) {
+  const std::unique_ptr<store> lent = make_store(8, {}, 3600 * second_ns, second_ns);
+  attachment only = open(*lent);
+  lent->note_leaving(*only.to);
+  lent->leave(only, 5 * second_ns);
+  lent->expire(6 * second_ns - 1);
+  EXPECT_EQ(lent->report().sessions, 1u);
+  lent->expire(6 * second_ns);
+  EXPECT_EQ(lent->report().sessions, 0u) << "the grace period is shorter";
+}
+
+// Ending a session that is away would not bring the tenant below its quota: it is left alone.
+TEST(Store, NobodyMakesWayForATenantAboveALoweredQuota) {
+  const std::unique_ptr<store> lent = make_store(8, {{"small", 6 * block_bytes}}, 3600 * second_ns, second_ns);
+  attachment here = open(*lent, "small");
+  attachment away = open(*lent, "small");
+  ASSERT_EQ(here.to->allocate({0, 4}), status::ok);
+  ASSERT_EQ(away.to->allocate({0, 2}), status::ok);
+  lent->leave(away, 0);
+  lent->expire(2 * second_ns);
+  lent->set_quotas({{"small", 4 * block_bytes}});
+  EXPECT_EQ(here.to->allocate({4, 1}), status::no_space);
+  EXPECT_EQ(lent->report().sessions, 2u);
   lent->validate();
 }
 

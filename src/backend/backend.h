@@ -43,6 +43,7 @@ struct request {
   // Of a read, if there are several copies: bit s - 1 for each source s (completion::source) whose bytes were wrong
   // before. Such a source is read only when no other copy exists.
   std::uint64_t avoid = 0;
+  bool is_needed = true;  // false, of a read: nobody waits for the bytes, so the user is not told when it fails
 };
 
 // `error_code` is 0 or an errno value. A failed read leaves the buffer undefined; a failed write leaves the slot's

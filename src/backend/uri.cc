@@ -1,6 +1,10 @@
 #include "backend/uri.h"
 
+#include <limits.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 
@@ -19,6 +23,14 @@ std::string quoted(std::string_view text) {
   out += text;
   out += "'";
   return out;
+}
+
+// Links are followed when the file is opened, not now: they are what is replaced.
+std::string from_root(const std::string& path) {
+  std::array<char, PATH_MAX> directory{};
+  if (path.starts_with('/') || getcwd(directory.data(), directory.size()) == nullptr) return path;
+  const std::string whole = directory.data();
+  return (whole.ends_with('/') ? whole : whole + "/") + path;
 }
 
 }  // namespace
@@ -154,6 +166,28 @@ std::optional<std::string> uri::text_value(std::string_view key) const {
   const option* const given = find(key);
   if (given == nullptr) return std::nullopt;
   return given->value;
+}
+
+std::optional<std::string> uri::file(std::string_view key) const {
+  const option* const named = find(key);
+  if (named == nullptr) return std::nullopt;
+  return from_root(named->value);
+}
+
+std::string uri::text_from_root(std::initializer_list<std::string_view> file_keys) const {
+  std::string text = text_;
+  for (const std::string_view key : file_keys) {
+    const option* const given = find(key);
+    if (given == nullptr || given->value.starts_with('/')) continue;
+    const std::string whole = from_root(given->value);
+    // A directory's name may hold what has a meaning here.
+    if (whole.find_first_of("?&,") != std::string::npos) continue;
+    const std::string item = given->key + "=" + given->value;
+    std::size_t at = text.rfind('?') + 1;
+    while (text.compare(at, item.size(), item) != 0) at = text.find('&', at) + 1;
+    text.replace(at, item.size(), given->key + "=" + whole);
+  }
+  return text;
 }
 
 }  // namespace far::backend

@@ -40,6 +40,10 @@ class uri {
   [[nodiscard]] result<std::optional<std::uint64_t>> whole_number(std::string_view key, std::uint64_t least,
                                                                   std::uint64_t most) const;
   [[nodiscard]] std::optional<std::string> text_value(std::string_view key) const;
+  // The file that option `key` names, from the root: the program may go to another directory, and read it again there.
+  [[nodiscard]] std::optional<std::string> file(std::string_view key) const;
+  // The name with the files of these options so written, for processes in other directories.
+  [[nodiscard]] std::string text_from_root(std::initializer_list<std::string_view> file_keys) const;
 
  private:
   struct option {

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <optional>
+#include <string>
+
 #include "base/units.h"
 
 namespace far::backend {
@@ -77,6 +81,17 @@ TEST(uri, values_without_sense_are_refused_with_a_right_one) {
   for (const char* text : {"m:?x=2", "m:?x=yes", "m:?x=00"}) {
     EXPECT_NE(message_of(uri::parse(text).value().flag("x")).find("neither 0 nor 1"), std::string::npos) << text;
   }
+}
+
+// A program may go to another directory and read them again, or fork a child that does.
+TEST(uri, files_are_named_from_the_root) {
+  const uri name = uri::parse("m:a?b?x=1&token-file=here&ca=/there&y=token-file").value();
+  const std::string here = std::string(std::filesystem::current_path()) + "/here";
+  EXPECT_EQ(name.file("token-file"), here);
+  EXPECT_EQ(name.file("ca"), "/there");
+  EXPECT_EQ(name.file("z"), std::nullopt);
+  EXPECT_EQ(name.text_from_root({"token-file", "ca", "z"}), "m:a?b?x=1&token-file=" + here + "&ca=/there&y=token-file");
+  EXPECT_EQ(uri::parse("m:a?").value().text_from_root({"ca"}), "m:a?");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::uint64_t poll_ns = 1'000'000;         // while reads are under way
 constexpr std::uint64_t idle_ns = 1'000'000'000;     // without pages to look at, or without a channel
+constexpr std::uint64_t tell_again_ns = 60'000'000'000;
 constexpr std::size_t most_pages_a_look = 1u << 16;  // that are looked at in one step, for Remote ones
 
 }  // namespace
@@ -109,7 +110,8 @@ bool scrubber::read(check& one) {
                                 .slot = one.held.slot,
                                 .buffer = buffers_ + number * page_bytes,
                                 .cookie = number,
-                                .avoid = one.seen};
+                                .avoid = one.seen,
+                                .is_needed = false};
   return transfers_->submit({&wanted, 1}) == 1;
 }
 
@@ -141,16 +143,21 @@ bool scrubber::take(check& one, const backend::completion& ended) {
 void scrubber::report(const check& one) {
   shared_.count.scrubbed_pages.add();
   if (one.wrong == 0) return;
-  if (one.right == 0) {
-    log_line(log_level::error,
-             "page %llu of the far heap is damaged in all of its copies on %s, and is lost when it is needed; test the "
-             "memory of these servers (dmesg, memtest)",
-             static_cast<unsigned long long>(one.page), shared_.far_name());
-    return;
-  }
+  if (one.right == 0) return tell_of_loss(one);
   for (std::uint64_t left = one.wrong; left != 0; left &= left - 1) {
     shared_.far.report_damage(one.held.slot, static_cast<std::uint8_t>(std::countr_zero(left) + 1), one.right);
   }
+}
+
+// Such a page is come across again in each round, and there may be many.
+void scrubber::tell_of_loss(const check& one) {
+  const std::uint64_t now_ns = shared_.time.now_ns();
+  if (now_ns < tell_again_at_ns_) return;
+  tell_again_at_ns_ = now_ns + tell_again_ns;
+  log_line(log_level::error,
+           "page %llu of the far heap is damaged in all of its copies on %s, and is lost when it is needed; test the "
+           "memory of these servers (dmesg, memtest)",
+           static_cast<unsigned long long>(one.page), shared_.far_name());
 }
 
 void scrubber::end(check& one) {

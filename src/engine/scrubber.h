@@ -55,6 +55,7 @@ class scrubber {
   [[nodiscard]] bool take(check& one, const backend::completion& ended);
   void end(check& one);
   void report(const check& one);
+  void tell_of_loss(const check& one);
   [[nodiscard]] bool is_remote_at(page_id page, backend::slot_id slot) const;
 
   core& shared_;
@@ -65,6 +66,7 @@ class scrubber {
   std::size_t under_way_ = 0;
   page_id next_ = 0;
   std::uint64_t due_ns_ = 0;
+  std::uint64_t tell_again_at_ns_ = 0;  // of pages that are lost
 };
 
 }  // namespace far::engine

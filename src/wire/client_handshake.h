@@ -28,14 +28,17 @@ class client_handshake {
     unknown_session,  // the session to join is gone, with all its slots; explanation() says so, too
   };
 
+  // From this version on, a server proves that it knows the token when it says that a session is gone.
+  static constexpr std::uint16_t first_version_that_proves = 2;
+
   explicit client_handshake(credentials shown);
 
   // From the next begin() on, this is the token.
   void show(std::string token) { shown_.token = std::move(token); }
 
   // Begins anew. to_send() then holds the hello. `oldest`: the oldest version to offer. A session that was opened with
-  // version 2 or later is joined with no older one: from then on only a server that knows the token is believed when it
-  // says that the session is gone.
+  // version 2 or later is joined with none before 2: from then on only a server that knows the token is believed when
+  // it says that the session is gone.
   void begin(const session_id& join, std::uint32_t channel, std::uint16_t oldest = oldest_version);
 
   // Takes the next message of the server. to_send() may hold an answer then.

@@ -15,11 +15,12 @@ namespace far::wire {
 file_version version_of(const std::string& path) {
   struct stat facts = {};
   if (stat(path.c_str(), &facts) != 0) return {};
+  // Not the time of the last write: that can be set, and stays when only the mode changes.
   return {.device = facts.st_dev,
           .number = facts.st_ino,
           .bytes = static_cast<std::uint64_t>(facts.st_size),
-          .changed_ns = static_cast<std::uint64_t>(facts.st_mtim.tv_sec) * 1'000'000'000 +
-                        static_cast<std::uint64_t>(facts.st_mtim.tv_nsec)};
+          .changed_ns = static_cast<std::uint64_t>(facts.st_ctim.tv_sec) * 1'000'000'000 +
+                        static_cast<std::uint64_t>(facts.st_ctim.tv_nsec)};
 }
 
 result<std::string> read_whole_file(const std::string& path, std::size_t most_bytes) {
@@ -42,10 +43,14 @@ result<std::string> read_whole_file(const std::string& path, std::size_t most_by
 // The version is taken before the file is read: a change in between is noticed at the next call.
 std::optional<result<std::string>> secret_in_file::changed() {
   if (path_.empty()) return std::nullopt;
-  const file_version now = version_of(path_);
-  if (now == seen_) return std::nullopt;
+  const file_version now = file_version::of(path_);
+  const bool is_new = now != seen_;
+  if (!is_new && !has_failed_) return std::nullopt;
   seen_ = now;
-  return read_(path_);
+  result<std::string> got = read_(path_);
+  has_failed_ = !got;
+  if (has_failed_ && !is_new) return std::nullopt;  // it has been told
+  return got;
 }
 
 }  // namespace far::wire

@@ -10,7 +10,7 @@
 
 namespace far::wire {
 
-// At least one of these changes when a file is replaced or written to. All zero: the file cannot be examined.
+// Some of these change when a file is replaced, written to, or given other rights. All zero: it cannot be looked at.
 struct file_version {
   std::uint64_t device = 0;
   std::uint64_t number = 0;
@@ -33,14 +33,15 @@ class secret_in_file {
   // An empty `path`: there is no file.
   secret_in_file(std::string path, reader read) : path_(std::move(path)), read_(read) {}
 
-  // The secret, if the file has changed since the last call. An error, once for each change: it cannot be read, and the
-  // caller keeps the old secret.
+  // The secret, when the file is another one than at the last call, or could not be read then. An error, once for each
+  // change: it cannot be read now, and whoever has the secret of before keeps it.
   [[nodiscard]] std::optional<result<std::string>> changed();
 
  private:
   std::string path_;
   reader read_;
   file_version seen_;
+  bool has_failed_ = false;  // the last time that it was read
 };
 
 }  // namespace far::wire

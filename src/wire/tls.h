@@ -23,9 +23,10 @@ class tls_context {
   [[nodiscard]] static result<std::unique_ptr<tls_context>> for_client(const std::string& authority_file);
   ~tls_context();
 
-  // Reads its files again if one of them has changed; false: none has. An error, once for each change: they cannot be
-  // used, and new connections continue to use the previous ones.
-  [[nodiscard]] result<bool> refresh();
+  // Reads its files again if one of them has changed, or they could not be used then; false: neither. An error: they
+  // cannot be used, and connections go on to begin with what was read before.
+  enum class telling : std::uint8_t { once_a_change, every_time };
+  [[nodiscard]] result<bool> refresh(telling errors = telling::once_a_change);
 
   // In the child of a fork, whose parent's threads are not there to give a lock back.
   void unlock_after_fork() { lock_.open_in_child(); }

@@ -1,4 +1,6 @@
+#include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/pemerr.h>
 #include <openssl/ssl.h>
 #include <sys/stat.h>
 
@@ -77,14 +79,17 @@ result<void> trust(SSL_CTX* context, const std::string& authority_file) {
   const std::unique_ptr<BIO, bio_deleter> pem(
       BIO_new_mem_buf(text.value().data(), static_cast<int>(text.value().size())));
   std::size_t count = 0;
+  ERR_clear_error();
   while (pem != nullptr) {
     const std::unique_ptr<X509, certificate_deleter> one(PEM_read_bio_X509(pem.get(), nullptr, nullptr, nullptr));
     if (one == nullptr) break;
     count += X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one.get()) == 1 ? 1 : 0;
   }
-  // The end of the text is an error, too, to OpenSSL.
+  // The end of the text is an error, too, to OpenSSL. Any other one is about a certificate that is damaged or cut off.
+  const unsigned long last = ERR_peek_last_error();
+  const bool at_end = ERR_GET_LIB(last) == ERR_LIB_PEM && ERR_GET_REASON(last) == PEM_R_NO_START_LINE;
   const std::string why = openssl_error();
-  if (count > 0) return {};
+  if (count > 0 && at_end) return {};
   return failure("certificate authority", authority_file, why + "; it must hold certificates in PEM form");
 }
 
@@ -121,13 +126,15 @@ result<owned_context> make_client_context(const std::string& authority_file) {
 
 }  // namespace
 
-// Where it comes from; `seen`: the version of the files that were read last.
+// Where it comes from; `seen`: the version of the files that were read last; `has_failed`: they cannot be used. Both are
+// guarded by the context's lock.
 struct tls_context::sources {
   bool is_client = false;
   std::string certificate_file;
   std::string key_file;
   std::string authority_file;
   std::array<file_version, 2> seen{};
+  bool has_failed = false;
 
   [[nodiscard]] std::array<file_version, 2> versions() const {
     if (!is_client) return {version_of(certificate_file), version_of(key_file)};
@@ -162,17 +169,22 @@ result<std::unique_ptr<tls_context>> tls_context::for_client(const std::string& 
 
 // Files are read without the lock, under which others begin connections. When two threads do it at once, the one that
 // noticed the change reads it.
-result<bool> tls_context::refresh() {
+result<bool> tls_context::refresh(telling errors) {
   const std::array<file_version, 2> now = sources_->versions();
+  bool is_new = false;
   {
     const lock_guard guard(lock_);
-    if (std::exchange(sources_->seen, now) == now) return false;
+    is_new = std::exchange(sources_->seen, now) != now;
+    if (!is_new && !sources_->has_failed) return false;
   }
-  result<owned_context> context = sources_->read();
-  if (!context) return context.error();
+  result<owned_context> made = sources_->read();
   owned_context old;
   const lock_guard guard(lock_);
-  old.reset(static_cast<SSL_CTX*>(std::exchange(handle_, std::move(context).value().release())));
+  if (sources_->seen != now) return false;  // another thread reads what has replaced them meanwhile
+  sources_->has_failed = !made;
+  if (!made && !is_new && errors == telling::once_a_change) return false;
+  if (!made) return made.error();
+  old.reset(static_cast<SSL_CTX*>(std::exchange(handle_, std::move(made).value().release())));
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -185,7 +186,41 @@ TEST_F(tls, files_that_were_replaced_are_used_by_the_connections_that_follow) {
   std::ofstream(trusted, std::ios::trunc) << "half of it";
   EXPECT_FALSE(client->refresh());
   EXPECT_FALSE(client->refresh().value()) << "once for each change";
+  EXPECT_FALSE(client->refresh(tls_context::telling::every_time)) << "whoever asks for it is told again";
   EXPECT_TRUE(agree());
+}
+
+// The message asks for a chmod, and nothing else has to be done.
+TEST_F(tls, a_key_that_others_could_read_is_used_when_they_cannot_any_more) {
+  const std::string certificate = files_->folder() + "/renewed.pem";
+  const std::string key = files_->folder() + "/renewed.key";
+  const auto copy = [](const std::string& from, const std::string& to, mode_t mode) {
+    std::ofstream(to) << std::ifstream(from).rdbuf();
+    ASSERT_EQ(chmod(to.c_str(), mode), 0);
+  };
+  copy(files_->certificate("good"), certificate, 0600);
+  copy(files_->key("good"), key, 0600);
+  const auto server = std::move(tls_context::for_server(certificate, key)).value();
+  files_->make_server("next", "authority", "DNS:far.test");
+  copy(files_->certificate("next"), certificate, 0600);
+  copy(files_->key("next"), key, 0644);
+  EXPECT_FALSE(server->refresh()) << "others may read the key";
+  ASSERT_EQ(chmod(key.c_str(), 0600), 0);
+  EXPECT_TRUE(server->refresh().value());
+}
+
+// Part of what is to be trusted would be found out when a server is refused.
+TEST_F(tls, authorities_that_are_cut_off_are_refused) {
+  const std::string path = files_->folder() + "/cut.pem";
+  std::string whole;
+  for (const char* name : {"authority", "stranger"}) {
+    std::ifstream from(files_->certificate(name));
+    whole.append(std::istreambuf_iterator<char>(from), {});
+  }
+  std::ofstream(path, std::ios::trunc) << whole << "# and some words\n";
+  EXPECT_TRUE(tls_context::for_client(path).ok());
+  std::ofstream(path, std::ios::trunc) << whole.substr(0, whole.size() - 100);
+  EXPECT_FALSE(tls_context::for_client(path).ok());
 }
 
 TEST_F(tls, shakes_hands_over_buffers_cut_at_every_size) {

@@ -1,11 +1,12 @@
 """What farheapd keeps of programs that have ended, in good order or not, and of those whose children go on."""
 
+import os
 import pathlib
 import tempfile
 import unittest
 
 import support
-from farheapd_test import Server
+from farheapd_test import TOKEN, Server, token_file
 from support import MIB
 
 
@@ -49,6 +50,21 @@ if os.fork() == 0:
             wake.touch()
             support.wait_until(result.exists, "the child read its memory")
             self.assertEqual(result.read_text(), str(97 * (64 << 20) // 4096))
+
+    def test_a_child_of_a_daemon(self):
+        """It opens a far tier of its own, by a name with a file that was named from the directory of before."""
+        with token_file(f"{TOKEN}\n") as token, Server("--token-file", token, memory="512M") as server:
+            outcome = support.run_far(["/usr/bin/python3", "-c", f"""
+import os
+os.chdir("/")
+{self.FILL}
+if os.fork() == 0:
+    {self.FILL.replace("x", "y").replace("b'a'", "b'b'")}
+    os._exit(0)
+print(os.wait()[1])
+"""], 48 * MIB, far=f"tcp://127.0.0.1:{server.port}?token-file={os.path.relpath(token)}")
+            self.assertEqual(outcome.out.split(), [str(byte * (64 << 20) // 4096) for byte in (97, 98)] + ["0"], outcome)
+            self.assertNotIn("cannot", outcome.err)
 
     def test_killed(self):
         with Server("--metrics", "127.0.0.1:0", "--grace", "200ms", "--lease", "3600s", memory="512M") as server:

@@ -453,6 +453,27 @@ class Reloading(unittest.TestCase):
                 self.expect(server, "alice", TOKEN + "2", False)
             self.assertIn("chmod 600", server.log())
 
+    def test_a_key_of_another_certificate_is_told_each_time(self):
+        support.need(shutil.which("openssl"), "there is no openssl command on this machine to make a certificate")
+        with tempfile.TemporaryDirectory() as directory:
+            key, certificate = pathlib.Path(directory, "key.pem"), pathlib.Path(directory, "certificate.pem")
+
+            def renew():
+                subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+                                "-nodes", "-subj", "/CN=farheapd", "-days", "2", "-keyout", key, "-out", certificate],
+                               check=True, capture_output=True)
+            renew()
+            key.chmod(0o600)
+            with Server("--tls-cert", certificate, "--tls-key", key) as server:
+                before = key.read_text()
+                renew()
+                fresh = key.read_text()
+                key.write_text(before)
+                for _ in range(2):
+                    self.reload(server, "nothing is reloaded")
+                key.write_text(fresh)
+                self.reload(server, "new connections get the new certificate")
+
     def test_quotas_levels_and_what_needs_a_new_start(self):
         with tempfile.TemporaryDirectory() as directory:
             config = pathlib.Path(directory, "farheapd.conf")

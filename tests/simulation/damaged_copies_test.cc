@@ -2,7 +2,9 @@
 // read once, and not for a second time.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -127,6 +129,20 @@ TEST_F(scrubbed_copies, right_copies_are_left_alone) {
   EXPECT_GE(members_[1]->reads, range.count);
 }
 
+// A page that cannot be mended is come across again in each round, which may take a second.
+TEST_F(scrubbed_copies, a_page_without_a_right_copy_is_told_but_not_all_the_time) {
+  write_and_evict({0, 4});
+  for (const std::size_t place : {0u, 1u}) damage(1, place);
+  testing::internal::CaptureStderr();
+  scrub(1000);
+  const std::string told = testing::internal::GetCapturedStderr();
+  const auto lines = std::count(told.begin(), told.end(), '\n');
+  EXPECT_GE(lines, 1);
+  EXPECT_LE(lines, 10);
+  EXPECT_NE(told.find("page 1 of the far heap is damaged in all of its copies"), std::string::npos) << told;
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
+}
+
 // It reads no more than it may, and nothing where it is not wanted.
 TEST_F(scrubbed_copies, keeps_to_its_rate) {
   write_and_evict({0, 100});
@@ -164,6 +180,68 @@ TEST_F(scrubbed_copies, pages_may_move_while_they_are_scrubbed) {
   }
   EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
   check(range);
+}
+
+// What keeps only the scrubber from reading keeps nobody waiting, and nothing is lost for it.
+TEST_F(scrubbed_copies, a_copy_that_only_the_scrubber_misses_is_no_trouble_of_the_program) {
+  const page_range range{0, 16};
+  write_and_evict(range);
+  testing::internal::CaptureStderr();
+  const auto scrub_for = [&](std::uint64_t duration_ns) {
+    const std::uint64_t until_ns = clock_.now_ns() + duration_ns;
+    while (clock_.now_ns() < until_ns) {
+      static_cast<void>(engine_->tending().tend());
+      clock_.advance_to(clock_.now_ns() + 1'000'000);
+    }
+  };
+  members_[1]->error_code = ETIMEDOUT;
+  scrub_for(60'000'000'000);
+  members_[1]->error_code = 0;
+  wait_until_whole();
+  scrub_for(1'000'000'000);
+  // The second reads are under way when the server is restarted.
+  members_[1]->holds_back_reads = true;
+  scrub_for(2'000'000'000);
+  members_[1]->forget();
+  members_[1]->holds_back_reads = false;
+  scrub_for(3'000'000'000);
+  const std::string told = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(told.find("the program waits"), std::string::npos) << told;
+  EXPECT_EQ(told.find("cannot be read"), std::string::npos) << told;
+  for (page_id page = range.first; page < range.end(); ++page) check(page);
+}
+
+// One copy has been read before the page was written anew, and the other one arrives afterwards. Neither has been
+// damaged, and the slot that both were read from is free in the end.
+TEST_F(scrubbed_copies, a_page_may_be_written_anew_between_the_reads_of_its_copies) {
+  const page_range range{0, 8};
+  write_and_evict(range);
+  const auto hold_back = [&](bool wanted) {
+    for (controlled* member : members_) member->holds_back_reads = wanted;
+  };
+  const auto reads = [&] { return members_[0]->reads + members_[1]->reads; };
+  hold_back(true);
+  const std::uint64_t before = reads();
+  for (int steps = 0; steps < 100'000 && reads() < before + range.count; ++steps) help();
+  hold_back(false);
+  static_cast<void>(engine_->tending().tend());  // the first reads arrive, and the second ones begin
+  hold_back(true);
+  ASSERT_GE(reads(), before + 2 * range.count);
+  const std::uint64_t used_slots = far_->report().used_slots;
+  expected_.begin_discard(range);
+  engine_->ranges().discard(range);
+  expected_.end_discard(range, false);
+  EXPECT_EQ(far_->report().used_slots, used_slots) << "the slots are being read";
+  for (page_id page = range.first; page < range.end(); ++page) {
+    ASSERT_EQ(resolve(page, true), outcome::resolved);
+    expected_.write(page, 0, kernel_.bytes(page));
+  }
+  evict(range);
+  hold_back(false);
+  for (int steps = 0; steps < 100; ++steps) static_cast<void>(engine_->tending().tend());
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
+  EXPECT_EQ(far_->report().used_slots, range.count);
+  for (page_id page = range.first; page < range.end(); ++page) check(page);
 }
 
 TEST_F(damaged_copies, a_copy_that_stays_wrong_is_read_once_and_written_again) {

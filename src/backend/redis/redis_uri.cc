@@ -26,8 +26,8 @@ bool is_prefix(std::string_view text) {
 result<void> parse_identity(const uri& name, redis_options* into) {
   into->tls = name.scheme() == "rediss";
   into->user = name.text_value("user").value_or("");
-  into->password_file = name.text_value("password-file").value_or("");
-  into->authority_file = name.text_value("ca").value_or("");
+  into->password_file = name.file("password-file").value_or("");
+  into->authority_file = name.file("ca").value_or("");
   if (!into->user.empty() && into->password_file.empty()) {
     return wrong_name(name, "option 'user' takes a password; add password-file=FILE");
   }

@@ -446,8 +446,11 @@ void replicated_backend::report_damage(slot_id slot, std::uint8_t wrong, std::ui
   shared_.note_damage(wrong - 1u, right - 1u);
 }
 
+// One that does not answer could only be waited for, and each for its second.
 void replicated_backend::prepare_exit() {
-  for (std::size_t i = 0; i < shared_.member_count(); ++i) shared_.at(i).store().prepare_exit();
+  for (std::size_t i = 0; i < shared_.member_count(); ++i) {
+    if (shared_.at(i).store().answers()) shared_.at(i).store().prepare_exit();
+  }
 }
 
 // While the parent of a fork lives, its connections keep the child's slots alive on the servers. When it has ended,

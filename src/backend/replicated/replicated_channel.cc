@@ -115,6 +115,7 @@ std::size_t replicated_channel::submit(std::span<const request> batch) {
     ++in_flight_;
     const std::uint64_t begin = io.slot * page_bytes + io.offset_bytes;
     requests_[index] = {io.op, io.cookie, begin, begin + io.length_bytes, io.buffer, 0, 0, io.avoid};
+    requests_[index].is_needed = io.is_needed;
     if (io.length_bytes == 0) {
       end_request(index);
     } else if (unfinished_.empty()) {
@@ -227,7 +228,9 @@ void replicated_channel::start_read(std::uint32_t index) {
 }
 
 void replicated_channel::fail_read(std::uint32_t index, int error_code) {
-  if (error_code == ESTALE) {
+  if (!requests_[parts_[index].request].is_needed) {
+    // Another copy may be as good as ever.
+  } else if (error_code == ESTALE) {
     shared_.report_unreadable(parts_[index].group);
   } else if (parts_[index].read.how != started_read::outcome::served) {
     shared_.report_waiting(parts_[index].group);

@@ -47,6 +47,7 @@ class replicated_channel final : public channel, private queue_holder {
     std::uint64_t avoid = 0;
     std::uint8_t source = 0;  // of a read: as of its completion
     bool is_mixed = false;    // there were several
+    bool is_needed = true;
   };
 
   struct part {

@@ -345,6 +345,15 @@ TEST_F(replicated_members, nothing_new_is_put_on_a_member_that_has_forgotten_bef
   EXPECT_EQ(read(fresh.value()), 8);
 }
 
+TEST_F(replicated_members, a_process_that_ends_waits_for_no_member_that_is_away) {
+  open(3, 2);
+  members_[1]->error_code = ETIMEDOUT;
+  tested_->prepare_exit();
+  EXPECT_EQ(members_[0]->exits, 1u);
+  EXPECT_EQ(members_[1]->exits, 0u);
+  EXPECT_EQ(members_[2]->exits, 1u);
+}
+
 // The servers keep what it reads for its parent's connections, and then for its own, which tending makes.
 class child_that_outlives_its_parent : public replicated_members, public testing::WithParamInterface<bool> {};
 

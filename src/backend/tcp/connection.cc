@@ -31,7 +31,10 @@ store_connection::joining tcp_connection::join_session() {
   if (joined.epoch != epoch()) return joining::stale;
   if (joined.id == wire::session_id{} && !opens_session_) return joining::later;
   joining_ = joined.id;
-  oldest_version_ = joined.id == wire::session_id{} ? wire::oldest_version : joined.version;
+  // Not the version of the session itself: an older server, which cannot have the session, must be able to say so.
+  oldest_version_ = joined.id == wire::session_id{}
+                        ? wire::oldest_version
+                        : std::min(joined.version, wire::client_handshake::first_version_that_proves);
   // Another address may be another server, which does not know the session and would take it for lost.
   if (joined.id != wire::session_id{}) stream().use_address(joined.address);
   return joining::now;

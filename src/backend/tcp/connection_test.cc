@@ -434,6 +434,21 @@ TEST(connection, a_session_knows_what_it_was_granted_and_by_whom) {
   EXPECT_EQ(all.session.lease_ns(), 90'000'000'000u);
 }
 
+// An update of the server was taken back, for one.
+TEST(connection, a_server_of_the_version_before_says_that_the_session_is_lost) {
+  bench all;
+  all.make();
+  write_and_read(all);
+  all.server.forget_session();
+  all.server.version = wire::newest_version - 1;
+  all.plan.cut_sent_at = all.plan.sent + 1;
+  bench::job& read = all.start(operation::read, 0, 0, 60, 0);
+  all.run_to_end();
+  EXPECT_EQ(read.moved.error_code, ESTALE);
+  all.become_ready();
+  EXPECT_EQ(all.server.sessions, 2);
+}
+
 TEST(connection, a_lost_session_fails_everything_and_a_new_one_begins) {
   bench all;
   all.make();

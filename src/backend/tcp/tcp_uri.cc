@@ -8,8 +8,8 @@ namespace far::backend {
 namespace {
 
 result<void> parse_trust(const uri& name, tcp_options* into) {
-  into->token_file = name.text_value("token-file").value_or("");
-  into->authority_file = name.text_value("ca").value_or("");
+  into->token_file = name.file("token-file").value_or("");
+  into->authority_file = name.file("ca").value_or("");
   const auto tls = name.flag("tls");
   if (!tls) return tls.error();
   into->tls = tls.value().value_or(false);
