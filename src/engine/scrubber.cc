@@ -8,8 +8,8 @@
 namespace far::engine {
 namespace {
 
-constexpr std::uint64_t poll_ns = 1'000'000;         // while reads are under way
-constexpr std::uint64_t idle_ns = 1'000'000'000;     // without pages to look at, or without a channel
+constexpr std::uint64_t poll_ns = 1'000'000;      // while reads are under way
+constexpr std::uint64_t idle_ns = 1'000'000'000;  // without pages to look at, or without a channel
 constexpr std::uint64_t tell_again_ns = 60'000'000'000;
 constexpr std::size_t most_pages_a_look = 1u << 16;  // that are looked at in one step, for Remote ones
 

@@ -43,7 +43,7 @@ result<std::string> read_whole_file(const std::string& path, std::size_t most_by
 // The version is taken before the file is read: a change in between is noticed at the next call.
 std::optional<result<std::string>> secret_in_file::changed() {
   if (path_.empty()) return std::nullopt;
-  const file_version now = file_version::of(path_);
+  const file_version now = version_of(path_);
   const bool is_new = now != seen_;
   if (!is_new && !has_failed_) return std::nullopt;
   seen_ = now;

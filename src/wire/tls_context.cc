@@ -126,8 +126,8 @@ result<owned_context> make_client_context(const std::string& authority_file) {
 
 }  // namespace
 
-// Where it comes from; `seen`: the version of the files that were read last; `has_failed`: they cannot be used. Both are
-// guarded by the context's lock.
+// Where it comes from; `seen`: the version of the files that were read last; `has_failed`: they cannot be used. Both
+// are guarded by the context's lock.
 struct tls_context::sources {
   bool is_client = false;
   std::string certificate_file;

@@ -208,7 +208,7 @@ TEST_F(scrubbed_copies, a_copy_that_only_the_scrubber_misses_is_no_trouble_of_th
   const std::string told = testing::internal::GetCapturedStderr();
   EXPECT_EQ(told.find("the program waits"), std::string::npos) << told;
   EXPECT_EQ(told.find("cannot be read"), std::string::npos) << told;
-  for (page_id page = range.first; page < range.end(); ++page) check(page);
+  check(range);
 }
 
 // One copy has been read before the page was written anew, and the other one arrives afterwards. Neither has been
@@ -241,7 +241,7 @@ TEST_F(scrubbed_copies, a_page_may_be_written_anew_between_the_reads_of_its_copi
   for (int steps = 0; steps < 100; ++steps) static_cast<void>(engine_->tending().tend());
   EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
   EXPECT_EQ(far_->report().used_slots, range.count);
-  for (page_id page = range.first; page < range.end(); ++page) check(page);
+  check(range);
 }
 
 TEST_F(damaged_copies, a_copy_that_stays_wrong_is_read_once_and_written_again) {
