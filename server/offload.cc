@@ -2,9 +2,11 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "server/extents.h"
 #include "wire/bytes.h"
+#include "wire/reduction.h"
 
 namespace far::server {
 namespace {
@@ -32,11 +34,35 @@ class checksum_ranges final : public offload {
 };
 static_assert(wire::maximum_payload_bytes <= block_bytes);
 
+// "reduce": the count, sum, minimum and maximum of numbers in parts of slots (wire/reduction.h).
+class reduce_ranges final : public offload {
+ public:
+  [[nodiscard]] std::string_view name() const override { return wire::reduction_name; }
+
+  [[nodiscard]] outcome run(const session& data, std::span<const std::byte> arguments,
+                            std::span<std::byte> result) const override {
+    const std::optional<wire::reduction_request> asked = wire::decode_reduction(arguments);
+    if (!asked) return {wire::status::call_failed, 0, 0};
+    const page_reduction how{asked->how, &asked->hash};
+    std::byte* to = result.data();
+    for (const wire::range& range : asked->ranges.all()) {
+      const std::byte* const slot = data.address_of(range.slot);
+      if (slot == nullptr) return {wire::status::not_allocated, 0, 0};
+      wire::encode(reduce_page(how, slot, {slot + range.offset_bytes, range.length_bytes}),
+                   std::span<std::byte, wire::reduced_bytes>(to, wire::reduced_bytes));
+      to += wire::reduced_bytes;
+    }
+    // A page is hashed as a whole.
+    return {wire::status::ok, static_cast<std::size_t>(to - result.data()), asked->ranges.count * page_bytes};
+  }
+};
+
 }  // namespace
 
 std::span<const offload* const> built_in_offloads() {
   static const checksum_ranges checksum;
-  static const std::array<const offload*, 1> all{&checksum};
+  static const reduce_ranges reduce;
+  static const std::array<const offload*, 2> all{&checksum, &reduce};
   return all;
 }
 

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/units.h"
 #include "server/offload.h"
 #include "tests/support/scripted_client.h"
 #include "wire/bytes.h"
+#include "wire/reduction.h"
 
 namespace far::server {
 namespace {
@@ -333,6 +335,34 @@ TEST_F(Serving, ChecksumsWithoutFetching) {
   ASSERT_TRUE(wire::encode_call("no-such-thing", std::span(payload).first<wire::call_header_bytes>()));
   EXPECT_EQ(client.ask(opcode::call, payload).head.result, status::unknown_call);
   EXPECT_FALSE(client.talk.is_over());
+}
+
+TEST_F(Serving, ReducesNumbersWithoutFetching) {
+  const bytes data = pattern(page_bytes, 6);
+  ASSERT_EQ(client.write({{3, 0, page_bytes}}, data), status::ok);
+  const page_hasher hash(11);
+  const page_reduction asked{{detail::number_type::uint8, 10, 200}, &hash};
+  const auto payload_of = [&](const std::vector<wire::range>& ranges) {
+    bytes payload(wire::call_header_bytes + wire::reduction_bytes + ranges.size() * wire::range_bytes);
+    EXPECT_EQ(wire::encode_reduction(asked, ranges, payload), payload.size());
+    return payload;
+  };
+  const message got = client.ask(opcode::call, payload_of({{3, 0, page_bytes}, {3, 100, 1}}));
+  ASSERT_EQ(got.head.result, status::ok);
+  ASSERT_EQ(got.payload.size(), 2 * wire::reduced_bytes);
+  std::array<reduced_page, 2> found;
+  std::memcpy(found.data(), got.payload.data(), sizeof found);
+  EXPECT_EQ(found[0].numbers, reduce(asked.how, data));
+  EXPECT_EQ(found[1].numbers, reduce(asked.how, std::span(data).subspan(100, 1)));
+  EXPECT_EQ(found[1].check, hash_of_pieces(hash, data.data()));
+
+  bytes cut = payload_of({{3, 0, page_bytes}});
+  cut.pop_back();
+  EXPECT_EQ(client.ask(opcode::call, cut).head.result, status::call_failed);
+  EXPECT_FALSE(client.talk.is_over());
+  // As with a read, whoever names what is not its own has lost track of its slots.
+  EXPECT_EQ(client.ask(opcode::call, payload_of({{100 * wire::block_slots, 0, 8}})).head.result, status::not_allocated);
+  EXPECT_TRUE(client.talk.is_over());
 }
 
 TEST_F(Serving, ANoticeOfLeavingIsNotAnsweredAndTheSessionServesOn) {

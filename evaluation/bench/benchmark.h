@@ -41,6 +41,7 @@ struct outcome {
 [[nodiscard]] result<outcome> run_pressure(const settings& chosen);
 [[nodiscard]] result<outcome> run_pointers(const settings& chosen);
 [[nodiscard]] result<outcome> run_containers(const settings& chosen);
+[[nodiscard]] result<outcome> run_offload(const settings& chosen);
 [[nodiscard]] result<outcome> run_eden(const settings& chosen);
 [[nodiscard]] result<outcome> run_applications(const settings& chosen);
 [[nodiscard]] result<outcome> run_unchanged(const settings& chosen);

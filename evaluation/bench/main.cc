@@ -40,6 +40,7 @@ constexpr std::array benchmarks = {
     listed{"pressure", "free local memory under 100 busy fibers, prioritised and not (AIFM, figure 15)", run_pressure},
     listed{"pointers", "lists, trees and maps of far pointers that are all local, beside raw pointers", run_pointers},
     listed{"containers", "far containers that are all local, beside those of std", run_containers},
+    listed{"offload", "sums of numbers where they are, and fetched, with a quarter of the memory", run_offload},
     listed{"applications", "programs on far containers in a part of their memory, beside the same on std containers",
            run_applications},
     listed{"run", "whole programs, unchanged, in a part of the memory that they want, beside swap", run_unchanged},

@@ -83,6 +83,7 @@ struct runtime_statistics {
   std::uint64_t evacuated_objects = 0;
   std::uint64_t evacuated_segments = 0;
   std::uint64_t lost_races = 0;         // moves that a dereference called off
+  std::uint64_t reduced_pages = 0;      // whose numbers were reduced where they are (far/summary.h)
   std::uint64_t handled_objects = 0;    // calls of handlers for leaving objects (far/tag.h)
   std::uint64_t backend_errors = 0;     // transfers that failed
   std::uint64_t lost_pages = 0;         // pages whose bytes the far tier could not return (far/page_lost.h)

@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/page_reduction.h"
 #include "base/result.h"
 #include "base/units.h"
 
@@ -44,6 +45,14 @@ struct request {
   // before. Such a source is read only when no other copy exists.
   std::uint64_t avoid = 0;
   bool is_needed = true;  // false, of a read: nobody waits for the bytes, so the user is not told when it fails
+  // Of a read of a part of one slot, if backend::reduces(): the buffer gets a reduced_page (base/page_reduction.h) in
+  // place of the bytes. It stays valid until the completion is polled. ENOTSUP: the server cannot do that.
+  const page_reduction* reduce = nullptr;
+
+  // What a read brings, and a write takes.
+  [[nodiscard]] std::uint32_t moved_bytes() const {
+    return reduce == nullptr ? length_bytes : static_cast<std::uint32_t>(sizeof(reduced_page));
+  }
 };
 
 // `error_code` is 0 or an errno value. A failed read leaves the buffer undefined; a failed write leaves the slot's
@@ -147,8 +156,11 @@ class backend {
     return nullptr;
   }
 
-  // Does a step of background work (connect again, make slots available ahead of need, restore copies), and returns the
-  // nanoseconds until it wants the next call. Never blocks. One thread at a time calls it.
+  // Whether reads may ask for a reduction (AIFM, section 4.3: active remote components).
+  [[nodiscard]] virtual bool reduces() const { return false; }
+
+  // Does a step of what is to be done behind the transfers (connect again, make slots available ahead of need, restore
+  // copies) and returns after how many nanoseconds it wants the next call; never blocks. One thread at a time calls it.
   virtual std::uint64_t tend() { return no_tending; }
 
   // Adds a server while transfers are under way. `server`: as in the tier's name. May wait for some seconds, so a

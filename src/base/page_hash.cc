@@ -44,8 +44,24 @@ page_hasher::page_hasher(std::uint64_t seed) noexcept {
   }
 }
 
+page_hasher::page_hasher(std::span<const std::byte, secret_bytes> secret) noexcept {
+  std::memcpy(secret_.data(), secret.data(), secret_bytes);
+}
+
 page_hash page_hasher::operator()(const std::byte* bytes, std::size_t length) const noexcept {
   return fastest_xxh3().hash_64_with_secret(bytes, length, secret_.data(), secret_bytes);
+}
+
+std::uint64_t hash_of_pieces(const piece_hashes& of) noexcept {
+  return fastest_xxh3().hash_64(of.data(), sizeof of);
+}
+
+std::uint64_t hash_of_pieces(const page_hasher& hash, const std::byte* page) noexcept {
+  piece_hashes found;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    found[i] = static_cast<std::uint32_t>(hash(page + i * hashed_piece_bytes, hashed_piece_bytes));
+  }
+  return hash_of_pieces(found);
 }
 
 }  // namespace far

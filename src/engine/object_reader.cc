@@ -1,6 +1,7 @@
 #include "engine/object_reader.h"
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -75,6 +76,8 @@ read_outcome object_reader::start(object_read& one) {
   FAR_DCHECK(one.offset_bytes + one.length_bytes <= page_bytes, "a read stays within a page");
   const page_word word = shared_.pages.load(one.page);
   if (word.where() != state::remote) return read_outcome::not_remote;
+  const bool is_computed_there = one.reduce != nullptr && shared_.far.direct(word.place()) == nullptr;
+  if (is_computed_there && (refuses_to_reduce_ || !shared_.far.reduces())) return read_outcome::failed;
   if (!has_room()) return read_outcome::busy;
   transfer& fresh = *free_[free_count_ - 1];
   fresh.attempts = 0;
@@ -99,20 +102,37 @@ read_outcome object_reader::start(object_read& one) {
 }
 
 read_outcome object_reader::read_directly(object_read& one, const std::byte* bytes, slot_reads::entry& held) {
-  const read_outcome reached = take(one, bytes + first_piece(one) * page_checks::piece_bytes);
+  const read_outcome reached = one.reduce == nullptr
+                                   ? take(one, bytes + first_piece(one) * page_checks::piece_bytes)
+                                   : take_reduced(one, reduce_page({*one.reduce, &shared_.checks.hasher()}, bytes,
+                                                                   {bytes + one.offset_bytes, one.length_bytes}));
   const bool is_there = is_remote_at(one.page, held.slot);
   release(held);
   return is_there ? reached : read_outcome::not_remote;
 }
 
-bool object_reader::submit(transfer& running) {
+backend::request object_reader::request_for(const transfer& running) const {
   const object_read& one = *running.one;
-  const backend::request wanted{.op = backend::operation::read,
-                                .slot = running.held.slot,
-                                .offset_bytes = static_cast<std::uint32_t>(first_piece(one) * page_checks::piece_bytes),
-                                .length_bytes = static_cast<std::uint32_t>(piece_count(one) * page_checks::piece_bytes),
-                                .buffer = landing_of(running),
-                                .cookie = static_cast<std::uint64_t>(&running - under_way_list_.data())};
+  backend::request wanted{.op = backend::operation::read,
+                          .slot = running.held.slot,
+                          .offset_bytes = one.offset_bytes,
+                          .length_bytes = one.length_bytes,
+                          .buffer = landing_of(running),
+                          .cookie = static_cast<std::uint64_t>(&running - under_way_list_.data())};
+  if (one.reduce != nullptr) {
+    wanted.reduce = &running.reduce;
+    wanted.is_needed = false;  // the page is fetched instead
+  } else {
+    wanted.offset_bytes = static_cast<std::uint32_t>(first_piece(one) * page_checks::piece_bytes);
+    wanted.length_bytes = static_cast<std::uint32_t>(piece_count(one) * page_checks::piece_bytes);
+  }
+  return wanted;
+}
+
+bool object_reader::submit(transfer& running) {
+  // In the table, because a transfer may outlive the read.
+  if (running.one->reduce != nullptr) running.reduce = {*running.one->reduce, &shared_.checks.hasher()};
+  const backend::request wanted = request_for(running);
   if (transfers_->needs_its_submitter()) {
     if (has_left()) submit_left();
     running.submitter = this_thread();
@@ -140,6 +160,13 @@ read_outcome object_reader::take(object_read& one, const std::byte* pieces) cons
   return read_outcome::done;
 }
 
+// Computed of the bytes with which the page left, or worthless.
+read_outcome object_reader::take_reduced(object_read& one, const reduced_page& found) const {
+  if (!shared_.checks.fits(one.page, found.check)) return read_outcome::failed;
+  std::memcpy(one.buffer, &found, sizeof found);
+  return read_outcome::done;
+}
+
 bool object_reader::poll(caller who) {
   std::array<backend::completion, 64> done;
   const std::size_t count = transfers_->poll(done);
@@ -154,10 +181,16 @@ void object_reader::arrive(const backend::completion& ended) {
   transfer& landed = under_way_list_[ended.cookie];
   if (landed.one != nullptr) {
     object_read& one = *landed.one;
-    const read_outcome reached = ended.error_code == 0 ? take(one, landing_of(landed)) : read_outcome::failed;
+    const bool is_reduced = one.reduce != nullptr;
+    read_outcome reached = read_outcome::failed;
+    if (ended.error_code == 0) {
+      reached = is_reduced ? take_reduced(one, *reinterpret_cast<const reduced_page*>(landing_of(landed)))
+                           : take(one, landing_of(landed));
+    }
+    if (is_reduced && ended.error_code == ENOTSUP) refuses_to_reduce_ = true;
     // The page was fetched or discarded meanwhile, and the bytes are worthless: that is no error, and no reason to try
     // again.
-    if (reached == read_outcome::failed && is_remote_at(one.page, landed.held.slot)) {
+    if (reached == read_outcome::failed && !is_reduced && is_remote_at(one.page, landed.held.slot)) {
       shared_.count.backend_errors.add();
       if (++landed.attempts < attempts_before_failed && submit(landed)) return;
     }

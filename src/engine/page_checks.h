@@ -20,8 +20,8 @@ namespace far::engine {
 
 class page_checks {
  public:
-  static constexpr std::size_t piece_bytes = 512;
-  static constexpr std::size_t pieces_a_page = page_bytes / piece_bytes;
+  static constexpr std::size_t piece_bytes = hashed_piece_bytes;
+  static constexpr std::size_t pieces_a_page = hashed_pieces;
 
   page_checks(std::uint64_t pages, bool by_pieces)
       : words_a_page_(by_pieces ? most_words : 1),
@@ -67,6 +67,17 @@ class page_checks {
     }
     return same;
   }
+
+  // The same for all of them, of which hash_of_pieces() says this. Whoever says it uses hasher(). Requires:
+  // by_pieces().
+  [[nodiscard]] bool fits(page_id page, std::uint64_t all_pieces) const {
+    piece_hashes expected;
+    for (std::size_t i = 0; i < pieces_a_page; ++i) {
+      expected[i] = static_cast<std::uint32_t>(at(page, i / 2).load(std::memory_order_relaxed) >> i % 2 * 32);
+    }
+    return hash_of_pieces(expected) == all_pieces;
+  }
+  [[nodiscard]] const page_hasher& hasher() const { return hash_; }
 
   // For a page that changes its address. Requires: the caller owns it in Fetching.
   using check = std::array<std::uint64_t, pieces_a_page / 2>;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/units.h"
 #include "engine/eviction_filter.h"
@@ -85,6 +86,12 @@ class far_memory {
   [[nodiscard]] bool read_remote(std::uintptr_t address, std::size_t bytes, std::byte* into) {
     let_others_run();
     return from_.read_slot(pointer(address), bytes, into) == pager::slot_read::done;
+  }
+
+  // Has the far tier reduce numbers of remote pages, which stay there (pager::page_guard::reduce_slots).
+  void reduce_remote(const reduction& how, std::span<pager::slot_reduction> pages) {
+    let_others_run();
+    from_.reduce_slots(how, pages);
   }
 
  private:

@@ -205,6 +205,39 @@ void object_heap::bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool w
   }
 }
 
+// Pages that are not here are reduced where they are, and the others here; those that come or leave meanwhile are
+// brought in. The order in which the pages are added is always the same.
+reduced_numbers object_heap::reduce_part(std::uint64_t value, std::size_t offset, std::size_t bytes,
+                                         const reduction& how) {
+  constexpr std::size_t most = pager::page_guard::most_reductions;
+  const std::uintptr_t end = word::address(value) + offset + bytes;
+  reduced_numbers all;
+  for (std::uintptr_t at = word::address(value) + offset; at < end;) {
+    std::array<pager::slot_reduction, most> parts;
+    std::array<pager::slot_reduction, most> away;
+    std::size_t part_count = 0;
+    std::size_t away_count = 0;
+    for (; at < end && part_count < most; at += parts[part_count++].bytes) {
+      parts[part_count].address = reinterpret_cast<const std::byte*>(at);
+      parts[part_count].bytes = std::min<std::size_t>(end - at, page_bytes - at % page_bytes);
+      if (!memory.is_resident(at)) away[away_count++] = parts[part_count];
+    }
+    if (away_count > 0) memory.reduce_remote(how, {away.data(), away_count});
+    for (std::size_t i = 0, next = 0; i < part_count; ++i) {
+      const bool was_away = next < away_count && away[next].address == parts[i].address;
+      if (was_away && away[next++].outcome == pager::slot_read::done) {
+        add(how, away[next - 1].found, all);
+        heap::counters::add(count.reduced_pages);
+        continue;
+      }
+      const auto page = reinterpret_cast<std::uintptr_t>(parts[i].address);
+      bring_in_huge(page - page % page_bytes, page + 1, false, false);
+      add(how, reduce(how, {parts[i].address, parts[i].bytes}), all);
+    }
+  }
+  return all;
+}
+
 // The object path (AIFM, section 4.3; Atlas, section 4.2). The flag `fetching` keeps everyone from the object, so its
 // bytes in the far tier are its newest for as long as the page is remote. Returns whether the caller is to fetch it.
 bool object_heap::begin_fetch(owner_word& owner, std::uint64_t value) {

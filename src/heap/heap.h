@@ -104,6 +104,10 @@ class object_heap {
   [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
 
   // Whether a page of an object larger than a page is lost; `value` is its owner's word.
+  // See detail::reduce_part.
+  [[nodiscard]] reduced_numbers reduce_part(std::uint64_t value, std::size_t offset, std::size_t bytes,
+                                            const reduction& how);
+
   [[nodiscard]] bool is_any_lost(std::uint64_t value) const { return huge.is_any_lost(word::address(value)); }
 
   // The part that dereferences read.

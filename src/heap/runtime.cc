@@ -274,6 +274,7 @@ runtime_statistics runtime::statistics() const {
           .evacuated_objects = count.evacuated_objects.load(),
           .evacuated_segments = count.evacuated_segments.load(),
           .lost_races = count.lost_races.load(),
+          .reduced_pages = count.reduced_pages.load(),
           .handled_objects = count.handled_objects.load(),
           .backend_errors = pages.backend_errors,
           .lost_pages = pages.lost_pages,
@@ -369,6 +370,18 @@ std::size_t bytes_of(const owner_word& owner) {
 
 bool is_any_lost(const owner_word& owner) {
   return heap_of(runtime_of(owner)).is_any_lost(owner.load(std::memory_order_relaxed));
+}
+
+reduced_numbers reduce_part(const owner_word& owner, std::size_t offset, std::size_t bytes, const reduction& how) {
+  return heap_of(runtime_of(owner)).reduce_part(owner.load(std::memory_order_relaxed), offset, bytes, how);
+}
+
+reduced_numbers reduce_bytes(const std::byte* bytes, std::size_t count, const reduction& how) {
+  return reduce(how, {bytes, count});
+}
+
+void add_reduced(const reduction& how, const reduced_numbers& found, reduced_numbers& to) {
+  add(how, found, to);
 }
 
 void prefetch_part(owner_word& owner, std::size_t offset, std::size_t bytes) {

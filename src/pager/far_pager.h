@@ -138,6 +138,7 @@ class far_pager final : public pager {
   [[nodiscard]] slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) override {
     return slots_->read(address, bytes, buffer);
   }
+  void reduce_slots(const reduction& how, std::span<slot_reduction> pages) override { slots_->reduce(how, pages); }
   [[nodiscard]] std::uint64_t poll() noexcept override { return misses_->poll(); }
 
  private:

@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
+#include "base/page_reduction.h"
 #include "base/result.h"
 #include "engine/hint.h"
 #include "engine/miss_waiter.h"
@@ -21,6 +23,14 @@ enum class slot_read {
   done,        // the bytes are in the buffer, and were the newest when the read ended
   not_remote,  // the page is not Remote, or was not for a moment: look again
   failed,      // the far tier keeps failing; fetch() finds out whether the bytes are lost
+};
+
+// Numbers in one page, and what has become of reducing them.
+struct slot_reduction {
+  const std::byte* address = nullptr;
+  std::size_t bytes = 0;
+  slot_read outcome = slot_read::not_remote;
+  reduced_numbers found;  // if `done`: of the newest bytes when it ended
 };
 
 class page_guard : public far_heap {
@@ -81,8 +91,13 @@ class page_guard : public far_heap {
   // within a page; `buffer` is local memory; options::object_readers > 0.
   [[nodiscard]] virtual slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) = 0;
 
-  // With options::fibers: finishes arrived transfers and wakes the fibers that can continue; never waits, touches no
-  // far memory. Returns the nanoseconds until it wants the next call. One thread at a time, outside fibers.
+  // Has the far tier reduce the numbers of remote pages, all of them side by side (base/page_reduction.h). `failed`: it
+  // cannot, or not now. Requires: as read_slot(); at most most_reductions pages; each part begins and ends at a number.
+  static constexpr std::size_t most_reductions = 16;
+  virtual void reduce_slots(const reduction& how, std::span<slot_reduction> pages) = 0;
+
+  // With options::fibers: finishes what has arrived and wakes whom it can; never waits, touches no far memory. Returns
+  // after how many nanoseconds it wants the next call. One thread at a time, outside fibers.
   [[nodiscard]] virtual std::uint64_t poll() noexcept = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "pager/slot_reader.h"
 
+#include <array>
 #include <mutex>
 
 #include "base/check.h"
@@ -8,24 +9,6 @@
 
 namespace far::pager {
 namespace {
-
-// A read that a fiber waits for.
-struct awaited_read : engine::object_read {
-  miss_waiter* fibers = nullptr;
-  miss_waiter::ticket ticket;
-
-  static void tell(engine::object_read& one) noexcept {
-    auto& mine = static_cast<awaited_read&>(one);
-    mine.fibers->wake(mine.ticket);
-  }
-};
-
-void describe(engine::object_read& one, engine::page_id page, std::uint32_t offset_bytes, std::span<std::byte> into) {
-  one.page = page;
-  one.offset_bytes = offset_bytes;
-  one.length_bytes = static_cast<std::uint32_t>(into.size());
-  one.buffer = into.data();
-}
 
 slot_read to_slot_read(engine::read_outcome reached) {
   switch (reached) {
@@ -40,6 +23,17 @@ slot_read to_slot_read(engine::read_outcome reached) {
 
 }  // namespace
 
+// A read that a thread or a fiber waits for.
+struct slot_reader::awaited_read : engine::object_read {
+  miss_waiter* fibers = nullptr;
+  miss_waiter::ticket ticket;
+
+  static void tell(engine::object_read& one) noexcept {
+    auto& mine = static_cast<awaited_read&>(one);
+    mine.fibers->wake(mine.ticket);
+  }
+};
+
 result<void> slot_reader::add_readers(unsigned count) {
   for (unsigned i = 0; i < count; ++i) {
     const result<engine::object_reader*> added = engine_.transfers().add_object_reader();
@@ -50,12 +44,40 @@ result<void> slot_reader::add_readers(unsigned count) {
 }
 
 slot_read slot_reader::read(const std::byte* address, std::size_t bytes, std::byte* buffer) {
-  FAR_CHECK(!readers_.empty(), "read_slot() needs options::object_readers");
-  const page_id page = heap_.page_at(address);
-  const auto offset_bytes = static_cast<std::uint32_t>(address - heap_.address_of(page));
-  FAR_CHECK(offset_bytes + bytes <= page_bytes, "read_slot() reads within one page");
-  if (host_.on_fiber()) return read_on_fiber(page, offset_bytes, {buffer, bytes});
-  return read_on_thread(page, offset_bytes, {buffer, bytes});
+  awaited_read mine;
+  mine.page = heap_.page_at(address);
+  mine.offset_bytes = static_cast<std::uint32_t>(address - heap_.address_of(mine.page));
+  mine.length_bytes = static_cast<std::uint32_t>(bytes);
+  mine.buffer = buffer;
+  read_all({&mine, 1});
+  return to_slot_read(mine.outcome.load(std::memory_order_acquire));
+}
+
+void slot_reader::reduce(const reduction& how, std::span<slot_reduction> pages) {
+  FAR_CHECK(pages.size() <= page_guard::most_reductions, "so many pages are reduced side by side");
+  std::array<awaited_read, page_guard::most_reductions> reads;
+  std::array<reduced_page, page_guard::most_reductions> found;
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    reads[i].page = heap_.page_at(pages[i].address);
+    reads[i].offset_bytes = static_cast<std::uint32_t>(pages[i].address - heap_.address_of(reads[i].page));
+    reads[i].length_bytes = static_cast<std::uint32_t>(pages[i].bytes);
+    reads[i].buffer = reinterpret_cast<std::byte*>(&found[i]);
+    reads[i].reduce = &how;
+  }
+  read_all({reads.data(), pages.size()});
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    pages[i].outcome = to_slot_read(reads[i].outcome.load(std::memory_order_acquire));
+    if (pages[i].outcome == slot_read::done) pages[i].found = found[i].numbers;
+  }
+}
+
+void slot_reader::read_all(std::span<awaited_read> reads) {
+  FAR_CHECK(!readers_.empty(), "read_slot() and reduce_slots() need options::object_readers");
+  for (const awaited_read& one : reads) {
+    FAR_CHECK(one.offset_bytes + one.length_bytes <= page_bytes, "a slot is read within one page");
+  }
+  if (host_.on_fiber()) return read_on_fiber(reads);
+  read_on_thread(reads);
 }
 
 // Starts the read on the first reader that is not held and has room.
@@ -71,39 +93,52 @@ engine::read_outcome slot_reader::start(engine::object_read& one) noexcept {
   return engine::read_outcome::busy;
 }
 
-slot_read slot_reader::read_on_thread(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into) {
+// One that start() has ended has its outcome from it.
+void slot_reader::read_on_thread(std::span<awaited_read> reads) {
   const platform::signal_shield shield;
-  engine::object_read mine;
-  describe(mine, page, offset_bytes, into);
-  backoff waiting;
-  engine::read_outcome reached = engine::read_outcome::busy;
-  while ((reached = start(mine)) == engine::read_outcome::busy) {
-    if (!engine::help(engine_, host_, engine::caller::of_program)) waiting.pause();
+  for (awaited_read& one : reads) {
+    backoff waiting;
+    engine::read_outcome reached = engine::read_outcome::busy;
+    while ((reached = start(one)) == engine::read_outcome::busy) {
+      if (!engine::help(engine_, host_, engine::caller::of_program)) waiting.pause();
+    }
+    if (reached != engine::read_outcome::in_flight) one.outcome.store(reached, std::memory_order_relaxed);
   }
-  if (reached != engine::read_outcome::in_flight) return to_slot_read(reached);
-  backoff arriving;
-  while ((reached = mine.outcome.load(std::memory_order_acquire)) == engine::read_outcome::in_flight) {
-    if (!engine::help(engine_, host_, engine::caller::of_program)) arriving.pause();
+  for (const awaited_read& one : reads) {
+    backoff arriving;
+    while (one.outcome.load(std::memory_order_acquire) == engine::read_outcome::in_flight) {
+      if (!engine::help(engine_, host_, engine::caller::of_program)) arriving.pause();
+    }
   }
-  return to_slot_read(reached);
 }
 
-slot_read slot_reader::read_on_fiber(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into) {
-  awaited_read mine;
-  describe(mine, page, offset_bytes, into);
-  mine.fibers = host_.fibers();
-  mine.finished = &awaited_read::tell;
-  while (true) {
-    mine.fibers->open(mine.ticket);
-    const engine::read_outcome reached = start(mine);
-    if (reached == engine::read_outcome::in_flight) break;
-    mine.fibers->close(mine.ticket);
-    if (reached != engine::read_outcome::busy) return to_slot_read(reached);
-    misses_.wait_for_turn();
+void slot_reader::read_on_fiber(std::span<awaited_read> reads) {
+  std::uint64_t under_way = 0;
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    awaited_read& one = reads[i];
+    one.fibers = host_.fibers();
+    one.finished = &awaited_read::tell;
+    while (true) {
+      one.fibers->open(one.ticket);
+      const engine::read_outcome reached = start(one);
+      if (reached == engine::read_outcome::in_flight) {
+        under_way |= std::uint64_t{1} << i;
+        break;
+      }
+      one.fibers->close(one.ticket);
+      if (reached != engine::read_outcome::busy) {
+        one.outcome.store(reached, std::memory_order_relaxed);
+        break;
+      }
+      misses_.wait_for_turn();
+    }
   }
-  mine.fibers->poll_soon();
-  mine.fibers->park(mine.ticket, miss_waiter::place::call);
-  return to_slot_read(mine.outcome.load(std::memory_order_acquire));
+  if (under_way == 0) return;
+  host_.fibers()->poll_soon();
+  // The wake that comes before the park is not lost.
+  for (std::size_t i = 0; i < reads.size(); ++i) {
+    if ((under_way >> i & 1) != 0) reads[i].fibers->park(reads[i].ticket, miss_waiter::place::call);
+  }
 }
 
 }  // namespace far::pager

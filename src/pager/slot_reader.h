@@ -26,11 +26,16 @@ class slot_reader {
 
   // As page_guard::read_slot().
   [[nodiscard]] slot_read read(const std::byte* address, std::size_t bytes, std::byte* buffer);
+  // As page_guard::reduce_slots().
+  void reduce(const reduction& how, std::span<slot_reduction> pages);
 
  private:
+  struct awaited_read;
+
   [[nodiscard]] engine::read_outcome start(engine::object_read& one) noexcept;
-  [[nodiscard]] slot_read read_on_thread(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);
-  [[nodiscard]] slot_read read_on_fiber(page_id page, std::uint32_t offset_bytes, std::span<std::byte> into);
+  void read_all(std::span<awaited_read> reads);
+  void read_on_thread(std::span<awaited_read> reads);
+  void read_on_fiber(std::span<awaited_read> reads);
 
   engine::engine& engine_;
   process_host& host_;

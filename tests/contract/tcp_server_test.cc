@@ -71,6 +71,29 @@ TEST(tcp_server, what_is_freed_goes_back_and_the_session_ends_with_the_backend) 
   }());
 }
 
+// As of a server of an older release: that is no loss, the bytes can be read.
+TEST(tcp_server, what_a_server_cannot_reduce_is_refused_and_nothing_else) {
+  const memory_server server({});
+  const auto far = open_at(server);
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id slot = far->allocate(1).value();
+  ASSERT_EQ(write_slot(*far, *queue, slot), 0);
+  const page_hasher hash(1);
+  const page_reduction asked{{detail::number_type::int64, 0, 9}, &hash};
+  reduced_page found;
+  const request io{.op = operation::read,
+                   .slot = slot,
+                   .offset_bytes = 4,
+                   .length_bytes = 8,
+                   .buffer = reinterpret_cast<std::byte*>(&found),
+                   .reduce = &asked};
+  ASSERT_EQ(queue->submit({&io, 1}), 1u);
+  completion ended;
+  while (queue->poll({&ended, 1}) == 0) queue->wait(second_ns);
+  EXPECT_EQ(ended.error_code, ENOTSUP) << "no number begins there";
+  EXPECT_EQ(read_slot(*far, *queue, slot), 0);
+}
+
 TEST(tcp_server, a_restarted_server_has_lost_its_slots_and_serves_new_ones) {
   memory_server server({});
   const auto far = open_at(server);

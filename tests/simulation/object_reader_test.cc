@@ -71,6 +71,19 @@ class object_reader_test : public stepped_engine, public testing::TestWithParam<
     }
   };
 
+  // Of some of a page's numbers.
+  struct one_reduction : object_read {
+    reduction how{detail::number_type::uint32, 0, ~std::uint32_t{0} / 2};
+    reduced_page found;
+    explicit one_reduction(page_id wanted_page) {
+      page = wanted_page;
+      offset_bytes = 1024;
+      length_bytes = 2048;
+      buffer = reinterpret_cast<std::byte*>(&found);
+      reduce = &how;
+    }
+  };
+
   using stepped_engine::start;
   [[nodiscard]] read_outcome start(object_read& one) {
     const far::lock_guard guard(reader_->lock);
@@ -230,6 +243,53 @@ TEST_P(object_reader_test, wrong_bytes_are_never_handed_out) {
   one_part again(5);
   EXPECT_EQ(end(again, start(again)), read_outcome::done);
   expected_.check(5, 1, again.copy.data());
+}
+
+TEST_P(object_reader_test, numbers_are_reduced_where_they_are_and_the_page_stays_remote) {
+  one_reduction asked(5);
+  ASSERT_EQ(end(asked, start(asked)), read_outcome::done);
+  EXPECT_EQ(state_of(5), state::remote);
+  resolve(5, false);
+  EXPECT_EQ(asked.found.numbers, reduce(asked.how, {kernel_.bytes(5) + 1024, 2048}));
+  one_reduction late(5);
+  EXPECT_EQ(start(late), read_outcome::not_remote);
+}
+
+TEST_P(object_reader_test, what_was_reduced_while_the_page_was_written_is_worthless) {
+  one_reduction asked(5);
+  const read_outcome started = start(asked);
+  if (started != read_outcome::in_flight) GTEST_SKIP() << "reads end at once here";
+  {
+    const far::lock_guard guard(fetcher_->lock);
+    ASSERT_EQ(engine_->misses().handle(*fetcher_, streams_, 5, true), engine::outcome::in_flight);
+  }
+  const far::lock_guard guard(reader_->lock);
+  while (asked.outcome.load() == read_outcome::in_flight) {
+    clock_.advance_to(clock_.now_ns() + 10'000);
+    static_cast<void>(reader_->poll(engine::caller::of_program));
+  }
+  EXPECT_EQ(asked.outcome.load(), read_outcome::not_remote);
+}
+
+// It is asked once, and no error is counted: the page can be fetched.
+TEST_P(object_reader_test, what_was_computed_of_wrong_bytes_is_never_handed_out) {
+  far_.faults().set_lying_reads_per_million(1'000'000);
+  one_reduction asked(5);
+  const read_outcome started = start(asked);
+  if (started == read_outcome::in_flight) {
+    EXPECT_EQ(end(asked, started), read_outcome::failed);
+    EXPECT_EQ(far_.lies(), 1u);
+    EXPECT_EQ(engine_->snapshot().backend_errors, 0u);
+  } else {
+    auto* const bytes = const_cast<std::byte*>(far_.direct(engine_->state_for_tests().pages.load(6).place()));
+    bytes[4'000] ^= std::byte{16};
+    one_reduction wrong(6);
+    EXPECT_EQ(start(wrong), read_outcome::failed) << "also where other numbers of the page are wrong";
+    bytes[4'000] ^= std::byte{16};
+  }
+  far_.faults().set_lying_reads_per_million(0);
+  one_reduction again(5);
+  EXPECT_EQ(end(again, start(again)), read_outcome::done);
 }
 
 TEST_P(object_reader_test, whoever_waits_is_told_once_the_outcome_is_known) {

@@ -48,6 +48,7 @@ class faulty_channel final : public channel {
   int run_inner(const request& io);
   void spoil(const request& io);
   void lie(const request& io);
+  void lie_about_numbers(const request& io);
 
   const faulty_backend& owner_;
   const std::unique_ptr<channel> inner_;
@@ -122,7 +123,7 @@ const std::byte* faulty_channel::lend(const request& io) {
 
 void faulty_channel::spoil(const request& io) {
   if (io.op == operation::read) {
-    if (io.length_bytes > 0) std::memset(io.buffer, static_cast<int>(rubbish), io.length_bytes);
+    if (io.length_bytes > 0) std::memset(io.buffer, static_cast<int>(rubbish), io.moved_bytes());
     return;
   }
   std::vector<std::byte> bytes(io.length_bytes, rubbish);
@@ -136,6 +137,7 @@ void faulty_channel::spoil(const request& io) {
 void faulty_channel::lie(const request& io) {
   owner_.note_lie();
   if (io.op == operation::write) return;
+  if (io.reduce != nullptr) return lie_about_numbers(io);
   const std::byte* const neighbour = owner_.inner().direct(io.slot ^ 1);
   const bool within_a_page = io.offset_bytes + io.length_bytes <= page_bytes;
   const std::uint64_t kind = draw(3);
@@ -147,6 +149,16 @@ void faulty_channel::lie(const request& io) {
     static_cast<void>(run_inner(io));
     io.buffer[draw(io.length_bytes)] ^= std::byte{static_cast<unsigned char>(1u << draw(8))};
   }
+}
+
+// What is computed of wrong bytes.
+void faulty_channel::lie_about_numbers(const request& io) {
+  std::vector<std::byte> page(page_bytes);
+  request whole{.op = operation::read, .slot = io.slot, .buffer = page.data()};
+  static_cast<void>(run_inner(whole));
+  page[draw(page_bytes)] ^= std::byte{static_cast<unsigned char>(1u << draw(8))};
+  const reduced_page found = reduce_page(*io.reduce, page.data(), {page.data() + io.offset_bytes, io.length_bytes});
+  std::memcpy(io.buffer, &found, sizeof found);
 }
 
 int faulty_channel::run_inner(const request& io) {

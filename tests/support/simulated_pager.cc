@@ -148,6 +148,14 @@ far::pager::slot_read simulated_pager::read_slot(const std::byte* address, std::
   return same ? far::pager::slot_read::done : far::pager::slot_read::not_remote;
 }
 
+void simulated_pager::reduce_slots(const reduction& how, std::span<far::pager::slot_reduction> pages) {
+  for (far::pager::slot_reduction& one : pages) {
+    alignas(8) std::array<std::byte, page_bytes> numbers;
+    one.outcome = read_slot(one.address, one.bytes, numbers.data());
+    if (one.outcome == far::pager::slot_read::done) one.found = reduce(how, std::span(numbers).first(one.bytes));
+  }
+}
+
 // ---- leaving ----
 
 void simulated_pager::evict_at_random(std::uint64_t seed) {

@@ -100,7 +100,14 @@ class chunk {
     return at(in.reach_part(word_, first * sizeof(T), count * sizeof(T), write, lasting));
   }
 
-  // Starts to fetch elements.
+  // Reduces elements; those that are remote stay there.
+  [[nodiscard]] reduced_numbers reduce(const scope& in, std::size_t first, std::size_t count,
+                                       const reduction& how) const {
+    if (is_huge()) return reduce_part(word_, first * sizeof(T), count * sizeof(T), how);
+    return reduce_bytes(reinterpret_cast<const std::byte*>(places(in, first, count, false)), count * sizeof(T), how);
+  }
+
+  // Starts to bring elements in.
   void prefetch(std::size_t first, std::size_t count) const {
     if (is_huge()) {
       prefetch_part(word_, first * sizeof(T), count * sizeof(T));

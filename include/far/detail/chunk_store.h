@@ -78,7 +78,11 @@ class page_chunks {
                                     bool lasting = true) const {
     return {chunks_[first / Elements].places(in, first % Elements, count, write, lasting), count};
   }
-  // The elements before the end that an access to one of them fetches anyway: the first, and how many.
+  [[nodiscard]] reduced_numbers reduce(const scope& in, std::size_t first, std::size_t count,
+                                       const reduction& how) const {
+    return chunks_[first / Elements].reduce(in, first % Elements, count, how);
+  }
+  // Of the elements before the end, those that an access to one brings in anyway: the first and how many.
   [[nodiscard]] static std::pair<std::size_t, std::size_t> neighbours(std::size_t index, std::size_t end) {
     constexpr std::size_t in_page = std::max<std::size_t>(page_bytes_of_chunks / sizeof(T), 1);
     const std::size_t within = index % Elements;
@@ -182,6 +186,11 @@ class group_chunks {
   [[nodiscard]] std::span<T> places(const scope& in, std::size_t first, std::size_t count, bool write,
                                     bool lasting = true) const {
     return {place(in, first, write, lasting), count};
+  }
+  // A group comes and goes as a whole.
+  [[nodiscard]] reduced_numbers reduce(const scope& in, std::size_t first, std::size_t count,
+                                       const reduction& how) const {
+    return reduce_bytes(reinterpret_cast<const std::byte*>(place(in, first, false)), count * sizeof(T), how);
   }
   [[nodiscard]] static std::pair<std::size_t, std::size_t> neighbours(std::size_t index, std::size_t end) {
     const std::size_t first = index - index % Elements;

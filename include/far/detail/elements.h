@@ -12,10 +12,12 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "far/detail/chunk_store.h"
 #include "far/detail/sequence.h"
 #include "far/scope.h"
+#include "far/summary.h"
 
 namespace far::detail {
 
@@ -148,7 +150,26 @@ class elements {
     });
   }
 
-  // Starts to fetch elements, without waiting. Throws std::out_of_range.
+  // How many numbers of the interval there are, their sum, minimum and maximum. Those that are remote are not fetched,
+  // unless the far tier cannot reduce them (docs/containers.md). Several fibers do it; from a fiber or an OS thread.
+  template <reducible Number = T>
+    requires std::same_as<Number, T>
+  [[nodiscard]] summary<Number> summarize(const interval<Number>& within = {}) const {
+    const reduction how{number_type_of<T>(), bits_of(within.lowest), bits_of(within.highest)};
+    constexpr std::size_t piece = std::max(Elements, elements_per_object<T>);
+    std::vector<reduced_numbers> found((size_ + piece - 1) / piece);
+    visit_on_fibers(home().home(), found.size(), [&](std::size_t number) {
+      const std::size_t first = number * piece;
+      for_stretches(first, std::min(piece, size_ - first), [&](const scope& here, std::size_t at, std::size_t count) {
+        add_reduced(how, chunks_.reduce(here, at, count, how), found[number]);
+      });
+    });
+    reduced_numbers all;
+    for (const reduced_numbers& part : found) add_reduced(how, part, all);
+    return summary<T>(all);
+  }
+
+  // Starts to bring elements in, without waiting. Throws std::out_of_range.
   void prefetch(std::size_t first, std::size_t count) const {
     require(first, count);
     chunks_.prefetch(first, count);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "far/detail/api.h"
+#include "far/detail/reduction.h"
 #include "far/detail/type.h"
 #include "far/page_lost.h"
 #include "far/relocatable.h"
@@ -47,6 +48,14 @@ FAR_API void release(owner_word& owner, bool owns_others);
 FAR_API void prefetch_part(owner_word& owner, std::size_t offset, std::size_t bytes);
 // Whether a part of the object is lost. Requires: it is larger than a page.
 [[nodiscard]] FAR_API bool is_any_lost(const owner_word& owner);
+// Reduces the numbers in a part of the object: those of its pages that are remote, where they are. May wait; throws
+// page_lost. Requires: it is larger than a page, nobody writes to the part, and the caller is in a scope.
+[[nodiscard]] FAR_API reduced_numbers reduce_part(const owner_word& owner, std::size_t offset, std::size_t bytes,
+                                                  const reduction& how);
+// The same of numbers in local memory.
+[[nodiscard]] FAR_API reduced_numbers reduce_bytes(const std::byte* bytes, std::size_t count, const reduction& how);
+// Adds what was found of the numbers that follow.
+FAR_API void add_reduced(const reduction& how, const reduced_numbers& found, reduced_numbers& to);
 [[nodiscard]] FAR_API runtime& runtime_of(const owner_word& owner);
 
 // Whether there may be far pointers in it. A class with a virtual destructor may be the base of a class with some.

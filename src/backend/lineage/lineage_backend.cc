@@ -146,6 +146,12 @@ void lineage_backend::forget(lineage_channel& closed) {
 // ---- behind the transfers ----
 
 // The set of inherited tiers changes only in the next fork.
+bool lineage_backend::reduces() const {
+  const backend* const own = own_.load(std::memory_order_acquire);
+  return own != nullptr && own->reduces() &&
+         std::ranges::all_of(inherited_, [](const inherited_tier& tier) { return tier.store->reduces(); });
+}
+
 std::uint64_t lineage_backend::read_patience_ns() const {
   const backend* const own = own_.load();
   std::uint64_t longest_ns = own != nullptr ? own->read_patience_ns() : 0;

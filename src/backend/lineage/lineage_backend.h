@@ -52,6 +52,7 @@ class lineage_backend final : public backend {
   // Does nothing while children may still read stored bytes.
   void prepare_exit() override;
   [[nodiscard]] bool answers() const override { return own_.load() == nullptr || own_.load()->answers(); }
+  [[nodiscard]] bool reduces() const override;
   [[nodiscard]] std::uint64_t read_patience_ns() const override;
   // Bytes that another process stored are not ours to write.
   [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override {

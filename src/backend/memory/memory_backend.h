@@ -41,6 +41,7 @@ class memory_backend final : public backend {
   void close_claims_in_child() override { slots_.end_claims_in_child(); }
   [[nodiscard]] bool is_copied_by_fork() const override { return true; }
   [[nodiscard]] capacity report() const override;
+  [[nodiscard]] bool reduces() const override { return true; }
   [[nodiscard]] speed expected_speed() const override;
   [[nodiscard]] std::string describe() const override;
 

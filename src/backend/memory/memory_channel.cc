@@ -61,7 +61,10 @@ const memory_channel::direction* memory_channel::next_due() const {
 void memory_channel::copy(const request& io) const {
   if (io.length_bytes == 0) return;  // then the buffer may be null
   std::byte* const far_bytes = address_of(io);
-  if (io.op == operation::read) {
+  if (io.reduce != nullptr) {
+    const reduced_page found = reduce_page(*io.reduce, far_bytes - io.offset_bytes, {far_bytes, io.length_bytes});
+    std::memcpy(io.buffer, &found, sizeof found);
+  } else if (io.op == operation::read) {
     std::memcpy(io.buffer, far_bytes, io.length_bytes);
   } else {
     std::memcpy(far_bytes, io.buffer, io.length_bytes);
@@ -76,7 +79,7 @@ std::size_t memory_channel::submit(std::span<const request> batch) {
     FAR_DCHECK(slots_.all_allocated(io.slot, pages_for(std::uint64_t{io.offset_bytes} + io.length_bytes)),
                "a transfer of slots that are not allocated");
     if (io.op == operation::write || (instant && !io.may_lend)) copy(io);
-    const std::uint64_t due_ns = instant ? 0 : link_.completion_ns(io.op, io.length_bytes, submitted_ns);
+    const std::uint64_t due_ns = instant ? 0 : link_.completion_ns(io.op, io.moved_bytes(), submitted_ns);
     directions_[io.op == operation::read ? 0 : 1].push({due_ns, io});
   }
   if (timer_is_watched_ && taken > 0) watch_next();

@@ -103,6 +103,7 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
                                        const platform::clock& time, std::uint64_t most_slots)
     : capacity_limit_(most_slots),
       scrubbed_pages_per_second_(chosen.scrubbed_pages_per_second),
+      reduces_(members.front()->store().reduces()),
       connect_(chosen.connect),
       shared_(std::move(members), chosen.copies, (most_slots + group_slots - 1) / group_slots,
               {.lost_after_ns = chosen.lost_after_ns, .patience_ns = chosen.patience_ns}, time),

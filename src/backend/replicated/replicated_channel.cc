@@ -116,6 +116,7 @@ std::size_t replicated_channel::submit(std::span<const request> batch) {
     const std::uint64_t begin = io.slot * page_bytes + io.offset_bytes;
     requests_[index] = {io.op, io.cookie, begin, begin + io.length_bytes, io.buffer, 0, 0, io.avoid};
     requests_[index].is_needed = io.is_needed;
+    requests_[index].reduce = io.reduce;
     if (io.length_bytes == 0) {
       end_request(index);
     } else if (unfinished_.empty()) {
@@ -268,7 +269,8 @@ void replicated_channel::push(std::size_t member, std::uint32_t index, std::uint
                                     .offset_bytes = static_cast<std::uint32_t>(bytes.begin % page_bytes),
                                     .length_bytes = bytes.end - bytes.begin,
                                     .buffer = moving.buffer,
-                                    .cookie = pack(index, place)});
+                                    .cookie = pack(index, place),
+                                    .reduce = requests_[moving.request].reduce});
 }
 
 void replicated_channel::flush() {
@@ -315,8 +317,8 @@ void replicated_channel::on_transfer(std::size_t member, completion ended) {
   part& moved = parts_[index];
   int code = ended.error_code;
   if (code == 0 && !shared_.still_valid(member)) code = ESTALE;
-  if (code != 0) shared_.note_error(member, code);
-  // One copy is gone, but another that could not be read may still be there.
+  if (code != 0 && code != ENOTSUP) shared_.note_error(member, code);
+  // That one copy is gone does not say so of another that could not be read.
   const bool is_less = code == ESTALE && moved.op == operation::read && moved.error_code != 0;
   if (code != 0 && !is_less) moved.error_code = code;
   if (moved.op == operation::read) {
@@ -374,7 +376,7 @@ void replicated_channel::end_part(std::uint32_t index) {
 
 void replicated_channel::end_request(std::uint32_t index) {
   const int code = requests_[index].error_code;
-  const bool is_passed_on = code == ESTALE || code == ETIMEDOUT;
+  const bool is_passed_on = code == ESTALE || code == ETIMEDOUT || code == ENOTSUP;
   ended_.push_back({.cookie = requests_[index].cookie,
                     .error_code = code != 0 && !(is_passed_on && requests_[index].op == operation::read) ? EIO : code,
                     .source = requests_[index].is_mixed ? std::uint8_t{0} : requests_[index].source});

@@ -45,6 +45,7 @@ class replicated_channel final : public channel, private queue_holder {
     std::size_t parts = 0;        // under way
     int error_code = 0;
     std::uint64_t avoid = 0;
+    const page_reduction* reduce = nullptr;
     std::uint8_t source = 0;  // of a read: as of its completion
     bool is_mixed = false;    // there were several
     bool is_needed = true;

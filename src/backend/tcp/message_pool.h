@@ -1,6 +1,7 @@
 // Messages of a connection: unused ones, and those that wait for a reply, in the order in which they are sent.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -8,13 +9,19 @@
 
 #include "backend/tcp/transfer.h"
 #include "wire/message.h"
+#include "wire/reduction.h"
 
 namespace far::backend {
+
+// In front of what is written, or a call's ranges.
+inline constexpr std::size_t most_prefix_bytes =
+    std::max(wire::write_prefix_bytes(wire::maximum_batch),
+             wire::call_header_bytes + wire::reduction_bytes + wire::maximum_batch * wire::range_bytes);
 
 // A request message. Its header and ranges stay encoded until the reply has come, so that it can be sent again on the
 // next connection; bytes to be written are taken from the callers' buffers each time.
 struct message {
-  // Where the reply's bytes go, or what is written: a part of a transfer.
+  // Where the reply's bytes go, or what is written: a part of a transfer. Of a call, the result for its range.
   struct part {
     transfer* owner = nullptr;
     std::byte* buffer = nullptr;
@@ -36,13 +43,15 @@ struct message {
   bool sent = false;                                      // as a whole, on the present connection
   std::array<wire::range, wire::maximum_batch> ranges{};  // of the parts
   std::array<part, wire::maximum_batch> parts{};
-  std::array<std::byte, wire::header_bytes + wire::write_prefix_bytes(wire::maximum_batch)> prefix{};
+  std::array<std::byte, wire::header_bytes + most_prefix_bytes> prefix{};
 
   [[nodiscard]] std::span<const part> all() const { return {parts.data(), part_count}; }
   [[nodiscard]] bool carries_data() const { return op == wire::opcode::write; }
   // The request, and the reply when all is well.
   [[nodiscard]] std::size_t sent_bytes() const { return prefix_bytes + (carries_data() ? data_bytes : 0); }
-  [[nodiscard]] std::size_t reply_bytes() const { return op == wire::opcode::read ? data_bytes : 0; }
+  [[nodiscard]] std::size_t reply_bytes() const {
+    return op == wire::opcode::read || op == wire::opcode::call ? data_bytes : 0;
+  }
 };
 
 class message_pool {

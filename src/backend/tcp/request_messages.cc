@@ -17,6 +17,17 @@ constexpr std::size_t most_data_bytes = 256 * kib;
 // No more than this a system call.
 constexpr std::size_t send_bytes = 1 * mib;
 
+wire::opcode opcode_of(const request& io) {
+  if (io.reduce != nullptr) return wire::opcode::call;
+  return io.op == operation::read ? wire::opcode::read : wire::opcode::write;
+}
+
+// Whether one message can carry both.
+bool is_like(const request& a, const request& b) {
+  if (a.reduce == nullptr || b.reduce == nullptr) return a.op == b.op && a.reduce == b.reduce;
+  return a.reduce->is_like(*b.reduce);
+}
+
 }  // namespace
 
 void request_messages::build(transfer_queue& pending, std::uint32_t epoch, bool wants_ping, std::uint64_t now_ns,
@@ -57,24 +68,27 @@ void request_messages::add_reserved(message& outgoing, wire::opcode op, std::uin
 
 // Puts waiting transfers from the front into the message, as long as they are of one kind.
 void request_messages::fill(message& outgoing, transfer_queue& pending, std::uint32_t epoch) const {
-  outgoing.op = pending.front().io.op == operation::read ? wire::opcode::read : wire::opcode::write;
+  const request first = pending.front().io;
+  outgoing.op = opcode_of(first);
   outgoing.epoch = epoch;
   outgoing.deadline_ns = pending.front().deadline_ns;
-  const operation op = pending.front().io.op;
   // A message ends with the first of its deadlines, so what came much later goes into another.
   const std::uint64_t latest_ns = outgoing.deadline_ns + timeout_ns_ / 4;
   while (!pending.empty() && outgoing.part_count < wire::maximum_batch && outgoing.data_bytes < most_data_bytes) {
     transfer& front = pending.front();
-    if (front.io.op != op || front.epoch != epoch || front.error_code != 0 || front.deadline_ns > latest_ns) return;
+    if (!is_like(front.io, first) || front.epoch != epoch || front.error_code != 0 || front.deadline_ns > latest_ns) {
+      return;
+    }
     const std::uint64_t left = front.io.length_bytes - front.placed_bytes;
     const auto length =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(left, most_data_bytes - outgoing.data_bytes));
-    outgoing.parts[outgoing.part_count++] = {&front, front.io.buffer + front.placed_bytes, length};
+    const std::uint32_t moved = first.reduce == nullptr ? length : first.moved_bytes();
+    outgoing.parts[outgoing.part_count++] = {&front, front.io.buffer + front.placed_bytes, moved};
     const std::uint64_t position = front.io.offset_bytes + front.placed_bytes;
     const wire::range where{front.io.slot + position / page_bytes, static_cast<std::uint32_t>(position % page_bytes),
                             length};
     outgoing.ranges[outgoing.part_count - 1] = where;
-    outgoing.data_bytes += length;
+    outgoing.data_bytes += moved;
     outgoing.deadline_ns = std::min(outgoing.deadline_ns, front.deadline_ns);
     front.placed_bytes += length;
     ++front.outstanding;
@@ -90,6 +104,9 @@ void request_messages::encode(message& outgoing) {
   switch (outgoing.op) {
     case wire::opcode::read: bytes = wire::encode_read(ranges, payload); break;
     case wire::opcode::write: bytes = wire::encode_write_prefix(ranges, payload); break;
+    case wire::opcode::call:
+      bytes = wire::encode_reduction(*outgoing.parts[0].owner->io.reduce, ranges, payload);
+      break;
     case wire::opcode::allocate:
     case wire::opcode::free:
       wire::encode(outgoing.blocks,
@@ -157,8 +174,9 @@ bool request_messages::finish(message& answered, wire::status outcome, std::uint
     return true;
   }
   if (&answered == ping_message_) ping_message_ = nullptr;
+  const bool is_refused = outcome == wire::status::unknown_call || outcome == wire::status::call_failed;
   // A slot that we hold and the server does not: its bytes are gone.
-  const int code = outcome == wire::status::ok ? 0 : EIO;
+  const int code = outcome == wire::status::ok ? 0 : is_refused ? ENOTSUP : EIO;
   for (const message::part& part : answered.all()) finish_part(*part.owner, code, sink);
   pool_.give_back(answered);
   return true;

@@ -53,6 +53,7 @@ class tcp_backend final : public store_backend {
   ~tcp_backend() override;
 
   [[nodiscard]] bool lends() const override { return blocks() == nullptr || !blocks()->is_draining(); }
+  [[nodiscard]] bool reduces() const override { return true; }  // an older server says that it cannot
   [[nodiscard]] std::uint64_t lease_ns() const override { return session_.lease_ns(); }
   [[nodiscard]] std::uint64_t server_identity() const override { return session_.identity(); }
   void prepare_exit() override;

@@ -1,0 +1,84 @@
+// `farheap-bench offload`: sums over numbers of which a quarter fits in local memory: reduced where they are, or
+// fetched (AIFM, section 4.3).
+#include <errno.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "background_server.h"
+#include "base/units.h"
+#include "benchmark.h"
+#include "child.h"
+#include "heap_bench.h"
+
+namespace far::bench {
+
+namespace {
+
+struct way {
+  const char* name;
+  const char* told;
+};
+constexpr std::array ways = {
+    way{"summarize(), where the numbers are", "summarize"},
+    way{"fetched, for_each_chunk() on fibers", "fibers"},
+    way{"fetched, chunks()", "chunks"},
+};
+
+// Of the same vector, after one that is not counted.
+constexpr unsigned walks_a_run = 3;
+
+constexpr std::uint64_t start_deadline_ns = 10'000'000'000;
+
+struct far_tier {
+  std::string workload;
+  std::string uri;
+};
+
+void measure(const way& one, const far_tier& tier, std::size_t numbers, report& figures) {
+  const row_key key{tier.workload, one.name, 1};
+  const auto got = run_in_child({{"benchmark", "offload"},
+                                 {"way", one.told},
+                                 {"far", tier.uri},
+                                 {"numbers", numbers},
+                                 {"local_bytes", numbers * sizeof(double) / 4},
+                                 {"runs", walks_a_run}});
+  if (!got) return figures.skip(one.name, fmt::format("{}: {}", tier.workload, got.error().message));
+  for (const char* const metric : {"elapsed_ns", "fetched"}) {
+    for (const nlohmann::json& value : got.value().at(metric)) figures.add(key, metric, value);
+  }
+}
+
+}  // namespace
+
+result<outcome> run_offload(const settings& chosen) {
+  const unsigned runs = chosen.runs != 0 ? chosen.runs : (chosen.quick ? 1 : 5);
+  const std::size_t numbers = (chosen.quick ? 16 : 48) * mib;
+  report figures("offload");
+  figures.set("runs", runs);
+  figures.set("bytes", static_cast<double>(numbers * sizeof(double)));
+  auto server = background_server::start({product("farheapd"), "--listen", "127.0.0.1:0", "--memory", "2G"},
+                                         "listening on", start_deadline_ns);
+  if (!server) return server.error();
+  const std::string& line = server.value()->ready_line();
+  const std::array tiers = {far_tier{"memory, 5 us and 25 Gb/s", network_uri},
+                            far_tier{"farheapd on loopback", "tcp://" + line.substr(line.find_last_of(' ') + 1)}};
+  for (unsigned run = 1; run <= runs; ++run) {
+    for (const far_tier& tier : tiers) {
+      for (const way& one : ways) {
+        if (stop_requested()) return error{"stopped by a signal", EINTR};
+        if (std::string(one.name).find(chosen.only) == std::string::npos) continue;
+        fmt::print(stderr, "offload: run {} of {}: {}, {}\n", run, runs, tier.workload, one.name);
+        measure(one, tier, numbers, figures);
+      }
+    }
+  }
+  figures.note("times are those of 4 KiB of numbers; a quarter of them fits in local memory");
+  return outcome{std::move(figures), {{{"elapsed_ns", "ns a page", 1, 0}, {"fetched", "pages fetched", 1, 3}}, {}, {}}};
+}
+
+}  // namespace far::bench
