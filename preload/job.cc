@@ -372,12 +372,12 @@ void job::decide(bool at_once) noexcept {
       observe(slot, seconds);
       slot.seen_cpu_ns.store(cpu_ns);
     }
-    shares[count] = {counted.local_bytes,
-                     counted.budget_bytes,
-                     std::bit_cast<double>(slot.demand.load()),
-                     observes && idle,
-                     now - std::min(now, slot.came_ns.load()) < newcomer_ns,
-                     slot.granted_bytes.load()};
+    shares[count] = {.used_bytes = counted.local_bytes,
+                     .limit_bytes = counted.budget_bytes,
+                     .demand = std::bit_cast<double>(slot.demand.load()),
+                     .idle = observes && idle,
+                     .is_new = now - std::min(now, slot.came_ns.load()) < newcomer_ns,
+                     .granted_bytes = slot.granted_bytes.load()};
     slot_of[count++] = i;
   }
   region().peak_local_bytes.store(std::max(region().peak_local_bytes.load(), local_bytes));
