@@ -5,7 +5,7 @@
 # of the library.
 
 set(parts far_heap far_fiber far_pager far_control far_engine far_backend far_backend_common far_backend_tcp far_backend_redis far_backend_shm
-          far_backend_replicated far_backend_zmem far_wire far_platform far_base)
+          far_backend_replicated far_backend_striped far_backend_zmem far_wire far_platform far_base)
 set(objects ${parts})
 list(TRANSFORM objects REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
 # Others' libraries that are part of the shared one. A program that links the static one links them, too; there they go

@@ -1,0 +1,147 @@
+#include "backend/striped/compactor.h"
+
+#include <algorithm>
+
+#include "platform/local_memory.h"
+
+namespace far::backend {
+namespace {
+
+constexpr std::uint64_t busy_interval_ns = 50'000;
+constexpr std::uint64_t idle_interval_ns = 50'000'000;
+constexpr std::uint64_t rest_after_failure_ns = 100'000'000;
+
+}  // namespace
+
+compactor::compactor(stripes& shared) : shared_(shared), memory_(platform::map_local(most_pages * page_bytes)) {}
+
+compactor::~compactor() {
+  // In the child of a fork the channel is the parent's.
+  if (shared_.members.detached()) static_cast<void>(queue_.release());
+  while (queue_ != nullptr && queue_->in_flight() > 0) {
+    std::array<completion, 16> done;
+    if (queue_->poll(done) == 0) queue_->wait(10'000'000);
+  }
+  queue_ = nullptr;
+  platform::unmap_local(memory_, most_pages * page_bytes);
+}
+
+result<void> compactor::open() {
+  result<std::unique_ptr<striped_channel>> opened = striped_channel::open(shared_, most_pages);
+  if (!opened) return opened.error();
+  queue_ = std::move(opened).value();
+  return {};
+}
+
+std::uint64_t compactor::step() {
+  if (now_ == phase::none) {
+    const std::uint64_t now_ns = shared_.members.time.now_ns();
+    if (now_ns < rest_until_ns_ || !is_wanted()) return idle_interval_ns;
+    begin();
+    return now_ == phase::none ? idle_interval_ns : busy_interval_ns;
+  }
+  std::array<completion, 32> done;
+  for (std::size_t count = 1; count > 0;) {
+    count = queue_->poll(done);
+    for (const completion& ended : std::span(done).first(count)) has_failed_ |= ended.error_code != 0;
+    ended_ += count;
+  }
+  if (ended_ < submitted_ || queue_->in_flight() > 0) return busy_interval_ns;
+  if (has_failed_ || now_ == phase::writing) {
+    close(!has_failed_);
+  } else {
+    write();
+  }
+  return busy_interval_ns;
+}
+
+bool compactor::is_wanted() const {
+  if (shared_.members.is_kept_in_place()) return false;
+  const lock_guard guard(shared_.table.lock);
+  const std::uint64_t pages = shared_.table.live_pages();
+  const std::uint64_t group_pages = group_slots * shared_.table.shape().data;
+  const auto bound = static_cast<std::uint64_t>(static_cast<double>(pages) * (1 + most_garbage));
+  return shared_.is_starved.load() || (shared_.table.placed_groups() - std::min(shared_.table.placed_groups(),
+                                                                                groups_to_spare)) *
+                                              group_pages >
+                                          bound;
+}
+
+void compactor::begin() {
+  {
+    const lock_guard guard(shared_.table.lock);
+    group_ = shared_.table.sparsest_group();
+    if (group_ == stripe_table::no_group) return;
+    // A group that is nearly full gives less than it costs.
+    const std::uint64_t group_pages = group_slots * shared_.table.shape().data;
+    if (shared_.table.group_at(group_).live_pages > group_pages * 15 / 16) {
+      rest_until_ns_ = shared_.members.time.now_ns() + rest_after_failure_ns;
+      return;
+    }
+    shared_.is_starved.store(false);
+    find_pages();
+    if (count_ == 0) return;
+    transfer_ = shared_.table.begin(group_);
+  }
+  read();
+}
+
+// Column by column: pages that were written together are neighbours there, and their slots, too.
+void compactor::find_pages() {
+  count_ = 0;
+  const stripe_table& table = shared_.table;
+  const std::size_t data = table.shape().data;
+  const stripe_group& seen = table.group_at(group_);
+  for (std::size_t first = seen.sealed.next(0); first < group_slots;) {
+    const std::size_t rows = std::min(seen.sealed.run_from(first), rows_together);
+    if (count_ + rows * data > data * rows_together) return;
+    for (std::size_t column = 0; column < data; ++column) {
+      for (std::size_t row = first; row < first + rows; ++row) {
+        const page_place place = table.number_of(group_, row, column);
+        const slot_id owner = table.owner_of(place);
+        if (owner == no_slot) continue;
+        pages_[count_] = {.slot = owner, .from = place, .bytes = page(count_), .cookie = 0};
+        ++count_;
+      }
+    }
+    first = seen.sealed.next(first + rows);
+  }
+}
+
+void compactor::read() {
+  now_ = phase::reading;
+  submitted_ = 0;
+  ended_ = 0;
+  has_failed_ = false;
+  std::array<request, most_pages> reads;
+  for (std::size_t i = 0; i < count_;) {
+    std::size_t run = 1;
+    while (i + run < count_ && pages_[i + run].slot == pages_[i].slot + run) ++run;
+    reads[submitted_++] = {.op = operation::read,
+                           .slot = pages_[i].slot,
+                           .length_bytes = static_cast<std::uint32_t>(run * page_bytes),
+                           .buffer = page(i),
+                           .is_needed = false};
+    i += run;
+  }
+  // Its queue holds a strip.
+  static_cast<void>(queue_->submit({reads.data(), submitted_}));
+}
+
+void compactor::write() {
+  now_ = phase::writing;
+  ended_ = 0;
+  submitted_ = queue_->submit_moves({pages_.data(), count_}, group_);
+}
+
+void compactor::close(bool is_done) {
+  {
+    const lock_guard guard(shared_.table.lock);
+    shared_.table.end(group_, transfer_);
+  }
+  if (is_done) moved_pages_ += count_;
+  if (!is_done) rest_until_ns_ = shared_.members.time.now_ns() + rest_after_failure_ns;
+  now_ = phase::none;
+}
+
+}  // namespace far::backend
