@@ -58,53 +58,64 @@ std::uint64_t compactor::step() {
 bool compactor::is_wanted() const {
   if (shared_.members.is_kept_in_place()) return false;
   const lock_guard guard(shared_.table.lock);
-  const std::uint64_t pages = shared_.table.live_pages();
-  const std::uint64_t group_pages = group_slots * shared_.table.shape().data;
-  const auto bound = static_cast<std::uint64_t>(static_cast<double>(pages) * (1 + most_garbage));
-  return shared_.is_starved.load() || (shared_.table.placed_groups() - std::min(shared_.table.placed_groups(),
-                                                                                groups_to_spare)) *
-                                              group_pages >
-                                          bound;
+  return shared_.is_starved.load() || is_sparse();
+}
+
+bool compactor::is_sparse() const {
+  const stripe_table& table = shared_.table;
+  const std::uint64_t group_pages = group_slots * table.shape().data;
+  const std::uint64_t groups = table.placed_groups() - std::min(table.placed_groups(), groups_to_spare);
+  return static_cast<double>(groups * group_pages) > static_cast<double>(table.live_pages()) * (1 + most_garbage);
 }
 
 void compactor::begin() {
   {
     const lock_guard guard(shared_.table.lock);
-    group_ = shared_.table.sparsest_group();
+    count_ = 0;
+    is_for_writers_ = shared_.is_starved.exchange(false);
+    group_ = is_for_writers_ ? shared_.table.most_wasteful_group() : shared_.table.sparsest_group();
     if (group_ == stripe_table::no_group) return;
-    // A group that is nearly full gives less than it costs.
-    const std::uint64_t group_pages = group_slots * shared_.table.shape().data;
-    if (shared_.table.group_at(group_).live_pages > group_pages * 15 / 16) {
-      rest_until_ns_ = shared_.members.time.now_ns() + rest_after_failure_ns;
-      return;
+    if (is_for_writers_) {
+      find_pages_beside_garbage();
+    } else {
+      find_pages();
     }
-    shared_.is_starved.store(false);
-    find_pages();
     if (count_ == 0) return;
     transfer_ = shared_.table.begin(group_);
   }
   read();
 }
 
+void compactor::add_pages(std::size_t column, std::size_t first, std::size_t rows) {
+  for (std::size_t row = first; row < first + rows; ++row) {
+    const page_place place = shared_.table.number_of(group_, row, column);
+    const slot_id owner = shared_.table.owner_of(place);
+    if (owner == no_slot) continue;
+    pages_[count_] = {.slot = owner, .from = place, .bytes = page(count_), .cookie = 0};
+    ++count_;
+  }
+}
+
 // Column by column: pages that were written together are neighbours there, and their slots, too.
 void compactor::find_pages() {
-  count_ = 0;
-  const stripe_table& table = shared_.table;
-  const std::size_t data = table.shape().data;
-  const stripe_group& seen = table.group_at(group_);
-  for (std::size_t first = seen.sealed.next(0); first < group_slots;) {
-    const std::size_t rows = std::min(seen.sealed.run_from(first), rows_together);
+  const std::size_t data = shared_.table.shape().data;
+  const slot_set& sealed = shared_.table.group_at(group_).sealed;
+  for (std::size_t first = sealed.next(0); first < group_slots;) {
+    const std::size_t rows = std::min(sealed.run_from(first), rows_together);
     if (count_ + rows * data > data * rows_together) return;
-    for (std::size_t column = 0; column < data; ++column) {
-      for (std::size_t row = first; row < first + rows; ++row) {
-        const page_place place = table.number_of(group_, row, column);
-        const slot_id owner = table.owner_of(place);
-        if (owner == no_slot) continue;
-        pages_[count_] = {.slot = owner, .from = place, .bytes = page(count_), .cookie = 0};
-        ++count_;
-      }
-    }
-    first = seen.sealed.next(first + rows);
+    for (std::size_t column = 0; column < data; ++column) add_pages(column, first, rows);
+    first = sealed.next(first + rows);
+  }
+}
+
+void compactor::find_pages_beside_garbage() {
+  const std::size_t data = shared_.table.shape().data;
+  const slot_set& sealed = shared_.table.group_at(group_).sealed;
+  for (std::size_t row = sealed.next(0); row < group_slots; row = sealed.next(row + 1)) {
+    const std::size_t before = count_;
+    if (before + data > data * rows_together) return;
+    for (std::size_t column = 0; column < data; ++column) add_pages(column, row, 1);
+    if (count_ == before + data) count_ = before;
   }
 }
 
@@ -131,7 +142,7 @@ void compactor::read() {
 void compactor::write() {
   now_ = phase::writing;
   ended_ = 0;
-  submitted_ = queue_->submit_moves({pages_.data(), count_}, group_);
+  submitted_ = queue_->submit_moves({pages_.data(), count_}, is_for_writers_ ? stripe_table::no_group : group_);
 }
 
 void compactor::close(bool is_done) {

@@ -1,10 +1,15 @@
 // Bounds the memory that garbage takes: moves pages out of sparse groups, so that those become empty (as Carbink compacts
 // its spans: Zhou et al., "Carbink: fault-tolerant far memory", OSDI 2022, section 3.4).
 //
-// It works while the pages of all groups would be more than `most_garbage` beyond those that are somebody's, or while
-// writers wait for rows. It takes the group with the fewest pages, reads them as anybody would, a strip at a time, and
-// writes them to rows of other groups. A page that was freed or written anew meanwhile stays as it is. While children of
-// a fork read slots where they were at the fork, nothing is moved.
+// It reads pages as anybody would, a strip at a time, and writes them to other rows. A page that was freed or written
+// anew meanwhile stays as it is. There are two reasons:
+//
+// - The groups have room for more than `most_garbage` beyond the pages that are somebody's. Then the group with the
+//   fewest pages is emptied into others, and its extents are given back.
+// - Writers wait for rows, and there is no room for more groups. Then pages of rows with garbage, of the group with the
+//   most of it, are put together to fewer rows, wherever those are.
+//
+// While children of a fork read slots where they were at the fork, nothing is moved.
 #pragma once
 
 #include <array>
@@ -43,6 +48,9 @@ class compactor {
   [[nodiscard]] bool is_wanted() const;
   void begin();
   void find_pages() FAR_REQUIRES(shared_.table.lock);
+  void find_pages_beside_garbage() FAR_REQUIRES(shared_.table.lock);
+  void add_pages(std::size_t column, std::size_t first, std::size_t rows) FAR_REQUIRES(shared_.table.lock);
+  [[nodiscard]] bool is_sparse() const FAR_REQUIRES(shared_.table.lock);
   void read();
   void write();
   void close(bool is_done);
@@ -59,6 +67,7 @@ class compactor {
   std::size_t submitted_ = 0;
   std::size_t ended_ = 0;
   bool has_failed_ = false;
+  bool is_for_writers_ = false;
   std::uint64_t rest_until_ns_ = 0;
   std::atomic<std::uint64_t> moved_pages_{0};
 };

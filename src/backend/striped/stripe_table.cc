@@ -346,6 +346,18 @@ read_plan stripe_table::plan_read(std::span<const member* const> members, slot_i
   return plan;
 }
 
+std::uint64_t stripe_table::most_wasteful_group() const {
+  std::uint64_t best = no_group;
+  std::size_t most = 0;
+  for (std::uint64_t number = 0; number < groups_end_; ++number) {
+    const std::size_t garbage = groups_[number].sealed.size() * shape_.data - groups_[number].live_pages;
+    if (garbage <= most) continue;
+    best = number;
+    most = garbage;
+  }
+  return best;
+}
+
 std::size_t stripe_table::rows_with_sources(std::span<const member* const> members, std::size_t row, std::size_t most,
                                             read_plan* plan) const {
   if (!find_sources(members, row, {}, plan)) return 0;

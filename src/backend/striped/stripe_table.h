@@ -162,8 +162,10 @@ class stripe_table {
 
   // Whether a group has become empty since the last call.
   [[nodiscard]] bool take_emptied() FAR_REQUIRES(lock) { return std::exchange(has_emptied_, false); }
-  // The group that is worth most to the compactor: with the fewest pages, other than the one that is being filled.
+  // For the compactor: the group with the fewest pages, other than the one that is being filled; and the one with the
+  // most garbage.
   [[nodiscard]] std::uint64_t sparsest_group() const FAR_REQUIRES(lock);
+  [[nodiscard]] std::uint64_t most_wasteful_group() const FAR_REQUIRES(lock);
 
   [[nodiscard]] page_place place_of(slot_id slot) const FAR_REQUIRES(lock) { return place_of_[slot]; }
   [[nodiscard]] located locate(page_place place) const;

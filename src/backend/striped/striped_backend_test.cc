@@ -338,7 +338,7 @@ TEST_F(striped, memory_is_bounded_while_pages_are_freed_and_written) {
 }
 
 TEST_F(striped, a_full_tier_says_so_and_makes_room_out_of_garbage) {
-  open(3, {2, 1}, 4 * group_slots);
+  open(6, {4, 2}, 4 * group_slots);
   const std::uint64_t total = tested_->report().total_slots;
   while (model_.size() + 64 <= total) static_cast<void>(write_new(64));
   EXPECT_EQ(tested_->allocate(64).error().code, ENOSPC);
