@@ -94,7 +94,7 @@ std::uint32_t striped_channel::take_request(const request& io) {
 
 std::size_t striped_channel::submit(std::span<const request> batch) {
   std::size_t taken = 0;
-  while (taken < batch.size() && !free_requests_.empty()) {
+  while (taken < batch.size() && in_flight_ < requests_.size()) {
     const request& io = batch[taken++];
     const std::uint32_t index = take_request(io);
     if (io.length_bytes == 0) {
@@ -112,7 +112,7 @@ std::size_t striped_channel::submit_moves(std::span<const page_move> moves, std:
   is_compactor_ = true;
   except_ = except;
   std::size_t taken = 0;
-  while (taken < moves.size() && !free_requests_.empty()) {
+  while (taken < moves.size() && in_flight_ < requests_.size()) {
     const page_move& move = moves[taken++];
     // A write does not change its buffer.
     const std::uint32_t index = take_request({.op = operation::write,
