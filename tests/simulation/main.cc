@@ -1,4 +1,4 @@
-// simulation [--replicated | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]] [--operations M]
+// simulation [--replicated | --parity | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]] [--operations M]
 //            [--verbose]
 //
 // Runs COUNT seeds, from N on. When one fails, prints the command that repeats it, and ends. The build decides with the
@@ -66,7 +66,7 @@ void install_handlers() {
 
 [[noreturn]] void usage(const char* program) {
   std::fprintf(stderr,
-               "usage: %s [--replicated | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]]\n"
+               "usage: %s [--replicated | --parity | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]]\n"
                "       [--operations M] [--verbose]\n",
                program);
   std::exit(2);
@@ -109,6 +109,8 @@ arguments parse(int count, char** words) {
       parsed.run.operations = number(&i);
     } else if (word == "--replicated") {
       parsed.run.tier = far_tier::replicated;
+    } else if (word == "--parity") {
+      parsed.run.tier = far_tier::parity;
     } else if (word == "--network") {
       parsed.run.tier = far_tier::network;
     } else if (word == "--verbose") {
@@ -130,6 +132,7 @@ const char* option_for(far_tier tier) {
   switch (tier) {
     case far_tier::memory: return "";
     case far_tier::replicated: return "--replicated ";
+    case far_tier::parity: return "--parity ";
     case far_tier::network: return "--network ";
   }
   return "";

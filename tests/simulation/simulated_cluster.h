@@ -30,7 +30,7 @@ class simulated_cluster final : public cluster {
     return servers_[server]->bytes(slot);
   }
 
-  std::array<simulated_server*, server_count> servers_{};
+  std::array<simulated_server*, most_servers> servers_{};
 };
 
 }  // namespace far::simulation

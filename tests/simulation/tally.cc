@@ -48,6 +48,7 @@ const char* name_of(world_kind world) {
   switch (world) {
     case world_kind::memory: return "plain";
     case world_kind::replicated: return "replicated";
+    case world_kind::parity: return "parity";
     case world_kind::network: return "network";
   }
   return "?";

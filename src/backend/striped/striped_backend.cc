@@ -98,7 +98,7 @@ result<slot_id> striped_backend::allocate(std::size_t count) {
   const lock_guard guard(placement_lock_);
   const std::uint64_t total = total_slots_.load();
   if (count > total - std::min(total, used_slots_.load())) return out_of_slots();
-  const int code = make_room(count);
+  const int code = provide_rows(count);
   if (code == EAGAIN) return error{"far tier asked", EAGAIN};
   if (code != 0) return out_of_slots();
   while (true) {
@@ -114,7 +114,7 @@ result<slot_id> striped_backend::allocate(std::size_t count) {
 }
 
 // Rows for what is allocated and not written, as far as they are filled.
-int striped_backend::make_room(std::size_t count) {
+int striped_backend::provide_rows(std::size_t count) {
   while (true) {
     {
       const lock_guard guard(shared_.table.lock);

@@ -64,6 +64,9 @@ class striped_backend final : public backend, private row_supply, private extent
   // Adds a member while calls and transfers are under way. Errors: those of layer::add().
   [[nodiscard]] result<void> add_member(std::unique_ptr<backend> store, std::string name);
 
+  // Makes the compactor put pages together that have garbage beside them, as if writers waited for rows.
+  void make_room() { shared_.is_starved.store(true); }
+
   // For status reports and tests.
   struct counts {
     std::uint64_t pages = 0;          // that somebody has written and not freed
@@ -93,7 +96,7 @@ class striped_backend final : public backend, private row_supply, private extent
   [[nodiscard]] int take_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);
   [[nodiscard]] int ask_for_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);
   [[nodiscard]] bool can_spare(std::uint64_t extents) const FAR_REQUIRES(placement_lock_);
-  [[nodiscard]] int make_room(std::size_t count) FAR_REQUIRES(placement_lock_);
+  [[nodiscard]] int provide_rows(std::size_t count) FAR_REQUIRES(placement_lock_);
   [[nodiscard]] int place_group_locked() FAR_REQUIRES(placement_lock_);
   [[nodiscard]] std::uint64_t keep_as_child();
   void update_capacity() FAR_REQUIRES(tending_);
