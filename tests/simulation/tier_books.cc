@@ -168,8 +168,9 @@ void parity_books::check_row(const stored_bytes& bytes, std::uint64_t number, st
     }
     if (count < data) continue;
     std::array<std::byte, sizeof(std::uint64_t)> expected{};
-    const auto same = std::find(sources.begin(), sources.end(), place);
-    if (same != sources.end()) {
+    const auto end = sources.begin() + static_cast<std::ptrdiff_t>(data);
+    const auto same = std::find(sources.begin(), end, place);
+    if (same != end) {
       std::memcpy(expected.data(), known[same - sources.begin()], sizeof expected);
     } else {
       const backend::parity_code::factors factors = tier_.books().code.recover({sources.data(), data}, place);
@@ -211,7 +212,7 @@ std::vector<server_count> parity_books::counted() const {
   return {{"decoded pages", seen.decoded_pages},
           {"mended rows", seen.mended.mended_rows},
           {"spares", seen.mended.spares},
-          {"moved extents", seen.mended.moved_extents},
+          {"moved extents", seen.mended.moved_extents, true},
           {"moved pages", seen.moved_pages}};
 }
 
