@@ -6,6 +6,7 @@
 
 #include "backend/striped/galois.h"
 #include "base/check.h"
+#include "base/log.h"
 #include "platform/local_memory.h"
 
 namespace far::backend {
@@ -107,6 +108,11 @@ void mender::end_walk(std::uint64_t now_ns) {
   if (!is_moving_ && shared_.members.is_spreading()) return start_walk(true);
   if (is_moving_) shared_.members.note_spread(spreadings_before_);
   is_idle_.store(true);
+  const std::uint64_t mended = mended_rows_.load() - told_rows_;
+  told_rows_ += mended;
+  if (mended == 0) return;
+  log_line(log_level::info, "far tier: %llu pages were written again; all are protected by parity",
+           static_cast<unsigned long long>(mended));
 }
 
 // Does or begins what the group needs most; false when it needs nothing, or nothing can be done.

@@ -98,6 +98,7 @@ class mender {
   bool has_missed_ = false;  // something could not be done now
   std::uint64_t walk_again_ns_ = 0;
   std::uint64_t spreadings_before_ = 0;
+  std::uint64_t told_rows_ = 0;  // of the mended ones: that the log has told of
   std::atomic<bool> is_idle_{true};
   std::atomic<std::uint64_t> mended_rows_{0};
   std::atomic<std::uint64_t> decoded_rows_{0};
