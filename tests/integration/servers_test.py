@@ -263,7 +263,7 @@ class ServersThatCome(Servers):
 class Parity(Servers):
     def test_servers_killed_at_random(self):
         """One of three is killed, and started again empty."""
-        program = verifier(400 if support.SOAK else 200)
+        program = verifier(400 if support.SOAK else 100)
         expected = support.run(program).out
         servers = [self.server() for _ in range(3)]
         chance = random.Random(7)
@@ -278,7 +278,7 @@ class Parity(Servers):
         self.finish(self.begin(program, self.far(servers, "parity=2+1")), expected)
 
     def test_a_lost_server_is_rebuilt_and_then_another_may_be_lost(self):
-        program = verifier(700)
+        program = verifier(400)
         expected = support.run(program).out
         servers = [self.server() for _ in range(4)]
         process = self.begin(program, self.far(servers, "parity=2+1&timeout=1s"))

@@ -42,6 +42,10 @@ void member_queues::take_queue(std::unique_ptr<channel> added) {
   count_.store(index + 1, std::memory_order_release);
 }
 
+void member_queues::abandon() {
+  for (queue& member : all()) static_cast<void>(member.transfers.release());
+}
+
 void member_queues::has_joined() {
   for (const queue& member : all()) {
     if (member.transfers->event_descriptor() < 0) return;

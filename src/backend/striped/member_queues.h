@@ -27,6 +27,9 @@ class member_queues final : public queue_holder {
   void take_queue(std::unique_ptr<channel> queue) override;
   void has_joined() override;
 
+  // In the child of a fork: the queues are the parent's, and nothing of theirs may be touched.
+  void abandon();
+
   void push(std::size_t member, const request& transfer) { queues_[member].unsent.push_back(transfer); }
   // Submits what was pushed, as much as fits.
   void flush();

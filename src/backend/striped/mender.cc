@@ -32,6 +32,7 @@ mender::mender(stripes& shared, extent_supply& extents)
 
 mender::~mender() {
   shared_.members.leave(queues_);
+  if (shared_.members.detached()) queues_.abandon();
   while (!shared_.members.detached() && job_.now != phase::none && job_.outstanding > 0) {
     const member_queues::taken taken = queues_.take(queue_depth);
     job_.outstanding -= taken.count;

@@ -119,13 +119,19 @@ int striped_backend::provide_rows(std::size_t count) {
     {
       const lock_guard guard(shared_.table.lock);
       const std::uint64_t unwritten = used_slots_.load() - std::min(used_slots_.load(), shared_.table.live_pages());
-      if (shared_.table.free_rows() * shape().data >= unwritten + count) return 0;
+      if (shared_.table.free_rows() * shape().data >= unwritten + count) {
+        starved_since_ns_ = 0;
+        return 0;
+      }
     }
     const int code = place_group_locked();
     if (code == 0) continue;
-    if (code == ENOSPC) shared_.is_starved.store(true);
-    // The compactor finds room: less is in use than there is.
-    return EAGAIN;
+    if (code == EAGAIN) return EAGAIN;
+    // The compactor finds room, since less is in use than there is, unless others have taken the servers' memory.
+    shared_.is_starved.store(true);
+    const std::uint64_t now_ns = shared_.members.time.now_ns();
+    if (starved_since_ns_ == 0) starved_since_ns_ = now_ns;
+    return now_ns - starved_since_ns_ < patience_ns ? EAGAIN : ENOSPC;
   }
 }
 

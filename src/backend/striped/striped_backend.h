@@ -118,6 +118,7 @@ class striped_backend final : public backend, private row_supply, private extent
   mutable spin_lock placement_lock_;
   std::array<std::uint64_t, maximum_members> asked_since_ns_
       FAR_GUARDED_BY(placement_lock_){};  // the member's server is being asked for room
+  std::uint64_t starved_since_ns_ FAR_GUARDED_BY(placement_lock_) = 0;
   std::atomic<std::uint64_t> used_slots_{0};
   std::atomic<std::uint64_t> total_slots_{0};
   std::uint64_t next_capacity_ns_ FAR_GUARDED_BY(tending_) = 0;

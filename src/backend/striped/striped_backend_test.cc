@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -373,6 +377,40 @@ TEST_F(striped, nothing_is_moved_while_children_read) {
   tend(1000 * ms);
   EXPECT_GT(tested_->counted().moved_pages, 0u);
   expect_all();
+}
+
+// Its parent's books are those of the fork, and its members are copies. The parent gives up what one of them holds.
+TEST_F(striped, a_child_reads_what_its_parent_had_and_decodes_what_has_moved) {
+  open(4, {2, 1});
+  for (int i = 0; i < 10; ++i) static_cast<void>(write_new(64));
+  tested_->keep_in_place(true);
+  std::array<int, 2> moved{};
+  ASSERT_EQ(pipe(moved.data()), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    char byte = 0;
+    if (::read(moved[0], &byte, 1) != 1) _exit(2);
+    tested_->after_fork_in_child();
+    static_cast<void>(queue_.release());
+    queue_ = tested_->open_channel(16).value();
+    tends_ = false;
+    const std::uint64_t reads_before = members_[0]->reads;
+    expect_all();
+    _exit(HasFailure() ? 1 : members_[0]->reads == reads_before ? 0 : 3);
+  }
+  const std::atomic<std::uint64_t>& held = tested_->books().members.at(0).extents;
+  ASSERT_GT(held.load(), 0u);
+  take_down_for_good(0);
+  for (int i = 0; i < 100 && held.load() > 0; ++i) tend(100 * ms);
+  EXPECT_EQ(held.load(), 0u) << "its pages are on others";
+  ASSERT_EQ(::write(moved[1], "x", 1), 1);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "1: wrong bytes; 3: it has read from a member that others use by now";
+  close(moved[0]);
+  close(moved[1]);
 }
 
 TEST_F(striped, a_draining_member_is_emptied_and_may_then_stop) {
