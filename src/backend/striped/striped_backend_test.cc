@@ -130,6 +130,18 @@ class striped : public testing::Test {
     members_[index]->error_code = ETIMEDOUT;
     tend(3000 * ms);
   }
+  [[nodiscard]] page_place place_of(slot_id slot) const {
+    const stripe_table& table = tested_->books().table;
+    const lock_guard guard(table.lock);
+    return table.place_of(slot);
+  }
+  // Where the page itself is.
+  [[nodiscard]] holder holder_of(slot_id slot) const {
+    const stripe_table& table = tested_->books().table;
+    const located where = table.locate(place_of(slot));
+    const lock_guard guard(table.lock);
+    return table.group_at(where.group).holders[where.column];
+  }
   [[nodiscard]] std::uint64_t stored() const {
     std::uint64_t sum = 0;
     for (const controlled* member : members_) sum += member->used();
@@ -383,25 +395,30 @@ TEST_F(striped, nothing_is_moved_while_children_read) {
 TEST_F(striped, a_child_reads_what_its_parent_had_and_decodes_what_has_moved) {
   open(4, {2, 1});
   for (int i = 0; i < 10; ++i) static_cast<void>(write_new(64));
+  const std::size_t victim = holder_of(model_.begin()->first).member;
   tested_->keep_in_place(true);
   std::array<int, 2> moved{};
+  std::array<int, 2> ready{};
   ASSERT_EQ(pipe(moved.data()), 0);
+  ASSERT_EQ(pipe(ready.data()), 0);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    char byte = 0;
-    if (::read(moved[0], &byte, 1) != 1) _exit(2);
     tested_->after_fork_in_child();
+    char byte = 0;
+    if (::write(ready[1], "x", 1) != 1 || ::read(moved[0], &byte, 1) != 1) _exit(2);
     static_cast<void>(queue_.release());
     queue_ = tested_->open_channel(16).value();
     tends_ = false;
-    const std::uint64_t reads_before = members_[0]->reads;
+    const std::uint64_t reads_before = members_[victim]->reads;
     expect_all();
-    _exit(HasFailure() ? 1 : members_[0]->reads == reads_before ? 0 : 3);
+    _exit(HasFailure() ? 1 : members_[victim]->reads == reads_before ? 0 : 3);
   }
-  const std::atomic<std::uint64_t>& held = tested_->books().members.at(0).extents;
+  const std::atomic<std::uint64_t>& held = tested_->books().members.at(victim).extents;
   ASSERT_GT(held.load(), 0u);
-  take_down_for_good(0);
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  take_down_for_good(victim);
   for (int i = 0; i < 100 && held.load() > 0; ++i) tend(100 * ms);
   EXPECT_EQ(held.load(), 0u) << "its pages are on others";
   ASSERT_EQ(::write(moved[1], "x", 1), 1);
@@ -409,8 +426,7 @@ TEST_F(striped, a_child_reads_what_its_parent_had_and_decodes_what_has_moved) {
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0) << "1: wrong bytes; 3: it has read from a member that others use by now";
-  close(moved[0]);
-  close(moved[1]);
+  for (const int end : {moved[0], moved[1], ready[0], ready[1]}) close(end);
 }
 
 TEST_F(striped, a_draining_member_is_emptied_and_may_then_stop) {
@@ -445,12 +461,7 @@ TEST_F(striped, a_damaged_page_is_avoided_decoded_and_written_again) {
   ASSERT_EQ(read(first, found.data()), 0);
   const std::uint8_t wrong = last_.source;
   ASSERT_NE(wrong, 0);
-  {
-    const stripes& books = tested_->books();
-    const lock_guard guard(books.table.lock);
-    const located where = books.table.locate(books.table.place_of(first));
-    members_[wrong - 1u]->damage(books.table.group_at(where.group).holders[where.column].first + where.row);
-  }
+  members_[wrong - 1u]->damage(holder_of(first).first + tested_->books().table.locate(place_of(first)).row);
   ASSERT_EQ(read(first, found.data()), 0);
   EXPECT_FALSE(found == expected);
   ASSERT_EQ(read(first, found.data(), std::uint64_t{1} << (wrong - 1)), 0);
@@ -464,19 +475,22 @@ TEST_F(striped, a_damaged_page_is_avoided_decoded_and_written_again) {
   EXPECT_EQ(tested_->report().damaged_copies, 1u);
 }
 
+// The compactor moves a page that somebody is reading; its old row holds nobody's page then.
 TEST_F(striped, rows_are_not_written_anew_while_somebody_reads_them) {
   open(3, {2, 1});
   const slot_id first = write_new(64);
-  // A decoded read of one page reads its neighbours, which are garbage by then.
-  std::vector<std::byte> whole(page_bytes);
-  ASSERT_EQ(read(first, whole.data()), 0);
-  const std::size_t own = last_.source - 1u;
-  take_down(own);
+  for (slot_id slot = first + 1; slot < first + 64; ++slot) free(slot);
+  const page_place before = place_of(first);
+  tested_->make_room();
+  for (controlled* member : members_) member->holds_back_writes = true;
+  tend(20 * ms);
   for (controlled* member : members_) member->holds_back_reads = true;
   std::vector<std::byte> found(page_bytes);
   const request one{.op = operation::read, .slot = first, .buffer = found.data()};
   ASSERT_EQ(queue_->submit({&one, 1}), 1u);
-  for (slot_id slot = first + 1; slot < first + 64; ++slot) free(slot);
+  for (controlled* member : members_) member->holds_back_writes = false;
+  tend(20 * ms);
+  ASSERT_NE(place_of(first), before) << "it has moved, while it is read where it was";
   auto other = tested_->open_channel(4).value();
   std::swap(queue_, other);
   for (int i = 0; i < 20; ++i) static_cast<void>(write_new(64));
@@ -486,6 +500,26 @@ TEST_F(striped, rows_are_not_written_anew_while_somebody_reads_them) {
   std::vector<std::byte> expected(page_bytes);
   fill_page(expected.data(), first, model_[first]);
   EXPECT_TRUE(found == expected);
+}
+
+// Any member may fail at any moment of a move.
+TEST_F(striped, rows_keep_their_parity_while_extents_move) {
+  open(3, {2, 1}, 16 * group_slots);
+  while (model_.size() < 8 * group_slots * 2) static_cast<void>(write_new(64));
+  ASSERT_TRUE(add(16 * group_slots).ok());
+  for (int i = 0; i < 60'000 && !tested_->is_whole(); ++i) {
+    tend(ms);
+    const stripe_table& table = tested_->books().table;
+    const lock_guard guard(table.lock);
+    for (std::uint64_t number = 0; number < table.groups_end(); ++number) {
+      const stripe_group& seen = table.group_at(number);
+      for (std::size_t place = 0; place < 3; ++place) {
+        ASSERT_TRUE(!seen.placed || (seen.holders[place].present && seen.stale(place).empty())) << "group " << number;
+      }
+    }
+  }
+  ASSERT_TRUE(tested_->is_whole());
+  EXPECT_GT(tested_->counted().mended.moved_extents, 0u);
 }
 
 TEST_F(striped, refusals_say_what_to_write) {
