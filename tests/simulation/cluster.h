@@ -1,6 +1,6 @@
-// Three servers under a replicated far tier with two copies, or four under one with parity, and their weather: something is wrong with one of them at
-// a time, and with the next only when every copy is whole again and whatever began before that has ended. So no byte
-// may ever be lost.
+// Three servers under a replicated far tier with two copies, or four under one with parity, and their weather:
+// something is wrong with one of them at a time, and with the next only when every copy is whole again and whatever
+// began before that has ended. So no byte may ever be lost.
 //
 // The kind of servers is left to those who derive: the layer of copies over clients that misbehave by themselves
 // (simulated_cluster.h), or over the client, the wire and the server of `tcp:` (network_cluster.h).

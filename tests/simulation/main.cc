@@ -1,4 +1,5 @@
-// simulation [--replicated | --parity | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]] [--operations M]
+// simulation [--replicated | --parity | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]]
+// [--operations M]
 //            [--verbose]
 //
 // Runs COUNT seeds, from N on. When one fails, prints the command that repeats it, and ends. The build decides with the
@@ -65,10 +66,11 @@ void install_handlers() {
 }
 
 [[noreturn]] void usage(const char* program) {
-  std::fprintf(stderr,
-               "usage: %s [--replicated | --parity | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]]\n"
-               "       [--operations M] [--verbose]\n",
-               program);
+  std::fprintf(
+      stderr,
+      "usage: %s [--replicated | --parity | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]]\n"
+      "       [--operations M] [--verbose]\n",
+      program);
   std::exit(2);
 }
 

@@ -15,11 +15,12 @@ simulated_cluster::simulated_cluster(scheduler& threads, random_source& random, 
   for (std::size_t i = 0; i < server_count(); ++i) {
     auto server = std::make_unique<simulated_server>(
         threads, random, time,
-        server_options{.name = "server " + std::to_string(i),
-                       .slots = round_up(chosen.slots, backend::group_slots) + (chosen.has_parity ? 5 : 2) * backend::group_slots,
-                       .maximum_delay_ns = chosen.maximum_delay_ns,
-                       .deadline_ns = deadline_ns,
-                       .grant_after_ns = random.one_of<std::uint64_t>({0, 20, 200}) * chosen.slice_ns});
+        server_options{
+            .name = "server " + std::to_string(i),
+            .slots = round_up(chosen.slots, backend::group_slots) + (chosen.has_parity ? 5 : 2) * backend::group_slots,
+            .maximum_delay_ns = chosen.maximum_delay_ns,
+            .deadline_ns = deadline_ns,
+            .grant_after_ns = random.one_of<std::uint64_t>({0, 20, 200}) * chosen.slice_ns});
     servers_[i] = server.get();
     members.push_back(std::move(server));
   }

@@ -22,8 +22,8 @@ namespace far::backend {
 // The user who adds a server waits for an answer.
 inline constexpr std::uint64_t longest_addition_ns = 10'000'000'000;
 
-// With copies or parity, a server that is missing at the start, or dies while we connect, counts as lost, and takes part when it
-// comes. A server that refuses us does not.
+// With copies or parity, a server that is missing at the start, or dies while we connect, counts as lost, and takes
+// part when it comes. A server that refuses us does not.
 template <typename Kind>
 [[nodiscard]] result<std::unique_ptr<backend>> open_member(const typename Kind::endpoint& server,
                                                            const typename Kind::options& chosen,

@@ -63,6 +63,7 @@ bool compactor::is_wanted() const {
 
 bool compactor::is_sparse() const {
   const stripe_table& table = shared_.table;
+  table.lock.assert_held();
   const std::uint64_t group_pages = group_slots * table.shape().data;
   const std::uint64_t groups = table.placed_groups() - std::min(table.placed_groups(), groups_to_spare);
   return static_cast<double>(groups * group_pages) > static_cast<double>(table.live_pages()) * (1 + most_garbage);

@@ -1,5 +1,5 @@
-// Bounds the memory that garbage takes: moves pages out of sparse groups, so that those become empty (as Carbink compacts
-// its spans: Zhou et al., "Carbink: fault-tolerant far memory", OSDI 2022, section 3.4).
+// Bounds the memory that garbage takes: moves pages out of sparse groups, so that those become empty (as Carbink
+// compacts its spans: Zhou et al., "Carbink: fault-tolerant far memory", OSDI 2022, section 3.4).
 //
 // It reads pages as anybody would, a strip at a time, and writes them to other rows. A page that was freed or written
 // anew meanwhile stays as it is. There are two reasons:

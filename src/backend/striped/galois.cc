@@ -84,10 +84,8 @@ void add_multiple_bytes(std::byte* into, const std::byte* from, const half_produ
 
 [[gnu::target("avx2")]] std::size_t add_multiple_avx2(std::byte* into, const std::byte* from, const half_products& of,
                                                       std::size_t count) {
-  const __m256i low =
-      _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(of.low.data())));
-  const __m256i high =
-      _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(of.high.data())));
+  const __m256i low = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(of.low.data())));
+  const __m256i high = _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(of.high.data())));
   const __m256i half = _mm256_set1_epi8(15);
   std::size_t i = 0;
   for (; i + 32 <= count; i += 32) {
@@ -95,8 +93,7 @@ void add_multiple_bytes(std::byte* into, const std::byte* from, const half_produ
     const __m256i sum = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(into + i));
     const __m256i of_low = _mm256_shuffle_epi8(low, _mm256_and_si256(bytes, half));
     const __m256i of_high = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi64(bytes, 4), half));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(into + i),
-                        _mm256_xor_si256(sum, _mm256_xor_si256(of_low, of_high)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(into + i), _mm256_xor_si256(sum, _mm256_xor_si256(of_low, of_high)));
   }
   return i;
 }
@@ -115,8 +112,8 @@ std::size_t add_multiple_wide(std::byte* into, const std::byte* from, const half
   for (; i + 16 <= count; i += 16) {
     const uint8x16_t bytes = vld1q_u8(reinterpret_cast<const std::uint8_t*>(from + i));
     const uint8x16_t sum = vld1q_u8(reinterpret_cast<const std::uint8_t*>(into + i));
-    const uint8x16_t product = veorq_u8(vqtbl1q_u8(low, vandq_u8(bytes, vdupq_n_u8(15))),
-                                        vqtbl1q_u8(high, vshrq_n_u8(bytes, 4)));
+    const uint8x16_t product =
+        veorq_u8(vqtbl1q_u8(low, vandq_u8(bytes, vdupq_n_u8(15))), vqtbl1q_u8(high, vshrq_n_u8(bytes, 4)));
     vst1q_u8(reinterpret_cast<std::uint8_t*>(into + i), veorq_u8(sum, product));
   }
   return i;

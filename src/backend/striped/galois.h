@@ -1,8 +1,8 @@
 // Arithmetic on bytes as elements of GF(2^8) with the polynomial x^8 + x^4 + x^3 + x^2 + 1, as in RAID 6 and ISA-L.
 //
-// A product of a byte and a constant is the sum of two table entries, one for each half of the byte, and a shuffle looks
-// up 16 or 32 of them at once (Plank, Greenan and Miller, "Screaming Fast Galois Field Arithmetic Using Intel SIMD
-// Instructions", FAST 2013).
+// A product of a byte and a constant is the sum of two table entries, one for each half of the byte, and a shuffle
+// looks up 16 or 32 of them at once (Plank, Greenan and Miller, "Screaming Fast Galois Field Arithmetic Using Intel
+// SIMD Instructions", FAST 2013).
 #pragma once
 
 #include <cstddef>

@@ -147,7 +147,8 @@ bool mender::remove_empty(std::uint64_t number) {
     stripe_group& seen = shared_.table.group_at(number);
     if (!seen.placed || seen.leaving.present || !seen.is_empty()) return false;
     const bool is_whole = std::all_of(seen.holders.begin(), seen.holders.end(), [&](const holder& held) {
-      return !held.present || (shared_.members.at(held.member).serves() && shared_.members.at(held.member).store().lends());
+      return !held.present ||
+             (shared_.members.at(held.member).serves() && shared_.members.at(held.member).store().lends());
     });
     if (is_whole && ++empty_groups_ <= kept_empty_groups) return false;
     freed = seen.holders;
@@ -287,6 +288,7 @@ bool mender::begin_mending(std::uint64_t number) {
 // The first rows that the holder misses and that can be had.
 bool mender::find_work(std::uint64_t number, std::size_t index) {
   stripe_table& table = shared_.table;
+  table.lock.assert_held();
   stripe_group& seen = table.group_at(number);
   const std::size_t place = seen.place_of(index);
   const slot_set stale = seen.stale(index);
@@ -306,7 +308,8 @@ bool mender::find_work(std::uint64_t number, std::size_t index) {
       if (other == index || seen.place_of(other) != place || !held.present || !members[held.member]->serves()) continue;
       while (rows < most && !held.missing.contains(row + rows)) ++rows;
       job_.is_copy = rows > 0;
-      job_.plan.sources[0] = {.place = static_cast<std::uint8_t>(place), .member = held.member, .first = held.first + row};
+      job_.plan.sources[0] = {
+          .place = static_cast<std::uint8_t>(place), .member = held.member, .first = held.first + row};
     }
     if (rows == 0) rows = table.rows_with_sources(members, row, most, &job_.plan);
     if (rows == 0) continue;

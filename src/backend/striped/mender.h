@@ -27,7 +27,7 @@ class extent_supply {
 };
 
 struct mend_counts {
-  std::uint64_t mended_rows = 0;  // pages of holders that missed them
+  std::uint64_t mended_rows = 0;   // pages of holders that missed them
   std::uint64_t decoded_rows = 0;  // of these, computed from others
   std::uint64_t spares = 0;
   std::uint64_t moved_extents = 0;  // of the spares: to a member that was added

@@ -1,7 +1,7 @@
 // The code of a row: `data` pages and `parity` pages, any `data` of which give all of the others.
 //
-// The first parity page is the sum of the data pages, the second one the sum of 2^column * page (Anvin, "The mathematics
-// of RAID-6", 2004). With at most two parity pages, every choice of `data` pages determines the rest.
+// The first parity page is the sum of the data pages, the second one the sum of 2^column * page (Anvin, "The
+// mathematics of RAID-6", 2004). With at most two parity pages, every choice of `data` pages determines the rest.
 #pragma once
 
 #include <array>

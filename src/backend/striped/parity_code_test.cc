@@ -40,7 +40,8 @@ TEST(galois, products_are_those_of_isa_l) {
 
 TEST(galois, long_products_are_those_of_their_bytes) {
   std::mt19937_64 random(3);
-  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{31}, std::size_t{32}, std::size_t{4099}}) {
+  for (const std::size_t count :
+       {std::size_t{0}, std::size_t{1}, std::size_t{31}, std::size_t{32}, std::size_t{4099}}) {
     for (unsigned factor = 0; factor < 256; ++factor) {
       std::vector<std::byte> from(count);
       std::vector<std::byte> into(count);

@@ -164,8 +164,8 @@ stripe_table::sealed_rows stripe_table::seal(std::span<const member* const> memb
     if (!held.present) continue;
     bool is_stored = false;
     for (std::size_t target = 0; target < most_holders; ++target) {
-      is_stored |= (succeeded >> target & 1) != 0 && run.members[target] == held.member &&
-                   run.firsts[target] == held.first;
+      is_stored |=
+          (succeeded >> target & 1) != 0 && run.members[target] == held.member && run.firsts[target] == held.first;
     }
     held.missing = is_stored ? held.missing - rows : held.missing | rows;
     leaves_stale |= !is_stored;
@@ -322,6 +322,7 @@ read_plan stripe_table::plan_read(std::span<const member* const> members, slot_i
   plan.place = where.column;
   plan.pages = 1;
   const auto follows = [&] {
+    lock.assert_held();
     return plan.pages < pages && where.row + plan.pages < group_slots &&
            place_of_[slot + plan.pages] == place + plan.pages * shape_.data;
   };
@@ -420,9 +421,9 @@ void stripe_table::validate() const {
     placed += checked.placed;
     free_rows += checked.free.size();
     const slot_set dying = checked.dying | checked.dying_before;
-    FAR_CHECK((checked.free & checked.sealed).empty() && (checked.free & dying).empty() &&
-                  (checked.sealed & dying).empty(),
-              "a row is in one state");
+    FAR_CHECK(
+        (checked.free & checked.sealed).empty() && (checked.free & dying).empty() && (checked.sealed & dying).empty(),
+        "a row is in one state");
     std::array<bool, maximum_members> seen{};
     for (const holder& held : checked.holders) {
       if (!held.present) continue;

@@ -68,7 +68,7 @@ struct stripe_group {
   std::uint32_t live_pages = 0;
   slot_set free;
   slot_set sealed;
-  slot_set dying;        // since the last turn
+  slot_set dying;  // since the last turn
   slot_set dying_before;
 
   [[nodiscard]] std::size_t place_of(std::size_t index) const { return index == spare_holder ? spare_for : index; }
@@ -243,9 +243,9 @@ class stripe_table {
   const std::uint64_t most_slots_;
   const std::uint64_t most_groups_;
   stripe_group* const groups_ FAR_POINTEE_GUARDED_BY(lock);
-  page_place* const place_of_ FAR_POINTEE_GUARDED_BY(lock);    // by slot
-  std::uint32_t* const owners_ FAR_POINTEE_GUARDED_BY(lock);   // by place: 1 + the slot
-  std::uint8_t* const filled_ FAR_POINTEE_GUARDED_BY(lock);    // by row: a bit for each column
+  page_place* const place_of_ FAR_POINTEE_GUARDED_BY(lock);   // by slot
+  std::uint32_t* const owners_ FAR_POINTEE_GUARDED_BY(lock);  // by place: 1 + the slot
+  std::uint8_t* const filled_ FAR_POINTEE_GUARDED_BY(lock);   // by row: a bit for each column
   std::uint64_t groups_end_ FAR_GUARDED_BY(lock) = 0;
   std::uint64_t free_rows_ FAR_GUARDED_BY(lock) = 0;
   std::uint64_t live_pages_ FAR_GUARDED_BY(lock) = 0;

@@ -59,8 +59,9 @@ result<std::unique_ptr<striped_backend>> striped_backend::create(std::vector<std
   for (std::size_t i = 0; i < all.member_count(); ++i) {
     const member* const twin = all.twin_of(all.at(i).store(), i);
     if (twin == nullptr) continue;
-    return error{"far tier: " + twin->name() + " and " + all.at(i).name() + " are one and the same server; name it once",
-                 EINVAL};
+    return error{
+        "far tier: " + twin->name() + " and " + all.at(i).name() + " are one and the same server; name it once",
+        EINVAL};
   }
   if (result<void> ready = all.join(created->prober_); !ready) return ready.error();
   if (result<void> ready = all.join(created->mender_.queues()); !ready) return ready.error();
@@ -109,7 +110,8 @@ result<slot_id> striped_backend::allocate(std::size_t count) {
     // Numbers are cheap: where runs of them are short, there are more.
     const std::uint64_t limit = slots_.limit();
     if (limit == capacity_limit_) return out_of_slots();
-    slots_.extend(std::min(limit + std::max<std::uint64_t>(group_slots, round_up(count, group_slots)), capacity_limit_));
+    slots_.extend(
+        std::min(limit + std::max<std::uint64_t>(group_slots, round_up(count, group_slots)), capacity_limit_));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "backend/striped/striped_backend.h"
 
 #include <gtest/gtest.h>
-
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -233,8 +232,8 @@ TEST_F(striped, numbers_of_a_page_that_must_be_decoded_are_reduced_here) {
   open(3, {2, 1});
   const slot_id first = write_new(4);
   std::vector<std::byte> storage(2 * page_bytes);
-  std::byte* const page = reinterpret_cast<std::byte*>(
-      round_up(reinterpret_cast<std::uintptr_t>(storage.data()), page_bytes));
+  std::byte* const page =
+      reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(storage.data()), page_bytes));
   fill_page(page, first, model_[first]);
   const page_hasher hash(5);
   const page_reduction how{{far::detail::number_type::uint64, 0, ~std::uint64_t{0}}, &hash};

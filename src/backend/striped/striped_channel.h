@@ -2,8 +2,8 @@
 //
 // Writes: pages of all requests of a batch fill rows together, column by column, so that neighbours in a request are
 // neighbours on a member. Up to 16 rows are a *strip*: their parity is computed, one transfer or a few go to each
-// holder, and when all have ended the rows are sealed and the slots get their new places. A page of which only a part is
-// written is read first.
+// holder, and when all have ended the rows are sealed and the slots get their new places. A page of which only a part
+// is written is read first.
 //
 // Reads: pages that lie one after the other on one member are one transfer. If that member cannot be asked, pages are
 // computed from `data` others of their rows, in a *lane*, a buffer for those.

@@ -38,8 +38,7 @@ void striped_channel::gather() {
 bool striped_channel::gather_from(std::uint32_t index) {
   taken_request& whole = requests_[index];
   while (whole.next_byte < whole.end_byte && gathered_.size() < shape().data * rows_together) {
-    const std::uint64_t length =
-        std::min(whole.end_byte - whole.next_byte, page_bytes - whole.next_byte % page_bytes);
+    const std::uint64_t length = std::min(whole.end_byte - whole.next_byte, page_bytes - whole.next_byte % page_bytes);
     if (length < page_bytes) {
       if (!start_rewrite(index, static_cast<std::uint32_t>(length))) return false;
     } else {
@@ -74,7 +73,8 @@ void striped_channel::try_rewrite(std::uint32_t index) {
   if (!free_parts_.empty()) {
     const lock_guard guard(shared_.table.lock);
     const auto end = shared_.rewritten.begin() + static_cast<std::ptrdiff_t>(shared_.rewritten_count);
-    changed.is_locked = end != shared_.rewritten.end() && std::find(shared_.rewritten.begin(), end, changed.slot) == end;
+    changed.is_locked =
+        end != shared_.rewritten.end() && std::find(shared_.rewritten.begin(), end, changed.slot) == end;
     if (changed.is_locked) shared_.rewritten[shared_.rewritten_count++] = changed.slot;
   }
   if (!changed.is_locked) {
@@ -173,12 +173,11 @@ void striped_channel::send_strip(std::uint32_t index) {
       push_pages(index, target, place);
     } else {
       ++written.outstanding;
-      queues_.push(written.run.members[target],
-                   {.op = operation::write,
-                    .slot = written.run.firsts[target] + written.run.first,
-                    .length_bytes = static_cast<std::uint32_t>(rows * page_bytes),
-                    .buffer = parity_bytes(index, place - shape().data),
-                    .cookie = pack(index, target)});
+      queues_.push(written.run.members[target], {.op = operation::write,
+                                                 .slot = written.run.firsts[target] + written.run.first,
+                                                 .length_bytes = static_cast<std::uint32_t>(rows * page_bytes),
+                                                 .buffer = parity_bytes(index, place - shape().data),
+                                                 .cookie = pack(index, target)});
     }
   }
   // No holder of it serves any more.
@@ -195,13 +194,12 @@ void striped_channel::push_pages(std::uint32_t index, std::size_t target, std::s
     std::size_t count = 1;
     while (row + count < filled && pages[row + count].bytes == pages[row].bytes + count * page_bytes) ++count;
     ++written.outstanding;
-    queues_.push(written.run.members[target],
-                 {.op = operation::write,
-                  .slot = written.run.firsts[target] + written.run.first + row,
-                  .length_bytes = static_cast<std::uint32_t>(count * page_bytes),
-                  // A write does not change its buffer.
-                  .buffer = const_cast<std::byte*>(pages[row].bytes),
-                  .cookie = pack(index, target)});
+    queues_.push(written.run.members[target], {.op = operation::write,
+                                               .slot = written.run.firsts[target] + written.run.first + row,
+                                               .length_bytes = static_cast<std::uint32_t>(count * page_bytes),
+                                               // A write does not change its buffer.
+                                               .buffer = const_cast<std::byte*>(pages[row].bytes),
+                                               .cookie = pack(index, target)});
     row += count;
   }
 }
@@ -227,9 +225,9 @@ void striped_channel::end_strip(std::uint32_t index) {
       const page_to_write& page = written.pages[i];
       const page_place from = page.request != none ? requests_[page.request].moved_from : 0;
       if (from != 0 && shared_.table.place_of(page.slot) != from) continue;
-      shared_.table.set_page(page.slot, shared_.table.number_of(written.run.group,
-                                                                written.run.first + i % written.run.count,
-                                                                i / written.run.count));
+      shared_.table.set_page(
+          page.slot,
+          shared_.table.number_of(written.run.group, written.run.first + i % written.run.count, i / written.run.count));
     }
     shared_.table.end_write(written.run);
   }
