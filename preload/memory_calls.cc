@@ -317,6 +317,23 @@ int advise(void* address, std::size_t bytes, int advice) {
       [far, advice](std::byte* first, std::size_t count) { return far->advise(first, count, advice); });
 }
 
+// ---- mincore, msync ----
+
+bool has_far_hole(const void* address, std::size_t bytes) {
+  bytes = within_addresses(address, bytes);
+  const pager::pager* const far = pager_of(address, bytes);
+  if (far == nullptr) return false;
+  const auto* at = static_cast<const std::byte*>(address);
+  const std::byte* const end = at + round_up(bytes, page_bytes);
+  while (at < end) {
+    bool is_far = false;
+    const std::size_t part = far->uniform_bytes(at, static_cast<std::size_t>(end - at), &is_far);
+    if (is_far && !in_runtime([&] { return far->is_mapped(at, part); })) return true;
+    at += part;
+  }
+  return false;
+}
+
 // ---- mremap ----
 
 namespace {

@@ -79,6 +79,9 @@ class far_pager final : public pager {
   [[nodiscard]] result<origin> origin_of(const std::byte* address, std::size_t bytes) const override {
     return calls_->origin_of(address, bytes);
   }
+  [[nodiscard]] bool is_mapped(const std::byte* address, std::size_t bytes) const override {
+    return calls_->is_mapped(address, bytes);
+  }
   [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override {
     return calls_->mapping_at(address, bytes);
   }

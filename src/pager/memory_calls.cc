@@ -174,6 +174,12 @@ result<mappings::origin> memory_calls::origin_of(const std::byte* address, std::
   return any_far ? origin::far : origin::foreign;
 }
 
+bool memory_calls::is_mapped(const std::byte* address, std::size_t bytes) const {
+  const auto any = [](const address_map::part& /*part*/) { return 0; };
+  return parts_.inside(
+      [&] { return parts_.for_each(parts_.pages_in(address, bytes), mapped_parts::at_hole::stop, any) == 0; });
+}
+
 result<mappings::mapping> memory_calls::mapping_at(const std::byte* address, std::size_t bytes) const {
   const platform::signal_shield shield;
   const page_range range = parts_.pages_in(address, bytes);

@@ -45,6 +45,7 @@ class memory_calls final : public mappings {
                                              const std::function<int()>& place) override;
   [[nodiscard]] result<void> take_back(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<origin> origin_of(const std::byte* address, std::size_t bytes) const override;
+  [[nodiscard]] bool is_mapped(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<void> protect(std::byte* address, std::size_t bytes, int protection) override;
   // As in far_heap.
