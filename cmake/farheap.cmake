@@ -11,7 +11,7 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 
-option(FARHEAP_SANITIZED "This build is under a sanitizer: what cannot run there is left out" OFF)
+option(FARHEAP_SANITIZED "This build is under a sanitizer, without the tests that cannot run there" OFF)
 option(FARHEAP_WERROR "Warnings end the build" ${PROJECT_IS_TOP_LEVEL})
 option(FARHEAP_FUZZ "This build is for libFuzzer: tests/fuzz is built for it too" OFF)
 
@@ -50,7 +50,7 @@ function(far_library name)
   endforeach()
 endfunction()
 
-# far_command_line(SOURCES ...): what includes CLI11, which is dear to optimize, and runs once.
+# far_command_line(SOURCES ...): sources that include CLI11, which is dear to optimize, and whose code runs once.
 function(far_command_line)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:RelWithDebInfo>:-O1>")
 endfunction()

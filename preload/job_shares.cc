@@ -129,7 +129,7 @@ class division {
   double all_use_ = 0;
   std::uint64_t reserved_ = 0;
   std::uint64_t kept_ = 0;
-  std::uint64_t pool_ = 0;  // what the others leave for those that may grow
+  std::uint64_t pool_ = 0;  // left by the others for those that may grow
   bool any_demand_ = false;
 };
 

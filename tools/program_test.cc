@@ -32,7 +32,7 @@ class program_test : public testing::Test {
     const result<void> got = check_preloadable(path);
     return got.ok() ? 0 : got.error().code;
   }
-  // This very test program, with its PT_INTERP renamed: what a static program looks like.
+  // This very test program, with its PT_INTERP renamed, so that it looks like a static program.
   std::string make_static() {
     std::ifstream self("/proc/self/exe", std::ios::binary);
     std::string bytes((std::istreambuf_iterator<char>(self)), {});

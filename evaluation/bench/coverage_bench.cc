@@ -135,7 +135,7 @@ class scratch_folder {
     if (mkdtemp(path.data()) != nullptr) path_ = path;
   }
   ~scratch_folder() {
-    std::error_code ignored;  // what is left is in the system's folder for such things
+    std::error_code ignored;  // the system's folder for temporary files keeps it then
     if (!path_.empty()) fs::remove_all(path_, ignored);
   }
   scratch_folder(const scratch_folder&) = delete;

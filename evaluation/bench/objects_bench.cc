@@ -109,7 +109,7 @@ result<void> run_patiently(const configuration& one, const plan& picked, std::si
 }
 
 // The most accesses a second of a workload among configurations that begin with `prefix`, at any number of fibers or
-// threads: each in its best setting. Whose it is, if the caller wants to know.
+// threads: each in its best setting. `whose`: receives its row, if the caller wants it.
 double best(const report& figures, const std::string& workload, const std::string& prefix, row_key* whose = nullptr) {
   double found = 0;
   for (const row_key& key : figures.keys()) {

@@ -1,4 +1,4 @@
-// `farheap-bench transport`: what a transfer costs over each far tier on another process, beside a Redis server on the
+// `farheap-bench transport`: the cost of a transfer over each far tier in another process, beside a Redis server on the
 // same machine with the same sizes and depths.
 #include <errno.h>
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ class scratch_folder {
     if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
   }
   ~scratch_folder() {
-    std::error_code ignored;  // what cannot be removed is a few small files in the folder for temporary ones
+    std::error_code ignored;  // a few small files stay in the folder for temporary ones then
     if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
   }
   scratch_folder(const scratch_folder&) = delete;

@@ -112,7 +112,7 @@ TEST_P(pager_test, memory_that_the_kernel_could_not_fill_counts_as_locked) {
   EXPECT_TRUE(pager_->protect(block, 2 * mib, PROT_NONE).ok());
   EXPECT_TRUE(pager_->unmap(block + page_bytes, 2 * mib - page_bytes).ok());
   EXPECT_TRUE(pager_->unmap(block, page_bytes).ok());
-  const result<void> again = pager_->map_at(block, 2 * mib, PROT_READ | PROT_WRITE, pager::placement::if_free);
+  const result<void> again = pager_->map_at(block, 2 * mib, PROT_READ | PROT_WRITE, pager::overlap::refuse);
   EXPECT_TRUE(again.ok());
   EXPECT_TRUE(pager_->advise(block, mib, MADV_DONTNEED).ok());
   for (std::size_t at = 0; at < 2 * mib; at += page_bytes) ASSERT_EQ(block[at], std::byte{0}) << at;
@@ -163,7 +163,7 @@ TEST_P(pager_test, mappings_over_each_other_leave_the_protection_of_one_of_them)
       while (ready < 2) std::this_thread::yield();
       for (int i = 0; i < 20; ++i) {
         EXPECT_TRUE(
-            pager_->map_at(block + first * page_bytes, pages * page_bytes, protection, pager::placement::replace).ok());
+            pager_->map_at(block + first * page_bytes, pages * page_bytes, protection, pager::overlap::replace).ok());
       }
     };
     std::thread other(map_over, 8, 16, PROT_READ);

@@ -10,7 +10,7 @@
 // a proof is good for one connection only and a version cannot be talked down. A client that was given a token refuses
 // a server that cannot prove it. Without TLS the connection is authenticated at its start, not encrypted.
 //
-// Here are the messages and the proofs; what each side does with them: client_handshake.h, server_handshake.h.
+// Here are the messages and the proofs. The two sides are client_handshake.h and server_handshake.h.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The client of `redis:` and a real server: what happens when others delete our keys, when the server is restarted,
-// hangs, is full or may evict, when leases run out, and after a fork.
+// The client of `redis:` and a real server. Others delete our keys; the server is restarted, hangs, is full or may
+// evict; leases run out; the program forks.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

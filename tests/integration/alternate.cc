@@ -41,7 +41,7 @@ stack_t new_stack() {
   return stack_of(memory, stack_bytes, 0);
 }
 
-// The stack that a handler is told: that it stands on it is what counts, wherever it lies.
+// The stack that a handler finds in its context. It must stand on that stack, wherever it lies.
 void tell(const char* where) {
   stack_t now{};
   const int failure = call(nullptr, &now);

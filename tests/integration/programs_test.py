@@ -76,7 +76,7 @@ class Programs(unittest.TestCase):
                 self.assertEqual((outcome.code, outcome.out), (0, "changed\n"), outcome)
 
     def test_sort(self):
-        # Long lines: what counts is how often the sort jumps between them.
+        # Long lines, because only the jumps of the sort between them count.
         text, ordered = self.directory / "text", self.directory / "ordered"
         source = random.Random(2)
         with text.open("w") as file:

@@ -80,7 +80,7 @@ class explorer {
     State at;
     std::size_t next_actor;
     std::size_t moves;
-    const char* arrived_by;  // what the step that led here did
+    const char* arrived_by;  // the step that led here
   };
   struct hash {
     std::size_t operator()(const State& one) const {

@@ -13,7 +13,7 @@
 // - suspect: perhaps paused, restarting, or cut off. It gets nothing but probes. Reads wait for it when nobody
 //   else has the bytes; writes go past it and leave its copies stale.
 // - lost: as suspect, but no transfer waits any more, and its groups get copies elsewhere. Its slots are kept in the
-//   books while it is not held elsewhere: it may still come back, and whoever needs the bytes asks again for as long as
+// books while it is not held elsewhere: it may still come back, and reads of the bytes are tried again for as long as
 //   its leases may live.
 // - emptied: as lost, but what it held is gone.
 //
