@@ -17,6 +17,7 @@
 #include "benchmark.h"
 #include "child.h"
 #include "clocks.h"
+#include "scratch_folder.h"
 #include "transport_client.h"
 
 namespace far::bench {
@@ -35,25 +36,6 @@ struct transport {
   std::unique_ptr<background_server> server;
   std::string uri;  // empty: Redis
   int redis_port = 0;
-};
-
-// A folder for certificates and sockets that is gone afterwards.
-class scratch_folder {
- public:
-  scratch_folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "farheap-bench-XXXXXX").string();
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~scratch_folder() {
-    std::error_code ignored;  // a few small files stay in the folder for temporary ones then
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  scratch_folder(const scratch_folder&) = delete;
-  scratch_folder& operator=(const scratch_folder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 std::string server_path() {

@@ -3,13 +3,14 @@
 
 #include <string>
 
+#include "tests/support/scratch_folder.h"
+
 namespace far::wire {
 
 // PEM files in a folder of their own that goes with the object.
 class tls_test_files {
  public:
   tls_test_files();
-  ~tls_test_files();
   tls_test_files(const tls_test_files&) = delete;
   tls_test_files& operator=(const tls_test_files&) = delete;
 
@@ -25,7 +26,8 @@ class tls_test_files {
   [[nodiscard]] const std::string& folder() const { return folder_; }
 
  private:
-  std::string folder_;
+  const scratch_folder scratch_;
+  const std::string folder_ = scratch_.path();
 };
 
 }  // namespace far::wire
