@@ -81,7 +81,7 @@ function(far_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} far_test_headers GTest::gtest GTest::gtest_main)
   # The tested code is optimized as users have it. A folder whose headers do the work sets FAR_TEST_OPTIMIZATION empty.
   target_compile_options(${name} PRIVATE ${FAR_TEST_OPTIMIZATION})
   far_precompile(${name} GTEST)
