@@ -81,7 +81,7 @@ class division {
              part_of(pool, static_cast<double>(kept(one) - reserve(one)), static_cast<double>(kept_ - reserved_));
     }
     if (any_demand_) return kept(one) + (is_demanding(one) ? part_of(pool_, weight_of_demand(one), all_demand_) : 0);
-    // Nobody needs more. All may grow, those most that are large or new; a quarter waits for who comes next.
+    // Nobody needs more. All may grow, large and new ones most. A quarter is kept for newcomers.
     return kept(one) + part_of(pool_ - pool_ / 4, weight_of_use(one), all_use_);
   }
 

@@ -166,7 +166,7 @@ void evict(runtime& farheap, const items& all) {
   for (const std::uintptr_t page : pages_of(farheap, all)) detail::heap_of(farheap).evict(page, page_bytes);
 }
 
-// Those that were away for long, and those that come back soon, each by the object path.
+// Objects that were away for long, and objects that come back soon, all by the object path.
 TEST_F(replacement_test, objects_that_come_back_soon_lie_together) {
   runtime farheap(small_runtime());
   farheap.set_page_path_share(2);
