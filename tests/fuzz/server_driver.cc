@@ -36,7 +36,7 @@ class shared_blocks final : public server::block_source {
   }
 };
 
-// Different every time, and not more than that: a failure replays.
+// Different every time, but not random, so that a failure replays.
 void next_number(std::span<std::byte> to) {
   static std::uint64_t number = 0;
   ++number;

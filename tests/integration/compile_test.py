@@ -1,4 +1,4 @@
-"""The compile door: what the wrappers do, what code the passes emit, and that programs compute the same with it."""
+"""The compile door: the wrappers, the code that the passes emit, and the same results from the programs."""
 
 import concurrent.futures
 import json

@@ -1,4 +1,4 @@
-"""The documents and --help agree: what the commands take is described, and what the documents write is taken."""
+"""The documents and --help agree: every option is described, and the commands take every option in the documents."""
 
 import pathlib
 import re

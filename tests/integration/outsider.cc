@@ -230,7 +230,7 @@ void* call_with_signals_blocked(void* data) {
     bad += call(SYS_madvise, address(bytes + at), mib, MADV_DONTNEED) != 0;
     bad += not_zero(bytes + at, mib);
   }
-  // By its own hand.
+  // The same mask, set by an instruction of its own.
   std::uint64_t mask = ~std::uint64_t{0};
   std::uint64_t before = 0;
   bad += call(SYS_rt_sigprocmask, SIG_SETMASK, address(&mask), address(&before), sizeof mask) != 0;

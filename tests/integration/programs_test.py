@@ -1,4 +1,4 @@
-"""Well-known programs give under farheap, with a quarter of their native peak, what they give natively."""
+"""Well-known programs give the same results under farheap, with a quarter of their native peak, as natively."""
 
 import hashlib
 import os

@@ -172,7 +172,7 @@ TEST_F(scrubbed_copies, pages_may_move_while_they_are_scrubbed) {
   for (int rounds = 0; rounds < 20; ++rounds) {
     for (controlled* member : members_) member->holds_back_reads = true;
     for (int steps = 0; steps < 40; ++steps) help();
-    // The pages come in by writes of all of their bytes: nothing has to be read for that but what is held back.
+    // The pages come in by writes of all of their bytes, so nothing is read but the reads that are held back.
     for (controlled* member : members_) member->holds_back_reads = false;
     write(range);
     evict(range);

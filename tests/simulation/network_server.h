@@ -49,7 +49,7 @@ class network_server {
   // A turn of every loop, while no thread runs.
   void pump();
 
-  // Its troubles. A server that has crashed forgets everything, and refuses until it is started.
+  // Failures. A server that has crashed forgets everything, and refuses until it is started.
   void crash();
   void start();
   void set_paused(bool paused) { paused_ = paused; }

@@ -1,4 +1,5 @@
-// Certificates for tests, made on the spot: an authority, and what it has signed. Kept out of what is preloaded.
+// Certificates for tests, made on the spot: an authority, and certificates that it has signed. Kept out of what is
+// preloaded.
 #pragma once
 
 #include <string>
