@@ -37,8 +37,8 @@ bool has_most(const job_share& one) {
   return one.limit_bytes >= one.most_bytes - std::min(one.most_bytes, margin_bytes);
 }
 
-// The least that is set aside for a process. A small one uses less than it may; it is counted with little more than
-// what it uses, or a dozen of shells would take 200 MiB from those that work.
+// The least that is set aside for a process. A small one uses less than it may; it is counted with little more than its
+// use, or a dozen of shells would take 200 MiB from those that work.
 std::uint64_t reserve(const job_share& one) {
   return is_demanding(one) ? minimum : std::min(minimum, one.used_bytes + margin_bytes);
 }

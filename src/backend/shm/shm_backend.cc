@@ -244,7 +244,7 @@ void shm_backend::populate_granted() {
     blocks_->populate(range.first, range.count);
 }
 
-// Blocks that are lost with their server are noted once; what is stored there can still be read.
+// Blocks that are lost with their server are noted once. Their contents can still be read.
 void shm_backend::note_lost() {
   if (std::exchange(lost_noted_, true)) return;
   exchange_.forget_question();
