@@ -37,8 +37,8 @@ std::uint64_t content_of(const void* address, std::uint64_t salt) {
 
 class miss_counter final : public miss_observer {
  public:
-  void missed(const miss& one) noexcept override { ++counts_[static_cast<std::size_t>(one.cause)]; }
-  [[nodiscard]] std::uint64_t seen(miss::kind kind) const { return counts_[static_cast<std::size_t>(kind)]; }
+  void missed(const observed_miss& one) noexcept override { ++counts_[static_cast<std::size_t>(one.cause)]; }
+  [[nodiscard]] std::uint64_t seen(observed_miss::kind kind) const { return counts_[static_cast<std::size_t>(kind)]; }
 
  private:
   std::array<std::atomic<std::uint64_t>, 4> counts_{};
@@ -191,17 +191,17 @@ TEST_P(pager_test, an_observer_is_told_first_touches_from_fetches) {
   constexpr std::size_t bytes = 2 * budget;
   std::byte* const block = map(bytes);
   fill(block, bytes, 8);
-  const std::uint64_t touched = observed_.seen(miss::kind::first_touch);
+  const std::uint64_t touched = observed_.seen(observed_miss::kind::first_touch);
   EXPECT_GT(touched, 0u);
-  EXPECT_EQ(observed_.seen(miss::kind::read), 0u);
+  EXPECT_EQ(observed_.seen(observed_miss::kind::read), 0u);
   pager_->evict(block, bytes);
   verify(block, bytes, 8);
-  EXPECT_GT(observed_.seen(miss::kind::read), 0u);
-  EXPECT_EQ(observed_.seen(miss::kind::first_touch), touched);
+  EXPECT_GT(observed_.seen(observed_miss::kind::read), 0u);
+  EXPECT_EQ(observed_.seen(observed_miss::kind::first_touch), touched);
   // Its content is forgotten, so that there is nothing to fetch again.
   ASSERT_TRUE(pager_->discard(block, page_bytes).ok());
   EXPECT_EQ(*reinterpret_cast<volatile std::uint64_t*>(block), 0u);
-  EXPECT_EQ(observed_.seen(miss::kind::first_touch), touched + 1);
+  EXPECT_EQ(observed_.seen(observed_miss::kind::first_touch), touched + 1);
 }
 
 TEST_P(pager_test, four_times_the_budget_keeps_every_byte) {
