@@ -119,7 +119,7 @@ inline constexpr std::size_t maximum_packet_bytes = header_bytes + maximum_hands
 enum class side : std::uint8_t { client, server, absent };
 
 // The proof of one side: HMAC-SHA256(token, label of the side, hello, challenge). Compare with equal_digests only.
-[[nodiscard]] digest prove(side whose, std::string_view token, std::span<const std::byte> hello_payload,
+[[nodiscard]] digest prove(side prover, std::string_view token, std::span<const std::byte> hello_payload,
                            std::span<const std::byte> challenge_payload);
 
 // Takes the same time for all differences.
