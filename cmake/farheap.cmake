@@ -44,6 +44,8 @@ function(far_library name)
   endif()
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${name} PUBLIC ${ARG_DEPENDS})
+  # Locks are stated in types (base/thread_annotations.h). Tests may do without: they look at one thread's state.
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety>)
   foreach(test_source ${ARG_TESTS})
     get_filename_component(test_name ${test_source} NAME_WE)
     far_test(${name}_${test_name} SOURCES ${test_source} DEPENDS ${name})
