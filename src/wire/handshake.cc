@@ -250,7 +250,7 @@ digest prove(side prover, std::string_view token, std::span<const std::byte> hel
   keyed_hash hash(token);
   const std::string_view label = prover == side::client   ? client_label
                                  : prover == side::server ? server_label
-                                                         : absent_label;
+                                                          : absent_label;
   hash.add(label.data(), label.size());
   hash.add_with_length(hello_payload);
   hash.add_with_length(challenge_payload);

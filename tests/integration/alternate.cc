@@ -50,10 +50,10 @@ void tell(const char* where) {
   const auto first = reinterpret_cast<std::uintptr_t>(now.ss_sp);
   const bool inside = at >= first && at - first < now.ss_size;
   const char* const use = (now.ss_flags & SS_ONSTACK) != 0 ? (inside ? "in use" : "in use, elsewhere")
-                            : now.ss_sp == mine.ss_sp        ? "mine"
-                            : now.ss_sp == other.ss_sp       ? "the other"
-                            : now.ss_sp == nullptr           ? "none"
-                                                             : "unknown";
+                          : now.ss_sp == mine.ss_sp        ? "mine"
+                          : now.ss_sp == other.ss_sp       ? "the other"
+                          : now.ss_sp == nullptr           ? "none"
+                                                           : "unknown";
   std::printf("%s: error %d, flags %x, %s\n", where, failure, static_cast<unsigned>(now.ss_flags), use);
 }
 
