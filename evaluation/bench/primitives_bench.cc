@@ -1,5 +1,5 @@
-// `farheap-bench primitives`: what the kernel's primitives cost for a page of 4 KiB, and what whole replacements built
-// from them cost. The design's way of moving pages is chosen from these figures (docs/decisions/0001-moving-pages.md).
+// `farheap-bench primitives`: the costs of the kernel's primitives for a page of 4 KiB, and of whole replacements built
+// from them. The design's way of moving pages is chosen from these figures (docs/decisions/0001-moving-pages.md).
 #include <fmt/format.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-"""Well-known programs give under farheap, with a quarter of their native peak, what they give natively."""
+"""Well-known programs give the same results under farheap, with a quarter of their native peak, as natively."""
 
 import hashlib
 import os
@@ -85,7 +85,7 @@ class Programs(unittest.TestCase):
                 self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
 
     def test_sort(self):
-        # Long lines: what counts is how often the sort jumps between them.
+        # Long lines, because only the jumps of the sort between them count.
         text, ordered = self.directory / "text", self.directory / "ordered"
         source = random.Random(2)
         with text.open("w") as file:
