@@ -53,7 +53,7 @@ std::uint64_t word_of(slot_id slot, std::uint64_t generation, std::size_t at) {
   return (mixed ^ mixed >> 29) + at * 0xbf58476d1ce4e5b9u;
 }
 
-// The test's knowledge of the slots, like that of the engine's pages: whoever has claimed a slot has it to himself.
+// The test's knowledge of the slots, like that of the engine's pages: one thread at a time owns a slot.
 class slot_book {
  public:
   enum class state : std::uint32_t { unused, claimed, written };

@@ -2,7 +2,7 @@
 // something is wrong with one of them at a time, and with the next only when every copy is whole again and whatever
 // began before that has ended. So no byte may ever be lost.
 //
-// The kind of servers is left to those who derive: the layer of copies over clients that misbehave by themselves
+// The kind of servers is left to derived classes: the layer of copies over clients that misbehave by themselves
 // (simulated_cluster.h), or over the client, the wire and the server of `tcp:` (network_cluster.h).
 #pragma once
 
@@ -56,7 +56,7 @@ class cluster {
   // Whether every server is well, every copy is whole, and nothing that is under way can still change that. It takes
   // two looks at least.
   [[nodiscard]] bool is_whole();
-  // Something will go wrong: what was seen so far does not count any more.
+  // Something will go wrong: earlier observations do not count any more.
   void note_trouble_ahead() { well_since_.reset(); }
   // Waits until it is.
   void wait_until_whole();
@@ -71,7 +71,7 @@ class cluster {
   [[nodiscard]] virtual std::vector<count> counted() const;
 
  protected:
-  // To be called by the constructors of those who derive.
+  // To be called by the constructors of derived classes.
   void make_tier(std::vector<std::unique_ptr<backend::backend>> members, const backend::striped_options& options);
 
   // One of the things that may go wrong with a server, and the end of all of them.

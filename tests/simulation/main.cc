@@ -74,7 +74,7 @@ void install_handlers() {
   std::exit(2);
 }
 
-// Seeds that differ each day, and are those of the day for whoever asks again.
+// Seeds that differ each day, and are the same all day.
 std::uint64_t seed_of_today() {
   if (const char* const chosen = std::getenv("FARHEAP_SIMULATION_SEED")) return std::strtoull(chosen, nullptr, 10);
   const std::time_t now = std::time(nullptr);

@@ -48,7 +48,7 @@ bool simulated_cluster::all_known() const {
 
 void simulated_cluster::make_trouble(std::size_t server) {
   simulated_server& victim = *servers_[server];
-  // Where groups or pages move, wrong bytes would be moved, too: only whoever wrote them could tell.
+  // Where groups or pages move, wrong bytes would be moved, too: only their writer could tell.
   const std::uint64_t drawn = random_.below(has_late() || chosen_.has_parity ? 6 : 7);
   note_trouble(drawn, victim.describe());
   switch (drawn) {

@@ -40,7 +40,7 @@ class simulated_server final : public backend::backend {
   // The thread that takes completions is now and then held up for up to so long before it can make use of them.
   void set_hold_up(std::uint64_t longest_ns) { longest_hold_up_ns_ = longest_ns; }
   void set_cut_off(bool cut_off) { cut_off_ = cut_off; }
-  void crash();  // what it holds is gone, and it refuses
+  void crash();  // its contents are gone, and it refuses
   void restart() { crashed_ = false; }
   void store_some_late();
   [[nodiscard]] bool is_well() const {
@@ -93,7 +93,7 @@ class simulated_server final : public backend::backend {
   std::vector<slot_state> states_;
   std::byte* const store_;
   std::vector<late_write> late_;
-  std::uint64_t events_ = 0;       // what comes after what
+  std::uint64_t events_ = 0;       // a clock of events, for their order
   std::uint64_t epoch_ = 1;        // of the server
   std::uint64_t known_epoch_ = 1;  // to its client
   std::uint64_t drops_per_mille_ = 0;

@@ -77,16 +77,11 @@ redis_test_server::redis_test_server(std::vector<std::string> arguments)
     : arguments_(std::move(arguments)),
       secure_(std::find(arguments_.begin(), arguments_.end(), "--tls-port") != arguments_.end()),
       port_(find_port()) {
-  std::string folder = "/tmp/farheap-redis-test-XXXXXX";
-  FAR_CHECK(mkdtemp(folder.data()) != nullptr, "no directory for the test's Redis");
-  folder_ = folder;
   start();
 }
 
 redis_test_server::~redis_test_server() {
   kill();
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
 }
 
 void redis_test_server::start() {

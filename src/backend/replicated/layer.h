@@ -17,7 +17,7 @@
 namespace far::backend {
 
 // An object that has a queue to each member. A member that is added is known to nobody before all of them have one to
-// it, so whoever finds it in a group's record has a queue. Called with the lock on members held.
+// it, so a channel that finds it in a group's record has a queue. Called with the lock on members held.
 class queue_holder {
  public:
   virtual ~queue_holder() = default;

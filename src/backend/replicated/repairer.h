@@ -79,7 +79,7 @@ class repairer final : public queue_holder {
     bool unsent = false;
     bool is_move = false;  // the group has all its copies without this one
     std::uint64_t begun_ns = 0;
-    std::size_t first = 0;  // of the group's slots: what is being copied
+    std::size_t first = 0;  // of the group's slots that are being copied
     std::size_t count = 0;
     repair_window window;
   };

@@ -97,7 +97,7 @@ class store_connection : public transfer_connection {
 
   // The handshake is over.
   void become_ready(std::uint64_t now_ns) FAR_REQUIRES(lock);
-  // `why` "": what the code means.
+  // `why` "": the meaning of the code.
   void break_off(int code, const char* why) FAR_REQUIRES(lock);
   // The store refuses the connection.
   void refuse(const char* why) FAR_REQUIRES(lock);

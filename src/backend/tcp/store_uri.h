@@ -39,7 +39,7 @@ struct store_options {
   std::uint64_t timeout_ns = 10'000'000'000;
   std::uint64_t patience_ns = 0;  // of reads, for servers that do not answer; 0: as long as their leases live
   std::uint64_t scrubbed_pages_per_second = 0;
-  std::uint64_t capacity_bytes = 0;  // of each server; 0: what it lends
+  std::uint64_t capacity_bytes = 0;  // of each server; 0: all that it lends
 
   // Whether the bytes of a server that is gone can be had from others.
   [[nodiscard]] bool is_redundant() const { return copies > 1 || parity.data > 0; }
