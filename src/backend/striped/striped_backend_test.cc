@@ -318,6 +318,23 @@ TEST_F(striped, a_write_succeeds_when_enough_of_it_is_stored) {
   expect_all();
 }
 
+// Two of three would be enough, but one has been restarted since.
+TEST_F(striped, a_success_on_a_member_that_has_forgotten_since_is_none) {
+  open(3, {2, 1});
+  tends_ = false;
+  const slot_id first = tested_->allocate(2).value();
+  members_[1]->error_code = ECONNRESET;
+  members_[2]->holds_back_writes = true;
+  std::vector<std::byte> bytes(2 * page_bytes);
+  const request one{.op = operation::write, .slot = first, .length_bytes = 2 * page_bytes, .buffer = bytes.data()};
+  ASSERT_EQ(queue_->submit({&one, 1}), 1u);
+  completion done;
+  ASSERT_EQ(queue_->poll({&done, 1}), 0u);
+  members_[0]->forget();
+  members_[2]->holds_back_writes = false;
+  EXPECT_EQ(finish(), EIO);
+}
+
 // Pages are freed and written at random, and all members together hold no more than is stated.
 TEST_F(striped, memory_is_bounded_while_pages_are_freed_and_written) {
   for (const parity_shape shape : {parity_shape{4, 2}, parity_shape{2, 1}}) {
