@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "backend/replicated/group.h"
@@ -56,6 +57,14 @@ class layer {
   // Adds a member, and has groups spread over it. Errors: its name is a member's already, there are maximum_members, or
   // a queue to it cannot be opened.
   [[nodiscard]] result<void> add(std::unique_ptr<member> added);
+
+  // Makes the member of this name leave, if those that stay can hold `used_groups`; returns how many groups it still has
+  // a copy of, and 0 only when it is gone. Errors: no such member, too few or too small others.
+  [[nodiscard]] result<std::uint64_t> remove(std::string_view name, std::uint64_t used_groups);
+
+  // The most groups that fit with all copies or, while members are lost or leave, with as many copies as possible.
+  // `without`: as if this one left, too. max(): only the machines limit it.
+  [[nodiscard]] std::uint64_t fitting_groups(const member* without = nullptr) const;
 
   // The member before `end` that has the same server behind it as `store`; nullptr: none is known. Two copies on one
   // server are one.
@@ -119,6 +128,7 @@ class layer {
 
  private:
   [[nodiscard]] result<void> check_new(const member& added) const;
+  [[nodiscard]] result<void> check_removal(const member& removed, std::uint64_t used_groups) const;
   void name_holders(std::uint64_t number, std::span<char> into);
 
   std::array<std::unique_ptr<member>, maximum_members> members_;

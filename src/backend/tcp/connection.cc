@@ -185,9 +185,8 @@ bool tcp_connection::say(wire::opcode notice) {
   return sent == static_cast<std::ptrdiff_t>(bytes.size());
 }
 
-void tcp_connection::end_session() {
-  // When there is no room for it, the session ends with its grace period.
-  static_cast<void>(say(wire::opcode::close));
+bool tcp_connection::end_session() {
+  return say(wire::opcode::close);
 }
 
 bool tcp_connection::say_leaving() {
