@@ -28,6 +28,7 @@ namespace {
 // How often expired sessions are looked for, and freed blocks while there are some.
 constexpr int idle_ms = 100;
 constexpr int reclaim_ms = 2;
+constexpr int draining_ms = 20;
 
 // How long loops may take to close their connections when they must.
 constexpr std::uint64_t closing_ns = 5'000'000'000;
@@ -165,7 +166,9 @@ void memory_server::run(int signals, const std::function<result<options>()>& rea
   tell_manager("READY=1\nSTATUS=serving");
   serve_until_signal(signals, read_again);
   drain(signals);
-  log_event("stopped");
+  const std::string said = farewell();
+  end(signals);
+  log_event(said);
 }
 
 void memory_server::serve_until_signal(int signals, const std::function<result<options>()>& read_again) {
@@ -252,27 +255,41 @@ int memory_server::housekeeping_ms() {
   return left > 0 ? reclaim_ms : idle_ms;
 }
 
-bool memory_server::clients_have_gone() const {
+bool memory_server::is_deserted() const {
   const bool loops_ended =
       std::all_of(loops_.begin(), loops_.end(), [](const auto& loop) { return loop->has_ended(); });
   return loops_ended && store_->report().connections == 0;
 }
 
+std::string memory_server::farewell() const {
+  const std::uint64_t lost = store_->report().needed_blocks * block_bytes;
+  return lost == 0 ? "stopped; no client had anything here"
+                   : "stopped; clients had " + format_size(lost) + " here, which they lose unless they have copies";
+}
+
+// Clients whose connection breaks meanwhile must be able to come back for their bytes, so it goes on listening.
 void memory_server::drain(int signals) {
-  log_event("draining: no new blocks and sessions; ending in at most " + format_duration(chosen_.drain_ns) +
-            ", or at a second signal");
+  log_event("draining: no new blocks and sessions; ending when no client has anything here, in at most " +
+            format_duration(chosen_.drain_ns) + ", or at a second signal");
   tell_manager("STOPPING=1\nSTATUS=draining");
   store_->drain();
-  if (listener_ >= 0) close(std::exchange(listener_, -1));
   for (const auto& loop : loops_) loop->drain();
   const std::uint64_t started_ns = now();
-  while (!clients_have_gone() && now() - started_ns < chosen_.drain_ns) {
-    if (has_end_signal(signals, std::min(housekeeping_ms(), 20))) break;
+  while (store_->report().needed_blocks > 0 && now() - started_ns < chosen_.drain_ns) {
+    const int pause_ms = std::min(housekeeping_ms(), draining_ms);
+    const int listener = std::exchange(accepting_, true) ? listener_ : -1;
+    const int number = wait_for(signals, listener, pause_ms);
+    if (number != 0 && number != SIGHUP) return;
+    accept_all();
   }
+}
+
+void memory_server::end(int signals) {
+  if (listener_ >= 0) close(std::exchange(listener_, -1));
   for (const auto& loop : loops_) loop->end_now();
   shared_memory_.reset();
   const std::uint64_t closing_since_ns = now();
-  while (!clients_have_gone() && now() - closing_since_ns < closing_ns) {
+  while (!is_deserted() && now() - closing_since_ns < closing_ns) {
     if (has_end_signal(signals, 5)) _exit(1);
   }
 }

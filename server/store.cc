@@ -333,6 +333,8 @@ result<attachment> store::attach(const std::shared_ptr<session>& to, std::uint32
     return error{"the session has too many connections", EBUSY};
   }
   to->channels_.emplace(channel, attached.fenced);
+  // It comes from a child that outlives the process which announced its end.
+  to->is_leaving_ = false;
   return attached;
 }
 
@@ -506,6 +508,7 @@ store_report store::report() const {
                       .connections = 0,
                       .away_sessions = 0,
                       .away_blocks = 0,
+                      .needed_blocks = 0,
                       .sessions_expired = sessions_expired_,
                       .sessions_ended_early = sessions_ended_early_,
                       .draining = draining(),
@@ -513,6 +516,9 @@ store_report store::report() const {
   for (const auto& [id, client] : sessions_) {
     client->lock_.assert_held();  // it is ours
     report.connections += client->channels_.size();
+    // A client that has announced its end needs nothing after its last connection.
+    const bool may_return = !client->is_leaving_ && now_ns_ - client->away_since_ns_ < settings_.grace_ns;
+    if (!client->channels_.empty() || may_return) report.needed_blocks += client->held_blocks_;
     if (!client->channels_.empty()) continue;
     ++report.away_sessions;
     report.away_blocks += client->held_blocks_;

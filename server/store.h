@@ -211,6 +211,7 @@ struct store_report {
   std::size_t connections = 0;             // of all sessions
   std::size_t away_sessions = 0;           // without a connection
   std::uint64_t away_blocks = 0;           // the blocks of these
+  std::uint64_t needed_blocks = 0;         // of sessions with a connection, or that may come back within their grace
   std::uint64_t sessions_expired = 0;      // since the start: at the end of their lease
   std::uint64_t sessions_ended_early = 0;  // before that, because memory was needed
   bool draining = false;

@@ -143,9 +143,11 @@ void repairer::tend_member(std::size_t index, std::uint64_t now_ns) {
   }
   const bool given_up = seen.state == member_state::suspect && now_ns - own.suspect_since_ns >= shared_.lost_after_ns;
   if (given_up && tended.change(seen, member_state::lost)) {
-    log_line(log_level::warning, "far tier %s is considered lost; %s", tended.name().c_str(),
-             shared_.copies > 1 ? "its copies are being rebuilt on other servers"
-                                : "the pages that it holds cannot be read while it does not answer");
+    if (tended.extents.load() > 0) {
+      log_line(log_level::warning, "far tier %s is considered lost; %s", tended.name().c_str(),
+               shared_.copies > 1 ? "its copies are being rebuilt on other servers"
+                                  : "the pages that it holds cannot be read while it does not answer");
+    }
     shared_.call_for_attention();
   }
   if (!own.sent && now_ns >= own.next_ns) send_probe(index, now_ns);

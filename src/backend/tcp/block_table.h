@@ -56,6 +56,7 @@ class block_table final : public control_source {
   [[nodiscard]] bool next(std::uint32_t epoch, std::uint64_t now_ns, control_request* into) override;
   void done(const control_request& request, std::uint32_t epoch, wire::status outcome, std::uint64_t now_ns) override;
   void draining(std::uint32_t epoch) override;
+  [[nodiscard]] bool stores_anything() const override { return report().used_slots > 0; }
 
   // From now on nothing is asked for, and what is free is given back. Returns whether all of it has been.
   bool give_up() {
