@@ -155,8 +155,8 @@ engine::statistics read_statistics(void* context) {
   return count_since_start(*static_cast<runtime*>(context));
 }
 
-// Serves `farheap resize`, `stats`, `add-server` and `remove-server`, and does what must not be done by a thread that resolves misses:
-// under pressure, it takes freed memory back from jemalloc before the evictor writes it out.
+// Serves `farheap resize`, `stats`, `add-server` and `remove-server`, and does what must not be done by a thread that
+// resolves misses: under pressure, it takes freed memory back from jemalloc before the evictor writes it out.
 void run_control(runtime& self, control::control_server& server) {
   std::uint64_t evicted_before = 0;
   bool serving_peers = true;

@@ -34,8 +34,8 @@ class memory_server {
   [[nodiscard]] std::vector<std::string> addresses() const;
 
   // Serves until `signals`, a signalfd, tells of SIGTERM or SIGINT; then drains until no client needs anything that it
-  // holds, the time for it is over, or a second signal comes. At SIGHUP it takes over what `read_again` returns, as far as a running
-  // server can: all of it, or nothing when some of it is wrong.
+  // holds, the time for it is over, or a second signal comes. At SIGHUP it takes over what `read_again` returns, as far
+  // as a running server can: all of it, or nothing when some of it is wrong.
   void run(int signals, const std::function<result<options>()>& read_again);
 
  private:

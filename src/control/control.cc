@@ -322,8 +322,8 @@ std::size_t control_server::answer_stats(char* reply) {
 std::size_t control_server::answer_removal(std::string_view server, char* reply) {
   const result<std::uint64_t> left = callbacks_.remove_server(callbacks_.context, server);
   if (!left) return reply_error(reply, left.error().message.c_str());
-  return static_cast<std::size_t>(std::snprintf(reply, control_reply_bytes, "farheap/1 ok %llu\n",
-                                                static_cast<unsigned long long>(left.value())));
+  return static_cast<std::size_t>(
+      std::snprintf(reply, control_reply_bytes, "farheap/1 ok %llu\n", static_cast<unsigned long long>(left.value())));
 }
 
 result<void> control_server::obey(std::string_view request) {
@@ -339,7 +339,8 @@ result<void> control_server::obey(std::string_view request) {
     request.remove_prefix(add_server_prefix.size());
     return callbacks_.add_server(callbacks_.context, request);
   }
-  return error{"unknown request; there are: resize BYTES, add-server HOST:PORT, remove-server HOST:PORT, stats, job", EINVAL};
+  return error{"unknown request; there are: resize BYTES, add-server HOST:PORT, remove-server HOST:PORT, stats, job",
+               EINVAL};
 }
 
 bool is_answered(pid_t pid) noexcept {

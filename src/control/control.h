@@ -1,5 +1,5 @@
-// How `farheap top`, `farheap resize PID SIZE`, `farheap add-server PID HOST:PORT`, `farheap remove-server PID HOST:PORT`
-// and `farheap stats PID` reach the runtime inside a running program.
+// How `farheap top`, `farheap resize PID SIZE`, `farheap add-server PID HOST:PORT`, `farheap remove-server PID
+// HOST:PORT` and `farheap stats PID` reach the runtime inside a running program.
 //
 // The program listens on the abstract unix socket "\0farheap-PID" (SOCK_SEQPACKET), or where that is taken on
 // "\0farheap-PID.1", ".2", and so on. One connection carries one request and one reply, a line of text each:

@@ -68,7 +68,9 @@ class control_test : public testing::Test {
     if (thread_.joinable()) thread_.join();
   }
 
-  control_callbacks callbacks() { return {&runtime_, runtime::resize, runtime::stats, runtime::add_server, runtime::remove_server}; }
+  control_callbacks callbacks() {
+    return {&runtime_, runtime::resize, runtime::stats, runtime::add_server, runtime::remove_server};
+  }
 
   static int connect_raw() {
     const int descriptor = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -211,7 +213,8 @@ TEST(Control, ATakenNameIsNoReasonToEnd) {
   // As after `(helper &) ; exec program`: the helper keeps what the process listened on before.
   const int stale = take_name(getpid(), 0);
   runtime behind;
-  const auto server = control_server::open({&behind, runtime::resize, runtime::stats, runtime::add_server, runtime::remove_server});
+  const auto server =
+      control_server::open({&behind, runtime::resize, runtime::stats, runtime::add_server, runtime::remove_server});
   ASSERT_TRUE(server->listens());
   std::thread running([&] {
     while (server->step(-1)) {
@@ -230,7 +233,8 @@ TEST(Control, WithoutANameItRunsAndSaysSo) {
   for (int rank = 0; rank < 8; ++rank) taken.push_back(take_name(getpid(), rank));
   runtime behind;
   testing::internal::CaptureStderr();
-  const auto server = control_server::open({&behind, runtime::resize, runtime::stats, runtime::add_server, runtime::remove_server});
+  const auto server =
+      control_server::open({&behind, runtime::resize, runtime::stats, runtime::add_server, runtime::remove_server});
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_FALSE(server->listens());
   EXPECT_NE(said.find("cannot listen for `farheap resize`"), std::string::npos) << said;

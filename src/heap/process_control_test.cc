@@ -97,7 +97,8 @@ TEST_F(process_control_test, another_runtime_of_the_process_keeps_its_name) {
     static result<void> add_server(void*, std::string_view) { return {}; }
     static result<std::uint64_t> remove_server(void*, std::string_view) { return std::uint64_t{0}; }
   };
-  const auto server = control::control_server::open({nullptr, other::resize, other::stats, other::add_server, other::remove_server});
+  const auto server =
+      control::control_server::open({nullptr, other::resize, other::stats, other::add_server, other::remove_server});
   std::thread running([&] {
     while (server->step(-1)) continue;
   });

@@ -99,6 +99,12 @@ void cluster::run_weather() {
   weather_ended_ = true;
 }
 
+std::uint64_t cluster::groups_on(std::size_t server) const {
+  const scheduler::uninterrupted body;
+  const backend::layer& books = layer_->books();
+  return server < books.member_count() ? books.at(server).extents.load() : 0;
+}
+
 void cluster::add_late_member() {
   trace("%8llu %s is added", static_cast<unsigned long long>(threads_.slices()), late_name_.c_str());
   const scheduler::engine_call call(threads_);

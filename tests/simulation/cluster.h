@@ -1,6 +1,7 @@
 // Three servers under a replicated far tier with two copies, and their weather: something is wrong with one of them at
 // a time, and with the next only when every copy is whole again and whatever began before that has ended. So no byte
-// may ever be lost.
+// may ever be lost. With one copy nothing goes wrong that loses bytes: a server ends only when it has said so before,
+// and holds nothing any more.
 //
 // The kind of servers is left to those who derive: the layer of copies over clients that misbehave by themselves
 // (simulated_cluster.h), or over the client, the wire and the server of `tcp:` (network_cluster.h).
@@ -24,14 +25,14 @@ struct cluster_options {
   std::uint64_t maximum_delay_ns = 0;
   std::uint64_t slice_ns = 0;
   std::uint64_t code_slices = 0;  // in which the code of a transfer is run, beside everybody else's
-  bool is_untroubled = false;     // nothing goes wrong with any server before the end
-  bool is_calm = false;           // threads are never frozen, so nobody is late for long
+  std::size_t copies = 2;
+  bool is_untroubled = false;  // nothing goes wrong with any server before the end
+  bool is_calm = false;        // threads are never frozen, so nobody is late for long
 };
 
 class cluster {
  public:
   static constexpr std::size_t server_count = 3;
-  static constexpr std::size_t copies = 2;
 
   cluster(scheduler& threads, random_source& random, const cluster_options& chosen);
   virtual ~cluster();
@@ -93,6 +94,10 @@ class cluster {
     std::uint64_t usual_slices = 300;
     std::uint64_t longest_slices = 3000;
   };
+
+  // How many groups the far tier has a copy of on it.
+  [[nodiscard]] std::uint64_t groups_on(std::size_t server) const;
+  [[nodiscard]] bool is_ending() const { return calm_ || stopping_; }
 
   // Whether it is the last one, and not part of the far tier yet: nobody connects to it.
   [[nodiscard]] bool is_late(std::size_t server) const { return late_ != nullptr && server + 1 == server_count; }

@@ -35,9 +35,10 @@ std::byte* map_shared() {
 }  // namespace
 
 // Zero bytes are groups that are not placed and counters of nothing.
-layer::layer(std::vector<std::unique_ptr<member>> members, std::size_t copies_a_group, std::uint64_t most_groups,
+layer::layer(std::vector<std::unique_ptr<member>> members, copy_counts counts, std::uint64_t most_groups,
              waiting_times waits, const platform::clock& clock)
-    : copies(copies_a_group),
+    : copies(counts.copies),
+      least_copies(counts.least),
       lost_after_ns(waits.lost_after_ns),
       time(clock),
       most_groups_(most_groups),
@@ -233,6 +234,22 @@ void layer::report_waiting(std::uint64_t number) {
       "the program waits for pages on %s; reads are tried again for up to %s (option patience=), and go on as soon "
       "as a server answers",
       holders.data(), format_duration(read_patience_ns()).c_str());
+}
+
+void layer::report_shortage() {
+  if (least_copies == 1) return;
+  std::size_t serving = 0;
+  for (const member* member : view()) serving += member->serves();
+  const bool is_short = serving < least_copies;
+  if (is_short == std::exchange(shortage_reported_, is_short)) return;
+  if (is_short) {
+    log_line(log_level::warning,
+             "far tier: %zu of its servers serve, and min-copies=%zu: pages stay in local memory, which may exceed the "
+             "budget, until there are more",
+             serving, least_copies);
+  } else {
+    log_line(log_level::info, "far tier: %zu servers serve again, enough for min-copies=%zu", serving, least_copies);
+  }
 }
 
 std::uint64_t layer::read_patience_ns() const {

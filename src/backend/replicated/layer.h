@@ -36,7 +36,11 @@ class layer {
     std::uint64_t lost_after_ns = 0;
     std::uint64_t patience_ns = 0;  // 0: as long as the members' leases live
   };
-  layer(std::vector<std::unique_ptr<member>> members, std::size_t copies, std::uint64_t most_groups,
+  struct copy_counts {
+    std::size_t copies = 1;
+    std::size_t least = 1;  // without as many, a write fails
+  };
+  layer(std::vector<std::unique_ptr<member>> members, copy_counts counts, std::uint64_t most_groups,
         waiting_times waits, const platform::clock& time);
   ~layer();
   layer(const layer&) = delete;
@@ -58,8 +62,8 @@ class layer {
   // a queue to it cannot be opened.
   [[nodiscard]] result<void> add(std::unique_ptr<member> added);
 
-  // Makes the member of this name leave, if those that stay can hold `used_groups`; returns how many groups it still has
-  // a copy of, and 0 only when it is gone. Errors: no such member, too few or too small others.
+  // Makes the member of this name leave, if those that stay can hold `used_groups`; returns how many groups it still
+  // has a copy of, and 0 only when it is gone. Errors: no such member, too few or too small others.
   [[nodiscard]] result<std::uint64_t> remove(std::string_view name, std::uint64_t used_groups);
 
   // The most groups that fit with all copies or, while members are lost or leave, with as many copies as possible.
@@ -105,6 +109,9 @@ class layer {
   void report_waiting(std::uint64_t number);
   void note_return() { waiting_reported_.store(false); }
 
+  // Says when too few members serve for anything to be written, and when there are enough again.
+  void report_shortage();
+
   // How long reads are worth trying again: as chosen, or as long as a member's leases live.
   [[nodiscard]] std::uint64_t read_patience_ns() const;
 
@@ -121,6 +128,7 @@ class layer {
   }
 
   const std::size_t copies;
+  const std::size_t least_copies;
   const std::uint64_t lost_after_ns;
   const platform::clock& time;
   // Groups at or above were never placed.
@@ -153,6 +161,7 @@ class layer {
   std::atomic<std::uint64_t> reported_damage_at_ns_{0};
   std::atomic<std::uint64_t> damaged_slots_{0};
   std::atomic<bool> waiting_reported_{false};
+  bool shortage_reported_ = false;  // the reporter's own
   bool detached_ = false;
 };
 

@@ -294,7 +294,7 @@ void repairer::end_walk(std::uint64_t now_ns) {
 bool repairer::look_at(std::uint64_t number) {
   group& seen = shared_.group_at(number);
   bool available = false;
-  bool writable = false;
+  std::size_t written_to = 0;
   std::size_t forgotten = maximum_places;
   {
     const lock_guard guard(seen.lock);
@@ -304,7 +304,7 @@ bool repairer::look_at(std::uint64_t number) {
       const copy& held = seen.copies[place];
       if (!held.present || held.leaving) continue;
       const member_state state = shared_.at(held.member).state();
-      writable |= state == member_state::serving;
+      written_to += state == member_state::serving;
       if (state == member_state::emptied) forgotten = place;
     }
     if (forgotten != maximum_places) {
@@ -312,7 +312,7 @@ bool repairer::look_at(std::uint64_t number) {
       return true;
     }
   }
-  if (available != writable) {
+  if (const bool writable = written_to >= shared_.least_copies; available != writable) {
     groups_.set_available(number, writable);
     return true;
   }

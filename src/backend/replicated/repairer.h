@@ -9,8 +9,8 @@
 // is given up. This happens when there is nothing else to do, and for at most half of the time, so that the program has
 // the network to itself in the other half.
 //
-// When a member is leaving, its copies do not count: each group that has one lacks a copy. So it gets another one, which
-// is filled as in a repair, and then the one on the member that leaves is the surplus copy.
+// When a member is leaving, its copies do not count: each group that has one lacks a copy. So it gets another one,
+// which is filled as in a repair, and then the one on the member that leaves is the surplus copy.
 #pragma once
 
 #include <array>

@@ -58,6 +58,11 @@ result<std::unique_ptr<replicated_backend>> replicated_backend::create(std::vect
                      std::to_string(most) + ", or name more servers",
                  EINVAL};
   }
+  if (chosen.least_copies == 0 || chosen.least_copies > chosen.copies) {
+    return error{"min-copies=" + std::to_string(chosen.least_copies) + " with copies=" + std::to_string(chosen.copies) +
+                     ": write min-copies=1 to min-copies=" + std::to_string(chosen.copies),
+                 EINVAL};
+  }
   std::vector<std::string> names = chosen.names;
   for (std::size_t i = names.size(); i < members.size(); ++i) names.push_back(members[i]->describe());
   make_distinct(&names);
@@ -89,7 +94,8 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
       scrubbed_pages_per_second_(chosen.scrubbed_pages_per_second),
       reduces_(members.front()->store().reduces()),
       connect_(chosen.connect),
-      shared_(std::move(members), chosen.copies, (most_slots + group_slots - 1) / group_slots,
+      shared_(std::move(members), {.copies = chosen.copies, .least = chosen.least_copies},
+              (most_slots + group_slots - 1) / group_slots,
               {.lost_after_ns = chosen.lost_after_ns, .patience_ns = chosen.patience_ns}, time),
       slots_(most_slots),
       repairer_(std::make_unique<repairer>(shared_, static_cast<placement&>(*this), chosen.probe_interval_ns)) {
@@ -243,10 +249,11 @@ bool replicated_backend::can_spare(std::uint64_t extents) const {
   return roomy_members >= shared_.copies || room - most >= missing + extents;
 }
 
-// If fewer members serve and lend than there should be copies, it places fewer; the repairer adds the others later.
+// If fewer members serve and lend than there should be copies, it places fewer, but not fewer than may be written to;
+// the repairer adds the others later.
 int replicated_backend::place_group(std::uint64_t number) {
   const std::size_t wanted = std::min(shared_.copies, lending_members());
-  if (wanted == 0) return EAGAIN;
+  if (wanted < shared_.least_copies) return EAGAIN;
   if (!can_spare(shared_.copies)) return ENOSPC;
   std::array<copy, maximum_places> taken{};
   std::size_t count = 0;
@@ -477,6 +484,7 @@ std::uint64_t replicated_backend::tend() {
 
 void replicated_backend::update_capacity() {
   next_capacity_ns_ = shared_.time.now_ns() + capacity_interval_ns;
+  shared_.report_shortage();
   const std::uint64_t groups = shared_.fitting_groups();
   total_slots_.store(groups > capacity_limit_ / group_slots ? capacity_limit_ : groups * group_slots);
 }

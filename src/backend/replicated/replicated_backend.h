@@ -46,6 +46,9 @@ struct named_backend {
 
 struct replicated_options {
   std::size_t copies = 1;  // 1 to maximum_copies, and at most one for each member
+  // How many of them must have a page before it counts as written, 1 to `copies`. While fewer members serve, writes
+  // fail.
+  std::size_t least_copies = 1;
   // The members' names in messages and in placement. Across restarts they must stay the same only if the members keep
   // their contents. Empty: the members' describe().
   std::vector<std::string> names;

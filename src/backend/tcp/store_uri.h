@@ -26,6 +26,7 @@ struct tcp_endpoint {
 // Options that are the same for each server of a name.
 struct store_options {
   std::uint64_t copies = 1;
+  std::uint64_t least_copies = 1;  // that a page must have before it leaves local memory
   bool tls = false;
   std::string authority_file;  // empty: the authorities that the system trusts
   std::uint64_t connections = 2;
@@ -50,8 +51,8 @@ using endpoint_parser = result<tcp_endpoint>(std::string_view text);
 [[nodiscard]] result<std::vector<tcp_endpoint>> parse_servers(const uri& name, endpoint_parser* parse,
                                                               std::string_view example);
 
-// Options `copies`, `connections`, `timeout`, `patience`, `scrub` and `capacity`. Errors: values out of their bounds,
-// more copies than servers, scrubbing with one copy. Each kind of far tier asks for TLS in its own way.
+// Options `copies`, `min-copies`, `connections`, `timeout`, `patience`, `scrub` and `capacity`. Errors: values out of
+// their bounds, more copies than servers, scrubbing with one copy. Each kind of far tier asks for TLS in its own way.
 [[nodiscard]] result<void> parse_store_options(const uri& name, std::size_t servers, store_options* into);
 
 }  // namespace far::backend
