@@ -134,7 +134,9 @@ void event_loop::take_newcomers(std::uint64_t now_ns) {
 void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
   make_room_for_newcomers();
   if (unused_.empty() || obeyed_ == end_orders) {
-    if (obeyed_ != end_orders) log_limited("too many connections; refused " + arrived.peer, now_ns);
+    if (obeyed_ != end_orders) {
+      log_limited("too many connections; refused " + arrived.peer, now_ns, log_level::warning, {.peer = arrived.peer});
+    }
     close(arrived.socket);
     return;
   }
@@ -254,7 +256,7 @@ void event_loop::close_down(std::uint32_t number, std::uint64_t now_ns) {
   if (is_logged(how)) {
     log_limited(std::string(name_of(messages.reason())) + ": ended the connection of " + messages.describe() + " at " +
                     whose.peer,
-                now_ns, how);
+                now_ns, how, messages.party(whose.peer));
   }
   transport_->remove(number);
   close(whose.socket);

@@ -36,6 +36,8 @@ struct options {
   std::uint64_t spin_ns = 0;
   bool use_io_uring = true;
   log_level least_logged = log_level::info;
+  log_format logged_as = log_format::text;
+  bool only_check = false;  // say whether a server could start, and end
 };
 
 struct command_line {

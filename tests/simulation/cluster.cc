@@ -88,8 +88,11 @@ void cluster::run_weather() {
     if (calm_ || stopping_ || chosen_.is_untroubled || !all_known() || !is_whole()) continue;
     const std::size_t victim = random_.below(server_count);
     note_trouble_ahead();
-    for (std::uint64_t left = random_.between(1, 4); left > 0 && !calm_ && !stopping_; --left) {
+    is_first_trouble_ = true;
+    are_troubles_over_ = false;
+    for (std::uint64_t left = random_.between(1, 4); left > 0 && !is_ending() && !are_troubles_over_; --left) {
       make_trouble(victim);
+      is_first_trouble_ = false;
       const std::uint64_t most = random_.chance(300) ? trouble_lasts_.longest_slices : trouble_lasts_.usual_slices;
       threads_.sleep(random_.between(1, most) * chosen_.slice_ns);
       after_trouble(victim);

@@ -98,6 +98,10 @@ class cluster {
   // How many groups the far tier has a copy of on it.
   [[nodiscard]] std::uint64_t groups_on(std::size_t server) const;
   [[nodiscard]] bool is_ending() const { return calm_ || stopping_; }
+  // Whether every copy was whole before the trouble that is being made.
+  [[nodiscard]] bool is_first_trouble() const { return is_first_trouble_; }
+  // It has been enough for this time.
+  void end_troubles() { are_troubles_over_ = true; }
 
   // Whether it is the last one, and not part of the far tier yet: nobody connects to it.
   [[nodiscard]] bool is_late(std::size_t server) const { return late_ != nullptr && server + 1 == server_count; }
@@ -137,6 +141,8 @@ class cluster {
   std::unique_ptr<backend::backend> late_;  // of some runs: a member that is added while the program runs
   std::string late_name_;
   bool has_late_ = false;
+  bool is_first_trouble_ = false;
+  bool are_troubles_over_ = false;
   bool stopping_ = false;
   bool calm_ = false;
   bool weather_ended_ = false;

@@ -59,7 +59,8 @@ bool simulated_cluster::all_known() const {
 void simulated_cluster::send_away(std::size_t server) {
   simulated_server& victim = *servers_[server];
   victim.set_draining(true);
-  const bool others_suffice = !is_late(server_count - 1);
+  // They have all bytes twice then, and lack none from before.
+  const bool others_suffice = chosen_.copies == 2 && is_first_trouble() && !is_late(server_count - 1);
   for (std::uint64_t left = longest_drain_slices / drain_step_slices; left > 0 && groups_on(server) > 0; --left) {
     threads_.sleep(drain_step_slices * chosen_.slice_ns);
     if (is_ending()) break;
@@ -69,11 +70,12 @@ void simulated_cluster::send_away(std::size_t server) {
   note_crash();
   victim.crash();
   victim.set_draining(false);
-  if (chosen_.copies == 1 || !others_suffice || !random_.chance(500)) return;
+  if (!others_suffice || !random_.chance(500)) return;
   simulated_server& second = *servers_[(server + random_.between(1, 2)) % server_count];
   note_crash();
   second.crash();
   second.restart();
+  end_troubles();
 }
 
 // Of single copies nobody may lose anything but by the way out.
