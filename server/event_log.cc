@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::uint64_t lines_of_second = 20;
 
-// What a pipe takes at once when it takes anything (PIPE_BUF).
-constexpr std::size_t most_line_bytes = 4096;
+// With the line that tells of lost ones, no more than a pipe takes at once when it takes anything (PIPE_BUF).
+constexpr std::size_t most_line_bytes = 3840;
 
 struct limiter {
   mutex lock;
@@ -153,15 +153,13 @@ void log_event(const std::string& text, log_level how, const event_party& whom) 
   const std::int64_t time_ms = now_ms();
   output& to = the_output();
   const lock_guard guard(to.lock);
+  std::string lines;
   if (to.lost > 0) {
     const std::string gap = std::to_string(to.lost) + " lines were lost: standard error took no more";
-    if (!try_write(event_line(format, gap, log_level::warning, {}, time_ms))) {
-      ++to.lost;
-      return;
-    }
-    to.lost = 0;
+    lines = event_line(format, gap, log_level::warning, {}, time_ms);
   }
-  if (!try_write(event_line(format, text, how, whom, time_ms))) ++to.lost;
+  lines += event_line(format, text, how, whom, time_ms);
+  to.lost = try_write(lines) ? 0 : to.lost + 1;
 }
 
 void log_limited(const std::string& text, std::uint64_t now_ns, log_level how, const event_party& whom) {

@@ -48,7 +48,7 @@ class memory_server {
   void drain(int signals);
   void end(int signals);
   [[nodiscard]] std::string farewell() const;
-  void accept_all();
+  void accept_some();
   void deal_out(int socket);
   // Returns the time until it wants to be called again.
   [[nodiscard]] int housekeeping_ms();

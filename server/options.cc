@@ -255,7 +255,6 @@ std::vector<std::string> fixed_differences(const options& before, const options&
   };
   compare("--listen", text_of(before.listen) != text_of(now.listen));
   compare("--metrics", text_of(before.metrics) != text_of(now.metrics));
-  compare("--memory", before.memory_bytes != now.memory_bytes);
   compare("--threads", before.threads != now.threads);
   compare("--token-file", before.token_file != now.token_file);
   compare("--metrics-token-file", before.metrics_token_file != now.metrics_token_file);
