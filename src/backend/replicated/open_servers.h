@@ -65,6 +65,7 @@ template <typename Kind>
                  ETIMEDOUT};
   }
   together.copies = chosen.copies;
+  together.least_copies = chosen.least_copies;
   together.lost_after_ns = chosen.timeout_ns;
   together.patience_ns = chosen.patience_ns;
   together.scrubbed_pages_per_second = chosen.scrubbed_pages_per_second;

@@ -49,6 +49,9 @@ class store_connection : public transfer_connection {
   [[nodiscard]] bool push_soon(const completion_sink* sink) final FAR_REQUIRES(lock);
   std::uint64_t advance(const completion_sink* sink) final FAR_REQUIRES(lock);
 
+  // It is closed, and not opened again. Requires: no transfer is under way.
+  void retire() FAR_REQUIRES(lock);
+
   // The source of control requests from now on; nullptr: there is none.
   virtual void set_control(control_source* control) FAR_REQUIRES(lock) = 0;
 
