@@ -17,6 +17,7 @@
 #include "base/units.h"
 #include "memory_server.h"
 #include "tests/support/faulty_backend.h"
+#include "tests/support/redis_test_cluster.h"
 #include "tests/support/redis_test_server.h"
 #include "tests/support/shm_test_server.h"
 #include "tests/support/tls_test_files.h"
@@ -159,6 +160,7 @@ backend_under_test shared_memory(const std::string& name, const std::string& opt
           }};
 }
 
+using testing_support::redis_test_cluster;
 using testing_support::redis_test_server;
 
 std::unique_ptr<backend> redis_at(const redis_test_server& server, const std::string& scheme,
@@ -243,6 +245,23 @@ backend_under_test redis_with_tls() {
           redis_test_server::is_installed() ? "" : redis_test_server::missing};
 }
 
+// `layered`: as users have it; otherwise one part of it.
+backend_under_test redis_cluster(const std::string& name, const std::string& options, bool layered) {
+  return {name,
+          [=](std::uint64_t capacity_slots) {
+            static const redis_test_cluster cluster;
+            const std::string text = "redis+cluster://" + cluster.addresses() + "?" + options +
+                                     "capacity=" + std::to_string(capacity_slots * page_bytes);
+            if (layered) return require(open(text));
+            const redis_name parsed = parse_redis(uri::parse(text).value()).value();
+            cluster_home home{.directory = std::make_shared<cluster_directory>(),
+                              .master = node_address::parse(parsed.servers[0].text()),
+                              .slot = 42};
+            return require(redis_backend::open(home, parsed.options, {}));
+          },
+          redis_test_server::is_installed() ? "" : redis_test_server::missing};
+}
+
 }  // namespace
 
 std::vector<backend_under_test> backends_under_test() {
@@ -280,6 +299,9 @@ std::vector<backend_under_test> backends_under_test() {
       redis("redis", ""),
       redis("redis_with_one_connection", "connections=1&"),
       redis_with_tls(),
+      redis_cluster("redis_cluster_part", "", false),
+      redis_cluster("redis_cluster_striped", "", true),
+      redis_cluster("redis_cluster_with_two_copies", "copies=2&", true),
       shared_memory("shm", ""),
       shared_memory("shm_copied_by_the_server", "copy=server&"),
   };

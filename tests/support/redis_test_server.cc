@@ -76,7 +76,8 @@ bool redis_test_server::is_installed() {
 redis_test_server::redis_test_server(std::vector<std::string> arguments)
     : arguments_(std::move(arguments)),
       secure_(std::find(arguments_.begin(), arguments_.end(), "--tls-port") != arguments_.end()),
-      port_(find_port()) {
+      port_(find_port()),
+      cluster_port_(find_port()) {
   std::string folder = "/tmp/farheap-redis-test-XXXXXX";
   FAR_CHECK(mkdtemp(folder.data()) != nullptr, "no directory for the test's Redis");
   folder_ = folder;
@@ -97,6 +98,7 @@ void redis_test_server::start() {
   words.insert(words.end(), arguments_.begin(), arguments_.end());
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i - 1] == "--tls-port") words[i] = port;
+    if (words[i - 1] == "--cluster-port") words[i] = std::to_string(cluster_port_);
   }
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());

@@ -21,7 +21,7 @@ constexpr std::string_view make_script_text =
     "return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
 
 bool is_temporary(std::string_view failure) {
-  for (const std::string_view begin : {"LOADING", "MASTERDOWN", "BUSY", "ERR max number of clients"}) {
+  for (const std::string_view begin : {"LOADING", "MASTERDOWN", "BUSY", "CLUSTERDOWN", "ERR max number of clients"}) {
     if (failure.starts_with(begin)) return true;
   }
   return false;
@@ -47,6 +47,7 @@ void redis_greeting::begin(const redis_settings& settings) {
   if (!settings.password.empty() && settings.user.empty()) add_step(step::authenticate, {"AUTH", settings.password});
   if (!settings.user.empty()) add_step(step::authenticate, {"AUTH", settings.user, settings.password});
   if (settings.database != 0) add_step(step::select, {"SELECT", std::to_string(settings.database)});
+  if (settings.cluster != nullptr && !settings.asks) add_step(step::nodes, {"CLUSTER", "NODES"});
   add_step(step::facts, {"INFO"});
   if (!settings.writes) return;
   add_step(step::number, {"CLIENT", "ID"});
@@ -58,8 +59,11 @@ redis_greeting::outcome redis_greeting::take(const redis_reply& reply) {
   const step taken = steps_[steps_done_++];
   if (reply.is == redis_reply::kind::failure) {
     if (is_temporary(reply.text)) return outcome::unavailable;
-    const char* const todo = reply.text.starts_with("NOPERM") ? "; docs/redis.md lists the commands that its user needs"
-                                                              : "; check 'user', 'password-file' and 'db'";
+    const char* todo = "; check 'user', 'password-file' and 'db'";
+    if (reply.text.starts_with("NOPERM")) todo = "; docs/redis.md lists the commands that its user needs";
+    if (reply.text.find("cluster support disabled") != std::string_view::npos) {
+      todo = "; write redis: instead of redis+cluster:";
+    }
     const int length = static_cast<int>(std::min<std::size_t>(reply.text.size(), 250));
     static_cast<void>(
         std::snprintf(explanation_.data(), explanation_.size(), "it answers: %.*s%s", length, reply.text.data(), todo));
@@ -68,6 +72,7 @@ redis_greeting::outcome redis_greeting::take(const redis_reply& reply) {
   switch (taken) {
     case step::authenticate:
     case step::select:
+    case step::nodes:
     case step::end_other: break;
     case step::facts: return outcome::facts;
     case step::number: own_number_ = static_cast<std::uint64_t>(reply.number); break;

@@ -37,19 +37,23 @@ class redis_greeting {
   // The reply to the next step. Requires: not is_done().
   [[nodiscard]] outcome take(const redis_reply& reply);
   [[nodiscard]] bool is_done() const { return steps_done_ == step_count_; }
+  // Whether the next reply describes the cluster.
+  [[nodiscard]] bool awaits_nodes() const { return !is_done() && steps_[steps_done_] == step::nodes; }
   [[nodiscard]] const char* explanation() const { return explanation_.data(); }
 
   // The connection is ready: if it `writes`, its successor ends it.
   void finish(bool writes) { predecessor_number_ = writes ? own_number_ : 0; }
   // The server's process has ended, and the predecessor with it; or it is our parent's.
   void forget_predecessor() { predecessor_number_ = 0; }
+  // This connection takes over from another one to the same process.
+  void succeed(const redis_greeting& other) { predecessor_number_ = other.predecessor_number_; }
 
   // The names of our scripts in the server.
   [[nodiscard]] const char* write_script() const { return write_script_.data(); }
   [[nodiscard]] const char* make_script() const { return make_script_.data(); }
 
  private:
-  enum class step : std::uint8_t { authenticate, select, facts, number, write_script, make_script, end_other };
+  enum class step : std::uint8_t { authenticate, select, nodes, facts, number, write_script, make_script, end_other };
   using script_name = std::array<char, 41>;
 
   void add_step(step added, std::initializer_list<std::string_view> arguments);

@@ -67,6 +67,15 @@ void redis_strings::begin_blocks(std::uint32_t epoch, std::uint64_t now_ns) {
 void redis_strings::begin_renewal(std::uint64_t now_ns) {
   renew_at_ns_ = now_ns + lease_ns_ / renewals_per_lease;
   renewal_ = {.active = existing_end_ > 0, .next = 0, .end = existing_end_ * strings_per_block};
+  // Masters may have joined the cluster.
+  if (settings_.cluster != nullptr && commands_.has_room()) {
+    command& nodes = commands_.add(command::kind::nodes, now_ns + settings_.timeout_ns);
+    command_writer writer(nodes.text);
+    writer.begin(2);
+    writer.text("CLUSTER");
+    writer.text("NODES");
+    nodes.text_bytes = static_cast<std::uint32_t>(writer.size());
+  }
   if (checking_policy_ || !commands_.has_room()) return;
   checking_policy_ = true;
   command& facts = commands_.add(command::kind::facts, now_ns + settings_.timeout_ns);

@@ -80,6 +80,11 @@ const member* layer::twin_of(const backend& store, std::size_t end) const {
   return nullptr;
 }
 
+bool layer::share_server(std::size_t one, std::size_t other) const {
+  const std::uint64_t identity = at(one).store().server_identity();
+  return one == other || (identity != 0 && identity == at(other).store().server_identity());
+}
+
 result<void> layer::check_new(const member& added) const {
   if (const member* const twin = twin_of(added.store(), member_count())) {
     return error{"server " + added.name() + " is " + twin->name() +

@@ -37,6 +37,17 @@ template <typename Kind>
   return later;
 }
 
+// The layer's part of the options of its servers.
+template <typename Options>
+[[nodiscard]] replicated_options layer_options(const Options& chosen) {
+  replicated_options together;
+  together.copies = chosen.copies;
+  together.lost_after_ns = chosen.timeout_ns;
+  together.patience_ns = chosen.patience_ns;
+  together.scrubbed_pages_per_second = chosen.scrubbed_pages_per_second;
+  return together;
+}
+
 // `Kind` names what the servers of a kind have: endpoint, options, trust, server (the backend of one), parse(),
 // parse_endpoint(), and `program`, what runs there. Blocks until every server has answered, each for up to the timeout.
 // Errors name the server.
@@ -50,7 +61,7 @@ template <typename Kind>
   const auto trust = Kind::trust::load(chosen);
   if (!trust) return trust.error();
   std::vector<std::unique_ptr<backend>> members;
-  replicated_options together;
+  replicated_options together = layer_options(chosen);
   for (const typename Kind::endpoint& server : parsed.value().servers) {
     result<std::unique_ptr<backend>> opened = open_member<Kind>(server, chosen, trust.value());
     if (!opened) return opened.error();
@@ -63,10 +74,6 @@ template <typename Kind>
                      " runs there",
                  ETIMEDOUT};
   }
-  together.copies = chosen.copies;
-  together.lost_after_ns = chosen.timeout_ns;
-  together.patience_ns = chosen.patience_ns;
-  together.scrubbed_pages_per_second = chosen.scrubbed_pages_per_second;
   together.connect = [chosen, trust = trust.value()](std::string_view server) -> result<named_backend> {
     const auto endpoint = Kind::parse_endpoint(server);
     if (!endpoint) return endpoint.error();

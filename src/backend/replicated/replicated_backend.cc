@@ -11,6 +11,7 @@
 
 #include "backend/replicated/replicated_channel.h"
 #include "base/check.h"
+#include "base/log.h"
 
 namespace far::backend {
 namespace {
@@ -38,11 +39,22 @@ void for_each_group(slot_id first, std::uint64_t count, F&& visit) {
 // The capacity with all copies or, while members are lost or about to stop, with as many copies as possible.
 std::uint64_t placeable_slots(const layer& members, std::size_t copies) {
   std::vector<std::uint64_t, platform::local_allocator<std::uint64_t>> room;
+  std::vector<std::size_t, platform::local_allocator<std::size_t>> first_of_server;
   for (std::size_t i = 0; i < members.member_count(); ++i) {
     const member_state state = members.at(i).state();
     if (state == member_state::lost || !members.at(i).store().lends()) continue;
     const std::uint64_t total = members.at(i).store().report().total_slots;
-    room.push_back(total == unlimited ? unlimited : total / group_slots);
+    const std::uint64_t groups = total == unlimited ? unlimited : total / group_slots;
+    // Two members on one server hold one copy of a group at most.
+    const auto shares_server = [&](std::size_t other) { return members.share_server(other, i); };
+    const auto found = std::ranges::find_if(first_of_server, shares_server);
+    if (found != first_of_server.end()) {
+      std::uint64_t& shared = room[static_cast<std::size_t>(found - first_of_server.begin())];
+      shared = groups > unlimited - shared ? unlimited : shared + groups;
+      continue;
+    }
+    room.push_back(groups);
+    first_of_server.push_back(i);
   }
   if (room.empty()) return 0;
   const std::uint64_t groups = placeable_groups(room, std::min(copies, room.size()));
@@ -105,6 +117,7 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
       scrubbed_pages_per_second_(chosen.scrubbed_pages_per_second),
       reduces_(members.front()->store().reduces()),
       connect_(chosen.connect),
+      find_server_(chosen.find_server),
       shared_(std::move(members), chosen.copies, (most_slots + group_slots - 1) / group_slots,
               {.lost_after_ns = chosen.lost_after_ns, .patience_ns = chosen.patience_ns}, time),
       slots_(most_slots),
@@ -114,9 +127,16 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
 
 replicated_backend::~replicated_backend() = default;
 
-std::size_t replicated_backend::lending_members() const {
+std::size_t replicated_backend::lending_servers() const {
   std::size_t count = 0;
-  for (const member* member : shared_.view()) count += member->serves() && member->store().lends();
+  const auto lends = [this](std::size_t index) { return shared_.at(index).serves() && shared_.at(index).store().lends(); };
+  for (std::size_t i = 0; i < shared_.member_count(); ++i) {
+    bool is_first = lends(i);
+    for (std::size_t other = 0; other < i && is_first; ++other) {
+      is_first = !lends(other) || !shared_.share_server(i, other);
+    }
+    count += is_first;
+  }
   return count;
 }
 
@@ -248,7 +268,7 @@ std::uint64_t replicated_backend::missing_copies() const {
 // - There is room for all, that of the roomiest member not counted: a group may have its other copy there.
 bool replicated_backend::can_spare(std::uint64_t extents) const {
   const std::uint64_t missing = missing_copies();
-  if (shared_.copies == 1 || missing == 0 || lending_members() < shared_.copies) return true;
+  if (shared_.copies == 1 || missing == 0 || lending_servers() < shared_.copies) return true;
   std::uint64_t room = 0;
   std::uint64_t most = 0;
   std::size_t roomy_members = 0;
@@ -264,9 +284,9 @@ bool replicated_backend::can_spare(std::uint64_t extents) const {
   return roomy_members >= shared_.copies || room - most >= missing + extents;
 }
 
-// If fewer members serve and lend than there should be copies, it places fewer; the repairer adds the others later.
+// If fewer servers lend than there should be copies, it places fewer; the repairer adds the others later.
 int replicated_backend::place_group(std::uint64_t number) {
-  const std::size_t wanted = std::min(shared_.copies, lending_members());
+  const std::size_t wanted = std::min(shared_.copies, lending_servers());
   if (wanted == 0) return EAGAIN;
   if (!can_spare(shared_.copies)) return ENOSPC;
   std::array<copy, maximum_places> taken{};
@@ -276,6 +296,8 @@ int replicated_backend::place_group(std::uint64_t number) {
   for (const std::uint8_t index : order.all()) {
     if (count == wanted) break;
     if (!shared_.at(index).serves() || !shared_.at(index).store().lends()) continue;
+    const auto shares_server = [&](const copy& held) { return shared_.share_server(held.member, index); };
+    if (std::ranges::any_of(std::span(taken).first(count), shares_server)) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;
@@ -359,6 +381,11 @@ int replicated_backend::place_copy(std::uint64_t number, bool better) {
   for (const std::uint8_t index : order.all()) {
     if (holds[index] && --holders == 0 && better) break;
     if (holds[index] || !shared_.at(index).serves() || !shared_.at(index).store().lends()) continue;
+    bool shares_server = false;
+    for (std::size_t other = 0; other < shared_.member_count(); ++other) {
+      shares_server |= holds[other] && shared_.share_server(other, index);
+    }
+    if (shares_server) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;
@@ -472,8 +499,18 @@ std::uint64_t replicated_backend::tend() {
   const lock_guard guard(tending_, std::adopt_lock);
   std::uint64_t next_ns = no_tending;
   for (const member* member : shared_.view()) next_ns = std::min(next_ns, member->store().tend());
-  if (shared_.time.now_ns() >= next_capacity_ns_) update_capacity();
+  if (shared_.time.now_ns() >= next_capacity_ns_) {
+    update_capacity();
+    take_in_found_server();
+  }
   return std::min(next_ns, repairer_->step());
+}
+
+void replicated_backend::take_in_found_server() {
+  std::optional<named_backend> found = find_server_ ? find_server_() : std::nullopt;
+  if (!found) return;
+  const result<void> added = shared_.add(std::make_unique<member>(std::move(found->store), std::move(found->name)));
+  if (!added) log_line(log_level::error, "far tier: %s", added.error().message.c_str());
 }
 
 void replicated_backend::update_capacity() {
