@@ -80,7 +80,7 @@ void redis_connection::begin_handshake() {
                read->error().message.c_str());
     }
   }
-  greeting_.begin(settings_);
+  greeting_.begin(settings_, session_.stem());
 }
 
 std::span<const std::byte> redis_connection::handshake_to_send() {

@@ -28,8 +28,8 @@ class redis_greeting {
     refused,      // explanation() says why
   };
 
-  // On a new connection.
-  void begin(const redis_settings& settings);
+  // On a new connection. `key`: one in the hash slot of the session; not needed outside a cluster.
+  void begin(const redis_settings& settings, std::string_view key = {});
 
   [[nodiscard]] std::span<const std::byte> to_send() const { return std::as_bytes(std::span(text_)); }
   void sent(std::size_t bytes) { text_.erase(0, bytes); }
@@ -53,7 +53,7 @@ class redis_greeting {
   [[nodiscard]] const char* make_script() const { return make_script_.data(); }
 
  private:
-  enum class step : std::uint8_t { authenticate, select, nodes, facts, number, write_script, make_script, end_other };
+  enum class step : std::uint8_t { authenticate, select, nodes, facts, hash_slot, number, write_script, make_script, end_other };
   using script_name = std::array<char, 41>;
 
   void add_step(step added, std::initializer_list<std::string_view> arguments);
@@ -61,7 +61,7 @@ class redis_greeting {
   static void keep_name(const redis_reply& reply, script_name& into);
 
   std::string text_;  // still to be sent
-  std::array<step, 8> steps_{};
+  std::array<step, 10> steps_{};
   std::size_t step_count_ = 0;
   std::size_t steps_done_ = 0;
   std::uint64_t own_number_ = 0;          // the server's number of this connection
