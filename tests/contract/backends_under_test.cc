@@ -245,19 +245,28 @@ backend_under_test redis_with_tls() {
           redis_test_server::is_installed() ? "" : redis_test_server::missing};
 }
 
-// `layered`: as users have it; otherwise one part of it.
-backend_under_test redis_cluster(const std::string& name, const std::string& options, bool layered) {
+// Parts of the test's cluster, in hash slots of its first masters; several are under the layer.
+backend_under_test redis_cluster(const std::string& name, std::size_t parts, std::size_t copies) {
   return {name,
           [=](std::uint64_t capacity_slots) {
             static const redis_test_cluster cluster;
-            const std::string text = "redis+cluster://" + cluster.addresses() + "?" + options +
-                                     "capacity=" + std::to_string(capacity_slots * page_bytes);
-            if (layered) return require(open(text));
-            const redis_name parsed = parse_redis(uri::parse(text).value()).value();
-            cluster_home home{.directory = std::make_shared<cluster_directory>(),
-                              .master = node_address::parse(parsed.servers[0].text()),
-                              .slot = 42};
-            return require(redis_backend::open(home, parsed.options, {}));
+            const std::string text = "redis+cluster://" + cluster.addresses() +
+                                     "?capacity=" + std::to_string(round_up(capacity_slots, group_slots) * page_bytes);
+            redis_name parsed = parse_redis(uri::parse(text).value()).value();
+            if (parts == 1) parsed.options.capacity_bytes = capacity_slots * page_bytes;
+            const auto directory = std::make_shared<cluster_directory>();
+            std::vector<std::unique_ptr<backend>> members;
+            for (std::size_t i = 0; i < parts; ++i) {
+              const cluster_home home{.directory = directory,
+                                      .master = node_address::parse(parsed.servers[i].text()),
+                                      .slot = static_cast<std::uint32_t>(100 + i * cluster_slots / 3)};
+              members.push_back(require(redis_backend::open(home, parsed.options, {})));
+            }
+            if (parts == 1) return std::move(members.front());
+            replicated_options together;
+            together.copies = copies;
+            together.capacity_slots = capacity_slots;
+            return std::unique_ptr<backend>(std::move(replicated_backend::create(std::move(members), together)).value());
           },
           redis_test_server::is_installed() ? "" : redis_test_server::missing};
 }
@@ -299,9 +308,9 @@ std::vector<backend_under_test> backends_under_test() {
       redis("redis", ""),
       redis("redis_with_one_connection", "connections=1&"),
       redis_with_tls(),
-      redis_cluster("redis_cluster_part", "", false),
-      redis_cluster("redis_cluster_striped", "", true),
-      redis_cluster("redis_cluster_with_two_copies", "copies=2&", true),
+      redis_cluster("redis_cluster_part", 1, 1),
+      redis_cluster("redis_cluster_striped", 3, 1),
+      redis_cluster("redis_cluster_with_two_copies", 3, 2),
       shared_memory("shm", ""),
       shared_memory("shm_copied_by_the_server", "copy=server&"),
   };

@@ -32,7 +32,8 @@ result<void> parse_identity(const uri& name, redis_options* into) {
     return wrong_name(name, "option 'user' takes a password; add password-file=FILE");
   }
   if (!into->tls && !into->authority_file.empty()) {
-    return wrong_name(name, "option 'ca' has no effect without TLS; write rediss instead of redis");
+    const std::string secure = "rediss" + name.scheme().substr(std::string_view("redis").size()) + "://";
+    return wrong_name(name, "option 'ca' has no effect without TLS; write " + secure);
   }
   into->prefix = name.text_value("prefix").value_or(into->prefix);
   if (!is_prefix(into->prefix)) {
