@@ -183,6 +183,22 @@ TEST_F(redis_cluster, a_replica_that_is_told_to_take_over_counts_as_empty) {
   EXPECT_EQ(read_slot(*far, *queue, old, 1), ESTALE);
 }
 
+// The second one to take over does not know of the first master, and that one says nothing.
+TEST_F(redis_cluster, a_replica_of_a_replica_that_has_taken_over_counts_as_empty) {
+  redis_test_cluster cluster(3, 6);
+  const auto far = open_part(cluster, "timeout=2s");
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id old = far->allocate(4).value();
+  ASSERT_EQ(write_slot(*far, *queue, old, 1), 0);
+  cluster.node(0).kill();
+  const std::size_t second = cluster.wait_for_successor(home_slot, 0, 1);
+  const std::size_t third = second == 3 ? 6 : 3;
+  cluster.wait_for_replica(third, second);
+  cluster.node(second).kill();
+  ASSERT_EQ(cluster.wait_for_successor(home_slot, second, 1), third);
+  EXPECT_TRUE(reached(*far, [&] { return read_slot(*far, *queue, old, 1) == ESTALE; }));
+}
+
 TEST_F(redis_cluster, what_somebody_deletes_is_lost_even_while_its_hash_slot_moves) {
   redis_test_cluster cluster;
   const auto far = open_part(cluster, "timeout=5s");

@@ -44,9 +44,7 @@ redis_test_cluster::redis_test_cluster(std::size_t masters, std::size_t replicas
   wait_until_all_know_all();
   for (std::size_t i = 0; i < replicas; ++i) {
     expect(masters + i, "CLUSTER REPLICATE " + id_of(i % masters));
-    wait_until("a replica in step", [&] {
-      return node(masters + i).command("INFO replication").find("master_link_status:up") != std::string::npos;
-    });
+    wait_for_replica(masters + i, i % masters);
   }
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     wait_until("a cluster that works", [&] {
@@ -163,6 +161,14 @@ void redis_test_cluster::end_move(std::uint32_t slot, std::size_t from, std::siz
 void redis_test_cluster::move(std::uint32_t slot, std::size_t from, std::size_t to) const {
   begin_move(slot, from, to);
   end_move(slot, from, to);
+}
+
+void redis_test_cluster::wait_for_replica(std::size_t number, std::size_t of) const {
+  const std::string master = "master_port:" + std::to_string(nodes_[of]->port()) + "\r";
+  wait_until("a replica in step", [&] {
+    const std::string reply = nodes_[number]->command("INFO replication");
+    return reply.find(master) != std::string::npos && reply.find("master_link_status:up") != std::string::npos;
+  });
 }
 
 std::size_t redis_test_cluster::wait_for_successor(std::uint32_t slot, std::size_t killed, std::size_t asked) const {

@@ -44,6 +44,8 @@ class redis_test_cluster {
   // Waits until the others have put a replica in the place of a master that was killed, according to `asked`. Returns
   // its number.
   [[nodiscard]] std::size_t wait_for_successor(std::uint32_t slot, std::size_t killed, std::size_t asked) const;
+  // Waits until a node is a replica of another one, in step with it.
+  void wait_for_replica(std::size_t number, std::size_t of) const;
 
  private:
   [[nodiscard]] std::string id_of(std::size_t number) const;
