@@ -62,8 +62,10 @@ class growth {
         // A client takes 64 masters at most.
         const std::size_t at = nodes > maximum_members ? (c * maximum_members + n) % nodes : n;
         used_.push_back(at);
-        names.push_back(hash_of_name("10.0." + std::to_string(at / 250) + "." + std::to_string(at % 250) + ":6379"));
-        ++tenants[chance_() % slots];
+        const std::size_t slot = chance_() % slots;
+        ++tenants[slot];
+        names.push_back(hash_of_name("10.0." + std::to_string(at / 250) + "." + std::to_string(at % 250) + ":6379 slot " +
+                                     std::to_string(slot)));
       }
       clients_[c].holders.resize(groups_a_client);
       for (std::size_t group = 0; group < groups_a_client; ++group) {

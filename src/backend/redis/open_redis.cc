@@ -52,6 +52,12 @@ std::vector<cluster_home> masters_in(const cluster_reply& reply, const std::shar
   return homes;
 }
 
+// Also what the layer places groups by: the slot is another one in each program, so programs differ in which master has
+// most of their groups.
+std::string name_of(const cluster_home& home) {
+  return home.master.text() + " slot " + std::to_string(home.slot);
+}
+
 result<std::unique_ptr<backend>> open_part(const cluster_home& home, const redis_options& chosen,
                                            const redis_trust& trust) {
   result<std::unique_ptr<backend>> opened = redis_backend::open(home, chosen, trust);
@@ -84,7 +90,7 @@ result<std::unique_ptr<backend>> open_redis_cluster(const uri& name) {
     result<std::unique_ptr<backend>> opened = open_part(home, chosen, trust.value());
     if (!opened) return opened.error();
     members.push_back(std::move(opened).value());
-    together.names.push_back(home.master.text());
+    together.names.push_back(name_of(home));
   }
   if (std::none_of(members.begin(), members.end(), [](const auto& member) { return member->answers(); })) {
     return wrong_name(name, "none of its masters answers; check the network, and CLUSTER INFO");
@@ -100,8 +106,7 @@ result<std::unique_ptr<backend>> open_redis_cluster(const uri& name) {
       return std::nullopt;
     }
     log_line(log_level::info, "far tier %s takes part as a master of its cluster", home.master.text().c_str());
-    const std::string text = home.master.text() + " slot " + std::to_string(home.slot);
-    return named_backend{std::move(later).value(), text};
+    return named_backend{std::move(later).value(), name_of(home)};
   };
   result<std::unique_ptr<replicated_backend>> layer = replicated_backend::create(std::move(members), together);
   if (!layer) return layer.error();
