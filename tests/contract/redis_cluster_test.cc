@@ -1,12 +1,15 @@
 // The client of `redis+cluster:` and a real cluster: hash slots that move key by key, masters that are killed and
 // replaced by replicas, that hang, are emptied, may evict, or join.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,6 +23,7 @@
 #include "backend/uri.h"
 #include "tests/support/redis_test_cluster.h"
 #include "tests/support/slot_transfers.h"
+#include "tests/support/tls_test_files.h"
 
 namespace far::backend {
 namespace {
@@ -259,6 +263,51 @@ class copied_pages {
   const std::size_t count_;
   std::uint64_t generation_ = 0;
 };
+
+// With TLS, and a user who may do nothing but what docs/cluster.md lists.
+TEST_F(redis_cluster, tls_and_a_user_with_few_rights_are_enough) {
+  wire::tls_test_files files;
+  files.make_authority("authority");
+  files.make_server("server", "authority", "IP:127.0.0.1");
+  const std::string path = files.folder() + "/password";
+  std::FILE* const file = std::fopen(path.c_str(), "w");
+  std::fputs("a-password-of-the-test\n", file);
+  std::fclose(file);
+  ASSERT_EQ(chmod(path.c_str(), 0600), 0);
+  std::vector<std::string> arguments{"--tls-port",        "both",
+                                     "--tls-cluster",     "yes",
+                                     "--tls-replication", "yes",
+                                     "--tls-auth-clients", "no",
+                                     "--tls-cert-file",   files.certificate("server"),
+                                     "--tls-key-file",    files.key("server"),
+                                     "--tls-ca-cert-file", files.certificate("authority"),
+                                     "--user"};
+  std::istringstream words(
+      "far on >a-password-of-the-test ~job:* resetchannels -@all +info +client|id +client|kill +script|load +evalsha "
+      "+exists +getrange +setrange +pexpire +unlink +ping +cluster|nodes +asking");
+  for (std::string word; words >> word;) arguments.push_back(word);
+  redis_test_cluster cluster(3, 0, arguments);
+  const auto far = [&] {
+    result<std::unique_ptr<backend>> opened =
+        open("rediss+cluster://127.0.0.1:" + std::to_string(cluster.node(0).tls_port()) +
+             "?capacity=64M&timeout=20s&prefix=job&user=far&password-file=" + path +
+             "&ca=" + files.certificate("authority"));
+    EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().message);
+    return opened.ok() ? std::move(opened).value() : nullptr;
+  }();
+  ASSERT_NE(far, nullptr);
+  copied_pages pages(*far, 3000);
+  pages.write_all();
+  for (const std::uint32_t slot : cluster.used_slots(0)) {
+    cluster.begin_move(slot, 0, 1);
+    const std::vector<std::string> keys = cluster.keys_of(slot, 0);
+    for (std::size_t i = 0; i < keys.size(); i += 2) cluster.move_key(keys[i], 0, 1);
+    pages.expect_all();
+    pages.write_all();
+    cluster.end_move(slot, 0, 1);
+  }
+  pages.expect_all();
+}
 
 bool is_whole(backend& far) {
   return dynamic_cast<replicated_backend&>(far).is_whole();

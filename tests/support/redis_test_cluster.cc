@@ -147,7 +147,9 @@ void redis_test_cluster::begin_move(std::uint32_t slot, std::size_t from, std::s
 }
 
 void redis_test_cluster::move_key(const std::string& key, std::size_t from, std::size_t to) const {
-  expect(from, "MIGRATE 127.0.0.1 " + std::to_string(nodes_[to]->port()) + " " + key + " 0 10000");
+  const redis_test_server& target = *nodes_[to];
+  const std::uint16_t port = target.tls_port() != 0 ? target.tls_port() : target.port();
+  expect(from, "MIGRATE 127.0.0.1 " + std::to_string(port) + " " + key + " 0 10000");
 }
 
 void redis_test_cluster::end_move(std::uint32_t slot, std::size_t from, std::size_t to) const {

@@ -17,7 +17,8 @@ class redis_test_server {
   static constexpr const char* missing = "redis-server is not installed; scripts/install-packages test installs it";
 
   // `arguments`: further ones of its command line. Where they name a --tls-port, write 0: it becomes that of address().
-  // A --cluster-port of 0 becomes that of cluster_port().
+  // A --cluster-port of 0 becomes that of cluster_port(). With a --tls-port of "both", it listens without TLS at
+  // address(), and with TLS at tls_port().
   explicit redis_test_server(std::vector<std::string> arguments = {});
   ~redis_test_server();
   redis_test_server(const redis_test_server&) = delete;
@@ -28,6 +29,8 @@ class redis_test_server {
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] std::uint16_t cluster_port() const { return cluster_port_; }
+  // 0: there is none.
+  [[nodiscard]] std::uint16_t tls_port() const { return tls_port_; }
 
   void kill();
   // Starts again at the same address, with nothing of what it held.
@@ -46,6 +49,7 @@ class redis_test_server {
   std::string folder_;
   std::uint16_t port_ = 0;
   std::uint16_t cluster_port_ = 0;
+  std::uint16_t tls_port_ = 0;
   pid_t process_ = -1;
 };
 
