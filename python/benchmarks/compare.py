@@ -8,7 +8,8 @@ the same result, which is compared. `native` has all memory. The others have SHA
 
     farheap.memory()    the budget of a block; the far tier is a file
     farheap run         the same for the whole program
-    numpy.memmap        the arrays are files, in a memory cgroup of that limit, so that the page cache counts
+    numpy.memmap        the arrays are files, and the program goes through them by pieces, as its temporaries would not
+                        fit; in a memory cgroup of that limit, so that the page cache counts
     dask.array          chunks of a 16th, in such a cgroup; computed block by block, nothing kept
     swap                the program as it is, in such a cgroup, on the swap that the machine has
 
@@ -29,6 +30,7 @@ import time
 
 MIB = 1 << 20
 GROUPS = 1000
+PIECE = 1 << 20  # rows
 KEY_FACTOR = 2654435761
 SAME = 1e-9  # sums are added in other orders
 
@@ -38,22 +40,25 @@ def columns(count, make):
     import numpy
 
     keys, values = make("keys", numpy.int64), make("values", numpy.float64)
-    step = 1 << 20
-    for first in range(0, count, step):
-        places = numpy.arange(first, min(first + step, count), dtype=numpy.int64)
-        keys[first:first + step] = places * KEY_FACTOR % 1_000_003
-        values[first:first + step] = numpy.sqrt(keys[first:first + step])
+    for first in range(0, count, PIECE):
+        places = numpy.arange(first, min(first + PIECE, count), dtype=numpy.int64)
+        keys[first:first + PIECE] = places * KEY_FACTOR % 1_000_003
+        values[first:first + PIECE] = numpy.sqrt(keys[first:first + PIECE])
     return keys, values
 
 
-def work(keys, values):
-    """Walks, a grouping, temporaries and a sort; as a program would write it that knows of no limit."""
+def work(keys, values, step=None):
+    """Walks, a grouping, temporaries and a sort. Without `step` as a program writes it that knows of no limit."""
     import numpy
 
+    step = step or len(keys)
     total = 0.0
+    sums = numpy.zeros(GROUPS)
     for _ in range(2):
-        total += float((values * 2 + keys).sum())
-    sums = numpy.bincount(keys % GROUPS, weights=values, minlength=GROUPS)
+        for first in range(0, len(keys), step):
+            total += float((values[first:first + step] * 2 + keys[first:first + step]).sum())
+    for first in range(0, len(keys), step):
+        sums += numpy.bincount(keys[first:first + step] % GROUPS, weights=values[first:first + step], minlength=GROUPS)
     order = numpy.argsort(keys[: len(keys) // 4], kind="stable")
     return total + float(sums.max()) + float(values[: len(keys) // 4][order][::1000].sum())
 
@@ -70,7 +75,7 @@ def job_memmap(count, folder):
     def make(name, kind):
         return numpy.memmap(pathlib.Path(folder, name), kind, "w+", shape=(count,))
 
-    return work(*columns(count, make))
+    return work(*columns(count, make), step=PIECE)
 
 
 def job_dask(count):

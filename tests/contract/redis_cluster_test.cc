@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <random>
 #include <sstream>
@@ -28,7 +30,6 @@
 namespace far::backend {
 namespace {
 
-using testing_support::reached;
 using testing_support::read_slot;
 using testing_support::redis_test_cluster;
 using testing_support::redis_test_server;
@@ -52,6 +53,17 @@ std::unique_ptr<backend> open_all(const redis_test_cluster& cluster, const std::
   result<std::unique_ptr<backend>> opened = open("redis+cluster://" + cluster.addresses() + "?" + options);
   EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().message);
   return opened.ok() ? std::move(opened).value() : nullptr;
+}
+
+// Tends the far tier until the condition holds. The deadline is for hangs: nodes notice one another when they get to it.
+bool reached(backend& far, const std::function<bool()>& condition) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+  while (std::chrono::steady_clock::now() < until) {
+    if (condition()) return true;
+    static_cast<void>(far.tend());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return false;
 }
 
 slot_id allocate(backend& far, std::size_t count) {
@@ -156,7 +168,7 @@ TEST_F(redis_cluster, a_hash_slot_wanders_while_pages_are_written_and_read) {
 
 TEST_F(redis_cluster, a_replica_that_takes_over_counts_as_empty) {
   redis_test_cluster cluster(3, 3);
-  const auto far = open_part(cluster, "timeout=2s");
+  const auto far = open_part(cluster, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id old = far->allocate(4).value();
   ASSERT_EQ(write_slot(*far, *queue, old, 1), 0);
@@ -173,7 +185,7 @@ TEST_F(redis_cluster, a_replica_that_takes_over_counts_as_empty) {
 // The old master is there, and says that its hash slots are another node's. That was not a migration.
 TEST_F(redis_cluster, a_replica_that_is_told_to_take_over_counts_as_empty) {
   redis_test_cluster cluster(3, 3);
-  const auto far = open_part(cluster, "timeout=2s");
+  const auto far = open_part(cluster, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id old = far->allocate(4).value();
   ASSERT_EQ(write_slot(*far, *queue, old, 1), 0);
@@ -190,7 +202,7 @@ TEST_F(redis_cluster, a_replica_that_is_told_to_take_over_counts_as_empty) {
 // The second one to take over does not know of the first master, and that one says nothing.
 TEST_F(redis_cluster, a_replica_of_a_replica_that_has_taken_over_counts_as_empty) {
   redis_test_cluster cluster(3, 6);
-  const auto far = open_part(cluster, "timeout=2s");
+  const auto far = open_part(cluster, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id old = far->allocate(4).value();
   ASSERT_EQ(write_slot(*far, *queue, old, 1), 0);
@@ -205,7 +217,7 @@ TEST_F(redis_cluster, a_replica_of_a_replica_that_has_taken_over_counts_as_empty
 
 TEST_F(redis_cluster, what_somebody_deletes_is_lost_even_while_its_hash_slot_moves) {
   redis_test_cluster cluster;
-  const auto far = open_part(cluster, "timeout=5s");
+  const auto far = open_part(cluster, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id first = far->allocate(1024).value();
   ASSERT_EQ(write_slot(*far, *queue, first, 1), 0);
@@ -331,7 +343,7 @@ TEST_F(redis_cluster, two_copies_outlive_each_master) {
 
 TEST_F(redis_cluster, copies_that_come_to_one_node_are_parted) {
   redis_test_cluster cluster;
-  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M&lease=8s");
+  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M");
   copied_pages pages(*far, 3000);
   pages.write_all();
   // All that was in the first node is in the second one now, with the other copies of much of it.
@@ -347,7 +359,7 @@ TEST_F(redis_cluster, copies_that_come_to_one_node_are_parted) {
 
 TEST_F(redis_cluster, a_master_that_joins_takes_part_unless_it_may_evict) {
   redis_test_cluster cluster(2);
-  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M&lease=4s");
+  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M");
   copied_pages pages(*far, 3000);
   pages.write_all();
   const std::size_t evicting = cluster.add_node();

@@ -128,7 +128,7 @@ class RedisCluster(support.ProgramsBesideFailures):
         """One copy: what moves is followed."""
         program = verifier(100)
         expected = support.run(program).out
-        process = self.begin(program, self.far("timeout=60s&lease=60s"))
+        process = self.begin(program, self.far("timeout=60s"))
         self.wait_until_far(process)
         masters = list(self.cluster.masters())
         for number, source in enumerate(masters):
@@ -157,7 +157,7 @@ class RedisCluster(support.ProgramsBesideFailures):
         return lambda: None
 
     def test_random_faults_with_two_copies(self):
-        far = self.far("copies=2&timeout=1s&lease=20s&prefix=job42")
+        far = self.far("copies=2&timeout=1s&prefix=job42")
         program = verifier(300 if support.SOAK else 80)
         expected = support.run(program).out
         chance = random.Random(18)

@@ -190,7 +190,9 @@ void redis_connection::expire_messages(std::uint64_t now_ns, const completion_si
 
 std::uint64_t redis_connection::next_message_ns(std::uint64_t now_ns) const {
   std::uint64_t when_ns = std::numeric_limits<std::uint64_t>::max();
-  if (now() == phase::ready && renews_) when_ns = std::max(strings_.renew_at_ns(), now_ns);
+  if (now() == phase::ready && renews_) {
+    when_ns = std::max(std::min(strings_.renew_at_ns(), strings_.ask_for_nodes_at_ns()), now_ns);
+  }
   if (!commands_.empty()) when_ns = std::min(when_ns, commands_.at(0).deadline_ns);
   return std::min(when_ns, detour_next_ns_);
 }
