@@ -13,6 +13,7 @@ tell and steer what is local. :func:`trace` finds the lines that would wait.
 from importlib.metadata import version as _version
 from typing import Any as _Any
 
+from ._arrow import far_table
 from ._errors import FarheapError
 from ._hints import evict, is_far, prefetch, scan
 from ._memory import memory
@@ -28,5 +29,5 @@ def load_ipython_extension(shell: _Any) -> None:
 
 
 __version__ = _version("farheap")
-__all__ = ["FarheapError", "Statistics", "Trace", "evict", "is_far", "memory", "prefetch", "resize", "scan", "stats", "trace",
-           "watch"]
+__all__ = ["FarheapError", "Statistics", "Trace", "evict", "far_table", "is_far", "memory", "prefetch", "resize", "scan", "stats",
+           "trace", "watch"]
