@@ -64,6 +64,11 @@ class layer {
   // Whether two members have the same server behind them now: hash slots of a Redis Cluster move between its nodes.
   [[nodiscard]] bool share_server(std::size_t one, std::size_t other) const;
 
+  // How many servers the members have behind them that serve and lend.
+  [[nodiscard]] std::size_t lending_servers() const;
+  // The capacity with all copies or, while members are lost or about to stop, with as many copies as possible.
+  [[nodiscard]] std::uint64_t placeable_slots() const;
+
   // Tells tend() that there may be something to repair.
   void call_for_attention() { attention_.store(true, std::memory_order_release); }
   [[nodiscard]] bool take_attention() { return attention_.exchange(false, std::memory_order_acq_rel); }

@@ -23,7 +23,6 @@ constexpr std::uint64_t kept_free_groups = 4;
 constexpr std::uint64_t patience_ns = 1'000'000'000;
 
 constexpr std::uint64_t capacity_interval_ns = 100'000'000;
-constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t largest_capacity_slots = std::uint64_t{1} << 31;  // 8 TiB
 
 // Visits the parts of a run of slots by group: visit(number, first slot in the group, count).
@@ -34,31 +33,6 @@ void for_each_group(slot_id first, std::uint64_t count, F&& visit) {
     visit(first / group_slots, first % group_slots, part);
     first += part;
   }
-}
-
-// The capacity with all copies or, while members are lost or about to stop, with as many copies as possible.
-std::uint64_t placeable_slots(const layer& members, std::size_t copies) {
-  std::vector<std::uint64_t, platform::local_allocator<std::uint64_t>> room;
-  std::vector<std::size_t, platform::local_allocator<std::size_t>> first_of_server;
-  for (std::size_t i = 0; i < members.member_count(); ++i) {
-    const member_state state = members.at(i).state();
-    if (state == member_state::lost || !members.at(i).store().lends()) continue;
-    const std::uint64_t total = members.at(i).store().report().total_slots;
-    const std::uint64_t groups = total == unlimited ? unlimited : total / group_slots;
-    // Two members on one server hold one copy of a group at most.
-    const auto shares_server = [&](std::size_t other) { return members.share_server(other, i); };
-    const auto found = std::ranges::find_if(first_of_server, shares_server);
-    if (found != first_of_server.end()) {
-      std::uint64_t& shared = room[static_cast<std::size_t>(found - first_of_server.begin())];
-      shared = groups > unlimited - shared ? unlimited : shared + groups;
-      continue;
-    }
-    room.push_back(groups);
-    first_of_server.push_back(i);
-  }
-  if (room.empty()) return 0;
-  const std::uint64_t groups = placeable_groups(room, std::min(copies, room.size()));
-  return groups > unlimited / group_slots ? unlimited : groups * group_slots;
 }
 
 // Members of the same name would compete for the same groups.
@@ -126,19 +100,6 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
 }
 
 replicated_backend::~replicated_backend() = default;
-
-std::size_t replicated_backend::lending_servers() const {
-  std::size_t count = 0;
-  const auto lends = [this](std::size_t index) { return shared_.at(index).serves() && shared_.at(index).store().lends(); };
-  for (std::size_t i = 0; i < shared_.member_count(); ++i) {
-    bool is_first = lends(i);
-    for (std::size_t other = 0; other < i && is_first; ++other) {
-      is_first = !lends(other) || !shared_.share_server(i, other);
-    }
-    count += is_first;
-  }
-  return count;
-}
 
 std::size_t replicated_backend::serving_members() const {
   std::size_t count = 0;
@@ -268,7 +229,7 @@ std::uint64_t replicated_backend::missing_copies() const {
 // - There is room for all, that of the roomiest member not counted: a group may have its other copy there.
 bool replicated_backend::can_spare(std::uint64_t extents) const {
   const std::uint64_t missing = missing_copies();
-  if (shared_.copies == 1 || missing == 0 || lending_servers() < shared_.copies) return true;
+  if (shared_.copies == 1 || missing == 0 || shared_.lending_servers() < shared_.copies) return true;
   std::uint64_t room = 0;
   std::uint64_t most = 0;
   std::size_t roomy_members = 0;
@@ -286,7 +247,7 @@ bool replicated_backend::can_spare(std::uint64_t extents) const {
 
 // If fewer servers lend than there should be copies, it places fewer; the repairer adds the others later.
 int replicated_backend::place_group(std::uint64_t number) {
-  const std::size_t wanted = std::min(shared_.copies, lending_servers());
+  const std::size_t wanted = std::min(shared_.copies, shared_.lending_servers());
   if (wanted == 0) return EAGAIN;
   if (!can_spare(shared_.copies)) return ENOSPC;
   std::array<copy, maximum_places> taken{};
@@ -515,7 +476,7 @@ void replicated_backend::take_in_found_server() {
 
 void replicated_backend::update_capacity() {
   next_capacity_ns_ = shared_.time.now_ns() + capacity_interval_ns;
-  total_slots_.store(std::min(capacity_limit_, placeable_slots(shared_, shared_.copies)));
+  total_slots_.store(std::min(capacity_limit_, shared_.placeable_slots()));
 }
 
 void replicated_backend::after_fork_in_child() {

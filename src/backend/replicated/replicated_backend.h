@@ -133,7 +133,6 @@ class replicated_backend final : public backend, private placement {
   bool give_up(std::uint64_t number) FAR_REQUIRES(placement_lock_);
   void update_capacity() FAR_REQUIRES(tending_);
   [[nodiscard]] std::size_t serving_members() const;
-  [[nodiscard]] std::size_t lending_servers() const;  // those that the members have behind them
   void take_in_found_server() FAR_REQUIRES(tending_);
 
   const std::uint64_t capacity_limit_;
