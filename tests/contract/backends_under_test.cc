@@ -247,28 +247,29 @@ backend_under_test redis_with_tls() {
 
 // Parts of the test's cluster, in hash slots of its first masters; several are under the layer.
 backend_under_test redis_cluster(const std::string& name, std::size_t parts, std::size_t copies) {
-  return {name,
-          [=](std::uint64_t capacity_slots) {
-            static const redis_test_cluster cluster;
-            const std::string text = "redis+cluster://" + cluster.addresses() +
-                                     "?capacity=" + std::to_string(round_up(capacity_slots, group_slots) * page_bytes);
-            redis_name parsed = parse_redis(uri::parse(text).value()).value();
-            if (parts == 1) parsed.options.capacity_bytes = capacity_slots * page_bytes;
-            const auto directory = std::make_shared<cluster_directory>();
-            std::vector<std::unique_ptr<backend>> members;
-            for (std::size_t i = 0; i < parts; ++i) {
-              const cluster_home home{.directory = directory,
-                                      .master = node_address::parse(parsed.servers[i].text()),
-                                      .slot = static_cast<std::uint32_t>(100 + i * cluster_slots / 3)};
-              members.push_back(require(redis_backend::open(home, parsed.options, {})));
-            }
-            if (parts == 1) return std::move(members.front());
-            replicated_options together;
-            together.copies = copies;
-            together.capacity_slots = capacity_slots;
-            return std::unique_ptr<backend>(std::move(replicated_backend::create(std::move(members), together)).value());
-          },
-          redis_test_server::is_installed() ? "" : redis_test_server::missing};
+  return {
+      name,
+      [=](std::uint64_t capacity_slots) {
+        static const redis_test_cluster cluster;
+        const std::string text = "redis+cluster://" + cluster.addresses() +
+                                 "?capacity=" + std::to_string(round_up(capacity_slots, group_slots) * page_bytes);
+        redis_name parsed = parse_redis(uri::parse(text).value()).value();
+        if (parts == 1) parsed.options.capacity_bytes = capacity_slots * page_bytes;
+        const auto directory = std::make_shared<cluster_directory>();
+        std::vector<std::unique_ptr<backend>> members;
+        for (std::size_t i = 0; i < parts; ++i) {
+          const cluster_home home{.directory = directory,
+                                  .master = node_address::parse(parsed.servers[i].text()),
+                                  .slot = static_cast<std::uint32_t>(100 + i * cluster_slots / 3)};
+          members.push_back(require(redis_backend::open(home, parsed.options, {})));
+        }
+        if (parts == 1) return std::move(members.front());
+        replicated_options together;
+        together.copies = copies;
+        together.capacity_slots = capacity_slots;
+        return std::unique_ptr<backend>(std::move(replicated_backend::create(std::move(members), together)).value());
+      },
+      redis_test_server::is_installed() ? "" : redis_test_server::missing};
 }
 
 }  // namespace

@@ -19,9 +19,9 @@
 namespace far::backend {
 namespace {
 
-constexpr double service_us = 2.6;        // of a node's processor for a read
-constexpr double client_us = 1.5;         // of a client's thread for a read
-constexpr double way_us = 10;             // through the network, each way
+constexpr double service_us = 2.6;            // of a node's processor for a read
+constexpr double client_us = 1.5;             // of a client's thread for a read
+constexpr double way_us = 10;                 // through the network, each way
 constexpr double node_bytes_per_us = 1250;    // 10 Gbit/s
 constexpr double client_bytes_per_us = 3125;  // 25 Gbit/s
 constexpr double page = 4096 + 64;
@@ -64,8 +64,8 @@ class growth {
         used_.push_back(at);
         const std::size_t slot = chance_() % slots;
         ++tenants[slot];
-        names.push_back(hash_of_name("10.0." + std::to_string(at / 250) + "." + std::to_string(at % 250) + ":6379 slot " +
-                                     std::to_string(slot)));
+        names.push_back(hash_of_name("10.0." + std::to_string(at / 250) + "." + std::to_string(at % 250) +
+                                     ":6379 slot " + std::to_string(slot)));
       }
       clients_[c].holders.resize(groups_a_client);
       for (std::size_t group = 0; group < groups_a_client; ++group) {
@@ -139,11 +139,22 @@ class growth {
 
 int main() {
   std::printf(
-      "| clients | nodes | thousand reads/s | Gbit/s a node | p50 us | p99 us | fullest node over mean | connections of a "
+      "| clients | nodes | thousand reads/s | Gbit/s a node | p50 us | p99 us | fullest node over mean | connections "
+      "of a "
       "client | of a node | most parts in a hash slot |\n");
   std::printf("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
-  for (const auto& [clients, nodes] : {std::pair<std::size_t, std::size_t>{1, 3}, {1, 6}, {1, 16}, {1, 64}, {4, 3},
-                                      {16, 3}, {16, 6}, {16, 16}, {64, 16}, {64, 64}, {256, 64}, {256, 128}}) {
+  for (const auto& [clients, nodes] : {std::pair<std::size_t, std::size_t>{1, 3},
+                                       {1, 6},
+                                       {1, 16},
+                                       {1, 64},
+                                       {4, 3},
+                                       {16, 3},
+                                       {16, 6},
+                                       {16, 16},
+                                       {64, 16},
+                                       {64, 64},
+                                       {256, 64},
+                                       {256, 128}}) {
     far::backend::growth simulated(clients, nodes);
     simulated.run();
     simulated.print();

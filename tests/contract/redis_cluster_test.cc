@@ -55,7 +55,8 @@ std::unique_ptr<backend> open_all(const redis_test_cluster& cluster, const std::
   return opened.ok() ? std::move(opened).value() : nullptr;
 }
 
-// Tends the far tier until the condition holds. The deadline is for hangs: nodes notice one another when they get to it.
+// Tends the far tier until the condition holds. The deadline is for hangs: nodes notice one another when they get to
+// it.
 bool reached(backend& far, const std::function<bool()>& condition) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(3);
   while (std::chrono::steady_clock::now() < until) {
@@ -242,8 +243,7 @@ TEST_F(redis_cluster, refusals_say_what_to_do) {
   EXPECT_NE(message("redis+cluster://127.0.0.1:1?timeout=1s").find("Redis runs"), std::string::npos);
   EXPECT_NE(message("redis+cluster://" + single.address()).find("redis: instead of redis+cluster:"), std::string::npos)
       << message("redis+cluster://" + single.address());
-  EXPECT_NE(message("redis://" + cluster.node(0).address()).find("redis+cluster: instead of redis:"),
-            std::string::npos)
+  EXPECT_NE(message("redis://" + cluster.node(0).address()).find("redis+cluster: instead of redis:"), std::string::npos)
       << message("redis://" + cluster.node(0).address());
   ASSERT_EQ(cluster.node(1).command("CONFIG SET maxmemory 100mb maxmemory-policy allkeys-lru"), "+OK");
   EXPECT_NE(message(name).find("maxmemory-policy is 'allkeys-lru'"), std::string::npos) << message(name);
@@ -286,13 +286,20 @@ TEST_F(redis_cluster, tls_and_a_user_with_few_rights_are_enough) {
   std::fputs("a-password-of-the-test\n", file);
   std::fclose(file);
   ASSERT_EQ(chmod(path.c_str(), 0600), 0);
-  std::vector<std::string> arguments{"--tls-port",        "both",
-                                     "--tls-cluster",     "yes",
-                                     "--tls-replication", "yes",
-                                     "--tls-auth-clients", "no",
-                                     "--tls-cert-file",   files.certificate("server"),
-                                     "--tls-key-file",    files.key("server"),
-                                     "--tls-ca-cert-file", files.certificate("authority"),
+  std::vector<std::string> arguments{"--tls-port",
+                                     "both",
+                                     "--tls-cluster",
+                                     "yes",
+                                     "--tls-replication",
+                                     "yes",
+                                     "--tls-auth-clients",
+                                     "no",
+                                     "--tls-cert-file",
+                                     files.certificate("server"),
+                                     "--tls-key-file",
+                                     files.key("server"),
+                                     "--tls-ca-cert-file",
+                                     files.certificate("authority"),
                                      "--user"};
   std::istringstream words(
       "far on >a-password-of-the-test ~job:* resetchannels -@all +info +client|id +client|kill +script|load +evalsha "
@@ -370,7 +377,8 @@ TEST_F(redis_cluster, a_master_that_joins_takes_part_unless_it_may_evict) {
   cluster.join(good);
   cluster.move(9001, 1, good);
   ASSERT_TRUE(reached(*far, [&] { return cluster.node(good).command("DBSIZE") != ":0"; }));
-  ASSERT_TRUE(reached(*far, [&] { return far->describe().find(cluster.node(evicting).address()) != std::string::npos; }));
+  ASSERT_TRUE(
+      reached(*far, [&] { return far->describe().find(cluster.node(evicting).address()) != std::string::npos; }));
   EXPECT_EQ(cluster.node(evicting).command("DBSIZE"), ":0");
   pages.expect_all();
 }

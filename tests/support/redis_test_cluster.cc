@@ -48,8 +48,8 @@ redis_test_cluster::redis_test_cluster(std::size_t masters, std::size_t replicas
   }
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     wait_until("a cluster that works", [&] {
-      return node(i).command("CLUSTER INFO").find("cluster_state:ok") != std::string::npos &&
-             owner_of(0, i) < size() && owner_of(backend::cluster_slots - 1, i) < size();
+      return node(i).command("CLUSTER INFO").find("cluster_state:ok") != std::string::npos && owner_of(0, i) < size() &&
+             owner_of(backend::cluster_slots - 1, i) < size();
     });
   }
 }
@@ -125,8 +125,7 @@ std::size_t redis_test_cluster::owner_of(std::uint32_t slot, std::size_t asked) 
 }
 
 std::vector<std::string> redis_test_cluster::keys_of(std::uint32_t slot, std::size_t number) const {
-  const std::string reply =
-      nodes_[number]->command("EVAL \"return table.concat(redis.call('KEYS','*'),' ')\" 0");
+  const std::string reply = nodes_[number]->command("EVAL \"return table.concat(redis.call('KEYS','*'),' ')\" 0");
   std::istringstream words(reply);
   std::vector<std::string> keys;
   for (std::string key; words >> key;) {

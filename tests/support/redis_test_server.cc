@@ -85,7 +85,9 @@ redis_test_server::redis_test_server(std::vector<std::string> arguments)
       secure_(has(arguments_, "--tls-port", "0")),
       port_(find_port()),
       cluster_port_(find_port()),
-      tls_port_(has(arguments_, "--tls-port", "both") ? find_port() : secure_ ? port_ : std::uint16_t{0}) {
+      tls_port_(has(arguments_, "--tls-port", "both") ? find_port()
+                : secure_                             ? port_
+                                                      : std::uint16_t{0}) {
   std::string folder = "/tmp/farheap-redis-test-XXXXXX";
   FAR_CHECK(mkdtemp(folder.data()) != nullptr, "no directory for the test's Redis");
   folder_ = folder;

@@ -1,4 +1,5 @@
-// The nodes of a Redis Cluster, as the node that was heard last described them. Shared by all connections of a far tier.
+// The nodes of a Redis Cluster, as the node that was heard last described them. Shared by all connections of a far
+// tier.
 //
 // Each member of the far tier has one hash slot, in which all its keys lie (docs/decisions/0049-redis-cluster.md). The
 // directory finds the node that owns a slot now, nodes to ask when that one does not answer, and masters in which no
@@ -21,8 +22,8 @@ namespace far::backend {
 class cluster_directory {
  public:
   struct ownership {
-    node_address owner;     // not known: nobody owns the slot
-    bool is_self = false;   // the node that was asked
+    node_address owner;    // not known: nobody owns the slot
+    bool is_self = false;  // the node that was asked
     bool has_failed = false;
   };
 

@@ -1,7 +1,8 @@
 // A Redis Cluster as one of its nodes describes it: the reply to CLUSTER NODES, taken apart.
 //
 // One line a node:
-//     ID HOST:PORT@BUS-PORT[,HOSTNAME] FLAGS MASTER-ID PING PONG EPOCH LINK [SLOT|FIRST-LAST|[SLOT->-ID]|[SLOT-<-ID]]...
+//     ID HOST:PORT@BUS-PORT[,HOSTNAME] FLAGS MASTER-ID PING PONG EPOCH LINK
+//     [SLOT|FIRST-LAST|[SLOT->-ID]|[SLOT-<-ID]]...
 #pragma once
 
 #include <array>

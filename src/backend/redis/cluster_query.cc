@@ -98,7 +98,8 @@ class query final : private reply_sink {
   }
 
   [[nodiscard]] error not_redis() const {
-    return failed(EPROTO, "it does not speak the protocol of Redis; rediss+cluster: is with TLS, redis+cluster: without");
+    return failed(EPROTO,
+                  "it does not speak the protocol of Redis; rediss+cluster: is with TLS, redis+cluster: without");
   }
 
   void take(const redis_reply& reply) override {
@@ -127,7 +128,8 @@ result<cluster_reply> ask_for_nodes(const std::vector<tcp_endpoint>& seeds, cons
   error last{"no node of the Redis Cluster is named", EINVAL};
   for (const tcp_endpoint& seed : seeds) {
     result<std::string> nodes = query(seed, chosen, trust).ask();
-    if (nodes) return cluster_reply{std::move(nodes).value(), node_address::parse(seed.host + ":" + std::to_string(seed.port))};
+    if (nodes)
+      return cluster_reply{std::move(nodes).value(), node_address::parse(seed.host + ":" + std::to_string(seed.port))};
     last = nodes.error();
     if (last.code == EACCES) break;
   }

@@ -18,7 +18,7 @@ struct command {
   kind is = kind::ping;
   bool has_permission = false;  // of a node that was asked: its reply to ASKING has come
   bool was_asked = false;       // it was sent to such a node before
-  std::uint32_t bytes = 0;  // of a read or a write
+  std::uint32_t bytes = 0;      // of a read or a write
   std::uint32_t text_bytes = 0;
   transfer* owner = nullptr;  // of a read or a write
   std::byte* buffer = nullptr;

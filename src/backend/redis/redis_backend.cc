@@ -53,8 +53,8 @@ result<redis_trust> redis_trust::load(const redis_options& chosen) {
 result<std::unique_ptr<redis_backend>> redis_backend::make(const tcp_endpoint& server, const redis_options& chosen,
                                                            const redis_trust& trust, const cluster_home& home) {
   const bool in_cluster = home.directory != nullptr;
-  const std::string peer = std::string(chosen.tls ? "rediss" : "redis") + (in_cluster ? "+cluster" : "") + "://" +
-                           server.text();
+  const std::string peer =
+      std::string(chosen.tls ? "rediss" : "redis") + (in_cluster ? "+cluster" : "") + "://" + server.text();
   const result<std::vector<socket_address>> addresses = resolve(server);
   if (!addresses) return addresses.error();
   std::unique_ptr<redis_backend> created(new redis_backend(peer, draw_stem(chosen.prefix, home), chosen, trust));
@@ -78,19 +78,18 @@ result<std::unique_ptr<redis_backend>> redis_backend::make(const tcp_endpoint& s
       if (!opened) return opened.error();
       second = std::move(opened).value();
     }
-    created->connections_.push_back(
-        std::make_unique<redis_connection>(redis_settings{.peer = peer,
-                                                          .user = chosen.user,
-                                                          .password = trust.password,
-                                                          .password_file = chosen.password_file,
-                                                          .database = chosen.database,
-                                                          .timeout_ns = chosen.timeout_ns,
-                                                          .lease_ns = chosen.lease_ns,
-                                                          .cluster = home.directory.get(),
-                                                          .hash_slot = home.slot,
-                                                          .writes = i == 0},
-                                           std::move(stream).value(), created->session_, created->time(),
-                                           std::move(second)));
+    created->connections_.push_back(std::make_unique<redis_connection>(
+        redis_settings{.peer = peer,
+                       .user = chosen.user,
+                       .password = trust.password,
+                       .password_file = chosen.password_file,
+                       .database = chosen.database,
+                       .timeout_ns = chosen.timeout_ns,
+                       .lease_ns = chosen.lease_ns,
+                       .cluster = home.directory.get(),
+                       .hash_slot = home.slot,
+                       .writes = i == 0},
+        std::move(stream).value(), created->session_, created->time(), std::move(second)));
     created->add_connection(*created->connections_.back());
   }
   return created;

@@ -393,7 +393,8 @@ void redis_connection::end_front(int code, const completion_sink* sink) {
 int redis_connection::failure_of_front() {
   const std::string_view text = reply_.text;
   if (text.find("OOM command not allowed") != std::string_view::npos) return ENOSPC;
-  for (const std::string_view begin : {"NOSCRIPT", "LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOAUTH", "CLUSTERDOWN", "TRYAGAIN"}) {
+  for (const std::string_view begin :
+       {"NOSCRIPT", "LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOAUTH", "CLUSTERDOWN", "TRYAGAIN"}) {
     if (!text.starts_with(begin)) continue;
     break_off(EHOSTDOWN, reply_text_.data());
     return EHOSTDOWN;

@@ -21,7 +21,8 @@ constexpr std::string_view make_script_text =
     "return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
 
 bool is_temporary(std::string_view failure) {
-  for (const std::string_view begin : {"LOADING", "MASTERDOWN", "BUSY", "CLUSTERDOWN", "MOVED", "ERR max number of clients"}) {
+  for (const std::string_view begin :
+       {"LOADING", "MASTERDOWN", "BUSY", "CLUSTERDOWN", "MOVED", "ERR max number of clients"}) {
     if (failure.starts_with(begin)) return true;
   }
   return false;

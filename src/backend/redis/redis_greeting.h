@@ -53,7 +53,17 @@ class redis_greeting {
   [[nodiscard]] const char* make_script() const { return make_script_.data(); }
 
  private:
-  enum class step : std::uint8_t { authenticate, select, nodes, facts, hash_slot, number, write_script, make_script, end_other };
+  enum class step : std::uint8_t {
+    authenticate,
+    select,
+    nodes,
+    facts,
+    hash_slot,
+    number,
+    write_script,
+    make_script,
+    end_other
+  };
   using script_name = std::array<char, 41>;
 
   void add_step(step added, std::initializer_list<std::string_view> arguments);

@@ -22,8 +22,8 @@ class redis_session final : public session_epoch {
   struct view {
     redis_run_id run_id;  // not known: to be opened
     std::uint32_t epoch = 1;
-    std::size_t address = 0;  // of those that the server's name has: where it was opened
-    redis_run_id history;     // of the data there
+    std::size_t address = 0;    // of those that the server's name has: where it was opened
+    redis_run_id history;       // of the data there
     bool has_departed = false;  // the process of `run_id` has said that another node of its cluster has our strings now
   };
 
