@@ -7,6 +7,7 @@
 #include <limits>
 #include <mutex>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "backend/replicated/replicated_channel.h"
@@ -533,6 +534,10 @@ bool replicated_backend::is_whole() const {
       const copy& held = checked.copies[place];
       if (!held.present) continue;
       if (held.leaving || !checked.stale(place).empty()) return false;
+      const auto shares_server = [&](const copy& other) {
+        return other.present && shared_.share_server(other.member, held.member);
+      };
+      if (std::ranges::any_of(std::span(checked.copies).first(place), shares_server)) return false;
       ++up_to_date;
     }
     if (up_to_date != shared_.copies) return false;
