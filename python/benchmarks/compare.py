@@ -189,6 +189,7 @@ def compare(chosen):
     for _ in range(chosen.runs):
         for name, command, *limit in ways(chosen, budget):
             outcome = run_once(command, limit[0], name == "swap") if limit else command
+            print(f"compare: {name}: {outcome if isinstance(outcome, str) else f'{outcome[0]:.2f} s'}", file=sys.stderr, flush=True)
             if isinstance(outcome, str):
                 reasons[name] = outcome
                 continue

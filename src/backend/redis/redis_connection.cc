@@ -199,7 +199,8 @@ std::uint64_t redis_connection::next_message_ns(std::uint64_t now_ns) const {
 
 void redis_connection::build(std::uint64_t now_ns, const completion_sink* sink) {
   if (renews_) strings_.build(epoch(), now_ns);
-  if (commands_.empty() && !pinging_ && wants_ping(now_ns)) {
+  // A detour without work may be closed by anybody.
+  if (commands_.empty() && !pinging_ && !settings_.asks && wants_ping(now_ns)) {
     pinging_ = true;
     command& ping = commands_.add(command::kind::ping, now_ns + timeout_ns());
     command_writer writer(ping.text);

@@ -176,7 +176,7 @@ TEST_F(replicated_members, of_two_names_that_come_late_for_one_server_one_is_use
 // As when hash slots of a cluster move.
 TEST_F(replicated_members, copies_of_members_that_come_to_share_a_server_are_parted) {
   constexpr std::uint64_t groups = 12;
-  open(3, 2);
+  open(3, 2, 2 * groups * group_slots);
   for (std::size_t i = 0; i < 3; ++i) members_[i]->identity = i + 1;
   const slot_id first = tested_->allocate(groups * group_slots).value();
   fill(first, groups);
