@@ -175,6 +175,8 @@ class RedisCluster(support.ProgramsBesideFailures):
             except AssertionError as failure:
                 raise AssertionError(f"in round {number}, {fault}: {failure}") from None
             self.cluster.wait_until_whole()
+            if support.SOAK:
+                print(f"round {number}: {fault}", file=sys.stderr, flush=True)
         print(f"{self.id()}: {ROUNDS} rounds", file=sys.stderr)
 
 
