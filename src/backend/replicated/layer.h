@@ -74,6 +74,12 @@ class layer {
   // server are one.
   [[nodiscard]] const member* twin_of(const backend& store, std::size_t end) const;
 
+  // Whether two members have the same server behind them now: hash slots of a Redis Cluster move between its nodes.
+  [[nodiscard]] bool share_server(std::size_t one, std::size_t other) const;
+
+  // How many servers the members have behind them that may get new copies.
+  [[nodiscard]] std::size_t lending_servers() const;
+
   // Tells tend() that there may be something to repair.
   void call_for_attention() { attention_.store(true, std::memory_order_release); }
   [[nodiscard]] bool take_attention() { return attention_.exchange(false, std::memory_order_acq_rel); }
