@@ -135,6 +135,11 @@ class FAR_API runtime {
   // (docs/server.md). Waits for the connection. Throws std::runtime_error when the far tier does not consist of
   // servers, or the server cannot be reached.
   void add_server(std::string_view server);
+  // Begins to move what a memory server holds to the others, as `farheap remove-server` does, or goes on with that;
+  // returns at once how many bytes are left to move. Call it again until it returns 0; then the server is not used any
+  // more. Throws std::runtime_error when the far tier does not have this server, or the others are too few or too
+  // small.
+  [[nodiscard]] std::uint64_t remove_server(std::string_view server);
 
   // Evacuates every segment that has at least this share of garbage, now, on the calling fiber or thread. Returns how
   // many segments became free. Others may use the objects meanwhile.

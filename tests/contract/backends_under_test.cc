@@ -18,6 +18,7 @@
 #include "base/units.h"
 #include "memory_server.h"
 #include "tests/support/faulty_backend.h"
+#include "tests/support/redis_test_cluster.h"
 #include "tests/support/redis_test_server.h"
 #include "tests/support/shm_test_server.h"
 #include "tests/support/tls_test_files.h"
@@ -179,6 +180,7 @@ backend_under_test shared_memory(const std::string& name, const std::string& opt
           }};
 }
 
+using testing_support::redis_test_cluster;
 using testing_support::redis_test_server;
 
 std::unique_ptr<backend> redis_at(const redis_test_server& server, const std::string& scheme,
@@ -263,6 +265,33 @@ backend_under_test redis_with_tls() {
           redis_test_server::is_installed() ? "" : redis_test_server::missing};
 }
 
+// Parts of the test's cluster, in hash slots of its first masters; several are under the layer.
+backend_under_test redis_cluster(const std::string& name, std::size_t parts, std::size_t copies) {
+  return {
+      name,
+      [=](std::uint64_t capacity_slots) {
+        static const redis_test_cluster cluster;
+        const std::string text = "redis+cluster://" + cluster.addresses() +
+                                 "?capacity=" + std::to_string(round_up(capacity_slots, group_slots) * page_bytes);
+        redis_name parsed = parse_redis(uri::parse(text).value()).value();
+        if (parts == 1) parsed.options.capacity_bytes = capacity_slots * page_bytes;
+        const auto directory = std::make_shared<cluster_directory>();
+        std::vector<std::unique_ptr<backend>> members;
+        for (std::size_t i = 0; i < parts; ++i) {
+          const cluster_home home{.directory = directory,
+                                  .master = node_address::parse(parsed.servers[i].text()),
+                                  .slot = static_cast<std::uint32_t>(100 + i * cluster_slots / 3)};
+          members.push_back(require(redis_backend::open(home, parsed.options, {})));
+        }
+        if (parts == 1) return std::move(members.front());
+        replicated_options together;
+        together.copies = copies;
+        together.capacity_slots = capacity_slots;
+        return std::unique_ptr<backend>(std::move(replicated_backend::create(std::move(members), together)).value());
+      },
+      redis_test_server::is_installed() ? "" : redis_test_server::missing};
+}
+
 }  // namespace
 
 std::vector<backend_under_test> backends_under_test() {
@@ -304,6 +333,9 @@ std::vector<backend_under_test> backends_under_test() {
       redis("redis", ""),
       redis("redis_with_one_connection", "connections=1&"),
       redis_with_tls(),
+      redis_cluster("redis_cluster_part", 1, 1),
+      redis_cluster("redis_cluster_striped", 3, 1),
+      redis_cluster("redis_cluster_with_two_copies", 3, 2),
       shared_memory("shm", ""),
       shared_memory("shm_copied_by_the_server", "copy=server&"),
   };

@@ -3,12 +3,14 @@ again, added and missing beside them."""
 
 import contextlib
 import os
+import pathlib
 import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -27,17 +29,20 @@ def verifier(operations, seed=21):
 class Server:
     """A farheapd, in a network namespace of its own or on loopback. Its address stays the same when it starts again."""
 
-    def __init__(self, folder, namespace=None, address="127.0.0.1", port=0):
+    def __init__(self, folder, namespace=None, address="127.0.0.1", port=0, options=()):
         self.folder, self.namespace, self.address, self.port = folder, namespace, address, port
+        self.options = options
         self.process = None
         self.start()
 
     def start(self):
         inside = ["ip", "netns", "exec", self.namespace] if self.namespace else []
         protected = ["--token-file", self.folder / "token"] if self.namespace else []
-        self.process = support.start([*inside, FARHEAPD, "--listen", f"{self.address}:{self.port}", "--memory", "1G",
-                                      "--threads", "1", "--grace", "60s", *protected],
-                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".log", delete=False) as errors:
+            self.errors = pathlib.Path(errors.name)
+            self.process = support.start([*inside, FARHEAPD, "--listen", f"{self.address}:{self.port}", "--memory",
+                                          "1G", "--threads", "1", "--grace", "60s", *protected, *self.options],
+                                         stdout=subprocess.PIPE, stderr=errors, text=True)
         line = self.process.stdout.readline()
         found = re.search(r"listening on .*:(\d+)", line)
         if not found:
@@ -51,6 +56,10 @@ class Server:
         support.end(self.process)
         self.process.wait(10)
         self.process.stdout.close()
+
+    def log(self):
+        """What the present process has said."""
+        return self.errors.read_text(encoding="utf-8")
 
     def where(self):
         return f"{self.address}:{self.port}"

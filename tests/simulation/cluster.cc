@@ -82,8 +82,11 @@ void cluster::run_weather() {
     if (calm_ || stopping_ || chosen_.is_untroubled || !all_known() || !is_whole()) continue;
     const std::size_t victim = random_.below(server_count());
     note_trouble_ahead();
-    for (std::uint64_t left = random_.between(1, 4); left > 0 && !calm_ && !stopping_; --left) {
+    is_first_trouble_ = true;
+    are_troubles_over_ = false;
+    for (std::uint64_t left = random_.between(1, 4); left > 0 && !is_ending() && !are_troubles_over_; --left) {
       make_trouble(victim);
+      is_first_trouble_ = false;
       const std::uint64_t most = random_.chance(300) ? trouble_lasts_.longest_slices : trouble_lasts_.usual_slices;
       threads_.sleep(random_.between(1, most) * chosen_.slice_ns);
       after_trouble(victim);
@@ -91,6 +94,12 @@ void cluster::run_weather() {
     heal(victim);
   }
   weather_ended_ = true;
+}
+
+std::uint64_t cluster::groups_on(std::size_t server) const {
+  const scheduler::uninterrupted body;
+  const backend::layer& books = books_->members();
+  return server < books.member_count() ? books.at(server).extents.load() : 0;
 }
 
 void cluster::add_late_member() {

@@ -1,6 +1,7 @@
 // Three servers under a replicated far tier with two copies, or four under one with parity, and their weather:
 // something is wrong with one of them at a time, and with the next only when every copy is whole again and whatever
-// began before that has ended. So no byte may ever be lost.
+// began before that has ended. So no byte may ever be lost. With one copy nothing goes wrong that loses bytes: a server
+// ends only when it has said so before, and holds nothing any more.
 //
 // The kind of servers is left to derived classes: the layer of copies over clients that misbehave by themselves
 // (simulated_cluster.h), or over the client, the wire and the server of `tcp:` (network_cluster.h).
@@ -26,15 +27,15 @@ struct cluster_options {
   std::uint64_t maximum_delay_ns = 0;
   std::uint64_t slice_ns = 0;
   std::uint64_t code_slices = 0;  // in which the code of a transfer is run, beside everybody else's
-  bool is_untroubled = false;     // nothing goes wrong with any server before the end
-  bool is_calm = false;           // threads are never frozen, so nobody is late for long
-  bool has_parity = false;        // rows of two pages and their parity, on four servers
+  std::size_t copies = 2;
+  bool is_untroubled = false;  // nothing goes wrong with any server before the end
+  bool is_calm = false;        // threads are never frozen, so nobody is late for long
+  bool has_parity = false;     // rows of two pages and their parity, on four servers
 };
 
 class cluster {
  public:
   static constexpr std::size_t most_servers = 4;
-  static constexpr std::size_t copies = 2;
 
   cluster(scheduler& threads, random_source& random, const cluster_options& chosen);
   virtual ~cluster();
@@ -94,6 +95,14 @@ class cluster {
     std::uint64_t longest_slices = 3000;
   };
 
+  // How many groups the far tier has a copy of on it.
+  [[nodiscard]] std::uint64_t groups_on(std::size_t server) const;
+  [[nodiscard]] bool is_ending() const { return calm_ || stopping_; }
+  // Whether every copy was whole before the trouble that is being made.
+  [[nodiscard]] bool is_first_trouble() const { return is_first_trouble_; }
+  // It has been enough for this time.
+  void end_troubles() { are_troubles_over_ = true; }
+
   // Whether it is the last one, and not part of the far tier yet: nobody connects to it.
   [[nodiscard]] bool is_late(std::size_t server) const { return late_ != nullptr && server + 1 == server_count(); }
   // Whether there was or is one. Its groups are copied from any of their copies.
@@ -131,6 +140,8 @@ class cluster {
   std::unique_ptr<backend::backend> late_;  // of some runs: a member that is added while the program runs
   std::string late_name_;
   bool has_late_ = false;
+  bool is_first_trouble_ = false;
+  bool are_troubles_over_ = false;
   bool stopping_ = false;
   bool calm_ = false;
   bool weather_ended_ = false;

@@ -53,7 +53,7 @@ network_cluster::network_cluster(scheduler& threads, random_source& random, cons
   std::vector<std::unique_ptr<backend::backend>> members;
   for (std::size_t i = 0; i < server_count(); ++i) members.push_back(make_client(i, capacity_slots));
   backend::striped_options options;
-  options.copies = copies;
+  options.copies = chosen.copies;
   options.capacity_slots = chosen.slots;
   options.clock = &time;
   options.probe_interval_ns = timeout_ns_ / 2;

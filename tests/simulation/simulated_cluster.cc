@@ -4,7 +4,17 @@
 #include <string>
 #include <utility>
 
+#include "trace.h"
+
 namespace far::simulation {
+namespace {
+
+// How long a server waits until it holds nothing more.
+constexpr std::uint64_t drain_step_slices = 20;
+constexpr std::uint64_t longest_drain_slices = 20'000;
+constexpr std::uint64_t longest_wait_slices = 9'000'000;
+
+}  // namespace
 
 simulated_cluster::simulated_cluster(scheduler& threads, random_source& random, const simulated_clock& time,
                                      const cluster_options& chosen)
@@ -25,7 +35,7 @@ simulated_cluster::simulated_cluster(scheduler& threads, random_source& random, 
     members.push_back(std::move(server));
   }
   backend::striped_options options;
-  options.copies = copies;
+  options.copies = chosen.copies;
   options.shape = {.data = 2, .parity = 1};
   options.capacity_slots = chosen.slots;
   options.clock = &time;
@@ -46,10 +56,47 @@ bool simulated_cluster::all_known() const {
                      [](const simulated_server* server) { return server == nullptr || server->is_known(); });
 }
 
+// It ends when the far tier holds nothing there any more, and with it goes another one, if the rest has all bytes. When
+// it takes too long, it goes on after all.
+void simulated_cluster::send_away(std::size_t server) {
+  simulated_server& victim = *servers_[server];
+  victim.set_draining(true);
+  // They have all bytes twice then, and lack none from before.
+  const bool others_suffice = chosen_.copies == 2 && is_first_trouble() && !is_late(server_count() - 1);
+  for (std::uint64_t left = longest_drain_slices / drain_step_slices; left > 0 && groups_on(server) > 0; --left) {
+    threads_.sleep(drain_step_slices * chosen_.slice_ns);
+    if (is_ending()) break;
+  }
+  if (groups_on(server) > 0) return victim.set_draining(false);
+  ++drained_;
+  note_crash();
+  victim.crash();
+  victim.set_draining(false);
+  if (!others_suffice || !random_.chance(500)) return;
+  simulated_server& second = *servers_[(server + random_.between(1, 2)) % server_count()];
+  note_crash();
+  second.crash();
+  second.restart();
+  end_troubles();
+}
+
+// Of single copies nobody may lose anything but by the way out.
+void simulated_cluster::make_harmless_trouble(std::size_t server) {
+  simulated_server& victim = *servers_[server];
+  const std::uint64_t drawn = random_.below(4);
+  note_trouble(drawn, victim.describe());
+  switch (drawn) {
+    case 0: return victim.set_drops(random_.one_of<std::uint64_t>({20, 200, 700}));
+    case 1: return victim.set_cut_off(random_.chance(700));
+    default: return send_away(server);
+  }
+}
+
 void simulated_cluster::make_trouble(std::size_t server) {
+  if (chosen_.copies == 1) return make_harmless_trouble(server);
   simulated_server& victim = *servers_[server];
   // Where groups or pages move, wrong bytes would be moved, too: only their writer could tell.
-  const std::uint64_t drawn = random_.below(has_late() || chosen_.has_parity ? 6 : 7);
+  const std::uint64_t drawn = random_.below(chosen_.has_parity ? 6 : has_late() ? 8 : 9);
   note_trouble(drawn, victim.describe());
   switch (drawn) {
     case 0: return victim.set_drops(random_.one_of<std::uint64_t>({20, 200, 700}));
@@ -62,6 +109,8 @@ void simulated_cluster::make_trouble(std::size_t server) {
       if (random_.chance(300)) victim.restart();
       return;
     case 5: return victim.restart();
+    case 6:
+    case 7: return send_away(server);
     default: return victim.set_lies(random_.one_of<std::uint64_t>({20, 200, 1000}));
   }
 }
@@ -74,12 +123,25 @@ void simulated_cluster::heal(std::size_t server) {
   servers_[server]->restart();
 }
 
+void simulated_cluster::take_away(std::size_t server) {
+  if (chosen_.copies == 1) {
+    const std::uint64_t since = threads_.slices();
+    servers_[server]->set_draining(true);
+    while (groups_on(server) > 0) {
+      if (threads_.slices() - since > longest_wait_slices) fail("a server that is to end is never empty");
+      threads_.sleep(drain_step_slices * chosen_.slice_ns);
+    }
+  }
+  servers_[server]->crash();
+}
+
 std::vector<cluster::count> simulated_cluster::counted() const {
   std::vector<count> all = cluster::counted();
   std::uint64_t late_writes = 0;
   for (std::size_t i = 0; i < server_count(); ++i) late_writes += servers_[i]->late_writes();
   all.push_back({"late writes", late_writes});
   if (!chosen_.has_parity) all.push_back({"damaged slots", damaged_slots()});
+  all.push_back({"drained servers", drained_});
   return all;
 }
 

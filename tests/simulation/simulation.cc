@@ -102,10 +102,12 @@ scenario draw(random_source& random, const run_options& chosen) {
   // The far tier must be in the process's own memory, and have no threads of its own.
   if (chosen.tier != run_options::far_tier::memory) drawn.program.most_forks = 0;
   if (chosen.tier == run_options::far_tier::network) draw_network(random, drawn);
+  if (chosen.tier == run_options::far_tier::replicated && random.chance(250)) drawn.servers.copies = 1;
   drawn.servers = {.slots = drawn.far.slots,
                    .maximum_delay_ns = drawn.far.maximum_delay_ns,
                    .slice_ns = drawn.threads.slice_ns,
                    .code_slices = slices_for_code(drawn),
+                   .copies = drawn.servers.copies,
                    .is_untroubled = drawn.servers.is_untroubled,
                    .is_calm = drawn.threads.freeze_per_mille == 0,
                    .has_parity = chosen.tier == run_options::far_tier::parity};
@@ -334,6 +336,11 @@ void world::run_end() {
       static_cast<void>(engine_->transfers().help());
     }
     threads_.sleep(1000);
+  }
+  // A slot whose copies are being scrubbed is freed when that is over.
+  for (const std::uint64_t since = threads_.slices(); far_.report().used_slots != 0;) {
+    if (threads_.slices() - since > simulated_pager::longest_wait_slices) break;
+    threads_.sleep(scenario_.threads.slice_ns);
   }
   const engine::core& state = engine_->state_for_tests();
   if (state.local.charged_pages() != 0) {

@@ -38,6 +38,18 @@ template <typename Kind>
   return later;
 }
 
+// The layer's part of the options of its servers.
+template <typename Layer, typename Options>
+[[nodiscard]] Layer layer_options(const Options& chosen) {
+  Layer together;
+  together.copies = chosen.copies;
+  together.least_copies = chosen.least_copies;
+  together.lost_after_ns = chosen.timeout_ns;
+  together.patience_ns = chosen.patience_ns;
+  together.scrubbed_pages_per_second = chosen.scrubbed_pages_per_second;
+  return together;
+}
+
 // `Kind` names what the servers of a kind have: endpoint, options, trust, server (the backend of one), parse(),
 // parse_endpoint(), and `program`, what runs there. Blocks until every server has answered, each for up to the timeout.
 // Errors name the server.
@@ -51,7 +63,7 @@ template <typename Kind>
   const auto trust = Kind::trust::load(chosen);
   if (!trust) return trust.error();
   std::vector<std::unique_ptr<backend>> members;
-  striped_options together;
+  auto together = layer_options<striped_options>(chosen);
   for (const typename Kind::endpoint& server : parsed.value().servers) {
     result<std::unique_ptr<backend>> opened = open_member<Kind>(server, chosen, trust.value());
     if (!opened) return opened.error();
@@ -64,10 +76,6 @@ template <typename Kind>
                      " runs there",
                  ETIMEDOUT};
   }
-  together.copies = chosen.copies;
-  together.lost_after_ns = chosen.timeout_ns;
-  together.patience_ns = chosen.patience_ns;
-  together.scrubbed_pages_per_second = chosen.scrubbed_pages_per_second;
   together.connect = [chosen, trust = trust.value()](std::string_view server) -> result<named_backend> {
     const auto endpoint = Kind::parse_endpoint(server);
     if (!endpoint) return endpoint.error();

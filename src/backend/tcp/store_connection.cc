@@ -16,6 +16,7 @@ constexpr std::uint64_t handshake_pause_ns = 10'000'000;
 
 constexpr std::uint64_t shortest_backoff_ns = 1'000'000;
 constexpr unsigned most_doublings = 10;
+constexpr std::uint64_t redirection_pause_ns = 2'000'000;
 constexpr std::uint64_t session_wait_ns = 1'000'000;  // until another connection has opened it
 
 // The most small requests that wait for the next advance().
@@ -49,6 +50,7 @@ std::uint64_t store_connection::advance(const completion_sink* sink) {
     build(now_ns, sink);
     send();
   }
+  advance_others(sink);
   expire(now_ns, sink);
   return next_call_ns(now_ns);
 }
@@ -156,6 +158,15 @@ void store_connection::break_off(int code, const char* why) {
   }
 }
 
+// Two servers may send us to each other for a moment, until both know who has what.
+void store_connection::redirect() {
+  stream_->close();
+  if (phase_ == phase::ready) away_since_ns_.store(time_.now_ns(), std::memory_order_relaxed);
+  phase_ = phase::broken;
+  retry_at_ns_ = time_.now_ns() + redirection_pause_ns;
+  rewind();
+}
+
 void store_connection::send() {
   while (has_unsent()) {
     std::array<iovec, chunks_per_call> chunks;
@@ -190,6 +201,14 @@ std::uint64_t store_connection::next_call_ns(std::uint64_t now_ns) const {
   when_ns = std::min(when_ns, next_message_ns(now_ns));
   if (!pending_.empty()) when_ns = std::min(when_ns, pending_.front().deadline_ns);
   return when_ns;
+}
+
+void store_connection::retire() {
+  stream_->close();
+  rewind();
+  phase_ = phase::idle;
+  retry_at_ns_ = std::numeric_limits<std::uint64_t>::max();
+  away_since_ns_.store(0, std::memory_order_relaxed);
 }
 
 void store_connection::restart_phases() {

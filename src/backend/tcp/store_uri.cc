@@ -165,6 +165,9 @@ result<void> parse_store_options(const uri& name, std::size_t servers, store_opt
   const result<parity_choice> parity = parse_parity(name, servers);
   if (!parity) return parity.error();
   into->parity = parity.value();
+  const auto least = name.whole_number("min-copies", 1, into->copies);
+  if (!least) return least.error();
+  into->least_copies = least.value().value_or(into->least_copies);
   const auto connections = name.whole_number("connections", 1, most_connections);
   if (!connections) return connections.error();
   into->connections = connections.value().value_or(into->connections);

@@ -44,11 +44,12 @@ TEST(tcp_uri, several_servers_of_all_kinds_of_addresses) {
 TEST(tcp_uri, all_options) {
   const tcp_options chosen =
       parse(
-          "tcp://a:1,b:2?copies=2&token-file=/etc/t&tls=1&ca=/etc/ca.pem&connections=4&tenant=x.y"
+          "tcp://a:1,b:2?copies=2&min-copies=2&token-file=/etc/t&tls=1&ca=/etc/ca.pem&connections=4&tenant=x.y"
           "&timeout=1.5s&patience=20s&scrub=1M&capacity=8G")
           .value()
           .options;
   EXPECT_EQ(chosen.copies, 2u);
+  EXPECT_EQ(chosen.least_copies, 2u);
   EXPECT_EQ(chosen.token_file, "/etc/t");
   EXPECT_TRUE(chosen.tls);
   EXPECT_EQ(chosen.authority_file, "/etc/ca.pem");
@@ -86,6 +87,8 @@ TEST(tcp_uri, options_without_sense_are_refused) {
               std::string::npos)
         << wrong;
   }
+  EXPECT_NE(error_of("tcp://a:1,b:1?copies=2&min-copies=3").find("min-copies"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?min-copies=2").find("min-copies"), std::string::npos);
   EXPECT_NE(error_of("tcp://a:1?connections=0").find("connections"), std::string::npos);
   EXPECT_NE(error_of("tcp://a:1?connections=17").find("connections"), std::string::npos);
   EXPECT_NE(error_of("tcp://a:1?timeout=1ms").find("timeout"), std::string::npos);
