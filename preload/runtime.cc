@@ -63,7 +63,7 @@ struct runtime {
   std::unique_ptr<job> of_job;                 // null: the process is on its own
   std::atomic<std::uint64_t> budget_bytes{0};  // of the process, guests included
   guests far_runtimes;                         // those of the program
-  engine::statistics counted_at_fork;          // in a child of fork: what its parent had counted
+  engine::statistics counted_at_fork;          // in a child of fork: its parent's counts
   std::unique_ptr<control::control_server> control FAR_GUARDED_BY(settling);
   std::uint64_t started_ns = 0;
   std::atomic<bool> reported{false};

@@ -202,8 +202,8 @@ result<void> take_address(const char* option, const std::string& text, bool is_p
   return {};
 }
 
-// Secrets are read before addresses: what may be listened on depends on whether a token or a certificate protects it. A
-// server with --shm alone opens no port.
+// Secrets are read before addresses: a token or a certificate decides which addresses are permitted. A server with
+// --shm alone opens no port.
 result<options> check(const texts& from) {
   options checked;
   checked.threads = from.threads;

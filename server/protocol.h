@@ -2,7 +2,7 @@
 //
 //     received() -> [in] -> work(): handshake, then requests on the session -> [out] -> to_send(), sent()
 //
-// An event loop, the simulation and a fuzzer drive it alike. Whatever a client does, only its own connection ends.
+// An event loop, the simulation and a fuzzer drive it alike. A client that misbehaves can end only its own connection.
 // Requests allocate nothing: both buffers have a fixed size, and the server reads nothing from a client that does not
 // read its replies. Between two calls of work() the driver passes a quiescent state (quiescent_states.h).
 #pragma once

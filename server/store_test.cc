@@ -476,8 +476,8 @@ TEST(Store, ATenantHasALimitedNumberOfSessions) {
   EXPECT_EQ(lent->report().sessions_ended_early, 1u);
 }
 
-// A reader that looks up and checks bytes, beside a thread that frees and allocates the same blocks: whoever sees an
-// address sees the bytes of its block, never another's.
+// A reader that looks up and checks bytes, beside a thread that frees and allocates the same blocks: at an address the
+// reader sees the bytes of its block, never another's.
 TEST(Store, ReadersNeverSeeABlockOfSomebodyElse) {
   const std::unique_ptr<store> lent = make_store(3);
   attachment mine = open(*lent, "mine");

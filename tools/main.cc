@@ -64,7 +64,8 @@ void add_run_options(CLI::App& parser, run_options& chosen) {
   parser.formatter(std::make_shared<program_usage>());
   parser
       .add_option("--far", chosen.far_uri,
-                  "far tier: file:, file:PATH, tcp://HOST:PORT,..., shm:NAME, redis://HOST:PORT,..., zmem:SIZE, "
+                  "far tier: file:, file:PATH, tcp://HOST:PORT,..., shm:NAME, redis://HOST:PORT,..., "
+                  "redis+cluster://HOST:PORT,..., zmem:SIZE, "
                   "zmem:SIZE,file: or memory:; default: file:")
       ->type_name("URI");
   parser

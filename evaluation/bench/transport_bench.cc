@@ -1,4 +1,4 @@
-// `farheap-bench transport`: what a transfer costs over each far tier on another process, beside a Redis server on the
+// `farheap-bench transport`: the cost of a transfer over each far tier in another process, beside a Redis server on the
 // same machine with the same sizes and depths.
 #include <errno.h>
 #include <fmt/format.h>
@@ -17,6 +17,7 @@
 #include "benchmark.h"
 #include "child.h"
 #include "clocks.h"
+#include "scratch_folder.h"
 #include "transport_client.h"
 
 namespace far::bench {
@@ -35,25 +36,13 @@ struct transport {
   std::unique_ptr<background_server> server;
   std::string uri;  // empty: Redis
   int redis_port = 0;
-};
+  std::vector<std::unique_ptr<background_server>> others = {};  // of a cluster
 
-// A folder for certificates and sockets that is gone afterwards.
-class scratch_folder {
- public:
-  scratch_folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "farheap-bench-XXXXXX").string();
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
+  [[nodiscard]] std::uint64_t server_cpu_ns() const {
+    std::uint64_t sum = server ? server->cpu_ns() : 0;
+    for (const auto& other : others) sum += other->cpu_ns();
+    return sum;
   }
-  ~scratch_folder() {
-    std::error_code ignored;  // what cannot be removed is a few small files in the folder for temporary ones
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  scratch_folder(const scratch_folder&) = delete;
-  scratch_folder& operator=(const scratch_folder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 std::string server_path() {
@@ -136,6 +125,39 @@ result<transport> start_far_redis(const std::string& folder) {
   return transport{"redis:", std::move(started.value().server), uri};
 }
 
+// The bus of a node listens 10000 ports higher.
+result<int> free_cluster_port() {
+  constexpr int bus_distance = 10'000;
+  constexpr int attempts = 100;
+  result<int> port = free_port();
+  for (int i = 0; i < attempts && port && port.value() + bus_distance > UINT16_MAX; ++i) port = free_port();
+  return port;
+}
+
+// Three masters of a cluster on this machine, as a far tier.
+result<transport> start_far_cluster(const std::string& folder) {
+  if (access(redis_path, X_OK) != 0) return error{"redis-server is not installed; see scripts/packages.txt", ENOENT};
+  transport cluster{"redis+cluster:", nullptr, "redis+cluster://"};
+  std::vector<std::string> creation{"/usr/bin/redis-cli", "--cluster", "create"};
+  for (int i = 0; i < 3; ++i) {
+    const result<int> port = free_cluster_port();
+    if (!port) return port.error();
+    const std::string nodes = fmt::format("{}/nodes-{}.conf", folder, port.value());
+    auto server = background_server::start(
+        {redis_path, "--bind", "127.0.0.1", "--port", std::to_string(port.value()), "--save", "", "--appendonly", "no",
+         "--dir", folder, "--cluster-enabled", "yes", "--cluster-config-file", nodes},
+        "Ready to accept connections", start_deadline_ns);
+    if (!server) return server.error();
+    cluster.others.push_back(std::move(server).value());
+    const std::string address = fmt::format("127.0.0.1:{}", port.value());
+    creation.push_back(address);
+    cluster.uri += (i == 0 ? "" : ",") + address;
+  }
+  creation.push_back("--cluster-yes");
+  if (auto made = run_child(creation, start_deadline_ns); !made) return made.error();
+  return cluster;
+}
+
 result<std::unique_ptr<transport_client>> open_client(const transport& over, const transport_shape& shape) {
   return over.uri.empty() ? open_redis_client(over.redis_port, shape) : open_far_client(over.uri, shape);
 }
@@ -185,13 +207,13 @@ result<void> run_shape(const transport& over, const transport_shape& shape, bool
   std::vector<std::uint32_t> ticks;
   for (const bool write : {false, true}) {
     measure(*client.value(), shape, write, count / 10, ticks);  // warm
-    const std::uint64_t server_before = over.server ? over.server->cpu_ns() : 0;
+    const std::uint64_t server_before = over.server_cpu_ns();
     const std::uint64_t client_before = process_cpu_ns();
     const std::uint64_t start_ns = monotonic_ns();
     measure(*client.value(), shape, write, count, ticks);
     const auto elapsed_ns = static_cast<double>(monotonic_ns() - start_ns);
     const auto client_ns = static_cast<double>(process_cpu_ns() - client_before);
-    const auto server_ns = static_cast<double>(over.server ? over.server->cpu_ns() - server_before : 0);
+    const auto server_ns = static_cast<double>(over.server_cpu_ns() - server_before);
     const latency_summary latency = summarise_latencies(ticks, scale.nanoseconds_per_tick, scale.overhead_ticks);
     const row_key key{workload_name(write, shape.bytes, shape.depth), over.name, 1};
     const auto done = static_cast<double>(count);
@@ -223,6 +245,7 @@ std::vector<transport> start_transports(const std::string& folder, const std::st
   add("tcp, TLS", [&] { return start_tls(folder); });
   add("Redis", [&] { return start_redis(folder); });
   add("redis:", [&] { return start_far_redis(folder); });
+  add("redis+cluster:", [&] { return start_far_cluster(folder); });
   return started;
 }
 

@@ -83,11 +83,11 @@ struct runtime_statistics {
   std::uint64_t evacuated_objects = 0;
   std::uint64_t evacuated_segments = 0;
   std::uint64_t lost_races = 0;         // moves that a dereference called off
-  std::uint64_t reduced_pages = 0;      // whose numbers were reduced where they are (far/summary.h)
+  std::uint64_t reduced_pages = 0;      // pages whose numbers were reduced where they are (far/summary.h)
   std::uint64_t handled_objects = 0;    // calls of handlers for leaving objects (far/tag.h)
   std::uint64_t backend_errors = 0;     // transfers that failed
   std::uint64_t lost_pages = 0;         // pages whose bytes the far tier could not return (far/page_lost.h)
-  std::uint64_t abandoned_objects = 0;  // lost objects that had owned others and were destroyed: what they owned leaks
+  std::uint64_t abandoned_objects = 0;  // lost objects that were destroyed and whose own objects leak
 };
 
 // Children of fork cannot use it: they have neither its threads nor its far heap, and may only call exec.

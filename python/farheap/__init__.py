@@ -7,16 +7,18 @@ that command::
         table = numpy.load("table.npy")
 
 In both, :func:`stats`, :func:`resize`, :func:`watch`, :func:`is_far`, :func:`prefetch`, :func:`evict` and :func:`scan`
-tell and steer what is local.
+tell and steer what is local. :func:`trace` finds the lines that would wait.
 """
 
 from importlib.metadata import version as _version
 from typing import Any as _Any
 
+from ._arrow import far_table
 from ._errors import FarheapError
 from ._hints import evict, is_far, prefetch, scan
 from ._memory import memory
 from ._statistics import Statistics, resize, stats, watch
+from ._trace import Trace, trace
 
 
 def load_ipython_extension(shell: _Any) -> None:
@@ -27,4 +29,5 @@ def load_ipython_extension(shell: _Any) -> None:
 
 
 __version__ = _version("farheap")
-__all__ = ["FarheapError", "Statistics", "evict", "is_far", "memory", "prefetch", "resize", "scan", "stats", "watch"]
+__all__ = ["FarheapError", "Statistics", "Trace", "evict", "far_table", "is_far", "memory", "prefetch", "resize", "scan", "stats",
+           "trace", "watch"]

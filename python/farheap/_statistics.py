@@ -88,11 +88,14 @@ def _need_far_memory() -> None:
         raise FarheapError("this process has no far memory; start it by `python -m farheap run`, or use farheap.memory()")
 
 
+def own_environment() -> dict[str, str]:
+    """This process's environment for the command ``farheap``, which itself runs without far memory."""
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD" and not name.startswith("FARHEAP_")}
+
+
 def _ask(*words: str) -> str:
     """The command's output about this process. Errors of it are raised as they are worded."""
-    # The command itself runs without far memory.
-    environment = {name: value for name, value in os.environ.items()
-                   if name != "LD_PRELOAD" and not name.startswith("FARHEAP_")}
+    environment = own_environment()
     while True:
         done = subprocess.run([PROGRAMS / "farheap", *words], text=True, capture_output=True, env=environment,
                               stdin=subprocess.DEVNULL)

@@ -5,39 +5,16 @@ import io
 import json
 import os
 import pathlib
+import subprocess
+import sys
 import tempfile
-import types
 import unittest
 from unittest import mock
 
 import farheap
-import numpy
-from far_memory import BUDGET, MIB
+from far_memory import BUDGET, MIB, flights, only_in_process
 from farheap import _notebook
-
-
-class Shell:
-    """Stands in for IPython's."""
-
-    def __init__(self):
-        self.magics = {}
-        self.names = {"np": numpy}
-
-    def register_magic_function(self, function, magic_kind, magic_name):
-        self.magics[magic_kind, magic_name] = function
-
-    def transform_cell(self, cell):
-        return cell
-
-    def should_run_async(self, cell, *, transformed_cell):
-        return "await" in transformed_cell
-
-    def run_cell(self, cell):
-        try:
-            exec(cell, self.names)
-        except Exception:  # noqa: BLE001  shown to the user
-            return types.SimpleNamespace(success=False)
-        return types.SimpleNamespace(success=True)
+from notebook_shell import Shell
 
 
 class Notebook(unittest.TestCase):
@@ -54,6 +31,17 @@ class Notebook(unittest.TestCase):
         self.assertTrue(farheap.is_far(self.shell.names["a"]))
         self.run_cell("", f"b = np.ones({MIB})")
         self.assertTrue(farheap.is_far(self.shell.names["b"]))
+
+    @only_in_process
+    def test_example(self):
+        """The cells of the example notebook run, in a process of their own: their far tier is not that of the tests."""
+        flights()  # skips where the data is not
+        folder = pathlib.Path(__file__).parent
+        done = subprocess.run([sys.executable, folder / "notebook_shell.py", folder.parent / "examples" / "flights.ipynb"],
+                              text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("MiB, far: True", done.stdout)
+        self.assertIn(str(10 * int(flights()["distance"].sum())), done.stdout)  # the last cell's
 
     def test_what_goes_wrong(self):
         for line, cell, error in (("--wrong 3", "1", "write for example"), ("", "await x", "`await` of its own")):

@@ -49,7 +49,7 @@ struct request {
   // place of the bytes. It stays valid until the completion is polled. ENOTSUP: the server cannot do that.
   const page_reduction* reduce = nullptr;
 
-  // What a read brings, and a write takes.
+  // The bytes that a read brings, or a write takes.
   [[nodiscard]] std::uint32_t moved_bytes() const {
     return reduce == nullptr ? length_bytes : static_cast<std::uint32_t>(sizeof(reduced_page));
   }

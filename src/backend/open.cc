@@ -21,13 +21,15 @@ struct tier {
   result<std::unique_ptr<backend>> (*open)(const uri& name);
 };
 
-constexpr std::array<tier, 7> tiers{{{"memory", memory_backend::open},
+constexpr std::array<tier, 9> tiers{{{"memory", memory_backend::open},
                                      {"zmem", zmem_backend::open},
                                      {"file", file_backend::open},
                                      {"shm", shm_backend::open},
                                      {"tcp", open_tcp},
                                      {"redis", open_redis},
-                                     {"rediss", open_redis}}};
+                                     {"rediss", open_redis},
+                                     {"redis+cluster", open_redis_cluster},
+                                     {"rediss+cluster", open_redis_cluster}}};
 
 const platform::monotonic_clock real_time;
 

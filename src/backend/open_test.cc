@@ -25,7 +25,7 @@ TEST(open, every_far_tier_opens) {
 TEST(open, an_unknown_far_tier_is_told_the_known_ones) {
   EXPECT_EQ(message_of("floppy:/dev/fd0"),
             "far tier 'floppy:/dev/fd0': there is no 'floppy:'; the far tiers are memory:, zmem:, file:, "
-            "shm:, tcp:, redis:, rediss:");
+            "shm:, tcp:, redis:, rediss:, redis+cluster:, rediss+cluster:");
 }
 
 TEST(open, an_unknown_option_is_told_the_known_ones) {

@@ -14,8 +14,8 @@ namespace far::backend {
 namespace {
 
 bool is_scheme(std::string_view text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); });
+  const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+'; };
+  return !text.empty() && text.front() != '+' && std::all_of(text.begin(), text.end(), allowed);
 }
 
 std::string quoted(std::string_view text) {

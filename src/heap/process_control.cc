@@ -37,7 +37,7 @@ struct answering {
   std::mutex changing;  // held while a runtime comes or goes
   std::mutex lock;      // held while one is asked, and below `changing` while `all` changes
   std::vector<answered> all;
-  engine::statistics departed;                      // what runtimes counted that have left
+  engine::statistics departed;                      // the counts of runtimes that have left
   std::thread thread;                               // serves commands, or talks to the host
   std::unique_ptr<control::control_server> server;  // null: the host, or something else, answers
   control::host_exchange* host = nullptr;

@@ -10,6 +10,7 @@
 #include "backend/redis/redis_backend.h"
 #include "backend/replicated/replicated_backend.h"
 #include "backend/stacked/stacked_backend.h"
+#include "backend/striped/striped_backend.h"
 #include "backend/tcp/tcp_backend.h"
 #include "backend/tcp/tcp_uri.h"
 #include "backend/uri.h"
@@ -17,6 +18,7 @@
 #include "base/units.h"
 #include "memory_server.h"
 #include "tests/support/faulty_backend.h"
+#include "tests/support/redis_test_cluster.h"
 #include "tests/support/redis_test_server.h"
 #include "tests/support/shm_test_server.h"
 #include "tests/support/tls_test_files.h"
@@ -99,6 +101,25 @@ backend_under_test replicated(const std::string& name, std::size_t copies, const
           }};
 }
 
+// As many members in memory as a row has places, with room for rows of one page each: nobody tends them.
+backend_under_test with_parity(const std::string& name, parity_shape shape, const faulty_options* flawed,
+                               const std::string& member = "memory:?") {
+  const faulty_options flaws = flawed != nullptr ? *flawed : faulty_options{};
+  const bool is_flawed = flawed != nullptr;
+  return {name, [=](std::uint64_t capacity_slots) -> std::unique_ptr<backend> {
+            const std::uint64_t member_bytes = (round_up(capacity_slots, 512) + 4 * 512) * page_bytes;
+            std::vector<std::unique_ptr<backend>> members;
+            for (std::size_t i = 0; i < shape.places(); ++i) {
+              members.push_back(require(open(member + "capacity=" + std::to_string(member_bytes))));
+            }
+            if (is_flawed) members[0] = std::make_unique<faulty_backend>(std::move(members[0]), flaws);
+            striped_options chosen;
+            chosen.shape = shape;
+            chosen.capacity_slots = capacity_slots;
+            return std::move(striped_backend::create(std::move(members), chosen)).value();
+          }};
+}
+
 // Started by the first test that needs it, and there until the end, as one that is shared by programs would be.
 using testing_support::memory_server;
 
@@ -159,6 +180,7 @@ backend_under_test shared_memory(const std::string& name, const std::string& opt
           }};
 }
 
+using testing_support::redis_test_cluster;
 using testing_support::redis_test_server;
 
 std::unique_ptr<backend> redis_at(const redis_test_server& server, const std::string& scheme,
@@ -243,6 +265,33 @@ backend_under_test redis_with_tls() {
           redis_test_server::is_installed() ? "" : redis_test_server::missing};
 }
 
+// Parts of the test's cluster, in hash slots of its first masters; several are under the layer.
+backend_under_test redis_cluster(const std::string& name, std::size_t parts, std::size_t copies) {
+  return {
+      name,
+      [=](std::uint64_t capacity_slots) {
+        static const redis_test_cluster cluster;
+        const std::string text = "redis+cluster://" + cluster.addresses() +
+                                 "?capacity=" + std::to_string(round_up(capacity_slots, group_slots) * page_bytes);
+        redis_name parsed = parse_redis(uri::parse(text).value()).value();
+        if (parts == 1) parsed.options.capacity_bytes = capacity_slots * page_bytes;
+        const auto directory = std::make_shared<cluster_directory>();
+        std::vector<std::unique_ptr<backend>> members;
+        for (std::size_t i = 0; i < parts; ++i) {
+          const cluster_home home{.directory = directory,
+                                  .master = node_address::parse(parsed.servers[i].text()),
+                                  .slot = static_cast<std::uint32_t>(100 + i * cluster_slots / 3)};
+          members.push_back(require(redis_backend::open(home, parsed.options, {})));
+        }
+        if (parts == 1) return std::move(members.front());
+        replicated_options together;
+        together.copies = copies;
+        together.capacity_slots = capacity_slots;
+        return std::unique_ptr<backend>(std::move(replicated_backend::create(std::move(members), together)).value());
+      },
+      redis_test_server::is_installed() ? "" : redis_test_server::missing};
+}
+
 }  // namespace
 
 std::vector<backend_under_test> backends_under_test() {
@@ -272,6 +321,10 @@ std::vector<backend_under_test> backends_under_test() {
       replicated("two_copies_on_three", 2, nullptr),
       replicated("two_copies_with_latency", 2, nullptr, "memory:?latency=100us&gbps=20&"),
       replicated("two_copies_and_a_member_that_fails", 2, &failing),
+      with_parity("parity_2_1", {2, 1}, nullptr),
+      with_parity("parity_4_2", {4, 2}, nullptr),
+      with_parity("parity_2_1_with_latency", {2, 1}, nullptr, "memory:?latency=100us&gbps=20&"),
+      with_parity("parity_4_2_and_a_member_that_fails", {4, 2}, &failing),
       tcp_plain("tcp", ""),
       tcp_plain("tcp_with_one_connection", "connections=1&"),
       tcp_plain("tcp_under_the_layer", "", true),
@@ -280,6 +333,9 @@ std::vector<backend_under_test> backends_under_test() {
       redis("redis", ""),
       redis("redis_with_one_connection", "connections=1&"),
       redis_with_tls(),
+      redis_cluster("redis_cluster_part", 1, 1),
+      redis_cluster("redis_cluster_striped", 3, 1),
+      redis_cluster("redis_cluster_with_two_copies", 3, 2),
       shared_memory("shm", ""),
       shared_memory("shm_copied_by_the_server", "copy=server&"),
   };

@@ -1,9 +1,11 @@
 // The replies of a Redis server: the parser finds the same in them however they come in pieces, and what INFO says is
-// read without reading beyond its end.
+// read without reading beyond its end; and so is CLUSTER NODES.
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "backend/redis/cluster_nodes.h"
 #include "backend/redis/reply_reader.h"
 #include "backend/redis/server_facts.h"
 #include "fuzz/fuzz_target.h"
@@ -50,6 +52,7 @@ std::vector<byte_string> seeds() {
       from(1, "$70\r\nrun_id:0123456789abcdef\r\nmaxmemory:100\r\nmaxmemory_policy:allkeys-lru\r\n\r\n"),
       from(7, ":-1\r\n*2\r\n:1\r\n:2\r\n"),
       from(2, "$99999999999\r\nx\r\n"),
+      from(9, "e7d1 127.0.0.1:30001@31001,host myself,master - 0 0 1 connected 0-5460 7000 [93-<-67ed]\n"),
   };
 }
 
@@ -60,6 +63,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   const std::size_t piece_bytes = std::size_t{1} + input.number<std::uint8_t>();
   const std::span<const std::byte> rest = input.take(bytes);
   FUZZ_EXPECT(far::fuzz::read_in_pieces(rest, piece_bytes) == far::fuzz::read_in_pieces(rest, rest.size() + 1));
+  std::string_view nodes(reinterpret_cast<const char*>(rest.data()), rest.size());
+  while (const auto node = far::backend::next_node(&nodes)) {
+    const std::uint32_t count = node->slot_count();
+    FUZZ_EXPECT(count == 0 || node->owns(node->slot_at(count - 1)));
+    static_cast<void>(node->address.text());
+  }
   static_cast<void>(
       far::backend::server_facts::parse({reinterpret_cast<const char*>(rest.data()), rest.size()}).room_bytes());
   return 0;

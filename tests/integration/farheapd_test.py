@@ -405,7 +405,7 @@ class Metrics(unittest.TestCase):
 
 
 class Reloading(unittest.TestCase):
-    """SIGHUP: what changes, what does not, and that a mistake changes nothing."""
+    """SIGHUP changes some settings and not others, and with a mistake none."""
 
     def reload(self, server, word="reloaded"):
         before = server.log().count(word)

@@ -269,6 +269,47 @@ class ServersThatCome(Servers):
             servers[0].kill()
 
 
+class Parity(Servers):
+    def test_servers_killed_at_random(self):
+        """One of three is killed, and started again empty."""
+        program = verifier(400 if support.SOAK else 100)
+        expected = support.run(program).out
+        servers = [self.server() for _ in range(3)]
+        chance = random.Random(7)
+        for _ in range(ROUNDS):
+            process = self.begin(program, self.far(servers, "parity=2+1&timeout=2s"))
+            self.go_on(process, chance.uniform(0.1, 2.5))
+            victim = chance.choice(servers)
+            victim.kill()
+            self.go_on(process, chance.uniform(0, 1))
+            victim.start()
+            self.finish(process, expected)
+        self.finish(self.begin(program, self.far(servers, "parity=2+1")), expected)
+
+    def test_a_lost_server_is_rebuilt_and_then_another_may_be_lost(self):
+        program = verifier(400)
+        expected = support.run(program).out
+        servers = [self.server() for _ in range(4)]
+        process = self.begin(program, self.far(servers, "parity=2+1&timeout=1s"))
+        for server in servers:
+            self.wait_until_far(process, server, 32 * support.MIB)
+        servers[0].kill()
+        support.wait_until(lambda: process.poll() is not None or "all are protected by parity" in self.texts()[1],
+                           "the pages of the lost server were written again", process=process)
+        servers[1].kill()
+        err = self.finish(process, expected)
+        self.assertIn("its pages are being rebuilt on other servers", err)
+
+    def test_what_makes_no_sense_is_refused(self):
+        servers = [self.server() for _ in range(2)]
+        for options, reason in (("parity=2+1", "parity=2+1 needs 3 servers, and 2 are named"),
+                                ("parity=2+1&copies=2", "keep one of them"),
+                                ("parity=two", "write for example parity=2+1")):
+            outcome = support.run_far(["true"], self.local_bytes, far=self.far(servers, options))
+            self.assertEqual(outcome.code, 2, outcome)
+            self.assertIn(reason, outcome.err)
+
+
 class OutOfReach(Servers):
     """All servers at once: the bytes are alive, and the program's own network is the likely culprit."""
 

@@ -168,7 +168,7 @@ class Client:
         return self.ask(CALL, name.encode().ljust(32, b"\0") + arguments)
 
     def is_ended(self):
-        """Whether the server ends the connection, within the deadline; what it still says is dropped."""
+        """Whether the server ends the connection, within the deadline. Its last messages are dropped."""
         try:
             while self.socket.recv(1 << 20):
                 pass

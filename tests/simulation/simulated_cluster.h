@@ -32,7 +32,7 @@ class simulated_cluster final : public cluster {
     return servers_[server]->bytes(slot);
   }
 
-  std::array<simulated_server*, server_count> servers_{};
+  std::array<simulated_server*, most_servers> servers_{};
   std::uint64_t drained_ = 0;
   bool has_moved_away_ = false;  // groups were copied from a server since all was well
 };

@@ -96,7 +96,7 @@ class simulated_server final : public backend::backend {
   std::vector<slot_state> states_;
   std::byte* const store_;
   std::vector<late_write> late_;
-  std::uint64_t events_ = 0;       // what comes after what
+  std::uint64_t events_ = 0;       // a clock of events, for their order
   std::uint64_t epoch_ = 1;        // of the server
   std::uint64_t known_epoch_ = 1;  // to its client
   std::uint64_t drops_per_mille_ = 0;

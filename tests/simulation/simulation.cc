@@ -109,7 +109,8 @@ scenario draw(random_source& random, const run_options& chosen) {
                    .code_slices = slices_for_code(drawn),
                    .copies = drawn.servers.copies,
                    .is_untroubled = drawn.servers.is_untroubled,
-                   .is_calm = drawn.threads.freeze_per_mille == 0};
+                   .is_calm = drawn.threads.freeze_per_mille == 0,
+                   .has_parity = chosen.tier == run_options::far_tier::parity};
   if (chosen.tier != run_options::far_tier::memory) {
     drawn.far.is_direct = false;
     drawn.far.tended_every_ns = 50 * drawn.threads.slice_ns;
@@ -183,6 +184,7 @@ std::unique_ptr<cluster> world::make_cluster(run_options::far_tier tier) {
   switch (tier) {
     case run_options::far_tier::memory: return nullptr;
     case run_options::far_tier::replicated:
+    case run_options::far_tier::parity:
       return std::make_unique<simulated_cluster>(threads_, random_, clock_, scenario_.servers);
     case run_options::far_tier::network:
       return std::make_unique<network_cluster>(threads_, random_, clock_, scenario_.servers);

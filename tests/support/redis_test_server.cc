@@ -64,6 +64,13 @@ std::string read_some(int socket, std::size_t bytes) {
   return text.substr(0, text.size() - 2);
 }
 
+bool has(const std::vector<std::string>& arguments, const std::string& name, const std::string& value) {
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    if (arguments[i - 1] == name && arguments[i] == value) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool redis_test_server::is_installed() {
@@ -75,18 +82,17 @@ bool redis_test_server::is_installed() {
 
 redis_test_server::redis_test_server(std::vector<std::string> arguments)
     : arguments_(std::move(arguments)),
-      secure_(std::find(arguments_.begin(), arguments_.end(), "--tls-port") != arguments_.end()),
-      port_(find_port()) {
-  std::string folder = "/tmp/farheap-redis-test-XXXXXX";
-  FAR_CHECK(mkdtemp(folder.data()) != nullptr, "no directory for the test's Redis");
-  folder_ = folder;
+      secure_(has(arguments_, "--tls-port", "0")),
+      port_(find_port()),
+      cluster_port_(find_port()),
+      tls_port_(has(arguments_, "--tls-port", "both") ? find_port()
+                : secure_                             ? port_
+                                                      : std::uint16_t{0}) {
   start();
 }
 
 redis_test_server::~redis_test_server() {
   kill();
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
 }
 
 void redis_test_server::start() {
@@ -96,7 +102,8 @@ void redis_test_server::start() {
       "--dir",        folder_,  "--logfile", folder_ + "/log", "--port", secure_ ? "0" : port};
   words.insert(words.end(), arguments_.begin(), arguments_.end());
   for (std::size_t i = 1; i < words.size(); ++i) {
-    if (words[i - 1] == "--tls-port") words[i] = port;
+    if (words[i - 1] == "--tls-port") words[i] = std::to_string(tls_port_);
+    if (words[i - 1] == "--cluster-port") words[i] = std::to_string(cluster_port_);
   }
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());

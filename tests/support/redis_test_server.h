@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/scratch_folder.h"
+
 namespace far::testing_support {
 
 // Stops the test program with a message when the server does not start, or does not answer within ten seconds.
@@ -17,6 +19,8 @@ class redis_test_server {
   static constexpr const char* missing = "redis-server is not installed; scripts/install-packages test installs it";
 
   // `arguments`: further ones of its command line. Where they name a --tls-port, write 0: it becomes that of address().
+  // A --cluster-port of 0 becomes that of cluster_port(). With a --tls-port of "both", it listens without TLS at
+  // address(), and with TLS at tls_port().
   explicit redis_test_server(std::vector<std::string> arguments = {});
   ~redis_test_server();
   redis_test_server(const redis_test_server&) = delete;
@@ -26,6 +30,9 @@ class redis_test_server {
   [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] std::uint16_t cluster_port() const { return cluster_port_; }
+  // 0: there is none.
+  [[nodiscard]] std::uint16_t tls_port() const { return tls_port_; }
 
   void kill();
   // Starts again at the same address, with nothing of what it held.
@@ -41,8 +48,11 @@ class redis_test_server {
  private:
   const std::vector<std::string> arguments_;
   const bool secure_;
-  std::string folder_;
+  const scratch_folder scratch_;
+  const std::string folder_ = scratch_.path();
   std::uint16_t port_ = 0;
+  std::uint16_t cluster_port_ = 0;
+  std::uint16_t tls_port_ = 0;
   pid_t process_ = -1;
 };
 

@@ -13,10 +13,12 @@
 namespace far::backend {
 
 struct command {
-  enum class kind : std::uint8_t { read, write, make, remove, renew, facts, ping };
+  enum class kind : std::uint8_t { read, write, make, remove, renew, facts, nodes, ping };
 
   kind is = kind::ping;
-  std::uint32_t bytes = 0;  // of a read or a write
+  bool has_permission = false;  // of a node that was asked: its reply to ASKING has come
+  bool was_asked = false;       // it was sent to such a node before
+  std::uint32_t bytes = 0;      // of a read or a write
   std::uint32_t text_bytes = 0;
   transfer* owner = nullptr;  // of a read or a write
   std::byte* buffer = nullptr;
@@ -55,6 +57,14 @@ class command_ring {
     added.owner = nullptr;
     added.buffer = nullptr;
     added.bytes = added.text_bytes = 0;
+    added.has_permission = added.was_asked = false;
+    return added;
+  }
+  // Takes a command over from another ring.
+  command& add(const command& taken) {
+    command& added = add(taken.is, taken.deadline_ns);
+    added = taken;
+    bytes_ += taken.bytes;
     return added;
   }
   // Requires: it has been sent.
@@ -78,7 +88,10 @@ class command_ring {
     }
   }
   // The connection is gone: everything is sent again.
-  void rewind() { sent_ = sent_of_next_bytes_ = 0; }
+  void rewind() {
+    sent_ = sent_of_next_bytes_ = 0;
+    for (std::size_t i = 0; i < count_; ++i) at(i).has_permission = false;
+  }
 
   // Removes the commands for which `ended` returns true. Requires: no part of them has been sent.
   template <typename Ended>

@@ -23,13 +23,14 @@ constexpr std::uint64_t farewell_ns = 2'000'000'000;
 constexpr std::uint64_t exit_lease_ns = 10'000'000'000;
 constexpr std::uint64_t exit_patience_ns = 1'000'000'000;
 
-// "PREFIX:0123456789abcdef:", drawn at random.
-std::string draw_stem(const std::string& prefix) {
+// "PREFIX:0123456789abcdef:", drawn at random; in a cluster with a hash tag, "PREFIX:0123456789abcdef{TAG}:".
+std::string draw_stem(const std::string& prefix, const cluster_home& home) {
   std::uint64_t drawn = 0;
   wire::fill_random(std::as_writable_bytes(std::span(&drawn, 1)));
   std::array<char, 20> digits{};
   static_cast<void>(std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(drawn)));
-  return prefix + ":" + digits.data() + ":";
+  const std::string tag = home.directory == nullptr ? "" : "{" + tag_in_slot(home.slot) + "}";
+  return prefix + ":" + digits.data() + tag + ":";
 }
 
 }  // namespace
@@ -50,26 +51,45 @@ result<redis_trust> redis_trust::load(const redis_options& chosen) {
 }
 
 result<std::unique_ptr<redis_backend>> redis_backend::make(const tcp_endpoint& server, const redis_options& chosen,
-                                                           const redis_trust& trust) {
-  const std::string peer = (chosen.tls ? "rediss://" : "redis://") + server.text();
+                                                           const redis_trust& trust, const cluster_home& home) {
+  const bool in_cluster = home.directory != nullptr;
+  const std::string peer =
+      std::string(chosen.tls ? "rediss" : "redis") + (in_cluster ? "+cluster" : "") + "://" + server.text();
   const result<std::vector<socket_address>> addresses = resolve(server);
   if (!addresses) return addresses.error();
-  std::unique_ptr<redis_backend> created(new redis_backend(peer, draw_stem(chosen.prefix), chosen, trust));
-  for (std::uint64_t i = 0; i < chosen.connections; ++i) {
+  std::unique_ptr<redis_backend> created(new redis_backend(peer, draw_stem(chosen.prefix, home), chosen, trust));
+  if (in_cluster) {
+    created->directory_ = home.directory;
+    static_cast<void>(created->session_.retarget(home.master));
+    home.directory->add_home(home.slot);
+  }
+  const std::string name = home.master.name[0] != '\0' ? home.master.name.data() : server.host;
+  const auto open_stream = [&]() -> result<std::unique_ptr<byte_stream>> {
     result<std::unique_ptr<byte_stream>> stream = socket_stream::create(addresses.value());
+    if (!stream || !trust.tls) return stream;
+    return std::unique_ptr<byte_stream>(std::make_unique<secure_stream>(std::move(stream).value(), *trust.tls, name));
+  };
+  for (std::uint64_t i = 0; i < chosen.connections; ++i) {
+    result<std::unique_ptr<byte_stream>> stream = open_stream();
     if (!stream) return stream.error();
-    std::unique_ptr<byte_stream> used = std::move(stream).value();
-    if (trust.tls) used = std::make_unique<secure_stream>(std::move(used), *trust.tls, server.host);
-    created->connections_.push_back(
-        std::make_unique<redis_connection>(redis_settings{.peer = peer,
-                                                          .user = chosen.user,
-                                                          .password = trust.password,
-                                                          .password_file = chosen.password_file,
-                                                          .database = chosen.database,
-                                                          .timeout_ns = chosen.timeout_ns,
-                                                          .lease_ns = chosen.lease_ns,
-                                                          .writes = i == 0},
-                                           std::move(used), created->session_, created->time()));
+    std::unique_ptr<byte_stream> second;
+    if (in_cluster) {
+      result<std::unique_ptr<byte_stream>> opened = open_stream();
+      if (!opened) return opened.error();
+      second = std::move(opened).value();
+    }
+    created->connections_.push_back(std::make_unique<redis_connection>(
+        redis_settings{.peer = peer,
+                       .user = chosen.user,
+                       .password = trust.password,
+                       .password_file = chosen.password_file,
+                       .database = chosen.database,
+                       .timeout_ns = chosen.timeout_ns,
+                       .lease_ns = chosen.lease_ns,
+                       .cluster = home.directory.get(),
+                       .hash_slot = home.slot,
+                       .writes = i == 0},
+        std::move(stream).value(), created->session_, created->time(), std::move(second)));
     created->add_connection(*created->connections_.back());
   }
   return created;
@@ -86,6 +106,25 @@ result<std::unique_ptr<backend>> redis_backend::open(const tcp_endpoint& server,
 result<std::unique_ptr<backend>> redis_backend::open_later(const tcp_endpoint& server, const redis_options& chosen,
                                                            const redis_trust& trust) {
   result<std::unique_ptr<redis_backend>> created = make(server, chosen, trust);
+  if (!created) return created.error();
+  created.value()->connect_later();
+  return std::unique_ptr<backend>(std::move(created).value());
+}
+
+result<std::unique_ptr<backend>> redis_backend::open(const cluster_home& home, const redis_options& chosen,
+                                                     const redis_trust& trust) {
+  const tcp_endpoint master{.host = home.master.host.data(), .port = home.master.port};
+  result<std::unique_ptr<redis_backend>> created = make(master, chosen, trust, home);
+  if (!created) return created.error();
+  const std::uint64_t patience_ns = std::numeric_limits<std::uint64_t>::max();
+  if (result<void> connected = created.value()->connect(patience_ns); !connected) return connected.error();
+  return std::unique_ptr<backend>(std::move(created).value());
+}
+
+result<std::unique_ptr<backend>> redis_backend::open_later(const cluster_home& home, const redis_options& chosen,
+                                                           const redis_trust& trust) {
+  const tcp_endpoint master{.host = home.master.host.data(), .port = home.master.port};
+  result<std::unique_ptr<redis_backend>> created = make(master, chosen, trust, home);
   if (!created) return created.error();
   created.value()->connect_later();
   return std::unique_ptr<backend>(std::move(created).value());
@@ -138,6 +177,7 @@ void redis_backend::prepare_exit() {
 void redis_backend::after_fork_in_child() {
   become_child();
   session_.unlock_after_fork();
+  if (directory_ != nullptr) directory_->unlock_after_fork();
   if (trust_.tls) trust_.tls->unlock_after_fork();
   for (const std::unique_ptr<redis_connection>& connection : connections_) connection->restart_in_child();
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/redis/cluster_directory.h"
 #include "backend/redis/redis_connection.h"
 #include "backend/redis/redis_session.h"
 #include "backend/redis/redis_uri.h"
@@ -26,6 +27,13 @@ struct redis_trust {
   [[nodiscard]] static result<redis_trust> load(const redis_options& chosen);
 };
 
+// A hash slot of a Redis Cluster that all keys of a backend lie in, and the master that owns it now.
+struct cluster_home {
+  std::shared_ptr<cluster_directory> directory;
+  node_address master;
+  std::uint32_t slot = 0;
+};
+
 // Opens, shares and ends its session. The first connection also renews the leases of the strings.
 class redis_backend final : public store_backend {
  public:
@@ -34,10 +42,16 @@ class redis_backend final : public store_backend {
   [[nodiscard]] static result<std::unique_ptr<backend>> open(
       const tcp_endpoint& server, const redis_options& chosen, const redis_trust& trust,
       std::uint64_t patience_ns = std::numeric_limits<std::uint64_t>::max());
+  // The same for a part of a cluster.
+  [[nodiscard]] static result<std::unique_ptr<backend>> open(const cluster_home& home, const redis_options& chosen,
+                                                             const redis_trust& trust);
 
   // A backend of a server that is not reachable now: tend() keeps trying. Until it has been reached it does not
   // answer() and has no room. Errors: its name cannot be resolved.
   [[nodiscard]] static result<std::unique_ptr<backend>> open_later(const tcp_endpoint& server,
+                                                                   const redis_options& chosen,
+                                                                   const redis_trust& trust);
+  [[nodiscard]] static result<std::unique_ptr<backend>> open_later(const cluster_home& home,
                                                                    const redis_options& chosen,
                                                                    const redis_trust& trust);
 
@@ -55,7 +69,8 @@ class redis_backend final : public store_backend {
   redis_backend(std::string peer, std::string stem, const redis_options& chosen, const redis_trust& trust);
   [[nodiscard]] static result<std::unique_ptr<redis_backend>> make(const tcp_endpoint& server,
                                                                    const redis_options& chosen,
-                                                                   const redis_trust& trust);
+                                                                   const redis_trust& trust,
+                                                                   const cluster_home& home = {});
   [[nodiscard]] std::uint64_t usable_slots() const override;
   [[nodiscard]] far::error has_no_room() const override;
   [[nodiscard]] const session_epoch& session() const override { return session_; }
@@ -63,6 +78,7 @@ class redis_backend final : public store_backend {
   const redis_options chosen_;
   const redis_trust trust_;
   redis_session session_;
+  std::shared_ptr<cluster_directory> directory_;  // nullptr: a single server
   std::vector<std::unique_ptr<redis_connection>> connections_;
 };
 

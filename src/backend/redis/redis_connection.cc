@@ -32,17 +32,29 @@ constexpr std::size_t send_bytes = 1 * mib;
 
 char line_end[] = {'\r', '\n'};
 
+std::unique_ptr<redis_connection> make_detour(redis_settings settings, std::unique_ptr<byte_stream> stream,
+                                              redis_session& session, const platform::clock& time) {
+  if (stream == nullptr) return nullptr;
+  settings.asks = true;
+  return std::make_unique<redis_connection>(std::move(settings), std::move(stream), session, time);
+}
+
 }  // namespace
 
 redis_connection::redis_connection(redis_settings chosen, std::unique_ptr<byte_stream> stream, redis_session& session,
-                                   const platform::clock& time)
+                                   const platform::clock& time, std::unique_ptr<byte_stream> detour_stream)
     : store_connection(chosen.peer, chosen.timeout_ns, std::move(stream), session, time),
+      detour_(make_detour(chosen, std::move(detour_stream), session, time)),
       settings_(std::move(chosen)),
       password_(settings_.password_file, read_password_file),
-      renews_(settings_.writes),
+      renews_(settings_.writes && !settings_.asks),
       session_(session),
       strings_(settings_, greeting_, session, commands_),
-      received_(platform::map_local(receive_buffer_bytes)) {}
+      received_(platform::map_local(receive_buffer_bytes)) {
+  if (detour_ == nullptr) return;
+  detour_->home_ = this;
+  this->stream().watch_also(detour_->descriptor());
+}
 
 redis_connection::~redis_connection() {
   platform::unmap_local(received_, receive_buffer_bytes);
@@ -51,6 +63,7 @@ redis_connection::~redis_connection() {
 store_connection::joining redis_connection::join_session() {
   const redis_session::view joined = session_.now();
   if (joined.epoch != epoch()) return joining::stale;
+  if (settings_.cluster != nullptr) return join_cluster(joined);
   if (!joined.run_id.is_known()) return settings_.writes ? joining::now : joining::later;
   // Another address may belong to another server, without our keys.
   stream().use_address(joined.address);
@@ -67,7 +80,7 @@ void redis_connection::begin_handshake() {
                read->error().message.c_str());
     }
   }
-  greeting_.begin(settings_);
+  greeting_.begin(settings_, session_.stem());
 }
 
 std::span<const std::byte> redis_connection::handshake_to_send() {
@@ -95,6 +108,7 @@ void redis_connection::take_handshake(std::size_t bytes, std::uint64_t now_ns, c
   }
   if (now() != phase::handshaking || !greeting_.is_done()) return;
   greeting_.finish(settings_.writes);
+  attempts_ = 0;
   strings_.renew_at(now_ns);
   become_ready(now_ns);
 }
@@ -111,16 +125,19 @@ void redis_connection::take_step(const completion_sink* sink) {
 void redis_connection::take_facts(const completion_sink* sink) {
   const server_facts facts = server_facts::parse(reply_.text);
   if (facts.is_loading) return break_off(EHOSTDOWN, "it is loading its data");
-  const std::string objection = facts.objection();
+  const bool in_cluster = settings_.cluster != nullptr;
+  if (in_cluster && !settings_.asks && !owner_.is_self) return leave_for_owner(facts);
+  const std::string objection = facts.objection(in_cluster);
   if (!objection.empty()) {
     const bool news = session_.note_refusal(true);
     // We have used this server already, so the user is not waiting for open() and needs a message.
-    if (news && failures() > 0) {
+    if (news && (failures() > 0 || in_cluster)) {
       log_line(log_level::error, "far tier %s cannot be used any more: %s", peer(), objection.c_str());
     }
     return refuse(objection.c_str());
   }
   static_cast<void>(session_.note_refusal(false));
+  if (settings_.asks) return take_facts_of_asked(facts, sink);
   const redis_session::view joined = session_.now();
   if (joined.epoch != epoch()) return break_off(ESTALE, "the session has changed meanwhile");
   if (!joined.run_id.is_known()) {
@@ -128,8 +145,13 @@ void redis_connection::take_facts(const completion_sink* sink) {
       return break_off(ESTALE, "the session has changed meanwhile");
   } else if (joined.run_id != facts.run_id) {
     greeting_.forget_predecessor();  // it has ended with the server's process
-    return lose_session("the server was restarted, or another one has taken its place", sink);
+    if (!in_cluster || !session_.follow(epoch(), facts)) {
+      return lose_session("the server was restarted, or another one has taken its place", sink);
+    }
+    log_line(log_level::info, "far tier %s: what is stored there has moved to %s", peer(), node_.text().c_str());
   }
+  if (detour_ != nullptr) end_detour(facts.run_id);
+  process_ = facts.run_id;
   session_.note_identity(facts.run_id);
 }
 
@@ -147,6 +169,7 @@ void redis_connection::fail_stale(const completion_sink* sink) {
     if (dropped.is_transfer()) finish_part(*dropped.owner, ESTALE, sink);
     return true;
   });
+  asked_ = {};
   pinging_ = false;
 }
 
@@ -167,19 +190,31 @@ void redis_connection::expire_messages(std::uint64_t now_ns, const completion_si
 
 std::uint64_t redis_connection::next_message_ns(std::uint64_t now_ns) const {
   std::uint64_t when_ns = std::numeric_limits<std::uint64_t>::max();
-  if (now() == phase::ready && renews_) when_ns = std::max(strings_.renew_at_ns(), now_ns);
+  if (now() == phase::ready && renews_) {
+    when_ns = std::max(std::min(strings_.renew_at_ns(), strings_.ask_for_nodes_at_ns()), now_ns);
+  }
   if (!commands_.empty()) when_ns = std::min(when_ns, commands_.at(0).deadline_ns);
-  return when_ns;
+  return std::min(when_ns, detour_next_ns_);
 }
 
 void redis_connection::build(std::uint64_t now_ns, const completion_sink* sink) {
   if (renews_) strings_.build(epoch(), now_ns);
-  if (commands_.empty() && !pinging_ && wants_ping(now_ns)) {
+  // A detour without work may be closed by anybody.
+  if (commands_.empty() && !pinging_ && !settings_.asks && wants_ping(now_ns)) {
     pinging_ = true;
     command& ping = commands_.add(command::kind::ping, now_ns + timeout_ns());
     command_writer writer(ping.text);
-    writer.begin(1);
-    writer.text("PING");
+    if (settings_.cluster == nullptr) {
+      writer.begin(1);
+      writer.text("PING");
+    } else {
+      // A node that has given the hash slot away says so when it is asked for a key of it.
+      writer.begin(4);
+      writer.text("GETRANGE");
+      writer.text(session_.stem());
+      writer.number(0);
+      writer.number(0);
+    }
     ping.text_bytes = static_cast<std::uint32_t>(writer.size());
   }
   build_transfers(now_ns, sink);
@@ -187,7 +222,7 @@ void redis_connection::build(std::uint64_t now_ns, const completion_sink* sink) 
 
 void redis_connection::build_transfers(std::uint64_t, const completion_sink* sink) {
   while (pending().drop_failed(epoch(), sink)) {
-    if (!commands_.takes_transfers()) return;
+    if (!commands_.takes_transfers() || commands_.size() + detoured() >= command_ring::most_for_transfers) return;
     transfer& front = pending().front();
     build_part(front);
     if (front.placed()) pending().pop();
@@ -281,6 +316,15 @@ bool redis_connection::parse(std::uint64_t now_ns, const completion_sink* sink) 
 void redis_connection::take(const redis_reply& reply) {
   lock.assert_held();  // by the parser's caller
   reply_ = reply;
+  const bool is_text = reply.is == redis_reply::kind::text;
+  const bool is_asked_for_nodes = now() == phase::ready && commands_.sent() > 0
+                                      ? commands_.at(0).is == command::kind::nodes
+                                      : now() == phase::handshaking && greeting_.awaits_nodes();
+  if (is_text && is_asked_for_nodes) {
+    owner_ = settings_.cluster->take(reply.text, node_, settings_.hash_slot);
+    reply_.text = {};
+    return;
+  }
   if (now() == phase::ready && commands_.sent() > 0 && reply.is == redis_reply::kind::text) {
     const command& front = commands_.at(0);
     if (front.is == command::kind::read) {
@@ -301,6 +345,12 @@ void redis_connection::finish_front(std::uint64_t now_ns, const completion_sink*
   command& front = commands_.at(0);
   const command::kind is = front.is;
   int code = 0;
+  if (settings_.asks && !front.has_permission) {
+    front.has_permission = reply_.is == redis_reply::kind::status;
+    if (!front.has_permission) refuse(reply_text_.data());
+    return;
+  }
+  if (settings_.cluster != nullptr && reply_.is == redis_reply::kind::failure && is_redirected()) return;
   if (reply_.is == redis_reply::kind::failure) {
     code = failure_of_front();
     if (now() != phase::ready) return;  // it is sent again on another connection
@@ -314,6 +364,11 @@ void redis_connection::finish_front(std::uint64_t now_ns, const completion_sink*
   const bool gone = code == 0 && ((is == command::kind::read && reply_.number != front.bytes) ||
                                   (is == command::kind::write && reply_.number < 0) ||
                                   (is == command::kind::renew && reply_.number == 0 && settings_.writes));
+  // While its hash slot moves, it may just have moved back.
+  if (gone && settings_.asks && !front.was_asked) {
+    front.was_asked = true;
+    return hand_back_front();
+  }
   if (gone) {
     return lose_session(
         "a key of ours is gone. Somebody has deleted it (FLUSHALL, FLUSHDB, DEL, eviction), or this "
@@ -325,7 +380,7 @@ void redis_connection::finish_front(std::uint64_t now_ns, const completion_sink*
   if (is == command::kind::ping) pinging_ = false;
   if (is == command::kind::facts) strings_.take_policy(reply_);
   if (is == command::kind::make || is == command::kind::remove || is == command::kind::renew) {
-    strings_.finish(is, code, epoch(), now_ns);
+    (home_ != nullptr ? home_->strings_ : strings_).finish(is, code, epoch(), now_ns);
   }
 }
 
@@ -339,7 +394,8 @@ void redis_connection::end_front(int code, const completion_sink* sink) {
 int redis_connection::failure_of_front() {
   const std::string_view text = reply_.text;
   if (text.find("OOM command not allowed") != std::string_view::npos) return ENOSPC;
-  for (const std::string_view begin : {"NOSCRIPT", "LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOAUTH"}) {
+  for (const std::string_view begin :
+       {"NOSCRIPT", "LOADING", "READONLY", "MASTERDOWN", "BUSY", "NOAUTH", "CLUSTERDOWN", "TRYAGAIN"}) {
     if (!text.starts_with(begin)) continue;
     break_off(EHOSTDOWN, reply_text_.data());
     return EHOSTDOWN;
@@ -381,6 +437,11 @@ void redis_connection::restart_in_child() {
   strings_.restart_in_child();
   pinging_ = false;
   commands_.clear();
+  attempts_ = 0;
+  detour_next_ns_ = std::numeric_limits<std::uint64_t>::max();
+  if (detour_ == nullptr) return;
+  detour_->restart_in_child();
+  stream().watch_also(detour_->descriptor());
 }
 
 }  // namespace far::backend

@@ -21,7 +21,8 @@ constexpr std::string_view make_script_text =
     "return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
 
 bool is_temporary(std::string_view failure) {
-  for (const std::string_view begin : {"LOADING", "MASTERDOWN", "BUSY", "ERR max number of clients"}) {
+  for (const std::string_view begin :
+       {"LOADING", "MASTERDOWN", "BUSY", "CLUSTERDOWN", "MOVED", "ERR max number of clients"}) {
     if (failure.starts_with(begin)) return true;
   }
   return false;
@@ -41,13 +42,18 @@ void redis_greeting::add_step(step added, std::initializer_list<std::string_view
   steps_[step_count_++] = added;
 }
 
-void redis_greeting::begin(const redis_settings& settings) {
+void redis_greeting::begin(const redis_settings& settings, std::string_view key) {
   text_.clear();
   step_count_ = steps_done_ = 0;
   if (!settings.password.empty() && settings.user.empty()) add_step(step::authenticate, {"AUTH", settings.password});
   if (!settings.user.empty()) add_step(step::authenticate, {"AUTH", settings.user, settings.password});
   if (settings.database != 0) add_step(step::select, {"SELECT", std::to_string(settings.database)});
+  if (settings.cluster != nullptr && !settings.asks) add_step(step::nodes, {"CLUSTER", "NODES"});
   add_step(step::facts, {"INFO"});
+  // A node that cannot serve the hash slot now says so here, and not to the first request.
+  if (settings.cluster != nullptr && !settings.asks && !key.empty()) {
+    add_step(step::hash_slot, {"GETRANGE", key, "0", "0"});
+  }
   if (!settings.writes) return;
   add_step(step::number, {"CLIENT", "ID"});
   add_step(step::write_script, {"SCRIPT", "LOAD", write_script_text});
@@ -56,10 +62,14 @@ void redis_greeting::begin(const redis_settings& settings) {
 
 redis_greeting::outcome redis_greeting::take(const redis_reply& reply) {
   const step taken = steps_[steps_done_++];
-  if (reply.is == redis_reply::kind::failure) {
+  const bool is_moving = taken == step::hash_slot && reply.text.starts_with("ASK ");
+  if (reply.is == redis_reply::kind::failure && !is_moving) {
     if (is_temporary(reply.text)) return outcome::unavailable;
-    const char* const todo = reply.text.starts_with("NOPERM") ? "; docs/redis.md lists the commands that its user needs"
-                                                              : "; check 'user', 'password-file' and 'db'";
+    const char* todo = "; check 'user', 'password-file' and 'db'";
+    if (reply.text.starts_with("NOPERM")) todo = "; docs/redis.md lists the commands that its user needs";
+    if (reply.text.find("cluster support disabled") != std::string_view::npos) {
+      todo = "; write redis: instead of redis+cluster:";
+    }
     const int length = static_cast<int>(std::min<std::size_t>(reply.text.size(), 250));
     static_cast<void>(
         std::snprintf(explanation_.data(), explanation_.size(), "it answers: %.*s%s", length, reply.text.data(), todo));
@@ -68,6 +78,8 @@ redis_greeting::outcome redis_greeting::take(const redis_reply& reply) {
   switch (taken) {
     case step::authenticate:
     case step::select:
+    case step::nodes:
+    case step::hash_slot:
     case step::end_other: break;
     case step::facts: return outcome::facts;
     case step::number: own_number_ = static_cast<std::uint64_t>(reply.number); break;

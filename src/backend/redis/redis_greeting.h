@@ -28,8 +28,8 @@ class redis_greeting {
     refused,      // explanation() says why
   };
 
-  // On a new connection.
-  void begin(const redis_settings& settings);
+  // On a new connection. `key`: one in the hash slot of the session; not needed outside a cluster.
+  void begin(const redis_settings& settings, std::string_view key = {});
 
   [[nodiscard]] std::span<const std::byte> to_send() const { return std::as_bytes(std::span(text_)); }
   void sent(std::size_t bytes) { text_.erase(0, bytes); }
@@ -37,19 +37,33 @@ class redis_greeting {
   // The reply to the next step. Requires: not is_done().
   [[nodiscard]] outcome take(const redis_reply& reply);
   [[nodiscard]] bool is_done() const { return steps_done_ == step_count_; }
+  // Whether the next reply describes the cluster.
+  [[nodiscard]] bool awaits_nodes() const { return !is_done() && steps_[steps_done_] == step::nodes; }
   [[nodiscard]] const char* explanation() const { return explanation_.data(); }
 
   // The connection is ready: if it `writes`, its successor ends it.
   void finish(bool writes) { predecessor_number_ = writes ? own_number_ : 0; }
   // The server's process has ended, and the predecessor with it; or it is our parent's.
   void forget_predecessor() { predecessor_number_ = 0; }
+  // This connection takes over from another one to the same process.
+  void succeed(const redis_greeting& other) { predecessor_number_ = other.predecessor_number_; }
 
   // The names of our scripts in the server.
   [[nodiscard]] const char* write_script() const { return write_script_.data(); }
   [[nodiscard]] const char* make_script() const { return make_script_.data(); }
 
  private:
-  enum class step : std::uint8_t { authenticate, select, facts, number, write_script, make_script, end_other };
+  enum class step : std::uint8_t {
+    authenticate,
+    select,
+    nodes,
+    facts,
+    hash_slot,
+    number,
+    write_script,
+    make_script,
+    end_other
+  };
   using script_name = std::array<char, 41>;
 
   void add_step(step added, std::initializer_list<std::string_view> arguments);
@@ -57,7 +71,7 @@ class redis_greeting {
   static void keep_name(const redis_reply& reply, script_name& into);
 
   std::string text_;  // still to be sent
-  std::array<step, 8> steps_{};
+  std::array<step, 10> steps_{};
   std::size_t step_count_ = 0;
   std::size_t steps_done_ = 0;
   std::uint64_t own_number_ = 0;          // the server's number of this connection

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "backend/redis/cluster_nodes.h"
 #include "backend/redis/server_facts.h"
 #include "backend/tcp/transfer_connection.h"
 #include "base/spin_lock.h"
@@ -21,7 +22,9 @@ class redis_session final : public session_epoch {
   struct view {
     redis_run_id run_id;  // not known: to be opened
     std::uint32_t epoch = 1;
-    std::size_t address = 0;  // of those that the server's name has: where it was opened
+    std::size_t address = 0;    // of those that the server's name has: where it was opened
+    redis_run_id history;       // of the data there
+    bool has_departed = false;  // the process of `run_id` has said that another node of its cluster has our strings now
   };
 
   // Keys begin with `stem`.
@@ -39,8 +42,39 @@ class redis_session final : public session_epoch {
     const lock_guard guard(lock_);
     if (now_.epoch != epoch || now_.run_id.is_known()) return false;
     now_.run_id = facts.run_id;
+    now_.history = facts.history;
     now_.address = address;
     room_bytes_.store(facts.room_bytes(), std::memory_order_relaxed);
+    return true;
+  }
+
+  // In a cluster: where the owner of our hash slot is thought to be.
+  [[nodiscard]] node_address target() const {
+    const lock_guard guard(lock_);
+    return target_;
+  }
+  // Returns whether that is news.
+  bool retarget(const node_address& owner) {
+    const lock_guard guard(lock_);
+    if (target_ == owner) return false;
+    target_ = owner;
+    return true;
+  }
+
+  // The process `said` has told that our strings belong to another node now.
+  void note_departure(const redis_run_id& said) {
+    const lock_guard guard(lock_);
+    now_.has_departed |= said.is_known() && said == now_.run_id;
+  }
+
+  // Another process owns our hash slot now. Returns whether our strings are there as we left them: they have been
+  // moved. A replica that has taken over may lack the latest writes.
+  [[nodiscard]] bool follow(std::uint32_t epoch, const server_facts& facts) {
+    const lock_guard guard(lock_);
+    if (now_.epoch != epoch || !now_.has_departed || facts.former_history == now_.history) return false;
+    now_.run_id = facts.run_id;
+    now_.history = facts.history;
+    now_.has_departed = false;
     return true;
   }
 
@@ -48,7 +82,8 @@ class redis_session final : public session_epoch {
   bool lost(std::uint32_t epoch) {
     const lock_guard guard(lock_);
     if (now_.epoch != epoch) return false;
-    now_ = {.run_id = {}, .epoch = epoch + 1};
+    now_ = {};
+    now_.epoch = epoch + 1;
     set_epoch(now_.epoch);
     return true;
   }
@@ -76,6 +111,7 @@ class redis_session final : public session_epoch {
   const std::string stem_;
   mutable spin_lock lock_;
   view now_ FAR_GUARDED_BY(lock_);
+  node_address target_ FAR_GUARDED_BY(lock_);
   std::atomic<std::uint64_t> room_bytes_{0};
   std::atomic<std::uint64_t> identity_{0};
   std::atomic<bool> refuses_{false};

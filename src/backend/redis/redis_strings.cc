@@ -20,6 +20,8 @@ constexpr unsigned most_others_under_way = 24;
 // A lease is renewed this often before it would run out.
 constexpr std::uint64_t renewals_per_lease = 4;
 
+constexpr std::uint64_t longest_nodes_pause_ns = 10'000'000'000;
+
 constexpr std::byte exists{1};
 
 // The most blocks that a block_table numbers.
@@ -43,6 +45,7 @@ redis_strings::~redis_strings() {
 void redis_strings::build(std::uint32_t epoch, std::uint64_t now_ns) {
   if (!blocks_.active) begin_blocks(epoch, now_ns);
   if (!renewal_.active && now_ns >= renew_at_ns_) begin_renewal(now_ns);
+  if (settings_.cluster != nullptr && now_ns >= ask_for_nodes_at_ns_) ask_for_nodes(now_ns);
   if (blocks_.active) {
     const bool makes = asked_.op == wire::opcode::allocate && !undoing_;
     build_task(blocks_, makes ? command::kind::make : command::kind::remove,
@@ -75,6 +78,18 @@ void redis_strings::begin_renewal(std::uint64_t now_ns) {
   writer.text("INFO");
   writer.text("memory");
   facts.text_bytes = static_cast<std::uint32_t>(writer.size());
+}
+
+// Masters may have joined the cluster.
+void redis_strings::ask_for_nodes(std::uint64_t now_ns) {
+  if (!commands_.has_room()) return;
+  ask_for_nodes_at_ns_ = now_ns + std::min(settings_.timeout_ns, longest_nodes_pause_ns);
+  command& nodes = commands_.add(command::kind::nodes, now_ns + settings_.timeout_ns);
+  command_writer writer(nodes.text);
+  writer.begin(2);
+  writer.text("CLUSTER");
+  writer.text("NODES");
+  nodes.text_bytes = static_cast<std::uint32_t>(writer.size());
 }
 
 void redis_strings::take_policy(const redis_reply& reply) {

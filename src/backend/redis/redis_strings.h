@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "backend/redis/command_ring.h"
 #include "backend/redis/redis_greeting.h"
@@ -45,6 +46,10 @@ class redis_strings {
 
   // When build() renews the leases next.
   [[nodiscard]] std::uint64_t renew_at_ns() const { return renew_at_ns_; }
+  // When build() asks for the nodes of the cluster next.
+  [[nodiscard]] std::uint64_t ask_for_nodes_at_ns() const {
+    return settings_.cluster != nullptr ? ask_for_nodes_at_ns_ : std::numeric_limits<std::uint64_t>::max();
+  }
   void renew_at(std::uint64_t when_ns) { renew_at_ns_ = when_ns; }
 
   // From now on leases last no longer than this.
@@ -69,6 +74,7 @@ class redis_strings {
 
   void begin_blocks(std::uint32_t epoch, std::uint64_t now_ns);
   void begin_renewal(std::uint64_t now_ns);
+  void ask_for_nodes(std::uint64_t now_ns);
   void build_task(string_task& task, command::kind is, unsigned most, std::uint32_t epoch, std::uint64_t now_ns);
   void add_command(command::kind is, std::uint64_t string, std::uint32_t epoch, std::uint64_t now_ns);
   void end_blocks(std::uint32_t epoch, std::uint64_t now_ns);
@@ -88,6 +94,7 @@ class redis_strings {
   int blocks_failed_ = 0;
   string_task renewal_;
   std::uint64_t renew_at_ns_ = 0;
+  std::uint64_t ask_for_nodes_at_ns_ = 0;
   bool checking_policy_ = false;
   // A byte for each block: whether its strings exist, as far as we know.
   std::byte* const existing_;

@@ -24,7 +24,7 @@ bool is_prefix(std::string_view text) {
 }
 
 result<void> parse_identity(const uri& name, redis_options* into) {
-  into->tls = name.scheme() == "rediss";
+  into->tls = name.scheme().starts_with("rediss");
   into->user = name.text_value("user").value_or("");
   into->password_file = name.file("password-file").value_or("");
   into->authority_file = name.file("ca").value_or("");
@@ -32,7 +32,8 @@ result<void> parse_identity(const uri& name, redis_options* into) {
     return wrong_name(name, "option 'user' takes a password; add password-file=FILE");
   }
   if (!into->tls && !into->authority_file.empty()) {
-    return wrong_name(name, "option 'ca' has no effect without TLS; write rediss:// instead of redis://");
+    const std::string secure = "rediss" + name.scheme().substr(std::string_view("redis").size()) + "://";
+    return wrong_name(name, "option 'ca' has no effect without TLS; write " + secure);
   }
   into->prefix = name.text_value("prefix").value_or(into->prefix);
   if (!is_prefix(into->prefix)) {
@@ -77,8 +78,14 @@ result<redis_name> parse_redis(const uri& name) {
       parse_servers(name, parse_redis_endpoint, name.scheme() + "://cache1:6379");
   if (!servers) return servers.error();
   redis_name parsed{std::move(servers).value(), {}};
+  const bool is_cluster = name.scheme().ends_with("+cluster");
   if (const result<void> identity = parse_identity(name, &parsed.options); !identity) return identity.error();
-  const result<void> options = parse_store_options(name, parsed.servers.size(), &parsed.options);
+  if (is_cluster && parsed.options.database != 0) {
+    return wrong_name(name, "a Redis Cluster has the database 0 only; leave 'db' out");
+  }
+  // The masters of a cluster are not known yet.
+  const std::size_t most_copies = is_cluster ? most_servers : parsed.servers.size();
+  const result<void> options = parse_store_options(name, most_copies, &parsed.options);
   if (!options) return options.error();
   if (const result<void> lease = parse_lease(name, &parsed.options); !lease) return lease.error();
   return parsed;

@@ -21,6 +21,8 @@ void copy_text(std::string_view from, std::span<char> into) {
 
 void take_line(std::string_view key, std::string_view value, server_facts* into) {
   if (key == "run_id") copy_text(value, into->run_id.text);
+  if (key == "master_replid") copy_text(value, into->history.text);
+  if (key == "master_replid2") copy_text(value, into->former_history.text);
   if (key == "role") into->is_replica = value != "master";
   if (key == "cluster_enabled") into->is_cluster_node = value == "1";
   if (key == "loading") into->is_loading = value == "1";
@@ -46,11 +48,11 @@ server_facts server_facts::parse(std::string_view info) {
   return facts;
 }
 
-std::string server_facts::objection() const {
+std::string server_facts::objection(bool in_cluster) const {
   if (!run_id.is_known()) return "it does not tell its run_id (INFO server); is it Redis or Valkey?";
   if (is_replica) return "it is a replica, which takes no writes; name its master";
-  if (is_cluster_node)
-    return "it is a node of a Redis Cluster, which this far tier does not support; name single servers";
+  if (is_cluster_node && !in_cluster)
+    return "it is a node of a Redis Cluster; write redis+cluster: instead of redis:, or rediss+cluster: with TLS";
   if (may_evict) {
     return "it may evict what is stored there: its maxmemory-policy is '" + std::string(policy.data()) +
            "'. Give it the policy noeviction (CONFIG SET maxmemory-policy noeviction), or use another server";

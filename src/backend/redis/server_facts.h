@@ -17,6 +17,9 @@ struct redis_run_id {
 
 struct server_facts {
   redis_run_id run_id;
+  // The history of its data, and the one that it goes on from: a replica that has taken over has its master's here.
+  redis_run_id history;
+  redis_run_id former_history;
   bool is_replica = false;
   bool is_cluster_node = false;
   bool is_loading = false;
@@ -29,8 +32,8 @@ struct server_facts {
   // Facts that the text does not state keep their defaults.
   [[nodiscard]] static server_facts parse(std::string_view info);
 
-  // Why it cannot be used, and what to do; empty: it can.
-  [[nodiscard]] std::string objection() const;
+  // Why it cannot be used, and what to do; empty: it can. `in_cluster`: as a node of a Redis Cluster.
+  [[nodiscard]] std::string objection(bool in_cluster = false) const;
 
   // How many bytes there is room for within maxmemory, or else in the machine.
   [[nodiscard]] std::uint64_t room_bytes() const;

@@ -118,7 +118,7 @@ void group::own(const slot_set& slots) {
 }
 
 bool group::drained(bool* turned) {
-  // Those that an earlier drain did not wait for to the end.
+  // Transfers for which an earlier drain did not wait to the end.
   const std::uint8_t other = phase_ ^ 1;
   if (in_flight_[other] != 0) return false;
   if (*turned) return true;

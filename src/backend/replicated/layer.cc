@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::size_t shared_bytes = maximum_members * sizeof(std::atomic<std::uint32_t>);
 constexpr std::uint64_t report_interval_ns = 1'000'000'000;
+constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 
@@ -85,6 +86,24 @@ const member* layer::twin_of(const backend& store, std::size_t end) const {
   return nullptr;
 }
 
+bool layer::share_server(std::size_t one, std::size_t other) const {
+  const std::uint64_t identity = at(one).store().server_identity();
+  return one == other || (identity != 0 && identity == at(other).store().server_identity());
+}
+
+std::size_t layer::lending_servers() const {
+  std::size_t count = 0;
+  const auto lends = [this](std::size_t index) { return at(index).takes_copies(); };
+  for (std::size_t i = 0; i < member_count(); ++i) {
+    bool is_first = lends(i);
+    for (std::size_t other = 0; other < i && is_first; ++other) {
+      is_first = !lends(other) || !share_server(i, other);
+    }
+    count += is_first;
+  }
+  return count;
+}
+
 result<void> layer::check_new(const member& added) const {
   if (const member* const twin = twin_of(added.store(), member_count())) {
     return error{"server " + added.name() + " is " + twin->name() +
@@ -123,10 +142,22 @@ result<void> layer::add(std::unique_ptr<member> added) {
 
 std::uint64_t layer::fitting_groups(const member* without) const {
   std::vector<std::uint64_t, platform::local_allocator<std::uint64_t>> room;
-  for (const member* lender : view()) {
-    if (lender == without || lender->state() == member_state::lost || lender->is_leaving()) continue;
-    const std::uint64_t total = lender->store().report().total_slots;
-    room.push_back(total == unlimited ? unlimited : total / group_slots);
+  std::vector<std::size_t, platform::local_allocator<std::size_t>> first_of_server;
+  for (std::size_t i = 0; i < member_count(); ++i) {
+    const member& lender = at(i);
+    if (&lender == without || lender.state() == member_state::lost || lender.is_leaving()) continue;
+    const std::uint64_t total = lender.store().report().total_slots;
+    const std::uint64_t groups = total == unlimited ? unlimited : total / group_slots;
+    // Two members on one server hold one copy of a group at most.
+    const auto shares_server = [&](std::size_t other) { return share_server(other, i); };
+    const auto found = std::ranges::find_if(first_of_server, shares_server);
+    if (found != first_of_server.end()) {
+      std::uint64_t& shared = room[static_cast<std::size_t>(found - first_of_server.begin())];
+      shared = groups > unlimited - shared ? unlimited : shared + groups;
+      continue;
+    }
+    room.push_back(groups);
+    first_of_server.push_back(i);
   }
   return room.empty() ? 0 : placeable_groups(room, std::min(copies, room.size()));
 }

@@ -18,7 +18,7 @@
 namespace far::backend {
 
 // An object that has a queue to each member. A member that is added is known to nobody before all of them have one to
-// it, so whoever finds it in a group's record has a queue. Called with the lock on members held.
+// it, so a channel that finds it in a group's record has a queue. Called with the lock on members held.
 class queue_holder {
  public:
   virtual ~queue_holder() = default;
@@ -73,6 +73,12 @@ class layer {
   // The member before `end` that has the same server behind it as `store`; nullptr: none is known. Two copies on one
   // server are one.
   [[nodiscard]] const member* twin_of(const backend& store, std::size_t end) const;
+
+  // Whether two members have the same server behind them now: hash slots of a Redis Cluster move between its nodes.
+  [[nodiscard]] bool share_server(std::size_t one, std::size_t other) const;
+
+  // How many servers the members have behind them that may get new copies.
+  [[nodiscard]] std::size_t lending_servers() const;
 
   // Tells tend() that there may be something to repair.
   void call_for_attention() { attention_.store(true, std::memory_order_release); }

@@ -16,9 +16,9 @@
 // - serving: used for everything.
 // - suspect: perhaps paused, restarting, or cut off. It gets nothing but probes. Reads wait for it when nobody
 //   else has the bytes; writes go past it and leave its copies stale.
-// - lost: as suspect, but no transfer waits any more, and its groups get copies elsewhere. Its slots are kept in the
-//   books while it is not held elsewhere: it may still come back, and whoever needs the bytes asks again for as long as
-//   its leases may live.
+// - lost: as suspect, but no transfer waits any more, and its groups get copies elsewhere. Its slots stay in the
+//   books while they are not held elsewhere: it may still come back, and reads of the bytes are tried again for as long
+//   as its leases may live.
 // - emptied: as lost, but what it held is gone.
 //
 // The requirements on a member beyond the contract of a backend (docs/decisions/0009-replication.md):

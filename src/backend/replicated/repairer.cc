@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -91,6 +93,9 @@ repair_counts repairer::counts() const {
 void repairer::heed_server(std::size_t index) {
   const member& heeded = shared_.at(index);
   const member_state state = heeded.state();
+  // A server that others use, too, may hold both copies of a group.
+  const std::uint64_t identity = heeded.store().server_identity();
+  if (std::exchange(probes_[index].identity, identity) != identity) shared_.call_for_attention();
   if (state != member_state::emptied && heeded.has_forgotten()) shared_.note_error(index, ESTALE);
   if (state == member_state::serving && !heeded.store().answers()) shared_.note_error(index, ETIMEDOUT);
 }
@@ -332,7 +337,8 @@ bool repairer::replace_copies(std::uint64_t number) {
       ++present;
       const member& holder = shared_.at(held.member);
       const member_state state = holder.state();
-      expected += (state == member_state::serving || state == member_state::suspect) && !holder.is_leaving();
+      const bool is_expected = state == member_state::serving || state == member_state::suspect;
+      expected += is_expected && !holder.is_leaving() && !shares_server_with_earlier(seen, place);
     }
     std::size_t surplus = present > shared_.copies ? surplus_of(seen, number, false) : maximum_places;
     if (surplus == maximum_places && present == maximum_places) surplus = surplus_of(seen, number, true);
@@ -389,18 +395,31 @@ std::size_t repairer::surplus_of(const group& seen, std::uint64_t number, bool m
   return maximum_places;
 }
 
-// Whether enough other copies have everything. Those that leave count only for one another: of two members that leave,
-// one waits for the place of the other.
+// Whether enough other copies have everything. Two on one server are one. Those that leave count only for one another:
+// of two members that leave, one waits for the place of the other.
 bool repairer::is_whole_without(const group& seen, std::size_t place) const {
   const bool is_leaving = shared_.at(seen.copies[place].member).is_leaving();
+  std::array<std::size_t, maximum_places> members{};
   std::size_t whole = 0;
   for (std::size_t other = 0; other < seen.copies.size(); ++other) {
     const copy& held = seen.copies[other];
     if (other == place || !held.present || held.leaving || !shared_.at(held.member).serves()) continue;
     if (!is_leaving && shared_.at(held.member).is_leaving()) continue;
-    whole += seen.stale(other).empty();
+    if (!seen.stale(other).empty()) continue;
+    const auto shares_server = [&](std::size_t counted) { return shared_.share_server(counted, held.member); };
+    if (std::ranges::any_of(std::span(members).first(whole), shares_server)) continue;
+    members[whole++] = held.member;
   }
   return whole >= shared_.copies;
+}
+
+bool repairer::shares_server_with_earlier(const group& seen, std::size_t place) const {
+  for (std::size_t other = 0; other < place; ++other) {
+    const copy& held = seen.copies[other];
+    const bool counts = held.present && !held.leaving && shared_.at(held.member).takes_copies();
+    if (counts && shared_.share_server(held.member, seen.copies[place].member)) return true;
+  }
+  return false;
 }
 
 // Whether the group could do without this copy.

@@ -84,13 +84,14 @@ class repairer final : public queue_holder {
     bool unsent = false;
     bool is_move = false;  // the group has all its copies without this one
     std::uint64_t begun_ns = 0;
-    std::size_t first = 0;  // of the group's slots: what is being copied
+    std::size_t first = 0;  // of the group's slots that are being copied
     std::size_t count = 0;
     repair_window window;
   };
 
   struct probe {
     bool sent = false;
+    std::uint64_t identity = 0;  // of the server behind the member
     member::health seen;
     std::uint64_t suspect_since_ns = 0;
     std::uint64_t next_ns = 0;
@@ -122,6 +123,8 @@ class repairer final : public queue_holder {
   [[nodiscard]] bool replace_copies(std::uint64_t number);
   [[nodiscard]] std::size_t surplus_of(const group& seen, std::uint64_t number, bool make_room) FAR_REQUIRES(seen.lock);
   [[nodiscard]] bool is_whole_without(const group& seen, std::size_t place) const FAR_REQUIRES(seen.lock);
+  // Whether a copy before it, on a member that serves, is on the same server.
+  [[nodiscard]] bool shares_server_with_earlier(const group& seen, std::size_t place) const FAR_REQUIRES(seen.lock);
   [[nodiscard]] bool begin_repair(std::uint64_t number);
   [[nodiscard]] bool begin_move(std::uint64_t number);
   [[nodiscard]] bool is_held_elsewhere(const group& seen, std::size_t place) const FAR_REQUIRES(seen.lock);

@@ -6,10 +6,12 @@
 #include <cerrno>
 #include <mutex>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "backend/replicated/replicated_channel.h"
 #include "base/check.h"
+#include "base/log.h"
 
 namespace far::backend {
 namespace {
@@ -94,6 +96,7 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
       scrubbed_pages_per_second_(chosen.scrubbed_pages_per_second),
       reduces_(members.front()->store().reduces()),
       connect_(chosen.connect),
+      find_server_(chosen.find_server),
       shared_(std::move(members), {.copies = chosen.copies, .least = chosen.least_copies},
               (most_slots + group_slots - 1) / group_slots,
               {.lost_after_ns = chosen.lost_after_ns, .patience_ns = chosen.patience_ns}, time),
@@ -103,12 +106,6 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
 }
 
 replicated_backend::~replicated_backend() = default;
-
-std::size_t replicated_backend::lending_members() const {
-  std::size_t count = 0;
-  for (const member* member : shared_.view()) count += member->takes_copies();
-  return count;
-}
 
 member_order replicated_backend::order_of(std::uint64_t number) const {
   std::array<std::uint64_t, maximum_members> hashes{};
@@ -233,7 +230,7 @@ std::uint64_t replicated_backend::missing_copies() const {
 // - There is room for all, that of the roomiest member not counted: a group may have its other copy there.
 bool replicated_backend::can_spare(std::uint64_t extents) const {
   const std::uint64_t missing = missing_copies();
-  if (missing == 0 || lending_members() < shared_.copies) return true;
+  if (missing == 0 || shared_.lending_servers() < shared_.copies) return true;
   std::uint64_t room = 0;
   std::uint64_t most = 0;
   std::size_t roomy_members = 0;
@@ -249,10 +246,10 @@ bool replicated_backend::can_spare(std::uint64_t extents) const {
   return roomy_members >= shared_.copies || room - most >= missing + extents;
 }
 
-// If fewer members serve and lend than there should be copies, it places fewer, but not fewer than may be written to;
+// If fewer servers serve and lend than there should be copies, it places fewer, but not fewer than may be written to;
 // the repairer adds the others later.
 int replicated_backend::place_group(std::uint64_t number) {
-  const std::size_t wanted = std::min(shared_.copies, lending_members());
+  const std::size_t wanted = std::min(shared_.copies, shared_.lending_servers());
   if (wanted < shared_.least_copies) return EAGAIN;
   if (!can_spare(shared_.copies)) return ENOSPC;
   std::array<copy, maximum_places> taken{};
@@ -262,6 +259,8 @@ int replicated_backend::place_group(std::uint64_t number) {
   for (const std::uint8_t index : order.all()) {
     if (count == wanted) break;
     if (!shared_.at(index).takes_copies()) continue;
+    const auto shares_server = [&](const copy& held) { return shared_.share_server(held.member, index); };
+    if (std::ranges::any_of(std::span(taken).first(count), shares_server)) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;
@@ -345,6 +344,11 @@ int replicated_backend::place_copy(std::uint64_t number, bool better) {
   for (const std::uint8_t index : order.all()) {
     if (holds[index] && --holders == 0 && better) break;
     if (holds[index] || !shared_.at(index).takes_copies()) continue;
+    bool shares_server = false;
+    for (std::size_t other = 0; other < shared_.member_count(); ++other) {
+      shares_server |= holds[other] && shared_.share_server(other, index);
+    }
+    if (shares_server) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;
@@ -478,8 +482,18 @@ std::uint64_t replicated_backend::tend() {
   const lock_guard guard(tending_, std::adopt_lock);
   std::uint64_t next_ns = no_tending;
   for (const member* member : shared_.view()) next_ns = std::min(next_ns, member->store().tend());
-  if (shared_.time.now_ns() >= next_capacity_ns_) update_capacity();
+  if (shared_.time.now_ns() >= next_capacity_ns_) {
+    update_capacity();
+    take_in_found_server();
+  }
   return std::min(next_ns, repairer_->step());
+}
+
+void replicated_backend::take_in_found_server() {
+  std::optional<named_backend> found = find_server_ ? find_server_() : std::nullopt;
+  if (!found) return;
+  const result<void> added = shared_.add(std::make_unique<member>(std::move(found->store), std::move(found->name)));
+  if (!added) log_line(log_level::error, "far tier: %s", added.error().message.c_str());
 }
 
 void replicated_backend::update_capacity() {
@@ -547,6 +561,10 @@ bool replicated_backend::is_whole() const {
       const copy& held = checked.copies[place];
       if (!held.present) continue;
       if (held.leaving || !checked.stale(place).empty()) return false;
+      const auto shares_server = [&](const copy& other) {
+        return other.present && shared_.share_server(other.member, held.member);
+      };
+      if (std::ranges::any_of(std::span(checked.copies).first(place), shares_server)) return false;
       ++up_to_date;
     }
     if (up_to_date != shared_.copies) return false;

@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +66,9 @@ struct replicated_options {
   // Connects to one more server, for add_server(); returns it with its name. Empty: there are no others. Errors are for
   // the user.
   std::function<result<named_backend>(std::string_view server)> connect;
+  // A server that the members have told of and that shall take part, if there is one; it connects by itself. Called by
+  // tend(), does not block. Empty: members are only those that the user names.
+  std::function<std::optional<named_backend>()> find_server;
 };
 
 class replicated_backend final : public backend, private placement {
@@ -135,7 +139,7 @@ class replicated_backend final : public backend, private placement {
   void take_in(slot_id first, std::size_t count) FAR_REQUIRES(placement_lock_);
   bool give_up(std::uint64_t number) FAR_REQUIRES(placement_lock_);
   void update_capacity() FAR_REQUIRES(tending_);
-  [[nodiscard]] std::size_t lending_members() const;
+  void take_in_found_server() FAR_REQUIRES(tending_);
 
   const std::uint64_t capacity_limit_;
   const std::uint64_t scrubbed_pages_per_second_;
@@ -143,6 +147,7 @@ class replicated_backend final : public backend, private placement {
   pid_t process_ = getpid();
   pid_t parent_ = 0;  // in the child of a fork
   const std::function<result<named_backend>(std::string_view)> connect_;
+  const std::function<std::optional<named_backend>()> find_server_;
   mutable layer shared_;
   slot_allocator slots_;
   std::unique_ptr<repairer> repairer_;

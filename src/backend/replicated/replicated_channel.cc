@@ -323,7 +323,7 @@ void replicated_channel::on_transfer(std::size_t member, completion ended) {
   int code = ended.error_code;
   if (code == 0 && !shared_.still_valid(member)) code = ESTALE;
   if (code != 0 && code != ENOTSUP) shared_.note_error(member, code);
-  // That one copy is gone does not say so of another that could not be read.
+  // One copy is gone. Another one, which could not be read, may still be there.
   const bool is_less = code == ESTALE && moved.op == operation::read && moved.error_code != 0;
   if (code != 0 && !is_less) moved.error_code = code;
   if (moved.op == operation::read) {

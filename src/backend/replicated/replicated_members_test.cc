@@ -173,6 +173,36 @@ TEST_F(replicated_members, of_two_names_that_come_late_for_one_server_one_is_use
   EXPECT_NE(serves(0), serves(1));
 }
 
+// As when hash slots of a cluster move.
+TEST_F(replicated_members, copies_of_members_that_come_to_share_a_server_are_parted) {
+  constexpr std::uint64_t groups = 12;
+  open(3, 2, 2 * groups * group_slots);
+  for (std::size_t i = 0; i < 3; ++i) members_[i]->identity = i + 1;
+  const slot_id first = tested_->allocate(groups * group_slots).value();
+  fill(first, groups);
+  tend_until_whole();
+  members_[1]->identity = members_[0]->identity;
+  const slot_id second = tested_->allocate(groups * group_slots).value();
+  fill(second, groups);
+  const auto expect_parted = [&](slot_id begin) {
+    for (std::uint64_t number = begin / group_slots; number < begin / group_slots + groups; ++number) {
+      const auto& copies = tested_->books().group_at(number).copies;
+      EXPECT_TRUE(std::any_of(copies.begin(), copies.end(), [](const copy& held) {
+        return held.present && !held.leaving && held.member == 2;
+      })) << "group "
+          << number;
+    }
+  };
+  expect_parted(second);
+  EXPECT_FALSE(tested_->is_whole());
+  tend_until_whole();
+  expect_parted(first);
+  members_[0]->error_code = members_[1]->error_code = ETIMEDOUT;
+  tend(3000 * ms);
+  expect_values(first, groups);
+  expect_values(second, groups);
+}
+
 TEST_F(replicated_members, nothing_moves_away_from_where_a_child_may_read_it) {
   constexpr std::uint64_t groups = 8;
   open(1, 1);

@@ -220,8 +220,8 @@ std::string stacked_backend::describe() const {
 // ---- names ----
 
 std::vector<std::string> split_tiers(std::string_view names) {
-  constexpr std::array<std::string_view, 7> schemes{
-      "memory:", "zmem:", "file:", "shm:", "tcp://", "redis://", "rediss://"};
+  constexpr std::array<std::string_view, 9> schemes{
+      "memory:", "zmem:", "file:", "shm:", "tcp://", "redis://", "rediss://", "redis+cluster://", "rediss+cluster://"};
   std::vector<std::string> tiers;
   std::size_t begin = 0;
   for (std::size_t comma = names.find(','); comma != std::string_view::npos; comma = names.find(',', comma + 1)) {

@@ -329,6 +329,8 @@ TEST(split_tiers, a_scheme_after_a_comma_begins_a_tier) {
   EXPECT_EQ(split_tiers("zmem:,"), (names{"zmem:,"}));
   EXPECT_EQ(split_tiers("zmem:,redis://a,b:1?copies=2,rediss://c"),
             (names{"zmem:", "redis://a,b:1?copies=2", "rediss://c"}));
+  EXPECT_EQ(split_tiers("zmem:1G,redis+cluster://a,b:1?copies=2,rediss+cluster://c"),
+            (names{"zmem:1G", "redis+cluster://a,b:1?copies=2", "rediss+cluster://c"}));
 }
 
 }  // namespace

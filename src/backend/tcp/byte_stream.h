@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 namespace far::backend {
 
@@ -19,6 +20,12 @@ class byte_stream {
   // takes in place of the one after the last.
   [[nodiscard]] virtual std::size_t address() const { return 0; }
   virtual void use_address(std::size_t number) { static_cast<void>(number); }
+
+  // From the next connect() on, it goes to another server of the same kind: an address in digits, and the name that its
+  // certificate may have in place of that. Ignored when it is not an address. For streams whose servers move.
+  virtual void use_server(std::string_view host, std::uint16_t port, std::string_view name) {
+    static_cast<void>(host), static_cast<void>(port), static_cast<void>(name);
+  }
 
   // Starts to connect. Returns 0, or the errno value of a failure that is known at once. Requires: closed.
   [[nodiscard]] virtual int connect() = 0;
@@ -46,6 +53,9 @@ class byte_stream {
   // Readable (for poll(2)) when there is something to receive, or room again for unsent bytes. Stays the same until
   // abandon(), however often the stream connects. -1: there is none, and never will be.
   [[nodiscard]] virtual int descriptor() const = 0;
+
+  // From now on descriptor() is also readable when that of another stream is.
+  virtual void watch_also(int descriptor) { static_cast<void>(descriptor); }
 
   // If there is no descriptor to sleep on: lets up to `timeout_ns` pass, unless something may have arrived.
   virtual void wait(std::uint64_t timeout_ns) { static_cast<void>(timeout_ns); }

@@ -88,7 +88,7 @@ class tcp_connection final : public store_connection {
   wire::secret_in_file token_ FAR_GUARDED_BY(lock);
   std::uint32_t channel_ FAR_GUARDED_BY(lock);
   bool opens_session_;
-  wire::session_id joining_ FAR_GUARDED_BY(lock){};                           // what the hello asks for
+  wire::session_id joining_ FAR_GUARDED_BY(lock){};                           // asked for by the hello
   std::uint16_t oldest_version_ FAR_GUARDED_BY(lock) = wire::oldest_version;  // that it offers
 
   request_messages requests_ FAR_GUARDED_BY(lock);

@@ -13,10 +13,18 @@ secure_stream::secure_stream(std::unique_ptr<byte_stream> below, wire::tls_conte
     : below_(std::move(below)),
       trust_(trust),
       server_name_(std::move(server_name)),
-      buffers_(platform::map_local(2 * buffer_bytes)) {}
+      buffers_(platform::map_local(2 * buffer_bytes)) {
+  constexpr std::size_t longest_name_bytes = 256;
+  server_name_.reserve(longest_name_bytes);  // use_server() allocates nothing
+}
 
 secure_stream::~secure_stream() {
   platform::unmap_local(buffers_, 2 * buffer_bytes);
+}
+
+void secure_stream::use_server(std::string_view host, std::uint16_t port, std::string_view name) {
+  below_->use_server(host, port, name);
+  server_name_ = name.empty() ? host : name;
 }
 
 int secure_stream::connect() {

@@ -17,12 +17,14 @@ namespace far::backend {
 // TLS need not mark the end.
 class secure_stream final : public byte_stream {
  public:
-  // `server_name`: what the certificate must name. `trust` outlives the stream.
+  // `server_name`: the name that the certificate must have. `trust` outlives the stream.
   secure_stream(std::unique_ptr<byte_stream> below, wire::tls_context& trust, std::string server_name);
   ~secure_stream() override;
 
   [[nodiscard]] std::size_t address() const override { return below_->address(); }
   void use_address(std::size_t number) override { below_->use_address(number); }
+  void use_server(std::string_view host, std::uint16_t port, std::string_view name) override;
+  void watch_also(int descriptor) override { below_->watch_also(descriptor); }
   [[nodiscard]] int connect() override;
   [[nodiscard]] int finish_connecting() override;
   [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> chunks) override;
@@ -44,7 +46,7 @@ class secure_stream final : public byte_stream {
 
   const std::unique_ptr<byte_stream> below_;
   wire::tls_context& trust_;
-  const std::string server_name_;
+  std::string server_name_;
   std::unique_ptr<wire::tls_stream> tls_;
   std::byte* buffers_;  // two of them: what goes out, and what came in
   std::size_t out_begin_ = 0;

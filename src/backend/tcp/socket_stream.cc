@@ -1,5 +1,6 @@
 #include "backend/tcp/socket_stream.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -7,6 +8,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -73,6 +76,25 @@ result<std::vector<socket_address>> resolve(const tcp_endpoint& server) {
   return addresses;
 }
 
+socket_address address_in_digits(std::string_view host, std::uint16_t port) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  socket_address found;
+  if (host.size() >= text.size()) return found;
+  std::copy(host.begin(), host.end(), text.begin());
+  auto* const v4 = reinterpret_cast<sockaddr_in*>(&found.storage);
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&found.storage);
+  if (inet_pton(AF_INET, text.data(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(port);
+    found.bytes = sizeof *v4;
+  } else if (inet_pton(AF_INET6, text.data(), &v6->sin6_addr) == 1) {
+    v6->sin6_family = AF_INET6;
+    v6->sin6_port = htons(port);
+    found.bytes = sizeof *v6;
+  }
+  return found;
+}
+
 result<std::unique_ptr<byte_stream>> socket_stream::create(std::vector<socket_address> addresses) {
   const int watch = make_watch();
   if (watch < 0) {
@@ -87,6 +109,15 @@ socket_stream::socket_stream(std::vector<socket_address> addresses, int watch)
 socket_stream::~socket_stream() {
   close();
   close_owned(watch_);
+}
+
+// The vector has at least one element, so nothing is allocated.
+void socket_stream::use_server(std::string_view host, std::uint16_t port, std::string_view) {
+  const socket_address found = address_in_digits(host, port);
+  if (found.bytes == 0) return;
+  addresses_.resize(1);
+  addresses_[0] = found;
+  next_address_ = 0;
 }
 
 int socket_stream::connect() {
@@ -157,6 +188,12 @@ void socket_stream::watch_for_room(bool wanted) {
   // Fails only when the program has closed our descriptor, which the next transfer notices.
   static_cast<void>(epoll_ctl(watch_, EPOLL_CTL_MOD, socket_, &events));
   watching_for_room_ = wanted;
+}
+
+void socket_stream::watch_also(int descriptor) {
+  epoll_event events{.events = EPOLLIN, .data = {}};
+  // Without it, waiters look again after a while.
+  static_cast<void>(epoll_ctl(watch_, EPOLL_CTL_ADD, descriptor, &events));
 }
 
 void socket_stream::close() {

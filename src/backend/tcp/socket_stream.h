@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "backend/tcp/byte_stream.h"
@@ -19,6 +20,9 @@ struct socket_address {
   sockaddr_storage storage{};
   socklen_t bytes = 0;
 };
+
+// "127.0.0.1", "::1". Has no bytes when it is anything else.
+[[nodiscard]] socket_address address_in_digits(std::string_view host, std::uint16_t port);
 
 // The addresses of a server, the preferred one first. Blocks while names are looked up: for opening only.
 [[nodiscard]] result<std::vector<socket_address>> resolve(const tcp_endpoint& server);
@@ -35,6 +39,7 @@ class socket_stream final : public byte_stream {
 
   [[nodiscard]] std::size_t address() const override { return address_; }
   void use_address(std::size_t number) override { next_address_ = number % addresses_.size(); }
+  void use_server(std::string_view host, std::uint16_t port, std::string_view name) override;
   [[nodiscard]] int connect() override;
   [[nodiscard]] int finish_connecting() override;
   [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> chunks) override;
@@ -42,12 +47,13 @@ class socket_stream final : public byte_stream {
   void close() override;
   void abandon() override;
   [[nodiscard]] int descriptor() const override { return watch_; }
+  void watch_also(int descriptor) override;
 
  private:
   socket_stream(std::vector<socket_address> addresses, int watch);
   void watch_for_room(bool wanted);
 
-  const std::vector<socket_address> addresses_;
+  std::vector<socket_address> addresses_;
   std::size_t address_ = 0;
   std::size_t next_address_ = 0;
   int watch_ = -1;

@@ -16,6 +16,7 @@ constexpr std::uint64_t handshake_pause_ns = 10'000'000;
 
 constexpr std::uint64_t shortest_backoff_ns = 1'000'000;
 constexpr unsigned most_doublings = 10;
+constexpr std::uint64_t redirection_pause_ns = 2'000'000;
 constexpr std::uint64_t session_wait_ns = 1'000'000;  // until another connection has opened it
 
 // The most small requests that wait for the next advance().
@@ -49,6 +50,7 @@ std::uint64_t store_connection::advance(const completion_sink* sink) {
     build(now_ns, sink);
     send();
   }
+  advance_others(sink);
   expire(now_ns, sink);
   return next_call_ns(now_ns);
 }
@@ -154,6 +156,15 @@ void store_connection::break_off(int code, const char* why) {
     log_line(log_level::warning, "far tier %s: the connection is lost (%s); trying again", peer_.c_str(),
              code == EPIPE && why[0] == '\0' ? "the server has closed it" : explanation_.data());
   }
+}
+
+// Two servers may send us to each other for a moment, until both know who has what.
+void store_connection::redirect() {
+  stream_->close();
+  if (phase_ == phase::ready) away_since_ns_.store(time_.now_ns(), std::memory_order_relaxed);
+  phase_ = phase::broken;
+  retry_at_ns_ = time_.now_ns() + redirection_pause_ns;
+  rewind();
 }
 
 void store_connection::send() {

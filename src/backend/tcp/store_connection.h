@@ -100,8 +100,10 @@ class store_connection : public transfer_connection {
 
   // The handshake is over.
   void become_ready(std::uint64_t now_ns) FAR_REQUIRES(lock);
-  // `why` "": what the code means.
+  // `why` "": the meaning of the code.
   void break_off(int code, const char* why) FAR_REQUIRES(lock);
+  // The store has sent us to another server: the next advance() connects there. Not a failure.
+  void redirect() FAR_REQUIRES(lock);
   // The store refuses the connection.
   void refuse(const char* why) FAR_REQUIRES(lock);
   // Everything of an earlier epoch fails, and the connection begins anew with the present session.
@@ -144,6 +146,9 @@ class store_connection : public transfer_connection {
   virtual void expire_messages(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock) = 0;
   // When the messages under way, or tasks of the protocol's own, want advance() to be called.
   [[nodiscard]] virtual std::uint64_t next_message_ns(std::uint64_t now_ns) const FAR_REQUIRES(lock) = 0;
+
+  // Whatever else the protocol moves, in any phase.
+  virtual void advance_others(const completion_sink* sink) FAR_REQUIRES(lock) { static_cast<void>(sink); }
 
   // A quiet connection shows that it lives: often enough for our own deadline and for the store's patience.
   [[nodiscard]] std::uint64_t ping_after_ns() const { return std::min(timeout_ns_ / 2, longest_silence_ns); }
