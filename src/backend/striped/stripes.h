@@ -34,7 +34,7 @@ class row_supply {
 struct stripes {
   stripes(std::vector<std::unique_ptr<member>> all, parity_shape shape, std::uint64_t most_slots,
           layer::waiting_times waits, const platform::clock& time, row_supply& supplied)
-      : members(std::move(all), shape.parity + 1, 1, waits, time),
+      : members(std::move(all), {.copies = shape.parity + 1}, 1, waits, time),
         table(shape, most_slots),
         code(shape),
         rows(supplied) {}
