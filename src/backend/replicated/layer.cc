@@ -89,9 +89,9 @@ bool layer::share_server(std::size_t one, std::size_t other) const {
   return one == other || (identity != 0 && identity == at(other).store().server_identity());
 }
 
-std::size_t layer::lending_servers() const {
+std::size_t layer::lending_servers(const member* without) const {
   std::size_t count = 0;
-  const auto lends = [this](std::size_t index) { return at(index).takes_copies(); };
+  const auto lends = [&](std::size_t index) { return &at(index) != without && at(index).takes_copies(); };
   for (std::size_t i = 0; i < member_count(); ++i) {
     bool is_first = lends(i);
     for (std::size_t other = 0; other < i && is_first; ++other) {
@@ -161,8 +161,7 @@ std::uint64_t layer::fitting_groups(const member* without) const {
 }
 
 result<void> layer::check_removal(const member& removed, std::uint64_t used_groups) const {
-  std::size_t staying = 0;
-  for (const member* other : view()) staying += other != &removed && !other->is_leaving();
+  const std::size_t staying = lending_servers(&removed);  // a lost one could not take any copies
   if (staying < copies) {
     return error{"server " + removed.name() + " cannot be removed: " + std::to_string(copies) +
                      (copies == 1 ? " copy needs a server" : " copies need as many servers") + ", and " +
@@ -267,17 +266,17 @@ void layer::report_waiting(std::uint64_t number) {
 
 void layer::report_shortage() {
   if (least_copies == 1) return;
-  std::size_t serving = 0;
-  for (const member* member : view()) serving += member->serves();
-  const bool is_short = serving < least_copies;
+  const std::size_t lending = lending_servers();
+  const bool is_short = lending < least_copies;
   if (is_short == std::exchange(shortage_reported_, is_short)) return;
   if (is_short) {
     log_line(log_level::warning,
-             "far tier: %zu of its servers serve, and min-copies=%zu: pages stay in local memory, which may exceed the "
-             "budget, until there are more",
-             serving, least_copies);
+             "far tier: %zu of its servers take pages (others do not answer, or are about to stop), and min-copies=%zu: "
+             "pages stay in local memory, which may exceed the budget, until there are more",
+             lending, least_copies);
   } else {
-    log_line(log_level::info, "far tier: %zu servers serve again, enough for min-copies=%zu", serving, least_copies);
+    log_line(log_level::info, "far tier: %zu servers take pages again, enough for min-copies=%zu", lending,
+             least_copies);
   }
 }
 

@@ -77,8 +77,8 @@ class layer {
   // Whether two members have the same server behind them now: hash slots of a Redis Cluster move between its nodes.
   [[nodiscard]] bool share_server(std::size_t one, std::size_t other) const;
 
-  // How many servers the members have behind them that may get new copies.
-  [[nodiscard]] std::size_t lending_servers() const;
+  // How many servers the members have behind them that may get new copies. `without`: as if this one left, too.
+  [[nodiscard]] std::size_t lending_servers(const member* without = nullptr) const;
 
   // Tells tend() that there may be something to repair.
   void call_for_attention() { attention_.store(true, std::memory_order_release); }

@@ -215,6 +215,22 @@ TEST_F(leaving_members, servers_that_are_needed_are_not_removed) {
   expect_values(first, 6);
 }
 
+TEST_F(leaving_members, a_lost_server_is_none_that_stays) {
+  open(3, 2);
+  const slot_id first = tested_->allocate(6 * group_slots).value();
+  fill(first, 6);
+  members_[2]->error_code = ECONNREFUSED;
+  tend(3000 * ms);
+  const result<std::uint64_t> refused = tested_->remove_server("m0");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, EBUSY);
+  EXPECT_NE(refused.error().message.find("1 would be left"), std::string::npos) << refused.error().message;
+  members_[2]->error_code = 0;
+  tend_until_whole();
+  EXPECT_EQ(remove("m0").value(), 0u);
+  expect_values(first, 6);
+}
+
 TEST_F(leaving_members, the_number_of_copies_is_kept_while_a_removed_member_is_lost_on_the_way) {
   constexpr std::uint64_t groups = 8;
   open(4, 2);
