@@ -31,7 +31,9 @@ void reclaim_all(store& from) {
 }
 
 TEST(Store, MemoryIsRaisedAndLoweredWhileItIsLent) {
-  store_settings settings{.memory_bytes = 4 * block_bytes, .most_memory_bytes = 16 * block_bytes, .make_source = {}};
+  store_settings settings;
+  settings.memory_bytes = 4 * block_bytes;
+  settings.most_memory_bytes = 16 * block_bytes;
   settings.grace_ns = second_ns;
   settings.lease_ns = 3600 * second_ns;
   const std::unique_ptr<store> lent = std::move(store::create(settings)).value();

@@ -60,6 +60,8 @@ bool simulated_cluster::all_known() const {
 // it takes too long, it goes on after all.
 void simulated_cluster::send_away(std::size_t server) {
   simulated_server& victim = *servers_[server];
+  victim.set_lies(0);
+  has_moved_away_ = true;
   victim.set_draining(true);
   // They have all bytes twice then, and lack none from before.
   const bool others_suffice = chosen_.copies == 2 && is_first_trouble() && !is_late(server_count() - 1);
@@ -95,8 +97,9 @@ void simulated_cluster::make_harmless_trouble(std::size_t server) {
 void simulated_cluster::make_trouble(std::size_t server) {
   if (chosen_.copies == 1) return make_harmless_trouble(server);
   simulated_server& victim = *servers_[server];
+  if (is_first_trouble()) has_moved_away_ = false;
   // Where groups or pages move, wrong bytes would be moved, too: only their writer could tell.
-  const std::uint64_t drawn = random_.below(chosen_.has_parity ? 6 : has_late() ? 8 : 9);
+  const std::uint64_t drawn = random_.below(chosen_.has_parity ? 6 : has_late() || has_moved_away_ ? 8 : 9);
   note_trouble(drawn, victim.describe());
   switch (drawn) {
     case 0: return victim.set_drops(random_.one_of<std::uint64_t>({20, 200, 700}));

@@ -71,6 +71,9 @@ class repairer final : public queue_holder {
  private:
   static constexpr std::size_t window_slots = 64;
   static constexpr std::uint64_t no_group = ~std::uint64_t{0};
+  static constexpr std::uint64_t groups_a_step = 256;  // that are looked at
+  static constexpr std::uint64_t probe_cookie = 0;
+  static constexpr std::uint64_t job_cookie = 1;
 
   enum class phase : std::uint8_t { none, draining, reading, writing, leaving };
 

@@ -187,10 +187,9 @@ TEST_F(replicated_members, copies_of_members_that_come_to_share_a_server_are_par
   const auto expect_parted = [&](slot_id begin) {
     for (std::uint64_t number = begin / group_slots; number < begin / group_slots + groups; ++number) {
       const auto& copies = tested_->books().group_at(number).copies;
-      EXPECT_TRUE(std::any_of(copies.begin(), copies.end(), [](const copy& held) {
-        return held.present && !held.leaving && held.member == 2;
-      })) << "group "
-          << number;
+      EXPECT_TRUE(std::any_of(copies.begin(), copies.end(),
+                              [](const copy& held) { return held.present && !held.leaving && held.member == 2; }))
+          << "group " << number;
     }
   };
   expect_parted(second);

@@ -148,6 +148,23 @@ TEST(block_table, a_drained_server_is_asked_for_nothing) {
   EXPECT_TRUE(all.allocate(1).ok()) << "the next server is another one";
 }
 
+TEST(block_table, a_server_that_drains_gets_back_whatever_is_free) {
+  bench all(100 * 512);
+  const slot_id first = all.allocate(3 * 512).value();
+  all.settle();
+  ASSERT_GT(all.held.size(), 3u) << "there is a reserve";
+  all.table.draining(1);
+  all.settle();
+  EXPECT_EQ(all.held.size(), 3u);
+  all.table.free(first, 512);
+  all.settle();
+  EXPECT_EQ(all.held.size(), 2u) << "and it gets back what is freed later";
+  all.table.free(first + 512, 2 * 512);
+  all.settle();
+  EXPECT_TRUE(all.held.empty());
+  all.table.validate();
+}
+
 TEST(block_table, slots_of_a_lost_session_are_not_handed_out_before_they_are_freed) {
   bench all(60 * 512);
   std::set<slot_id> old;

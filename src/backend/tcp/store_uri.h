@@ -61,9 +61,9 @@ using endpoint_parser = result<tcp_endpoint>(std::string_view text);
 [[nodiscard]] result<std::vector<tcp_endpoint>> parse_servers(const uri& name, endpoint_parser* parse,
                                                               std::string_view example);
 
-// Options `copies`, `min-copies`, `parity`, `connections`, `timeout`, `patience`, `scrub` and `capacity`. Errors: values
-// out of their bounds, more copies than servers, longer rows than there are servers, copies and parity, scrubbing with
-// neither. Each kind of far tier asks for TLS in its own way.
+// Options `copies`, `min-copies`, `parity`, `connections`, `timeout`, `patience`, `scrub` and `capacity`. Errors:
+// values out of their bounds, more copies than servers, longer rows than there are servers, copies and parity,
+// scrubbing with neither. Each kind of far tier asks for TLS in its own way.
 [[nodiscard]] result<void> parse_store_options(const uri& name, std::size_t servers, store_options* into);
 
 }  // namespace far::backend
