@@ -33,6 +33,8 @@ class Node(Server):
         owned, replicas = {}, 0
         for line in self.command("CLUSTER", "NODES").splitlines():
             fields = line.split()
+            if len(fields) < 8 or "@" not in fields[1]:
+                continue  # not a node: it does not answer yet
             port = int(re.search(r":(\d+)@", fields[1])[1])
             flags = fields[2].split(",")
             if "fail" in flags or "fail?" in flags or "handshake" in flags:
