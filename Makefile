@@ -6,7 +6,7 @@
 
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
-# What Ninja says while it builds: how far it is, and since when.
+# Ninja shows how far a build is, and since when.
 export NINJA_STATUS ?= [%f of %t, %e s] $()
 
 # $(call build_preset,PRESET,BUILD FOLDER,SCOPE,TARGETS,WHAT IT IS): configures when the folder is new or too narrow

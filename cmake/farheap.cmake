@@ -11,7 +11,7 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 
-option(FARHEAP_SANITIZED "This build is under a sanitizer: what cannot run there is left out" OFF)
+option(FARHEAP_SANITIZED "This build is under a sanitizer, without the tests that cannot run there" OFF)
 option(FARHEAP_WERROR "Warnings end the build" ${PROJECT_IS_TOP_LEVEL})
 option(FARHEAP_FUZZ "This build is for libFuzzer: tests/fuzz is built for it too" OFF)
 
@@ -44,13 +44,15 @@ function(far_library name)
   endif()
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${name} PUBLIC ${ARG_DEPENDS})
+  # Locks are stated in types (base/thread_annotations.h). Tests may do without: they look at one thread's state.
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety>)
   foreach(test_source ${ARG_TESTS})
     get_filename_component(test_name ${test_source} NAME_WE)
     far_test(${name}_${test_name} SOURCES ${test_source} DEPENDS ${name})
   endforeach()
 endfunction()
 
-# far_command_line(SOURCES ...): what includes CLI11, which is dear to optimize, and runs once.
+# far_command_line(SOURCES ...): sources that include CLI11, which is dear to optimize, and whose code runs once.
 function(far_command_line)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:RelWithDebInfo>:-O1>")
 endfunction()
@@ -81,7 +83,7 @@ function(far_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} far_test_headers GTest::gtest GTest::gtest_main)
   # The tested code is optimized as users have it. A folder whose headers do the work sets FAR_TEST_OPTIMIZATION empty.
   target_compile_options(${name} PRIVATE ${FAR_TEST_OPTIMIZATION})
   far_precompile(${name} GTEST)

@@ -9,6 +9,7 @@ install(TARGETS farheap-preload LIBRARY DESTINATION lib/farheap COMPONENT farhea
 install(TARGETS farheapd COMPONENT farheap-server)
 install(FILES packaging/farheapd.service DESTINATION lib/systemd/system COMPONENT farheap-server)
 install(FILES packaging/farheapd.sysusers DESTINATION lib/sysusers.d RENAME farheapd.conf COMPONENT farheap-server)
+install(FILES packaging/farheapd.tmpfiles DESTINATION lib/tmpfiles.d RENAME farheapd.conf COMPONENT farheap-server)
 
 install(TARGETS farheap_shared farheap_static farheap_hints EXPORT farheap COMPONENT libfarheap-dev)
 install(DIRECTORY include/far TYPE INCLUDE COMPONENT libfarheap-dev)

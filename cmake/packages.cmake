@@ -18,7 +18,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 
 set(CPACK_COMPONENT_FARHEAP_DESCRIPTION "Far memory in user space: the command farheap
-Runs programs that may use more memory than they are given; what is cold goes
+Runs programs that may use more memory than they are given. Cold memory goes
 to an SSD, or to the memory of other machines.")
 set(CPACK_COMPONENT_FARHEAP-SERVER_DESCRIPTION "Far memory in user space: the memory server
 Lends the memory of this machine to programs that run under farheap.")

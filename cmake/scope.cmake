@@ -1,4 +1,4 @@
-# How much of the project a build folder knows: what is not in its scope is neither looked for nor built, so that
+# The scope of a build folder is the part of the project that it knows. Nothing else is looked for or built, so that
 # `make run` on a fresh machine needs few packages and no test. scripts/configure widens it as needed.
 #
 #   run        the run door: build/bin/farheap and what it preloads

@@ -14,7 +14,7 @@ struct streams : llvm::PassInfoMixin<streams> {
 
 // Runs after everything else. In front of an access that is not in order it checks the state of the page, and calls the
 // runtime where the page is not resident (TrackFM, section 3.3). It costs six instructions. The hardware guard catches
-// what they miss.
+// all other misses.
 struct guards : llvm::PassInfoMixin<guards> {
   static llvm::PreservedAnalyses run(llvm::Function& function, llvm::FunctionAnalysisManager& analyses);
 };

@@ -196,13 +196,13 @@ void splitter::tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value*
 using state = llvm::SmallVector<llvm::PHINode*, 8>;
 
 // Values that the loop's header takes from its latch pass through the end of the chunk into the next one.
-void carry_on(const llvm::Loop& loop, const state& carried, llvm::BasicBlock* enter, llvm::IRBuilder<>& ending) {
+void carry_on(const llvm::Loop& loop, const state& carried, llvm::BasicBlock* enter, llvm::IRBuilder<>& chunk_end) {
   llvm::BasicBlock* const latch = loop.getLoopLatch();
   std::size_t index = 0;
   for (llvm::PHINode& phi : loop.getHeader()->phis()) {
-    llvm::PHINode* const next = ending.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.next");
+    llvm::PHINode* const next = chunk_end.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.next");
     next->addIncoming(phi.getIncomingValueForBlock(latch), latch);
-    carried[index]->addIncoming(next, ending.GetInsertBlock());
+    carried[index]->addIncoming(next, chunk_end.GetInsertBlock());
     const int from_before = phi.getIncomingBlock(0) == latch ? 1 : 0;
     phi.setIncomingBlock(static_cast<unsigned>(from_before), enter);
     phi.setIncomingValueForBlock(enter, carried[index]);
@@ -211,14 +211,14 @@ void carry_on(const llvm::Loop& loop, const state& carried, llvm::BasicBlock* en
 }
 
 // Values that are used behind the loop pass through the end of the chunk, too.
-void carry_out(const llvm::Loop& loop, llvm::IRBuilder<>& ending) {
+void carry_out(const llvm::Loop& loop, llvm::IRBuilder<>& chunk_end) {
   llvm::BasicBlock* const latch = loop.getLoopLatch();
   for (llvm::PHINode& phi : loop.getExitBlock()->phis()) {
-    llvm::PHINode* const out = ending.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.out");
+    llvm::PHINode* const out = chunk_end.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.out");
     const auto from = static_cast<unsigned>(phi.getBasicBlockIndex(latch));
     out->addIncoming(phi.getIncomingValue(from), latch);
     phi.setIncomingValue(from, out);
-    phi.setIncomingBlock(from, ending.GetInsertBlock());
+    phi.setIncomingBlock(from, chunk_end.GetInsertBlock());
   }
 }
 
@@ -279,14 +279,14 @@ void splitter::split(plan& one) {
   telling.CreateBr(enter);
   llvm::IRBuilder<>(enter).CreateBr(header);
 
-  llvm::IRBuilder<> ending(end);
-  carry_on(loop, carried, enter, ending);
-  carry_out(loop, ending);
-  ending.SetCurrentDebugLocation(latch->getTerminator()->getDebugLoc());
-  llvm::Value* const so_far = ending.CreateAdd(done, count);
+  llvm::IRBuilder<> chunk_end(end);
+  carry_on(loop, carried, enter, chunk_end);
+  carry_out(loop, chunk_end);
+  chunk_end.SetCurrentDebugLocation(latch->getTerminator()->getDebugLoc());
+  llvm::Value* const so_far = chunk_end.CreateAdd(done, count);
   done->addIncoming(before.getInt64(0), preheader);
   done->addIncoming(so_far, end);
-  ending.CreateCondBr(ending.CreateICmpEQ(so_far, one.iterations), exit, chunk);
+  chunk_end.CreateCondBr(chunk_end.CreateICmpEQ(so_far, one.iterations), exit, chunk);
 
   count_iterations(loop, count, enter, end);
 }

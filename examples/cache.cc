@@ -1,5 +1,5 @@
-// A cache of strings: the table is local, keys and values are far. Several threads use it; what is not asked for goes
-// to the far tier by itself, and what comes back comes back alone or with its page, as it is used.
+// A cache of strings: the table is local, keys and values are far. Several threads use it. Entries that are not asked
+// for go to the far tier by themselves, and come back alone or with their pages, as they are used.
 //
 //     build/bin/examples/cache [FAR-TIER]
 #include <cstdint>

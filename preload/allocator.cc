@@ -43,7 +43,7 @@ constexpr std::size_t most_bytes = PTRDIFF_MAX;
 
 // Before every call of jemalloc's that may take its locks.
 void check_order_of_locks() noexcept {
-  FAR_DCHECK(platform::forks_held_up == 0, "whoever holds up a fork stays out of the program's allocator");
+  FAR_DCHECK(platform::forks_held_up == 0, "a thread that holds up a fork stays out of the program's allocator");
 }
 
 void* refuse() noexcept {

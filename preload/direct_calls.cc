@@ -141,8 +141,8 @@ bool is_among(std::span<const long> numbers, long number) {
   return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
 }
 
-// What the stub must check before a call may go to the kernel, from the lists above and the guard's table of calls. For
-// a call that none of them knows, every argument is checked.
+// The checks of the stub before a call may go to the kernel, from the lists above and the guard's table of calls. For a
+// call that none of them knows, every argument is checked.
 rule rule_of(long number) {
   constexpr auto served = [] {
     std::array<long, served_by_guard.size()> numbers{};

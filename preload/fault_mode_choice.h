@@ -13,7 +13,7 @@ namespace far::preload {
 struct fault_mode_choice {
   pager::fault_mode mode = pager::fault_mode::thread;
   const char* why_not_asked = nullptr;  // when it is not the requested mode: the reason, and the remedy
-  const char* risk = nullptr;           // what the program must not do in it, on this kernel
+  const char* risk = nullptr;           // a thing that the program must not do in it, on this kernel
 };
 
 // `asked`: nullopt for the default, which is the thread mode; but the inline mode on kernels that move pages away under

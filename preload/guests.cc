@@ -18,9 +18,9 @@ constexpr std::uint64_t newcomer_ns = 1'000'000'000;
 
 }  // namespace
 
-// Nothing here may fail in a way that a program notices: a guest that is refused runs with a budget of its own. What a
-// guest has counted outlives it in `departed_`, or the sums of the process would fall when it leaves; the frames that
-// it held are free again, so they are not kept.
+// Nothing here may fail in a way that a program notices: a guest that is refused runs with a budget of its own. The
+// counts of a guest outlive it in `departed_`, or the sums of the process would fall when it leaves. Its frames are
+// free again, so they are not kept.
 std::uint64_t guests::exchange(std::uint32_t& number, const control::guest_report& said) noexcept {
   if (said.interface != control::guest_interface) return 0;
   const lock_guard held(lock_);
@@ -88,8 +88,8 @@ job_share guests::share_above(const guest& one, job_share whole) noexcept {
   return whole;
 }
 
-// Guests share the budget of the process as the processes of a job share that of the job (divide_budget()). What is set
-// aside for further runtimes is no part of what is divided.
+// Guests share the budget of the process as the processes of a job share that of the job (divide_budget()). The part
+// that is set aside for further runtimes is not divided.
 std::uint64_t guests::divide(std::uint64_t budget_bytes, const statistics& own, std::uint64_t now_ns) noexcept {
   const lock_guard held(lock_);
   const std::uint64_t since_ns = now_ns - std::min(now_ns, measured_ns_);

@@ -104,7 +104,7 @@ void set_program(job_slot& slot, const char* name) {
   for (std::size_t i = 0; i < slot.program.size(); ++i) slot.program[i].store(i < length ? name[i] : '\0');
 }
 
-// With the lock of the job. The slot may be used again; what it counted stays in the sums.
+// With the lock of the job. The slot may be used again; its counts stay in the sums.
 void forget(job_region& region, job_slot& slot) {
   statistics sums = region.forgotten_account.statistics();
   process_usage used = region.forgotten_account.usage();

@@ -37,8 +37,8 @@ bool has_most(const job_share& one) {
   return one.limit_bytes >= one.most_bytes - std::min(one.most_bytes, margin_bytes);
 }
 
-// The least that is set aside for a process. A small one uses less than it may; it is counted with little more than
-// what it uses, or a dozen of shells would take 200 MiB from those that work.
+// The least that is set aside for a process. A small one uses less than it may; it is counted with little more than its
+// use, or a dozen of shells would take 200 MiB from those that work.
 std::uint64_t reserve(const job_share& one) {
   return is_demanding(one) ? minimum : std::min(minimum, one.used_bytes + margin_bytes);
 }
@@ -81,7 +81,7 @@ class division {
              part_of(pool, static_cast<double>(kept(one) - reserve(one)), static_cast<double>(kept_ - reserved_));
     }
     if (any_demand_) return kept(one) + (is_demanding(one) ? part_of(pool_, weight_of_demand(one), all_demand_) : 0);
-    // Nobody needs more. All may grow, those most that are large or new; a quarter waits for who comes next.
+    // Nobody needs more. All may grow, large and new ones most. A quarter is kept for newcomers.
     return kept(one) + part_of(pool_ - pool_ / 4, weight_of_use(one), all_use_);
   }
 
@@ -129,7 +129,7 @@ class division {
   double all_use_ = 0;
   std::uint64_t reserved_ = 0;
   std::uint64_t kept_ = 0;
-  std::uint64_t pool_ = 0;  // what the others leave for those that may grow
+  std::uint64_t pool_ = 0;  // left by the others for those that may grow
   bool any_demand_ = false;
 };
 

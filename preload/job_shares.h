@@ -34,8 +34,8 @@ struct job_share {
   bool is_new = false;            // it has just come
   std::uint64_t most_bytes = ~std::uint64_t{0};  // it takes no more; at least pager::minimum_budget_bytes
 
-  // In: what was granted before; 0: nothing yet. Out: what it may hold from now on, at least
-  // pager::minimum_budget_bytes. A process that holds more comes down to it by eviction.
+  // In: the grant before; 0: none yet. Out: the grant from now on, at least pager::minimum_budget_bytes. A process that
+  // holds more comes down to it by eviction.
   std::uint64_t granted_bytes = 0;
 };
 

@@ -18,6 +18,7 @@
 
 #include "base/units.h"
 #include "pager/pager.h"
+#include "tests/support/scratch_folder.h"
 
 namespace far::preload {
 namespace {
@@ -42,18 +43,11 @@ constexpr std::uint64_t budget_bytes = 128 * mib;
 
 class job_test : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "farheap-job-test-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-    name_ = {directory_ + "/farheap-job-1", {7, 8}};
-  }
   void TearDown() override {
     for (const pid_t child : children_) {
       kill(child, SIGKILL);
       waitpid(child, nullptr, 0);
     }
-    std::filesystem::remove_all(directory_);
   }
 
   [[nodiscard]] std::unique_ptr<job> join(bool shares = true) const {
@@ -90,8 +84,8 @@ class job_test : public testing::Test {
     return child;
   }
 
-  std::string directory_;
-  job_name name_;
+  const scratch_folder folder_;
+  const job_name name_ = {folder_.path() + "/farheap-job-1", {7, 8}};
   std::vector<pid_t> children_;
 };
 

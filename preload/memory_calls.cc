@@ -27,7 +27,7 @@
 namespace far::preload {
 namespace {
 
-using placement = pager::pager::placement;
+using overlap = pager::pager::overlap;
 
 // Whether the flags request a special kind of memory, which far memory cannot be.
 constexpr bool is_special(int flags) {
@@ -165,8 +165,8 @@ void* lock_if_asked(void* mapped, std::size_t bytes) {
 // moved into its place in one step.
 void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int protection, int flags, int descriptor,
                         off_t offset) {
-  const placement how = (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE ? placement::if_free : placement::replace;
-  if (how == placement::replace && !locks_future_mappings()) {
+  const overlap how = (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE ? overlap::refuse : overlap::replace;
+  if (how == overlap::replace && !locks_future_mappings()) {
     // Mappings that the kernel owns are the kernel's to decide about.
     const auto place = [&]() -> int {
       return kernel_mmap(address, bytes, protection, flags, descriptor, offset) != MAP_FAILED ? 0 : errno;
@@ -206,7 +206,7 @@ void* map_over_far_heap(pager::pager& far, void* address, std::size_t bytes, int
 
 void* map_fixed(pager::pager& far, void* address, std::size_t bytes, int protection, int flags, int descriptor,
                 off_t offset, bool ordinary) {
-  const placement how = (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE ? placement::if_free : placement::replace;
+  const overlap how = (flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE ? overlap::refuse : overlap::replace;
   if (!ordinary) return map_over_far_heap(far, address, bytes, protection, flags, descriptor, offset);
   const result<void> mapped =
       in_runtime([&] { return far.map_at(bytes_at(address), bytes, protection & access_bits, how); });
@@ -231,8 +231,7 @@ void* map_across(pager::pager& far, void* address, std::size_t bytes, int protec
     // Its part is mapped with the whole, below.
     const auto wait_for_whole = [] { return 0; };
     const result<void> taken =
-        is_far ? in_runtime([&] { return far.hand_over(at, part, placement::replace, wait_for_whole); })
-               : result<void>();
+        is_far ? in_runtime([&] { return far.hand_over(at, part, overlap::replace, wait_for_whole); }) : result<void>();
     if (done(taken) != 0) return MAP_FAILED;
     at += part;
   }
@@ -317,6 +316,23 @@ int advise(void* address, std::size_t bytes, int advice) {
       [far, advice](std::byte* first, std::size_t count) { return far->advise(first, count, advice); });
 }
 
+// ---- mincore, msync ----
+
+bool has_far_hole(const void* address, std::size_t bytes) {
+  bytes = within_addresses(address, bytes);
+  const pager::pager* const far = pager_of(address, bytes);
+  if (far == nullptr) return false;
+  const auto* at = static_cast<const std::byte*>(address);
+  const std::byte* const end = at + round_up(bytes, page_bytes);
+  while (at < end) {
+    bool is_far = false;
+    const std::size_t part = far->uniform_bytes(at, static_cast<std::size_t>(end - at), &is_far);
+    if (is_far && !in_runtime([&] { return far->is_mapped(at, part); })) return true;
+    at += part;
+  }
+  return false;
+}
+
 // ---- mremap ----
 
 namespace {
@@ -370,9 +386,8 @@ void* remap_foreign(pager::pager& far, bool out_of, void* address, std::size_t o
   };
   if (into) {
     const auto* const moving = &move;
-    const result<void> handed_over = in_runtime([&] {
-      return far.hand_over(bytes_at(wanted), new_bytes, placement::replace, [moving] { return (*moving)(); });
-    });
+    const result<void> handed_over = in_runtime(
+        [&] { return far.hand_over(bytes_at(wanted), new_bytes, overlap::replace, [moving] { return (*moving)(); }); });
     if (done(handed_over) != 0) return MAP_FAILED;
   } else if (const int failure = move()) {
     return fail_to_map(failure);

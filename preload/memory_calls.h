@@ -18,6 +18,9 @@ int advise(void* address, std::size_t bytes, int advice);
 // process_madvise(2). Returns how many bytes it advised.
 [[nodiscard]] ssize_t advise_process(int process, const iovec* ranges, std::size_t count, int advice, unsigned flags);
 
+// Whether a part of the range is free in the far heap. The kernel, to which all of the heap is mapped, cannot tell.
+[[nodiscard]] bool has_far_hole(const void* address, std::size_t bytes);
+
 // mlock2(2) (mlock with no flags), munlock, mlockall, munlockall.
 int lock(const void* address, std::size_t bytes, unsigned flags);
 int unlock(const void* address, std::size_t bytes);

@@ -89,9 +89,9 @@ void visit_local_parts(const pager::pager& far, const kernel_mapping& mapping, c
     const std::size_t part = far.uniform_bytes(at, mapping.end - first, &is_far);
     if (is_far) {
       // Mappings that the program has made over the far heap are the kernel's.
-      const result<pager::pager::origin> whose =
+      const result<pager::pager::origin> owner =
           mapping.accessible ? far.origin_of(at, part) : result<pager::pager::origin>(error{"", EFAULT});
-      if (whose && whose.value() == pager::pager::origin::foreign) visit(first, part);
+      if (owner && owner.value() == pager::pager::origin::foreign) visit(first, part);
       first += part;
       continue;
     }

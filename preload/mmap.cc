@@ -1,5 +1,6 @@
 // The functions that programs call: mmap, munmap, mremap, madvise, mprotect, mlock and so on. memory_calls.h serves
 // them.
+#include <dlfcn.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -48,6 +49,23 @@ FAR_API int posix_madvise(void* address, std::size_t bytes, int advice) {
   const int failure = far::preload::advise(address, bytes, advice) == 0 ? 0 : errno;
   errno = saved_errno;
   return failure;
+}
+// mincore(2) says which pages are in local memory, for far memory, too.
+FAR_API int mincore(void* address, std::size_t bytes, unsigned char* resident) {
+  using function = int (*)(void*, std::size_t, unsigned char*);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "mincore"));
+  if (!far::preload::has_far_hole(address, bytes)) return next(address, bytes, resident);
+  errno = ENOMEM;
+  return -1;
+}
+// As in the kernel, a hole is reported after the rest has been done.
+FAR_API int msync(void* address, std::size_t bytes, int flags) {
+  using function = int (*)(void*, std::size_t, int);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "msync"));
+  if (next(address, bytes, flags) != 0) return -1;
+  if (!far::preload::has_far_hole(address, bytes)) return 0;
+  errno = ENOMEM;
+  return -1;
 }
 FAR_API ssize_t process_madvise(int process, const iovec* ranges, std::size_t count, int advice, unsigned flags) {
   return far::preload::advise_process(process, ranges, count, advice, flags);

@@ -1,5 +1,5 @@
 // System calls that bypass the C library's functions: through its syscall(), or by the program's own instructions.
-// Those that concern the runtime are served as if the function had been called.
+// Calls that concern the runtime are served as if the function had been called.
 #pragma once
 
 #include <array>

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/units.h"
+#include "tests/support/scratch_folder.h"
 
 namespace far::preload {
 namespace {
@@ -44,14 +45,8 @@ std::string contents(const std::string& path) {
 
 class report_test : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "farheap-report-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  std::string directory_;
+  const scratch_folder folder_;
+  const std::string directory_ = folder_.path();
 };
 
 TEST(Report, EveryStatisticAppearsUnderItsName) {

@@ -63,7 +63,7 @@ struct runtime {
   std::unique_ptr<job> of_job;                 // null: the process is on its own
   std::atomic<std::uint64_t> budget_bytes{0};  // of the process, guests included
   guests far_runtimes;                         // those of the program
-  engine::statistics counted_at_fork;          // in a child of fork: what its parent had counted
+  engine::statistics counted_at_fork;          // in a child of fork: its parent's counts
   std::unique_ptr<control::control_server> control FAR_GUARDED_BY(settling);
   std::uint64_t started_ns = 0;
   std::atomic<bool> reported{false};
@@ -147,12 +147,16 @@ result<void> add_server(void* context, std::string_view server) {
   return static_cast<runtime*>(context)->pager->add_server(server);
 }
 
+result<std::uint64_t> remove_server(void* context, std::string_view server) {
+  return static_cast<runtime*>(context)->pager->remove_server(server);
+}
+
 engine::statistics read_statistics(void* context) {
   return count_since_start(*static_cast<runtime*>(context));
 }
 
-// Serves `farheap resize`, `stats` and `add-server`, and does what must not be done by a thread that resolves misses:
-// under pressure, it takes freed memory back from jemalloc before the evictor writes it out.
+// Serves `farheap resize`, `stats`, `add-server` and `remove-server`, and does what must not be done by a thread that
+// resolves misses: under pressure, it takes freed memory back from jemalloc before the evictor writes it out.
 void run_control(runtime& self, control::control_server& server) {
   std::uint64_t evicted_before = 0;
   bool serving_peers = true;
@@ -175,7 +179,7 @@ void start_control(Body body) {
 }
 
 std::unique_ptr<control::control_server> listen(runtime& self) {
-  control::control_callbacks callbacks{&self, resize_budget, read_statistics, add_server};
+  control::control_callbacks callbacks{&self, resize_budget, read_statistics, add_server, remove_server};
   if (self.of_job != nullptr) {
     callbacks.job_file = [](void* context) { return static_cast<runtime*>(context)->of_job->descriptor(); };
     callbacks.job_secret = [](void* context) { return static_cast<runtime*>(context)->of_job->name().secret_text(); };

@@ -63,10 +63,12 @@ class recording_section {
 };
 
 // miss_record::kind is the pager's, as it is.
-static_assert(static_cast<int>(pager::miss::kind::read) == static_cast<int>(trace::miss_kind::read));
-static_assert(static_cast<int>(pager::miss::kind::write) == static_cast<int>(trace::miss_kind::write));
-static_assert(static_cast<int>(pager::miss::kind::protection) == static_cast<int>(trace::miss_kind::protection));
-static_assert(static_cast<int>(pager::miss::kind::first_touch) == static_cast<int>(trace::miss_kind::first_touch));
+static_assert(static_cast<int>(pager::observed_miss::kind::read) == static_cast<int>(trace::miss_kind::read));
+static_assert(static_cast<int>(pager::observed_miss::kind::write) == static_cast<int>(trace::miss_kind::write));
+static_assert(static_cast<int>(pager::observed_miss::kind::protection) ==
+              static_cast<int>(trace::miss_kind::protection));
+static_assert(static_cast<int>(pager::observed_miss::kind::first_touch) ==
+              static_cast<int>(trace::miss_kind::first_touch));
 
 class tracer final : public pager::miss_observer {
  public:
@@ -80,7 +82,7 @@ class tracer final : public pager::miss_observer {
 
   // Runs during a miss, so it allocates nothing, and its own misses are not recorded. For a miss inside a system call,
   // the stack of the call is recorded.
-  void missed(const pager::miss& one) noexcept override {
+  void missed(const pager::observed_miss& one) noexcept override {
     if (recording) return;
     const std::uint64_t number = misses.fetch_add(1, std::memory_order_relaxed);
     if (number % sample_ != 0) return;

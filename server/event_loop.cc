@@ -22,6 +22,9 @@ constexpr std::uint64_t idle_look_ns = 1'000'000'000;  // without connections
 // A connection that was busy gives its buffers' memory back after so long.
 constexpr std::uint64_t idle_ns = 1'000'000'000;
 
+constexpr int drain_orders = 1;
+constexpr int end_orders = 2;
+
 // The most connections before their handshake has ended; when there are more, the oldest one is closed.
 constexpr std::size_t most_strangers = 256;
 
@@ -56,13 +59,13 @@ void event_loop::adopt(int socket, std::string peer) {
 
 void event_loop::drain() {
   int running = 0;
-  orders_.compare_exchange_strong(running, 1);
+  orders_.compare_exchange_strong(running, drain_orders);
   const lock_guard guard(transport_lock_);
   if (transport_) transport_->wake();
 }
 
 void event_loop::end_now() {
-  orders_.store(2);
+  orders_.store(end_orders);
   const lock_guard guard(transport_lock_);
   if (transport_) transport_->wake();
 }
@@ -104,7 +107,7 @@ void event_loop::run() {
     // serve() fills due_ for the next turn, and does not change to_serve_.
     for (const std::uint32_t number : to_serve_) serve(number, now_ns);
     to_serve_.clear();
-    if (orders_.load() != 0 && open_count_.load() == 0) break;
+    if (orders_.load() == end_orders && open_count_.load() == 0) break;
   }
   reader.offline();
   ended_.store(true);
@@ -130,8 +133,10 @@ void event_loop::take_newcomers(std::uint64_t now_ns) {
 // at once.
 void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
   make_room_for_newcomers();
-  if (unused_.empty() || obeyed_ != 0) {
-    if (obeyed_ == 0) log_limited("too many connections; refused " + arrived.peer, now_ns);
+  if (unused_.empty() || obeyed_ == end_orders) {
+    if (obeyed_ != end_orders) {
+      log_limited("too many connections; refused " + arrived.peer, now_ns, log_level::warning, {.peer = arrived.peer});
+    }
     close(arrived.socket);
     return;
   }
@@ -147,6 +152,7 @@ void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
   served& fresh = all_[number];
   fresh = {};
   fresh.talk = std::move(accepted).value();
+  if (obeyed_ == drain_orders) fresh.talk->messages().drain();
   fresh.peer = std::move(arrived.peer);
   fresh.socket = arrived.socket;
   fresh.active_at_ns = now_ns;
@@ -250,7 +256,7 @@ void event_loop::close_down(std::uint32_t number, std::uint64_t now_ns) {
   if (is_logged(how)) {
     log_limited(std::string(name_of(messages.reason())) + ": ended the connection of " + messages.describe() + " at " +
                     whose.peer,
-                now_ns, how);
+                now_ns, how, messages.party(whose.peer));
   }
   transport_->remove(number);
   close(whose.socket);
@@ -278,7 +284,7 @@ void event_loop::obey_orders() {
   for (std::uint32_t number = 0; number < all_.size(); ++number) {
     if (!all_[number].talk) continue;
     protocol& messages = all_[number].talk->messages();
-    if (orders == 1) {
+    if (orders == drain_orders) {
       messages.drain();
     } else {
       messages.end(close_reason::stopped);

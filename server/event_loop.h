@@ -31,14 +31,14 @@ class event_loop {
  public:
   // Starts the thread. `settings` outlives the loop.
   event_loop(const loop_settings& settings, quiescent_states& readers);
-  // Requires: stopped by end_now(), or drained.
+  // Requires: stopped by end_now().
   ~event_loop();
   event_loop(const event_loop&) = delete;
   event_loop& operator=(const event_loop&) = delete;
 
   // Thread-safe. Serves the socket from now on, and closes it in the end.
   void adopt(int socket, std::string peer);
-  // Tells every client that the server will stop; the loop ends with its last connection.
+  // Tells every client, and those that come later, that the server will stop.
   void drain();
   // Closes every connection, and ends.
   void end_now();

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/check.h"
 #include "server/event_log.h"
 #include "server/memory_server.h"
 #include "server/options.h"
@@ -47,6 +48,12 @@ int run(const std::vector<std::string>& arguments) {
   if (!said.value().chosen) {
     std::fputs(said.value().text.c_str(), stdout);
     return 0;
+  }
+  set_log_format(said.value().chosen->logged_as);
+  if (said.value().chosen->only_check) {
+    const std::vector<finding> found = examine(*said.value().chosen);
+    std::fputs(to_text(found).c_str(), stdout);
+    return has_problem(found) ? 1 : 0;
   }
   const int signals = take_signals();
   if (signals < 0) {

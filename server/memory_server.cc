@@ -19,6 +19,7 @@
 
 #include "base/units.h"
 #include "platform/clock.h"
+#include "platform/system_memory.h"
 #include "server/event_log.h"
 #include "server/service_manager.h"
 
@@ -28,6 +29,10 @@ namespace {
 // How often expired sessions are looked for, and freed blocks while there are some.
 constexpr int idle_ms = 100;
 constexpr int reclaim_ms = 2;
+constexpr int draining_ms = 20;
+
+// How many connections are accepted at a time.
+constexpr std::size_t most_accepted = 64;
 
 // How long loops may take to close their connections when they must.
 constexpr std::uint64_t closing_ns = 5'000'000'000;
@@ -94,11 +99,14 @@ result<void> memory_server::prepare() {
     if (!context) return context.error();
     security_ = std::move(context).value();
   }
-  result<std::unique_ptr<store>> lent = store::create({.memory_bytes = chosen_.memory_bytes,
-                                                       .grace_ns = chosen_.grace_ns,
-                                                       .lease_ns = chosen_.lease_ns,
-                                                       .quota_bytes = chosen_.quota_bytes,
-                                                       .make_source = {}});
+  const result<platform::system_memory> machine = platform::read_system_memory();
+  result<std::unique_ptr<store>> lent =
+      store::create({.memory_bytes = chosen_.memory_bytes,
+                     .most_memory_bytes = machine ? machine.value().usable_bytes() : 0,
+                     .grace_ns = chosen_.grace_ns,
+                     .lease_ns = chosen_.lease_ns,
+                     .quota_bytes = chosen_.quota_bytes,
+                     .make_source = {}});
   if (!lent) return lent.error();
   store_ = std::move(lent).value();
   protocol_.lent = store_.get();
@@ -165,7 +173,9 @@ void memory_server::run(int signals, const std::function<result<options>()>& rea
   tell_manager("READY=1\nSTATUS=serving");
   serve_until_signal(signals, read_again);
   drain(signals);
-  log_event("stopped");
+  const std::string said = farewell();
+  end(signals);
+  log_event(said);
 }
 
 void memory_server::serve_until_signal(int signals, const std::function<result<options>()>& read_again) {
@@ -180,7 +190,7 @@ void memory_server::serve_until_signal(int signals, const std::function<result<o
       reload(read_again());
       tell_manager("READY=1\nSTATUS=serving");
     }
-    accept_all();
+    accept_some();
   }
 }
 
@@ -199,6 +209,11 @@ void memory_server::reload(result<options> fresh) {
   // A server that started with tokens keeps requiring tokens, and one without keeps running without.
   if (now.token_file == chosen_.token_file) chosen_.tokens = std::move(now.tokens);
   if (now.metrics_token_file == chosen_.metrics_token_file) chosen_.metrics_tokens = std::move(now.metrics_tokens);
+  if (now.memory_bytes != chosen_.memory_bytes) {
+    store_->set_memory(now.memory_bytes);
+    log_event("lending " + format_size(now.memory_bytes) + ", before " + format_size(chosen_.memory_bytes));
+    chosen_.memory_bytes = now.memory_bytes;
+  }
   store_->set_quotas(std::move(now.quota_bytes));
   set_log_level(now.least_logged);
   log_event(std::string("reloaded tokens, quotas and log level") +
@@ -206,8 +221,9 @@ void memory_server::reload(result<options> fresh) {
   if (!left.empty()) log_event("not changed before the next start: " + left, log_level::warning);
 }
 
-void memory_server::accept_all() {
-  while (listener_ >= 0) {
+// A flood of newcomers must not keep this thread from signals and from what expires; the others wait for the next turn.
+void memory_server::accept_some() {
+  for (std::size_t accepted = 0; listener_ >= 0 && accepted < most_accepted; ++accepted) {
     const int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket >= 0) {
       deal_out(socket);
@@ -252,27 +268,41 @@ int memory_server::housekeeping_ms() {
   return left > 0 ? reclaim_ms : idle_ms;
 }
 
-bool memory_server::clients_have_gone() const {
+bool memory_server::is_deserted() const {
   const bool loops_ended =
       std::all_of(loops_.begin(), loops_.end(), [](const auto& loop) { return loop->has_ended(); });
   return loops_ended && store_->report().connections == 0;
 }
 
+std::string memory_server::farewell() const {
+  const std::uint64_t lost = store_->report().needed_blocks * block_bytes;
+  return lost == 0 ? "stopped; no client had anything here"
+                   : "stopped; clients had " + format_size(lost) + " here, which they lose unless they have copies";
+}
+
+// Clients whose connection breaks meanwhile must be able to come back for their bytes, so it goes on listening.
 void memory_server::drain(int signals) {
-  log_event("draining: no new blocks and sessions; ending in at most " + format_duration(chosen_.drain_ns) +
-            ", or at a second signal");
+  log_event("draining: no new blocks and sessions; ending when no client has anything here, in at most " +
+            format_duration(chosen_.drain_ns) + ", or at a second signal");
   tell_manager("STOPPING=1\nSTATUS=draining");
   store_->drain();
-  if (listener_ >= 0) close(std::exchange(listener_, -1));
   for (const auto& loop : loops_) loop->drain();
   const std::uint64_t started_ns = now();
-  while (!clients_have_gone() && now() - started_ns < chosen_.drain_ns) {
-    if (has_end_signal(signals, std::min(housekeeping_ms(), 20))) break;
+  while (store_->report().needed_blocks > 0 && now() - started_ns < chosen_.drain_ns) {
+    const int pause_ms = std::min(housekeeping_ms(), draining_ms);
+    const int listener = std::exchange(accepting_, true) ? listener_ : -1;
+    const int number = wait_for(signals, listener, pause_ms);
+    if (number != 0 && number != SIGHUP) return;
+    accept_some();
   }
+}
+
+void memory_server::end(int signals) {
+  if (listener_ >= 0) close(std::exchange(listener_, -1));
   for (const auto& loop : loops_) loop->end_now();
   shared_memory_.reset();
   const std::uint64_t closing_since_ns = now();
-  while (!clients_have_gone() && now() - closing_since_ns < closing_ns) {
+  while (!is_deserted() && now() - closing_since_ns < closing_ns) {
     if (has_end_signal(signals, 5)) _exit(1);
   }
 }

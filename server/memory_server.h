@@ -33,9 +33,9 @@ class memory_server {
   // The addresses where it listens, for programs that wait for the server.
   [[nodiscard]] std::vector<std::string> addresses() const;
 
-  // Serves until `signals`, a signalfd, tells of SIGTERM or SIGINT; then drains until the clients have gone, the time
-  // for it is over, or a second signal comes. At SIGHUP it takes over what `read_again` returns, as far as a running
-  // server can: all of it, or nothing when some of it is wrong.
+  // Serves until `signals`, a signalfd, tells of SIGTERM or SIGINT; then drains until no client needs anything that it
+  // holds, the time for it is over, or a second signal comes. At SIGHUP it takes over what `read_again` returns, as far
+  // as a running server can: all of it, or nothing when some of it is wrong.
   void run(int signals, const std::function<result<options>()>& read_again);
 
  private:
@@ -46,11 +46,13 @@ class memory_server {
   void serve_until_signal(int signals, const std::function<result<options>()>& read_again);
   void reload(result<options> fresh);
   void drain(int signals);
-  void accept_all();
+  void end(int signals);
+  [[nodiscard]] std::string farewell() const;
+  void accept_some();
   void deal_out(int socket);
   // Returns the time until it wants to be called again.
   [[nodiscard]] int housekeeping_ms();
-  [[nodiscard]] bool clients_have_gone() const;
+  [[nodiscard]] bool is_deserted() const;
 
   options chosen_;
   std::optional<address> bound_;  // the address where it listens, with its actual port

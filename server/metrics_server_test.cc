@@ -194,7 +194,7 @@ TEST_F(metrics_port, a_header_that_is_too_long_is_refused) {
   EXPECT_EQ(code_of(hostile.read_all()), 431);
 }
 
-// The number of connections is limited, and those who only hold one make way for those who ask.
+// The number of connections is limited, and idle ones make way for those that ask.
 TEST_F(metrics_port, idle_connections_keep_nobody_out) {
   start({.patience_ns = 3'600'000'000'000});
   std::vector<std::unique_ptr<client>> idle;

@@ -44,8 +44,10 @@ struct texts {
   std::string silence = "60s";
   std::string spin = "50us";
   std::string log_level = "info";
+  std::string log_format = "text";
   unsigned threads = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 8u);
   bool epoll = false;
+  bool check = false;
 };
 
 // Values are read as text and checked afterwards, so that each message can say what to write instead.
@@ -77,6 +79,8 @@ void declare(CLI::App& parser, texts& into) {
   text("--silence", into.silence, "DURATION", "disconnect a client that sends nothing for this long; default 60s");
   text("--spin", into.spin, "DURATION", "how long a loop spins before it sleeps; 0s: not at all; default 50us");
   text("--log-level", into.log_level, "LEVEL", "warning, info or debug (also clients that come and go); default info");
+  text("--log-format", into.log_format, "FORMAT", "text or json, one object on each line; default text");
+  parser.add_flag("--check", into.check, "say whether a server with these options could start here, and start none");
   parser.add_flag("--epoll", into.epoll, "use epoll even if io_uring is available");
   parser.set_config("--config", "", "read options from this file")->type_name("FILE");
   parser.set_version_flag("--version", "farheapd " FARHEAP_VERSION);
@@ -198,8 +202,8 @@ result<void> take_address(const char* option, const std::string& text, bool is_p
   return {};
 }
 
-// Secrets are read before addresses: what may be listened on depends on whether a token or a certificate protects it. A
-// server with --shm alone opens no port.
+// Secrets are read before addresses: a token or a certificate decides which addresses are permitted. A server with
+// --shm alone opens no port.
 result<options> check(const texts& from) {
   options checked;
   checked.threads = from.threads;
@@ -208,6 +212,10 @@ result<options> check(const texts& from) {
   const std::optional<log_level> least = log_level_named(from.log_level);
   if (!least) return about("--log-level", "'" + from.log_level + "' is no level; write warning, info or debug");
   checked.least_logged = *least;
+  const std::optional<log_format> format = log_format_named(from.log_format);
+  if (!format) return about("--log-format", "'" + from.log_format + "' is no format; write text or json");
+  checked.logged_as = *format;
+  checked.only_check = from.check;
   if (result<void> done = take_sizes(from, checked); !done) return done.error();
   if (result<void> done = take_durations(from, checked); !done) return done.error();
   if (result<void> done = take_secrets(from, checked); !done) return done.error();
@@ -247,7 +255,6 @@ std::vector<std::string> fixed_differences(const options& before, const options&
   };
   compare("--listen", text_of(before.listen) != text_of(now.listen));
   compare("--metrics", text_of(before.metrics) != text_of(now.metrics));
-  compare("--memory", before.memory_bytes != now.memory_bytes);
   compare("--threads", before.threads != now.threads);
   compare("--token-file", before.token_file != now.token_file);
   compare("--metrics-token-file", before.metrics_token_file != now.metrics_token_file);
@@ -260,6 +267,7 @@ std::vector<std::string> fixed_differences(const options& before, const options&
   compare("--patience", before.patience_ns != now.patience_ns);
   compare("--silence", before.silence_ns != now.silence_ns);
   compare("--spin", before.spin_ns != now.spin_ns);
+  compare("--log-format", before.logged_as != now.logged_as);
   compare("--epoll", before.use_io_uring != now.use_io_uring);
   return names;
 }

@@ -36,6 +36,8 @@ struct options {
   std::uint64_t spin_ns = 0;
   bool use_io_uring = true;
   log_level least_logged = log_level::info;
+  log_format logged_as = log_format::text;
+  bool only_check = false;  // say whether a server could start, and end
 };
 
 struct command_line {
@@ -47,7 +49,7 @@ struct command_line {
 [[nodiscard]] result<command_line> parse_command_line(std::vector<std::string> arguments);
 
 // The names of the options that differ and that a running server cannot change: all but tokens, certificates and keys
-// in files of the same names, quotas, and the log level.
+// in files of the same names, the memory, quotas, and the log level.
 [[nodiscard]] std::vector<std::string> fixed_differences(const options& before, const options& now);
 
 }  // namespace far::server

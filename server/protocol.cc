@@ -1,11 +1,14 @@
 #include "server/protocol.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <optional>
 #include <utility>
 
 #include "base/check.h"
+#include "base/xxh3_form.h"
 
 namespace far::server {
 namespace {
@@ -233,6 +236,19 @@ void protocol::end_refused() {
 void protocol::release_memory() {
   if (in_.empty()) in_.release_memory(offered_);
   replies_.release_memory();
+}
+
+// With its token a tenant could join a session by its name, so the log has a part of a hash of it.
+event_party protocol::party(const std::string& peer) const {
+  event_party known{.peer = peer, .reason = name_of(reason_)};
+  if (!mine_.to) return known;
+  known.tenant = mine_.to->tenant_name();
+  std::array<char, 9> short_name{};
+  const std::uint64_t hash = fastest_xxh3().hash_64(mine_.to->id().data(), mine_.to->id().size());
+  static_cast<void>(
+      std::snprintf(short_name.data(), short_name.size(), "%08x", static_cast<unsigned>(hash & 0xffff'ffffu)));
+  known.session = short_name.data();
+  return known;
 }
 
 std::string protocol::describe() const {

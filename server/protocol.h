@@ -2,7 +2,7 @@
 //
 //     received() -> [in] -> work(): handshake, then requests on the session -> [out] -> to_send(), sent()
 //
-// An event loop, the simulation and a fuzzer drive it alike. Whatever a client does, only its own connection ends.
+// An event loop, the simulation and a fuzzer drive it alike. A client that misbehaves can end only its own connection.
 // Requests allocate nothing: both buffers have a fixed size, and the server reads nothing from a client that does not
 // read its replies. Between two calls of work() the driver passes a quiescent state (quiescent_states.h).
 #pragma once
@@ -15,6 +15,7 @@
 #include "server/byte_buffer.h"
 #include "server/close_reason.h"
 #include "server/counters.h"
+#include "server/event_log.h"
 #include "server/reply_writer.h"
 #include "server/request_handler.h"
 #include "server/store.h"
@@ -80,8 +81,9 @@ class protocol {
   // Gives the memory of idle buffers back.
   void release_memory();
 
-  // For the log: "tenant 'x'", or "a client" before its handshake.
+  // For the log: "tenant 'x'", or "a client" before its handshake; and the same for machines, at this peer.
   [[nodiscard]] std::string describe() const;
+  [[nodiscard]] event_party party(const std::string& peer) const;
   [[nodiscard]] bool is_serving() const { return phase_ == phase::serving; }
   // Since the start; the difference of two calls is how many were answered between them.
   [[nodiscard]] std::uint64_t answered() const { return replies_.answered(); }

@@ -360,7 +360,7 @@ TEST_F(Serving, ReducesNumbersWithoutFetching) {
   cut.pop_back();
   EXPECT_EQ(client.ask(opcode::call, cut).head.result, status::call_failed);
   EXPECT_FALSE(client.talk.is_over());
-  // As with a read, whoever names what is not its own has lost track of its slots.
+  // As with a read, a client that names slots of others has lost track of its own.
   EXPECT_EQ(client.ask(opcode::call, payload_of({{100 * wire::block_slots, 0, 8}})).head.result, status::not_allocated);
   EXPECT_TRUE(client.talk.is_over());
 }

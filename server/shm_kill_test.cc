@@ -16,6 +16,7 @@
 #include "backend/shm/shm_backend.h"
 #include "server/shm_service.h"
 #include "server/store.h"
+#include "tests/support/scratch_folder.h"
 
 namespace far::server {
 namespace {
@@ -90,9 +91,8 @@ TEST_P(shm_kill, no_byte_is_lost_however_often_the_server_is_killed) {
   constexpr int kills = 6;
   constexpr std::size_t large_slots = 40 * wire::block_slots;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
-  std::string folder = "/tmp/farheap-shm-kill-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  const std::string path = folder + "/server.sock";
+  const scratch_folder folder;
+  const std::string path = folder.path() + "/server.sock";
   std::mt19937_64 random(seed);
   {
     auto server = std::make_unique<server_process>(path);
@@ -144,9 +144,6 @@ TEST_P(shm_kill, no_byte_is_lost_however_often_the_server_is_killed) {
     }
     EXPECT_GT(model.size(), 20u);
   }
-  unlink(path.c_str());
-  unlink((path + ".lock").c_str());
-  rmdir(folder.c_str());
 }
 
 INSTANTIATE_TEST_SUITE_P(copies, shm_kill, testing::Bool(),

@@ -1,6 +1,6 @@
 // One connection of a client over shared memory: the handshake on its socket, then its rings.
 //
-// Operations on its socket never wait. Whatever a client does, only its own session ends.
+// Operations on its socket never wait. A client that misbehaves can end only its own session.
 #pragma once
 
 #include <array>

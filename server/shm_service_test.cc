@@ -228,7 +228,7 @@ TEST_P(shm_service_test, what_is_stored_outlives_the_server_and_a_new_one_serves
     return !got.ok() && got.error().code == ENOSPC;
   }));
   EXPECT_EQ(wrong_slots(*queue, first + 10 * block_slots - 2, 7, 1), 0u);
-  write_slots(*queue, first, 3, 2);  // what is ours may still be written
+  write_slots(*queue, first, 3, 2);  // our slots may still be written
   EXPECT_EQ(wrong_slots(*queue, first, 3, 2), 0u);
 
   server.restart_empty(128 * mib);

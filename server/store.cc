@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -15,8 +13,6 @@ namespace {
 // How many freed blocks are given back before the thread does other work.
 constexpr std::size_t reclaim_batch = 16;
 
-constexpr std::size_t table_bytes = maximum_session_blocks * sizeof(std::atomic<std::uintptr_t>);
-
 class frame_source final : public block_source {
  public:
   explicit frame_source(frames& from) : from_(from) {}
@@ -27,199 +23,7 @@ class frame_source final : public block_source {
   frames& from_;
 };
 
-std::byte* address_in(std::uintptr_t entry) {
-  return reinterpret_cast<std::byte*>(entry & ~std::uintptr_t{3});
-}
-
 }  // namespace
-
-session::session(store& owner, std::shared_ptr<tenant> whose, wire::session_id id, std::unique_ptr<block_source> source,
-                 std::atomic<std::uintptr_t>* blocks)
-    : store_(owner),
-      tenant_(std::move(whose)),
-      id_(id),
-      source_(std::move(source)),
-      blocks_(blocks),
-      lock_(owner.lock_) {}
-
-// A session that has ended holds nothing any more; others end with the store.
-session::~session() {
-  for (std::uint64_t number = 0; number < highest_ && !ended_; ++number) {
-    const std::uintptr_t entry = blocks_[number].load();
-    if (entry != 0) source_->give_back(number, address_in(entry));
-  }
-  platform::unmap_local(reinterpret_cast<std::byte*>(blocks_), table_bytes);
-}
-
-// Charges the whole allocation at once, under the lock, so that two sessions cannot both be promised the last blocks.
-// Filling the blocks comes later, without the lock.
-std::optional<session::step> session::begin(allocation& work) {
-  const lock_guard guard(lock_);
-  store_.lock_.assert_held();  // the same one
-  if (ended_) return step{progress::done, wire::status::not_allocated};
-  if (store_.draining()) return step{progress::done, wire::status::draining};
-  if (under_way_ != nullptr) return step{progress::wait, wire::status::ok};
-  std::uint64_t missing = 0;
-  // Counting stops above the quota.
-  for (std::uint64_t i = 0; i < work.blocks.count && missing <= tenant_->quota_blocks; ++i) {
-    const std::uint64_t number = work.blocks.first + i;
-    if (number >= highest_) {
-      missing += work.blocks.count - i;
-      break;
-    }
-    const std::uintptr_t entry = blocks_[number].load();
-    if (entry == 0 || (entry & flags) != 0) ++missing;
-  }
-  const std::uint64_t room = std::min(tenant_->room(), store_.memory_blocks_ - store_.held_blocks_);
-  if (missing > room) {
-    const bool comes_back = missing <= tenant_->quota_blocks &&
-                            (store_.freed_.size() + store_.being_reclaimed_ > 0 || store_.give_way(*tenant_, missing));
-    return step{comes_back ? progress::wait : progress::done, wire::status::no_space};
-  }
-  tenant_->held_blocks += missing;
-  store_.held_blocks_ += missing;
-  held_blocks_ += missing;
-  work.charged = missing;
-  work.next = 0;
-  work.begun = true;
-  under_way_ = &work;
-  highest_ = std::max(highest_, work.blocks.first + work.blocks.count);
-  return std::nullopt;
-}
-
-// Filling a block with zeros takes about half a millisecond, so an allocation is cut into steps, between which other
-// connections are served. A block becomes visible to the client only in finish().
-session::step session::allocate_some(allocation& work, std::uint64_t most_blocks) {
-  FAR_CHECK(can_name(work.blocks), "an allocation of blocks without a number");
-  if (!work.begun) {
-    std::optional<step> ended = begin(work);
-    if (ended && ended->at == progress::wait) static_cast<void>(store_.reclaim());
-    if (ended) return *ended;
-  }
-  for (std::uint64_t dealt_with = 0; work.next < work.blocks.count; ++dealt_with) {
-    // Blocks that are there already cost only a look, so they count little.
-    if (work.charged == 0) break;
-    if (dealt_with >= most_blocks) return {progress::more, wire::status::ok};
-    const std::uint64_t number = work.blocks.first + work.next;
-    const std::uintptr_t entry = blocks_[number].load();
-    if ((entry & being_freed) != 0) {
-      static_cast<void>(store_.reclaim());
-      return {progress::wait, wire::status::ok};
-    }
-    if (entry == 0) {
-      std::byte* const block = source_->take(number);
-      if (block == nullptr && store_.give_way_to_machine()) return {progress::wait, wire::status::ok};
-      if (block == nullptr) return finish(work, wire::status::no_space);
-      FAR_CHECK((reinterpret_cast<std::uintptr_t>(block) & flags) == 0, "a block that is not aligned");
-      blocks_[number].store(reinterpret_cast<std::uintptr_t>(block) | being_allocated);
-      --work.charged;
-    }
-    ++work.next;
-  }
-  return finish(work, wire::status::ok);
-}
-
-// Shows all blocks of an allocation at once, or none: a client that was refused must not find half of them.
-session::step session::finish(allocation& work, wire::status result) {
-  {
-    const lock_guard guard(lock_);
-    if (ended_) result = wire::status::not_allocated;
-    if (result == wire::status::ok) {
-      for (std::uint64_t i = 0; i < work.next; ++i) {
-        std::atomic<std::uintptr_t>& entry = blocks_[work.blocks.first + i];
-        const std::uintptr_t value = entry.load();
-        if ((value & being_allocated) != 0) entry.store(value & ~being_allocated);
-      }
-      under_way_ = nullptr;
-      return {progress::done, result};
-    }
-  }
-  // These blocks were never visible, so nobody uses them. Their numbers stay ours until under_way_ is reset.
-  std::uint64_t unused = work.charged;
-  for (std::uint64_t i = 0; i < work.next; ++i) {
-    std::atomic<std::uintptr_t>& entry = blocks_[work.blocks.first + i];
-    const std::uintptr_t value = entry.load();
-    if ((value & being_allocated) == 0) continue;
-    source_->give_back(work.blocks.first + i, address_in(value));
-    entry.store(0);
-    ++unused;
-  }
-  const lock_guard guard(lock_);
-  store_.lock_.assert_held();  // the same one
-  held_blocks_ -= unused;
-  under_way_ = nullptr;
-  store_.uncharge(*tenant_, unused);
-  return {progress::done, result};
-}
-
-void session::abandon(allocation& work) {
-  if (work.begun) static_cast<void>(finish(work, wire::status::no_space));
-}
-
-wire::status session::allocate(wire::block_range blocks) {
-  allocation work{.blocks = blocks};
-  for (unsigned waits = 0; waits < 1000; ++waits) {
-    const step got = allocate_some(work, maximum_session_blocks);
-    if (got.at == progress::done) return got.result;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  abandon(work);
-  return wire::status::no_space;
-}
-
-bool session::overlaps_allocation(wire::block_range blocks) const {
-  if (under_way_ == nullptr) return false;
-  const wire::block_range& other = under_way_->blocks;
-  return blocks.first < other.first + other.count && other.first < blocks.first + blocks.count;
-}
-
-bool session::holds_all(wire::block_range blocks) const {
-  if (blocks.first + blocks.count > highest_) return false;
-  for (std::uint64_t number = blocks.first; number < blocks.first + blocks.count; ++number) {
-    const std::uintptr_t value = blocks_[number].load();
-    if (value == 0 || (value & flags) != 0) return false;
-  }
-  return true;
-}
-
-wire::status session::free(wire::block_range blocks) {
-  const lock_guard guard(lock_);
-  return free_locked(blocks);
-}
-
-wire::status session::free_held(wire::block_range blocks) {
-  const lock_guard guard(lock_);
-  return holds_all(blocks) ? free_locked(blocks) : wire::status::not_allocated;
-}
-
-wire::status session::free_locked(wire::block_range blocks) {
-  FAR_CHECK(can_name(blocks), "freeing of blocks without a number");
-  store_.lock_.assert_held();  // the same one
-  if (ended_ || overlaps_allocation(blocks)) return wire::status::not_allocated;
-  const std::uint64_t end = std::min(blocks.first + blocks.count, highest_);
-  std::vector<std::uint64_t> numbers;
-  for (std::uint64_t number = blocks.first; number < end; ++number) {
-    std::atomic<std::uintptr_t>& entry = blocks_[number];
-    const std::uintptr_t value = entry.load();
-    // Blocks that it does not hold are free already: the reply to an earlier request may have been lost.
-    if (value == 0 || (value & flags) != 0) continue;
-    entry.store(value | being_freed);
-    numbers.push_back(number);
-  }
-  const quiescent_states::ticket unused_after = store_.readers_.draw();
-  for (const std::uint64_t number : numbers) store_.freed_.push_back({shared_from_this(), number, unused_after});
-  held_blocks_ -= numbers.size();
-  return wire::status::ok;
-}
-
-wire::capacity_report session::report() const {
-  const lock_guard guard(lock_);
-  store_.lock_.assert_held();  // the same one
-  return {.quota_slots = tenant_->quota_blocks * wire::block_slots,
-          .tenant_slots = tenant_->held_blocks * wire::block_slots,
-          .server_free_slots = (store_.memory_blocks_ - store_.held_blocks_) * wire::block_slots,
-          .session_slots = held_blocks_ * wire::block_slots};
-}
 
 result<std::unique_ptr<store>> store::create(store_settings settings) {
   if (settings.memory_bytes < block_bytes) {
@@ -229,7 +33,9 @@ result<std::unique_ptr<store>> store::create(store_settings settings) {
   }
   std::unique_ptr<store> created(new store(std::move(settings)));
   if (!created->settings_.make_source) {
-    result<std::unique_ptr<frames>> reserved = frames::reserve(created->memory_blocks_, frames::free_in_pool());
+    const std::uint64_t most =
+        std::max(created->settings_.most_memory_bytes / block_bytes, created->memory_blocks_.load());
+    result<std::unique_ptr<frames>> reserved = frames::reserve(most, frames::free_in_pool());
     if (!reserved) return reserved.error();
     created->frames_ = std::move(reserved).value();
     created->settings_.make_source = [from = created->frames_.get()] { return std::make_unique<frame_source>(*from); };
@@ -240,14 +46,15 @@ result<std::unique_ptr<store>> store::create(store_settings settings) {
 store::store(store_settings settings)
     : settings_(std::move(settings)),
       memory_blocks_(settings_.memory_bytes / block_bytes),
-      quota_bytes_(settings_.quota_bytes) {}
+      quota_bytes_(settings_.quota_bytes),
+      most_blocks_(memory_blocks_) {}
 
 store::~store() = default;
 
 std::uint64_t store::quota_of(const std::string& name) const {
   const auto found = quota_bytes_.find(name);
   if (found == quota_bytes_.end()) return memory_blocks_;
-  return std::min(found->second / block_bytes, memory_blocks_);
+  return std::min(found->second / block_bytes, memory_blocks_.load());
 }
 
 std::shared_ptr<tenant> store::tenant_named(const std::string& name) {
@@ -262,6 +69,18 @@ std::shared_ptr<tenant> store::tenant_named(const std::string& name) {
 void store::set_quotas(std::map<std::string, std::uint64_t> quota_bytes) {
   const lock_guard guard(lock_);
   quota_bytes_ = std::move(quota_bytes);
+  apply_quotas();
+}
+
+void store::set_memory(std::uint64_t memory_bytes) {
+  FAR_CHECK(memory_bytes >= block_bytes, "a server lends a block at least");
+  const lock_guard guard(lock_);
+  memory_blocks_ = memory_bytes / block_bytes;
+  most_blocks_ = std::max(memory_blocks_.load(), held_blocks_);
+  apply_quotas();
+}
+
+void store::apply_quotas() {
   for (const auto& [name, account] : tenants_) {
     account->quota_blocks = quota_of(name);
     account->most_blocks = std::max(account->quota_blocks.load(), account->held_blocks);
@@ -285,7 +104,7 @@ void store::uncharge(tenant& whose, std::uint64_t blocks) {
 // the address space back.
 result<attachment> store::open(const std::string& tenant_name, std::uint32_t channel,
                                std::unique_ptr<block_source> source) {
-  std::byte* const table = platform::try_map_local(table_bytes);
+  std::byte* const table = platform::try_map_local(session::table_bytes);
   if (table == nullptr) return error{"the server has no address space for one more session", ENOMEM};
   // A caller with memory of its own shares it with a process on this machine, whose end can be seen for certain.
   const bool has_lease = source == nullptr;
@@ -297,7 +116,7 @@ result<attachment> store::open(const std::string& tenant_name, std::uint32_t cha
   const bool too_many = whose->sessions >= maximum_sessions_of_tenant && !end_longest_away(whose.get());
   if (draining() || too_many || sessions_.contains(id)) {
     forget_if_unused(tenant_name);
-    platform::unmap_local(table, table_bytes);
+    platform::unmap_local(table, session::table_bytes);
     if (draining()) return error{"draining: the server is about to stop and takes no new sessions", ESHUTDOWN};
     return error{"the tenant has too many sessions; close some, or wait until their grace period is over", EBUSY};
   }
@@ -333,6 +152,8 @@ result<attachment> store::attach(const std::shared_ptr<session>& to, std::uint32
     return error{"the session has too many connections", EBUSY};
   }
   to->channels_.emplace(channel, attached.fenced);
+  // It comes from a child that outlives the process which announced its end.
+  to->is_leaving_ = false;
   return attached;
 }
 
@@ -412,6 +233,7 @@ void store::expire(std::uint64_t now_ns) {
     ++sessions_expired_;
     end_locked(expired);
   }
+  if (held_blocks_ > memory_blocks_ && freed_.empty()) end_longest_away(nullptr);
 }
 
 bool store::may_end_early(const session& client, const tenant* only) const {
@@ -452,7 +274,7 @@ bool store::give_way(const tenant& whose, std::uint64_t missing) {
   // Blocks above a lowered quota must be freed first.
   const std::uint64_t held_after = whose.held_blocks - std::min(whose.held_blocks, reclaimable(&whose));
   if (is_quota && missing + held_after > whose.quota_blocks) return false;
-  if (missing > memory_blocks_ - held_blocks_ + reclaimable(nullptr)) return false;
+  if (missing > free_blocks() + reclaimable(nullptr)) return false;
   return end_longest_away(is_quota ? &whose : nullptr);
 }
 
@@ -480,11 +302,14 @@ std::uint64_t store::reclaim() {
     if (take_freed(&batch)) {
       for (const freed& block : batch) {
         std::atomic<std::uintptr_t>& entry = block.owner->blocks_[block.number];
-        block.owner->source_->give_back(block.number, address_in(entry.load()));
-        entry.store(0);
+        block.owner->source_->give_back(block.number, session::address_in(entry.load()));
       }
       const lock_guard guard(lock_);
-      for (const freed& block : batch) uncharge(*block.owner->tenant_, 1);
+      for (const freed& block : batch) {
+        block.owner->lock_.assert_held();  // it is ours
+        block.owner->reset_entry(block.number);
+        uncharge(*block.owner->tenant_, 1);
+      }
       being_reclaimed_ = 0;
     }
   }
@@ -506,6 +331,7 @@ store_report store::report() const {
                       .connections = 0,
                       .away_sessions = 0,
                       .away_blocks = 0,
+                      .needed_blocks = 0,
                       .sessions_expired = sessions_expired_,
                       .sessions_ended_early = sessions_ended_early_,
                       .draining = draining(),
@@ -513,6 +339,9 @@ store_report store::report() const {
   for (const auto& [id, client] : sessions_) {
     client->lock_.assert_held();  // it is ours
     report.connections += client->channels_.size();
+    // A client that has announced its end needs nothing after its last connection.
+    const bool may_return = !client->is_leaving_ && now_ns_ - client->away_since_ns_ < settings_.grace_ns;
+    if (!client->channels_.empty() || may_return) report.needed_blocks += client->held_blocks_;
     if (!client->channels_.empty()) continue;
     ++report.away_sessions;
     report.away_blocks += client->held_blocks_;
@@ -534,10 +363,15 @@ void store::validate() const {
   std::map<const tenant*, std::size_t> opened;
   for (const auto& [id, client] : sessions_) {
     client->lock_.assert_held();  // it is ours
+    std::uint64_t entries = 0;
     std::uint64_t counted = client->under_way_ != nullptr ? client->under_way_->charged : 0;
     for (std::uint64_t number = 0; number < client->highest_; ++number) {
       const std::uintptr_t entry = client->blocks_[number].load();
       if (entry != 0 && (entry & session::being_freed) == 0) ++counted;
+      if (entry != 0) ++entries;
+      if (number + 1 != client->highest_ && (number + 1) % session::entries_a_page != 0) continue;
+      FAR_CHECK(std::exchange(entries, 0) == client->entries_of_page_[number / session::entries_a_page],
+                "the entries of a page are miscounted");
     }
     FAR_CHECK(counted == client->held_blocks_, "a session's blocks are miscounted");
     held[client->tenant_.get()] += counted;
@@ -552,7 +386,7 @@ void store::validate() const {
     FAR_CHECK(account->held_blocks <= account->most_blocks, "a tenant holds more than its quota");
     total += account->held_blocks;
   }
-  FAR_CHECK(total == held_blocks_ && total <= memory_blocks_, "the store's blocks are miscounted");
+  FAR_CHECK(total == held_blocks_ && total <= most_blocks_, "the store's blocks are miscounted");
 }
 
 }  // namespace far::server

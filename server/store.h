@@ -146,6 +146,13 @@ class session : public std::enable_shared_from_this<session> {
   static constexpr std::uintptr_t being_allocated = 1;
   static constexpr std::uintptr_t being_freed = 2;
   static constexpr std::uintptr_t flags = being_allocated | being_freed;
+  static constexpr std::size_t entries_a_page = page_bytes / sizeof(std::uintptr_t);
+  // The table: the entries, then a counter for each page of them.
+  static constexpr std::size_t entries_bytes = maximum_session_blocks * sizeof(std::atomic<std::uintptr_t>);
+  static constexpr std::size_t table_bytes = entries_bytes + entries_bytes / page_bytes * sizeof(std::uint16_t);
+  [[nodiscard]] static std::byte* address_in(std::uintptr_t entry) {
+    return reinterpret_cast<std::byte*>(entry & ~flags);
+  }
 
   session(store& owner, std::shared_ptr<tenant> whose, wire::session_id id, std::unique_ptr<block_source> source,
           std::atomic<std::uintptr_t>* blocks);
@@ -154,12 +161,17 @@ class session : public std::enable_shared_from_this<session> {
   [[nodiscard]] bool overlaps_allocation(wire::block_range blocks) const FAR_REQUIRES(lock_);
   [[nodiscard]] bool holds_all(wire::block_range blocks) const FAR_REQUIRES(lock_);
   [[nodiscard]] wire::status free_locked(wire::block_range blocks) FAR_REQUIRES(lock_);
+  // Entries of the table: before one is set, and where one is reset. Pages without entries go back to the machine, so
+  // that a table takes no more than a page for each block that is held, whatever numbers a client chooses.
+  void note_entry(std::uint64_t number) FAR_REQUIRES(lock_) { ++entries_of_page_[number / entries_a_page]; }
+  void reset_entry(std::uint64_t number) FAR_REQUIRES(lock_);
 
   store& store_;
   std::shared_ptr<tenant> tenant_;
   wire::session_id id_;
   std::unique_ptr<block_source> source_;
-  std::atomic<std::uintptr_t>* blocks_;  // maximum_session_blocks of them
+  std::atomic<std::uintptr_t>* blocks_;   // maximum_session_blocks of them
+  std::uint16_t* const entries_of_page_;  // by the lock; behind them: how many entries of each page are set
 
   mutex& lock_;                                          // the store's
   std::uint64_t highest_ FAR_GUARDED_BY(lock_) = 0;      // no entry from here on was ever used
@@ -188,6 +200,7 @@ struct attachment {
 
 struct store_settings {
   std::uint64_t memory_bytes = 0;                    // rounded down to whole blocks
+  std::uint64_t most_memory_bytes = 0;               // that set_memory() may choose; 0: not more than now
   std::uint64_t grace_ns = 0;                        // how long a session lives without a connection, in any case
   std::uint64_t lease_ns = 0;                        // the same while nobody needs its memory; at least grace_ns
   std::map<std::string, std::uint64_t> quota_bytes;  // of single tenants; the others may use all of the memory
@@ -211,6 +224,7 @@ struct store_report {
   std::size_t connections = 0;             // of all sessions
   std::size_t away_sessions = 0;           // without a connection
   std::uint64_t away_blocks = 0;           // the blocks of these
+  std::uint64_t needed_blocks = 0;         // of sessions with a connection, or that may come back within their grace
   std::uint64_t sessions_expired = 0;      // since the start: at the end of their lease
   std::uint64_t sessions_ended_early = 0;  // before that, because memory was needed
   bool draining = false;
@@ -252,6 +266,11 @@ class store {
   // Replaces the quotas. A tenant that holds more than its new quota keeps that, but gets nothing more.
   void set_quotas(std::map<std::string, std::uint64_t> quota_bytes);
 
+  // Lends more from now on, or less, which takes nothing away from clients that are there: nobody gets anything before
+  // it fits. Sessions past their grace period end for it. Requires: at least a block, and no more than
+  // most_memory_bytes.
+  void set_memory(std::uint64_t memory_bytes);
+
   // No new blocks and no new sessions from now on.
   void drain();
   [[nodiscard]] bool draining() const { return draining_.load(std::memory_order_relaxed); }
@@ -290,9 +309,13 @@ class store {
   void forget_if_unused(const std::string& name) FAR_REQUIRES(lock_);
   [[nodiscard]] bool take_freed(std::vector<freed>* batch) FAR_REQUIRES(reclaiming_);
   [[nodiscard]] std::uint64_t quota_of(const std::string& name) const FAR_REQUIRES(lock_);
+  void apply_quotas() FAR_REQUIRES(lock_);
+  [[nodiscard]] std::uint64_t free_blocks() const FAR_REQUIRES(lock_) {
+    return memory_blocks_ - std::min(memory_blocks_.load(), held_blocks_);
+  }
 
   store_settings settings_;
-  const std::uint64_t memory_blocks_;
+  std::atomic<std::uint64_t> memory_blocks_;
   std::unique_ptr<frames> frames_;
   quiescent_states readers_;
   std::atomic<bool> draining_{false};
@@ -301,7 +324,8 @@ class store {
   mutable mutex lock_;
   std::map<std::string, std::uint64_t> quota_bytes_ FAR_GUARDED_BY(lock_);
   std::uint64_t held_blocks_ FAR_GUARDED_BY(lock_) = 0;
-  std::uint64_t now_ns_ FAR_GUARDED_BY(lock_) = 0;  // the time that the store was told last
+  std::uint64_t most_blocks_ FAR_GUARDED_BY(lock_);  // the limit, or what was held when it was lowered below that
+  std::uint64_t now_ns_ FAR_GUARDED_BY(lock_) = 0;   // the time that the store was told last
   std::uint64_t sessions_expired_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t sessions_ended_early_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t being_reclaimed_ FAR_GUARDED_BY(lock_) = 0;  // taken from freed_, not yet uncharged

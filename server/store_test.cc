@@ -142,6 +142,34 @@ TEST(Store, SessionsOfProcessesThatEndedAreNotKept) {
   lent->validate();
 }
 
+TEST(Store, AChildThatConnectsAfterItsParentEndedKeepsTheLease) {
+  const std::unique_ptr<store> lent = make_store(8, {}, 3600 * second_ns);
+  attachment parent = open(*lent);
+  lent->note_leaving(*parent.to);
+  attachment child = std::move(lent->join("default", parent.to->id(), 77)).value();
+  lent->leave(parent, second_ns);
+  lent->leave(child, 2 * second_ns);
+  lent->expire(3000 * second_ns);
+  EXPECT_EQ(lent->report().sessions, 1u) << "it may only be paused";
+}
+
+TEST(Store, NeededIsWhatAClientHasOrMayComeBackFor) {
+  const std::unique_ptr<store> lent = make_store(16, {}, 3600 * second_ns, 60 * second_ns);
+  attachment here = open(*lent);
+  attachment away = open(*lent);
+  attachment ending = open(*lent);
+  ASSERT_EQ(here.to->allocate({0, 1}), status::ok);
+  ASSERT_EQ(away.to->allocate({0, 2}), status::ok);
+  ASSERT_EQ(ending.to->allocate({0, 4}), status::ok);
+  EXPECT_EQ(lent->report().needed_blocks, 7u);
+  lent->note_leaving(*ending.to);
+  lent->leave(ending, 10 * second_ns);
+  lent->leave(away, 10 * second_ns);
+  EXPECT_EQ(lent->report().needed_blocks, 3u);
+  lent->expire(70 * second_ns);
+  EXPECT_EQ(lent->report().needed_blocks, 1u) << "its grace period is over";
+}
+
 TEST(Store, SessionsOfProcessesThatEndedAreNotKeptForLongerThanOthers) {
   const std::unique_ptr<store> lent = make_store(8, {}, 3600 * second_ns, second_ns);
   attachment only = open(*lent);
@@ -448,8 +476,8 @@ TEST(Store, ATenantHasALimitedNumberOfSessions) {
   EXPECT_EQ(lent->report().sessions_ended_early, 1u);
 }
 
-// A reader that looks up and checks bytes, beside a thread that frees and allocates the same blocks: whoever sees an
-// address sees the bytes of its block, never another's.
+// A reader that looks up and checks bytes, beside a thread that frees and allocates the same blocks: at an address the
+// reader sees the bytes of its block, never another's.
 TEST(Store, ReadersNeverSeeABlockOfSomebodyElse) {
   const std::unique_ptr<store> lent = make_store(3);
   attachment mine = open(*lent, "mine");

@@ -28,6 +28,8 @@ class token_book {
   [[nodiscard]] static result<token_book> parse(std::string_view text, const std::string& path);
 
   [[nodiscard]] bool empty() const { return now()->empty(); }
+  // How many tenants have a token.
+  [[nodiscard]] std::size_t tenants() const { return now()->size(); }
   // The valid tokens of a tenant; none: there is no such tenant.
   [[nodiscard]] std::vector<std::string> tokens_of(const std::string& tenant) const;
 

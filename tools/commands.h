@@ -11,6 +11,7 @@ namespace far::tools {
 // `farheap resize`, `add-server` and `stats`: talk to the runtime inside a running program.
 [[nodiscard]] int resize(const std::string& pid, const std::string& size);
 [[nodiscard]] int add_server(const std::string& pid, const std::string& server);
+[[nodiscard]] int remove_server(const std::string& pid, const std::string& server);
 [[nodiscard]] int stats(const std::string& pid, bool json);
 
 // `farheap report`: reads DIR/misses-PID.trace, writes summary.txt, stacks.folded and report.html there, and prints the

@@ -176,6 +176,20 @@ int start_add_server(std::vector<std::string> arguments) {
   return add_server(pid, server);
 }
 
+int start_remove_server(std::vector<std::string> arguments) {
+  std::string pid;
+  std::string server;
+  CLI::App parser(
+      "Moves everything that a memory server holds of a running program to its other servers, and ends when the server "
+      "is not used any more.",
+      "farheap remove-server");
+  parser.add_option("PID", pid, "the process that `farheap run` became")->required();
+  parser.add_option("HOST:PORT", server, "a server of its far tier tcp:")->required();
+  int exit_code = 0;
+  if (!parse(parser, std::move(arguments), exit_code)) return exit_code;
+  return remove_server(pid, server);
+}
+
 int start_stats(std::vector<std::string> arguments) {
   std::string pid;
   bool json = false;
@@ -232,6 +246,7 @@ constexpr command commands[] = {
     {"trace", "run a program and record where it misses", start_trace},
     {"resize", "change the budget of a running program", start_resize},
     {"add-server", "add a memory server to a running program", start_add_server},
+    {"remove-server", "move what a memory server holds of a running program elsewhere", start_remove_server},
     {"stats", "show the counters of a running program", start_stats},
     {"top", "show the running programs, live", start_top},
     {"report", "write the reports of a traced run again", start_report},
@@ -241,8 +256,8 @@ constexpr command commands[] = {
 void print_help() {
   fmt::print("farheap {}: more memory than the machine has to spare\n\nUsage: farheap COMMAND [OPTIONS]\n\n",
              FARHEAP_VERSION);
-  for (const command& known : commands) fmt::print("  {:<10} {}\n", known.name, known.summary);
-  fmt::print("  {:<10} {}\n\n", "help", "show this text, or the options of one command: farheap help run");
+  for (const command& known : commands) fmt::print("  {:<13} {}\n", known.name, known.summary);
+  fmt::print("  {:<13} {}\n\n", "help", "show this text, or the options of one command: farheap help run");
   fmt::print("Example: farheap run --local 2G -- python3 analysis.py\n");
 }
 

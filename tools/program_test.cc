@@ -9,18 +9,13 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/scratch_folder.h"
+
 namespace far::tools {
 namespace {
 
 class program_test : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "farheap-program-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   std::string make(const std::string& name, const std::string& text, mode_t mode = 0755) {
     const std::string path = directory_ + "/" + name;
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());
@@ -32,7 +27,7 @@ class program_test : public testing::Test {
     const result<void> got = check_preloadable(path);
     return got.ok() ? 0 : got.error().code;
   }
-  // This very test program, with its PT_INTERP renamed: what a static program looks like.
+  // This very test program, with its PT_INTERP renamed, so that it looks like a static program.
   std::string make_static() {
     std::ifstream self("/proc/self/exe", std::ios::binary);
     std::string bytes((std::istreambuf_iterator<char>(self)), {});
@@ -50,7 +45,8 @@ class program_test : public testing::Test {
     return make("static", bytes);
   }
 
-  std::string directory_;
+  const scratch_folder folder_;
+  const std::string directory_ = folder_.path();
 };
 
 TEST_F(program_test, IsSearchedInPath) {

@@ -1,6 +1,11 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "backend/tcp/tcp_uri.h"
 #include "base/units.h"
@@ -101,6 +106,42 @@ int add_server(const std::string& pid, const std::string& server) {
   const result<std::string> reply = control::send_control_request(process.value(), "add-server " + name);
   if (!reply) return fail(exit_failure, reply.error().message);
   fmt::print("process {} now uses server {}\n", process.value(), name);
+  return 0;
+}
+
+// What is left to move when there is no progress for so long is reported, and moves on by itself when it can.
+constexpr std::chrono::seconds longest_standstill{60};
+
+int remove_server(const std::string& pid, const std::string& server) {
+  const result<pid_t> process = parse_pid(pid);
+  if (!process) return fail(exit_usage, process.error().message);
+  const result<backend::tcp_endpoint> endpoint = backend::parse_tcp_endpoint(server);
+  if (!endpoint) return fail(exit_usage, endpoint.error().message);
+  const std::string name = endpoint.value().text();
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  auto moved_at = std::chrono::steady_clock::now();
+  while (true) {
+    const result<std::string> reply = control::send_control_request(process.value(), "remove-server " + name);
+    if (!reply) return fail(exit_failure, reply.error().message);
+    std::uint64_t left = 0;
+    const std::string& text = reply.value();
+    if (std::from_chars(text.data(), text.data() + text.size(), left).ec != std::errc{}) {
+      return fail(exit_failure, fmt::format("process {} said '{}', which is no number of bytes; use the `farheap` it "
+                                            "was started with",
+                                            process.value(), text));
+    }
+    if (left == 0) break;
+    if (left < least) moved_at = std::chrono::steady_clock::now();
+    least = std::min(least, left);
+    if (std::chrono::steady_clock::now() - moved_at > longest_standstill) {
+      return fail(exit_failure,
+                  fmt::format("server {} still holds {} of process {}, and nothing has moved for a minute; look at its "
+                              "messages, add a server, or repeat the command to go on waiting",
+                              name, format_size(left), process.value()));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  fmt::print("process {} does not use server {} any more\n", process.value(), name);
   return 0;
 }
 

@@ -1,4 +1,4 @@
-// `farheap top`: what runs under `farheap run`, and what has a far::runtime, live.
+// `farheap top`: the programs under `farheap run`, and those with a far::runtime, live.
 #pragma once
 
 #include <cstddef>

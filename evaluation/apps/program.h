@@ -1,4 +1,4 @@
-// What programs on containers have in common (containers.h): --local and --far, --json, phases, and messages to people.
+// The common part of programs on containers (containers.h): --local and --far, --json, phases, and messages to people.
 #pragma once
 
 #include <CLI/CLI.hpp>

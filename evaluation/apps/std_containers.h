@@ -1,5 +1,5 @@
 // The standard library's containers, tasks and locks under the names that Farheap's have, as far as the programs here
-// use them: what a program costs that keeps everything in local memory. See containers.h.
+// use them. They show the cost of a program that keeps everything in local memory. See containers.h.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The list of benchmarks, and what all of them are told. To add one: a file with its run function, a line in main.cc.
+// The list of benchmarks, and the settings of all. To add one: a file with its run function, a line in main.cc.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 namespace far::bench {
 
 struct settings {
-  unsigned runs = 0;  // 0: what the benchmark thinks right
+  unsigned runs = 0;  // 0: the default of the benchmark
   bool quick = false;
-  std::uint64_t working_set_bytes = 0;  // 0: what the benchmark thinks right
+  std::uint64_t working_set_bytes = 0;  // 0: the default of the benchmark
   std::string trace;                    // replacement: the file of a traced program
   std::string only;                     // run only configurations whose name contains this text
   std::string workload;                 // run, applications: only workloads whose name contains this text
@@ -49,7 +49,7 @@ struct outcome {
 [[nodiscard]] result<outcome> run_replacement(const settings& chosen);
 [[nodiscard]] result<outcome> run_coverage(const settings& chosen);
 
-// Hidden commands: what the benchmarks run in child processes. `specification` is JSON. Return the exit status.
+// Hidden commands, which the benchmarks run in child processes. `specification` is JSON. Return the exit status.
 int pager_child(const std::string& specification);
 int overhead_child(const std::string& program, bool quick);
 int heap_child(const std::string& specification);

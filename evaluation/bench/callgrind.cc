@@ -12,29 +12,11 @@
 #include <sstream>
 
 #include "heap_bench.h"
+#include "scratch_folder.h"
 
 namespace far::bench {
 
 namespace {
-
-// A folder of its own that goes with it.
-class temporary_folder {
- public:
-  temporary_folder() {
-    std::string pattern = std::filesystem::temp_directory_path() / "farheap-bench-XXXXXX";
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~temporary_folder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  temporary_folder(const temporary_folder&) = delete;
-  temporary_folder& operator=(const temporary_folder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // Empty when it is in none of the folders of PATH.
 std::string find_program(const std::string& name) {
@@ -75,7 +57,7 @@ result<std::map<std::string, std::uint64_t>> count_instructions(const nlohmann::
                                                                 const std::vector<std::string>& markers) {
   const std::string valgrind = find_program("valgrind");
   if (valgrind.empty()) return error{"instructions are counted by valgrind, which is not here; install it", ENOENT};
-  const temporary_folder folder;
+  const scratch_folder folder;
   if (folder.path().empty()) return error{"cannot make a temporary folder; set TMPDIR to one with room", errno};
   const std::string file = folder.path() + "/profile";
   // Without compression every block tells its function's name; without separated threads there is one file.

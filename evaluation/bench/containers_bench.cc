@@ -1,4 +1,4 @@
-// `farheap-bench containers`: what far containers cost beside those of std, when everything is local.
+// `farheap-bench containers`: the cost of far containers beside those of std, with everything local.
 #include <errno.h>
 #include <fmt/format.h>
 

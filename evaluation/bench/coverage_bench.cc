@@ -20,6 +20,7 @@
 #include "child.h"
 #include "clocks.h"
 #include "heap_bench.h"
+#include "scratch_folder.h"
 
 namespace far::bench {
 
@@ -127,24 +128,6 @@ bool load(const std::string& name, std::uint16_t port, bool quick) {
 }
 
 // ---- tracing ----
-
-class scratch_folder {
- public:
-  scratch_folder() {
-    std::string path = (fs::temp_directory_path() / "farheap-coverage.XXXXXX").string();
-    if (mkdtemp(path.data()) != nullptr) path_ = path;
-  }
-  ~scratch_folder() {
-    std::error_code ignored;  // what is left is in the system's folder for such things
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  scratch_folder(const scratch_folder&) = delete;
-  scratch_folder& operator=(const scratch_folder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 result<void> run_traced(const traced& one, const std::string& folder, bool quick) {
   std::vector<std::string> command = {product("farheap"), "trace", "--local", one.local, "--far",

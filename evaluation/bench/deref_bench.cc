@@ -1,4 +1,4 @@
-// `farheap-bench deref`: what a dereference of a far pointer costs when the object is local, beside std::unique_ptr.
+// `farheap-bench deref`: the cost of dereferencing a far pointer to a local object, beside std::unique_ptr.
 #include <errno.h>
 #include <fmt/format.h>
 
@@ -66,7 +66,7 @@ working_set fill(far::runtime& in, std::size_t objects) {
 
 struct variant {
   const char* name;
-  bool dependent;  // each access needs the one before: what counts is how long it takes, not how many overlap
+  bool dependent;  // each access needs the one before, so that none overlap
   const char* marker;
   std::uint64_t (*walk)(far::runtime& in, const far::scope& lasting, const working_set& over);  // once over all
 };
@@ -106,7 +106,7 @@ std::string workload_of(const std::string& set, bool dependent) {
   return dependent ? set + ", one after the other" : set;
 }
 
-// Each variant has a lasting scope of its own: what it holds would be known to the others.
+// Each variant has a lasting scope of its own: the others would know the objects that it holds.
 std::uint64_t walk_often(const variant& one, far::runtime& in, const working_set& over, std::size_t walks,
                          std::uint64_t& took_ns) {
   const far::scope lasting(in);

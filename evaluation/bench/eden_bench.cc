@@ -1,5 +1,5 @@
-// `farheap-bench eden`: what hints are worth (Eden, section 5, figures 6, 7, 8 and 11): programs of apps/ with hints
-// and without, beside swap; single pages, fetched with hints and without; and pages taken out in batches.
+// `farheap-bench eden`: the worth of hints (Eden, section 5, figures 6, 7, 8 and 11): programs of apps/ with hints and
+// without, beside swap; single pages, fetched with hints and without; and pages taken out in batches.
 #include <errno.h>
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// `farheap-bench fiber`: what fibers cost, beside the same things done with OS threads.
+// `farheap-bench fiber`: the cost of fibers, beside that of OS threads that do the same.
 #include <errno.h>
 #include <fmt/format.h>
 #include <sched.h>

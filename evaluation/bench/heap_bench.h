@@ -15,7 +15,7 @@
 
 namespace far::bench {
 
-// The most common far tier of these benchmarks: what a memory server on a good network costs.
+// The most common far tier of these benchmarks, as expensive as a memory server on a good network.
 inline constexpr const char* network_uri = "memory:?latency=5us&gbps=25";
 
 inline constexpr std::uint64_t heap_child_deadline_ns = 600'000'000'000;

@@ -116,7 +116,7 @@ class program {
   std::uint64_t rounds_ = 0;
 };
 
-// One round of a phase; what it cost for an access.
+// One round of a phase: its costs for an access.
 nlohmann::json measure_round(program& one, bool dense, std::size_t accesses) {
   const transfer_counts before = one.counters();
   const std::uint64_t cpu_before = process_cpu_ns();

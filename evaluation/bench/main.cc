@@ -26,10 +26,10 @@ struct listed {
 
 constexpr std::array benchmarks = {
     listed{"pager", "page faults and throughput with a quarter of the memory, beside swap and local memory", run_pager},
-    listed{"primitives", "what the kernel's calls that move pages cost, and what replacements made of them cost",
+    listed{"primitives", "costs of the kernel's calls that move pages, and of replacements made of them",
            run_primitives},
     listed{"overhead", "CPU time of programs that fit in their budget, under farheap run and natively", run_overhead},
-    listed{"fiber", "what fibers cost: switching, spawning, waiting, waking, beside threads", run_fiber},
+    listed{"fiber", "the cost of fibers: switching, spawning, waiting, waking, beside threads", run_fiber},
     listed{"transport", "a transfer over each far tier with a server, beside Redis", run_transport},
     listed{"deref", "dereferencing a far pointer, in L1 and out of cache, beside std::unique_ptr", run_deref},
     listed{"objects", "random accesses to far objects with a quarter of the memory, beside swap (AIFM, figure 1)",

@@ -1,4 +1,4 @@
-// A memory cgroup with a limit, for the peers: what Farheap does with a budget, the kernel does with this.
+// A memory cgroup with a limit, for the peers: the kernel's counterpart of a budget.
 #pragma once
 
 #include <cstdint>

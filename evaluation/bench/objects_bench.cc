@@ -109,15 +109,15 @@ result<void> run_patiently(const configuration& one, const plan& picked, std::si
 }
 
 // The most accesses a second of a workload among configurations that begin with `prefix`, at any number of fibers or
-// threads: each in its best setting. Whose it is, if the caller wants to know.
-double best(const report& figures, const std::string& workload, const std::string& prefix, row_key* whose = nullptr) {
+// threads: each in its best setting. `row`: receives its row, if the caller wants it.
+double best(const report& figures, const std::string& workload, const std::string& prefix, row_key* row = nullptr) {
   double found = 0;
   for (const row_key& key : figures.keys()) {
     if (key.workload != workload || !key.configuration.starts_with(prefix)) continue;
     const double one = figures.median(key, "accesses_per_s");
     if (one <= found) continue;
     found = one;
-    if (whose != nullptr) *whose = key;
+    if (row != nullptr) *row = key;
   }
   return found;
 }

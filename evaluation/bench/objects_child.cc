@@ -34,8 +34,7 @@ constexpr std::size_t accesses_between_looks = 16;  // at the clock
 constexpr std::uint64_t longest_warm_up_ns = 20'000'000'000;
 
 // Lanes (fibers or threads) use all objects: one that runs for long without a miss must not find all of its own local.
-// So whoever writes locks the object, while it is local; nobody waits for a miss with a lock held, or rarely, on a
-// thread.
+// So a writer locks the object, while it is local; nobody waits for a miss with a lock held, or rarely, on a thread.
 class object_locks {
  public:
   template <typename Body>

@@ -21,7 +21,7 @@ namespace {
 
 struct way {
   const char* name;
-  const char* told;
+  const char* option;
 };
 constexpr std::array ways = {
     way{"summarize(), where the numbers are", "summarize"},
@@ -42,7 +42,7 @@ struct far_tier {
 void measure(const way& one, const far_tier& tier, std::size_t numbers, report& figures) {
   const row_key key{tier.workload, one.name, 1};
   const auto got = run_in_child({{"benchmark", "offload"},
-                                 {"way", one.told},
+                                 {"way", one.option},
                                  {"far", tier.uri},
                                  {"numbers", numbers},
                                  {"local_bytes", numbers * sizeof(double) / 4},

@@ -1,4 +1,4 @@
-// `farheap-bench overhead`: what `farheap run` costs a program that fits in its budget. Nothing is evicted, so all
+// `farheap-bench overhead`: the cost of `farheap run` for a program that fits in its budget. Nothing is evicted, so all
 // there is to pay is start-up, the allocator, and the bookkeeping of mappings.
 #include <errno.h>
 #include <fmt/format.h>

@@ -24,8 +24,8 @@ constexpr double garbage_share = 0.25;
 constexpr std::uint64_t replaced_one_in = 8;  // accesses
 constexpr std::size_t accesses_between_gates = 16;
 
-// Stops the program while the world is stopped: what a runtime without a protocol for moving objects has to do. The
-// program asks at every gate; who stops waits until it stands at one.
+// Stops the program for a while, as a runtime without a protocol for moving objects must. The program asks at every
+// gate; the thread that stops it waits until it stands at one.
 class world {
  public:
   void gate() {

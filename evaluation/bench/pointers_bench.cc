@@ -1,4 +1,4 @@
-// `farheap-bench pointers`: what far pointers cost programs that follow many of them, when everything is local.
+// `farheap-bench pointers`: the cost of far pointers for programs that follow many of them, with everything local.
 #include <errno.h>
 #include <fmt/format.h>
 

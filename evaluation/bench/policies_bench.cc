@@ -1,5 +1,5 @@
 // `farheap-bench policies`: how many pages each policy fetches for an access, by the share of memory that is local, and
-// what it costs to record use.
+// the cost of recording use.
 #include <errno.h>
 #include <fmt/format.h>
 

@@ -41,7 +41,7 @@ class zipf_pages {
   std::vector<std::uint32_t> order_;
 };
 
-// The walk of a workload: what it visits next, and how it says so.
+// The walk of a workload: its next page, and the hint for it.
 class workload_walk {
  public:
   workload_walk(const std::string& name, std::size_t pages)

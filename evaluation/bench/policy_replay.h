@@ -18,12 +18,12 @@ using page_stream = std::vector<std::uint32_t>;
 
 // Each returns the misses with so many frames, first touches among them. Requires: frames > 0.
 
-// A policy of the engine (engine/policy.h), told what it is told under the hardware guard: nothing of accesses to
+// A policy of the engine (engine/policy.h), which sees what it sees under the hardware guard: nothing of accesses to
 // resident pages. Errors: no such policy.
 [[nodiscard]] result<std::uint64_t> misses_under(std::string_view policy, const page_stream& stream,
                                                  std::uint32_t frames);
 [[nodiscard]] std::uint64_t misses_under_lru(const page_stream& stream, std::uint32_t frames);
-// Belady's: what is needed again last leaves first.
+// Belady's: the page that is needed again last leaves first.
 [[nodiscard]] std::uint64_t least_misses(const page_stream& stream, std::uint32_t frames);
 
 }  // namespace far::bench

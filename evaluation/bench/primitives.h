@@ -16,7 +16,7 @@ struct primitive {
   bool beside_neighbour = true;                  // also measured while another thread computes
 };
 
-// The replacement that the engine uses: what the others are compared with.
+// The replacement that the engine uses. The others are compared with it.
 inline constexpr const char* chosen_replacement = "chosen: COPY in; drop clean, MOVE dirty";
 
 // Whole replacements: a page comes in, is accessed, and leaves, by several ways.

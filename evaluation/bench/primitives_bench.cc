@@ -1,5 +1,5 @@
-// `farheap-bench primitives`: what the kernel's primitives cost for a page of 4 KiB, and what whole replacements built
-// from them cost. The design's way of moving pages is chosen from these figures (docs/decisions/0001-moving-pages.md).
+// `farheap-bench primitives`: the costs of the kernel's primitives for a page of 4 KiB, and of whole replacements built
+// from them. The design's way of moving pages is chosen from these figures (docs/decisions/0001-moving-pages.md).
 #include <fmt/format.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -98,6 +98,30 @@ double measure_fault(kernel_stage& stage, kernel_stage::guard guard, resolution 
   return page_ns;
 }
 
+// Of the pages of a span, every fourth is resident and dirty, and every `share`-th of those leaves. The whole span is
+// write-protected by one call, whatever lies in between; its victims are copied and dropped; the rest is allowed again.
+double measure_protected_span(kernel_stage& stage, std::size_t share) {
+  constexpr std::size_t sparseness = 4;
+  stage.empty_heap();
+  stage.empty_staging();
+  stage.choose_guard(kernel_stage::guard::in_line, resolution::allow_write);
+  for (std::size_t i = 0; i < stage.pages(); i += sparseness) stage.copy_in(stage.heap_page(i), 1, false);
+  const std::size_t span = batch_pages * sparseness * share;
+  FAR_CHECK(stage.pages() % span == 0, "the spans do not fill the heap");
+  std::vector<std::byte*> victims;
+  const std::uint64_t start_ns = thread_cpu_ns();
+  for (std::size_t first = 0; first < stage.pages(); first += span) {
+    victims.clear();
+    for (std::size_t i = first; i < first + span; i += sparseness * share) victims.push_back(stage.heap_page(i));
+    stage.write_protect(stage.heap_page(first), span, true);
+    for (std::byte* page : victims) memcpy(stage.next_far_run(1), page, page_bytes);
+    stage.drop(victims, 1);
+    stage.write_protect(stage.heap_page(first), span, false);
+  }
+  const std::uint64_t end_ns = thread_cpu_ns();
+  return static_cast<double>(end_ns - start_ns) / static_cast<double>(stage.pages() / sparseness / share);
+}
+
 double measure_memcpy(kernel_stage& stage) {
   stage.fill_heap(false);
   return for_scattered(stage, [&](std::byte* page, std::size_t) { memcpy(page, stage.next_far_run(1), page_bytes); });
@@ -154,6 +178,10 @@ std::vector<primitive> single_primitives() {
   list.push_back(
       {evict, "process_madvise, 64 scattered", [](kernel_stage& s) { return measure_drop_scattered(s, batch_pages); }});
   list.push_back({evict, "process_madvise, run of 64", measure_drop_run});
+  for (const std::size_t share : {1, 2, 4}) {
+    list.push_back({evict, fmt::format("span protected, one resident page in {} out", share),
+                    [=](kernel_stage& s) { return measure_protected_span(s, share); }});
+  }
   const std::string protect = "write-protection";
   for (const std::size_t run : {std::size_t{1}, batch_pages}) {
     const std::string pages = run == 1 ? "1 scattered page a call" : "run of 64 pages a call";

@@ -1,4 +1,4 @@
-// Samples of one measured quantity, and what is told about them: median, spread, percentiles.
+// Samples of one measured quantity, and their median, spread and percentiles.
 #pragma once
 
 #include <cstdint>

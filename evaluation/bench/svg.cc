@@ -23,7 +23,7 @@ constexpr double top = 48;
 constexpr double bottom = 410;
 constexpr double legend_line = 20;
 
-// Told apart also by those who do not see all colours (Okabe and Ito's palette).
+// Distinguishable also without seeing all colours (Okabe and Ito's palette).
 constexpr std::array colours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999"};
 
 const char* colour(std::size_t index) {

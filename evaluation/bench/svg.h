@@ -9,7 +9,7 @@
 
 namespace far::bench {
 
-// Logarithmic axes are marked at round numbers, or at powers of two; what is 0 or below is left out.
+// Logarithmic axes are marked at round numbers, or at powers of two. They leave out values of 0 and below.
 enum class spacing { linear, logarithmic, doublings };
 
 struct axis {

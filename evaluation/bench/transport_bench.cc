@@ -1,4 +1,4 @@
-// `farheap-bench transport`: what a transfer costs over each far tier on another process, beside a Redis server on the
+// `farheap-bench transport`: the cost of a transfer over each far tier in another process, beside a Redis server on the
 // same machine with the same sizes and depths.
 #include <errno.h>
 #include <fmt/format.h>
@@ -17,6 +17,7 @@
 #include "benchmark.h"
 #include "child.h"
 #include "clocks.h"
+#include "scratch_folder.h"
 #include "transport_client.h"
 
 namespace far::bench {
@@ -42,25 +43,6 @@ struct transport {
     for (const auto& other : others) sum += other->cpu_ns();
     return sum;
   }
-};
-
-// A folder for certificates and sockets that is gone afterwards.
-class scratch_folder {
- public:
-  scratch_folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "farheap-bench-XXXXXX").string();
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~scratch_folder() {
-    std::error_code ignored;  // what cannot be removed is a few small files in the folder for temporary ones
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  scratch_folder(const scratch_folder&) = delete;
-  scratch_folder& operator=(const scratch_folder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
 };
 
 std::string server_path() {

@@ -55,7 +55,7 @@ struct measured_program {
   unchanged_program run;
   double native_peak_bytes = 0;
   std::string checksum = {};
-  std::map<unsigned, double> whole_bytes = {};  // by percent: what its process held under Farheap over `file:`
+  std::map<unsigned, double> whole_bytes = {};  // by percent: the memory of its process under Farheap over `file:`
 };
 
 std::string workload_name(const std::string& program, unsigned percent) {

@@ -101,7 +101,7 @@ void patterned_memory::read_page(std::size_t page, bool whole) {
 }
 
 void patterned_memory::write_page(std::size_t page, bool whole) {
-  // The write comes first, as in a program that overwrites: what was there is checked afterwards.
+  // The write comes first, as in a program that overwrites. The old contents are checked afterwards.
   std::uint64_t* data = words(page);
   const std::uint64_t tag = mix(reinterpret_cast<std::uintptr_t>(data));
   const std::uint32_t before = generations_[page]++;

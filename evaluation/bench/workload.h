@@ -44,7 +44,7 @@ struct pass_result {
   std::uint64_t accesses = 0;
   std::uint64_t elapsed_ns = 0;
   std::uint64_t cpu_ns = 0;         // of this process, all threads
-  std::uint64_t kernel_cpu_ns = 0;  // of the kernel's threads, whoever they worked for; 0 when unknown
+  std::uint64_t kernel_cpu_ns = 0;  // of all threads of the kernel; 0 when unknown
   std::uint64_t major_faults = 0;   // of this process
 };
 
@@ -58,7 +58,7 @@ class patterned_memory {
   void fill();
 
   // Walks over the memory with `threads` threads; each has its own part. Stops the process when a page does not hold
-  // what was last written there.
+  // the bytes that were last written there.
   [[nodiscard]] pass_result walk(pattern walked, unsigned threads);
 
  private:

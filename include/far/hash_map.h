@@ -207,8 +207,8 @@ class hash_map {
     return add<false>(std::forward<Q>(key), std::forward<Arguments>(arguments)...);
   }
 
-  // Calls change(V&), with exclusive access but for those who hold references. Returns whether there is such a key.
-  // When `change` throws, the value stays as `change` left it.
+  // Calls change(V&), with exclusive access but for holders of references. Returns whether there is such a key. When
+  // `change` throws, the value stays as `change` left it.
   template <typename Q = K, std::invocable<V&> Change>
   bool update(const Q& key, Change change) {
     const bool found = update_in_scope(as_key(key), change);

@@ -49,8 +49,8 @@ struct far_hint_options {
   /* This line visits addresses in order: only the first visit of a page counts, and read_ahead goes on with it. That it
    * came by is no reason for a page to stay. */
   bool sequential FAR_HINT_DEFAULT;
-  /* It will be used a little later: what is remote starts on its way, and nobody waits; where the page was used lately,
-   * the first line of it comes into the cache, as with __builtin_prefetch. */
+  /* It will be used a little later: remote pages start on their way, and nobody waits. If the page was used lately, its
+   * first line comes into the cache, as with __builtin_prefetch. */
   bool prefetch FAR_HINT_DEFAULT;
 };
 

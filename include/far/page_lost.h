@@ -8,10 +8,10 @@
 
 namespace far {
 
-// A page of the far heap is lost: for half a minute the far tier failed to return its bytes, or its servers were out of
-// reach for as long as they keep them, or it returned other bytes than were written, or it says that it no longer has
-// them. Thrown where a software guard notices the loss: by dereferences, read(), write() and the containers, on fibers
-// and OS threads. All objects that have bytes in the page are lost for good; everything else stays usable.
+// A page of the far heap is lost. The far tier failed to return its bytes for half a minute, returned other bytes than
+// were written, or says that it no longer has them; or its servers were out of reach for as long as they keep them.
+// Thrown where a software guard notices the loss: by dereferences, read(), write() and the containers, on fibers and OS
+// threads. All objects that have bytes in the page are lost for good; everything else stays usable.
 //
 // A lost object can be destroyed: its destructor does not run, and what it owns leaks.
 class FAR_API page_lost : public std::runtime_error {

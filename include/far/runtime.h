@@ -83,11 +83,11 @@ struct runtime_statistics {
   std::uint64_t evacuated_objects = 0;
   std::uint64_t evacuated_segments = 0;
   std::uint64_t lost_races = 0;         // moves that a dereference called off
-  std::uint64_t reduced_pages = 0;      // whose numbers were reduced where they are (far/summary.h)
+  std::uint64_t reduced_pages = 0;      // pages whose numbers were reduced where they are (far/summary.h)
   std::uint64_t handled_objects = 0;    // calls of handlers for leaving objects (far/tag.h)
   std::uint64_t backend_errors = 0;     // transfers that failed
   std::uint64_t lost_pages = 0;         // pages whose bytes the far tier could not return (far/page_lost.h)
-  std::uint64_t abandoned_objects = 0;  // lost objects that had owned others and were destroyed: what they owned leaks
+  std::uint64_t abandoned_objects = 0;  // lost objects that were destroyed and whose own objects leak
 };
 
 // Children of fork cannot use it: they have neither its threads nor its far heap, and may only call exec.
@@ -135,6 +135,11 @@ class FAR_API runtime {
   // (docs/server.md). Waits for the connection. Throws std::runtime_error when the far tier does not consist of
   // servers, or the server cannot be reached.
   void add_server(std::string_view server);
+  // Begins to move what a memory server holds to the others, as `farheap remove-server` does, or goes on with that;
+  // returns at once how many bytes are left to move. Call it again until it returns 0; then the server is not used any
+  // more. Throws std::runtime_error when the far tier does not have this server, or the others are too few or too
+  // small.
+  [[nodiscard]] std::uint64_t remove_server(std::string_view server);
 
   // Evacuates every segment that has at least this share of garbage, now, on the calling fiber or thread. Returns how
   // many segments became free. Others may use the objects meanwhile.

@@ -69,7 +69,7 @@ class weak_ptr;
 
 namespace detail {
 
-// What aliases and weak pointers hold: an object, and the part of it that they name.
+// Aliases and weak pointers hold this: an object, and the part of it that they name.
 class shared_part {
  public:
   // Pointers that own or watch the same object are neighbours in this order, whatever part they name.

@@ -1,5 +1,5 @@
-// What far containers say of their numbers as a whole. What of them is remote is not fetched for it: the memory server
-// that holds it does the work, and sends 48 bytes for each page of 4096 (AIFM, section 4.3; Atlas, section 4.3).
+// The numbers of a far container as a whole. Remote ones are not fetched for it: the memory server that holds them does
+// the work, and sends 48 bytes for each page of 4096 (AIFM, section 4.3; Atlas, section 4.3).
 //
 //     far::vector<double> distances(farheap);
 //     const far::summary<double> far_trips = distances.summarize({.lowest = 100});

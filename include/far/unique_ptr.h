@@ -14,7 +14,7 @@ namespace far {
 
 namespace detail {
 
-// A word that owns what it points to: what far::unique_ptr to an object and to an array have in common.
+// A word that owns its target: the common part of far::unique_ptr to an object and to an array.
 template <typename T>
 class sole_owner {
  public:

@@ -42,10 +42,15 @@ result<void> add_server(void* context, std::string_view server) {
   return static_cast<process*>(context)->far->add_server(server);
 }
 
+result<std::uint64_t> remove_server(void* context, std::string_view server) {
+  return static_cast<process*>(context)->far->remove_server(server);
+}
+
 void listen() {
   {
     const lock_guard no_fork(settling);
-    the_process->control = control::control_server::open({the_process, resize_to, read_statistics, add_server});
+    the_process->control =
+        control::control_server::open({the_process, resize_to, read_statistics, add_server, remove_server});
   }
   std::uint64_t evicted_before = the_process->far->snapshot().evicted_pages;
   while (the_process->control->step(pressure_check_ms)) {

@@ -49,7 +49,7 @@ struct request {
   // place of the bytes. It stays valid until the completion is polled. ENOTSUP: the server cannot do that.
   const page_reduction* reduce = nullptr;
 
-  // What a read brings, and a write takes.
+  // The bytes that a read brings, or a write takes.
   [[nodiscard]] std::uint32_t moved_bytes() const {
     return reduce == nullptr ? length_bytes : static_cast<std::uint32_t>(sizeof(reduced_page));
   }
@@ -171,6 +171,18 @@ class backend {
     return error{"far tier '" + describe() + "' takes no servers; tcp: does, started as farheap run --far tcp://...",
                  ENOTSUP};
   }
+
+  // Begins to move everything that a server holds to the others, or goes on with that; returns how many bytes it still
+  // holds. After a return of 0 the server is not used any more. Never blocks. Errors: no such server, the others are
+  // too few or too small, a tier that has no servers.
+  [[nodiscard]] virtual result<std::uint64_t> remove_server(std::string_view server) {
+    static_cast<void>(server);
+    return error{"far tier '" + describe() + "' has no servers to remove", ENOTSUP};
+  }
+
+  // Its user gives it up for good, and holds no slots any more: it tells its server, and connects to it no more.
+  // Returns false until that is done; then it is to be called again. Blocks nobody.
+  [[nodiscard]] virtual bool retire() { return true; }
 
   // While `wanted`, stored bytes stay in their places unless a failure forces them to move: children of a fork read
   // them where they were at the fork.

@@ -16,7 +16,7 @@ class immediate_channel : public channel {
 
   [[nodiscard]] std::size_t submit(std::span<const request> batch) final;
   [[nodiscard]] std::size_t poll(std::span<completion> done) final;
-  void wait(std::uint64_t /*timeout_ns*/) final {}  // what was submitted is complete
+  void wait(std::uint64_t /*timeout_ns*/) final {}  // all submitted transfers are complete
   [[nodiscard]] std::size_t in_flight() const final { return in_flight_; }
   [[nodiscard]] int event_descriptor() const final;
 

@@ -52,8 +52,8 @@ page_hash page_hasher::operator()(const std::byte* bytes, std::size_t length) co
   return fastest_xxh3().hash_64_with_secret(bytes, length, secret_.data(), secret_bytes);
 }
 
-std::uint64_t hash_of_pieces(const piece_hashes& of) noexcept {
-  return fastest_xxh3().hash_64(of.data(), sizeof of);
+std::uint64_t hash_of_pieces(const piece_hashes& pieces) noexcept {
+  return fastest_xxh3().hash_64(pieces.data(), sizeof pieces);
 }
 
 std::uint64_t hash_of_pieces(const page_hasher& hash, const std::byte* page) noexcept {

@@ -23,7 +23,7 @@ class page_hasher {
   page_hasher() noexcept;
   // For tests.
   explicit page_hasher(std::uint64_t seed) noexcept;
-  // For whoever stores pages, and computes something of them for the process that has drawn the secret.
+  // For a store of pages that computes something of them for the process that has drawn the secret.
   static constexpr std::size_t secret_bytes = 192;
   explicit page_hasher(std::span<const std::byte, secret_bytes> secret) noexcept;
   [[nodiscard]] std::span<const std::byte, secret_bytes> secret() const noexcept {
@@ -43,7 +43,7 @@ inline constexpr std::size_t hashed_pieces = page_bytes / hashed_piece_bytes;
 
 // A number that tells of all of them at once.
 using piece_hashes = std::array<std::uint32_t, hashed_pieces>;
-[[nodiscard]] std::uint64_t hash_of_pieces(const piece_hashes& of) noexcept;
+[[nodiscard]] std::uint64_t hash_of_pieces(const piece_hashes& pieces) noexcept;
 [[nodiscard]] std::uint64_t hash_of_pieces(const page_hasher& hash, const std::byte* page) noexcept;
 
 }  // namespace far

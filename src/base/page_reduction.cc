@@ -43,11 +43,11 @@ void add_number(T number, bool counts, double& to) {
   to += counts ? static_cast<double>(number) : 0.0;
 }
 
-__int128 whole(const wide_sum& of) {
-  return static_cast<__int128>(of.upper) * (__int128{1} << 32) + static_cast<__int128>(of.lower);
+__int128 whole(const wide_sum& sum) {
+  return static_cast<__int128>(sum.upper) * (__int128{1} << 32) + static_cast<__int128>(sum.lower);
 }
-__int128 whole(std::int64_t of) {
-  return of;
+__int128 whole(std::int64_t sum) {
+  return sum;
 }
 
 void store_sum(__int128 sum, reduced_numbers& to) {
@@ -101,8 +101,8 @@ reduced_numbers reduce_all(const reduction& how, std::span<const std::byte> byte
 
 // Calls `with(T{})` with a number of that type.
 template <typename With>
-auto dispatch(number_type of, With with) {
-  switch (of) {
+auto dispatch(number_type type, With with) {
+  switch (type) {
     case number_type::int8: return with(std::int8_t{});
     case number_type::int16: return with(std::int16_t{});
     case number_type::int32: return with(std::int32_t{});
@@ -119,12 +119,12 @@ auto dispatch(number_type of, With with) {
 
 }  // namespace
 
-std::size_t number_bytes(number_type of) {
-  return dispatch(of, [](auto number) { return sizeof number; });
+std::size_t number_bytes(number_type type) {
+  return dispatch(type, [](auto number) { return sizeof number; });
 }
 
 reduced_numbers reduce(const reduction& how, std::span<const std::byte> numbers) {
-  return dispatch(how.of, [&](auto number) { return reduce_all<decltype(number)>(how, numbers); });
+  return dispatch(how.type, [&](auto number) { return reduce_all<decltype(number)>(how, numbers); });
 }
 
 void add(const reduction& how, const reduced_numbers& found, reduced_numbers& to) {
@@ -134,7 +134,7 @@ void add(const reduction& how, const reduced_numbers& found, reduced_numbers& to
     return;
   }
   to.count += found.count;
-  dispatch(how.of, [&](auto number) {
+  dispatch(how.type, [&](auto number) {
     using T = decltype(number);
     if constexpr (std::is_floating_point_v<T>) {
       to.sum = bits_of(number_of<double>(to.sum) + number_of<double>(found.sum));

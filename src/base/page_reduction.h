@@ -14,7 +14,7 @@ namespace far {
 using detail::reduced_numbers;
 using detail::reduction;
 
-[[nodiscard]] std::size_t number_bytes(detail::number_type of);
+[[nodiscard]] std::size_t number_bytes(detail::number_type type);
 
 // Of numbers that lie one after the other. Those with a fraction are added in eight sums, the first with each eighth
 // number, which are added to each other at the end. Requires: aligned as the numbers are; a whole number of them, at
@@ -24,10 +24,10 @@ using detail::reduction;
 // Adds what was found of the numbers that follow. The sum of those with a fraction depends on the order of the calls.
 void add(const reduction& how, const reduced_numbers& found, reduced_numbers& to);
 
-// What whoever stores a page is asked, and answers.
+// A question to a store about one of its pages, and the answer.
 struct page_reduction {
   reduction how;
-  const page_hasher* hash = nullptr;  // of the one who asks
+  const page_hasher* hash = nullptr;  // that of the process that asks
 
   [[nodiscard]] bool is_like(const page_reduction& other) const { return how == other.how && hash == other.hash; }
 };

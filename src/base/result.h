@@ -9,7 +9,8 @@
 
 namespace far {
 
-// An error as one line for a person: what went wrong, to what, and what to do next. `code` is an errno value, or 0.
+// An error as one line for a person. It says what went wrong, to what, and what to do next. `code` is an errno value,
+// or 0.
 struct error {
   std::string message;
   int code = 0;

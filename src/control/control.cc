@@ -37,6 +37,7 @@ constexpr std::string_view job_request = "farheap/1 job\n";
 constexpr std::string_view job_reply = "farheap/1 ok\n";
 constexpr std::string_view resize_prefix = "resize ";
 constexpr std::string_view add_server_prefix = "add-server ";
+constexpr std::string_view remove_server_prefix = "remove-server ";
 
 struct abstract_name {
   sockaddr_un address{};
@@ -200,14 +201,16 @@ result<std::unique_ptr<open_descriptor>> connect_to(pid_t pid, std::int64_t dead
 }  // namespace
 
 std::unique_ptr<control_server> control_server::open(const control_callbacks& callbacks) {
-  FAR_CHECK(callbacks.resize != nullptr && callbacks.stats != nullptr && callbacks.add_server != nullptr,
+  FAR_CHECK(callbacks.resize != nullptr && callbacks.stats != nullptr && callbacks.add_server != nullptr &&
+                callbacks.remove_server != nullptr,
             "all callbacks are set");
   open_descriptor listener(open_socket());
   int failure = listener.number() < 0 ? errno : 0;
   if (failure == 0) failure = take_a_name(listener.number());
   if (failure != 0) {
     log_line(log_level::warning,
-             "process %d cannot listen for `farheap resize`, `stats` and `add-server` (%s); it runs without them",
+             "process %d cannot listen for `farheap resize`, `stats`, `add-server` and `remove-server` (%s); it runs "
+             "without them",
              static_cast<int>(getpid()), std::strerror(failure));
   }
   open_descriptor waker(platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
@@ -293,6 +296,9 @@ std::size_t control_server::answer(std::string_view request, char* reply) {
   request.remove_suffix(1);
   if (request == "stats") return answer_stats(reply);
   if (request == "job") return reply_error(reply, "this process is in no job: it has a budget of its own");
+  if (request.starts_with(remove_server_prefix)) {
+    return answer_removal(request.substr(remove_server_prefix.size()), reply);
+  }
   const result<void> done = obey(request);
   if (!done) return reply_error(reply, done.error().message.c_str());
   std::memcpy(reply, "farheap/1 ok\n", 13);
@@ -313,6 +319,13 @@ std::size_t control_server::answer_stats(char* reply) {
   return length;
 }
 
+std::size_t control_server::answer_removal(std::string_view server, char* reply) {
+  const result<std::uint64_t> left = callbacks_.remove_server(callbacks_.context, server);
+  if (!left) return reply_error(reply, left.error().message.c_str());
+  return static_cast<std::size_t>(
+      std::snprintf(reply, control_reply_bytes, "farheap/1 ok %llu\n", static_cast<unsigned long long>(left.value())));
+}
+
 result<void> control_server::obey(std::string_view request) {
   if (request.starts_with(resize_prefix)) {
     request.remove_prefix(resize_prefix.size());
@@ -326,7 +339,8 @@ result<void> control_server::obey(std::string_view request) {
     request.remove_prefix(add_server_prefix.size());
     return callbacks_.add_server(callbacks_.context, request);
   }
-  return error{"unknown request; there are: resize BYTES, add-server HOST:PORT, stats, job", EINVAL};
+  return error{"unknown request; there are: resize BYTES, add-server HOST:PORT, remove-server HOST:PORT, stats, job",
+               EINVAL};
 }
 
 bool is_answered(pid_t pid) noexcept {

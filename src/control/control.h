@@ -1,11 +1,13 @@
-// How `farheap top`, `farheap resize PID SIZE`, `farheap add-server PID HOST:PORT` and `farheap stats PID` reach the
-// runtime inside a running program.
+// How `farheap top`, `farheap resize PID SIZE`, `farheap add-server PID HOST:PORT`, `farheap remove-server PID
+// HOST:PORT` and `farheap stats PID` reach the runtime inside a running program.
 //
 // The program listens on the abstract unix socket "\0farheap-PID" (SOCK_SEQPACKET), or where that is taken on
 // "\0farheap-PID.1", ".2", and so on. One connection carries one request and one reply, a line of text each:
 //
 //     farheap/1 resize BYTES\n      ->  farheap/1 ok\n
 //     farheap/1 add-server NAME\n   ->  farheap/1 ok\n
+//     farheap/1 remove-server NAME\n -> farheap/1 ok BYTES\n, that are still to be moved: 0 when the server is not used
+//                                       any more. To be asked again until then
 //     farheap/1 stats\n             ->  farheap/1 ok {"budget_bytes": ..., ...}\n, of this process alone;
 //                                       "in_job" with 1 at the end where it has a job
 //     farheap/1 job\n               ->  farheap/1 ok\n, and a descriptor of the job's file (preload/job_region.h)
@@ -39,6 +41,8 @@ struct control_callbacks {
   result<void> (*resize)(void* context, std::uint64_t budget_bytes) = nullptr;
   engine::statistics (*stats)(void* context) = nullptr;
   result<void> (*add_server)(void* context, std::string_view server) = nullptr;
+  // Returns how many bytes are still to be moved.
+  result<std::uint64_t> (*remove_server)(void* context, std::string_view server) = nullptr;
   // Of a process that is part of a job (preload/job.h): a descriptor of the job's file, and the secret of its name.
   // Null: it is on its own.
   int (*job_file)(void* context) = nullptr;
@@ -77,6 +81,7 @@ class control_server {
   void serve(int peer);
   [[nodiscard]] std::size_t answer(std::string_view request, char* reply);
   [[nodiscard]] std::size_t answer_stats(char* reply);
+  [[nodiscard]] std::size_t answer_removal(std::string_view server, char* reply);
   [[nodiscard]] bool is_secret(std::string_view request) const;
   void send_job(int peer) const;
   [[nodiscard]] result<void> obey(std::string_view request);

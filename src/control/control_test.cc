@@ -34,11 +34,19 @@ struct runtime {
     counted.misses = 7;
     return counted;
   }
+  static result<std::uint64_t> remove_server(void* context, std::string_view server) {
+    auto& self = *static_cast<runtime*>(context);
+    self.removed = server;
+    if (server == "cache9:7070") return error{"server cache9:7070 does not belong\nto the far tier", ENOENT};
+    return self.left_bytes;
+  }
   static result<void> add_server(void* context, std::string_view server) {
     static_cast<runtime*>(context)->added = server;
     return {};
   }
   std::string added;
+  std::string removed;
+  std::uint64_t left_bytes = 0;
 };
 
 // A server for this process, and a thread that runs it.
@@ -60,7 +68,9 @@ class control_test : public testing::Test {
     if (thread_.joinable()) thread_.join();
   }
 
-  control_callbacks callbacks() { return {&runtime_, runtime::resize, runtime::stats, runtime::add_server}; }
+  control_callbacks callbacks() {
+    return {&runtime_, runtime::resize, runtime::stats, runtime::add_server, runtime::remove_server};
+  }
 
   static int connect_raw() {
     const int descriptor = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
@@ -104,6 +114,19 @@ TEST_F(control_test, AServerIsAdded) {
   ASSERT_TRUE(reply.ok()) << reply.error().message;
   stop();
   EXPECT_EQ(runtime_.added, longest);
+}
+
+TEST_F(control_test, ARemovalSaysHowMuchIsLeft) {
+  runtime_.left_bytes = 5 * gib;
+  start();
+  const result<std::string> reply = send_control_request(getpid(), "remove-server cache1:7070");
+  ASSERT_TRUE(reply.ok()) << reply.error().message;
+  EXPECT_EQ(reply.value(), "5368709120");
+  const result<std::string> refused = send_control_request(getpid(), "remove-server cache9:7070");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("does not belong to the far tier"), std::string::npos);
+  stop();
+  EXPECT_EQ(runtime_.removed, "cache9:7070");
 }
 
 TEST_F(control_test, StatsComeAsJson) {
@@ -190,7 +213,8 @@ TEST(Control, ATakenNameIsNoReasonToEnd) {
   // As after `(helper &) ; exec program`: the helper keeps what the process listened on before.
   const int stale = take_name(getpid(), 0);
   runtime behind;
-  const auto server = control_server::open({&behind, runtime::resize, runtime::stats, runtime::add_server});
+  const auto server =
+      control_server::open({&behind, runtime::resize, runtime::stats, runtime::add_server, runtime::remove_server});
   ASSERT_TRUE(server->listens());
   std::thread running([&] {
     while (server->step(-1)) {
@@ -209,7 +233,8 @@ TEST(Control, WithoutANameItRunsAndSaysSo) {
   for (int rank = 0; rank < 8; ++rank) taken.push_back(take_name(getpid(), rank));
   runtime behind;
   testing::internal::CaptureStderr();
-  const auto server = control_server::open({&behind, runtime::resize, runtime::stats, runtime::add_server});
+  const auto server =
+      control_server::open({&behind, runtime::resize, runtime::stats, runtime::add_server, runtime::remove_server});
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_FALSE(server->listens());
   EXPECT_NE(said.find("cannot listen for `farheap resize`"), std::string::npos) << said;
@@ -240,7 +265,7 @@ TEST(Control, SendsTheFileOfItsJob) {
   file = memfd_create("job", MFD_CLOEXEC);
   ASSERT_GE(file, 0);
   runtime one;
-  control_callbacks callbacks{&one, runtime::resize, runtime::stats, runtime::add_server};
+  control_callbacks callbacks{&one, runtime::resize, runtime::stats, runtime::add_server, runtime::remove_server};
   callbacks.job_file = [](void*) { return file; };
   callbacks.job_secret = [](void*) { return secret; };
   const std::unique_ptr<control_server> server = control_server::open(callbacks);

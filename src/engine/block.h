@@ -1,4 +1,4 @@
-// Blocks: who fills the pages of 2 MiB of the far heap on first touch.
+// A block is 2 MiB of the far heap. Its kind says who fills its pages on first touch.
 //
 // Fresh: nothing allocated there. Open: the kernel fills the pages and the program pays nothing for us (I8); because we
 // do not see which pages are touched, all that are allocated count against the budget. Guarded: every access to a page

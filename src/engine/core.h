@@ -243,9 +243,9 @@ class core : public core_for_misses {
   using core_state::unlock_order;
 };
 
-// After a page could not be mapped: waits a little when the kernel is out of frames (the evictor, or the out-of-memory
-// killer, makes room), and stops the process for any other reason, because none is possible while the engine's picture
-// of the far heap is right.
+// After a page could not be mapped. Waits a little when the kernel is out of frames: the evictor, or the out-of-memory
+// killer, makes room. Stops the process for any other reason, because none is possible while the engine's picture of
+// the far heap is right.
 void wait_for_kernel_memory(int error_code, backoff* waiting);
 
 }  // namespace far::engine

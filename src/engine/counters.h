@@ -49,7 +49,7 @@ struct counters {
   counter peak_far_pages;
   counter peak_far_stored_bytes;
 
-  // In the child of a fork: what its parent did is its parent's.
+  // In the child of a fork, which has done nothing yet.
   void begin_again() {
     for (counter* counter : {&misses,
                              &waits,

@@ -72,8 +72,8 @@ class engine {
   [[nodiscard]] tier_tending& tending() { return tending_; }
   [[nodiscard]] fork_steps& fork() { return fork_; }
 
-  // `listener` is told when pages settle (residency.h). Before the first miss; it outlives the engine's last call.
-  void tell(settling_listener& listener) { shared_.pages.tell(listener); }
+  // Reports pages that settle to `listener` (residency.h). Before the first miss; it outlives the engine's last call.
+  void set_listener(settling_listener& listener) { shared_.pages.set_listener(listener); }
 
   // Counters outside the parts: how long misses took, and whether a hint found them.
   [[nodiscard]] counters& count() { return shared_.count; }

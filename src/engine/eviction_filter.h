@@ -38,10 +38,10 @@ class eviction_filter {
   // cools the pages, and condemns those that are to leave. `hard_pressed`: none of them ripens.
   [[nodiscard]] virtual eviction_look look(const eviction_candidates& named, bool hard_pressed) noexcept = 0;
 
-  // Called by evictors, on any thread, possibly several at a time, with pages that have just become
-  // Evicting: their state bytes say so already. Must not wait, allocate from the far heap, or touch it. `hard_pressed`:
-  // the budget cannot be kept otherwise, so pages that may be in use leave, too, on the page path (Atlas, section 4.2).
-  // A use of their pointers brings them back to the same place by the hardware guard.
+  // Called by evictors, on any thread, possibly several at a time, with pages that have just become Evicting: their
+  // state bytes say so already. Must not wait, allocate from the far heap, or touch it. `hard_pressed`: the budget
+  // cannot be kept otherwise, so pages that may be in use leave, too, on the page path (Atlas, section 4.2). A use of
+  // their pointers brings them back to the same place by the hardware guard.
   [[nodiscard]] virtual eviction_verdict decide(const eviction_candidates& leaving, bool hard_pressed) noexcept = 0;
 
   // The hardware guard found an access to a page that is not Resident: no software guard had looked. Called before the

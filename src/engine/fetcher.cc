@@ -181,8 +181,8 @@ fetcher::flight* fetcher::free_flight() {
   return nullptr;
 }
 
-// Read-ahead leaves flights to those who wait. Where transfers need their submitter, it leaves half of them: the others
-// stay in use for as long as threads wait inside the kernel that have read ahead.
+// Read-ahead leaves flights to waiting threads. Where transfers need their submitter, it leaves half of them: the
+// others stay in use for as long as threads wait inside the kernel that have read ahead.
 bool fetcher::has_room_ahead() const {
   return free_flights_of(transfers_->needs_its_submitter() ? flights / 2 : flights - spare_flights) >= 2;
 }
@@ -323,8 +323,8 @@ bool fetcher::start_due() {
 }
 
 // The thread that submitted them may wait inside the kernel for the very page that they bring. Requires: called by a
-// thread of the runtime. It does not wait so itself: what is taken over once need not be again, and one spare flight is
-// enough for all of them, one after the other.
+// thread of the runtime. It does not wait so itself. So nothing is taken over twice, and one spare flight is enough for
+// all of them, one after the other.
 bool fetcher::take_over_late() {
   const std::uint64_t now_ns = shared_.time.now_ns();
   bool started = false;

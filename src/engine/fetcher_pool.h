@@ -1,4 +1,4 @@
-// The fetchers of those who resolve their own misses: each takes one for a moment.
+// The fetchers of threads and fibers that resolve their own misses. Each takes one for a moment.
 #pragma once
 
 #include <cstddef>

@@ -126,8 +126,8 @@ void fork_steps::resume_page(page_id page, bool filled) {
   } else if (word.where() == state::fetching) {
     next = state::remote;
   }
-  // At a fork the kernel forgets to report the first writes to clean pages. So all of them are suspects: the hash of
-  // what lies in the slot tells at eviction whether it still does.
+  // At a fork the kernel forgets to report the first writes to clean pages. So all of them are suspects: at eviction
+  // the hash shows whether the slot still has their bytes.
   const bool was_clean = next == state::resident && !word.dirty();
   if (next != word.where() || was_clean) {
     FAR_CHECK(!word.lifted(), "what was lifted has been put back");

@@ -18,7 +18,7 @@ std::size_t lru::select(std::span<page_id> victims) {
   std::size_t found = 0;
   for (std::size_t age = lists_.size(); age-- > 0 && found < victims.size();) {
     page_queue& list = list_of_age(age);
-    // Those that are put back into this very list are not looked at twice.
+    // Pages that are put back into this very list are not looked at twice.
     for (std::size_t looked_at = list.size(); looked_at > 0 && found < victims.size(); --looked_at) {
       const page_id page = list.pop_front();
       bool used_now = false;

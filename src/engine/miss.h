@@ -44,7 +44,7 @@ class miss {
   void make_room() { reclaim_at_miss(*engine_, *host_, who_); }
   static bool reclaim_at_miss(engine& with, host& around, caller who);
 
-  // Takes the steps that are possible now. Requires: the lock of `by` is held. `streams`: the missing thread's history.
+  // Takes the steps that are possible now. `streams`: the missing thread's history.
   void advance(fetcher& fetcher, read_ahead_state& streams) FAR_REQUIRES(fetcher.lock);
   // No fetcher could be had.
   void be_taken();

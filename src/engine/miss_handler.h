@@ -17,9 +17,9 @@ class miss_handler {
   miss_handler(core_for_misses& shared, bool regions_come_whole);
 
   // An access to `page` was reported. Takes the steps that are possible now; `outcome` says what remains for the
-  // caller. Requires: the lock of `by` is held. `streams`: the history of the accessing thread. `may_fill`: the program
-  // has allocated the page. Without it an Untouched page is left alone, and the outcome is `resolved`. Hints do so,
-  // because their memory may be released meanwhile.
+  // caller. `streams`: the history of the accessing thread. `may_fill`: the program has allocated the page. Without it
+  // an Untouched page is left alone, and the outcome is `resolved`. Hints do so, because their memory may be released
+  // meanwhile.
   [[nodiscard]] outcome handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write,
                                bool may_fill = true) FAR_REQUIRES(fetcher.lock);
 

@@ -68,8 +68,7 @@ class page_checks {
     return same;
   }
 
-  // The same for all of them, of which hash_of_pieces() says this. Whoever says it uses hasher(). Requires:
-  // by_pieces().
+  // The same for all of them, of which hash_of_pieces() with hasher() is `all_pieces`. Requires: by_pieces().
   [[nodiscard]] bool fits(page_id page, std::uint64_t all_pieces) const {
     piece_hashes expected;
     for (std::size_t i = 0; i < pieces_a_page; ++i) {

@@ -16,7 +16,7 @@ constexpr std::uint64_t longest_pause_ns = 200'000;
 
 parked_misses::parked_misses(engine& with, host& around, const fetcher_pool& fetchers, miss_waiter& fibers)
     : engine_(with), host_(around), fetchers_(fetchers), fibers_(fibers), waiting_(fibers) {
-  engine_.tell(waiting_);
+  engine_.set_listener(waiting_);
 }
 
 miss::state parked_misses::resolve(wanted_page wanted, miss_waiter::place from) noexcept {

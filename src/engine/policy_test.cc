@@ -111,7 +111,7 @@ TEST_P(any_policy, names_no_more_than_asked_and_keeps_the_rest) {
   EXPECT_EQ(order.select(100).size(), 70u);
 }
 
-// The flag is the page's: whatever a policy thinks of an access, asking often enough gets every page.
+// The flag is the page's. Under every policy, asking often enough gets every page.
 TEST_P(any_policy, accesses_delay_a_victim_and_do_not_save_it_for_ever) {
   for (page_id page = 0; page < 500; ++page) {
     order.make_resident(page);

@@ -26,7 +26,7 @@ std::size_t priority::select(std::span<page_id> victims) {
 std::size_t priority::select_of(unsigned level, std::span<page_id> victims) {
   page_queue& queue = queues_[level];
   std::size_t found = 0;
-  // Twice round: what is spared once leaves before anything of a lower level.
+  // Twice round: a page that is spared once leaves before any page of a lower level.
   for (std::size_t looked_at = 2 * queue.size(); looked_at > 0 && !queue.empty() && found < victims.size();
        --looked_at) {
     const page_id page = queue.pop_front();

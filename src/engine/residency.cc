@@ -74,8 +74,8 @@ residency::~residency() {
 }
 
 // The byte changes under exclusive ownership, so that a late store can never claim that a page is Resident after
-// another thread has made it Evicting: it is set before the owner of a Fetching or Evicting page (or of the block of an
-// Untouched one) lets go of it, and reset after the page was claimed and before anybody else can act on it.
+// another thread has made it Evicting. It is set before the owner of a Fetching or Evicting page (or of the block of an
+// Untouched one) lets go of it. It is reset after the page was claimed and before anybody else can act on it.
 bool residency::transition(page_id page, page_word& expected, page_word desired) {
   FAR_CHECK(is_legal_transition(expected.where(), desired.where()), "illegal residency transition");
   const bool arrives = desired.where() == state::resident && expected.where() != state::resident;

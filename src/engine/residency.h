@@ -165,7 +165,7 @@ class residency {
   reference_marks uses;
 
   // At most one listener. Before anybody waits for a page; it outlives every transition that follows.
-  void tell(settling_listener& listener) { listener_ = &listener; }
+  void set_listener(settling_listener& listener) { listener_ = &listener; }
 
  private:
   std::uint64_t pages_;

@@ -12,7 +12,7 @@ void second_chance::admit(page_id page, temperature how) {
 
 std::size_t second_chance::select(std::span<page_id> victims) {
   std::size_t found = 0;
-  // Once round at most: what is cleared mostly stays clear, so the second pass finds victims.
+  // Once round at most: most marks that are cleared stay clear, so the second pass finds victims.
   for (std::size_t looked_at = queue_.size(); looked_at > 0 && found < victims.size(); --looked_at) {
     const page_id page = queue_.pop_front();
     if (spare_if_used(pages_, page)) {

@@ -12,7 +12,7 @@ struct statistics {
   std::uint64_t peak_local_bytes = 0;
   std::uint64_t far_bytes = 0;  // now: slots in use
   std::uint64_t peak_far_bytes = 0;
-  std::uint64_t far_stored_bytes = 0;  // now: what these slots occupy, which is less where they are compressed
+  std::uint64_t far_stored_bytes = 0;  // now: memory of these slots, less where they are compressed
   std::uint64_t peak_far_stored_bytes = 0;
 
   // Misses: accesses to memory that was not resident.

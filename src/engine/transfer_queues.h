@@ -30,8 +30,7 @@ class transfer_queues {
 
   // A fetcher for a thread that resolves misses. It is kept here, so that others can finish its transfers.
   [[nodiscard]] result<fetcher*> add_fetcher();
-  // A reader for objects of Remote pages. It is kept here, and polled in help().
-  // Requires: options::reads_parts.
+  // A reader for objects of Remote pages. It is kept here, and polled in help(). Requires: options::reads_parts.
   [[nodiscard]] result<object_reader*> add_object_reader();
 
   // Polls the transfers of all queues whose locks are free. Returns whether anything was done.

@@ -70,7 +70,7 @@ TEST(waiting_fibers, a_page_that_settles_wakes_those_that_wait_for_it_and_nobody
   residency pages(600);
   waiting_threads threads;
   waiting_fibers waiting(threads);
-  pages.tell(waiting);
+  pages.set_listener(waiting);
   // Pages 2 and 258 are in one list.
   const std::vector<page_id> wanted = {2, 258, 2, 3};
   for (const page_id page : {page_id{2}, page_id{258}, page_id{3}}) move_to(pages, page, state::fetching);
@@ -102,7 +102,7 @@ TEST(waiting_fibers, no_wake_up_is_lost) {
   residency pages(page_count);
   waiting_threads threads;
   waiting_fibers waiting(threads);
-  pages.tell(waiting);
+  pages.set_listener(waiting);
   std::barrier together(waiters + 1);
   std::vector<std::thread> running;
   for (unsigned self = 0; self < waiters; ++self) {

@@ -1,5 +1,5 @@
 // A queue of bounded length between fibers and OS threads, mixed; any number of senders and receivers. Must lie in
-// local memory (mutex.h); what it carries may be far. far::channel is the same for users.
+// local memory (mutex.h); its items may be far. far::channel is the same for users.
 #pragma once
 
 #include "far/detail/channel.h"

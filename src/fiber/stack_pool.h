@@ -43,7 +43,7 @@ class stack_pool {
   // memory or guard areas, with what to do about it.
   [[nodiscard]] stack take(std::size_t bytes);
 
-  // Requires: what take() returned; nothing runs on it.
+  // Requires: take() returned it; nothing runs on it.
   void give_back(stack done) noexcept;
 
   // Bytes of address space mapped so far, guard areas included.

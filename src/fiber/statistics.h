@@ -36,7 +36,7 @@ class counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
-// Those that a worker counts.
+// The counters of a worker.
 struct worker_counts {
   counter switches;
   counter parks;

@@ -18,7 +18,7 @@ struct counters {
   std::atomic<std::uint64_t> evacuated_segments{0};
   std::atomic<std::uint64_t> lost_races{0};  // objects that a mutator took back from the evacuator
 
-  std::atomic<std::uint64_t> reduced_pages{0};      // whose numbers the far tier reduced
+  std::atomic<std::uint64_t> reduced_pages{0};      // pages whose numbers the far tier reduced
   std::atomic<std::uint64_t> handled_objects{0};    // for which a handler was called before they left
   std::atomic<std::uint64_t> abandoned_objects{0};  // lost ones that owned others: their places are not used again
 

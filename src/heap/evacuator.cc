@@ -139,8 +139,8 @@ void evacuator::mark(hazard_log& mine, std::size_t page) {
 }
 
 // The owner that a header names, if its word can be read and changed: it is local memory, or in a far object that is
-// resident, held from here on, and live. Otherwise nullptr: objects whose owner is remote stay.
-// Requires: the header is locked, which keeps the owner where it is.
+// resident, held from here on, and live. Otherwise nullptr: objects whose owner is remote stay. Requires: the header is
+// locked, which keeps the owner where it is.
 owner_word* evacuator::owner_at_hand(hazard_log& mine, std::uint64_t header_value) {
   owner_word* const named = header::owner(header_value);
   const auto at = reinterpret_cast<std::uintptr_t>(named);

@@ -26,7 +26,7 @@ namespace far::heap {
 
 class evacuator {
  public:
-  // `garbage_share`: what the thread of its own looks for; above 1 it is not started.
+  // `garbage_share`: the least that makes a segment worth the work of its thread; above 1 there is no thread.
   evacuator(detail::object_heap& heap, double garbage_share);
   ~evacuator();
   evacuator(const evacuator&) = delete;

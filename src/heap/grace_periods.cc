@@ -30,8 +30,8 @@ void grace_periods::note_long_scopes() noexcept {
   for (owner_record* one = open_then_; one != nullptr; one = mark_of(*one).next_open_then) note_long_scope(*one);
 }
 
-// Anything that was taken away under a number up to this one is out of reach before the fence; so whoever can have
-// reached it has opened a scope before the fence, too, and is seen (tests/model/grace_eviction_model_test.cc).
+// Anything that was taken away under a number up to this one is out of reach before the fence. So a thread that can
+// have reached it has opened a scope before the fence, too, and is seen (tests/model/grace_eviction_model_test.cc).
 void grace_periods::begin() noexcept {
   {
     const lock_guard guard(numbers_);

@@ -6,8 +6,8 @@
 //     ... all_scopes.advance() now and then ...
 //     if (all_scopes.is_over(asked)) nobody who reached it before is left
 //
-// For pages there are periods of their own, which do not wait for scopes that log (scope_log.h): whoever wants a page
-// asks the logs, too.
+// For pages there are periods of their own, which do not wait for scopes that log (scope_log.h). Evictor and evacuator
+// read the logs, too.
 #pragma once
 
 #include <atomic>

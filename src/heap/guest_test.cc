@@ -1,5 +1,5 @@
-// What far::runtime objects tell their host, and how they follow it: this program takes the part of the run door.
-// Needs permission for userfaultfd.
+// Far runtimes report to their host and follow it. This program takes the part of the run door. Needs permission for
+// userfaultfd.
 #include "control/guest.h"
 
 #include <gtest/gtest.h>

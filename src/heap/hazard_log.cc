@@ -16,7 +16,7 @@ hazard_log::hazard_log() {
   start_again();
 }
 
-// Every stamp has been used: what the slots hold would become valid again. Requires: nothing is held.
+// Every stamp has been used: the contents of the slots would become valid again. Requires: nothing is held.
 void hazard_log::start_again() {
   stamp_ = 0;
   std::fill(std::begin(slots_), std::end(slots_), nothing);

@@ -1,4 +1,4 @@
-// The header in front of each object below a page: who owns it, how large it is, and a lock.
+// The header in front of each object below a page: its owner, its size, and a lock.
 #pragma once
 
 #include <atomic>
@@ -48,8 +48,8 @@ class header {
   void store(std::uint64_t value) { at_->store(value, std::memory_order_release); }
   [[nodiscard]] std::uint64_t load() const { return at_->load(std::memory_order_acquire); }
 
-  // For a few instructions. Returns the value without the lock's bit. Taken by the evacuator, and by whoever moves or
-  // destroys the pointer.
+  // For a few instructions. Returns the value without the lock's bit. Taken by the evacuator, and by a thread that
+  // moves or destroys the pointer.
   [[nodiscard]] std::uint64_t lock() {
     backoff waiting;
     while (true) {

@@ -55,9 +55,9 @@ class object_heap {
       fiber::yield();
   }
 
-  // Makes an object of `bytes` undefined bytes, aligned to 16, that `owner` owns; it is resident.
-  // `type`: of objects with far pointers, otherwise null. Throws std::bad_alloc when the far heap's addresses run out.
-  // This and the next two: requires that the caller is in a scope.
+  // Makes an object of `bytes` undefined bytes, aligned to 16, that `owner` owns; it is resident. `type`: of objects
+  // with far pointers, otherwise null. Throws std::bad_alloc when the far heap's addresses run out. This and the next
+  // two: requires that the caller is in a scope.
   [[nodiscard]] std::byte* allocate(owner_word& owner, std::size_t bytes, const type_of_object* type,
                                     heap::segment_kind where, unsigned tag);
 
@@ -103,8 +103,7 @@ class object_heap {
   // The size that the object was allocated with. Requires: it is held, or huge.
   [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
 
-  // Whether a page of an object larger than a page is lost; `value` is its owner's word.
-  // See detail::reduce_part.
+  // Whether a page of an object larger than a page is lost; `value` is its owner's word. See detail::reduce_part.
   [[nodiscard]] reduced_numbers reduce_part(std::uint64_t value, std::size_t offset, std::size_t bytes,
                                             const reduction& how);
 

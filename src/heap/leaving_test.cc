@@ -92,7 +92,7 @@ TEST_F(leaving_test, pages_that_can_be_written_are_handed_over) {
   farheap.evict_all();
   for (std::uint64_t i = 0; i < 5000; ++i) EXPECT_EQ(all[i].read().times_left, 1u);
   farheap.evict_all();
-  // Nobody uses those that are only prefetched.
+  // Objects that are only prefetched are not used.
   const std::uint64_t handled = farheap.statistics().handled_objects;
   const std::uint64_t fetched = farheap.statistics().fetched_pages;
   prefetch(std::span<const unique_ptr<entry>>(all));

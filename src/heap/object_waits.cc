@@ -28,7 +28,7 @@ void object_waits::wake_all(const std::atomic<std::uint64_t>& word) noexcept {
   bucket& in = bucket_of(&word);
   // The flag was taken away before this in the one order of all such accesses (ThreadSanitizer knows no fences).
   if (in.count.load(std::memory_order_seq_cst) == 0) return;
-  // Those of other words in the bucket look again and wait again: each is woken once.
+  // Waits for other words in the bucket look again and wait again: each is woken once.
   std::size_t left = 0;
   {
     const lock_guard guard(in.lock);

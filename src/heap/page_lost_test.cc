@@ -1,4 +1,4 @@
-// A far tier that fails for good: what is lost is thrown about, and the rest of the far heap stays usable. Needs
+// A far tier that fails for good. Access to lost objects throws, and the rest of the far heap stays usable. Needs
 // permission for userfaultfd.
 #include "far/page_lost.h"
 

@@ -108,8 +108,8 @@ class page_table {
   [[nodiscard]] bool is_ready(std::size_t page) const { return ready_[page].load(std::memory_order_seq_cst) != 0; }
 
   // The tag of the objects that lie in the page (far/tag.h), and how hot it is: counted up for each look of the evictor
-  // that finds it used, down for each that does not.
-  // `loose`: it is used outside scopes, or without a software guard, and always comes back as a page.
+  // that finds it used, down for each that does not. `loose`: it is used outside scopes, or without a software guard,
+  // and always comes back as a page.
   void begin_use(std::size_t first_page, std::size_t count, unsigned tag, bool loose);
   [[nodiscard]] unsigned tag_of(std::size_t page) const {
     return kinds_[page].load(std::memory_order_relaxed) >> tag_shift;

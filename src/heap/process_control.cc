@@ -37,7 +37,7 @@ struct answering {
   std::mutex changing;  // held while a runtime comes or goes
   std::mutex lock;      // held while one is asked, and below `changing` while `all` changes
   std::vector<answered> all;
-  engine::statistics departed;                      // what runtimes counted that have left
+  engine::statistics departed;                      // the counts of runtimes that have left
   std::thread thread;                               // serves commands, or talks to the host
   std::unique_ptr<control::control_server> server;  // null: the host, or something else, answers
   control::host_exchange* host = nullptr;
@@ -120,6 +120,23 @@ result<void> add_server(void* context, std::string_view server) {
   return was_added ? result<void>() : said;
 }
 
+result<std::uint64_t> remove_server(void* context, std::string_view server) {
+  auto& mine = *static_cast<answering*>(context);
+  const std::lock_guard guard(mine.lock);
+  result<std::uint64_t> said = error{"this process has no far::runtime any more", ESRCH};
+  std::uint64_t sum = 0;
+  bool is_known = false;
+  for (const answered& one : mine.all) {
+    const result<std::uint64_t> left = one.heap->remove_server(server);
+    // Runtimes may have different far tiers.
+    if (!left && left.error().code != ENOTSUP && left.error().code != ENOENT) return left;
+    is_known |= left.ok();
+    if (left) sum += left.value();
+    if (!left) said = left;
+  }
+  return is_known ? result<std::uint64_t>(sum) : said;
+}
+
 // Reports the runtimes' memory to the host, and applies its answer. With `lock` held. Returns false if the host takes
 // no guest.
 bool exchange_with_host(answering& mine) {
@@ -172,7 +189,7 @@ void start(answering& mine) {
     return;
   }
   if (control::is_answered(getpid())) return warn_of_own_budget(*mine.all.front().heap);
-  mine.server = control::control_server::open({&mine, resize, read_statistics, add_server});
+  mine.server = control::control_server::open({&mine, resize, read_statistics, add_server, remove_server});
   mine.thread = platform::start_runtime_thread("farheap-control", [&mine] {
     while (mine.server->step(-1)) continue;
   });

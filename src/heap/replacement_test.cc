@@ -166,7 +166,7 @@ void evict(runtime& farheap, const items& all) {
   for (const std::uintptr_t page : pages_of(farheap, all)) detail::heap_of(farheap).evict(page, page_bytes);
 }
 
-// Those that were away for long, and those that come back soon, each by the object path.
+// Objects that were away for long, and objects that come back soon, all by the object path.
 TEST_F(replacement_test, objects_that_come_back_soon_lie_together) {
   runtime farheap(small_runtime());
   farheap.set_page_path_share(2);
@@ -228,7 +228,7 @@ TEST_F(replacement_test, a_dereference_for_writing_lets_its_page_be_written) {
 
 TEST_F(replacement_test, a_scope_that_holds_more_than_the_budget_neither_stops_nor_exceeds_it) {
   runtime farheap(small_runtime());
-  farheap.set_page_path_share(2);  // what no scope holds comes back object by object
+  farheap.set_page_path_share(2);  // objects that no scope holds come back one by one
   items all = fill(farheap, 3 * budget);
   {
     const scope here(farheap);

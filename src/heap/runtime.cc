@@ -243,6 +243,12 @@ void runtime::add_server(std::string_view server) {
   if (!done) throw std::runtime_error(done.error().message);
 }
 
+std::uint64_t runtime::remove_server(std::string_view server) {
+  const result<std::uint64_t> left = parts_->far->remove_server(server);
+  if (!left) throw std::runtime_error(left.error().message);
+  return left.value();
+}
+
 std::size_t runtime::evacuate(double garbage_share) {
   return parts_->compactor->run_round(garbage_share);
 }

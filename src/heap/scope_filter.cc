@@ -27,8 +27,8 @@ bool is_out_of_reach(const page_table& pages, std::size_t page) {
   return number != 0 && scopes_without_log.is_over(number);
 }
 
-// Whether it is now out of reach of those who have not reached it; otherwise it was before. A page may have been remote
-// for so long that its number means nothing any more.
+// Whether it is now out of reach of threads that have not reached it; otherwise it was before. A page may have been
+// remote for so long that its number means nothing any more.
 bool put_out_of_reach(page_table& pages, std::size_t page, grace_number number) {
   const grace_number before = pages.condemned_under(page);
   if (before != 0 && !pages.is_ready(page) && number - before < oldest_grace) return false;
@@ -88,7 +88,7 @@ engine::eviction_look scope_filter::look(const engine::eviction_candidates& name
   return said;
 }
 
-// The pages were claimed before this, so whoever dereferences one that is found out of reach here waits for it.
+// The pages were claimed before this, so a thread that dereferences one which is found out of reach here waits for it.
 engine::eviction_verdict scope_filter::decide(const engine::eviction_candidates& leaving, bool hard_pressed) noexcept {
   object_heap* const heap = heap_.load(std::memory_order_acquire);
   engine::eviction_verdict said;

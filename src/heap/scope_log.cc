@@ -6,8 +6,8 @@
 namespace far::heap {
 namespace {
 
-// Periods that begin from now on wait for the scope. Those that have begun may be over: what was taken away under their
-// numbers is not ready any more, and whatever the scope dereferences from here on it takes back first, as a scope does
+// Periods that begin from now on wait for the scope. Those that have begun may be over: pages taken away under their
+// numbers are not ready any more. If the scope dereferences one from here on, it takes it back first, as a scope does
 // that opens now.
 void stop_logging(owner_record& caller) noexcept {
   const std::uint64_t sequence = caller.sequence.load(std::memory_order_relaxed);

@@ -35,7 +35,7 @@ struct registry {
   }
 
   void give_back(owner_record& one) {
-    FAR_CHECK(one.work.held() == 0, "whoever ends has finished its work");
+    FAR_CHECK(one.work.held() == 0, "its owner has finished its work");
     // exit() ends the main thread in the middle of its scopes.
     if (hazard_log* const used = one.used.load(std::memory_order_relaxed); used != nullptr) used->cut_back(0);
     constexpr std::uint64_t step = detail::scope_record::step;

@@ -48,8 +48,8 @@ struct owner_record : detail::scope_record {
   owner_record* next_free = nullptr;  // the registry's
 };
 
-// Makes every thread of the process pass a full memory fence: what they stored before is visible to the caller
-// afterwards, and they see what the caller stored before (membarrier(2); asymmetric, so that scopes need no fence of
+// Makes every thread of the process pass a full memory fence: their earlier stores are visible to the caller
+// afterwards, and they see the earlier stores of the caller (membarrier(2); asymmetric, so that scopes need no fence of
 // their own).
 void fence_all_threads() noexcept;
 

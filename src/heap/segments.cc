@@ -63,7 +63,7 @@ void segments::close(std::uintptr_t first) {
   segment& closing = holding(first);
   FAR_CHECK(closing.state.load(std::memory_order_relaxed) == segment_state::open, "an open segment is closed once");
   closing.state.store(segment_state::closed, std::memory_order_seq_cst);
-  // Whose last object died while more could still come.
+  // Pages whose last object died while more could still come.
   for (std::uintptr_t page = first; page < first + segment_bytes; page += page_bytes) {
     if (pages_.objects_in(pages_.page_of(page)) == 0) memory_.discard(page, page_bytes);
   }

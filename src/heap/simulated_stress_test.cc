@@ -1,4 +1,4 @@
-// The stress over the simulated pager: wherever userfaultfd is missing, and under sanitizers.
+// The stress over the poisoning pager: wherever userfaultfd is missing, and under sanitizers.
 #include <gtest/gtest.h>
 
 #include <cstddef>

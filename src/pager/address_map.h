@@ -56,7 +56,7 @@ class address_map {
     mapping_traits traits;
   };
 
-  // Removes from use all parts of `within` that are in use, at once: what somebody else takes there later is not among
+  // Removes from use all parts of `within` that are in use, at once. Parts that others take there later are not among
   // them. The parts are not free yet: give each back with put_back() when nothing of it is left.
   using parts = std::vector<part, platform::local_allocator<part>>;
   [[nodiscard]] parts remove(page_range within);

@@ -41,6 +41,8 @@ class far_heap {
 
   // Adds a server to the far tier (backend::add_server). May wait for some seconds.
   [[nodiscard]] virtual result<void> add_server(std::string_view server) = 0;
+  // Has a server's contents moved to the others (backend::remove_server).
+  [[nodiscard]] virtual result<std::uint64_t> remove_server(std::string_view server) = 0;
 
   // The process is about to end (backend::prepare_exit). May wait for a second.
   virtual void prepare_exit() = 0;

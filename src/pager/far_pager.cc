@@ -176,6 +176,11 @@ result<void> far_pager::add_server(std::string_view server) {
   return far_->add_server(server);
 }
 
+result<std::uint64_t> far_pager::remove_server(std::string_view server) {
+  const platform::runtime_mark allocate_locally;
+  return far_->remove_server(server);
+}
+
 void far_pager::prepare_exit() {
   const platform::runtime_mark allocate_locally;
   far_->prepare_exit();

@@ -48,6 +48,7 @@ class far_pager final : public pager {
   }
   [[nodiscard]] result<void> resize(std::uint64_t budget_bytes) override;
   [[nodiscard]] result<void> add_server(std::string_view server) override;
+  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server) override;
   void prepare_exit() override;
   void prepare_fork() override;
   void after_fork_in_parent() override;
@@ -62,10 +63,10 @@ class far_pager final : public pager {
   [[nodiscard]] result<std::byte*> map(std::size_t bytes, int protection, std::size_t alignment_bytes) override {
     return calls_->map(bytes, protection, alignment_bytes);
   }
-  [[nodiscard]] result<void> map_at(std::byte* address, std::size_t bytes, int protection, placement how) override {
+  [[nodiscard]] result<void> map_at(std::byte* address, std::size_t bytes, int protection, overlap how) override {
     return calls_->map_at(address, bytes, protection, how);
   }
-  [[nodiscard]] result<void> hand_over(std::byte* address, std::size_t bytes, placement how,
+  [[nodiscard]] result<void> hand_over(std::byte* address, std::size_t bytes, overlap how,
                                        const std::function<int()>& place) override {
     return calls_->hand_over(address, bytes, how, place);
   }
@@ -78,6 +79,9 @@ class far_pager final : public pager {
   }
   [[nodiscard]] result<origin> origin_of(const std::byte* address, std::size_t bytes) const override {
     return calls_->origin_of(address, bytes);
+  }
+  [[nodiscard]] bool is_mapped(const std::byte* address, std::size_t bytes) const override {
+    return calls_->is_mapped(address, bytes);
   }
   [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override {
     return calls_->mapping_at(address, bytes);

@@ -16,7 +16,7 @@ namespace far::pager {
 namespace {
 
 // The next miss often follows at once. Spinning for a little while saves the 8 us that waking from poll(2) costs the
-// program; spinning for longer would waste a core that the program could use.
+// program; spinning for longer would waste a processor that the program could use.
 constexpr std::uint64_t spin_ns = 20'000;
 
 }  // namespace

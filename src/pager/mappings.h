@@ -18,15 +18,15 @@ class mappings {
   // `alignment_bytes` (a power of two, at least a page). Fails with ENOMEM when the far heap's addresses run out.
   [[nodiscard]] virtual result<std::byte*> map(std::size_t bytes, int protection, std::size_t alignment_bytes) = 0;
 
-  // The same at this very place of the far heap: replacing what is there (MAP_FIXED), or only if it is free
-  // (MAP_FIXED_NOREPLACE; else EEXIST).
-  enum class placement : std::uint8_t { replace, if_free };
-  [[nodiscard]] virtual result<void> map_at(std::byte* address, std::size_t bytes, int protection, placement how) = 0;
+  // The same at this very place of the far heap. Mappings that it overlaps are replaced (MAP_FIXED), or refused with
+  // EEXIST (MAP_FIXED_NOREPLACE).
+  enum class overlap : std::uint8_t { replace, refuse };
+  [[nodiscard]] virtual result<void> map_at(std::byte* address, std::size_t bytes, int protection, overlap how) = 0;
 
   // Gives this place to a mapping of the kernel's: `place` makes the mapping in one step, and returns 0 or an errno
   // value. The old bytes are dropped before. The range belongs to the kernel until it is unmapped. If `place` fails,
   // nothing is mapped there any more.
-  [[nodiscard]] virtual result<void> hand_over(std::byte* address, std::size_t bytes, placement how,
+  [[nodiscard]] virtual result<void> hand_over(std::byte* address, std::size_t bytes, overlap how,
                                                const std::function<int()>& place) = 0;
   // The same for a range that belongs to the kernel as a whole: only keeps `place` apart from other calls. False: some
   // of it is far, and nothing was done. If `place` fails, the kernel decides what is mapped there.
@@ -38,6 +38,9 @@ class mappings {
   // The owner of the mappings that fill the range: the far heap, or the kernel. EFAULT for both, or for a hole.
   enum class origin : std::uint8_t { far, foreign };
   [[nodiscard]] virtual result<origin> origin_of(const std::byte* address, std::size_t bytes) const = 0;
+
+  // Whether all of a range of the far heap is mapped, as far memory or by the kernel.
+  [[nodiscard]] virtual bool is_mapped(const std::byte* address, std::size_t bytes) const = 0;
 
   // The kind of memory at `address`, and how many bytes from there on are alike, of `bytes` at most; EFAULT where no
   // far memory is mapped.

@@ -97,7 +97,7 @@ int memory_advice::advise_part(const address_map::part& part, int advice) {
     case MADV_COLLAPSE:
     case MADV_DONTDUMP:
     case MADV_DODUMP: return tell_kernel(part, advice);
-    default: return EINVAL;  // MADV_REMOVE of private memory; tests of the machine; what we do not know
+    default: return EINVAL;  // MADV_REMOVE of private memory; tests of the machine; unknown advice
   }
 }
 

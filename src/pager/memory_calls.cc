@@ -52,14 +52,14 @@ int memory_calls::take_somewhere(std::uint64_t count, std::uint64_t alignment_pa
   return parts_.open_or_put_back({*found, static_cast<std::size_t>(count)}, traits, guarded);
 }
 
-result<void> memory_calls::map_at(std::byte* address, std::size_t bytes, int protection, placement how) {
+result<void> memory_calls::map_at(std::byte* address, std::size_t bytes, int protection, overlap how) {
   if (!parts_.holds_whole(address, bytes)) return no_room(bytes);
   return outcome("mmap", parts_.inside([&] { return map_at(parts_.pages_in(address, bytes), protection, how); }));
 }
 
-int memory_calls::map_at(page_range range, int protection, placement how) {
+int memory_calls::map_at(page_range range, int protection, overlap how) {
   const mapping_traits traits = traits_of(protection, false);
-  if (how == placement::if_free) {
+  if (how == overlap::refuse) {
     if (!parts_.addresses().take_at(range, traits)) return EEXIST;
   } else {
     const address_map::parts parts = parts_.take(range);
@@ -93,7 +93,7 @@ int memory_calls::map_in_place(page_range range, const address_map::parts& parts
 
 // ---- what is the kernel's ----
 
-result<void> memory_calls::hand_over(std::byte* address, std::size_t bytes, placement how,
+result<void> memory_calls::hand_over(std::byte* address, std::size_t bytes, overlap how,
                                      const std::function<int()>& place) {
   if (!parts_.holds_whole(address, bytes)) return no_room(bytes);
   return outcome("mmap", parts_.inside([&] { return hand_over(parts_.pages_in(address, bytes), how, place); }));
@@ -101,10 +101,10 @@ result<void> memory_calls::hand_over(std::byte* address, std::size_t bytes, plac
 
 // The engine forgets the pages before the kernel's mapping comes. When the kernel then refuses, the range is reserved
 // again, so that no other mapping can take it.
-int memory_calls::hand_over(page_range range, placement how, const std::function<int()>& place) {
+int memory_calls::hand_over(page_range range, overlap how, const std::function<int()>& place) {
   mapping_traits traits;
   traits.foreign = true;
-  if (how == placement::if_free) {
+  if (how == overlap::refuse) {
     if (!parts_.addresses().take_at(range, traits)) return EEXIST;
     static_cast<void>(parts_.addresses().remove(range));
   } else {
@@ -172,6 +172,12 @@ result<mappings::origin> memory_calls::origin_of(const std::byte* address, std::
   });
   if (failure != 0 || any_far == any_foreign) return failed("a range", EFAULT);
   return any_far ? origin::far : origin::foreign;
+}
+
+bool memory_calls::is_mapped(const std::byte* address, std::size_t bytes) const {
+  const auto any = [](const address_map::part& /*part*/) { return 0; };
+  return parts_.inside(
+      [&] { return parts_.for_each(parts_.pages_in(address, bytes), mapped_parts::at_hole::stop, any) == 0; });
 }
 
 result<mappings::mapping> memory_calls::mapping_at(const std::byte* address, std::size_t bytes) const {

@@ -38,13 +38,14 @@ class memory_calls final : public mappings {
   }
   // As page_guard::map_guarded().
   [[nodiscard]] result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes);
-  [[nodiscard]] result<void> map_at(std::byte* address, std::size_t bytes, int protection, placement how) override;
-  [[nodiscard]] result<void> hand_over(std::byte* address, std::size_t bytes, placement how,
+  [[nodiscard]] result<void> map_at(std::byte* address, std::size_t bytes, int protection, overlap how) override;
+  [[nodiscard]] result<void> hand_over(std::byte* address, std::size_t bytes, overlap how,
                                        const std::function<int()>& place) override;
   [[nodiscard]] result<bool> replace_foreign(std::byte* address, std::size_t bytes,
                                              const std::function<int()>& place) override;
   [[nodiscard]] result<void> take_back(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<origin> origin_of(const std::byte* address, std::size_t bytes) const override;
+  [[nodiscard]] bool is_mapped(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<void> protect(std::byte* address, std::size_t bytes, int protection) override;
   // As in far_heap.
@@ -75,10 +76,10 @@ class memory_calls final : public mappings {
   // Inside the gate. They return 0 or an errno value.
   [[nodiscard]] int take_somewhere(std::uint64_t count, std::uint64_t alignment_pages, int protection, bool guarded,
                                    page_id* first);
-  [[nodiscard]] int map_at(page_range range, int protection, placement how);
+  [[nodiscard]] int map_at(page_range range, int protection, overlap how);
   [[nodiscard]] static bool may_map_in_place(page_range range, const address_map::parts& parts);
   [[nodiscard]] int map_in_place(page_range range, const address_map::parts& parts, const mapping_traits& traits);
-  [[nodiscard]] int hand_over(page_range range, placement how, const std::function<int()>& place);
+  [[nodiscard]] int hand_over(page_range range, overlap how, const std::function<int()>& place);
 
   const platform::heap_layout& heap_;
   mapped_parts& parts_;

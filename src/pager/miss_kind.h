@@ -7,11 +7,12 @@
 namespace far::pager {
 
 // One load without a lock: other threads may be at work on the page, so the result describes a moment in the past.
-[[nodiscard]] inline miss::kind kind_of_miss(const engine::page_view& pages, platform::page_id page, bool write) {
+[[nodiscard]] inline observed_miss::kind kind_of_miss(const engine::page_view& pages, platform::page_id page,
+                                                      bool write) {
   const engine::state where = pages.words().load(page).where();
-  if (where == engine::state::untouched) return miss::kind::first_touch;
-  if (!write) return miss::kind::read;
-  return where == engine::state::resident ? miss::kind::protection : miss::kind::write;
+  if (where == engine::state::untouched) return observed_miss::kind::first_touch;
+  if (!write) return observed_miss::kind::read;
+  return where == engine::state::resident ? observed_miss::kind::protection : observed_miss::kind::write;
 }
 
 }  // namespace far::pager

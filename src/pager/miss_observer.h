@@ -6,7 +6,8 @@
 
 namespace far::pager {
 
-struct miss {
+// One miss, as it is reported.
+struct observed_miss {
   enum class kind {
     read,
     write,
@@ -30,7 +31,7 @@ class miss_observer {
   // signal handler, with no lock of the pager held. It may itself touch far memory if it unblocks SIGBUS; then it is
   // called for that miss, too. fault_mode::thread: called when the miss is reported, on the thread that resolves
   // misses, which must not touch far memory.
-  virtual void missed(const miss& one) noexcept = 0;
+  virtual void missed(const observed_miss& one) noexcept = 0;
 
  protected:
   ~miss_observer() = default;

@@ -56,12 +56,12 @@ void miss_resolver::resolve_fault(const void* address, const void* context) noex
 void miss_resolver::resolve_fault(const std::byte* address, bool write, const void* context) noexcept {
   const page_id page = heap_.page_at(address);
   if (observer_ == nullptr) return resolve_hardware_miss(page, write);
-  const miss one{.time_ns = clock_.now_ns(),
-                 .address = address,
-                 .cause = kind_of_miss(engine_.view(), page, write),
-                 .thread = static_cast<std::uint32_t>(syscall(SYS_gettid)),
-                 .context = context,
-                 .pinned = context == nullptr};
+  const observed_miss one{.time_ns = clock_.now_ns(),
+                          .address = address,
+                          .cause = kind_of_miss(engine_.view(), page, write),
+                          .thread = static_cast<std::uint32_t>(syscall(SYS_gettid)),
+                          .context = context,
+                          .pinned = context == nullptr};
   resolve_hardware_miss(page, write);
   observer_->missed(one);
 }

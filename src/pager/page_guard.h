@@ -16,7 +16,7 @@
 namespace far::pager {
 
 using engine::hint;
-using engine::no_poll;  // what page_guard::poll() may return
+using engine::no_poll;  // a result of page_guard::poll()
 
 // The outcome of page_guard::read_slot().
 enum class slot_read {

@@ -37,8 +37,8 @@ std::uint64_t content_of(const void* address, std::uint64_t salt) {
 
 class miss_counter final : public miss_observer {
  public:
-  void missed(const miss& one) noexcept override { ++counts_[static_cast<std::size_t>(one.cause)]; }
-  [[nodiscard]] std::uint64_t seen(miss::kind kind) const { return counts_[static_cast<std::size_t>(kind)]; }
+  void missed(const observed_miss& one) noexcept override { ++counts_[static_cast<std::size_t>(one.cause)]; }
+  [[nodiscard]] std::uint64_t seen(observed_miss::kind kind) const { return counts_[static_cast<std::size_t>(kind)]; }
 
  private:
   std::array<std::atomic<std::uint64_t>, 4> counts_{};
@@ -112,7 +112,7 @@ TEST_P(pager_test, memory_that_the_kernel_could_not_fill_counts_as_locked) {
   EXPECT_TRUE(pager_->protect(block, 2 * mib, PROT_NONE).ok());
   EXPECT_TRUE(pager_->unmap(block + page_bytes, 2 * mib - page_bytes).ok());
   EXPECT_TRUE(pager_->unmap(block, page_bytes).ok());
-  const result<void> again = pager_->map_at(block, 2 * mib, PROT_READ | PROT_WRITE, pager::placement::if_free);
+  const result<void> again = pager_->map_at(block, 2 * mib, PROT_READ | PROT_WRITE, pager::overlap::refuse);
   EXPECT_TRUE(again.ok());
   EXPECT_TRUE(pager_->advise(block, mib, MADV_DONTNEED).ok());
   for (std::size_t at = 0; at < 2 * mib; at += page_bytes) ASSERT_EQ(block[at], std::byte{0}) << at;
@@ -163,7 +163,7 @@ TEST_P(pager_test, mappings_over_each_other_leave_the_protection_of_one_of_them)
       while (ready < 2) std::this_thread::yield();
       for (int i = 0; i < 20; ++i) {
         EXPECT_TRUE(
-            pager_->map_at(block + first * page_bytes, pages * page_bytes, protection, pager::placement::replace).ok());
+            pager_->map_at(block + first * page_bytes, pages * page_bytes, protection, pager::overlap::replace).ok());
       }
     };
     std::thread other(map_over, 8, 16, PROT_READ);
@@ -191,17 +191,17 @@ TEST_P(pager_test, an_observer_is_told_first_touches_from_fetches) {
   constexpr std::size_t bytes = 2 * budget;
   std::byte* const block = map(bytes);
   fill(block, bytes, 8);
-  const std::uint64_t touched = observed_.seen(miss::kind::first_touch);
+  const std::uint64_t touched = observed_.seen(observed_miss::kind::first_touch);
   EXPECT_GT(touched, 0u);
-  EXPECT_EQ(observed_.seen(miss::kind::read), 0u);
+  EXPECT_EQ(observed_.seen(observed_miss::kind::read), 0u);
   pager_->evict(block, bytes);
   verify(block, bytes, 8);
-  EXPECT_GT(observed_.seen(miss::kind::read), 0u);
-  EXPECT_EQ(observed_.seen(miss::kind::first_touch), touched);
+  EXPECT_GT(observed_.seen(observed_miss::kind::read), 0u);
+  EXPECT_EQ(observed_.seen(observed_miss::kind::first_touch), touched);
   // Its content is forgotten, so that there is nothing to fetch again.
   ASSERT_TRUE(pager_->discard(block, page_bytes).ok());
   EXPECT_EQ(*reinterpret_cast<volatile std::uint64_t*>(block), 0u);
-  EXPECT_EQ(observed_.seen(miss::kind::first_touch), touched + 1);
+  EXPECT_EQ(observed_.seen(observed_miss::kind::first_touch), touched + 1);
 }
 
 TEST_P(pager_test, four_times_the_budget_keeps_every_byte) {

@@ -37,8 +37,8 @@ struct kernel_features {
 struct feature_description {
   const char* name;                // in FARHEAP_DISABLE and in messages
   bool kernel_features::* member;  // the flag
-  const char* use;                 // what the flag is good for
-  const char* fallback;            // what is done without it; nullptr when `farheap run` cannot work without it
+  const char* use;                 // what Farheap uses it for
+  const char* fallback;            // the way without it; nullptr when `farheap run` cannot work without it
   const char* enable;              // how to get it
 };
 

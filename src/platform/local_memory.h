@@ -20,7 +20,7 @@ namespace far::platform {
 // counts against limits on data. nullptr when the kernel refuses. Requires: the part is inside.
 [[nodiscard]] std::byte* try_map_sparse(std::size_t bytes, std::size_t part, std::size_t part_bytes);
 
-// Requires: what map_local(bytes) returned, or try_map_sparse(bytes, ...).
+// Requires: map_local(bytes) or try_map_sparse(bytes, ...) returned the address.
 void unmap_local(std::byte* address, std::size_t bytes);
 
 // Mappings of the runtime that must not be locked in memory: those of 1 MiB and more, which are filled as they are

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/units.h"
+#include "tests/support/scratch_folder.h"
 
 namespace far::platform {
 namespace {
@@ -16,13 +17,7 @@ namespace {
 // A make-believe /proc and cgroup file system.
 class system_memory_test : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "farheap-memory-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-    put("/proc/meminfo", "MemTotal:  8388608 kB\nMemFree: 100 kB\nMemAvailable:  4194304 kB\n");
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
+  void SetUp() override { put("/proc/meminfo", "MemTotal:  8388608 kB\nMemFree: 100 kB\nMemAvailable:  4194304 kB\n"); }
 
   void put(const std::string& path, const std::string& text) {
     const std::filesystem::path whole = root_ + path;
@@ -35,7 +30,8 @@ class system_memory_test : public testing::Test {
     return got.value();
   }
 
-  std::string root_;
+  const scratch_folder folder_;
+  const std::string root_ = folder_.path();
 };
 
 TEST_F(system_memory_test, WithoutCgroupsTheMachineCounts) {

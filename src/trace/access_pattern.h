@@ -29,8 +29,9 @@ struct pattern {
 // The pattern is the first of:
 //   stride k  the most frequent distance is k, |k| > 1, with at least 60% of all; 90% when |k| <= 64, where it could be
 //             a scan with gaps as well
-//   forward   at least 60% of the distances are 1 to 64: what the pager reads ahead leaves gaps between the misses of a
-//             scan, never longer than the longest read-ahead
+//   forward   at least 60% of the distances are 1 to 64: read-ahead leaves gaps between the misses of a scan, never
+//   longer
+//             than the longest read-ahead
 //   backward  the same, negative
 //   random    everything else
 // and unknown with fewer than 4 distances.

@@ -21,7 +21,7 @@ struct analysis_options {
   // Beginnings of file names of modules.
   std::vector<std::string> library_modules = {"libc.so", "libc-",      "ld-linux",   "libstdc++", "libgcc_s",
                                               "libm.so", "libpthread", "libfarheap", "[vdso]"};
-  // Parts of paths of source files: what the compiler inlined from headers of the libraries.
+  // Parts of paths of source files. Lines of these are inlined from headers of the libraries.
   std::vector<std::string> library_sources = {"/include/c++/", "/usr/include/", "/include/far/"};
   // Modules whose own lines mean nothing to the user when there is a Python line.
   std::vector<std::string> interpreter_modules = {"python3", "libpython"};

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/scratch_folder.h"
 #include "tests/support/trace_writer.h"
 
 namespace far::trace {
@@ -21,13 +22,6 @@ std::string read_file(const std::filesystem::path& path) {
 
 class reports : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "farheap-reports-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    dir_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
   void write_hostile_trace() const {
     test_writer writer(7);
     writer.maps("100000-200000 r-xp 00000000 00:01 1 /opt/a;b</script><b>\"'\xff\n");
@@ -39,7 +33,8 @@ class reports : public testing::Test {
     writer.save(dir_ / "misses-7.trace");
   }
 
-  std::filesystem::path dir_;
+  const scratch_folder folder_;
+  const std::filesystem::path dir_ = folder_.path();
 };
 
 TEST_F(reports, writes_all_files_and_gives_back_the_summary) {

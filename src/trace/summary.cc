@@ -68,7 +68,7 @@ std::string process_notes(const report& analysis) {
   std::string text;
   for (const process_report& process : analysis.processes) {
     const std::string name = file_name(process.file);
-    if (process.cut_short) text += fmt::format("note: {} is cut short; what stands before the cut is here\n", name);
+    if (process.cut_short) text += fmt::format("note: {} is cut short; its beginning is here\n", name);
     if (!process.ended)
       text += fmt::format("note: process {} did not end in order, or is still running\n", process.pid);
     if (process.lost_records > 0) {

@@ -1,4 +1,4 @@
-// A trace in memory: what a file in the format of format.h says, record by record, in the file's order.
+// A trace in memory: the records of a file in the format of format.h, in the file's order.
 #pragma once
 
 #include <cstdint>

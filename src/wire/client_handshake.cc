@@ -57,8 +57,8 @@ client_handshake::step client_handshake::take_unknown(std::span<const std::byte>
   return step::unknown_session;
 }
 
-digest client_handshake::proof_of(side whose) const {
-  return prove(whose, shown_.token, {hello_payload_.data(), hello_bytes_},
+digest client_handshake::proof_of(side prover) const {
+  return prove(prover, shown_.token, {hello_payload_.data(), hello_bytes_},
                {challenge_payload_.data(), challenge_bytes_});
 }
 

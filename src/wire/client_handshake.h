@@ -63,7 +63,7 @@ class client_handshake {
   [[nodiscard]] step take_unknown(std::span<const std::byte> payload);
   [[nodiscard]] step refuse(const char* why);
   [[nodiscard]] bool joins() const { return hello_.join != session_id{}; }
-  [[nodiscard]] digest proof_of(side whose) const;
+  [[nodiscard]] digest proof_of(side prover) const;
   void put(opcode op, std::span<const std::byte> payload);
 
   credentials shown_;

@@ -245,12 +245,12 @@ std::optional<packed_message> unpack_message(std::span<const std::byte> packet) 
   return packed_message{*head, payload};
 }
 
-digest prove(side whose, std::string_view token, std::span<const std::byte> hello_payload,
+digest prove(side prover, std::string_view token, std::span<const std::byte> hello_payload,
              std::span<const std::byte> challenge_payload) {
   keyed_hash hash(token);
-  const std::string_view label = whose == side::client   ? client_label
-                                 : whose == side::server ? server_label
-                                                         : absent_label;
+  const std::string_view label = prover == side::client   ? client_label
+                                 : prover == side::server ? server_label
+                                                          : absent_label;
   hash.add(label.data(), label.size());
   hash.add_with_length(hello_payload);
   hash.add_with_length(challenge_payload);

@@ -10,7 +10,7 @@
 // a proof is good for one connection only and a version cannot be talked down. A client that was given a token refuses
 // a server that cannot prove it. Without TLS the connection is authenticated at its start, not encrypted.
 //
-// Here are the messages and the proofs; what each side does with them: client_handshake.h, server_handshake.h.
+// Here are the messages and the proofs. The two sides are client_handshake.h and server_handshake.h.
 #pragma once
 
 #include <array>
@@ -119,7 +119,7 @@ inline constexpr std::size_t maximum_packet_bytes = header_bytes + maximum_hands
 enum class side : std::uint8_t { client, server, absent };
 
 // The proof of one side: HMAC-SHA256(token, label of the side, hello, challenge). Compare with equal_digests only.
-[[nodiscard]] digest prove(side whose, std::string_view token, std::span<const std::byte> hello_payload,
+[[nodiscard]] digest prove(side prover, std::string_view token, std::span<const std::byte> hello_payload,
                            std::span<const std::byte> challenge_payload);
 
 // Takes the same time for all differences.

@@ -67,7 +67,7 @@ enum class status : std::uint8_t {
 };
 inline constexpr status last_status = status::bad_checksum;
 
-// read to close: what a client asks, and a server answers with a reply of the same opcode.
+// read to close: requests of a client, which a server answers with a reply of the same opcode.
 [[nodiscard]] bool is_request(opcode op);
 
 struct header {
@@ -103,9 +103,9 @@ inline constexpr std::size_t block_range_bytes = 16;
 // In slots. 32 bytes on the wire.
 struct capacity_report {
   std::uint64_t quota_slots = 0;   // the most this tenant may hold on this server
-  std::uint64_t tenant_slots = 0;  // what it holds, in all its sessions
+  std::uint64_t tenant_slots = 0;  // held in all its sessions
   std::uint64_t server_free_slots = 0;
-  std::uint64_t session_slots = 0;  // what this session holds
+  std::uint64_t session_slots = 0;  // held in this session
 
   bool operator==(const capacity_report&) const = default;
 };
@@ -134,7 +134,7 @@ struct batch {
   std::array<range, maximum_batch> ranges{};
   std::size_t count = 0;
   std::size_t total_bytes = 0;       // of all ranges
-  std::span<const std::byte> bytes;  // of a write: what to store, range after range
+  std::span<const std::byte> bytes;  // of a write: the contents, range after range
 
   [[nodiscard]] std::span<const range> all() const { return {ranges.data(), count}; }
 };

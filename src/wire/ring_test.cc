@@ -100,7 +100,7 @@ TEST(shm_ring, what_the_other_side_writes_over_our_words_changes_nothing) {
   ring_consumer out(shared.place());
   in.put(entry(1));
   EXPECT_FALSE(in.publish());
-  shared.put.value = 2;  // as if there were an entry more: whatever is there is taken, no more
+  shared.put.value = 2;  // as if there were one more entry: its place is read as it is
   ring_entry got;
   EXPECT_TRUE(out.take(got));
   EXPECT_EQ(got, entry(1));

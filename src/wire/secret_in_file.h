@@ -34,7 +34,7 @@ class secret_in_file {
   secret_in_file(std::string path, reader read) : path_(std::move(path)), read_(read) {}
 
   // The secret, when the file is another one than at the last call, or could not be read then. An error, once for each
-  // change: it cannot be read now, and whoever has the secret of before keeps it.
+  // change: it cannot be read now, and the secret of before stays in use.
   [[nodiscard]] std::optional<result<std::string>> changed();
 
  private:

@@ -177,14 +177,14 @@ result<bool> tls_context::refresh(telling errors) {
     is_new = std::exchange(sources_->seen, now) != now;
     if (!is_new && !sources_->has_failed) return false;
   }
-  result<owned_context> made = sources_->read();
+  result<owned_context> fresh = sources_->read();
   owned_context old;
   const lock_guard guard(lock_);
   if (sources_->seen != now) return false;  // another thread reads what has replaced them meanwhile
-  sources_->has_failed = !made;
-  if (!made && !is_new && errors == telling::once_a_change) return false;
-  if (!made) return made.error();
-  old.reset(static_cast<SSL_CTX*>(std::exchange(handle_, std::move(made).value().release())));
+  sources_->has_failed = !fresh;
+  if (!fresh && !is_new && errors == telling::once_a_change) return false;
+  if (!fresh) return fresh.error();
+  old.reset(static_cast<SSL_CTX*>(std::exchange(handle_, std::move(fresh).value().release())));
   return true;
 }
 

@@ -186,7 +186,7 @@ TEST_F(tls, files_that_were_replaced_are_used_by_the_connections_that_follow) {
   std::ofstream(trusted, std::ios::trunc) << "half of it";
   EXPECT_FALSE(client->refresh());
   EXPECT_FALSE(client->refresh().value()) << "once for each change";
-  EXPECT_FALSE(client->refresh(tls_context::telling::every_time)) << "whoever asks for it is told again";
+  EXPECT_FALSE(client->refresh(tls_context::telling::every_time)) << "a caller that asks for it gets the error again";
   EXPECT_TRUE(agree());
 }
 

@@ -30,7 +30,7 @@ int main(void) {
   long right = 0;
   for (size_t i = 0; i < n; ++i) right += numbers[i] = (long)(i * i % 1000);
 
-  // All of it, exactly once; what is told ahead is never behind the end.
+  // All of it, exactly once. No announcement goes beyond the end.
   reset_counts();
   EXPECT(sum(numbers, n) == right);
   EXPECT(counted.calls > n * 8 / (64 << 10));

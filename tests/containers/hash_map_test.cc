@@ -240,7 +240,7 @@ TEST_F(numbers_test, a_limit_in_bytes_counts_what_strings_own) {
   EXPECT_LT(mine.size(), before - 100);
   mine.clear();
   EXPECT_EQ(mine.entry_bytes(), 0u);
-  // Nor does what is larger than the limit stay.
+  // An entry larger than the limit does not stay either.
   mine.put(1, std::string(2 * mib, 'x'));
   EXPECT_EQ(mine.size(), 0u);
   EXPECT_EQ(mine.entry_bytes(), 0u);

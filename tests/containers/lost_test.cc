@@ -70,7 +70,7 @@ void lose_a_part_of_a_vector(Container all, std::size_t most_lost, auto lose) {
   EXPECT_THROW(static_cast<void>(all.clone()), page_lost);
   EXPECT_THROW(all.erase(9'000), page_lost);
   EXPECT_EQ(all.size(), 20'001u);
-  while (all.size() > 9'000) all.pop_back();  // what is lost goes, too
+  while (all.size() > 9'000) all.pop_back();  // lost elements go, too
   EXPECT_EQ(fragile::living, static_cast<int>(9'000 + lost - lost_elements(all))) << "whose destructors cannot run";
   all.clear();
   EXPECT_EQ(fragile::living, static_cast<int>(lost));

@@ -1,4 +1,4 @@
-// The containers under many fibers and threads over the simulated pager: wherever userfaultfd is missing, and under
+// The containers under many fibers and threads over the poisoning pager: wherever userfaultfd is missing, and under
 // sanitizers.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What containers say of their numbers as a whole, on far tiers that compute it and on others. Needs permission for
+// Summaries of the numbers in containers, on far tiers that compute them and on others. Needs permission for
 // userfaultfd.
 #include "far/summary.h"
 

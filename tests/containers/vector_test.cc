@@ -248,7 +248,7 @@ TEST_F(fragile_vector_test, chunks_are_taken_in_pieces) {
   }
 }
 
-// What lies ahead of a walk comes in without an access to it, from the second piece on.
+// From the second piece on, the elements ahead of a walk come in without an access to them.
 TEST_F(fragile_vector_test, a_walk_in_pieces_brings_in_what_is_ahead) {
   constexpr std::size_t piece = 4096;
   constexpr std::size_t ahead_pages = 60;

@@ -193,7 +193,7 @@ TEST_P(backend_contract, a_slot_that_was_never_written_can_be_read) {
   EXPECT_EQ(transfer(*queue, operation::read, slot, 0, in.span()), 0);
 }
 
-// Whoever stores the pages computes the same as whoever has them.
+// A store computes the same from its pages as a program that has them.
 TEST_P(backend_contract, numbers_are_reduced_where_they_are) {
   const auto tested = open(64);
   if (!tested->reduces()) GTEST_SKIP() << "this backend computes nothing";

@@ -10,6 +10,7 @@
 #include "backend/redis/redis_backend.h"
 #include "backend/replicated/replicated_backend.h"
 #include "backend/stacked/stacked_backend.h"
+#include "backend/striped/striped_backend.h"
 #include "backend/tcp/tcp_backend.h"
 #include "backend/tcp/tcp_uri.h"
 #include "backend/uri.h"
@@ -97,6 +98,25 @@ backend_under_test replicated(const std::string& name, std::size_t copies, const
             chosen.copies = copies;
             chosen.capacity_slots = capacity_slots;
             return std::move(replicated_backend::create(std::move(members), chosen)).value();
+          }};
+}
+
+// As many members in memory as a row has places, with room for rows of one page each: nobody tends them.
+backend_under_test with_parity(const std::string& name, parity_shape shape, const faulty_options* flawed,
+                               const std::string& member = "memory:?") {
+  const faulty_options flaws = flawed != nullptr ? *flawed : faulty_options{};
+  const bool is_flawed = flawed != nullptr;
+  return {name, [=](std::uint64_t capacity_slots) -> std::unique_ptr<backend> {
+            const std::uint64_t member_bytes = (round_up(capacity_slots, 512) + 4 * 512) * page_bytes;
+            std::vector<std::unique_ptr<backend>> members;
+            for (std::size_t i = 0; i < shape.places(); ++i) {
+              members.push_back(require(open(member + "capacity=" + std::to_string(member_bytes))));
+            }
+            if (is_flawed) members[0] = std::make_unique<faulty_backend>(std::move(members[0]), flaws);
+            striped_options chosen;
+            chosen.shape = shape;
+            chosen.capacity_slots = capacity_slots;
+            return std::move(striped_backend::create(std::move(members), chosen)).value();
           }};
 }
 
@@ -301,6 +321,10 @@ std::vector<backend_under_test> backends_under_test() {
       replicated("two_copies_on_three", 2, nullptr),
       replicated("two_copies_with_latency", 2, nullptr, "memory:?latency=100us&gbps=20&"),
       replicated("two_copies_and_a_member_that_fails", 2, &failing),
+      with_parity("parity_2_1", {2, 1}, nullptr),
+      with_parity("parity_4_2", {4, 2}, nullptr),
+      with_parity("parity_2_1_with_latency", {2, 1}, nullptr, "memory:?latency=100us&gbps=20&"),
+      with_parity("parity_4_2_and_a_member_that_fails", {4, 2}, &failing),
       tcp_plain("tcp", ""),
       tcp_plain("tcp_with_one_connection", "connections=1&"),
       tcp_plain("tcp_under_the_layer", "", true),

@@ -111,7 +111,7 @@ class holding_relay {
     pairs_.push_back(added);
   }
 
-  // Its end is not passed on: what it has sent may still be on its way.
+  // Its end is not passed on: bytes that it has sent may still be on their way.
   static void from_client(pair& relayed) {
     char bytes[16384];
     const ssize_t got = recv(relayed.client, bytes, sizeof bytes, 0);

@@ -1,5 +1,5 @@
-// The client of `redis:` and a real server: what happens when others delete our keys, when the server is restarted,
-// hangs, is full or may evict, when leases run out, and after a fork.
+// The client of `redis:` and a real server. Others delete our keys; the server is restarted, hangs, is full or may
+// evict; leases run out; the program forks.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -27,6 +27,7 @@
 #include "holding_relay.h"
 #include "platform/clock.h"
 #include "tests/support/redis_test_server.h"
+#include "tests/support/scratch_folder.h"
 #include "tests/support/slot_transfers.h"
 
 namespace far::backend {
@@ -321,10 +322,9 @@ TEST_F(redis_server, refusals_say_what_to_do_and_not_the_password) {
   const std::string password = "a-password-that-nobody-shall-see";
   const redis_test_server server({"--requirepass", password, "--user", "poor", "on", ">" + password, "~*", "-@all",
                                   "+info", "--user", "default", "on", ">" + password, "~*", "+@all"});
-  std::string folder = "/tmp/farheap-redis-files-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const scratch_folder folder;
   const auto write_file = [&](const std::string& name, const std::string& line, mode_t mode) {
-    const std::string path = folder + "/" + name;
+    const std::string path = folder.path() + "/" + name;
     std::FILE* const file = std::fopen(path.c_str(), "w");
     std::fputs((line + "\n").c_str(), file);
     std::fclose(file);
@@ -357,8 +357,6 @@ TEST_F(redis_server, refusals_say_what_to_do_and_not_the_password) {
   EXPECT_TRUE(try_open(server, "password-file=" + right).ok());
   EXPECT_NE(open("redis://127.0.0.1:1?timeout=1s").error().message.find("Redis runs"), std::string::npos);
   EXPECT_NE(open("redis://user:secret@host").error().message.find("password-file"), std::string::npos);
-  for (const std::string& path : {right, wrong, open_to_all}) unlink(path.c_str());
-  rmdir(folder.c_str());
 }
 
 TEST_F(redis_server, a_child_reads_over_connections_of_its_own) {

@@ -1,6 +1,6 @@
-// Two copies on three servers, and later four, that are killed and started again empty, one at a time, while threads
-// write, read and free as the engine does. Every read returns the newest bytes, nobody touches a buffer after its
-// transfer has ended, and nothing fails for good.
+// Two copies, or two pages and their parity, on three servers, and later four, that are killed and started again empty,
+// one at a time, while threads write, read and free as the engine does. Every read returns the newest bytes, nobody
+// touches a buffer after its transfer has ended, and nothing fails for good.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,6 +22,7 @@
 
 #include "backend/backend.h"
 #include "backend/replicated/replicated_backend.h"
+#include "backend/striped/striped_backend.h"
 #include "base/units.h"
 #include "memory_server.h"
 
@@ -33,9 +33,8 @@ using testing_support::memory_server;
 using steady = std::chrono::steady_clock;
 
 constexpr std::size_t server_count = 4;
-constexpr std::size_t first_servers = 3;  // that are there at the start
-// More than the layer numbers.
-constexpr std::size_t slot_count = std::size_t{1} << 18;
+constexpr std::size_t first_servers = 3;                  // that are there at the start
+constexpr std::size_t slot_count = std::size_t{1} << 18;  // more than the layer numbers
 constexpr std::size_t batch_slots = 64;
 constexpr std::size_t words_a_page = page_bytes / sizeof(std::uint64_t);
 constexpr std::uint64_t scribble = 0xeeeeeeeeeeeeeeee;
@@ -54,7 +53,7 @@ std::uint64_t word_of(slot_id slot, std::uint64_t generation, std::size_t at) {
   return (mixed ^ mixed >> 29) + at * 0xbf58476d1ce4e5b9u;
 }
 
-// The test's knowledge of the slots, like that of the engine's pages: whoever has claimed a slot has it to himself.
+// The test's knowledge of the slots, like that of the engine's pages: one thread at a time owns a slot.
 class slot_book {
  public:
   enum class state : std::uint32_t { unused, claimed, written };
@@ -162,7 +161,6 @@ class worker {
   }
 
   [[nodiscard]] static const char* name_of(operation op) { return op == operation::read ? "a read" : "a write"; }
-
   static void fill(page& into, std::uint64_t with) { into.fill(with); }
 
   // A run of written slots at a random place, claimed.
@@ -410,7 +408,36 @@ void tend(scene& shared) {
   }
 }
 
-class replicated_servers : public testing::Test {
+// The layer under test, of one kind or the other.
+class tier_books {
+ public:
+  explicit tier_books(const backend* far)
+      : copies_(dynamic_cast<const replicated_backend*>(far)), parity_(dynamic_cast<const striped_backend*>(far)) {}
+
+  [[nodiscard]] bool is_known() const { return copies_ != nullptr || parity_ != nullptr; }
+  [[nodiscard]] const layer& members() const {
+    return copies_ != nullptr ? copies_->books() : parity_->books().members;
+  }
+  [[nodiscard]] bool is_whole() const { return copies_ != nullptr ? copies_->is_whole() : parity_->is_whole(); }
+  void validate() const { copies_ != nullptr ? copies_->validate() : parity_->validate(); }
+  [[nodiscard]] std::string progress() const {
+    if (copies_ != nullptr) {
+      const repair_counts done = copies_->repaired();
+      return std::to_string(done.moved_groups) + " groups moved, " + std::to_string(done.repaired_slots) +
+             " slots repaired";
+    }
+    const striped_backend::counts done = parity_->counted();
+    return std::to_string(done.mended.mended_rows) + " rows mended, " + std::to_string(done.mended.spares) +
+           " spares, " + std::to_string(done.moved_pages) + " pages moved";
+  }
+
+ private:
+  const replicated_backend* copies_;
+  const striped_backend* parity_;
+};
+
+// The parameter: what keeps the bytes.
+class replicated_servers : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     for (auto& server : servers_) server = std::make_unique<memory_server>(testing_support::memory_server_options{});
@@ -421,11 +448,11 @@ class replicated_servers : public testing::Test {
     for (const auto& server : std::span(servers_).first(first_servers)) {
       name += (name.back() == '/' ? "" : ",") + server->address();
     }
-    result<std::unique_ptr<backend>> opened = open(name + "?copies=2&timeout=2s" + options);
+    result<std::unique_ptr<backend>> opened = open(name + "?" + GetParam() + "&timeout=2s" + options);
     ASSERT_TRUE(opened.ok()) << opened.error().message;
     far_ = std::move(opened).value();
-    layer_ = dynamic_cast<replicated_backend*>(far_.get());
-    ASSERT_NE(layer_, nullptr);
+    books_ = tier_books(far_.get());
+    ASSERT_TRUE(books_.is_known());
   }
 
   // While `meanwhile` runs, threads use the far tier; then everything is read once more.
@@ -448,7 +475,7 @@ class replicated_servers : public testing::Test {
       fetchers[0]->fetch_everything();
     }
     EXPECT_EQ(shared.first_failure, "");
-    layer_->validate();
+    books_.validate();
     EXPECT_EQ(far_->report().used_slots, shared.used_slots.load());
     EXPECT_EQ(shared.count.failed_reads.load(), 0u);
     EXPECT_EQ(shared.count.failed_writes.load(), 0u);
@@ -475,13 +502,13 @@ class replicated_servers : public testing::Test {
 
   // Kills one of the servers and starts it again. Now and then only when it is taken for lost.
   void kill_one(scene& shared) {
-    const std::size_t victim = chance_() % layer_->members().size();
-    const std::uint64_t errors = layer_->books().at(victim).now().errors;
+    const std::size_t victim = chance_() % books_.members().member_count();
+    const std::uint64_t errors = books_.members().at(victim).now().errors;
     servers_[victim]->kill();
     pause(chance_() % 16 == 0 ? 4000 : chance_() % 4 == 0 ? 500 : 10);
     servers_[victim]->restart();
     ++kills_;
-    const member& killed = layer_->books().at(victim);
+    const member& killed = books_.members().at(victim);
     if (!reached(shared, patience, [&] { return killed.now().errors != errors; })) {
       shared.fail("nobody has noticed that a server was restarted: " + far_->describe());
     }
@@ -489,11 +516,8 @@ class replicated_servers : public testing::Test {
     shared.shrinking.store(chance_() % 2 == 0);
     pause(50);
     shared.shrinking.store(false);
-    if (!reached(shared, patience_with_repair, [this] { return layer_->is_whole(); })) {
-      const repair_counts done = layer_->repaired();
-      shared.fail("not whole again: " + far_->describe() + "; " + std::to_string(done.moved_groups) +
-                  " groups moved, " + std::to_string(done.removed_copies) + " copies removed, " +
-                  std::to_string(done.repaired_slots) + " slots repaired");
+    if (!reached(shared, patience_with_repair, [this] { return books_.is_whole(); })) {
+      shared.fail("not whole again: " + far_->describe() + "; " + books_.progress());
     }
   }
 
@@ -528,7 +552,7 @@ class replicated_servers : public testing::Test {
   std::mt19937_64 chance_{seed_};
   std::array<std::unique_ptr<memory_server>, server_count> servers_;
   std::unique_ptr<backend> far_;
-  replicated_backend* layer_ = nullptr;
+  tier_books books_{nullptr};
   std::uint64_t kills_ = 0;
   std::uint64_t written_ = 0;
   std::uint64_t read_ = 0;
@@ -537,7 +561,7 @@ class replicated_servers : public testing::Test {
 };
 
 // A far tier that is nearly full: slots are free one here and one there, and servers have no blocks to spare.
-TEST_F(replicated_servers, killed_again_and_again_lose_nothing) {
+TEST_P(replicated_servers, killed_again_and_again_lose_nothing) {
   constexpr std::uint64_t server_mib = 64;
   open_tier("&capacity=" + std::to_string(server_mib) + "M");
   play(seed_, server_mib * mib / page_bytes * 5 / 8, [this](scene& shared) {
@@ -552,7 +576,7 @@ TEST_F(replicated_servers, killed_again_and_again_lose_nothing) {
 }
 
 // A program that has just begun: blocks are asked for all the time, and nothing is freed at first.
-TEST_F(replicated_servers, killed_while_far_memory_grows_lose_nothing) {
+TEST_P(replicated_servers, killed_while_far_memory_grows_lose_nothing) {
   constexpr std::uint64_t most_used_mib = 128;
   const steady::time_point until = steady::now() + duration_;
   for (std::uint64_t round = 0; steady::now() < until && !HasFailure(); ++round) {
@@ -568,6 +592,9 @@ TEST_F(replicated_servers, killed_while_far_memory_grows_lose_nothing) {
     far_.reset();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(all, replicated_servers, testing::Values("copies=2", "parity=2+1"),
+                         [](const auto& tested) { return tested.param.substr(0, 6); });
 
 }  // namespace
 }  // namespace far::backend

@@ -1,4 +1,4 @@
-// The client of `tcp:` and a real server: what happens when the server goes, when it comes back, and after a fork.
+// The client of `tcp:` and a real server, which goes and comes back; and a fork.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/stat.h>

@@ -226,7 +226,7 @@ std::vector<byte_string> seeds() {
   step(slow, step_kind::drain, {});
   step(slow, step_kind::memory, {});
   step(slow, step_kind::blocks, {0, 1, 1});
-  // Trouble of each kind.
+  // One failure of each kind.
   recipe foreign;
   foreign.number(std::uint8_t{0});
   step(foreign, step_kind::transfer, {0, 3, 9, 0, 10, 0, 15, 0xff, 0});

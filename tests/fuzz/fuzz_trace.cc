@@ -1,4 +1,4 @@
-// The reader of trace files, and what is made of them: a file may be damaged, or made by somebody else. Addresses stay
+// The reader of trace files, and the reports of them. A file may be damaged, or made by somebody else. Addresses stay
 // unknown, for the symbolizer would open the files that the input names.
 #include <algorithm>
 #include <map>

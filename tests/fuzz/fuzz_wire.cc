@@ -1,4 +1,4 @@
-// The pure decoders: whatever comes in, nothing is read beyond its end, and what is accepted is what an encoder makes.
+// The pure decoders: they never read beyond the end of their input, and accept only what an encoder makes.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -100,7 +100,7 @@ void try_handshake(std::span<const std::byte> payload) {
   FUZZ_EXPECT(std::ranges::all_of(why, [](char letter) { return letter >= ' ' && letter <= '~'; }));
 }
 
-// The other way round: what an encoder makes of any fields that make sense comes back.
+// The other way round: sensible fields come back through encoder and decoder.
 void try_made_header(choices from) {
   wire::header head = {.op = static_cast<wire::opcode>(from.number<std::uint8_t>()),
                        .is_reply = (from.number<std::uint8_t>() & 1) != 0,

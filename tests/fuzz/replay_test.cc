@@ -27,7 +27,7 @@ TEST(replay, seeds) {
   for (std::size_t i = 0; i < all.size(); ++i) replay("seed " + std::to_string(i), all[i]);
 }
 
-// Every seed, cut short at every place and with every byte changed: what a fuzzer does first.
+// Every seed, cut short at every place and with every byte changed, as a fuzzer begins.
 TEST(replay, damaged_seeds) {
   for (const byte_string& seed : seeds()) {
     const std::size_t step = std::max<std::size_t>(1, seed.size() / 200);

@@ -31,7 +31,7 @@ def main():
     command = [target, f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", f"-max_len={LONGEST_INPUT}",
                f"-artifact_prefix={work}/broken-", "-print_final_stats=1", "-verbosity=1",
                found, seeds, *filter(pathlib.Path.is_dir, [CORPUS / target.name])]
-    print(f"{target.name}: {seconds} s; what it finds is kept in {found}", flush=True)
+    print(f"{target.name}: {seconds} s; its findings are kept in {found}", flush=True)
     # libFuzzer ends itself, also when one input takes too long.
     run = subprocess.Popen(command, env={**os.environ, "FARHEAP_FUZZ_SEEDS": str(seeds)}, text=True, errors="replace",
                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

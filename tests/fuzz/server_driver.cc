@@ -9,7 +9,7 @@ namespace far::fuzz {
 
 namespace {
 
-// Blocks that the whole run shares: what was in one is gone when it is handed out again.
+// Blocks that the whole run shares. A block that is handed out again has lost its contents.
 class shared_blocks final : public server::block_source {
  public:
   std::byte* take(std::uint64_t /*number*/) override {
@@ -36,7 +36,7 @@ class shared_blocks final : public server::block_source {
   }
 };
 
-// Different every time, and not more than that: a failure replays.
+// Different every time, but not random, so that a failure replays.
 void next_number(std::span<std::byte> to) {
   static std::uint64_t number = 0;
   ++number;

@@ -11,7 +11,7 @@ namespace far::fuzz {
 
 namespace {
 
-// A prime, so that what lies a page or a block apart differs.
+// A prime, so that bytes that lie a page or a block apart differ.
 constexpr std::size_t period_bytes = 65521;
 
 const std::array<std::byte, period_bytes>& content() {

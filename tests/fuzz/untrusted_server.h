@@ -1,7 +1,7 @@
-// The server that a client talks to under a fuzzer: it knows how to answer, and does so rightly, wrongly, or not at
-// all, as the fuzz target wants. It also checks that the client says nothing but well-formed messages.
+// The server of a client under a fuzzer. It gives right answers, wrong ones, or none, as the fuzz target wants. It also
+// checks that the client says nothing but well-formed messages.
 //
-// It stores nothing: what a slot holds follows from its place (put_content), and every write must bring just that.
+// It stores nothing. The contents of a slot follow from its place (put_content), and every write must bring just these.
 #pragma once
 
 #include <sys/uio.h>

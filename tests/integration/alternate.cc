@@ -41,7 +41,7 @@ stack_t new_stack() {
   return stack_of(memory, stack_bytes, 0);
 }
 
-// The stack that a handler is told: that it stands on it is what counts, wherever it lies.
+// The stack that a handler finds in its context. It must stand on that stack, wherever it lies.
 void tell(const char* where) {
   stack_t now{};
   const int failure = call(nullptr, &now);
@@ -49,12 +49,12 @@ void tell(const char* where) {
   const auto at = reinterpret_cast<std::uintptr_t>(&here);
   const auto first = reinterpret_cast<std::uintptr_t>(now.ss_sp);
   const bool inside = at >= first && at - first < now.ss_size;
-  const char* const whose = (now.ss_flags & SS_ONSTACK) != 0 ? (inside ? "in use" : "in use, elsewhere")
-                            : now.ss_sp == mine.ss_sp        ? "mine"
-                            : now.ss_sp == other.ss_sp       ? "the other"
-                            : now.ss_sp == nullptr           ? "none"
-                                                             : "unknown";
-  std::printf("%s: error %d, flags %x, %s\n", where, failure, static_cast<unsigned>(now.ss_flags), whose);
+  const char* const use = (now.ss_flags & SS_ONSTACK) != 0 ? (inside ? "in use" : "in use, elsewhere")
+                          : now.ss_sp == mine.ss_sp        ? "mine"
+                          : now.ss_sp == other.ss_sp       ? "the other"
+                          : now.ss_sp == nullptr           ? "none"
+                                                           : "unknown";
+  std::printf("%s: error %d, flags %x, %s\n", where, failure, static_cast<unsigned>(now.ss_flags), use);
 }
 
 void try_all(const char* where) {

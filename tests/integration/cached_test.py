@@ -131,13 +131,13 @@ class Client:
 
 
 @contextlib.contextmanager
-def serving(command, ending=signal.SIGTERM):
+def serving(command, end_signal=signal.SIGTERM):
     """A cached that was started by a command with --port 0, and its port. It must end well when it is asked to."""
     process = support.start(command, stdout=subprocess.PIPE)
     try:
         line = process.stdout.readline().decode()
         yield process, int(line.split()[-1])
-        process.send_signal(ending)
+        process.send_signal(end_signal)
         assert process.wait(60) == 0, f"cached ended with code {process.returncode}"
     finally:
         support.end(process)

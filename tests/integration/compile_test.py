@@ -1,4 +1,4 @@
-"""The compile door: what the wrappers do, what code the passes emit, and that programs compute the same with it."""
+"""The compile door: the wrappers, the code that the passes emit, and the same results from the programs."""
 
 import concurrent.futures
 import json
@@ -188,7 +188,14 @@ class Wrapper(Directory):
         said = compiled(CLANG, "-O2", "-c", f"--farheap-report={self.directory}", part.with_name("part2.c"), expected=1)
         self.assertIn("no such file", said)
         compiled(CLANG, "-c", part, "-o", object_file)
-        self.assertIn("--farheap-report=FILE", compiled(CLANG, "--farheap-help"))
+
+    def test_help_documents_and_manual_agree(self):
+        option = re.compile(r"--farheap-[a-z-]+")
+        pages = [support.SOURCE / "docs" / "compile.md", support.SOURCE / "packaging" / "farheap-clang.1"]
+        taken = set(option.findall(compiled(CLANG, "--farheap-help")))
+        self.assertIn("--farheap-report", taken)
+        for page in pages:
+            self.assertEqual(set(option.findall(page.read_text().replace("\\-", "-"))), taken, page.name)
 
 
 class Programs(Directory):

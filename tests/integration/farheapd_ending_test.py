@@ -1,4 +1,4 @@
-"""What farheapd keeps of programs that have ended, in good order or not, and of those whose children go on."""
+"""The slots that farheapd keeps of programs that have ended, in good order or not, and of those whose children go on."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Programs that fork: what they print is right, or the child that cannot go on is stopped with a clear message."""
+"""Programs that fork: their output is right, or the child that cannot go on is stopped with a clear message."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The documents and --help agree: what the commands take is described, and what the documents write is taken."""
+"""The documents and --help agree: every option is described, and the commands take every option in the documents."""
 
 import pathlib
 import re
@@ -8,29 +8,32 @@ import support
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FARHEAP = str(support.FARHEAP)
-FARHEAPD = str(support.FARHEAP) + "d"
+PROGRAMS = {name: str(support.FARHEAP.with_name(name)) for name in ("farheapd", "farheap-bench")}
 # Where the options of each command are described.
 PAGES = {"run": "docs/run.md", "top": "docs/run.md", "stats": "docs/run.md", "doctor": "docs/run.md",
-         "trace": "docs/trace.md", "report": "docs/trace.md", "farheapd": "docs/server.md"}
+         "trace": "docs/trace.md", "report": "docs/trace.md", "farheapd": "docs/server.md",
+         "farheap-bench": "docs/benchmarks.md"}
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 
 def options_of(command):
-    words = [FARHEAPD] if command == "farheapd" else [FARHEAP, command]
+    words = [PROGRAMS[command]] if command in PROGRAMS else [FARHEAP, command]
     outcome = support.run([*words, "--help"], deadline_s=30)
     assert outcome.code == 0, outcome
     return set(OPTION.findall(outcome.out)) - {"--help"}
 
 
 def documents():
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def uses_in(text):
-    """(command, options) for each `farheap COMMAND ...` and `farheapd ...` in a text, without the program's own words."""
+    """(command, options) for each `farheap COMMAND ...`, `farheapd ...` and `farheap-bench ...` in a text, without the
+    program's own words."""
     text = re.sub(r"\\\n\s*", " ", text)
     for line in re.split(r"[\n`|;#]", text):
-        found = re.search(r"(?:^|[ /])(?:farheap (run|trace|report|resize|add-server|stats|top|doctor)|(farheapd))\b(.*)", line)
+        found = re.search(r"(?:^|[ /])(?:farheap (run|trace|report|resize|add-server|stats|top|doctor)|"
+                          r"(farheapd|farheap-bench))\b(.*)", line)
         if found:
             yield found[1] or found[2], OPTION.findall(re.split(r"\s--(?:\s|$)", found[3])[0])
 
@@ -40,6 +43,7 @@ class Help(unittest.TestCase):
         self.assertEqual(list(uses_in("x\n    build/bin/farheap run --local 2G -- python3 --version\n")),
                          [("run", ["--local"])])
         self.assertEqual(list(uses_in("start `farheapd --shm NAME`, then")), [("farheapd", ["--shm"])])
+        self.assertEqual(list(uses_in("    farheap-bench pager --quick")), [("farheap-bench", ["--quick"])])
 
     def test_every_option_is_described(self):
         for command, page in PAGES.items():
@@ -54,6 +58,11 @@ class Help(unittest.TestCase):
                 uses += len(options)
                 self.assertEqual(set(options) - known[command], set(), f"{document.name}: {command} takes no such option")
         self.assertGreater(uses, 30)
+
+    def test_every_benchmark_is_described(self):
+        listed = {line.split()[0] for line in support.run([PROGRAMS["farheap-bench"], "list"], deadline_s=30).out.splitlines()}
+        described = set(re.findall(r"^##+ `([a-z]+)`$", (ROOT / PAGES["farheap-bench"]).read_text(), re.M))
+        self.assertEqual(listed, described)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ MAKE_FAR = """
 import os, sys
 cold = [bytes([number % 251]) * 4096 for number in range(16_000)]    # 64 MiB
 def make_far():
-    return sum(block[9] for block in cold)                            # whatever was there before is far now
+    return sum(block[9] for block in cold)                            # all older memory is far now
 """
 
 FILES = MAKE_FAR + """

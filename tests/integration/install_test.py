@@ -15,7 +15,7 @@ import support
 
 OUTSIDE = support.SOURCE / "tests" / "integration" / "outside"
 COMPILERS = {"gcc": ("gcc", "g++"), "clang": ("clang-19", "clang++-19")}
-PLAIN = ("-O2", "-fPIC", "-Wall", "-Wextra", "-Werror")  # what a user may write; nothing of ours
+PLAIN = ("-O2", "-fPIC", "-Wall", "-Wextra", "-Werror")  # flags of a user; none of ours
 LONGEST_S = 600
 NO_USERFAULTFD = "cannot open a userfaultfd"
 

@@ -461,6 +461,39 @@ void all_locked() {
   say("munlockall", munlockall());
 }
 
+// Programs look in these ways whether an address may be read.
+void looked_at() {
+  char* const block = map_aligned(4 * mib);
+  fill(block, 4 * mib, 25);
+  munmap(block + mib, mib);
+  press();
+  std::vector<unsigned char> resident(4 * mib / page);
+  const auto look = [&](const char* title, char* from, std::size_t bytes) {
+    errno = 0;
+    say(title, mincore(from, bytes, resident.data()));
+    errno = 0;
+    say(title, msync(from, bytes, MS_ASYNC));
+  };
+  look("mapped", block, mib);
+  look("a hole", block + mib, mib);
+  look("into a hole", block, 2 * mib);
+  look("over a hole", block, 4 * mib);
+  look("a page before it", block + mib - page, page);
+  look("a byte after it", block + 2 * mib, 1);
+  look("unaligned", block + 1, page);
+  look("nothing", block + mib, 0);
+  look("absurdly much", block, SIZE_MAX - 4096);
+  say("msync, unknown flags", msync(block + mib, page, 64));
+  const int file = file_of(16 * page, 26);
+  mmap(block + mib, 16 * page, both, MAP_SHARED | MAP_FIXED, file, 0);
+  block[mib] = 27;
+  look("a file in the hole", block, mib + 16 * page);
+  look("and a hole again", block, 2 * mib);
+  char* const reserved = static_cast<char*>(mmap(nullptr, 4 * mib, PROT_NONE, anonymous, -1, 0));
+  look("inaccessible", reserved, 4 * mib);
+  say("the rest", content(block + 2 * mib, 2 * mib, 25));
+}
+
 void many_mappings() {
   // Alternating protections, until the kernel has no more mappings (vm.max_map_count), and on.
   constexpr std::size_t bytes = 400 * mib;
@@ -526,6 +559,7 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"inaccessible_pages", inaccessible_pages},
                                   {"locked", locked},
                                   {"all_locked", all_locked},
+                                  {"looked_at", looked_at},
                                   {"many_mappings", many_mappings},
                                   {"by_process", by_process},
                                   {"guards_moved", guards_moved},

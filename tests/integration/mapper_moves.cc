@@ -1,4 +1,4 @@
-// Scenarios of mapper: what moves with its guards, what limits refuse, ranges without end.
+// Scenarios of mapper: memory that moves with its guards, calls that limits refuse, ranges without end.
 #include "mapper_tools.h"
 
 namespace mapper {

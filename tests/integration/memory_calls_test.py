@@ -25,7 +25,7 @@ SECONDS = float(os.environ.get("FARHEAP_CALLS_SECONDS", 3600 if support.SOAK els
 DEADLINE_S = 300
 ADDR_NO_RANDOMIZE = "setarch -R"  # the same addresses again, when a seed is repeated
 
-# Left out in inline mode: what these point to is not looked at (docs/decisions/0005).
+# Left out in inline mode, which does not look at the targets of their pointers (docs/decisions/0005).
 WITHOUT_INLINE = "ring,populate-read,populate-write"
 
 POLICIES = ["2q", "second-chance", "fifo", "lru", "priority"]

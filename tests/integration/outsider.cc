@@ -58,7 +58,7 @@ std::uint64_t value_of(std::size_t word) {
   return word * 0x9e3779b97f4a7c15 + 1;
 }
 
-// More than the budget: what it holds is elsewhere by the end.
+// More than the budget, so its first bytes have left by the end.
 struct pattern {
   std::uint64_t* words;
   std::size_t count;
@@ -123,7 +123,7 @@ void drop() {
   std::printf("%zu wrong after dropping\n", bad);
 }
 
-// Unmaps, maps over, moves, protects; what was not touched is as it was.
+// Unmaps, maps over, moves, protects. The rest is as it was.
 void rearrange() {
   const pattern data(48 * mib);
   auto* const bytes = reinterpret_cast<unsigned char*>(data.words);
@@ -230,7 +230,7 @@ void* call_with_signals_blocked(void* data) {
     bad += call(SYS_madvise, address(bytes + at), mib, MADV_DONTNEED) != 0;
     bad += not_zero(bytes + at, mib);
   }
-  // By its own hand.
+  // The same mask, set by an instruction of its own.
   std::uint64_t mask = ~std::uint64_t{0};
   std::uint64_t before = 0;
   bad += call(SYS_rt_sigprocmask, SIG_SETMASK, address(&mask), address(&before), sizeof mask) != 0;
@@ -390,7 +390,8 @@ std::uint64_t sum_of(const unsigned char* bytes, std::size_t count) {
   return sum;
 }
 
-// process_vm_readv and process_vm_writev of this very process, both sides far; what of it cannot be touched ends them.
+// process_vm_readv and process_vm_writev of this very process, both sides far. The first part that cannot be touched
+// ends them.
 void transfer_within_itself() {
   const pattern data(48 * mib);
   auto* const bytes = reinterpret_cast<unsigned char*>(data.words);

@@ -1,5 +1,5 @@
-"""Unmodified programs as Debian packages them: what they give under farheap, in a part of the memory that they want
-natively, is what they give natively. A program that is not here is skipped by name."""
+"""Unmodified programs as Debian packages them give the same results under farheap, in a part of their native memory, as
+natively. A program that is not installed is skipped by name."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""The link door's rules: what its pages show compiles and runs, and what would go wrong does not compile."""
+"""The link door's rules: the examples of its pages compile and run, and mistakes do not compile."""
 
 import concurrent.futures
 import os

@@ -1,4 +1,4 @@
-// Processes that fork and live on, all with more memory than their budget: what servers with workers, daemons and pools
+// Processes that fork and live on, all with more memory than their budget, as servers with workers, daemons and pools
 // of processes do. Every process writes and verifies all of its memory, over and over; content depends on the address,
 // the process and the round.
 //
@@ -141,7 +141,7 @@ int pool(std::uint64_t child_count, int rounds) {
     check("parent", 0, word_count, salt);
     const char* const probe = std::getenv("FARHEAP_PROBE");
     if (probe != nullptr) {
-      sleep(1);  // what the children held is freed
+      sleep(1);  // the children's slots are freed
       char command[4096];
       std::snprintf(command, sizeof command, "env -u LD_PRELOAD %s %d", probe, static_cast<int>(getpid()));
       std::fflush(stdout);
@@ -187,7 +187,8 @@ int storm(std::uint64_t child_count, int rounds) {
     for (std::uint64_t child = 1; child <= child_count; ++child) {
       children.push_back(fork_or_die());
       if (children.back() != 0) continue;
-      // Nobody writes to the first part; what the threads were writing is somewhere between two rounds of theirs.
+      // Nobody writes to the first part. The part that the threads were writing is somewhere between two of their
+      // rounds.
       check("child", 0, part, 0);
       write(part, word_count, 7);
       check("child", part, word_count, 7);

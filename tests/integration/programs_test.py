@@ -1,4 +1,4 @@
-"""Well-known programs give under farheap, with a quarter of their native peak, what they give natively."""
+"""Well-known programs give the same results under farheap, with a quarter of their native peak, as natively."""
 
 import hashlib
 import os
@@ -75,8 +75,17 @@ class Programs(unittest.TestCase):
                                           deadline_s=60)
                 self.assertEqual((outcome.code, outcome.out), (0, "changed\n"), outcome)
 
+    def test_a_library_that_prefers_its_own_names(self):
+        native = support.run([support.PROGRAMS / "deep_binder", "libdeep_bound.so"])
+        self.assertEqual((native.code, native.out), (0, f"{3 << 16}\n"), native)
+        for mode in ("thread", "inline"):
+            with self.subTest(mode):
+                outcome = support.run_far([support.PROGRAMS / "deep_binder", "libdeep_bound.so"], 16 * support.MIB,
+                                          far="memory:", mode=mode, deadline_s=60)
+                self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+
     def test_sort(self):
-        # Long lines: what counts is how often the sort jumps between them.
+        # Long lines, because only the jumps of the sort between them count.
         text, ordered = self.directory / "text", self.directory / "ordered"
         source = random.Random(2)
         with text.open("w") as file:

@@ -3,12 +3,14 @@ again, added and missing beside them."""
 
 import contextlib
 import os
+import pathlib
 import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -27,17 +29,20 @@ def verifier(operations, seed=21):
 class Server:
     """A farheapd, in a network namespace of its own or on loopback. Its address stays the same when it starts again."""
 
-    def __init__(self, folder, namespace=None, address="127.0.0.1", port=0):
+    def __init__(self, folder, namespace=None, address="127.0.0.1", port=0, options=()):
         self.folder, self.namespace, self.address, self.port = folder, namespace, address, port
+        self.options = options
         self.process = None
         self.start()
 
     def start(self):
         inside = ["ip", "netns", "exec", self.namespace] if self.namespace else []
         protected = ["--token-file", self.folder / "token"] if self.namespace else []
-        self.process = support.start([*inside, FARHEAPD, "--listen", f"{self.address}:{self.port}", "--memory", "1G",
-                                      "--threads", "1", "--grace", "60s", *protected],
-                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".log", delete=False) as errors:
+            self.errors = pathlib.Path(errors.name)
+            self.process = support.start([*inside, FARHEAPD, "--listen", f"{self.address}:{self.port}", "--memory",
+                                          "1G", "--threads", "1", "--grace", "60s", *protected, *self.options],
+                                         stdout=subprocess.PIPE, stderr=errors, text=True)
         line = self.process.stdout.readline()
         found = re.search(r"listening on .*:(\d+)", line)
         if not found:
@@ -51,6 +56,10 @@ class Server:
         support.end(self.process)
         self.process.wait(10)
         self.process.stdout.close()
+
+    def log(self):
+        """What the present process has said."""
+        return self.errors.read_text(encoding="utf-8")
 
     def where(self):
         return f"{self.address}:{self.port}"
@@ -258,6 +267,47 @@ class ServersThatCome(Servers):
             self.assertEqual(outcome.code, 1, outcome)
             self.assertIn(named.where(), outcome.err)
             servers[0].kill()
+
+
+class Parity(Servers):
+    def test_servers_killed_at_random(self):
+        """One of three is killed, and started again empty."""
+        program = verifier(400 if support.SOAK else 100)
+        expected = support.run(program).out
+        servers = [self.server() for _ in range(3)]
+        chance = random.Random(7)
+        for _ in range(ROUNDS):
+            process = self.begin(program, self.far(servers, "parity=2+1&timeout=2s"))
+            self.go_on(process, chance.uniform(0.1, 2.5))
+            victim = chance.choice(servers)
+            victim.kill()
+            self.go_on(process, chance.uniform(0, 1))
+            victim.start()
+            self.finish(process, expected)
+        self.finish(self.begin(program, self.far(servers, "parity=2+1")), expected)
+
+    def test_a_lost_server_is_rebuilt_and_then_another_may_be_lost(self):
+        program = verifier(400)
+        expected = support.run(program).out
+        servers = [self.server() for _ in range(4)]
+        process = self.begin(program, self.far(servers, "parity=2+1&timeout=1s"))
+        for server in servers:
+            self.wait_until_far(process, server, 32 * support.MIB)
+        servers[0].kill()
+        support.wait_until(lambda: process.poll() is not None or "all are protected by parity" in self.texts()[1],
+                           "the pages of the lost server were written again", process=process)
+        servers[1].kill()
+        err = self.finish(process, expected)
+        self.assertIn("its pages are being rebuilt on other servers", err)
+
+    def test_what_makes_no_sense_is_refused(self):
+        servers = [self.server() for _ in range(2)]
+        for options, reason in (("parity=2+1", "parity=2+1 needs 3 servers, and 2 are named"),
+                                ("parity=2+1&copies=2", "keep one of them"),
+                                ("parity=two", "write for example parity=2+1")):
+            outcome = support.run_far(["true"], self.local_bytes, far=self.far(servers, options))
+            self.assertEqual(outcome.code, 2, outcome)
+            self.assertIn(reason, outcome.err)
 
 
 class OutOfReach(Servers):

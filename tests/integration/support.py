@@ -206,7 +206,7 @@ class ProgramsBesideFailures(unittest.TestCase):
 
 
 class TimedResult(unittest.TextTestResult):
-    """Says how long each test took: what makes `make test` slow is seen in its log."""
+    """Says how long each test took, so that the log of `make test` shows the slow ones."""
 
     def startTest(self, test):
         self.started = time.monotonic()

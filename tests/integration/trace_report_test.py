@@ -1,4 +1,4 @@
-"""`farheap report`, and its page in a browser: what a person does there works, and nothing leaves the page."""
+"""`farheap report`, and its page in a browser: every control works, and nothing leaves the page."""
 
 import base64
 import json

@@ -24,7 +24,7 @@ def spoil(store):
 
 class TrueBytes(unittest.TestCase):
     def test_wrong_bytes_of_a_file_stop_the_program(self):
-        """Also what a page cache does that could not write: what comes back are other bytes."""
+        """Other bytes come back, as from a page cache that could not write."""
         for mode in ("thread", "inline"):
             for direct in (0, 1):
                 with self.subTest(mode=mode, direct=direct), tempfile.TemporaryDirectory(dir="/var/tmp") as directory:

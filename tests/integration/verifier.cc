@@ -270,7 +270,7 @@ void worker::release(std::size_t index) {
   blocks_.pop_back();
 }
 
-// A new pattern everywhere.
+// Writes a new pattern everywhere.
 void worker::rewrite(block& changed) {
   changed.id = random_.next();
   if (!changed.mapping) return fill(changed, 0, changed.bytes);

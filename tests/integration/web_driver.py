@@ -84,7 +84,7 @@ class Browser:
         return self.ask("/execute/sync", script=script, args=list(arguments))
 
     def click(self, selector):
-        """As a person would: the element is scrolled to, and must not be covered."""
+        """Scrolls to the element, which must not be covered, as a person would."""
         found = self.ask("/element", using="css selector", value=selector)
         self.ask(f"/element/{found[ELEMENT]}/click")
 

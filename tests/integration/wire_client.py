@@ -84,11 +84,14 @@ class Client:
     def __exit__(self, *_):
         self.socket.close()
 
-    def shake_hands(self, tenant="default", token="", session=NEW_SESSION, channel=0):
+    def shake_hands(self, tenant="default", token="", session=NEW_SESSION, channel=0, newest=1):
+        """`newest`: the version of the release that this client plays."""
         name = tenant.encode()
-        hello = struct.pack("<HHI", 1, 1, channel) + session + os.urandom(32) + bytes([len(name)]) + name
+        hello = struct.pack("<HHI", 1, newest, channel) + session + os.urandom(32) + bytes([len(name)]) + name
         self.send(HELLO, hello)
         challenge = self.expect(CHALLENGE)
+        self.version = struct.unpack_from("<H", challenge)[0]
+        self.identity = challenge[40:56]
         transcript = b"".join(struct.pack("<I", len(part)) + part for part in (hello, challenge))
 
         def prove(side):
@@ -100,6 +103,7 @@ class Client:
             raise ConnectionError("the server does not know the token")
         self.session = welcome[32:48]
         self.quota_slots = struct.unpack_from("<Q", welcome, 48)[0]
+        self.lease_ms = struct.unpack_from("<Q", welcome, 64)[0] if len(welcome) > 64 else None
         return self
 
     def send(self, op, payload=b"", **wrong):
@@ -164,7 +168,7 @@ class Client:
         return self.ask(CALL, name.encode().ljust(32, b"\0") + arguments)
 
     def is_ended(self):
-        """Whether the server ends the connection, within the deadline; what it still says is dropped."""
+        """Whether the server ends the connection, within the deadline. Its last messages are dropped."""
         try:
             while self.socket.recv(1 << 20):
                 pass

@@ -100,7 +100,7 @@ void lock(world& w) {
   const outcome main = main_mlock(w, pages.main(), pages.bytes());
   must_agree(w, "mlock", main, twin);
   verify_range(w, pages);
-  // Most programs unlock soon; what stays locked cannot be evicted.
+  // Most programs unlock soon. Locked memory cannot be evicted.
   if (!w.random.one_in(4)) {
     must_agree(w, "munlock", main_munlock(w, pages.main(), pages.bytes()),
                kernel_call(SYS_munlock, pages.twin(), pages.bytes()));

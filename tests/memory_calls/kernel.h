@@ -1,5 +1,5 @@
 // The system calls themselves, by the instruction: no C library and nothing that stands in its place sees them. The
-// kernel that answers them is the model: what these calls do to twins (world.h) is what Linux promises.
+// kernel that answers them is the model: their effect on twins (world.h) is the promise of Linux.
 #pragma once
 
 #include <sys/mman.h>

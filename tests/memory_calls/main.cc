@@ -103,7 +103,7 @@ double now_s() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// A point at which nothing is going on, for whoever compares the accounting: says so, and waits for a byte.
+// A point at which nothing is going on, for a test that compares the accounting: says so, and waits for a byte.
 void stay_quiet(const options& chosen, const char* text) {
   if (chosen.quiet == nullptr) return;
   std::printf("quiet: %s\n", text);

@@ -116,7 +116,7 @@ void wait_for_children(world& w) {
     static_cast<void>(reap(w, child, true));
     child = 0;
   }
-  // Of a process that another one looks at beside this stays frozen.
+  // The memory of a process that another one looks at meanwhile stays frozen.
   if (w.depth == 0) w.frozen = false;
 }
 

@@ -149,7 +149,8 @@ void move_over(world& w, range pages) {
       static_cast<void*>(target.main()), flags);
   if (leave) unlock_all_of(w, *pages.where);
   const outcome twin = kernel_call(SYS_mremap, pages.twin(), pages.bytes(), target.bytes(), flags, target.twin());
-  // Several mappings: what was unmapped before the kernel found out is its secret, so both ranges start afresh.
+  // Several mappings: the kernel does not say how much it had unmapped before it found out, so both ranges start
+  // afresh.
   if (twin.error == EFAULT && !overlap(pages, target)) {
     start_afresh(w, pages);
     start_afresh(w, target);

@@ -126,7 +126,7 @@ struct world {
   descriptors own;
 };
 
-// Files that no operation changes: what private mappings and reads begin with.
+// Files that no operation changes. Private mappings and reads begin with their contents.
 struct constant_file {
   static constexpr std::size_t bytes = std::size_t{4} << 20;
   int descriptor = -1;

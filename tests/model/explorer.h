@@ -2,7 +2,7 @@
 // is a function that does one atomic step on the state. The explorer visits every state that any order of steps leads
 // to, and reports the first one that breaks a promise, with the steps that lead there.
 //
-// Compared with a model checker of the shelf: the models are C++ beside the code that they mirror, run in ctest, and
+// Compared with a model checker off the shelf: the models are C++ beside the code that they mirror, run in ctest, and
 // know the store buffers of x86 (tso.h), on which the asymmetric fences of scopes depend.
 #pragma once
 
@@ -80,7 +80,7 @@ class explorer {
     State at;
     std::size_t next_actor;
     std::size_t moves;
-    const char* arrived_by;  // what the step that led here did
+    const char* arrived_by;  // the step that led here
   };
   struct hash {
     std::size_t operator()(const State& one) const {

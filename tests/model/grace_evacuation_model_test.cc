@@ -45,7 +45,7 @@ struct world {
   std::uint8_t at[threads] = {};
   bug without = bug::none;
   std::uint8_t has_log = 0;  // whether the second mutator's first scope logs
-  std::uint8_t logged = 0;   // what the evacuator read
+  std::uint8_t logged = 0;   // read by the evacuator
   std::uint8_t word = old_place;
   std::uint8_t is_there[places] = {1, 1};  // not given to other objects
   std::uint8_t gives_up = 0;               // a scope is open for too long

@@ -12,8 +12,8 @@
 // In some runs a scope of the second mutator logs, as those do that follow a long one: it does not use the ready byte,
 // and appends each page to its log before it looks at it. The evictor does not wait for such a scope, but reads the log
 // once it has claimed the page. (It passes another fence before, for the hazard logs of the runtime's own work; this
-// log would not need it, because who takes a condemned page back does so by a read-modify-write.) When the log is full,
-// the scope goes on as one that does not log, and says so in its number.
+// log would not need it, because a condemned page is taken back by a read-modify-write.) When the log is full, the
+// scope goes on as one that does not log, and says so in its number.
 #include <gtest/gtest.h>
 
 #include "tests/model/explorer.h"

@@ -23,11 +23,11 @@ enum class bug : std::uint8_t {
   odd_copy_is_whole,        // ... by a reader that copies
   version_read_late,        // a copy begins before the version is read
   version_not_read_again,   // ... or is believed without another look at it
-  looks_without_lock,       // whoever has found nothing looks again without the lock
+  looks_without_lock,       // a reader that found nothing looks again without the lock
   looks_before_counting,    // a reader looks for writers before it counts itself among the readers
   entry_ends_at_once,       // a replaced entry is destroyed without waiting for scopes
   segment_ends_at_once,     // ... or a segment that was split
-  stamped_while_reachable,  // what is retired gets its number before it is out of reach
+  stamped_while_reachable,  // retired things get their number before they are out of reach
   no_fence,                 // the scopes are looked at without making readers pass a fence
   scope_opened_late,        // a reader looks the word up before its scope is open
 };

@@ -38,7 +38,7 @@ struct world {
   std::uint8_t child_owner = old_place;  // the header of the child's newest copy: which parent has its word
   std::uint8_t header_locked = 0;
   std::uint8_t child_is_there[places] = {0, 1, 0};
-  std::uint8_t bytes = 0;        // what the fetcher has read
+  std::uint8_t bytes = 0;        // read by the fetcher
   std::uint8_t slot_number = 0;  // which slot that was: each coming of the page gives it up
 };
 

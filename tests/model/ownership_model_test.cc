@@ -44,7 +44,7 @@ struct world {
   std::uint8_t word[3] = {old_place, 0, 0};
   std::uint8_t word_exists[3] = {1, 1, 1};
   std::uint8_t from = 0;   // which word the mover's pointer is in
-  std::uint8_t value = 0;  // what the mover loaded
+  std::uint8_t value = 0;  // loaded by the mover
   std::uint8_t page = resident;
   std::uint8_t byte = resident;
   std::uint8_t header[3] = {0, 1, 0};  // by place
@@ -52,7 +52,7 @@ struct world {
   std::uint8_t stale_headers = 0;
   std::uint8_t objects = 1;  // in the old place's segment, and the evacuator that keeps it
   std::uint8_t is_reused = 0;
-  std::uint8_t seen_header = 0;  // what the evacuator has locked
+  std::uint8_t seen_header = 0;  // locked by the evacuator
   std::uint8_t mover_header = 0;
   tso_memory<2, 2> logs;
 };

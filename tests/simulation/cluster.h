@@ -1,8 +1,9 @@
-// Three servers under a replicated far tier with two copies, and their weather: something is wrong with one of them at
-// a time, and with the next only when every copy is whole again and whatever began before that has ended. So no byte
-// may ever be lost.
+// Three servers under a replicated far tier with two copies, or four under one with parity, and their weather:
+// something is wrong with one of them at a time, and with the next only when every copy is whole again and whatever
+// began before that has ended. So no byte may ever be lost. With one copy nothing goes wrong that loses bytes: a server
+// ends only when it has said so before, and holds nothing any more.
 //
-// The kind of servers is left to those who derive: the layer of copies over clients that misbehave by themselves
+// The kind of servers is left to derived classes: the layer of copies over clients that misbehave by themselves
 // (simulated_cluster.h), or over the client, the wire and the server of `tcp:` (network_cluster.h).
 #pragma once
 
@@ -13,9 +14,11 @@
 #include <vector>
 
 #include "backend/replicated/replicated_backend.h"
+#include "backend/striped/striped_backend.h"
 #include "random_source.h"
 #include "scheduler.h"
 #include "simulated_backend.h"
+#include "tier_books.h"
 
 namespace far::simulation {
 
@@ -24,20 +27,22 @@ struct cluster_options {
   std::uint64_t maximum_delay_ns = 0;
   std::uint64_t slice_ns = 0;
   std::uint64_t code_slices = 0;  // in which the code of a transfer is run, beside everybody else's
-  bool is_untroubled = false;     // nothing goes wrong with any server before the end
-  bool is_calm = false;           // threads are never frozen, so nobody is late for long
+  std::size_t copies = 2;
+  bool is_untroubled = false;  // nothing goes wrong with any server before the end
+  bool is_calm = false;        // threads are never frozen, so nobody is late for long
+  bool has_parity = false;     // rows of two pages and their parity, on four servers
 };
 
 class cluster {
  public:
-  static constexpr std::size_t server_count = 3;
-  static constexpr std::size_t copies = 2;
+  static constexpr std::size_t most_servers = 4;
 
   cluster(scheduler& threads, random_source& random, const cluster_options& chosen);
   virtual ~cluster();
   cluster(const cluster&) = delete;
   cluster& operator=(const cluster&) = delete;
 
+  [[nodiscard]] std::size_t server_count() const { return chosen_.has_parity ? 4 : 3; }
   // The far tier; to be taken once, and to outlive this object's users but not this object.
   [[nodiscard]] std::unique_ptr<backend::backend> take_tier() { return std::move(tier_); }
   // The backend that writes to it; before start().
@@ -52,27 +57,23 @@ class cluster {
   // Whether every server is well, every copy is whole, and nothing that is under way can still change that. It takes
   // two looks at least.
   [[nodiscard]] bool is_whole();
-  // Something will go wrong: what was seen so far does not count any more.
+  // Something will go wrong: earlier observations do not count any more.
   void note_trouble_ahead() { well_since_.reset(); }
   // Waits until it is.
   void wait_until_whole();
   // Takes a server away for good, with all it holds.
-  void lose_one() { take_away(random_.below(server_count)); }
+  void lose_one() { take_away(random_.below(server_count())); }
 
   // Every settled slot has the same bytes in all copies that are current, and there is one. Requires quiescence.
   void check_copies() const;
 
   // Counts of what a run came across, for people, and to see that it did come across everything.
-  struct count {
-    const char* name;
-    std::uint64_t number;
-    bool is_rare = false;  // only a long simulation must have come across it
-  };
+  using count = far::simulation::server_count;
   [[nodiscard]] virtual std::vector<count> counted() const;
 
  protected:
-  // To be called by the constructors of those who derive.
-  void make_tier(std::vector<std::unique_ptr<backend::backend>> members, const backend::replicated_options& options);
+  // To be called by the constructors of derived classes.
+  void make_tier(std::vector<std::unique_ptr<backend::backend>> members, const backend::striped_options& options);
 
   // One of the things that may go wrong with a server, and the end of all of them.
   virtual void make_trouble(std::size_t server) = 0;
@@ -94,12 +95,20 @@ class cluster {
     std::uint64_t longest_slices = 3000;
   };
 
+  // How many groups the far tier has a copy of on it.
+  [[nodiscard]] std::uint64_t groups_on(std::size_t server) const;
+  [[nodiscard]] bool is_ending() const { return calm_ || stopping_; }
+  // Whether every copy was whole before the trouble that is being made.
+  [[nodiscard]] bool is_first_trouble() const { return is_first_trouble_; }
+  // It has been enough for this time.
+  void end_troubles() { are_troubles_over_ = true; }
+
   // Whether it is the last one, and not part of the far tier yet: nobody connects to it.
-  [[nodiscard]] bool is_late(std::size_t server) const { return late_ != nullptr && server + 1 == server_count; }
+  [[nodiscard]] bool is_late(std::size_t server) const { return late_ != nullptr && server + 1 == server_count(); }
   // Whether there was or is one. Its groups are copied from any of their copies.
   [[nodiscard]] bool has_late() const { return has_late_; }
   // Copies that were found to hold other bytes than were written.
-  [[nodiscard]] std::uint64_t damaged_slots() const { return layer_->books().damaged_slots(); }
+  [[nodiscard]] std::uint64_t damaged_slots() const { return books_->members().damaged_slots(); }
   // To be called by destructors of those whose members refer to what they own.
   void drop_members() {
     late_ = nullptr;
@@ -123,15 +132,16 @@ class cluster {
   };
   [[nodiscard]] bool looks_whole();
   [[nodiscard]] std::uint64_t errors() const;
-  void describe_copies() const;
 
-  std::unique_ptr<backend::replicated_backend> tier_;
-  backend::replicated_backend* layer_ = nullptr;
+  std::unique_ptr<backend::backend> tier_;
+  std::unique_ptr<tier_books> books_;
   const simulated_backend* user_ = nullptr;
   std::optional<first_look> well_since_;
   std::unique_ptr<backend::backend> late_;  // of some runs: a member that is added while the program runs
   std::string late_name_;
   bool has_late_ = false;
+  bool is_first_trouble_ = false;
+  bool are_troubles_over_ = false;
   bool stopping_ = false;
   bool calm_ = false;
   bool weather_ended_ = false;

@@ -124,7 +124,7 @@ class cluster_world {
 
   bool is_as_written(backend::channel& queue, backend::slot_id slot) {
     std::memset(bytes_.data(), 0, bytes_.size());
-    // One that was begun while the first server failed may meet the second; whoever reads tries again.
+    // A read that was begun while the first server failed may meet the second, so it is tried again.
     bool is_read = false;
     for (int attempts = 0; attempts < 3 && !is_read; ++attempts) is_read = transfer(queue, operation::read, slot) == 0;
     const auto is_expected = [slot](std::byte value) { return value == static_cast<std::byte>(value_of(slot)); };

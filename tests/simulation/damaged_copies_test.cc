@@ -135,11 +135,11 @@ TEST_F(scrubbed_copies, a_page_without_a_right_copy_is_told_but_not_all_the_time
   for (const std::size_t place : {0u, 1u}) damage(1, place);
   testing::internal::CaptureStderr();
   scrub(1000);
-  const std::string told = testing::internal::GetCapturedStderr();
-  const auto lines = std::count(told.begin(), told.end(), '\n');
+  const std::string log = testing::internal::GetCapturedStderr();
+  const auto lines = std::count(log.begin(), log.end(), '\n');
   EXPECT_GE(lines, 1);
   EXPECT_LE(lines, 10);
-  EXPECT_NE(told.find("page 1 of the far heap is damaged in all of its copies"), std::string::npos) << told;
+  EXPECT_NE(log.find("page 1 of the far heap is damaged in all of its copies"), std::string::npos) << log;
   EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
 }
 
@@ -165,14 +165,14 @@ TEST_F(damaged_copies, nothing_is_scrubbed_unless_it_is_wanted) {
   EXPECT_EQ(engine_->snapshot().scrubbed_pages, 0u);
 }
 
-// What is read while a page comes in, is written and leaves again says nothing of its copies.
+// Bytes read while a page comes in, is written and leaves again say nothing of its copies.
 TEST_F(scrubbed_copies, pages_may_move_while_they_are_scrubbed) {
   const page_range range{0, 64};
   write_and_evict(range);
   for (int rounds = 0; rounds < 20; ++rounds) {
     for (controlled* member : members_) member->holds_back_reads = true;
     for (int steps = 0; steps < 40; ++steps) help();
-    // The pages come in by writes of all of their bytes: nothing has to be read for that but what is held back.
+    // The pages come in by writes of all of their bytes, so nothing is read but the reads that are held back.
     for (controlled* member : members_) member->holds_back_reads = false;
     write(range);
     evict(range);
@@ -182,7 +182,7 @@ TEST_F(scrubbed_copies, pages_may_move_while_they_are_scrubbed) {
   check(range);
 }
 
-// What keeps only the scrubber from reading keeps nobody waiting, and nothing is lost for it.
+// A failure that only the scrubber meets keeps nobody waiting, and loses nothing.
 TEST_F(scrubbed_copies, a_copy_that_only_the_scrubber_misses_is_no_trouble_of_the_program) {
   const page_range range{0, 16};
   write_and_evict(range);
@@ -205,9 +205,9 @@ TEST_F(scrubbed_copies, a_copy_that_only_the_scrubber_misses_is_no_trouble_of_th
   members_[1]->forget();
   members_[1]->holds_back_reads = false;
   scrub_for(3'000'000'000);
-  const std::string told = testing::internal::GetCapturedStderr();
-  EXPECT_EQ(told.find("the program waits"), std::string::npos) << told;
-  EXPECT_EQ(told.find("cannot be read"), std::string::npos) << told;
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(log.find("the program waits"), std::string::npos) << log;
+  EXPECT_EQ(log.find("cannot be read"), std::string::npos) << log;
   check(range);
 }
 

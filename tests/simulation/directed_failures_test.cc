@@ -139,7 +139,7 @@ TEST_F(directed, a_tier_that_has_forgotten_a_page_for_good_is_not_asked_for_long
   far_.faults().set_failing_reads_per_million(0);
 }
 
-// A bit that flips, zeros, the bytes of another slot: what comes in is right, or nothing comes in.
+// A bit that flips, zeros, the bytes of another slot: right bytes come in, or none.
 TEST_F(directed, wrong_bytes_are_read_again_and_never_installed) {
   const page_range range{0, 300};
   store(range);

@@ -1,5 +1,5 @@
-// Single situations in the simulated world, one thread, step by step: what random runs meet too rarely to be relied on,
-// and what the engine's counters must say.
+// Single situations in the simulated world, one thread, step by step: those that random runs meet too rarely to be
+// relied on, and the engine's counters in them.
 #include "directed.h"
 
 #include <cerrno>

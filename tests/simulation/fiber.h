@@ -1,4 +1,4 @@
-// A stackful fiber: what a simulated thread runs on. All fibers share one OS thread; exactly one runs at a time.
+// A stackful fiber, on which a simulated thread runs. All fibers share one OS thread; exactly one runs at a time.
 #pragma once
 
 #include <setjmp.h>
@@ -21,7 +21,7 @@ class fiber {
   // Runs the fiber until it suspends or ends. Requires: called outside of any fiber, not ended.
   void resume();
 
-  // Goes back to whoever resumed this fiber. Requires: called on it.
+  // Goes back to the caller of resume(). Requires: called on it.
   void suspend();
 
   [[nodiscard]] bool ended() const { return ended_; }

@@ -1,4 +1,5 @@
-// simulation [--replicated | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]] [--operations M]
+// simulation [--replicated | --parity | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]]
+// [--operations M]
 //            [--verbose]
 //
 // Runs COUNT seeds, from N on. When one fails, prints the command that repeats it, and ends. The build decides with the
@@ -65,14 +66,15 @@ void install_handlers() {
 }
 
 [[noreturn]] void usage(const char* program) {
-  std::fprintf(stderr,
-               "usage: %s [--replicated | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]]\n"
-               "       [--operations M] [--verbose]\n",
-               program);
+  std::fprintf(
+      stderr,
+      "usage: %s [--replicated | --parity | --network] [--seed N | --today] [--seeds COUNT] [--seconds S [--jobs J]]\n"
+      "       [--operations M] [--verbose]\n",
+      program);
   std::exit(2);
 }
 
-// Seeds that differ each day, and are those of the day for whoever asks again.
+// Seeds that differ each day, and are the same all day.
 std::uint64_t seed_of_today() {
   if (const char* const chosen = std::getenv("FARHEAP_SIMULATION_SEED")) return std::strtoull(chosen, nullptr, 10);
   const std::time_t now = std::time(nullptr);
@@ -109,6 +111,8 @@ arguments parse(int count, char** words) {
       parsed.run.operations = number(&i);
     } else if (word == "--replicated") {
       parsed.run.tier = far_tier::replicated;
+    } else if (word == "--parity") {
+      parsed.run.tier = far_tier::parity;
     } else if (word == "--network") {
       parsed.run.tier = far_tier::network;
     } else if (word == "--verbose") {
@@ -130,6 +134,7 @@ const char* option_for(far_tier tier) {
   switch (tier) {
     case far_tier::memory: return "";
     case far_tier::replicated: return "--replicated ";
+    case far_tier::parity: return "--parity ";
     case far_tier::network: return "--network ";
   }
   return "";

@@ -36,7 +36,7 @@ class model {
     bool is_void = false;                 // the page was discarded, moved, freed or lost: nothing can be said
   };
   void begin_watch(watch& over);
-  // The time begins anew: what the part held before does not count any more.
+  // The time begins anew: earlier contents of the part do not count any more.
   void renew_watch(watch& over) const;
   void end_watch(watch& over);
   // The same as check(page, part, page_start) for a watch that has ended.
@@ -52,7 +52,7 @@ class model {
   void drop_behind(page_id page);
 
   void move(page_range from, page_id to);
-  // The range is no longer the program's: whoever allocates it next finds zeros.
+  // The range is no longer the program's: its next owner finds zeros.
   void forget(page_range range);
 
   // The bytes of a page are gone for good; accesses end in an error until it is discarded.

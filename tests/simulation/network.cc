@@ -10,7 +10,7 @@
 namespace far::simulation {
 namespace {
 
-// The source of random_bytes(): what is handed to the code under test is a plain function.
+// The source of random_bytes(), a global because the code under test takes a plain function.
 random_source* nonces = nullptr;
 
 std::size_t total_of(std::span<const iovec> chunks) {

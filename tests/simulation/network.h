@@ -30,7 +30,7 @@ namespace far::simulation {
 // Troubles on the way to one server, in both directions.
 struct road {
   bool is_up = false;   // somebody listens at its end
-  bool is_cut = false;  // what is on its way stays there, and new connections are not answered
+  bool is_cut = false;  // segments stay where they are, and new connections are not answered
   std::uint64_t delay_factor = 1;
   std::uint64_t resets_per_mille = 0;   // of segments: the connection breaks in the middle of one
   std::uint64_t damages_per_mille = 0;  // of segments: a bit of one changes

@@ -35,10 +35,10 @@ network_cluster::network_cluster(scheduler& threads, random_source& random, cons
     : cluster(threads, random, chosen),
       time_(time),
       freezing_ns_(chosen.is_calm ? 0 : freezing_slices * chosen.slice_ns),
-      network_(threads, random, time, server_count, draw_network(random, chosen)) {
+      network_(threads, random, time, server_count(), draw_network(random, chosen)) {
   if (random.chance(500)) tokens_ = std::string("analysis ") + secret;
   std::replace(tokens_.begin() + (tokens_.empty() ? 0 : 9), tokens_.end(), ' ', '-');
-  // Everything under way at once passes within it. And whoever is frozen is not late: a server that is well is never
+  // Everything under way at once passes within it. And a frozen thread is not late: a server that is well is never
   // taken for one that is not, so one at a time is in trouble.
   const std::uint64_t windows = 2 + 2 * busy_bytes / network_.options().window_bytes;
   const std::uint64_t slices = random.one_of<std::uint64_t>({2000, 6000}) + chosen.code_slices;
@@ -51,9 +51,9 @@ network_cluster::network_cluster(scheduler& threads, random_source& random, cons
   const std::uint64_t capacity_slots = round_up(chosen.slots, backend::group_slots) + 4 * backend::group_slots;
   make_servers(capacity_slots);
   std::vector<std::unique_ptr<backend::backend>> members;
-  for (std::size_t i = 0; i < server_count; ++i) members.push_back(make_client(i, capacity_slots));
-  backend::replicated_options options;
-  options.copies = copies;
+  for (std::size_t i = 0; i < server_count(); ++i) members.push_back(make_client(i, capacity_slots));
+  backend::striped_options options;
+  options.copies = chosen.copies;
   options.capacity_slots = chosen.slots;
   options.clock = &time;
   options.probe_interval_ns = timeout_ns_ / 2;
@@ -70,7 +70,7 @@ network_cluster::~network_cluster() {
 }
 
 void network_cluster::make_servers(std::uint64_t capacity_slots) {
-  for (std::size_t i = 0; i < server_count; ++i) {
+  for (std::size_t i = 0; i < server_count(); ++i) {
     servers_[i] = std::make_unique<network_server>(
         threads_, random_, time_, network_,
         network_server_options{.name = "server " + std::to_string(i),
@@ -165,7 +165,7 @@ void network_cluster::take_away(std::size_t server) {
 bool network_cluster::all_well() const {
   const scheduler::uninterrupted body;
   if (time_.now_ns() < all_over_at_ns_) return false;
-  for (std::size_t i = 0; i < server_count; ++i) {
+  for (std::size_t i = 0; i < server_count(); ++i) {
     const road& way = network_.road_to(i);
     const bool is_clear =
         !way.is_cut && way.delay_factor == 1 && way.resets_per_mille == 0 && way.damages_per_mille == 0;
@@ -176,7 +176,7 @@ bool network_cluster::all_well() const {
 }
 
 void network_cluster::describe_servers() const {
-  for (std::size_t i = 0; i < server_count; ++i) {
+  for (std::size_t i = 0; i < server_count(); ++i) {
     std::fprintf(stderr, "%s: up %d, cut %d, connected %d\n", servers_[i]->name().c_str(), servers_[i]->is_up(),
                  network_.road_to(i).is_cut, network_.all_connected(i));
   }

@@ -43,7 +43,7 @@ class network_cluster final : public cluster {
   std::uint64_t timeout_ns_ = 0;
   std::uint64_t streams_ = 0;
   network network_;
-  std::array<std::unique_ptr<network_server>, server_count> servers_;
+  std::array<std::unique_ptr<network_server>, most_servers> servers_;
 };
 
 }  // namespace far::simulation

@@ -99,9 +99,9 @@ void network_server::crash() {
   network_.road_to(chosen_.number).is_up = false;
   if (lent_ == nullptr) return;
   for (event_loop& loop : loops_) {
-    for (peer& whose : loop.peers) {
-      whose.talk->messages().leave(time_.now_ns());
-      network_.close_by_server(*whose.way);
+    for (peer& client : loop.peers) {
+      client.talk->messages().leave(time_.now_ns());
+      network_.close_by_server(*client.way);
     }
     loop.peers.clear();
     loop.reader.reset();
@@ -114,7 +114,7 @@ void network_server::drain() {
   if (lent_ == nullptr) return;
   lent_->drain();
   for (event_loop& loop : loops_) {
-    for (peer& whose : loop.peers) whose.talk->messages().drain();
+    for (peer& client : loop.peers) client.talk->messages().drain();
   }
 }
 
@@ -165,42 +165,42 @@ void network_server::accept_all() {
 }
 
 // The work of a turn of the real loop for one connection (server/event_loop.cc).
-void network_server::serve(peer& whose) {
+void network_server::serve(peer& client) {
   const std::uint64_t now_ns = time_.now_ns();
-  server::connection& talk = *whose.talk;
+  server::connection& talk = *client.talk;
   const std::span<std::byte> space = talk.receive_space();
   if (!space.empty()) {
     const iovec into{space.data(), space.size()};
-    const std::ptrdiff_t received = network_.receive(*whose.way, true, {&into, 1});
+    const std::ptrdiff_t received = network_.receive(*client.way, true, {&into, 1});
     if (received < 0) talk.messages().end(server::close_reason::peer_gone);
     if (received > 0) talk.received(static_cast<std::size_t>(received), now_ns);
-    whose.is_due |= received > 0;
+    client.is_due |= received > 0;
   }
   // Another connection has the loop's attention between the arrival of bytes and their handling.
   if (random_.chance(50)) return;
-  whose.is_due = false;
+  client.is_due = false;
   talk.work(now_ns);
-  network_.note_serving(*whose.way, talk.messages().is_serving() && !talk.messages().is_over());
+  network_.note_serving(*client.way, talk.messages().is_serving() && !talk.messages().is_over());
   const std::span<const std::byte> out = talk.to_send();
   if (out.empty()) return;
   const iovec chunk{const_cast<std::byte*>(out.data()), out.size()};
-  const std::ptrdiff_t sent = network_.send(*whose.way, false, {&chunk, 1});
+  const std::ptrdiff_t sent = network_.send(*client.way, false, {&chunk, 1});
   if (sent < 0) talk.messages().end(server::close_reason::peer_gone);
   if (sent > 0) talk.sent(static_cast<std::size_t>(sent), now_ns);
   // There is room for the next replies.
-  whose.is_due = sent > 0;
+  client.is_due = sent > 0;
 }
 
-bool network_server::close_if_over(peer& whose) {
+bool network_server::close_if_over(peer& client) {
   const std::uint64_t now_ns = time_.now_ns();
-  if (!whose.talk->is_done(now_ns)) return false;
+  if (!client.talk->is_done(now_ns)) return false;
   if (tracing()) {
     trace("%8llu %s ends a connection of %s: %s", static_cast<unsigned long long>(threads_.slices()),
-          chosen_.name.c_str(), whose.talk->messages().describe().c_str(), name_of(whose.talk->messages().reason()));
+          chosen_.name.c_str(), client.talk->messages().describe().c_str(), name_of(client.talk->messages().reason()));
   }
-  whose.talk->messages().leave(now_ns);
-  whose.way->is_serving = false;
-  network_.close_by_server(*whose.way);
+  client.talk->messages().leave(now_ns);
+  client.way->is_serving = false;
+  network_.close_by_server(*client.way);
   return true;
 }
 

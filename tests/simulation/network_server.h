@@ -49,7 +49,7 @@ class network_server {
   // A turn of every loop, while no thread runs.
   void pump();
 
-  // Its troubles. A server that has crashed forgets everything, and refuses until it is started.
+  // Failures. A server that has crashed forgets everything, and refuses until it is started.
   void crash();
   void start();
   void set_paused(bool paused) { paused_ = paused; }
@@ -80,8 +80,8 @@ class network_server {
   void run_loop(std::size_t number);
   void turn(event_loop& loop);
   void accept_all();
-  void serve(peer& whose);
-  [[nodiscard]] bool close_if_over(peer& whose);
+  void serve(peer& client);
+  [[nodiscard]] bool close_if_over(peer& client);
   void keep_house();
   [[nodiscard]] std::uint64_t next_turn_ns(const event_loop& loop) const;
 

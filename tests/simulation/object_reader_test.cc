@@ -1,5 +1,5 @@
-// Reads of objects out of remote pages, one situation at a time, on the simulated kernel and far tier: what becomes of
-// a read, and of the slot, when the page comes in or goes meanwhile. The far tier checks that no slot is freed under a
+// Reads of objects out of remote pages, one situation at a time, on the simulated kernel and far tier: the fate of a
+// read, and of its slot, when the page comes in or goes meanwhile. The far tier checks that no slot is freed under a
 // transfer.
 #include "engine/object_reader.h"
 

@@ -23,7 +23,7 @@ struct watched_read : engine::object_read {
   // Around the start of the read, and as long as it is seen to be under way, with the reader's lock held.
   void begin();
   void goes_on() { expected.renew_watch(seen); }
-  // The reader calls it for a read that was under way; whoever starts it does for one that has ended at once.
+  // The reader calls it for a read that was under way, and the starter for one that has ended at once.
   void end();
   // Stops the run when the bytes are none that the page held while it was read. For a read that is done.
   void check() const { model::check(seen, bytes.data()); }

@@ -18,7 +18,7 @@ namespace far::simulation {
 struct program_options {
   std::uint64_t heap_pages = 0;
   std::uint64_t target_pages = 0;         // about how much it keeps allocated
-  std::uint64_t operations_a_thread = 0;  // what a thread does before it ends
+  std::uint64_t operations_a_thread = 0;  // then it ends
   std::uint64_t write_per_mille = 400;
   std::uint64_t most_forks = 0;
   bool drops_behind = false;  // now and then it drops pages by a system call that nobody sees

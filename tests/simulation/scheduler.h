@@ -39,7 +39,7 @@ class simulated_clock final : public platform::clock {
 struct schedule {
   std::uint64_t slice_blocks = 100;      // basic blocks of the engine in a slice, on average
   std::uint64_t switch_per_mille = 500;  // at how many of the switch points
-  std::uint64_t slice_ns = 1000;         // what a slice takes, on average
+  std::uint64_t slice_ns = 1000;         // the mean time of a slice
   std::uint64_t freeze_per_mille = 0;    // of the slices end with the thread not running for a long time
 };
 

@@ -4,7 +4,17 @@
 #include <string>
 #include <utility>
 
+#include "trace.h"
+
 namespace far::simulation {
+namespace {
+
+// How long a server waits until it holds nothing more.
+constexpr std::uint64_t drain_step_slices = 20;
+constexpr std::uint64_t longest_drain_slices = 20'000;
+constexpr std::uint64_t longest_wait_slices = 9'000'000;
+
+}  // namespace
 
 simulated_cluster::simulated_cluster(scheduler& threads, random_source& random, const simulated_clock& time,
                                      const cluster_options& chosen)
@@ -12,19 +22,21 @@ simulated_cluster::simulated_cluster(scheduler& threads, random_source& random, 
   const std::uint64_t deadline_ns =
       2 * chosen.maximum_delay_ns + random.one_of<std::uint64_t>({10, 100}) * chosen.slice_ns;
   std::vector<std::unique_ptr<backend::backend>> members;
-  for (std::size_t i = 0; i < server_count; ++i) {
+  for (std::size_t i = 0; i < server_count(); ++i) {
     auto server = std::make_unique<simulated_server>(
         threads, random, time,
-        server_options{.name = "server " + std::to_string(i),
-                       .slots = round_up(chosen.slots, backend::group_slots) + 2 * backend::group_slots,
-                       .maximum_delay_ns = chosen.maximum_delay_ns,
-                       .deadline_ns = deadline_ns,
-                       .grant_after_ns = random.one_of<std::uint64_t>({0, 20, 200}) * chosen.slice_ns});
+        server_options{
+            .name = "server " + std::to_string(i),
+            .slots = round_up(chosen.slots, backend::group_slots) + (chosen.has_parity ? 5 : 2) * backend::group_slots,
+            .maximum_delay_ns = chosen.maximum_delay_ns,
+            .deadline_ns = deadline_ns,
+            .grant_after_ns = random.one_of<std::uint64_t>({0, 20, 200}) * chosen.slice_ns});
     servers_[i] = server.get();
     members.push_back(std::move(server));
   }
-  backend::replicated_options options;
-  options.copies = copies;
+  backend::striped_options options;
+  options.copies = chosen.copies;
+  options.shape = {.data = 2, .parity = 1};
   options.capacity_slots = chosen.slots;
   options.clock = &time;
   options.probe_interval_ns = deadline_ns / 2;
@@ -36,18 +48,55 @@ simulated_cluster::simulated_cluster(scheduler& threads, random_source& random, 
 
 bool simulated_cluster::all_well() const {
   return std::all_of(servers_.begin(), servers_.end(),
-                     [](const simulated_server* server) { return server->is_well(); });
+                     [](const simulated_server* server) { return server == nullptr || server->is_well(); });
 }
 
 bool simulated_cluster::all_known() const {
   return std::all_of(servers_.begin(), servers_.end(),
-                     [](const simulated_server* server) { return server->is_known(); });
+                     [](const simulated_server* server) { return server == nullptr || server->is_known(); });
+}
+
+// It ends when the far tier holds nothing there any more, and with it goes another one, if the rest has all bytes. When
+// it takes too long, it goes on after all.
+void simulated_cluster::send_away(std::size_t server) {
+  simulated_server& victim = *servers_[server];
+  victim.set_draining(true);
+  // They have all bytes twice then, and lack none from before.
+  const bool others_suffice = chosen_.copies == 2 && is_first_trouble() && !is_late(server_count() - 1);
+  for (std::uint64_t left = longest_drain_slices / drain_step_slices; left > 0 && groups_on(server) > 0; --left) {
+    threads_.sleep(drain_step_slices * chosen_.slice_ns);
+    if (is_ending()) break;
+  }
+  if (groups_on(server) > 0) return victim.set_draining(false);
+  ++drained_;
+  note_crash();
+  victim.crash();
+  victim.set_draining(false);
+  if (!others_suffice || !random_.chance(500)) return;
+  simulated_server& second = *servers_[(server + random_.between(1, 2)) % server_count()];
+  note_crash();
+  second.crash();
+  second.restart();
+  end_troubles();
+}
+
+// Of single copies nobody may lose anything but by the way out.
+void simulated_cluster::make_harmless_trouble(std::size_t server) {
+  simulated_server& victim = *servers_[server];
+  const std::uint64_t drawn = random_.below(4);
+  note_trouble(drawn, victim.describe());
+  switch (drawn) {
+    case 0: return victim.set_drops(random_.one_of<std::uint64_t>({20, 200, 700}));
+    case 1: return victim.set_cut_off(random_.chance(700));
+    default: return send_away(server);
+  }
 }
 
 void simulated_cluster::make_trouble(std::size_t server) {
+  if (chosen_.copies == 1) return make_harmless_trouble(server);
   simulated_server& victim = *servers_[server];
-  // Where groups move, wrong bytes would be moved, too: only whoever wrote them could tell.
-  const std::uint64_t drawn = random_.below(has_late() ? 6 : 7);
+  // Where groups or pages move, wrong bytes would be moved, too: only their writer could tell.
+  const std::uint64_t drawn = random_.below(chosen_.has_parity ? 6 : has_late() ? 8 : 9);
   note_trouble(drawn, victim.describe());
   switch (drawn) {
     case 0: return victim.set_drops(random_.one_of<std::uint64_t>({20, 200, 700}));
@@ -60,6 +109,8 @@ void simulated_cluster::make_trouble(std::size_t server) {
       if (random_.chance(300)) victim.restart();
       return;
     case 5: return victim.restart();
+    case 6:
+    case 7: return send_away(server);
     default: return victim.set_lies(random_.one_of<std::uint64_t>({20, 200, 1000}));
   }
 }
@@ -72,12 +123,25 @@ void simulated_cluster::heal(std::size_t server) {
   servers_[server]->restart();
 }
 
+void simulated_cluster::take_away(std::size_t server) {
+  if (chosen_.copies == 1) {
+    const std::uint64_t since = threads_.slices();
+    servers_[server]->set_draining(true);
+    while (groups_on(server) > 0) {
+      if (threads_.slices() - since > longest_wait_slices) fail("a server that is to end is never empty");
+      threads_.sleep(drain_step_slices * chosen_.slice_ns);
+    }
+  }
+  servers_[server]->crash();
+}
+
 std::vector<cluster::count> simulated_cluster::counted() const {
   std::vector<count> all = cluster::counted();
   std::uint64_t late_writes = 0;
-  for (const simulated_server* server : servers_) late_writes += server->late_writes();
+  for (std::size_t i = 0; i < server_count(); ++i) late_writes += servers_[i]->late_writes();
   all.push_back({"late writes", late_writes});
-  all.push_back({"damaged slots", damaged_slots()});
+  if (!chosen_.has_parity) all.push_back({"damaged slots", damaged_slots()});
+  all.push_back({"drained servers", drained_});
   return all;
 }
 

@@ -22,7 +22,9 @@ class simulated_cluster final : public cluster {
   void make_trouble(std::size_t server) override;
   void after_trouble(std::size_t server) override { servers_[server]->store_some_late(); }
   void heal(std::size_t server) override;
-  void take_away(std::size_t server) override { servers_[server]->crash(); }
+  void take_away(std::size_t server) override;
+  void make_harmless_trouble(std::size_t server);
+  void send_away(std::size_t server);
   [[nodiscard]] bool all_well() const override;
   [[nodiscard]] bool all_known() const override;
   void describe_servers() const override {}
@@ -30,7 +32,8 @@ class simulated_cluster final : public cluster {
     return servers_[server]->bytes(slot);
   }
 
-  std::array<simulated_server*, server_count> servers_{};
+  std::array<simulated_server*, most_servers> servers_{};
+  std::uint64_t drained_ = 0;
 };
 
 }  // namespace far::simulation

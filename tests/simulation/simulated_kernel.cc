@@ -87,7 +87,7 @@ bool simulated_kernel::read_fault(reported_fault* next) {
   return true;
 }
 
-// A fault that nobody has read yet goes away with whoever waited for it.
+// A fault that nobody has read yet goes away with its waiting thread.
 void simulated_kernel::wake_waiters(page_range range) {
   const auto in_range = [range](page_id page) { return page >= range.first && page < range.end(); };
   std::erase_if(unread_, [&](const reported_fault& unread) { return in_range(unread.page); });

@@ -221,6 +221,7 @@ const std::byte* simulated_server::bytes(slot_id slot) const {
 result<slot_id> simulated_server::allocate(std::size_t count) {
   const scheduler::uninterrupted body;
   threads_.switch_point();
+  if (draining_) return far::backend::out_of_slots();
   const std::optional<slot_id> first = slots_.allocate(count);
   if (!first) {
     if (slots_.limit() == chosen_.slots) return far::backend::out_of_slots();

@@ -40,12 +40,14 @@ class simulated_server final : public backend::backend {
   // The thread that takes completions is now and then held up for up to so long before it can make use of them.
   void set_hold_up(std::uint64_t longest_ns) { longest_hold_up_ns_ = longest_ns; }
   void set_cut_off(bool cut_off) { cut_off_ = cut_off; }
+  // It lends nothing more.
+  void set_draining(bool draining) { draining_ = draining; }
   void crash();  // what it holds is gone, and it refuses
   void restart() { crashed_ = false; }
   void store_some_late();
   [[nodiscard]] bool is_well() const {
-    return !cut_off_ && !crashed_ && drops_per_mille_ == 0 && failures_per_mille_ == 0 && lies_per_mille_ == 0 &&
-           doomed_ == 0;
+    return !cut_off_ && !crashed_ && !draining_ && drops_per_mille_ == 0 && failures_per_mille_ == 0 &&
+           lies_per_mille_ == 0 && doomed_ == 0;
   }
   // Whether its client knows that it has forgotten everything, if it has.
   [[nodiscard]] bool is_known() const { return known_epoch_ == epoch_; }
@@ -59,6 +61,7 @@ class simulated_server final : public backend::backend {
   [[nodiscard]] result<std::unique_ptr<far::backend::channel>> open_channel(std::size_t depth) override;
   std::uint64_t tend() override;
   [[nodiscard]] bool answers() const override { return !crashed_ && !cut_off_; }
+  [[nodiscard]] bool lends() const override { return !draining_; }
   [[nodiscard]] std::uint64_t incarnation() const override { return known_epoch_; }
   [[nodiscard]] far::backend::capacity report() const override { return {chosen_.slots, slots_.used()}; }
   [[nodiscard]] far::backend::speed expected_speed() const override { return {}; }
@@ -93,7 +96,7 @@ class simulated_server final : public backend::backend {
   std::vector<slot_state> states_;
   std::byte* const store_;
   std::vector<late_write> late_;
-  std::uint64_t events_ = 0;       // what comes after what
+  std::uint64_t events_ = 0;       // a clock of events, for their order
   std::uint64_t epoch_ = 1;        // of the server
   std::uint64_t known_epoch_ = 1;  // to its client
   std::uint64_t drops_per_mille_ = 0;
@@ -105,6 +108,7 @@ class simulated_server final : public backend::backend {
   std::uint64_t doomed_ = 0;  // transfers under way that were dropped, and will time out
   bool cut_off_ = false;
   bool crashed_ = false;
+  bool draining_ = false;
 };
 
 }  // namespace far::simulation

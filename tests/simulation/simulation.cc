@@ -102,12 +102,15 @@ scenario draw(random_source& random, const run_options& chosen) {
   // The far tier must be in the process's own memory, and have no threads of its own.
   if (chosen.tier != run_options::far_tier::memory) drawn.program.most_forks = 0;
   if (chosen.tier == run_options::far_tier::network) draw_network(random, drawn);
+  if (chosen.tier == run_options::far_tier::replicated && random.chance(250)) drawn.servers.copies = 1;
   drawn.servers = {.slots = drawn.far.slots,
                    .maximum_delay_ns = drawn.far.maximum_delay_ns,
                    .slice_ns = drawn.threads.slice_ns,
                    .code_slices = slices_for_code(drawn),
+                   .copies = drawn.servers.copies,
                    .is_untroubled = drawn.servers.is_untroubled,
-                   .is_calm = drawn.threads.freeze_per_mille == 0};
+                   .is_calm = drawn.threads.freeze_per_mille == 0,
+                   .has_parity = chosen.tier == run_options::far_tier::parity};
   if (chosen.tier != run_options::far_tier::memory) {
     drawn.far.is_direct = false;
     drawn.far.tended_every_ns = 50 * drawn.threads.slice_ns;
@@ -181,6 +184,7 @@ std::unique_ptr<cluster> world::make_cluster(run_options::far_tier tier) {
   switch (tier) {
     case run_options::far_tier::memory: return nullptr;
     case run_options::far_tier::replicated:
+    case run_options::far_tier::parity:
       return std::make_unique<simulated_cluster>(threads_, random_, clock_, scenario_.servers);
     case run_options::far_tier::network:
       return std::make_unique<network_cluster>(threads_, random_, clock_, scenario_.servers);
@@ -332,6 +336,11 @@ void world::run_end() {
       static_cast<void>(engine_->transfers().help());
     }
     threads_.sleep(1000);
+  }
+  // A slot whose copies are being scrubbed is freed when that is over.
+  for (const std::uint64_t since = threads_.slices(); far_.report().used_slots != 0;) {
+    if (threads_.slices() - since > simulated_pager::longest_wait_slices) break;
+    threads_.sleep(scenario_.threads.slice_ns);
   }
   const engine::core& state = engine_->state_for_tests();
   if (state.local.charged_pages() != 0) {

@@ -15,7 +15,8 @@ struct run_options {
   enum class far_tier : std::uint8_t {
     memory,      // one, whose transfers fail
     replicated,  // two copies on three servers, of which one at a time is in trouble
-    network,     // the same, down to the bytes between the clients and the servers of `tcp:`
+    parity,      // two pages and their parity on four servers, of which one at a time is in trouble
+    network,     // two copies, down to the bytes between the clients and the servers of `tcp:`
   };
   far_tier tier = far_tier::memory;
 };

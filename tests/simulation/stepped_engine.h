@@ -1,5 +1,5 @@
-// An engine on a simulated kernel and clock that a test drives by hand, step by step, on one thread. What becomes of
-// every byte is compared with a model.
+// An engine on a simulated kernel and clock that a test drives by hand, step by step, on one thread. Every byte is
+// compared with a model.
 #pragma once
 
 #include <gtest/gtest.h>

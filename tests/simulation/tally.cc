@@ -48,6 +48,7 @@ const char* name_of(world_kind world) {
   switch (world) {
     case world_kind::memory: return "plain";
     case world_kind::replicated: return "replicated";
+    case world_kind::parity: return "parity";
     case world_kind::network: return "network";
   }
   return "?";
@@ -74,7 +75,7 @@ bool tally::print_and_judge() const {
     has_all &= numbers_[i] > 0 || (are_rare_[i] && seeds() < enough_for_rare_things);
   }
   if (has_all || seeds() < enough_seeds) return true;
-  std::fprintf(stderr, "simulation: what is 0 above was never simulated\n");
+  std::fprintf(stderr, "simulation: the counts of 0 above were never simulated\n");
   return false;
 }
 

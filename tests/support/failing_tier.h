@@ -1,5 +1,5 @@
-// A far tier that a test lets fail: a test program that links failing_tier.cc gets memory: behind a faulty_backend,
-// whatever far tier it names.
+// A far tier that a test lets fail: a test program that links failing_tier.cc gets memory: behind a faulty_backend for
+// every far tier.
 #pragma once
 
 #include "tests/support/faulty_backend.h"

@@ -151,7 +151,7 @@ void faulty_channel::lie(const request& io) {
   }
 }
 
-// What is computed of wrong bytes.
+// The results of wrong bytes.
 void faulty_channel::lie_about_numbers(const request& io) {
   std::vector<std::byte> page(page_bytes);
   request whole{.op = operation::read, .slot = io.slot, .buffer = page.data()};

@@ -75,7 +75,7 @@ inline void run_leaving(const runtime_options& chosen, std::size_t objects, std:
   std::thread other([&] { act(actors - 1); });
   for (int i = 0; i < 10; ++i) {
     static_cast<void>(farheap.evacuate(0.1));
-    farheap.evict_all();  // what is in use, too, as far as the filter lets it
+    farheap.evict_all();  // pages in use, too, as far as the filter lets them go
   }
   one.join();
   other.join();

@@ -88,16 +88,11 @@ redis_test_server::redis_test_server(std::vector<std::string> arguments)
       tls_port_(has(arguments_, "--tls-port", "both") ? find_port()
                 : secure_                             ? port_
                                                       : std::uint16_t{0}) {
-  std::string folder = "/tmp/farheap-redis-test-XXXXXX";
-  FAR_CHECK(mkdtemp(folder.data()) != nullptr, "no directory for the test's Redis");
-  folder_ = folder;
   start();
 }
 
 redis_test_server::~redis_test_server() {
   kill();
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
 }
 
 void redis_test_server::start() {

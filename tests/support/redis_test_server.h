@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/scratch_folder.h"
+
 namespace far::testing_support {
 
 // Stops the test program with a message when the server does not start, or does not answer within ten seconds.
@@ -47,7 +49,8 @@ class redis_test_server {
  private:
   const std::vector<std::string> arguments_;
   const bool secure_;
-  std::string folder_;
+  const scratch_folder scratch_;
+  const std::string folder_ = scratch_.path();
   std::uint16_t port_ = 0;
   std::uint16_t cluster_port_ = 0;
   std::uint16_t tls_port_ = 0;

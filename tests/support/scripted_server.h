@@ -29,7 +29,7 @@ class scripted_server {
  public:
   // Settings by the test.
   std::string token;
-  std::string proven_token;  // what it proves to know; empty: `token`
+  std::string proven_token;  // it proves to know this one; empty: `token`
   std::uint16_t version = wire::newest_version;
   std::string refusal;  // of every hello
   wire::server_id identity{};

@@ -14,6 +14,7 @@
 #include "server/shm_service.h"
 #include "server/store.h"
 #include "server/token_book.h"
+#include "tests/support/scratch_folder.h"
 
 namespace far::server {
 
@@ -25,18 +26,11 @@ class shm_test_server {
   explicit shm_test_server(store_settings settings, const std::string& tokens = "",
                            std::uint64_t patience_ns = 10'000'000'000, std::uint64_t spin_ns = 20'000)
       : patience_ns_(patience_ns), spin_ns_(spin_ns) {
-    std::string folder = "/tmp/farheap-shm-test-XXXXXX";
-    FAR_CHECK(mkdtemp(folder.data()) != nullptr, "no directory for the test's socket");
-    folder_ = folder;
     store_ = require(store::create(std::move(settings)));
     if (!tokens.empty()) tokens_ = require(token_book::parse(tokens, "tokens"));
     start();
   }
-  ~shm_test_server() {
-    service_.reset();
-    unlink((path() + ".lock").c_str());
-    rmdir(folder_.c_str());
-  }
+  ~shm_test_server() { service_.reset(); }
 
   [[nodiscard]] static store_settings lending(std::uint64_t memory_bytes, std::uint64_t grace_ns) {
     store_settings chosen;
@@ -59,7 +53,7 @@ class shm_test_server {
     start();
   }
 
-  [[nodiscard]] std::string path() const { return folder_ + "/server.sock"; }
+  [[nodiscard]] std::string path() const { return folder_.path() + "/server.sock"; }
   [[nodiscard]] store& lent() { return *store_; }
   [[nodiscard]] const loop_counters& counters() const { return service_->counters(); }
   [[nodiscard]] std::uint64_t endings(close_reason reason) const {
@@ -75,7 +69,7 @@ class shm_test_server {
 
   std::uint64_t patience_ns_;
   std::uint64_t spin_ns_;
-  std::string folder_;
+  const scratch_folder folder_;
   std::unique_ptr<store> store_;
   token_book tokens_;
   std::unique_ptr<shm_service> service_;

@@ -68,14 +68,6 @@ void write_both(const std::string& certificate_file, X509* certificate, const st
 
 tls_test_files::tls_test_files() {
   prepare_openssl();
-  std::string pattern = std::filesystem::temp_directory_path() / "far_tls_XXXXXX";
-  FAR_CHECK(mkdtemp(pattern.data()) != nullptr, "no folder for certificates");
-  folder_ = pattern;
-}
-
-tls_test_files::~tls_test_files() {
-  std::error_code ignored;  // a folder that stays behind harms no test
-  std::filesystem::remove_all(folder_, ignored);
 }
 
 std::string tls_test_files::make_authority(const std::string& name) {

@@ -1,7 +1,10 @@
-// Certificates for tests, made on the spot: an authority, and what it has signed. Kept out of what is preloaded.
+// Certificates for tests, made on the spot: an authority, and certificates that it has signed. Kept out of what is
+// preloaded.
 #pragma once
 
 #include <string>
+
+#include "tests/support/scratch_folder.h"
 
 namespace far::wire {
 
@@ -9,7 +12,6 @@ namespace far::wire {
 class tls_test_files {
  public:
   tls_test_files();
-  ~tls_test_files();
   tls_test_files(const tls_test_files&) = delete;
   tls_test_files& operator=(const tls_test_files&) = delete;
 
@@ -25,7 +27,8 @@ class tls_test_files {
   [[nodiscard]] const std::string& folder() const { return folder_; }
 
  private:
-  std::string folder_;
+  const scratch_folder scratch_;
+  const std::string folder_ = scratch_.path();
 };
 
 }  // namespace far::wire

@@ -136,7 +136,7 @@ class container_store final : public store {
     return found;
   }
 
-  // Those who write one key take turns, so that a command replaces what it has read. Readers hold nothing up.
+  // Writers of one key take turns, so that a command replaces what it has read. Readers hold nothing up.
   [[nodiscard]] std::mutex& writers_of(std::string_view key) {
     return writers_[std::hash<std::string_view>()(key) % writers_.size()];
   }

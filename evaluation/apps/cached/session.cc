@@ -86,7 +86,7 @@ bool session::take_line() {
   return true;
 }
 
-// Only a get of many keys may be long; whoever sends something else does not speak this protocol.
+// Only a get of many keys may be long. A client that sends another long line does not speak this protocol.
 void session::check_unfinished_line() {
   if (waiting() <= longest_line_but_get) return;
   const std::string_view all(input_.data() + begin_, waiting());

@@ -87,7 +87,7 @@ class session {
   bool closing_ = false;
 
   std::vector<char> input_;
-  std::size_t begin_ = 0;  // what of it is not yet used
+  std::size_t begin_ = 0;  // the first byte that is not used yet
   std::size_t end_ = 0;
   std::size_t scanned_ = 0;  // of that, without the end of a line
 

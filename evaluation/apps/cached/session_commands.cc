@@ -136,7 +136,7 @@ void session::execute_flush(const command_line& words) {
   if (words.count != (noreply_ ? 2 : 1) && !parse(words.word(1).data(), delay)) {
     return reply("CLIENT_ERROR invalid exptime argument");
   }
-  // Not quite the second itself: what is stored within it stays.
+  // Not the second itself: values that are stored within it stay.
   const std::uint32_t at = delay == 0 ? items_.clock().now() : items_.clock().expiry(delay);
   items_.flush(at - 1);
   reply("OK");

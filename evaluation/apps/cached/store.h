@@ -95,7 +95,7 @@ class store {
   bool seen_delete(bool found);
   bool seen_touch(bool found);
   void seen_gone(state its);
-  // What the number in a value, ended by a NUL, becomes; none: it is no number.
+  // The new number of a value, which ends with a NUL. None: the value is no number.
   [[nodiscard]] std::optional<std::uint64_t> counted(const char* value, bool up, std::uint64_t delta);
   // Whether the mode allows a value to be stored where there is one with that number, or none (0), and counts it.
   [[nodiscard]] store_outcome judge(store_mode mode, std::uint64_t present, std::uint64_t wanted);

@@ -17,15 +17,15 @@ namespace {
 
 using element = std::uint64_t;
 
-// 32 pages: what is being sorted by then fits into any budget, and hints would only take time.
+// 32 pages: such a part fits into any budget, and hints would only take time.
 constexpr std::ptrdiff_t small_elements = 1 << 14;
 
 element median(element a, element b, element c) {
   return std::max(std::min(a, b), std::min(std::max(a, b), c));
 }
 
-// Hoare's partition: what it returns lies after `first` and before `last`; no element before it is greater than one
-// from it on. Requires three elements.
+// Hoare's partition. The result lies after `first` and before `last`; no element before it is greater than one from it
+// on. Requires three elements.
 element* split(element* first, element* last) {
   const element pivot = median(*first, first[(last - first) / 2], last[-1]);
   element* left = first;

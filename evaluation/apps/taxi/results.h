@@ -1,4 +1,4 @@
-// What the analyses find, and how it is printed: JSON in which results of the same trips are the same text.
+// The results of the analyses, and printing them as JSON: the same trips give the same text.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A Redis server under load, for `farheap-bench run`.
 
-    redis.py [--quick] [--] LAUNCHER...     LAUNCHER: what shall run the server, such as `farheap run --local 64M --`
+    redis.py [--quick] [--] LAUNCHER...     LAUNCHER: what runs the server, such as `farheap run --local 64M --`
 
 Starts redis-server on a free port of loopback, fills it, and asks for random keys by redis-benchmark, 16 at a time on a
 connection. Prints one JSON object: `seconds` and `operations_per_s` of the requests, `p50_ns` and `p99_ns` of their

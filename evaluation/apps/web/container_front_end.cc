@@ -1,4 +1,4 @@
-// The same on containers, far ones or those of the standard library: what a request needs is fetched at a time.
+// The same on containers, far ones or those of the standard library. All that a request needs is fetched at a time.
 #include <span>
 #include <stdexcept>
 

@@ -1,6 +1,6 @@
 // The part that answers requests: the application of AIFM, section 8.2 (Ruan et al., OSDI 2020). A request looks up 32
-// keys in a hash table; what it finds chooses one element of 8 KiB of an array, which is encrypted and compressed, as
-// if to be sent. Programs differ in where table and array lie: in plain memory (front_end.cc) or in far containers
+// keys in a hash table. Their values choose one element of 8 KiB of an array, which is encrypted and compressed, as if
+// to be sent. Programs differ in where table and array lie: in plain memory (front_end.cc) or in far containers
 // (container_front_end.cc).
 #pragma once
 

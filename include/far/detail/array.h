@@ -1,4 +1,4 @@
-// Access to arrays of run-time size: what far::unique_ptr<T[]> and far::shared_ptr<T[]> have in common.
+// Access to arrays of run-time size: the common part of far::unique_ptr<T[]> and far::shared_ptr<T[]>.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Access to elements by their index: what far::vector and far::array have in common.
+// Access to elements by their index: the common part of far::vector and far::array.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What is asked of a sequence of numbers as a whole, and what the answer is made of; see far/summary.h. Plain values,
+// Questions about a sequence of numbers as a whole, and the parts of the answer; see far/summary.h. Plain values,
 // because they also travel to memory servers.
 #pragma once
 
@@ -45,7 +45,7 @@ template <reducible T>
 
 // Asks about the numbers of an interval, both ends included. NaN is in none.
 struct reduction {
-  number_type of = number_type::float64;
+  number_type type = number_type::float64;
   std::uint64_t lowest = 0;
   std::uint64_t highest = 0;
 

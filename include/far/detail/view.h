@@ -7,8 +7,8 @@
 
 namespace far::detail {
 
-// What a dereference may do with a page at once. Above `not_ready`, the page is resident, or comes back to its place at
-// the first access; and it stays until every scope that is open now has ended, unless memory is short.
+// The use that a dereference may make of a page at once. Above `not_ready`, the page is resident, or comes back to its
+// place at the first access; and it stays until every scope that is open now has ended, unless memory is short.
 enum class readiness : std::uint8_t {
   not_ready,
   watched,   // ... but the slow path is to note which objects are used

@@ -31,7 +31,7 @@ inline constexpr std::uint64_t idle = 1u << 2;
 inline constexpr std::uint64_t stale = 1u << 3;
 inline constexpr std::uint64_t huge = 1u << 4;
 inline constexpr std::uint64_t small = 1u << 7;
-// Those that make a dereference do something first.
+// All of them make a dereference do something first.
 inline constexpr std::uint64_t flags = moving | fetching | idle | stale;
 
 inline constexpr unsigned size_shift = 8;

@@ -17,14 +17,14 @@ struct file_options {
   // A directory (an unlinked file in it), a regular file, a block device, or empty: an unlinked file in the directory
   // that $FARHEAP_DIR or else $TMPDIR names, or in /var/tmp.
   std::string path;
-  std::uint64_t capacity_bytes = 0;  // 0: what the device holds
+  std::uint64_t capacity_bytes = 0;  // 0: that of the device
   std::optional<bool> direct;        // O_DIRECT; nothing: where the file system can
   bool use_io_uring = true;          // false: as on a kernel without it
 };
 
 // A file that users name is absent (it is created, mode 0600), empty, or left behind by an earlier run, as its first
 // page then says. Any other file is refused, because it is somebody's data. A lock prevents two processes from sharing
-// one. A block device must not be in use (mounted, swapped to, ...); what it holds is overwritten.
+// one. A block device must not be in use (mounted, swapped to, ...); its contents are overwritten.
 //
 // Thread-safe once opened. After a fork only the parent may use it; the child may destroy it.
 class store_file {

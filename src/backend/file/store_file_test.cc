@@ -18,19 +18,13 @@
 #include <string>
 
 #include "base/units.h"
+#include "tests/support/scratch_folder.h"
 
 namespace far::backend {
 namespace {
 
 class store_file_test : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = "/var/tmp/farheap-test-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   [[nodiscard]] std::string path(const std::string& name) const { return directory_ + "/" + name; }
   static result<std::unique_ptr<store_file>> open(const std::string& path) {
     file_options chosen;
@@ -41,7 +35,8 @@ class store_file_test : public testing::Test {
     return opened.ok() ? "opened" : opened.error().message;
   }
 
-  std::string directory_;
+  const scratch_folder folder_{"/var/tmp"};
+  const std::string directory_ = folder_.path();
 };
 
 // Sets a variable of the environment for one test.

@@ -111,6 +111,11 @@ result<void> lineage_backend::add_server(std::string_view server) {
   return own != nullptr ? own->add_server(server) : backend::add_server(server);
 }
 
+result<std::uint64_t> lineage_backend::remove_server(std::string_view server) {
+  backend* const own = own_.load(std::memory_order_acquire);
+  return own != nullptr ? own->remove_server(server) : backend::remove_server(server);
+}
+
 void lineage_backend::prepare_exit() {
   backend* const own = own_.load(std::memory_order_acquire);
   if (own != nullptr && child_count_.load() == 0) own->prepare_exit();

@@ -61,6 +61,8 @@ node_address cluster_directory::any_node() {
 
 void cluster_directory::add_home(std::uint32_t slot) {
   const lock_guard guard(lock_);
+  const auto known = std::span(homes_).first(home_count_);
+  if (std::ranges::find(known, slot) != known.end()) return;
   FAR_CHECK(home_count_ < homes_.size(), "a far tier has no more members than that");
   homes_[home_count_++] = slot;
 }

@@ -33,7 +33,7 @@ class cluster_directory {
   // Another node every time, to ask who owns a slot. Unknown: none has been heard of.
   [[nodiscard]] node_address any_node();
 
-  // A member lives in this slot from now on.
+  // A member lives in this slot from now on; it may be made more than once before it is there.
   void add_home(std::uint32_t slot);
 
   // A slot of a master in which no member lives, according to two replies in a row: a failover or a migration may be

@@ -85,7 +85,7 @@ result<std::unique_ptr<backend>> open_redis_cluster(const uri& name) {
                                 std::to_string(homes.size()) + " with hash slots; add masters or lower 'copies'");
   }
   std::vector<std::unique_ptr<backend>> members;
-  replicated_options together = layer_options(chosen);
+  auto together = layer_options<replicated_options>(chosen);
   for (const cluster_home& home : homes) {
     result<std::unique_ptr<backend>> opened = open_part(home, chosen, trust.value());
     if (!opened) return opened.error();

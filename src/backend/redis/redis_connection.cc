@@ -379,6 +379,7 @@ void redis_connection::finish_front(std::uint64_t now_ns, const completion_sink*
   commands_.pop();
   if (is == command::kind::ping) pinging_ = false;
   if (is == command::kind::facts) strings_.take_policy(reply_);
+  if (is == command::kind::nodes) strings_.note_nodes();
   if (is == command::kind::make || is == command::kind::remove || is == command::kind::renew) {
     (home_ != nullptr ? home_->strings_ : strings_).finish(is, code, epoch(), now_ns);
   }

@@ -82,8 +82,9 @@ void redis_strings::begin_renewal(std::uint64_t now_ns) {
 
 // Masters may have joined the cluster.
 void redis_strings::ask_for_nodes(std::uint64_t now_ns) {
-  if (!commands_.has_room()) return;
   ask_for_nodes_at_ns_ = now_ns + std::min(settings_.timeout_ns, longest_nodes_pause_ns);
+  if (asking_for_nodes_ || !commands_.has_room()) return;
+  asking_for_nodes_ = true;
   command& nodes = commands_.add(command::kind::nodes, now_ns + settings_.timeout_ns);
   command_writer writer(nodes.text);
   writer.begin(2);
@@ -180,7 +181,7 @@ void redis_strings::mark_existing(wire::block_range blocks, bool exist) {
 
 void redis_strings::drop() {
   blocks_ = renewal_ = {};
-  undoing_ = checking_policy_ = false;
+  undoing_ = checking_policy_ = asking_for_nodes_ = false;
   std::fill_n(existing_, existing_end_, std::byte{});
   existing_end_ = 0;
 }
@@ -188,7 +189,7 @@ void redis_strings::drop() {
 void redis_strings::restart_in_child() {
   control_ = nullptr;
   blocks_ = renewal_ = {};
-  checking_policy_ = false;
+  checking_policy_ = asking_for_nodes_ = false;
 }
 
 void redis_strings::shorten_leases(std::uint64_t lease_ns) {

@@ -37,6 +37,7 @@ class redis_strings {
   // A command of build() has been answered; `code`: 0, or why it failed.
   void finish(command::kind is, int code, std::uint32_t epoch, std::uint64_t now_ns);
   // The reply to its question about the server's policy.
+  void note_nodes() { asking_for_nodes_ = false; }
   void take_policy(const redis_reply& reply);
 
   // There is a new epoch, whose table begins anew, too.
@@ -96,6 +97,7 @@ class redis_strings {
   std::uint64_t renew_at_ns_ = 0;
   std::uint64_t ask_for_nodes_at_ns_ = 0;
   bool checking_policy_ = false;
+  bool asking_for_nodes_ = false;
   // A byte for each block: whether its strings exist, as far as we know.
   std::byte* const existing_;
   std::uint64_t existing_end_ = 0;

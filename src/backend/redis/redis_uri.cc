@@ -68,8 +68,8 @@ result<tcp_endpoint> parse_redis_endpoint(std::string_view text) {
 }
 
 result<redis_name> parse_redis(const uri& name) {
-  const result<void> known = name.allow_options({"copies", "prefix", "user", "password-file", "db", "ca", "connections",
-                                                 "timeout", "patience", "scrub", "lease", "capacity"});
+  const result<void> known = name.allow_options({"copies", "min-copies", "prefix", "user", "password-file", "db", "ca",
+                                                 "connections", "timeout", "patience", "scrub", "lease", "capacity"});
   if (!known) return known.error();
   if (name.rest().find('@') != std::string::npos) {
     return wrong_name(name, "a password in a name can be read by others; write user=NAME&password-file=FILE instead");

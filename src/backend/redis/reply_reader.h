@@ -35,8 +35,8 @@ class reply_reader {
   reply_reader(const reply_reader&) = delete;
   reply_reader& operator=(const reply_reader&) = delete;
 
-  // Takes bytes that came in. Small pieces cost least: what has not been read yet is moved after a reply. False: no
-  // memory, or broken before.
+  // Takes bytes that came in. Small pieces cost least, because unread bytes are moved after a reply. False: no memory,
+  // or broken before.
   [[nodiscard]] bool feed(std::span<const std::byte> bytes);
 
   // Hands the next reply to the sink. broken: the bytes violate the protocol, or are an array, which is never

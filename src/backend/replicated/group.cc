@@ -1,6 +1,7 @@
 #include "backend/replicated/group.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "backend/replicated/member.h"
@@ -10,6 +11,10 @@ namespace {
 
 constexpr place_mask bit(std::size_t place) {
   return static_cast<place_mask>(1u << place);
+}
+
+constexpr std::size_t count_of(place_mask places) {
+  return static_cast<std::size_t>(std::popcount(places));
 }
 
 }  // namespace
@@ -55,7 +60,7 @@ started_read group::begin_read(std::span<const member* const> members, byte_rang
           .end = std::min<std::uint32_t>(bytes.end, static_cast<std::uint32_t>(best.end_slot * page_bytes))};
 }
 
-started_write group::begin_write(std::span<const member* const> members, byte_range bytes) {
+started_write group::begin_write(std::span<const member* const> members, byte_range bytes, std::size_t least) {
   started_write begun;
   for (std::size_t place = 0; place < copies.size(); ++place) {
     const copy& held = copies[place];
@@ -64,8 +69,10 @@ started_write group::begin_write(std::span<const member* const> members, byte_ra
     begun.members[place] = held.member;
     begun.firsts[place] = held.first;
   }
-  if (begun.places == 0) return begun;
-  if (window_ != nullptr && !(window_->slots & bytes.slots()).empty()) {
+  const bool races = window_ != nullptr && !(window_->slots & bytes.slots()).empty();
+  const place_mask sure = races ? begun.places & static_cast<place_mask>(~bit(window_->target)) : begun.places;
+  if (count_of(sure) < least) return {.waits = count_of(begun.places) >= least};
+  if (races) {
     window_->touched |= bytes.slots();
     begun.raced = bit(window_->target);
   }
@@ -75,15 +82,20 @@ started_write group::begin_write(std::span<const member* const> members, byte_ra
 }
 
 ended_write group::end_write(std::span<const member* const> members, const started_write& write, byte_range bytes,
-                             place_mask succeeded) {
+                             place_mask succeeded, std::size_t least) {
   const slot_set whole = bytes.whole_slots();
-  slot_set safe;
+  // The slots that are current in one place, in two, and so on.
+  std::array<slot_set, maximum_places> current;
   for (std::size_t place = 0; place < copies.size(); ++place) {
     if ((succeeded & bit(place)) == 0) continue;
     if ((write.raced & bit(place)) == 0) copies[place].missing = copies[place].missing - whole;
     const member& holder = *members[copies[place].member];
-    if (holder.state() != member_state::emptied && !holder.has_forgotten()) safe |= ~copies[place].missing;
+    if (holder.state() == member_state::emptied || holder.has_forgotten()) continue;
+    const slot_set held = ~copies[place].missing;
+    for (std::size_t i = maximum_places; i-- > 1;) current[i] |= current[i - 1] & held;
+    current[0] |= held;
   }
+  const slot_set& safe = current[least - 1];
   end(write.phase);
   const slot_set written = bytes.slots();
   if (!(written - safe).empty()) return {.is_safe = false, .leaves_stale = false};
@@ -106,7 +118,7 @@ void group::own(const slot_set& slots) {
 }
 
 bool group::drained(bool* turned) {
-  // Those that an earlier drain did not wait for to the end.
+  // Transfers for which an earlier drain did not wait to the end.
   const std::uint8_t other = phase_ ^ 1;
   if (in_flight_[other] != 0) return false;
   if (*turned) return true;

@@ -86,10 +86,11 @@ struct started_write {
   place_mask places = 0;  // 0: nobody can take it now
   place_mask raced = 0;   // the target of a repair that is under way
   std::uint8_t phase = 0;
+  bool waits = false;  // without places: there are enough of them when that repair is over
 };
 
 struct ended_write {
-  bool is_safe = false;       // every slot is current somewhere
+  bool is_safe = false;       // every slot is current in as many places as were asked for
   bool leaves_stale = false;  // and missing somewhere
 };
 
@@ -109,13 +110,15 @@ class group {
   [[nodiscard]] started_read begin_read(std::span<const member* const> members, byte_range bytes,
                                         const read_choice& choice) FAR_REQUIRES(lock);
 
-  // A write of these bytes begins; it goes to all of `places`. Unless there are none, end_write() must follow.
-  [[nodiscard]] started_write begin_write(std::span<const member* const> members, byte_range bytes) FAR_REQUIRES(lock);
+  // A write of these bytes begins; it goes to all of `places`. Unless there are none, end_write() must follow. `least`:
+  // how many copies must have the bytes for it to succeed.
+  [[nodiscard]] started_write begin_write(std::span<const member* const> members, byte_range bytes,
+                                          std::size_t least = 1) FAR_REQUIRES(lock);
 
   // The write ended, and succeeded where the bit is set. A copy that did not get the bytes misses them from now on. A
   // success on a member that has forgotten its slots since is none.
   [[nodiscard]] ended_write end_write(std::span<const member* const> members, const started_write& write,
-                                      byte_range bytes, place_mask succeeded) FAR_REQUIRES(lock);
+                                      byte_range bytes, place_mask succeeded, std::size_t least = 1) FAR_REQUIRES(lock);
 
   void end(std::uint8_t phase) FAR_REQUIRES(lock) { --in_flight_[phase]; }
 

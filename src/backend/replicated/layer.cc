@@ -21,6 +21,8 @@ constexpr std::size_t shared_bytes = maximum_members * sizeof(std::atomic<std::u
 constexpr std::uint64_t report_interval_ns = 1'000'000'000;
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 
+constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
+
 // The least patience, if no server has granted a longer lease.
 constexpr std::uint64_t least_patience_ns = 30'000'000'000;
 
@@ -34,9 +36,10 @@ std::byte* map_shared() {
 }  // namespace
 
 // Zero bytes are groups that are not placed and counters of nothing.
-layer::layer(std::vector<std::unique_ptr<member>> members, std::size_t copies_a_group, std::uint64_t most_groups,
+layer::layer(std::vector<std::unique_ptr<member>> members, copy_counts counts, std::uint64_t most_groups,
              waiting_times waits, const platform::clock& clock)
-    : copies(copies_a_group),
+    : copies(counts.copies),
+      least_copies(counts.least),
       lost_after_ns(waits.lost_after_ns),
       time(clock),
       most_groups_(most_groups),
@@ -77,7 +80,8 @@ void layer::leave(queue_holder& leaving) {
 const member* layer::twin_of(const backend& store, std::size_t end) const {
   const std::uint64_t identity = store.server_identity();
   for (std::size_t i = 0; i < end && identity != 0; ++i) {
-    if (&at(i).store() != &store && at(i).store().server_identity() == identity) return &at(i);
+    if (at(i).is_gone() || &at(i).store() == &store) continue;
+    if (at(i).store().server_identity() == identity) return &at(i);
   }
   return nullptr;
 }
@@ -87,9 +91,9 @@ bool layer::share_server(std::size_t one, std::size_t other) const {
   return one == other || (identity != 0 && identity == at(other).store().server_identity());
 }
 
-std::size_t layer::lending_servers() const {
+std::size_t layer::lending_servers(const member* without) const {
   std::size_t count = 0;
-  const auto lends = [this](std::size_t index) { return at(index).serves() && at(index).store().lends(); };
+  const auto lends = [&](std::size_t index) { return &at(index) != without && at(index).takes_copies(); };
   for (std::size_t i = 0; i < member_count(); ++i) {
     bool is_first = lends(i);
     for (std::size_t other = 0; other < i && is_first; ++other) {
@@ -100,30 +104,6 @@ std::size_t layer::lending_servers() const {
   return count;
 }
 
-std::uint64_t layer::placeable_slots() const {
-  std::vector<std::uint64_t, platform::local_allocator<std::uint64_t>> room;
-  std::vector<std::size_t, platform::local_allocator<std::size_t>> first_of_server;
-  for (std::size_t i = 0; i < member_count(); ++i) {
-    const member_state state = at(i).state();
-    if (state == member_state::lost || !at(i).store().lends()) continue;
-    const std::uint64_t total = at(i).store().report().total_slots;
-    const std::uint64_t groups = total == unlimited ? unlimited : total / group_slots;
-    // Two members on one server hold one copy of a group at most.
-    const auto shares_server = [&](std::size_t other) { return share_server(other, i); };
-    const auto found = std::ranges::find_if(first_of_server, shares_server);
-    if (found != first_of_server.end()) {
-      std::uint64_t& shared = room[static_cast<std::size_t>(found - first_of_server.begin())];
-      shared = groups > unlimited - shared ? unlimited : shared + groups;
-      continue;
-    }
-    room.push_back(groups);
-    first_of_server.push_back(i);
-  }
-  if (room.empty()) return 0;
-  const std::uint64_t groups = placeable_groups(room, std::min(copies, room.size()));
-  return groups > unlimited / group_slots ? unlimited : groups * group_slots;
-}
-
 result<void> layer::check_new(const member& added) const {
   if (const member* const twin = twin_of(added.store(), member_count())) {
     return error{"server " + added.name() + " is " + twin->name() +
@@ -131,7 +111,7 @@ result<void> layer::check_new(const member& added) const {
                  EEXIST};
   }
   for (const member* member : view()) {
-    if (member->name() != added.name()) continue;
+    if (member->name() != added.name() || member->is_gone()) continue;
     return error{"server " + added.name() + " already belongs to the far tier (" + name_of(member->state()) + ")",
                  EEXIST};
   }
@@ -158,6 +138,66 @@ result<void> layer::add(std::unique_ptr<member> added) {
   count_.store(index + 1, std::memory_order_release);
   want_spreading();
   return {};
+}
+
+std::uint64_t layer::fitting_groups(const member* without) const {
+  std::vector<std::uint64_t, platform::local_allocator<std::uint64_t>> room;
+  std::vector<std::size_t, platform::local_allocator<std::size_t>> first_of_server;
+  for (std::size_t i = 0; i < member_count(); ++i) {
+    const member& lender = at(i);
+    if (&lender == without || lender.state() == member_state::lost || lender.is_leaving()) continue;
+    const std::uint64_t total = lender.store().report().total_slots;
+    const std::uint64_t groups = total == unlimited ? unlimited : total / group_slots;
+    // Two members on one server hold one copy of a group at most.
+    const auto shares_server = [&](std::size_t other) { return share_server(other, i); };
+    const auto found = std::ranges::find_if(first_of_server, shares_server);
+    if (found != first_of_server.end()) {
+      std::uint64_t& shared = room[static_cast<std::size_t>(found - first_of_server.begin())];
+      shared = groups > unlimited - shared ? unlimited : shared + groups;
+      continue;
+    }
+    room.push_back(groups);
+    first_of_server.push_back(i);
+  }
+  return room.empty() ? 0 : placeable_groups(room, std::min(copies, room.size()));
+}
+
+result<void> layer::check_removal(const member& removed, std::uint64_t used_groups) const {
+  const std::size_t staying = lending_servers(&removed);  // a lost one could not take any copies
+  if (staying < copies) {
+    return error{"server " + removed.name() + " cannot be removed: " + std::to_string(copies) +
+                     (copies == 1 ? " copy needs a server" : " copies need as many servers") + ", and " +
+                     std::to_string(staying) + " would be left; add one first (farheap add-server PID HOST:PORT)",
+                 EBUSY};
+  }
+  const std::uint64_t room = fitting_groups(&removed);
+  if (room >= used_groups) return {};
+  return error{"server " + removed.name() + " cannot be removed: the others have room for " +
+                   format_size(room * group_slots * page_bytes) + ", and " +
+                   format_size(used_groups * group_slots * page_bytes) +
+                   " are stored; add a server first (farheap add-server PID HOST:PORT), or give those more memory",
+               ENOSPC};
+}
+
+result<std::uint64_t> layer::remove(std::string_view name, std::uint64_t used_groups) {
+  const lock_guard guard(members_lock_);
+  std::string known;
+  for (std::size_t i = member_count(); i-- > 0;) {
+    member& removed = at(i);
+    if (removed.name() != name) {
+      if (!removed.is_gone()) known += (known.empty() ? "" : ", ") + removed.name();
+      continue;
+    }
+    if (removed.is_gone()) return std::uint64_t{0};
+    if (!removed.is_removed()) {
+      if (result<void> fits = check_removal(removed, used_groups); !fits) return fits.error();
+      removed.begin_leaving();
+      call_for_attention();
+    }
+    // Not 0 before it is gone: its last extents may have been given up a moment ago.
+    return std::max<std::uint64_t>(removed.extents.load(), 1);
+  }
+  return error{"server " + std::string(name) + " does not belong to the far tier, which has " + known, ENOENT};
 }
 
 void layer::note_error(std::size_t index, int error_code) {
@@ -226,10 +266,28 @@ void layer::report_waiting(std::uint64_t number) {
       holders.data(), format_duration(read_patience_ns()).c_str());
 }
 
+void layer::report_shortage() {
+  if (least_copies == 1) return;
+  const std::size_t lending = lending_servers();
+  const bool is_short = lending < least_copies;
+  if (is_short == std::exchange(shortage_reported_, is_short)) return;
+  if (is_short) {
+    log_line(log_level::warning,
+             "far tier: %zu of its servers take pages (others do not answer, or are about to stop), and min-copies=%zu: "
+             "pages stay in local memory, which may exceed the budget, until there are more",
+             lending, least_copies);
+  } else {
+    log_line(log_level::info, "far tier: %zu servers take pages again, enough for min-copies=%zu", lending,
+             least_copies);
+  }
+}
+
 std::uint64_t layer::read_patience_ns() const {
   if (patience_ns_ != 0) return patience_ns_;
   std::uint64_t longest_ns = least_patience_ns;
-  for (const member* member : view()) longest_ns = std::max(longest_ns, member->store().lease_ns());
+  for (const member* member : view()) {
+    if (!member->is_gone()) longest_ns = std::max(longest_ns, member->store().lease_ns());
+  }
   return longest_ns;
 }
 

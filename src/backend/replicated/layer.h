@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "backend/replicated/group.h"
@@ -17,7 +18,7 @@
 namespace far::backend {
 
 // An object that has a queue to each member. A member that is added is known to nobody before all of them have one to
-// it, so whoever finds it in a group's record has a queue. Called with the lock on members held.
+// it, so a channel that finds it in a group's record has a queue. Called with the lock on members held.
 class queue_holder {
  public:
   virtual ~queue_holder() = default;
@@ -35,7 +36,11 @@ class layer {
     std::uint64_t lost_after_ns = 0;
     std::uint64_t patience_ns = 0;  // 0: as long as the members' leases live
   };
-  layer(std::vector<std::unique_ptr<member>> members, std::size_t copies, std::uint64_t most_groups,
+  struct copy_counts {
+    std::size_t copies = 1;
+    std::size_t least = 1;  // without as many, a write fails
+  };
+  layer(std::vector<std::unique_ptr<member>> members, copy_counts counts, std::uint64_t most_groups,
         waiting_times waits, const platform::clock& time);
   ~layer();
   layer(const layer&) = delete;
@@ -57,6 +62,14 @@ class layer {
   // a queue to it cannot be opened.
   [[nodiscard]] result<void> add(std::unique_ptr<member> added);
 
+  // Makes the member of this name leave, if those that stay can hold `used_groups`; returns how many groups it still
+  // has a copy of, and 0 only when it is gone. Errors: no such member, too few or too small others.
+  [[nodiscard]] result<std::uint64_t> remove(std::string_view name, std::uint64_t used_groups);
+
+  // The most groups that fit with all copies or, while members are lost or leave, with as many copies as possible.
+  // `without`: as if this one left, too. max(): only the machines limit it.
+  [[nodiscard]] std::uint64_t fitting_groups(const member* without = nullptr) const;
+
   // The member before `end` that has the same server behind it as `store`; nullptr: none is known. Two copies on one
   // server are one.
   [[nodiscard]] const member* twin_of(const backend& store, std::size_t end) const;
@@ -64,10 +77,8 @@ class layer {
   // Whether two members have the same server behind them now: hash slots of a Redis Cluster move between its nodes.
   [[nodiscard]] bool share_server(std::size_t one, std::size_t other) const;
 
-  // How many servers the members have behind them that serve and lend.
-  [[nodiscard]] std::size_t lending_servers() const;
-  // The capacity with all copies or, while members are lost or about to stop, with as many copies as possible.
-  [[nodiscard]] std::uint64_t placeable_slots() const;
+  // How many servers the members have behind them that may get new copies. `without`: as if this one left, too.
+  [[nodiscard]] std::size_t lending_servers(const member* without = nullptr) const;
 
   // Tells tend() that there may be something to repair.
   void call_for_attention() { attention_.store(true, std::memory_order_release); }
@@ -104,6 +115,9 @@ class layer {
   void report_waiting(std::uint64_t number);
   void note_return() { waiting_reported_.store(false); }
 
+  // Says when too few members serve for anything to be written, and when there are enough again.
+  void report_shortage();
+
   // How long reads are worth trying again: as chosen, or as long as a member's leases live.
   [[nodiscard]] std::uint64_t read_patience_ns() const;
 
@@ -120,6 +134,7 @@ class layer {
   }
 
   const std::size_t copies;
+  const std::size_t least_copies;
   const std::uint64_t lost_after_ns;
   const platform::clock& time;
   // Groups at or above were never placed.
@@ -127,6 +142,7 @@ class layer {
 
  private:
   [[nodiscard]] result<void> check_new(const member& added) const;
+  [[nodiscard]] result<void> check_removal(const member& removed, std::uint64_t used_groups) const;
   void name_holders(std::uint64_t number, std::span<char> into);
 
   std::array<std::unique_ptr<member>, maximum_members> members_;
@@ -151,6 +167,7 @@ class layer {
   std::atomic<std::uint64_t> reported_damage_at_ns_{0};
   std::atomic<std::uint64_t> damaged_slots_{0};
   std::atomic<bool> waiting_reported_{false};
+  bool shortage_reported_ = false;  // the reporter's own
   bool detached_ = false;
 };
 

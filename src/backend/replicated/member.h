@@ -9,12 +9,16 @@
 //
 // A member begins as serving, or as lost when its server does not answer yet.
 //
+// Independently of its health a member may be leaving: its server is about to stop, or the user has removed it. It
+// serves what it holds, gets no new copies, and each of its copies is replaced by one on another member. A member that
+// was removed, and holds nothing any more, is gone: it keeps its number, and nobody uses it.
+//
 // - serving: used for everything.
 // - suspect: perhaps paused, restarting, or cut off. It gets nothing but probes. Reads wait for it when nobody
 //   else has the bytes; writes go past it and leave its copies stale.
-// - lost: as suspect, but no transfer waits any more, and its groups get copies elsewhere. Its slots are kept in the
-//   books while it is not held elsewhere: it may still come back, and whoever needs the bytes asks again for as long as
-//   its leases may live.
+// - lost: as suspect, but no transfer waits any more, and its groups get copies elsewhere. Its slots stay in the
+//   books while they are not held elsewhere: it may still come back, and reads of the bytes are tried again for as long
+//   as its leases may live.
 // - emptied: as lost, but what it held is gone.
 //
 // The requirements on a member beyond the contract of a backend (docs/decisions/0009-replication.md):
@@ -94,6 +98,18 @@ class member {
   [[nodiscard]] member_state state() const { return now().state; }
   [[nodiscard]] bool serves() const { return state() == member_state::serving; }
 
+  // Whether its copies are to be replaced by others.
+  [[nodiscard]] bool is_leaving() const { return departure_.load() != departure::none || !store_->lends(); }
+  // Whether the user has removed it, and whether that is over.
+  [[nodiscard]] bool is_removed() const { return departure_.load() != departure::none; }
+  [[nodiscard]] bool is_gone() const { return departure_.load() == departure::gone; }
+  // Whether it may get new copies.
+  [[nodiscard]] bool takes_copies() const { return serves() && !is_leaving(); }
+  // Both for good. Requires, for the second one: the first one was called, it holds nothing, and nobody is giving it
+  // anything.
+  void begin_leaving() { departure_.store(departure::leaving); }
+  void be_gone() { departure_.store(departure::gone); }
+
   // A transfer ended with this error. Returns whether the state changed.
   bool note_error(int error_code) {
     if (error_code != ESTALE && !is_unreachable(error_code)) return false;
@@ -140,11 +156,14 @@ class member {
     return {static_cast<member_state>(from & ((1u << state_bits) - 1)), from >> state_bits};
   }
 
+  enum class departure : std::uint8_t { none, leaving, gone };
+
   const std::unique_ptr<backend> store_;
   const std::string name_;
   const std::uint64_t name_hash_;
   std::atomic<std::uint64_t> health_;
   std::atomic<std::uint64_t> incarnation_;
+  std::atomic<departure> departure_{departure::none};
   std::atomic<std::uint64_t> read_latency_ns_{0};
 };
 

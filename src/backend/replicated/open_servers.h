@@ -12,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "backend/replicated/replicated_backend.h"
+#include "backend/striped/striped_backend.h"
 #include "backend/uri.h"
 #include "base/log.h"
 #include "base/result.h"
@@ -21,14 +22,14 @@ namespace far::backend {
 // The user who adds a server waits for an answer.
 inline constexpr std::uint64_t longest_addition_ns = 10'000'000'000;
 
-// With copies, a server that is missing at the start, or dies while we connect, counts as lost, and takes part when it
-// comes. A server that refuses us does not.
+// With copies or parity, a server that is missing at the start, or dies while we connect, counts as lost, and takes
+// part when it comes. A server that refuses us does not.
 template <typename Kind>
 [[nodiscard]] result<std::unique_ptr<backend>> open_member(const typename Kind::endpoint& server,
                                                            const typename Kind::options& chosen,
                                                            const typename Kind::trust& trust) {
   result<std::unique_ptr<backend>> opened = Kind::server::open(server, chosen, trust);
-  if (opened || chosen.copies == 1 || !is_unreachable(opened.error().code)) return opened;
+  if (opened || !chosen.is_redundant() || !is_unreachable(opened.error().code)) return opened;
   result<std::unique_ptr<backend>> later = Kind::server::open_later(server, chosen, trust);
   if (later) {
     log_line(log_level::warning, "%s. Going on without it; it is used as soon as it answers",
@@ -38,10 +39,11 @@ template <typename Kind>
 }
 
 // The layer's part of the options of its servers.
-template <typename Options>
-[[nodiscard]] replicated_options layer_options(const Options& chosen) {
-  replicated_options together;
+template <typename Layer, typename Options>
+[[nodiscard]] Layer layer_options(const Options& chosen) {
+  Layer together;
   together.copies = chosen.copies;
+  together.least_copies = chosen.least_copies;
   together.lost_after_ns = chosen.timeout_ns;
   together.patience_ns = chosen.patience_ns;
   together.scrubbed_pages_per_second = chosen.scrubbed_pages_per_second;
@@ -61,7 +63,7 @@ template <typename Kind>
   const auto trust = Kind::trust::load(chosen);
   if (!trust) return trust.error();
   std::vector<std::unique_ptr<backend>> members;
-  replicated_options together = layer_options(chosen);
+  auto together = layer_options<striped_options>(chosen);
   for (const typename Kind::endpoint& server : parsed.value().servers) {
     result<std::unique_ptr<backend>> opened = open_member<Kind>(server, chosen, trust.value());
     if (!opened) return opened.error();
@@ -81,6 +83,12 @@ template <typename Kind>
     if (!opened) return opened.error();
     return named_backend{std::move(opened).value(), endpoint.value().text()};
   };
+  if (chosen.parity.data > 0) {
+    together.shape = {.data = chosen.parity.data, .parity = chosen.parity.parity};
+    result<std::unique_ptr<striped_backend>> layer = striped_backend::create(std::move(members), together);
+    if (!layer) return layer.error();
+    return std::unique_ptr<backend>(std::move(layer).value());
+  }
   result<std::unique_ptr<replicated_backend>> layer = replicated_backend::create(std::move(members), together);
   if (!layer) return layer.error();
   return std::unique_ptr<backend>(std::move(layer).value());

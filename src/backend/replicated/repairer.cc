@@ -66,6 +66,8 @@ std::uint64_t repairer::step() {
   bool troubled = false;
   bool probing = false;
   for (std::size_t i = 0; i < probes_.size(); ++i) {
+    if (shared_.at(i).is_leaving() || probes_[i].was_leaving) see_off(i);
+    if (shared_.at(i).is_gone()) continue;
     heed_server(i);
     tend_member(i, now_ns);
     troubled |= !shared_.at(i).serves();
@@ -98,6 +100,31 @@ void repairer::heed_server(std::size_t index) {
   if (state == member_state::serving && !heeded.store().answers()) shared_.note_error(index, ETIMEDOUT);
 }
 
+// A member that leaves: its groups want copies elsewhere. In the end it holds nothing, and when the user has removed it
+// it is told so. One whose server was about to stop comes back when another one is started there.
+void repairer::see_off(std::size_t index) {
+  member& leaving = shared_.at(index);
+  probe& own = probes_[index];
+  const bool is_leaving = leaving.is_leaving();
+  if (is_leaving != own.was_leaving) {
+    own.was_leaving = is_leaving;
+    own.is_emptiness_reported = false;
+    shared_.call_for_attention();
+    if (is_leaving) {
+      log_line(log_level::info, "far tier %s %s; what it holds is being copied to other servers",
+               leaving.name().c_str(), leaving.is_removed() ? "is being removed" : "is about to stop");
+    }
+  }
+  if (!is_leaving || own.sent || leaving.extents.load() > 0) return;
+  if (!own.is_emptiness_reported) {
+    own.is_emptiness_reported = true;
+    log_line(log_level::info, "far tier %s holds nothing of this program any more", leaving.name().c_str());
+  }
+  if (!leaving.is_removed() || own.has_left) return;
+  drop_borrowed(index);
+  if (leaving.is_gone() || groups_.let_go(index)) own.has_left = leaving.store().retire();
+}
+
 // The health of one member: probes while it does not answer, and time.
 void repairer::tend_member(std::size_t index, std::uint64_t now_ns) {
   member& tended = shared_.at(index);
@@ -121,9 +148,11 @@ void repairer::tend_member(std::size_t index, std::uint64_t now_ns) {
   }
   const bool given_up = seen.state == member_state::suspect && now_ns - own.suspect_since_ns >= shared_.lost_after_ns;
   if (given_up && tended.change(seen, member_state::lost)) {
-    log_line(log_level::warning, "far tier %s is considered lost; %s", tended.name().c_str(),
-             shared_.copies > 1 ? "its copies are being rebuilt on other servers"
-                                : "the pages that it holds cannot be read while it does not answer");
+    if (tended.extents.load() > 0) {
+      log_line(log_level::warning, "far tier %s is considered lost; %s", tended.name().c_str(),
+               shared_.copies > 1 ? "its copies are being rebuilt on other servers"
+                                  : "the pages that it holds cannot be read while it does not answer");
+    }
     shared_.call_for_attention();
   }
   if (!own.sent && now_ns >= own.next_ns) send_probe(index, now_ns);
@@ -270,7 +299,7 @@ void repairer::end_walk(std::uint64_t now_ns) {
 bool repairer::look_at(std::uint64_t number) {
   group& seen = shared_.group_at(number);
   bool available = false;
-  bool writable = false;
+  std::size_t written_to = 0;
   std::size_t forgotten = maximum_places;
   {
     const lock_guard guard(seen.lock);
@@ -280,7 +309,7 @@ bool repairer::look_at(std::uint64_t number) {
       const copy& held = seen.copies[place];
       if (!held.present || held.leaving) continue;
       const member_state state = shared_.at(held.member).state();
-      writable |= state == member_state::serving;
+      written_to += state == member_state::serving;
       if (state == member_state::emptied) forgotten = place;
     }
     if (forgotten != maximum_places) {
@@ -288,7 +317,7 @@ bool repairer::look_at(std::uint64_t number) {
       return true;
     }
   }
-  if (available != writable) {
+  if (const bool writable = written_to >= shared_.least_copies; available != writable) {
     groups_.set_available(number, writable);
     return true;
   }
@@ -306,9 +335,10 @@ bool repairer::replace_copies(std::uint64_t number) {
       const copy& held = seen.copies[place];
       if (!held.present) continue;
       ++present;
-      const member_state state = shared_.at(held.member).state();
+      const member& holder = shared_.at(held.member);
+      const member_state state = holder.state();
       const bool is_expected = state == member_state::serving || state == member_state::suspect;
-      expected += is_expected && !shares_server_with_earlier(seen, place);
+      expected += is_expected && !holder.is_leaving() && !shares_server_with_earlier(seen, place);
     }
     std::size_t surplus = present > shared_.copies ? surplus_of(seen, number, false) : maximum_places;
     if (surplus == maximum_places && present == maximum_places) surplus = surplus_of(seen, number, true);
@@ -352,7 +382,8 @@ std::size_t repairer::surplus_of(const group& seen, std::uint64_t number, bool m
     if (shared_.is_spreading() && state == member_state::serving && is_stale && position[held.member] < worst_whole) {
       continue;
     }
-    const std::size_t worth = is_lost ? 4 : is_stale ? 3 : state == member_state::suspect ? 2 : 1;
+    const bool is_leaving = shared_.at(held.member).is_leaving();
+    const std::size_t worth = is_lost ? 5 : is_leaving ? 4 : is_stale ? 3 : state == member_state::suspect ? 2 : 1;
     const std::size_t rank = worth * maximum_members + position[held.member];
     if (rank < surplus_rank) continue;
     surplus = place;
@@ -364,13 +395,16 @@ std::size_t repairer::surplus_of(const group& seen, std::uint64_t number, bool m
   return maximum_places;
 }
 
-// Whether enough other copies have everything. Two on one server are one.
+// Whether enough other copies have everything. Two on one server are one. Those that leave count only for one another:
+// of two members that leave, one waits for the place of the other.
 bool repairer::is_whole_without(const group& seen, std::size_t place) const {
+  const bool is_leaving = shared_.at(seen.copies[place].member).is_leaving();
   std::array<std::size_t, maximum_places> members{};
   std::size_t whole = 0;
   for (std::size_t other = 0; other < seen.copies.size(); ++other) {
     const copy& held = seen.copies[other];
     if (other == place || !held.present || held.leaving || !shared_.at(held.member).serves()) continue;
+    if (!is_leaving && shared_.at(held.member).is_leaving()) continue;
     if (!seen.stale(other).empty()) continue;
     const auto shares_server = [&](std::size_t counted) { return shared_.share_server(counted, held.member); };
     if (std::ranges::any_of(std::span(members).first(whole), shares_server)) continue;
@@ -382,7 +416,7 @@ bool repairer::is_whole_without(const group& seen, std::size_t place) const {
 bool repairer::shares_server_with_earlier(const group& seen, std::size_t place) const {
   for (std::size_t other = 0; other < place; ++other) {
     const copy& held = seen.copies[other];
-    const bool counts = held.present && !held.leaving && shared_.at(held.member).serves();
+    const bool counts = held.present && !held.leaving && shared_.at(held.member).takes_copies();
     if (counts && shared_.share_server(held.member, seen.copies[place].member)) return true;
   }
   return false;
@@ -447,7 +481,8 @@ bool repairer::begin_move(std::uint64_t number) {
     for (std::size_t place = 0; place < seen.copies.size(); ++place) {
       const copy& held = seen.copies[place];
       if (!held.present) continue;
-      if (held.leaving || !shared_.at(held.member).serves() || !seen.stale(place).empty()) return false;
+      const member& holder = shared_.at(held.member);
+      if (held.leaving || !holder.serves() || holder.is_leaving() || !seen.stale(place).empty()) return false;
       ++whole;
     }
     if (whole != shared_.copies) return false;

@@ -8,6 +8,9 @@
 // better member; the rest is repair: the copy is filled, then there is a surplus copy, and the one on the worst member
 // is given up. This happens when there is nothing else to do, and for at most half of the time, so that the program has
 // the network to itself in the other half.
+//
+// When a member is leaving, its copies do not count: each group that has one lacks a copy. So it gets another one,
+// which is filled as in a repair, and then the one on the member that leaves is the surplus copy.
 #pragma once
 
 #include <array>
@@ -35,6 +38,8 @@ class placement {
   // Takes a group's free slots into use, or out of it. A group without a serving copy cannot be written to, so evictors
   // must not get slots of it. If nothing of it is owned, it is given up altogether.
   virtual void set_available(std::uint64_t number, bool available) = 0;
+  // Makes a member that was removed gone, if it holds nothing; returns whether it did.
+  [[nodiscard]] virtual bool let_go(std::size_t index) = 0;
 };
 
 struct repair_counts {
@@ -79,7 +84,7 @@ class repairer final : public queue_holder {
     bool unsent = false;
     bool is_move = false;  // the group has all its copies without this one
     std::uint64_t begun_ns = 0;
-    std::size_t first = 0;  // of the group's slots: what is being copied
+    std::size_t first = 0;  // of the group's slots that are being copied
     std::size_t count = 0;
     repair_window window;
   };
@@ -93,6 +98,9 @@ class repairer final : public queue_holder {
     std::uint64_t cursor = 0;
     bool is_spread_to = true;             // or a new member that groups are to be moved to
     bool is_twin_reported = false;        // that its server is another member's
+    bool was_leaving = false;             // at the last look
+    bool has_left = false;                // it was told that it is not used any more
+    bool is_emptiness_reported = false;   // that a member that leaves holds nothing any more
     std::uint64_t held_group = no_group;  // one that the member holds a copy of
     slot_id held_slot = no_slot;
     slot_id borrowed = no_slot;  // the first of an extent that is allocated only to be probed
@@ -101,6 +109,7 @@ class repairer final : public queue_holder {
 
   void tend_member(std::size_t index, std::uint64_t now_ns);
   void heed_server(std::size_t index);
+  void see_off(std::size_t index);
   void send_probe(std::size_t index, std::uint64_t now_ns);
   [[nodiscard]] slot_id slot_to_probe(std::size_t index);
   void on_probe(std::size_t index, int error_code);

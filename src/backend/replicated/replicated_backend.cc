@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <mutex>
 #include <set>
 #include <span>
@@ -61,6 +60,11 @@ result<std::unique_ptr<replicated_backend>> replicated_backend::create(std::vect
                      std::to_string(most) + ", or name more servers",
                  EINVAL};
   }
+  if (chosen.least_copies == 0 || chosen.least_copies > chosen.copies) {
+    return error{"min-copies=" + std::to_string(chosen.least_copies) + " with copies=" + std::to_string(chosen.copies) +
+                     ": write min-copies=1 to min-copies=" + std::to_string(chosen.copies),
+                 EINVAL};
+  }
   std::vector<std::string> names = chosen.names;
   for (std::size_t i = names.size(); i < members.size(); ++i) names.push_back(members[i]->describe());
   make_distinct(&names);
@@ -93,7 +97,8 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
       reduces_(members.front()->store().reduces()),
       connect_(chosen.connect),
       find_server_(chosen.find_server),
-      shared_(std::move(members), chosen.copies, (most_slots + group_slots - 1) / group_slots,
+      shared_(std::move(members), {.copies = chosen.copies, .least = chosen.least_copies},
+              (most_slots + group_slots - 1) / group_slots,
               {.lost_after_ns = chosen.lost_after_ns, .patience_ns = chosen.patience_ns}, time),
       slots_(most_slots),
       repairer_(std::make_unique<repairer>(shared_, static_cast<placement&>(*this), chosen.probe_interval_ns)) {
@@ -101,12 +106,6 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
 }
 
 replicated_backend::~replicated_backend() = default;
-
-std::size_t replicated_backend::serving_members() const {
-  std::size_t count = 0;
-  for (const member* member : shared_.view()) count += member->serves();
-  return count;
-}
 
 member_order replicated_backend::order_of(std::uint64_t number) const {
   std::array<std::uint64_t, maximum_members> hashes{};
@@ -184,7 +183,7 @@ int replicated_backend::place_next_group() {
 int replicated_backend::take_extent(std::size_t index, slot_id* first) {
   member& lender = shared_.at(index);
   ++lender.extents;
-  const int refused = lender.serves() ? ask_for_extent(index, first) : EAGAIN;
+  const int refused = lender.takes_copies() ? ask_for_extent(index, first) : EAGAIN;
   if (refused != 0) --lender.extents;
   return refused;
 }
@@ -210,13 +209,14 @@ int replicated_backend::ask_for_extent(std::size_t index, slot_id* first) {
   return now_ns - asked_since_ns_[index] < patience_ns ? EAGAIN : ENOSPC;
 }
 
-// How many copies groups lack. A group that is being moved has a surplus copy for a while, which may hide the lack of
-// another.
+// How many copies groups lack, or must have elsewhere soon. A group that is being moved has a surplus copy for a while,
+// which may hide the lack of another. What a lost member holds of single copies can only be waited for.
 std::uint64_t replicated_backend::missing_copies() const {
   std::uint64_t held = 0;
   for (const member* holder : shared_.view()) {
     const member_state state = holder->state();
-    if (state == member_state::serving || state == member_state::suspect) held += holder->extents.load();
+    const bool answers = state == member_state::serving || state == member_state::suspect;
+    if (answers ? !holder->is_leaving() : shared_.copies == 1) held += holder->extents.load();
   }
   const std::uint64_t wanted = placed_groups_ * shared_.copies;
   return wanted - std::min(wanted, held);
@@ -230,12 +230,12 @@ std::uint64_t replicated_backend::missing_copies() const {
 // - There is room for all, that of the roomiest member not counted: a group may have its other copy there.
 bool replicated_backend::can_spare(std::uint64_t extents) const {
   const std::uint64_t missing = missing_copies();
-  if (shared_.copies == 1 || missing == 0 || shared_.lending_servers() < shared_.copies) return true;
+  if (missing == 0 || shared_.lending_servers() < shared_.copies) return true;
   std::uint64_t room = 0;
   std::uint64_t most = 0;
   std::size_t roomy_members = 0;
   for (const member* lender : shared_.view()) {
-    if (!lender->serves() || !lender->store().lends()) continue;
+    if (!lender->takes_copies()) continue;
     const std::uint64_t total = lender->store().report().total_slots / group_slots;
     const std::uint64_t held = lender->extents.load();
     const std::uint64_t left = total - std::min(total, held);
@@ -246,10 +246,11 @@ bool replicated_backend::can_spare(std::uint64_t extents) const {
   return roomy_members >= shared_.copies || room - most >= missing + extents;
 }
 
-// If fewer servers lend than there should be copies, it places fewer; the repairer adds the others later.
+// If fewer servers serve and lend than there should be copies, it places fewer, but not fewer than may be written to;
+// the repairer adds the others later.
 int replicated_backend::place_group(std::uint64_t number) {
   const std::size_t wanted = std::min(shared_.copies, shared_.lending_servers());
-  if (wanted == 0) return EAGAIN;
+  if (wanted < shared_.least_copies) return EAGAIN;
   if (!can_spare(shared_.copies)) return ENOSPC;
   std::array<copy, maximum_places> taken{};
   std::size_t count = 0;
@@ -257,7 +258,7 @@ int replicated_backend::place_group(std::uint64_t number) {
   const member_order order = order_of(number);
   for (const std::uint8_t index : order.all()) {
     if (count == wanted) break;
-    if (!shared_.at(index).serves() || !shared_.at(index).store().lends()) continue;
+    if (!shared_.at(index).takes_copies()) continue;
     const auto shares_server = [&](const copy& held) { return shared_.share_server(held.member, index); };
     if (std::ranges::any_of(std::span(taken).first(count), shares_server)) continue;
     slot_id first = no_slot;
@@ -342,7 +343,7 @@ int replicated_backend::place_copy(std::uint64_t number, bool better) {
   const member_order order = order_of(number);
   for (const std::uint8_t index : order.all()) {
     if (holds[index] && --holders == 0 && better) break;
-    if (holds[index] || !shared_.at(index).serves() || !shared_.at(index).store().lends()) continue;
+    if (holds[index] || !shared_.at(index).takes_copies()) continue;
     bool shares_server = false;
     for (std::size_t other = 0; other < shared_.member_count(); ++other) {
       shares_server |= holds[other] && shared_.share_server(other, index);
@@ -416,6 +417,26 @@ result<void> replicated_backend::add_member(std::unique_ptr<backend> store, std:
   return {};
 }
 
+result<std::uint64_t> replicated_backend::remove_server(std::string_view server) {
+  if (shared_.detached()) return backend::remove_server(server);
+  std::uint64_t used_groups = 0;
+  {
+    const lock_guard guard(placement_lock_);
+    used_groups = placed_groups_ - free_groups_;
+  }
+  const result<std::uint64_t> left = shared_.remove(server, used_groups);
+  if (!left) return left.error();
+  return left.value() * group_slots * page_bytes;
+}
+
+// Nothing is placed on it any more after the look under the lock.
+bool replicated_backend::let_go(std::size_t index) {
+  const lock_guard guard(placement_lock_);
+  if (shared_.at(index).extents.load() > 0) return false;
+  shared_.at(index).be_gone();
+  return true;
+}
+
 // Only if the right bytes are still there: the copies may have moved meanwhile.
 void replicated_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) {
   if (shared_.detached() || wrong == right) return;
@@ -438,8 +459,8 @@ void replicated_backend::report_damage(slot_id slot, std::uint8_t wrong, std::ui
 
 // One that does not answer could only be waited for, and each for its second.
 void replicated_backend::prepare_exit() {
-  for (std::size_t i = 0; i < shared_.member_count(); ++i) {
-    if (shared_.at(i).store().answers()) shared_.at(i).store().prepare_exit();
+  for (const member* member : shared_.view()) {
+    if (!member->is_gone() && member->store().answers()) member->store().prepare_exit();
   }
 }
 
@@ -477,7 +498,9 @@ void replicated_backend::take_in_found_server() {
 
 void replicated_backend::update_capacity() {
   next_capacity_ns_ = shared_.time.now_ns() + capacity_interval_ns;
-  total_slots_.store(std::min(capacity_limit_, shared_.placeable_slots()));
+  shared_.report_shortage();
+  const std::uint64_t groups = shared_.fitting_groups();
+  total_slots_.store(groups > capacity_limit_ / group_slots ? capacity_limit_ : groups * group_slots);
 }
 
 void replicated_backend::after_fork_in_child() {
@@ -496,6 +519,7 @@ capacity replicated_backend::report() const {
 speed replicated_backend::expected_speed() const {
   speed sum;
   for (const member* member : shared_.view()) {
+    if (member->is_gone()) continue;
     const speed one = member->store().expected_speed();
     sum.latency_ns = std::max(sum.latency_ns, one.latency_ns);
     sum.bytes_per_second += one.bytes_per_second;
@@ -508,8 +532,10 @@ std::string replicated_backend::describe() const {
   std::string text = shared_.copies > 1 ? std::to_string(shared_.copies) + " copies on " : "striped over ";
   const char* separator = "";
   for (const member* member : shared_.view()) {
+    if (member->is_gone()) continue;
     text += separator + member->name();
     if (!member->serves()) text += std::string(" (") + name_of(member->state()) + ")";
+    if (member->is_leaving()) text += " (leaving)";
     separator = ", ";
   }
   return text;
@@ -524,7 +550,8 @@ std::vector<replicated_backend::member_status> replicated_backend::members() con
 }
 
 bool replicated_backend::is_whole() const {
-  if (serving_members() < shared_.member_count() || !repairer_->idle()) return false;
+  const auto is_well = [](const member* member) { return member->is_gone() || member->serves(); };
+  if (!std::ranges::all_of(shared_.view(), is_well) || !repairer_->idle()) return false;
   for (std::uint64_t number = 0; number < shared_.groups_end.load(); ++number) {
     group& checked = shared_.group_at(number);
     const lock_guard guard(checked.lock);

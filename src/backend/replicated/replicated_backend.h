@@ -12,6 +12,8 @@
 // - tend() probes members that do not answer (member.h), copies what a copy misses, places copies anew where a member
 //   is lost (repairer.h), and takes groups that nobody can write to out of use.
 // - A member may be added at any time, also to a single one. Groups for which it is among the best move to it.
+// - A member may leave at any time, because its server is about to stop or the user removes it. Its copies, also single
+//   ones, are replaced by others before they are given up.
 //
 // Otherwise placement never moves back: a member that returns takes part in groups that are placed from then on. Moving
 // would cost a transfer of everything for no gain in safety, and eviction, which always writes to fresh slots, evens
@@ -45,6 +47,9 @@ struct named_backend {
 
 struct replicated_options {
   std::size_t copies = 1;  // 1 to maximum_copies, and at most one for each member
+  // How many of them must have a page before it counts as written, 1 to `copies`. While fewer members serve, writes
+  // fail.
+  std::size_t least_copies = 1;
   // The members' names in messages and in placement. Across restarts they must stay the same only if the members keep
   // their contents. Empty: the members' describe().
   std::vector<std::string> names;
@@ -77,6 +82,7 @@ class replicated_backend final : public backend, private placement {
   void free(slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
   [[nodiscard]] result<void> add_server(std::string_view server) override;
+  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server) override;
   void prepare_exit() override;
   void keep_in_place(bool wanted) override { shared_.keep_in_place(wanted); }
   void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override;
@@ -121,6 +127,7 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] member_order order_of(std::uint64_t number) const override;
   void remove_copy(std::uint64_t number, std::size_t place) override;
   void set_available(std::uint64_t number, bool available) override;
+  [[nodiscard]] bool let_go(std::size_t index) override;
 
   [[nodiscard]] int place_group(std::uint64_t number) FAR_REQUIRES(placement_lock_);
   [[nodiscard]] std::uint64_t missing_copies() const FAR_REQUIRES(placement_lock_);
@@ -132,7 +139,6 @@ class replicated_backend final : public backend, private placement {
   void take_in(slot_id first, std::size_t count) FAR_REQUIRES(placement_lock_);
   bool give_up(std::uint64_t number) FAR_REQUIRES(placement_lock_);
   void update_capacity() FAR_REQUIRES(tending_);
-  [[nodiscard]] std::size_t serving_members() const;
   void take_in_found_server() FAR_REQUIRES(tending_);
 
   const std::uint64_t capacity_limit_;

@@ -147,7 +147,7 @@ TEST_F(replicated, a_copy_with_other_bytes_is_not_read_and_written_again) {
 
   tested_->report_damage(slot + 1, source_of(bad), source_of(bad));
   tested_->report_damage(slot + 1, source_of(bad), source_of(3 - bad - good));
-  EXPECT_EQ(tested_->books().damaged_slots(), 0u) << "whoever has the right bytes must be one of the copies";
+  EXPECT_EQ(tested_->books().damaged_slots(), 0u) << "the source of the right bytes must be one of the copies";
   tested_->report_damage(slot + 1, source_of(bad), source_of(good));
   EXPECT_FALSE(tested_->is_whole());
   for (int i = 0; i < 300; ++i) EXPECT_EQ(read(slot + 1), 9) << "also when the second best copy is tried out";

@@ -248,8 +248,13 @@ void replicated_channel::start_write(std::uint32_t index) {
   FAR_CHECK(!shared_.detached(), "a child of fork only reads the far tier");
   {
     const lock_guard guard(holder.lock);
-    writing.write = holder.begin_write(shared_.view(), writing.bytes);
+    writing.write = holder.begin_write(shared_.view(), writing.bytes, shared_.least_copies);
   }
+  if (writing.parked != writing.write.waits) {
+    writing.parked = writing.write.waits;
+    parked_ += writing.parked ? 1 : std::size_t(-1);
+  }
+  if (writing.write.waits) return;
   writing.outstanding = writing.write.places;
   if (writing.outstanding == 0) {
     writing.error_code = EIO;
@@ -318,7 +323,7 @@ void replicated_channel::on_transfer(std::size_t member, completion ended) {
   int code = ended.error_code;
   if (code == 0 && !shared_.still_valid(member)) code = ESTALE;
   if (code != 0 && code != ENOTSUP) shared_.note_error(member, code);
-  // That one copy is gone does not say so of another that could not be read.
+  // One copy is gone. Another one, which could not be read, may still be there.
   const bool is_less = code == ESTALE && moved.op == operation::read && moved.error_code != 0;
   if (code != 0 && !is_less) moved.error_code = code;
   if (moved.op == operation::read) {
@@ -333,7 +338,7 @@ void replicated_channel::on_transfer(std::size_t member, completion ended) {
   ended_write outcome;
   {
     const lock_guard guard(holder.lock);
-    outcome = holder.end_write(shared_.view(), moved.write, moved.bytes, moved.succeeded);
+    outcome = holder.end_write(shared_.view(), moved.write, moved.bytes, moved.succeeded, shared_.least_copies);
   }
   if (outcome.leaves_stale) shared_.call_for_attention();
   moved.error_code = outcome.is_safe ? 0 : EIO;
@@ -389,8 +394,10 @@ void replicated_channel::retry_parked() {
   next_retry_ns_ = now_ns + retry_interval_ns;
   for (std::size_t i = 0; i < parts_.size() && parked_ > 0; ++i) {
     // A read that has been sent keeps the mark until it ends, so that its wait is counted once.
-    if (parts_[i].parked && parts_[i].read.how == started_read::outcome::waits) {
-      start_read(static_cast<std::uint32_t>(i));
+    if (!parts_[i].parked) continue;
+    const bool is_read = parts_[i].op == operation::read;
+    if (is_read ? parts_[i].read.how == started_read::outcome::waits : parts_[i].write.waits) {
+      start(static_cast<std::uint32_t>(i));
     }
   }
 }

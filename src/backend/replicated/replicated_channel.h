@@ -55,7 +55,7 @@ class replicated_channel final : public channel, private queue_holder {
     std::uint32_t request = 0;
     operation op = operation::read;
     std::uint64_t group = 0;
-    byte_range bytes;  // of the group; of a read: what is left
+    byte_range bytes;  // of the group; of a read: the rest
     std::byte* buffer = nullptr;
     int error_code = 0;
     // Of a read: the transfer under way.

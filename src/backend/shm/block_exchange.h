@@ -40,7 +40,7 @@ class block_exchange {
   // The server is full: there is no point in asking before.
   [[nodiscard]] std::uint64_t refused_until_ns() const { return refused_until_ns_; }
 
-  // Gives back blocks that are not needed. Returns whether there may be more. Requires: what was granted has been
+  // Gives back blocks that are not needed. Returns whether there may be more. Requires: granted blocks have been
   // populated.
   bool give_back_some(connection& server);
 

@@ -133,7 +133,7 @@ result<connection::state> connection::step() {
     }
     result<void> answered = answer(std::span(message).first(got.length_bytes), got.descriptors);
     for (const int descriptor : got.descriptors) {
-      if (descriptor >= 0) close(descriptor);  // what is needed was duplicated
+      if (descriptor >= 0) close(descriptor);  // those that are needed were duplicated
     }
     if (!answered) {
       end();

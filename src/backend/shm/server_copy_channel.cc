@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "backend/shm/memory_channel.h"
+#include "backend/shm/client_copy_channel.h"
 #include "backend/shm/shm_backend.h"
 #include "base/check.h"
 

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "backend/shm/memory_channel.h"
+#include "backend/shm/client_copy_channel.h"
 #include "backend/shm/server_copy_channel.h"
 #include "backend/uri.h"
 #include "base/check.h"
@@ -174,7 +174,7 @@ result<std::unique_ptr<channel>> shm_backend::open_channel(std::size_t depth) {
                      std::to_string(depth),
                  EINVAL};
   }
-  if (!chosen_.server_copies) return std::unique_ptr<channel>(std::make_unique<shm::memory_channel>(*this, depth));
+  if (!chosen_.server_copies) return std::unique_ptr<channel>(std::make_unique<shm::client_copy_channel>(*this, depth));
   result<std::unique_ptr<shm::connection>> started = shm::connection::start(connection_settings(true));
   if (!started) return started.error();
   if (result<void> ready = started.value()->finish(chosen_.timeout_ns); !ready) return ready.error();
@@ -244,7 +244,7 @@ void shm_backend::populate_granted() {
     blocks_->populate(range.first, range.count);
 }
 
-// Blocks that are lost with their server are noted once; what is stored there can still be read.
+// Blocks that are lost with their server are noted once. Their contents can still be read.
 void shm_backend::note_lost() {
   if (std::exchange(lost_noted_, true)) return;
   exchange_.forget_question();

@@ -27,7 +27,7 @@ struct shm_options {
   std::string name;
   std::string tenant = "default";
   std::string token;                 // empty: none
-  std::uint64_t capacity_bytes = 0;  // 0: what the server lends
+  std::uint64_t capacity_bytes = 0;  // 0: all that the server lends
   std::uint64_t timeout_ns = 5'000'000'000;
   bool server_copies = false;  // transfers go through the rings, and the server copies
 };

@@ -52,7 +52,7 @@ class place_table {
   [[nodiscard]] std::optional<slot_id> begin_move(slot_id slot);
   enum class moved : std::uint8_t {
     done,    // the bytes are in the next tier; their place in the first is to be freed
-    stays,   // in the first tier; what was taken for it in the next one is to be freed
+    stays,   // in the first tier; its place in the next one is to be freed
     died,    // both are to be freed, and the slot
     is_busy  // a transfer is under way: again, later
   };

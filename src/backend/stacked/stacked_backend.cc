@@ -155,6 +155,12 @@ result<void> stacked_backend::add_server(std::string_view server) {
   return members_[0]->add_server(server);
 }
 
+result<std::uint64_t> stacked_backend::remove_server(std::string_view server) {
+  const result<std::uint64_t> left = members_[1]->remove_server(server);
+  if (left || left.error().code != ENOTSUP) return left;
+  return members_[0]->remove_server(server);
+}
+
 void stacked_backend::keep_in_place(bool wanted) {
   for (const std::unique_ptr<backend>& member : members_) member->keep_in_place(wanted);
 }

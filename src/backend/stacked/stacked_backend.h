@@ -38,6 +38,7 @@ class stacked_backend final : public backend {
   [[nodiscard]] bool wants_tending() const override;
   // To the tier that has servers.
   [[nodiscard]] result<void> add_server(std::string_view server) override;
+  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server) override;
   void keep_in_place(bool wanted) override;
   void prepare_exit() override;
   [[nodiscard]] bool answers() const override { return members_[0]->answers() && members_[1]->answers(); }
@@ -63,7 +64,7 @@ class stacked_backend final : public backend {
   [[nodiscard]] bool is_copied_by_fork() const override { return true; }
 
   [[nodiscard]] capacity report() const override;
-  // That of the slower one: to look too far ahead costs less than not far enough.
+  // The speed of the slower one: looking too far ahead costs less than not far enough.
   [[nodiscard]] speed expected_speed() const override { return members_[1]->expected_speed(); }
   [[nodiscard]] std::string describe() const override;
 

@@ -93,7 +93,7 @@ result<slot_id> block_table::allocate(std::size_t count, std::uint32_t epoch) {
   }
   if (live_used_slots_ + count > leases_.capacity_slots()) return out_of_slots();
   std::optional<slot_id> first = leases_.slots().allocate(count);
-  while (!first && take_back()) first = leases_.slots().allocate(count);
+  while (!first && !draining_ && take_back()) first = leases_.slots().allocate(count);
   if (first) {
     live_used_slots_ += count;
     for (std::uint64_t left = count, slot = *first; left > 0;) {
@@ -134,15 +134,36 @@ void block_table::free(slot_id first, std::size_t count) {
       leases_.slots().free(slot, step);
       const bool live = entry.epoch.load(std::memory_order_relaxed) == epoch_;
       if (live) live_used_slots_ -= step;
-      const std::uint64_t keep = (reserve_blocks() + slack_blocks) * block_slots;
-      if (live && entry.used == 0 && free_slots() > keep && leases_.take_out(number)) {
-        --held_blocks_;
-        held_slots_ -= leases_.usable_slots(number);
-        push(&returning_, number, state::returning);
-      }
+      const std::uint64_t keep = draining_ ? 0 : (reserve_blocks() + slack_blocks) * block_slots;
+      if (live && entry.used == 0 && free_slots() > keep) static_cast<void>(give_back(number));
     }
     slot += step;
     left -= step;
+  }
+}
+
+// Requires: no slot of it is used.
+bool block_table::give_back(std::uint64_t number) {
+  if (!leases_.take_out(number)) return false;
+  --held_blocks_;
+  held_slots_ -= leases_.usable_slots(number);
+  push(&returning_, number, state::returning);
+  return true;
+}
+
+void block_table::begin_draining() {
+  if (draining_) return;
+  draining_ = true;
+  wanted_blocks_ = 0;
+  drained_ = 0;
+}
+
+// A server that is about to stop waits until nobody needs it. Most blocks cost only a look.
+void block_table::return_free(std::uint64_t blocks) {
+  for (std::uint64_t looks = 64 * blocks; looks > 0 && blocks > 0 && drained_ < limit_blocks_; --looks, ++drained_) {
+    const block& entry = blocks_[drained_];
+    const bool live = entry.now == state::held && entry.epoch.load(std::memory_order_relaxed) == epoch_;
+    if (live && entry.used == 0) blocks -= give_back(drained_) ? 1 : 0;
   }
 }
 
@@ -193,6 +214,7 @@ bool block_table::next(std::uint32_t epoch, std::uint64_t now_ns, control_reques
     sweep(sweep_blocks);
     return false;
   }
+  if (draining_) return_free(sweep_blocks);
   if (full_ && now_ns >= ask_again_ns_) full_ = false;
   if (!full_ && ask_for_blocks(into)) return true;
   if (returning_ == 0) return false;
@@ -249,7 +271,7 @@ void block_table::granted(wire::block_range blocks) {
 void block_table::refused(wire::block_range blocks, wire::status why, std::uint64_t now_ns) {
   const std::uint64_t least = std::max<std::uint64_t>(wanted_blocks_, 1);
   wanted_blocks_ = 0;
-  draining_ |= why == wire::status::draining;
+  if (why == wire::status::draining) begin_draining();
   if (blocks.count > least) {
     most_to_ask_ = std::max(blocks.count / 2, least);
   } else {
@@ -271,7 +293,7 @@ void block_table::refused(wire::block_range blocks, wire::status why, std::uint6
 
 void block_table::draining(std::uint32_t epoch) {
   const lock_guard guard(lock_);
-  if (epoch == epoch_) draining_ = true;
+  if (epoch == epoch_) begin_draining();
 }
 
 // All blocks of the epoch before are lost. Their free slots are taken out of use step by step; until that is done,

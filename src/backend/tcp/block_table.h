@@ -2,6 +2,7 @@
 //
 //               asked for, granted           swept with free slots only, or
 //     absent ------------------------> held  wholly free beyond the reserve ----> (to be) returned ---> absent
+//                                            (all of those, once the server is about to stop)
 //        ^                              |
 //        |   the last slot is freed     |  the session is lost while slots are in use
 //        +---------- lost <-------------+
@@ -55,6 +56,14 @@ class block_table final : public control_source {
   [[nodiscard]] bool next(std::uint32_t epoch, std::uint64_t now_ns, control_request* into) override;
   void done(const control_request& request, std::uint32_t epoch, wire::status outcome, std::uint64_t now_ns) override;
   void draining(std::uint32_t epoch) override;
+  [[nodiscard]] bool stores_anything() const override { return report().used_slots > 0; }
+
+  // From now on nothing is asked for, and what is free is given back. Returns whether all of it has been.
+  bool give_up() {
+    const lock_guard guard(lock_);
+    begin_draining();
+    return held_blocks_ == 0 && asked_blocks_ == 0 && returning_ == 0;
+  }
 
   // In the child of a fork, where nobody else holds it.
   void unlock_after_fork() { lock_.open_in_child(); }
@@ -80,6 +89,9 @@ class block_table final : public control_source {
   void sweep_block(std::uint64_t number) FAR_REQUIRES(lock_);
   void grant(std::uint64_t number) FAR_REQUIRES(lock_);
   [[nodiscard]] bool take_back() FAR_REQUIRES(lock_);
+  void begin_draining() FAR_REQUIRES(lock_);
+  void return_free(std::uint64_t blocks) FAR_REQUIRES(lock_);
+  [[nodiscard]] bool give_back(std::uint64_t number) FAR_REQUIRES(lock_);
   void push(std::uint32_t* list, std::uint64_t number, state now) FAR_REQUIRES(lock_);
   [[nodiscard]] wire::block_range pop_run(std::uint32_t* list, std::uint64_t most) FAR_REQUIRES(lock_);
   [[nodiscard]] bool ask_for_blocks(control_request* into) FAR_REQUIRES(lock_);
@@ -105,6 +117,7 @@ class block_table final : public control_source {
   bool full_ FAR_GUARDED_BY(lock_) = false;  // the server has no more, until the time is over
   std::uint64_t ask_again_ns_ FAR_GUARDED_BY(lock_) = 0;
   bool draining_ FAR_GUARDED_BY(lock_) = false;
+  std::uint64_t drained_ FAR_GUARDED_BY(lock_) = 0;  // below it no block is held that is wholly free
 };
 
 }  // namespace far::backend

@@ -108,7 +108,8 @@ void tcp_connection::be_welcomed(std::uint64_t now_ns, const completion_sink* si
 }
 
 void tcp_connection::lose_session(const completion_sink* sink) {
-  if (session_.lost(epoch())) {
+  const bool stored_anything = session_.stores_anything();
+  if (session_.lost(epoch()) && stored_anything) {
     log_line(log_level::error,
              "far tier %s has lost the slots of this program: it was restarted, or not reached for longer than its "
              "lease",
@@ -185,9 +186,8 @@ bool tcp_connection::say(wire::opcode notice) {
   return sent == static_cast<std::ptrdiff_t>(bytes.size());
 }
 
-void tcp_connection::end_session() {
-  // When there is no room for it, the session ends with its grace period.
-  static_cast<void>(say(wire::opcode::close));
+bool tcp_connection::end_session() {
+  return say(wire::opcode::close);
 }
 
 bool tcp_connection::say_leaving() {

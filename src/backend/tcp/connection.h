@@ -38,10 +38,13 @@ class tcp_connection final : public store_connection {
                  const wire::credentials& shown, const platform::clock& time, control_source* control);
 
   // The lock is held around every call below that does not say otherwise.
-  void set_control(control_source* control) override FAR_REQUIRES(lock) { requests_.set_control(control); }
+  void set_control(control_source* control) override FAR_REQUIRES(lock) {
+    requests_.set_control(control);
+    session_.watch(control);
+  }
 
-  // Tells the server that the session is over, as far as this can be said without waiting.
-  void end_session() FAR_REQUIRES(lock);
+  // Tells the server that the session is over. False: this cannot be said without waiting.
+  [[nodiscard]] bool end_session() FAR_REQUIRES(lock);
 
   // Tells the server that the process is about to end. False: it cannot be said now. True also when the server is too
   // old to be told.
@@ -85,7 +88,7 @@ class tcp_connection final : public store_connection {
   wire::secret_in_file token_ FAR_GUARDED_BY(lock);
   std::uint32_t channel_ FAR_GUARDED_BY(lock);
   bool opens_session_;
-  wire::session_id joining_ FAR_GUARDED_BY(lock){};                           // what the hello asks for
+  wire::session_id joining_ FAR_GUARDED_BY(lock){};                           // asked for by the hello
   std::uint16_t oldest_version_ FAR_GUARDED_BY(lock) = wire::oldest_version;  // that it offers
 
   request_messages requests_ FAR_GUARDED_BY(lock);

@@ -22,6 +22,8 @@ class control_source {
                     std::uint64_t now_ns) = 0;
   // The server is about to stop.
   virtual void draining(std::uint32_t epoch) = 0;
+  // Whether anything is stored in the blocks.
+  [[nodiscard]] virtual bool stores_anything() const { return true; }
 };
 
 }  // namespace far::backend

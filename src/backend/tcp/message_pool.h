@@ -65,7 +65,7 @@ class message_pool {
   message_pool(const message_pool&) = delete;
   message_pool& operator=(const message_pool&) = delete;
 
-  // At most this many at a time, beyond the reserved ones: what the server is willing to take.
+  // At most this many at a time, beyond the reserved ones: the server takes no more.
   void limit(std::size_t most);
 
   // A message with a cookie of its own, not in the list yet; nullptr: all are in use.

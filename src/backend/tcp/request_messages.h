@@ -21,7 +21,7 @@ class request_messages {
   explicit request_messages(std::uint64_t timeout_ns) : timeout_ns_(timeout_ns) {}
 
   void set_control(control_source* control) { control_ = control; }
-  // At most this many at a time: what the server is willing to take.
+  // At most this many at a time: the server takes no more.
   void limit(std::size_t most) { pool_.limit(most); }
 
   [[nodiscard]] bool empty() const { return pool_.first() == nullptr; }

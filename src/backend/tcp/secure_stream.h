@@ -17,7 +17,7 @@ namespace far::backend {
 // TLS need not mark the end.
 class secure_stream final : public byte_stream {
  public:
-  // `server_name`: what the certificate must name. `trust` outlives the stream.
+  // `server_name`: the name that the certificate must have. `trust` outlives the stream.
   secure_stream(std::unique_ptr<byte_stream> below, wire::tls_context& trust, std::string server_name);
   ~secure_stream() override;
 

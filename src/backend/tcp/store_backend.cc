@@ -176,6 +176,23 @@ std::uint64_t store_backend::tend() {
   return std::clamp(next_ns - std::min(next_ns, now_ns), shortest_pause_ns, longest_pause_ns);
 }
 
+// The first connection is the last to go, since it gives the blocks back. A store that is away is not waited for: what
+// it keeps for us ends with its lease.
+bool store_backend::retire() {
+  if (in_child_ || !owns_connections()) return true;
+  if (blocks_ != nullptr && !blocks_->give_up() && answers()) return false;
+  for (std::size_t i = connections_.size(); i-- > 1;) {
+    const lock_guard guard(connections_[i]->lock);
+    connections_[i]->retire();
+  }
+  store_connection& first = *connections_[0];
+  if (first.away_since_ns() != 0 && answers()) return false;
+  const lock_guard guard(first.lock);
+  if (first.now() == store_connection::phase::ready && !say_farewell()) return false;
+  first.retire();
+  return true;
+}
+
 const platform::clock& store_backend::machine_clock() {
   static const platform::monotonic_clock time;
   return time;

@@ -32,6 +32,7 @@ class store_backend : public backend {
   void free(slot_id first, std::size_t count) final;
   [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) final;
   std::uint64_t tend() final;
+  [[nodiscard]] bool retire() final;
   // False after the store has been away for longer than the timeout.
   [[nodiscard]] bool answers() const final;
   [[nodiscard]] std::uint64_t incarnation() const final { return session().epoch(); }
@@ -72,6 +73,8 @@ class store_backend : public backend {
   [[nodiscard]] virtual const session_epoch& session() const = 0;
   // Why there are none, and what to do.
   [[nodiscard]] virtual far::error has_no_room() const = 0;
+  // Tells the store, by the first connection, that it will not hear from us again; false: it cannot be said now.
+  [[nodiscard]] virtual bool say_farewell() { return true; }
 
   void greet_late_store();
   [[nodiscard]] result<void> wait_until(const std::function<bool()>& reached, store_connection& connection,

@@ -203,6 +203,14 @@ std::uint64_t store_connection::next_call_ns(std::uint64_t now_ns) const {
   return when_ns;
 }
 
+void store_connection::retire() {
+  stream_->close();
+  rewind();
+  phase_ = phase::idle;
+  retry_at_ns_ = std::numeric_limits<std::uint64_t>::max();
+  away_since_ns_.store(0, std::memory_order_relaxed);
+}
+
 void store_connection::restart_phases() {
   stream_->abandon();
   pending_.clear();

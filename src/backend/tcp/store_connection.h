@@ -49,6 +49,9 @@ class store_connection : public transfer_connection {
   [[nodiscard]] bool push_soon(const completion_sink* sink) final FAR_REQUIRES(lock);
   std::uint64_t advance(const completion_sink* sink) final FAR_REQUIRES(lock);
 
+  // It is closed, and not opened again. Requires: no transfer is under way.
+  void retire() FAR_REQUIRES(lock);
+
   // The source of control requests from now on; nullptr: there is none.
   virtual void set_control(control_source* control) FAR_REQUIRES(lock) = 0;
 
@@ -97,7 +100,7 @@ class store_connection : public transfer_connection {
 
   // The handshake is over.
   void become_ready(std::uint64_t now_ns) FAR_REQUIRES(lock);
-  // `why` "": what the code means.
+  // `why` "": the meaning of the code.
   void break_off(int code, const char* why) FAR_REQUIRES(lock);
   // The store has sent us to another server: the next advance() connects there. Not a failure.
   void redirect() FAR_REQUIRES(lock);

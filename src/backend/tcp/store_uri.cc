@@ -11,6 +11,9 @@
 namespace far::backend {
 namespace {
 
+constexpr std::uint64_t most_data_pages = 8;
+constexpr std::uint64_t most_parity_pages = 2;
+
 constexpr std::uint64_t default_timeout_with_copies_ns = 2'000'000'000;
 constexpr std::uint64_t shortest_timeout_ns = 10'000'000;
 constexpr std::uint64_t longest_timeout_ns = 3'600'000'000'000;
@@ -74,12 +77,42 @@ result<std::uint64_t> parse_copies(const uri& name, std::size_t servers) {
                               " are named; add servers or lower 'copies'");
 }
 
+// "4+2".
+std::optional<parity_choice> parse_shape(std::string_view text) {
+  parity_choice parsed;
+  const char* const end = text.data() + text.size();
+  const auto [sign, failure] = std::from_chars(text.data(), end, parsed.data);
+  if (failure != std::errc{} || sign == end || *sign != '+') return std::nullopt;
+  const auto [rest, second_failure] = std::from_chars(sign + 1, end, parsed.parity);
+  if (second_failure != std::errc{} || rest != end) return std::nullopt;
+  return parsed;
+}
+
+result<parity_choice> parse_parity(const uri& name, std::size_t servers) {
+  const std::optional<std::string> text = name.text_value("parity");
+  if (!text) return parity_choice{};
+  const std::optional<parity_choice> shape = parse_shape(*text);
+  if (!shape || shape->data < 2 || shape->data > most_data_pages || shape->parity < 1 ||
+      shape->parity > most_parity_pages) {
+    return wrong_name(name, "option 'parity': '" + *text + "' is not DATA+PARITY with 2 to " +
+                                std::to_string(most_data_pages) + " data pages and 1 or " +
+                                std::to_string(most_parity_pages) + " of parity; write for example parity=2+1 or 4+2");
+  }
+  if (name.text_value("copies")) {
+    return wrong_name(name, "options 'copies' and 'parity' are two ways to survive a server; keep one of them");
+  }
+  if (shape->data + shape->parity <= servers) return *shape;
+  return wrong_name(name, "parity=" + *text + " needs " + std::to_string(shape->data + shape->parity) +
+                              " servers, and " + std::to_string(servers) + " are named; add servers, or write a " +
+                              "shorter row");
+}
+
 // In pages a second; 0 when it is not given.
-result<std::uint64_t> parse_scrub(const uri& name, std::size_t copies) {
+result<std::uint64_t> parse_scrub(const uri& name, const store_options& parsed) {
   const auto bytes = name.size_bytes("scrub");
   if (!bytes) return bytes.error();
   if (!bytes.value()) return 0;
-  if (copies == 1) {
+  if (!parsed.is_redundant()) {
     return wrong_name(name, "option 'scrub' compares copies, and there is one; leave it out, or write copies=2");
   }
   return std::max<std::uint64_t>(*bytes.value() / page_bytes, 1);
@@ -129,13 +162,19 @@ result<void> parse_store_options(const uri& name, std::size_t servers, store_opt
   const result<std::uint64_t> copies = parse_copies(name, servers);
   if (!copies) return copies.error();
   into->copies = copies.value();
+  const result<parity_choice> parity = parse_parity(name, servers);
+  if (!parity) return parity.error();
+  into->parity = parity.value();
+  const auto least = name.whole_number("min-copies", 1, into->copies);
+  if (!least) return least.error();
+  into->least_copies = least.value().value_or(into->least_copies);
   const auto connections = name.whole_number("connections", 1, most_connections);
   if (!connections) return connections.error();
   into->connections = connections.value().value_or(into->connections);
   const auto timeout = name.duration_ns("timeout");
   if (!timeout) return timeout.error();
   // Where another server has the bytes, a silent one is not waited for long.
-  into->timeout_ns = timeout.value().value_or(into->copies > 1 ? default_timeout_with_copies_ns : into->timeout_ns);
+  into->timeout_ns = timeout.value().value_or(into->is_redundant() ? default_timeout_with_copies_ns : into->timeout_ns);
   if (into->timeout_ns < shortest_timeout_ns || into->timeout_ns > longest_timeout_ns) {
     return wrong_name(name, "option 'timeout' is between " + format_duration(shortest_timeout_ns) +
                                 " and an hour; write for example timeout=10s");
@@ -143,7 +182,7 @@ result<void> parse_store_options(const uri& name, std::size_t servers, store_opt
   const result<std::uint64_t> patience = parse_patience(name);
   if (!patience) return patience.error();
   into->patience_ns = patience.value();
-  const result<std::uint64_t> scrub = parse_scrub(name, into->copies);
+  const result<std::uint64_t> scrub = parse_scrub(name, *into);
   if (!scrub) return scrub.error();
   into->scrubbed_pages_per_second = scrub.value();
   const auto capacity = name.size_bytes("capacity");

@@ -23,16 +23,27 @@ struct tcp_endpoint {
   [[nodiscard]] std::string text() const;
 };
 
+// Pages are stored in rows of so many, and so many pages of parity.
+struct parity_choice {
+  std::uint64_t data = 0;  // 0: no parity
+  std::uint64_t parity = 0;
+};
+
 // Options that are the same for each server of a name.
 struct store_options {
   std::uint64_t copies = 1;
+  parity_choice parity;
+  std::uint64_t least_copies = 1;  // that a page must have before it leaves local memory
   bool tls = false;
   std::string authority_file;  // empty: the authorities that the system trusts
   std::uint64_t connections = 2;
   std::uint64_t timeout_ns = 10'000'000'000;
   std::uint64_t patience_ns = 0;  // of reads, for servers that do not answer; 0: as long as their leases live
   std::uint64_t scrubbed_pages_per_second = 0;
-  std::uint64_t capacity_bytes = 0;  // of each server; 0: what it lends
+  std::uint64_t capacity_bytes = 0;  // of each server; 0: all that it lends
+
+  // Whether the bytes of a server that is gone can be had from others.
+  [[nodiscard]] bool is_redundant() const { return copies > 1 || parity.data > 0; }
 };
 
 inline constexpr std::uint64_t most_servers = 64;
@@ -50,8 +61,9 @@ using endpoint_parser = result<tcp_endpoint>(std::string_view text);
 [[nodiscard]] result<std::vector<tcp_endpoint>> parse_servers(const uri& name, endpoint_parser* parse,
                                                               std::string_view example);
 
-// Options `copies`, `connections`, `timeout`, `patience`, `scrub` and `capacity`. Errors: values out of their bounds,
-// more copies than servers, scrubbing with one copy. Each kind of far tier asks for TLS in its own way.
+// Options `copies`, `min-copies`, `parity`, `connections`, `timeout`, `patience`, `scrub` and `capacity`. Errors: values
+// out of their bounds, more copies than servers, longer rows than there are servers, copies and parity, scrubbing with
+// neither. Each kind of far tier asks for TLS in its own way.
 [[nodiscard]] result<void> parse_store_options(const uri& name, std::size_t servers, store_options* into);
 
 }  // namespace far::backend

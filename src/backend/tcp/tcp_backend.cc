@@ -88,7 +88,8 @@ tcp_backend::~tcp_backend() {
   }
   if (is_child()) return;
   const lock_guard guard(connections_[0]->lock);
-  connections_[0]->end_session();
+  // When there is no room for it, the session ends with its grace period.
+  static_cast<void>(connections_[0]->end_session());
 }
 
 void tcp_backend::add_stream(std::unique_ptr<byte_stream> stream) {
@@ -127,6 +128,11 @@ void tcp_backend::prepare_exit() {
     }
     first.wait(1'000'000);
   }
+}
+
+bool tcp_backend::say_farewell() {
+  connections_[0]->lock.assert_held();  // by retire()
+  return connections_[0]->end_session();
 }
 
 void tcp_backend::after_fork_in_child() {

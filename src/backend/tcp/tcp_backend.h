@@ -66,6 +66,7 @@ class tcp_backend final : public store_backend {
   [[nodiscard]] result<void> make_connections(const tcp_endpoint& server);
   [[nodiscard]] std::uint64_t usable_slots() const override;
   [[nodiscard]] far::error has_no_room() const override;
+  [[nodiscard]] bool say_farewell() override;
   [[nodiscard]] const session_epoch& session() const override { return session_; }
 
   const tcp_options chosen_;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "backend/tcp/control_source.h"
 #include "backend/tcp/transfer_connection.h"
 #include "base/spin_lock.h"
 #include "wire/handshake.h"
@@ -55,6 +56,13 @@ class tcp_session final : public session_epoch {
   // How long the server keeps the session without a connection, by its last report; 0 before the first.
   [[nodiscard]] std::uint64_t lease_ns() const { return lease_ms_.load(std::memory_order_relaxed) * 1'000'000; }
 
+  // Whether its end would lose anything, as far as the source of its blocks knows.
+  void watch(const control_source* blocks) { blocks_.store(blocks, std::memory_order_release); }
+  [[nodiscard]] bool stores_anything() const {
+    const control_source* const blocks = blocks_.load(std::memory_order_acquire);
+    return blocks == nullptr || blocks->stores_anything();
+  }
+
   // Of the process that the last connection has reached; 0: it has not said.
   [[nodiscard]] std::uint64_t identity() const { return identity_.load(std::memory_order_relaxed); }
   void note_identity(const wire::server_id& said) {
@@ -72,6 +80,7 @@ class tcp_session final : public session_epoch {
   std::atomic<std::uint64_t> quota_slots_{0};
   std::atomic<std::uint64_t> lease_ms_{0};
   std::atomic<std::uint64_t> identity_{0};
+  std::atomic<const control_source*> blocks_{nullptr};
 };
 
 }  // namespace far::backend

@@ -27,8 +27,8 @@ result<void> parse_trust(const uri& name, tcp_options* into) {
 }  // namespace
 
 result<tcp_name> parse_tcp(const uri& name) {
-  const result<void> known = name.allow_options(
-      {"copies", "token-file", "tls", "ca", "connections", "tenant", "timeout", "patience", "scrub", "capacity"});
+  const result<void> known = name.allow_options({"copies", "min-copies", "parity", "token-file", "tls", "ca",
+                                                 "connections", "tenant", "timeout", "patience", "scrub", "capacity"});
   if (!known) return known.error();
   result<std::vector<tcp_endpoint>> servers =
       parse_servers(name, parse_tcp_endpoint, "tcp://cache1:7070 or tcp://10.0.0.1:7070,[fd00::2]:7070");

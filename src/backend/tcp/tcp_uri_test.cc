@@ -44,11 +44,12 @@ TEST(tcp_uri, several_servers_of_all_kinds_of_addresses) {
 TEST(tcp_uri, all_options) {
   const tcp_options chosen =
       parse(
-          "tcp://a:1,b:2?copies=2&token-file=/etc/t&tls=1&ca=/etc/ca.pem&connections=4&tenant=x.y"
+          "tcp://a:1,b:2?copies=2&min-copies=2&token-file=/etc/t&tls=1&ca=/etc/ca.pem&connections=4&tenant=x.y"
           "&timeout=1.5s&patience=20s&scrub=1M&capacity=8G")
           .value()
           .options;
   EXPECT_EQ(chosen.copies, 2u);
+  EXPECT_EQ(chosen.least_copies, 2u);
   EXPECT_EQ(chosen.token_file, "/etc/t");
   EXPECT_TRUE(chosen.tls);
   EXPECT_EQ(chosen.authority_file, "/etc/ca.pem");
@@ -58,6 +59,10 @@ TEST(tcp_uri, all_options) {
   EXPECT_EQ(chosen.patience_ns, 20'000'000'000u);
   EXPECT_EQ(chosen.scrubbed_pages_per_second, 256u);
   EXPECT_EQ(chosen.capacity_bytes, 8 * gib);
+  const tcp_options with_parity = parse("tcp://a:1,b:2,c:3,d:4,e:5,f:6?parity=4+2").value().options;
+  EXPECT_EQ(with_parity.parity.data, 4u);
+  EXPECT_EQ(with_parity.parity.parity, 2u);
+  EXPECT_EQ(with_parity.timeout_ns, 2'000'000'000u) << "a silent server is not waited for long";
 }
 
 TEST(tcp_uri, what_is_no_server_is_named) {
@@ -75,6 +80,15 @@ TEST(tcp_uri, what_is_no_server_is_named) {
 TEST(tcp_uri, options_without_sense_are_refused) {
   EXPECT_NE(error_of("tcp://a:1?copies=2").find("copies"), std::string::npos);
   EXPECT_NE(error_of("tcp://a:1?copies=0").find("copies"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1,b:1?parity=2+1").find("needs 3 servers, and 2 are named"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1,b:1,c:1?parity=2+1&copies=2").find("keep one"), std::string::npos);
+  for (const char* const wrong : {"2", "2+", "+1", "1+1", "2+0", "9+1", "2+3", "2+1x", "2-1", "-2+1"}) {
+    EXPECT_NE(error_of(std::string("tcp://a:1,b:1,c:1?parity=") + wrong).find("write for example parity=2+1"),
+              std::string::npos)
+        << wrong;
+  }
+  EXPECT_NE(error_of("tcp://a:1,b:1?copies=2&min-copies=3").find("min-copies"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1?min-copies=2").find("min-copies"), std::string::npos);
   EXPECT_NE(error_of("tcp://a:1?connections=0").find("connections"), std::string::npos);
   EXPECT_NE(error_of("tcp://a:1?connections=17").find("connections"), std::string::npos);
   EXPECT_NE(error_of("tcp://a:1?timeout=1ms").find("timeout"), std::string::npos);

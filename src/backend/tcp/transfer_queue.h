@@ -53,7 +53,7 @@ class transfer_queue {
     }
   }
 
-  // Those at the front whose deadline has passed fail.
+  // Transfers at the front whose deadline has passed fail.
   void expire(std::uint64_t now_ns, const completion_sink* sink) {
     while (first_ != nullptr && now_ns >= first_->deadline_ns) {
       first_->error_code = ETIMEDOUT;

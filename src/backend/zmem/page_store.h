@@ -84,7 +84,7 @@ class page_store {
   enum class kind : std::uint8_t { empty, filled, packed, whole };
   // Zeros are an empty one.
   struct entry {
-    std::uint64_t word = 0;  // what it is filled with, or place()
+    std::uint64_t word = 0;  // its content, repeated, or place()
     std::uint16_t length = 0;
     kind is = kind::empty;
     [[nodiscard]] bool has_object() const { return is == kind::packed || is == kind::whole; }

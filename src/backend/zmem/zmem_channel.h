@@ -23,7 +23,7 @@ class zmem_channel final : public channel {
 
   [[nodiscard]] std::size_t submit(std::span<const request> batch) override;
   [[nodiscard]] std::size_t poll(std::span<completion> done) override;
-  void wait(std::uint64_t /*timeout_ns*/) override {}  // what was submitted is complete when it is polled
+  void wait(std::uint64_t /*timeout_ns*/) override {}  // submitted transfers are complete when they are polled
   [[nodiscard]] std::size_t in_flight() const override { return in_flight_; }
   [[nodiscard]] int event_descriptor() const override;
   void close_in_child() override;

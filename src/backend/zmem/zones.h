@@ -6,7 +6,7 @@
 //
 // Holes: objects go to the fullest zones first, and a class whose holes exceed an eighth of its objects, and two zones,
 // is compacted (page_store.h): the objects of its emptiest zone move into the holes of others. So when that is done,
-// what the zones occupy is at most 9/8 of their objects, and three zones a class.
+// the zones occupy at most 9/8 of their objects, and three zones a class.
 //
 // Promises: with each slot that is allocated comes a promise of room for a page that does not compress at all. A zone
 // is opened for a class only while the room that is left, all of it for whole pages, covers what has been promised;

@@ -33,8 +33,8 @@ std::optional<byte_range> body_at(const std::uint8_t* place) noexcept {
   return byte_range{place + 4, place + 4 + bytes};
 }
 
-// Called inside fault handlers and signal handlers, so it allocates nothing and gives up on anything it does not
-// know: a missing frame shortens a stack, a wrong one could crash the program.
+// Called inside fault handlers and signal handlers, so it allocates nothing and gives up on anything it does not know:
+// a missing frame shortens a stack, a wrong one could crash the program.
 std::optional<common_entry> read_common(const std::uint8_t* place) noexcept {
   const std::optional<byte_range> body = body_at(place);
   if (!body) return std::nullopt;

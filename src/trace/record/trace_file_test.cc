@@ -16,6 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/scratch_folder.h"
+
 namespace far::trace {
 namespace {
 
@@ -63,19 +65,13 @@ contents read(const fs::path& path) {
 
 class trace_file_test : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = fs::temp_directory_path() / "trace-file-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
   [[nodiscard]] trace_file::options here() const { return {directory_, 1 << 20, 1}; }
   [[nodiscard]] fs::path path(pid_t pid, const std::string& more = "") const {
     return directory_ / ("misses-" + std::to_string(pid) + more + ".trace");
   }
 
-  fs::path directory_;
+  const scratch_folder folder_;
+  const fs::path directory_ = folder_.path();
 };
 
 TEST_F(trace_file_test, RecordsComeBack) {

@@ -1,4 +1,4 @@
-// What the parts of the page share. Text from the trace goes into the page through textContent alone, never as markup.
+// The common part of the page. Text from the trace goes into the page through textContent alone, never as markup.
 const data = JSON.parse(document.getElementById("data").textContent);
 
 const byId = (id) => document.getElementById(id);

@@ -28,7 +28,7 @@ function showFigures() {
 function showNotes() {
   const notes = [];
   for (const one of data.processes) {
-    if (one.cut_short) notes.push(`The trace of process ${one.pid} is cut short; what stands before the cut is here.`);
+    if (one.cut_short) notes.push(`The trace of process ${one.pid} is cut short; its beginning is here.`);
     if (!one.ended) notes.push(`Process ${one.pid} did not end in order, or was still running.`);
     if (one.lost_records > 0) notes.push(`Process ${one.pid} lost ${counted(one.lost_records)} records for want of space.`);
     if (one.sampled_one_in > 1) notes.push(`Process ${one.pid} recorded 1 of ${one.sampled_one_in} misses.`);

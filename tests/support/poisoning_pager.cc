@@ -1,4 +1,4 @@
-#include "tests/support/simulated_pager.h"
+#include "tests/support/poisoning_pager.h"
 
 #include <sys/mman.h>
 
@@ -42,7 +42,7 @@ void stumble_of_fiber() {
 
 }  // namespace
 
-simulated_pager::simulated_pager(const far::pager::options& chosen)
+poisoning_pager::poisoning_pager(const far::pager::options& chosen)
     : filter_(chosen.filter),
       reserved_(reserve(heap_pages * page_bytes_ + segment_alignment)),
       base_(align_up(reserved_, segment_alignment)),
@@ -52,24 +52,24 @@ simulated_pager::simulated_pager(const far::pager::options& chosen)
   for (std::size_t i = 0; i < evictors; ++i) threads_[i] = std::thread([this, i] { evict_at_random(i); });
 }
 
-simulated_pager::~simulated_pager() {
+poisoning_pager::~poisoning_pager() {
   stopping_.store(true);
   for (std::thread& thread : threads_) thread.join();
   munmap(reserved_, heap_pages * page_bytes_ + segment_alignment);
   munmap(slots_, heap_pages * page_bytes_);
 }
 
-bool simulated_pager::contains(const void* address) const {
+bool poisoning_pager::contains(const void* address) const {
   const auto* const at = static_cast<const std::byte*>(address);
   return at >= base_ && at < base_ + heap_pages * page_bytes_;
 }
 
-simulated_pager::page_id simulated_pager::page_of(const std::byte* address) const {
+poisoning_pager::page_id poisoning_pager::page_of(const std::byte* address) const {
   FAR_CHECK(contains(address), "an address of the far heap");
   return static_cast<page_id>(address - base_) / page_bytes_;
 }
 
-result<std::byte*> simulated_pager::map_guarded(std::size_t bytes, std::size_t alignment_bytes) {
+result<std::byte*> poisoning_pager::map_guarded(std::size_t bytes, std::size_t alignment_bytes) {
   std::uint64_t mapped = mapped_pages_.load();
   while (true) {
     const std::uint64_t alignment = std::max<std::uint64_t>(alignment_bytes / page_bytes_, 1);
@@ -82,7 +82,7 @@ result<std::byte*> simulated_pager::map_guarded(std::size_t bytes, std::size_t a
 
 // ---- arriving ----
 
-bool simulated_pager::fetch(const std::byte* address, std::size_t bytes, bool /*write*/) {
+bool poisoning_pager::fetch(const std::byte* address, std::size_t bytes, bool /*write*/) {
   paused_.store(false, std::memory_order_relaxed);
   const page_id first = page_of(address);
   const page_id last = page_of(address + bytes - 1);
@@ -95,14 +95,14 @@ bool simulated_pager::fetch(const std::byte* address, std::size_t bytes, bool /*
   return true;
 }
 
-bool simulated_pager::expect_use(const std::byte* address, std::size_t bytes, const far::pager::hint& about) noexcept {
+bool poisoning_pager::expect_use(const std::byte* address, std::size_t bytes, const far::pager::hint& about) noexcept {
   static_cast<void>(fetch(address, std::max<std::size_t>(bytes, 1), about.write));
   return true;
 }
 
 // One try. The thread that makes the page Fetching does not suspend its fiber before it is Resident: discard() waits
 // for it without letting fibers run.
-void simulated_pager::bring(page_id page) {
+void poisoning_pager::bring(page_id page) {
   page_word word = words_.load(page);
   const bool has_bytes = word.where() == state::remote;
   if (!has_bytes && word.where() != state::untouched) return;
@@ -123,17 +123,17 @@ void simulated_pager::bring(page_id page) {
   });
 }
 
-bool simulated_pager::takes_object_path(const std::byte* address) const {
+bool poisoning_pager::takes_object_path(const std::byte* address) const {
   const page_word word = words_.load(page_of(address));
   return word.where() == state::remote && word.object_path();
 }
 
-bool simulated_pager::is_away(const std::byte* address) const {
+bool poisoning_pager::is_away(const std::byte* address) const {
   const state where = words_.load_in_order(page_of(address)).where();
   return where == state::remote || where == state::untouched || where == state::lost;
 }
 
-far::pager::slot_read simulated_pager::read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) {
+far::pager::slot_read poisoning_pager::read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) {
   const page_id page = page_of(address);
   const page_word before = words_.load(page);
   if (before.where() != state::remote) return far::pager::slot_read::not_remote;
@@ -148,7 +148,7 @@ far::pager::slot_read simulated_pager::read_slot(const std::byte* address, std::
   return same ? far::pager::slot_read::done : far::pager::slot_read::not_remote;
 }
 
-void simulated_pager::reduce_slots(const reduction& how, std::span<far::pager::slot_reduction> pages) {
+void poisoning_pager::reduce_slots(const reduction& how, std::span<far::pager::slot_reduction> pages) {
   for (far::pager::slot_reduction& one : pages) {
     alignas(8) std::array<std::byte, page_bytes> numbers;
     one.outcome = read_slot(one.address, one.bytes, numbers.data());
@@ -158,7 +158,7 @@ void simulated_pager::reduce_slots(const reduction& how, std::span<far::pager::s
 
 // ---- leaving ----
 
-void simulated_pager::evict_at_random(std::uint64_t seed) {
+void poisoning_pager::evict_at_random(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<page_id> victims;
   while (!stopping_.load(std::memory_order_relaxed)) {
@@ -184,7 +184,7 @@ void simulated_pager::evict_at_random(std::uint64_t seed) {
   }
 }
 
-void simulated_pager::evict(std::byte* address, std::size_t bytes) {
+void poisoning_pager::evict(std::byte* address, std::size_t bytes) {
   if (bytes == 0) return;
   const std::lock_guard guard(batch_);
   std::vector<page_id> victims;
@@ -198,7 +198,7 @@ void simulated_pager::evict(std::byte* address, std::size_t bytes) {
 }
 
 // As evictor::step().
-void simulated_pager::evict_batch(std::span<const page_id> victims) {
+void poisoning_pager::evict_batch(std::span<const page_id> victims) {
   std::array<page_id, batch_pages> claimed;
   std::size_t count = 0;
   engine::eviction_look seen;
@@ -221,7 +221,7 @@ void simulated_pager::evict_batch(std::span<const page_id> victims) {
   }
 }
 
-engine::eviction_candidates simulated_pager::candidates(std::span<const page_id> pages) const {
+engine::eviction_candidates poisoning_pager::candidates(std::span<const page_id> pages) const {
   engine::eviction_candidates asked{pages};
   asked.dirty = ~std::uint64_t{0};
   for (std::size_t i = 0; i < pages.size(); ++i) {
@@ -230,7 +230,7 @@ engine::eviction_candidates simulated_pager::candidates(std::span<const page_id>
   return asked;
 }
 
-bool simulated_pager::claim(page_id page) {
+bool poisoning_pager::claim(page_id page) {
   page_word word = words_.load(page);
   while (word.where() == state::resident) {
     if (words_.transition(page, word, word.with_state(state::evicting))) return true;
@@ -238,7 +238,7 @@ bool simulated_pager::claim(page_id page) {
   return false;
 }
 
-void simulated_pager::take_away(page_id page, bool object_path) {
+void poisoning_pager::take_away(page_id page, bool object_path) {
   std::byte* const from = bytes_of(page);
   {
     const std::lock_guard guard(slot_lock(page));
@@ -253,12 +253,12 @@ void simulated_pager::take_away(page_id page, bool object_path) {
   });
 }
 
-result<void> simulated_pager::discard(std::byte* address, std::size_t bytes) {
+result<void> poisoning_pager::discard(std::byte* address, std::size_t bytes) {
   for (page_id page = page_of(address); page <= page_of(address + bytes - 1); ++page) drop(page);
   return {};
 }
 
-void simulated_pager::drop(page_id page) {
+void poisoning_pager::drop(page_id page) {
   backoff waiting;
   while (true) {
     page_word word = words_.load(page);
@@ -280,16 +280,16 @@ void simulated_pager::drop(page_id page) {
 
 // ---- the rest ----
 
-bool simulated_pager::under_pressure() const {
+bool poisoning_pager::under_pressure() const {
   return resident_pages_.load(std::memory_order_relaxed) > budget_pages_.load(std::memory_order_relaxed);
 }
 
-result<void> simulated_pager::resize(std::uint64_t budget_bytes) {
+result<void> poisoning_pager::resize(std::uint64_t budget_bytes) {
   budget_pages_.store(budget_bytes / page_bytes_, std::memory_order_relaxed);
   return {};
 }
 
-engine::statistics simulated_pager::snapshot() const {
+engine::statistics poisoning_pager::snapshot() const {
   engine::statistics now;
   now.budget_bytes = budget_pages_.load() * page_bytes_;
   now.local_bytes = resident_pages_.load() * page_bytes_;
@@ -298,7 +298,7 @@ engine::statistics simulated_pager::snapshot() const {
   return now;
 }
 
-void simulated_pager::validate() const {
+void poisoning_pager::validate() const {
   paused_.store(true);
   const std::lock_guard guard(batch_);
   for (page_id page = 0; page < mapped_pages_.load(); ++page) {
@@ -313,7 +313,7 @@ void simulated_pager::validate() const {
   }
 }
 
-result<void> simulated_pager::add_server(std::string_view /*server*/) {
+result<void> poisoning_pager::add_server(std::string_view /*server*/) {
   return error{"the simulated pager has no servers; use the real one", ENOSYS};
 }
 
@@ -323,7 +323,7 @@ namespace far::pager {
 
 // In the place of far_pager.cc's, which the linker then leaves out.
 result<std::unique_ptr<page_guard>> create_page_guard(const options& chosen) {
-  return std::unique_ptr<page_guard>(std::make_unique<heap::simulated_pager>(chosen));
+  return std::unique_ptr<page_guard>(std::make_unique<heap::poisoning_pager>(chosen));
 }
 
 }  // namespace far::pager

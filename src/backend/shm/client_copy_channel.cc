@@ -1,4 +1,4 @@
-#include "backend/shm/memory_channel.h"
+#include "backend/shm/client_copy_channel.h"
 
 #include <atomic>
 #include <cerrno>
@@ -24,7 +24,7 @@ int copy(const shm_backend& owner, const request& io) {
   return owner.revoked() ? EIO : 0;
 }
 
-int memory_channel::serve(const request& io) {
+int client_copy_channel::serve(const request& io) {
   return copy(owner_, io);
 }
 

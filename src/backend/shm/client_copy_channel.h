@@ -12,10 +12,10 @@ class shm_backend;
 namespace far::backend::shm {
 
 // A transfer is made, and finished, inside submit(): it takes as long as the copy.
-class memory_channel final : public immediate_channel {
+class client_copy_channel final : public immediate_channel {
  public:
   // Requires: `owner` outlives the channel; depth > 0.
-  memory_channel(const shm_backend& owner, std::size_t depth) : immediate_channel(depth), owner_(owner) {}
+  client_copy_channel(const shm_backend& owner, std::size_t depth) : immediate_channel(depth), owner_(owner) {}
 
  private:
   [[nodiscard]] int serve(const request& io) override;

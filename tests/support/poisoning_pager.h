@@ -1,7 +1,7 @@
-// A page guard without userfaultfd, for tests under sanitizers: a test program that links simulated_pager.cc gets it
+// A page guard without userfaultfd, for tests under sanitizers: a test program that links poisoning_pager.cc gets it
 // from create_page_guard(). The far heap is plain memory. Threads evict pages at random, asking the eviction filter as
-// engine/evictor.cc does, and fill what has left with poison, so that an access that forgot its guard reads wrong
-// bytes, and one that writes is noticed when the page comes back. Words and state bytes are the engine's own.
+// engine/evictor.cc does, and fill what has left with poison. So an access that forgot its guard reads wrong bytes, and
+// one that writes is noticed when the page comes back. Words and state bytes are the engine's own.
 #pragma once
 
 #include <array>
@@ -23,13 +23,13 @@
 
 namespace far::heap {
 
-class simulated_pager final : public pager::page_guard {
+class poisoning_pager final : public pager::page_guard {
  public:
   static constexpr std::byte poison{0xdb};
 
   // Of `chosen`: budget_bytes, which may be any size, and filter.
-  explicit simulated_pager(const far::pager::options& chosen);
-  ~simulated_pager() override;
+  explicit poisoning_pager(const far::pager::options& chosen);
+  ~poisoning_pager() override;
 
   [[nodiscard]] const std::byte* start() const override { return base_; }
   [[nodiscard]] std::uint64_t pages() const override { return heap_pages; }

@@ -1,0 +1,217 @@
+// The sessions of the store: tables of blocks, and allocations in steps.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "platform/local_memory.h"
+#include "server/store.h"
+
+namespace far::server {
+
+session::session(store& owner, std::shared_ptr<tenant> whose, wire::session_id id, std::unique_ptr<block_source> source,
+                 std::atomic<std::uintptr_t>* blocks)
+    : store_(owner),
+      tenant_(std::move(whose)),
+      id_(id),
+      source_(std::move(source)),
+      blocks_(blocks),
+      entries_of_page_(reinterpret_cast<std::uint16_t*>(reinterpret_cast<std::byte*>(blocks) + entries_bytes)),
+      lock_(owner.lock_) {}
+
+// A session that has ended holds nothing any more; others end with the store.
+session::~session() {
+  for (std::uint64_t number = 0; number < highest_ && !ended_; ++number) {
+    const std::uintptr_t entry = blocks_[number].load();
+    if (entry != 0) source_->give_back(number, address_in(entry));
+  }
+  platform::unmap_local(reinterpret_cast<std::byte*>(blocks_), table_bytes);
+}
+
+// Loops that read the page meanwhile find zeros, which is what it holds.
+void session::reset_entry(std::uint64_t number) {
+  blocks_[number].store(0);
+  const std::uint64_t page = number / entries_a_page;
+  if (--entries_of_page_[page] > 0) return;
+  FAR_CHECK(madvise(reinterpret_cast<std::byte*>(blocks_) + page * page_bytes, page_bytes, MADV_DONTNEED) == 0,
+            "a page of our own can be given back");
+}
+
+// Charges the whole allocation at once, under the lock, so that two sessions cannot both be promised the last blocks.
+// Filling the blocks comes later, without the lock.
+std::optional<session::step> session::begin(allocation& work) {
+  const lock_guard guard(lock_);
+  store_.lock_.assert_held();  // the same one
+  if (ended_) return step{progress::done, wire::status::not_allocated};
+  if (store_.draining()) return step{progress::done, wire::status::draining};
+  if (under_way_ != nullptr) return step{progress::wait, wire::status::ok};
+  std::uint64_t missing = 0;
+  // Counting stops above the quota.
+  for (std::uint64_t i = 0; i < work.blocks.count && missing <= tenant_->quota_blocks; ++i) {
+    const std::uint64_t number = work.blocks.first + i;
+    if (number >= highest_) {
+      missing += work.blocks.count - i;
+      break;
+    }
+    const std::uintptr_t entry = blocks_[number].load();
+    if (entry == 0 || (entry & flags) != 0) ++missing;
+  }
+  const std::uint64_t room = std::min(tenant_->room(), store_.free_blocks());
+  if (missing > room) {
+    const bool comes_back = missing <= tenant_->quota_blocks &&
+                            (store_.freed_.size() + store_.being_reclaimed_ > 0 || store_.give_way(*tenant_, missing));
+    return step{comes_back ? progress::wait : progress::done, wire::status::no_space};
+  }
+  tenant_->held_blocks += missing;
+  store_.held_blocks_ += missing;
+  held_blocks_ += missing;
+  work.charged = missing;
+  work.next = 0;
+  work.begun = true;
+  under_way_ = &work;
+  highest_ = std::max(highest_, work.blocks.first + work.blocks.count);
+  return std::nullopt;
+}
+
+// Filling a block with zeros takes about half a millisecond, so an allocation is cut into steps, between which other
+// connections are served. A block becomes visible to the client only in finish().
+session::step session::allocate_some(allocation& work, std::uint64_t most_blocks) {
+  FAR_CHECK(can_name(work.blocks), "an allocation of blocks without a number");
+  if (!work.begun) {
+    std::optional<step> ended = begin(work);
+    if (ended && ended->at == progress::wait) static_cast<void>(store_.reclaim());
+    if (ended) return *ended;
+  }
+  for (std::uint64_t dealt_with = 0; work.next < work.blocks.count; ++dealt_with) {
+    // Blocks that are there already cost only a look, so they count little.
+    if (work.charged == 0) break;
+    if (dealt_with >= most_blocks) return {progress::more, wire::status::ok};
+    const std::uint64_t number = work.blocks.first + work.next;
+    const std::uintptr_t entry = blocks_[number].load();
+    if ((entry & being_freed) != 0) {
+      static_cast<void>(store_.reclaim());
+      return {progress::wait, wire::status::ok};
+    }
+    if (entry == 0) {
+      std::byte* const block = source_->take(number);
+      if (block == nullptr && store_.give_way_to_machine()) return {progress::wait, wire::status::ok};
+      if (block == nullptr) return finish(work, wire::status::no_space);
+      FAR_CHECK((reinterpret_cast<std::uintptr_t>(block) & flags) == 0, "a block that is not aligned");
+      {
+        const lock_guard guard(lock_);
+        note_entry(number);
+      }
+      blocks_[number].store(reinterpret_cast<std::uintptr_t>(block) | being_allocated);
+      --work.charged;
+    }
+    ++work.next;
+  }
+  return finish(work, wire::status::ok);
+}
+
+// Shows all blocks of an allocation at once, or none: a client that was refused must not find half of them.
+session::step session::finish(allocation& work, wire::status result) {
+  {
+    const lock_guard guard(lock_);
+    if (ended_) result = wire::status::not_allocated;
+    if (result == wire::status::ok) {
+      for (std::uint64_t i = 0; i < work.next; ++i) {
+        std::atomic<std::uintptr_t>& entry = blocks_[work.blocks.first + i];
+        const std::uintptr_t value = entry.load();
+        if ((value & being_allocated) != 0) entry.store(value & ~being_allocated);
+      }
+      under_way_ = nullptr;
+      return {progress::done, result};
+    }
+  }
+  // These blocks were never visible, so nobody uses them. Their numbers stay ours until under_way_ is reset.
+  std::uint64_t unused = work.charged;
+  for (std::uint64_t i = 0; i < work.next; ++i) {
+    const std::uintptr_t value = blocks_[work.blocks.first + i].load();
+    if ((value & being_allocated) == 0) continue;
+    source_->give_back(work.blocks.first + i, address_in(value));
+    const lock_guard guard(lock_);
+    reset_entry(work.blocks.first + i);
+    ++unused;
+  }
+  const lock_guard guard(lock_);
+  store_.lock_.assert_held();  // the same one
+  held_blocks_ -= unused;
+  under_way_ = nullptr;
+  store_.uncharge(*tenant_, unused);
+  return {progress::done, result};
+}
+
+void session::abandon(allocation& work) {
+  if (work.begun) static_cast<void>(finish(work, wire::status::no_space));
+}
+
+wire::status session::allocate(wire::block_range blocks) {
+  allocation work{.blocks = blocks};
+  for (unsigned waits = 0; waits < 1000; ++waits) {
+    const step got = allocate_some(work, maximum_session_blocks);
+    if (got.at == progress::done) return got.result;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  abandon(work);
+  return wire::status::no_space;
+}
+
+bool session::overlaps_allocation(wire::block_range blocks) const {
+  if (under_way_ == nullptr) return false;
+  const wire::block_range& other = under_way_->blocks;
+  return blocks.first < other.first + other.count && other.first < blocks.first + blocks.count;
+}
+
+bool session::holds_all(wire::block_range blocks) const {
+  if (blocks.first + blocks.count > highest_) return false;
+  for (std::uint64_t number = blocks.first; number < blocks.first + blocks.count; ++number) {
+    const std::uintptr_t value = blocks_[number].load();
+    if (value == 0 || (value & flags) != 0) return false;
+  }
+  return true;
+}
+
+wire::status session::free(wire::block_range blocks) {
+  const lock_guard guard(lock_);
+  return free_locked(blocks);
+}
+
+wire::status session::free_held(wire::block_range blocks) {
+  const lock_guard guard(lock_);
+  return holds_all(blocks) ? free_locked(blocks) : wire::status::not_allocated;
+}
+
+wire::status session::free_locked(wire::block_range blocks) {
+  FAR_CHECK(can_name(blocks), "freeing of blocks without a number");
+  store_.lock_.assert_held();  // the same one
+  if (ended_ || overlaps_allocation(blocks)) return wire::status::not_allocated;
+  const std::uint64_t end = std::min(blocks.first + blocks.count, highest_);
+  std::vector<std::uint64_t> numbers;
+  for (std::uint64_t number = blocks.first; number < end; ++number) {
+    std::atomic<std::uintptr_t>& entry = blocks_[number];
+    const std::uintptr_t value = entry.load();
+    // Blocks that it does not hold are free already: the reply to an earlier request may have been lost.
+    if (value == 0 || (value & flags) != 0) continue;
+    entry.store(value | being_freed);
+    numbers.push_back(number);
+  }
+  const quiescent_states::ticket unused_after = store_.readers_.draw();
+  for (const std::uint64_t number : numbers) store_.freed_.push_back({shared_from_this(), number, unused_after});
+  held_blocks_ -= numbers.size();
+  return wire::status::ok;
+}
+
+wire::capacity_report session::report() const {
+  const lock_guard guard(lock_);
+  store_.lock_.assert_held();  // the same one
+  return {.quota_slots = tenant_->quota_blocks * wire::block_slots,
+          .tenant_slots = tenant_->held_blocks * wire::block_slots,
+          .server_free_slots = store_.free_blocks() * wire::block_slots,
+          .session_slots = held_blocks_ * wire::block_slots};
+}
+
+}  // namespace far::server

@@ -1,0 +1,92 @@
+// The memory that a store lends, when it changes, and the memory of its tables.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include "server/store.h"
+
+namespace far::server {
+namespace {
+
+using wire::status;
+
+constexpr std::uint64_t second_ns = 1'000'000'000;
+
+std::unique_ptr<store> make_store(std::uint64_t memory_bytes) {
+  store_settings settings;
+  settings.memory_bytes = memory_bytes;
+  return std::move(store::create(std::move(settings))).value();
+}
+
+attachment open(store& from) {
+  return std::move(from.open("default", 0)).value();
+}
+
+void reclaim_all(store& from) {
+  while (from.reclaim() != 0) {
+  }
+}
+
+TEST(Store, MemoryIsRaisedAndLoweredWhileItIsLent) {
+  store_settings settings{.memory_bytes = 4 * block_bytes, .most_memory_bytes = 16 * block_bytes, .make_source = {}};
+  settings.grace_ns = second_ns;
+  settings.lease_ns = 3600 * second_ns;
+  const std::unique_ptr<store> lent = std::move(store::create(settings)).value();
+  attachment here = open(*lent);
+  ASSERT_EQ(here.to->allocate({0, 4}), status::ok);
+  EXPECT_EQ(here.to->allocate({4, 1}), status::no_space);
+  lent->set_memory(16 * block_bytes);
+  EXPECT_EQ(here.to->quota_blocks(), 16u);
+  ASSERT_EQ(here.to->allocate({4, 6}), status::ok);
+  attachment away = open(*lent);
+  ASSERT_EQ(away.to->allocate({0, 6}), status::ok);
+  lent->leave(away, 0);
+  lent->validate();
+
+  lent->set_memory(8 * block_bytes);
+  lent->validate();
+  EXPECT_EQ(lent->report().held_blocks, 16u) << "nothing is taken away from a client";
+  EXPECT_EQ(here.to->report().server_free_slots, 0u);
+  EXPECT_EQ(here.to->allocate({10, 1}), status::no_space);
+  lent->expire(2 * second_ns);
+  reclaim_all(*lent);
+  EXPECT_EQ(lent->report().held_blocks, 10u) << "a session past its grace period makes way";
+  EXPECT_EQ(lent->report().sessions_ended_early, 1u);
+  lent->expire(3 * second_ns);
+  EXPECT_EQ(lent->report().sessions, 1u);
+  ASSERT_EQ(here.to->free({0, 3}), status::ok);
+  reclaim_all(*lent);
+  EXPECT_EQ(here.to->allocate({0, 2}), status::no_space);
+  EXPECT_EQ(here.to->allocate({0, 1}), status::ok);
+  lent->validate();
+}
+
+// Each entry lies on a page of its own, of which every fourth is used.
+TEST(Store, TablesTakeNoMoreThanAPageForEachBlockThatIsHeld) {
+  const std::unique_ptr<store> lent = make_store(8 * block_bytes);
+  attachment mine = open(*lent);
+  const auto resident_bytes = [] {
+    std::ifstream file("/proc/self/statm");
+    std::uint64_t total_pages = 0;
+    std::uint64_t resident_pages = 0;
+    file >> total_pages >> resident_pages;
+    return resident_pages * page_bytes;
+  };
+  constexpr std::uint64_t step = 4 * page_bytes / sizeof(std::uintptr_t);
+  ASSERT_EQ(mine.to->allocate({0, 1}), status::ok);
+  const std::uint64_t before_bytes = resident_bytes();
+  for (std::uint64_t number = step; number < maximum_session_blocks; number += step) {
+    ASSERT_EQ(mine.to->allocate({number, 1}), status::ok);
+    ASSERT_EQ(mine.to->free({number, 1}), status::ok);
+    reclaim_all(*lent);
+  }
+  EXPECT_LT(resident_bytes(), before_bytes + (std::uint64_t{4} << 20)) << "the numbers are spread over 8 MiB";
+  EXPECT_NE(mine.to->address_of(0), nullptr);
+  lent->validate();
+}
+
+}  // namespace
+}  // namespace far::server

@@ -1,0 +1,396 @@
+#include "backend/striped/mender.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "backend/striped/galois.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "platform/local_memory.h"
+
+namespace far::backend {
+namespace {
+
+constexpr std::uint64_t groups_a_step = 256;
+constexpr std::size_t queue_depth = 4;
+constexpr std::size_t chunk_bytes = rows_together * page_bytes;
+constexpr std::uint64_t busy_interval_ns = 50'000;
+constexpr std::uint64_t idle_interval_ns = 50'000'000;
+constexpr std::uint64_t walk_again_after_ns = 200'000'000;
+
+// Groups without pages that keep their extents, for the next evictions.
+constexpr std::size_t kept_empty_groups = 1;
+
+}  // namespace
+
+mender::mender(stripes& shared, extent_supply& extents)
+    : shared_(shared),
+      extents_(extents),
+      queues_(queue_depth),
+      memory_(platform::map_local((shared.code.shape().data + 1) * chunk_bytes)) {}
+
+mender::~mender() {
+  shared_.members.leave(queues_);
+  if (shared_.members.detached()) queues_.abandon();
+  while (!shared_.members.detached() && job_.now != phase::none && job_.outstanding > 0) {
+    const member_queues::taken taken = queues_.take(queue_depth);
+    job_.outstanding -= taken.count;
+    if (taken.count == 0) queues_.wait(10'000'000);
+  }
+  platform::unmap_local(memory_, (shared_.code.shape().data + 1) * chunk_bytes);
+}
+
+std::byte* mender::chunk(std::size_t source) const {
+  return memory_ + source * chunk_bytes;
+}
+
+mend_counts mender::counts() const {
+  return {.mended_rows = mended_rows_.load(),
+          .decoded_rows = decoded_rows_.load(),
+          .spares = spares_.load(),
+          .moved_extents = moved_extents_.load(),
+          .removed_groups = removed_groups_.load()};
+}
+
+std::uint64_t mender::step() {
+  const std::uint64_t now_ns = shared_.members.time.now_ns();
+  while (job_.now != phase::none) {
+    queues_.flush();
+    const member_queues::taken taken = queues_.take(queue_depth);
+    if (taken.count == 0) break;
+    for (const completion& ended : std::span(taken.completions).first(taken.count)) {
+      on_transfer(taken.member, ended.error_code);
+    }
+  }
+  if (shared_.members.take_attention() || (walk_again_ns_ != 0 && now_ns >= walk_again_ns_)) start_walk(false);
+  if (is_walking_ && job_.now == phase::none) walk(now_ns);
+  queues_.flush();
+  return job_.now != phase::none || is_walking_ ? busy_interval_ns : idle_interval_ns;
+}
+
+void mender::start_walk(bool is_moving) {
+  is_idle_.store(false);
+  is_walking_ = true;
+  is_moving_ = is_moving;
+  spreadings_before_ = shared_.members.spreadings_wanted();
+  has_found_work_ = false;
+  has_missed_ = false;
+  walk_again_ns_ = 0;
+  cursor_ = 0;
+  empty_groups_ = 0;
+}
+
+// Ends when all groups have been looked at and none needed anything.
+void mender::walk(std::uint64_t now_ns) {
+  for (std::uint64_t looked_at = 0; looked_at < groups_a_step; ++looked_at) {
+    bool is_over = false;
+    {
+      const lock_guard guard(shared_.table.lock);
+      is_over = cursor_ >= shared_.table.groups_end();
+    }
+    if (is_over) return end_walk(now_ns);
+    if (!look_at(cursor_)) {
+      ++cursor_;
+      continue;
+    }
+    has_found_work_ = true;
+    if (job_.now != phase::none) return;
+  }
+}
+
+void mender::end_walk(std::uint64_t now_ns) {
+  is_walking_ = false;
+  if (has_found_work_) return start_walk(false);
+  if (has_missed_) {
+    walk_again_ns_ = now_ns + walk_again_after_ns;
+    return;
+  }
+  if (!is_moving_ && shared_.members.is_spreading()) return start_walk(true);
+  if (is_moving_) shared_.members.note_spread(spreadings_before_);
+  is_idle_.store(true);
+  const std::uint64_t mended = mended_rows_.load() - told_rows_;
+  told_rows_ += mended;
+  if (mended == 0) return;
+  log_line(log_level::info, "far tier: %llu pages were written again; all are protected by parity",
+           static_cast<unsigned long long>(mended));
+}
+
+// Does or begins what the group needs most; false when it needs nothing, or nothing can be done.
+bool mender::look_at(std::uint64_t number) {
+  return free_left(number) || remove_empty(number) || change_holders(number) || add_spare(number) ||
+         begin_mending(number) || (is_moving_ && begin_move(number));
+}
+
+bool mender::free_left(std::uint64_t number) {
+  holder left;
+  {
+    const lock_guard guard(shared_.table.lock);
+    stripe_group& seen = shared_.table.group_at(number);
+    if (!seen.leaving.present) return false;
+    shared_.table.settle(seen);
+    if (static_cast<std::int32_t>(seen.turns - seen.leaves_at_turn) < 0) {
+      has_missed_ = true;
+      return false;
+    }
+    left = seen.leaving;
+    seen.leaving = {};
+  }
+  extents_.free_extent(left.member, left.first);
+  return true;
+}
+
+bool mender::remove_empty(std::uint64_t number) {
+  std::array<holder, most_holders> freed;
+  {
+    const lock_guard guard(shared_.table.lock);
+    stripe_group& seen = shared_.table.group_at(number);
+    if (!seen.placed || seen.leaving.present || !seen.is_empty()) return false;
+    const bool is_whole = std::all_of(seen.holders.begin(), seen.holders.end(), [&](const holder& held) {
+      return !held.present ||
+             (shared_.members.at(held.member).serves() && shared_.members.at(held.member).store().lends());
+    });
+    if (is_whole && ++empty_groups_ <= kept_empty_groups) return false;
+    freed = seen.holders;
+    shared_.table.remove_group(number);
+  }
+  for (const holder& held : freed) {
+    if (held.present) extents_.free_extent(held.member, held.first);
+  }
+  ++removed_groups_;
+  return true;
+}
+
+// Holders that are gone leave, a spare that is complete takes its place, and one that is not needed any more leaves.
+bool mender::change_holders(std::uint64_t number) {
+  const lock_guard guard(shared_.table.lock);
+  stripe_group& seen = shared_.table.group_at(number);
+  for (std::size_t index = 0; index < most_holders; ++index) {
+    const holder& held = seen.holders[index];
+    if (!held.present || shared_.members.at(held.member).state() != member_state::emptied) continue;
+    if (shared_.table.begin_leaving(seen, index)) return true;
+    has_missed_ = true;
+  }
+  holder& spare = seen.holders[spare_holder];
+  if (!spare.present) return false;
+  if (!is_needed(seen, seen.spare_for) && seen.stale(seen.spare_for).empty() && !is_moving_ &&
+      !shared_.members.is_spreading()) {
+    if (shared_.table.begin_leaving(seen, spare_holder)) return true;
+    has_missed_ = true;
+    return false;
+  }
+  if (!shared_.members.at(spare.member).serves() || !seen.stale(spare_holder).empty()) return false;
+  holder& place = seen.holders[seen.spare_for];
+  const bool could_stay = place.present && shared_.members.at(place.member).serves();
+  if ((could_stay && shared_.members.is_kept_in_place()) || seen.leaving.present) {
+    has_missed_ = true;
+    return false;
+  }
+  if (place.present) static_cast<void>(shared_.table.begin_leaving(seen, seen.spare_for));
+  place = spare;
+  spare = {};
+  return true;
+}
+
+// Whether another member should take the place over.
+bool mender::is_needed(const stripe_group& seen, std::size_t place) const {
+  const holder& held = seen.holders[place];
+  if (!held.present) return true;
+  const member& keeper = shared_.members.at(held.member);
+  const member_state state = keeper.state();
+  return state == member_state::lost || state == member_state::emptied ||
+         (state == member_state::serving && !keeper.store().lends());
+}
+
+bool mender::add_spare(std::uint64_t number) {
+  std::size_t wanted = most_places;
+  std::size_t member = maximum_members;
+  {
+    const lock_guard guard(shared_.table.lock);
+    const stripe_group& seen = shared_.table.group_at(number);
+    if (!seen.placed || seen.is_empty()) return false;
+    for (std::size_t place = shared_.code.shape().places(); place-- > 0;) {
+      if (is_needed(seen, place)) wanted = place;
+    }
+    if (wanted == most_places) return false;
+    has_missed_ = true;
+    if (seen.holders[spare_holder].present) return false;
+    if (seen.holders[wanted].present) member = seen.holders[wanted].member;
+  }
+  holder taken;
+  return extents_.take_spare(number, &taken, member, false) == 0 && install(number, wanted, taken);
+}
+
+bool mender::install(std::uint64_t number, std::size_t place, const holder& taken) {
+  {
+    const lock_guard guard(shared_.table.lock);
+    stripe_group& seen = shared_.table.group_at(number);
+    // Only the mender adds spares and removes groups.
+    FAR_CHECK(seen.placed && !seen.holders[spare_holder].present, "a group has one spare");
+    seen.spare_for = static_cast<std::uint8_t>(place);
+    seen.holders[spare_holder] = taken;
+    seen.holders[spare_holder].missing = slot_set::everything();
+  }
+  ++spares_;
+  return true;
+}
+
+// The place on the worst member moves to a better one, if the group needs nothing else.
+bool mender::begin_move(std::uint64_t number) {
+  if (shared_.members.is_kept_in_place()) {
+    has_missed_ = true;
+    return false;
+  }
+  const member_order order = extents_.order_of(number);
+  std::array<std::size_t, maximum_members> rank{};
+  for (std::size_t i = 0; i < order.count; ++i) rank[order.members[i]] = i;
+  std::size_t worst = most_places;
+  {
+    const lock_guard guard(shared_.table.lock);
+    const stripe_group& seen = shared_.table.group_at(number);
+    if (!seen.placed || seen.is_empty() || seen.holders[spare_holder].present) return false;
+    for (std::size_t place = 0; place < shared_.code.shape().places(); ++place) {
+      if (!seen.holders[place].present || !shared_.members.at(seen.holders[place].member).serves()) return false;
+      if (worst == most_places || rank[seen.holders[place].member] > rank[seen.holders[worst].member]) worst = place;
+    }
+  }
+  std::size_t worst_member = 0;
+  {
+    const lock_guard guard(shared_.table.lock);
+    worst_member = shared_.table.group_at(number).holders[worst].member;
+  }
+  holder taken;
+  const int code = extents_.take_spare(number, &taken, worst_member, true);
+  if (code == EAGAIN) has_missed_ = true;
+  if (code != 0 || !install(number, worst, taken)) return false;
+  ++moved_extents_;
+  return true;
+}
+
+bool mender::begin_mending(std::uint64_t number) {
+  {
+    const lock_guard guard(shared_.table.lock);
+    const stripe_group& seen = shared_.table.group_at(number);
+    if (!seen.placed) return false;
+    bool has_begun = false;
+    for (std::size_t index = 0; index < most_holders && !has_begun; ++index) {
+      const holder& held = seen.holders[index];
+      if (!held.present || seen.stale(index).empty()) continue;
+      has_missed_ = true;
+      if (shared_.members.at(held.member).serves()) has_begun = find_work(number, index);
+    }
+    if (!has_begun) return false;
+  }
+  read();
+  return true;
+}
+
+// The first rows that the holder misses and that can be had.
+bool mender::find_work(std::uint64_t number, std::size_t index) {
+  stripe_table& table = shared_.table;
+  table.lock.assert_held();
+  stripe_group& seen = table.group_at(number);
+  const std::size_t place = seen.place_of(index);
+  const slot_set stale = seen.stale(index);
+  const std::span<const member* const> members = shared_.members.view();
+  job_ = {};
+  job_.plan.group = number;
+  job_.plan.place = static_cast<std::uint8_t>(place);
+  for (std::size_t row = stale.next(0); row < group_slots; row = stale.next(row + 1)) {
+    if (!table.is_filled(number, row, place)) {
+      seen.holders[index].missing = seen.holders[index].missing - slot_set::range(row, 1);
+      continue;
+    }
+    const std::size_t most = std::min(stale.run_from(row), rows_together);
+    std::size_t rows = 0;
+    for (std::size_t other = 0; other < most_holders && rows == 0; ++other) {
+      const holder& held = seen.holders[other];
+      if (other == index || seen.place_of(other) != place || !held.present || !members[held.member]->serves()) continue;
+      while (rows < most && !held.missing.contains(row + rows)) ++rows;
+      job_.is_copy = rows > 0;
+      job_.plan.sources[0] = {
+          .place = static_cast<std::uint8_t>(place), .member = held.member, .first = held.first + row};
+    }
+    if (rows == 0) rows = table.rows_with_sources(members, row, most, &job_.plan);
+    if (rows == 0) continue;
+    job_.now = phase::reading;
+    job_.group = number;
+    job_.transfer = table.begin(number);
+    job_.index = index;
+    job_.target = seen.holders[index];
+    job_.row = static_cast<std::uint32_t>(row);
+    job_.rows = static_cast<std::uint32_t>(rows);
+    return true;
+  }
+  return false;
+}
+
+void mender::read() {
+  const std::size_t sources = job_.is_copy ? 1 : shared_.code.shape().data;
+  for (std::size_t i = 0; i < sources; ++i) {
+    const read_plan::source& source = job_.plan.sources[i];
+    if (source.is_zero) continue;
+    ++job_.outstanding;
+    queues_.push(source.member, {.op = operation::read,
+                                 .slot = source.first,
+                                 .length_bytes = static_cast<std::uint32_t>(job_.rows * page_bytes),
+                                 .buffer = chunk(i)});
+  }
+  if (job_.outstanding == 0) write();
+}
+
+void mender::write() {
+  const std::size_t data = shared_.code.shape().data;
+  const std::size_t bytes = job_.rows * page_bytes;
+  std::byte* bytes_to_write = chunk(0);
+  if (!job_.is_copy) {
+    std::array<std::uint8_t, most_data> places{};
+    for (std::size_t i = 0; i < data; ++i) places[i] = job_.plan.sources[i].place;
+    const parity_code::factors factors = shared_.code.recover({places.data(), data}, job_.plan.place);
+    bytes_to_write = chunk(data);
+    std::memset(bytes_to_write, 0, bytes);
+    for (std::size_t i = 0; i < data; ++i) {
+      if (!job_.plan.sources[i].is_zero) galois::add_multiple(bytes_to_write, chunk(i), factors[i], bytes);
+    }
+  }
+  job_.now = phase::writing;
+  job_.outstanding = 1;
+  queues_.push(job_.target.member, {.op = operation::write,
+                                    .slot = job_.target.first + job_.row,
+                                    .length_bytes = static_cast<std::uint32_t>(bytes),
+                                    .buffer = bytes_to_write});
+}
+
+void mender::on_transfer(std::size_t member, int error_code) {
+  if (error_code != 0) shared_.members.note_error(member, error_code);
+  job_.has_failed |= error_code != 0;
+  if (--job_.outstanding > 0) return;
+  if (job_.has_failed) {
+    // The group's turn comes again with the next walk.
+    has_missed_ = true;
+    ++cursor_;
+    return close(false);
+  }
+  if (job_.now == phase::writing) return close(true);
+  write();
+}
+
+void mender::close(bool is_mended) {
+  const lock_guard guard(shared_.table.lock);
+  stripe_group& mended = shared_.table.group_at(job_.group);
+  if (is_mended) {
+    const slot_set rows = slot_set::range(job_.row, job_.rows);
+    for (holder& held : mended.holders) {
+      // The spare may have become its place meanwhile.
+      if (held.present && held.member == job_.target.member && held.first == job_.target.first) {
+        held.missing = held.missing - rows;
+      }
+    }
+    mended_rows_ += job_.rows;
+    if (!job_.is_copy) decoded_rows_ += job_.rows;
+  }
+  shared_.table.end(job_.group, job_.transfer);
+  job_.now = phase::none;
+}
+
+}  // namespace far::backend

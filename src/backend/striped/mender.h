@@ -1,0 +1,110 @@
+// Restores redundancy, in small steps: the walk over the groups of a striped far tier.
+//
+// For each group: frees an extent that has left; gives up holders whose member has forgotten them; lets a spare that
+// misses nothing take its place; gives a group a spare where a place is empty, or its member is lost or about to stop;
+// and copies or decodes what a holder misses, up to 16 rows at a time. It walks while there is something to do, and
+// does one copy at a time. It allocates only when it is created, and when a member is added.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "backend/striped/member_queues.h"
+#include "backend/striped/stripes.h"
+
+namespace far::backend {
+
+// What the mender asks of the part that places groups.
+class extent_supply {
+ public:
+  virtual ~extent_supply() = default;
+  // Takes an extent for group `number` on the best member that holds none of it; `better`: only on one that is better
+  // than `than`. Returns 0 or an errno value.
+  [[nodiscard]] virtual int take_spare(std::uint64_t number, holder* taken, std::size_t than, bool better) = 0;
+  virtual void free_extent(std::size_t member, slot_id first) = 0;
+  [[nodiscard]] virtual member_order order_of(std::uint64_t number) const = 0;
+};
+
+struct mend_counts {
+  std::uint64_t mended_rows = 0;   // pages of holders that missed them
+  std::uint64_t decoded_rows = 0;  // of these, computed from others
+  std::uint64_t spares = 0;
+  std::uint64_t moved_extents = 0;  // of the spares: to a member that was added
+  std::uint64_t removed_groups = 0;
+};
+
+// Joins the layer before the first step.
+class mender {
+ public:
+  mender(stripes& shared, extent_supply& extents);
+  ~mender();
+  mender(const mender&) = delete;
+  mender& operator=(const mender&) = delete;
+
+  [[nodiscard]] member_queues& queues() { return queues_; }
+
+  // Returns after how many nanoseconds it wants the next step.
+  std::uint64_t step();
+  // Nobody has called for attention since all groups were found in order.
+  [[nodiscard]] bool is_idle() const { return is_idle_.load() && !shared_.members.is_spreading(); }
+  [[nodiscard]] mend_counts counts() const;
+
+ private:
+  enum class phase : std::uint8_t { none, reading, writing };
+  struct job {
+    phase now = phase::none;
+    std::uint64_t group = 0;
+    std::uint8_t transfer = 0;  // its phase
+    std::size_t index = 0;      // of the holder
+    holder target;
+    std::uint32_t row = 0;
+    std::uint32_t rows = 0;
+    bool is_copy = false;  // from another holder of the same place: sources[0]
+    read_plan plan;
+    std::size_t outstanding = 0;
+    bool has_failed = false;
+  };
+
+  void start_walk(bool is_moving);
+  void walk(std::uint64_t now_ns);
+  void end_walk(std::uint64_t now_ns);
+  [[nodiscard]] bool look_at(std::uint64_t number);
+  [[nodiscard]] bool free_left(std::uint64_t number);
+  [[nodiscard]] bool remove_empty(std::uint64_t number);
+  [[nodiscard]] bool change_holders(std::uint64_t number);
+  [[nodiscard]] bool is_needed(const stripe_group& seen, std::size_t place) const;
+  [[nodiscard]] bool add_spare(std::uint64_t number);
+  [[nodiscard]] bool begin_move(std::uint64_t number);
+  [[nodiscard]] bool install(std::uint64_t number, std::size_t place, const holder& taken);
+  [[nodiscard]] bool begin_mending(std::uint64_t number);
+  [[nodiscard]] bool find_work(std::uint64_t number, std::size_t index) FAR_REQUIRES(shared_.table.lock);
+  void read();
+  void write();
+  void on_transfer(std::size_t member, int error_code);
+  void close(bool is_mended);
+  [[nodiscard]] std::byte* chunk(std::size_t source) const;
+
+  stripes& shared_;
+  extent_supply& extents_;
+  member_queues queues_;
+  std::byte* const memory_;
+  job job_;
+  std::uint64_t cursor_ = 0;
+  std::size_t empty_groups_ = 0;  // that this walk has left in their places
+  bool is_walking_ = false;
+  bool is_moving_ = false;  // this walk also moves extents to a member that was added
+  bool has_found_work_ = false;
+  bool has_missed_ = false;  // something could not be done now
+  std::uint64_t walk_again_ns_ = 0;
+  std::uint64_t spreadings_before_ = 0;
+  std::uint64_t told_rows_ = 0;  // of the mended ones: that the log has told of
+  std::atomic<bool> is_idle_{true};
+  std::atomic<std::uint64_t> mended_rows_{0};
+  std::atomic<std::uint64_t> decoded_rows_{0};
+  std::atomic<std::uint64_t> spares_{0};
+  std::atomic<std::uint64_t> moved_extents_{0};
+  std::atomic<std::uint64_t> removed_groups_{0};
+};
+
+}  // namespace far::backend

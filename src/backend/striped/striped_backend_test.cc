@@ -1,0 +1,535 @@
+#include "backend/striped/striped_backend.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/controlled_members.h"
+
+namespace far::backend {
+namespace {
+
+constexpr std::uint64_t no_value = 0;
+
+void fill_page(std::byte* page, slot_id slot, std::uint64_t value) {
+  std::uint64_t word = (slot + 1) * 0x9e3779b97f4a7c15u ^ value;
+  for (std::size_t i = 0; i < page_bytes; i += sizeof word) {
+    word = word * 6364136223846793005u + 1442695040888963407u;
+    std::memcpy(page + i, &word, sizeof word);
+  }
+}
+
+// A striped tier over members that do what the test says, and a model of what was written.
+class striped : public testing::Test {
+ protected:
+  ~striped() override {
+    if (tested_ != nullptr) tested_->validate();
+  }
+  std::unique_ptr<controlled> make_member(std::uint64_t slots) {
+    auto added = std::make_unique<controlled>("m" + std::to_string(members_.size()), slots);
+    members_.push_back(added.get());
+    return added;
+  }
+  void open(std::size_t count, parity_shape shape, std::uint64_t member_slots = 4096) {
+    std::vector<std::unique_ptr<backend>> owned;
+    for (std::size_t i = 0; i < count; ++i) owned.push_back(make_member(member_slots));
+    striped_options chosen;
+    chosen.shape = shape;
+    chosen.clock = &clock_;
+    chosen.lost_after_ns = 1000 * ms;
+    auto created = striped_backend::create(std::move(owned), chosen);
+    ASSERT_TRUE(created.ok()) << created.error().message;
+    tested_ = std::move(created).value();
+    queue_ = tested_->open_channel(16).value();
+  }
+  result<void> add(std::uint64_t slots = 4096) {
+    auto added = make_member(slots);
+    std::string name = added->describe();
+    return tested_->add_member(std::move(added), std::move(name));
+  }
+
+  int finish() {
+    for (int polls = 0; polls < 20'000; ++polls) {
+      completion done;
+      if (queue_->poll({&done, 1}) == 1) {
+        last_ = done;
+        return done.error_code;
+      }
+      clock_.now += ms / 10;
+      if (tends_) static_cast<void>(tested_->tend());
+    }
+    ADD_FAILURE() << "a transfer never ends";
+    return -1;
+  }
+  int transfer(request one) {
+    EXPECT_EQ(queue_->submit({&one, 1}), 1u);
+    return finish();
+  }
+  // Writes new values to adjacent slots, as one request.
+  int write(slot_id first, std::size_t count) {
+    std::vector<std::byte> bytes(count * page_bytes);
+    for (std::size_t i = 0; i < count; ++i) fill_page(bytes.data() + i * page_bytes, first + i, ++values_);
+    const int code = transfer({.op = operation::write,
+                               .slot = first,
+                               .length_bytes = static_cast<std::uint32_t>(bytes.size()),
+                               .buffer = bytes.data()});
+    for (std::size_t i = 0; i < count && code == 0; ++i) model_[first + i] = values_ - count + 1 + i;
+    return code;
+  }
+  slot_id write_new(std::size_t count) {
+    const result<slot_id> first = tested_->allocate(count);
+    EXPECT_TRUE(first.ok());
+    EXPECT_EQ(write(first.value(), count), 0);
+    return first.value();
+  }
+  void free(slot_id slot) {
+    tested_->free(slot, 1);
+    model_.erase(slot);
+  }
+  int read(slot_id slot, std::byte* into, std::uint64_t avoid = 0) {
+    return transfer({.op = operation::read, .slot = slot, .buffer = into, .avoid = avoid});
+  }
+  // Every page, one by one, byte for byte.
+  void expect_all() {
+    std::vector<std::byte> found(page_bytes);
+    std::vector<std::byte> expected(page_bytes);
+    for (const auto& [slot, value] : model_) {
+      fill_page(expected.data(), slot, value);
+      ASSERT_EQ(read(slot, found.data()), 0) << slot;
+      ASSERT_TRUE(found == expected) << "slot " << slot;
+    }
+  }
+  void tend(std::uint64_t time_ns) {
+    for (const std::uint64_t end = clock_.now + time_ns; clock_.now < end; clock_.now += ms) {
+      static_cast<void>(tested_->tend());
+    }
+  }
+  void tend_until_whole() {
+    for (int i = 0; i < 600 && !tested_->is_whole(); ++i) tend(100 * ms);
+    ASSERT_TRUE(tested_->is_whole());
+    tested_->validate();
+  }
+  // It stops answering, and the layer knows.
+  void take_down(std::size_t index) {
+    members_[index]->error_code = ETIMEDOUT;
+    tend(20 * ms);
+  }
+  void take_down_for_good(std::size_t index) {
+    members_[index]->error_code = ETIMEDOUT;
+    tend(3000 * ms);
+  }
+  [[nodiscard]] page_place place_of(slot_id slot) const {
+    const stripe_table& table = tested_->books().table;
+    const lock_guard guard(table.lock);
+    return table.place_of(slot);
+  }
+  // Where the page itself is.
+  [[nodiscard]] holder holder_of(slot_id slot) const {
+    const stripe_table& table = tested_->books().table;
+    const located where = table.locate(place_of(slot));
+    const lock_guard guard(table.lock);
+    return table.group_at(where.group).holders[where.column];
+  }
+  [[nodiscard]] std::uint64_t stored() const {
+    std::uint64_t sum = 0;
+    for (const controlled* member : members_) sum += member->used();
+    return sum;
+  }
+
+  manual_clock clock_;
+  std::vector<controlled*> members_;
+  std::unique_ptr<striped_backend> tested_;
+  std::unique_ptr<channel> queue_;
+  std::map<slot_id, std::uint64_t> model_;
+  std::uint64_t values_ = no_value;
+  completion last_;
+  bool tends_ = true;
+};
+
+TEST_F(striped, what_was_written_comes_back_and_each_page_is_read_from_one_member) {
+  open(3, {2, 1});
+  const slot_id first = write_new(64);
+  expect_all();
+  std::uint64_t reads = 0;
+  for (const controlled* member : members_) reads += member->reads;
+  EXPECT_EQ(reads, 64u);
+  std::vector<std::byte> found(64 * page_bytes);
+  ASSERT_EQ(transfer({.op = operation::read,
+                      .slot = first,
+                      .length_bytes = static_cast<std::uint32_t>(found.size()),
+                      .buffer = found.data()}),
+            0);
+  std::vector<std::byte> expected(page_bytes);
+  for (std::size_t i = 0; i < 64; ++i) {
+    fill_page(expected.data(), first + i, model_[first + i]);
+    ASSERT_EQ(std::memcmp(found.data() + i * page_bytes, expected.data(), page_bytes), 0) << i;
+  }
+}
+
+TEST_F(striped, a_batch_is_written_with_half_as_much_parity) {
+  open(6, {4, 2});
+  static_cast<void>(write_new(64));
+  std::uint64_t writes = 0;
+  for (const controlled* member : members_) writes += member->writes;
+  EXPECT_EQ(writes, 6u) << "16 rows: one transfer for each member";
+  EXPECT_EQ(stored(), 6 * group_slots);
+  EXPECT_EQ(tested_->counted().pages, 64u);
+}
+
+// Whichever members fail, as many as there are parity pages.
+TEST_F(striped, any_members_may_fail) {
+  open(6, {4, 2});
+  static_cast<void>(write_new(64));
+  static_cast<void>(write_new(7));
+  static_cast<void>(write_new(1));
+  for (std::size_t a = 0; a < members_.size(); ++a) {
+    for (std::size_t b = a; b < members_.size(); ++b) {
+      take_down(a);
+      take_down(b);
+      expect_all();
+      members_[a]->error_code = 0;
+      members_[b]->error_code = 0;
+      tend_until_whole();
+    }
+  }
+  EXPECT_GT(tested_->counted().decoded_pages, 0u);
+}
+
+TEST_F(striped, parts_of_pages_are_decoded_too) {
+  open(3, {2, 1});
+  const slot_id first = write_new(8);
+  std::vector<std::byte> expected(8 * page_bytes);
+  for (std::size_t i = 0; i < 8; ++i) fill_page(expected.data() + i * page_bytes, first + i, model_[first + i]);
+  for (std::size_t down = 0; down < 3; ++down) {
+    take_down(down);
+    for (std::uint32_t begin = 3; begin < 7 * page_bytes; begin += 1777) {
+      std::vector<std::byte> found(2500);
+      ASSERT_EQ(transfer({.op = operation::read,
+                          .slot = first,
+                          .offset_bytes = begin,
+                          .length_bytes = 2500,
+                          .buffer = found.data()}),
+                0);
+      ASSERT_EQ(std::memcmp(found.data(), expected.data() + begin, found.size()), 0) << begin;
+    }
+    members_[down]->error_code = 0;
+    tend_until_whole();
+  }
+}
+
+TEST_F(striped, numbers_of_a_page_that_must_be_decoded_are_reduced_here) {
+  open(3, {2, 1});
+  const slot_id first = write_new(4);
+  std::vector<std::byte> storage(2 * page_bytes);
+  std::byte* const page =
+      reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(storage.data()), page_bytes));
+  fill_page(page, first, model_[first]);
+  const page_hasher hash(5);
+  const page_reduction how{{far::detail::number_type::uint64, 0, ~std::uint64_t{0}}, &hash};
+  const reduced_page expected = reduce_page(how, page, {page + 64, 800});
+  std::vector<std::byte> whole(page_bytes);
+  ASSERT_EQ(read(first, whole.data()), 0);
+  take_down(last_.source - 1u);
+  reduced_page found;
+  ASSERT_EQ(transfer({.op = operation::read,
+                      .slot = first,
+                      .offset_bytes = 64,
+                      .length_bytes = 800,
+                      .buffer = reinterpret_cast<std::byte*>(&found),
+                      .reduce = &how}),
+            0);
+  EXPECT_EQ(found.numbers, expected.numbers);
+  EXPECT_EQ(found.check, expected.check);
+}
+
+TEST_F(striped, a_lost_member_is_rebuilt_on_another_and_then_another_may_fail) {
+  open(4, {2, 1});
+  for (int i = 0; i < 30; ++i) static_cast<void>(write_new(64));
+  for (std::size_t down = 0; down < 3; ++down) {
+    take_down_for_good(down);
+    expect_all();
+    members_[down]->error_code = 0;
+    members_[down]->forget();
+    tend_until_whole();
+    expect_all();
+  }
+  EXPECT_GT(tested_->counted().mended.decoded_rows, 0u);
+}
+
+TEST_F(striped, what_was_written_while_a_member_was_away_is_mended_when_it_is_back) {
+  open(3, {2, 1});
+  static_cast<void>(write_new(64));
+  take_down(1);
+  static_cast<void>(write_new(64));
+  static_cast<void>(write_new(5));
+  expect_all();
+  members_[1]->error_code = 0;
+  tend_until_whole();
+  take_down(0);
+  expect_all();
+}
+
+TEST_F(striped, more_failures_than_parity_are_waited_for_and_then_reported) {
+  open(3, {2, 1});
+  static_cast<void>(write_new(2));
+  take_down(0);
+  take_down(1);
+  std::vector<std::byte> found(page_bytes);
+  const slot_id slot = model_.begin()->first;
+  const int first_code = read(slot, found.data());
+  const int second_code = read(slot + 1, found.data());
+  EXPECT_TRUE(first_code == ETIMEDOUT || second_code == ETIMEDOUT) << "one of them is on the member that is left";
+  members_[0]->error_code = 0;
+  members_[1]->error_code = 0;
+  tend_until_whole();
+  expect_all();
+  members_[0]->forget();
+  members_[1]->forget();
+  tend(100 * ms);
+  const int lost = read(slot, found.data());
+  const int also_lost = read(slot + 1, found.data());
+  EXPECT_TRUE(lost == ESTALE || also_lost == ESTALE);
+}
+
+TEST_F(striped, a_write_succeeds_when_enough_of_it_is_stored) {
+  open(3, {2, 1});
+  const slot_id first = tested_->allocate(128).value();
+  ASSERT_EQ(write(first, 64), 0);
+  members_[2]->error_code = ECONNRESET;
+  EXPECT_EQ(write(first + 64, 64), 0) << "two of three";
+  expect_all();
+  members_[0]->error_code = ECONNRESET;
+  tends_ = false;
+  EXPECT_EQ(write(first, 1), EIO) << "one of three; what was there before stays";
+  members_[0]->error_code = 0;
+  members_[2]->error_code = 0;
+  tend_until_whole();
+  expect_all();
+}
+
+// Pages are freed and written at random, and all members together hold no more than is stated.
+TEST_F(striped, memory_is_bounded_while_pages_are_freed_and_written) {
+  for (const parity_shape shape : {parity_shape{4, 2}, parity_shape{2, 1}}) {
+    queue_ = nullptr;
+    tested_ = nullptr;
+    members_.clear();
+    model_.clear();
+    open(shape.places(), shape, 16 * group_slots);
+    std::mt19937_64 random(11);
+    const std::uint64_t wanted = 8 * group_slots * shape.data;
+    while (model_.size() < wanted) static_cast<void>(write_new(64));
+    const double ideal = static_cast<double>(shape.places()) / static_cast<double>(shape.data);
+    tend(200 * ms);
+    EXPECT_LE(static_cast<double>(stored()), ideal * static_cast<double>(model_.size() + group_slots * shape.data));
+    for (int round = 0; round < 300; ++round) {
+      for (int i = 0; i < 64; ++i) {
+        auto victim = model_.lower_bound(random() % (model_.rbegin()->first + 1));
+        free(victim->first);
+      }
+      static_cast<void>(write_new(round % 3 == 0 ? 50 : 64));
+      if (round % 3 == 0) static_cast<void>(write_new(14));
+    }
+    for (int i = 0; i < 400; ++i) tend(10 * ms);
+    const double bound = ideal * (static_cast<double>(model_.size()) * (1 + most_garbage) +
+                                  static_cast<double>((groups_to_spare + 1) * group_slots * shape.data));
+    EXPECT_LE(static_cast<double>(stored()), bound);
+    expect_all();
+    tested_->validate();
+    while (!model_.empty()) free(model_.begin()->first);
+    tend(1000 * ms);
+    EXPECT_LE(stored(), 2 * shape.places() * group_slots) << "what is not needed is given back";
+  }
+}
+
+TEST_F(striped, a_full_tier_says_so_and_makes_room_out_of_garbage) {
+  open(6, {4, 2}, 4 * group_slots);
+  const std::uint64_t total = tested_->report().total_slots;
+  while (model_.size() + 64 <= total) static_cast<void>(write_new(64));
+  EXPECT_EQ(tested_->allocate(64).error().code, ENOSPC);
+  std::mt19937_64 random(17);
+  for (int round = 0; round < 200; ++round) {
+    for (int i = 0; i < 64; ++i) {
+      auto victim = model_.lower_bound(random() % (model_.rbegin()->first + 1));
+      free(victim->first);
+    }
+    result<slot_id> first = tested_->allocate(64);
+    for (int i = 0; i < 1000 && !first.ok() && first.error().code == EAGAIN; ++i) {
+      tend(ms);
+      first = tested_->allocate(64);
+    }
+    ASSERT_TRUE(first.ok()) << first.error().message << " in round " << round;
+    ASSERT_EQ(write(first.value(), 64), 0) << round;
+  }
+  expect_all();
+  EXPECT_GT(tested_->counted().moved_pages, 0u);
+}
+
+TEST_F(striped, nothing_is_moved_while_children_read) {
+  open(3, {2, 1}, 16 * group_slots);
+  while (model_.size() < 6 * group_slots * 2) static_cast<void>(write_new(64));
+  tested_->keep_in_place(true);
+  for (slot_id slot = 0; slot < 6 * group_slots * 2; ++slot) {
+    if (slot % 5 != 0) free(slot);
+  }
+  tend(1000 * ms);
+  EXPECT_EQ(tested_->counted().moved_pages, 0u);
+  tested_->keep_in_place(false);
+  tend(1000 * ms);
+  EXPECT_GT(tested_->counted().moved_pages, 0u);
+  expect_all();
+}
+
+// Its parent's books are those of the fork, and its members are copies. The parent gives up what one of them holds.
+TEST_F(striped, a_child_reads_what_its_parent_had_and_decodes_what_has_moved) {
+  open(4, {2, 1});
+  for (int i = 0; i < 10; ++i) static_cast<void>(write_new(64));
+  const std::size_t victim = holder_of(model_.begin()->first).member;
+  tested_->keep_in_place(true);
+  std::array<int, 2> moved{};
+  std::array<int, 2> ready{};
+  ASSERT_EQ(pipe(moved.data()), 0);
+  ASSERT_EQ(pipe(ready.data()), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    tested_->after_fork_in_child();
+    char byte = 0;
+    if (::write(ready[1], "x", 1) != 1 || ::read(moved[0], &byte, 1) != 1) _exit(2);
+    static_cast<void>(queue_.release());
+    queue_ = tested_->open_channel(16).value();
+    tends_ = false;
+    const std::uint64_t reads_before = members_[victim]->reads;
+    expect_all();
+    _exit(HasFailure() ? 1 : members_[victim]->reads == reads_before ? 0 : 3);
+  }
+  const std::atomic<std::uint64_t>& held = tested_->books().members.at(victim).extents;
+  ASSERT_GT(held.load(), 0u);
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  take_down_for_good(victim);
+  for (int i = 0; i < 100 && held.load() > 0; ++i) tend(100 * ms);
+  EXPECT_EQ(held.load(), 0u) << "its pages are on others";
+  ASSERT_EQ(::write(moved[1], "x", 1), 1);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "1: wrong bytes; 3: it has read from a member that others use by now";
+  for (const int end : {moved[0], moved[1], ready[0], ready[1]}) close(end);
+}
+
+TEST_F(striped, a_draining_member_is_emptied_and_may_then_stop) {
+  open(4, {2, 1});
+  for (int i = 0; i < 40; ++i) static_cast<void>(write_new(64));
+  members_[1]->is_draining = true;
+  for (int i = 0; i < 100 && members_[1]->used() > 0; ++i) tend(100 * ms);
+  EXPECT_EQ(members_[1]->used(), 0u);
+  members_[1]->error_code = ETIMEDOUT;
+  tend(100 * ms);
+  take_down(2);
+  expect_all();
+}
+
+TEST_F(striped, groups_move_to_a_member_that_is_added) {
+  open(3, {2, 1}, 16 * group_slots);
+  while (model_.size() < 12 * group_slots * 2) static_cast<void>(write_new(64));
+  ASSERT_TRUE(add(16 * group_slots).ok());
+  tend_until_whole();
+  EXPECT_GT(members_[3]->used(), 3 * group_slots);
+  EXPECT_GT(tested_->counted().mended.moved_extents, 0u);
+  take_down(0);
+  expect_all();
+}
+
+TEST_F(striped, a_damaged_page_is_avoided_decoded_and_written_again) {
+  open(3, {2, 1});
+  const slot_id first = write_new(64);
+  std::vector<std::byte> found(page_bytes);
+  std::vector<std::byte> expected(page_bytes);
+  fill_page(expected.data(), first, model_[first]);
+  ASSERT_EQ(read(first, found.data()), 0);
+  const std::uint8_t wrong = last_.source;
+  ASSERT_NE(wrong, 0);
+  members_[wrong - 1u]->damage(holder_of(first).first + tested_->books().table.locate(place_of(first)).row);
+  ASSERT_EQ(read(first, found.data()), 0);
+  EXPECT_FALSE(found == expected);
+  ASSERT_EQ(read(first, found.data(), std::uint64_t{1} << (wrong - 1)), 0);
+  EXPECT_TRUE(found == expected);
+  EXPECT_EQ(last_.source, decoded_source);
+  tested_->report_damage(first, wrong, last_.source);
+  tend_until_whole();
+  ASSERT_EQ(read(first, found.data()), 0);
+  EXPECT_TRUE(found == expected);
+  EXPECT_EQ(last_.source, wrong);
+  EXPECT_EQ(tested_->report().damaged_copies, 1u);
+}
+
+// The compactor moves a page that somebody is reading; its old row holds nobody's page then.
+TEST_F(striped, rows_are_not_written_anew_while_somebody_reads_them) {
+  open(3, {2, 1});
+  const slot_id first = write_new(64);
+  for (slot_id slot = first + 1; slot < first + 64; ++slot) free(slot);
+  const page_place before = place_of(first);
+  tested_->make_room();
+  for (controlled* member : members_) member->holds_back_writes = true;
+  tend(20 * ms);
+  for (controlled* member : members_) member->holds_back_reads = true;
+  std::vector<std::byte> found(page_bytes);
+  const request one{.op = operation::read, .slot = first, .buffer = found.data()};
+  ASSERT_EQ(queue_->submit({&one, 1}), 1u);
+  for (controlled* member : members_) member->holds_back_writes = false;
+  tend(20 * ms);
+  ASSERT_NE(place_of(first), before) << "it has moved, while it is read where it was";
+  auto other = tested_->open_channel(4).value();
+  std::swap(queue_, other);
+  // Single pages take the first rows that are free.
+  for (int i = 0; i < 20; ++i) static_cast<void>(write_new(1));
+  std::swap(queue_, other);
+  for (controlled* member : members_) member->holds_back_reads = false;
+  ASSERT_EQ(finish(), 0);
+  std::vector<std::byte> expected(page_bytes);
+  fill_page(expected.data(), first, model_[first]);
+  EXPECT_TRUE(found == expected);
+}
+
+// Any member may fail at any moment of a move.
+TEST_F(striped, rows_keep_their_parity_while_extents_move) {
+  open(3, {2, 1}, 16 * group_slots);
+  while (model_.size() < 8 * group_slots * 2) static_cast<void>(write_new(64));
+  ASSERT_TRUE(add(16 * group_slots).ok());
+  for (int i = 0; i < 60'000 && !tested_->is_whole(); ++i) {
+    tend(ms);
+    const stripe_table& table = tested_->books().table;
+    const lock_guard guard(table.lock);
+    for (std::uint64_t number = 0; number < table.groups_end(); ++number) {
+      const stripe_group& seen = table.group_at(number);
+      for (std::size_t place = 0; place < 3; ++place) {
+        ASSERT_TRUE(!seen.placed || (seen.holders[place].present && seen.stale(place).empty())) << "group " << number;
+      }
+    }
+  }
+  ASSERT_TRUE(tested_->is_whole());
+  EXPECT_GT(tested_->counted().mended.moved_extents, 0u);
+}
+
+TEST_F(striped, refusals_say_what_to_write) {
+  std::vector<std::unique_ptr<backend>> two;
+  two.push_back(make_member(512));
+  two.push_back(make_member(512));
+  const auto refused = striped_backend::create(std::move(two), {});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, "parity=2+1 takes between 3 and 63 servers, not 2");
+}
+
+}  // namespace
+}  // namespace far::backend
