@@ -21,8 +21,6 @@ constexpr std::size_t shared_bytes = maximum_members * sizeof(std::atomic<std::u
 constexpr std::uint64_t report_interval_ns = 1'000'000'000;
 constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
 
-constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
-
 // The least patience, if no server has granted a longer lease.
 constexpr std::uint64_t least_patience_ns = 30'000'000'000;
 
