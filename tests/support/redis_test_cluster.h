@@ -41,8 +41,7 @@ class redis_test_cluster {
   // All of that.
   void move(std::uint32_t slot, std::size_t from, std::size_t to) const;
 
-  // Waits until the others have put a replica in the place of a master that was killed, according to `asked`. Returns
-  // its number.
+  // Puts a replica in the place of a master that was killed, and waits until `asked` knows. Returns its number.
   [[nodiscard]] std::size_t wait_for_successor(std::uint32_t slot, std::size_t killed, std::size_t asked) const;
   // Waits until a node is a replica of another one, in step with it.
   void wait_for_replica(std::size_t number, std::size_t of) const;

@@ -35,6 +35,7 @@ class redis_test_server {
   [[nodiscard]] std::uint16_t tls_port() const { return tls_port_; }
 
   void kill();
+  [[nodiscard]] bool is_running() const { return process_ >= 0; }
   // Starts again at the same address, with nothing of what it held.
   void start();
   // It hangs, and goes on.
