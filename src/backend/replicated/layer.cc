@@ -270,10 +270,11 @@ void layer::report_shortage() {
   const bool is_short = lending < least_copies;
   if (is_short == std::exchange(shortage_reported_, is_short)) return;
   if (is_short) {
-    log_line(log_level::warning,
-             "far tier: %zu of its servers take pages (others do not answer, or are about to stop), and min-copies=%zu: "
-             "pages stay in local memory, which may exceed the budget, until there are more",
-             lending, least_copies);
+    log_line(
+        log_level::warning,
+        "far tier: %zu of its servers take pages (others do not answer, or are about to stop), and min-copies=%zu: "
+        "pages stay in local memory, which may exceed the budget, until there are more",
+        lending, least_copies);
   } else {
     log_line(log_level::info, "far tier: %zu servers take pages again, enough for min-copies=%zu", lending,
              least_copies);
