@@ -296,6 +296,12 @@ result<void> striped_backend::add_server(std::string_view server) {
   return add_member(std::move(connected.value().store), std::move(connected.value().name));
 }
 
+result<std::uint64_t> striped_backend::remove_server(std::string_view server) {
+  return error{"far tier '" + describe() + "' has parity, and gives up no servers by this command; stop " +
+                   std::string(server) + " with a long --drain, and its pages move to a spare server",
+               ENOTSUP};
+}
+
 result<void> striped_backend::add_member(std::unique_ptr<backend> store, std::string name) {
   if (shared_.members.member_count() == most_striped_members) {
     return error{"the far tier has " + std::to_string(most_striped_members) +

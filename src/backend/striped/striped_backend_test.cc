@@ -546,6 +546,8 @@ TEST_F(striped, refusals_say_what_to_write) {
   const auto refused = striped_backend::create(std::move(two), {});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message, "parity=2+1 takes between 3 and 63 servers, not 2");
+  open(3, {2, 1});
+  EXPECT_NE(tested_->remove_server("m1").error().message.find("stop m1 with a long --drain"), std::string::npos);
 }
 
 }  // namespace
