@@ -129,14 +129,16 @@ bool mender::free_left(std::uint64_t number) {
     stripe_group& seen = shared_.table.group_at(number);
     if (!seen.leaving.present) return false;
     shared_.table.settle(seen);
-    if (static_cast<std::int32_t>(seen.turns - seen.leaves_at_turn) < 0) {
+    // A child of a fork may read it where it was.
+    const bool is_kept = shared_.members.is_kept_in_place() && shared_.members.at(seen.leaving.member).serves();
+    if (is_kept || static_cast<std::int32_t>(seen.turns - seen.leaves_at_turn) < 0) {
       has_missed_ = true;
       return false;
     }
     left = seen.leaving;
     seen.leaving = {};
   }
-  extents_.free_extent(left.member, left.first);
+  extents_.free_extent(left.member, left.first, true);
   return true;
 }
 
@@ -155,7 +157,7 @@ bool mender::remove_empty(std::uint64_t number) {
     shared_.table.remove_group(number);
   }
   for (const holder& held : freed) {
-    if (held.present) extents_.free_extent(held.member, held.first);
+    if (held.present) extents_.free_extent(held.member, held.first, false);
   }
   ++removed_groups_;
   return true;
@@ -173,13 +175,25 @@ bool mender::change_holders(std::uint64_t number) {
   }
   holder& spare = seen.holders[spare_holder];
   if (!spare.present) return false;
-  if (!is_needed(seen, seen.spare_for) && seen.stale(seen.spare_for).empty() && !is_moving_ &&
-      !shared_.members.is_spreading()) {
+  // It would be in the way of another one.
+  if (shared_.members.at(spare.member).state() == member_state::lost && can_do_without_spare(number)) {
     if (shared_.table.begin_leaving(seen, spare_holder)) return true;
     has_missed_ = true;
     return false;
   }
+  if (!is_needed(seen, seen.spare_for) && seen.stale(seen.spare_for).empty() && !is_moving_ &&
+      !shared_.members.is_spreading()) {
+    const bool is_kept = shared_.members.is_kept_in_place() && shared_.members.at(spare.member).serves();
+    if (!is_kept && shared_.table.begin_leaving(seen, spare_holder)) return true;
+    has_missed_ = true;
+    return false;
+  }
   if (!shared_.members.at(spare.member).serves() || !seen.stale(spare_holder).empty()) return false;
+  shared_.table.settle(seen);
+  if (!seen.is_spare_settled()) {
+    has_missed_ = true;
+    return false;
+  }
   holder& place = seen.holders[seen.spare_for];
   const bool could_stay = place.present && shared_.members.at(place.member).serves();
   if ((could_stay && shared_.members.is_kept_in_place()) || seen.leaving.present) {
@@ -189,6 +203,21 @@ bool mender::change_holders(std::uint64_t number) {
   if (place.present) static_cast<void>(shared_.table.begin_leaving(seen, seen.spare_for));
   place = spare;
   spare = {};
+  return true;
+}
+
+// Whether every page that the spare has can be had from others. Requires: its member is lost.
+bool mender::can_do_without_spare(std::uint64_t number) const {
+  shared_.table.lock.assert_held();
+  const stripe_group& seen = shared_.table.group_at(number);
+  const slot_set held = seen.sealed - seen.holders[spare_holder].missing;
+  read_plan plan;
+  plan.group = number;
+  plan.place = seen.spare_for;
+  for (std::size_t row = held.next(0); row < group_slots; row = held.next(row + 1)) {
+    if (!shared_.table.is_filled(number, row, seen.spare_for)) continue;
+    if (shared_.table.rows_with_sources(shared_.members.view(), row, 1, &plan) == 0) return false;
+  }
   return true;
 }
 
@@ -230,6 +259,7 @@ bool mender::install(std::uint64_t number, std::size_t place, const holder& take
     seen.spare_for = static_cast<std::uint8_t>(place);
     seen.holders[spare_holder] = taken;
     seen.holders[spare_holder].missing = slot_set::everything();
+    seen.spare_settles_at_turn = seen.turns + 2;
   }
   ++spares_;
   return true;

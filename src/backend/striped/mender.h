@@ -22,7 +22,8 @@ class extent_supply {
   // Takes an extent for group `number` on the best member that holds none of it; `better`: only on one that is better
   // than `than`. Returns 0 or an errno value.
   [[nodiscard]] virtual int take_spare(std::uint64_t number, holder* taken, std::size_t than, bool better) = 0;
-  virtual void free_extent(std::size_t member, slot_id first) = 0;
+  // `held_pages`: some of them may be in the books of a fork's child.
+  virtual void free_extent(std::size_t member, slot_id first, bool held_pages) = 0;
   [[nodiscard]] virtual member_order order_of(std::uint64_t number) const = 0;
 };
 
@@ -73,6 +74,7 @@ class mender {
   [[nodiscard]] bool free_left(std::uint64_t number);
   [[nodiscard]] bool remove_empty(std::uint64_t number);
   [[nodiscard]] bool change_holders(std::uint64_t number);
+  [[nodiscard]] bool can_do_without_spare(std::uint64_t number) const;
   [[nodiscard]] bool is_needed(const stripe_group& seen, std::size_t place) const;
   [[nodiscard]] bool add_spare(std::uint64_t number);
   [[nodiscard]] bool begin_move(std::uint64_t number);

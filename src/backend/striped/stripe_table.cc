@@ -382,7 +382,8 @@ void stripe_table::end(std::uint64_t group, std::uint8_t phase) {
 
 void stripe_table::settle(stripe_group& group) {
   for (int turn = 0; turn < 2 && group.in_flight[group.phase ^ 1] == 0; ++turn) {
-    if (group.dying.empty() && group.dying_before.empty() && !group.leaving.present) return;
+    const bool is_awaited = group.leaving.present || !group.is_spare_settled();
+    if (group.dying.empty() && group.dying_before.empty() && !is_awaited) break;
     free_rows_ += group.dying_before.size();
     group.free |= group.dying_before;
     group.dying_before = group.dying;

@@ -20,7 +20,7 @@
 // or about to stop. A holder misses rows, and only pages that it does not miss are read from it:
 //
 //     (none) ---- the tender allocates an extent, as spare ----------> spare: misses every row
-//     spare ----- misses no sealed row -------------------------------> place; its predecessor is leaving
+//     spare ----- misses no sealed row, and no write goes past it ----> place; its predecessor is leaving
 //     any ------- a row is sealed without it -------------------------> misses the row
 //     any ------- mended: copied, or decoded from others -------------> does not miss the row
 //     leaving --- every transfer that began before has ended ---------> (none): the extent is freed
@@ -63,6 +63,7 @@ struct stripe_group {
   std::array<holder, most_holders> holders;
   holder leaving;
   std::uint32_t leaves_at_turn = 0;
+  std::uint32_t spare_settles_at_turn = 0;
   std::uint32_t turns = 0;
   std::array<std::uint32_t, 2> in_flight{};
   std::uint32_t live_pages = 0;
@@ -73,6 +74,10 @@ struct stripe_group {
 
   [[nodiscard]] std::size_t place_of(std::size_t index) const { return index == spare_holder ? spare_for : index; }
   [[nodiscard]] slot_set stale(std::size_t index) const { return holders[index].missing & sealed; }
+  // Whether every write that began before there was a spare, and goes past it, has ended.
+  [[nodiscard]] bool is_spare_settled() const {
+    return !holders[spare_holder].present || static_cast<std::int32_t>(turns - spare_settles_at_turn) >= 0;
+  }
   [[nodiscard]] bool is_quiet() const { return in_flight[0] + in_flight[1] == 0; }
   [[nodiscard]] bool is_whole(std::size_t places) const {
     for (std::size_t place = 0; place < places; ++place) {

@@ -91,7 +91,7 @@ class striped_backend final : public backend, private row_supply, private extent
 
   [[nodiscard]] int place_group() override;
   [[nodiscard]] int take_spare(std::uint64_t number, holder* taken, std::size_t than, bool better) override;
-  void free_extent(std::size_t member, slot_id first) override;
+  void free_extent(std::size_t member, slot_id first, bool held_pages) override;
   [[nodiscard]] member_order order_of(std::uint64_t number) const override;
 
   [[nodiscard]] int take_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -141,6 +142,45 @@ class striped : public testing::Test {
     const lock_guard guard(table.lock);
     return table.group_at(where.group).holders[where.column];
   }
+  // A child of a fork reads everything after its parent has done something. Returns 0, or 1 for wrong bytes, or what
+  // `judge` says in the child. Its parent's books are those of the fork, and its members are copies.
+  int read_in_child(const std::function<void()>& parent_does, const std::function<int()>& judge) {
+    tested_->keep_in_place(true);
+    std::array<int, 2> done{};
+    std::array<int, 2> ready{};
+    EXPECT_EQ(pipe(done.data()), 0);
+    EXPECT_EQ(pipe(ready.data()), 0);
+    char byte = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+      tested_->after_fork_in_child();
+      if (::write(ready[1], "x", 1) != 1 || ::read(done[0], &byte, 1) != 1) _exit(2);
+      static_cast<void>(queue_.release());
+      queue_ = tested_->open_channel(16).value();
+      tends_ = false;
+      expect_all();
+      _exit(HasFailure() ? 1 : judge());
+    }
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    parent_does();
+    EXPECT_EQ(::write(done[1], "x", 1), 1);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    for (const int end : {done[0], done[1], ready[0], ready[1]}) close(end);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  // A member on which the spare of a group is not complete yet; maximum_members: none.
+  [[nodiscard]] std::size_t incomplete_spare() const {
+    const stripe_table& table = tested_->books().table;
+    const lock_guard guard(table.lock);
+    for (std::uint64_t number = 0; number < table.groups_end(); ++number) {
+      const stripe_group& seen = table.group_at(number);
+      if (seen.holders[spare_holder].present && !seen.stale(spare_holder).empty()) {
+        return seen.holders[spare_holder].member;
+      }
+    }
+    return maximum_members;
+  }
   [[nodiscard]] std::uint64_t stored() const {
     std::uint64_t sum = 0;
     for (const controlled* member : members_) sum += member->used();
@@ -265,6 +305,22 @@ TEST_F(striped, a_lost_member_is_rebuilt_on_another_and_then_another_may_fail) {
     expect_all();
   }
   EXPECT_GT(tested_->counted().mended.decoded_rows, 0u);
+}
+
+TEST_F(striped, a_spare_on_a_lost_member_is_not_in_the_way_of_another) {
+  open(5, {2, 1});
+  for (int i = 0; i < 30; ++i) static_cast<void>(write_new(64));
+  members_[0]->error_code = ETIMEDOUT;
+  std::size_t second = maximum_members;
+  for (int i = 0; i < 5000 && second == maximum_members; ++i) {
+    tend(ms);
+    second = incomplete_spare();
+  }
+  ASSERT_LT(second, members_.size());
+  take_down_for_good(second);
+  tend(10'000 * ms);
+  take_down(second == 1 ? 2 : 1);
+  expect_all();
 }
 
 TEST_F(striped, what_was_written_while_a_member_was_away_is_mended_when_it_is_back) {
@@ -407,42 +463,32 @@ TEST_F(striped, nothing_is_moved_while_children_read) {
   expect_all();
 }
 
-// Its parent's books are those of the fork, and its members are copies. The parent gives up what one of them holds.
 TEST_F(striped, a_child_reads_what_its_parent_had_and_decodes_what_has_moved) {
   open(4, {2, 1});
   for (int i = 0; i < 10; ++i) static_cast<void>(write_new(64));
   const std::size_t victim = holder_of(model_.begin()->first).member;
-  tested_->keep_in_place(true);
-  std::array<int, 2> moved{};
-  std::array<int, 2> ready{};
-  ASSERT_EQ(pipe(moved.data()), 0);
-  ASSERT_EQ(pipe(ready.data()), 0);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    tested_->after_fork_in_child();
-    char byte = 0;
-    if (::write(ready[1], "x", 1) != 1 || ::read(moved[0], &byte, 1) != 1) _exit(2);
-    static_cast<void>(queue_.release());
-    queue_ = tested_->open_channel(16).value();
-    tends_ = false;
-    const std::uint64_t reads_before = members_[victim]->reads;
-    expect_all();
-    _exit(HasFailure() ? 1 : members_[victim]->reads == reads_before ? 0 : 3);
-  }
   const std::atomic<std::uint64_t>& held = tested_->books().members.at(victim).extents;
-  ASSERT_GT(held.load(), 0u);
-  char byte = 0;
-  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-  take_down_for_good(victim);
-  for (int i = 0; i < 100 && held.load() > 0; ++i) tend(100 * ms);
-  EXPECT_EQ(held.load(), 0u) << "its pages are on others";
-  ASSERT_EQ(::write(moved[1], "x", 1), 1);
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0) << "1: wrong bytes; 3: it has read from a member that others use by now";
-  for (const int end : {moved[0], moved[1], ready[0], ready[1]}) close(end);
+  const std::uint64_t reads_before = members_[victim]->reads;
+  const auto give_up = [&] {
+    take_down_for_good(victim);
+    for (int i = 0; i < 100 && held.load() > 0; ++i) tend(100 * ms);
+    EXPECT_EQ(held.load(), 0u) << "its pages are on others";
+  };
+  EXPECT_EQ(read_in_child(give_up, [&] { return members_[victim]->reads == reads_before ? 0 : 3; }), 0)
+      << "3: it has read from a member that others use by now";
+}
+
+TEST_F(striped, a_child_goes_on_reading_when_its_parent_gives_up_empty_groups) {
+  open(3, {2, 1}, 16 * group_slots);
+  for (int i = 0; i < 10; ++i) static_cast<void>(write_new(64));
+  const auto fill_and_free = [&] {
+    std::vector<slot_id> slots;
+    for (int i = 0; i < 96; ++i) slots.push_back(write_new(64));
+    for (const slot_id first : slots) tested_->free(first, 64);
+    tend(2000 * ms);
+    EXPECT_GT(tested_->counted().mended.removed_groups, 0u);
+  };
+  EXPECT_EQ(read_in_child(fill_and_free, [] { return 0; }), 0);
 }
 
 TEST_F(striped, a_draining_member_is_emptied_and_may_then_stop) {

@@ -224,7 +224,9 @@ void striped_channel::end_strip(std::uint32_t index) {
     for (std::size_t i = 0; i < written.count && sealed.is_safe; ++i) {
       const page_to_write& page = written.pages[i];
       const page_place from = page.request != none ? requests_[page.request].moved_from : 0;
-      if (from != 0 && shared_.table.place_of(page.slot) != from) continue;
+      // A child of a fork reads the page where it was: its row must not die.
+      const bool may_move = !shared_.members.is_kept_in_place() && shared_.table.place_of(page.slot) == from;
+      if (from != 0 && !may_move) continue;
       shared_.table.set_page(
           page.slot,
           shared_.table.number_of(written.run.group, written.run.first + i % written.run.count, i / written.run.count));
