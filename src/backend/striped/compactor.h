@@ -59,7 +59,7 @@ class compactor {
   stripes& shared_;
   std::unique_ptr<striped_channel> queue_;
   std::byte* const memory_;
-  phase now_ = phase::none;
+  std::atomic<phase> now_{phase::none};
   std::uint64_t group_ = 0;
   std::uint8_t transfer_ = 0;  // its phase
   std::array<page_move, most_pages> pages_;
