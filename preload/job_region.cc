@@ -82,10 +82,13 @@ int check_owner(int descriptor) {
 }
 
 // Allocates all of the file now, because a full file system could not be reported later. Older kernels give up at a
-// signal without having done anything, so the program's timers are kept out.
+// signal without having done anything, so the program's timers are kept out. The C library's own signals are not: it
+// uses them when the program gives up rights, and then it is tried again.
 int make_room(int descriptor) {
   const platform::signal_shield shield;
-  return posix_fallocate(descriptor, 0, static_cast<off_t>(region_bytes));
+  int failure = EINTR;
+  while (failure == EINTR) failure = posix_fallocate(descriptor, 0, static_cast<off_t>(region_bytes));
+  return failure;
 }
 
 void remove_if_abandoned(const std::string& path) {

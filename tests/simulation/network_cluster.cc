@@ -61,7 +61,7 @@ network_cluster::network_cluster(scheduler& threads, random_source& random, cons
   make_tier(std::move(members), options);
   trouble_lasts_ = {.usual_slices = 1000, .longest_slices = 20'000};
   network_.on_wait([this] {
-    for (const auto& server : servers_) server->pump();
+    for (const auto& server : servers()) server->pump();
   });
 }
 
@@ -106,12 +106,12 @@ std::unique_ptr<backend::backend> network_cluster::make_client(std::size_t serve
 
 void network_cluster::start() {
   cluster::start();
-  for (const auto& server : servers_) server->start_threads();
+  for (const auto& server : servers()) server->start_threads();
 }
 
 void network_cluster::stop() {
   cluster::stop();
-  for (const auto& server : servers_) server->stop();
+  for (const auto& server : servers()) server->stop();
 }
 
 void network_cluster::make_trouble(std::size_t server) {
@@ -196,7 +196,7 @@ std::vector<cluster::count> network_cluster::counted() const {
   std::uint64_t expired = 0;
   std::uint64_t damaged = 0;
   std::uint64_t fenced = 0;
-  for (const auto& server : servers_) {
+  for (const auto& server : servers()) {
     expired += server->sessions_expired();
     damaged += server->counters().damaged_requests.value();
     fenced += server->counters().endings[static_cast<std::size_t>(server::close_reason::fenced)].value();

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 
 #include "cluster.h"
 #include "network.h"
@@ -35,6 +36,9 @@ class network_cluster final : public cluster {
 
   void make_servers(std::uint64_t capacity_slots);
   [[nodiscard]] std::unique_ptr<backend::backend> make_client(std::size_t server, std::uint64_t capacity_slots);
+  [[nodiscard]] std::span<const std::unique_ptr<network_server>> servers() const {
+    return std::span(servers_).first(server_count());
+  }
 
   const simulated_clock& time_;
   std::string tokens_;

@@ -143,7 +143,8 @@ std::vector<cluster::count> simulated_cluster::counted() const {
   std::uint64_t late_writes = 0;
   for (std::size_t i = 0; i < server_count(); ++i) late_writes += servers_[i]->late_writes();
   all.push_back({"late writes", late_writes});
-  if (!chosen_.has_parity) all.push_back({"damaged slots", damaged_slots()});
+  if (chosen_.has_parity) return all;
+  all.push_back({"damaged slots", damaged_slots()});
   all.push_back({"drained servers", drained_});
   return all;
 }
