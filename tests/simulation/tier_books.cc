@@ -99,7 +99,7 @@ class parity_books final : public tier_books {
   explicit parity_books(backend::striped_backend& tier) : tier_(tier) {}
 
   const backend::layer& members() const override { return tier_.books().members; }
-  bool is_whole() const override { return tier_.is_whole(); }
+  bool is_whole() const override { return tier_.is_whole() && !tier_.is_moving(); }
   result<void> add_member(std::unique_ptr<backend::backend> store, std::string name) override {
     return tier_.add_member(std::move(store), std::move(name));
   }

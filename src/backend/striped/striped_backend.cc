@@ -436,8 +436,7 @@ striped_backend::counts striped_backend::counted() const {
 }
 
 bool striped_backend::is_whole() const {
-  // A move may still end without one of its members.
-  if (!mender_.is_idle() || !compactor_.is_idle()) return false;
+  if (!mender_.is_idle()) return false;
   for (const member* keeper : shared_.members.view()) {
     if (!keeper->serves()) return false;
   }

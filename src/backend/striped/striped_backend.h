@@ -79,6 +79,8 @@ class striped_backend final : public backend, private row_supply, private extent
   [[nodiscard]] counts counted() const;
   // Whether every group has all its places, on members that serve, and none of them misses anything.
   [[nodiscard]] bool is_whole() const;
+  // Whether pages are being moved: a move may still end without one of its members.
+  [[nodiscard]] bool is_moving() const { return !compactor_.is_idle(); }
   // For validators.
   [[nodiscard]] const stripes& books() const { return shared_; }
 
