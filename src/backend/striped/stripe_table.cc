@@ -246,10 +246,22 @@ bool stripe_table::is_usable(std::span<const member* const> members, const holde
 
 bool stripe_table::find_sources(std::span<const member* const> members, std::size_t row, const read_limits& limits,
                                 read_plan* plan) const {
+  for (plan->choice = 0; plan->choice < shape_.choices(); ++plan->choice) {
+    const bool is_shunned = (limits.shunned_choices >> plan->choice & 1) != 0;
+    if (!is_shunned && find_choice(members, row, limits, plan)) return true;
+  }
+  return false;
+}
+
+// The choice number is plan->choice.
+bool stripe_table::find_choice(std::span<const member* const> members, std::size_t row, const read_limits& limits,
+                               read_plan* plan) const {
   const stripe_group& holding = groups_[plan->group];
+  const std::size_t left_out = shape_.parity == 1 ? most_places : shape_.places() - 2 - plan->choice;
+  std::size_t others = 0;
   std::size_t found = 0;
-  for (std::size_t other = 0; other < shape_.places() && found < shape_.data; ++other) {
-    if (other == plan->place) continue;
+  for (std::size_t other = 0; other < shape_.places(); ++other) {
+    if (other == plan->place || others++ == left_out) continue;
     if (!is_filled(plan->group, row, other)) {
       plan->sources[found++] = {.place = static_cast<std::uint8_t>(other), .is_zero = true};
       continue;
@@ -264,6 +276,7 @@ bool stripe_table::find_sources(std::span<const member* const> members, std::siz
       break;
     }
   }
+  FAR_CHECK(found <= shape_.data, "a choice has as many pages as a row");
   return found == shape_.data;
 }
 

@@ -101,8 +101,9 @@ struct located {
 
 // Which members a reader may use.
 struct read_limits {
-  std::uint64_t shunned = 0;  // a bit for each member that has failed this read, or returned wrong bytes
-  bool any_state = false;     // in the child of a fork: nobody there learns that a member came back
+  std::uint64_t shunned = 0;          // a bit for each member that has failed this read, or returned wrong bytes
+  std::uint64_t shunned_choices = 0;  // a bit for each choice of others that wrong bytes were computed from
+  bool any_state = false;             // in the child of a fork: nobody there learns that a member came back
 };
 
 // The next pages of a read, all in the same group and column, in adjacent rows.
@@ -122,6 +123,8 @@ struct read_plan {
   std::uint32_t row = 0;
   std::uint32_t pages = 0;
   std::uint8_t place = 0;
+  std::uint8_t choice =
+      0;  // of sources, if decoded: of the other places, the one that many before the last is left out
   std::array<source, most_data> sources{};
 
   [[nodiscard]] bool is_served() const { return how == outcome::direct || how == outcome::decoded; }
@@ -229,9 +232,12 @@ class stripe_table {
   void validate() const FAR_REQUIRES(lock);
 
  private:
-  // `data` pages of a row from which the page of plan->place is computed; false: fewer can be read.
+  // `data` pages of a row from which the page of plan->place is computed, by the first choice that is not shunned and
+  // can be read; false: there is none.
   [[nodiscard]] bool find_sources(std::span<const member* const> members, std::size_t row, const read_limits& limits,
                                   read_plan* plan) const FAR_REQUIRES(lock);
+  [[nodiscard]] bool find_choice(std::span<const member* const> members, std::size_t row, const read_limits& limits,
+                                 read_plan* plan) const FAR_REQUIRES(lock);
   [[nodiscard]] bool is_usable(std::span<const member* const> members, const holder& held, std::size_t row,
                                const read_limits& limits) const;
   [[nodiscard]] read_plan::outcome trouble(std::span<const member* const> members, const located& where,

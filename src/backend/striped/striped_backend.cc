@@ -318,7 +318,7 @@ result<void> striped_backend::add_member(std::unique_ptr<backend> store, std::st
 
 // Only if the right bytes can still be had: places may have moved meanwhile.
 void striped_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) {
-  if (shared_.members.detached() || wrong == right || wrong == decoded_source) return;
+  if (shared_.members.detached() || wrong == right || wrong >= first_decoded_source) return;
   std::size_t other = 0;
   {
     const lock_guard guard(shared_.table.lock);

@@ -347,13 +347,70 @@ TEST_F(striped, a_damaged_page_is_avoided_decoded_and_written_again) {
   EXPECT_FALSE(found == expected);
   ASSERT_EQ(read(first, found.data(), std::uint64_t{1} << (wrong - 1)), 0);
   EXPECT_TRUE(found == expected);
-  EXPECT_EQ(last_.source, decoded_source);
+  EXPECT_EQ(last_.source, first_decoded_source);
   tested_->report_damage(first, wrong, last_.source);
   tend_until_whole();
   ASSERT_EQ(read(first, found.data()), 0);
   EXPECT_TRUE(found == expected);
   EXPECT_EQ(last_.source, wrong);
   EXPECT_EQ(tested_->report().damaged_copies, 1u);
+}
+
+// Any two pages of a row are damaged, so some of the others say what the page is.
+TEST_F(striped, a_page_is_computed_from_whichever_others_are_right) {
+  open(6, {4, 2});
+  const slot_id slot = write_new(64);
+  std::vector<std::byte> expected(page_bytes);
+  fill_page(expected.data(), slot, model_[slot]);
+  const located where = tested_->books().table.locate(place_of(slot));
+  const std::array<holder, most_holders> holders = [&] {
+    const lock_guard guard(tested_->books().table.lock);
+    return tested_->books().table.group_at(where.group).holders;
+  }();
+  const auto damage = [&](std::size_t place) {
+    members_[holders[place].member]->damage(holders[place].first + where.row);
+  };
+  damage(where.column);
+  for (std::size_t place = 0; place < 6; ++place) {
+    if (place == where.column) continue;
+    damage(place);
+    std::vector<std::byte> found(page_bytes);
+    std::uint64_t avoid = 0;
+    for (int tries = 0; tries < 6 && found != expected; ++tries) {
+      ASSERT_EQ(read(slot, found.data(), avoid), 0);
+      ASSERT_EQ(avoid >> (last_.source - 1) & 1, 0u) << "it is asked twice";
+      avoid |= std::uint64_t{1} << (last_.source - 1);
+    }
+    EXPECT_TRUE(found == expected) << "place " << place;
+    damage(place);  // it is right again
+  }
+}
+
+// The page that it is a part of cannot be read.
+TEST_F(striped, a_part_of_a_page_that_cannot_be_read_fails_at_once) {
+  open(3, {2, 1});
+  const slot_id slot = write_new(2);
+  const std::size_t holding = holder_of(slot).member;
+  take_down_for_good(holding);
+  take_down_for_good(holding == 0 ? 1 : 0);
+  std::vector<std::byte> bytes(page_bytes);
+  EXPECT_EQ(
+      transfer({.op = operation::write, .slot = slot, .offset_bytes = 100, .length_bytes = 50, .buffer = bytes.data()}),
+      EIO);
+}
+
+TEST_F(striped, writes_without_rows_wait_once) {
+  open(3, {2, 1}, group_slots);
+  const slot_id first = tested_->allocate(512).value();
+  tends_ = false;
+  for (slot_id slot = first; slot < first + 440; ++slot) ASSERT_EQ(write(slot, 1), 0);
+  const std::uint64_t before = clock_.now;
+  EXPECT_EQ(write(first + 440, 64), EIO) << "two strips, and rows for none";
+  EXPECT_GE(clock_.now - before, 1000 * ms);
+  EXPECT_LT(clock_.now - before, 1100 * ms);
+  const std::uint64_t between = clock_.now;
+  EXPECT_EQ(write(first + 440, 64), EIO);
+  EXPECT_GE(clock_.now - between, 1000 * ms) << "the next ones wait, too";
 }
 
 // The compactor moves a page that somebody is reading; its old row holds nobody's page then.
@@ -445,7 +502,7 @@ TEST_F(striped, refusals_say_what_to_write) {
   two.push_back(make_member(512));
   const auto refused = striped_backend::create(std::move(two), {});
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().message, "parity=2+1 takes between 3 and 63 servers, not 2");
+  EXPECT_EQ(refused.error().message, "parity=2+1 takes between 3 and 55 servers, not 2");
   open(3, {2, 1});
   EXPECT_NE(tested_->remove_server("m1").error().message.find("stop m1 with a long --drain"), std::string::npos);
 }

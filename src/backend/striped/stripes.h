@@ -19,10 +19,10 @@ namespace far::backend {
 // As many rows are written, read or moved together: with 4 data pages in a row, 256 KiB.
 inline constexpr std::size_t rows_together = 16;
 
-// Stands in completion::source for a page that was computed from others. There is one member less than there are
-// sources, so it is nobody's.
-inline constexpr std::uint8_t decoded_source = 64;
-inline constexpr std::size_t most_striped_members = maximum_members - 1;
+// Stand in completion::source for a page that was computed from others: the first one plus the number of the choice of
+// these (stripe_table.h). There are so many members less than sources.
+inline constexpr std::uint8_t first_decoded_source = maximum_members + 1 - most_choices;
+inline constexpr std::size_t most_striped_members = maximum_members - most_choices;
 
 class row_supply {
  public:
