@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace far::backend {
 
@@ -26,6 +27,9 @@ struct parity_shape {
   [[nodiscard]] constexpr std::size_t choices() const { return parity == 1 ? 1 : data + 1; }
   bool operator==(const parity_shape&) const = default;
 };
+
+// As the user writes it.
+[[nodiscard]] std::string text_of(const parity_shape& shape);
 
 class parity_code {
  public:

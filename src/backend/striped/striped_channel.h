@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/striped/member_queues.h"
+#include "backend/replicated/member_queues.h"
 #include "backend/striped/stripes.h"
 
 namespace far::backend {
