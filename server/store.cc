@@ -193,8 +193,8 @@ result<attachment> store::attach(const std::shared_ptr<session>& to, std::uint32
   note_return(*to);
   ++to->tenant_->connections;
   to->channels_.emplace(channel, attached.fenced);
-  // It comes from a child that outlives the process which announced its end.
-  to->is_leaving_ = false;
+  // A child outlives the process that has announced its end. A connection of that process may be on its way still.
+  if (channel >= wire::first_child_channel) to->is_leaving_ = false;
   return attached;
 }
 
