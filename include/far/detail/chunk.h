@@ -101,9 +101,10 @@ class chunk {
     if (is_huge()) [[likely]] {
       // Where elements fill pages, they lie in one.
       constexpr bool is_in_page = page_bytes_of_chunks % sizeof(T) == 0;
-      return is_in_page ? at_or_null(in.find_within(word_, index * sizeof(T), index * sizeof(T), index * sizeof(T), write))
-                        : at_or_null(in.find_within(word_, index * sizeof(T), first * sizeof(T),
-                                                    (first + count) * sizeof(T) - 1, write));
+      return is_in_page
+                 ? at_or_null(in.find_within(word_, index * sizeof(T), index * sizeof(T), index * sizeof(T), write))
+                 : at_or_null(in.find_within(word_, index * sizeof(T), first * sizeof(T),
+                                             (first + count) * sizeof(T) - 1, write));
     }
     std::byte* const whole = in.reach_if_ready(word_, write);
     return whole == nullptr ? nullptr : at(whole) + index;
