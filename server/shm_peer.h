@@ -13,6 +13,7 @@
 
 #include "server/close_reason.h"
 #include "server/counters.h"
+#include "server/failed_logins.h"
 #include "server/shm_leftovers.h"
 #include "server/shm_memory.h"
 #include "server/shm_request_handler.h"
@@ -27,6 +28,7 @@ namespace far::server {
 struct shm_settings {
   store* lent = nullptr;
   const token_book* tokens = nullptr;          // empty: only the server's own user and root may connect
+  failed_logins* failures = nullptr;           // nullptr: wrong tokens are not limited
   std::uint64_t patience_ns = 10'000'000'000;  // for a handshake
 };
 
@@ -41,17 +43,18 @@ class shm_peer {
   shm_peer& operator=(const shm_peer&) = delete;
 
   // The socket is readable: continues the handshake, takes bells, notices the end.
-  void on_socket();
+  void on_socket(std::uint64_t now_ns);
   // Handles requests, up to the turn's share. Returns whether there was anything to do.
-  bool work();
+  bool work(std::uint64_t now_ns);
   // Deadlines, and whether the client has touched memory that it was not granted.
   void check(std::uint64_t now_ns);
 
   // Announces that the server sleeps; false when there is something to do first. Call awake() afterwards.
   [[nodiscard]] bool doze();
   void awake();
-  // An allocation waits for freed blocks, or for its next step: call work() again soon, whether or not a bell rings.
-  [[nodiscard]] bool is_allocating() const { return requests_ && requests_->is_allocating(); }
+  // An allocation waits for freed blocks, or for its next step, or a request for its tenant's limits: call work() again
+  // soon, whether or not a bell rings.
+  [[nodiscard]] bool is_waiting() const { return requests_ && requests_->is_waiting(); }
 
   [[nodiscard]] bool is_over() const { return reason_ != close_reason::none; }
   [[nodiscard]] close_reason reason() const { return reason_; }
@@ -66,17 +69,19 @@ class shm_peer {
   // nullptr before the end of the handshake.
   [[nodiscard]] shm_memory* memory() const { return memory_; }
   [[nodiscard]] std::string describe() const;
+  // Whose process it is, as text.
+  [[nodiscard]] const std::string& user() const { return user_; }
 
  private:
   enum class phase : std::uint8_t { handshaking, serving };
 
-  void on_message(std::span<const std::byte> message);
+  void on_message(std::span<const std::byte> message, std::uint64_t now_ns);
   void on_greeting();
   void on_proof();
   [[nodiscard]] result<void> attach();
   void welcome();
   void refuse(std::string_view why);
-  void end_refused();
+  void end_refused(close_reason reason);
   [[nodiscard]] bool send_handshake(std::span<const int> descriptors = {});
 
   const shm_settings& settings_;
@@ -86,6 +91,7 @@ class shm_peer {
   close_reason reason_ = close_reason::none;
   bool left_ = false;
   std::uint64_t started_at_ns_;
+  const std::string user_;  // limits count by it
 
   wire::server_handshake handshake_;
   attachment mine_;

@@ -11,9 +11,6 @@
 namespace far::backend {
 namespace {
 
-// Channel numbers below this are a parent's; a child draws one above it, so that it fences nobody off.
-constexpr std::uint32_t first_child_channel = std::uint32_t{1} << 31;
-
 // How long a process that ends waits until it can say so.
 constexpr std::uint64_t exit_patience_ns = 1'000'000'000;
 
@@ -65,7 +62,11 @@ std::unique_ptr<tcp_backend> tcp_backend::assemble(std::string peer, const tcp_o
 
 tcp_backend::tcp_backend(std::string peer, const tcp_options& chosen, const tcp_trust& trust,
                          const platform::clock& time)
-    : store_backend(std::move(peer), "farheapd", chosen.timeout_ns, time), chosen_(chosen), trust_(trust) {}
+    : store_backend(std::move(peer), "farheapd", chosen.timeout_ns,
+                    {.name = "token", .file = chosen.token_file, .read = wire::read_token_file, .tls = trust.tls},
+                    time),
+      chosen_(chosen),
+      trust_(trust) {}
 
 std::uint64_t tcp_backend::usable_slots() const {
   return chosen_.capacity_bytes != 0 ? chosen_.capacity_bytes / page_bytes : session_.quota_slots();
@@ -83,7 +84,7 @@ tcp_backend::~tcp_backend() {
     // This process is an unannounced fork. Sockets are closed without a message, and their epoll descriptors are left
     // alone: both are shared with the parent. A thread that held a lock there does not exist here.
     for (const std::unique_ptr<tcp_connection>& connection : connections_)
-      connection->restart_in_child(first_child_channel);
+      connection->restart_in_child(wire::first_child_channel);
     return;
   }
   if (is_child()) return;
@@ -96,8 +97,7 @@ void tcp_backend::add_stream(std::unique_ptr<byte_stream> stream) {
   tcp_connection_settings settings{.peer = peer(),
                                    .channel = static_cast<std::uint32_t>(connections_.size()),
                                    .timeout_ns = chosen_.timeout_ns,
-                                   .opens_session = connections_.empty(),
-                                   .token_file = chosen_.token_file};
+                                   .opens_session = connections_.empty()};
   connections_.push_back(std::make_unique<tcp_connection>(std::move(settings), std::move(stream), session_,
                                                           trust_.shown, time(), nullptr));
   add_connection(*connections_.back());
@@ -142,7 +142,7 @@ void tcp_backend::after_fork_in_child() {
   // Drawn at random: numbers of processes are not unique among containers.
   std::uint32_t drawn = 0;
   wire::fill_random(std::as_writable_bytes(std::span(&drawn, 1)));
-  std::uint32_t channel = first_child_channel | (drawn & ~static_cast<std::uint32_t>(most_connections - 1));
+  std::uint32_t channel = wire::first_child_channel | (drawn & ~static_cast<std::uint32_t>(most_connections - 1));
   for (const std::unique_ptr<tcp_connection>& connection : connections_) connection->restart_in_child(channel++);
 }
 

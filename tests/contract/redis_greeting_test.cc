@@ -1,0 +1,158 @@
+// How connections to the nodes of a Redis Cluster begin and end: nodes that send them to each other, connections that
+// must be ended, and those that are retired. Without a server.
+#include "backend/redis/redis_greeting.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "backend/redis/cluster_directory.h"
+#include "backend/redis/redis_connection.h"
+#include "backend/redis/redis_session.h"
+
+namespace far::backend {
+namespace {
+
+constexpr std::uint64_t ms = 1'000'000;
+
+redis_run_id process_of(char digit) {
+  redis_run_id made;
+  std::fill_n(made.text.begin(), 40, digit);
+  return made;
+}
+
+// Greets a process that gives the connection this number, and returns the one of the connection that is ended.
+std::uint64_t greet(redis_greeting& greeting, const redis_run_id& process, std::int64_t number) {
+  redis_settings settings;
+  settings.writes = true;
+  greeting.begin(settings);
+  greeting.sent(greeting.to_send().size());
+  const std::string script(40, 'a');
+  EXPECT_EQ(greeting.take({.is = redis_reply::kind::text, .text = ""}), redis_greeting::outcome::facts);
+  greeting.reached(process);
+  static_cast<void>(greeting.take({.is = redis_reply::kind::number, .text = {}, .number = number}));
+  static_cast<void>(greeting.take({.is = redis_reply::kind::text, .text = script}));
+  static_cast<void>(greeting.take({.is = redis_reply::kind::text, .text = script}));
+  const auto bytes = greeting.to_send();
+  const std::string sent(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  EXPECT_NE(sent.find("KILL"), std::string::npos);
+  static_cast<void>(greeting.take({.is = redis_reply::kind::number, .text = {}, .number = 1}));
+  EXPECT_TRUE(greeting.is_done());
+  greeting.finish(true);
+  const std::string before_last = sent.substr(0, sent.size() - 2);
+  return std::stoull(before_last.substr(before_last.rfind('\n') + 1));
+}
+
+// The strings went to the process B, and came back. A write that was given up may lie in A for as long as it lives.
+TEST(redis_greeting, ends_the_last_connection_to_the_same_process_however_long_ago) {
+  constexpr std::uint64_t nobody = std::numeric_limits<std::int64_t>::max();
+  redis_greeting own;
+  redis_greeting detour;
+  detour.write_by_turns_with(own);
+  EXPECT_EQ(greet(own, process_of('a'), 5), nobody);
+  EXPECT_EQ(greet(own, process_of('b'), 6), nobody);
+  EXPECT_EQ(greet(detour, process_of('a'), 7), 5u);
+  EXPECT_EQ(greet(own, process_of('a'), 8), 7u);
+  EXPECT_EQ(greet(own, process_of('b'), 9), 6u);
+  EXPECT_EQ(greet(own, process_of('c'), 5), nobody) << "numbers are those of a process";
+}
+
+struct fake_clock final : platform::clock {
+  std::uint64_t ns = 1'000'000'000;
+  [[nodiscard]] std::uint64_t now_ns() const override { return ns; }
+};
+
+// Two nodes of which each says that the other one has all hash slots.
+class disagreeing_nodes final : public byte_stream {
+ public:
+  explicit disagreeing_nodes(int* connects) : connects_(*connects) {}
+
+  void use_server(std::string_view, std::uint16_t port, std::string_view) override { port_ = port; }
+  [[nodiscard]] int connect() override {
+    ++connects_;
+    const bool is_first = port_ == 7001;
+    const std::string self = is_first ? "127.0.0.1:7001@1 myself,master" : "127.0.0.1:7002@1 myself,master";
+    const std::string other = is_first ? "127.0.0.1:7002@1 master" : "127.0.0.1:7001@1 master";
+    reply_ = text("aa " + self + " - 0 0 1 connected\nbb " + other + " - 0 0 2 connected 0-16383\n");
+    reply_ += text("run_id:" + std::string(40, is_first ? '1' : '2') + "\r\nrole:master\r\ncluster_enabled:1\r\n");
+    return 0;
+  }
+  [[nodiscard]] int finish_connecting() override { return 0; }
+  [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> chunks) override {
+    std::size_t bytes = 0;
+    for (const iovec& chunk : chunks) bytes += chunk.iov_len;
+    return static_cast<std::ptrdiff_t>(bytes);
+  }
+  [[nodiscard]] std::ptrdiff_t try_receive(std::span<const iovec> into) override {
+    const std::size_t bytes = std::min(reply_.size(), into[0].iov_len);
+    std::memcpy(into[0].iov_base, reply_.data(), bytes);
+    reply_.erase(0, bytes);
+    return static_cast<std::ptrdiff_t>(bytes);
+  }
+  void close() override {}
+  void abandon() override {}
+  [[nodiscard]] int descriptor() const override { return -1; }
+
+ private:
+  static std::string text(const std::string& value) {
+    return "$" + std::to_string(value.size()) + "\r\n" + value + "\r\n";
+  }
+
+  int& connects_;
+  std::uint16_t port_ = 0;
+  std::string reply_;
+};
+
+// A connection to them, and a clock that moves when it is told to.
+struct bench {
+  fake_clock clock;
+  int connects = 0;
+  cluster_directory directory;
+  redis_session session{"farheap:test{tag}:"};
+  std::unique_ptr<redis_connection> tested;
+
+  bench() {
+    session.retarget(node_address::parse("127.0.0.1:7001"));
+    redis_settings settings;
+    settings.peer = "redis+cluster://scripted";
+    settings.timeout_ns = 1000 * ms;
+    settings.lease_ns = 60'000 * ms;
+    settings.cluster = &directory;
+    settings.writes = true;
+    tested =
+        std::make_unique<redis_connection>(settings, std::make_unique<disagreeing_nodes>(&connects), session, clock);
+  }
+  void run_ms(int steps) {
+    const lock_guard guard(tested->lock);
+    for (int i = 0; i < steps; ++i, clock.ns += ms) static_cast<void>(tested->advance(nullptr));
+  }
+};
+
+TEST(redis_connection, nodes_that_send_it_to_each_other_are_asked_less_and_less_often) {
+  bench all;
+  all.run_ms(10'000);
+  EXPECT_GE(all.connects, 10);
+  EXPECT_LE(all.connects, 30);
+}
+
+TEST(redis_connection, one_that_is_retired_stays_closed_when_the_session_is_lost) {
+  bench all;
+  all.run_ms(1);
+  EXPECT_EQ(all.connects, 1);
+  {
+    const lock_guard guard(all.tested->lock);
+    all.tested->retire();
+  }
+  ASSERT_TRUE(all.session.lost(all.session.epoch()));
+  all.run_ms(1000);
+  EXPECT_EQ(all.connects, 1);
+}
+
+}  // namespace
+}  // namespace far::backend
