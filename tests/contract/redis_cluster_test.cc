@@ -363,12 +363,12 @@ bool is_whole(backend& far) {
   return dynamic_cast<replicated_backend&>(far).is_whole();
 }
 
-TEST_F(redis_cluster, two_copies_outlive_each_master) {
-  redis_test_cluster cluster(3, 3);
+TEST_F(redis_cluster, two_copies_outlive_one_master_after_the_other) {
+  redis_test_cluster cluster(3, 2);
   const auto far = open_all(cluster, "copies=2&timeout=1s&capacity=64M");
   copied_pages pages(*far, 3000);
   pages.write_all();
-  for (const std::size_t victim : {0u, 1u, 2u}) {
+  for (const std::size_t victim : {0u, 1u}) {
     cluster.node(victim).kill();
     pages.expect_all();
     ASSERT_EQ(cluster.wait_for_successor(5461 * static_cast<std::uint32_t>(victim) + 100, victim, victim + 3),
