@@ -63,6 +63,45 @@ TEST(redis_greeting, ends_the_last_connection_to_the_same_process_however_long_a
   EXPECT_EQ(greet(own, process_of('c'), 5), nobody) << "numbers are those of a process";
 }
 
+server_facts facts_of(char process, char history, char former = 0) {
+  server_facts facts;
+  facts.run_id = process_of(process);
+  facts.history = process_of(history);
+  if (former != 0) facts.former_history = process_of(former);
+  return facts;
+}
+
+TEST(redis_session, goes_where_no_replica_of_its_process_has_taken_over) {
+  redis_session session("farheap:test:");
+  ASSERT_TRUE(session.opened(1, facts_of('a', 'h', 'g'), 0));
+  EXPECT_FALSE(session.follow(1, facts_of('b', 'i'))) << "the process has not said that it has lost the strings";
+  session.note_departure(process_of('x'));
+  EXPECT_FALSE(session.follow(1, facts_of('b', 'i'))) << "another one said so";
+  session.note_departure(process_of('a'));
+  session.note_departure(process_of('a'), false);
+  EXPECT_FALSE(session.follow(1, facts_of('b', 'i'))) << "it has taken that back";
+  session.note_departure(process_of('a'));
+  session.note(facts_of('a', 'j'));
+  session.note(facts_of('x', 'k'));
+  session.note_asked(facts_of('m', 'n'));
+  for (const char former : {'g', 'h', 'j', 'n'}) {
+    EXPECT_FALSE(session.follow(1, facts_of('b', 'i', former))) << former;
+  }
+  EXPECT_TRUE(session.follow(1, facts_of('b', 'i', 'k'))) << "that was another master's replica";
+  session.note_departure(process_of('b'));
+  EXPECT_FALSE(session.follow(1, facts_of('c', 'o', 'i')));
+  EXPECT_TRUE(session.follow(1, facts_of('c', 'o', 'h'))) << "what was elsewhere before does not count any more";
+}
+
+TEST(redis_session, takes_any_replica_for_one_of_its_process_when_there_are_too_many_histories) {
+  redis_session session("farheap:test:");
+  ASSERT_TRUE(session.opened(1, facts_of('a', 'A'), 0));
+  for (char history = 'B'; history <= 'Z'; ++history) session.note(facts_of('a', history));
+  session.note_departure(process_of('a'));
+  EXPECT_FALSE(session.follow(1, facts_of('b', 'i', 'Z')));
+  EXPECT_TRUE(session.follow(1, facts_of('b', 'i'))) << "it was nobody's replica";
+}
+
 struct fake_clock final : platform::clock {
   std::uint64_t ns = 1'000'000'000;
   [[nodiscard]] std::uint64_t now_ns() const override { return ns; }
