@@ -186,13 +186,13 @@ result<std::uint64_t> layer::remove(std::string_view name, std::uint64_t used_gr
       if (!removed.is_gone()) known += (known.empty() ? "" : ", ") + removed.name();
       continue;
     }
-    if (removed.is_gone()) return std::uint64_t{0};
+    if (removed.is_retired()) return std::uint64_t{0};
     if (!removed.is_removed()) {
       if (result<void> fits = check_removal(removed, used_groups); !fits) return fits.error();
       removed.begin_leaving();
       call_for_attention();
     }
-    // Not 0 before it is gone: its last extents may have been given up a moment ago.
+    // Not 0 before its connections are closed: whoever reads 0 may end the server at once.
     return std::max<std::uint64_t>(removed.extents.load(), 1);
   }
   return error{"server " + std::string(name) + " does not belong to the far tier, which has " + known, ENOENT};
