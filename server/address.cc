@@ -4,10 +4,13 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <iterator>
+#include <optional>
 
 namespace far::server {
 namespace {
@@ -40,6 +43,16 @@ bool parse_host(const std::string& host, std::uint16_t port, address* into) {
   return false;
 }
 
+constexpr const char* unknown_address = "an unknown address";
+
+std::optional<address> address_of_peer(int socket) {
+  address other;
+  other.raw_bytes = sizeof other.raw;
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&other.raw), &other.raw_bytes) != 0) return std::nullopt;
+  if (other.raw.ss_family != AF_INET && other.raw.ss_family != AF_INET6) return std::nullopt;
+  return other;
+}
+
 }  // namespace
 
 bool address::is_loopback() const {
@@ -59,6 +72,14 @@ std::string address::host() const {
 
 std::uint16_t address::port() const {
   return ntohs(raw.ss_family == AF_INET ? as_v4(*this).sin_port : as_v6(*this).sin6_port);
+}
+
+std::string address::network() const {
+  if (raw.ss_family == AF_INET || IN6_IS_ADDR_V4MAPPED(&as_v6(*this).sin6_addr)) return host();
+  address prefix = *this;
+  auto& bytes = reinterpret_cast<sockaddr_in6&>(prefix.raw).sin6_addr.s6_addr;
+  std::fill(std::begin(bytes) + 8, std::end(bytes), std::uint8_t{0});
+  return prefix.host() + "/64";
 }
 
 std::string address::text() const {
@@ -113,11 +134,13 @@ result<int> listen_at(address* at) {
 }
 
 std::string peer_of(int socket) {
-  address other;
-  other.raw_bytes = sizeof other.raw;
-  if (getpeername(socket, reinterpret_cast<sockaddr*>(&other.raw), &other.raw_bytes) != 0) return "an unknown address";
-  if (other.raw.ss_family != AF_INET && other.raw.ss_family != AF_INET6) return "an unknown address";
-  return other.text();
+  const std::optional<address> peer = address_of_peer(socket);
+  return peer ? peer->text() : unknown_address;
+}
+
+std::string network_of(int socket) {
+  const std::optional<address> peer = address_of_peer(socket);
+  return peer ? peer->network() : unknown_address;
 }
 
 }  // namespace far::server

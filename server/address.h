@@ -21,6 +21,8 @@ struct address {
   // Without the port and without brackets.
   [[nodiscard]] std::string host() const;
   [[nodiscard]] std::uint16_t port() const;
+  // As network_of().
+  [[nodiscard]] std::string network() const;
 };
 
 // Errors name the text and show a right example. Host names other than "localhost" are refused, because a name service
@@ -33,5 +35,9 @@ struct address {
 
 // The address of the connected peer; "an unknown address" when it is gone.
 [[nodiscard]] std::string peer_of(int socket);
+
+// What limits of a peer count by: its address without the port; of IPv6 the first 64 bits, since one machine has all
+// addresses that begin with them.
+[[nodiscard]] std::string network_of(int socket);
 
 }  // namespace far::server

@@ -13,6 +13,7 @@ enum class close_reason : std::uint8_t {
   session_closed,  // the client closed its session
   fenced,          // a newer connection of the channel, or the end of the session
   refused,         // the handshake: wrong token, unknown session, no common version
+  throttled,       // too many wrong tokens from its address
   late_handshake,  // half-open for too long
   malformed,       // bad length, bad header, unknown opcode, a message out of order
   foreign_slot,    // a slot that the session has not allocated
@@ -27,8 +28,8 @@ inline constexpr std::size_t close_reasons = static_cast<std::size_t>(close_reas
 // For the log and for metrics.
 [[nodiscard]] constexpr const char* name_of(close_reason reason) {
   constexpr std::array<const char*, close_reasons> names{
-      "none",         "peer_gone",   "session_closed", "fenced", "refused",  "late_handshake", "malformed",
-      "foreign_slot", "slow_sender", "slow_reader",    "silent", "insecure", "stopped"};
+      "none",      "peer_gone",    "session_closed", "fenced",      "refused", "throttled", "late_handshake",
+      "malformed", "foreign_slot", "slow_sender",    "slow_reader", "silent",  "insecure",  "stopped"};
   return names[static_cast<std::size_t>(reason)];
 }
 

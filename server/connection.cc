@@ -12,14 +12,15 @@ constexpr int rounds_of_turn = 8;
 }  // namespace
 
 result<std::unique_ptr<connection>> connection::create(const protocol_settings& settings, loop_counters& counters,
-                                                       wire::tls_context* security, std::uint64_t now_ns) {
+                                                       wire::tls_context* security, std::uint64_t now_ns,
+                                                       std::string network) {
   std::unique_ptr<wire::tls_stream> stream;
   if (security != nullptr) {
     result<std::unique_ptr<wire::tls_stream>> tls = wire::tls_stream::create(*security, "");
     if (!tls) return tls.error();
     stream = std::move(tls).value();
   }
-  std::unique_ptr<connection> opened(new connection(settings, counters, now_ns));
+  std::unique_ptr<connection> opened(new connection(settings, counters, now_ns, std::move(network)));
   if (stream) {
     opened->tls_ = std::make_unique<secured>();
     opened->tls_->stream = std::move(stream);
@@ -101,6 +102,10 @@ bool connection::decrypt(std::uint64_t now_ns) {
   if (!got) {
     fail(got.error().code);
     return false;
+  }
+  if (!is_bound_ && tls_->stream->established()) {
+    protocol_.bind(tls_->stream->binding());
+    is_bound_ = true;
   }
   if (got.value() > 0) protocol_.received(got.value(), now_ns);
   return got.value() > 0;

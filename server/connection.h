@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "base/result.h"
 #include "server/protocol.h"
@@ -16,10 +18,10 @@ namespace far::server {
 
 class connection {
  public:
-  // `security` nullptr: plain. Errors: no memory for TLS.
+  // `security` nullptr: plain; `network`: as for a protocol. Errors: no memory for TLS.
   [[nodiscard]] static result<std::unique_ptr<connection>> create(const protocol_settings& settings,
                                                                   loop_counters& counters, wire::tls_context* security,
-                                                                  std::uint64_t now_ns);
+                                                                  std::uint64_t now_ns, std::string network);
 
   // Room for the next bytes from the socket; empty: receive nothing now. Requires: nothing is being received.
   [[nodiscard]] std::span<std::byte> receive_space();
@@ -48,8 +50,8 @@ class connection {
     byte_buffer out{cipher_bytes};
   };
 
-  connection(const protocol_settings& settings, loop_counters& counters, std::uint64_t now_ns)
-      : patience_ns_(settings.patience_ns), protocol_(settings, counters, now_ns) {}
+  connection(const protocol_settings& settings, loop_counters& counters, std::uint64_t now_ns, std::string network)
+      : patience_ns_(settings.patience_ns), protocol_(settings, counters, now_ns, std::move(network)) {}
   void feed();
   [[nodiscard]] bool decrypt(std::uint64_t now_ns);
   void encrypt(std::uint64_t now_ns);
@@ -58,6 +60,7 @@ class connection {
   std::uint64_t patience_ns_;
   protocol protocol_;
   std::unique_ptr<secured> tls_;
+  bool is_bound_ = false;  // the protocol knows the TLS connection
   bool is_tired_ = false;
   std::uint64_t over_since_ns_ = protocol::never;
 };

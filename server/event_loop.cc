@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "platform/clock.h"
 #include "platform/processors.h"
+#include "server/address.h"
 #include "server/event_log.h"
 
 namespace far::server {
@@ -141,7 +142,7 @@ void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
     return;
   }
   result<std::unique_ptr<connection>> accepted =
-      connection::create(*settings_.protocol, counters_, settings_.security, now_ns);
+      connection::create(*settings_.protocol, counters_, settings_.security, now_ns, network_of(arrived.socket));
   if (!accepted) {
     log_limited(arrived.peer + ": " + accepted.error().message, now_ns);
     close(arrived.socket);

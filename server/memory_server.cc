@@ -111,6 +111,7 @@ result<void> memory_server::prepare() {
   store_ = std::move(lent).value();
   protocol_.lent = store_.get();
   protocol_.tokens = &chosen_.tokens;
+  protocol_.failures = &failures_;
   protocol_.patience_ns = chosen_.patience_ns;
   protocol_.silence_ns = chosen_.silence_ns;
   // It identifies the process and not the machine, because the memory disappears with the process.
@@ -136,7 +137,8 @@ result<void> memory_server::start_shared_memory() {
   if (chosen_.shm_name.empty()) return {};
   shm_service_options wanted;
   wanted.name = chosen_.shm_name;
-  wanted.settings = {.lent = store_.get(), .tokens = &chosen_.tokens, .patience_ns = chosen_.patience_ns};
+  wanted.settings = {
+      .lent = store_.get(), .tokens = &chosen_.tokens, .failures = &failures_, .patience_ns = chosen_.patience_ns};
   wanted.spin_ns = chosen_.spin_ns;
   result<std::unique_ptr<shm_service>> service = shm_service::start(wanted);
   if (!service) return service.error();

@@ -58,6 +58,7 @@ class memory_server {
   std::optional<address> bound_;  // the address where it listens, with its actual port
   std::unique_ptr<store> store_;
   std::unique_ptr<wire::tls_context> security_;
+  failed_logins failures_;
   protocol_settings protocol_;
   loop_settings loop_;
   int listener_ = -1;

@@ -35,6 +35,7 @@ const char* reason_of(int code) {
     case 401: return "Unauthorized";
     case 404: return "Not Found";
     case 405: return "Method Not Allowed";
+    case 429: return "Too Many Requests";
     case 431: return "Request Header Fields Too Large";
     default: return "Service Unavailable";
   }
@@ -129,6 +130,7 @@ void metrics_server::accept_all(std::uint64_t now_ns) {
     }
     auto fresh = std::make_unique<connection>();
     fresh->socket = socket;
+    fresh->network = network_of(socket);
     fresh->since_ns = now_ns;
     step(*fresh, now_ns);
     connections_.push_back(std::move(fresh));
@@ -171,24 +173,28 @@ void metrics_server::read_request(connection& served) {
 }
 
 void metrics_server::make_reply(connection& served, std::uint64_t now_ns) {
-  put(served, answer_to(served.asked, now_ns), served.asked.method != "HEAD");
+  put(served, answer_to(served, now_ns), served.asked.method != "HEAD");
 }
 
-bool metrics_server::is_allowed(const http_request& asked) const {
+// A reader that shows no token has not guessed one.
+metrics_server::permission metrics_server::permission_of(const connection& served, std::uint64_t now_ns) {
   constexpr std::string_view scheme = "Bearer ";
-  if (chosen_.tokens == nullptr || chosen_.tokens->empty()) return true;
-  const std::string_view shown = asked.authorization;
-  if (!shown.starts_with(scheme)) return false;
+  if (chosen_.tokens == nullptr || chosen_.tokens->empty()) return permission::granted;
+  const std::string_view shown = served.asked.authorization;
+  if (!shown.starts_with(scheme)) return permission::refused;
+  if (!failures_.may_try(served.network, now_ns)) return permission::throttled;
   bool is_right = false;
   for (const std::string& token : chosen_.tokens->tokens_of("default")) {
     is_right |= is_same_secret(shown.substr(scheme.size()), token);
   }
-  return is_right;
+  if (!is_right) failures_.note(served.network, now_ns);
+  return is_right ? permission::granted : permission::refused;
 }
 
 // The order decides what needs a token. Probes come first, because an orchestrator has none; a path that does not exist
 // comes after the check, so that a stranger learns nothing about the paths that do.
-metrics_server::answer metrics_server::answer_to(const http_request& asked, std::uint64_t now_ns) {
+metrics_server::answer metrics_server::answer_to(const connection& served, std::uint64_t now_ns) {
+  const http_request& asked = served.asked;
   if (asked.method != "GET" && asked.method != "HEAD") return {.code = 405, .body = "only GET and HEAD\n"};
   // For programs that start and watch servers. The answers reveal nothing else.
   if (asked.path == "/healthz") {
@@ -201,7 +207,12 @@ metrics_server::answer metrics_server::answer_to(const http_request& asked, std:
     if (view_.lent->draining()) return {.code = 503, .body = "draining\n"};
     return {.body = "ok\n"};
   }
-  if (!is_allowed(asked)) return {.code = 401, .body = "send the token of --metrics-token-file as a bearer token\n"};
+  switch (permission_of(served, now_ns)) {
+    case permission::granted: break;
+    case permission::refused:
+      return {.code = 401, .body = "send the token of --metrics-token-file as a bearer token\n"};
+    case permission::throttled: return {.code = 429, .body = std::string(too_many_failures) + "\n"};
+  }
   if (asked.path == "/metrics") {
     return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = prometheus_text(view_, now_ns)};
   }

@@ -17,6 +17,7 @@
 
 #include "base/result.h"
 #include "server/address.h"
+#include "server/failed_logins.h"
 #include "server/http_request.h"
 #include "server/metrics.h"
 #include "server/token_book.h"
@@ -54,6 +55,7 @@ class metrics_server {
   struct connection {
     enum class phase : std::uint8_t { reading, waiting, replying, closing };
     int socket = -1;
+    std::string network;
     phase at = phase::reading;
     std::uint64_t since_ns = 0;
     std::string request;
@@ -73,8 +75,9 @@ class metrics_server {
   void step(connection& served, std::uint64_t now_ns);
   void read_request(connection& served);
   void make_reply(connection& served, std::uint64_t now_ns);
-  [[nodiscard]] answer answer_to(const http_request& asked, std::uint64_t now_ns);
-  [[nodiscard]] bool is_allowed(const http_request& asked) const;
+  [[nodiscard]] answer answer_to(const connection& served, std::uint64_t now_ns);
+  enum class permission : std::uint8_t { granted, refused, throttled };
+  [[nodiscard]] permission permission_of(const connection& served, std::uint64_t now_ns);
   void put(connection& served, const answer& said, bool with_body);
   void send_reply(connection& served);
   void wait_for_end(connection& served);
@@ -88,6 +91,7 @@ class metrics_server {
   const server_view view_;
   const metrics_options chosen_;
   rate_meter speed_;
+  failed_logins failures_;
   std::vector<std::unique_ptr<connection>> connections_;  // oldest first
   std::uint64_t accept_again_at_ns_ = 0;
   std::atomic<bool> ends_{false};

@@ -169,6 +169,19 @@ TEST_F(metrics_port, wants_its_token_and_probes_need_none) {
   EXPECT_EQ(code_of(get("/readyz")), 200);
 }
 
+TEST_F(metrics_port, whoever_guesses_tokens_has_to_wait_and_probes_do_not) {
+  token_book tokens = std::move(token_book::parse(token, "test")).value();
+  start({.tokens = &tokens});
+  for (std::uint64_t i = 0; i <= 2 * failed_logins::burst; ++i) EXPECT_EQ(code_of(get("/metrics")), 401);
+  int code = 401;
+  for (std::uint64_t i = 0; i <= 2 * failed_logins::burst && code == 401; ++i) {
+    code = code_of(get("/metrics", "Authorization: Bearer " + token + std::to_string(i) + "\r\n"));
+  }
+  EXPECT_EQ(code, 429);
+  EXPECT_EQ(code_of(get("/metrics", "Authorization: Bearer " + token + "\r\n")), 429);
+  EXPECT_EQ(code_of(get("/healthz")), 200);
+}
+
 TEST_F(metrics_port, a_header_without_an_end_is_not_kept) {
   start({.patience_ns = 3'600'000'000'000});
   client hostile(server_->where());

@@ -40,8 +40,10 @@ std::uint64_t after(std::uint64_t start_ns, std::uint64_t duration_ns) {
 
 }  // namespace
 
-protocol::protocol(const protocol_settings& settings, loop_counters& counters, std::uint64_t now_ns)
+protocol::protocol(const protocol_settings& settings, loop_counters& counters, std::uint64_t now_ns,
+                   std::string network)
     : settings_(settings),
+      network_(std::move(network)),
       counters_(counters),
       in_(in_bytes),
       replies_(counters, turn_),
@@ -178,11 +180,23 @@ bool protocol::is_handled(const header& head, std::span<const std::byte> payload
   return got == request_handler::outcome::handled;
 }
 
+bool protocol::is_throttled(std::uint64_t now_ns) const {
+  return settings_.failures != nullptr && !settings_.tokens->empty() && !settings_.failures->may_try(network_, now_ns);
+}
+
+// A client may have to wait although it has not failed itself, and before its proof is looked at: the answer must not
+// tell whether it was the right one.
 void protocol::shake_hands(const header& head, std::span<const std::byte> payload, std::uint64_t now_ns) {
   using step = wire::server_handshake::step;
+  if (is_throttled(now_ns)) {
+    handshake_.refuse(too_many_failures);
+    return end_refused(close_reason::throttled);
+  }
   switch (handshake_.take(head, payload)) {
     case step::malformed: return end(close_reason::malformed);
-    case step::refused: return end_refused();
+    case step::refused:
+      if (settings_.failures != nullptr && head.op == opcode::proof) settings_.failures->note(network_, now_ns);
+      return end_refused(close_reason::refused);
     case step::greeted:
       handshake_.challenge(!settings_.tokens->empty(), settings_.tokens->tokens_of(handshake_.said().tenant),
                            settings_.identity);
@@ -202,7 +216,7 @@ void protocol::attach(std::uint64_t now_ns) {
     } else {
       handshake_.refuse(got.error().message);
     }
-    return end_refused();
+    return end_refused(close_reason::refused);
   }
   mine_ = std::move(got).value();
   (joins ? counters_.sessions_joined : counters_.sessions_opened).add();
@@ -227,10 +241,10 @@ void protocol::send_handshake() {
   replies_.append_encoded(handshake_.to_send());
 }
 
-void protocol::end_refused() {
+void protocol::end_refused(close_reason reason) {
   send_handshake();
   flushes_ = true;
-  end(close_reason::refused);
+  end(reason);
 }
 
 void protocol::release_memory() {

@@ -16,6 +16,7 @@
 #include "server/close_reason.h"
 #include "server/counters.h"
 #include "server/event_log.h"
+#include "server/failed_logins.h"
 #include "server/reply_writer.h"
 #include "server/request_handler.h"
 #include "server/store.h"
@@ -31,6 +32,7 @@ namespace far::server {
 struct protocol_settings {
   store* lent = nullptr;
   const token_book* tokens = nullptr;
+  failed_logins* failures = nullptr;  // nullptr: wrong tokens are not limited
   // The time limit for a handshake, for the rest of a message that has begun, and for reading replies.
   std::uint64_t patience_ns = 10'000'000'000;
   // The longest silence of a client; it pings several times within that time.
@@ -43,11 +45,16 @@ class protocol {
  public:
   static constexpr std::uint64_t never = turn::never;
 
-  protocol(const protocol_settings& settings, loop_counters& counters, std::uint64_t now_ns);
+  // `network`: where the client is, as network_of() says; limits count by it.
+  protocol(const protocol_settings& settings, loop_counters& counters, std::uint64_t now_ns,
+           std::string network = "unknown");
   // Requires: leave() was called.
   ~protocol();
   protocol(const protocol&) = delete;
   protocol& operator=(const protocol&) = delete;
+
+  // The TLS connection that carries it. Call it before work() sees the first bytes.
+  void bind(const wire::channel_binding& channel) { handshake_.bind(channel); }
 
   // Room for the next bytes from the client. Empty while there is none: then call again after work().
   [[nodiscard]] std::span<std::byte> receive_space();
@@ -95,13 +102,15 @@ class protocol {
   [[nodiscard]] bool handle_next(std::uint64_t now_ns);
   [[nodiscard]] bool is_handled(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
 
+  [[nodiscard]] bool is_throttled(std::uint64_t now_ns) const;
   void shake_hands(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
   void attach(std::uint64_t now_ns);
   void try_welcome(std::uint64_t now_ns);
   void send_handshake();
-  void end_refused();
+  void end_refused(close_reason reason);
 
   const protocol_settings& settings_;
+  const std::string network_;
   loop_counters& counters_;
   byte_buffer in_;
   turn turn_;

@@ -49,6 +49,59 @@ TEST(Handshake, AWrongTokenAndAnUnknownTenantAreRefusedAlike) {
   EXPECT_EQ(server.lent->report().sessions, 0u);
 }
 
+TEST(Handshake, WhoeverGuessesTokensHasToWaitAndNobodyElse) {
+  test_server server(8, good_token);
+  failed_logins failures;
+  server.settings.failures = &failures;
+  for (std::uint64_t i = 0; i < failed_logins::burst; ++i) {
+    scripted_client wrong(server, "10.0.0.1");
+    EXPECT_FALSE(wrong.shake_hands({}, "another token, also long").has_value());
+    EXPECT_EQ(wrong.talk.reason(), close_reason::refused) << i;
+  }
+  // Not even the right one is looked at, on a connection that was greeted before either.
+  scripted_client right(server, "10.0.0.1");
+  EXPECT_FALSE(right.shake_hands({}, good_token).has_value());
+  EXPECT_EQ(right.talk.reason(), close_reason::throttled);
+  scripted_client elsewhere(server, "10.0.0.2");
+  EXPECT_TRUE(elsewhere.shake_hands({}, good_token).has_value());
+  server.now_ns += failed_logins::period_ns;
+  scripted_client greeted(server, "10.0.0.1");
+  greeted.say_hello({});
+  const message challenge = greeted.take().value();
+  scripted_client guesses(server, "10.0.0.1");
+  EXPECT_FALSE(guesses.shake_hands({}, "another token, also long").has_value());
+  greeted.say_proof(good_token, challenge.payload);
+  EXPECT_EQ(wire::decode_refusal(greeted.take().value().payload), too_many_failures);
+  server.now_ns += failed_logins::period_ns;
+  scripted_client later(server, "10.0.0.1");
+  EXPECT_TRUE(later.shake_hands({}, good_token).has_value());
+}
+
+TEST(Handshake, WhoeverFailsOtherwiseNeedNotWait) {
+  test_server server(8, good_token);
+  failed_logins failures;
+  server.settings.failures = &failures;
+  for (std::uint64_t i = 0; i < 2 * failed_logins::burst; ++i) {
+    scripted_client client(server);
+    EXPECT_FALSE(client.shake_hands({.join = {std::byte{1}}}, good_token).has_value());
+    EXPECT_EQ(client.talk.reason(), close_reason::refused);
+  }
+  EXPECT_EQ(failures.addresses(), 0u);
+}
+
+TEST(Handshake, AddressesThatFailedAreForgottenInTimeAndBeyondALimit) {
+  failed_logins failures;
+  std::uint64_t now_ns = second_ns;
+  for (std::uint64_t i = 0; i < 2 * failed_logins::burst; ++i) failures.note("worst", now_ns);
+  for (std::size_t i = 0; i < 2 * failed_logins::most_addresses; ++i) failures.note(std::to_string(i), now_ns);
+  EXPECT_EQ(failures.addresses(), failed_logins::most_addresses);
+  EXPECT_FALSE(failures.may_try("worst", now_ns)) << "it is forgotten last";
+  EXPECT_TRUE(failures.may_try("worst", now_ns + failed_logins::period_ns)) << "no longer, however often it failed";
+  now_ns += failed_logins::burst * failed_logins::period_ns;
+  failures.note("another", now_ns);
+  EXPECT_EQ(failures.addresses(), 1u);
+}
+
 TEST(Handshake, AProofOfAnotherConnectionIsWorthNothing) {
   test_server server(8, good_token);
   scripted_client first(server);

@@ -17,10 +17,15 @@ namespace {
 
 constexpr unsigned maximum_connections_of_session = 64;
 
+std::string user_at(int socket) {
+  const auto who = wire::peer_of(socket);
+  return who ? "user " + std::to_string(who.value().uid) : "an unknown user";
+}
+
 }  // namespace
 
 shm_peer::shm_peer(const shm_settings& settings, loop_counters& counters, int socket, std::uint64_t now_ns)
-    : settings_(settings), counters_(counters), socket_(socket), started_at_ns_(now_ns) {
+    : settings_(settings), counters_(counters), socket_(socket), started_at_ns_(now_ns), user_(user_at(socket)) {
   counters_.connections.add();
 }
 
@@ -57,7 +62,7 @@ std::string shm_peer::describe() const {
                                   : "a client (shared memory)";
 }
 
-void shm_peer::on_socket() {
+void shm_peer::on_socket(std::uint64_t now_ns) {
   if (is_over()) return;
   if (phase_ == phase::serving) {
     const int code = wire::answer_bells(socket_);
@@ -72,15 +77,22 @@ void shm_peer::on_socket() {
     if (descriptor >= 0) close(descriptor);  // clients have none to send
   }
   if (code != 0) return end(code == EMSGSIZE ? close_reason::malformed : close_reason::peer_gone);
-  on_message(std::span(message).first(got.length_bytes));
+  on_message(std::span(message).first(got.length_bytes), now_ns);
 }
 
-void shm_peer::on_message(std::span<const std::byte> message) {
+void shm_peer::on_message(std::span<const std::byte> message, std::uint64_t now_ns) {
   using step = wire::server_handshake::step;
+  failed_logins* const failures = settings_.tokens->empty() ? nullptr : settings_.failures;
+  if (failures != nullptr && !failures->may_try(user_, now_ns)) {
+    handshake_.refuse(too_many_failures);
+    return end_refused(close_reason::throttled);
+  }
   const std::optional<wire::packed_message> got = wire::unpack_message(message);
   switch (got ? handshake_.take(got->head, got->payload) : step::malformed) {
     case step::malformed: return end(close_reason::malformed);
-    case step::refused: return end_refused();
+    case step::refused:
+      if (failures != nullptr && got->head.op == wire::opcode::proof) failures->note(user_, now_ns);
+      return end_refused(close_reason::refused);
     case step::greeted: return on_greeting();
     case step::proven: return on_proof();
   }
@@ -92,13 +104,13 @@ bool shm_peer::send_handshake(std::span<const int> descriptors) {
 
 void shm_peer::refuse(std::string_view why) {
   handshake_.refuse(why);
-  end_refused();
+  end_refused(close_reason::refused);
 }
 
-void shm_peer::end_refused() {
+void shm_peer::end_refused(close_reason reason) {
   // A client that does not read its refusal notices the end of the connection.
   static_cast<void>(send_handshake());
-  end(close_reason::refused);
+  end(reason);
 }
 
 void shm_peer::on_greeting() {

@@ -13,6 +13,7 @@
 
 #include "server/close_reason.h"
 #include "server/counters.h"
+#include "server/failed_logins.h"
 #include "server/shm_leftovers.h"
 #include "server/shm_memory.h"
 #include "server/shm_request_handler.h"
@@ -27,6 +28,7 @@ namespace far::server {
 struct shm_settings {
   store* lent = nullptr;
   const token_book* tokens = nullptr;          // empty: only the server's own user and root may connect
+  failed_logins* failures = nullptr;           // nullptr: wrong tokens are not limited
   std::uint64_t patience_ns = 10'000'000'000;  // for a handshake
 };
 
@@ -41,7 +43,7 @@ class shm_peer {
   shm_peer& operator=(const shm_peer&) = delete;
 
   // The socket is readable: continues the handshake, takes bells, notices the end.
-  void on_socket();
+  void on_socket(std::uint64_t now_ns);
   // Handles requests, up to the turn's share. Returns whether there was anything to do.
   bool work();
   // Deadlines, and whether the client has touched memory that it was not granted.
@@ -70,13 +72,13 @@ class shm_peer {
  private:
   enum class phase : std::uint8_t { handshaking, serving };
 
-  void on_message(std::span<const std::byte> message);
+  void on_message(std::span<const std::byte> message, std::uint64_t now_ns);
   void on_greeting();
   void on_proof();
   [[nodiscard]] result<void> attach();
   void welcome();
   void refuse(std::string_view why);
-  void end_refused();
+  void end_refused(close_reason reason);
   [[nodiscard]] bool send_handshake(std::span<const int> descriptors = {});
 
   const shm_settings& settings_;
@@ -86,6 +88,7 @@ class shm_peer {
   close_reason reason_ = close_reason::none;
   bool left_ = false;
   std::uint64_t started_at_ns_;
+  std::string user_;  // limits count by it
 
   wire::server_handshake handshake_;
   attachment mine_;

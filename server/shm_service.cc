@@ -140,7 +140,7 @@ void shm_service::take_events(int timeout_ms) {
     if (source == socket_.get()) {
       accept_all(looked_at_sockets_ns_);
     } else {
-      static_cast<shm_peer*>(source)->on_socket();
+      static_cast<shm_peer*>(source)->on_socket(looked_at_sockets_ns_);
     }
   }
 }

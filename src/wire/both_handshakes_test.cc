@@ -191,6 +191,49 @@ TEST_F(handshakes, a_client_shows_the_token_that_it_was_given_last) {
   EXPECT_EQ(server_takes(), server_step::proven);
 }
 
+// Somebody who ends the encryption in between has two connections, and passes the messages on.
+TEST_F(handshakes, a_proof_is_good_for_one_encrypted_connection) {
+  const channel_binding one{std::byte{1}};
+  const channel_binding other{std::byte{2}};
+  begin(alice(token));
+  client_->bind(one);
+  server_->bind(one);
+  greet(true, &token);
+  ASSERT_EQ(server_takes(), server_step::proven);
+  server_->welcome({.session = session_of(3), .maximum_outstanding = 1});
+  EXPECT_EQ(client_takes(), client_step::done);
+
+  begin(alice(token));
+  client_->bind(one);
+  server_->bind(other);
+  greet(true, &token);
+  EXPECT_EQ(server_takes(), server_step::refused);
+
+  // It cannot leave the encryption out towards the server, either.
+  begin(alice(token));
+  client_->bind(one);
+  greet(true, &token);
+  EXPECT_EQ(server_takes(), server_step::refused);
+}
+
+// Nor can it pass the server's proof on.
+TEST_F(handshakes, a_client_wants_the_servers_proof_for_its_own_connection) {
+  for (const bool is_known : {true, false}) {
+    begin(alice(token), session_of(3));
+    server_->bind({std::byte{1}});
+    client_->bind(channel_binding{std::byte{1}});
+    greet(true, &token);
+    ASSERT_EQ(server_takes(), server_step::proven);
+    if (is_known) {
+      server_->welcome({.session = session_of(3), .maximum_outstanding = 1});
+    } else {
+      server_->deny_session("unknown session: it has expired");
+    }
+    client_->bind(channel_binding{std::byte{2}});
+    EXPECT_EQ(client_takes(), client_step::refused);
+  }
+}
+
 // As servers of version 1 say it, which have no other way.
 TEST_F(handshakes, a_session_of_version_1_ends_as_it_did) {
   begin(alice(token), session_of(3));

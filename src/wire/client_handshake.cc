@@ -59,7 +59,7 @@ client_handshake::step client_handshake::take_unknown(std::span<const std::byte>
 
 digest client_handshake::proof_of(side prover) const {
   return prove(prover, shown_.token, {hello_payload_.data(), hello_bytes_},
-               {challenge_payload_.data(), challenge_bytes_});
+               {challenge_payload_.data(), challenge_bytes_}, channel_);
 }
 
 client_handshake::step client_handshake::take_challenge(std::span<const std::byte> payload) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -41,6 +42,9 @@ class client_handshake {
   // it says that the session is gone.
   void begin(const session_id& join, std::uint32_t channel, std::uint16_t oldest = oldest_version);
 
+  // The TLS connection that carries the handshake; none: it is not encrypted. Call it before the challenge is taken.
+  void bind(const std::optional<channel_binding>& channel) { channel_ = channel; }
+
   // Takes the next message of the server. to_send() may hold an answer then.
   [[nodiscard]] step take(const header& head, std::span<const std::byte> payload);
 
@@ -68,6 +72,7 @@ class client_handshake {
 
   credentials shown_;
   hello hello_;
+  std::optional<channel_binding> channel_;
   opcode expected_ = opcode::challenge;
   wire::welcome welcome_;
   std::array<std::byte, maximum_handshake_bytes> hello_payload_{};

@@ -37,6 +37,8 @@ constexpr std::size_t welcome_grace_at = 56;
 constexpr std::size_t welcome_outstanding_at = 60;
 constexpr std::size_t welcome_lease_at = 64;  // from version 2 on: lease (u64)
 
+constexpr std::uint16_t first_version_that_binds = 4;
+
 constexpr std::string_view client_label = "farheap 1 client";
 constexpr std::string_view server_label = "farheap 1 server";
 constexpr std::string_view absent_label = "farheap 2 absent";
@@ -246,7 +248,7 @@ std::optional<packed_message> unpack_message(std::span<const std::byte> packet) 
 }
 
 digest prove(side prover, std::string_view token, std::span<const std::byte> hello_payload,
-             std::span<const std::byte> challenge_payload) {
+             std::span<const std::byte> challenge_payload, const std::optional<channel_binding>& channel) {
   keyed_hash hash(token);
   const std::string_view label = prover == side::client   ? client_label
                                  : prover == side::server ? server_label
@@ -254,6 +256,9 @@ digest prove(side prover, std::string_view token, std::span<const std::byte> hel
   hash.add(label.data(), label.size());
   hash.add_with_length(hello_payload);
   hash.add_with_length(challenge_payload);
+  const bool binds = challenge_payload.size() >= sizeof(std::uint16_t) &&
+                     load<std::uint16_t>(challenge_payload.data()) >= first_version_that_binds;
+  if (binds) hash.add_with_length(channel ? std::span<const std::byte>(*channel) : std::span<const std::byte>());
   return hash.finish();
 }
 

@@ -8,7 +8,9 @@
 //
 // A proof is always sent; it is all zeros when no token is wanted. Proofs cover the payloads of hello and challenge, so
 // a proof is good for one connection only and a version cannot be talked down. A client that was given a token refuses
-// a server that cannot prove it. Without TLS the connection is authenticated at its start, not encrypted.
+// a server that cannot prove it. Over TLS they also cover what identifies the encrypted channel, so that nobody who
+// ends the encryption in between can pass them on. Without TLS the connection is authenticated at its start, not
+// encrypted.
 //
 // Here are the messages and the proofs. The two sides are client_handshake.h and server_handshake.h.
 #pragma once
@@ -28,8 +30,9 @@ namespace far::wire {
 
 using nonce = std::array<std::byte, 32>;
 using digest = std::array<std::byte, 32>;
-using session_id = std::array<std::byte, 16>;  // all zero: a new session, please
-using server_id = std::array<std::byte, 16>;   // of a server's process; all zero: it has not said (version 1)
+using session_id = std::array<std::byte, 16>;       // all zero: a new session, please
+using channel_binding = std::array<std::byte, 32>;  // of a TLS connection, the same at both ends (tls_stream::binding)
+using server_id = std::array<std::byte, 16>;        // of a server's process; all zero: it has not said (version 1)
 
 inline constexpr std::size_t maximum_tenant_bytes = 64;
 inline constexpr std::size_t maximum_refusal_bytes = 256;
@@ -118,9 +121,11 @@ inline constexpr std::size_t maximum_packet_bytes = header_bytes + maximum_hands
 // absent: the server's, when it does not know the session.
 enum class side : std::uint8_t { client, server, absent };
 
-// The proof of one side: HMAC-SHA256(token, label of the side, hello, challenge). Compare with equal_digests only.
+// The proof of one side: HMAC-SHA256(token, label of the side, hello, challenge), when the challenge chooses version 4
+// or later also of `channel`, which is nothing without TLS. Compare with equal_digests only.
 [[nodiscard]] digest prove(side prover, std::string_view token, std::span<const std::byte> hello_payload,
-                           std::span<const std::byte> challenge_payload);
+                           std::span<const std::byte> challenge_payload,
+                           const std::optional<channel_binding>& channel = std::nullopt);
 
 // Takes the same time for all differences.
 [[nodiscard]] bool equal_digests(const digest& a, const digest& b);

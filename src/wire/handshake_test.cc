@@ -216,6 +216,16 @@ TEST(handshake, proof_has_its_documented_value) {
             "62f8ee75c0f0594a7bc4cfe19ffd956a27dc53599f87d8966a6179df505e2d01");
   EXPECT_EQ(as_hex(prove(side::server, "0123456789abcdef", first, second)),
             "afc1c520b59237c889af1e243bc56ac92f0a27e0d5e9fcc1db5409d1813f79a4");
+  challenge bound = sample_challenge();
+  bound.version = 4;
+  const bytes fourth = encoded(bound);
+  EXPECT_EQ(as_hex(prove(side::client, "0123456789abcdef", first, fourth, counting<channel_binding>(0x80))),
+            "5750c97fa65ae41350e0b261086874b63059ef45455e9b8bb8873cdef637035f");
+  EXPECT_EQ(as_hex(prove(side::client, "0123456789abcdef", first, fourth)),
+            "1eb52826f63ae1ea619da1322d6dfe443ef1f9b70ee8c29f054a9bbb5e054031");
+  EXPECT_EQ(prove(side::client, "0123456789abcdef", first, second, counting<channel_binding>(0x80)),
+            prove(side::client, "0123456789abcdef", first, second))
+      << "before version 4";
 }
 
 TEST(handshake, proof_differs_when_any_input_differs) {

@@ -21,7 +21,7 @@ namespace far::wire {
 
 // Versions that this build speaks; hello offers a range, challenge says which one was chosen.
 inline constexpr std::uint16_t oldest_version = 1;
-inline constexpr std::uint16_t newest_version = 3;
+inline constexpr std::uint16_t newest_version = 4;
 
 // Slots are allocated and freed in blocks of this many, aligned to it: 2 MiB.
 inline constexpr std::uint64_t block_slots = 512;

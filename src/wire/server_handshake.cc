@@ -59,12 +59,12 @@ server_handshake::step server_handshake::take_proof(std::span<const std::byte> p
   for (std::size_t i = 0; i < most_tokens; ++i) {
     const std::string_view secret =
         i < tokens_.size() ? tokens_[i] : std::string_view(nobody_has.data(), nobody_has.size());
-    const bool fits = equal_digests(shown, prove(side::client, secret, greeting, asked));
+    const bool fits = equal_digests(shown, prove(side::client, secret, greeting, asked, channel_));
     if (fits && i < tokens_.size()) known = secret;
   }
   if (!known.empty()) {
-    proof_ = prove(side::server, known, greeting, asked);
-    absent_proof_ = prove(side::absent, known, greeting, asked);
+    proof_ = prove(side::server, known, greeting, asked, channel_);
+    absent_proof_ = prove(side::absent, known, greeting, asked, channel_);
     return step::proven;
   }
   refuse("token: it is not the one of this tenant, or the server knows no such tenant");

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,9 @@ class server_handshake {
 
   // `random`: for nonces; a simulation passes its own.
   explicit server_handshake(void (*random)(std::span<std::byte>) = fill_random) : random_(random) {}
+
+  // The TLS connection that carries the handshake. Call it before the first take().
+  void bind(const channel_binding& channel) { channel_ = channel; }
 
   // Takes the next message of the client.
   [[nodiscard]] step take(const header& head, std::span<const std::byte> payload);
@@ -59,6 +63,7 @@ class server_handshake {
   [[nodiscard]] step take_proof(std::span<const std::byte> payload);
 
   void (*random_)(std::span<std::byte>);
+  std::optional<channel_binding> channel_;
   opcode expected_ = opcode::hello;
   bool token_wanted_ = false;
   std::vector<std::string> tokens_;

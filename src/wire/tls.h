@@ -2,6 +2,7 @@
 // io_uring as well as a socket that is polled. No allocation once the handshake is done.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -75,6 +76,9 @@ class tls_stream {
   [[nodiscard]] std::size_t pending() const;  // how many there are to take
 
   [[nodiscard]] bool established() const;
+
+  // Identifies the connection: the same at both ends, and at no others' (RFC 9266). Requires: established().
+  [[nodiscard]] std::array<std::byte, 32> binding() const;
 
  private:
   struct parts;

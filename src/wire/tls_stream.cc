@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -243,6 +244,16 @@ std::size_t tls_stream::pending() const {
 
 bool tls_stream::established() const {
   return SSL_is_init_finished(parts_->stream.get()) == 1;
+}
+
+std::array<std::byte, 32> tls_stream::binding() const {
+  constexpr std::string_view label = "EXPORTER-Channel-Binding";
+  std::array<std::byte, 32> exported{};
+  FAR_CHECK(established(), "the binding of a connection that is not there yet");
+  const int code = SSL_export_keying_material(parts_->stream.get(), reinterpret_cast<unsigned char*>(exported.data()),
+                                              exported.size(), label.data(), label.size(), nullptr, 0, 1);
+  FAR_CHECK(code == 1, "OpenSSL exports no keying material");
+  return exported;
 }
 
 }  // namespace far::wire

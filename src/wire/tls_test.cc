@@ -241,6 +241,14 @@ TEST_F(tls, carries_megabytes_both_ways) {
   }
 }
 
+TEST_F(tls, both_ends_of_a_connection_know_it_by_the_same_bytes_and_nobody_elses) {
+  const pair one = established_pair();
+  const pair other = established_pair();
+  EXPECT_EQ(one.client->binding(), one.server->binding());
+  EXPECT_EQ(other.client->binding(), other.server->binding());
+  EXPECT_NE(one.client->binding(), other.client->binding());
+}
+
 TEST_F(tls, hides_what_it_carries) {
   const pair peers = established_pair();
   const bytes content = sample(1000);

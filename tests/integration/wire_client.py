@@ -68,11 +68,13 @@ class Refused(Exception):
 class Client:
     """One connection. Every wait ends at a deadline; a connection that the server has ended raises ConnectionError."""
 
-    def __init__(self, port, host="127.0.0.1", deadline_s=20, receive_bytes=None):
+    def __init__(self, port, host="127.0.0.1", deadline_s=20, receive_bytes=None, source=None):
         self.socket = socket.socket()
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(deadline_s)
+        if source:
+            self.socket.bind((source, 0))
         self.socket.connect((host, port))
         self.cookie = 0
         self.session = None
@@ -93,6 +95,7 @@ class Client:
         self.version = struct.unpack_from("<H", challenge)[0]
         self.identity = challenge[40:56]
         transcript = b"".join(struct.pack("<I", len(part)) + part for part in (hello, challenge))
+        transcript += struct.pack("<I", 0) if self.version >= 4 else b""  # not encrypted
 
         def prove(side):
             return hmac.new(token.encode(), f"farheap 1 {side}".encode() + transcript, hashlib.sha256).digest()

@@ -158,7 +158,8 @@ void network_server::turn(event_loop& loop) {
 
 void network_server::accept_all() {
   while (const std::shared_ptr<link> arrived = network_.accept(chosen_.number)) {
-    peer fresh{arrived, std::move(server::connection::create(settings_, counters_, nullptr, time_.now_ns())).value(),
+    peer fresh{arrived,
+               std::move(server::connection::create(settings_, counters_, nullptr, time_.now_ns(), "client")).value(),
                false};
     loops_[random_.below(loops_.size())].peers.push_back(std::move(fresh));
   }

@@ -58,8 +58,8 @@ struct message {
 
 class scripted_client {
  public:
-  explicit scripted_client(test_server& server)
-      : server_(server), talk(server.settings, server.counters, server.now_ns) {}
+  explicit scripted_client(test_server& server, const std::string& network = "10.0.0.9")
+      : server_(server), talk(server.settings, server.counters, server.now_ns, network) {}
   ~scripted_client() { talk.leave(server_.now_ns); }
 
   // One turn of an event loop for this connection.

@@ -78,18 +78,17 @@ result<std::unique_ptr<redis_backend>> redis_backend::make(const tcp_endpoint& s
       if (!opened) return opened.error();
       second = std::move(opened).value();
     }
-    created->connections_.push_back(std::make_unique<redis_connection>(
-        redis_settings{.peer = peer,
-                       .user = chosen.user,
-                       .password = trust.password,
-                       .password_file = chosen.password_file,
-                       .database = chosen.database,
-                       .timeout_ns = chosen.timeout_ns,
-                       .lease_ns = chosen.lease_ns,
-                       .cluster = home.directory.get(),
-                       .hash_slot = home.slot,
-                       .writes = i == 0},
-        std::move(stream).value(), created->session_, created->time(), std::move(second)));
+    created->connections_.push_back(std::make_unique<redis_connection>(redis_settings{.peer = peer,
+                                                                                      .user = chosen.user,
+                                                                                      .password = trust.password,
+                                                                                      .database = chosen.database,
+                                                                                      .timeout_ns = chosen.timeout_ns,
+                                                                                      .lease_ns = chosen.lease_ns,
+                                                                                      .cluster = home.directory.get(),
+                                                                                      .hash_slot = home.slot,
+                                                                                      .writes = i == 0},
+                                                                       std::move(stream).value(), created->session_,
+                                                                       created->time(), std::move(second)));
     created->add_connection(*created->connections_.back());
   }
   return created;
@@ -131,7 +130,9 @@ result<std::unique_ptr<backend>> redis_backend::open_later(const cluster_home& h
 }
 
 redis_backend::redis_backend(std::string peer, std::string stem, const redis_options& chosen, const redis_trust& trust)
-    : store_backend(std::move(peer), "Redis", chosen.timeout_ns, machine_clock()),
+    : store_backend(std::move(peer), "Redis", chosen.timeout_ns,
+                    {.name = "password", .file = chosen.password_file, .read = read_password_file, .tls = trust.tls},
+                    machine_clock()),
       chosen_(chosen),
       trust_(trust),
       session_(std::move(stem)) {}

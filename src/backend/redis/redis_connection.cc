@@ -46,7 +46,6 @@ redis_connection::redis_connection(redis_settings chosen, std::unique_ptr<byte_s
     : store_connection(chosen.peer, chosen.timeout_ns, std::move(stream), session, time),
       detour_(make_detour(chosen, std::move(detour_stream), session, time)),
       settings_(std::move(chosen)),
-      password_(settings_.password_file, read_password_file),
       renews_(settings_.writes && !settings_.asks),
       session_(session),
       strings_(settings_, greeting_, session, commands_),
@@ -70,16 +69,15 @@ store_connection::joining redis_connection::join_session() {
   return joining::now;
 }
 
+void redis_connection::show(const std::string& secret) {
+  settings_.password = secret;
+  if (detour_ == nullptr) return;
+  const lock_guard guard(detour_->lock);
+  detour_->show(secret);
+}
+
 void redis_connection::begin_handshake() {
   reader_.reset();
-  if (std::optional<result<std::string>> read = password_.changed()) {
-    if (*read) {
-      settings_.password = std::move(*read).value();
-    } else {
-      log_line(log_level::warning, "far tier %s: %s; going on with the password of before", peer(),
-               read->error().message.c_str());
-    }
-  }
   greeting_.begin(settings_, session_.stem());
 }
 

@@ -28,7 +28,6 @@
 #include "backend/redis/reply_reader.h"
 #include "backend/redis/server_facts.h"
 #include "backend/tcp/store_connection.h"
-#include "wire/secret_in_file.h"
 
 namespace far::backend {
 
@@ -43,6 +42,8 @@ class redis_connection final : public store_connection, private reply_sink {
 
   // The source of blocks to create and to delete from now on. Requires: it carries writes.
   void set_control(control_source* control) override FAR_REQUIRES(lock) { strings_.set_control(control); }
+
+  void show(const std::string& secret) override FAR_REQUIRES(lock);
 
   // From now on leases last no longer than this. Returns whether that has been applied to all strings, as far as
   // possible.
@@ -104,7 +105,6 @@ class redis_connection final : public store_connection, private reply_sink {
   redis_connection* home_ = nullptr;                // of a detour
 
   redis_settings settings_;
-  wire::secret_in_file password_ FAR_GUARDED_BY(lock);
   bool renews_;
   redis_session& session_;
 

@@ -9,10 +9,9 @@ namespace far::backend {
 class cluster_directory;
 
 struct redis_settings {
-  std::string peer;           // for messages: "redis://cache1:6379"
-  std::string user;           // empty: the default user
-  std::string password;       // empty: none is shown
-  std::string password_file;  // read again before each connection when it has changed; empty: there is none
+  std::string peer;      // for messages: "redis://cache1:6379"
+  std::string user;      // empty: the default user
+  std::string password;  // empty: none is shown
   std::uint64_t database = 0;
   std::uint64_t timeout_ns = 0;
   std::uint64_t lease_ns = 0;

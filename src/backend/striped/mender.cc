@@ -63,7 +63,13 @@ std::uint64_t mender::step() {
       on_transfer(taken.member, ended.error_code);
     }
   }
-  if (shared_.members.take_attention() || (walk_again_ns_ != 0 && now_ns >= walk_again_ns_)) start_walk(false);
+  const bool is_called = shared_.members.take_attention() || (walk_again_ns_ != 0 && now_ns >= walk_again_ns_);
+  if (is_called && is_walking_ && !is_moving_) {
+    // Writes that go past a member call all the time: the groups at the end have their turn, too.
+    has_found_work_ = true;
+  } else if (is_called) {
+    start_walk(false);
+  }
   if (is_walking_ && job_.now == phase::none) walk(now_ns);
   queues_.flush();
   return job_.now != phase::none || is_walking_ ? busy_interval_ns : idle_interval_ns;
@@ -90,6 +96,7 @@ void mender::walk(std::uint64_t now_ns) {
       is_over = cursor_ >= shared_.table.groups_end();
     }
     if (is_over) return end_walk(now_ns);
+    if (free_left(cursor_) || remove_empty(cursor_)) continue;
     if (!look_at(cursor_)) {
       ++cursor_;
       continue;
@@ -116,10 +123,9 @@ void mender::end_walk(std::uint64_t now_ns) {
            static_cast<unsigned long long>(mended));
 }
 
-// Does or begins what the group needs most; false when it needs nothing, or nothing can be done.
+// Does or begins what pages of the group need most; false when they need nothing, or nothing can be done.
 bool mender::look_at(std::uint64_t number) {
-  return free_left(number) || remove_empty(number) || change_holders(number) || add_spare(number) ||
-         begin_mending(number) || (is_moving_ && begin_move(number));
+  return change_holders(number) || add_spare(number) || begin_mending(number) || (is_moving_ && begin_move(number));
 }
 
 bool mender::free_left(std::uint64_t number) {
@@ -142,17 +148,24 @@ bool mender::free_left(std::uint64_t number) {
   return true;
 }
 
+// An empty group gets no spare. If it lacks a place, another one is placed when it is needed, with all of them.
 bool mender::remove_empty(std::uint64_t number) {
+  const std::size_t places = shared_.code.shape().places();
+  const std::span<const member* const> members = shared_.members.view();
+  const bool are_enough = std::ranges::count_if(members, &member::takes_copies) >= static_cast<std::ptrdiff_t>(places);
   std::array<holder, most_holders> freed;
   {
     const lock_guard guard(shared_.table.lock);
     stripe_group& seen = shared_.table.group_at(number);
     if (!seen.placed || seen.leaving.present || !seen.is_empty()) return false;
-    const bool is_whole = std::all_of(seen.holders.begin(), seen.holders.end(), [&](const holder& held) {
-      return !held.present ||
-             (shared_.members.at(held.member).serves() && shared_.members.at(held.member).store().lends());
-    });
-    if (is_whole && ++empty_groups_ <= kept_empty_groups) return false;
+    std::size_t usable = 0;
+    bool is_usable = true;
+    for (const holder& held : seen.holders) {
+      usable += held.present;
+      is_usable = is_usable && (!held.present || members[held.member]->takes_copies());
+    }
+    if (is_usable && usable < places && !are_enough) has_missed_ = true;
+    if (is_usable && (usable >= places || !are_enough) && ++empty_groups_ <= kept_empty_groups) return false;
     freed = seen.holders;
     shared_.table.remove_group(number);
   }

@@ -2,8 +2,8 @@
 //
 // For each group: frees an extent that has left; gives up holders whose member has forgotten them; lets a spare that
 // misses nothing take its place; gives a group a spare where a place is empty, or its member is lost or about to stop;
-// and copies or decodes what a holder misses, up to 16 rows at a time. It walks while there is something to do, and
-// does one copy at a time. It allocates only when it is created, and when a member is added.
+// and copies or decodes what a holder misses, up to 16 rows at a time. It walks while pages lack anything, and does one
+// copy at a time. It allocates only when it is created, and when a member is added.
 #pragma once
 
 #include <array>
@@ -47,7 +47,8 @@ class mender {
 
   // Returns after how many nanoseconds it wants the next step.
   std::uint64_t step();
-  // Nobody has called for attention since all groups were found in order.
+  // Nobody has called for attention since all groups were found in order. Where groups are filled and emptied all the
+  // time, that is rare.
   [[nodiscard]] bool is_idle() const { return is_idle_.load() && !shared_.members.is_spreading(); }
   [[nodiscard]] mend_counts counts() const;
 

@@ -436,7 +436,7 @@ striped_backend::counts striped_backend::counted() const {
 }
 
 bool striped_backend::is_whole() const {
-  if (!mender_.is_idle()) return false;
+  if (shared_.members.is_spreading()) return false;
   for (const member* keeper : shared_.members.view()) {
     if (!keeper->serves()) return false;
   }

@@ -77,10 +77,12 @@ class striped_backend final : public backend, private row_supply, private extent
     mend_counts mended;
   };
   [[nodiscard]] counts counted() const;
-  // Whether every group has all its places, on members that serve, and none of them misses anything.
+  // Whether every group has all its places, on members that serve, none of them misses anything, and extents are where
+  // they should be.
   [[nodiscard]] bool is_whole() const;
-  // Whether pages are being moved: a move may still end without one of its members.
-  [[nodiscard]] bool is_moving() const { return !compactor_.is_idle(); }
+  // Whether pages or extents are being moved: a move may still end without one of its members. Under load, some always
+  // are.
+  [[nodiscard]] bool is_moving() const { return !mender_.is_idle() || !compactor_.is_idle(); }
   // For validators.
   [[nodiscard]] const stripes& books() const { return shared_; }
 

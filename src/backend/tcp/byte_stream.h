@@ -6,8 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
+
+#include "wire/handshake.h"
 
 namespace far::backend {
 
@@ -26,6 +29,10 @@ class byte_stream {
   virtual void use_server(std::string_view host, std::uint16_t port, std::string_view name) {
     static_cast<void>(host), static_cast<void>(port), static_cast<void>(name);
   }
+
+  // Identifies the encrypted connection to both of its ends; nothing: it is not encrypted. Requires: bytes of the peer
+  // have been received.
+  [[nodiscard]] virtual std::optional<wire::channel_binding> binding() const { return std::nullopt; }
 
   // Starts to connect. Returns 0, or the errno value of a failure that is known at once. Requires: closed.
   [[nodiscard]] virtual int connect() = 0;

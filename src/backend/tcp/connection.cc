@@ -18,7 +18,6 @@ tcp_connection::tcp_connection(tcp_connection_settings chosen, std::unique_ptr<b
     : store_connection(std::move(chosen.peer), chosen.timeout_ns, std::move(stream), session, time),
       session_(session),
       handshake_(shown),
-      token_(std::move(chosen.token_file), wire::read_token_file),
       channel_(chosen.channel),
       opens_session_(chosen.opens_session),
       requests_(chosen.timeout_ns),
@@ -41,19 +40,7 @@ store_connection::joining tcp_connection::join_session() {
 }
 
 void tcp_connection::begin_handshake() {
-  read_token_again();
   handshake_.begin(joining_, channel_, oldest_version_);
-}
-
-// An operator who replaces the token on the server replaces the file, too, and need not start the program again.
-void tcp_connection::read_token_again() {
-  std::optional<result<std::string>> read = token_.changed();
-  if (!read) return;
-  if (!*read) {
-    return log_line(log_level::warning, "far tier %s: %s; going on with the token of before", peer(),
-                    read->error().message.c_str());
-  }
-  handshake_.show(std::move(*read).value());
 }
 
 std::span<const std::byte> tcp_connection::handshake_to_send() {
@@ -79,6 +66,7 @@ void tcp_connection::take_handshake(std::size_t bytes, std::uint64_t now_ns, con
     }
     if (filled.size() < wire::header_bytes + head->payload_bytes) return;
     replies_.take(wire::header_bytes + head->payload_bytes);
+    handshake_.bind(stream().binding());
     switch (handshake_.take(*head, filled.subspan(wire::header_bytes, head->payload_bytes))) {
       case wire::client_handshake::step::more: break;
       case wire::client_handshake::step::done: return be_welcomed(now_ns, sink);

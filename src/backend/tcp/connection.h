@@ -19,7 +19,6 @@
 #include "backend/tcp/store_connection.h"
 #include "backend/tcp/tcp_session.h"
 #include "wire/client_handshake.h"
-#include "wire/secret_in_file.h"
 
 namespace far::backend {
 
@@ -27,8 +26,7 @@ struct tcp_connection_settings {
   std::string peer;  // for messages: "tcp://cache1:7070"
   std::uint32_t channel = 0;
   std::uint64_t timeout_ns = 0;
-  bool opens_session = false;   // when there is none; the others wait for it
-  std::string token_file = {};  // read again before each connection when it has changed; empty: there is none
+  bool opens_session = false;  // when there is none; the others wait for it
 };
 
 class tcp_connection final : public store_connection {
@@ -42,6 +40,8 @@ class tcp_connection final : public store_connection {
     requests_.set_control(control);
     session_.watch(control);
   }
+
+  void show(const std::string& secret) override FAR_REQUIRES(lock) { handshake_.show(secret); }
 
   // Tells the server that the session is over. False: this cannot be said without waiting.
   [[nodiscard]] bool end_session() FAR_REQUIRES(lock);
@@ -65,7 +65,6 @@ class tcp_connection final : public store_connection {
   [[nodiscard]] std::span<std::byte> receive_space() override FAR_REQUIRES(lock);
   void take_handshake(std::size_t bytes, std::uint64_t now_ns, const completion_sink* sink) override FAR_REQUIRES(lock);
   [[nodiscard]] bool say(wire::opcode notice) FAR_REQUIRES(lock);
-  void read_token_again() FAR_REQUIRES(lock);
   void be_refused() FAR_REQUIRES(lock);
   void be_welcomed(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
   void lose_session(const completion_sink* sink) FAR_REQUIRES(lock);
@@ -85,7 +84,6 @@ class tcp_connection final : public store_connection {
 
   tcp_session& session_;
   wire::client_handshake handshake_ FAR_GUARDED_BY(lock);
-  wire::secret_in_file token_ FAR_GUARDED_BY(lock);
   std::uint32_t channel_ FAR_GUARDED_BY(lock);
   bool opens_session_;
   wire::session_id joining_ FAR_GUARDED_BY(lock){};                           // asked for by the hello

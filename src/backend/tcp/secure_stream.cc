@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/log.h"
 #include "platform/local_memory.h"
 
 namespace far::backend {
@@ -28,9 +27,6 @@ void secure_stream::use_server(std::string_view host, std::uint16_t port, std::s
 }
 
 int secure_stream::connect() {
-  if (const result<bool> renewed = trust_.refresh(); !renewed) {
-    log_line(log_level::warning, "%s; going on with the certificates of before", renewed.error().message.c_str());
-  }
   result<std::unique_ptr<wire::tls_stream>> created = wire::tls_stream::create(trust_, server_name_);
   if (!created) return -failed(created.error());
   tls_ = std::move(created).value();

@@ -1,10 +1,10 @@
-// TLS over another stream. Before each connection the certificates that it trusts are read again if their file has
-// changed.
+// TLS over another stream.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -25,6 +25,7 @@ class secure_stream final : public byte_stream {
   void use_address(std::size_t number) override { below_->use_address(number); }
   void use_server(std::string_view host, std::uint16_t port, std::string_view name) override;
   void watch_also(int descriptor) override { below_->watch_also(descriptor); }
+  [[nodiscard]] std::optional<wire::channel_binding> binding() const override { return tls_->binding(); }
   [[nodiscard]] int connect() override;
   [[nodiscard]] int finish_connecting() override;
   [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> chunks) override;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <limits>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "backend/tcp/tcp_channel.h"
@@ -19,14 +20,24 @@ namespace {
 constexpr std::uint64_t longest_pause_ns = 100'000'000;
 constexpr std::uint64_t shortest_pause_ns = 1'000'000;
 
+// How often files of secrets are looked at.
+constexpr std::uint64_t renewal_ns = 100'000'000;
+
 // The assumed bandwidth of a network that nobody has measured: 10 Gbit/s.
 constexpr std::uint64_t usual_bytes_per_second = 1'250'000'000;
 
 }  // namespace
 
 store_backend::store_backend(std::string peer, const char* server_program, std::uint64_t timeout_ns,
-                             const platform::clock& time)
-    : peer_(std::move(peer)), server_program_(server_program), timeout_ns_(timeout_ns), time_(time), owner_(getpid()) {}
+                             store_secrets secrets, const platform::clock& time)
+    : peer_(std::move(peer)),
+      server_program_(server_program),
+      timeout_ns_(timeout_ns),
+      time_(time),
+      secret_name_(secrets.name),
+      tls_(std::move(secrets.tls)),
+      secret_(std::move(secrets.file), secrets.read),
+      owner_(getpid()) {}
 
 result<void> store_backend::connect(std::uint64_t patience_ns) {
   store_connection& first = *connections_[0];
@@ -164,7 +175,32 @@ bool store_backend::answers() const {
   return away_since_ns == 0 || time_.now_ns() <= away_since_ns + timeout_ns_;
 }
 
+// An operator who replaces a token or a certificate on the server replaces the program's files, too, and need not start
+// the program again. Disks may be slow, and the locks of connections are spun on, so files are read without them. A
+// connection that begins again meanwhile shows what it knows, is refused at worst, and tries again.
+void store_backend::renew_secrets() {
+  const std::uint64_t now_ns = time_.now_ns();
+  if (now_ns < renew_at_ns_.load() || renewing_.exchange(true)) return;
+  renew_at_ns_.store(now_ns + renewal_ns);
+  const std::optional<result<std::string>> secret = secret_.changed();
+  const result<bool> trusted = tls_ ? tls_->refresh() : result<bool>(false);
+  renewing_.store(false);
+  if (!trusted) {
+    log_line(log_level::warning, "%s; going on with the certificates of before", trusted.error().message.c_str());
+  }
+  if (secret && !*secret) {
+    log_line(log_level::warning, "far tier %s: %s; going on with the %s of before", peer_.c_str(),
+             secret->error().message.c_str(), secret_name_);
+  }
+  if (!secret || !*secret) return;
+  for (store_connection* const connection : connections_) {
+    const lock_guard guard(connection->lock);
+    connection->show(secret->value());
+  }
+}
+
 std::uint64_t store_backend::tend() {
+  renew_secrets();
   std::uint64_t next_ns = std::numeric_limits<std::uint64_t>::max();
   for (store_connection* const connection : connections_) {
     if (!connection->lock.try_lock()) continue;
@@ -201,6 +237,7 @@ const platform::clock& store_backend::machine_clock() {
 void store_backend::become_child() {
   in_child_ = true;
   owner_ = getpid();
+  renewing_.store(false);  // the thread that did it is the parent's
   blocks_->unlock_after_fork();
 }
 

@@ -22,8 +22,18 @@
 #include "backend/tcp/store_connection.h"
 #include "base/result.h"
 #include "platform/clock.h"
+#include "wire/secret_in_file.h"
+#include "wire/tls.h"
 
 namespace far::backend {
+
+// What a client shows to the store, and trusts of it: in files that an operator may replace while the program runs.
+struct store_secrets {
+  const char* name = "";  // for messages: "token"
+  std::string file;       // empty: there is none
+  wire::secret_in_file::reader read = nullptr;
+  std::shared_ptr<wire::tls_context> tls;  // nullptr: no TLS
+};
 
 class store_backend : public backend {
  public:
@@ -41,7 +51,8 @@ class store_backend : public backend {
 
  protected:
   // `server_program`: what runs there, for messages. Requires: `time` outlives the backend.
-  store_backend(std::string peer, const char* server_program, std::uint64_t timeout_ns, const platform::clock& time);
+  store_backend(std::string peer, const char* server_program, std::uint64_t timeout_ns, store_secrets secrets,
+                const platform::clock& time);
 
   [[nodiscard]] static const platform::clock& machine_clock();
 
@@ -77,6 +88,7 @@ class store_backend : public backend {
   [[nodiscard]] virtual bool say_farewell() { return true; }
 
   void greet_late_store();
+  void renew_secrets();
   [[nodiscard]] result<void> wait_until(const std::function<bool()>& reached, store_connection& connection,
                                         std::uint64_t until_ns);
   void measure_round_trip(std::uint64_t until_ns);
@@ -90,6 +102,11 @@ class store_backend : public backend {
   // Created when the store has said what it has room for; or before, for one that comes later.
   std::unique_ptr<block_table> blocks_;
   std::vector<store_connection*> connections_;
+  const char* const secret_name_;
+  const std::shared_ptr<wire::tls_context> tls_;
+  std::atomic<std::uint64_t> renew_at_ns_{0};
+  std::atomic<bool> renewing_{false};  // by one thread at a time, which the others do not wait for
+  wire::secret_in_file secret_;        // of the thread that renews
   std::atomic<std::size_t> next_channel_{0};
   std::uint64_t round_trip_ns_ = 0;
   std::atomic<bool> was_reached_{true};  // false only of a store that was missing at the start

@@ -33,7 +33,7 @@
 
 namespace far::backend {
 
-// Calls no system but its stream, its clock and, before a handshake, the file of a secret; allocates nothing after its
+// Calls no system but its stream and its clock; allocates nothing after its
 // construction (a refusal and a new secret apart).
 class store_connection : public transfer_connection {
  public:
@@ -54,6 +54,8 @@ class store_connection : public transfer_connection {
 
   // The source of control requests from now on; nullptr: there is none.
   virtual void set_control(control_source* control) FAR_REQUIRES(lock) = 0;
+  // From the next handshake on, this is the token or the password.
+  virtual void show(const std::string& secret) FAR_REQUIRES(lock) = 0;
 
   [[nodiscard]] phase now() const FAR_REQUIRES(lock) { return phase_; }
   // Of the last attempt that failed.

@@ -65,7 +65,11 @@ std::unique_ptr<tcp_backend> tcp_backend::assemble(std::string peer, const tcp_o
 
 tcp_backend::tcp_backend(std::string peer, const tcp_options& chosen, const tcp_trust& trust,
                          const platform::clock& time)
-    : store_backend(std::move(peer), "farheapd", chosen.timeout_ns, time), chosen_(chosen), trust_(trust) {}
+    : store_backend(std::move(peer), "farheapd", chosen.timeout_ns,
+                    {.name = "token", .file = chosen.token_file, .read = wire::read_token_file, .tls = trust.tls},
+                    time),
+      chosen_(chosen),
+      trust_(trust) {}
 
 std::uint64_t tcp_backend::usable_slots() const {
   return chosen_.capacity_bytes != 0 ? chosen_.capacity_bytes / page_bytes : session_.quota_slots();
@@ -96,8 +100,7 @@ void tcp_backend::add_stream(std::unique_ptr<byte_stream> stream) {
   tcp_connection_settings settings{.peer = peer(),
                                    .channel = static_cast<std::uint32_t>(connections_.size()),
                                    .timeout_ns = chosen_.timeout_ns,
-                                   .opens_session = connections_.empty(),
-                                   .token_file = chosen_.token_file};
+                                   .opens_session = connections_.empty()};
   connections_.push_back(std::make_unique<tcp_connection>(std::move(settings), std::move(stream), session_,
                                                           trust_.shown, time(), nullptr));
   add_connection(*connections_.back());

@@ -1,0 +1,112 @@
+"""farheapd keeps those who misbehave from harming others."""
+
+import pathlib
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+import support
+import wire_client
+from farheapd_test import TOKEN, Server, token_file
+from support import MIB
+from wire_client import Client, Refused
+
+BURST = 16  # failures of an address at once
+
+
+class WrongTokens(unittest.TestCase):
+    def guess(self, server, source, token):
+        with Client(server.port, source=source) as client:
+            with self.assertRaises(Refused) as refused:
+                client.shake_hands(token=token)
+        return str(refused.exception)
+
+    def test_an_address_that_guesses_has_to_wait_and_others_do_not(self):
+        with token_file(TOKEN) as tokens, Server("--token-file", tokens, "--threads", "2", "--metrics",
+                                                 "127.0.0.1:0") as server:
+            with Client(server.port, source="127.0.0.2").shake_hands(token=TOKEN) as before:
+                said = [self.guess(server, "127.0.0.2", TOKEN + str(i)) for i in range(3 * BURST)]
+                self.assertIn("token: ", said[0])
+                self.assertIn("throttled: ", said[-1])
+                self.assertIn("try again in a second", said[-1])
+                # Who is connected already goes on, and so do others.
+                self.assertEqual(before.allocate(0, 1), wire_client.OK)
+                with Client(server.port, source="127.0.0.3").shake_hands(token=TOKEN) as other:
+                    self.assertEqual(other.allocate(0, 1), wire_client.OK)
+                tried = time.monotonic()
+                while time.monotonic() < tried + 20:
+                    try:
+                        with Client(server.port, source="127.0.0.2").shake_hands(token=TOKEN):
+                            break
+                    except Refused as refused:
+                        self.assertIn("throttled: ", str(refused))
+                        time.sleep(0.1)
+                self.assertLess(time.monotonic() - tried, 10)
+            throttled = server.value('connection_endings_total{reason="throttled"}')
+            self.assertGreaterEqual(throttled, BURST)
+            self.assertNotIn(TOKEN, server.log())
+
+
+class TlsBinding(unittest.TestCase):
+    """Somebody with the server's certificate ends the encryption in between, and passes the proofs on."""
+
+    def setUp(self):
+        support.need(shutil.which("openssl"), "there is no openssl command on this machine to make a certificate")
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.key, self.certificate = pathlib.Path(folder.name, "key.pem"), pathlib.Path(folder.name, "certificate.pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                        "-days", "2", "-subj", "/CN=farheapd", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
+                        self.key, "-out", self.certificate], check=True, capture_output=True)
+        self.key.chmod(0o600)
+
+    def relay(self, port):
+        """Returns the port of somebody in between."""
+        near_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        near_side.load_cert_chain(self.certificate, self.key)
+        far_side = ssl.create_default_context(cafile=self.certificate)
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+
+        def carry(source, sink):
+            try:
+                while data := source.recv(1 << 16):
+                    sink.sendall(data)
+            except OSError:
+                pass
+            sink.close()
+
+        def serve():
+            while True:
+                try:
+                    near = near_side.wrap_socket(listener.accept()[0], server_side=True)
+                    far = far_side.wrap_socket(socket.create_connection(("127.0.0.1", port)),
+                                               server_hostname="127.0.0.1")
+                except OSError:
+                    return
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=carry, args=pair, daemon=True).start()
+        threading.Thread(target=serve, daemon=True).start()
+        return listener.getsockname()[1]
+
+    def test_a_proof_cannot_be_passed_on(self):
+        with token_file(TOKEN) as tokens, Server("--token-file", tokens, "--tls-cert", self.certificate, "--tls-key",
+                                                 self.key) as server:
+            def connect(port):
+                far = f"tcp://127.0.0.1:{port}?tls=1&ca={self.certificate}&token-file={tokens}"
+                return support.run_far(["/bin/true"], 16 * MIB, far)
+            direct = connect(server.port)
+            self.assertEqual(direct.code, 0, direct)
+            passed_on = connect(self.relay(server.port))
+            self.assertNotEqual(passed_on.code, 0, passed_on)
+            self.assertIn("token: it is not the one of this tenant", passed_on.err)
+
+
+if __name__ == "__main__":
+    support.main()
