@@ -157,7 +157,7 @@ for _ in range(20):                                                   # many sho
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
 with concurrent.futures.ThreadPoolExecutor(8) as pool:
-    print(list(pool.map(work, range(64))))
+    print(list(pool.map(work, range(20))))
 line, total = queue.Queue(10), []
 def consume():
     while (item := line.get()) is not None:
@@ -253,8 +253,8 @@ class Inline(unittest.TestCase):
         self.compare(["sh", "-c", PIPELINE], 16 * support.MIB, far_used=False)
 
     def test_verifier(self):
-        program = [support.PROGRAMS / "verifier", "--seed", "11", "--threads", "4", "--operations", "300", "--live-mib",
-                   "256", "--largest-mib", "32"]
+        program = [support.PROGRAMS / "verifier", "--seed", "11", "--threads", "4", "--operations", "200", "--live-mib",
+                   "128", "--largest-mib", "16"]
         self.compare(program)
 
     def test_calls_that_do_not_return_as_usual(self):
@@ -278,7 +278,7 @@ class Inline(unittest.TestCase):
         text, ordered = self.directory / "text", self.directory / "ordered"
         source = random.Random(2)
         with text.open("w") as file:
-            for _ in range(64):
+            for _ in range(20):
                 file.write(source.randbytes(support.MIB // 2).hex("\n", 64) + "\n")
 
         def digest(_):
@@ -291,7 +291,7 @@ class Inline(unittest.TestCase):
 
     def test_sqlite(self):
         script = self.directory / "script.sql"
-        script.write_text(SQL.format(rows=600_000))
+        script.write_text(SQL.format(rows=150_000))
         self.compare(["sqlite3", ":memory:", f".read {script}"])
 
 
