@@ -215,7 +215,7 @@ class Packages(unittest.TestCase):
         for name in ("mmap", "mremap", "brk", "fork", "sigsegv"):
             methods += [f"--{name}", "1", f"--{name}-ops", str(20 * operations)]
         methods += ["--mmap-bytes", "24m", "--mremap-bytes", "16m"]
-        program = ["stress-ng", *methods, "--verify", "--timeout", "600" if support.SOAK else "60", "--temp-path",
+        program = ["stress-ng", *methods, "--verify", "--timeout", "600" if support.SOAK else "20", "--temp-path",
                    self.directory]
         for mode in MODES:
             with self.subTest(mode=mode):

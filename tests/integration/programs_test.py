@@ -52,12 +52,12 @@ class Programs(unittest.TestCase):
         self.directory = pathlib.Path(directory.name)
 
     def compare(self, program, result=lambda outcome: outcome.out, **options):
-        """Runs natively, then at a quarter of the native peak; both must give the same result."""
+        """Runs natively, then at a quarter of the native peak or the smallest budget; both must give the same result."""
         native = support.run(program, **options)
         self.assertEqual(native.code, 0, native)
         expected = result(native)
         self.assertTrue(expected)
-        budget_bytes = native.peak_bytes // 4
+        budget_bytes = max(native.peak_bytes // 4, 16 * support.MIB)
         outcome = support.run_far(program, budget_bytes, **options)
         self.assertEqual(outcome.code, 0, outcome)
         self.assertEqual(result(outcome), expected, outcome)
