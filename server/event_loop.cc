@@ -11,6 +11,7 @@
 #include "platform/clock.h"
 #include "platform/processors.h"
 #include "server/address.h"
+#include "server/crowd.h"
 #include "server/event_log.h"
 
 namespace far::server {
@@ -25,9 +26,6 @@ constexpr std::uint64_t idle_ns = 1'000'000'000;
 
 constexpr int drain_orders = 1;
 constexpr int end_orders = 2;
-
-// The most connections before their handshake has ended; when there are more, the oldest one is closed.
-constexpr std::size_t most_strangers = 256;
 
 std::uint64_t now() {
   return platform::monotonic_clock().now_ns();
@@ -164,16 +162,16 @@ void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
 }
 
 void event_loop::make_room_for_newcomers() {
-  std::size_t strangers = 0;
-  std::uint32_t oldest = 0;
+  crowd strangers;
   for (std::uint32_t number = 0; number < all_.size(); ++number) {
     const served& client = all_[number];
     if (!client.talk || client.closing || client.talk->messages().is_serving()) continue;
-    if (strangers++ == 0 || client.active_at_ns < all_[oldest].active_at_ns) oldest = number;
+    strangers.add(client.talk->messages().network(), number, client.active_at_ns);
   }
-  if (strangers < most_strangers && !(unused_.empty() && strangers > 0)) return;
-  all_[oldest].talk->messages().end(close_reason::late_handshake);
-  touch(oldest);
+  if (strangers.size() < most_strangers && !(unused_.empty() && strangers.size() > 0)) return;
+  const auto surplus = static_cast<std::uint32_t>(strangers.surplus());
+  all_[surplus].talk->messages().end(close_reason::late_handshake);
+  touch(surplus);
 }
 
 void event_loop::touch(std::uint32_t number) {

@@ -106,6 +106,7 @@ result<void> memory_server::prepare() {
                      .grace_ns = chosen_.grace_ns,
                      .lease_ns = chosen_.lease_ns,
                      .quota_bytes = chosen_.quota_bytes,
+                     .limits = chosen_.limits,
                      .make_source = {}});
   if (!lent) return lent.error();
   store_ = std::move(lent).value();
@@ -217,8 +218,9 @@ void memory_server::reload(result<options> fresh) {
     chosen_.memory_bytes = now.memory_bytes;
   }
   store_->set_quotas(std::move(now.quota_bytes));
+  store_->set_limits(std::move(now.limits));
   set_log_level(now.least_logged);
-  log_event(std::string("reloaded tokens, quotas and log level") +
+  log_event(std::string("reloaded tokens, quotas, limits and log level") +
             (renewed.value() ? "; new connections get the new certificate" : ""));
   if (!left.empty()) log_event("not changed before the next start: " + left, log_level::warning);
 }
@@ -254,7 +256,7 @@ void memory_server::deal_out(int socket) {
 int memory_server::housekeeping_ms() {
   store_->expire(now());
   looked_after_at_ns_ = now();
-  const std::uint64_t ended_early = store_->report().sessions_ended_early;
+  const std::uint64_t ended_early = store_->sessions_ended_early();
   if (ended_early > ended_early_logged_) {
     log_limited(std::to_string(ended_early - ended_early_logged_) +
                     " session(s) without a connection ended before their lease, because others needed the memory",

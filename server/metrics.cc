@@ -37,11 +37,30 @@ std::string label(const char* name, const std::string& value) {
   return fmt::format("{}=\"{}\"", name, value);
 }
 
-// Tenants come as three families of one value each: the format wants all samples of a family together.
+// Only of tenants that have limits.
+void write_limits(text_writer& to, const store_report& report) {
+  to.describe("tenant_limit", "gauge", "What the tenant may ask for: connections, requests and bytes a second.");
+  for (const auto& tenant : report.tenants) {
+    const auto write = [&](const char* kind, std::uint64_t most) {
+      if (most != 0) to.value("tenant_limit", label("tenant", tenant.name) + "," + label("kind", kind), most);
+    };
+    write("connections", tenant.limits.connections);
+    write("requests", tenant.limits.requests);
+    write("bytes", tenant.limits.bytes);
+  }
+  to.describe("tenant_delays_total", "counter", "How often a connection of the tenant waited for its limits.");
+  for (const auto& tenant : report.tenants) {
+    if (tenant.limits.requests == 0 && tenant.limits.bytes == 0) continue;
+    to.value("tenant_delays_total", label("tenant", tenant.name), tenant.delays);
+  }
+}
+
+// Tenants come as families of one value each: the format wants all samples of a family together.
 void write_store(text_writer& to, const store_report& report) {
   to.single("memory_bytes", "gauge", "What the server may lend.", report.memory_blocks * block_bytes);
   to.single("used_bytes", "gauge", "What is lent, or not yet given back.", report.held_blocks * block_bytes);
   to.single("unreclaimed_bytes", "gauge", "Freed, and not yet given back.", report.unreclaimed_blocks * block_bytes);
+  to.single("table_bytes", "gauge", "Of what is lent, the tables that name it.", report.table_bytes);
   to.single("sessions", "gauge", "Sessions, those without a connection included.", report.sessions);
   to.single("away_sessions", "gauge", "Of these, those without a connection.", report.away_sessions);
   to.single("away_bytes", "gauge", "What these hold.", report.away_blocks * block_bytes);
@@ -62,6 +81,11 @@ void write_store(text_writer& to, const store_report& report) {
   for (const auto& tenant : report.tenants) {
     to.value("tenant_sessions", label("tenant", tenant.name), tenant.sessions);
   }
+  to.describe("tenant_connections", "gauge", "Connections of the tenant.");
+  for (const auto& tenant : report.tenants) {
+    to.value("tenant_connections", label("tenant", tenant.name), tenant.connections);
+  }
+  write_limits(to, report);
 }
 
 void write_traffic(text_writer& to, const totals& all) {

@@ -76,6 +76,18 @@ TEST_F(Metrics, ATenantWithAQuotaIsListedBeforeItComes) {
   EXPECT_EQ(value_of(prometheus_text(view, 1), "farheapd_tenant_used_bytes{tenant=\"alice\"}"), 0);
 }
 
+TEST_F(Metrics, LimitsOfATenantAreShown) {
+  server.lent->set_limits({{"alice", {.connections = 3, .requests = 500}}});
+  scripted_client client(server);
+  ASSERT_TRUE(client.shake_hands({.tenant = "alice"}).has_value());
+  const std::string text = prometheus_text(view, 1);
+  EXPECT_EQ(value_of(text, "farheapd_tenant_connections{tenant=\"alice\"}"), 1);
+  EXPECT_EQ(value_of(text, "farheapd_tenant_limit{tenant=\"alice\",kind=\"connections\"}"), 3);
+  EXPECT_EQ(value_of(text, "farheapd_tenant_limit{tenant=\"alice\",kind=\"requests\"}"), 500);
+  EXPECT_EQ(text.find("kind=\"bytes\""), std::string::npos);
+  EXPECT_EQ(value_of(text, "farheapd_tenant_delays_total{tenant=\"alice\"}"), 0);
+}
+
 TEST(LatencyHistogram, BucketsArePowersOfTwo) {
   latency_histogram all;
   for (const std::uint64_t ns : {std::uint64_t{0}, std::uint64_t{1024}, std::uint64_t{1025}, std::uint64_t{2048}}) {

@@ -21,7 +21,7 @@ constexpr const char* footer =
     "TENANT TOKEN (or only TOKEN, for the tenant 'default'); make a token with: openssl rand -hex 32\n"
     "A configuration file holds the same options, one on each line, without the dashes: memory=\"16G\"\n"
     "SIGTERM drains: no new blocks, clients are told, and the server ends with the last of them. A second one ends "
-    "it. SIGHUP reads tokens, certificates, quotas and the log level again.\n"
+    "it. SIGHUP reads tokens, certificates, quotas, limits and the log level again.\n"
     "Example: farheapd --listen 127.0.0.1:7070 --memory 4G";
 
 constexpr std::uint64_t usual_lease_ns = 3'600'000'000'000;
@@ -34,6 +34,7 @@ struct texts {
   std::string certificate_file;
   std::string key_file;
   std::vector<std::string> quotas;
+  std::vector<std::string> limits;
   std::string metrics;
   std::string metrics_token_file;
   std::string shm_name;
@@ -63,10 +64,16 @@ void declare(CLI::App& parser, texts& into) {
   text("--token-file", into.token_file, "FILE", "clients must know their tenant's token");
   text("--tls-cert", into.certificate_file, "FILE", "encrypt with TLS 1.3: certificate chain, PEM");
   text("--tls-key", into.key_file, "FILE", "its private key, PEM, mode 0600");
-  parser.add_option("--quota", into.quotas, "the most that a tenant may hold; may be repeated")
-      ->type_name("TENANT=SIZE")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  const auto list = [&](const char* name, std::vector<std::string>& values, const char* type, const char* help) {
+    parser.add_option(name, values, help)
+        ->type_name(type)
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  };
+  list("--quota", into.quotas, "TENANT=SIZE", "the most that a tenant may hold; may be repeated");
+  list("--limit", into.limits, "TENANT=LIMITS",
+       "what a tenant (*: each other one) may ask for: connections:N,requests:N,bandwidth:SIZE, the latter a second; "
+       "may be repeated");
   text("--metrics", into.metrics, "ADDR:PORT", "HTTP: /metrics for Prometheus, / for people, /healthz, /readyz");
   text("--metrics-token-file", into.metrics_token_file, "FILE", "readers of the metrics must know its token");
   text("--shm", into.shm_name, "NAME", "lend to clients on this machine through shared memory: shm:NAME");
@@ -120,6 +127,24 @@ result<void> take_sizes(const texts& from, options& into) {
   return {};
 }
 
+result<void> take_limits(const texts& from, options& into) {
+  for (const std::string& limit : from.limits) {
+    const std::size_t sign = limit.find('=');
+    const std::string tenant = limit.substr(0, sign);
+    if (sign == limit.npos || (tenant != every_tenant && !wire::is_tenant_name(tenant))) {
+      return about("--limit", "'" + limit +
+                                  "' is not a tenant and its limits; write for example --limit "
+                                  "alice=connections:64,requests:20000,bandwidth:200M");
+    }
+    const result<tenant_limits> parsed = parse_tenant_limits(limit.substr(sign + 1));
+    if (!parsed) return about("--limit", parsed.error().message);
+    if (!into.limits.emplace(tenant, parsed.value()).second) {
+      return about("--limit", "'" + tenant + "' is there twice; write its limits as one, with commas between");
+    }
+  }
+  return {};
+}
+
 // The lower bounds keep a typing error (5 for 5s) from ending every connection at once.
 result<void> take_durations(const texts& from, options& into) {
   const auto take = [](const char* option, const std::string& text, std::uint64_t& value) -> result<void> {
@@ -153,8 +178,8 @@ result<void> take_durations(const texts& from, options& into) {
   return {};
 }
 
-// A quota for a tenant without a token would never be used, which is always a mistake. The key file is read here only
-// to check its mode, with a better message than OpenSSL has.
+// A quota or a limit for a tenant without a token would never be used, which is always a mistake. The key file is read
+// here only to check its mode, with a better message than OpenSSL has.
 result<void> take_secrets(const texts& from, options& into) {
   if (!from.token_file.empty()) {
     result<token_book> tokens = token_book::read(from.token_file);
@@ -165,6 +190,11 @@ result<void> take_secrets(const texts& from, options& into) {
       if (!into.tokens.tokens_of(tenant).empty()) continue;
       return about("--quota",
                    "the token file has no token for tenant '" + tenant + "'; add one, or leave the quota out");
+    }
+    for (const auto& [tenant, limits] : into.limits) {
+      if (tenant == every_tenant || !into.tokens.tokens_of(tenant).empty()) continue;
+      return about("--limit",
+                   "the token file has no token for tenant '" + tenant + "'; add one, or leave the limit out");
     }
   }
   if (!from.metrics_token_file.empty()) {
@@ -217,6 +247,7 @@ result<options> check(const texts& from) {
   checked.logged_as = *format;
   checked.only_check = from.check;
   if (result<void> done = take_sizes(from, checked); !done) return done.error();
+  if (result<void> done = take_limits(from, checked); !done) return done.error();
   if (result<void> done = take_durations(from, checked); !done) return done.error();
   if (result<void> done = take_secrets(from, checked); !done) return done.error();
   const bool wants_tcp = !from.listen.empty() || from.shm_name.empty();

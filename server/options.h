@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "server/address.h"
 #include "server/event_log.h"
+#include "server/tenant_rates.h"
 #include "server/token_book.h"
 
 namespace far::server {
@@ -27,7 +28,8 @@ struct options {
   std::string certificate_file;    // empty: no TLS
   std::string key_file;
   std::map<std::string, std::uint64_t> quota_bytes;
-  std::string shm_name;  // empty: no shared memory
+  std::map<std::string, tenant_limits> limits;  // every_tenant: of all others
+  std::string shm_name;                         // empty: no shared memory
   std::uint64_t grace_ns = 0;
   std::uint64_t lease_ns = 0;  // not below grace_ns
   std::uint64_t drain_ns = 0;
@@ -49,7 +51,7 @@ struct command_line {
 [[nodiscard]] result<command_line> parse_command_line(std::vector<std::string> arguments);
 
 // The names of the options that differ and that a running server cannot change: all but tokens, certificates and keys
-// in files of the same names, the memory, quotas, and the log level.
+// in files of the same names, the memory, quotas, limits, and the log level.
 [[nodiscard]] std::vector<std::string> fixed_differences(const options& before, const options& now);
 
 }  // namespace far::server

@@ -159,11 +159,29 @@ bool protocol::handle_next(std::uint64_t now_ns) {
   }
   const std::size_t whole_bytes = header_bytes + head->payload_bytes;
   if (bytes.size() < whole_bytes) return incomplete();
-  if (!is_handled(*head, bytes.subspan(header_bytes, head->payload_bytes), now_ns)) return false;
   message_began_ns_ = never;
+  if (is_delayed(now_ns)) return false;
+  const std::uint64_t moved_before = moved_bytes();
+  const bool was_serving = phase_ == phase::serving;
+  if (!is_handled(*head, bytes.subspan(header_bytes, head->payload_bytes), now_ns)) return false;
+  if (was_serving) mine_.to->rates().charge(moved_bytes() - moved_before, now_ns);
   in_.remove(whole_bytes);
   turn_.charge(message_cost_bytes + head->payload_bytes);
   return true;
+}
+
+// Whether its tenant has used up what it may ask for now. Then messages stay where they are, and when the buffer is
+// full, nothing is read from the client: only it waits.
+bool protocol::is_delayed(std::uint64_t now_ns) {
+  const std::uint64_t until_ns = phase_ == phase::serving ? mine_.to->rates().wait_until_ns(now_ns) : 0;
+  if (until_ns == 0) return false;
+  turn_.retry_at_ns = until_ns;
+  heard_at_ns_ = now_ns;  // it is not silent, but not listened to
+  return true;
+}
+
+std::uint64_t protocol::moved_bytes() const {
+  return counters_.bytes_read.value() + counters_.bytes_written.value();
 }
 
 // False: the message stays where it is, and is handled again later.

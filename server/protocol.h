@@ -56,6 +56,9 @@ class protocol {
   // The TLS connection that carries it. Call it before work() sees the first bytes.
   void bind(const wire::channel_binding& channel) { handshake_.bind(channel); }
 
+  // Where the client is.
+  [[nodiscard]] const std::string& network() const { return network_; }
+
   // Room for the next bytes from the client. Empty while there is none: then call again after work().
   [[nodiscard]] std::span<std::byte> receive_space();
   // `bytes` have been written there.
@@ -100,6 +103,9 @@ class protocol {
 
   void check_deadlines(std::uint64_t now_ns);
   [[nodiscard]] bool handle_next(std::uint64_t now_ns);
+  [[nodiscard]] bool is_delayed(std::uint64_t now_ns);
+  // Of payload, by all connections of the loop.
+  [[nodiscard]] std::uint64_t moved_bytes() const;
   [[nodiscard]] bool is_handled(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
 
   [[nodiscard]] bool is_throttled(std::uint64_t now_ns) const;

@@ -31,13 +31,40 @@ session::~session() {
   platform::unmap_local(reinterpret_cast<std::byte*>(blocks_), table_bytes);
 }
 
+void session::note_entry(std::uint64_t number) {
+  store_.lock_.assert_held();  // the same one
+  if (++entries_of_page_[number / entries_a_page] > 1) return;
+  ++table_pages_;
+  ++tenant_->held.table_pages;
+  ++store_.held_.table_pages;
+}
+
 // Loops that read the page meanwhile find zeros, which is what it holds.
 void session::reset_entry(std::uint64_t number) {
   blocks_[number].store(0);
   const std::uint64_t page = number / entries_a_page;
   if (--entries_of_page_[page] > 0) return;
+  store_.lock_.assert_held();  // the same one
+  --table_pages_;
+  --tenant_->held.table_pages;
+  --store_.held_.table_pages;
   FAR_CHECK(madvise(reinterpret_cast<std::byte*>(blocks_) + page * page_bytes, page_bytes, MADV_DONTNEED) == 0,
             "a page of our own can be given back");
+}
+
+session::search session::look_for_held(std::uint64_t number) const {
+  constexpr unsigned most_looks = 1024;
+  for (unsigned looks = 0; number < highest_ && looks < most_looks; ++looks) {
+    const std::uint64_t page = number / entries_a_page;
+    if (entries_of_page_[page] == 0) {
+      number = (page + 1) * entries_a_page;
+      continue;
+    }
+    const std::uintptr_t entry = blocks_[number].load();
+    if (entry != 0 && (entry & flags) == 0) return {number, true};
+    ++number;
+  }
+  return {std::min(number, highest_), false};
 }
 
 // Charges the whole allocation at once, under the lock, so that two sessions cannot both be promised the last blocks.
@@ -59,16 +86,21 @@ std::optional<session::step> session::begin(allocation& work) {
     const std::uintptr_t entry = blocks_[number].load();
     if (entry == 0 || (entry & flags) != 0) ++missing;
   }
-  const std::uint64_t room = std::min(tenant_->room(), store_.free_blocks());
-  if (missing > room) {
-    const bool comes_back = missing <= tenant_->quota_blocks &&
-                            (store_.freed_.size() + store_.being_reclaimed_ > 0 || store_.give_way(*tenant_, missing));
+  const std::uint64_t last = work.blocks.first + work.blocks.count - 1;
+  const std::uint64_t pages = last / entries_a_page - work.blocks.first / entries_a_page + 1;
+  const lent_memory wanted{missing, std::min(missing, pages)};
+  if (missing > 0 && !(tenant_->has_room_for(wanted) && store_.has_room_for(wanted))) {
+    const bool comes_back =
+        wanted.whole_blocks() <= tenant_->quota_blocks && (store_.is_reclaiming() || store_.give_way(*tenant_, wanted));
     return step{comes_back ? progress::wait : progress::done, wire::status::no_space};
   }
-  tenant_->held_blocks += missing;
-  store_.held_blocks_ += missing;
+  tenant_->held.blocks += missing;
+  store_.held_.blocks += missing;
+  tenant_->promised_pages += wanted.table_pages;
+  store_.promised_pages_ += wanted.table_pages;
   held_blocks_ += missing;
   work.charged = missing;
+  work.promised = wanted;
   work.next = 0;
   work.begun = true;
   under_way_ = &work;
@@ -123,7 +155,7 @@ session::step session::finish(allocation& work, wire::status result) {
         const std::uintptr_t value = entry.load();
         if ((value & being_allocated) != 0) entry.store(value & ~being_allocated);
       }
-      under_way_ = nullptr;
+      end_allocation(work);
       return {progress::done, result};
     }
   }
@@ -140,9 +172,16 @@ session::step session::finish(allocation& work, wire::status result) {
   const lock_guard guard(lock_);
   store_.lock_.assert_held();  // the same one
   held_blocks_ -= unused;
-  under_way_ = nullptr;
+  end_allocation(work);
   store_.uncharge(*tenant_, unused);
   return {progress::done, result};
+}
+
+void session::end_allocation(const allocation& work) {
+  store_.lock_.assert_held();  // the same one
+  tenant_->promised_pages -= work.promised.table_pages;
+  store_.promised_pages_ -= work.promised.table_pages;
+  under_way_ = nullptr;
 }
 
 void session::abandon(allocation& work) {
@@ -209,7 +248,7 @@ wire::capacity_report session::report() const {
   const lock_guard guard(lock_);
   store_.lock_.assert_held();  // the same one
   return {.quota_slots = tenant_->quota_blocks * wire::block_slots,
-          .tenant_slots = tenant_->held_blocks * wire::block_slots,
+          .tenant_slots = tenant_->held.whole_blocks() * wire::block_slots,
           .server_free_slots = store_.free_blocks() * wire::block_slots,
           .session_slots = held_blocks_ * wire::block_slots};
 }

@@ -176,7 +176,7 @@ void shm_peer::welcome() {
   phase_ = phase::serving;
 }
 
-bool shm_peer::work() {
+bool shm_peer::work(std::uint64_t now_ns) {
   if (is_over() || phase_ != phase::serving) return false;
   if (mine_.is_fenced()) {
     end(close_reason::fenced);
@@ -184,7 +184,7 @@ bool shm_peer::work() {
   }
   // The older connection of the same number may still be at work.
   if (!settings_.lent->readers().passed(mine_.fence)) return false;
-  const bool progress = requests_->work();
+  const bool progress = requests_->work(now_ns);
   if (requests_->reason() != close_reason::none) end(requests_->reason());
   return progress;
 }
@@ -201,7 +201,7 @@ void shm_peer::check(std::uint64_t now_ns) {
 bool shm_peer::doze() {
   if (phase_ != phase::serving || is_over()) return true;
   // Only requests keep the thread awake; other waits are checked again soon.
-  return requests_->is_allocating() || rings_.replies.room() == 0 || rings_.requests.doze();
+  return requests_->is_waiting() || rings_.replies.room() == 0 || rings_.requests.doze();
 }
 
 void shm_peer::awake() {

@@ -45,15 +45,16 @@ class shm_peer {
   // The socket is readable: continues the handshake, takes bells, notices the end.
   void on_socket(std::uint64_t now_ns);
   // Handles requests, up to the turn's share. Returns whether there was anything to do.
-  bool work();
+  bool work(std::uint64_t now_ns);
   // Deadlines, and whether the client has touched memory that it was not granted.
   void check(std::uint64_t now_ns);
 
   // Announces that the server sleeps; false when there is something to do first. Call awake() afterwards.
   [[nodiscard]] bool doze();
   void awake();
-  // An allocation waits for freed blocks, or for its next step: call work() again soon, whether or not a bell rings.
-  [[nodiscard]] bool is_allocating() const { return requests_ && requests_->is_allocating(); }
+  // An allocation waits for freed blocks, or for its next step, or a request for its tenant's limits: call work() again
+  // soon, whether or not a bell rings.
+  [[nodiscard]] bool is_waiting() const { return requests_ && requests_->is_waiting(); }
 
   [[nodiscard]] bool is_over() const { return reason_ != close_reason::none; }
   [[nodiscard]] close_reason reason() const { return reason_; }
@@ -68,6 +69,8 @@ class shm_peer {
   // nullptr before the end of the handshake.
   [[nodiscard]] shm_memory* memory() const { return memory_; }
   [[nodiscard]] std::string describe() const;
+  // Whose process it is, as text.
+  [[nodiscard]] const std::string& user() const { return user_; }
 
  private:
   enum class phase : std::uint8_t { handshaking, serving };
@@ -88,7 +91,7 @@ class shm_peer {
   close_reason reason_ = close_reason::none;
   bool left_ = false;
   std::uint64_t started_at_ns_;
-  std::string user_;  // limits count by it
+  const std::string user_;  // limits count by it
 
   wire::server_handshake handshake_;
   attachment mine_;

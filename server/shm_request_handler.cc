@@ -39,25 +39,37 @@ void shm_request_handler::end(close_reason reason) {
 
 // Takes no more requests than there is room for replies, so that each can be answered, and no more than a turn's
 // number, so that one client does not starve the others.
-bool shm_request_handler::work() {
+bool shm_request_handler::work(std::uint64_t now_ns) {
   bool progress = false;
   unsigned replies = 0;
   if (allocating_) {
     progress = go_on_allocating();
     replies += allocating_ ? 0 : 1;
   }
+  const bool may_take = allocating_ || !is_delayed(now_ns);
   wire::ring_entry entry;
   // Without room for the reply, requests wait: a client that does not read harms only itself.
-  for (std::uint32_t room = rings_.replies.room(); replies < std::min(turn_requests, room) && !allocating_ &&
-                                                   reason_ == close_reason::none && rings_.requests.take(entry);) {
+  for (std::uint32_t room = rings_.replies.room(); may_take && replies < std::min(turn_requests, room) &&
+                                                   !allocating_ && reason_ == close_reason::none &&
+                                                   rings_.requests.take(entry);) {
+    const std::uint64_t moved_before = counters_.bytes_read.value() + counters_.bytes_written.value();
     handle(std::bit_cast<ring_request>(entry));
+    session_.rates().charge(counters_.bytes_read.value() + counters_.bytes_written.value() - moved_before, now_ns);
     replies += allocating_ ? 0 : 1;
     progress = true;
+    if (is_delayed(now_ns)) break;
   }
   if (rings_.requests.broken() || rings_.replies.broken()) end(close_reason::malformed);
   if (progress) rings_.requests.release();
   if (replies > 0 && rings_.replies.publish()) wire::ring_bell(socket_);
   return progress;
+}
+
+// The rates count what the server does; what a client does with memory that it has mapped, nobody can limit.
+bool shm_request_handler::is_delayed(std::uint64_t now_ns) {
+  if (now_ns < delayed_until_ns_) return true;
+  delayed_until_ns_ = session_.rates().wait_until_ns(now_ns);
+  return delayed_until_ns_ != 0;
 }
 
 void shm_request_handler::handle(const ring_request& asked) {

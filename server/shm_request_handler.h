@@ -24,10 +24,10 @@ class shm_request_handler {
   shm_request_handler(loop_counters& counters, shm_rings& rings, session& served, shm_memory& memory, int socket);
 
   // Handles requests, up to the turn's share. Returns whether there was anything to do. Requires: reason() is none.
-  bool work();
+  bool work(std::uint64_t now_ns);
 
-  // An allocation waits for freed blocks, or for its next step.
-  [[nodiscard]] bool is_allocating() const { return allocating_; }
+  // An allocation waits for freed blocks, or for its next step; or requests wait for their tenant's limits.
+  [[nodiscard]] bool is_waiting() const { return allocating_ || delayed_until_ns_ != 0; }
   // Gives it up: the connection leaves its session.
   void abandon();
 
@@ -35,6 +35,7 @@ class shm_request_handler {
   [[nodiscard]] close_reason reason() const { return reason_; }
 
  private:
+  [[nodiscard]] bool is_delayed(std::uint64_t now_ns);
   void handle(const wire::ring_request& asked);
   void on_transfer(const wire::ring_request& asked);
   void on_allocate(const wire::ring_request& asked);
@@ -51,6 +52,8 @@ class shm_request_handler {
   shm_memory& memory_;
   int socket_;
   close_reason reason_ = close_reason::none;
+
+  std::uint64_t delayed_until_ns_ = 0;  // by the tenant's limits; 0: it is not
 
   // The allocation under way, block by block.
   bool allocating_ = false;

@@ -14,6 +14,7 @@
 
 #include "base/backoff.h"
 #include "platform/clock.h"
+#include "server/crowd.h"
 #include "server/event_log.h"
 
 namespace far::server {
@@ -27,6 +28,7 @@ constexpr int soon_ms = 1;
 constexpr std::uint64_t sockets_ns = 200'000;
 constexpr std::size_t most_peers = 1024;
 constexpr std::size_t events_at_once = 64;
+constexpr unsigned most_accepted = 64;
 
 std::uint64_t now_ns() {
   return platform::monotonic_clock().now_ns();
@@ -87,11 +89,12 @@ void shm_service::run() {
   std::uint64_t active_ns = now_ns();
   while (!stopping_.load(std::memory_order_relaxed)) {
     reading.quiet();
+    const std::uint64_t turn_ns = now_ns();
     bool progress = false;
-    bool allocating = false;
+    bool waiting = false;
     for (const auto& peer : peers_) {
-      progress |= peer->work();
-      allocating |= peer->is_allocating();
+      progress |= peer->work(turn_ns);
+      waiting |= peer->is_waiting();
     }
     const std::uint64_t current_ns = now_ns();
     if (current_ns >= next_tick_ns_) tick(current_ns);
@@ -102,7 +105,7 @@ void shm_service::run() {
       continue;
     }
     if (sleepy) {
-      sleep(reading, allocating);
+      sleep(reading, waiting);
     } else {
       take_events(0);
     }
@@ -138,16 +141,17 @@ void shm_service::take_events(int timeout_ms) {
     void* const source = events[static_cast<std::size_t>(i)].data.ptr;
     if (source == this) continue;  // stopping_ is set
     if (source == socket_.get()) {
-      accept_all(looked_at_sockets_ns_);
+      accept_some(looked_at_sockets_ns_);
     } else {
       static_cast<shm_peer*>(source)->on_socket(looked_at_sockets_ns_);
     }
   }
 }
 
-// Accepts all waiting clients. When there are no more descriptors, listening is suspended until the next tick.
-void shm_service::accept_all(std::uint64_t current_ns) {
-  while (true) {
+// A flood of newcomers must not keep the thread from the rings of the others; the rest waits for the next turn. When
+// there are no more descriptors, listening is suspended until the next tick.
+void shm_service::accept_some(std::uint64_t current_ns) {
+  for (unsigned accepted = 0; accepted < most_accepted; ++accepted) {
     const int socket = accept4(socket_->descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -158,6 +162,7 @@ void shm_service::accept_all(std::uint64_t current_ns) {
       }
       return;
     }
+    make_room_for_newcomers();
     if (peers_.size() >= most_peers) {
       log_limited("shared memory: too many connections; refused one", current_ns);
       close(socket);
@@ -167,6 +172,16 @@ void shm_service::accept_all(std::uint64_t current_ns) {
     epoll_event wanted{.events = EPOLLIN, .data = {.ptr = peers_.back().get()}};
     if (epoll_ctl(events_, EPOLL_CTL_ADD, socket, &wanted) != 0) peers_.back()->end(close_reason::peer_gone);
   }
+}
+
+// One that is sent away here is removed before others are accepted again.
+void shm_service::make_room_for_newcomers() {
+  crowd strangers;
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    if (!peers_[i]->is_over() && peers_[i]->memory() == nullptr) strangers.add(peers_[i]->user(), i, i);
+  }
+  const bool is_full = peers_.size() + 1 >= most_peers && strangers.size() > 0;
+  if (strangers.size() >= most_strangers || is_full) peers_[strangers.surplus()]->end(close_reason::late_handshake);
 }
 
 void shm_service::tick(std::uint64_t current_ns) {

@@ -49,7 +49,8 @@ class shm_service {
   void run();
   void sleep(quiescent_states::reader& reading, bool soon);
   void take_events(int timeout_ms);
-  void accept_all(std::uint64_t current_ns);
+  void accept_some(std::uint64_t current_ns);
+  void make_room_for_newcomers();
   void listen(bool wanted);
   void tick(std::uint64_t current_ns);
   void remove_ended(std::uint64_t current_ns);

@@ -13,6 +13,14 @@ namespace {
 // How many freed blocks are given back before the thread does other work.
 constexpr std::size_t reclaim_batch = 16;
 
+// How many sessions expire before the lock is given to others.
+constexpr unsigned expiry_batch = 16;
+
+// Saturates.
+std::uint64_t later(std::uint64_t time_ns, std::uint64_t duration_ns) {
+  return time_ns + std::min(duration_ns, ~std::uint64_t{0} - time_ns);
+}
+
 class frame_source final : public block_source {
  public:
   explicit frame_source(frames& from) : from_(from) {}
@@ -22,6 +30,11 @@ class frame_source final : public block_source {
  private:
   frames& from_;
 };
+
+error too_many_connections() {
+  return {"the tenant has too many connections; close some, give programs fewer (connections=), or raise its --limit",
+          EBUSY};
+}
 
 }  // namespace
 
@@ -47,6 +60,7 @@ store::store(store_settings settings)
     : settings_(std::move(settings)),
       memory_blocks_(settings_.memory_bytes / block_bytes),
       quota_bytes_(settings_.quota_bytes),
+      limits_(settings_.limits),
       most_blocks_(memory_blocks_) {}
 
 store::~store() = default;
@@ -63,7 +77,24 @@ std::shared_ptr<tenant> store::tenant_named(const std::string& name) {
   known = std::make_shared<tenant>();
   known->name = name;
   known->quota_blocks = known->most_blocks = quota_of(name);
+  known->limits = limits_of(name);
+  known->rates.set(known->limits, now_ns_);
   return known;
+}
+
+tenant_limits store::limits_of(const std::string& name) const {
+  const auto own = limits_.find(name);
+  const auto found = own != limits_.end() ? own : limits_.find(every_tenant);
+  return found == limits_.end() ? tenant_limits{} : found->second;
+}
+
+void store::set_limits(std::map<std::string, tenant_limits> limits) {
+  const lock_guard guard(lock_);
+  limits_ = std::move(limits);
+  for (const auto& [name, account] : tenants_) {
+    account->limits = limits_of(name);
+    account->rates.set(account->limits, now_ns_);
+  }
 }
 
 void store::set_quotas(std::map<std::string, std::uint64_t> quota_bytes) {
@@ -76,27 +107,28 @@ void store::set_memory(std::uint64_t memory_bytes) {
   FAR_CHECK(memory_bytes >= block_bytes, "a server lends a block at least");
   const lock_guard guard(lock_);
   memory_blocks_ = memory_bytes / block_bytes;
-  most_blocks_ = std::max(memory_blocks_.load(), held_blocks_);
+  most_blocks_ = std::max(memory_blocks_.load(), held_.whole_blocks());
   apply_quotas();
 }
 
 void store::apply_quotas() {
   for (const auto& [name, account] : tenants_) {
     account->quota_blocks = quota_of(name);
-    account->most_blocks = std::max(account->quota_blocks.load(), account->held_blocks);
+    account->most_blocks = std::max(account->quota_blocks.load(), account->held.whole_blocks());
   }
 }
 
 void store::forget_if_unused(const std::string& name) {
   const auto found = tenants_.find(name);
   if (found == tenants_.end()) return;
-  if (found->second->sessions == 0 && found->second->held_blocks == 0) tenants_.erase(found);
+  const tenant& known = *found->second;
+  if (known.sessions == 0 && known.held.blocks == 0 && known.held.table_pages == 0) tenants_.erase(found);
 }
 
 void store::uncharge(tenant& whose, std::uint64_t blocks) {
-  FAR_CHECK(blocks <= whose.held_blocks && blocks <= held_blocks_, "more blocks come back than were lent");
-  whose.held_blocks -= blocks;
-  held_blocks_ -= blocks;
+  FAR_CHECK(blocks <= whose.held.blocks && blocks <= held_.blocks, "more blocks come back than were lent");
+  whose.held.blocks -= blocks;
+  held_.blocks -= blocks;
   forget_if_unused(whose.name);
 }
 
@@ -113,11 +145,13 @@ result<attachment> store::open(const std::string& tenant_name, std::uint32_t cha
   settings_.random(id);
   const lock_guard guard(lock_);
   std::shared_ptr<tenant> whose = tenant_named(tenant_name);
-  const bool too_many = whose->sessions >= maximum_sessions_of_tenant && !end_longest_away(whose.get());
-  if (draining() || too_many || sessions_.contains(id)) {
+  const bool too_many = whose->sessions >= maximum_sessions_of_tenant && !end_longest_away(whose->away);
+  const bool is_limited = has_too_many_connections(*whose);
+  if (draining() || too_many || is_limited || sessions_.contains(id)) {
     forget_if_unused(tenant_name);
     platform::unmap_local(table, session::table_bytes);
     if (draining()) return error{"draining: the server is about to stop and takes no new sessions", ESHUTDOWN};
+    if (is_limited) return too_many_connections();
     return error{"the tenant has too many sessions; close some, or wait until their grace period is over", EBUSY};
   }
   ++whose->sessions;
@@ -138,6 +172,10 @@ result<attachment> store::join(const std::string& tenant_name, const wire::sessi
   return attach(found->second, channel);
 }
 
+bool store::has_too_many_connections(const tenant& whose) {
+  return whose.limits.connections != 0 && whose.connections >= whose.limits.connections;
+}
+
 result<attachment> store::attach(const std::shared_ptr<session>& to, std::uint32_t channel) {
   to->lock_.assert_held();  // it is ours
   attachment attached{to, channel, std::make_shared<std::atomic<bool>>(false), 0};
@@ -151,9 +189,12 @@ result<attachment> store::attach(const std::shared_ptr<session>& to, std::uint32
   if (to->channels_.size() >= maximum_channels_of_session) {
     return error{"the session has too many connections", EBUSY};
   }
+  if (has_too_many_connections(*to->tenant_)) return too_many_connections();
+  note_return(*to);
+  ++to->tenant_->connections;
   to->channels_.emplace(channel, attached.fenced);
-  // It comes from a child that outlives the process which announced its end.
-  to->is_leaving_ = false;
+  // A child outlives the process that has announced its end. A connection of that process may be on its way still.
+  if (channel >= wire::first_child_channel) to->is_leaving_ = false;
   return attached;
 }
 
@@ -163,7 +204,7 @@ wire::welcome store::welcome_to(const session& joined, std::uint32_t maximum_out
           .session = joined.id(),
           .quota_slots = joined.quota_blocks() * wire::block_slots,
           .grace_ms = static_cast<std::uint32_t>(std::min<std::uint64_t>(grace_ms, 0xffff'ffffu)),
-          .maximum_outstanding = maximum_outstanding,
+          .maximum_outstanding = joined.tenant_->rates.outstanding(maximum_outstanding),
           .lease_ms = std::max(settings_.lease_ns / 1'000'000, grace_ms)};
 }
 
@@ -175,8 +216,28 @@ void store::leave(attachment& connection, std::uint64_t now_ns) {
   const auto found = left->channels_.find(connection.channel);
   if (found == left->channels_.end() || found->second != connection.fenced) return;
   left->channels_.erase(found);
+  --left->tenant_->connections;
   now_ns_ = std::max(now_ns_, now_ns);
-  if (left->channels_.empty()) left->away_since_ns_ = now_ns;
+  if (left->channels_.empty()) note_away(*left, now_ns);
+}
+
+void store::note_away(session& client, std::uint64_t now_ns) {
+  client.lock_.assert_held();  // it is ours
+  const std::uint64_t lease_ns = std::max(settings_.lease_ns, settings_.grace_ns);
+  const std::uint64_t grace_ns = grace_of(client);
+  client.away_since_ns_ = now_ns;
+  client.ends_early_at_ns_ = later(now_ns, grace_ns);
+  client.expires_at_ns_ = later(now_ns, client.has_lease_ && !client.is_leaving_ ? lease_ns : grace_ns);
+  away_.emplace(client.ends_early_at_ns_, &client);
+  client.tenant_->away.emplace(client.ends_early_at_ns_, &client);
+  expiring_.emplace(client.expires_at_ns_, &client);
+}
+
+void store::note_return(session& client) {
+  client.lock_.assert_held();  // it is ours
+  away_.erase({client.ends_early_at_ns_, &client});
+  client.tenant_->away.erase({client.ends_early_at_ns_, &client});
+  expiring_.erase({client.expires_at_ns_, &client});
 }
 
 void store::note_leaving(session& client) {
@@ -195,94 +256,87 @@ void store::end(session& client) {
   end_locked(client);
 }
 
-// Readers may still be copying from these blocks. They are fenced and queued here, and given back when all loops have
-// passed a quiescent state.
+// Readers may still be copying from its blocks. They are fenced here, and reclaim() looks for the blocks and gives them
+// back, a few at a time, when all loops have passed a quiescent state: by then nobody is left who could use them.
 void store::end_locked(session& client) {
   client.lock_.assert_held();  // it is ours
   if (client.ended_) return;
   client.ended_ = true;
   const std::shared_ptr<session> kept = client.shared_from_this();
   for (const auto& [channel, fenced] : client.channels_) fenced->store(true);
+  client.tenant_->connections -= client.channels_.size();
   client.channels_.clear();
-  std::vector<std::uint64_t> numbers;
-  numbers.reserve(client.held_blocks_);
-  for (std::uint64_t number = 0; number < client.highest_ && numbers.size() < client.held_blocks_; ++number) {
-    const std::uintptr_t entry = client.blocks_[number].load();
-    // The thread that allocates blocks gives them back itself.
-    if (entry == 0 || (entry & session::flags) != 0) continue;
-    client.blocks_[number].store(entry | session::being_freed);
-    numbers.push_back(number);
-  }
-  const quiescent_states::ticket unused_after = readers_.draw();
-  for (const std::uint64_t number : numbers) freed_.push_back({kept, number, unused_after});
-  client.held_blocks_ -= numbers.size();
+  note_return(client);
+  // The thread that allocates blocks gives them back itself.
+  const std::uint64_t under_way = client.under_way_ != nullptr ? client.under_way_->promised.blocks : 0;
+  const std::uint64_t blocks = client.held_blocks_ - under_way;
+  client.held_blocks_ = under_way;
+  if (blocks > 0) ended_.push_back({kept, readers_.draw(), 0, blocks});
+  ended_blocks_ += blocks;
   --client.tenant_->sessions;
   sessions_.erase(client.id_);
   forget_if_unused(client.tenant_->name);
 }
 
 void store::expire(std::uint64_t now_ns) {
-  const std::uint64_t lease_ns = std::max(settings_.lease_ns, settings_.grace_ns);
+  for (bool more = true; more;) {
+    const lock_guard guard(lock_);
+    now_ns_ = std::max(now_ns_, now_ns);
+    unsigned count = 0;
+    for (; count < expiry_batch && !expiring_.empty() && expiring_.begin()->first <= now_ns_; ++count) {
+      ++sessions_expired_;
+      end_locked(*expiring_.begin()->second);
+    }
+    more = count == expiry_batch;
+    if (!more && held_.whole_blocks() > memory_blocks_ && !is_reclaiming()) end_longest_away(away_);
+  }
+}
+
+std::uint64_t store::sessions_ended_early() const {
   const lock_guard guard(lock_);
-  now_ns_ = std::max(now_ns_, now_ns);
-  for (auto at = sessions_.begin(); at != sessions_.end();) {
-    session& expired = *(at++)->second;  // ending it removes it from the map
-    expired.lock_.assert_held();         // it is ours
-    const std::uint64_t lives_ns = expired.has_lease_ && !expired.is_leaving_ ? lease_ns : grace_of(expired);
-    if (!expired.channels_.empty() || now_ns_ - expired.away_since_ns_ < lives_ns) continue;
-    ++sessions_expired_;
-    end_locked(expired);
-  }
-  if (held_blocks_ > memory_blocks_ && freed_.empty()) end_longest_away(nullptr);
+  return sessions_ended_early_;
 }
 
-bool store::may_end_early(const session& client, const tenant* only) const {
-  client.lock_.assert_held();  // it is ours
-  return client.channels_.empty() && now_ns_ - client.away_since_ns_ >= grace_of(client) &&
-         (only == nullptr || client.tenant_.get() == only);
-}
-
-std::uint64_t store::reclaimable(const tenant* only) const {
-  std::uint64_t blocks = 0;
-  for (const auto& [id, client] : sessions_) {
+template <typename Fits>
+bool store::would_fit(const sessions_in_time& away, Fits fits) const {
+  lent_memory given_back;
+  for (const auto& [ends_early_at_ns, client] : away) {
     client->lock_.assert_held();  // it is ours
-    if (may_end_early(*client, only)) blocks += client->held_blocks_;
+    if (ends_early_at_ns > now_ns_ || fits(given_back)) break;
+    given_back += {client->held_blocks_, client->table_pages_};
   }
-  return blocks;
+  return fits(given_back);
 }
 
-bool store::end_longest_away(const tenant* only) {
-  session* longest = nullptr;
-  std::uint64_t since_ns = 0;
-  for (const auto& [id, client] : sessions_) {
-    client->lock_.assert_held();  // it is ours
-    if (!may_end_early(*client, only)) continue;
-    if (longest != nullptr && client->away_since_ns_ >= since_ns) continue;
-    longest = client.get();
-    since_ns = client->away_since_ns_;
-  }
-  if (longest == nullptr) return false;
+bool store::end_longest_away(const sessions_in_time& away) {
+  if (away.empty() || away.begin()->first > now_ns_) return false;
   ++sessions_ended_early_;
-  end_locked(*longest);
+  end_locked(*away.begin()->second);
   return true;
 }
 
 // An allocation lacks room. If ending sessions can make room, ends one and returns true; the caller tries again when
 // the blocks are back. No session ends for an allocation that would fail all the same.
-bool store::give_way(const tenant& whose, std::uint64_t missing) {
-  const bool is_quota = missing > whose.room();
+bool store::give_way(const tenant& whose, const lent_memory& wanted) {
+  const lent_memory of_tenant = whose.held + wanted + lent_memory{0, whose.promised_pages};
+  const lent_memory of_all = held_ + wanted + lent_memory{0, promised_pages_};
+  const bool is_quota = !whose.has_room_for(wanted);
   // Blocks above a lowered quota must be freed first.
-  const std::uint64_t held_after = whose.held_blocks - std::min(whose.held_blocks, reclaimable(&whose));
-  if (is_quota && missing + held_after > whose.quota_blocks) return false;
-  if (missing > free_blocks() + reclaimable(nullptr)) return false;
-  return end_longest_away(is_quota ? &whose : nullptr);
+  const bool quota_fits = !is_quota || would_fit(whose.away, [&](const lent_memory& given_back) {
+    return (of_tenant - given_back).whole_blocks() <= whose.quota_blocks;
+  });
+  if (!quota_fits) return false;
+  const bool memory_fits = would_fit(
+      away_, [&](const lent_memory& given_back) { return (of_all - given_back).whole_blocks() <= memory_blocks_; });
+  return memory_fits && end_longest_away(is_quota ? whose.away : away_);
 }
 
 // The machine has no memory left, though the server could lend more.
 bool store::give_way_to_machine() {
   const lock_guard guard(lock_);
-  if (freed_.size() + being_reclaimed_ > 0) return true;
-  return reclaimable(nullptr) > 0 && end_longest_away(nullptr);
+  if (is_reclaiming()) return true;
+  const bool helps = would_fit(away_, [](const lent_memory& given_back) { return given_back.blocks > 0; });
+  return helps && end_longest_away(away_);
 }
 
 bool store::take_freed(std::vector<freed>* batch) {
@@ -291,8 +345,31 @@ bool store::take_freed(std::vector<freed>* batch) {
     batch->push_back(std::move(freed_.front()));
     freed_.pop_front();
   }
+  take_ended(batch);
   being_reclaimed_ = batch->size();
   return !batch->empty();
+}
+
+// A session may have had blocks anywhere, so a call looks at only so many places.
+void store::take_ended(std::vector<freed>* batch) {
+  while (batch->size() < reclaim_batch && !ended_.empty() && readers_.passed(ended_.front().unused_after)) {
+    ended& front = ended_.front();
+    front.owner->lock_.assert_held();  // it is ours
+    const session::search found = front.owner->look_for_held(front.next);
+    front.next = found.number + 1;
+    if (found.is_held) {
+      batch->push_back({front.owner, found.number, front.unused_after});
+      --front.blocks;
+      --ended_blocks_;
+    } else if (found.number < front.owner->highest_) {
+      return;
+    }
+    if (front.blocks == 0) {
+      ended_.pop_front();
+    } else {
+      FAR_CHECK(front.next < front.owner->highest_, "blocks of a session that has ended are missing");
+    }
+  }
 }
 
 std::uint64_t store::reclaim() {
@@ -314,7 +391,7 @@ std::uint64_t store::reclaim() {
     }
   }
   const lock_guard guard(lock_);
-  return freed_.size() + being_reclaimed_;
+  return unreclaimed();
 }
 
 void store::drain() {
@@ -325,8 +402,9 @@ void store::drain() {
 store_report store::report() const {
   const lock_guard guard(lock_);
   store_report report{.memory_blocks = memory_blocks_,
-                      .held_blocks = held_blocks_,
-                      .unreclaimed_blocks = freed_.size() + being_reclaimed_,
+                      .held_blocks = held_.whole_blocks(),
+                      .table_bytes = held_.table_pages * page_bytes,
+                      .unreclaimed_blocks = unreclaimed(),
                       .sessions = sessions_.size(),
                       .connections = 0,
                       .away_sessions = 0,
@@ -347,46 +425,83 @@ store_report store::report() const {
     report.away_blocks += client->held_blocks_;
   }
   for (const auto& [name, account] : tenants_) {
-    report.tenants.push_back({name, account->quota_blocks, account->held_blocks, account->sessions});
+    report.tenants.push_back({.name = name,
+                              .quota_blocks = account->quota_blocks,
+                              .held_blocks = account->held.whole_blocks(),
+                              .table_bytes = account->held.table_pages * page_bytes,
+                              .sessions = account->sessions,
+                              .connections = account->connections,
+                              .limits = account->limits,
+                              .delays = account->rates.delays()});
   }
   // Tenants with a quota are worth a line even while they hold nothing.
   for (const auto& [name, bytes] : quota_bytes_) {
-    if (!tenants_.contains(name)) report.tenants.push_back({name, quota_of(name), 0, 0});
+    if (tenants_.contains(name)) continue;
+    report.tenants.push_back({.name = name, .quota_blocks = quota_of(name), .limits = limits_of(name)});
   }
   return report;
+}
+
+// Counts a session's blocks and pages again, and compares them with what it keeps.
+lent_memory store::recount(const session& client) {
+  client.lock_.assert_held();  // it is ours
+  lent_memory counted;
+  std::uint64_t entries = 0;
+  for (std::uint64_t number = 0; number < client.highest_; ++number) {
+    const std::uintptr_t entry = client.blocks_[number].load();
+    if (entry != 0 && (entry & session::being_freed) == 0) ++counted.blocks;
+    if (entry != 0) ++entries;
+    if (number + 1 != client.highest_ && (number + 1) % session::entries_a_page != 0) continue;
+    if (entries > 0) ++counted.table_pages;
+    FAR_CHECK(std::exchange(entries, 0) == client.entries_of_page_[number / session::entries_a_page],
+              "the entries of a page are miscounted");
+  }
+  FAR_CHECK(counted.table_pages == client.table_pages_, "a session's pages are miscounted");
+  return counted;
 }
 
 // Counts everything again from the blocks themselves, and compares the sums with those that are kept.
 void store::validate() const {
   const lock_guard guard(lock_);
-  std::map<const tenant*, std::uint64_t> held;
+  FAR_CHECK(being_reclaimed_ == 0, "validate() while blocks are reclaimed");
+  std::map<const tenant*, lent_memory> held;
   std::map<const tenant*, std::size_t> opened;
+  std::map<const tenant*, std::size_t> connected;
+  std::set<const session*> gone;
   for (const auto& [id, client] : sessions_) {
     client->lock_.assert_held();  // it is ours
-    std::uint64_t entries = 0;
-    std::uint64_t counted = client->under_way_ != nullptr ? client->under_way_->charged : 0;
-    for (std::uint64_t number = 0; number < client->highest_; ++number) {
-      const std::uintptr_t entry = client->blocks_[number].load();
-      if (entry != 0 && (entry & session::being_freed) == 0) ++counted;
-      if (entry != 0) ++entries;
-      if (number + 1 != client->highest_ && (number + 1) % session::entries_a_page != 0) continue;
-      FAR_CHECK(std::exchange(entries, 0) == client->entries_of_page_[number / session::entries_a_page],
-                "the entries of a page are miscounted");
-    }
-    FAR_CHECK(counted == client->held_blocks_, "a session's blocks are miscounted");
+    lent_memory counted = recount(*client);
+    counted.blocks += client->under_way_ != nullptr ? client->under_way_->charged : 0;
+    FAR_CHECK(counted.blocks == client->held_blocks_, "a session's blocks are miscounted");
+    const bool is_away = away_.contains({client->ends_early_at_ns_, client.get()});
+    FAR_CHECK(is_away == client->channels_.empty(), "a session is away when it has no connection");
     held[client->tenant_.get()] += counted;
     ++opened[client->tenant_.get()];
+    connected[client->tenant_.get()] += client->channels_.size();
   }
-  FAR_CHECK(being_reclaimed_ == 0, "validate() while blocks are reclaimed");
-  for (const freed& block : freed_) ++held[block.owner->tenant_.get()];
-  std::uint64_t total = 0;
+  for (const freed& block : freed_) {
+    block.owner->lock_.assert_held();  // it is ours
+    ++held[block.owner->tenant_.get()].blocks;
+    if (block.owner->ended_) gone.insert(block.owner.get());
+  }
+  for (const ended& past : ended_) {
+    held[past.owner->tenant_.get()].blocks += past.blocks;
+    gone.insert(past.owner.get());
+  }
+  for (const session* client : gone) held[client->tenant_.get()].table_pages += recount(*client).table_pages;
+  lent_memory total;
   for (const auto& [name, account] : tenants_) {
-    FAR_CHECK(held[account.get()] == account->held_blocks, "a tenant's blocks are miscounted");
+    const lent_memory& counted = held[account.get()];
+    FAR_CHECK(counted.blocks == account->held.blocks, "a tenant's blocks are miscounted");
+    FAR_CHECK(counted.table_pages == account->held.table_pages, "a tenant's pages are miscounted");
     FAR_CHECK(opened[account.get()] == account->sessions, "a tenant's sessions are miscounted");
-    FAR_CHECK(account->held_blocks <= account->most_blocks, "a tenant holds more than its quota");
-    total += account->held_blocks;
+    FAR_CHECK(connected[account.get()] == account->connections, "a tenant's connections are miscounted");
+    FAR_CHECK(account->held.whole_blocks() <= account->most_blocks, "a tenant holds more than its quota");
+    total += account->held;
   }
-  FAR_CHECK(total == held_blocks_ && total <= most_blocks_, "the store's blocks are miscounted");
+  FAR_CHECK(
+      total.blocks == held_.blocks && total.table_pages == held_.table_pages && total.whole_blocks() <= most_blocks_,
+      "the store's blocks are miscounted");
 }
 
 }  // namespace far::server

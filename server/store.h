@@ -5,16 +5,21 @@
 //         sessions -- a table of blocks: block number -> memory; lives as long as its lease
 //
 // Data path (session::address_of): lock-free, no allocation, between two quiescent states (quiescent_states.h). Control
-// path (everything else): one mutex, never held while memory is filled or given back.
+// path (everything else): one mutex, never held while memory is filled or given back, nor while anything is looked for
+// among all sessions or all blocks of a session.
 //
 // A session whose last connection has ended is away. It keeps its blocks for the grace period in any case, and until
 // its lease is over unless somebody needs the memory. Then sessions past their grace period end early, the longest away
 // first, as many as necessary. A tenant at its quota ends its own sessions; when the server's memory runs out,
 // anybody's end.
 //
+// The table of a session takes a page for each block at most, less when block numbers are close together. Limits count
+// these pages, too, rounded down to whole blocks.
+//
 // Equations that validate() recomputes:
-//     a tenant's held_blocks = what its sessions hold or are allocating, and freed blocks not yet reclaimed
-//     store's held_blocks = the sum over tenants <= memory_blocks
+//     a tenant's blocks = what its sessions hold or are allocating, and freed blocks not yet reclaimed
+//     a tenant's pages = the pages of its sessions' tables that have entries
+//     the store's = the sum over tenants, in whole blocks <= memory_blocks
 //
 // Time is passed in, as monotonic nanoseconds.
 #pragma once
@@ -27,8 +32,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -36,6 +43,7 @@
 #include "base/units.h"
 #include "server/frames.h"
 #include "server/quiescent_states.h"
+#include "server/tenant_rates.h"
 #include "wire/handshake.h"
 #include "wire/message.h"
 
@@ -49,6 +57,7 @@ inline constexpr std::uint64_t maximum_session_blocks = std::uint64_t{1} << 22;
 inline constexpr std::size_t maximum_sessions_of_tenant = 1024;
 inline constexpr std::size_t maximum_channels_of_session = 1024;
 
+class session;
 class store;
 
 // The source of a session's blocks: frames of the server (TCP), or a file in memory that the client maps, too (shared
@@ -64,15 +73,46 @@ class block_source {
   virtual void give_back(std::uint64_t number, std::byte* block) = 0;
 };
 
+// Memory that is lent: blocks, and pages of the tables that name them.
+struct lent_memory {
+  std::uint64_t blocks = 0;
+  std::uint64_t table_pages = 0;
+
+  // As limits count it.
+  [[nodiscard]] std::uint64_t whole_blocks() const { return blocks + table_pages / (block_bytes / page_bytes); }
+  lent_memory& operator+=(const lent_memory& more) {
+    blocks += more.blocks;
+    table_pages += more.table_pages;
+    return *this;
+  }
+  lent_memory& operator-=(const lent_memory& less) {
+    blocks -= less.blocks;
+    table_pages -= less.table_pages;
+    return *this;
+  }
+  [[nodiscard]] friend lent_memory operator+(lent_memory a, const lent_memory& b) { return a += b; }
+  [[nodiscard]] friend lent_memory operator-(lent_memory a, const lent_memory& b) { return a -= b; }
+};
+
+// Sessions by a time.
+using sessions_in_time = std::set<std::pair<std::uint64_t, session*>>;
+
 // Counted under the store's mutex.
 struct tenant {
   std::string name;
   std::atomic<std::uint64_t> quota_blocks{0};  // read without the mutex, too
-  std::uint64_t held_blocks = 0;
+  lent_memory held;
+  std::uint64_t promised_pages = 0;  // that allocations under way may add to tables
   std::size_t sessions = 0;
+  std::size_t connections = 0;
   std::uint64_t most_blocks = 0;  // its quota, or what it held when the quota was lowered below that
+  sessions_in_time away;          // without a connection: since when each may end early
+  tenant_limits limits;
+  tenant_rates rates;  // used without the mutex
 
-  [[nodiscard]] std::uint64_t room() const { return quota_blocks - std::min(quota_blocks.load(), held_blocks); }
+  [[nodiscard]] bool has_room_for(const lent_memory& wanted) const {
+    return (held + wanted + lent_memory{0, promised_pages}).whole_blocks() <= quota_blocks;
+  }
 };
 
 class session : public std::enable_shared_from_this<session> {
@@ -82,6 +122,7 @@ class session : public std::enable_shared_from_this<session> {
     wire::block_range blocks{};
     std::uint64_t next = 0;     // blocks of the range before this one are done
     std::uint64_t charged = 0;  // blocks counted for it, not yet taken
+    lent_memory promised{};     // all that was counted for it; by the store's mutex
     bool begun = false;
   };
   enum class progress : std::uint8_t {
@@ -102,6 +143,7 @@ class session : public std::enable_shared_from_this<session> {
   [[nodiscard]] const std::string& tenant_name() const { return tenant_->name; }
   [[nodiscard]] std::uint64_t quota_blocks() const { return tenant_->quota_blocks; }
   [[nodiscard]] block_source& source() { return *source_; }
+  [[nodiscard]] tenant_rates& rates() { return tenant_->rates; }
 
   // The slot's bytes, which extend to the end of its block; nullptr when the session has not allocated the block. Valid
   // until the caller's next quiescent state.
@@ -158,13 +200,21 @@ class session : public std::enable_shared_from_this<session> {
           std::atomic<std::uintptr_t>* blocks);
   [[nodiscard]] std::optional<step> begin(allocation& work);
   [[nodiscard]] step finish(allocation& work, wire::status result);
+  void end_allocation(const allocation& work) FAR_REQUIRES(lock_);
   [[nodiscard]] bool overlaps_allocation(wire::block_range blocks) const FAR_REQUIRES(lock_);
   [[nodiscard]] bool holds_all(wire::block_range blocks) const FAR_REQUIRES(lock_);
   [[nodiscard]] wire::status free_locked(wire::block_range blocks) FAR_REQUIRES(lock_);
   // Entries of the table: before one is set, and where one is reset. Pages without entries go back to the machine, so
   // that a table takes no more than a page for each block that is held, whatever numbers a client chooses.
-  void note_entry(std::uint64_t number) FAR_REQUIRES(lock_) { ++entries_of_page_[number / entries_a_page]; }
+  void note_entry(std::uint64_t number) FAR_REQUIRES(lock_);
   void reset_entry(std::uint64_t number) FAR_REQUIRES(lock_);
+  // The next block at or after `number` that the session held when it ended, after a few looks; highest_: there is
+  // none.
+  struct search {
+    std::uint64_t number = 0;
+    bool is_held = false;
+  };
+  [[nodiscard]] search look_for_held(std::uint64_t number) const FAR_REQUIRES(lock_);
 
   store& store_;
   std::shared_ptr<tenant> tenant_;
@@ -176,12 +226,16 @@ class session : public std::enable_shared_from_this<session> {
   mutex& lock_;                                          // the store's
   std::uint64_t highest_ FAR_GUARDED_BY(lock_) = 0;      // no entry from here on was ever used
   std::uint64_t held_blocks_ FAR_GUARDED_BY(lock_) = 0;  // allocated, or being allocated
+  std::uint64_t table_pages_ FAR_GUARDED_BY(lock_) = 0;  // that have entries
   allocation* under_way_ FAR_GUARDED_BY(lock_) = nullptr;
   bool ended_ FAR_GUARDED_BY(lock_) = false;
   std::map<std::uint32_t, std::shared_ptr<std::atomic<bool>>> channels_
-      FAR_GUARDED_BY(lock_);                               // the fence of the connection with a number
-  std::uint64_t away_since_ns_ FAR_GUARDED_BY(lock_) = 0;  // while there is no connection
-  bool has_lease_ = true;                                  // beyond the grace period
+      FAR_GUARDED_BY(lock_);  // the fence of the connection with a number
+  // While there is no connection: since when, and when it may end early and ends in any case; its places in the store.
+  std::uint64_t away_since_ns_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t ends_early_at_ns_ FAR_GUARDED_BY(lock_) = 0;
+  std::uint64_t expires_at_ns_ FAR_GUARDED_BY(lock_) = 0;
+  bool has_lease_ = true;  // beyond the grace period
   bool is_leaving_ FAR_GUARDED_BY(lock_) = false;
 };
 
@@ -198,12 +252,15 @@ struct attachment {
   [[nodiscard]] bool is_fenced() const { return fenced->load(std::memory_order_relaxed); }
 };
 
+inline constexpr const char* every_tenant = "*";
+
 struct store_settings {
   std::uint64_t memory_bytes = 0;                    // rounded down to whole blocks
   std::uint64_t most_memory_bytes = 0;               // that set_memory() may choose; 0: not more than now
   std::uint64_t grace_ns = 0;                        // how long a session lives without a connection, in any case
   std::uint64_t lease_ns = 0;                        // the same while nobody needs its memory; at least grace_ns
   std::map<std::string, std::uint64_t> quota_bytes;  // of single tenants; the others may use all of the memory
+  std::map<std::string, tenant_limits> limits = {};  // of single tenants, and of all others by the name every_tenant
   // Session ids; a simulation passes its own.
   void (*random)(std::span<std::byte>) = wire::fill_random;
   // Blocks of sessions opened without a source of their own; empty: frames of the server.
@@ -214,11 +271,16 @@ struct store_report {
   struct tenant_line {
     std::string name;
     std::uint64_t quota_blocks = 0;
-    std::uint64_t held_blocks = 0;
+    std::uint64_t held_blocks = 0;  // with tables, as the quota counts them
+    std::uint64_t table_bytes = 0;
     std::size_t sessions = 0;
+    std::size_t connections = 0;
+    tenant_limits limits;
+    std::uint64_t delays = 0;  // of connections, for the sake of the limits
   };
   std::uint64_t memory_blocks = 0;
-  std::uint64_t held_blocks = 0;  // includes those that are not yet reclaimed
+  std::uint64_t held_blocks = 0;  // with tables, and with those that are not yet reclaimed
+  std::uint64_t table_bytes = 0;
   std::uint64_t unreclaimed_blocks = 0;
   std::size_t sessions = 0;
   std::size_t connections = 0;             // of all sessions
@@ -258,13 +320,16 @@ class store {
   // Ends the session now and for all its connections, and frees its blocks.
   void end(session& client);
 
-  // Ends the sessions whose lease is over. Call it often: it also tells the store the time.
+  // Ends the sessions whose lease is over, a few at a time. Call it often: it also tells the store the time.
   void expire(std::uint64_t now_ns);
+  [[nodiscard]] std::uint64_t sessions_ended_early() const;
   // Gives freed blocks back whose quiescent state has passed; returns how many are left to reclaim. Call it often.
   std::uint64_t reclaim();
 
   // Replaces the quotas. A tenant that holds more than its new quota keeps that, but gets nothing more.
   void set_quotas(std::map<std::string, std::uint64_t> quota_bytes);
+  // Replaces the limits. A tenant with more connections than it may have keeps those.
+  void set_limits(std::map<std::string, tenant_limits> limits);
 
   // Lends more from now on, or less, which takes nothing away from clients that are there: nobody gets anything before
   // it fits. Sessions past their grace period end for it. Requires: at least a block, and no more than
@@ -290,6 +355,13 @@ class store {
     std::uint64_t number = 0;
     quiescent_states::ticket unused_after = 0;
   };
+  // A session that has ended, and whose blocks a loop may still be reading.
+  struct ended {
+    std::shared_ptr<session> owner;
+    quiescent_states::ticket unused_after = 0;
+    std::uint64_t next = 0;    // blocks before this one have been taken
+    std::uint64_t blocks = 0;  // that are left to take
+  };
 
   explicit store(store_settings settings);
   [[nodiscard]] std::shared_ptr<tenant> tenant_named(const std::string& name) FAR_REQUIRES(lock_);
@@ -297,21 +369,34 @@ class store {
       FAR_REQUIRES(lock_);
   void end_locked(session& client) FAR_REQUIRES(lock_);
   void uncharge(tenant& whose, std::uint64_t blocks) FAR_REQUIRES(lock_);
+  [[nodiscard]] static bool has_too_many_connections(const tenant& whose);
+  [[nodiscard]] static lent_memory recount(const session& client);
+  void note_away(session& client, std::uint64_t now_ns) FAR_REQUIRES(lock_);
+  void note_return(session& client) FAR_REQUIRES(lock_);
+  [[nodiscard]] bool has_room_for(const lent_memory& wanted) const FAR_REQUIRES(lock_) {
+    return (held_ + wanted + lent_memory{0, promised_pages_}).whole_blocks() <= memory_blocks_;
+  }
+  [[nodiscard]] bool is_reclaiming() const FAR_REQUIRES(lock_) { return unreclaimed() > 0; }
+  [[nodiscard]] std::uint64_t unreclaimed() const FAR_REQUIRES(lock_) {
+    return freed_.size() + ended_blocks_ + being_reclaimed_;
+  }
   // How long it is kept without a connection in any case.
   [[nodiscard]] std::uint64_t grace_of(const session& client) const FAR_REQUIRES(lock_);
-  [[nodiscard]] bool may_end_early(const session& client, const tenant* only) const FAR_REQUIRES(lock_);
-  // How many blocks sessions hold that may end early; `only`: of this tenant.
-  [[nodiscard]] std::uint64_t reclaimable(const tenant* only) const FAR_REQUIRES(lock_);
+  // Whether the sessions that may end early hold so much that `wanted` fits when they have ended.
+  template <typename Fits>
+  [[nodiscard]] bool would_fit(const sessions_in_time& away, Fits fits) const FAR_REQUIRES(lock_);
   // Ends the session that is longest away; false: there is none.
-  bool end_longest_away(const tenant* only) FAR_REQUIRES(lock_);
-  [[nodiscard]] bool give_way(const tenant& whose, std::uint64_t missing) FAR_REQUIRES(lock_);
+  bool end_longest_away(const sessions_in_time& away) FAR_REQUIRES(lock_);
+  [[nodiscard]] bool give_way(const tenant& whose, const lent_memory& wanted) FAR_REQUIRES(lock_);
   bool give_way_to_machine();
   void forget_if_unused(const std::string& name) FAR_REQUIRES(lock_);
   [[nodiscard]] bool take_freed(std::vector<freed>* batch) FAR_REQUIRES(reclaiming_);
+  void take_ended(std::vector<freed>* batch) FAR_REQUIRES(lock_);
   [[nodiscard]] std::uint64_t quota_of(const std::string& name) const FAR_REQUIRES(lock_);
   void apply_quotas() FAR_REQUIRES(lock_);
+  [[nodiscard]] tenant_limits limits_of(const std::string& name) const FAR_REQUIRES(lock_);
   [[nodiscard]] std::uint64_t free_blocks() const FAR_REQUIRES(lock_) {
-    return memory_blocks_ - std::min(memory_blocks_.load(), held_blocks_);
+    return memory_blocks_ - std::min(memory_blocks_.load(), held_.whole_blocks());
   }
 
   store_settings settings_;
@@ -323,13 +408,19 @@ class store {
   mutex reclaiming_;  // one thread at a time reclaims; before lock_
   mutable mutex lock_;
   std::map<std::string, std::uint64_t> quota_bytes_ FAR_GUARDED_BY(lock_);
-  std::uint64_t held_blocks_ FAR_GUARDED_BY(lock_) = 0;
+  std::map<std::string, tenant_limits> limits_ FAR_GUARDED_BY(lock_);
+  lent_memory held_ FAR_GUARDED_BY(lock_);
+  std::uint64_t promised_pages_ FAR_GUARDED_BY(lock_) = 0;  // the sum over tenants
   std::uint64_t most_blocks_ FAR_GUARDED_BY(lock_);  // the limit, or what was held when it was lowered below that
   std::uint64_t now_ns_ FAR_GUARDED_BY(lock_) = 0;   // the time that the store was told last
   std::uint64_t sessions_expired_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t sessions_ended_early_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t being_reclaimed_ FAR_GUARDED_BY(lock_) = 0;  // taken from freed_, not yet uncharged
   std::deque<freed> freed_ FAR_GUARDED_BY(lock_);            // oldest first
+  std::deque<ended> ended_ FAR_GUARDED_BY(lock_);            // oldest first
+  std::uint64_t ended_blocks_ FAR_GUARDED_BY(lock_) = 0;     // of all of these
+  sessions_in_time away_ FAR_GUARDED_BY(lock_);              // those of all tenants
+  sessions_in_time expiring_ FAR_GUARDED_BY(lock_);          // the same by the end of their lease
   std::map<std::string, std::shared_ptr<tenant>> tenants_ FAR_GUARDED_BY(lock_);  // those that have sessions
   std::map<wire::session_id, std::shared_ptr<session>> sessions_ FAR_GUARDED_BY(lock_);
 };

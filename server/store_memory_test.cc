@@ -1,6 +1,7 @@
 // The memory that a store lends, when it changes, and the memory of its tables.
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -91,6 +92,71 @@ TEST(Store, TablesTakeNoMoreThanAPageForEachBlockThatIsHeld) {
   EXPECT_LT(resident_bytes(), before_bytes + (std::uint64_t{4} << 20)) << "the numbers are spread over 8 MiB";
   EXPECT_NE(mine.to->address_of(0), nullptr);
   lent->validate();
+}
+
+// A block for each page of a table: 512 of them take as much again as a block.
+constexpr std::uint64_t block_of_page = page_bytes / sizeof(std::uintptr_t);
+
+class no_memory final : public block_source {
+ public:
+  std::byte* take(std::uint64_t /*number*/) override { return block_; }
+  void give_back(std::uint64_t /*number*/, std::byte* /*block*/) override {}
+
+ private:
+  alignas(8) std::byte block_[8]{};  // nobody looks at it
+};
+
+TEST(Store, TablesCountAgainstTheQuotaAndTheMemory) {
+  for (const bool is_quota : {true, false}) {
+    store_settings settings;
+    settings.memory_bytes = (is_quota ? 2000 : 515) * block_bytes;
+    if (is_quota) settings.quota_bytes = {{"default", 515 * block_bytes}};
+    settings.make_source = [] { return std::make_unique<no_memory>(); };
+    const std::unique_ptr<store> lent = std::move(store::create(std::move(settings))).value();
+    attachment mine = open(*lent);
+    for (std::uint64_t i = 0; i < 512; ++i) ASSERT_EQ(mine.to->allocate({i * block_of_page, 1}), status::ok) << i;
+    EXPECT_EQ(lent->report().held_blocks, 513u) << "512 blocks, and as many pages of the table as one more";
+    EXPECT_EQ(lent->report().table_bytes, block_bytes);
+    lent->validate();
+    ASSERT_EQ(mine.to->allocate({1, 2}), status::ok) << "on a page that is there";
+    EXPECT_EQ(mine.to->allocate({3, 1}), status::no_space);
+    ASSERT_EQ(mine.to->free({2, 1}), status::ok);
+    ASSERT_EQ(mine.to->free({block_of_page, 1}), status::ok);
+    ASSERT_EQ(mine.to->free({2 * block_of_page, 1}), status::ok);
+    reclaim_all(*lent);
+    EXPECT_EQ(lent->report().table_bytes, block_bytes - 2 * page_bytes);
+    EXPECT_EQ(mine.to->allocate({2, 4}), status::ok) << "what the table no longer needs is a block more";
+    EXPECT_EQ(mine.to->allocate({6, 1}), status::no_space);
+    lent->validate();
+    lent->end(*mine.to);
+    lent->validate();
+    reclaim_all(*lent);
+    EXPECT_EQ(lent->report().held_blocks, 0u);
+    EXPECT_EQ(lent->report().table_bytes, 0u);
+    EXPECT_TRUE(lent->report().tenants.empty() || is_quota);
+  }
+}
+
+// Others need the lock meanwhile.
+TEST(Store, ASessionEndsInSmallSteps) {
+  store_settings settings;
+  settings.memory_bytes = 4096 * block_bytes;
+  settings.make_source = [] { return std::make_unique<no_memory>(); };
+  const std::unique_ptr<store> lent = std::move(store::create(std::move(settings))).value();
+  attachment mine = open(*lent);
+  ASSERT_EQ(mine.to->allocate({maximum_session_blocks - 2000, 2000}), status::ok);
+  ASSERT_EQ(mine.to->allocate({7, 1}), status::ok);
+  lent->end(*mine.to);
+  EXPECT_EQ(lent->report().sessions, 0u);
+  EXPECT_EQ(lent->report().unreclaimed_blocks, 2001u);
+  std::uint64_t left = 2001;
+  while (left > 0) {
+    const std::uint64_t before = left;
+    left = lent->reclaim();
+    lent->validate();
+    ASSERT_LE(before - left, 64u);
+  }
+  EXPECT_EQ(lent->report().held_blocks, 0u);
 }
 
 }  // namespace

@@ -146,11 +146,23 @@ TEST(Store, AChildThatConnectsAfterItsParentEndedKeepsTheLease) {
   const std::unique_ptr<store> lent = make_store(8, {}, 3600 * second_ns);
   attachment parent = open(*lent);
   lent->note_leaving(*parent.to);
-  attachment child = std::move(lent->join("default", parent.to->id(), 77)).value();
+  attachment child = std::move(lent->join("default", parent.to->id(), wire::first_child_channel + 77)).value();
   lent->leave(parent, second_ns);
   lent->leave(child, 2 * second_ns);
   lent->expire(3000 * second_ns);
   EXPECT_EQ(lent->report().sessions, 1u) << "it may only be paused";
+}
+
+// Its other connection was just being opened anew.
+TEST(Store, AConnectionThatComesBackAfterTheAnnouncementChangesNothing) {
+  const std::unique_ptr<store> lent = make_store(8, {}, 3600 * second_ns);
+  attachment first = open(*lent);
+  lent->note_leaving(*first.to);
+  attachment second = std::move(lent->join("default", first.to->id(), 1)).value();
+  lent->leave(first, second_ns);
+  lent->leave(second, second_ns);
+  lent->expire(12 * second_ns);
+  EXPECT_EQ(lent->report().sessions, 0u);
 }
 
 TEST(Store, NeededIsWhatAClientHasOrMayComeBackFor) {
@@ -301,8 +313,8 @@ TEST(Store, ASessionThatEndsDuringAnAllocationLeavesNothing) {
   const session::step last = mine.to->allocate_some(work, 9);
   EXPECT_EQ(last.result, status::not_allocated);
   EXPECT_EQ(mine.to->allocate({0, 1}), status::not_allocated);
-  EXPECT_EQ(mine.to->address_of(0), nullptr);
   reclaim_all(*lent);
+  EXPECT_EQ(mine.to->address_of(0), nullptr);
   EXPECT_TRUE(log.taken.empty());
   EXPECT_EQ(lent->report().held_blocks, 0u);
   EXPECT_TRUE(lent->report().tenants.empty());

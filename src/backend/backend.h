@@ -210,6 +210,13 @@ class backend {
   // none. For any thread.
   [[nodiscard]] virtual std::uint64_t server_identity() const { return 0; }
 
+  // Whether its server is known by this name now, beside the one that it was opened with: a part of a cluster goes from
+  // node to node. For any thread.
+  [[nodiscard]] virtual bool is_at(std::string_view server) const {
+    static_cast<void>(server);
+    return false;
+  }
+
   // How long it is worth repeating a failed read, because a server that is out of reach may still have its bytes; 0:
   // unknown, the caller decides. A tier that returns anything else tells the user itself that reads wait. For any
   // thread.

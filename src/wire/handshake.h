@@ -44,6 +44,10 @@ inline constexpr std::size_t challenge_bytes = 56;
 inline constexpr std::size_t first_welcome_bytes = 64;
 inline constexpr std::size_t welcome_bytes = 72;
 
+// Channel numbers below this are those of the process that opened the session. A child draws one above it, so that it
+// fences nobody off, and outlives the end that its parent announces.
+inline constexpr std::uint32_t first_child_channel = std::uint32_t{1} << 31;
+
 // How a refusal begins when the session to join does not exist (any more). Everything else in it is for people only.
 inline constexpr std::string_view refusal_unknown_session = "unknown session";
 

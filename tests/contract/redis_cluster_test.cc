@@ -200,6 +200,48 @@ TEST_F(redis_cluster, a_replica_that_is_told_to_take_over_counts_as_empty) {
   EXPECT_EQ(read_slot(*far, *queue, old, 1), ESTALE);
 }
 
+// A master begins a new history of its data when its first replica is attached.
+TEST_F(redis_cluster, a_replica_that_was_attached_later_and_takes_over_counts_as_empty) {
+  redis_test_cluster cluster(2);
+  const auto far = open_part(cluster, "timeout=20s");
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id old = far->allocate(4).value();
+  ASSERT_EQ(write_slot(*far, *queue, old, 1), 0);
+  const std::size_t replica = cluster.add_node();
+  cluster.join(replica);
+  cluster.replicate(replica, 0);
+  ASSERT_EQ(cluster.node(replica).command("CLUSTER FAILOVER TAKEOVER"), "+OK");
+  ASSERT_EQ(cluster.wait_for_successor(home_slot, 0, 0), replica);
+  EXPECT_TRUE(reached(*far, [&] { return read_slot(*far, *queue, old, 1) == ESTALE; }));
+}
+
+// The node that a hash slot moves to has strings that were written there, and its replica need not have them. That it
+// has one is noticed, although it is attached only then.
+TEST_F(redis_cluster, a_failover_in_the_midst_of_a_migration_counts_as_one) {
+  redis_test_cluster cluster(2);
+  const auto far = open_part(cluster, "timeout=2s");
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id first = far->allocate(1024).value();
+  ASSERT_EQ(write_slot(*far, *queue, first, 1), 0);
+  cluster.begin_move(home_slot, 0, 1);
+  for (const std::string& key : cluster.keys_of(home_slot, 0)) cluster.move_key(key, 0, 1);
+  EXPECT_TRUE(reached(*far, [&] { return write_slot(*far, *queue, first, 2) == 0; }));
+  const std::size_t replica = cluster.add_node();
+  cluster.join(replica);
+  cluster.replicate(replica, 1);
+  const auto questions = [&] {
+    const std::string key = "cmdstat_info:calls=";
+    const std::string reply = cluster.node(1).command("INFO commandstats");
+    return std::stoull(reply.substr(reply.find(key) + key.size()));
+  };
+  std::uint64_t own = questions();
+  ASSERT_TRUE(reached(*far, [&] { return questions() > ++own; }));
+  ASSERT_EQ(cluster.node(replica).command("CLUSTER FAILOVER TAKEOVER"), "+OK");
+  ASSERT_EQ(cluster.wait_for_successor(cluster_slots - 1, 1, 0), replica);
+  cluster.end_move(home_slot, 0, replica);
+  EXPECT_TRUE(reached(*far, [&] { return read_slot(*far, *queue, first, 2) == ESTALE; }));
+}
+
 // The second one to take over does not know of the first master, and that one says nothing.
 TEST_F(redis_cluster, a_replica_of_a_replica_that_has_taken_over_counts_as_empty) {
   redis_test_cluster cluster(3, 6);
@@ -332,12 +374,12 @@ bool is_whole(backend& far) {
   return dynamic_cast<replicated_backend&>(far).is_whole();
 }
 
-TEST_F(redis_cluster, two_copies_outlive_each_master) {
-  redis_test_cluster cluster(3, 3);
+TEST_F(redis_cluster, two_copies_outlive_one_master_after_the_other) {
+  redis_test_cluster cluster(3, 2);
   const auto far = open_all(cluster, "copies=2&timeout=1s&capacity=64M");
   copied_pages pages(*far, 3000);
   pages.write_all();
-  for (const std::size_t victim : {0u, 1u, 2u}) {
+  for (const std::size_t victim : {0u, 1u}) {
     cluster.node(victim).kill();
     pages.expect_all();
     ASSERT_EQ(cluster.wait_for_successor(5461 * static_cast<std::uint32_t>(victim) + 100, victim, victim + 3),
@@ -381,6 +423,37 @@ TEST_F(redis_cluster, a_master_that_joins_takes_part_unless_it_may_evict) {
       reached(*far, [&] { return far->describe().find(cluster.node(evicting).address()) != std::string::npos; }));
   EXPECT_EQ(cluster.node(evicting).command("DBSIZE"), ":0");
   pages.expect_all();
+}
+
+TEST_F(redis_cluster, a_node_is_taken_out_of_use_by_its_address) {
+  redis_test_cluster cluster;
+  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M");
+  // Those of the nodes among each other, by which strings move, apart, as well as the one that asks.
+  const auto clients_of = [&](std::size_t node) {
+    std::istringstream lines(cluster.node(node).command("CLIENT LIST"));
+    int count = -1;
+    for (std::string line; std::getline(lines, line);) {
+      count += line.find("addr=") != std::string::npos && line.find("cmd=restore") == std::string::npos;
+    }
+    return count;
+  };
+  copied_pages pages(*far, 2000);
+  pages.write_all();
+  const int clients_before = clients_of(0);
+  // A part has connections to the node that its hash slot moves to, too.
+  const std::uint32_t moving = cluster.used_slots(2).at(0);
+  cluster.begin_move(moving, 2, 0);
+  const std::vector<std::string> keys = cluster.keys_of(moving, 2);
+  for (std::size_t i = 0; i < keys.size(); i += 2) cluster.move_key(keys[i], 2, 0);
+  pages.write_all();
+  EXPECT_GT(clients_of(0), clients_before);
+  EXPECT_EQ(far->remove_server("127.0.0.1:1").error().code, ENOENT);
+  const std::string left = cluster.node(2).address();
+  ASSERT_TRUE(reached(*far, [&] { return far->remove_server(left).value() == 0; }));
+  EXPECT_TRUE(reached(*far, [&] { return clients_of(2) == 0 && clients_of(0) == clients_before; }));
+  EXPECT_EQ(cluster.node(2).command("DBSIZE"), ":0");
+  pages.expect_all();
+  EXPECT_EQ(far->remove_server(cluster.node(1).address()).error().code, EBUSY) << "two copies need two nodes";
 }
 
 TEST_F(redis_cluster, a_node_that_hangs_and_one_that_is_emptied_lose_nothing) {

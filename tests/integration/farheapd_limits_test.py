@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -13,7 +14,7 @@ import unittest
 
 import support
 import wire_client
-from farheapd_test import TOKEN, Server, token_file
+from farheapd_test import FARHEAPD, TOKEN, Server, token_file
 from support import MIB
 from wire_client import Client, Refused
 
@@ -51,6 +52,53 @@ class WrongTokens(unittest.TestCase):
             throttled = server.value('connection_endings_total{reason="throttled"}')
             self.assertGreaterEqual(throttled, BURST)
             self.assertNotIn(TOKEN, server.log())
+
+
+class TenantLimits(unittest.TestCase):
+    """What a tenant may ask for; one that asks more waits, and nobody else does."""
+
+    def ask_all(self, client, count):
+        """The seconds that so many requests took, all sent at once."""
+        began = time.monotonic()
+        for _ in range(count):
+            client.send(wire_client.PING)
+        for _ in range(count):
+            self.assertEqual(client.receive().status, wire_client.OK)
+        return time.monotonic() - began
+
+    def test_requests_and_connections(self):
+        with tempfile.TemporaryDirectory() as folder, token_file(f"small {TOKEN}\nlarge {TOKEN}2\n") as tokens:
+            config = pathlib.Path(folder, "farheapd.conf")
+            config.write_text('limit=["small=connections:2,requests:100"]\n')
+            with Server("--config", config, "--token-file", tokens, "--threads", "1", "--metrics",
+                        "127.0.0.1:0") as server, \
+                 server.welcome(tenant="small", token=TOKEN) as small, \
+                 server.welcome(tenant="large", token=TOKEN + "2") as large:
+                self.assertGreater(self.ask_all(small, 60), 0.4)
+                self.ask_all(large, 3000)
+                delays = server.value('tenant_delays_total{tenant="small"}')
+                self.assertGreater(delays, 0)
+                self.assertNotIn('tenant_delays_total{tenant="large"}', server.metrics())
+                with server.welcome(tenant="small", token=TOKEN, session=small.session, channel=1), \
+                     Client(server.port) as third:
+                    with self.assertRaisesRegex(Refused, "too many connections"):
+                        third.shake_hands(tenant="small", token=TOKEN)
+                self.assertEqual(server.value('tenant_limit{tenant="small",kind="requests"}'), 100)
+
+                config.write_text('limit=["small=requests:100000"]\n')
+                server.process.send_signal(signal.SIGHUP)
+                support.wait_until(lambda: "reloaded" in server.log(), "the server reloaded its limits")
+                self.ask_all(small, 3000)  # which would take half a minute
+                self.assertEqual(server.value('tenant_limit{tenant="small",kind="requests"}'), 100000)
+
+    def test_mistakes(self):
+        with token_file(f"small {TOKEN}\n") as tokens:
+            for limit, word in (("small", "write for example"), ("small=speed:1", "speed"), ("a b=requests:200", "a b"),
+                                ("small=requests:9", "too little"), ("other=requests:200", "no token")):
+                outcome = support.run([FARHEAPD, "--memory", "64M", "--listen", "127.0.0.1:0", "--token-file", tokens,
+                                       "--limit", limit])
+                self.assertEqual(outcome.code, 2, outcome)
+                self.assertIn(word, outcome.err)
 
 
 class TlsBinding(unittest.TestCase):

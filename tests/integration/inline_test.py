@@ -194,12 +194,13 @@ class Inline(unittest.TestCase):
         self.directory = pathlib.Path(directory.name)
 
     def compare(self, program, budget_bytes=None, result=lambda outcome: outcome.out, far_used=True, **options):
-        """Runs natively, then inline within the budget, or at a quarter of the native peak; the results must agree."""
+        """Runs natively, then inline within the budget, or a quarter of the native peak; the results must agree."""
         native = support.run(program, **options)
         self.assertEqual(native.code, 0, native)
         expected = result(native)
         self.assertTrue(expected)
-        outcome = support.run_far(program, budget_bytes or native.peak_bytes // 4, far="memory:", mode="inline", **options)
+        budget_bytes = budget_bytes or max(native.peak_bytes // 4, 16 * support.MIB)
+        outcome = support.run_far(program, budget_bytes, far="memory:", mode="inline", **options)
         self.assertEqual(outcome.code, 0, outcome)
         self.assertEqual(result(outcome), expected, outcome)
         self.assertIsNotNone(outcome.stats, outcome)

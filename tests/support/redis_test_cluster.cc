@@ -42,10 +42,7 @@ redis_test_cluster::redis_test_cluster(std::size_t masters, std::size_t replicas
   }
   for (std::size_t i = 1; i < nodes_.size(); ++i) meet(i);
   wait_until_all_know_all();
-  for (std::size_t i = 0; i < replicas; ++i) {
-    expect(masters + i, "CLUSTER REPLICATE " + id_of(i % masters));
-    wait_for_replica(masters + i, i % masters);
-  }
+  for (std::size_t i = 0; i < replicas; ++i) replicate(masters + i, i % masters);
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     wait_until("a cluster that works", [&] {
       return node(i).command("CLUSTER INFO").find("cluster_state:ok") != std::string::npos && owner_of(0, i) < size() &&
@@ -162,6 +159,11 @@ void redis_test_cluster::end_move(std::uint32_t slot, std::size_t from, std::siz
 void redis_test_cluster::move(std::uint32_t slot, std::size_t from, std::size_t to) const {
   begin_move(slot, from, to);
   end_move(slot, from, to);
+}
+
+void redis_test_cluster::replicate(std::size_t number, std::size_t of) const {
+  expect(number, "CLUSTER REPLICATE " + id_of(of));
+  wait_for_replica(number, of);
 }
 
 void redis_test_cluster::wait_for_replica(std::size_t number, std::size_t of) const {

@@ -43,6 +43,8 @@ class redis_test_cluster {
 
   // Puts a replica in the place of a master that was killed, and waits until `asked` knows. Returns its number.
   [[nodiscard]] std::size_t wait_for_successor(std::uint32_t slot, std::size_t killed, std::size_t asked) const;
+  // Makes a node without hash slots a replica of another one.
+  void replicate(std::size_t number, std::size_t of) const;
   // Waits until a node is a replica of another one, in step with it.
   void wait_for_replica(std::size_t number, std::size_t of) const;
 

@@ -159,6 +159,12 @@ error redis_backend::has_no_room() const {
   return {"far tier '" + peer() + "' has no room; raise its maxmemory, or name another server", ENOSPC};
 }
 
+bool redis_backend::is_at(std::string_view server) const {
+  if (directory_ == nullptr) return false;
+  const node_address node = session_.target();
+  return server == node.text() || server == std::string(node.name.data()) + ":" + std::to_string(node.port);
+}
+
 // They are renewed as long as the process lives.
 void redis_backend::prepare_exit() {
   if (is_child() || !owns_connections()) return;

@@ -52,6 +52,8 @@ redis_connection::redis_connection(redis_settings chosen, std::unique_ptr<byte_s
       received_(platform::map_local(receive_buffer_bytes)) {
   if (detour_ == nullptr) return;
   detour_->home_ = this;
+  const lock_guard guard(detour_->lock);
+  detour_->greeting_.write_by_turns_with(greeting_);
   this->stream().watch_also(detour_->descriptor());
 }
 
@@ -135,6 +137,7 @@ void redis_connection::take_facts(const completion_sink* sink) {
     return refuse(objection.c_str());
   }
   static_cast<void>(session_.note_refusal(false));
+  greeting_.reached(facts.run_id);
   if (settings_.asks) return take_facts_of_asked(facts, sink);
   const redis_session::view joined = session_.now();
   if (joined.epoch != epoch()) return break_off(ESTALE, "the session has changed meanwhile");
@@ -142,12 +145,13 @@ void redis_connection::take_facts(const completion_sink* sink) {
     if (!session_.opened(epoch(), facts, stream().address()))
       return break_off(ESTALE, "the session has changed meanwhile");
   } else if (joined.run_id != facts.run_id) {
-    greeting_.forget_predecessor();  // it has ended with the server's process
     if (!in_cluster || !session_.follow(epoch(), facts)) {
       return lose_session("the server was restarted, or another one has taken its place", sink);
     }
     log_line(log_level::info, "far tier %s: what is stored there has moved to %s", peer(), node_.text().c_str());
   }
+  session_.note(facts);
+  session_.note_departure(facts.run_id, false);
   if (detour_ != nullptr) end_detour(facts.run_id);
   process_ = facts.run_id;
   session_.note_identity(facts.run_id);
@@ -169,6 +173,11 @@ void redis_connection::fail_stale(const completion_sink* sink) {
   });
   asked_ = {};
   pinging_ = false;
+}
+
+void redis_connection::rewind() {
+  commands_.rewind();
+  if (settings_.asks) commands_.remove_if([](const command& one) { return one.is == command::kind::facts; });
 }
 
 void redis_connection::expire_messages(std::uint64_t now_ns, const completion_sink* sink) {
@@ -339,7 +348,6 @@ void redis_connection::take(const redis_reply& reply) {
 }
 
 void redis_connection::finish_front(std::uint64_t now_ns, const completion_sink* sink) {
-  note_answer();
   command& front = commands_.at(0);
   const command::kind is = front.is;
   int code = 0;
@@ -349,6 +357,7 @@ void redis_connection::finish_front(std::uint64_t now_ns, const completion_sink*
     return;
   }
   if (settings_.cluster != nullptr && reply_.is == redis_reply::kind::failure && is_redirected()) return;
+  note_answer();
   if (reply_.is == redis_reply::kind::failure) {
     code = failure_of_front();
     if (now() != phase::ready) return;  // it is sent again on another connection
@@ -374,9 +383,9 @@ void redis_connection::finish_front(std::uint64_t now_ns, const completion_sink*
         sink);
   }
   if (front.is_transfer()) return end_front(code, sink);
+  if (is == command::kind::facts) take_later_facts();
   commands_.pop();
   if (is == command::kind::ping) pinging_ = false;
-  if (is == command::kind::facts) strings_.take_policy(reply_);
   if (is == command::kind::nodes) strings_.note_nodes();
   if (is == command::kind::make || is == command::kind::remove || is == command::kind::renew) {
     (home_ != nullptr ? home_->strings_ : strings_).finish(is, code, epoch(), now_ns);
@@ -432,7 +441,6 @@ void redis_connection::restart_in_child() {
   restart_phases();
   reader_.abandon();
   settings_.writes = false;
-  greeting_.forget_predecessor();
   strings_.restart_in_child();
   pinging_ = false;
   commands_.clear();

@@ -86,8 +86,10 @@ class redis_connection final : public store_connection, private reply_sink {
   [[nodiscard]] joining join_cluster(const redis_session::view& joined) FAR_REQUIRES(lock);
   void leave_for_owner(const server_facts& facts) FAR_REQUIRES(lock);
   [[nodiscard]] bool is_redirected() FAR_REQUIRES(lock);
-  void follow(std::string_view moved) FAR_REQUIRES(lock);
+  void follow() FAR_REQUIRES(lock);
+  void take_later_facts() FAR_REQUIRES(lock);
   void advance_others(const completion_sink* sink) override FAR_REQUIRES(lock);
+  void retire_others() override FAR_REQUIRES(lock);
   void end_detour(const redis_run_id& owner) FAR_REQUIRES(lock);
   [[nodiscard]] std::size_t detoured() const FAR_REQUIRES(lock);
   // Of the detour.
@@ -96,7 +98,7 @@ class redis_connection final : public store_connection, private reply_sink {
   void hand_back_front() FAR_REQUIRES(lock);
 
   [[nodiscard]] bool awaits_replies() const override FAR_REQUIRES(lock) { return !commands_.empty(); }
-  void rewind() override FAR_REQUIRES(lock) { commands_.rewind(); }
+  void rewind() override FAR_REQUIRES(lock);
   void fail_stale(const completion_sink* sink) override FAR_REQUIRES(lock);
   void expire_messages(std::uint64_t now_ns, const completion_sink* sink) override FAR_REQUIRES(lock);
   [[nodiscard]] std::uint64_t next_message_ns(std::uint64_t now_ns) const override FAR_REQUIRES(lock);
@@ -122,7 +124,6 @@ class redis_connection final : public store_connection, private reply_sink {
   // Of a detour: the process that it has asked last.
   node_address asked_node_ FAR_GUARDED_BY(lock);
   redis_run_id asked_ FAR_GUARDED_BY(lock);
-  redis_run_id asked_history_ FAR_GUARDED_BY(lock);
 
   // The reply that was just taken; its text where nothing else has been done with it.
   reply_reader reader_ FAR_GUARDED_BY(lock);

@@ -102,7 +102,8 @@ void redis_greeting::keep_name(const redis_reply& reply, script_name& into) {
 // finds out whether it would be allowed to.
 void redis_greeting::end_predecessor() {
   constexpr std::uint64_t nobody = std::numeric_limits<std::int64_t>::max();
-  const std::uint64_t ended = predecessor_number_ != 0 ? predecessor_number_ : nobody;
+  const std::uint64_t last = writers_->number_in(process_);
+  const std::uint64_t ended = last != 0 ? last : nobody;
   add_step(step::end_other, {"CLIENT", "KILL", "ID", std::to_string(ended)});
 }
 

@@ -5,6 +5,7 @@
 // a write that was given up cannot be stored later.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,12 +16,42 @@
 
 #include "backend/redis/redis_settings.h"
 #include "backend/redis/reply_reader.h"
+#include "backend/redis/server_facts.h"
 
 namespace far::backend {
+
+// For each process of a server, its number of the last connection that carried our writes. Such a connection may have
+// left one behind there for as long as the process lives: in a cluster our strings go to another process, and may come
+// back.
+class last_writers {
+ public:
+  void note(const redis_run_id& process, std::uint64_t number) {
+    entry* found = std::ranges::find(entries_, process, &entry::process);
+    if (found == entries_.end()) found = &entries_[next_++ % entries_.size()];
+    *found = {process, number};
+  }
+  // 0: there is none.
+  [[nodiscard]] std::uint64_t number_in(const redis_run_id& process) const {
+    const auto* const found = std::ranges::find(entries_, process, &entry::process);
+    return found == entries_.end() ? 0 : found->number;
+  }
+
+ private:
+  struct entry {
+    redis_run_id process;
+    std::uint64_t number = 0;
+  };
+  std::array<entry, 64> entries_;
+  std::size_t next_ = 0;  // to be replaced when all are taken: the oldest
+};
 
 // Belongs to the connection's lock.
 class redis_greeting {
  public:
+  redis_greeting() = default;
+  redis_greeting(const redis_greeting&) = delete;
+  redis_greeting& operator=(const redis_greeting&) = delete;
+
   enum class outcome : std::uint8_t {
     more,
     facts,        // the reply says what the server is
@@ -41,12 +72,14 @@ class redis_greeting {
   [[nodiscard]] bool awaits_nodes() const { return !is_done() && steps_[steps_done_] == step::nodes; }
   [[nodiscard]] const char* explanation() const { return explanation_.data(); }
 
-  // The connection is ready: if it `writes`, its successor ends it.
-  void finish(bool writes) { predecessor_number_ = writes ? own_number_ : 0; }
-  // The server's process has ended, and the predecessor with it; or it is our parent's.
-  void forget_predecessor() { predecessor_number_ = 0; }
-  // This connection takes over from another one to the same process.
-  void succeed(const redis_greeting& other) { predecessor_number_ = other.predecessor_number_; }
+  // The connection leads to this process. Called when the facts have come.
+  void reached(const redis_run_id& process) { process_ = process; }
+  // The connection is ready: if it `writes`, its successor at the same process ends it.
+  void finish(bool writes) {
+    if (writes) writers_->note(process_, own_number_);
+  }
+  // The two connections write by turns: each ends the other one's, too. Requires: `other` is there while this is used.
+  void write_by_turns_with(redis_greeting& other) { writers_ = other.writers_; }
 
   // The names of our scripts in the server.
   [[nodiscard]] const char* write_script() const { return write_script_.data(); }
@@ -74,8 +107,10 @@ class redis_greeting {
   std::array<step, 10> steps_{};
   std::size_t step_count_ = 0;
   std::size_t steps_done_ = 0;
-  std::uint64_t own_number_ = 0;          // the server's number of this connection
-  std::uint64_t predecessor_number_ = 0;  // of the one that may have left writes behind; 0: none
+  redis_run_id process_;
+  std::uint64_t own_number_ = 0;  // the server's number of this connection
+  last_writers own_writers_;
+  last_writers* writers_ = &own_writers_;
   script_name write_script_{};
   script_name make_script_{};
   std::array<char, 400> explanation_{};

@@ -2,11 +2,13 @@
 //
 // A connection asks the node that it reaches who owns the hash slot, and goes there. It goes on with what is stored
 // there in one case only: when the process that held it has said itself that the slot is another node's now, and that
-// node is not its former replica. Then the strings were migrated, each as a whole. Whoever else owns the slot is a
-// replica that has taken over, and may lack writes that were acknowledged: the session is lost there
-// (docs/decisions/0049-redis-cluster.md).
+// node was never a replica of it, or of a node to which the slot was moving. Then the strings were migrated, each as a
+// whole. Whoever else owns the slot is a replica that has taken over, and may lack writes that were acknowledged: the
+// session is lost there (docs/decisions/0049-redis-cluster.md).
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <string_view>
@@ -56,10 +58,18 @@ store_connection::joining redis_connection::join_cluster(const redis_session::vi
 
 // This node does not own our hash slot.
 void redis_connection::leave_for_owner(const server_facts& facts) {
+  session_.note(facts);
   session_.note_departure(facts.run_id);
   if (!owner_.owner.is_known()) return break_off(EHOSTDOWN, "no node of the cluster owns its hash slot");
-  if (!session_.retarget(owner_.owner)) {
-    return break_off(EHOSTDOWN, "the node that owns its hash slot does not answer, and no replica has taken over");
+  const bool is_news = session_.retarget(owner_.owner);
+  // The one that had our strings may tell what another connection has heard from it before.
+  if (!is_news && process_ != facts.run_id) {
+    std::array<char, 448> why{};
+    static_cast<void>(std::snprintf(why.data(), why.size(),
+                                    "the node that owns its hash slot cannot be used (%.300s), and "
+                                    "no replica has taken over",
+                                    explanation()));
+    return break_off(EHOSTDOWN, why.data());
   }
   attempts_ = 0;
   redirect();
@@ -75,7 +85,7 @@ bool redis_connection::is_redirected() {
   if (settings_.asks) {
     hand_back_front();
   } else if (is_moved) {
-    follow(text);
+    follow();
   } else if (front.is == command::kind::ping) {
     commands_.pop();
     pinging_ = false;
@@ -87,13 +97,25 @@ bool redis_connection::is_redirected() {
   return true;
 }
 
-void redis_connection::follow(std::string_view moved) {
+// The node is asked once more, who owns the hash slot and what histories its data have had. One that does not answer
+// any more has said enough: another node tells where the owner is.
+void redis_connection::follow() {
   session_.note_departure(process_);
-  const node_address owner = address_in(moved, node_);
-  if (!owner.is_known()) return break_off(EPROTO, "it does not tell which node owns its hash slot");
-  static_cast<void>(session_.retarget(owner));
   attempts_ = 0;
   redirect();
+}
+
+// The owner of the hash slot, asked now and then, and then also the node that the slot is moving to.
+void redis_connection::take_later_facts() {
+  const server_facts facts = reply_.is == redis_reply::kind::text ? server_facts::parse(reply_.text) : server_facts{};
+  if (settings_.asks) return session_.note_asked(facts);
+  session_.note(facts);
+  strings_.take_policy(reply_.is == redis_reply::kind::text ? &facts : nullptr);
+  if (detour_ == nullptr) return;
+  const lock_guard guard(detour_->lock);
+  if (detour_->now() == phase::ready && detour_->commands_.has_room()) {
+    detour_->adopt(commands_.at(0), detour_->node_);
+  }
 }
 
 std::size_t redis_connection::detoured() const {
@@ -119,11 +141,10 @@ void redis_connection::advance_others(const completion_sink* sink) {
 }
 
 // The owner of our hash slot has been reached. If that is the node that the detour has used, its connection is
-// succeeded by this one, like an earlier one of our own: a write that was given up may lie in it.
+// succeeded by this one, like an earlier one of our own (last_writers): a write that was given up may lie in it.
 void redis_connection::end_detour(const redis_run_id& owner) {
   const lock_guard guard(detour_->lock);
   if (detour_->asked_ != owner) return;
-  greeting_.succeed(detour_->greeting_);
   if (detour_->now() != phase::idle && detour_->now() != phase::broken) detour_->redirect();
   detour_->commands_.rewind();
   detour_->commands_.remove_if([this](const command& left) {
@@ -150,14 +171,18 @@ void redis_connection::adopt(const command& asked, const node_address& node) {
 // As with an owner, another process at this address, or a replica that has taken over, may lack writes.
 void redis_connection::take_facts_of_asked(const server_facts& facts, const completion_sink* sink) {
   const bool is_other = asked_.is_known() && asked_ != facts.run_id;
-  const bool is_successor = facts.former_history == asked_history_ || asked_node_ == node_;
-  if (is_other && is_successor) {
+  if (is_other && (session_.is_successor(facts) || asked_node_ == node_)) {
     return lose_session("the node that its hash slot was moving to was restarted, or a replica has taken over", sink);
   }
-  if (is_other) greeting_.forget_predecessor();
+  session_.note_asked(facts);
   asked_ = facts.run_id;
-  asked_history_ = facts.history;
   asked_node_ = node_;
+}
+
+void redis_connection::retire_others() {
+  if (detour_ == nullptr) return;
+  const lock_guard guard(detour_->lock);
+  detour_->retire();
 }
 
 // The node that was asked does not have the string: its owner is asked again.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backend/redis/cluster_nodes.h"
+#include "backend/redis/data_histories.h"
 #include "backend/redis/server_facts.h"
 #include "backend/tcp/transfer_connection.h"
 #include "base/spin_lock.h"
@@ -23,7 +24,6 @@ class redis_session final : public session_epoch {
     redis_run_id run_id;  // not known: to be opened
     std::uint32_t epoch = 1;
     std::size_t address = 0;    // of those that the server's name has: where it was opened
-    redis_run_id history;       // of the data there
     bool has_departed = false;  // the process of `run_id` has said that another node of its cluster has our strings now
   };
 
@@ -42,8 +42,9 @@ class redis_session final : public session_epoch {
     const lock_guard guard(lock_);
     if (now_.epoch != epoch || now_.run_id.is_known()) return false;
     now_.run_id = facts.run_id;
-    now_.history = facts.history;
     now_.address = address;
+    histories_.clear();
+    histories_.add(facts);
     room_bytes_.store(facts.room_bytes(), std::memory_order_relaxed);
     return true;
   }
@@ -61,20 +62,37 @@ class redis_session final : public session_epoch {
     return true;
   }
 
-  // The process `said` has told that our strings belong to another node now.
-  void note_departure(const redis_run_id& said) {
+  // What a process says of itself. Without effect unless it is the one that has our strings.
+  void note(const server_facts& said) {
     const lock_guard guard(lock_);
-    now_.has_departed |= said.is_known() && said == now_.run_id;
+    if (said.run_id == now_.run_id) histories_.add(said);
+  }
+  // A process to which some of our strings have been moved says this of itself.
+  void note_asked(const server_facts& said) {
+    const lock_guard guard(lock_);
+    histories_.add(said);
+  }
+  // The process `said` has told that our strings belong to another node now; or that they are still its own.
+  void note_departure(const redis_run_id& said, bool has_departed = true) {
+    const lock_guard guard(lock_);
+    if (said.is_known() && said == now_.run_id) now_.has_departed = has_departed;
+  }
+
+  // Whether the process may have been a replica of one that has had strings of ours, and lack the latest writes.
+  [[nodiscard]] bool is_successor(const server_facts& facts) const {
+    const lock_guard guard(lock_);
+    return histories_.goes_on_from(facts.former_history);
   }
 
   // Another process owns our hash slot now. Returns whether our strings are there as we left them: they have been
-  // moved. A replica that has taken over may lack the latest writes.
+  // moved, and it is no replica that has taken over.
   [[nodiscard]] bool follow(std::uint32_t epoch, const server_facts& facts) {
     const lock_guard guard(lock_);
-    if (now_.epoch != epoch || !now_.has_departed || facts.former_history == now_.history) return false;
+    if (now_.epoch != epoch || !now_.has_departed || histories_.goes_on_from(facts.former_history)) return false;
     now_.run_id = facts.run_id;
-    now_.history = facts.history;
     now_.has_departed = false;
+    histories_.clear();
+    histories_.add(facts);
     return true;
   }
 
@@ -84,6 +102,7 @@ class redis_session final : public session_epoch {
     if (now_.epoch != epoch) return false;
     now_ = {};
     now_.epoch = epoch + 1;
+    histories_.clear();
     set_epoch(now_.epoch);
     return true;
   }
@@ -111,6 +130,8 @@ class redis_session final : public session_epoch {
   const std::string stem_;
   mutable spin_lock lock_;
   view now_ FAR_GUARDED_BY(lock_);
+  // Of the process, and of those to which some of our strings have been moved.
+  data_histories histories_ FAR_GUARDED_BY(lock_);
   node_address target_ FAR_GUARDED_BY(lock_);
   std::atomic<std::uint64_t> room_bytes_{0};
   std::atomic<std::uint64_t> identity_{0};

@@ -70,19 +70,23 @@ void redis_strings::begin_blocks(std::uint32_t epoch, std::uint64_t now_ns) {
 void redis_strings::begin_renewal(std::uint64_t now_ns) {
   renew_at_ns_ = now_ns + lease_ns_ / renewals_per_lease;
   renewal_ = {.active = existing_end_ > 0, .next = 0, .end = existing_end_ * strings_per_block};
-  if (checking_policy_ || !commands_.has_room()) return;
-  checking_policy_ = true;
+  ask_for_facts(now_ns);
+}
+
+void redis_strings::ask_for_facts(std::uint64_t now_ns) {
+  if (asking_for_facts_ || !commands_.has_room()) return;
+  asking_for_facts_ = true;
   command& facts = commands_.add(command::kind::facts, now_ns + settings_.timeout_ns);
   command_writer writer(facts.text);
-  writer.begin(2);
+  writer.begin(1);
   writer.text("INFO");
-  writer.text("memory");
   facts.text_bytes = static_cast<std::uint32_t>(writer.size());
 }
 
-// Masters may have joined the cluster.
+// Masters may have joined the cluster, and the first replica of our node begins a new history of its data.
 void redis_strings::ask_for_nodes(std::uint64_t now_ns) {
   ask_for_nodes_at_ns_ = now_ns + std::min(settings_.timeout_ns, longest_nodes_pause_ns);
+  ask_for_facts(now_ns);
   if (asking_for_nodes_ || !commands_.has_room()) return;
   asking_for_nodes_ = true;
   command& nodes = commands_.add(command::kind::nodes, now_ns + settings_.timeout_ns);
@@ -93,16 +97,14 @@ void redis_strings::ask_for_nodes(std::uint64_t now_ns) {
   nodes.text_bytes = static_cast<std::uint32_t>(writer.size());
 }
 
-void redis_strings::take_policy(const redis_reply& reply) {
-  checking_policy_ = false;
-  if (reply.is != redis_reply::kind::text) return;  // its user may not ask; it could at the beginning
-  const server_facts facts = server_facts::parse(reply.text);
-  if (!session_.note_refusal(facts.may_evict) || !facts.may_evict) return;
+void redis_strings::take_policy(const server_facts* facts) {
+  asking_for_facts_ = false;
+  if (facts == nullptr || !session_.note_refusal(facts->may_evict) || !facts->may_evict) return;
   log_line(
       log_level::error,
       "far tier %s may evict what this program stores there, and then it is lost: its maxmemory-policy is '%s' now. "
       "Set it back at once: CONFIG SET maxmemory-policy noeviction",
-      settings_.peer.c_str(), facts.policy.data());
+      settings_.peer.c_str(), facts->policy.data());
 }
 
 void redis_strings::build_task(string_task& task, command::kind is, unsigned most, std::uint32_t epoch,
@@ -181,7 +183,7 @@ void redis_strings::mark_existing(wire::block_range blocks, bool exist) {
 
 void redis_strings::drop() {
   blocks_ = renewal_ = {};
-  undoing_ = checking_policy_ = asking_for_nodes_ = false;
+  undoing_ = asking_for_facts_ = asking_for_nodes_ = false;
   std::fill_n(existing_, existing_end_, std::byte{});
   existing_end_ = 0;
 }
@@ -189,7 +191,7 @@ void redis_strings::drop() {
 void redis_strings::restart_in_child() {
   control_ = nullptr;
   blocks_ = renewal_ = {};
-  checking_policy_ = asking_for_nodes_ = false;
+  asking_for_facts_ = asking_for_nodes_ = false;
 }
 
 void redis_strings::shorten_leases(std::uint64_t lease_ns) {

@@ -36,9 +36,9 @@ class redis_strings {
   void build(std::uint32_t epoch, std::uint64_t now_ns);
   // A command of build() has been answered; `code`: 0, or why it failed.
   void finish(command::kind is, int code, std::uint32_t epoch, std::uint64_t now_ns);
-  // The reply to its question about the server's policy.
   void note_nodes() { asking_for_nodes_ = false; }
-  void take_policy(const redis_reply& reply);
+  // The reply to its question about the server's policy; nullptr: its user may not ask any more.
+  void take_policy(const server_facts* facts);
 
   // There is a new epoch, whose table begins anew, too.
   void drop();
@@ -75,6 +75,7 @@ class redis_strings {
 
   void begin_blocks(std::uint32_t epoch, std::uint64_t now_ns);
   void begin_renewal(std::uint64_t now_ns);
+  void ask_for_facts(std::uint64_t now_ns);
   void ask_for_nodes(std::uint64_t now_ns);
   void build_task(string_task& task, command::kind is, unsigned most, std::uint32_t epoch, std::uint64_t now_ns);
   void add_command(command::kind is, std::uint64_t string, std::uint32_t epoch, std::uint64_t now_ns);
@@ -96,7 +97,7 @@ class redis_strings {
   string_task renewal_;
   std::uint64_t renew_at_ns_ = 0;
   std::uint64_t ask_for_nodes_at_ns_ = 0;
-  bool checking_policy_ = false;
+  bool asking_for_facts_ = false;
   bool asking_for_nodes_ = false;
   // A byte for each block: whether its strings exist, as far as we know.
   std::byte* const existing_;

@@ -44,6 +44,9 @@ server_facts server_facts::parse(std::string_view info) {
     const std::size_t colon = line.find(':');
     if (colon != std::string_view::npos) take_line(line.substr(0, colon), line.substr(colon + 1), &facts);
   }
+  // Written as zeros: there is none.
+  constexpr std::string_view none = "0000000000000000000000000000000000000000";
+  if (facts.former_history.text.data() == none) facts.former_history = {};
   facts.may_evict = facts.maxmemory_bytes != 0 && std::string_view(facts.policy.data()) != "noeviction";
   return facts;
 }

@@ -17,7 +17,8 @@ struct redis_run_id {
 
 struct server_facts {
   redis_run_id run_id;
-  // The history of its data, and the one that it goes on from: a replica that has taken over has its master's here.
+  // The history of its data, and the one that it goes on from: a replica that has taken over has its master's here,
+  // most others none.
   redis_run_id history;
   redis_run_id former_history;
   bool is_replica = false;

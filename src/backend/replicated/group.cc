@@ -13,10 +13,6 @@ constexpr place_mask bit(std::size_t place) {
   return static_cast<place_mask>(1u << place);
 }
 
-constexpr std::size_t count_of(place_mask places) {
-  return static_cast<std::size_t>(std::popcount(places));
-}
-
 }  // namespace
 
 // The fastest of those that have most of the bytes.
@@ -71,7 +67,7 @@ started_write group::begin_write(std::span<const member* const> members, byte_ra
   }
   const bool races = window_ != nullptr && !(window_->slots & bytes.slots()).empty();
   const place_mask sure = races ? begun.places & static_cast<place_mask>(~bit(window_->target)) : begun.places;
-  if (count_of(sure) < least) return {.waits = count_of(begun.places) >= least};
+  if (servers_of(members, sure) < least) return {.waits = servers_of(members, begun.places) >= least};
   if (races) {
     window_->touched |= bytes.slots();
     begun.raced = bit(window_->target);
@@ -81,17 +77,37 @@ started_write group::begin_write(std::span<const member* const> members, byte_ra
   return begun;
 }
 
+std::size_t group::first_on_server(std::span<const member* const> members, place_mask places, std::size_t place) const {
+  for (std::size_t first = 0; first < place; ++first) {
+    if ((places & bit(first)) == 0) continue;
+    if (members[copies[first].member]->shares_server_with(*members[copies[place].member])) return first;
+  }
+  return place;
+}
+
+std::size_t group::servers_of(std::span<const member* const> members, place_mask places) const {
+  std::size_t count = 0;
+  for (std::size_t place = 0; place < copies.size(); ++place) {
+    if ((places & bit(place)) != 0) count += first_on_server(members, places, place) == place;
+  }
+  return count;
+}
+
 ended_write group::end_write(std::span<const member* const> members, const started_write& write, byte_range bytes,
                              place_mask succeeded, std::size_t least) {
   const slot_set whole = bytes.whole_slots();
-  // The slots that are current in one place, in two, and so on.
+  // The slots that are current on the server of each place, and then those on one server, on two, and so on.
+  std::array<slot_set, maximum_places> on_server;
   std::array<slot_set, maximum_places> current;
   for (std::size_t place = 0; place < copies.size(); ++place) {
     if ((succeeded & bit(place)) == 0) continue;
     if ((write.raced & bit(place)) == 0) copies[place].missing = copies[place].missing - whole;
     const member& holder = *members[copies[place].member];
     if (holder.state() == member_state::emptied || holder.has_forgotten()) continue;
-    const slot_set held = ~copies[place].missing;
+    const std::size_t counted = least > 1 ? first_on_server(members, succeeded, place) : place;
+    on_server[counted] |= ~copies[place].missing;
+  }
+  for (const slot_set& held : on_server) {
     for (std::size_t i = maximum_places; i-- > 1;) current[i] |= current[i - 1] & held;
     current[0] |= held;
   }

@@ -90,7 +90,7 @@ struct started_write {
 };
 
 struct ended_write {
-  bool is_safe = false;       // every slot is current in as many places as were asked for
+  bool is_safe = false;       // every slot is current on as many servers as were asked for
   bool leaves_stale = false;  // and missing somewhere
 };
 
@@ -111,7 +111,7 @@ class group {
                                         const read_choice& choice) FAR_REQUIRES(lock);
 
   // A write of these bytes begins; it goes to all of `places`. Unless there are none, end_write() must follow. `least`:
-  // how many copies must have the bytes for it to succeed.
+  // on how many servers the bytes must be for it to succeed.
   [[nodiscard]] started_write begin_write(std::span<const member* const> members, byte_range bytes,
                                           std::size_t least = 1) FAR_REQUIRES(lock);
 
@@ -132,6 +132,10 @@ class group {
   // under way may still write there.
   void own(const slot_set& slots) FAR_REQUIRES(lock);
 
+  // On how many servers these places are.
+  [[nodiscard]] std::size_t servers_of(std::span<const member* const> members, place_mask places) const
+      FAR_REQUIRES(lock);
+
   // Slots that are owned and missing in this place.
   [[nodiscard]] slot_set stale(std::size_t place) const FAR_REQUIRES(lock) { return copies[place].missing & owned; }
 
@@ -144,6 +148,10 @@ class group {
   std::array<copy, maximum_places> copies FAR_GUARDED_BY(lock);
 
  private:
+  // The first of the places that is on the same server as this one.
+  [[nodiscard]] std::size_t first_on_server(std::span<const member* const> members, place_mask places,
+                                            std::size_t place) const FAR_REQUIRES(lock);
+
   std::uint8_t phase_ FAR_GUARDED_BY(lock) = 0;
   std::array<std::uint32_t, 2> in_flight_ FAR_GUARDED_BY(lock){};
   repair_window* window_ FAR_GUARDED_BY(lock) = nullptr;

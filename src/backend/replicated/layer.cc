@@ -85,13 +85,12 @@ const member* layer::twin_of(const backend& store, std::size_t end) const {
 }
 
 bool layer::share_server(std::size_t one, std::size_t other) const {
-  const std::uint64_t identity = at(one).store().server_identity();
-  return one == other || (identity != 0 && identity == at(other).store().server_identity());
+  return at(one).shares_server_with(at(other));
 }
 
-std::size_t layer::lending_servers(const member* without) const {
+std::size_t layer::lending_servers(member_mask without) const {
   std::size_t count = 0;
-  const auto lends = [&](std::size_t index) { return &at(index) != without && at(index).takes_copies(); };
+  const auto lends = [&](std::size_t index) { return (without >> index & 1) == 0 && at(index).takes_copies(); };
   for (std::size_t i = 0; i < member_count(); ++i) {
     bool is_first = lends(i);
     for (std::size_t other = 0; other < i && is_first; ++other) {
@@ -138,12 +137,12 @@ result<void> layer::add(std::unique_ptr<member> added) {
   return {};
 }
 
-std::uint64_t layer::fitting_groups(const member* without) const {
+std::uint64_t layer::fitting_groups(member_mask without) const {
   std::vector<std::uint64_t, platform::local_allocator<std::uint64_t>> room;
   std::vector<std::size_t, platform::local_allocator<std::size_t>> first_of_server;
   for (std::size_t i = 0; i < member_count(); ++i) {
     const member& lender = at(i);
-    if (&lender == without || lender.state() == member_state::lost || lender.is_leaving()) continue;
+    if ((without >> i & 1) != 0 || lender.state() == member_state::lost || lender.is_leaving()) continue;
     const std::uint64_t total = lender.store().report().total_slots;
     const std::uint64_t groups = total == unlimited ? unlimited : total / group_slots;
     // Two members on one server hold one copy of a group at most.
@@ -160,18 +159,18 @@ std::uint64_t layer::fitting_groups(const member* without) const {
   return room.empty() ? 0 : placeable_groups(room, std::min(copies, room.size()));
 }
 
-result<void> layer::check_removal(const member& removed, std::uint64_t used_groups) const {
-  const std::size_t staying = lending_servers(&removed);  // a lost one could not take any copies
+result<void> layer::check_removal(std::string_view name, member_mask removed, std::uint64_t used_groups) const {
+  const std::string begin = "server " + std::string(name) + " cannot be removed: ";
+  const std::size_t staying = lending_servers(removed);  // a lost one could not take any copies
   if (staying < copies) {
-    return error{"server " + removed.name() + " cannot be removed: " + std::to_string(copies) +
+    return error{begin + std::to_string(copies) +
                      (copies == 1 ? " copy needs a server" : " copies need as many servers") + ", and " +
                      std::to_string(staying) + " would be left; add one first (farheap add-server PID HOST:PORT)",
                  EBUSY};
   }
-  const std::uint64_t room = fitting_groups(&removed);
+  const std::uint64_t room = fitting_groups(removed);
   if (room >= used_groups) return {};
-  return error{"server " + removed.name() + " cannot be removed: the others have room for " +
-                   format_size(room * group_slots * page_bytes) + ", and " +
+  return error{begin + "the others have room for " + format_size(room * group_slots * page_bytes) + ", and " +
                    format_size(used_groups * group_slots * page_bytes) +
                    " are stored; add a server first (farheap add-server PID HOST:PORT), or give those more memory",
                ENOSPC};
@@ -180,22 +179,33 @@ result<void> layer::check_removal(const member& removed, std::uint64_t used_grou
 result<std::uint64_t> layer::remove(std::string_view name, std::uint64_t used_groups) {
   const lock_guard guard(members_lock_);
   std::string known;
+  member_mask named = 0;
+  bool is_retired = false;
   for (std::size_t i = member_count(); i-- > 0;) {
-    member& removed = at(i);
-    if (removed.name() != name) {
-      if (!removed.is_gone()) known += (known.empty() ? "" : ", ") + removed.name();
-      continue;
-    }
-    if (removed.is_retired()) return std::uint64_t{0};
-    if (!removed.is_removed()) {
-      if (result<void> fits = check_removal(removed, used_groups); !fits) return fits.error();
-      removed.begin_leaving();
-      call_for_attention();
-    }
-    // Not 0 before its connections are closed: whoever reads 0 may end the server at once.
-    return std::max<std::uint64_t>(removed.extents.load(), 1);
+    const bool is_named = at(i).name() == name || at(i).store().is_at(name);
+    if (is_named && !at(i).is_retired()) named |= member_mask{1} << i;
+    is_retired |= is_named && at(i).is_retired();
+    if (!at(i).is_gone()) known += (known.empty() ? "" : ", ") + at(i).name();
   }
-  return error{"server " + std::string(name) + " does not belong to the far tier, which has " + known, ENOENT};
+  if (named == 0 && is_retired) return std::uint64_t{0};
+  if (named == 0) {
+    return error{"server " + std::string(name) + " does not belong to the far tier, which has " + known, ENOENT};
+  }
+  const auto is_in = [&](std::size_t index) { return (named >> index & 1) != 0; };
+  bool is_news = false;
+  for (std::size_t i = 0; i < member_count(); ++i) is_news |= is_in(i) && !at(i).is_removed();
+  if (is_news) {
+    if (result<void> fits = check_removal(name, named, used_groups); !fits) return fits.error();
+  }
+  std::uint64_t left = 0;
+  for (std::size_t i = 0; i < member_count(); ++i) {
+    if (!is_in(i)) continue;
+    if (!at(i).is_removed()) at(i).begin_leaving();
+    left += at(i).extents.load();
+  }
+  if (is_news) call_for_attention();
+  // Not 0 before their connections are closed: whoever reads 0 may end the servers at once.
+  return std::max<std::uint64_t>(left, 1);
 }
 
 void layer::note_error(std::size_t index, int error_code) {

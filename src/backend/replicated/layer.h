@@ -30,6 +30,10 @@ class queue_holder {
   virtual void has_joined() {}
 };
 
+// A bit for each member.
+using member_mask = std::uint64_t;
+static_assert(maximum_members <= 64);
+
 class layer {
  public:
   struct waiting_times {
@@ -62,13 +66,14 @@ class layer {
   // a queue to it cannot be opened.
   [[nodiscard]] result<void> add(std::unique_ptr<member> added);
 
-  // Makes the member of this name leave, if those that stay can hold `used_groups`; returns how many groups it still
-  // has a copy of, and 0 only when it is gone. Errors: no such member, too few or too small others.
+  // Makes the members of this name, or on the server of this name now, leave, if those that stay can hold
+  // `used_groups`; returns how many groups they still have a copy of, and 0 only when they are gone. Errors: no such
+  // member, too few or too small others.
   [[nodiscard]] result<std::uint64_t> remove(std::string_view name, std::uint64_t used_groups);
 
   // The most groups that fit with all copies or, while members are lost or leave, with as many copies as possible.
-  // `without`: as if this one left, too. max(): only the machines limit it.
-  [[nodiscard]] std::uint64_t fitting_groups(const member* without = nullptr) const;
+  // `without`: as if these left, too. max(): only the machines limit it.
+  [[nodiscard]] std::uint64_t fitting_groups(member_mask without = 0) const;
 
   // The member before `end` that has the same server behind it as `store`; nullptr: none is known. Two copies on one
   // server are one.
@@ -77,8 +82,8 @@ class layer {
   // Whether two members have the same server behind them now: hash slots of a Redis Cluster move between its nodes.
   [[nodiscard]] bool share_server(std::size_t one, std::size_t other) const;
 
-  // How many servers the members have behind them that may get new copies. `without`: as if this one left, too.
-  [[nodiscard]] std::size_t lending_servers(const member* without = nullptr) const;
+  // How many servers the members have behind them that may get new copies. `without`: as if these left, too.
+  [[nodiscard]] std::size_t lending_servers(member_mask without = 0) const;
 
   // Tells tend() that there may be something to repair.
   void call_for_attention() { attention_.store(true, std::memory_order_release); }
@@ -142,7 +147,7 @@ class layer {
 
  private:
   [[nodiscard]] result<void> check_new(const member& added) const;
-  [[nodiscard]] result<void> check_removal(const member& removed, std::uint64_t used_groups) const;
+  [[nodiscard]] result<void> check_removal(std::string_view name, member_mask removed, std::uint64_t used_groups) const;
   void name_holders(std::uint64_t number, std::span<char> into);
 
   std::array<std::unique_ptr<member>, maximum_members> members_;

@@ -98,6 +98,37 @@ TEST_F(least_copies, a_write_waits_for_a_repair_of_the_same_slots) {
   EXPECT_EQ(read(first), 9);
 }
 
+// As when resharding brings two parts of a Redis Cluster together.
+TEST_F(least_copies, members_on_one_server_count_once) {
+  open_with(3, 2, 2);
+  for (std::size_t i = 0; i < 3; ++i) members_[i]->identity = i + 1;
+  const slot_id slot = tested_->allocate(1).value();
+  ASSERT_EQ(write(slot, 1), 0);
+  const std::size_t one = holder(slot, 0);
+  const std::size_t other = holder(slot, 1);
+  members_[one]->identity = members_[other]->identity;
+  EXPECT_EQ(write(slot, 2), EIO) << "both copies are on one server";
+  for (int i = 0; i < 600 && write(slot, 3) != 0; ++i) tend(10 * ms);
+  take_down(one);
+  take_down(other);
+  EXPECT_EQ(read(slot), 3) << "the third server had it before the write ended";
+}
+
+// They came together while the write was under way.
+TEST_F(least_copies, servers_are_counted_when_a_write_has_ended) {
+  open_with(2, 2, 2);
+  for (std::size_t i = 0; i < 2; ++i) members_[i]->identity = i + 1;
+  const slot_id slot = tested_->allocate(1).value();
+  ASSERT_EQ(write(slot, 1), 0);
+  for (controlled* const member : members_) member->holds_back_writes = true;
+  page_.fill(std::byte{2});
+  submit(operation::write, slot, page_.data());
+  EXPECT_EQ(poll_once(), -1);
+  members_[0]->identity = members_[1]->identity;
+  for (controlled* const member : members_) member->holds_back_writes = false;
+  EXPECT_EQ(finish(), EIO);
+}
+
 TEST_F(least_copies, one_is_enough_unless_somebody_asks_for_more) {
   open(2, 2);
   take_down(0);

@@ -88,6 +88,12 @@ class member {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::uint64_t name_hash() const { return name_hash_; }
 
+  // Whether the same server is behind both now: two copies on it are one.
+  [[nodiscard]] bool shares_server_with(const member& other) const {
+    const std::uint64_t identity = store_->server_identity();
+    return this == &other || (identity != 0 && identity == other.store_->server_identity());
+  }
+
   // The state, and the number of errors so far: a successful probe says nothing about errors after it was sent.
   struct health {
     member_state state = member_state::serving;

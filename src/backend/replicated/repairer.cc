@@ -141,19 +141,21 @@ void repairer::end_walk(std::uint64_t now_ns) {
 bool repairer::look_at(std::uint64_t number) {
   group& seen = shared_.group_at(number);
   bool available = false;
-  std::size_t written_to = 0;
+  std::size_t written_to = 0;  // servers
   std::size_t forgotten = maximum_places;
   {
     const lock_guard guard(seen.lock);
     if (!seen.placed) return false;
     available = seen.available;
+    place_mask serving = 0;
     for (std::size_t place = 0; place < seen.copies.size(); ++place) {
       const copy& held = seen.copies[place];
       if (!held.present || held.leaving) continue;
       const member_state state = shared_.at(held.member).state();
-      written_to += state == member_state::serving;
+      if (state == member_state::serving) serving |= static_cast<place_mask>(1u << place);
       if (state == member_state::emptied) forgotten = place;
     }
+    written_to = seen.servers_of(shared_.view(), serving);
     if (forgotten != maximum_places) {
       begin_leaving(seen, number, forgotten);
       return true;

@@ -16,7 +16,6 @@ constexpr std::uint64_t handshake_pause_ns = 10'000'000;
 
 constexpr std::uint64_t shortest_backoff_ns = 1'000'000;
 constexpr unsigned most_doublings = 10;
-constexpr std::uint64_t redirection_pause_ns = 2'000'000;
 constexpr std::uint64_t session_wait_ns = 1'000'000;  // until another connection has opened it
 
 // The most small requests that wait for the next advance().
@@ -41,6 +40,10 @@ store_connection::~store_connection() {
 std::uint64_t store_connection::advance(const completion_sink* sink) {
   const std::uint64_t now_ns = time_.now_ns();
   pushes_ = 0;
+  if (phase_ == phase::retired) {
+    pending_.expire(now_ns, sink);
+    return pending_.empty() ? std::numeric_limits<std::uint64_t>::max() : pending_.front().deadline_ns;
+  }
   if (session_.epoch() != epoch_) enter_epoch(sink);
   if ((phase_ == phase::idle || phase_ == phase::broken) && now_ns >= retry_at_ns_) start_connecting(now_ns);
   if (phase_ == phase::connecting) go_on_connecting();
@@ -158,12 +161,13 @@ void store_connection::break_off(int code, const char* why) {
   }
 }
 
-// Two servers may send us to each other for a moment, until both know who has what.
+// Two servers may send us to each other until both know who has what, which may take as long as an operator needs.
 void store_connection::redirect() {
   stream_->close();
   if (phase_ == phase::ready) away_since_ns_.store(time_.now_ns(), std::memory_order_relaxed);
   phase_ = phase::broken;
-  retry_at_ns_ = time_.now_ns() + redirection_pause_ns;
+  retry_at_ns_ = time_.now_ns() + (shortest_backoff_ns << std::min(redirections_, most_doublings));
+  ++redirections_;
   rewind();
 }
 
@@ -206,15 +210,15 @@ std::uint64_t store_connection::next_call_ns(std::uint64_t now_ns) const {
 void store_connection::retire() {
   stream_->close();
   rewind();
-  phase_ = phase::idle;
-  retry_at_ns_ = std::numeric_limits<std::uint64_t>::max();
+  phase_ = phase::retired;
   away_since_ns_.store(0, std::memory_order_relaxed);
+  retire_others();
 }
 
 void store_connection::restart_phases() {
   stream_->abandon();
   pending_.clear();
-  phase_ = phase::idle;
+  if (phase_ != phase::retired) phase_ = phase::idle;
   retry_at_ns_ = 0;
   failures_ = 0;
 }

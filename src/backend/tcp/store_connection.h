@@ -7,6 +7,7 @@
 //                  (1 ms, doubled    |     | no answer    | no answer in time         | beyond the deadline, or breaks
 //                  up to 1 s)        |     v in time      v                           v the protocol
 //                                    +-- broken <---------+---------------------------+
+// A connection that is retired is closed, in any phase, and not opened again.
 //
 // Messages outlive the connection that carried them: those without a reply are sent again, in the same order, on the
 // next one. A request whose deadline passes ends with ETIMEDOUT, in any phase; if it was on its way, the connection
@@ -37,7 +38,7 @@ namespace far::backend {
 // construction (a refusal and a new secret apart).
 class store_connection : public transfer_connection {
  public:
-  enum class phase : std::uint8_t { idle, connecting, handshaking, ready, broken };
+  enum class phase : std::uint8_t { idle, connecting, handshaking, ready, broken, retired };
 
   ~store_connection() override;
   store_connection(const store_connection&) = delete;
@@ -94,7 +95,7 @@ class store_connection : public transfer_connection {
   // Bytes of the store have come.
   void note_heard(std::uint64_t now_ns) FAR_REQUIRES(lock) { heard_ns_ = now_ns; }
   // The store has answered a request.
-  void note_answer() FAR_REQUIRES(lock) { failures_ = 0; }
+  void note_answer() FAR_REQUIRES(lock) { failures_ = redirections_ = 0; }
   // Whether the silence has lasted so long that a ping is due.
   [[nodiscard]] bool wants_ping(std::uint64_t now_ns) const FAR_REQUIRES(lock) {
     return now_ns >= heard_ns_ + ping_after_ns();
@@ -104,7 +105,7 @@ class store_connection : public transfer_connection {
   void become_ready(std::uint64_t now_ns) FAR_REQUIRES(lock);
   // `why` "": the meaning of the code.
   void break_off(int code, const char* why) FAR_REQUIRES(lock);
-  // The store has sent us to another server: the next advance() connects there. Not a failure.
+  // The store has sent us to another server: an advance() soon connects there. Not a failure.
   void redirect() FAR_REQUIRES(lock);
   // The store refuses the connection.
   void refuse(const char* why) FAR_REQUIRES(lock);
@@ -151,6 +152,7 @@ class store_connection : public transfer_connection {
 
   // Whatever else the protocol moves, in any phase.
   virtual void advance_others(const completion_sink* sink) FAR_REQUIRES(lock) { static_cast<void>(sink); }
+  virtual void retire_others() FAR_REQUIRES(lock) {}
 
   // A quiet connection shows that it lives: often enough for our own deadline and for the store's patience.
   [[nodiscard]] std::uint64_t ping_after_ns() const { return std::min(timeout_ns_ / 2, longest_silence_ns); }
@@ -173,7 +175,8 @@ class store_connection : public transfer_connection {
   std::uint64_t attempt_deadline_ns_ FAR_GUARDED_BY(lock) = 0;  // connecting and handshaking
   std::uint64_t heard_ns_ FAR_GUARDED_BY(lock) = 0;             // ready: when bytes came last
   std::atomic<std::uint64_t> away_since_ns_;
-  unsigned failures_ FAR_GUARDED_BY(lock) = 0;  // in a row, without an answer in between
+  unsigned failures_ FAR_GUARDED_BY(lock) = 0;      // in a row, without an answer in between
+  unsigned redirections_ FAR_GUARDED_BY(lock) = 0;  // as well
   bool refused_ FAR_GUARDED_BY(lock) = false;
   int failure_code_ FAR_GUARDED_BY(lock) = 0;
   std::array<char, 448> explanation_ FAR_GUARDED_BY(lock){};

@@ -11,9 +11,6 @@
 namespace far::backend {
 namespace {
 
-// Channel numbers below this are a parent's; a child draws one above it, so that it fences nobody off.
-constexpr std::uint32_t first_child_channel = std::uint32_t{1} << 31;
-
 // How long a process that ends waits until it can say so.
 constexpr std::uint64_t exit_patience_ns = 1'000'000'000;
 
@@ -87,7 +84,7 @@ tcp_backend::~tcp_backend() {
     // This process is an unannounced fork. Sockets are closed without a message, and their epoll descriptors are left
     // alone: both are shared with the parent. A thread that held a lock there does not exist here.
     for (const std::unique_ptr<tcp_connection>& connection : connections_)
-      connection->restart_in_child(first_child_channel);
+      connection->restart_in_child(wire::first_child_channel);
     return;
   }
   if (is_child()) return;
@@ -145,7 +142,7 @@ void tcp_backend::after_fork_in_child() {
   // Drawn at random: numbers of processes are not unique among containers.
   std::uint32_t drawn = 0;
   wire::fill_random(std::as_writable_bytes(std::span(&drawn, 1)));
-  std::uint32_t channel = first_child_channel | (drawn & ~static_cast<std::uint32_t>(most_connections - 1));
+  std::uint32_t channel = wire::first_child_channel | (drawn & ~static_cast<std::uint32_t>(most_connections - 1));
   for (const std::unique_ptr<tcp_connection>& connection : connections_) connection->restart_in_child(channel++);
 }
 
