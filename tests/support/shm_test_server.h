@@ -41,13 +41,10 @@ class shm_test_server {
 
   void stop() { service_.reset(); }
   void start() {
-    service_ =
-        require(shm_service::start({.name = path(),
-                                    .settings = {.lent = store_.get(),
-                                                 .tokens = &tokens_,
-                                                 .failures = &failures_,
-                                                 .patience_ns = patience_ns_},
-                                    .spin_ns = spin_ns_}));
+    service_ = require(shm_service::start(
+        {.name = path(),
+         .settings = {.lent = store_.get(), .tokens = &tokens_, .failures = &failures_, .patience_ns = patience_ns_},
+         .spin_ns = spin_ns_}));
   }
   // A server that knows nothing of what was before, as after a crash.
   void restart_empty(std::uint64_t memory_bytes) {
