@@ -10,10 +10,13 @@
 #include <vector>
 
 #ifdef APP_ON_STD
+#include <semaphore>
+
 #include "apps/std_containers.h"
 namespace apps {
 inline constexpr bool is_far = false;
-}
+using semaphore = std::counting_semaphore<>;
+}  // namespace apps
 #else
 #include "far/fiber.h"
 #include "far/hash_map.h"
@@ -24,15 +27,19 @@ inline constexpr bool is_far = false;
 namespace memory = far;  // NOLINT(misc-unused-alias-decls): programs use it
 namespace apps {
 inline constexpr bool is_far = true;
-}
+using semaphore = far::counting_semaphore;
+}  // namespace apps
 #endif
 
 namespace apps {
 
-// How many parts of some work are worth being under way at a time: on fibers, more than processors, since those that
-// wait for the far tier leave theirs to others.
+// How many parts of some work are worth being under way at a time: on fibers, more than threads, since those that wait
+// for the far tier leave theirs to others.
+inline std::size_t tasks_for(unsigned threads) {
+  return (is_far ? 8u : 1u) * std::size_t{std::max(1u, threads)};
+}
 inline std::size_t tasks_at_a_time() {
-  return (is_far ? 8u : 1u) * std::size_t{std::max(1u, std::thread::hardware_concurrency())};
+  return tasks_for(std::thread::hardware_concurrency());
 }
 
 // Calls visit(first, last) for all parts of [0, count) of at most `part`, on several fibers or threads at a time, in

@@ -6,6 +6,8 @@
 #include <exception>
 #include <new>
 
+#include "apps/far_statistics.h"
+
 namespace apps {
 
 void declare_memory([[maybe_unused]] CLI::App& parser, [[maybe_unused]] memory::runtime_options& into) {
@@ -15,19 +17,6 @@ void declare_memory([[maybe_unused]] CLI::App& parser, [[maybe_unused]] memory::
       ->transform(CLI::AsSizeValue(false))
       ->default_str("64M");
   parser.add_option("--far", into.far, "the far tier, as for `farheap run`")->capture_default_str();
-#endif
-}
-
-nlohmann::ordered_json statistics_of([[maybe_unused]] const memory::runtime& memory) {
-#ifdef APP_ON_STD
-  return nullptr;
-#else
-  const memory::runtime_statistics now = memory.statistics();
-  return {{"misses", now.page_fetches + now.object_fetches},
-          {"fetched_pages", now.fetched_pages},
-          {"fetched_objects", now.object_fetches},
-          {"evicted_pages", now.evicted_pages},
-          {"forced_pages", now.forced_pages}};
 #endif
 }
 

@@ -14,9 +14,6 @@ namespace apps {
 // Adds --local and --far to a parser, where there is a far tier.
 void declare_memory(CLI::App& parser, memory::runtime_options& into);
 
-// How often accesses waited for the far tier, and pages moved; nothing on the standard library's containers.
-[[nodiscard]] nlohmann::ordered_json statistics_of(const memory::runtime& memory);
-
 class program {
  public:
   // Does the work and returns what it found. Phases called "generate" and "verify" are not part of its time.

@@ -26,6 +26,7 @@ namespace memory {
 struct runtime_options {
   std::size_t local_bytes = 0;
   std::string far;
+  unsigned workers = 0;
 };
 
 // A thread of its own.

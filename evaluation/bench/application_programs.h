@@ -26,6 +26,8 @@ struct application_outcome {
   double peak_bytes = 0;  // resident in it
   std::string results;    // the same text for the same results; of a server, none
   double misses = -1;     // -1: it does not tell
+  double p50_ns = -1;     // of the latency of a request, likewise
+  double p99_ns = -1;
 };
 
 // Runs the program `build` of it ("far" or "std") by `launcher`, words that stand before its command, with `more`

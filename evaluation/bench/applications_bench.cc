@@ -59,6 +59,10 @@ void add_figures(report& figures, const row_key& key, const application_outcome&
   figures.add(key, "cpu_ns", run.cpu_ns);
   figures.add(key, "peak_bytes", run.peak_bytes);
   if (run.misses >= 0) figures.add(key, "misses", run.misses);
+  if (run.p99_ns >= 0) {
+    figures.add(key, "p50_ns", run.p50_ns);
+    figures.add(key, "p99_ns", run.p99_ns);
+  }
 }
 
 result<application_outcome> run_with(const configuration& how, const measured& program, unsigned percent) {
@@ -123,13 +127,15 @@ void run_once(const settings& chosen, const std::vector<unsigned>& percents, std
 struct aimed {
   const char* workload;  // how it begins
   unsigned percent;
-  const char* peer;  // how the peer's name begins
-  double times;      // its speed, at least
+  const char* peer;         // how the peer's name begins
+  double times;             // its speed, at least; or its latency, at most
+  bool is_latency = false;  // its 99th percentile
 };
 
 constexpr std::array aims = {
     aimed{"web", 20, local_name, 0.9},
     aimed{"web", 20, swap_prefix, 10},
+    aimed{"web, open loop", 20, local_name, 5, true},
     aimed{"hashmap, zipf", 50, local_name, 0.9},
     aimed{"hashmap, uniform", 25, swap_prefix, 15},
     aimed{"snappy", 5, local_name, 0.95},
@@ -140,19 +146,35 @@ constexpr std::array aims = {
     aimed{"wordcount", 25, swap_prefix, 3},
 };
 
+// The least of a metric among the configurations of a row whose name begins so; 0 when there is none.
+double best_of(const report& figures, const std::string& row, const std::string& prefix, const char* metric) {
+  double best = 0;
+  for (const row_key& key : figures.keys()) {
+    if (key.workload != row || !key.configuration.starts_with(prefix)) continue;
+    const double taken = figures.median(key, metric);
+    best = best == 0 ? taken : std::min(best, taken);
+  }
+  return best;
+}
+
 void compare(const std::vector<measured>& programs, report& figures) {
   for (const measured& program : programs) {
     for (const aimed& one : aims) {
+      // An open loop takes as long as there are requests.
+      const bool is_of_it = one.is_latency ? program.run.workload == one.workload
+                                           : program.run.workload.starts_with(one.workload) &&
+                                                 !program.run.workload.ends_with("open loop");
+      if (!is_of_it) continue;
+      const char* const metric = one.is_latency ? "p99_ns" : "elapsed_ns";
       const std::string row = row_of(program, one.percent);
-      const double mine = figures.median({row, far_name, 1}, "elapsed_ns");
-      if (!program.run.workload.starts_with(one.workload) || mine <= 0) continue;
-      double best = 0;
-      for (const row_key& key : figures.keys()) {
-        if (key.workload != row || !key.configuration.starts_with(one.peer)) continue;
-        const double taken = figures.median(key, "elapsed_ns");
-        best = best == 0 ? taken : std::min(best, taken);
+      const double mine = figures.median({row, far_name, 1}, metric);
+      const double best = best_of(figures, row, one.peer, metric);
+      if (mine <= 0 || best <= 0) continue;
+      if (one.is_latency) {
+        figures.aim(fmt::format("{}: 99th percentile over '{}'", row, one.peer), mine / best, "x", one.times, false);
+      } else {
+        figures.aim(fmt::format("{}: speed over '{}'", row, one.peer), best / mine, "x", one.times, true);
       }
-      if (best > 0) figures.aim(fmt::format("{}: speed over '{}'", row, one.peer), best / mine, "x", one.times, true);
     }
   }
 }
@@ -175,15 +197,15 @@ std::vector<chart> draw(const std::vector<unsigned>& percents, const std::vector
   return drawn;
 }
 
-}  // namespace
-
-result<outcome> run_applications(const settings& chosen) {
+// `only`: the program, or empty for all.
+result<outcome> measure_programs(const settings& chosen, const std::string& name, const std::string& only) {
   const unsigned runs = chosen.runs != 0 ? chosen.runs : (chosen.quick ? 1 : 3);
   const std::vector<unsigned> percents =
       chosen.quick ? std::vector<unsigned>{100, 25} : std::vector<unsigned>{100, 75, 50, 25, 20, 10, 5};
   std::vector<measured> programs;
   for (application& run : applications(chosen.quick)) {
     const std::string program = product("apps/" + run.name + "-far");
+    if (!only.empty() && run.name != only) continue;
     if (run.workload.find(chosen.workload) == std::string::npos) continue;
     if (access(program.c_str(), X_OK) != 0) {
       return error{fmt::format("{} is not there; build it first: make examples", program), ENOENT};
@@ -191,10 +213,10 @@ result<outcome> run_applications(const settings& chosen) {
     programs.push_back({.run = std::move(run)});
   }
   if (programs.empty()) return error{fmt::format("no workload's name contains '{}'", chosen.workload), EINVAL};
-  report figures("applications");
+  report figures(name);
   figures.set("runs", runs);
   for (unsigned run = 1; run <= runs; ++run) {
-    fmt::print(stderr, "applications: run {} of {}\n", run, runs);
+    fmt::print(stderr, "{}: run {} of {}\n", name, run, runs);
     run_once(chosen, percents, programs, figures);
     if (stop_requested()) return error{"stopped by a signal; devices, swap and cgroups are undone", EINTR};
   }
@@ -211,11 +233,39 @@ result<outcome> run_applications(const settings& chosen) {
   table_layout layout{{{"elapsed_ns", "time s", 1e9, 2},
                        {"cpu_ns", "CPU s", 1e9, 2},
                        {"peak_bytes", "peak MiB", static_cast<double>(mib), 0},
-                       {"misses", "k misses", 1e3, 1}},
+                       {"misses", "k misses", 1e3, 1},
+                       {"p99_ns", "p99 us", 1e3, 0}},
                       "elapsed_ns",
                       local_name};
   std::vector<chart> charts = draw(percents, programs, figures);
   return outcome{std::move(figures), std::move(layout), std::move(charts)};
+}
+
+}  // namespace
+
+result<outcome> run_applications(const settings& chosen) {
+  return measure_programs(chosen, "applications", "");
+}
+result<outcome> run_web(const settings& chosen) {
+  return measure_programs(chosen, "web", "web");
+}
+result<outcome> run_snappy(const settings& chosen) {
+  return measure_programs(chosen, "snappy", "snappy");
+}
+result<outcome> run_analytics(const settings& chosen) {
+  return measure_programs(chosen, "analytics", "analytics");
+}
+result<outcome> run_hashmap(const settings& chosen) {
+  return measure_programs(chosen, "hashmap", "hashmap");
+}
+result<outcome> run_cached(const settings& chosen) {
+  return measure_programs(chosen, "cached", "cached");
+}
+result<outcome> run_graph(const settings& chosen) {
+  return measure_programs(chosen, "graph", "graph");
+}
+result<outcome> run_wordcount(const settings& chosen) {
+  return measure_programs(chosen, "wordcount", "wordcount");
 }
 
 }  // namespace far::bench

@@ -34,6 +34,7 @@ inline constexpr std::uint64_t heap_child_deadline_ns = 600'000'000'000;
 [[nodiscard]] result<nlohmann::json> pointers_child(const nlohmann::json& assignment);
 [[nodiscard]] result<nlohmann::json> containers_child(const nlohmann::json& assignment);
 [[nodiscard]] result<nlohmann::json> offload_child(const nlohmann::json& assignment);
+[[nodiscard]] result<nlohmann::json> intensity_child(const nlohmann::json& assignment);
 [[nodiscard]] result<nlohmann::json> hints_child(const nlohmann::json& assignment);
 [[nodiscard]] result<nlohmann::json> batch_child(const nlohmann::json& assignment);
 [[nodiscard]] result<nlohmann::json> policies_child(const nlohmann::json& assignment);

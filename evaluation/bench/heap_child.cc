@@ -23,7 +23,7 @@ constexpr std::array entries = {
     entry{"deref", deref_child},           entry{"objects", objects_child},   entry{"hybrid", hybrid_child},
     entry{"pauseless", pauseless_child},   entry{"pressure", pressure_child}, entry{"pointers", pointers_child},
     entry{"containers", containers_child}, entry{"hints", hints_child},       entry{"batches", batch_child},
-    entry{"policies", policies_child},     entry{"offload", offload_child},
+    entry{"policies", policies_child},     entry{"offload", offload_child},   entry{"intensity", intensity_child},
 };
 
 // far::runtime throws when it cannot start.

@@ -43,6 +43,15 @@ constexpr std::array benchmarks = {
     listed{"offload", "sums of numbers where they are, and fetched, with a quarter of the memory", run_offload},
     listed{"applications", "programs on far containers in a part of their memory, beside the same on std containers",
            run_applications},
+    listed{"web", "of them, the web front end, with the latency of its requests (AIFM, figure 6)", run_web},
+    listed{"snappy", "of them, compression and decompression (AIFM, figure 10)", run_snappy},
+    listed{"analytics", "of them, analyses of taxi trips (AIFM, figure 8)", run_analytics},
+    listed{"hashmap", "of them, look-ups by Zipf's and the uniform distribution (AIFM, figure 9)", run_hashmap},
+    listed{"cached", "of them, a cache server under a churning and a uniform load (Atlas, figure 4)", run_cached},
+    listed{"graph", "of them, PageRank and triangles of an evolving graph (Atlas, figure 4)", run_graph},
+    listed{"wordcount", "of them, words and visitors counted by MapReduce (Atlas, figure 4)", run_wordcount},
+    listed{"intensity", "walks with more or less work for each page, beside the same all local (AIFM, figure 13)",
+           run_intensity},
     listed{"run", "whole programs, unchanged, in a part of the memory that they want, beside swap", run_unchanged},
     listed{"policies", "pages fetched under each policy, by the share of memory that is local", run_policies},
     listed{"replacement", "misses under each policy on streams of accesses, beside LRU and the optimum",
@@ -138,7 +147,8 @@ int main(int argc, char** argv) {
                  "pager, deref, objects, hybrid: how much memory the workloads use, such as 1G");
   app.add_option("--trace", chosen.trace, "replacement: the misses in this file, which farheap trace has made");
   app.add_option("--only", chosen.only, "measure only configurations whose name contains this text");
-  app.add_option("--workload", chosen.workload, "run, applications: only workloads whose name contains this text");
+  app.add_option("--workload", chosen.workload,
+                 "run, applications, and each of them: only workloads whose name contains this text");
   CLI11_PARSE(app, argc, argv);
 
   if (!working_set.empty()) {

@@ -138,13 +138,26 @@ class [[nodiscard]] scope {
     const std::uintptr_t first = detail::word::address(value) + offset;
     const std::uintptr_t last = first + bytes - 1;
     if (view_.is_page_ready(first >> detail::word::page_shift, write) &&
-        view_.is_page_ready(last >> detail::word::page_shift, write)) [[likely]] {
+        (bytes == 1 || view_.is_page_ready(last >> detail::word::page_shift, write))) [[likely]] {
       return reinterpret_cast<std::byte*>(first);
     }
     return reach_part_further(runtime_, value, offset, bytes, write, lasting);
 #else
     return reach_part(owner, offset, bytes, write, lasting);
 #endif
+  }
+  // The address of a byte of it, if the bytes `first` and `last` are local. Otherwise nullptr, and nothing has changed.
+  [[nodiscard]] std::byte* find_within([[maybe_unused]] const std::atomic<std::uint64_t>& owner,
+                                       [[maybe_unused]] std::size_t offset, [[maybe_unused]] std::size_t first,
+                                       [[maybe_unused]] std::size_t last, [[maybe_unused]] bool write) const {
+#if !defined(FARHEAP_CHECKED)
+    const std::uintptr_t whole = detail::word::address(owner.load(std::memory_order_relaxed));
+    if (view_.is_page_ready((whole + first) >> detail::word::page_shift, write) &&
+        (first == last || view_.is_page_ready((whole + last) >> detail::word::page_shift, write))) [[likely]] {
+      return reinterpret_cast<std::byte*>(whole + offset);
+    }
+#endif
+    return nullptr;
   }
   // Whether a look at that place of an object larger than a page would find it at once.
   [[nodiscard]] bool is_within_reach(const std::atomic<std::uint64_t>& owner, std::size_t offset) const {

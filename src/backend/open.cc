@@ -31,6 +31,18 @@ constexpr std::array<tier, 9> tiers{{{"memory", memory_backend::open},
                                      {"redis+cluster", open_redis_cluster},
                                      {"rediss+cluster", open_redis_cluster}}};
 
+// What people look for, and what serves them in its place (docs/decisions/0058-no-libfabric.md).
+struct absent_tier {
+  std::string_view scheme;
+  const char* advice;
+};
+
+constexpr std::array<absent_tier, 4> absent_tiers{
+    {{"valkey", "Valkey speaks the protocol of Redis: write redis: instead"},
+     {"valkeys", "Valkey speaks the protocol of Redis: write rediss: instead"},
+     {"memcached", "memcached may forget what it stores, and does not say so; redis: and tcp: keep it"},
+     {"ofi", "write shm: for a memory server on this machine, and tcp: for others"}}};
+
 const platform::monotonic_clock real_time;
 
 result<std::unique_ptr<backend>> open_one(const std::string& name) {
@@ -43,8 +55,11 @@ result<std::unique_ptr<backend>> open_one(const std::string& name) {
     known += candidate.scheme;
     known += ":";
   }
-  return error{"far tier '" + parsed.value().text() + "': there is no '" + parsed.value().scheme() +
-                   ":'; the far tiers are " + known,
+  std::string advice = "the far tiers are " + known;
+  for (const absent_tier& missed : absent_tiers) {
+    if (missed.scheme == parsed.value().scheme()) advice = missed.advice;
+  }
+  return error{"far tier '" + parsed.value().text() + "': there is no '" + parsed.value().scheme() + ":'; " + advice,
                EINVAL};
 }
 

@@ -28,6 +28,14 @@ TEST(open, an_unknown_far_tier_is_told_the_known_ones) {
             "shm:, tcp:, redis:, rediss:, redis+cluster:, rediss+cluster:");
 }
 
+TEST(open, whoever_looks_for_another_store_is_told_what_serves) {
+  EXPECT_EQ(
+      message_of("valkey://cache1"),
+      "far tier 'valkey://cache1': there is no 'valkey:'; Valkey speaks the protocol of Redis: write redis: instead");
+  EXPECT_NE(message_of("memcached://cache1").find("may forget what it stores"), std::string::npos);
+  EXPECT_NE(message_of("ofi://cache1").find("write shm:"), std::string::npos);
+}
+
 TEST(open, an_unknown_option_is_told_the_known_ones) {
   EXPECT_NE(message_of("memory:?latencie=5us").find("knows latency, gbps, capacity"), std::string::npos);
   EXPECT_NE(message_of("file:/var/tmp?size=1G").find("knows capacity, direct"), std::string::npos);

@@ -269,6 +269,69 @@ TEST_F(fragile_vector_test, a_walk_in_pieces_brings_in_what_is_ahead) {
   }
 }
 
+// How many accesses wait for the far tier in a walk over remote elements, `step` of them at a time.
+std::uint64_t waits_of(const numbers& mine, runtime& in, std::ptrdiff_t step) {
+  in.evict_all();
+  const std::uint64_t before = in.statistics().page_fetches;
+  const auto count = static_cast<std::ptrdiff_t>(mine.size());
+  std::uint64_t sum = 0;
+  for (std::ptrdiff_t at = step > 0 ? 0 : count - 1; at >= 0 && at < count; at += step) {
+    sum += mine.read(static_cast<std::size_t>(at));
+  }
+  EXPECT_GT(sum, 0u);
+  return in.statistics().page_fetches - before;
+}
+
+TEST_F(fragile_vector_test, strides_are_prefetched) {
+  const numbers mine(*farheap_, 1'000'000, 1);
+  const std::ptrdiff_t three_pages = 3 * 512;
+  EXPECT_LT(waits_of(mine, *farheap_, three_pages), 1'000'000u / three_pages / 3);
+  EXPECT_LT(waits_of(mine, *farheap_, -three_pages), 1'000'000u / three_pages / 3);
+}
+
+// Elements are used in an order that only the program knows.
+TEST_F(fragile_vector_test, a_prefetcher_may_be_plugged_in) {
+  const std::size_t count = 1'000'000, page = 512;
+  const auto after = [](std::size_t index) { return (index + 977 * page) % count; };
+  numbers mine(*farheap_, count, 1);
+  std::size_t asked = 0;
+  const auto waits = [&] {
+    farheap_->evict_all();
+    const std::uint64_t before = farheap_->statistics().page_fetches;
+    for (std::size_t i = 0, at = 0; i < 500; ++i, at = after(at)) {
+      const scope here(*farheap_);
+      EXPECT_EQ(mine.deref(here, at), 1u);
+    }
+    return farheap_->statistics().page_fetches - before;
+  };
+  const std::uint64_t without = waits();
+  mine.prefetch_by([&](std::size_t index, const auto& fetch) {
+    ++asked;
+    for (unsigned i = 0; i < 8; ++i) fetch(index = after(index), 1);
+    fetch(count, 1);  // not there
+  });
+  numbers moved(std::move(mine));
+  mine = std::move(moved);
+  EXPECT_LT(waits(), without / 2);
+  EXPECT_GT(asked, 100u);
+  asked = 0;
+  farheap_->evict_all();
+  {
+    const scope here(*farheap_);
+    EXPECT_EQ(std::ranges::count(mine.range(here), 1u), std::ptrdiff_t{count});
+    EXPECT_GE(asked, count / page / 2);
+    asked = 0;
+    for (const std::span<const std::uint64_t> part : mine.chunks(here)) EXPECT_EQ(part.front(), 1u);
+    EXPECT_EQ(mine.chunk(here, 0).front(), 1u);
+    EXPECT_EQ(asked, count / 8192 + 2);
+  }
+  mine.prefetch_by([](std::size_t, const auto&) { throw std::runtime_error("no idea"); });
+  farheap_->evict_all();
+  EXPECT_THROW(static_cast<void>(mine.read(5)), std::runtime_error);
+  mine.prefetch_by({});
+  EXPECT_EQ(mine.read(5), 1u);
+}
+
 TEST_F(fragile_vector_test, many_fibers_visit_all_chunks) {
   const std::size_t count = 3'000'000;
   numbers mine(*farheap_, count);

@@ -215,19 +215,30 @@ TEST_F(redis_cluster, a_replica_that_was_attached_later_and_takes_over_counts_as
   EXPECT_TRUE(reached(*far, [&] { return read_slot(*far, *queue, old, 1) == ESTALE; }));
 }
 
-// The node that a hash slot moves to has strings that were written there, and its replica need not have them.
+// The node that a hash slot moves to has strings that were written there, and its replica need not have them. That it
+// has one is noticed, although it is attached only then.
 TEST_F(redis_cluster, a_failover_in_the_midst_of_a_migration_counts_as_one) {
-  redis_test_cluster cluster(2, 2);
-  const auto far = open_part(cluster, "timeout=20s");
+  redis_test_cluster cluster(2);
+  const auto far = open_part(cluster, "timeout=2s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id first = far->allocate(1024).value();
   ASSERT_EQ(write_slot(*far, *queue, first, 1), 0);
   cluster.begin_move(home_slot, 0, 1);
   for (const std::string& key : cluster.keys_of(home_slot, 0)) cluster.move_key(key, 0, 1);
-  ASSERT_EQ(write_slot(*far, *queue, first, 2), 0);
-  ASSERT_EQ(cluster.node(3).command("CLUSTER FAILOVER TAKEOVER"), "+OK");
-  ASSERT_EQ(cluster.wait_for_successor(cluster_slots - 1, 1, 0), 3u);
-  cluster.end_move(home_slot, 0, 3);
+  EXPECT_TRUE(reached(*far, [&] { return write_slot(*far, *queue, first, 2) == 0; }));
+  const std::size_t replica = cluster.add_node();
+  cluster.join(replica);
+  cluster.replicate(replica, 1);
+  const auto questions = [&] {
+    const std::string key = "cmdstat_info:calls=";
+    const std::string reply = cluster.node(1).command("INFO commandstats");
+    return std::stoull(reply.substr(reply.find(key) + key.size()));
+  };
+  std::uint64_t own = questions();
+  ASSERT_TRUE(reached(*far, [&] { return questions() > ++own; }));
+  ASSERT_EQ(cluster.node(replica).command("CLUSTER FAILOVER TAKEOVER"), "+OK");
+  ASSERT_EQ(cluster.wait_for_successor(cluster_slots - 1, 1, 0), replica);
+  cluster.end_move(home_slot, 0, replica);
   EXPECT_TRUE(reached(*far, [&] { return read_slot(*far, *queue, first, 2) == ESTALE; }));
 }
 
@@ -363,12 +374,12 @@ bool is_whole(backend& far) {
   return dynamic_cast<replicated_backend&>(far).is_whole();
 }
 
-TEST_F(redis_cluster, two_copies_outlive_each_master) {
-  redis_test_cluster cluster(3, 3);
+TEST_F(redis_cluster, two_copies_outlive_one_master_after_the_other) {
+  redis_test_cluster cluster(3, 2);
   const auto far = open_all(cluster, "copies=2&timeout=1s&capacity=64M");
   copied_pages pages(*far, 3000);
   pages.write_all();
-  for (const std::size_t victim : {0u, 1u, 2u}) {
+  for (const std::size_t victim : {0u, 1u}) {
     cluster.node(victim).kill();
     pages.expect_all();
     ASSERT_EQ(cluster.wait_for_successor(5461 * static_cast<std::uint32_t>(victim) + 100, victim, victim + 3),

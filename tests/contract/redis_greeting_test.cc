@@ -63,24 +63,68 @@ TEST(redis_greeting, ends_the_last_connection_to_the_same_process_however_long_a
   EXPECT_EQ(greet(own, process_of('c'), 5), nobody) << "numbers are those of a process";
 }
 
+server_facts facts_of(char process, char history, char former = 0) {
+  server_facts facts;
+  facts.run_id = process_of(process);
+  facts.history = process_of(history);
+  if (former != 0) facts.former_history = process_of(former);
+  return facts;
+}
+
+TEST(redis_session, goes_where_no_replica_of_its_process_has_taken_over) {
+  redis_session session("farheap:test:");
+  ASSERT_TRUE(session.opened(1, facts_of('a', 'h', 'g'), 0));
+  EXPECT_FALSE(session.follow(1, facts_of('b', 'i'))) << "the process has not said that it has lost the strings";
+  session.note_departure(process_of('x'));
+  EXPECT_FALSE(session.follow(1, facts_of('b', 'i'))) << "another one said so";
+  session.note_departure(process_of('a'));
+  session.note_departure(process_of('a'), false);
+  EXPECT_FALSE(session.follow(1, facts_of('b', 'i'))) << "it has taken that back";
+  session.note_departure(process_of('a'));
+  session.note(facts_of('a', 'j'));
+  session.note(facts_of('x', 'k'));
+  session.note_asked(facts_of('m', 'n'));
+  for (const char former : {'g', 'h', 'j', 'n'}) {
+    EXPECT_FALSE(session.follow(1, facts_of('b', 'i', former))) << former;
+  }
+  EXPECT_TRUE(session.follow(1, facts_of('b', 'i', 'k'))) << "that was another master's replica";
+  session.note_departure(process_of('b'));
+  EXPECT_FALSE(session.follow(1, facts_of('c', 'o', 'i')));
+  EXPECT_TRUE(session.follow(1, facts_of('c', 'o', 'h'))) << "what was elsewhere before does not count any more";
+}
+
+TEST(redis_session, takes_any_replica_for_one_of_its_process_when_there_are_too_many_histories) {
+  redis_session session("farheap:test:");
+  ASSERT_TRUE(session.opened(1, facts_of('a', 'A'), 0));
+  for (char history = 'B'; history <= 'Z'; ++history) session.note(facts_of('a', history));
+  session.note_departure(process_of('a'));
+  EXPECT_FALSE(session.follow(1, facts_of('b', 'i', 'Z')));
+  EXPECT_TRUE(session.follow(1, facts_of('b', 'i'))) << "it was nobody's replica";
+}
+
 struct fake_clock final : platform::clock {
   std::uint64_t ns = 1'000'000'000;
   [[nodiscard]] std::uint64_t now_ns() const override { return ns; }
 };
 
-// Two nodes of which each says that the other one has all hash slots.
-class disagreeing_nodes final : public byte_stream {
+// Two nodes. The second one says that the first one has all hash slots, and the first one that the second one has; or
+// that they are its own, but that it cannot serve them.
+class two_nodes final : public byte_stream {
  public:
-  explicit disagreeing_nodes(int* connects) : connects_(*connects) {}
+  two_nodes(int* connects, const bool& first_is_down) : connects_(*connects), first_is_down_(first_is_down) {}
 
   void use_server(std::string_view, std::uint16_t port, std::string_view) override { port_ = port; }
   [[nodiscard]] int connect() override {
     ++connects_;
     const bool is_first = port_ == 7001;
+    const bool owns = is_first && first_is_down_;
+    const std::string slots = " 0-16383";
     const std::string self = is_first ? "127.0.0.1:7001@1 myself,master" : "127.0.0.1:7002@1 myself,master";
     const std::string other = is_first ? "127.0.0.1:7002@1 master" : "127.0.0.1:7001@1 master";
-    reply_ = text("aa " + self + " - 0 0 1 connected\nbb " + other + " - 0 0 2 connected 0-16383\n");
+    reply_ = text("aa " + self + " - 0 0 1 connected" + (owns ? slots : "") + "\nbb " + other + " - 0 0 2 connected" +
+                  (owns ? "" : slots) + "\n");
     reply_ += text("run_id:" + std::string(40, is_first ? '1' : '2') + "\r\nrole:master\r\ncluster_enabled:1\r\n");
+    if (owns) reply_ += "-CLUSTERDOWN Hash slot not served\r\n";
     return 0;
   }
   [[nodiscard]] int finish_connecting() override { return 0; }
@@ -105,6 +149,7 @@ class disagreeing_nodes final : public byte_stream {
   }
 
   int& connects_;
+  const bool& first_is_down_;
   std::uint16_t port_ = 0;
   std::string reply_;
 };
@@ -113,6 +158,7 @@ class disagreeing_nodes final : public byte_stream {
 struct bench {
   fake_clock clock;
   int connects = 0;
+  bool first_is_down = false;
   cluster_directory directory;
   redis_session session{"farheap:test{tag}:"};
   std::unique_ptr<redis_connection> tested;
@@ -125,8 +171,8 @@ struct bench {
     settings.lease_ns = 60'000 * ms;
     settings.cluster = &directory;
     settings.writes = true;
-    tested =
-        std::make_unique<redis_connection>(settings, std::make_unique<disagreeing_nodes>(&connects), session, clock);
+    tested = std::make_unique<redis_connection>(settings, std::make_unique<two_nodes>(&connects, first_is_down),
+                                                session, clock);
   }
   void run_ms(int steps) {
     const lock_guard guard(tested->lock);
@@ -139,6 +185,15 @@ TEST(redis_connection, nodes_that_send_it_to_each_other_are_asked_less_and_less_
   all.run_ms(10'000);
   EXPECT_GE(all.connects, 10);
   EXPECT_LE(all.connects, 30);
+}
+
+TEST(redis_connection, an_owner_that_cannot_serve_is_named_as_the_reason) {
+  bench all;
+  all.first_is_down = true;
+  all.run_ms(20);
+  const lock_guard guard(all.tested->lock);
+  EXPECT_GE(all.tested->failures(), 2u);
+  EXPECT_NE(std::string(all.tested->explanation()).find("CLUSTERDOWN"), std::string::npos) << all.tested->explanation();
 }
 
 TEST(redis_connection, one_that_is_retired_stays_closed_when_the_session_is_lost) {

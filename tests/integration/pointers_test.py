@@ -67,6 +67,49 @@ struct with_vector { std::vector<int> numbers; };
 template <> inline constexpr bool far::is_relocatable<with_vector> = far::relocatable_members<&with_vector::numbers>;
 template <> inline constexpr bool far::is_relocatable<with_text> = far::relocatable_members<&with_text::text>;
 """
+# Algorithms on ranges of far containers. libstdc++'s debug mode checks what they are given and compare.
+ALGORITHMS = """
+#include <algorithm>
+#include <random>
+template <typename Container>
+void use(far::runtime& farheap, Container all) {
+  std::vector<int> model;
+  std::mt19937 random(3);
+  for (int i = 0; i < 30'000; ++i) model.push_back(static_cast<int>(random() % 5'000));
+  const far::scope here(farheap);
+  std::ranges::copy(model, all.range_mut(here).begin());
+  const auto mine = all.range_mut(here);
+  const auto same = [&] { assert(std::ranges::equal(all.range(here), model)); };
+  const auto both = [&](auto operation) {
+    operation(mine.begin(), mine.end());
+    operation(model.begin(), model.end());
+    same();
+  };
+  both([](auto first, auto last) { std::nth_element(first, first + 15'000, last); std::sort(first, last); });
+  both([](auto first, auto last) { assert(std::binary_search(first, last, *(first + 777))); });
+  both([](auto first, auto last) { assert(std::lower_bound(first, last, 44) <= std::upper_bound(first, last, 44)); });
+  both([](auto first, auto last) { std::rotate(first, first + 12'345, last); std::reverse(first + 7, last - 7); });
+  both([](auto first, auto last) { std::make_heap(first, last); std::pop_heap(first, last); std::push_heap(first, last); });
+  both([](auto first, auto last) { std::partial_sort(first, first + 100, last); std::inplace_merge(first, first + 50, first + 100); });
+  both([](auto first, auto last) { std::stable_partition(first, last, [](int one) { return one % 3 == 0; }); });
+  both([](auto first, auto last) { std::stable_sort(first, last); std::fill(std::unique(first, last), last, -1); });
+  both([](auto first, auto last) { std::shuffle(first, last, std::mt19937(5)); std::next_permutation(first, last); });
+  std::ranges::sort(mine | std::views::drop(9));
+  std::ranges::sort(model | std::views::drop(9));
+  same();
+  assert(std::ranges::max(all.range(here) | std::views::reverse) == *std::ranges::max_element(model));
+}
+static void lists(far::runtime& farheap) {
+  far::list<int> all(farheap);
+  for (int i = 0; i < 5'000; ++i) all.push_back(i * 7919 % 5'000);
+  const far::scope here(farheap);
+  const auto mine = all.range_mut(here);
+  std::reverse(mine.begin(), mine.end());
+  std::ranges::transform(mine, mine.begin(), [](int one) { return one * 2; });
+  assert(std::ranges::count(all.range(here), 4'000) == 1 && std::ranges::min(all.range(here)) == 0);
+  assert(std::is_permutation(mine.begin(), std::next(mine.begin(), 9), mine.begin()));
+}
+"""
 # The code that is refused, a part of the message, and its correct neighbour.
 REFUSED = {
     "a temporary scope": (
@@ -270,10 +313,17 @@ class Pointers(unittest.TestCase):
             page = self.pages[file.stem]
             self.assertGreater(len(page[""]), 4)
             self.assertEqual(sum(map(len, page.values())), file.read_text().count("\n```cpp"))
-            for compiler in self.compilers:
-                for flags in ([], ["-DFARHEAP_CHECKED"]):
-                    with self.subTest(page=file.name, compiler=compiler, flags=flags):
-                        self.compile_and_run(file.stem, page, compiler, flags)
+            # Both compilers, and both kinds of build; not each with each.
+            for compiler, flags in zip(self.compilers, ([], ["-DFARHEAP_CHECKED"])):
+                with self.subTest(page=file.name, compiler=compiler, flags=flags):
+                    self.compile_and_run(file.stem, page, compiler, flags)
+
+    def test_algorithms_in_debug_mode(self):
+        page = {"types": [ALGORITHMS], "": [
+            "use(farheap, far::vector<int>(farheap, 30'000));",
+            "lists(farheap);"]}
+        compiler = self.compilers[0]
+        self.compile_and_run("algorithms", page, compiler, ["-D_GLIBCXX_DEBUG", "-D_GLIBCXX_CONCEPT_CHECKS"])
 
     def compile_and_run(self, name, page, compiler, flags):
         binary = self.folder / f"{name}-{compiler}"

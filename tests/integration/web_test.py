@@ -37,7 +37,21 @@ class Web(unittest.TestCase):
         expected = self.checksum(support.run(self.command("web")))
         for more in (["--local", "16M"], ["--local", "1G", "--threads", "3"]):
             with self.subTest(more):
-                self.assertEqual(self.checksum(support.run(self.command("web-far", *more))), expected)
+                outcome = support.run(self.command("web-far", *more))
+                self.assertEqual(self.checksum(outcome), expected)
+                misses = self.result(outcome)["far"]["misses"]
+                self.assertGreater(misses, 0 if more[1] == "16M" else -1, "far memory was never used")
+        standard = support.run(self.command("web-std"))
+        self.assertEqual(self.checksum(standard), expected)
+        self.assertIsNone(self.result(standard)["far"])
+
+    def test_open_loop_on_fibers(self):
+        arguments = ["--keys", "100000", "--elements", "6000", "--json", "--rate", "1000", "--seconds", "1"]
+        far, std = (self.result(support.run([support.BUILD / "bin" / "apps" / name, *arguments, *more]))
+                    for name, more in [("web-far", ["--local", "16M"]), ("web-std", [])])
+        self.assertEqual((far["requests"], far["checksum"]), (std["requests"], std["checksum"]))
+        self.assertGreater(far["far"]["misses"], 0, "far memory was never used")
+        self.assertLess(0, far["latency_us"]["p99"])
 
     def test_open_loop(self):
         program = [support.BUILD / "bin" / "apps" / "web", "--keys", "1000", "--elements", "100", "--json", "--rate", "1000"]

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "apps/containers.h"
+#include "apps/far_statistics.h"
 #include "site.h"
 
 namespace web {
@@ -13,11 +14,20 @@ struct key_hash {
 };
 using element = std::array<std::uint64_t, element_bytes / sizeof(std::uint64_t)>;
 
+class task_gate final : public gate {
+ public:
+  void wait() override { passes_.acquire(); }
+  void let_pass(unsigned count) override { passes_.release(count); }
+
+ private:
+  apps::semaphore passes_{0};
+};
+
 class container_front_end final : public site {
  public:
   explicit container_front_end(const site_options& options)
       : site(options),
-        runtime_({.local_bytes = options.local_bytes, .far = options.far}),
+        runtime_({.local_bytes = options.local_bytes, .far = options.far, .workers = options.threads}),
         table_(runtime_),
         array_(runtime_, options.elements) {
     for (std::uint32_t i = 0; i < options.keys; ++i) table_.insert(name_of(i), value_of(i));
@@ -32,6 +42,17 @@ class container_front_end final : public site {
       }
     });
   }
+
+  [[nodiscard]] std::size_t workers_on(unsigned threads) const override { return apps::tasks_for(threads); }
+  void run_workers(std::size_t count, const std::function<void(std::size_t)>& body,
+                   const std::function<void()>& beside) const override {
+    std::vector<memory::task<void>> running;
+    for (std::size_t i = 0; i < count; ++i) running.push_back(runtime_.spawn([&body, i] { body(i); }));
+    beside();
+    for (memory::task<void>& one : running) one.join();
+  }
+  [[nodiscard]] std::unique_ptr<gate> make_gate() const override { return std::make_unique<task_gate>(); }
+  [[nodiscard]] std::string far_statistics() const override { return apps::statistics_of(runtime_).dump(); }
 
  private:
   [[nodiscard]] std::uint64_t serve(const request_keys& names, encoder& with) const override {

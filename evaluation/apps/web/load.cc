@@ -4,9 +4,9 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <deque>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -24,26 +24,23 @@ struct request {
 // Between the thread that makes requests and those that answer. Its length is what the load is ahead of them.
 class request_queue {
  public:
+  request_queue(std::unique_ptr<gate> passes, std::size_t workers) : passes_(std::move(passes)), workers_(workers) {}
+
   void push(request arrived) {
     {
       const std::lock_guard guard(lock_);
       waiting_.push_back(arrived);
     }
-    changed_.notify_one();
+    passes_->let_pass(1);
   }
 
-  void close() {
-    {
-      const std::lock_guard guard(lock_);
-      closed_ = true;
-    }
-    changed_.notify_all();
-  }
+  // A pass for each worker, to find that there is nothing.
+  void close() { passes_->let_pass(static_cast<unsigned>(workers_)); }
 
   // Nothing when it is closed and empty.
   std::optional<request> pop() {
-    std::unique_lock guard(lock_);
-    changed_.wait(guard, [&] { return closed_ || !waiting_.empty(); });
+    passes_->wait();
+    const std::lock_guard guard(lock_);
     if (waiting_.empty()) return std::nullopt;
     const request first = waiting_.front();
     waiting_.pop_front();
@@ -51,10 +48,10 @@ class request_queue {
   }
 
  private:
-  std::mutex lock_;
-  std::condition_variable changed_;
+  std::unique_ptr<gate> passes_;
+  std::size_t workers_;
+  std::mutex lock_;  // nobody waits for anything else while holding it
   std::deque<request> waiting_;
-  bool closed_ = false;
 };
 
 // Requests in their order, each due when it is taken.
@@ -112,14 +109,9 @@ void make_requests(request_queue& queue, const load_options& options) {
 template <typename Source, typename Load>
 measurement measure(const site& served, const load_options& options, Source& source, Load load) {
   const clock::time_point start = clock::now();
-  std::vector<worker> workers(options.threads);
-  {
-    std::vector<std::jthread> threads;
-    for (worker& mine : workers) {
-      threads.emplace_back([&] { work(served, options.seed, source, mine); });
-    }
-    load();
-  }
+  std::vector<worker> workers(served.workers_on(options.threads));
+  served.run_workers(
+      workers.size(), [&](std::size_t number) { work(served, options.seed, source, workers[number]); }, load);
   measurement result;
   result.seconds = std::chrono::duration<double>(clock::now() - start).count();
   for (worker& worker : workers) {
@@ -139,7 +131,7 @@ measurement run(const site& served, const load_options& options) {
     closed_loop source(options.closed_loop);
     return measure(served, options, source, [] {});
   }
-  request_queue source;
+  request_queue source(served.make_gate(), served.workers_on(options.threads));
   return measure(served, options, source, [&] { make_requests(source, options); });
 }
 

@@ -29,7 +29,7 @@ void declare(CLI::App& parser, options& into) {
   parser.add_option("--zipf", into.site.zipf, "exponent of the keys' distribution; 0: uniform")
       ->check(CLI::Range(0.0, 10.0))
       ->capture_default_str();
-  parser.add_option("--threads", into.load.threads, "threads that answer")
+  parser.add_option("--threads", into.load.threads, "threads that answer; on far containers, each runs 8 fibers")
       ->check(CLI::Range(1u, 256u))
       ->capture_default_str();
   parser.add_option("--rate", into.load.rate, "requests a second, as a Poisson process")
@@ -57,7 +57,7 @@ double percentile_us(const web::measurement& measured, double part) {
   return static_cast<double>(measured.latencies_ns[rank > 0 ? rank - 1 : 0]) / 1000;
 }
 
-void print(const web::measurement& result, bool json) {
+void print(const web::measurement& result, const std::string& far, bool json) {
   const double throughput = static_cast<double>(result.requests) / result.seconds;
   const double p50 = percentile_us(result, 0.5);
   const double p90 = percentile_us(result, 0.9);
@@ -70,13 +70,15 @@ void print(const web::measurement& result, bool json) {
                                            {"seconds", result.seconds},
                                            {"throughput", throughput},
                                            {"latency_us", {{"p50", p50}, {"p90", p90}, {"p99", p99}, {"p99.9", p999}}},
-                                           {"checksum", checksum}};
+                                           {"checksum", checksum},
+                                           {"far", nlohmann::ordered_json::parse(far)}};
     fmt::print("{}\n", object.dump());
     return;
   }
   fmt::print("{} requests in {:.2f} s: {:.0f} a second\n", result.requests, result.seconds, throughput);
   fmt::print("latency: p50 {:.1f} us, p90 {:.1f} us, p99 {:.1f} us, p99.9 {:.1f} us\n", p50, p90, p99, p999);
   fmt::print("checksum {}\n", checksum);
+  if (far != "null") fmt::print("far memory: {}\n", far);
 }
 
 }  // namespace
@@ -87,8 +89,10 @@ int main(int count, char** arguments) try {
                   ": 32 look-ups, 8 KiB encrypted and compressed a request.");
   declare(parser, chosen);
   CLI11_PARSE(parser, count, arguments);
+  chosen.site.threads = chosen.load.threads;
   const std::unique_ptr<web::site> site = web::open_site(chosen.site);
-  print(web::run(*site, chosen.load), chosen.json);
+  const web::measurement measured = web::run(*site, chosen.load);
+  print(measured, site->far_statistics(), chosen.json);
   return 0;
 } catch (const std::bad_alloc&) {
   fmt::print(stderr, "web: not enough memory for the table and the array; choose fewer --keys or --elements\n");

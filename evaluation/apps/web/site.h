@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,8 +65,17 @@ struct site_options {
   std::uint64_t elements = 16'384;
   double zipf = 0.8;
   // Of far containers.
+  unsigned threads = 2;  // that run fibers
   std::uint64_t local_bytes = std::uint64_t{64} << 20;
   std::string far = "memory:";
+};
+
+// Where those that answer requests wait for them, one for each pass.
+class gate {
+ public:
+  virtual ~gate() = default;
+  virtual void wait() = 0;
+  virtual void let_pass(unsigned count) = 0;
 };
 
 // Requests are made of a number and a seed, so each kind of site answers alike.
@@ -79,6 +89,16 @@ class site {
 
   // Answers request `number`, always in the same way; a hash of what would be sent. On any number of threads.
   [[nodiscard]] std::uint64_t answer(std::uint64_t number, std::uint64_t seed, encoder& with) const;
+
+  // Those that answer: threads, or fibers on so many threads. Calls body(i) for all i below `count`, each on one of its
+  // own, and meanwhile beside(); waits for all. `body` does not throw.
+  [[nodiscard]] virtual std::size_t workers_on(unsigned threads) const { return threads; }
+  virtual void run_workers(std::size_t count, const std::function<void(std::size_t)>& body,
+                           const std::function<void()>& beside) const;
+  [[nodiscard]] virtual std::unique_ptr<gate> make_gate() const;
+
+  // What the far tier did, as JSON.
+  [[nodiscard]] virtual std::string far_statistics() const { return "null"; }
 
  protected:
   using request_keys = std::array<key, keys_per_request>;

@@ -94,6 +94,22 @@ class chunk {
     return at(in.reach(word_, write, lasting)) + index;
   }
 
+  // An element, if the `count` elements around it, from `first` on, are local; they take at most a page. Otherwise
+  // nullptr, and nothing has changed.
+  [[nodiscard]] T* place_if_ready(const scope& in, std::size_t index, std::size_t first, std::size_t count,
+                                  bool write) const {
+    if (is_huge()) [[likely]] {
+      // Where elements fill pages, they lie in one.
+      constexpr bool is_in_page = page_bytes_of_chunks % sizeof(T) == 0;
+      return is_in_page
+                 ? at_or_null(in.find_within(word_, index * sizeof(T), index * sizeof(T), index * sizeof(T), write))
+                 : at_or_null(in.find_within(word_, index * sizeof(T), first * sizeof(T),
+                                             (first + count) * sizeof(T) - 1, write));
+    }
+    std::byte* const whole = in.reach_if_ready(word_, write);
+    return whole == nullptr ? nullptr : at(whole) + index;
+  }
+
   // Several elements. All are resident, and held if they take at most 64 KiB.
   [[nodiscard]] T* places(const scope& in, std::size_t first, std::size_t count, bool write,
                           bool lasting = true) const {
@@ -131,6 +147,7 @@ class chunk {
 
  private:
   [[nodiscard]] bool is_huge() const { return (word_.load(std::memory_order_relaxed) & word::huge) != 0; }
+  [[nodiscard]] static T* at_or_null(std::byte* address) { return address == nullptr ? nullptr : at(address); }
   [[nodiscard]] static T* at(std::byte* address) { return std::launder(reinterpret_cast<T*>(address)); }
 
   mutable owner_word word_{0};

@@ -68,6 +68,18 @@ class page_chunks {
     return chunks_[index / Elements].place(in, index % Elements, write, lasting);
   }
 
+  // How many elements, a power of two, are a window: they lie in one object, and take at most a page or are one.
+  static constexpr std::size_t window =
+      std::min(Elements, std::bit_floor(std::max<std::size_t>(page_bytes_of_chunks / sizeof(T), 1)));
+  // Likewise, the most that a scope holds.
+  static constexpr std::size_t piece = std::min(Elements, elements_per_object<T>);
+  // An element, if all elements of its window are local. Otherwise nullptr, and nothing has changed.
+  [[nodiscard]] T* place_in_window(const scope& in, std::size_t index, bool write) const {
+    if constexpr (sizeof(T) > page_bytes_of_chunks) return nullptr;
+    const std::size_t within = index % Elements;
+    return chunks_[index / Elements].place_if_ready(in, within, within - within % window, window, write);
+  }
+
   // How many of `count` elements from `first` on lie in one stretch of memory that a scope can hold.
   [[nodiscard]] static std::size_t stretch(std::size_t first, std::size_t count) {
     constexpr std::size_t most = std::max<std::size_t>(largest_held_bytes / sizeof(T), 1);
@@ -82,14 +94,6 @@ class page_chunks {
                                        const reduction& how) const {
     return chunks_[first / Elements].reduce(in, first % Elements, count, how);
   }
-  // Of the elements before the end, those that an access to one brings in anyway: the first and how many.
-  [[nodiscard]] static std::pair<std::size_t, std::size_t> neighbours(std::size_t index, std::size_t end) {
-    constexpr std::size_t in_page = std::max<std::size_t>(page_bytes_of_chunks / sizeof(T), 1);
-    const std::size_t within = index % Elements;
-    const std::size_t first = index - within % in_page;
-    return {first, std::min({in_page, Elements - (first % Elements), end - first})};
-  }
-
   // Starts to fetch elements. Requires: there is room for them.
   void prefetch(std::size_t first, std::size_t count) const {
     for (std::size_t now = 0; count > 0; first += now, count -= now) {
@@ -180,6 +184,12 @@ class group_chunks {
   [[nodiscard]] T* place(const scope& in, std::size_t index, bool write, bool lasting = true) const {
     return groups_.place(in, index / Elements, false)->place(in, index % Elements, write, lasting);
   }
+  static constexpr std::size_t window = Elements;
+  static constexpr std::size_t piece = Elements;
+  [[nodiscard]] T* place_in_window(const scope& in, std::size_t index, bool write) const {
+    const group* const found = groups_.place_in_window(in, index / Elements, false);
+    return found == nullptr ? nullptr : found->place_if_ready(in, index % Elements, 0, Elements, write);
+  }
   [[nodiscard]] static std::size_t stretch(std::size_t first, std::size_t count) {
     return std::min(count, Elements - first % Elements);
   }
@@ -191,10 +201,6 @@ class group_chunks {
   [[nodiscard]] reduced_numbers reduce(const scope& in, std::size_t first, std::size_t count,
                                        const reduction& how) const {
     return reduce_bytes(reinterpret_cast<const std::byte*>(place(in, first, false)), count * sizeof(T), how);
-  }
-  [[nodiscard]] static std::pair<std::size_t, std::size_t> neighbours(std::size_t index, std::size_t end) {
-    const std::size_t first = index - index % Elements;
-    return {first, std::min(Elements, end - first)};
   }
   void prefetch(std::size_t first, std::size_t count) const {
     if (count == 0) return;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <ranges>
 #include <span>
 #include <stdexcept>
@@ -41,7 +42,7 @@ class elements {
   using difference_type = std::ptrdiff_t;
   using reference = T&;
   using const_reference = const T&;
-  using store = chunk_store<T, Elements>;
+  using store = element_store<chunk_store<T, Elements>>;
   using iterator = element_iterator<store, T>;
   using const_iterator = element_iterator<store, const T>;
 
@@ -174,6 +175,11 @@ class elements {
     require(first, count);
     chunks_.prefetch(first, count);
   }
+  // Plugs in a prefetcher, which moves along with the elements; an empty one gives the container's own back. Requires:
+  // nobody uses the container meanwhile.
+  void prefetch_by(prefetcher own) {
+    chunks_.own_prefetcher = own ? std::make_unique<prefetcher>(std::move(own)) : nullptr;
+  }
 
   template <typename... How>
   const T& deref(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
@@ -264,6 +270,12 @@ class elements {
 #if defined(FARHEAP_CHECKED)
     if (index >= size_) throw_out_of_range(index, size_);
 #endif
+    if (T* const at = chunks_.place_in_window(in, index, write)) [[likely]]
+      return at;
+    return place_further(in, index, write);
+  }
+  [[nodiscard, gnu::noinline]] T* place_further(const scope& in, std::size_t index, bool write) const {
+    if (chunks_.own_prefetcher != nullptr) chunks_.ask_own(in, index, size_);
     return chunks_.place(in, index, write);
   }
 
@@ -284,6 +296,10 @@ class elements {
   [[nodiscard]] std::span<T> chunk_at(const scope& in, std::size_t first, std::size_t at_most, bool write) const {
     const std::size_t count = store::stretch(first, std::min(at_most, size_ - first));
     const std::size_t next = first + count;
+    if (chunks_.own_prefetcher != nullptr) {
+      chunks_.ask_own(in, first, size_);
+      return chunks_.places(in, first, count, write);
+    }
     std::atomic_ref<std::size_t> walk(walk_at_);
     std::atomic_ref<std::size_t> asked(walk_asked_);
     if (first == 0 || walk.load(std::memory_order_relaxed) != first) {

@@ -6,7 +6,9 @@
 #include <compare>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <iterator>
+#include <memory>
 #include <ranges>
 #include <span>
 #include <thread>
@@ -18,63 +20,90 @@
 #include "far/scope.h"
 #include "far/task.h"
 
-namespace far::detail {
+namespace far {
+
+// A prefetcher of one's own for a vector or an array, in place of the container's guesses. It is called with the index
+// of an element when an access does not find that element local, and when a walk comes to elements that it has not
+// prefetched; it calls fetch(first, count) for what is likely to be used next. Elements that do not exist are ignored.
+// Called by all fibers and threads that use the container, inside their scopes; what it throws reaches the access.
+using prefetcher = std::function<void(std::size_t index, const std::function<void(std::size_t, std::size_t)>& fetch)>;
+
+namespace detail {
+
+// The elements of a container, and the prefetcher that its user has plugged in, or null.
+template <typename Chunks>
+struct element_store : Chunks {
+  using Chunks::Chunks;
+  std::unique_ptr<prefetcher> own_prefetcher;
+
+  // Asks it what will be used next, of `end` elements.
+  [[gnu::noinline]] void ask_own(const scope& in, std::size_t index, std::size_t end) const {
+    (*own_prefetcher)(index, [&](std::size_t first, std::size_t count) {
+      if (first < end) Chunks::look_ahead(in, first, std::min(count, end - first));
+    });
+  }
+};
 
 // How far ahead of a walk elements are prefetched: as much as one call of the pager takes, 64 pages. That exceeds the
 // bandwidth-delay product of a 25 Gb/s link with 80 us.
 template <typename T>
 inline constexpr std::size_t elements_ahead = std::max<std::size_t>((std::size_t{256} << 10) / sizeof(T), 2);
 
-// The window: elements that are resident, and stay in place until the scope ends.
+// How a walk of an iterator goes on: the element that it has come to, and how far ahead elements were requested.
 template <typename T>
-struct element_window {
-  T* first = nullptr;
-  T* last = nullptr;            // behind the last one
-  std::size_t asked_until = 0;  // how far ahead of a walk elements were requested; backward: from where on
+struct walk_step {
+  T* at = nullptr;
+  std::size_t asked = 0;
 };
+// Nothing was requested. After a jump, a step into another window need not be a walk; the step after that is.
+inline constexpr std::size_t asked_nothing = ~std::size_t{0};
+inline constexpr std::size_t has_jumped = asked_nothing - 1;
 
-// The window for a step of a walk that comes to `index`, forward or backward, and has used up the window `before`. Each
-// window is twice as large as the one before, up to a stretch; the first one is the rest of the page.
+// A walk has come to `index`, in a window that it has not used yet: makes the window local, and prefetches those ahead.
 template <typename T, typename Store>
-[[nodiscard, gnu::noinline]] element_window<T> next_window(const Store& store, const scope& in, std::size_t index,
-                                                           std::size_t end, bool forward, element_window<T> before) {
-  const auto had = static_cast<std::size_t>(before.last - before.first);
-  std::size_t first = index;
-  std::size_t count = 1;
-  if (had == 0) {
-    // The part of the page that the walk has not passed.
-    const auto [page_first, page_count] = Store::neighbours(index, end);
-    first = forward ? index : page_first;
-    count = forward ? page_first + page_count - index : index + 1 - page_first;
+[[nodiscard, gnu::noinline]] walk_step<T> enter_window(const Store& store, const scope& in, std::size_t index,
+                                                       std::size_t end, bool forward, std::size_t asked) {
+  std::size_t first = index - index % Store::window;
+  std::size_t behind = std::min(end, first + Store::window);
+  const bool walks = asked != has_jumped;
+  // Requests several windows at a time.
+  constexpr std::size_t ahead = elements_ahead<T>;
+  constexpr std::size_t least = ahead / 4;
+  if (store.own_prefetcher != nullptr) [[unlikely]] {
+    store.ask_own(in, index, end);
+  } else if (!walks) {
+    asked = forward ? behind : first;
   } else if (forward) {
-    count = Store::stretch(index, std::min(end - index, 2 * had));
+    const std::size_t until = end - behind > ahead ? behind + ahead : end;
+    const std::size_t from = asked > behind && asked <= until ? asked : behind;
+    if (from < until && (until == end || until - from >= least)) {
+      store.look_ahead(in, from, until - from);
+      asked = until;
+    }
   } else {
-    // The stretch that ends with `index`.
-    first = index + 1 - std::min(index + 1, 2 * had);
-    for (count = Store::stretch(first, index + 1 - first); first + count <= index;
-         count = Store::stretch(first, index + 1 - first)) {
-      first += count;
+    const std::size_t from = first - std::min(first, ahead);
+    const std::size_t until = asked < first && asked >= from ? asked : first;
+    if (from < until && (from == 0 || until - from >= least)) {
+      store.look_ahead(in, from, until - from);
+      asked = from;
     }
   }
-  element_window<T> now;
-  if (forward) {
-    const std::size_t from = std::max(before.asked_until, first + count);
-    now.asked_until = std::min(end, first + count + elements_ahead<T>);
-    if (had > 0 && from < now.asked_until) store.look_ahead(in, from, now.asked_until - from);
-  } else {
-    const std::size_t until = had > 0 && before.asked_until > 0 ? std::min(before.asked_until, first) : first;
-    now.asked_until = first - std::min(first, elements_ahead<T>);
-    if (had > 0 && now.asked_until < until) store.look_ahead(in, now.asked_until, until - now.asked_until);
-  }
-  if (had == 0) now.asked_until = forward ? 0 : first;
-  const std::span<T> found = store.places(in, first, count, !std::is_const_v<T>);
-  now.first = found.data();
-  now.last = found.data() + found.size();
-  return now;
+  T* const at = store.place_in_window(in, index, !std::is_const_v<T>);
+  if (at != nullptr) [[likely]]
+    return {at, asked};
+  // A walk waits once for all that a scope holds of an object.
+  constexpr std::size_t piece = Store::piece;
+  if (walks && forward) behind = std::min(end, first - first % piece + piece);
+  if (walks && !forward) first -= first % piece;
+  return {store.places(in, first, behind - first, !std::is_const_v<T>).data() + (index - first), asked};
 }
 
-// T is const for reading. A step makes a window of elements local. Inside the window, the iterator and its copies need
-// no look-up. A jump out of it looks up its element alone.
+// T is const for reading. A step into another window, about a page of elements, makes that window local and prefetches
+// those ahead. Inside a window, the iterator and its copies need no look-up. A jump out of it looks where its element
+// is, and fetches nothing: only the use of the element does.
+//
+// Algorithms copy iterators all the time, so they are to live in registers: functions that are not inlined are given
+// their parts and never their address, and a window is known by its elements' indices.
 template <typename Store, typename T>
 class element_iterator {
  public:
@@ -87,24 +116,31 @@ class element_iterator {
 
   element_iterator() = default;
   element_iterator(const Store& store, const scope& in, std::size_t index, std::size_t end)
-      : store_(&store), in_(&in), end_(end), index_(index) {}
+      : store_(&store), in_(&in), end_(end), index_(index) {
+    find();
+  }
   // Converts an iterator for writing to one for reading.
   template <typename U>
     requires(std::is_same_v<T, const U>)
   element_iterator(const element_iterator<Store, U>& other)
-      : store_(other.store_), in_(other.in_), end_(other.end_), index_(other.index_) {}
+      : store_(other.store_),
+        in_(other.in_),
+        end_(other.end_),
+        index_(other.index_),
+        at_(other.at_),
+        asked_(other.asked_) {}
 
   [[nodiscard]] reference operator*() const { return *operator->(); }
   [[nodiscard]] pointer operator->() const {
     if (at_ != nullptr) [[likely]]
       return at_;
-    return store_->place(*in_, index_, !std::is_const_v<T>);
+    return place(*store_, *in_, index_);
   }
   [[nodiscard]] reference operator[](difference_type n) const { return *(*this + n); }
 
   element_iterator& operator++() {
     ++index_;
-    if (at_ + 1 < window_.last) [[likely]] {
+    if (index_ % Store::window != 0 && at_ != nullptr) [[likely]] {
       ++at_;
     } else {
       step(true);
@@ -112,8 +148,7 @@ class element_iterator {
     return *this;
   }
   element_iterator& operator--() {
-    --index_;
-    if (at_ > window_.first) [[likely]] {
+    if (index_-- % Store::window != 0 && at_ != nullptr) [[likely]] {
       --at_;
     } else {
       step(false);
@@ -131,14 +166,14 @@ class element_iterator {
     return before;
   }
   element_iterator& operator+=(difference_type n) {
-    index_ += static_cast<std::size_t>(n);
-    if (at_ == nullptr) return *this;
-    const auto within = static_cast<std::size_t>(at_ - window_.first + n);
-    if (within < static_cast<std::size_t>(window_.last - window_.first)) {
-      at_ = window_.first + within;
+    const std::size_t to = index_ + static_cast<std::size_t>(n);
+    const bool stays = (to ^ index_) < Store::window;
+    index_ = to;
+    if (stays && at_ != nullptr) {
+      at_ += n;
     } else {
-      at_ = nullptr;
-      window_ = {};
+      asked_ = has_jumped;
+      find();
     }
     return *this;
   }
@@ -160,29 +195,32 @@ class element_iterator {
   template <typename, typename>
   friend class element_iterator;
 
-  // At the end there is no element to make local, but a walk back may follow.
+  [[nodiscard, gnu::noinline]] static T* place(const Store& store, const scope& in, std::size_t index) {
+    return store.place(in, index, !std::is_const_v<T>);
+  }
+  // At the end there is no element, but a walk back may follow.
+  void find() { at_ = index_ < end_ ? store_->place_in_window(*in_, index_, !std::is_const_v<T>) : nullptr; }
   void step(bool forward) {
     at_ = nullptr;
-    if (index_ >= end_) {
-      window_ = {};
-      return;
-    }
-    window_ = next_window<T>(*store_, *in_, index_, end_, forward, window_);
-    at_ = forward ? window_.first : window_.last - 1;
+    if (index_ >= end_) return;
+    const walk_step<T> now = enter_window<T>(*store_, *in_, index_, end_, forward, asked_);
+    at_ = now.at;
+    asked_ = now.asked;
   }
 
   const Store* store_ = nullptr;
   const scope* in_ = nullptr;
   std::size_t end_ = 0;
   std::size_t index_ = 0;
-  T* at_ = nullptr;  // the element, when it is in the window
-  element_window<T> window_;
+  T* at_ = nullptr;  // the element, when all of its window are local
+  std::size_t asked_ = asked_nothing;
 };
 
 // A walk by chunks uses the `count` elements before `next`: requests those that the chunk before has not requested.
 template <typename T, typename Store>
 void follow_walk(const Store& store, const scope& in, std::size_t next, std::size_t count, std::size_t end,
                  bool begins) {
+  if (store.own_prefetcher != nullptr) return store.ask_own(in, next - count, end);
   const std::size_t asked = begins ? 0 : elements_ahead<T> - std::min(count, elements_ahead<T>);
   const std::size_t from = std::min(end, next + asked);
   const std::size_t until = std::min(end, next + elements_ahead<T>);
@@ -273,4 +311,5 @@ void visit_on_fibers(runtime& home, std::size_t pieces, const Visit& visit) {
   if (first_error != nullptr) std::rethrow_exception(first_error);
 }
 
-}  // namespace far::detail
+}  // namespace detail
+}  // namespace far

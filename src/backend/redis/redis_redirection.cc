@@ -6,7 +6,9 @@
 // whole. Whoever else owns the slot is a replica that has taken over, and may lack writes that were acknowledged: the
 // session is lost there (docs/decisions/0049-redis-cluster.md).
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <string_view>
@@ -62,7 +64,12 @@ void redis_connection::leave_for_owner(const server_facts& facts) {
   const bool is_news = session_.retarget(owner_.owner);
   // The one that had our strings may tell what another connection has heard from it before.
   if (!is_news && process_ != facts.run_id) {
-    return break_off(EHOSTDOWN, "the node that owns its hash slot does not answer, and no replica has taken over");
+    std::array<char, 448> why{};
+    static_cast<void>(std::snprintf(why.data(), why.size(),
+                                    "the node that owns its hash slot cannot be used (%.300s), and "
+                                    "no replica has taken over",
+                                    explanation()));
+    return break_off(EHOSTDOWN, why.data());
   }
   attempts_ = 0;
   redirect();

@@ -54,7 +54,6 @@ class member_care {
     bool is_spread_to = true;            // or a new member that groups are to be moved to
     bool is_twin_reported = false;       // that its server is another member's
     bool was_leaving = false;            // at the last look
-    bool has_left = false;               // it was told that it is not used any more
     bool is_emptiness_reported = false;  // that a member that leaves holds nothing any more
     bool holds_slot = false;             // of the layer's, for the probe under way
     slot_id borrowed = no_slot;          // the first of an extent that is allocated only to be probed

@@ -1,0 +1,24 @@
+// What the far tier did for a program on containers.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "apps/containers.h"
+
+namespace apps {
+
+// How often accesses waited for the far tier, and pages moved; nothing on the standard library's containers.
+[[nodiscard]] inline nlohmann::ordered_json statistics_of([[maybe_unused]] const memory::runtime& memory) {
+#ifdef APP_ON_STD
+  return nullptr;
+#else
+  const memory::runtime_statistics now = memory.statistics();
+  return {{"misses", now.page_fetches + now.object_fetches},
+          {"fetched_pages", now.fetched_pages},
+          {"fetched_objects", now.object_fetches},
+          {"evicted_pages", now.evicted_pages},
+          {"forced_pages", now.forced_pages}};
+#endif
+}
+
+}  // namespace apps
