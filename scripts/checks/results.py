@@ -13,11 +13,18 @@ class Tally:
     passed: int = 0
     failures: list = dataclasses.field(default_factory=list)
     skips: list = dataclasses.field(default_factory=list)
+    seconds: dict = dataclasses.field(default_factory=dict)  # of each label of ctest's
 
     def add(self, other):
         self.passed += other.passed
         self.failures += other.failures
         self.skips += other.skips
+        self.seconds |= other.seconds
+
+    def slowest(self, count):
+        """The tests to look at first when all of them take too long."""
+        longest = sorted(self.seconds.items(), key=lambda one: -one[1])[:count]
+        return ", ".join(f"{label.rpartition(' ')[2]} {seconds:.0f} s" for label, seconds in longest)
 
     def skip_lines(self):
         """One line for each reason: how many were skipped for it, and one of them."""
@@ -36,6 +43,7 @@ def read(stage, junit, folder):
     tally = Tally()
     for entry in xml.parse(junit).getroot().iter("testcase"):
         label = f"{stage}: {entry.get('name')}"
+        tally.seconds[label] = float(entry.get("time") or 0)
         cases = folder / f"{entry.get('name')}.xml"
         failed = entry.find("failure") is not None or entry.get("status") == "fail"
         if entry.find("skipped") is not None or entry.get("status") in ("notrun", "disabled"):
@@ -90,3 +98,4 @@ def self_test():
     assert tally.line() == "4 passed, 3 failed, 2 skipped", tally
     assert tally.failures[:2] == ["s: bad: c.b", "s: crash"], tally.failures
     assert tally.skip_lines() == ["1: no root (s: good: c.b)", "1: root (s: absent)"], tally.skip_lines()
+    assert Tally(seconds={"s: a": 1.2, "s: b": 9, "s: c": 3}).slowest(2) == "b 9 s, c 3 s"

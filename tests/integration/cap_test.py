@@ -6,7 +6,7 @@ import unittest
 
 import support
 
-YEARS = 18 if support.SOAK else 8
+YEARS = 18 if support.SOAK else 4
 SLACK_BYTES = 200 * support.MIB
 PROGRAM = [support.VENV_PYTHON, support.SOURCE / "evaluation/apps/flights/analysis.py", "--years", YEARS]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

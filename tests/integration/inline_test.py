@@ -157,7 +157,7 @@ for _ in range(20):                                                   # many sho
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
 with concurrent.futures.ThreadPoolExecutor(8) as pool:
-    print(list(pool.map(work, range(64))))
+    print(list(pool.map(work, range(20))))
 line, total = queue.Queue(10), []
 def consume():
     while (item := line.get()) is not None:
@@ -194,12 +194,13 @@ class Inline(unittest.TestCase):
         self.directory = pathlib.Path(directory.name)
 
     def compare(self, program, budget_bytes=None, result=lambda outcome: outcome.out, far_used=True, **options):
-        """Runs natively, then inline within the budget, or at a quarter of the native peak; the results must agree."""
+        """Runs natively, then inline within the budget, or a quarter of the native peak; the results must agree."""
         native = support.run(program, **options)
         self.assertEqual(native.code, 0, native)
         expected = result(native)
         self.assertTrue(expected)
-        outcome = support.run_far(program, budget_bytes or native.peak_bytes // 4, far="memory:", mode="inline", **options)
+        budget_bytes = budget_bytes or max(native.peak_bytes // 4, 16 * support.MIB)
+        outcome = support.run_far(program, budget_bytes, far="memory:", mode="inline", **options)
         self.assertEqual(outcome.code, 0, outcome)
         self.assertEqual(result(outcome), expected, outcome)
         self.assertIsNotNone(outcome.stats, outcome)
@@ -253,8 +254,8 @@ class Inline(unittest.TestCase):
         self.compare(["sh", "-c", PIPELINE], 16 * support.MIB, far_used=False)
 
     def test_verifier(self):
-        program = [support.PROGRAMS / "verifier", "--seed", "11", "--threads", "4", "--operations", "300", "--live-mib",
-                   "256", "--largest-mib", "32"]
+        program = [support.PROGRAMS / "verifier", "--seed", "11", "--threads", "4", "--operations", "200", "--live-mib",
+                   "128", "--largest-mib", "16"]
         self.compare(program)
 
     def test_calls_that_do_not_return_as_usual(self):
@@ -278,7 +279,7 @@ class Inline(unittest.TestCase):
         text, ordered = self.directory / "text", self.directory / "ordered"
         source = random.Random(2)
         with text.open("w") as file:
-            for _ in range(64):
+            for _ in range(20):
                 file.write(source.randbytes(support.MIB // 2).hex("\n", 64) + "\n")
 
         def digest(_):
@@ -291,7 +292,7 @@ class Inline(unittest.TestCase):
 
     def test_sqlite(self):
         script = self.directory / "script.sql"
-        script.write_text(SQL.format(rows=600_000))
+        script.write_text(SQL.format(rows=150_000))
         self.compare(["sqlite3", ":memory:", f".read {script}"])
 
 

@@ -40,7 +40,7 @@ public class Churn {
     HashMap<Integer, byte[]> kept = new HashMap<>();
     Random random = new Random(7);
     long sum = 0;
-    for (int i = 0; i < 1200000; i++) {
+    for (int i = 0; i < 500000; i++) {
       int key = random.nextInt(60000);
       byte[] old = kept.get(key);
       if (old != null) for (byte b : old) sum = sum * 31 + b;
@@ -198,7 +198,7 @@ class Packages(unittest.TestCase):
 
     def test_compiler(self):
         self.need("g++")
-        source = self.write("large.cc", cxx_source(120 if support.SOAK else 24))
+        source = self.write("large.cc", cxx_source(120 if support.SOAK else 8))
         product = self.directory / "large.o"
 
         def digest(_):
@@ -210,12 +210,12 @@ class Packages(unittest.TestCase):
 
     def test_stress_ng(self):
         self.need("stress-ng")
-        operations = 20 if support.SOAK else 1
-        methods = ["--vm", "1", "--vm-bytes", "48m", "--vm-method", "all", "--vm-ops", str(40 * operations)]
+        operations = 50 if support.SOAK else 1
+        methods = ["--vm", "1", "--vm-bytes", "48m", "--vm-method", "all", "--vm-ops", str(16 * operations)]
         for name in ("mmap", "mremap", "brk", "fork", "sigsegv"):
-            methods += [f"--{name}", "1", f"--{name}-ops", str(50 * operations)]
+            methods += [f"--{name}", "1", f"--{name}-ops", str(20 * operations)]
         methods += ["--mmap-bytes", "24m", "--mremap-bytes", "16m"]
-        program = ["stress-ng", *methods, "--verify", "--timeout", "600" if support.SOAK else "60", "--temp-path",
+        program = ["stress-ng", *methods, "--verify", "--timeout", "600" if support.SOAK else "20", "--temp-path",
                    self.directory]
         for mode in MODES:
             with self.subTest(mode=mode):

@@ -313,10 +313,10 @@ class Pointers(unittest.TestCase):
             page = self.pages[file.stem]
             self.assertGreater(len(page[""]), 4)
             self.assertEqual(sum(map(len, page.values())), file.read_text().count("\n```cpp"))
-            for compiler in self.compilers:
-                for flags in ([], ["-DFARHEAP_CHECKED"]):
-                    with self.subTest(page=file.name, compiler=compiler, flags=flags):
-                        self.compile_and_run(file.stem, page, compiler, flags)
+            # Both compilers, and both kinds of build; not each with each.
+            for compiler, flags in zip(self.compilers, ([], ["-DFARHEAP_CHECKED"])):
+                with self.subTest(page=file.name, compiler=compiler, flags=flags):
+                    self.compile_and_run(file.stem, page, compiler, flags)
 
     def test_algorithms_in_debug_mode(self):
         page = {"types": [ALGORITHMS], "": [

@@ -10,9 +10,9 @@ import unittest
 import support
 
 FARHEAPD = support.BUILD / "bin" / "farheapd"
-VERIFIER = [support.PROGRAMS / "verifier", "--seed", "11", "--threads", "4", "--operations", "500",
-            "--live-mib", "384", "--largest-mib", "48"]
-LOCAL_BYTES = 48 * support.MIB
+VERIFIER = [support.PROGRAMS / "verifier", "--seed", "11", "--threads", "4", "--operations", "300",
+            "--live-mib", "128", "--largest-mib", "16"]
+LOCAL_BYTES = 24 * support.MIB
 FORKED = ("import os\n"
           "data = bytearray(b'0123456789abcdef' * (8 << 20))\n"
           "def intact(): return all(data[i:i + 16] == b'0123456789abcdef' for i in range(0, len(data), 65536))\n"

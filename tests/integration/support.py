@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ VENV_PYTHON = SOURCE / "build" / "venv" / "bin" / "python"
 SOAK = os.environ.get("FARHEAP_SOAK") == "1"
 MIB = 1 << 20
 DEADLINE_S = 900 if SOAK else 240
+# Of the programs beside which servers fail; in the memory that ProgramsBesideFailures leaves them.
+VERIFIER_SIZES = ["--live-mib", "256" if SOAK else "96", "--largest-mib", "32" if SOAK else "16"]
 SKIPPED = 77  # the exit code by which ctest knows that everything was skipped
 
 
@@ -176,23 +179,44 @@ def need(condition, reason):
 class ProgramsBesideFailures(unittest.TestCase):
     """Programs that run under farheap in the background, while a test lets servers fail."""
 
-    local_bytes = 48 * MIB
+    local_bytes = (48 if SOAK else 20) * MIB
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def begin(self, program, far, mode=None):
+    def begin(self, program, far, mode=None, stdin=subprocess.DEVNULL):
         """Starts a program under farheap; its output goes to files that outlive it."""
         files = [open(self.folder / name, "w+", encoding="utf-8") for name in ("out", "err")]
         for file in files:
             self.addCleanup(file.close)
-        process = start(farheap_command(program, self.local_bytes, far, mode), stdin=subprocess.DEVNULL,
-                        stdout=files[0], stderr=files[1])
+        process = start(farheap_command(program, self.local_bytes, far, mode), stdin=stdin, stdout=files[0],
+                        stderr=files[1])
         self.addCleanup(process.wait)
         self.addCleanup(end, process)
         return process
+
+    def verifier(self):
+        """The smallest one with far memory: each thread does as many operations until its input has ended."""
+        return [PROGRAMS / "verifier", "--seed", "21", "--threads", "4", "--operations", "25", *VERIFIER_SIZES]
+
+    def begin_verifier(self, far, mode=None):
+        """Starts a verifier that goes on until finish_verifier()."""
+        process = self.begin([*self.verifier(), "--until-input-ends"], far, mode, stdin=subprocess.PIPE)
+        self.addCleanup(process.stdin.close)
+        return process
+
+    def finish_verifier(self, process):
+        """Lets it end: it has printed what a native one prints after as many operations. Returns its errors."""
+        process.stdin.close()
+        process.wait(DEADLINE_S)
+        out, err = self.texts()
+        self.assertEqual(process.returncode, 0, err[-3000:])
+        operations = re.search(r" after (\d+) operations$", out, re.MULTILINE)
+        self.assertIsNotNone(operations, out)
+        self.assertEqual(out, run([*self.verifier(), "--operations", operations[1]]).out, err[-3000:])
+        return err
 
     def texts(self):
         return [(self.folder / name).read_text(encoding="utf-8") for name in ("out", "err")]

@@ -4,8 +4,10 @@
 //
 // Everything is decided by the seed: threads share nothing but mailboxes that they empty between two barriers, so that
 // the checksum, taken over every byte ever checked, does not depend on timing. That is how it can be compared with a
-// native run.
+// native run. With --until-input-ends the operations go on until then; the last line says how many they were, so that
+// a native run of as many follows.
 #include <malloc.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -32,7 +34,8 @@ constexpr std::size_t smallest_bytes = 16;
 struct options {
   std::uint64_t seed = 1;
   std::size_t threads = 4;
-  std::size_t operations = 1000;                    // of each thread
+  std::size_t operations = 1000;                    // of each thread, at least
+  bool until_input_ends = false;                    // do more of them, until standard input is closed
   std::size_t live_bytes = std::size_t{256} << 20;  // of all threads together, about
   std::size_t largest_bytes = std::size_t{64} << 20;
   bool kernel_access = true;  // let system calls read and write blocks
@@ -456,17 +459,31 @@ void worker::flip_one_byte() {
   flip_one_byte();
 }
 
-std::uint64_t run(const options& wanted) {
+bool has_input_ended() {
+  pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  return poll(&input, 1, 0) > 0;
+}
+
+struct outcome {
+  std::uint64_t digest = 0;
+  std::size_t operations = 0;  // of each thread
+};
+
+outcome run(const options& wanted) {
   constexpr std::size_t steps_between_gifts = 25;
   std::vector<std::vector<block>> mailboxes(wanted.threads);
   std::barrier barrier(static_cast<std::ptrdiff_t>(wanted.threads));
   std::atomic<std::uint64_t> digest = 0;
+  std::atomic<std::size_t> operations = wanted.operations;
   auto work = [&](std::size_t index) {
     worker own(wanted, index);
-    for (std::size_t done = 1; done <= wanted.operations; ++done) {
+    for (std::size_t done = 1; done <= operations.load(); ++done) {
       own.step();
       if (done % steps_between_gifts != 0) continue;
       mailboxes[(index + 1) % wanted.threads] = own.give();
+      // The others read it after both barriers, and so all alike.
+      const bool go_on = index == 0 && wanted.until_input_ends && done + steps_between_gifts > operations.load();
+      if (go_on && !has_input_ended()) operations = done + steps_between_gifts;
       barrier.arrive_and_wait();
       own.take(std::exchange(mailboxes[index], {}));
       barrier.arrive_and_wait();
@@ -478,13 +495,13 @@ std::uint64_t run(const options& wanted) {
   std::vector<std::thread> threads;
   for (std::size_t index = 0; index < wanted.threads; ++index) threads.emplace_back(work, index);
   for (std::thread& thread : threads) thread.join();
-  return digest;
+  return {digest, operations};
 }
 
 [[noreturn]] void usage() {
   std::fputs(
       "usage: verifier [--seed N] [--threads N] [--operations N] [--live-mib N] [--largest-mib N]"
-      " [--no-kernel-access] [--break]\n",
+      " [--until-input-ends] [--no-kernel-access] [--break]\n",
       stderr);
   std::exit(2);
 }
@@ -502,6 +519,8 @@ options parse(int count, char** arguments) {
     const std::string_view name = arguments[index];
     if (name == "--break") {
       parsed.break_one = true;
+    } else if (name == "--until-input-ends") {
+      parsed.until_input_ends = true;
     } else if (name == "--no-kernel-access") {
       parsed.kernel_access = false;
     } else if (index + 1 == count) {
@@ -527,7 +546,8 @@ options parse(int count, char** arguments) {
 
 int main(int count, char** arguments) {
   const options wanted = parse(count, arguments);
-  const std::uint64_t digest = run(wanted);
-  std::printf("verifier: checksum %016llx\n", static_cast<unsigned long long>(digest));
+  const outcome reached = run(wanted);
+  std::printf("verifier: checksum %016llx after %zu operations\n", static_cast<unsigned long long>(reached.digest),
+              reached.operations);
   return 0;
 }

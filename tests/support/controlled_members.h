@@ -35,6 +35,7 @@ class controlled final : public backend {
   std::uint64_t writes = 0;
   std::uint64_t tendings = 0;
   std::uint64_t exits = 0;
+  std::uint64_t refused_retirements = 0;  // that are still to be put off
   std::uint64_t retirements = 0;
   std::uint64_t latency_ns = 0;
   std::uint64_t granted_ns = 0;
@@ -67,7 +68,10 @@ class controlled final : public backend {
   int open_code = 0;
   std::uint64_t tend() override { return ++tendings, no_tending; }
   void prepare_exit() override { ++exits; }
-  bool retire() override { return ++retirements, true; }
+  bool retire() override {
+    if (refused_retirements > 0) return --refused_retirements, false;
+    return ++retirements, true;
+  }
   capacity report() const override { return {slots_.capacity(), slots_.used()}; }
   speed expected_speed() const override { return {latency_ns, 0}; }
   std::string describe() const override { return name_; }

@@ -180,14 +180,14 @@ result<std::uint64_t> layer::remove(std::string_view name, std::uint64_t used_gr
   const lock_guard guard(members_lock_);
   std::string known;
   member_mask named = 0;
-  bool is_gone = false;
+  bool is_retired = false;
   for (std::size_t i = member_count(); i-- > 0;) {
     const bool is_named = at(i).name() == name || at(i).store().is_at(name);
-    if (is_named && !at(i).is_gone()) named |= member_mask{1} << i;
-    is_gone |= is_named && at(i).is_gone();
+    if (is_named && !at(i).is_retired()) named |= member_mask{1} << i;
+    is_retired |= is_named && at(i).is_retired();
     if (!at(i).is_gone()) known += (known.empty() ? "" : ", ") + at(i).name();
   }
-  if (named == 0 && is_gone) return std::uint64_t{0};
+  if (named == 0 && is_retired) return std::uint64_t{0};
   if (named == 0) {
     return error{"server " + std::string(name) + " does not belong to the far tier, which has " + known, ENOENT};
   }
@@ -204,7 +204,7 @@ result<std::uint64_t> layer::remove(std::string_view name, std::uint64_t used_gr
     left += at(i).extents.load();
   }
   if (is_news) call_for_attention();
-  // Not 0 before all are gone: the last extents may have been given up a moment ago.
+  // Not 0 before their connections are closed: whoever reads 0 may end the servers at once.
   return std::max<std::uint64_t>(left, 1);
 }
 

@@ -106,15 +106,17 @@ class member {
 
   // Whether its copies are to be replaced by others.
   [[nodiscard]] bool is_leaving() const { return departure_.load() != departure::none || !store_->lends(); }
-  // Whether the user has removed it, and whether that is over.
-  [[nodiscard]] bool is_removed() const { return departure_.load() != departure::none; }
-  [[nodiscard]] bool is_gone() const { return departure_.load() == departure::gone; }
+  // Whether the user has removed it, whether nothing is placed on it any more, and whether its connections are closed,
+  // so that the server may end without anybody's notice.
+  [[nodiscard]] bool is_removed() const { return departure_.load() >= departure::leaving; }
+  [[nodiscard]] bool is_gone() const { return departure_.load() >= departure::gone; }
+  [[nodiscard]] bool is_retired() const { return departure_.load() == departure::retired; }
   // Whether it may get new copies.
   [[nodiscard]] bool takes_copies() const { return serves() && !is_leaving(); }
-  // Both for good. Requires, for the second one: the first one was called, it holds nothing, and nobody is giving it
-  // anything.
+  // In this order, and for good. be_gone() requires that it holds nothing and that nobody is giving it anything.
   void begin_leaving() { departure_.store(departure::leaving); }
   void be_gone() { departure_.store(departure::gone); }
+  void be_retired() { departure_.store(departure::retired); }
 
   // A transfer ended with this error. Returns whether the state changed.
   bool note_error(int error_code) {
@@ -162,7 +164,7 @@ class member {
     return {static_cast<member_state>(from & ((1u << state_bits) - 1)), from >> state_bits};
   }
 
-  enum class departure : std::uint8_t { none, leaving, gone };
+  enum class departure : std::uint8_t { none, leaving, gone, retired };
 
   const std::unique_ptr<backend> store_;
   const std::string name_;

@@ -39,9 +39,9 @@ void repairer::see_off(std::size_t index) {
     own.is_emptiness_reported = true;
     log_line(log_level::info, "far tier %s holds nothing of this program any more", leaving.name().c_str());
   }
-  if (!leaving.is_removed() || own.has_left) return;
+  if (!leaving.is_removed() || leaving.is_retired()) return;
   drop_borrowed(index);
-  if (leaving.is_gone() || groups_.let_go(index)) own.has_left = leaving.store().retire();
+  if ((leaving.is_gone() || groups_.let_go(index)) && leaving.store().retire()) leaving.be_retired();
 }
 
 // The health of one member: probes while it does not answer, and time.

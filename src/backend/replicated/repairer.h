@@ -102,7 +102,6 @@ class repairer final : public queue_holder {
     bool is_spread_to = true;             // or a new member that groups are to be moved to
     bool is_twin_reported = false;        // that its server is another member's
     bool was_leaving = false;             // at the last look
-    bool has_left = false;                // it was told that it is not used any more
     bool is_emptiness_reported = false;   // that a member that leaves holds nothing any more
     std::uint64_t held_group = no_group;  // one that the member holds a copy of
     slot_id held_slot = no_slot;

@@ -82,6 +82,7 @@ void mender::start_walk(bool is_moving) {
   spreadings_before_ = shared_.members.spreadings_wanted();
   has_found_work_ = false;
   has_missed_ = false;
+  has_met_unprotected_ = false;
   walk_again_ns_ = 0;
   cursor_ = 0;
   empty_groups_ = 0;
@@ -98,16 +99,20 @@ void mender::walk(std::uint64_t now_ns) {
     if (is_over) return end_walk(now_ns);
     if (free_left(cursor_) || remove_empty(cursor_)) continue;
     if (!look_at(cursor_)) {
+      has_met_unprotected_ |= !is_protected(cursor_);
       ++cursor_;
       continue;
     }
     has_found_work_ = true;
+    has_met_unprotected_ = true;
     if (job_.now != phase::none) return;
   }
 }
 
 void mender::end_walk(std::uint64_t now_ns) {
   is_walking_ = false;
+  // Where groups are filled and emptied all the time, there may be work in each walk.
+  if (!has_met_unprotected_) tell_of_mended_pages();
   if (has_found_work_) return start_walk(false);
   if (has_missed_) {
     walk_again_ns_ = now_ns + walk_again_after_ns;
@@ -116,6 +121,21 @@ void mender::end_walk(std::uint64_t now_ns) {
   if (!is_moving_ && shared_.members.is_spreading()) return start_walk(true);
   if (is_moving_) shared_.members.note_spread(spreadings_before_);
   is_idle_.store(true);
+}
+
+bool mender::is_protected(std::uint64_t number) const {
+  const std::span<const member* const> members = shared_.members.view();
+  const lock_guard guard(shared_.table.lock);
+  const stripe_group& seen = shared_.table.group_at(number);
+  if (!seen.placed || seen.is_empty()) return true;
+  for (std::size_t place = 0; place < shared_.code.shape().places(); ++place) {
+    const holder& held = seen.holders[place];
+    if (!held.present || !members[held.member]->serves() || !seen.stale(place).empty()) return false;
+  }
+  return true;
+}
+
+void mender::tell_of_mended_pages() {
   const std::uint64_t mended = mended_rows_.load() - told_rows_;
   told_rows_ += mended;
   if (mended == 0) return;

@@ -71,6 +71,8 @@ class mender {
   void start_walk(bool is_moving);
   void walk(std::uint64_t now_ns);
   void end_walk(std::uint64_t now_ns);
+  [[nodiscard]] bool is_protected(std::uint64_t number) const;
+  void tell_of_mended_pages();
   [[nodiscard]] bool look_at(std::uint64_t number);
   [[nodiscard]] bool free_left(std::uint64_t number);
   [[nodiscard]] bool remove_empty(std::uint64_t number);
@@ -99,6 +101,7 @@ class mender {
   bool is_moving_ = false;  // this walk also moves extents to a member that was added
   bool has_found_work_ = false;
   bool has_missed_ = false;  // something could not be done now
+  bool has_met_unprotected_ = false;
   std::uint64_t walk_again_ns_ = 0;
   std::uint64_t spreadings_before_ = 0;
   std::uint64_t told_rows_ = 0;  // of the mended ones: that the log has told of
